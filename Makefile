@@ -1,0 +1,61 @@
+# Everything runs from .venv, which the targets make and keep up to date by themselves.
+
+PYTHON ?= python3
+ARGS ?=
+BIN := .venv/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet install
+COMPILE := $(BIN)/uv --quiet pip compile --universal --python-version 3.11 --generate-hashes \
+	--no-emit-index-url --no-emit-find-links --no-header
+
+.DEFAULT_GOAL := help
+.PHONY: help run test check bench lint types setup lock clean
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-6s %s\n", $$1, $$2 }' Makefile
+
+run: .venv/run.stamp ## start the service: make run ARGS="--port 9000"
+	@$(BIN)/demora serve $(ARGS)
+
+test: lint types ## run everything that CI runs
+	$(BIN)/pytest -n 2 $(ARGS)
+
+check: lint types ## run the quick part: no slow tests
+	$(BIN)/pytest -n 2 -m "not slow" $(ARGS)
+
+bench: .venv/dev.stamp ## measure: make bench ARGS="…"
+	$(BIN)/python -m bench $(ARGS)
+
+lint: .venv/dev.stamp ## check style and formatting
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+
+types: .venv/dev.stamp ## check types
+	$(BIN)/mypy
+
+setup: .venv/dev.stamp ## make .venv with all that development needs
+
+lock: | $(BIN)/python ## pin the requirements anew: make lock ARGS=--upgrade
+	@$(PIP) uv
+	$(COMPILE) $(ARGS) pyproject.toml -o requirements/run.txt
+	$(COMPILE) $(ARGS) --group build -o requirements/build.txt
+	$(COMPILE) $(ARGS) pyproject.toml --extra all --extra dev --group build -o requirements/dev.txt
+
+clean: ## remove .venv, caches and builds; databases stay
+	rm -rf .venv .mypy_cache .pytest_cache .ruff_cache .hypothesis build dist
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+$(BIN)/python:
+	@echo "Making .venv"
+	@$(PYTHON) -m venv .venv
+
+.venv/run.stamp: pyproject.toml requirements/run.txt requirements/build.txt | $(BIN)/python
+	@echo "Installing requirements/run.txt"
+	@$(PIP) --require-hashes -r requirements/run.txt -r requirements/build.txt
+	@$(PIP) --no-deps --no-build-isolation --editable .
+	@touch $@
+
+.venv/dev.stamp: pyproject.toml requirements/dev.txt | $(BIN)/python
+	@echo "Installing requirements/dev.txt"
+	@$(PIP) --require-hashes -r requirements/dev.txt
+	@$(PIP) --no-deps --no-build-isolation --editable .
+	@touch $@ .venv/run.stamp

@@ -1,0 +1,1 @@
+"""demora: run jobs later, on time, and without hurting what runs now."""

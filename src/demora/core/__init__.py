@@ -1,0 +1,1 @@
+"""What demora decides: pure functions of values, without I/O, clock or chance."""

@@ -1,0 +1,114 @@
+"""A job as it is asked for and as it stands: the values that every part of demora speaks in."""
+
+from datetime import datetime, timedelta
+from enum import IntEnum
+
+import msgspec
+
+from .states import Status
+
+DEFAULT_QUEUE = "default"
+DEFAULT_RETRIES = 3
+DEFAULT_RETRY_DELAY = timedelta(seconds=1)
+DEFAULT_TIMEOUT = timedelta(hours=1)
+KEY_KEPT = timedelta(hours=24)
+
+
+class Priority(IntEnum):
+    """How urgent a job is. The number is its rank: the smaller goes first."""
+
+    CRITICAL = 0
+    HIGH = 1
+    NORMAL = 2
+    LOW = 3
+
+
+class Lane(IntEnum):
+    """How a job became ready."""
+
+    REALTIME = 0
+    SCHEDULED = 1
+    RETRY = 2
+    RELEASED = 3
+
+
+class IdempotencyKey(msgspec.Struct, frozen=True):
+    """A caller's name for one request: the same key and request hash mean the same job for as long as it is kept."""
+
+    key: str
+    request_hash: bytes
+    scope: str = ""
+    kept: timedelta = KEY_KEPT
+
+
+class NewJob(msgspec.Struct, frozen=True):
+    """A checked wish for a job. At most one of `at` and `delay` is set; with neither it is due at once."""
+
+    id: str
+    type: str
+    name: str
+    queue: str
+    priority: Priority
+    payload: bytes
+    at: datetime | None = None
+    delay: timedelta | None = None
+    max_retries: int = DEFAULT_RETRIES
+    retry_delay: timedelta = DEFAULT_RETRY_DELAY
+    timeout: timedelta | None = None
+    tags: tuple[str, ...] = ()
+    webhook_url: str | None = None
+    key: IdempotencyKey | None = None
+
+
+class Attempt(msgspec.Struct, frozen=True):
+    """One run of a job that counted."""
+
+    token: int
+    started_at: datetime | None
+    ended_at: datetime | None
+    worker_id: str | None
+    error: str | None = None
+    traceback: str | None = None
+
+
+class LogLine(msgspec.Struct, frozen=True):
+    """A line that a handler wrote with `ctx.log`."""
+
+    at: datetime
+    line: str
+
+
+class Job(msgspec.Struct, frozen=True):
+    """A job as the store remembers it."""
+
+    id: str
+    name: str
+    type: str
+    queue: str
+    payload: bytes
+    priority: Priority
+    status: Status
+    lane: Lane
+    created_at: datetime
+    scheduled_at: datetime
+    due_at: datetime
+    max_retries: int
+    retry_delay: timedelta
+    timeout: timedelta | None = None
+    tags: tuple[str, ...] = ()
+    webhook_url: str | None = None
+    token: int = 0
+    attempt: int = 0
+    retry_count: int = 0
+    generation: int = 1
+    started_at: datetime | None = None
+    completed_at: datetime | None = None
+    lease_until: datetime | None = None
+    worker_id: str | None = None
+    cancel_requested_at: datetime | None = None
+    progress: float | None = None
+    progress_message: str | None = None
+    result: bytes | None = None
+    error: str | None = None
+    attempts: tuple[Attempt, ...] = ()
+    log: tuple[LogLine, ...] = ()

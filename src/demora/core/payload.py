@@ -1,0 +1,92 @@
+"""The JSON border: what may enter a store as a payload or a result, the same on every engine."""
+
+from math import isfinite
+from typing import Any
+
+import msgspec
+
+from ..errors import Invalid, TooLarge
+
+MOST_BYTES = 1024 * 1024
+MOST_DEPTH = 32
+_INT64 = range(-(2**63), 2**63)
+
+_encode = msgspec.json.Encoder().encode
+_decode = msgspec.json.Decoder().decode
+
+
+def pack(value: Any, field: str) -> bytes:
+    """`value` as JSON text. Refuses what some engine or language could not give back as it was: NaN and infinities,
+    integers beyond 64 bits, NUL, lone surrogates, keys that are not text, more than 32 levels, more than 1 MiB."""
+    _check(value, field, 1)
+    try:
+        packed = _encode(value)
+    except UnicodeEncodeError:
+        raise Invalid(field, "text contains a lone surrogate, which is not valid Unicode") from None
+    except (TypeError, ValueError, OverflowError, RecursionError) as problem:
+        raise Invalid(field, f"cannot be written as JSON: {problem}") from None
+    if len(packed) > MOST_BYTES:
+        raise TooLarge(field, f"is {len(packed):,} bytes as JSON; at most {MOST_BYTES:,} are allowed")
+    return packed
+
+
+def pack_object(value: Any, field: str) -> bytes:
+    """Like `pack`, for a JSON object: what a payload is."""
+    if not isinstance(value, dict):
+        value = _builtins(value, field)
+        if not isinstance(value, dict):
+            raise Invalid(field, f"must be a JSON object, not {type(value).__name__}")
+    return pack(value, field)
+
+
+def unpack(packed: bytes) -> Any:
+    return _decode(packed)
+
+
+def check_text(value: str, field: str) -> None:
+    """Refuse text that some engine could not store."""
+    if "\0" in value:
+        raise Invalid(field, "text contains a NUL character")
+    if not value.isascii():
+        try:
+            value.encode()
+        except UnicodeEncodeError:
+            raise Invalid(field, "text contains a lone surrogate, which is not valid Unicode") from None
+
+
+def _check(value: Any, field: str, depth: int) -> None:
+    kind = type(value)
+    if kind is str:
+        check_text(value, field)
+    elif kind is dict:
+        _check_depth(field, depth)
+        for key, inner in value.items():
+            if type(key) is not str:
+                raise Invalid(field, f"object keys must be text, not {type(key).__name__}")
+            check_text(key, field)
+            _check(inner, field, depth + 1)
+    elif kind is list or kind is tuple:
+        _check_depth(field, depth)
+        for inner in value:
+            _check(inner, field, depth + 1)
+    elif kind is float:
+        if not isfinite(value):
+            raise Invalid(field, "numbers must be finite: NaN and infinities are not JSON")
+    elif kind is int:
+        if value not in _INT64:
+            raise Invalid(field, "integers must fit in 64 bits; send larger ones as text")
+    elif value is not None and kind is not bool:
+        _check(_builtins(value, field), field, depth)
+
+
+def _check_depth(field: str, depth: int) -> None:
+    if depth > MOST_DEPTH:
+        raise Invalid(field, f"is nested deeper than {MOST_DEPTH} levels")
+
+
+def _builtins(value: Any, field: str) -> Any:
+    """Dataclasses, structs, datetimes, enums and the like as plain JSON values."""
+    try:
+        return msgspec.to_builtins(value)
+    except (TypeError, ValueError, RecursionError) as problem:
+        raise Invalid(field, f"cannot be written as JSON: {problem}") from None

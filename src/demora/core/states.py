@@ -1,0 +1,42 @@
+"""The states of a job and the one table of the moves between them."""
+
+from enum import IntEnum
+
+
+class Status(IntEnum):
+    """Where a job stands. The numbers are stored; waiting states come first, then PROCESSING, then the ends."""
+
+    PENDING = 0
+    QUEUED = 1
+    RETRYING = 2
+    PROCESSING = 3
+    COMPLETED = 4
+    FAILED = 5
+    CANCELLED = 6
+
+    @property
+    def waiting(self) -> bool:
+        return self < Status.PROCESSING
+
+    @property
+    def ended(self) -> bool:
+        return self > Status.PROCESSING
+
+
+WAITING = frozenset(s for s in Status if s.waiting)
+ENDED = frozenset(s for s in Status if s.ended)
+
+# PENDING may be overtaken by a claim. Only a retry by hand leads out of an end.
+MOVES: dict[Status, frozenset[Status]] = {
+    Status.PENDING: frozenset({Status.QUEUED, Status.PROCESSING, Status.CANCELLED}),
+    Status.QUEUED: frozenset({Status.PROCESSING, Status.CANCELLED}),
+    Status.RETRYING: frozenset({Status.PROCESSING, Status.CANCELLED}),
+    Status.PROCESSING: frozenset(
+        {Status.QUEUED, Status.RETRYING, Status.COMPLETED, Status.FAILED, Status.CANCELLED},
+    ),
+    Status.COMPLETED: frozenset(),
+    Status.FAILED: frozenset({Status.QUEUED}),
+    Status.CANCELLED: frozenset({Status.QUEUED}),
+}
+
+RETRYABLE = frozenset(s for s in ENDED if MOVES[s])

@@ -1,0 +1,23 @@
+"""Stores, one folder per database. `make_store` is the only door."""
+
+from pathlib import Path
+from urllib.parse import unquote
+
+from ..errors import BadSetting
+from ..store import Store
+
+_SQLITE_FORMS = "write sqlite:///name.db for a relative file, sqlite:////folder/name.db for an absolute one"
+
+
+def make_store(database_url: str) -> Store:
+    """The store that a URL names, not yet open: `sqlite:///x` is relative, four slashes absolute, `sqlite://` in memory."""
+    scheme, separator, rest = database_url.partition("://")
+    if scheme == "sqlite" and separator:
+        from .sqlite import SqliteStore
+
+        if rest in ("", "/", "/:memory:"):
+            return SqliteStore()
+        if not rest.startswith("/") or "?" in rest:
+            raise BadSetting("database URL", _SQLITE_FORMS)
+        return SqliteStore(Path(unquote(rest[1:])))
+    raise BadSetting("database URL", f"no engine for {scheme or 'an empty scheme'!r}; this demora knows sqlite:///…")

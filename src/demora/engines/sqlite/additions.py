@@ -1,0 +1,88 @@
+"""Adding jobs: keys are looked at first, then all is written or nothing."""
+
+from collections.abc import Sequence
+
+from ...core.job import Lane, NewJob
+from ...core.spans import from_ms, span_ms
+from ...store import Added, Topic
+from . import rows
+from .statements import SQL
+from .transactor import Transaction
+
+
+def add(tx: Transaction, jobs: Sequence[NewJob], named: set[str]) -> list[Added]:
+    answers, fresh = [], []
+    taken: dict[tuple[str, str], tuple[bytes, Added]] = {}
+    for job in jobs:
+        answer = _known(tx, job, taken)
+        if answer is None:
+            fresh.append(job)
+            answer = _new(job, tx.wall)
+            if job.key is not None:
+                taken[job.key.scope, job.key.key] = job.key.request_hash, answer
+        answers.append(answer)
+    if not any(answer.conflict for answer in answers):
+        _write(tx, fresh, named)
+    return answers
+
+
+def _known(tx: Transaction, job: NewJob, taken: dict[tuple[str, str], tuple[bytes, Added]]) -> Added | None:
+    """The answer for a key that was taken before, in this call or an earlier one."""
+    key = job.key
+    if key is None:
+        return None
+    if (key.scope, key.key) in taken:
+        request_hash, first = taken[key.scope, key.key]
+    else:
+        found = tx.db.execute(SQL["key_taken"], (key.scope, key.key, tx.wall)).fetchone()
+        if found is None:
+            return None
+        id, request_hash, created_at, scheduled_at = found
+        first = Added(rows.id_text(id), from_ms(created_at), from_ms(scheduled_at))
+    differs = request_hash != key.request_hash
+    return Added(first.id, first.created_at, first.scheduled_at, replayed=not differs, conflict=differs)
+
+
+def _new(job: NewJob, wall: int) -> Added:
+    return Added(job.id, from_ms(wall), from_ms(rows.due_ms(job, wall)))
+
+
+def _write(tx: Transaction, jobs: Sequence[NewJob], named: set[str]) -> None:
+    new = [rows.new_row(job, _id(job), tx.wall) for job in jobs]
+    _wake(tx, new)
+    tx.db.executemany(SQL["add"], new)
+    keyed = [job for job in jobs if job.key is not None]
+    tx.db.executemany(SQL["take_key"], [_key_row(job, tx.wall) for job in keyed])
+    unnamed = {job.queue for job in jobs} - named
+    if unnamed:
+        tx.db.executemany(SQL["name_queue"], [(name,) for name in unnamed])
+        if len(named) < 10_000:
+            named |= unnamed
+
+
+def _wake(tx: Transaction, new: Sequence[rows.Row]) -> None:
+    """Wake sleepers for what is ready, or for the earliest of a queue and rank if it is due before all others."""
+    earliest: dict[tuple[str, int, int], rows.Row] = {}
+    for row in new:
+        _, _, _, queue, _, lane, rank, due_at, *_ = row
+        if lane == Lane.REALTIME:
+            return tx.wake(Topic.READY)
+        head = earliest.setdefault((queue, lane, rank), row)
+        if due_at < head[7]:
+            earliest[queue, lane, rank] = row
+    for (queue, lane, rank), row in earliest.items():
+        if not tx.db.execute(SQL["earlier"], (queue, lane, rank, row[7], row[0])).fetchone():
+            return tx.wake(Topic.READY)
+    return None
+
+
+def _key_row(job: NewJob, wall: int) -> rows.Row:
+    assert job.key is not None
+    scheduled_at, expires_at = rows.due_ms(job, wall), wall + span_ms(job.key.kept)
+    return (job.key.scope, job.key.key, job.key.request_hash, _id(job), wall, scheduled_at, expires_at)
+
+
+def _id(job: NewJob) -> bytes:
+    id = rows.id_bytes(job.id)
+    assert id is not None, "the client makes ids"
+    return id

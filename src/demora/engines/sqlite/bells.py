@@ -1,0 +1,101 @@
+"""Wake-ups across processes: datagram sockets in a folder beside the database file, one per sleeper and topic.
+
+A ring is a byte sent to every socket of its topic. A socket nobody reads any more is swept away by whoever finds it. Where
+no socket can be made, `reachable` is False and sleepers look at the file instead.
+"""
+
+import asyncio
+import contextlib
+import itertools
+import os
+import socket
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+from ...store import Topic
+
+_numbers = itertools.count()
+_LONGEST_ADDRESS = 100  # bytes; the kernel's limit is 108 or 104
+
+
+class Bells:
+    """The bells of one database file, as one store sees them."""
+
+    def __init__(self, database: Path) -> None:
+        self._folder = database.with_name(database.name + "-bells")
+        self._own: set[str] = set()
+        self._sender: socket.socket | None = None
+        self._handle: int | None = None
+
+    def hang(self, topic: Topic, rung: Callable[[], None]) -> Callable[[], None] | None:
+        """Call `rung` on each ring from another store; answers with what takes the bell down, or None if it cannot be."""
+        name = f"{topic.value}.{os.getpid()}.{next(_numbers)}"
+        bell = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        try:
+            self._folder.mkdir(mode=0o700, exist_ok=True)
+            bell.setblocking(False)
+            bell.bind(self._address(name))
+        except OSError:
+            bell.close()
+            return None
+        self._own.add(name)
+        loop = asyncio.get_running_loop()
+        loop.add_reader(bell, _drain, bell, rung)
+
+        def take_down() -> None:
+            loop.remove_reader(bell)
+            bell.close()
+            self._sweep(name)
+            self._own.discard(name)
+
+        return take_down
+
+    def ring(self, topics: Iterable[Topic]) -> None:
+        """Wake the sleepers of other stores on this file; never blocks and never fails."""
+        prefixes = tuple(f"{topic.value}." for topic in topics)
+        try:
+            names = os.listdir(self._folder)
+        except OSError:
+            return
+        for name in names:
+            if name.startswith(prefixes) and name not in self._own:
+                self._send(name)
+
+    def close(self) -> None:
+        if self._sender is not None:
+            self._sender.close()
+            self._sender = None
+        if self._handle is not None:
+            os.close(self._handle)
+            self._handle = None
+
+    def _send(self, name: str) -> None:
+        if self._sender is None:
+            self._sender = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+            self._sender.setblocking(False)
+        try:
+            self._sender.sendto(b"!", self._address(name))
+        except ConnectionRefusedError:
+            self._sweep(name)
+        except OSError:
+            pass  # a full socket has a wake-up waiting in it already
+
+    def _sweep(self, name: str) -> None:
+        with contextlib.suppress(OSError):
+            (self._folder / name).unlink()
+
+    def _address(self, name: str) -> str:
+        """The socket's path, made short through the folder's handle where the kernel would refuse it."""
+        path = str(self._folder / name)
+        if len(os.fsencode(path)) <= _LONGEST_ADDRESS:
+            return path
+        if self._handle is None:
+            self._handle = os.open(self._folder, os.O_RDONLY | os.O_DIRECTORY)
+        return f"/proc/self/fd/{self._handle}/{name}"
+
+
+def _drain(bell: socket.socket, rung: Callable[[], None]) -> None:
+    with contextlib.suppress(OSError):
+        while bell.recv(64):
+            pass
+    rung()

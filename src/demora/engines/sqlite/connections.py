@@ -1,0 +1,97 @@
+"""Opening the file: settings of a connection, patience with other processes, and the numbered schema files."""
+
+import os
+import random
+import time
+from collections.abc import Iterator
+from importlib.resources import files
+from pathlib import Path
+from typing import TypeVar
+
+import apsw
+
+from ...errors import SchemaTooNew, StoreClosed, StoreError
+
+T = TypeVar("T")
+
+PATIENCE = 60.0  # seconds to wait for the lock before giving up
+_PRAGMAS = ("journal_mode = wal", "synchronous = full", "cache_size = -16384", "temp_store = memory")
+
+
+def connect(path: Path | None) -> apsw.Connection:
+    """A connection with the schema up to date. The file is made with mode 0600."""
+    if path is not None:
+        _make_private(path)
+    db = apsw.Connection(str(path) if path else ":memory:")
+    db.set_busy_handler(_Patience())
+    for pragma in _PRAGMAS:
+        _insist(db, f"pragma {pragma}")
+    migrate(db)
+    return db
+
+
+def opened(value: T | None) -> T:
+    if value is None:
+        raise StoreClosed
+    return value
+
+
+def schema_version(db: apsw.Connection) -> int:
+    return int(db.pragma("user_version"))
+
+
+def migrate(db: apsw.Connection) -> None:
+    """Apply the schema files that this database has not seen, each in its own transaction."""
+    steps = dict(_schema_files())
+    if schema_version(db) > max(steps):
+        raise SchemaTooNew(schema_version(db), max(steps))
+    for number in sorted(steps):
+        if schema_version(db) >= number:
+            continue
+        _insist(db, "begin immediate")
+        with db:  # a savepoint: rolled back as a whole if a statement fails
+            if schema_version(db) < number:  # another process may have been faster
+                for _ in db.execute(steps[number]):
+                    pass
+                db.pragma("user_version", number)
+        db.execute("commit")
+
+
+def _schema_files() -> Iterator[tuple[int, str]]:
+    for entry in (files(__package__) / "schema").iterdir():
+        if entry.name.endswith(".sql"):
+            yield int(entry.name.split("_")[0]), entry.read_text()
+
+
+def _make_private(path: Path) -> None:
+    try:
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
+    except OSError as problem:
+        raise StoreError(f"cannot open the database file {path.name}: {problem.strerror}") from problem
+
+
+def _insist(db: apsw.Connection, sql: str) -> None:
+    """Run a statement that SQLite may refuse as busy without asking the busy handler."""
+    patience, tries = _Patience(), 0
+    while True:
+        try:
+            for _ in db.execute(sql):
+                pass
+            return
+        except apsw.BusyError:
+            tries += 1
+            if not patience(tries):
+                raise
+
+
+class _Patience:
+    """A busy handler: short random waits, so that a lock that is held for milliseconds is taken soon after its release."""
+
+    def __init__(self) -> None:
+        self._since = time.monotonic()
+
+    def __call__(self, count: int) -> bool:
+        if count == 0:
+            self._since = time.monotonic()
+        time.sleep(random.uniform(0.0002, 0.0005 * min(count + 1, 8)))
+        return time.monotonic() - self._since < PATIENCE

@@ -1,0 +1,173 @@
+"""The store on SQLite: one file, any number of processes, one writer at a time."""
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
+from datetime import timedelta
+from functools import partial
+from pathlib import Path
+from typing import TypeVar
+
+import apsw
+
+from ...clock import Clock, SystemClock
+from ...core.job import Job, NewJob
+from ...core.spans import span_ms
+from ...core.states import Status
+from ...store import (
+    Added,
+    Answer,
+    Change,
+    Claimed,
+    Heard,
+    Lease,
+    Page,
+    Query,
+    Queue,
+    QueueChange,
+    Report,
+    Settlement,
+    Subscription,
+    Topic,
+    Worker,
+)
+from . import additions, claims, connections, registry, runs, views, wishes
+from .bells import Bells
+from .sleepers import Sleeper
+from .transactor import Batches, InlineTransactor, ThreadTransactor, Transaction, Transactor
+
+T = TypeVar("T")
+
+
+class SqliteStore:
+    """Keeps the port's promises on one SQLite file, or in memory when there is no path.
+
+    With `inline` all runs on the event loop: for simulation. A database in memory always does.
+    """
+
+    def __init__(self, path: Path | None = None, *, clock: Clock | None = None, inline: bool = False) -> None:
+        self.path = path
+        self.clock = clock or SystemClock()
+        self._inline = inline or path is None
+        self._bells = None if self._inline or path is None else Bells(path)
+        self._sleepers: set[Sleeper] = set()
+        self._named_queues: set[str] = set()
+        self._writes: Transactor | None = None
+        self._reads: Transactor | None = None
+
+    async def open(self) -> None:
+        if self._writes is not None:
+            return
+        make_writer = partial(self._batches, "begin immediate")
+        if self._inline:
+            self._writes = self._reads = InlineTransactor(make_writer(), self._woken)
+            await self._write(lambda tx: registry.note_boot(tx, self.clock.boot_id()))
+            return
+        writes = ThreadTransactor(make_writer, self._woken, "demora-sqlite-writer")
+        await writes.start()
+        reads = ThreadTransactor(partial(self._batches, "begin"), self._woken, "demora-sqlite-reader")
+        await reads.start()
+        self._writes, self._reads = writes, reads
+        await self._write(lambda tx: registry.note_boot(tx, self.clock.boot_id()))
+
+    async def close(self) -> None:
+        writes, reads = self._writes, self._reads
+        self._writes = self._reads = None
+        for transactor in {id(t): t for t in (writes, reads) if t is not None}.values():
+            await transactor.close()
+        if self._bells is not None:
+            self._bells.close()
+
+    async def add(self, jobs: Sequence[NewJob]) -> list[Added]:
+        return await self._write(lambda tx: additions.add(tx, jobs, self._named_queues))
+
+    async def claim(self, worker_id: str, limit: int, *, lease: timedelta, queues: Sequence[str] | None = None) -> Claimed:
+        return await self._write(lambda tx: claims.claim(tx, worker_id, limit, lease=span_ms(lease), queues=queues))
+
+    async def renew(self, reports: Sequence[Report], *, lease: timedelta) -> Heard:
+        return await self._write(lambda tx: runs.renew(tx, reports, span_ms(lease)))
+
+    async def listen(self, leases: Sequence[Lease]) -> Heard:
+        return await self._read(lambda tx: runs.listen(tx, leases))
+
+    async def settle(self, settlements: Sequence[Settlement]) -> list[Status | None]:
+        return await self._write(lambda tx: runs.settle(tx, settlements))
+
+    async def cancel(self, ids: Sequence[str]) -> list[Answer]:
+        return await self._write(lambda tx: [wishes.cancel(tx, id) for id in ids])
+
+    async def retry(self, ids: Sequence[str]) -> list[Answer]:
+        return await self._write(lambda tx: [wishes.retry(tx, id) for id in ids])
+
+    async def change(self, id: str, change: Change) -> Answer:
+        return await self._write(lambda tx: wishes.change(tx, id, change))
+
+    async def remove(self, ids: Sequence[str]) -> list[Answer]:
+        return await self._write(lambda tx: [wishes.remove(tx, id) for id in ids])
+
+    async def purge(self, status: Status, *, older_than: timedelta, limit: int, queue: str | None = None) -> int:
+        return await self._write(lambda tx: wishes.purge(tx, status, span_ms(older_than), limit, queue))
+
+    async def get(self, id: str) -> Job | None:
+        return await self._read(lambda tx: views.get(tx, id))
+
+    async def find(self, query: Query) -> Page:
+        return await self._read(lambda tx: views.find(tx, query))
+
+    async def queues(self) -> list[Queue]:
+        return await self._read(lambda tx: views.queues(tx))
+
+    async def set_queue(self, name: str, change: QueueChange) -> Queue:
+        return await self._write(lambda tx: registry.set_queue(tx, name, change))
+
+    async def heartbeat(self, worker: Worker) -> None:
+        await self._write(lambda tx: registry.heartbeat(tx, worker))
+
+    async def retire(self, worker_id: str) -> None:
+        await self._write(lambda tx: registry.retire(tx, worker_id))
+
+    async def workers(self) -> list[Worker]:
+        return await self._read(lambda tx: registry.workers(tx))
+
+    @contextlib.contextmanager
+    def subscribe(self, topic: Topic) -> Iterator[Subscription]:
+        sleeper = Sleeper(topic, self.clock, None if self._inline else self._data_version)
+        take_down = self._bells.hang(topic, sleeper.wake) if self._bells else None
+        sleeper.reachable = take_down is not None or self._inline
+        self._sleepers.add(sleeper)
+        try:
+            yield sleeper
+        finally:
+            self._sleepers.discard(sleeper)
+            if take_down is not None:
+                take_down()
+
+    def _write(self, call: Callable[[Transaction], T]) -> "asyncio.Future[T]":
+        return connections.opened(self._writes).run(call)
+
+    def _read(self, call: Callable[[Transaction], T]) -> "asyncio.Future[T]":
+        return connections.opened(self._reads).run(call)
+
+    def _batches(self, begin: str) -> Batches:
+        db = connections.connect(self.path)
+        return Batches(db, begin, self._clocks, self._ring)
+
+    def _clocks(self) -> tuple[int, int]:
+        return self.clock.wall(), self.clock.boot()
+
+    def _ring(self, topics: set[Topic]) -> None:
+        if self._bells is not None:
+            self._bells.ring(topics)
+
+    def _woken(self, topics: set[Topic]) -> None:
+        for sleeper in self._sleepers:
+            if sleeper.topic in topics:
+                sleeper.wake()
+
+    async def _data_version(self) -> int:
+        """Grows when another connection writes; asked on the writer, which does not count its own writes."""
+        return await connections.opened(self._writes).bare(_data_version)
+
+
+def _data_version(db: apsw.Connection) -> int:
+    return int(db.pragma("data_version"))

@@ -1,0 +1,219 @@
+-- The verbs of the port on SQLite, in port order. :wall and :boot are the engine's two clocks.
+
+-- name: key_taken
+select job_id, request_hash, created_at, scheduled_at from idempotency_keys
+where scope = ? and key = ? and expires_at > ?
+
+-- name: take_key
+insert or replace into idempotency_keys (scope, key, request_hash, job_id, created_at, scheduled_at, expires_at)
+values (?, ?, ?, ?, ?, ?, ?)
+
+-- name: id_taken
+select created_at, coalesce(scheduled_at, created_at) from jobs where id = ?
+
+-- name: name_queue
+insert or ignore into queues (name) values (?)
+
+-- name: add
+insert into jobs (id, type, name, queue, status, lane, rank, due_at, created_at, scheduled_at, max_retries, retry_delay,
+                  timeout, payload, tags, webhook_url)
+values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+on conflict (id) do nothing
+
+-- name: earlier
+-- Whether another job of the same queue, lane and rank is due as early.
+select 1 from jobs where status < 3 and queue = ? and lane = ? and rank = ? and due_at <= ? and id <> ? limit 1
+
+-- name: queues_set
+select name, step, strict, head_start, paused_at from queues where changed_at is not null
+
+-- name: claim_heads
+-- The first row of each (queue, lane, rank) that has one: a skip over the index, so that rows behind a head cost nothing.
+with recursive head (queue, lane, rank, due_at) as (
+    select * from (
+        select queue, lane, rank, due_at from jobs where status < 3 order by queue, lane, rank, due_at limit 1
+    )
+    union all
+    select next.queue, next.lane, next.rank, next.due_at
+    from head
+    join jobs as next on next.rowid = (
+        select rowid from jobs
+        where status < 3 and (queue, lane, rank) > (head.queue, head.lane, head.rank)
+        order by queue, lane, rank, due_at limit 1
+    )
+)
+select queue, lane, rank, due_at from head
+
+-- name: claim_scan
+select rowid, due_at from jobs
+where status < 3 and queue = ? and lane = ? and rank = ? and due_at <= ?
+order by due_at, rowid limit ?
+
+-- name: claim_take
+update jobs set status = ?, token = token + 1, worker_id = ?, lease_until = ?, claimed_at = ?, started_at = null,
+    progress = null, progress_message = null
+where rowid in (select value from json_each(?))
+returning rowid, id, token, type, name, queue, rank, payload, credits, strays, max_retries, retry_delay, timeout,
+    coalesce(scheduled_at, created_at), tags
+
+-- name: lapsed
+select id, token, credits, strays, max_retries, retry_delay, worker_id from jobs
+where status = 3 and lease_until <= ? order by lease_until limit ?
+
+-- name: next_lapse
+select lease_until from jobs where status = 3 order by lease_until limit 1
+
+-- name: renew
+update jobs set lease_until = :until, started_at = coalesce(started_at, max(claimed_at, :wall - :ran)),
+    progress = coalesce(:progress, progress), progress_message = coalesce(:message, progress_message)
+where id = :id and token = :token and status = 3 and lease_until > :boot
+
+-- name: listen
+select id, token, cancel_requested_at is not null from jobs
+where id in (select unhex(value) from json_each(?)) and status = 3 and lease_until > ?
+
+-- name: log
+insert into logs (job_id, at, line) values (?, ?, ?)
+
+-- name: complete
+-- What `settle` does, for successes: many to a statement, since these are most of what a worker writes.
+update jobs set status = :status, completed_at = :wall, lease_until = null, result = done.result, error = null, strays = 0,
+    started_at = max(claimed_at, done.started_at),
+    progress = coalesce(done.progress, jobs.progress), progress_message = coalesce(done.message, progress_message)
+from (
+    select unhex(value ->> 0) as id, value ->> 1 as token, value ->> 2 as result, value ->> 3 as started_at,
+        value ->> 4 as progress, value ->> 5 as message
+    from json_each(:done)
+) as done
+where jobs.id = done.id and jobs.token = done.token and status = 3 and lease_until > :boot
+returning jobs.id
+
+-- name: settle
+update jobs set status = :status, completed_at = :completed_at, lease_until = null, result = :result, error = :error,
+    due_at = coalesce(:due_at, due_at), lane = coalesce(:lane, lane),
+    credits = credits + :credit, retries = retries + :retry, strays = iif(:stray, strays + 1, 0),
+    started_at = max(claimed_at, coalesce(:started_at, started_at, claimed_at)),
+    progress = coalesce(:progress, progress), progress_message = coalesce(:message, progress_message)
+where id = :id and token = :token and status = 3 and (lease_until <= :boot) = :lapsed
+    and (cancel_requested_at is null or :stands)
+returning queue, lane, rank, due_at
+
+-- name: record_attempt
+insert into attempts (job_id, token, started_at, ended_at, worker_id, error, traceback)
+select id, token, started_at, ?, worker_id, ?, ? from jobs where id = ?
+
+-- name: cancel_waiting
+update jobs set status = ?, completed_at = ?, error = ? where id = ? and status < 3
+
+-- name: cancel_running
+update jobs set cancel_requested_at = coalesce(cancel_requested_at, ?) where id = ? and status = 3
+
+-- name: status
+select status from jobs where id = ?
+
+-- name: retry
+update jobs set status = :status, lane = :lane, due_at = :wall, generation = generation + 1, credits = token, retries = 0,
+    strays = 0, completed_at = null, started_at = null, cancel_requested_at = null, progress = null,
+    progress_message = null, result = null, error = null
+where id = :id and status in (select value from json_each(:from))
+
+-- name: change
+update jobs set rank = coalesce(:rank, rank), tags = iif(:tags is null, tags, :tags), due_at = coalesce(:due_at, due_at),
+    scheduled_at = coalesce(:due_at, scheduled_at), lane = iif(:due_at is null, lane, :lane)
+where id = :id and status < 3
+returning queue, lane, rank, due_at
+
+-- name: remove
+delete from jobs where id = ? and status > 3
+
+-- name: remove_attempts
+delete from attempts where job_id = ?
+
+-- name: remove_logs
+delete from logs where job_id = ?
+
+-- name: purgeable
+select id from jobs where status = ? and completed_at <= ? and (?3 is null or queue = ?3) limit ?4
+
+-- name: purge_keys
+delete from idempotency_keys where (scope, key) in (
+    select scope, key from idempotency_keys where expires_at <= ? limit ?
+)
+
+-- name: job
+select id, type, name, queue, status, lane, rank, due_at, created_at, scheduled_at, max_retries, retry_delay, timeout,
+    token, credits, retries, generation, payload, tags, webhook_url, worker_id, lease_until, started_at, completed_at,
+    cancel_requested_at, progress, progress_message, result, error
+from jobs where id = ?
+
+-- name: find
+select id, type, name, queue, status, lane, rank, due_at, created_at, scheduled_at, max_retries, retry_delay, timeout,
+    token, credits, retries, generation, payload, tags, webhook_url, worker_id, lease_until, started_at, completed_at,
+    cancel_requested_at, progress, progress_message, result, error
+from jobs /* narrowed to */ where true
+    and (:after is null or id < :after)
+    and (:statuses is null or status in (select value from json_each(:statuses)))
+    and (:queue is null or queue = :queue)
+    and (:type is null or type = :type)
+    and (:tag is null or exists (select 1 from json_each(tags) where value = :tag))
+order by id desc limit :limit
+
+-- name: narrow_dead
+indexed by jobs_dead where status = 5
+
+-- name: narrow_processing
+indexed by jobs_leased where status = 3
+
+-- name: attempts
+select job_id, token, started_at, ended_at, worker_id, error, traceback from attempts
+where job_id in (select unhex(value) from json_each(?)) order by job_id, token
+
+-- name: logs
+select at, line from logs where job_id = ? order by rowid
+
+-- name: queues
+select name, step, strict, head_start, paused_at, pause_reason from queues order by name
+
+-- name: queue
+select name, step, strict, head_start, paused_at, pause_reason from queues where name = ?
+
+-- name: count_waiting
+select queue, sum(due_at <= ?1), sum(due_at > ?1) from jobs where status < 3 group by queue
+
+-- name: count_processing
+select queue, count(*) from jobs where status = 3 group by queue
+
+-- name: count_dead
+select queue, count(*) from jobs where status = 5 group by queue
+
+-- name: set_queue
+insert into queues (name, step, strict, head_start, paused_at, pause_reason, changed_at)
+values (:name, :step, :strict, :head_start, iif(:paused, :wall, null), iif(:paused, :reason, null), :wall)
+on conflict (name) do update set
+    step = coalesce(:step, step), strict = coalesce(:strict, strict), head_start = coalesce(:head_start, head_start),
+    paused_at = case when :paused is null then paused_at when :paused then coalesce(paused_at, :wall) end,
+    pause_reason = case when :paused is null then pause_reason when :paused then :reason end,
+    changed_at = :wall
+
+-- name: heartbeat
+insert into workers (id, host, pid, slots, queues, types, started_at, heartbeat_at)
+values (:id, :host, :pid, :slots, :queues, :types, :wall, :boot)
+on conflict (id) do update set slots = :slots, queues = :queues, types = :types, heartbeat_at = :boot
+
+-- name: retire
+delete from workers where id = ?
+
+-- name: workers
+select id, host, pid, slots, queues, types, started_at, heartbeat_at from workers order by id
+
+-- name: boot_id
+select value from meta where name = 'boot_id'
+
+-- name: record_boot
+insert or replace into meta (name, value) values ('boot_id', ?)
+
+-- name: lapse_all
+update jobs set lease_until = 0 where status = 3
+
+-- name: forget_workers
+delete from workers

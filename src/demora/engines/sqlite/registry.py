@@ -1,0 +1,70 @@
+"""Queues and their settings, workers and their heartbeats, and which boot of the machine the leases belong to."""
+
+import json
+from datetime import timedelta
+
+from ...core.spans import from_ms, span_ms
+from ...store import Queue, QueueChange, Topic, Worker
+from . import rows
+from .statements import SQL
+from .transactor import Transaction
+
+
+def note_boot(tx: Transaction, boot_id: str) -> None:
+    """After a reboot no worker of before lives: lapse every lease, since its clock started anew."""
+    row = tx.db.execute(SQL["boot_id"]).fetchone()
+    if row is None or row[0] != boot_id:
+        tx.db.execute(SQL["lapse_all"])
+        tx.db.execute(SQL["forget_workers"])
+        tx.db.execute(SQL["record_boot"], (boot_id,))
+
+
+def set_queue(tx: Transaction, name: str, change: QueueChange) -> Queue:
+    what = {
+        "name": name,
+        "step": None if change.step is None else span_ms(change.step),
+        "strict": None if change.strict is None else int(change.strict),
+        "head_start": None if change.head_start is None else span_ms(change.head_start),
+        "paused": None if change.paused is None else int(change.paused),
+        "reason": change.reason,
+        "wall": tx.wall,
+    }
+    tx.db.execute(SQL["set_queue"], what)
+    tx.wake(Topic.READY)
+    return next(rows.queue(row) for row in tx.db.execute(SQL["queue"], (name,)))
+
+
+def heartbeat(tx: Transaction, worker: Worker) -> None:
+    what = {
+        "id": worker.id,
+        "host": worker.host,
+        "pid": worker.pid,
+        "slots": worker.slots,
+        "queues": json.dumps(worker.queues),
+        "types": json.dumps(worker.types),
+        "wall": tx.wall,
+        "boot": tx.boot,
+    }
+    tx.db.execute(SQL["heartbeat"], what)
+
+
+def retire(tx: Transaction, worker_id: str) -> None:
+    tx.db.execute(SQL["retire"], (worker_id,))
+
+
+def workers(tx: Transaction) -> list[Worker]:
+    return [_worker(row, tx.boot) for row in tx.db.execute(SQL["workers"])]
+
+
+def _worker(row: rows.Row, boot: int) -> Worker:
+    id, host, pid, slots, queues, types, started_at, heartbeat_at = row
+    return Worker(
+        id=id,
+        host=host,
+        pid=pid,
+        slots=slots,
+        queues=tuple(json.loads(queues)),
+        types=tuple(json.loads(types)),
+        started_at=from_ms(started_at),
+        heartbeat_ago=timedelta(milliseconds=max(boot - heartbeat_at, 0)),
+    )

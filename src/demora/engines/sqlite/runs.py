@@ -1,0 +1,138 @@
+"""What workers tell about the jobs they run: renewals, reports and settlements, all under the token of their lease."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from ...core.spans import MILLISECOND, span_ms
+from ...core.states import Status
+from ...core.verdict import Verdict
+from ...store import Heard, Lease, Report, Settlement, Topic
+from . import rows
+from .statements import SQL
+from .transactor import Transaction
+
+_encode = msgspec.json.encode
+
+
+def renew(tx: Transaction, reports: Sequence[Report], lease: int) -> Heard:
+    for report in reports:
+        held = {"until": tx.boot + lease, "wall": tx.wall, "ran": report.ran // MILLISECOND, **_where(tx, report)}
+        tx.db.execute(SQL["renew"], held)
+        if tx.db.changes():
+            _log(tx, report)
+    return listen(tx, [report.lease for report in reports])
+
+
+def listen(tx: Transaction, leases: Sequence[Lease]) -> Heard:
+    ids = _encode([lease.id.replace("-", "") for lease in leases]).decode()
+    held = {(rows.id_text(id), token): wished for id, token, wished in tx.db.execute(SQL["listen"], (ids, tx.boot))}
+    return Heard(
+        lost=frozenset(lease.id for lease in leases if (lease.id, lease.token) not in held),
+        wished=frozenset(lease.id for lease in leases if held.get((lease.id, lease.token))),
+    )
+
+
+def settle(tx: Transaction, settlements: Sequence[Settlement]) -> list[Status | None]:
+    done = [s for s in settlements if s.verdict.status is Status.COMPLETED]
+    completed = _complete(tx, done) if done else frozenset()
+    return [
+        (Status.COMPLETED if s.report.lease.id in completed else None)
+        if s.verdict.status is Status.COMPLETED
+        else _settle(tx, s)
+        for s in settlements
+    ]
+
+
+def _complete(tx: Transaction, done: Sequence[Settlement]) -> frozenset[str]:
+    """Record successes in one statement; answers with those that were still ours."""
+    packed = [_completion(tx, s) for s in done]
+    what = {
+        "status": Status.COMPLETED.value,
+        "wall": tx.wall,
+        "boot": tx.boot,
+        "done": _encode(packed).decode(),
+    }
+    ours = frozenset(rows.id_text(id) for (id,) in tx.db.execute(SQL["complete"], what))
+    for settlement in done:
+        if settlement.report.log and settlement.report.lease.id in ours:
+            _log(tx, settlement.report)
+    if ours:
+        tx.wake(Topic.ENDED)
+    return ours
+
+
+def _completion(tx: Transaction, settlement: Settlement) -> tuple[Any, ...]:
+    report, result = settlement.report, settlement.verdict.result
+    return (
+        report.lease.id.replace("-", ""),
+        report.lease.token,
+        None if result is None else result.decode(),
+        tx.wall - report.ran // MILLISECOND,
+        report.progress,
+        report.message,
+    )
+
+
+def _settle(tx: Transaction, settlement: Settlement) -> Status | None:
+    verdict = settlement.verdict
+    if not _apply(tx, settlement, verdict):
+        verdict = verdict.after_wish()
+        if not _apply(tx, settlement, verdict):
+            return None
+    _log(tx, settlement.report)
+    if verdict.counts:
+        id = rows.id_bytes(settlement.report.lease.id)
+        tx.db.execute(SQL["record_attempt"], (tx.wall, verdict.error, verdict.traceback, id))
+    if verdict.status.ended:
+        tx.wake(Topic.ENDED)
+    return verdict.status
+
+
+def _apply(tx: Transaction, settlement: Settlement, verdict: Verdict) -> bool:
+    """Write the verdict if its lease is as expected and no cancel was asked for that it would ignore."""
+    report = settlement.report
+    row = tx.db.execute(
+        SQL["settle"],
+        {
+            "status": verdict.status.value,
+            "completed_at": tx.wall if verdict.status.ended else None,
+            "result": None if verdict.result is None else verdict.result.decode(),
+            "error": verdict.error,
+            "due_at": None if verdict.delay is None else tx.wall + span_ms(verdict.delay),
+            "lane": None if verdict.lane is None else verdict.lane.value,
+            "credit": int(not verdict.counts),
+            "retry": int(verdict.status is Status.RETRYING and verdict.counts),
+            "stray": int(verdict.stray),
+            "started_at": None if settlement.lapsed else tx.wall - report.ran // MILLISECOND,
+            "lapsed": int(settlement.lapsed),
+            "stands": int(verdict.stands),
+            **_where(tx, report),
+        },
+    ).fetchone()
+    if row is not None and verdict.status.waiting:
+        wake_for(tx, rows.id_bytes(report.lease.id), *row)
+    return row is not None
+
+
+def wake_for(tx: Transaction, id: bytes | None, queue: str, lane: int, rank: int, due_at: int) -> None:
+    """Wake sleepers if a job that waits again is ready or due before all others like it."""
+    if due_at <= tx.wall or not tx.db.execute(SQL["earlier"], (queue, lane, rank, due_at, id)).fetchone():
+        tx.wake(Topic.READY)
+
+
+def _where(tx: Transaction, report: Report) -> dict[str, Any]:
+    return {
+        "id": rows.id_bytes(report.lease.id),
+        "token": report.lease.token,
+        "boot": tx.boot,
+        "progress": report.progress,
+        "message": report.message,
+    }
+
+
+def _log(tx: Transaction, report: Report) -> None:
+    if report.log:
+        id, started = rows.id_bytes(report.lease.id), tx.wall - report.ran // MILLISECOND
+        tx.db.executemany(SQL["log"], [(id, started + after // MILLISECOND, line) for after, line in report.log])

@@ -1,0 +1,73 @@
+"""Waiting without polling: a sleeper is woken by a bell, and only as a safety net looks at the clock and at the file."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+from ...clock import Clock
+from ...store import Topic
+
+CLOCK_LOOK = 0.95  # seconds between looks for a stepped clock
+CLOCK_STEP = 50  # milliseconds that count as a step
+FILE_LOOKS = 3  # looks at the clock for one look at the file, when bells can reach us
+DEAF_LOOK = 0.02  # seconds between looks at the file when no bell can reach us
+
+
+class Sleeper:
+    """A subscription on one topic."""
+
+    def __init__(self, topic: Topic, clock: Clock, data_version: Callable[[], Awaitable[int]] | None) -> None:
+        self.topic = topic
+        self.reachable = True
+        self._clock, self._data_version = clock, data_version
+        self._seen: int | None = None
+        self._rung = asyncio.Event()
+
+    def wake(self) -> None:
+        self._rung.set()
+
+    def clear(self) -> None:
+        self._rung.clear()
+
+    async def wait(self, timeout: float | None) -> None:
+        loop = asyncio.get_running_loop()
+        deadline = None if timeout is None else loop.time() + timeout
+        drift = self._drift()
+        for look in range(1, 2**31):
+            left = None if deadline is None else deadline - loop.time()
+            if await self._rest(left) or (left is not None and left <= 0):
+                return
+            if abs(self._drift() - drift) > CLOCK_STEP or await self._file_changed(look):
+                return
+
+    async def _rest(self, left: float | None) -> bool:
+        """Sleep until rung, but not for long; True if rung."""
+        pause = CLOCK_LOOK if self.reachable else DEAF_LOOK
+        if left is not None:
+            pause = min(pause, max(left, 0))
+        if self._rung.is_set():
+            return True
+        loop = asyncio.get_running_loop()
+        timer = loop.call_later(pause, self._nudge, waiter := loop.create_future())
+        ring = asyncio.ensure_future(self._rung.wait())
+        ring.add_done_callback(lambda _: self._nudge(waiter))
+        try:
+            await waiter
+        finally:
+            timer.cancel()
+            ring.cancel()
+        return self._rung.is_set()
+
+    @staticmethod
+    def _nudge(waiter: "asyncio.Future[None]") -> None:
+        if not waiter.done():
+            waiter.set_result(None)
+
+    def _drift(self) -> int:
+        return self._clock.wall() - self._clock.boot()
+
+    async def _file_changed(self, look: int) -> bool:
+        """Whether another process wrote to the file, whose bell we may have missed."""
+        if self._data_version is None or (self.reachable and look % FILE_LOOKS):
+            return False
+        seen, self._seen = self._seen, await self._data_version()
+        return seen is not None and seen != self._seen

@@ -1,0 +1,62 @@
+"""Looking at jobs and queues."""
+
+import json
+from collections import defaultdict
+from collections.abc import Iterable
+
+from ...core.job import Attempt, Job, LogLine
+from ...core.spans import from_ms
+from ...core.states import Status
+from ...store import Page, Query, Queue
+from . import rows
+from .statements import SQL
+from .transactor import Transaction
+
+_NARROW = {frozenset({Status.FAILED}): "narrow_dead", frozenset({Status.PROCESSING}): "narrow_processing"}
+
+
+def get(tx: Transaction, id: str) -> Job | None:
+    key = rows.id_bytes(id)
+    row = tx.db.execute(SQL["job"], (key,)).fetchone()
+    if row is None or key is None:
+        return None
+    log = [LogLine(from_ms(at), line) for at, line in tx.db.execute(SQL["logs"], (key,))]
+    return rows.whole_job(row, _attempts(tx, [key])[key], log, tx.wall - tx.boot)
+
+
+def find(tx: Transaction, query: Query) -> Page:
+    what = {
+        "after": rows.id_bytes(query.after) if query.after else None,
+        "statuses": json.dumps(sorted(query.statuses)) if query.statuses else None,
+        "queue": query.queue,
+        "type": query.type,
+        "tag": query.tag,
+        "limit": query.limit + 1,
+    }
+    found = list(tx.db.execute(_find_sql(query), what))
+    page = found[: query.limit]
+    attempts = _attempts(tx, [row[0] for row in page])
+    jobs = [rows.whole_job(row, attempts[row[0]], [], tx.wall - tx.boot) for row in page]
+    return Page(jobs, jobs[-1].id if len(found) > len(page) else None)
+
+
+def queues(tx: Transaction) -> list[Queue]:
+    waiting = {name: (ready, delayed) for name, ready, delayed in tx.db.execute(SQL["count_waiting"], (tx.wall,))}
+    processing = dict(tx.db.execute(SQL["count_processing"]))
+    dead = dict(tx.db.execute(SQL["count_dead"]))
+    return [
+        rows.queue(row, *waiting.get(row[0], (0, 0)), processing.get(row[0], 0), dead.get(row[0], 0))
+        for row in tx.db.execute(SQL["queues"])
+    ]
+
+
+def _find_sql(query: Query) -> str:
+    narrow = _NARROW.get(query.statuses)
+    return SQL["find"].replace("/* narrowed to */ where true", SQL[narrow]) if narrow else SQL["find"]
+
+
+def _attempts(tx: Transaction, keys: Iterable[bytes]) -> dict[bytes, list[Attempt]]:
+    attempts: dict[bytes, list[Attempt]] = defaultdict(list)
+    for row in tx.db.execute(SQL["attempts"], (json.dumps([key.hex() for key in keys]),)):
+        attempts[row[0]].append(rows.attempt(row))
+    return attempts

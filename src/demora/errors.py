@@ -1,0 +1,104 @@
+"""Every error that demora raises to its callers: one root, names that say the fact, sentences built from data."""
+
+from collections.abc import Sequence
+
+
+class DemoraError(Exception):
+    """The root of all errors that demora raises to an application."""
+
+
+class Invalid(DemoraError):
+    """What was asked for is malformed: `field` says where, `reason` what is wrong and what would be right."""
+
+    def __init__(self, field: str, reason: str) -> None:
+        super().__init__(f"{field}: {reason}")
+        self.field, self.reason = field, reason
+
+
+class TooLarge(Invalid):
+    """A value is well formed but over its size limit."""
+
+
+class BadSetting(DemoraError):
+    """A setting cannot be used as it is."""
+
+    def __init__(self, name: str, reason: str) -> None:
+        super().__init__(f"{name}: {reason}")
+        self.name, self.reason = name, reason
+
+
+class BadHandler(DemoraError):
+    """A function cannot be registered as a handler."""
+
+    def __init__(self, type: str, reason: str) -> None:
+        super().__init__(f"handler for {type!r}: {reason}")
+
+
+class UnknownJobType(DemoraError):
+    """`known_types_only` is set and no handler is registered for this type."""
+
+    def __init__(self, type: str, known: Sequence[str]) -> None:
+        super().__init__(f"no handler is registered for type {type!r}; known types: {', '.join(sorted(known)) or 'none'}")
+        self.type = type
+
+
+class JobNotFound(DemoraError):
+    """No job has this id; it may have been deleted or purged."""
+
+    def __init__(self, id: str) -> None:
+        super().__init__(f"no job has the id {id}")
+        self.id = id
+
+
+class WrongState(DemoraError):
+    """The job is in a state that does not allow this verb."""
+
+    def __init__(self, id: str, verb: str, status: str, allowed: str) -> None:
+        super().__init__(f"cannot {verb} job {id}: it is {status}; {verb} takes a job that is {allowed}")
+        self.id, self.verb, self.status = id, verb, status
+
+
+class KeyReused(DemoraError):
+    """The idempotency key already belongs to a different request."""
+
+    def __init__(self, key: str) -> None:
+        super().__init__(f"the idempotency key {key!r} was used before with a different request; use a new key")
+        self.key = key
+
+
+class StillRunning(DemoraError):
+    """The wait ended before the job did."""
+
+    def __init__(self, id: str, status: str) -> None:
+        super().__init__(f"job {id} has not ended yet: it is {status}")
+        self.id, self.status = id, status
+
+
+class JobFailed(DemoraError):
+    """The awaited job ended without a result."""
+
+    def __init__(self, id: str, status: str, error: str | None) -> None:
+        super().__init__(f"job {id} ended {status}" + (f": {error}" if error else ""))
+        self.id, self.status, self.error = id, status, error
+
+
+class StoreError(DemoraError):
+    """The database refused or could not be reached; whether a write happened is unknown unless said otherwise."""
+
+
+class StoreBusy(StoreError):
+    """The database stayed locked by others for longer than the limit; nothing was written."""
+
+
+class StoreClosed(StoreError):
+    """The store is not open."""
+
+    def __init__(self) -> None:
+        super().__init__("the store is closed; open it first (`async with app:`)")
+
+
+class SchemaTooNew(StoreError):
+    """The database was migrated by a newer demora."""
+
+    def __init__(self, found: int, known: int) -> None:
+        super().__init__(f"the database has schema {found}, this demora knows up to {known}: upgrade demora")

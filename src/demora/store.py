@@ -1,0 +1,283 @@
+"""The port: what every engine does for demora, and the values it speaks in.
+
+An engine remembers jobs and hands them out; it never decides. Verbs take no time: the engine reads its database's clock
+in the statement. A lost race is a value, not an exception. Every write takes a list, one call commits as a whole, and
+calls made at the same time share a transaction. Cancelling the task that awaits a write does not withdraw the write.
+"""
+
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from datetime import datetime, timedelta
+from enum import Enum
+from typing import Protocol
+
+import msgspec
+
+from .core.job import Job, NewJob, Priority
+from .core.order import QueueOrder
+from .core.states import Status
+from .core.verdict import Standing, Verdict
+
+
+class Topic(Enum):
+    """What a sleeper can be woken for."""
+
+    READY = "ready"  # a job became ready, or is due before all others of its queue, or a queue was resumed
+    ENDED = "ended"  # a job ended
+
+
+class Added(msgspec.Struct, frozen=True):
+    """What became of one wish: a new job, the job that its key or id already made, or a key that means another request."""
+
+    id: str
+    created_at: datetime
+    scheduled_at: datetime
+    replayed: bool = False
+    conflict: bool = False
+
+
+class Lease(msgspec.Struct, frozen=True):
+    """A worker's right to a job, until it is settled or lapses. The token grows with each claim."""
+
+    id: str
+    token: int
+
+
+class ClaimedJob(msgspec.Struct, frozen=True):
+    """A job leased to a worker, with all that it needs to run it."""
+
+    lease: Lease
+    type: str
+    name: str
+    queue: str
+    priority: Priority
+    payload: bytes
+    standing: Standing
+    timeout: timedelta | None
+    scheduled_at: datetime
+    tags: tuple[str, ...]
+
+
+class LapsedJob(msgspec.Struct, frozen=True):
+    """A job whose lease ran out, still under its old token; whoever sees it settles it."""
+
+    lease: Lease
+    worker_id: str | None
+    standing: Standing
+
+
+class Claimed(msgspec.Struct, frozen=True):
+    """The answer to a claim. `next_in` is when there will next be something to do, None if nothing is in sight."""
+
+    jobs: list[ClaimedJob]
+    lapsed: list[LapsedJob]
+    next_in: timedelta | None
+
+
+class Report(msgspec.Struct, frozen=True):
+    """What a running job has to say: how long it has run, how far it is, and new lines for its log."""
+
+    lease: Lease
+    ran: timedelta
+    progress: float | None = None
+    message: str | None = None
+    log: tuple[tuple[timedelta, str], ...] = ()  # (how long after its start, line)
+
+
+class Heard(msgspec.Struct, frozen=True):
+    """What a worker must know of the jobs it runs: those no longer its own, and those somebody wants cancelled."""
+
+    lost: frozenset[str]
+    wished: frozenset[str]
+
+
+class Settlement(msgspec.Struct, frozen=True):
+    """A verdict with the last report of its run. `lapsed` settles a lease that ran out, and only such a one."""
+
+    report: Report
+    verdict: Verdict
+    lapsed: bool = False
+
+
+class Answer(msgspec.Struct, frozen=True):
+    """Whether a wish about one job was carried out, and its status now; None if there is no such job."""
+
+    did: bool
+    status: Status | None
+
+
+class Change(msgspec.Struct, frozen=True):
+    """What to change of a waiting job; None leaves as it is."""
+
+    priority: Priority | None = None
+    at: datetime | None = None
+    tags: tuple[str, ...] | None = None
+
+
+class Query(msgspec.Struct, frozen=True):
+    """Which jobs to find, newest first; `after` is the id that the previous page ended with."""
+
+    statuses: frozenset[Status] = frozenset()
+    queue: str | None = None
+    type: str | None = None
+    tag: str | None = None
+    after: str | None = None
+    limit: int = 50
+
+
+class Page(msgspec.Struct, frozen=True):
+    """Jobs found; `next` is the id to go on after, None at the end."""
+
+    jobs: list[Job]
+    next: str | None
+
+
+class Pause(msgspec.Struct, frozen=True):
+    """A queue that hands out nothing, and why."""
+
+    reason: str | None
+    paused_at: datetime
+
+
+class Queue(msgspec.Struct, frozen=True):
+    """A queue: its settings and how many jobs stand where."""
+
+    name: str
+    order: QueueOrder = QueueOrder()
+    pause: Pause | None = None
+    ready: int = 0
+    delayed: int = 0
+    processing: int = 0
+    dead: int = 0
+
+
+class QueueChange(msgspec.Struct, frozen=True):
+    """What to change of a queue; None leaves as it is."""
+
+    step: timedelta | None = None
+    strict: bool | None = None
+    head_start: timedelta | None = None
+    paused: bool | None = None
+    reason: str | None = None
+
+
+class Worker(msgspec.Struct, frozen=True):
+    """A worker as it registers itself; the engine stamps the times."""
+
+    id: str
+    host: str
+    pid: int
+    slots: int
+    queues: tuple[str, ...] = ()
+    types: tuple[str, ...] = ()
+    started_at: datetime | None = None
+    heartbeat_ago: timedelta = timedelta(0)
+
+
+class Subscription(Protocol):
+    """A sleeper's place. Subscribe, look, then wait: whatever happens after the look ends the wait."""
+
+    def clear(self) -> None:
+        """Forget earlier wake-ups; call it before the look."""
+        ...
+
+    async def wait(self, timeout: float | None) -> None:
+        """Return when woken, when the clock was stepped, or after `timeout` seconds. It may return for no reason."""
+        ...
+
+
+class Store(Protocol):
+    """The verbs. Ids that are no ids are ids that no job has."""
+
+    async def open(self) -> None:
+        """Connect, and bring the schema up to date. Refuses a schema newer than it knows."""
+        ...
+
+    async def close(self) -> None:
+        """Finish the writes under way and disconnect."""
+        ...
+
+    async def add(self, jobs: Sequence[NewJob]) -> list[Added]:
+        """Record new jobs, all or none, and answer in order.
+
+        Adding an id twice is adding it once. A key that is still kept gives the job it made, or a conflict if the request
+        differs; with any conflict nothing is stored. Sleepers are woken if a job is ready or the new head of its queue.
+        """
+        ...
+
+    async def claim(self, worker_id: str, limit: int, *, lease: timedelta, queues: Sequence[str] | None = None) -> Claimed:
+        """Lease up to `limit` ready jobs in order, and show those whose lease lapsed.
+
+        Order is that of `QueueOrder`, across queues too; equal jobs go in order of adding. No job is handed out before it
+        is due, while its lease holds, or while its queue is paused. Each claim grows the token and counts as an attempt
+        until settled otherwise.
+        """
+        ...
+
+    async def renew(self, reports: Sequence[Report], *, lease: timedelta) -> Heard:
+        """Extend the leases that still hold, and record the reports with them; the others are lost."""
+        ...
+
+    async def listen(self, leases: Sequence[Lease]) -> Heard:
+        """Say which of these leases no longer hold and which of these jobs somebody wants cancelled. Writes nothing."""
+        ...
+
+    async def settle(self, settlements: Sequence[Settlement]) -> list[Status | None]:
+        """Record what became of claimed jobs: the status of each now, or None for those that were no longer ours.
+
+        A verdict is applied only while its lease holds, so a worker that outslept its lease cannot overwrite the one that
+        took over. If a cancel was asked for meanwhile, `Verdict.after_wish` is applied instead.
+        """
+        ...
+
+    async def cancel(self, ids: Sequence[str]) -> list[Answer]:
+        """Cancel what waits, at once; record the wish for what runs (the answer's status is then PROCESSING)."""
+        ...
+
+    async def retry(self, ids: Sequence[str]) -> list[Answer]:
+        """Start a new generation of failed or cancelled jobs: due now, attempts counted anew, history kept."""
+        ...
+
+    async def change(self, id: str, change: Change) -> Answer:
+        """Change a waiting job in place; a new time puts it into the scheduled lane."""
+        ...
+
+    async def remove(self, ids: Sequence[str]) -> list[Answer]:
+        """Delete ended jobs with their history; their idempotency keys stay."""
+        ...
+
+    async def purge(self, status: Status, *, older_than: timedelta, limit: int, queue: str | None = None) -> int:
+        """Delete up to `limit` jobs that ended so long ago with this status, and keys that expired; count the jobs."""
+        ...
+
+    async def get(self, id: str) -> Job | None:
+        """The job with its attempts and its log."""
+        ...
+
+    async def find(self, query: Query) -> Page:
+        """Jobs that match, newest first, with their attempts."""
+        ...
+
+    async def queues(self) -> list[Queue]:
+        """Every queue ever named, by name, with its counts."""
+        ...
+
+    async def set_queue(self, name: str, change: QueueChange) -> Queue:
+        """Change a queue, naming it if need be. The next claim of any worker follows. Answers with its settings."""
+        ...
+
+    async def heartbeat(self, worker: Worker) -> None:
+        """Register a worker, or say that it is still alive."""
+        ...
+
+    async def retire(self, worker_id: str) -> None:
+        """Forget a worker that stopped."""
+        ...
+
+    async def workers(self) -> list[Worker]:
+        """All registered workers, with the age of their last heartbeat."""
+        ...
+
+    def subscribe(self, topic: Topic) -> AbstractContextManager[Subscription]:
+        """A place to be woken at, in this process or another."""
+        ...
