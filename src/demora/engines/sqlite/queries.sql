@@ -36,10 +36,13 @@ with recursive head (queue, lane, rank, due_at) as (
     union all
     select next.queue, next.lane, next.rank, next.due_at
     from head
-    join jobs as next on next.rowid = (
-        select rowid from jobs
-        where status < 3 and (queue, lane, rank) > (head.queue, head.lane, head.rank)
-        order by queue, lane, rank, due_at limit 1
+    join jobs as next on next.rowid = coalesce(
+        (select rowid from jobs where status < 3 and queue = head.queue and lane = head.lane and rank > head.rank
+         order by rank, due_at limit 1),
+        (select rowid from jobs where status < 3 and queue = head.queue and lane > head.lane
+         order by lane, rank, due_at limit 1),
+        (select rowid from jobs where status < 3 and queue > head.queue
+         order by queue, lane, rank, due_at limit 1)
     )
 )
 select queue, lane, rank, due_at from head
