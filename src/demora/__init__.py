@@ -1,1 +1,25 @@
 """demora: run jobs later, on time, and without hurting what runs now."""
+
+from .app import Demora, JobFunction
+from .context import Context, current_run
+from .core.job import Job, Priority
+from .core.states import Status
+from .errors import DemoraError
+from .signals import Cancel, Fail, Retry, Snooze
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "Cancel",
+    "Context",
+    "Demora",
+    "DemoraError",
+    "Fail",
+    "Job",
+    "JobFunction",
+    "Priority",
+    "Retry",
+    "Snooze",
+    "Status",
+    "current_run",
+]

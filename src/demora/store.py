@@ -177,6 +177,10 @@ class Worker(msgspec.Struct, frozen=True):
 class Subscription(Protocol):
     """A sleeper's place. Subscribe, look, then wait: whatever happens after the look ends the wait."""
 
+    def wake(self) -> None:
+        """End the wait from within this process."""
+        ...
+
     def clear(self) -> None:
         """Forget earlier wake-ups; call it before the look."""
         ...
@@ -195,6 +199,10 @@ class Store(Protocol):
 
     async def close(self) -> None:
         """Finish the writes under way and disconnect."""
+        ...
+
+    def sibling(self) -> "Store | None":
+        """Another store on the same database, for use on another thread; None if the database lives on this one alone."""
         ...
 
     async def add(self, jobs: Sequence[NewJob]) -> list[Added]:

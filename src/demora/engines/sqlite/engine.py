@@ -78,6 +78,9 @@ class SqliteStore:
         if self._bells is not None:
             self._bells.close()
 
+    def sibling(self) -> "SqliteStore | None":
+        return None if self._inline else SqliteStore(self.path, clock=self.clock)
+
     async def add(self, jobs: Sequence[NewJob]) -> list[Added]:
         return await self._write(lambda tx: additions.add(tx, jobs, self._named_queues))
 

@@ -1,0 +1,233 @@
+"""What an application may ask: the one client that Python code, HTTP, CLI and dashboard all speak through."""
+
+import asyncio
+from collections.abc import Callable, Iterable, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import msgspec
+from uuid_utils.compat import uuid7
+
+from .core.job import Job, Lane, NewJob, Priority
+from .core.payload import unpack
+from .core.request import check_at, check_priority, check_queue, check_tags, make_job
+from .core.spans import span
+from .core.states import ENDED, RETRYABLE, WAITING, Status
+from .errors import Invalid, JobFailed, JobNotFound, KeyReused, StillRunning, WrongState
+from .handlers import Registry
+from .store import Added, Answer, Change, Page, Query, Queue, QueueChange, Store, Topic, Worker
+
+MOST_PER_CALL = 100_000
+MOST_PER_PAGE = 200
+LIVE_WITHIN = timedelta(seconds=30)  # of its last heartbeat a worker counts as alive
+
+
+def new_id() -> str:
+    return str(uuid7())
+
+
+class Health(msgspec.Struct, frozen=True):
+    """Whether jobs are being run: `healthy`, or `degraded` with the reason."""
+
+    status: str
+    reason: str | None
+    workers: int
+
+
+class Client:
+    """Speaks to a store on behalf of an application; knows the defaults of the types that are registered."""
+
+    def __init__(self, store: Store, registry: Registry, *, new_id: Callable[[], str] = new_id) -> None:
+        self.store, self.registry, self._new_id = store, registry, new_id
+
+    def make(self, type: str, payload: Any = None, **options: Any) -> NewJob:
+        """A checked job that is not stored yet. Options are those of `enqueue`; the type's defaults fill the gaps."""
+        handler = self.registry.expect(type)
+        if handler is not None:
+            usual = handler.defaults
+            for name in ("queue", "priority", "max_retries", "retry_delay"):
+                if options.get(name) is None:
+                    options[name] = getattr(usual, name)
+        try:
+            job = make_job(self._new_id(), type, payload, now=datetime.now(UTC), **options)
+        except TypeError as problem:
+            raise Invalid("options", str(problem).removeprefix("make_job() ")) from None
+        if handler is not None:
+            handler.fields(job.payload)
+        return job
+
+    async def add(self, jobs: Sequence[NewJob]) -> list[tuple[Job, bool]]:
+        """Store jobs, all or none; each answer says whether a key gave an earlier job instead of a new one.
+
+        A job that was given instead is shown as it was when it was made.
+        """
+        if len(jobs) > MOST_PER_CALL:
+            raise Invalid("jobs", f"at most {MOST_PER_CALL:,} jobs may be added in one call")
+        answers = await self.store.add(jobs)
+        for job, answer in zip(jobs, answers, strict=True):
+            if answer.conflict:
+                raise KeyReused(job.key.key if job.key else "")
+        return [(_as_added(job, answer), answer.replayed) for job, answer in zip(jobs, answers, strict=True)]
+
+    async def enqueue(self, type: str, payload: Any = None, **options: Any) -> Job:
+        """Store one job: durable when this returns. `Invalid` names what is wrong with it, and then nothing is stored."""
+        [(job, _)] = await self.add([self.make(type, payload, **options)])
+        return job
+
+    async def enqueue_many(self, wishes: Iterable[Any]) -> list[Job]:
+        """Store many jobs, all or none. A wish is a `NewJob`, `(type, payload)`, `(type, payload, options)` or a dict."""
+        jobs = [self._from_wish(wish, n) for n, wish in enumerate(wishes)]
+        return [job for job, _ in await self.add(jobs)] if jobs else []
+
+    async def get(self, id: str) -> Job:
+        job = await self.store.get(id)
+        if job is None:
+            raise JobNotFound(id)
+        return job
+
+    async def find(
+        self,
+        *,
+        status: Iterable[Status] = (),
+        queue: str | None = None,
+        type: str | None = None,
+        tag: str | None = None,
+        after: str | None = None,
+        limit: int = 50,
+    ) -> Page:
+        """Jobs, newest first, page by page: give the `next` of one page as `after` for the following one."""
+        if not 1 <= limit <= MOST_PER_PAGE:
+            raise Invalid("limit", f"must be from 1 to {MOST_PER_PAGE}")
+        return await self.store.find(Query(frozenset(status), queue, type, tag, after, limit))
+
+    async def wait(self, id: str, timeout: timedelta | str | None = None) -> Job:
+        """The job once it has ended, or as it is when the time is up."""
+        left = None if timeout is None else span(timeout, "timeout").total_seconds()
+        now = asyncio.get_running_loop().time
+        deadline = None if left is None else now() + left
+        with self.store.subscribe(Topic.ENDED) as bell:
+            while True:
+                bell.clear()
+                job = await self.get(id)
+                left = None if deadline is None else deadline - now()
+                if job.status.ended or (left is not None and left <= 0):
+                    return job
+                await bell.wait(left)
+
+    async def result(self, id: str, timeout: timedelta | str | None = None) -> Any:
+        """What the handler returned, once it has; `JobFailed` if the job ended otherwise, `StillRunning` if time is up."""
+        job = await self.wait(id, timeout)
+        if job.status is Status.COMPLETED:
+            return None if job.result is None else unpack(job.result)
+        if job.status.ended:
+            raise JobFailed(id, job.status.name, job.error)
+        raise StillRunning(id, job.status.name)
+
+    async def cancel(self, id: str) -> Status:
+        """CANCELLED if the job was waiting; PROCESSING if it runs, whose worker hears of it within a second."""
+        [answer] = await self.store.cancel([id])
+        return _done(answer, id, "cancel", frozenset(Status) - ENDED)
+
+    async def retry(self, id: str) -> Job:
+        """Run a failed or cancelled job again, as a new generation of the same job."""
+        [answer] = await self.store.retry([id])
+        _done(answer, id, "retry", RETRYABLE)
+        return await self.get(id)
+
+    async def reschedule(
+        self,
+        id: str,
+        *,
+        at: datetime | None = None,
+        delay: timedelta | str | None = None,
+        priority: Priority | str | None = None,
+        tags: Iterable[str] | None = None,
+    ) -> Job:
+        """Change when a waiting job runs, its priority or its tags; it keeps its id."""
+        now = datetime.now(UTC)
+        if delay is not None:
+            if at is not None:
+                raise Invalid("delay", "give either a time or a delay, not both")
+            at = now + span(delay, "delay")
+        change = Change(
+            priority=None if priority is None else check_priority(priority),
+            at=None if at is None else check_at(at, now),
+            tags=None if tags is None else check_tags(tags),
+        )
+        _done(await self.store.change(id, change), id, "change", WAITING)
+        return await self.get(id)
+
+    async def delete(self, id: str) -> None:
+        """Remove an ended job with its history."""
+        [answer] = await self.store.remove([id])
+        _done(answer, id, "delete", ENDED)
+
+    async def queues(self) -> list[Queue]:
+        return await self.store.queues()
+
+    async def pause(self, queue: str, reason: str | None = None) -> Queue:
+        """Hand out nothing from this queue until it is resumed; what runs goes on."""
+        return await self.set_queue(queue, QueueChange(paused=True, reason=reason))
+
+    async def resume(self, queue: str) -> Queue:
+        return await self.set_queue(queue, QueueChange(paused=False))
+
+    async def set_queue(self, queue: str, change: QueueChange) -> Queue:
+        return await self.store.set_queue(check_queue(queue), change)
+
+    async def workers(self) -> list[Worker]:
+        """The workers that are alive."""
+        return [worker for worker in await self.store.workers() if worker.heartbeat_ago < LIVE_WITHIN]
+
+    async def health(self) -> Health:
+        """Asks the store; raises what that raises."""
+        alive = len(await self.workers())
+        reason = None if alive else "no live worker: jobs wait until one is started (demora worker)"
+        return Health("healthy" if alive else "degraded", reason, alive)
+
+    def _from_wish(self, wish: Any, n: int) -> NewJob:
+        try:
+            match wish:
+                case NewJob():
+                    return wish
+                case (type, payload):
+                    return self.make(type, payload)
+                case (type, payload, options):
+                    return self.make(type, payload, **options)
+                case {"type": type}:
+                    return self.make(type, **{name: value for name, value in wish.items() if name != "type"})
+        except Invalid as problem:
+            raise problem.__class__(f"jobs[{n}].{problem.field}", problem.reason) from None
+        raise Invalid(f"jobs[{n}]", "must be a NewJob, (type, payload), (type, payload, options) or a dict with a type")
+
+
+def _as_added(job: NewJob, added: Added) -> Job:
+    """A job as it was when it was made."""
+    later = added.scheduled_at > added.created_at
+    return Job(
+        id=added.id,
+        name=job.name,
+        type=job.type,
+        queue=job.queue,
+        payload=job.payload,
+        priority=job.priority,
+        status=Status.QUEUED,
+        lane=Lane.SCHEDULED if later else Lane.REALTIME,
+        created_at=added.created_at,
+        scheduled_at=added.scheduled_at,
+        due_at=added.scheduled_at,
+        max_retries=job.max_retries,
+        retry_delay=job.retry_delay,
+        timeout=job.timeout,
+        tags=job.tags,
+        webhook_url=job.webhook_url,
+    )
+
+
+def _done(answer: Answer, id: str, verb: str, allowed: Iterable[Status]) -> Status:
+    """The status after a wish that was carried out; otherwise the error that says why it was not."""
+    if answer.status is None:
+        raise JobNotFound(id)
+    if not answer.did:
+        raise WrongState(id, verb, answer.status.name, " or ".join(status.name for status in sorted(allowed)))
+    return answer.status

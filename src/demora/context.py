@@ -1,0 +1,89 @@
+"""What a handler knows of the run it is in, and how it speaks back while running."""
+
+import time
+from contextvars import ContextVar
+from datetime import timedelta
+
+from .store import ClaimedJob, Report
+
+MOST_LINES = 200  # of one run
+MOST_LINE = 1000  # characters
+_CUT = "… more lines were written than a run may keep"
+
+_current: ContextVar["Context | None"] = ContextVar("demora_run", default=None)
+
+
+class Context:
+    """One run of a job, as its handler sees it. Its methods may be called from any thread."""
+
+    __slots__ = ("_cancel_requested", "_lines", "_message", "_news", "_progress", "_written", "began", "job", "worker_id")
+
+    def __init__(self, job: ClaimedJob, worker_id: str) -> None:
+        self.job, self.worker_id = job, worker_id
+        self.began = time.monotonic()
+        self._progress: float | None = None
+        self._message: str | None = None
+        self._lines: list[tuple[timedelta, str]] = []
+        self._written = 0
+        self._news = False
+        self._cancel_requested = False
+
+    @property
+    def id(self) -> str:
+        return self.job.lease.id
+
+    @property
+    def attempt(self) -> int:
+        """1 for the first attempt."""
+        return self.job.standing.attempt
+
+    @property
+    def cancel_requested(self) -> bool:
+        """Whether somebody wants this job cancelled: plain functions look here now and then, and raise `Cancel`."""
+        return self._cancel_requested
+
+    def request_cancel(self) -> None:
+        self._cancel_requested = True
+
+    def progress(self, fraction: float, message: str | None = None) -> None:
+        """Say how far the job is, from 0 to 1; shown within a second."""
+        self._progress = min(max(float(fraction), 0.0), 1.0)
+        self._message = None if message is None else _clean(message)
+        self._news = True
+
+    def log(self, line: str) -> None:
+        """Add a line to the job's log; a run keeps its first 200."""
+        self._written += 1
+        if self._written <= MOST_LINES:
+            self._lines.append((self.ran(), _clean(line)))
+        elif self._written == MOST_LINES + 1:
+            self._lines.append((self.ran(), _CUT))
+        self._news = True
+
+    def ran(self) -> timedelta:
+        return timedelta(seconds=time.monotonic() - self.began)
+
+    @property
+    def has_news(self) -> bool:
+        return self._news
+
+    def report(self) -> Report:
+        """What was said since the last report."""
+        self._news = False
+        lines, self._lines = self._lines, []
+        return Report(self.job.lease, self.ran(), self._progress, self._message, tuple(lines))
+
+
+def current_run() -> Context | None:
+    """The run that the calling code is part of, if any."""
+    return _current.get()
+
+
+def enter(context: Context) -> None:
+    """Make `context` the current run of the calling task or thread."""
+    _current.set(context)
+
+
+def _clean(text: str) -> str:
+    """Text that every engine can store, of bounded length."""
+    return str(text)[:MOST_LINE].replace("\0", "�").encode("utf-8", "replace").decode()

@@ -1,0 +1,160 @@
+"""Checks a wish for a job and makes a `NewJob` of it. Every face goes through here, so all refuse the same things."""
+
+import hashlib
+import re
+from collections.abc import Iterable
+from datetime import datetime, timedelta
+from typing import Any
+from urllib.parse import urlsplit
+
+import msgspec
+
+from ..errors import Invalid
+from .job import (
+    DEFAULT_QUEUE,
+    DEFAULT_RETRIES,
+    DEFAULT_RETRY_DELAY,
+    IdempotencyKey,
+    NewJob,
+    Priority,
+)
+from .payload import check_text, pack_object, unpack
+from .spans import CENTURY, ZERO, moment, span, span_ms
+
+MOST_NAME, MOST_KEY, MOST_TAG, MOST_TAGS, MOST_URL = 200, 255, 64, 32, 2048
+MOST_RETRIES = 1000
+LONGEST_RETRY_DELAY = timedelta(days=366)
+LONGEST_TIMEOUT = timedelta(days=30)
+
+_TYPE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._:/-]{0,127}")
+_QUEUE = re.compile(r"[A-Za-z0-9._-]{1,64}")
+
+
+def make_job(
+    id: str,
+    type: str,
+    payload: Any,
+    *,
+    now: datetime,
+    name: str | None = None,
+    queue: str | None = None,
+    priority: Priority | str | None = None,
+    at: datetime | None = None,
+    delay: timedelta | str | None = None,
+    max_retries: int | None = None,
+    retry_delay: timedelta | str | None = None,
+    timeout: timedelta | str | None = None,
+    tags: Iterable[str] | None = None,
+    webhook_url: str | None = None,
+    key: str | None = None,
+) -> NewJob:
+    """A job as it will be stored, or `Invalid` that names the field and says what would be right."""
+    if at is not None and delay is not None:
+        raise Invalid("delay", "give either a time or a delay, not both")
+    job = NewJob(
+        id=id,
+        type=check_type(type),
+        name=type if name is None else check_name(name),
+        queue=DEFAULT_QUEUE if queue is None else check_queue(queue),
+        priority=Priority.NORMAL if priority is None else check_priority(priority),
+        payload=pack_object({} if payload is None else payload, "payload"),
+        at=None if at is None else check_at(at, now),
+        delay=None if delay is None else span(delay, "delay"),
+        max_retries=DEFAULT_RETRIES if max_retries is None else _retries(max_retries),
+        retry_delay=DEFAULT_RETRY_DELAY if retry_delay is None else _retry_delay(retry_delay),
+        timeout=None if timeout is None else check_timeout(timeout),
+        tags=() if not tags else check_tags(tags),
+        webhook_url=None if webhook_url is None else _webhook(webhook_url),
+    )
+    return job if key is None else msgspec.structs.replace(job, key=_key(job, key))
+
+
+def check_type(type: str) -> str:
+    if not isinstance(type, str) or not _TYPE.fullmatch(type):
+        raise Invalid("type", "a type is 1 to 128 letters, digits and . _ : / - and begins with a letter, digit or _")
+    return type
+
+
+def check_queue(queue: str, field: str = "queue") -> str:
+    if not isinstance(queue, str) or not _QUEUE.fullmatch(queue):
+        raise Invalid(field, "a queue is named with 1 to 64 letters, digits, dots, dashes and underscores")
+    return queue
+
+
+def check_priority(priority: Priority | str) -> Priority:
+    if isinstance(priority, Priority):
+        return priority
+    if not isinstance(priority, str) or priority not in Priority.__members__:
+        raise Invalid("priority", f"must be one of {', '.join(Priority.__members__)}")
+    return Priority[priority]
+
+
+def check_name(name: str) -> str:
+    return _text(name, "name", MOST_NAME)
+
+
+def check_at(at: datetime, now: datetime) -> datetime:
+    moment(at, "scheduledAt")
+    if abs(at - now) > CENTURY:
+        raise Invalid("scheduledAt", "a time within 100 years of now is allowed")
+    return at
+
+
+def check_timeout(timeout: timedelta | str) -> timedelta:
+    checked = span(timeout, "timeout", most=LONGEST_TIMEOUT)
+    if checked == ZERO:
+        raise Invalid("timeout", "must be longer than nothing")
+    return checked
+
+
+def check_tags(tags: Iterable[str]) -> tuple[str, ...]:
+    if isinstance(tags, str):
+        raise Invalid("tags", "must be a list of texts, not one text")
+    checked = tuple(_text(tag, f"tags[{n}]", MOST_TAG) for n, tag in enumerate(tags))
+    if len(checked) > MOST_TAGS:
+        raise Invalid("tags", f"at most {MOST_TAGS} tags are allowed")
+    return tuple(dict.fromkeys(checked))
+
+
+def _text(value: str, field: str, most: int) -> str:
+    if not isinstance(value, str) or not 1 <= len(value) <= most:
+        raise Invalid(field, f"must be text of 1 to {most} characters")
+    check_text(value, field)
+    return value
+
+
+def _retries(retries: int) -> int:
+    if not isinstance(retries, int) or isinstance(retries, bool) or not 0 <= retries <= MOST_RETRIES:
+        raise Invalid("maxRetries", f"must be a whole number from 0 to {MOST_RETRIES}")
+    return retries
+
+
+def _retry_delay(delay: timedelta | str) -> timedelta:
+    return span(delay, "retryDelay", most=LONGEST_RETRY_DELAY)
+
+
+def _webhook(url: str) -> str:
+    _text(url, "webhookUrl", MOST_URL)
+    try:
+        parts = urlsplit(url)
+        usable = parts.scheme in ("http", "https") and bool(parts.hostname) and (parts.port or 1) > 0
+    except ValueError:
+        usable = False
+    if not usable or re.search(r"[\s\x00-\x1f\x7f]", url):
+        raise Invalid("webhookUrl", "must be an http or https URL with a host")
+    return url
+
+
+def _key(job: NewJob, key: str) -> IdempotencyKey:
+    _text(key, "idempotencyKey", MOST_KEY)
+    return IdempotencyKey(key, _request_hash(job))
+
+
+def _request_hash(job: NewJob) -> bytes:
+    """The same for requests that ask for the same, whatever the order of keys in the payload."""
+    asked = (
+        *(job.type, job.name, job.queue, job.priority.name, unpack(job.payload)),
+        *(job.at, None if job.delay is None else span_ms(job.delay), job.max_retries, span_ms(job.retry_delay)),
+        *(None if job.timeout is None else span_ms(job.timeout), job.tags, job.webhook_url),
+    )
+    return hashlib.sha256(msgspec.json.encode(asked, order="deterministic")).digest()

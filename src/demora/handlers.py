@@ -1,0 +1,161 @@
+"""Handlers: the functions registered for job types, their defaults, and how a payload becomes their arguments."""
+
+import inspect
+import typing
+from collections.abc import Awaitable, Callable, Iterator
+from datetime import timedelta
+from typing import Any
+
+import msgspec
+
+from .context import Context
+from .core.backoff import CAP
+from .core.job import DEFAULT_TIMEOUT, Priority
+from .core.payload import unpack
+from .core.request import check_priority, check_queue, check_timeout, check_type
+from .core.spans import span
+from .errors import BadHandler, Invalid, UnknownJobType
+
+Next = Callable[[], Awaitable[Any]]
+Middleware = Callable[[Context, Next], Awaitable[Any]]
+
+
+class Defaults(msgspec.Struct, frozen=True):
+    """What a type's jobs get unless the caller says otherwise, and how their failures are retried."""
+
+    queue: str | None = None
+    priority: Priority | None = None
+    max_retries: int | None = None
+    retry_delay: timedelta | None = None
+    timeout: timedelta = DEFAULT_TIMEOUT
+    retry_cap: timedelta = CAP
+    jitter: float = 0.0
+    permanent: tuple[type[Exception], ...] = ()
+
+
+class Handler:
+    """A function for one job type. It is called with the fields of the payload as keyword arguments, checked against its
+    annotations; a parameter named `ctx` or annotated `Context` receives the run."""
+
+    def __init__(self, type: str, function: Callable[..., Any], defaults: Defaults) -> None:
+        self.type, self.function, self.defaults = check_type(type), function, defaults
+        self.is_async = inspect.iscoroutinefunction(function)
+        self._context_name, self._fields, self._open = _signature(type, function)
+        self._shape = msgspec.defstruct("Payload", self._fields, forbid_unknown_fields=not self._open, kw_only=True)
+        self._names = tuple(field[0] for field in self._fields)
+        self._decode = msgspec.json.Decoder(self._shape).decode
+
+    def fields(self, payload: bytes) -> Any:
+        """The fields of a payload, checked; `Invalid` names the one that the function could not be called with."""
+        try:
+            return self._decode(payload)
+        except (msgspec.ValidationError, msgspec.DecodeError, ValueError) as problem:
+            raise _misfit(problem) from None
+
+    def arguments(self, payload: bytes, context: Context) -> dict[str, Any]:
+        """The keyword arguments for a stored payload."""
+        fields = self.fields(payload)
+        arguments: dict[str, Any] = unpack(payload) if self._open else {}
+        for name in self._names:
+            arguments[name] = getattr(fields, name)
+        if self._context_name is not None:
+            arguments[self._context_name] = context
+        return arguments
+
+
+class Registry:
+    """The handlers that a process knows, by type."""
+
+    def __init__(self, *, known_types_only: bool = False) -> None:
+        self.known_types_only = known_types_only
+        self._handlers: dict[str, Handler] = {}
+
+    def register(self, handler: Handler) -> None:
+        if handler.type in self._handlers and self._handlers[handler.type].function is not handler.function:
+            raise BadHandler(handler.type, "another function is registered for this type already")
+        self._handlers[handler.type] = handler
+
+    def get(self, type: str) -> Handler | None:
+        return self._handlers.get(type)
+
+    def expect(self, type: str) -> Handler | None:
+        """The handler, if known; refuses an unknown type where only known ones are allowed."""
+        handler = self._handlers.get(type)
+        if handler is None and self.known_types_only:
+            raise UnknownJobType(type, list(self._handlers))
+        return handler
+
+    def types(self) -> tuple[str, ...]:
+        return tuple(sorted(self._handlers))
+
+    def __iter__(self) -> Iterator[Handler]:
+        return iter(self._handlers.values())
+
+
+def defaults(
+    *,
+    queue: str | None = None,
+    priority: Priority | str | None = None,
+    max_retries: int | None = None,
+    retry_delay: timedelta | str | None = None,
+    timeout: timedelta | str = DEFAULT_TIMEOUT,
+    retry_cap: timedelta | str = CAP,
+    jitter: float = 0.0,
+    permanent: tuple[type[Exception], ...] = (),
+) -> Defaults:
+    """Checked defaults from what `@app.job` was given."""
+    if not 0 <= jitter <= 1:
+        raise Invalid("jitter", "must be a part from 0 to 1")
+    return Defaults(
+        queue=None if queue is None else check_queue(queue),
+        priority=None if priority is None else check_priority(priority),
+        max_retries=max_retries,
+        retry_delay=None if retry_delay is None else span(retry_delay, "retry_delay"),
+        timeout=check_timeout(timeout),
+        retry_cap=span(retry_cap, "retry_cap"),
+        jitter=jitter,
+        permanent=tuple(permanent),
+    )
+
+
+_Field = tuple[str, Any] | tuple[str, Any, Any]
+
+
+def _signature(type: str, function: Callable[..., Any]) -> tuple[str | None, list[_Field], bool]:
+    """Name of the context parameter, fields of the payload, and whether further fields are taken."""
+    context_name, open_ = None, False
+    fields: list[_Field] = []
+    hints = _hints(type, function)
+    for parameter in inspect.signature(function).parameters.values():
+        hint = hints.get(parameter.name, Any)
+        if parameter.kind is parameter.VAR_KEYWORD:
+            open_ = True
+        elif parameter.kind in (parameter.POSITIONAL_ONLY, parameter.VAR_POSITIONAL):
+            raise BadHandler(type, f"parameter {parameter.name!r} must be usable as a keyword: payloads have names")
+        elif hint is Context or (parameter.name == "ctx" and hint is Any):
+            context_name = parameter.name
+        elif parameter.default is parameter.empty:
+            fields.append((parameter.name, hint))
+        else:
+            fields.append((parameter.name, hint, _default(parameter.default)))
+    return context_name, fields, open_
+
+
+def _hints(type: str, function: Callable[..., Any]) -> dict[str, Any]:
+    try:
+        return typing.get_type_hints(function, include_extras=True)
+    except Exception as problem:
+        raise BadHandler(type, f"its annotations cannot be read: {problem}") from problem
+
+
+def _default(value: Any) -> Any:
+    """A default as a struct field takes it: mutable ones are made anew for each call."""
+    if isinstance(value, list | dict | set):
+        return msgspec.field(default_factory=lambda: type(value)(value))
+    return value
+
+
+def _misfit(problem: Exception) -> Invalid:
+    """`Invalid` for the part of the payload that does not fit: `payload.to: Expected `str`, got `int``."""
+    reason, _, where = str(problem).partition(" - at `$")
+    return Invalid("payload" + where.rstrip("`"), reason)

@@ -1,0 +1,164 @@
+"""How jobs, queues and workers look on the wire: camelCase JSON, RFC 3339 times in UTC, spans in milliseconds."""
+
+from datetime import UTC, datetime, timedelta
+
+import msgspec
+
+from .core.job import Attempt, Job
+from .core.spans import span_ms
+from .store import Page, Queue, Worker
+
+
+class AttemptView(msgspec.Struct, frozen=True, rename="camel"):
+    started_at: str | None
+    ended_at: str | None
+    worker_id: str | None
+    error: str | None
+    traceback: str | None
+
+
+class LogView(msgspec.Struct, frozen=True):
+    at: str
+    line: str
+
+
+class JobView(msgspec.Struct, frozen=True, rename="camel"):
+    """A job as HTTP and `--json` show it."""
+
+    id: str
+    name: str
+    type: str
+    queue: str
+    payload: msgspec.Raw
+    priority: str
+    status: str
+    scheduled_at: str
+    created_at: str
+    due_at: str
+    started_at: str | None
+    completed_at: str | None
+    max_retries: int
+    retry_count: int
+    retry_delay: int
+    timeout: int | None
+    attempts: list[AttemptView]
+    result: msgspec.Raw
+    error: str | None
+    progress: float | None
+    progress_message: str | None
+    worker_id: str | None
+    cancel_requested_at: str | None
+    tags: list[str]
+    webhook_url: str | None
+    log: list[LogView]
+
+
+class PageView(msgspec.Struct, frozen=True, rename="camel"):
+    jobs: list[JobView]
+    next_cursor: str | None
+
+
+class QueueView(msgspec.Struct, frozen=True, rename="camel"):
+    """A queue: its counts, whether it is paused, and its order."""
+
+    name: str
+    ready: int
+    delayed: int
+    processing: int
+    dead: int
+    paused: bool
+    paused_at: str | None
+    pause_reason: str | None
+    step: int
+    strict: bool
+    head_start: int
+
+
+class WorkerView(msgspec.Struct, frozen=True, rename="camel"):
+    id: str
+    host: str
+    pid: int
+    slots: int
+    queues: list[str]
+    types: list[str]
+    started_at: str | None
+    heartbeat_ago: int
+
+
+def job_view(job: Job) -> JobView:
+    return JobView(
+        id=job.id,
+        name=job.name,
+        type=job.type,
+        queue=job.queue,
+        payload=msgspec.Raw(job.payload),
+        priority=job.priority.name,
+        status=job.status.name,
+        scheduled_at=timestamp(job.scheduled_at),
+        created_at=timestamp(job.created_at),
+        due_at=timestamp(job.due_at),
+        started_at=_maybe(job.started_at),
+        completed_at=_maybe(job.completed_at),
+        max_retries=job.max_retries,
+        retry_count=job.retry_count,
+        retry_delay=span_ms(job.retry_delay),
+        timeout=None if job.timeout is None else span_ms(job.timeout),
+        attempts=[_attempt(attempt) for attempt in job.attempts],
+        result=msgspec.Raw(job.result or b"null"),
+        error=job.error,
+        progress=job.progress,
+        progress_message=job.progress_message,
+        worker_id=job.worker_id,
+        cancel_requested_at=_maybe(job.cancel_requested_at),
+        tags=list(job.tags),
+        webhook_url=job.webhook_url,
+        log=[LogView(timestamp(line.at), line.line) for line in job.log],
+    )
+
+
+def page_view(page: Page) -> PageView:
+    return PageView([job_view(job) for job in page.jobs], page.next)
+
+
+def queue_view(queue: Queue) -> QueueView:
+    pause = queue.pause
+    return QueueView(
+        name=queue.name,
+        ready=queue.ready,
+        delayed=queue.delayed,
+        processing=queue.processing,
+        dead=queue.dead,
+        paused=pause is not None,
+        paused_at=None if pause is None else timestamp(pause.paused_at),
+        pause_reason=None if pause is None else pause.reason,
+        step=span_ms(queue.order.step),
+        strict=queue.order.strict,
+        head_start=span_ms(queue.order.head_start),
+    )
+
+
+def worker_view(worker: Worker) -> WorkerView:
+    return WorkerView(
+        id=worker.id,
+        host=worker.host,
+        pid=worker.pid,
+        slots=worker.slots,
+        queues=list(worker.queues),
+        types=list(worker.types),
+        started_at=_maybe(worker.started_at),
+        heartbeat_ago=worker.heartbeat_ago // timedelta(milliseconds=1),
+    )
+
+
+def timestamp(at: datetime) -> str:
+    """RFC 3339 in UTC, always with milliseconds."""
+    return at.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def _attempt(attempt: Attempt) -> AttemptView:
+    started_at, ended_at = _maybe(attempt.started_at), _maybe(attempt.ended_at)
+    return AttemptView(started_at, ended_at, attempt.worker_id, attempt.error, attempt.traceback)
+
+
+def _maybe(at: datetime | None) -> str | None:
+    return None if at is None else timestamp(at)

@@ -1,0 +1,124 @@
+"""Keeps the leases of what a worker holds, on a thread and a connection of its own, so that no handler can starve it."""
+
+import asyncio
+import threading
+import time
+from collections.abc import Callable, Iterable
+from datetime import timedelta
+
+from .. import notices
+from ..context import Context
+from ..errors import StoreError
+from ..store import Heard, Lease, Report, Store
+
+TICK = 0.45  # seconds: a cancel is heard within one second
+YOUNG = 0.2  # seconds: what ends sooner is not worth a look
+
+
+class Held:
+    """A leased job: renewed until its deadline, which is unknown until it starts."""
+
+    __slots__ = ("context", "deadline", "lease", "renewed", "since")
+
+    def __init__(self, lease: Lease) -> None:
+        self.lease = lease
+        self.since = self.renewed = time.monotonic()
+        self.context: Context | None = None
+        self.deadline: float | None = None
+
+    def start(self, context: Context, longest: timedelta) -> None:
+        self.deadline = context.began + longest.total_seconds()
+        self.context = context
+
+    def report(self) -> Report:
+        return Report(self.lease, timedelta(0)) if self.context is None else self.context.report()
+
+
+class Keeper:
+    """Renews leases and listens for wishes until it is stopped. `tell` is called on the worker's loop.
+
+    Jobs that have not started are renewed only while that loop is alive, so that a handler that blocks it for ever cannot
+    keep them; started ones until their deadline and never after.
+    """
+
+    def __init__(self, store: Store, lease: timedelta, tell: Callable[[Heard], None]) -> None:
+        self._store, self._lease, self._tell = store, lease, tell
+        self._held: dict[str, Held] = {}
+        self._loop_alive = time.monotonic()
+        self._stopped = threading.Event()
+        self._stop_waiting: Callable[[], object] = lambda: None
+        self._running: asyncio.Future[None] | None = None
+
+    def hold(self, lease: Lease) -> Held:
+        held = self._held[lease.id] = Held(lease)
+        return held
+
+    def drop(self, id: str) -> None:
+        self._held.pop(id, None)
+
+    async def start(self) -> None:
+        """Begin keeping: on a thread with a sibling of the store, or on this loop if the store has none."""
+        self._worker_loop = asyncio.get_running_loop()
+        sibling = self._store.sibling()
+        if sibling is None:
+            self._running = asyncio.ensure_future(self._keep(self._store))
+        else:
+            self._running = self._worker_loop.run_in_executor(None, asyncio.run, self._keep_with(sibling))
+        self._show_life()
+
+    async def stop(self) -> None:
+        self._stopped.set()
+        self._stop_waiting()
+        if self._running is not None:
+            await self._running
+
+    async def _keep_with(self, store: Store) -> None:
+        await store.open()
+        try:
+            await self._keep(store)
+        finally:
+            await store.close()
+
+    async def _keep(self, store: Store) -> None:
+        tick = min(TICK, self._lease.total_seconds() / 4)
+        loop, wake = asyncio.get_running_loop(), asyncio.Event()
+        self._stop_waiting = lambda: loop.call_soon_threadsafe(wake.set)
+        while not self._stopped.is_set():
+            loop.call_later(tick, wake.set)
+            await wake.wait()
+            wake.clear()
+            try:
+                await self._look_after(store)
+            except StoreError as problem:
+                notices.store_trouble("renewing leases", problem, tick)
+
+    async def _look_after(self, store: Store) -> None:
+        now = time.monotonic()
+        held = [h for h in list(self._held.values()) if now - h.since > YOUNG]
+        due = [h for h in held if self._is_due(h, now)]
+        heard = []
+        if due:
+            heard.append(await store.renew([h.report() for h in due], lease=self._lease))
+            for h in due:
+                h.renewed = now
+        rest = [h.lease for h in held if h.renewed != now]
+        if rest:
+            heard.append(await store.listen(rest))
+        self._report(heard)
+
+    def _is_due(self, held: Held, now: float) -> bool:
+        third = self._lease.total_seconds() / 3
+        if held.deadline is None or held.context is None:
+            return now - held.renewed >= third and now - self._loop_alive < self._lease.total_seconds()
+        unreported = held.renewed < held.context.began
+        return now < held.deadline and (unreported or held.context.has_news or now - held.renewed >= third)
+
+    def _report(self, heard: Iterable[Heard]) -> None:
+        for news in heard:
+            if news.lost or news.wished:
+                self._worker_loop.call_soon_threadsafe(self._tell, news)
+
+    def _show_life(self) -> None:
+        self._loop_alive = time.monotonic()
+        if not self._stopped.is_set():
+            self._worker_loop.call_later(TICK, self._show_life)

@@ -1,0 +1,133 @@
+"""One run of one job: calls the handler and says what it came to."""
+
+import asyncio
+import contextvars
+import traceback
+from collections.abc import Sequence
+from concurrent.futures import Executor
+from enum import Enum
+from typing import Any
+
+from .. import context
+from ..context import Context
+from ..core.outcome import GaveUp, HandedBack, NoHandler, Outcome, Raised, Snoozed, Succeeded
+from ..core.payload import pack
+from ..errors import Invalid
+from ..handlers import Handler, Middleware, Next
+from ..signals import Cancel, Fail, Retry, Snooze
+
+MOST_ERROR = 2000  # characters
+MOST_TRACEBACK = 16_000
+
+
+class Ending(Enum):
+    """Why a run was ended from outside."""
+
+    TIMEOUT = "timeout"
+    CANCEL = "cancel"
+    STOP = "stop"
+    LOST = "lost"
+
+
+class Run:
+    """A handler at work on a job. `ending` is why it was told to end, if it was."""
+
+    __slots__ = ("ctx", "ending", "handler", "middlewares", "occupied", "pool", "settled", "task", "timer")
+
+    def __init__(self, ctx: Context, handler: Handler | None, middlewares: Sequence[Middleware], pool: Executor) -> None:
+        self.ctx, self.handler, self.middlewares, self.pool = ctx, handler, middlewares, pool
+        self.ending: Ending | None = None
+        self.settled = False
+        self.task: asyncio.Task[None] | None = None
+        self.timer: asyncio.TimerHandle | None = None
+        self.occupied: asyncio.Future[Any] | None = None  # the thread at work, which cannot be cancelled
+
+    async def perform(self) -> Outcome:
+        """Call the handler, and answer with what it came to, whatever it raises."""
+        context.enter(self.ctx)
+        try:
+            return Succeeded(pack(await self._call(), "result"))
+        except asyncio.CancelledError:
+            return self._ended()
+        except Exception as problem:
+            return self._raised(problem)
+        except (SystemExit, GeneratorExit) as problem:
+            return self._raised(problem)
+
+    def end(self, why: Ending) -> None:
+        """Tell the handler to end: an async one is cancelled; a plain one can only look at its context."""
+        if self.ending is None:
+            self.ending = why
+        self.ctx.request_cancel()
+        if self.task is not None:
+            self.task.cancel()
+
+    async def _call(self) -> Any:
+        handler = self.handler
+        if handler is None:
+            raise _NoHandler
+        arguments = handler.arguments(self.ctx.job.payload, self.ctx)
+        if not self.middlewares:
+            return await self._invoke(handler, arguments)
+        call: Next = lambda: self._invoke(handler, arguments)  # noqa: E731
+        for middleware in reversed(self.middlewares):
+            call = _around(middleware, self.ctx, call)
+        return await call()
+
+    async def _invoke(self, handler: Handler, arguments: dict[str, Any]) -> Any:
+        if handler.is_async:
+            return await handler.function(**arguments)
+        inherited = contextvars.copy_context()
+        loop = asyncio.get_running_loop()
+        self.occupied = loop.run_in_executor(self.pool, lambda: inherited.run(handler.function, **arguments))
+        return await asyncio.shield(self.occupied)
+
+    def _ended(self) -> Outcome:
+        if self.ending is Ending.TIMEOUT:
+            return self.timed_out()
+        if self.ending is Ending.CANCEL:
+            return GaveUp("cancelled while running")
+        if self.ending is None:
+            return Raised("CancelledError: the handler was cancelled from within")
+        return HandedBack()
+
+    def timed_out(self) -> Outcome:
+        return Raised("TimedOut: the run took longer than its timeout")
+
+    def _raised(self, problem: BaseException) -> Outcome:
+        match problem:
+            case _NoHandler():
+                return NoHandler()
+            case Snooze(delay=delay):
+                return Snoozed(delay)
+            case Cancel():
+                return GaveUp(str(problem)[:MOST_ERROR])
+            case Retry(after=after):
+                return Raised(_describe(problem), after=after)
+            case Fail():
+                return Raised(_describe(problem), permanent=True)
+            case Invalid():
+                return Raised(_describe(problem), _trace(problem), permanent=True)
+            case _:
+                permanent = self.handler is not None and isinstance(problem, self.handler.defaults.permanent)
+                return Raised(_describe(problem), _trace(problem), permanent=permanent)
+
+
+class _NoHandler(Exception):
+    pass
+
+
+def _around(middleware: Middleware, ctx: Context, call: Next) -> Next:
+    return lambda: middleware(ctx, call)
+
+
+def _describe(problem: BaseException) -> str:
+    return _storable(f"{type(problem).__name__}: {problem}"[:MOST_ERROR])
+
+
+def _trace(problem: BaseException) -> str:
+    return _storable("".join(traceback.format_exception(problem))[-MOST_TRACEBACK:])
+
+
+def _storable(text: str) -> str:
+    return text.replace("\0", "\\0").encode("utf-8", "backslashreplace").decode()

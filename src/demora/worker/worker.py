@@ -1,0 +1,296 @@
+"""The worker's loop: claim, run, settle, and sleep until there is something to do."""
+
+import asyncio
+import contextlib
+import os
+import random
+import secrets
+import socket
+from collections import deque
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from .. import notices
+from ..context import Context
+from ..core.outcome import HandedBack, Lapsed, Outcome
+from ..core.states import Status
+from ..core.verdict import decide
+from ..errors import StoreClosed, StoreError
+from ..store import Claimed, ClaimedJob, Heard, LapsedJob, Report, Settlement, Store, Subscription, Topic
+from ..store import Worker as WorkerRecord
+from .hooks import run_hooks
+from .leases import Held, Keeper
+from .ledger import Ledger
+from .prefetch import Prefetch
+from .run import Ending, Run
+
+if TYPE_CHECKING:
+    from ..app import Demora
+
+HEARTBEAT = 10.0  # seconds
+SAFETY_LOOK = 60.0  # seconds that a worker sleeps at most
+UNWIND = timedelta(seconds=5)  # that a run has to end after it was told to
+FIRST_PAUSE, LONGEST_PAUSE = 0.1, 5.0  # seconds between claims while the store is in trouble
+
+
+class Worker:
+    """Runs the jobs of an application until it is stopped.
+
+    `queues` None means all, also those named later. `lease` is how long others wait before they take over what a dead worker
+    held; `grace` how long running jobs may go on after `stop`.
+    """
+
+    def __init__(
+        self,
+        app: "Demora",
+        *,
+        queues: Sequence[str] | None = None,
+        concurrency: int | None = None,
+        lease: timedelta | None = None,
+        grace: timedelta | None = None,
+        chance: Callable[[], float] = random.random,
+    ) -> None:
+        settings = app.settings
+        self.id = f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(3)}"
+        self.slots = concurrency or settings.concurrency
+        self._app, self._queues, self._chance = app, queues, chance
+        self._lease = lease or settings.lease
+        self._grace = (settings.grace if grace is None else grace).total_seconds()
+        self._backlog: deque[tuple[ClaimedJob, Held]] = deque()
+        self._runs: dict[str, Run] = {}
+        self._stuck = 0
+        self._prefetch = Prefetch()
+        self._more = False
+        self._stopping = False
+        self._handed_back = 0
+        self._bell: Subscription | None = None
+
+    async def run(self) -> int:
+        """Work until stopped; 0, or 1 if half of the slots were held by runs that would not end."""
+        client = await self._app.open()
+        self._store: Store = client.store
+        self._ledger = Ledger(self._store, self._recorded, chance=self._chance)
+        self._keeper = Keeper(self._store, self._lease, self._heard)
+        self._pool = ThreadPoolExecutor(self.slots, thread_name_prefix="demora-job")
+        notices.stamp_records()
+        await run_hooks("startup", self._app.startup_hooks)
+        await self._keeper.start()
+        beating = asyncio.ensure_future(self._beat())
+        queues = "all" if self._queues is None else ",".join(self._queues)
+        notices.worker_started(self.id, self.slots, queues, len(self._app.registry.types()))
+        try:
+            with self._store.subscribe(Topic.READY) as self._bell:
+                await self._work(self._bell)
+                await self._wind_down()
+        finally:
+            beating.cancel()
+            await self._keeper.stop()
+            self._pool.shutdown(wait=False, cancel_futures=True)
+            await run_hooks("shutdown", self._app.shutdown_hooks)
+        with contextlib.suppress(StoreError):
+            await self._store.retire(self.id)
+        notices.worker_stopped(self.id, self._handed_back)
+        return 1 if self._is_stuck() else 0
+
+    def stop(self) -> None:
+        """Claim no more, let what runs end within the grace, hand back the rest without counting an attempt."""
+        self._stopping = True
+        self._wake()
+
+    # Claiming
+
+    async def _work(self, bell: Subscription) -> None:
+        pause = FIRST_PAUSE
+        while not self._stopping:
+            bell.clear()
+            try:
+                wait = await self._claim()
+                pause = FIRST_PAUSE
+            except StoreClosed:
+                return
+            except StoreError as problem:
+                wait = pause * (0.5 + self._chance() / 2)
+                notices.store_trouble("claiming", problem, wait)
+                pause = min(pause * 2, LONGEST_PAUSE)
+            if wait is None or wait > 0:
+                await bell.wait(SAFETY_LOOK if wait is None else min(wait, SAFETY_LOOK))
+
+    async def _claim(self) -> float | None:
+        """Claim what there is room for; answers with the seconds until the next look, None if only a wake-up can help."""
+        room = self._room()
+        if room <= 0:
+            return None
+        claimed = await self._store.claim(self.id, room, lease=self._lease, queues=self._queues)
+        self._take(claimed)
+        self._more = len(claimed.jobs) == room
+        if claimed.lapsed:
+            return 0.0
+        if self._more:
+            return 0.0 if self._room() > 0 else None
+        return None if claimed.next_in is None else claimed.next_in.total_seconds()
+
+    def _room(self) -> int:
+        """How many to claim: none while there is still half of what should be held, so that claims come in batches."""
+        full = self.slots - self._stuck + self._prefetch.jobs
+        held = len(self._runs) + len(self._backlog)
+        return full - held if held <= full // 2 or not self._backlog else 0
+
+    def _take(self, claimed: Claimed) -> None:
+        for lapsed in claimed.lapsed:
+            self._settle_lapsed(lapsed)
+        for job in claimed.jobs:
+            self._backlog.append((job, self._keeper.hold(job.lease)))
+        self._start_waiting()
+
+    # Running
+
+    def _start_waiting(self) -> None:
+        while self._backlog and len(self._runs) + self._stuck < self.slots and not self._stopping:
+            self._start(*self._backlog.popleft())
+
+    def _start(self, job: ClaimedJob, held: Held) -> None:
+        handler = self._app.registry.get(job.type)
+        run = Run(Context(job, self.id), handler, self._app.middlewares, self._pool)
+        timeout = job.timeout or (handler.defaults.timeout if handler else UNWIND)
+        held.start(run.ctx, timeout + UNWIND)
+        self._runs[job.lease.id] = run
+        loop = asyncio.get_running_loop()
+        run.timer = loop.call_later(timeout.total_seconds(), self._time_out, run, timeout)
+        run.task = loop.create_task(self._execute(run))
+
+    async def _execute(self, run: Run) -> None:
+        outcome = await run.perform()
+        if run.timer is not None:
+            run.timer.cancel()
+        self._conclude(run, outcome)
+        if run.occupied is not None and not run.occupied.done():
+            self._keep_slot(run, run.occupied)
+
+    def _conclude(self, run: Run, outcome: Outcome) -> None:
+        """Give up the lease and the slot, and enter the verdict; once for each run."""
+        if run.settled:
+            return
+        run.settled = True
+        job = run.ctx.job
+        self._runs.pop(job.lease.id, None)
+        self._keeper.drop(job.lease.id)
+        self._prefetch.finished(asyncio.get_running_loop().time())
+        if run.ending is not Ending.LOST:
+            self._enter(job, outcome, run)
+        self._start_waiting()
+        if self._more and self._room() > 0:
+            self._wake()
+
+    def _enter(self, job: ClaimedJob, outcome: Outcome, run: Run | None = None) -> None:
+        standing = job.standing
+        if run is not None and run.handler is not None:
+            usual = run.handler.defaults
+            if usual.jitter or usual.retry_cap != standing.retry_cap:
+                standing = msgspec.structs.replace(standing, retry_cap=usual.retry_cap, jitter=usual.jitter)
+        verdict = decide(outcome, standing, self._chance())
+        report = Report(job.lease, timedelta(0)) if run is None else run.ctx.report()
+        if isinstance(outcome, HandedBack):
+            self._handed_back += 1
+        if verdict.error is not None:
+            notices.job_failed(job.lease.id, job.type, verdict.status.name, standing.attempt, verdict.error)
+        self._ledger.enter(Settlement(report, verdict))
+
+    def _settle_lapsed(self, lapsed: LapsedJob) -> None:
+        notices.job_lapsed(lapsed.lease.id, lapsed.worker_id)
+        verdict = decide(Lapsed(lapsed.worker_id), lapsed.standing, self._chance())
+        self._ledger.enter(Settlement(Report(lapsed.lease, timedelta(0)), verdict, lapsed=True))
+
+    # Ending runs from outside
+
+    def _time_out(self, run: Run, timeout: timedelta) -> None:
+        notices.run_timed_out(run.ctx.id, run.ctx.job.type, timeout.total_seconds())
+        run.end(Ending.TIMEOUT)
+        loop = asyncio.get_running_loop()
+        run.timer = loop.call_later(UNWIND.total_seconds(), self._abandon, run, run.timed_out())
+
+    def _abandon(self, run: Run, outcome: Outcome) -> None:
+        """Settle a run that does not end although it was told to; its slot stays taken until it does."""
+        if run.task is not None and not run.task.done():
+            self._conclude(run, outcome)
+            self._keep_slot(run, run.task)
+
+    def _keep_slot(self, run: Run, until: "asyncio.Future[Any]") -> None:
+        notices.run_ignores_end(run.ctx.id, run.ctx.job.type)
+        self._stuck += 1
+        until.add_done_callback(self._free_slot)
+        if self._is_stuck() and not self._stopping:
+            notices.worker_stuck(self.id, self._stuck, self.slots)
+            self.stop()
+
+    def _free_slot(self, ended: "asyncio.Future[Any]") -> None:
+        if not ended.cancelled():
+            ended.exception()  # seen: it was settled long ago
+        self._stuck -= 1
+        self._start_waiting()
+        self._wake()
+
+    def _is_stuck(self) -> bool:
+        return self._stuck * 2 >= self.slots
+
+    def _heard(self, news: Heard) -> None:
+        for id in news.lost:
+            self._lose(id)
+        for id in news.wished:
+            if (run := self._runs.get(id)) is not None and run.ending is None:
+                run.end(Ending.CANCEL)
+
+    def _lose(self, id: str) -> None:
+        self._keeper.drop(id)
+        self._backlog = deque((job, held) for job, held in self._backlog if job.lease.id != id)
+        if (run := self._runs.get(id)) is not None:
+            notices.lease_lost(id, run.ctx.job.type)
+            run.end(Ending.LOST)
+
+    def _recorded(self, settlement: Settlement, status: Status | None) -> None:
+        if status is None and not settlement.lapsed:
+            notices.lease_lost(settlement.report.lease.id, "settled too late")
+
+    # Stopping and staying in touch
+
+    async def _wind_down(self) -> None:
+        notices.worker_stopping(self.id, len(self._runs), self._grace)
+        while self._backlog:
+            job, _ = self._backlog.popleft()
+            self._keeper.drop(job.lease.id)
+            self._enter(job, HandedBack())
+        await self._let_end(self._grace)
+        for run in list(self._runs.values()):
+            run.end(Ending.STOP)
+        await self._let_end(0.5)
+        for run in list(self._runs.values()):
+            self._conclude(run, HandedBack())
+        await self._ledger.drain()
+
+    async def _let_end(self, seconds: float) -> None:
+        tasks = [run.task for run in self._runs.values() if run.task is not None]
+        if tasks:
+            await asyncio.wait(tasks, timeout=seconds)
+
+    async def _beat(self) -> None:
+        record = WorkerRecord(
+            id=self.id,
+            host=socket.gethostname(),
+            pid=os.getpid(),
+            slots=self.slots,
+            queues=tuple(self._queues or ()),
+            types=self._app.registry.types(),
+        )
+        while True:
+            try:
+                await self._store.heartbeat(record)
+            except StoreError as problem:
+                notices.store_trouble("the heartbeat", problem, HEARTBEAT)
+            await asyncio.sleep(HEARTBEAT)
+
+    def _wake(self) -> None:
+        if self._bell is not None:
+            self._bell.wake()
