@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import msgspec
-from uuid_utils.compat import uuid7
+from uuid_utils import uuid7
 
 from .core.job import Job, Lane, NewJob, Priority
 from .core.payload import unpack
@@ -44,10 +44,9 @@ class Client:
         """A checked job that is not stored yet. Options are those of `enqueue`; the type's defaults fill the gaps."""
         handler = self.registry.expect(type)
         if handler is not None:
-            usual = handler.defaults
-            for name in ("queue", "priority", "max_retries", "retry_delay"):
+            for name, usual in handler.usual:
                 if options.get(name) is None:
-                    options[name] = getattr(usual, name)
+                    options[name] = usual
         try:
             job = make_job(self._new_id(), type, payload, now=datetime.now(UTC), **options)
         except TypeError as problem:

@@ -33,12 +33,16 @@ class Defaults(msgspec.Struct, frozen=True):
     permanent: tuple[type[Exception], ...] = ()
 
 
+_ENQUEUE_DEFAULTS = ("queue", "priority", "max_retries", "retry_delay")
+
+
 class Handler:
     """A function for one job type. It is called with the fields of the payload as keyword arguments, checked against its
     annotations; a parameter named `ctx` or annotated `Context` receives the run."""
 
     def __init__(self, type: str, function: Callable[..., Any], defaults: Defaults) -> None:
         self.type, self.function, self.defaults = check_type(type), function, defaults
+        self.usual = [(name, value) for name in _ENQUEUE_DEFAULTS if (value := getattr(defaults, name)) is not None]
         self.is_async = inspect.iscoroutinefunction(function)
         self._context_name, self._fields, self._open = _signature(type, function)
         self._shape = msgspec.defstruct("Payload", self._fields, forbid_unknown_fields=not self._open, kw_only=True)

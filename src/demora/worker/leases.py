@@ -26,8 +26,8 @@ class Held:
         self.context: Context | None = None
         self.deadline: float | None = None
 
-    def start(self, context: Context, longest: timedelta) -> None:
-        self.deadline = context.began + longest.total_seconds()
+    def start(self, context: Context, longest: float) -> None:
+        self.deadline = context.began + longest
         self.context = context
 
     def report(self) -> Report:

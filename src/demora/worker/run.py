@@ -10,6 +10,7 @@ from typing import Any
 
 from .. import context
 from ..context import Context
+from ..core.job import DEFAULT_TIMEOUT
 from ..core.outcome import GaveUp, HandedBack, NoHandler, Outcome, Raised, Snoozed, Succeeded
 from ..core.payload import pack
 from ..errors import Invalid
@@ -32,14 +33,15 @@ class Ending(Enum):
 class Run:
     """A handler at work on a job. `ending` is why it was told to end, if it was."""
 
-    __slots__ = ("ctx", "ending", "handler", "middlewares", "occupied", "pool", "settled", "task", "timer")
+    __slots__ = ("ctx", "ending", "handler", "middlewares", "occupied", "pool", "settled", "task", "timeout")
 
     def __init__(self, ctx: Context, handler: Handler | None, middlewares: Sequence[Middleware], pool: Executor) -> None:
         self.ctx, self.handler, self.middlewares, self.pool = ctx, handler, middlewares, pool
+        usual = handler.defaults.timeout if handler is not None else DEFAULT_TIMEOUT
+        self.timeout = (ctx.job.timeout or usual).total_seconds()
         self.ending: Ending | None = None
         self.settled = False
         self.task: asyncio.Task[None] | None = None
-        self.timer: asyncio.TimerHandle | None = None
         self.occupied: asyncio.Future[Any] | None = None  # the thread at work, which cannot be cancelled
 
     async def perform(self) -> Outcome:

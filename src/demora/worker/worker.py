@@ -27,13 +27,14 @@ from .leases import Held, Keeper
 from .ledger import Ledger
 from .prefetch import Prefetch
 from .run import Ending, Run
+from .timeouts import Timeouts
 
 if TYPE_CHECKING:
     from ..app import Demora
 
 HEARTBEAT = 10.0  # seconds
 SAFETY_LOOK = 60.0  # seconds that a worker sleeps at most
-UNWIND = timedelta(seconds=5)  # that a run has to end after it was told to
+UNWIND = 5.0  # seconds that a run has to end after it was told to
 FIRST_PAUSE, LONGEST_PAUSE = 0.1, 5.0  # seconds between claims while the store is in trouble
 
 
@@ -64,6 +65,7 @@ class Worker:
         self._runs: dict[str, Run] = {}
         self._stuck = 0
         self._prefetch = Prefetch()
+        self._timeouts = Timeouts(self._time_out)
         self._more = False
         self._stopping = False
         self._handed_back = 0
@@ -155,17 +157,14 @@ class Worker:
     def _start(self, job: ClaimedJob, held: Held) -> None:
         handler = self._app.registry.get(job.type)
         run = Run(Context(job, self.id), handler, self._app.middlewares, self._pool)
-        timeout = job.timeout or (handler.defaults.timeout if handler else UNWIND)
-        held.start(run.ctx, timeout + UNWIND)
+        held.start(run.ctx, run.timeout + UNWIND)
         self._runs[job.lease.id] = run
-        loop = asyncio.get_running_loop()
-        run.timer = loop.call_later(timeout.total_seconds(), self._time_out, run, timeout)
-        run.task = loop.create_task(self._execute(run))
+        run.task = asyncio.get_running_loop().create_task(self._execute(run))
+        self._timeouts.watch(run, run.timeout)
 
     async def _execute(self, run: Run) -> None:
         outcome = await run.perform()
-        if run.timer is not None:
-            run.timer.cancel()
+        self._timeouts.forget(run, run.timeout)
         self._conclude(run, outcome)
         if run.occupied is not None and not run.occupied.done():
             self._keep_slot(run, run.occupied)
@@ -206,16 +205,15 @@ class Worker:
 
     # Ending runs from outside
 
-    def _time_out(self, run: Run, timeout: timedelta) -> None:
-        notices.run_timed_out(run.ctx.id, run.ctx.job.type, timeout.total_seconds())
+    def _time_out(self, run: Run) -> None:
+        notices.run_timed_out(run.ctx.id, run.ctx.job.type, run.timeout)
         run.end(Ending.TIMEOUT)
-        loop = asyncio.get_running_loop()
-        run.timer = loop.call_later(UNWIND.total_seconds(), self._abandon, run, run.timed_out())
+        asyncio.get_running_loop().call_later(UNWIND, self._abandon, run)
 
-    def _abandon(self, run: Run, outcome: Outcome) -> None:
+    def _abandon(self, run: Run) -> None:
         """Settle a run that does not end although it was told to; its slot stays taken until it does."""
         if run.task is not None and not run.task.done():
-            self._conclude(run, outcome)
+            self._conclude(run, run.timed_out())
             self._keep_slot(run, run.task)
 
     def _keep_slot(self, run: Run, until: "asyncio.Future[Any]") -> None:

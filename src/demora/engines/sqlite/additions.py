@@ -11,13 +11,14 @@ from .transactor import Transaction
 
 
 def add(tx: Transaction, jobs: Sequence[NewJob], named: set[str]) -> list[Added]:
-    answers, fresh = [], []
+    answers, fresh, now = [], [], from_ms(tx.wall)
     taken: dict[tuple[str, str], tuple[bytes, Added]] = {}
     for job in jobs:
         answer = _known(tx, job, taken)
         if answer is None:
             fresh.append(job)
-            answer = _new(job, tx.wall)
+            due_at = rows.due_ms(job, tx.wall)
+            answer = Added(job.id, now, now if due_at == tx.wall else from_ms(due_at))
             if job.key is not None:
                 taken[job.key.scope, job.key.key] = job.key.request_hash, answer
         answers.append(answer)
@@ -41,10 +42,6 @@ def _known(tx: Transaction, job: NewJob, taken: dict[tuple[str, str], tuple[byte
         first = Added(rows.id_text(id), from_ms(created_at), from_ms(scheduled_at))
     differs = request_hash != key.request_hash
     return Added(first.id, first.created_at, first.scheduled_at, replayed=not differs, conflict=differs)
-
-
-def _new(job: NewJob, wall: int) -> Added:
-    return Added(job.id, from_ms(wall), from_ms(rows.due_ms(job, wall)))
 
 
 def _write(tx: Transaction, jobs: Sequence[NewJob], named: set[str]) -> None:

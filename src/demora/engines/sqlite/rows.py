@@ -2,6 +2,7 @@
 
 import json
 from datetime import timedelta
+from functools import lru_cache
 from typing import Any
 
 from ...core.job import Attempt, Job, Lane, LogLine, NewJob, Priority
@@ -163,6 +164,7 @@ def queue(row: Row, ready: int = 0, delayed: int = 0, processing: int = 0, dead:
 _PRIORITIES = tuple(Priority)
 
 
+@lru_cache(maxsize=1024)
 def _span(ms: int) -> timedelta:
     return timedelta(milliseconds=ms)
 
