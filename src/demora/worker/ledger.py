@@ -11,6 +11,9 @@ from ..store import Settlement, Store
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.05, 2.0  # seconds between tries while the store is in trouble
 
+LONGEST_GATHERING = 0.005  # seconds
+LARGEST_BATCH = 250
+
 Recorded = Callable[[Settlement, Status | None], None]
 
 
@@ -35,12 +38,21 @@ class Ledger:
     async def _flush(self) -> None:
         try:
             while self._waiting:
+                await self._gather()
                 batch, self._waiting = self._waiting, []
                 answers = await self._settle(batch)
                 for settlement, status in zip(batch, answers, strict=True):
                     self._recorded(settlement, status)
         finally:
             self._flushing = None
+
+    async def _gather(self) -> None:
+        """Let a burst of short runs come in together: wait while each pass of the loop brings more, but not for long."""
+        loop = asyncio.get_running_loop()
+        until, seen = loop.time() + LONGEST_GATHERING, 0
+        while seen < len(self._waiting) < LARGEST_BATCH and loop.time() < until:
+            seen = len(self._waiting)
+            await asyncio.sleep(0)
 
     async def _settle(self, batch: list[Settlement]) -> list[Status | None]:
         pause = FIRST_PAUSE
