@@ -6,8 +6,8 @@ from ...core.job import Lane, NewJob
 from ...core.spans import from_ms, span_ms
 from ...store import Added, Topic
 from . import rows
+from .batches import Transaction
 from .statements import SQL
-from .transactor import Transaction
 
 
 def add(tx: Transaction, jobs: Sequence[NewJob], named: set[str]) -> list[Added]:

@@ -16,8 +16,8 @@ from ...core.order import QueueOrder
 from ...core.states import Status
 from ...store import Claimed, ClaimedJob
 from . import rows
+from .batches import Transaction
 from .statements import SQL
-from .transactor import Transaction
 
 LAPSED_AT_ONCE = 100
 _USUAL = QueueOrder()

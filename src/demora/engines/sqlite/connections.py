@@ -1,5 +1,6 @@
 """Opening the file: settings of a connection, patience with other processes, and the numbered schema files."""
 
+import contextlib
 import os
 import random
 import time
@@ -23,7 +24,7 @@ def connect(path: Path | None) -> apsw.Connection:
     if path is not None:
         _make_private(path)
     db = apsw.Connection(str(path) if path else ":memory:")
-    db.set_busy_handler(_Patience())
+    db.set_busy_handler(Patience())
     for pragma in _PRAGMAS:
         _insist(db, f"pragma {pragma}")
     migrate(db)
@@ -72,7 +73,7 @@ def _make_private(path: Path) -> None:
 
 def _insist(db: apsw.Connection, sql: str) -> None:
     """Run a statement that SQLite may refuse as busy without asking the busy handler."""
-    patience, tries = _Patience(), 0
+    patience, tries = Patience(), 0
     while True:
         try:
             for _ in db.execute(sql):
@@ -84,13 +85,25 @@ def _insist(db: apsw.Connection, sql: str) -> None:
                 raise
 
 
-class _Patience:
+class Patience:
     """A busy handler: short random waits, so that a lock that is held for milliseconds is taken soon after its release."""
 
     def __init__(self) -> None:
         self._since = time.monotonic()
+        self._lost = False
+
+    @contextlib.contextmanager
+    def lost(self) -> Iterator[None]:
+        """Within this, do not wait at all."""
+        self._lost = True
+        try:
+            yield
+        finally:
+            self._lost = False
 
     def __call__(self, count: int) -> bool:
+        if self._lost:
+            return False
         if count == 0:
             self._since = time.monotonic()
         time.sleep(random.uniform(0.0002, 0.0005 * min(count + 1, 8)))

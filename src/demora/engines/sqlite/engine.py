@@ -32,11 +32,14 @@ from ...store import (
     Worker,
 )
 from . import additions, claims, connections, registry, runs, views, wishes
+from .batches import Batches, Transaction
 from .bells import Bells
 from .sleepers import Sleeper
-from .transactor import Batches, InlineTransactor, ThreadTransactor, Transaction, Transactor
+from .transactors import InlineTransactor, ThreadTransactor, Transactor
 
 T = TypeVar("T")
+
+READ_WEIGHT = 1000  # reads may scan; they always go to their thread
 
 
 class SqliteStore:
@@ -82,34 +85,34 @@ class SqliteStore:
         return None if self._inline else SqliteStore(self.path, clock=self.clock)
 
     async def add(self, jobs: Sequence[NewJob]) -> list[Added]:
-        return await self._write(lambda tx: additions.add(tx, jobs, self._named_queues))
+        return await self._write(lambda tx: additions.add(tx, jobs, self._named_queues), len(jobs))
 
     async def claim(self, worker_id: str, limit: int, *, lease: timedelta, queues: Sequence[str] | None = None) -> Claimed:
-        return await self._write(lambda tx: claims.claim(tx, worker_id, limit, lease=span_ms(lease), queues=queues))
+        return await self._write(lambda tx: claims.claim(tx, worker_id, limit, lease=span_ms(lease), queues=queues), limit)
 
     async def renew(self, reports: Sequence[Report], *, lease: timedelta) -> Heard:
-        return await self._write(lambda tx: runs.renew(tx, reports, span_ms(lease)))
+        return await self._write(lambda tx: runs.renew(tx, reports, span_ms(lease)), len(reports))
 
     async def listen(self, leases: Sequence[Lease]) -> Heard:
         return await self._read(lambda tx: runs.listen(tx, leases))
 
     async def settle(self, settlements: Sequence[Settlement]) -> list[Status | None]:
-        return await self._write(lambda tx: runs.settle(tx, settlements))
+        return await self._write(lambda tx: runs.settle(tx, settlements), len(settlements))
 
     async def cancel(self, ids: Sequence[str]) -> list[Answer]:
-        return await self._write(lambda tx: [wishes.cancel(tx, id) for id in ids])
+        return await self._write(lambda tx: [wishes.cancel(tx, id) for id in ids], len(ids))
 
     async def retry(self, ids: Sequence[str]) -> list[Answer]:
-        return await self._write(lambda tx: [wishes.retry(tx, id) for id in ids])
+        return await self._write(lambda tx: [wishes.retry(tx, id) for id in ids], len(ids))
 
     async def change(self, id: str, change: Change) -> Answer:
         return await self._write(lambda tx: wishes.change(tx, id, change))
 
     async def remove(self, ids: Sequence[str]) -> list[Answer]:
-        return await self._write(lambda tx: [wishes.remove(tx, id) for id in ids])
+        return await self._write(lambda tx: [wishes.remove(tx, id) for id in ids], len(ids))
 
     async def purge(self, status: Status, *, older_than: timedelta, limit: int, queue: str | None = None) -> int:
-        return await self._write(lambda tx: wishes.purge(tx, status, span_ms(older_than), limit, queue))
+        return await self._write(lambda tx: wishes.purge(tx, status, span_ms(older_than), limit, queue), limit)
 
     async def get(self, id: str) -> Job | None:
         return await self._read(lambda tx: views.get(tx, id))
@@ -145,11 +148,11 @@ class SqliteStore:
             if take_down is not None:
                 take_down()
 
-    def _write(self, call: Callable[[Transaction], T]) -> "asyncio.Future[T]":
-        return connections.opened(self._writes).run(call)
+    def _write(self, call: Callable[[Transaction], T], weight: int = 1) -> "asyncio.Future[T]":
+        return connections.opened(self._writes).run(call, weight)
 
     def _read(self, call: Callable[[Transaction], T]) -> "asyncio.Future[T]":
-        return connections.opened(self._reads).run(call)
+        return connections.opened(self._reads).run(call, READ_WEIGHT)
 
     def _batches(self, begin: str) -> Batches:
         db = connections.connect(self.path)

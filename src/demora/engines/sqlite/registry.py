@@ -6,8 +6,8 @@ from datetime import timedelta
 from ...core.spans import from_ms, span_ms
 from ...store import Queue, QueueChange, Topic, Worker
 from . import rows
+from .batches import Transaction
 from .statements import SQL
-from .transactor import Transaction
 
 
 def note_boot(tx: Transaction, boot_id: str) -> None:

@@ -10,8 +10,8 @@ from ...core.states import Status
 from ...core.verdict import Verdict
 from ...store import Heard, Lease, Report, Settlement, Topic
 from . import rows
+from .batches import Transaction
 from .statements import SQL
-from .transactor import Transaction
 
 _encode = msgspec.json.encode
 

@@ -9,8 +9,8 @@ from ...core.spans import from_ms
 from ...core.states import Status
 from ...store import Page, Query, Queue
 from . import rows
+from .batches import Transaction
 from .statements import SQL
-from .transactor import Transaction
 
 _NARROW = {frozenset({Status.FAILED}): "narrow_dead", frozenset({Status.PROCESSING}): "narrow_processing"}
 

@@ -7,8 +7,8 @@ from ...core.spans import to_ms
 from ...core.states import RETRYABLE, Status
 from ...store import Answer, Change, Topic
 from . import rows, runs
+from .batches import Transaction
 from .statements import SQL
-from .transactor import Transaction
 
 
 def cancel(tx: Transaction, id: str) -> Answer:

@@ -1,0 +1,159 @@
+"""Group commit: calls that have gathered share one transaction. Each has its savepoint, so that a bad one fails alone."""
+
+import asyncio
+import time
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import apsw
+
+from ...errors import StoreBusy, StoreError
+from ...store import Topic
+from .connections import Patience
+
+T = TypeVar("T")
+
+LOCK_HELD_AT_MOST = 0.005  # seconds; others that write to the file wait no longer for one batch
+
+
+class Transaction:
+    """What a verb works on: the connection, the clocks read at its start, and whom to wake once it is committed."""
+
+    __slots__ = ("boot", "db", "topics", "wall")
+
+    def __init__(self, db: apsw.Connection, wall: int, boot: int, topics: set[Topic]) -> None:
+        self.db, self.wall, self.boot, self.topics = db, wall, boot, topics
+
+    def wake(self, topic: Topic) -> None:
+        self.topics.add(topic)
+
+
+class Pending:
+    """A call on its way, and the future of whoever awaits it."""
+
+    __slots__ = ("bare", "call", "error", "future", "result")
+
+    def __init__(self, call: Callable[[Any], Any], future: "asyncio.Future[Any]", *, bare: bool = False) -> None:
+        self.call, self.future, self.bare = call, future, bare
+        self.result: Any = None
+        self.error: Exception | None = None
+
+    def resolve(self) -> None:
+        if self.future.done():  # the awaiting task was cancelled; the write stands
+            return
+        if self.error is not None:
+            self.future.set_exception(self.error)
+        else:
+            self.future.set_result(self.result)
+
+
+class Batches:
+    """Runs calls on one connection, as many to a transaction as have gathered."""
+
+    def __init__(
+        self, db: apsw.Connection, begin: str, clocks: Callable[[], tuple[int, int]], ring: Callable[[set[Topic]], None]
+    ) -> None:
+        self._db, self._begin, self._clocks, self._ring = db, begin, clocks, ring
+        self._patience = Patience()
+        db.set_busy_handler(self._patience)
+        self.disk_takes = 0.0  # seconds that a commit may take, from those before: quick to rise, slow to fall
+
+    def begin_at_once(self) -> bool:
+        """Begin a transaction if nobody holds the lock. The next `commit` goes on from there."""
+        try:
+            with self._patience.lost():
+                self._execute(self._begin)
+        except apsw.BusyError:
+            return False
+        return True
+
+    def commit(self, batch: list[Pending]) -> tuple[list[Pending], set[Topic]]:
+        """Commit what fits from the front of `batch`; the rest stays in it. Answers with the finished calls."""
+        topics: set[Topic] = set()
+        finished: list[Pending] = []
+        try:
+            if not self._db.in_transaction:
+                self._execute(self._begin)
+            self._run(batch, finished, topics)
+            self._to_disk()
+        except Exception as problem:
+            self._abandon()
+            finished += batch
+            batch.clear()
+            topics.clear()
+            for pending in finished:
+                pending.error = pending.error or translate(problem)
+        if topics:
+            self._ring(topics)
+        return finished, topics
+
+    def run_next(self, waiting: list[Pending]) -> tuple[list[Pending], set[Topic]]:
+        """Run the bare calls in `waiting`, or else its next batch, and take what is finished out of it."""
+        bare = [pending for pending in waiting if pending.bare]
+        if not bare:
+            return self.commit(waiting)
+        for pending in bare:
+            waiting.remove(pending)
+            try:
+                pending.result = pending.call(self._db)
+            except Exception as problem:
+                pending.error = translate(problem)
+        return bare, set()
+
+    def close(self) -> None:
+        self._db.close()
+
+    def _run(self, batch: list[Pending], finished: list[Pending], topics: set[Topic]) -> None:
+        started, alone = time.perf_counter(), len(batch) == 1
+        while batch:
+            pending = batch.pop(0)
+            finished.append(pending)
+            if alone:
+                self._apply(pending, topics)
+            else:
+                self._apply_in_savepoint(pending, topics)
+            if time.perf_counter() - started > LOCK_HELD_AT_MOST:
+                return
+
+    def _apply(self, pending: Pending, topics: set[Topic]) -> None:
+        pending.result = pending.call(Transaction(self._db, *self._clocks(), topics))
+
+    def _apply_in_savepoint(self, pending: Pending, topics: set[Topic]) -> None:
+        self._execute("savepoint one")
+        woken: set[Topic] = set()
+        try:
+            self._apply(pending, woken)
+        except Exception as problem:
+            pending.error = translate(problem)
+            self._execute("rollback to one")
+        else:
+            topics |= woken
+        self._execute("release one")
+
+    def _to_disk(self) -> None:
+        started = time.perf_counter()
+        self._execute("commit")
+        self.disk_takes = max(time.perf_counter() - started, self.disk_takes * 0.9)
+
+    def _execute(self, sql: str) -> None:
+        self._db.execute(sql)
+
+    def _abandon(self) -> None:
+        if self._db.in_transaction:
+            try:
+                self._execute("rollback")
+            except apsw.Error:
+                if self._db.in_transaction:
+                    raise
+
+
+def translate(problem: Exception) -> Exception:
+    """The store's own error for a driver's; any other error stays what it is."""
+    if isinstance(problem, apsw.BusyError):
+        error: StoreError = StoreBusy("the database file stayed locked by another process; nothing was written")
+    elif isinstance(problem, apsw.Error):
+        error = StoreError(f"SQLite: {problem}")
+    else:
+        return problem
+    error.__cause__ = problem
+    return error

@@ -1,0 +1,190 @@
+"""Where batches run: on a thread that owns the connection, or on the event loop itself.
+
+While one batch commits, the next gathers; there is no timer.
+"""
+
+import asyncio
+import threading
+from collections.abc import Callable, Sequence
+from queue import Empty, SimpleQueue
+from typing import Any, Protocol, TypeVar
+
+import apsw
+
+from ...errors import StoreClosed
+from ...store import Topic
+from .batches import Batches, Pending, Transaction, translate
+
+T = TypeVar("T")
+
+
+class Transactor(Protocol):
+    """Where calls are run: on a thread of their own, or inline in a simulation."""
+
+    def run(self, call: Callable[[Transaction], T], weight: int) -> "asyncio.Future[T]":
+        """Run a call in a transaction; `weight` is how many jobs it is about."""
+        ...
+
+    def bare(self, call: Callable[[apsw.Connection], T]) -> "asyncio.Future[T]":
+        """Run a call outside of any transaction."""
+        ...
+
+    async def close(self) -> None: ...
+
+
+Woken = Callable[[set[Topic]], None]
+
+
+LIGHT = 64  # jobs; a call about more goes to the thread
+QUICK = 0.001  # seconds; a disk that takes longer to commit is waited for on the thread
+
+
+class ThreadTransactor:
+    """Runs batches on a thread of its own, so that the event loop never waits for a slow disk or another process.
+
+    To hand a call over and back costs as much as a quick disk takes to commit it. So a light call that comes alone, while
+    the thread is idle, the lock free and the disk quick, is committed on the spot.
+    """
+
+    def __init__(self, make: Callable[[], Batches], woken: Woken, name: str) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._make, self._woken = make, woken
+        self._calls: SimpleQueue[Pending | None] = SimpleQueue()
+        self._batches: Batches | None = None
+        self._here: list[Pending] = []  # asked for in this pass of the loop
+        self._in_flight = 0  # handed over and not back
+        self._closed = False
+        self._ready: asyncio.Future[None] = self._loop.create_future()
+        self._thread = threading.Thread(target=self._main, name=name, daemon=True)
+
+    async def start(self) -> None:
+        """Open the connection on its thread; raises what that raises."""
+        self._thread.start()
+        await self._ready
+
+    def run(self, call: Callable[[Transaction], T], weight: int) -> "asyncio.Future[T]":
+        pending = Pending(call, self._loop.create_future())
+        if self._closed:
+            pending.future.set_exception(StoreClosed())
+        elif self._here or (self._in_flight == 0 and weight <= LIGHT):
+            self._gather_here(pending)
+        else:
+            self._hand_over(pending)
+        return pending.future
+
+    def bare(self, call: Callable[[apsw.Connection], T]) -> "asyncio.Future[T]":
+        pending = Pending(call, self._loop.create_future(), bare=True)
+        if self._closed:
+            pending.future.set_exception(StoreClosed())
+        else:
+            self._hand_over(pending)
+        return pending.future
+
+    async def close(self) -> None:
+        if not self._closed:
+            self._closed = True
+            self._flush_here()
+            self._calls.put(None)
+        await self._loop.run_in_executor(None, self._thread.join)
+
+    def _gather_here(self, pending: Pending) -> None:
+        if not self._here:
+            self._loop.call_soon(self._flush_here)
+        self._here.append(pending)
+
+    def _flush_here(self) -> None:
+        """Commit on the spot what came alone, if that is quick; hand over everything else."""
+        batch, self._here = self._here, []
+        batches = self._batches
+        quick = batches is not None and self._in_flight == 0 and batches.disk_takes < QUICK
+        if len(batch) == 1 and quick and batches is not None and batches.begin_at_once():
+            self._resolve(*batches.commit(batch))
+        else:
+            for pending in batch:
+                self._hand_over(pending)
+
+    def _hand_over(self, pending: Pending) -> None:
+        self._in_flight += 1
+        self._calls.put(pending)
+
+    def _main(self) -> None:
+        try:
+            batches = self._batches = self._make()
+        except Exception as problem:
+            self._loop.call_soon_threadsafe(self._ready.set_exception, translate(problem))
+            return
+        self._loop.call_soon_threadsafe(self._ready.set_result, None)
+        waiting: list[Pending] = []
+        while self._gather(waiting):
+            finished, topics = batches.run_next(waiting)
+            self._tell(finished, topics)
+        self._batches = None
+        batches.close()
+
+    def _gather(self, waiting: list[Pending]) -> bool:
+        """Add all that has been asked for; blocks while there is nothing. False once closed and empty."""
+        try:
+            while True:
+                pending = self._calls.get(block=not waiting)
+                if pending is None:
+                    self._calls.put(None)  # leave the sign for the next look
+                    return bool(waiting)
+                waiting.append(pending)
+        except Empty:
+            return True
+
+    def _tell(self, finished: Sequence[Pending], topics: set[Topic]) -> None:
+        try:
+            self._loop.call_soon_threadsafe(self._take_back, finished, topics)
+        except RuntimeError:  # the loop is gone, and with it everyone who awaited
+            self._closed = True
+
+    def _take_back(self, finished: Sequence[Pending], topics: set[Topic]) -> None:
+        self._in_flight -= len(finished)
+        self._resolve(finished, topics)
+
+    def _resolve(self, finished: Sequence[Pending], topics: set[Topic]) -> None:
+        for pending in finished:
+            pending.resolve()
+        if topics:
+            self._woken(topics)
+
+
+class InlineTransactor:
+    """Runs batches on the event loop itself, for simulations and for databases in memory."""
+
+    def __init__(self, batches: Batches, woken: Woken) -> None:
+        self._batches, self._woken = batches, woken
+        self._waiting: list[Pending] = []
+        self._closed = False
+
+    def run(self, call: Callable[[Transaction], T], weight: int) -> "asyncio.Future[T]":
+        return self._submit(call)
+
+    def bare(self, call: Callable[[apsw.Connection], T]) -> "asyncio.Future[T]":
+        return self._submit(call, bare=True)
+
+    async def close(self) -> None:
+        self._flush()
+        if not self._closed:
+            self._closed = True
+            self._batches.close()
+
+    def _submit(self, call: Callable[[Any], Any], *, bare: bool = False) -> "asyncio.Future[Any]":
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[Any] = loop.create_future()
+        if self._closed:
+            future.set_exception(StoreClosed())
+            return future
+        if not self._waiting:
+            loop.call_soon(self._flush)
+        self._waiting.append(Pending(call, future, bare=bare))
+        return future
+
+    def _flush(self) -> None:
+        while self._waiting:
+            finished, topics = self._batches.run_next(self._waiting)
+            for pending in finished:
+                pending.resolve()
+            if topics:
+                self._woken(topics)
