@@ -17,7 +17,8 @@ run: .venv/run.stamp ## start the service: make run ARGS="--port 9000"
 	@$(BIN)/demora serve $(ARGS)
 
 test: lint types ## run everything that CI runs
-	$(BIN)/pytest -n 2 $(ARGS)
+	$(BIN)/pytest -n 2 -m "not timed" $(ARGS)
+	$(BIN)/pytest -m timed $(ARGS)
 
 check: lint types ## run the quick part: no slow tests
 	$(BIN)/pytest -n 2 -m "not slow" $(ARGS)

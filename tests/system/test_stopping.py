@@ -1,0 +1,69 @@
+"""SIGTERM: stop claiming, let what runs end within the grace, hand back the rest, exit."""
+
+import asyncio
+import time
+
+import pytest
+
+from demora import Demora, Status
+from tests.facts import eventually
+from tests.system.processes import World
+
+pytestmark = [pytest.mark.slow, pytest.mark.timed]
+
+
+async def test_sigterm_hands_back_eight_running_jobs_within_the_grace(
+    world: World, app: Demora, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DEMORA_GRACE", "1s")
+    worker = world.start_worker("--concurrency", "8")
+    jobs = await app.enqueue_many([("hang", {"times": 99})] * 8)
+    await eventually(lambda: begun(world, 8), bool)
+    asked = time.monotonic()
+    assert await world.terminate(worker) == 0
+    assert time.monotonic() - asked < 1 + 1
+    for job in jobs:
+        found = await app.get(job.id)
+        assert (found.status, found.attempt, found.attempts) == (Status.QUEUED, 0, ())
+
+
+async def begun(world: World, number: int) -> bool:
+    return len(world.events("begin")) == number
+
+
+async def test_a_rolling_restart_burns_no_attempt_and_loses_nothing(world: World, app: Demora) -> None:
+    worker = world.start_worker()
+    await eventually(lambda: registered(app, worker.pid))
+    jobs = []
+    for _ in range(3):
+        jobs += await app.enqueue_many([("quick", {})] * 200)
+        following = world.start_worker()
+        await eventually(lambda: registered(app, following.pid))
+        assert await world.terminate(worker) == 0
+        worker = following
+    for job in jobs:
+        found = await app.wait(job.id, "20s")
+        assert (found.status, found.retry_count) == (Status.COMPLETED, 0)
+
+
+async def registered(app: Demora, pid: int) -> bool:
+    return pid in [worker.pid for worker in await (await app.open()).workers()]
+
+
+async def test_a_worker_in_another_process_wakes_within_25_ms_of_an_add(world: World, app: Demora) -> None:
+    world.start_worker()
+    await app.wait((await app.enqueue("quick")).id, "20s")
+    late = []
+    for _ in range(20):
+        job = await app.enqueue("quick")
+        returned = time.time()
+        await app.wait(job.id, "20s")
+        [event] = [event for event in world.events("begin") if event.id == job.id]
+        late.append(event.at - returned)
+    assert sorted(late)[len(late) // 2] < 0.025
+
+
+async def test_two_hundred_parallel_enqueues_with_one_key_make_one_job(app: Demora) -> None:
+    jobs = await asyncio.gather(*(app.enqueue("quick", {}, key="once") for _ in range(200)))
+    assert len({job.id for job in jobs}) == 1
+    assert len((await app.find()).jobs) == 1

@@ -1,0 +1,46 @@
+"""An application on a real file, and events that handlers can be held at."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from demora import Demora, Job
+from demora.engines.sqlite import SqliteStore
+
+
+@pytest.fixture
+async def app(tmp_path: Path) -> AsyncIterator[Demora]:
+    async with Demora(store=SqliteStore(tmp_path / "jobs.db")) as app:
+        yield app
+
+
+class Gate:
+    """A place where a handler waits: the test sees it arrive, and lets it go."""
+
+    def __init__(self) -> None:
+        self._arrived, self._open = asyncio.Event(), asyncio.Event()
+
+    async def arrive(self) -> None:
+        self._arrived.set()
+        await self._open.wait()
+
+    async def reached(self) -> None:
+        async with asyncio.timeout(10):
+            await self._arrived.wait()
+
+    def open(self) -> None:
+        self._open.set()
+
+
+@pytest.fixture
+async def gate() -> Gate:
+    return Gate()
+
+
+async def ended(app: Demora, job: Job | str) -> Job:
+    """The job once it has ended."""
+    found = await app.wait(job if isinstance(job, str) else job.id, "20s")
+    assert found.status.ended, found
+    return found

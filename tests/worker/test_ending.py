@@ -1,0 +1,253 @@
+"""How runs end: retries, signals, timeouts, cancels, lost leases."""
+
+import asyncio
+import threading
+from datetime import timedelta
+
+import pytest
+
+from demora import Cancel, Context, Demora, Fail, Job, Retry, Snooze, Status
+from demora.errors import JobFailed, StillRunning, WrongState
+from demora.worker import Worker, worker
+from tests.facts import eventually
+from tests.worker.conftest import Gate, ended
+
+TEN = timedelta(milliseconds=10)
+
+
+def waits(job: Job) -> list[timedelta]:
+    """The time between the end of each attempt and the start of the next."""
+    pairs = zip(job.attempts, job.attempts[1:], strict=False)
+    return [after.started_at - before.ended_at for before, after in pairs if after.started_at and before.ended_at]
+
+
+async def test_a_failing_job_is_tried_again_after_growing_waits_and_then_fails(app: Demora) -> None:
+    async with app.worker():
+        found = await ended(app, await app.enqueue("demo.fail", {"message": "no"}, max_retries=3, retry_delay="10ms"))
+    assert (found.status, found.retry_count, len(found.attempts)) == (Status.FAILED, 3, 4)
+    assert all(wait >= TEN * 2**n for n, wait in enumerate(waits(found)))
+    assert found.error == "RuntimeError: no"
+
+
+async def test_each_attempt_is_recorded_with_worker_start_end_error_and_traceback(app: Demora) -> None:
+    async with app.worker() as working:
+        found = await ended(app, await app.enqueue("demo.fail", max_retries=1, retry_delay="1ms"))
+    for attempt in found.attempts:
+        assert attempt.worker_id == working.id
+        assert attempt.started_at is not None
+        assert attempt.ended_at is not None
+        assert attempt.started_at <= attempt.ended_at
+        assert "RuntimeError" in (attempt.error or "")
+        assert "Traceback" in (attempt.traceback or "")
+
+
+async def test_a_handler_can_say_when_to_try_again(app: Demora) -> None:
+    @app.job("picky")
+    async def picky(ctx: Context) -> str:
+        if ctx.attempt == 1:
+            raise Retry("later", after="20ms")
+        return "ok"
+
+    async with app.worker():
+        found = await ended(app, await picky.options(retry_delay="1h").enqueue())
+    assert (found.status, found.retry_count) == (Status.COMPLETED, 1)
+    assert waits(found)[0] >= TEN * 2
+
+
+async def test_a_snooze_is_no_attempt(app: Demora) -> None:
+    runs = []
+
+    @app.job("sleepy")
+    async def sleepy(ctx: Context) -> str:
+        runs.append(ctx.attempt)
+        if len(runs) < 4:
+            raise Snooze("5ms")
+        return "awake"
+
+    async with app.worker():
+        found = await ended(app, await sleepy.options(max_retries=0).enqueue())
+    assert (found.status, found.attempt, found.token, runs) == (Status.COMPLETED, 1, 4, [1, 1, 1, 1])
+
+
+async def test_a_handler_can_cancel_its_job(app: Demora) -> None:
+    @app.job("quits")
+    async def quits() -> None:
+        raise Cancel("not needed any more")
+
+    async with app.worker():
+        found = await ended(app, await quits.enqueue())
+    assert (found.status, found.error) == (Status.CANCELLED, "not needed any more")
+
+
+async def test_a_permanent_error_fails_at_once(app: Demora) -> None:
+    @app.job("hopeless")
+    async def hopeless() -> None:
+        raise Fail("no such user")
+
+    @app.job("listed", permanent=(KeyError,))
+    async def listed() -> None:
+        raise KeyError("gone")
+
+    async with app.worker():
+        for job in (await hopeless.enqueue(), await listed.enqueue()):
+            found = await ended(app, job)
+            assert (found.status, found.retry_count, len(found.attempts)) == (Status.FAILED, 0, 1)
+
+
+async def test_a_run_that_takes_too_long_is_ended_and_tried_again(app: Demora) -> None:
+    @app.job("slow", timeout="30ms", max_retries=1, retry_delay="1ms")
+    async def slow(ctx: Context) -> str:
+        if ctx.attempt == 1:
+            await asyncio.Event().wait()
+        return "quick"
+
+    async with app.worker():
+        found = await ended(app, await slow.enqueue())
+    assert (found.status, found.retry_count) == (Status.COMPLETED, 1)
+    assert "TimedOut" in (found.attempts[0].error or "")
+
+
+async def test_the_timeout_of_a_job_comes_before_that_of_its_type(app: Demora) -> None:
+    @app.job("slow", max_retries=0)
+    async def slow() -> None:
+        await asyncio.Event().wait()
+
+    async with app.worker():
+        found = await ended(app, await slow.options(timeout="20ms").enqueue())
+    assert "TimedOut" in (found.error or "")
+
+
+async def test_a_timed_out_thread_keeps_its_slot_and_others_go_on(app: Demora) -> None:
+    let_go = threading.Event()
+
+    @app.job("stuck", timeout="20ms", max_retries=0)
+    def stuck() -> None:
+        let_go.wait(20)
+
+    async with app.worker(concurrency=3) as working:
+        found = await ended(app, await stuck.enqueue())
+        assert "TimedOut" in (found.error or "")
+        assert working._stuck == 1
+        await ended(app, await app.enqueue("demo.echo"))
+        let_go.set()
+        await eventually(lambda: asyncio.sleep(0, working._stuck), lambda stuck: stuck == 0)
+
+
+async def test_a_worker_with_half_of_its_slots_stuck_drains_and_says_so(app: Demora) -> None:
+    let_go = threading.Event()
+
+    @app.job("stuck", timeout="20ms", max_retries=0)
+    def stuck() -> None:
+        let_go.wait(20)
+
+    await app.enqueue_many([("stuck", {})])
+    async with asyncio.timeout(20):
+        assert await Worker(app, concurrency=2, grace=timedelta(0)).run() == 1
+    let_go.set()
+
+
+async def test_a_handler_that_swallows_its_cancellation_is_settled_without_it(
+    app: Demora, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(worker, "UNWIND", 0.02)
+    let_go = asyncio.Event()
+
+    @app.job("stubborn", timeout="20ms", max_retries=0)
+    async def stubborn() -> None:
+        while not let_go.is_set():
+            try:
+                await let_go.wait()
+            except asyncio.CancelledError:
+                continue
+
+    async with app.worker(concurrency=4):
+        assert "TimedOut" in ((await ended(app, await stubborn.enqueue())).error or "")
+        let_go.set()
+
+
+async def test_a_waiting_job_is_cancelled_at_once(app: Demora) -> None:
+    job = await app.enqueue("demo.echo", delay="1h")
+    assert await app.cancel(job.id) is Status.CANCELLED
+    with pytest.raises(WrongState, match="it is CANCELLED"):
+        await app.cancel(job.id)
+
+
+async def test_a_running_job_hears_of_its_cancel_within_a_second(app: Demora, gate: Gate) -> None:
+    @app.job("long")
+    async def long() -> None:
+        await gate.arrive()
+
+    async with app.worker():
+        job = await long.enqueue()
+        await gate.reached()
+        assert await app.cancel(job.id) is Status.PROCESSING
+        found = await ended(app, job)
+    assert found.status is Status.CANCELLED
+    assert found.completed_at is not None
+    assert found.cancel_requested_at is not None
+    assert found.completed_at - found.cancel_requested_at < timedelta(seconds=1)
+
+
+async def test_a_plain_function_can_look_whether_it_should_end(app: Demora) -> None:
+    started, looking = threading.Event(), threading.Event()
+
+    @app.job("looks")
+    def looks(ctx: Context) -> None:
+        started.set()
+        while not ctx.cancel_requested:
+            looking.wait(0.01)
+        raise Cancel("as you wish")
+
+    async with app.worker():
+        job = await looks.enqueue()
+        await asyncio.to_thread(started.wait, 10)
+        await app.cancel(job.id)
+        assert (await ended(app, job)).status is Status.CANCELLED
+
+
+async def test_a_success_stands_although_a_cancel_was_asked_for(app: Demora, gate: Gate) -> None:
+    @app.job("long")
+    async def long() -> str:
+        await gate.arrive()
+        return "done"
+
+    async with app.worker():
+        job = await long.enqueue()
+        await gate.reached()
+        await app.cancel(job.id)
+        gate.open()
+        assert (await ended(app, job)).status is Status.COMPLETED
+
+
+async def test_a_job_of_an_unknown_type_is_handed_back_and_counts_no_attempt(app: Demora) -> None:
+    job = await app.enqueue("nobody.knows", max_retries=0)
+    async with app.worker():
+        found = await eventually(lambda: app.get(job.id), lambda job: job.token == 1 and job.status.waiting)
+    assert (found.status, found.attempt, found.attempts) == (Status.QUEUED, 0, ())
+    assert found.due_at - found.created_at >= timedelta(seconds=1)
+
+
+async def test_waiting_for_a_result_tells_how_the_job_ended(app: Demora, gate: Gate) -> None:
+    with pytest.raises(StillRunning):
+        await app.result((await app.enqueue("demo.echo", delay="1h")).id, "1ms")
+    async with app.worker():
+        with pytest.raises(JobFailed, match="FAILED: RuntimeError"):
+            await app.result((await app.enqueue("demo.fail", max_retries=0)).id, "10s")
+
+
+async def test_a_failed_job_runs_again_when_retried_by_hand(app: Demora) -> None:
+    runs = []
+
+    @app.job("second.time")
+    async def second_time() -> str:
+        runs.append(1)
+        if len(runs) == 1:
+            raise Fail("not yet")
+        return "ok"
+
+    async with app.worker():
+        job = await second_time.enqueue()
+        assert (await ended(app, job)).status is Status.FAILED
+        assert (await app.retry(job.id)).generation == 2
+        found = await ended(app, job)
+    assert (found.status, found.attempt, len(found.attempts)) == (Status.COMPLETED, 1, 2)

@@ -1,0 +1,251 @@
+"""Handlers of every kind are run, with their arguments, their context and what surrounds them."""
+
+import asyncio
+import dataclasses
+import itertools
+import logging
+import threading
+from datetime import timedelta
+
+import msgspec
+import pytest
+
+from demora import Context, Demora, Status, current_run
+from demora.core.payload import unpack
+from demora.errors import BadHandler, Invalid, UnknownJobType
+from tests.facts import eventually
+from tests.worker.conftest import Gate, ended
+
+
+@dataclasses.dataclass
+class Address:
+    street: str
+    number: int = 1
+
+
+class Item(msgspec.Struct):
+    name: str
+
+
+async def test_an_async_function_runs_on_the_loop_with_its_payload_as_arguments(app: Demora) -> None:
+    @app.job("mail")
+    async def mail(to: str, copies: int = 2) -> dict[str, object]:
+        return {"to": to, "copies": copies, "thread": threading.current_thread() is threading.main_thread()}
+
+    async with app.worker():
+        job = await mail.enqueue(to="a@b.c")
+        assert await app.result(job.id, "10s") == {"to": "a@b.c", "copies": 2, "thread": True}
+
+
+async def test_a_plain_function_runs_in_a_thread(app: Demora) -> None:
+    @app.job("sum")
+    def add_up(numbers: list[int]) -> object:
+        return [sum(numbers), threading.current_thread() is threading.main_thread(), current_run() is not None]
+
+    async with app.worker():
+        assert await app.result((await add_up.enqueue(numbers=[1, 2, 3])).id, "10s") == [6, False, True]
+
+
+async def test_arguments_may_be_dataclasses_and_structs(app: Demora) -> None:
+    @app.job("parcel")
+    async def parcel(to: Address, items: list[Item]) -> object:
+        return [type(to).__name__, to.number, [item.name for item in items]]
+
+    async with app.worker():
+        job = await parcel.enqueue(to=Address("Elm"), items=[Item("tea")])
+        assert await app.result(job.id, "10s") == ["Address", 1, ["tea"]]
+
+
+async def test_a_payload_that_does_not_fit_is_refused_where_the_handler_is_known(app: Demora) -> None:
+    @app.job("mail")
+    async def mail(to: str) -> None: ...
+
+    with pytest.raises(Invalid, match=r"payload\.to: Expected `str`, got `int`"):
+        await mail.enqueue(to=7)
+    with pytest.raises(Invalid, match=r"payload\.to: is required"):
+        await app.enqueue("mail", {})
+    assert (await app.find()).jobs == []
+
+
+async def test_a_payload_that_does_not_fit_fails_the_job_without_retries(app: Demora, tmp_path: object) -> None:
+    job = await app.enqueue("mail", {"to": 7})
+
+    @app.job("mail")
+    async def mail(to: str) -> None: ...
+
+    async with app.worker():
+        found = await ended(app, job)
+    assert (found.status, found.retry_count) == (Status.FAILED, 0)
+    assert "payload.to" in (found.error or "")
+
+
+async def test_a_result_that_is_not_json_fails_the_job_without_retries(app: Demora) -> None:
+    @app.job("odd")
+    async def odd() -> object:
+        return float("nan")
+
+    async with app.worker():
+        found = await ended(app, await odd.enqueue())
+    assert (found.status, found.retry_count) == (Status.FAILED, 0)
+
+
+async def test_defaults_of_a_type_apply_where_its_handler_is_known(app: Demora) -> None:
+    @app.job("mail", queue="post", priority="HIGH", max_retries=7, retry_delay="3s", timeout="5s")
+    async def mail() -> None: ...
+
+    job = await mail.enqueue()
+    assert (job.queue, job.priority.name, job.max_retries, job.retry_delay) == ("post", "HIGH", 7, timedelta(seconds=3))
+    other = await mail.options(queue="own", max_retries=0).enqueue()
+    assert (other.queue, other.max_retries) == ("own", 0)
+
+
+async def test_only_known_types_are_taken_if_so_set(app: Demora) -> None:
+    app.registry.known_types_only = True
+    with pytest.raises(UnknownJobType, match=r"demo\.echo"):
+        await app.enqueue("nobody.knows")
+    assert await app.enqueue("demo.echo")
+
+
+def test_a_function_whose_arguments_have_no_names_is_refused() -> None:
+    app = Demora()
+    with pytest.raises(BadHandler, match="keyword"):
+        app.job("bad")(lambda *numbers: None)
+
+
+def test_two_functions_for_one_type_are_refused() -> None:
+    app = Demora()
+    app.job("one")(lambda: 1)
+    with pytest.raises(BadHandler, match="already"):
+        app.job("one")(lambda: 2)
+
+
+async def test_no_more_run_at_once_than_there_are_slots(app: Demora) -> None:
+    running, most, seen = 0, 0, asyncio.Semaphore(0)
+
+    @app.job("busy")
+    async def busy() -> None:
+        nonlocal running, most
+        running += 1
+        most = max(most, running)
+        for _ in range(5):
+            await asyncio.sleep(0)
+        running -= 1
+        seen.release()
+
+    await app.enqueue_many([("busy", {})] * 40)
+    async with asyncio.timeout(20), app.worker(concurrency=3):
+        for _ in range(40):
+            await seen.acquire()
+    assert most == 3
+
+
+async def test_a_job_shows_its_progress_and_its_log_while_it_runs(app: Demora, gate: Gate) -> None:
+    @app.job("long")
+    async def long(ctx: Context) -> None:
+        ctx.progress(0.4, "nearly half")
+        ctx.log("a line")
+        await gate.arrive()
+        ctx.log("another")
+
+    async with app.worker():
+        id = (await long.enqueue()).id
+        await gate.reached()
+        shown = await eventually(lambda: app.get(id), lambda job: job.progress is not None)
+        assert (shown.progress, shown.progress_message) == (0.4, "nearly half")
+        assert [line.line for line in shown.log] == ["a line"]
+        assert shown.status is Status.PROCESSING
+        assert shown.started_at is not None
+        gate.open()
+        found = await ended(app, id)
+    assert [line.line for line in found.log] == ["a line", "another"]
+
+
+async def test_the_log_of_a_run_is_bounded(app: Demora) -> None:
+    @app.job("chatty")
+    async def chatty(ctx: Context) -> None:
+        for n in range(1000):
+            ctx.log(f"{n} " + "x" * 5000)
+
+    async with app.worker():
+        log = (await ended(app, await chatty.enqueue())).log
+    assert len(log) == 201
+    assert max(len(line.line) for line in log) == 1000
+
+
+async def test_middleware_surrounds_each_run_outermost_first(app: Demora) -> None:
+    calls = []
+
+    @app.middleware
+    async def outer(ctx: Context, call_next):  # type: ignore[no-untyped-def]
+        calls.append("outer in")
+        result = await call_next()
+        calls.append("outer out")
+        return {"wrapped": result}
+
+    @app.middleware
+    async def inner(ctx: Context, call_next):  # type: ignore[no-untyped-def]
+        calls.append(f"inner {ctx.job.type}")
+        return await call_next()
+
+    async with app.worker():
+        job = await app.enqueue("demo.echo", {"hi": 1})
+        assert await app.result(job.id, "10s") == {"wrapped": {"hi": 1}}
+    assert calls == ["outer in", "inner demo.echo", "outer out"]
+
+
+async def test_hooks_are_called_when_a_worker_starts_and_stops(app: Demora) -> None:
+    calls = []
+
+    @app.on_startup
+    async def start() -> None:
+        calls.append("start")
+
+    @app.on_shutdown
+    def stop() -> None:
+        calls.append("stop")
+
+    async with app.worker():
+        await app.result((await app.enqueue("demo.echo")).id, "10s")
+        assert calls == ["start"]
+    assert calls == ["start", "stop"]
+
+
+async def test_every_log_record_of_a_run_carries_the_id_of_its_job(app: Demora, caplog: pytest.LogCaptureFixture) -> None:
+    @app.job("speaks")
+    async def speaks() -> None:
+        logging.getLogger("mine").warning("from the loop")
+
+    @app.job("speaks.plain")
+    def speaks_plain() -> None:
+        logging.getLogger("mine").warning("from a thread")
+
+    async with app.worker():
+        ids = [(await speaks.enqueue()).id, (await speaks_plain.enqueue()).id]
+        for id in ids:
+            await app.result(id, "10s")
+    stamped = {record.message: record.job_id for record in caplog.records if record.name == "mine"}
+    assert stamped == {"from the loop": ids[0], "from a thread": ids[1]}
+
+
+async def test_a_job_began_when_its_handler_did_not_when_it_was_claimed(app: Demora) -> None:
+    @app.job("slow")
+    async def slow() -> None:
+        await asyncio.sleep(0.03)
+
+    jobs = await app.enqueue_many([("slow", {})] * 4)
+    async with app.worker(concurrency=1):
+        found = [await ended(app, job) for job in jobs]
+    for before, after in itertools.pairwise(found):
+        assert before.completed_at is not None
+        assert after.started_at is not None
+        assert after.started_at >= before.completed_at - timedelta(milliseconds=5)
+
+
+async def test_built_in_handlers_do_what_they_say(app: Demora) -> None:
+    async with app.worker():
+        echo = await app.enqueue("demo.echo", {"hi": [1, None, "ü"]})
+        sleep = await app.enqueue("demo.sleep", {"seconds": 0.01})
+        fail = await app.enqueue("demo.fail", {"any": 1}, max_retries=0)
+        assert unpack((await ended(app, echo)).result or b"") == {"hi": [1, None, "ü"]}
+        assert (await ended(app, sleep)).status is Status.COMPLETED
+        assert (await ended(app, fail)).status is Status.FAILED
