@@ -1,6 +1,7 @@
 """SIGTERM: stop claiming, let what runs end within the grace, hand back the rest, exit."""
 
 import asyncio
+import subprocess
 import time
 
 import pytest
@@ -32,22 +33,22 @@ async def begun(world: World, number: int) -> bool:
 
 
 async def test_a_rolling_restart_burns_no_attempt_and_loses_nothing(world: World, app: Demora) -> None:
-    worker = world.start_worker()
-    await eventually(lambda: registered(app, worker.pid))
+    worker = await started(world, app)
     jobs = []
     for _ in range(3):
         jobs += await app.enqueue_many([("quick", {})] * 200)
-        following = world.start_worker()
-        await eventually(lambda: registered(app, following.pid))
-        assert await world.terminate(worker) == 0
-        worker = following
+        before, worker = worker, await started(world, app)
+        assert await world.terminate(before) == 0
     for job in jobs:
         found = await app.wait(job.id, "20s")
         assert (found.status, found.retry_count) == (Status.COMPLETED, 0)
 
 
-async def registered(app: Demora, pid: int) -> bool:
-    return pid in [worker.pid for worker in await (await app.open()).workers()]
+async def started(world: World, app: Demora) -> subprocess.Popen[bytes]:
+    """A worker that has registered itself."""
+    worker, client = world.start_worker(), await app.open()
+    await eventually(client.workers, lambda found: worker.pid in [one.pid for one in found])
+    return worker
 
 
 async def test_a_worker_in_another_process_wakes_within_25_ms_of_an_add(world: World, app: Demora) -> None:
