@@ -73,6 +73,11 @@ class Context:
         lines, self._lines = self._lines, []
         return Report(self.job.lease, self.ran(), self._progress, self._message, tuple(lines))
 
+    def unsay(self, report: Report) -> None:
+        """Take a report back that could not be recorded, to say it again."""
+        self._lines = [*report.log, *self._lines]
+        self._news = True
+
 
 def current_run() -> Context | None:
     """The run that the calling code is part of, if any."""

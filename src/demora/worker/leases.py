@@ -3,7 +3,7 @@
 import asyncio
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from datetime import timedelta
 
 from .. import notices
@@ -98,13 +98,23 @@ class Keeper:
         due = [h for h in held if self._is_due(h, now)]
         heard = []
         if due:
-            heard.append(await store.renew([h.report() for h in due], lease=self._lease))
+            heard.append(await self._renew(store, due))
             for h in due:
                 h.renewed = now
         rest = [h.lease for h in held if h.renewed != now]
         if rest:
             heard.append(await store.listen(rest))
         self._report(heard)
+
+    async def _renew(self, store: Store, held: Sequence[Held]) -> Heard:
+        reports = [h.report() for h in held]
+        try:
+            return await store.renew(reports, lease=self._lease)
+        except StoreError:
+            for h, report in zip(held, reports, strict=True):
+                if h.context is not None:
+                    h.context.unsay(report)
+            raise
 
     def _is_due(self, held: Held, now: float) -> bool:
         third = self._lease.total_seconds() / 3

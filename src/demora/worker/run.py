@@ -51,9 +51,7 @@ class Run:
             return Succeeded(pack(await self._call(), "result"))
         except asyncio.CancelledError:
             return self._ended()
-        except Exception as problem:
-            return self._raised(problem)
-        except (SystemExit, GeneratorExit) as problem:
+        except (Exception, SystemExit) as problem:
             return self._raised(problem)
 
     def end(self, why: Ending) -> None:

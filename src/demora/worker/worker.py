@@ -16,11 +16,11 @@ import msgspec
 
 from .. import notices
 from ..context import Context
-from ..core.outcome import HandedBack, Lapsed, Outcome
+from ..core.outcome import GaveUp, HandedBack, Lapsed, Outcome
 from ..core.states import Status
 from ..core.verdict import decide
 from ..errors import StoreClosed, StoreError
-from ..store import Claimed, ClaimedJob, Heard, LapsedJob, Report, Settlement, Store, Subscription, Topic
+from ..store import ClaimedJob, Heard, LapsedJob, Report, Settlement, Store, Subscription, Topic
 from ..store import Worker as WorkerRecord
 from .hooks import run_hooks
 from .leases import Held, Keeper
@@ -125,11 +125,13 @@ class Worker:
         """Claim what there is room for; answers with the seconds until the next look, None if only a wake-up can help."""
         room = self._room()
         if room <= 0:
+            self._more = True  # perhaps: whoever makes room looks
             return None
         claimed = await self._store.claim(self.id, room, lease=self._lease, queues=self._queues)
-        self._take(claimed)
+        self._take(claimed.jobs)
         self._more = len(claimed.jobs) == room
         if claimed.lapsed:
+            await self._store.settle([self._lapse(lapsed) for lapsed in claimed.lapsed])
             return 0.0
         if self._more:
             return 0.0 if self._room() > 0 else None
@@ -141,10 +143,13 @@ class Worker:
         held = len(self._runs) + len(self._backlog)
         return full - held if held <= full // 2 or not self._backlog else 0
 
-    def _take(self, claimed: Claimed) -> None:
-        for lapsed in claimed.lapsed:
-            self._settle_lapsed(lapsed)
-        for job in claimed.jobs:
+    def _lapse(self, lapsed: LapsedJob) -> Settlement:
+        notices.job_lapsed(lapsed.lease.id, lapsed.worker_id)
+        verdict = decide(Lapsed(lapsed.worker_id), lapsed.standing, self._chance())
+        return Settlement(Report(lapsed.lease, timedelta(0)), verdict, lapsed=True)
+
+    def _take(self, jobs: Sequence[ClaimedJob]) -> None:
+        for job in jobs:
             self._backlog.append((job, self._keeper.hold(job.lease)))
         self._start_waiting()
 
@@ -198,11 +203,6 @@ class Worker:
             notices.job_failed(job.lease.id, job.type, verdict.status.name, standing.attempt, verdict.error)
         self._ledger.enter(Settlement(report, verdict))
 
-    def _settle_lapsed(self, lapsed: LapsedJob) -> None:
-        notices.job_lapsed(lapsed.lease.id, lapsed.worker_id)
-        verdict = decide(Lapsed(lapsed.worker_id), lapsed.standing, self._chance())
-        self._ledger.enter(Settlement(Report(lapsed.lease, timedelta(0)), verdict, lapsed=True))
-
     # Ending runs from outside
 
     def _time_out(self, run: Run) -> None:
@@ -240,16 +240,26 @@ class Worker:
         for id in news.wished:
             if (run := self._runs.get(id)) is not None and run.ending is None:
                 run.end(Ending.CANCEL)
+            elif (job := self._withdraw(id)) is not None:
+                self._enter(job, GaveUp("cancelled before it started"))
 
     def _lose(self, id: str) -> None:
-        self._keeper.drop(id)
-        self._backlog = deque((job, held) for job, held in self._backlog if job.lease.id != id)
+        self._withdraw(id)
         if (run := self._runs.get(id)) is not None:
             notices.lease_lost(id, run.ctx.job.type)
             run.end(Ending.LOST)
 
+    def _withdraw(self, id: str) -> ClaimedJob | None:
+        """Take a job that has not started out of the backlog."""
+        for claimed in self._backlog:
+            if claimed[0].lease.id == id:
+                self._backlog.remove(claimed)
+                self._keeper.drop(id)
+                return claimed[0]
+        return None
+
     def _recorded(self, settlement: Settlement, status: Status | None) -> None:
-        if status is None and not settlement.lapsed:
+        if status is None:
             notices.lease_lost(settlement.report.lease.id, "settled too late")
 
     # Stopping and staying in touch

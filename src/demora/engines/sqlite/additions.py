@@ -1,6 +1,6 @@
 """Adding jobs: keys are looked at first, then all is written or nothing."""
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 
 from ...core.job import Lane, NewJob
 from ...core.spans import from_ms, span_ms
@@ -10,7 +10,8 @@ from .batches import Transaction
 from .statements import SQL
 
 
-def add(tx: Transaction, jobs: Sequence[NewJob], named: set[str]) -> list[Added]:
+def add(tx: Transaction, jobs: Sequence[NewJob], named: Set[str]) -> list[Added]:
+    """Record jobs; queues in `named` are known to be on record."""
     answers, fresh, now = [], [], from_ms(tx.wall)
     taken: dict[tuple[str, str], tuple[bytes, Added]] = {}
     for job in jobs:
@@ -22,9 +23,10 @@ def add(tx: Transaction, jobs: Sequence[NewJob], named: set[str]) -> list[Added]
             if job.key is not None:
                 taken[job.key.scope, job.key.key] = job.key.request_hash, answer
         answers.append(answer)
-    if not any(answer.conflict for answer in answers):
-        _write(tx, fresh, named)
-    return answers
+    if any(answer.conflict for answer in answers):
+        return answers
+    stored = _write(tx, fresh, named)
+    return answers if stored == len(fresh) else _with_replays(tx, answers, stored)
 
 
 def _known(tx: Transaction, job: NewJob, taken: dict[tuple[str, str], tuple[bytes, Added]]) -> Added | None:
@@ -44,17 +46,32 @@ def _known(tx: Transaction, job: NewJob, taken: dict[tuple[str, str], tuple[byte
     return Added(first.id, first.created_at, first.scheduled_at, replayed=not differs, conflict=differs)
 
 
-def _write(tx: Transaction, jobs: Sequence[NewJob], named: set[str]) -> None:
+def _write(tx: Transaction, jobs: Sequence[NewJob], named: Set[str]) -> int:
+    """Store jobs; answers with how many of them were not there yet."""
     new = [rows.new_row(job, _id(job), tx.wall) for job in jobs]
     _wake(tx, new)
+    before = tx.db.total_changes()
     tx.db.executemany(SQL["add"], new)
+    stored = tx.db.total_changes() - before
     keyed = [job for job in jobs if job.key is not None]
     tx.db.executemany(SQL["take_key"], [_key_row(job, tx.wall) for job in keyed])
     unnamed = {job.queue for job in jobs} - named
     if unnamed:
         tx.db.executemany(SQL["name_queue"], [(name,) for name in unnamed])
-        if len(named) < 10_000:
-            named |= unnamed
+    return stored
+
+
+def _with_replays(tx: Transaction, answers: Sequence[Added], stored: int) -> list[Added]:
+    """The answers, with those for ids that were taken before: in an earlier call, or earlier in this one."""
+    right, seen = [], set[str]()
+    for answer in answers:
+        if not answer.replayed:
+            [(created_at, scheduled_at, earlier)] = tx.db.execute(SQL["id_taken"], (rows.id_bytes(answer.id), stored))
+            replayed = bool(earlier) or answer.id in seen
+            answer = Added(answer.id, from_ms(created_at), from_ms(scheduled_at), replayed=replayed)
+        seen.add(answer.id)
+        right.append(answer)
+    return right
 
 
 def _wake(tx: Transaction, new: Sequence[rows.Row]) -> None:

@@ -19,16 +19,19 @@ _LONGEST_ADDRESS = 100  # bytes; the kernel's limit is 108 or 104
 
 
 class Bells:
-    """The bells of one database file, as one store sees them."""
+    """The bells of one database file, as one store sees them: at most one of its own for each topic."""
 
     def __init__(self, database: Path) -> None:
         self._folder = database.with_name(database.name + "-bells")
-        self._own: set[str] = set()
+        self._own: dict[Topic, tuple[str, socket.socket]] = {}
+        self._names: set[str] = set()
         self._sender: socket.socket | None = None
         self._handle: int | None = None
 
-    def hang(self, topic: Topic, rung: Callable[[], None]) -> Callable[[], None] | None:
-        """Call `rung` on each ring from another store; answers with what takes the bell down, or None if it cannot be."""
+    def hang(self, topic: Topic, rung: Callable[[], None]) -> bool:
+        """Call `rung` on each ring from another store, until closed. False if no bell can be hung here."""
+        if topic in self._own:
+            return True
         name = f"{topic.value}.{os.getpid()}.{next(_numbers)}"
         bell = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         try:
@@ -37,18 +40,11 @@ class Bells:
             bell.bind(self._address(name))
         except OSError:
             bell.close()
-            return None
-        self._own.add(name)
-        loop = asyncio.get_running_loop()
-        loop.add_reader(bell, _drain, bell, rung)
-
-        def take_down() -> None:
-            loop.remove_reader(bell)
-            bell.close()
-            self._sweep(name)
-            self._own.discard(name)
-
-        return take_down
+            return False
+        self._own[topic] = name, bell
+        self._names.add(name)
+        asyncio.get_running_loop().add_reader(bell, _drain, bell, rung)
+        return True
 
     def ring(self, topics: Iterable[Topic]) -> None:
         """Wake the sleepers of other stores on this file; never blocks and never fails."""
@@ -58,10 +54,16 @@ class Bells:
         except OSError:
             return
         for name in names:
-            if name.startswith(prefixes) and name not in self._own:
+            if name.startswith(prefixes) and name not in self._names:
                 self._send(name)
 
     def close(self) -> None:
+        for name, bell in self._own.values():
+            asyncio.get_running_loop().remove_reader(bell)
+            bell.close()
+            self._sweep(name)
+        self._own.clear()
+        self._names.clear()
         if self._sender is not None:
             self._sender.close()
             self._sender = None

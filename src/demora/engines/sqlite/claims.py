@@ -30,22 +30,28 @@ class _Head(msgspec.Struct, frozen=True):
     lane: int
     rank: int
     due_at: int
+    rowid: int
     offset: int
+
+    @property
+    def place(self) -> tuple[int, int]:
+        return self.due_at + self.offset, self.rowid
 
 
 def claim(tx: Transaction, worker_id: str, limit: int, *, lease: int, queues: Sequence[str] | None) -> Claimed:
     heads = list(_heads(tx, queues))
-    ready = sorted((h for h in heads if h.due_at <= tx.wall), key=lambda h: h.due_at + h.offset)
+    ready = sorted((h for h in heads if h.due_at <= tx.wall), key=lambda h: h.place)
     chosen = _choose(tx, ready, limit)
     jobs = _take(tx, chosen, worker_id, lease)
     lapsed = [rows.lapsed_job(row) for row in tx.db.execute(SQL["lapsed"], (tx.boot, LAPSED_AT_ONCE))]
-    return Claimed(jobs, lapsed, _next_in(tx, heads))
+    exhausted = ready if len(jobs) < limit else []
+    return Claimed(jobs, lapsed, _next_in(tx, heads, exhausted))
 
 
 def _heads(tx: Transaction, queues: Sequence[str] | None) -> Iterator[_Head]:
     settings = {row[0]: row[1:] for row in tx.db.execute(SQL["queues_set"])}
     served = None if queues is None else frozenset(queues)
-    for queue, lane, rank, due_at in tx.db.execute(SQL["claim_heads"]):
+    for queue, lane, rank, due_at, rowid in tx.db.execute(SQL["claim_heads"]):
         if served is not None and queue not in served:
             continue
         order = _USUAL
@@ -54,7 +60,7 @@ def _heads(tx: Transaction, queues: Sequence[str] | None) -> Iterator[_Head]:
             if paused_at is not None:
                 continue
             order = rows.queue_order(step, strict, head_start)
-        yield _Head(queue, lane, rank, due_at, order.offset(Lane(lane), Priority(rank)))
+        yield _Head(queue, lane, rank, due_at, rowid, order.offset(Lane(lane), Priority(rank)))
 
 
 def _choose(tx: Transaction, ready: Sequence[_Head], limit: int) -> list[int]:
@@ -77,8 +83,14 @@ def _take(tx: Transaction, chosen: list[int], worker_id: str, lease: int) -> lis
     return [rows.claimed_job(taken[rowid]) for rowid in chosen]
 
 
-def _next_in(tx: Transaction, heads: Sequence[_Head]) -> timedelta | None:
-    """Until the next due time or lapse. What is ready and was not taken waits for a free slot, not for a time."""
+def _next_in(tx: Transaction, heads: Sequence[_Head], exhausted: Sequence[_Head]) -> timedelta | None:
+    """Until the next due time or lapse, also behind the heads whose ready rows were all taken.
+
+    What is ready and was not taken waits for a free slot, not for a time.
+    """
     waits = [head.due_at - tx.wall for head in heads if head.due_at > tx.wall]
+    for head in exhausted:
+        behind = (head.queue, head.lane, head.rank, tx.wall)
+        waits += [due_at - tx.wall for (due_at,) in tx.db.execute(SQL["next_due"], behind)]
     waits += [max(lease_until - tx.boot, 0) for (lease_until,) in tx.db.execute(SQL["next_lapse"])]
     return timedelta(milliseconds=min(waits)) if waits else None

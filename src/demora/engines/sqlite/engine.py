@@ -39,6 +39,7 @@ from .transactors import InlineTransactor, ThreadTransactor, Transactor
 
 T = TypeVar("T")
 
+MOST_NAMES = 10_000  # queues remembered as named
 READ_WEIGHT = 1000  # reads may scan; they always go to their thread
 
 
@@ -61,6 +62,7 @@ class SqliteStore:
     async def open(self) -> None:
         if self._writes is not None:
             return
+        self._named_queues.clear()
         make_writer = partial(self._batches, "begin immediate")
         if self._inline:
             self._writes = self._reads = InlineTransactor(make_writer(), self._woken)
@@ -85,7 +87,10 @@ class SqliteStore:
         return None if self._inline else SqliteStore(self.path, clock=self.clock)
 
     async def add(self, jobs: Sequence[NewJob]) -> list[Added]:
-        return await self._write(lambda tx: additions.add(tx, jobs, self._named_queues), len(jobs))
+        answers = await self._write(lambda tx: additions.add(tx, jobs, self._named_queues), len(jobs))
+        if len(self._named_queues) < MOST_NAMES and not any(answer.conflict for answer in answers):
+            self._named_queues |= {job.queue for job in jobs}  # only now: what was not committed is not on record
+        return answers
 
     async def claim(self, worker_id: str, limit: int, *, lease: timedelta, queues: Sequence[str] | None = None) -> Claimed:
         return await self._write(lambda tx: claims.claim(tx, worker_id, limit, lease=span_ms(lease), queues=queues), limit)
@@ -138,15 +143,13 @@ class SqliteStore:
     @contextlib.contextmanager
     def subscribe(self, topic: Topic) -> Iterator[Subscription]:
         sleeper = Sleeper(topic, self.clock, None if self._inline else self._data_version)
-        take_down = self._bells.hang(topic, sleeper.wake) if self._bells else None
-        sleeper.reachable = take_down is not None or self._inline
+        if self._bells is not None:
+            sleeper.reachable = self._bells.hang(topic, lambda: self._woken({topic}))
         self._sleepers.add(sleeper)
         try:
             yield sleeper
         finally:
             self._sleepers.discard(sleeper)
-            if take_down is not None:
-                take_down()
 
     def _write(self, call: Callable[[Transaction], T], weight: int = 1) -> "asyncio.Future[T]":
         return connections.opened(self._writes).run(call, weight)

@@ -9,7 +9,8 @@ insert or replace into idempotency_keys (scope, key, request_hash, job_id, creat
 values (?, ?, ?, ?, ?, ?, ?)
 
 -- name: id_taken
-select created_at, coalesce(scheduled_at, created_at) from jobs where id = ?
+-- When a job was added and for when, and whether before the last so many rows: row numbers grow.
+select created_at, coalesce(scheduled_at, created_at), rowid <= (select max(rowid) from jobs) - ?2 from jobs where id = ?1
 
 -- name: name_queue
 insert or ignore into queues (name) values (?)
@@ -29,23 +30,24 @@ select name, step, strict, head_start, paused_at from queues where changed_at is
 
 -- name: claim_heads
 -- The first row of each (queue, lane, rank) that has one: a skip over the index, so that rows behind a head cost nothing.
-with recursive head (queue, lane, rank, due_at) as (
+with recursive head (queue, lane, rank, due_at, number) as (
     select * from (
-        select queue, lane, rank, due_at from jobs where status < 3 order by queue, lane, rank, due_at limit 1
+        select queue, lane, rank, due_at, rowid from jobs where status < 3
+        order by queue, lane, rank, due_at, rowid limit 1
     )
     union all
-    select next.queue, next.lane, next.rank, next.due_at
+    select next.queue, next.lane, next.rank, next.due_at, next.rowid
     from head
     join jobs as next on next.rowid = coalesce(
         (select rowid from jobs where status < 3 and queue = head.queue and lane = head.lane and rank > head.rank
-         order by rank, due_at limit 1),
+         order by rank, due_at, rowid limit 1),
         (select rowid from jobs where status < 3 and queue = head.queue and lane > head.lane
-         order by lane, rank, due_at limit 1),
+         order by lane, rank, due_at, rowid limit 1),
         (select rowid from jobs where status < 3 and queue > head.queue
-         order by queue, lane, rank, due_at limit 1)
+         order by queue, lane, rank, due_at, rowid limit 1)
     )
 )
-select queue, lane, rank, due_at from head
+select queue, lane, rank, due_at, number from head
 
 -- name: claim_scan
 select rowid, due_at from jobs
@@ -62,6 +64,9 @@ returning rowid, id, token, type, name, queue, rank, payload, credits, strays, m
 -- name: lapsed
 select id, token, credits, strays, max_retries, retry_delay, worker_id from jobs
 where status = 3 and lease_until <= ? order by lease_until limit ?
+
+-- name: next_due
+select due_at from jobs where status < 3 and queue = ? and lane = ? and rank = ? and due_at > ? order by due_at limit 1
 
 -- name: next_lapse
 select lease_until from jobs where status = 3 order by lease_until limit 1
@@ -89,7 +94,7 @@ from (
     from json_each(:done)
 ) as done
 where jobs.id = done.id and jobs.token = done.token and status = 3 and lease_until > :boot
-returning jobs.id
+returning jobs.id, jobs.token
 
 -- name: settle
 update jobs set status = :status, completed_at = :completed_at, lease_until = null, result = :result, error = :error,

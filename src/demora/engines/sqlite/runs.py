@@ -14,6 +14,7 @@ from .batches import Transaction
 from .statements import SQL
 
 _encode = msgspec.json.encode
+_Held = tuple[bytes | None, int]  # an id and the token of a lease on it
 
 
 def renew(tx: Transaction, reports: Sequence[Report], lease: int) -> Heard:
@@ -38,14 +39,14 @@ def settle(tx: Transaction, settlements: Sequence[Settlement]) -> list[Status | 
     done = [s for s in settlements if s.verdict.status is Status.COMPLETED]
     completed = _complete(tx, done) if done else frozenset()
     return [
-        (Status.COMPLETED if s.report.lease.id in completed else None)
+        (Status.COMPLETED if _where_held(s) in completed else None)
         if s.verdict.status is Status.COMPLETED
         else _settle(tx, s)
         for s in settlements
     ]
 
 
-def _complete(tx: Transaction, done: Sequence[Settlement]) -> frozenset[str]:
+def _complete(tx: Transaction, done: Sequence[Settlement]) -> frozenset[_Held]:
     """Record successes in one statement; answers with those that were still ours."""
     packed = [_completion(tx, s) for s in done]
     what = {
@@ -54,9 +55,9 @@ def _complete(tx: Transaction, done: Sequence[Settlement]) -> frozenset[str]:
         "boot": tx.boot,
         "done": _encode(packed).decode(),
     }
-    ours = frozenset(rows.id_text(id) for (id,) in tx.db.execute(SQL["complete"], what))
+    ours = frozenset(tx.db.execute(SQL["complete"], what))
     for settlement in done:
-        if settlement.report.log and settlement.report.lease.id in ours:
+        if settlement.report.log and _where_held(settlement) in ours:
             _log(tx, settlement.report)
     if ours:
         tx.wake(Topic.ENDED)
@@ -65,14 +66,19 @@ def _complete(tx: Transaction, done: Sequence[Settlement]) -> frozenset[str]:
 
 def _completion(tx: Transaction, settlement: Settlement) -> tuple[Any, ...]:
     report, result = settlement.report, settlement.verdict.result
+    id, token = _where_held(settlement)
     return (
-        report.lease.id.replace("-", ""),
-        report.lease.token,
+        None if id is None else id.hex(),
+        token,
         None if result is None else result.decode(),
         tx.wall - report.ran // MILLISECOND,
         report.progress,
         report.message,
     )
+
+
+def _where_held(settlement: Settlement) -> _Held:
+    return rows.id_bytes(settlement.report.lease.id), settlement.report.lease.token
 
 
 def _settle(tx: Transaction, settlement: Settlement) -> Status | None:

@@ -66,8 +66,8 @@ class Sleeper:
         return self._clock.wall() - self._clock.boot()
 
     async def _file_changed(self, look: int) -> bool:
-        """Whether another process wrote to the file, whose bell we may have missed."""
+        """Whether another process wrote to the file, whose bell we may have missed; at first sight it may have."""
         if self._data_version is None or (self.reachable and look % FILE_LOOKS):
             return False
         seen, self._seen = self._seen, await self._data_version()
-        return seen is not None and seen != self._seen
+        return seen != self._seen
