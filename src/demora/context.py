@@ -1,6 +1,7 @@
 """What a handler knows of the run it is in, and how it speaks back while running."""
 
 import time
+from collections.abc import Callable
 from contextvars import ContextVar
 from datetime import timedelta
 
@@ -16,11 +17,14 @@ _current: ContextVar["Context | None"] = ContextVar("demora_run", default=None)
 class Context:
     """One run of a job, as its handler sees it. Its methods may be called from any thread."""
 
-    __slots__ = ("_cancel_requested", "_lines", "_message", "_news", "_progress", "_written", "began", "job", "worker_id")
+    __slots__ = (
+        *("began", "job", "worker_id"),
+        *("_cancel_requested", "_lines", "_message", "_monotonic", "_news", "_progress", "_written"),
+    )
 
-    def __init__(self, job: ClaimedJob, worker_id: str) -> None:
-        self.job, self.worker_id = job, worker_id
-        self.began = time.monotonic()
+    def __init__(self, job: ClaimedJob, worker_id: str, monotonic: Callable[[], float] = time.monotonic) -> None:
+        self.job, self.worker_id, self._monotonic = job, worker_id, monotonic
+        self.began = monotonic()
         self._progress: float | None = None
         self._message: str | None = None
         self._lines: list[tuple[timedelta, str]] = []
@@ -61,7 +65,7 @@ class Context:
         self._news = True
 
     def ran(self) -> timedelta:
-        return timedelta(seconds=time.monotonic() - self.began)
+        return timedelta(seconds=self._monotonic() - self.began)
 
     @property
     def has_news(self) -> bool:

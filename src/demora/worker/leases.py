@@ -2,7 +2,6 @@
 
 import asyncio
 import threading
-import time
 from collections.abc import Callable, Iterable, Sequence
 from datetime import timedelta
 
@@ -20,9 +19,9 @@ class Held:
 
     __slots__ = ("context", "deadline", "lease", "renewed", "since")
 
-    def __init__(self, lease: Lease) -> None:
+    def __init__(self, lease: Lease, now: float) -> None:
         self.lease = lease
-        self.since = self.renewed = time.monotonic()
+        self.since = self.renewed = now
         self.context: Context | None = None
         self.deadline: float | None = None
 
@@ -41,16 +40,18 @@ class Keeper:
     keep them; started ones until their deadline and never after.
     """
 
-    def __init__(self, store: Store, lease: timedelta, tell: Callable[[Heard], None]) -> None:
-        self._store, self._lease, self._tell = store, lease, tell
+    def __init__(
+        self, store: Store, lease: timedelta, tell: Callable[[Heard], None], monotonic: Callable[[], float]
+    ) -> None:
+        self._store, self._lease, self._tell, self._monotonic = store, lease, tell, monotonic
         self._held: dict[str, Held] = {}
-        self._loop_alive = time.monotonic()
+        self._loop_alive = self._monotonic()
         self._stopped = threading.Event()
         self._stop_waiting: Callable[[], object] = lambda: None
         self._running: asyncio.Future[None] | None = None
 
     def hold(self, lease: Lease) -> Held:
-        held = self._held[lease.id] = Held(lease)
+        held = self._held[lease.id] = Held(lease, self._monotonic())
         return held
 
     def drop(self, id: str) -> None:
@@ -93,7 +94,7 @@ class Keeper:
                 notices.store_trouble("renewing leases", problem, tick)
 
     async def _look_after(self, store: Store) -> None:
-        now = time.monotonic()
+        now = self._monotonic()
         held = [h for h in list(self._held.values()) if now - h.since > YOUNG]
         due = [h for h in held if self._is_due(h, now)]
         heard = []
@@ -129,6 +130,6 @@ class Keeper:
                 self._worker_loop.call_soon_threadsafe(self._tell, news)
 
     def _show_life(self) -> None:
-        self._loop_alive = time.monotonic()
+        self._loop_alive = self._monotonic()
         if not self._stopped.is_set():
             self._worker_loop.call_later(TICK, self._show_life)

@@ -3,11 +3,9 @@
 import asyncio
 import contextlib
 import os
-import random
-import secrets
 import socket
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
@@ -20,6 +18,7 @@ from ..core.outcome import GaveUp, HandedBack, Lapsed, Outcome
 from ..core.states import Status
 from ..core.verdict import decide
 from ..errors import StoreClosed, StoreError
+from ..seams import Seams
 from ..store import ClaimedJob, Heard, LapsedJob, Report, Settlement, Store, Subscription, Topic
 from ..store import Worker as WorkerRecord
 from .hooks import run_hooks
@@ -53,12 +52,13 @@ class Worker:
         concurrency: int | None = None,
         lease: timedelta | None = None,
         grace: timedelta | None = None,
-        chance: Callable[[], float] = random.random,
+        seams: Seams | None = None,
     ) -> None:
         settings = app.settings
-        self.id = f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(3)}"
+        self._seams = seams or Seams()
+        self.id = self._seams.name()
         self.slots = concurrency or settings.concurrency
-        self._app, self._queues, self._chance = app, queues, chance
+        self._app, self._queues, self._chance = app, queues, self._seams.chance
         self._lease = lease or settings.lease
         self._grace = (settings.grace if grace is None else grace).total_seconds()
         self._backlog: deque[tuple[ClaimedJob, Held]] = deque()
@@ -76,7 +76,7 @@ class Worker:
         client = await self._app.open()
         self._store: Store = client.store
         self._ledger = Ledger(self._store, self._recorded, chance=self._chance)
-        self._keeper = Keeper(self._store, self._lease, self._heard)
+        self._keeper = Keeper(self._store, self._lease, self._heard, self._seams.monotonic)
         self._pool = ThreadPoolExecutor(self.slots, thread_name_prefix="demora-job")
         notices.stamp_records()
         await run_hooks("startup", self._app.startup_hooks)
@@ -161,7 +161,7 @@ class Worker:
 
     def _start(self, job: ClaimedJob, held: Held) -> None:
         handler = self._app.registry.get(job.type)
-        run = Run(Context(job, self.id), handler, self._app.middlewares, self._pool)
+        run = Run(Context(job, self.id, self._seams.monotonic), handler, self._app.middlewares, self._pool)
         held.start(run.ctx, run.timeout + UNWIND)
         self._runs[job.lease.id] = run
         run.task = asyncio.get_running_loop().create_task(self._execute(run))

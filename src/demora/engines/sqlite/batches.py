@@ -51,8 +51,14 @@ class Batches:
     """Runs calls on one connection, as many to a transaction as have gathered."""
 
     def __init__(
-        self, db: apsw.Connection, begin: str, clocks: Callable[[], tuple[int, int]], ring: Callable[[set[Topic]], None]
+        self,
+        db: apsw.Connection,
+        begin: str,
+        clocks: Callable[[], tuple[int, int]],
+        ring: Callable[[set[Topic]], None],
+        timer: Callable[[], float] = time.perf_counter,
     ) -> None:
+        self._timer = timer
         self._db, self._begin, self._clocks, self._ring = db, begin, clocks, ring
         self._patience = Patience()
         db.set_busy_handler(self._patience)
@@ -104,7 +110,7 @@ class Batches:
         self._db.close()
 
     def _run(self, batch: list[Pending], finished: list[Pending], topics: set[Topic]) -> None:
-        started, alone = time.perf_counter(), len(batch) == 1
+        started, alone = self._timer(), len(batch) == 1
         while batch:
             pending = batch.pop(0)
             finished.append(pending)
@@ -112,7 +118,7 @@ class Batches:
                 self._apply(pending, topics)
             else:
                 self._apply_in_savepoint(pending, topics)
-            if time.perf_counter() - started > LOCK_HELD_AT_MOST:
+            if self._timer() - started > LOCK_HELD_AT_MOST:
                 return
 
     def _apply(self, pending: Pending, topics: set[Topic]) -> None:
@@ -131,9 +137,9 @@ class Batches:
         self._execute("release one")
 
     def _to_disk(self) -> None:
-        started = time.perf_counter()
+        started = self._timer()
         self._execute("commit")
-        self.disk_takes = max(time.perf_counter() - started, self.disk_takes * 0.9)
+        self.disk_takes = max(self._timer() - started, self.disk_takes * 0.9)
 
     def _execute(self, sql: str) -> None:
         self._db.execute(sql)

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import time
 from collections.abc import Callable, Iterator, Sequence
 from datetime import timedelta
 from functools import partial
@@ -49,11 +50,20 @@ class SqliteStore:
     With `inline` all runs on the event loop: for simulation. A database in memory always does.
     """
 
-    def __init__(self, path: Path | None = None, *, clock: Clock | None = None, inline: bool = False) -> None:
+    def __init__(
+        self,
+        path: Path | None = None,
+        *,
+        clock: Clock | None = None,
+        inline: bool = False,
+        connect: Callable[[Path | None], apsw.Connection] = connections.connect,
+        bells: Bells | None = None,
+    ) -> None:
         self.path = path
         self.clock = clock or SystemClock()
         self._inline = inline or path is None
-        self._bells = None if self._inline or path is None else Bells(path)
+        self._connect = connect
+        self._bells = bells if self._inline or path is None else bells or Bells(path)
         self._sleepers: set[Sleeper] = set()
         self._named_queues: set[str] = set()
         self._writes: Transactor | None = None
@@ -158,8 +168,8 @@ class SqliteStore:
         return connections.opened(self._reads).run(call, READ_WEIGHT)
 
     def _batches(self, begin: str) -> Batches:
-        db = connections.connect(self.path)
-        return Batches(db, begin, self._clocks, self._ring)
+        timer = (lambda: 0.0) if self._inline else time.perf_counter  # inline, nobody waits for the lock
+        return Batches(self._connect(self.path), begin, self._clocks, self._ring, timer)
 
     def _clocks(self) -> tuple[int, int]:
         return self.clock.wall(), self.clock.boot()
