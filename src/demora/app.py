@@ -9,10 +9,10 @@ from typing import Any, Self
 
 from . import settings as settings_
 from .builtin import BUILT_IN
-from .client import Client
+from .client import Client, new_id
 from .core.job import Job, Priority
 from .core.states import Status
-from .engines import make_store
+from .engines import make_store, schema_version
 from .handlers import Handler, Middleware, Registry, defaults
 from .store import Page, Store
 
@@ -29,13 +29,14 @@ class Demora:
         *,
         known_types_only: bool | None = None,
         store: Store | None = None,
+        new_id: Callable[[], str] = new_id,
     ) -> None:
         self._given: dict[str, Any] = {
             "database_url": database_url,
             "redis_url": redis_url,
             "known_types_only": known_types_only,
         }
-        self._store = store
+        self._store, self._new_id = store, new_id
         self._opening: asyncio.Lock | None = None
         self._client: Client | None = None
         self.registry = Registry()
@@ -83,6 +84,10 @@ class Demora:
         """Override settings before the store is opened; None leaves as it is."""
         self._given |= {name: value for name, value in given.items() if value is not None}
 
+    def schema_version(self) -> int | None:
+        """The version of the schema in the database, None if there is none yet. Makes and changes nothing."""
+        return schema_version(self.settings.database_url)
+
     async def open(self) -> Client:
         """Open the store if it is not open, and answer with the client."""
         self._opening = self._opening or asyncio.Lock()
@@ -92,7 +97,7 @@ class Demora:
                 store = self._store or make_store(settings.database_url)
                 await store.open()
                 self.registry.known_types_only = settings.known_types_only
-                self._client = Client(store, self.registry)
+                self._client = Client(store, self.registry, new_id=self._new_id)
         return self._client
 
     async def close(self) -> None:

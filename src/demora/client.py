@@ -10,7 +10,18 @@ from uuid_utils import uuid7
 
 from .core.job import Job, Lane, NewJob, Priority
 from .core.payload import unpack
-from .core.request import check_at, check_priority, check_queue, check_tags, make_job
+from .core.request import (
+    check_at,
+    check_cursor,
+    check_priority,
+    check_queue,
+    check_reason,
+    check_status,
+    check_tag,
+    check_tags,
+    check_type,
+    make_job,
+)
 from .core.spans import span
 from .core.states import ENDED, RETRYABLE, WAITING, Status
 from .errors import Invalid, JobFailed, JobNotFound, KeyReused, StillRunning, WrongState
@@ -42,7 +53,7 @@ class Client:
 
     def make(self, type: str, payload: Any = None, **options: Any) -> NewJob:
         """A checked job that is not stored yet. Options are those of `enqueue`; the type's defaults fill the gaps."""
-        handler = self.registry.expect(type)
+        handler = self.registry.expect(check_type(type))
         if handler is not None:
             for name, usual in handler.usual:
                 if options.get(name) is None:
@@ -54,6 +65,10 @@ class Client:
         if handler is not None:
             handler.fields(job.payload)
         return job
+
+    def make_many(self, wishes: Iterable[Any]) -> list[NewJob]:
+        """Like `make`, for wishes as `enqueue_many` takes them; `Invalid` says which one: `jobs[3].type`."""
+        return [self._from_wish(wish, n) for n, wish in enumerate(wishes)]
 
     async def add(self, jobs: Sequence[NewJob]) -> list[tuple[Job, bool]]:
         """Store jobs, all or none; each answer says whether a key gave an earlier job instead of a new one.
@@ -75,7 +90,7 @@ class Client:
 
     async def enqueue_many(self, wishes: Iterable[Any]) -> list[Job]:
         """Store many jobs, all or none. A wish is a `NewJob`, `(type, payload)`, `(type, payload, options)` or a dict."""
-        jobs = [self._from_wish(wish, n) for n, wish in enumerate(wishes)]
+        jobs = self.make_many(wishes)
         return [job for job, _ in await self.add(jobs)] if jobs else []
 
     async def get(self, id: str) -> Job:
@@ -87,7 +102,7 @@ class Client:
     async def find(
         self,
         *,
-        status: Iterable[Status] = (),
+        status: Iterable[Status | str] = (),
         queue: str | None = None,
         type: str | None = None,
         tag: str | None = None,
@@ -97,7 +112,15 @@ class Client:
         """Jobs, newest first, page by page: give the `next` of one page as `after` for the following one."""
         if not 1 <= limit <= MOST_PER_PAGE:
             raise Invalid("limit", f"must be from 1 to {MOST_PER_PAGE}")
-        return await self.store.find(Query(frozenset(status), queue, type, tag, after, limit))
+        query = Query(
+            statuses=frozenset(check_status(one) for one in status),
+            queue=None if queue is None else check_queue(queue),
+            type=None if type is None else check_type(type),
+            tag=None if tag is None else check_tag(tag),
+            after=None if after is None else check_cursor(after),
+            limit=limit,
+        )
+        return await self.store.find(query)
 
     async def wait(self, id: str, timeout: timedelta | str | None = None) -> Job:
         """The job once it has ended, or as it is when the time is up."""
@@ -143,14 +166,12 @@ class Client:
         tags: Iterable[str] | None = None,
     ) -> Job:
         """Change when a waiting job runs, its priority or its tags; it keeps its id."""
-        now = datetime.now(UTC)
-        if delay is not None:
-            if at is not None:
-                raise Invalid("delay", "give either a time or a delay, not both")
-            at = now + span(delay, "delay")
+        if at is not None and delay is not None:
+            raise Invalid("delay", "give either a time or a delay, not both")
         change = Change(
             priority=None if priority is None else check_priority(priority),
-            at=None if at is None else check_at(at, now),
+            at=None if at is None else check_at(at, datetime.now(UTC)),
+            delay=None if delay is None else span(delay, "delay"),
             tags=None if tags is None else check_tags(tags),
         )
         _done(await self.store.change(id, change), id, "change", WAITING)
@@ -172,7 +193,9 @@ class Client:
         return await self.set_queue(queue, QueueChange(paused=False))
 
     async def set_queue(self, queue: str, change: QueueChange) -> Queue:
-        return await self.store.set_queue(check_queue(queue), change)
+        """Change a queue, naming it if need be, and answer with how it stands, counts included."""
+        await self.store.set_queue(check_queue(queue), _checked(change))
+        return next(found for found in await self.store.queues() if found.name == queue)
 
     async def workers(self) -> list[Worker]:
         """The workers that are alive."""
@@ -198,6 +221,16 @@ class Client:
         except Invalid as problem:
             raise problem.__class__(f"jobs[{n}].{problem.field}", problem.reason) from None
         raise Invalid(f"jobs[{n}]", "must be a NewJob, (type, payload), (type, payload, options) or a dict with a type")
+
+
+def _checked(change: QueueChange) -> QueueChange:
+    return QueueChange(
+        step=None if change.step is None else span(change.step, "step"),
+        strict=change.strict,
+        head_start=None if change.head_start is None else span(change.head_start, "headStart"),
+        paused=change.paused,
+        reason=None if change.reason is None else check_reason(change.reason),
+    )
 
 
 def _as_added(job: NewJob, added: Added) -> Job:

@@ -11,7 +11,7 @@ import msgspec
 from .context import Context
 from .core.backoff import CAP
 from .core.job import DEFAULT_TIMEOUT, Priority
-from .core.payload import unpack
+from .core.payload import misfit, unpack
 from .core.request import check_priority, check_queue, check_timeout, check_type
 from .core.spans import span
 from .errors import BadHandler, Invalid, UnknownJobType
@@ -54,7 +54,7 @@ class Handler:
         try:
             return self._decode(payload)
         except (msgspec.ValidationError, msgspec.DecodeError, ValueError) as problem:
-            raise _misfit(problem) from None
+            raise misfit(problem, "payload") from None
 
     def arguments(self, payload: bytes, context: Context) -> dict[str, Any]:
         """The keyword arguments for a stored payload."""
@@ -157,9 +157,3 @@ def _default(value: Any) -> Any:
     if isinstance(value, list | dict | set):
         return msgspec.field(default_factory=lambda: type(value)(value))
     return value
-
-
-def _misfit(problem: Exception) -> Invalid:
-    """`Invalid` for the part of the payload that does not fit: `payload.to: Expected `str`, got `int``."""
-    reason, _, where = str(problem).partition(" - at `$")
-    return Invalid("payload" + where.rstrip("`"), reason)

@@ -107,10 +107,11 @@ class Answer(msgspec.Struct, frozen=True):
 
 
 class Change(msgspec.Struct, frozen=True):
-    """What to change of a waiting job; None leaves as it is."""
+    """What to change of a waiting job; None leaves as it is. At most one of `at` and `delay` is set."""
 
     priority: Priority | None = None
     at: datetime | None = None
+    delay: timedelta | None = None
     tags: tuple[str, ...] | None = None
 
 

@@ -1,5 +1,6 @@
 """The JSON border: what may enter a store as a payload or a result, the same on every engine."""
 
+import re
 from math import isfinite
 from typing import Any
 
@@ -13,6 +14,9 @@ _INT64 = range(-(2**63), 2**63)
 
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder().decode
+
+_NAMED = re.compile(r"Object (missing required|contains unknown) field `(.*)`", re.DOTALL)
+_ECHO = re.compile(r"(Invalid (?:enum )?value) .*", re.DOTALL)
 
 
 def pack(value: Any, field: str) -> bytes:
@@ -41,6 +45,16 @@ def pack_object(value: Any, field: str) -> bytes:
 
 def unpack(packed: bytes) -> Any:
     return _decode(packed)
+
+
+def misfit(problem: Exception, root: str = "") -> Invalid:
+    """What msgspec found wrong, as `Invalid`: names the field that does not fit, and repeats no value."""
+    reason, _, where = str(problem).partition(" - at `$")
+    field = root + where.removesuffix("`").partition("[...]")[0]
+    if named := _NAMED.fullmatch(reason):
+        field = f"{field}.{named[2][:100]}"
+        reason = "is required" if named[1] == "missing required" else "is not a known field"
+    return Invalid(field.removeprefix(".") or "body", _ECHO.sub(r"\1", reason))
 
 
 def check_text(value: str, field: str) -> None:

@@ -20,14 +20,16 @@ from .job import (
 )
 from .payload import check_text, pack_object, unpack
 from .spans import CENTURY, ZERO, moment, span, span_ms
+from .states import Status
 
-MOST_NAME, MOST_KEY, MOST_TAG, MOST_TAGS, MOST_URL = 200, 255, 64, 32, 2048
+MOST_NAME, MOST_KEY, MOST_TAG, MOST_TAGS, MOST_URL, MOST_REASON = 200, 255, 64, 32, 2048, 500
 MOST_RETRIES = 1000
 LONGEST_RETRY_DELAY = timedelta(days=366)
 LONGEST_TIMEOUT = timedelta(days=30)
 
 _TYPE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._:/-]{0,127}")
 _QUEUE = re.compile(r"[A-Za-z0-9._-]{1,64}")
+_ID = re.compile(r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
 
 
 def make_job(
@@ -89,8 +91,30 @@ def check_priority(priority: Priority | str) -> Priority:
     return Priority[priority]
 
 
+def check_status(status: Status | str) -> Status:
+    if isinstance(status, Status):
+        return status
+    if not isinstance(status, str) or status not in Status.__members__:
+        raise Invalid("status", f"must be one of {', '.join(Status.__members__)}")
+    return Status[status]
+
+
+def check_cursor(cursor: str) -> str:
+    if not isinstance(cursor, str) or not _ID.fullmatch(cursor):
+        raise Invalid("cursor", "must be what an earlier page gave as its next cursor")
+    return cursor
+
+
 def check_name(name: str) -> str:
     return _text(name, "name", MOST_NAME)
+
+
+def check_tag(tag: str) -> str:
+    return _text(tag, "tag", MOST_TAG)
+
+
+def check_reason(reason: str) -> str:
+    return _text(reason, "reason", MOST_REASON)
 
 
 def check_at(at: datetime, now: datetime) -> datetime:

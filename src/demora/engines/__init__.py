@@ -21,3 +21,12 @@ def make_store(database_url: str) -> Store:
             raise BadSetting("database URL", _SQLITE_FORMS)
         return SqliteStore(Path(unquote(rest[1:])))
     raise BadSetting("database URL", f"no engine for {scheme or 'an empty scheme'!r}; this demora knows sqlite:///…")
+
+
+def schema_version(database_url: str) -> int | None:
+    """The version of the schema in a database, None if there is none yet. Makes and changes nothing."""
+    from .sqlite import SqliteStore, connections
+
+    store = make_store(database_url)
+    path = store.path if isinstance(store, SqliteStore) else None
+    return connections.peek(path) if path is not None and path.exists() else None

@@ -235,9 +235,9 @@ class Worker:
         return self._stuck * 2 >= self.slots
 
     def _heard(self, news: Heard) -> None:
-        for id in news.lost:
+        for id in sorted(news.lost):
             self._lose(id)
-        for id in news.wished:
+        for id in sorted(news.wished):
             if (run := self._runs.get(id)) is not None and run.ending is None:
                 run.end(Ending.CANCEL)
             elif (job := self._withdraw(id)) is not None:

@@ -41,6 +41,18 @@ def schema_version(db: apsw.Connection) -> int:
     return int(db.pragma("user_version"))
 
 
+def peek(path: Path) -> int | None:
+    """The schema version of a file, None if it has none. Opens it only to read."""
+    try:
+        db = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READONLY)
+        try:
+            return schema_version(db) or None
+        finally:
+            db.close()
+    except apsw.Error as problem:
+        raise StoreError(f"SQLite: {problem}") from problem
+
+
 def migrate(db: apsw.Connection) -> None:
     """Apply the schema files that this database has not seen, each in its own transaction."""
     steps = dict(_schema_files())

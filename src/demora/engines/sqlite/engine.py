@@ -64,7 +64,7 @@ class SqliteStore:
         self._inline = inline or path is None
         self._connect = connect
         self._bells = bells if self._inline or path is None else bells or Bells(path)
-        self._sleepers: set[Sleeper] = set()
+        self._sleepers: dict[Sleeper, None] = {}  # in the order of their coming
         self._named_queues: set[str] = set()
         self._writes: Transactor | None = None
         self._reads: Transactor | None = None
@@ -155,11 +155,11 @@ class SqliteStore:
         sleeper = Sleeper(topic, self.clock, None if self._inline else self._data_version)
         if self._bells is not None:
             sleeper.reachable = self._bells.hang(topic, lambda: self._woken({topic}))
-        self._sleepers.add(sleeper)
+        self._sleepers[sleeper] = None
         try:
             yield sleeper
         finally:
-            self._sleepers.discard(sleeper)
+            self._sleepers.pop(sleeper, None)
 
     def _write(self, call: Callable[[Transaction], T], weight: int = 1) -> "asyncio.Future[T]":
         return connections.opened(self._writes).run(call, weight)
@@ -179,7 +179,7 @@ class SqliteStore:
             self._bells.ring(topics)
 
     def _woken(self, topics: set[Topic]) -> None:
-        for sleeper in self._sleepers:
+        for sleeper in list(self._sleepers):
             if sleeper.topic in topics:
                 sleeper.wake()
 

@@ -3,7 +3,7 @@
 import json
 
 from ...core.job import Lane
-from ...core.spans import to_ms
+from ...core.spans import span_ms, to_ms
 from ...core.states import RETRYABLE, Status
 from ...store import Answer, Change, Topic
 from . import rows, runs
@@ -31,6 +31,8 @@ def retry(tx: Transaction, id: str) -> Answer:
 def change(tx: Transaction, id: str, change: Change) -> Answer:
     key = rows.id_bytes(id)
     due_at = None if change.at is None else max(to_ms(change.at), tx.wall)
+    if change.delay is not None:
+        due_at = tx.wall + span_ms(change.delay)
     what = {
         "id": key,
         "rank": None if change.priority is None else change.priority.value,
