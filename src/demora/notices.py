@@ -1,6 +1,8 @@
 """What demora says in its log: every fact has its wording here, and ids instead of payloads."""
 
 import logging
+import traceback
+from pathlib import PurePath
 from typing import Any
 
 from .context import current_run
@@ -58,6 +60,13 @@ def hook_failed(which: str, problem: BaseException) -> None:
 
 def service_started(url: str, database: str) -> None:
     log.info("service at %s, jobs in %s", url, database)
+
+
+def request_failed(method: str, path: str, problem: BaseException) -> None:
+    """Says what kind of error and where, not its text: that may repeat what a client sent."""
+    frames = traceback.extract_tb(problem.__traceback__)[-5:]
+    places = " > ".join(f"{PurePath(frame.filename).name}:{frame.lineno}" for frame in frames)
+    log.error("%s %s failed: %s at %s", method, _one_line(path), type(problem).__name__, places)
 
 
 def stamp_records() -> None:

@@ -1,0 +1,88 @@
+"""The ASGI application: lets requests in, finds their route, reads them, answers, and turns errors into problems."""
+
+import asyncio
+from collections.abc import Iterable
+
+from starlette.datastructures import Headers
+from starlette.routing import Route, Router
+from starlette.types import Receive, Scope, Send
+
+from .. import notices
+from ..app import Demora
+from ..settings import Settings
+from .door import Door
+from .operations import PROBLEM, Ask, Operation, Reply
+from .problems import NoRoute, WrongMethod, headers_of, problem_of
+from .reading import ClientGone, decode_body, decode_query, read_body
+from .routes import ROUTES
+
+
+def make_api(app: Demora, settings: Settings) -> "Api":
+    """The HTTP face of an application, for any ASGI server."""
+    return Api(app, settings)
+
+
+class Api:
+    """Answers every request, errors included, and raises nothing."""
+
+    def __init__(self, app: Demora, settings: Settings) -> None:
+        self._door = Door(settings)
+        self._stopping = asyncio.Event()
+        self._router = Router(_routes(app, self._stopping), redirect_slashes=False, default=_nowhere)
+
+    def stop(self) -> None:
+        """Answer those who wait for a job to end now, so that the server can shut down."""
+        self._stopping.set()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            return
+        try:
+            self._door.check(scope["method"], Headers(scope=scope))
+            await self._router(scope, receive, send)
+        except ClientGone:
+            return
+        except Exception as error:
+            reply = _problem(scope, error)
+            await reply.response()(scope, receive, send)
+
+
+class _Resource:
+    """All operations on one path, as an ASGI application."""
+
+    def __init__(self, operations: Iterable[Operation], app: Demora, stopping: asyncio.Event) -> None:
+        self._operations = {operation.method: operation for operation in operations}
+        self._app, self._stopping = app, stopping
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        operation = self._operations.get("GET" if scope["method"] == "HEAD" else scope["method"])
+        if operation is None:
+            raise WrongMethod(sorted(self._operations))
+        reply = await operation.call(await self._ask(operation, scope, receive))
+        await reply.response()(scope, receive, send)
+
+    async def _ask(self, operation: Operation, scope: Scope, receive: Receive) -> Ask:
+        headers, body = Headers(scope=scope), None
+        query = decode_query(scope["query_string"], operation.query)
+        if operation.takes is not None:
+            body = decode_body(await read_body(headers, receive, operation.most), headers, operation.takes)
+        return Ask(self._app, scope["path_params"], headers, query, body, receive, self._stopping)
+
+
+def _routes(app: Demora, stopping: asyncio.Event) -> list[Route]:
+    by_path: dict[str, list[Operation]] = {}
+    for operation in ROUTES:
+        by_path.setdefault(operation.path, []).append(operation)
+    return [Route(path, _Resource(operations, app, stopping)) for path, operations in by_path.items()]
+
+
+async def _nowhere(scope: Scope, receive: Receive, send: Send) -> None:
+    raise NoRoute
+
+
+def _problem(scope: Scope, error: Exception) -> Reply:
+    """The error as an answer; what the caller did not cause is noted in the log."""
+    problem = problem_of(error)
+    if problem.status >= 500:
+        notices.request_failed(scope["method"], scope["path"], error)
+    return Reply(problem.status, problem, headers_of(error), PROBLEM)

@@ -1,0 +1,107 @@
+"""The operations on jobs."""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+
+import msgspec
+
+from ..client import Client
+from ..core.job import Job, NewJob
+from ..core.states import Status
+from ..errors import Invalid
+from ..views import JobView, job_view, page_view
+from .operations import Ask, Reply
+from .reading import ClientGone, disconnected, read_key
+from .wishes import BatchWish, FindQuery, JobChange, JobWish, WaitQuery
+
+
+class BatchView(msgspec.Struct, frozen=True):
+    """The jobs of a batch, in the order they were sent."""
+
+    jobs: list[JobView]
+
+
+async def add_job(ask: Ask) -> Reply:
+    """Add a job. A repeated idempotency key answers the same, with `Idempotency-Replayed: true`, and adds nothing."""
+    wish: JobWish = ask.body
+    key = read_key(ask.headers, wish.idempotency_key)
+    client = await ask.client()
+    [job], headers = await _add(client, [client.make(**wish.options() | {"key": key})])
+    return Reply(201, job_view(job), {**headers, "location": f"/api/v1/jobs/{job.id}"})
+
+
+async def add_batch(ask: Ask) -> Reply:
+    """Add 1 to 1000 jobs, all or none, and answer in order."""
+    wish: BatchWish = ask.body
+    if "idempotency-key" in ask.headers:
+        raise Invalid("Idempotency-Key", "give each job of a batch its own idempotencyKey instead")
+    client = await ask.client()
+    checked = await asyncio.to_thread(client.make_many, wish.options())  # up to 16 MiB must not hold up the loop
+    jobs, headers = await _add(client, checked)
+    return Reply(201, BatchView([job_view(job) for job in jobs]), headers)
+
+
+async def find_jobs(ask: Ask) -> Reply:
+    """List jobs, newest first, page by page."""
+    query: FindQuery = ask.query
+    return Reply(200, page_view(await (await ask.client()).find(**query.options())))
+
+
+async def get_job(ask: Ask) -> Reply:
+    """Show a job with its attempts and its log."""
+    return _shown(await (await ask.client()).get(ask.path["id"]))
+
+
+async def change_job(ask: Ask) -> Reply:
+    """Change the priority, the time or the tags of a waiting job; 409 if it no longer waits."""
+    change: JobChange = ask.body
+    return _shown(await (await ask.client()).reschedule(ask.path["id"], **change.options()))
+
+
+async def delete_job(ask: Ask) -> Reply:
+    """Delete an ended job with its history; 409 if it has not ended."""
+    await (await ask.client()).delete(ask.path["id"])
+    return Reply(204)
+
+
+async def cancel_job(ask: Ask) -> Reply:
+    """Cancel a job: 200 if it was waiting, 202 if it runs and its worker was told, 409 if it had ended."""
+    client, id = await ask.client(), ask.path["id"]
+    status = await client.cancel(id)
+    return _shown(await client.get(id), 200 if status is Status.CANCELLED else 202)
+
+
+async def retry_job(ask: Ask) -> Reply:
+    """Run a failed or cancelled job again; 409 in any other state."""
+    return _shown(await (await ask.client()).retry(ask.path["id"]))
+
+
+async def wait_for_job(ask: Ask) -> Reply:
+    """Answer when the job ends, or as it is when the time is up or the service stops."""
+    query: WaitQuery = ask.query
+    span = query.span()
+    client, id = await ask.client(), ask.path["id"]
+    ended = asyncio.ensure_future(client.wait(id, span))
+    gone = asyncio.ensure_future(disconnected(ask.receive))
+    stopping = asyncio.ensure_future(ask.stopping.wait())
+    try:
+        await asyncio.wait({ended, gone, stopping}, return_when=asyncio.FIRST_COMPLETED)
+        if ended.done():
+            return _shown(ended.result())
+        if gone.done():
+            raise ClientGone
+        return _shown(await client.get(id))
+    finally:
+        for task in (ended, gone, stopping):
+            task.cancel()
+
+
+async def _add(client: Client, jobs: Sequence[NewJob]) -> tuple[list[Job], Mapping[str, str]]:
+    """The jobs as they were when made, and a header if all of them had been made before."""
+    added = await client.add(jobs)
+    replayed = all(again for _, again in added)
+    return [job for job, _ in added], {"idempotency-replayed": "true"} if replayed else {}
+
+
+def _shown(job: Job, status: int = 200) -> Reply:
+    return Reply(status, job_view(job))

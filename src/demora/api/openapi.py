@@ -1,0 +1,79 @@
+"""The OpenAPI 3.1 document, made from the table of routes and the structs that the routes read and write."""
+
+import re
+from collections.abc import Mapping, Sequence
+from http import HTTPStatus
+from typing import Any
+
+import msgspec
+
+from .. import __version__
+from .operations import JSON, PROBLEM, Operation
+from .problems import Problem
+
+_REF = "#/components/schemas/{name}"
+
+
+def describe(routes: Sequence[Operation]) -> dict[str, Any]:
+    """The document. What is not in the table is not in it, and all that is in the table is."""
+    paths: dict[str, Any] = {}
+    for operation in routes:
+        paths.setdefault(operation.path, {})[operation.method.lower()] = _operation(operation)
+    return {
+        "openapi": "3.1.0",
+        "info": {"title": "demora", "version": __version__, "description": "Run jobs later, and on time."},
+        "paths": paths,
+        "components": {"schemas": _schemas(routes)},
+    }
+
+
+def _operation(operation: Operation) -> dict[str, Any]:
+    described: dict[str, Any] = {
+        "operationId": operation.name,
+        "summary": operation.summary,
+        "parameters": [*_path_parameters(operation), *_query_parameters(operation), *_header_parameters(operation)],
+        "responses": {str(status): _response(status, gives) for status, gives in operation.gives.items()},
+    }
+    described["responses"]["default"] = {"description": "A problem", "content": _content(Problem, PROBLEM)}
+    if operation.takes is not None:
+        required = any(field.required for field in msgspec.structs.fields(operation.takes))
+        described["requestBody"] = {"required": required, "content": _content(operation.takes)}
+    return described
+
+
+def _path_parameters(operation: Operation) -> list[dict[str, Any]]:
+    names = re.findall(r"{(\w+)}", operation.path)
+    return [{"name": name, "in": "path", "required": True, "schema": {"type": "string"}} for name in names]
+
+
+def _query_parameters(operation: Operation) -> list[dict[str, Any]]:
+    properties = _components([operation.query])[operation.query.__name__]["properties"]
+    return [{"name": name, "in": "query", "schema": schema} for name, schema in properties.items()]
+
+
+def _header_parameters(operation: Operation) -> list[dict[str, Any]]:
+    return [
+        {"name": name, "in": "header", "description": meaning, "schema": {"type": "string"}}
+        for name, meaning in operation.headers.items()
+    ]
+
+
+def _response(status: int, gives: Any) -> dict[str, Any]:
+    described: dict[str, Any] = {"description": HTTPStatus(status).phrase}
+    return described if gives is None else described | {"content": _content(gives)}
+
+
+def _content(shape: Any, media: str = JSON) -> dict[str, Any]:
+    [schema], _ = msgspec.json.schema_components([shape], ref_template=_REF)
+    return {media: {"schema": schema}}
+
+
+def _schemas(routes: Sequence[Operation]) -> Mapping[str, Any]:
+    read = [operation.takes for operation in routes if operation.takes is not None]
+    written = [gives for operation in routes for gives in operation.gives.values() if gives is not None]
+    return _components([*read, *written, Problem])
+
+
+def _components(shapes: Sequence[Any]) -> dict[str, Any]:
+    _, components = msgspec.json.schema_components(shapes, ref_template=_REF)
+    return components

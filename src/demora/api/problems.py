@@ -1,0 +1,155 @@
+"""What went wrong, for the wire: one table from error to status, and problem+json (RFC 9457) that names the field.
+
+A problem carries no stack, SQL, path or payload: what a caller did not cause is described in fixed sentences.
+"""
+
+import re
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import msgspec
+
+from .. import errors as demora
+
+
+class Refused(Exception):
+    """The root of what only HTTP can refuse."""
+
+
+class BrokenJson(Refused):
+    """The body, or the query, is not text that can be read."""
+
+
+class WrongContent(Refused):
+    """The body is not declared as JSON."""
+
+    def __init__(self, name: str, wanted: str) -> None:
+        super().__init__(f"send the body as JSON: {name} must be {wanted}")
+
+
+class NoRoute(Refused):
+    """Nothing is served at this path."""
+
+    def __init__(self) -> None:
+        super().__init__("nothing is served here; GET /api/v1/openapi.json lists every route")
+
+
+class WrongMethod(Refused):
+    """The path is served, but not with this method."""
+
+    def __init__(self, allowed: Sequence[str]) -> None:
+        super().__init__(f"this path takes {', '.join(allowed)}")
+        self.allowed = allowed
+
+
+class WrongHost(Refused):
+    """The Host header names none of ours: perhaps a web page that rebinds its name to this address."""
+
+    def __init__(self) -> None:
+        super().__init__("the Host header names no host that is served here; DEMORA_ALLOWED_HOSTS adds names")
+
+
+class CrossSite(Refused):
+    """A web page of another site tries to change something."""
+
+    def __init__(self) -> None:
+        super().__init__("web pages of other sites may not change anything here")
+
+
+class Kind(NamedTuple):
+    """How an error is told. With no `detail` the error's own sentence is used."""
+
+    status: int
+    title: str
+    detail: str | None = None
+    field: str | None = None
+    retry_after: int | None = None
+
+    @property
+    def type(self) -> str:
+        """A name for programs, made of the title."""
+        return "urn:demora:problem:" + re.sub(r"\W+", "-", self.title.lower())
+
+
+_UNKNOWN = Kind(500, "Unexpected error", "something went wrong here that should not; the log of the service says where")
+_STORE = Kind(
+    503, "The store does not answer", "the database could not be reached or refused; look before you repeat a write"
+)
+_BUSY = Kind(503, "The store is busy", "the database stayed locked; nothing was written, try again", retry_after=1)
+
+KINDS: dict[type[Exception], Kind] = {
+    demora.DemoraError: _UNKNOWN,
+    demora.Invalid: Kind(422, "Invalid value"),
+    demora.TooLarge: Kind(413, "Too large"),
+    demora.BadSetting: _UNKNOWN,
+    demora.BadHandler: _UNKNOWN,
+    demora.UnknownJobType: Kind(422, "Unknown job type", field="type"),
+    demora.JobNotFound: Kind(404, "No such job"),
+    demora.WrongState: Kind(409, "Wrong state"),
+    demora.KeyReused: Kind(422, "Idempotency key reused", field="idempotencyKey"),
+    demora.StillRunning: Kind(409, "Still running"),
+    demora.JobFailed: Kind(409, "The job failed"),
+    demora.StoreError: _STORE,
+    demora.StoreBusy: _BUSY,
+    demora.StoreClosed: _STORE,
+    demora.SchemaTooNew: _STORE,
+    BrokenJson: Kind(400, "Broken request"),
+    WrongContent: Kind(415, "Wrong content type"),
+    NoRoute: Kind(404, "No such route"),
+    WrongMethod: Kind(405, "Wrong method"),
+    WrongHost: Kind(421, "Wrong host"),
+    CrossSite: Kind(403, "Cross-site request"),
+}
+
+
+class FieldProblem(msgspec.Struct, frozen=True):
+    """A field of the request, and what is wrong with it."""
+
+    field: str
+    reason: str
+
+
+class Problem(msgspec.Struct, frozen=True, omit_defaults=True):
+    """An error as RFC 9457 writes it. `field` and `errors` are there if a field is to blame."""
+
+    type: str
+    title: str
+    status: int
+    detail: str
+    field: str | None = None
+    errors: list[FieldProblem] = []
+
+
+def kind_of(error: Exception) -> Kind:
+    """How to tell this error: as itself, or as the nearest of its parents that is in the table."""
+    return next((KINDS[parent] for parent in type(error).__mro__ if parent in KINDS), _UNKNOWN)
+
+
+def problem_of(error: Exception) -> Problem:
+    kind = kind_of(error)
+    detail = _short(kind.detail or str(error))
+    blamed = _blamed(error, kind)
+    return Problem(
+        type=kind.type,
+        title=kind.title,
+        status=kind.status,
+        detail=detail,
+        field=blamed.field if blamed else None,
+        errors=[blamed] if blamed else [],
+    )
+
+
+def headers_of(error: Exception) -> dict[str, str]:
+    kind = kind_of(error)
+    headers = {} if kind.retry_after is None else {"retry-after": str(kind.retry_after)}
+    return headers | {"allow": ", ".join(error.allowed)} if isinstance(error, WrongMethod) else headers
+
+
+def _blamed(error: Exception, kind: Kind) -> FieldProblem | None:
+    if isinstance(error, demora.Invalid):
+        return FieldProblem(_short(error.field), _short(error.reason))
+    return None if kind.field is None else FieldProblem(kind.field, _short(str(error)))
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= 500 else text[:499] + "…"

@@ -1,0 +1,47 @@
+"""The table of routes. The router and the OpenAPI document are both made from it."""
+
+import functools
+from typing import Any
+
+from ..client import Health
+from ..views import JobView, PageView, QueueView
+from . import jobs, service
+from .openapi import describe
+from .operations import Ask, Operation, Reply
+from .reading import ONE_BATCH
+from .wishes import BatchWish, FindQuery, JobChange, JobWish, Nothing, PauseWish, QueueWish, WaitQuery
+
+_JOBS, _JOB, _QUEUES = "/api/v1/jobs", "/api/v1/jobs/{id}", "/api/v1/queues"
+_KEY = {"Idempotency-Key": "The same as the field idempotencyKey."}
+
+
+async def show_openapi(ask: Ask) -> Reply:
+    """Describe every route (OpenAPI 3.1)."""
+    return Reply(200, _document())
+
+
+ROUTES: tuple[Operation, ...] = (
+    Operation("GET", "/", service.welcome, {200: service.Welcome}),
+    Operation("GET", "/health/live", service.live, {200: service.AliveView}),
+    Operation("GET", "/health/ready", service.ready, {200: Health, 503: Health}),
+    Operation("GET", "/api/v1/openapi.json", show_openapi, {200: dict[str, Any]}),
+    Operation("POST", _JOBS, jobs.add_job, {201: JobView}, JobWish, headers=_KEY),
+    Operation("POST", f"{_JOBS}/batch", jobs.add_batch, {201: jobs.BatchView}, BatchWish, most=ONE_BATCH),
+    Operation("GET", _JOBS, jobs.find_jobs, {200: PageView}, query=FindQuery),
+    Operation("GET", _JOB, jobs.get_job, {200: JobView}),
+    Operation("PATCH", _JOB, jobs.change_job, {200: JobView}, JobChange),
+    Operation("DELETE", _JOB, jobs.delete_job, {204: None}),
+    Operation("POST", f"{_JOB}/cancel", jobs.cancel_job, {200: JobView, 202: JobView}, Nothing),
+    Operation("POST", f"{_JOB}/retry", jobs.retry_job, {200: JobView}, Nothing),
+    Operation("GET", f"{_JOB}/wait", jobs.wait_for_job, {200: JobView}, query=WaitQuery),
+    Operation("GET", _QUEUES, service.list_queues, {200: service.QueuesView}),
+    Operation("PATCH", f"{_QUEUES}/{{name}}", service.change_queue, {200: QueueView}, QueueWish),
+    Operation("POST", f"{_QUEUES}/{{name}}/pause", service.pause_queue, {200: QueueView}, PauseWish),
+    Operation("POST", f"{_QUEUES}/{{name}}/resume", service.resume_queue, {200: QueueView}, Nothing),
+    Operation("GET", "/api/v1/workers", service.list_workers, {200: service.WorkersView}),
+)
+
+
+@functools.cache
+def _document() -> dict[str, Any]:
+    return describe(ROUTES)

@@ -1,0 +1,83 @@
+"""The operations on queues and workers, and what the service says of itself."""
+
+import asyncio
+
+import msgspec
+
+from .. import __version__, notices
+from ..client import Health
+from ..errors import StoreError
+from ..views import QueueView, WorkerView, queue_view, worker_view
+from .operations import Ask, Reply
+from .wishes import PauseWish, QueueWish
+
+HEALTH_LIMIT = 5.0  # seconds that the store has to answer
+
+
+class QueuesView(msgspec.Struct, frozen=True):
+    queues: list[QueueView]
+
+
+class WorkersView(msgspec.Struct, frozen=True):
+    workers: list[WorkerView]
+
+
+class AliveView(msgspec.Struct, frozen=True):
+    status: str
+
+
+class Welcome(msgspec.Struct, frozen=True):
+    """What this is and where to look."""
+
+    name: str
+    version: str
+    jobs: str
+    openapi: str
+    health: str
+
+
+async def list_queues(ask: Ask) -> Reply:
+    """List every queue ever named, with its counts and its order."""
+    return Reply(200, QueuesView([queue_view(queue) for queue in await (await ask.client()).queues()]))
+
+
+async def change_queue(ask: Ask) -> Reply:
+    """Change the order of a queue, naming the queue if need be; the next claim follows it."""
+    wish: QueueWish = ask.body
+    return Reply(200, queue_view(await (await ask.client()).set_queue(ask.path["name"], wish.change())))
+
+
+async def pause_queue(ask: Ask) -> Reply:
+    """Hand out nothing from a queue until it is resumed; what runs goes on."""
+    wish: PauseWish = ask.body
+    return Reply(200, queue_view(await (await ask.client()).pause(ask.path["name"], wish.reason)))
+
+
+async def resume_queue(ask: Ask) -> Reply:
+    """Hand out jobs of a queue again."""
+    return Reply(200, queue_view(await (await ask.client()).resume(ask.path["name"])))
+
+
+async def list_workers(ask: Ask) -> Reply:
+    """List the workers that are alive."""
+    return Reply(200, WorkersView([worker_view(worker) for worker in await (await ask.client()).workers()]))
+
+
+async def welcome(ask: Ask) -> Reply:
+    """Say what this is and where to look."""
+    return Reply(200, Welcome("demora", __version__, "/api/v1/jobs", "/api/v1/openapi.json", "/health/ready"))
+
+
+async def live(ask: Ask) -> Reply:
+    """Say that the process answers."""
+    return Reply(200, AliveView("alive"))
+
+
+async def ready(ask: Ask) -> Reply:
+    """Say whether jobs are taken and run: 200 when healthy or degraded, 503 when the store does not answer."""
+    try:
+        async with asyncio.timeout(HEALTH_LIMIT):
+            return Reply(200, await (await ask.client()).health())
+    except (StoreError, TimeoutError) as problem:
+        notices.request_failed("GET", "/health/ready", problem)
+        return Reply(503, Health("unhealthy", "the store does not answer", 0))

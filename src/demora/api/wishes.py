@@ -1,0 +1,171 @@
+"""What a caller may send: the bodies and queries of the API. Unknown fields are refused, and null is the same as left out.
+
+Only types are checked here; what the values may be is for the core to say, so that every face refuses the same things.
+"""
+
+from datetime import datetime, timedelta
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import Meta
+
+from ..client import MOST_PER_PAGE
+from ..core.job import Priority
+from ..core.request import MOST_KEY, MOST_NAME, MOST_REASON, MOST_RETRIES, MOST_TAG, MOST_TAGS, MOST_URL
+from ..core.states import Status
+from ..errors import Invalid
+from ..store import QueueChange
+
+MOST_JOBS = 1000  # of one batch
+LONGEST_WAIT = timedelta(seconds=60)
+USUAL_WAIT = timedelta(seconds=30)
+
+_FAR = 2**53  # milliseconds: longer than any span that is allowed
+
+
+def _told(description: str, **schema: Any) -> Meta:
+    """Tells readers of the OpenAPI document what the core will check."""
+    return Meta(description=description, extra_json_schema=schema)
+
+
+_Priority = Annotated[str, _told("How urgent; the first goes first.", enum=list(Priority.__members__))]
+_Status = Annotated[str, _told("A status.", enum=list(Status.__members__))]
+_When = Annotated[datetime, _told("RFC 3339 with a zone; a time that has passed means now.")]
+_Tag = Annotated[str, _told("A tag.", minLength=1, maxLength=MOST_TAG)]
+_Tags = Annotated[list[_Tag], _told("Words to find jobs by.", maxItems=MOST_TAGS)]
+
+
+def _ms(description: str) -> Meta:
+    return _told(f"{description}, in milliseconds.", minimum=0)
+
+
+class JobWish(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
+    """A job to run. `scheduledAt` and `delay` exclude each other; with neither it is due at once."""
+
+    type: Annotated[str, _told("Which handler runs it.", minLength=1, maxLength=128)]
+    name: Annotated[str, _told("A name for people; the type if left out.", minLength=1, maxLength=MOST_NAME)] | None = None
+    payload: Annotated[dict[str, Any], _told("What the handler is called with.")] | None = None
+    queue: Annotated[str, _told("Its queue, `default` if left out.", pattern="^[A-Za-z0-9._-]{1,64}$")] | None = None
+    priority: _Priority | None = None
+    scheduled_at: _When | None = None
+    delay: Annotated[int, _ms("How long after now it is due")] | None = None
+    max_retries: Annotated[int, _told("Runs after the first.", minimum=0, maximum=MOST_RETRIES)] | None = None
+    retry_delay: Annotated[int, _ms("The first wait after a failure, doubled each time")] | None = None
+    timeout: Annotated[int, _ms("How long one run may take")] | None = None
+    tags: _Tags | None = None
+    webhook_url: Annotated[str, _told("An http or https URL.", format="uri", maxLength=MOST_URL)] | None = None
+    idempotency_key: Annotated[str, _told("Makes the request repeatable for 24 h.", maxLength=MOST_KEY)] | None = None
+
+    def options(self) -> dict[str, Any]:
+        """The arguments of `Client.make`."""
+        return {
+            "type": self.type,
+            "name": self.name,
+            "payload": self.payload,
+            "queue": self.queue,
+            "priority": self.priority,
+            "at": self.scheduled_at,
+            "delay": _span(self.delay),
+            "max_retries": self.max_retries,
+            "retry_delay": _span(self.retry_delay),
+            "timeout": _span(self.timeout),
+            "tags": self.tags,
+            "webhook_url": self.webhook_url,
+            "key": self.idempotency_key,
+        }
+
+
+class BatchWish(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Jobs to add together: all or none."""
+
+    jobs: Annotated[list[JobWish], _told("The jobs, in order.", minItems=1, maxItems=MOST_JOBS)]
+
+    def options(self) -> list[dict[str, Any]]:
+        if not 1 <= len(self.jobs) <= MOST_JOBS:
+            raise Invalid("jobs", f"must be 1 to {MOST_JOBS} jobs")
+        return [wish.options() for wish in self.jobs]
+
+
+class JobChange(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
+    """What to change of a waiting job; what is left out stays."""
+
+    priority: _Priority | None = None
+    scheduled_at: _When | None = None
+    delay: Annotated[int, _ms("How long after now it is due")] | None = None
+    tags: _Tags | None = None
+
+    def options(self) -> dict[str, Any]:
+        """The arguments of `Client.reschedule`."""
+        _refuse_empty(self)
+        return {"priority": self.priority, "at": self.scheduled_at, "delay": _span(self.delay), "tags": self.tags}
+
+
+class QueueWish(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
+    """What to change of a queue's order; what is left out stays."""
+
+    step: (
+        Annotated[int, _ms("How much longer a job waits than one of the next higher priority before it goes first")] | None
+    ) = None
+    strict: Annotated[bool, _told("Whether a higher priority always goes first.")] | None = None
+    head_start: Annotated[int, _ms("How far real-time jobs are put before delayed ones")] | None = None
+
+    def change(self) -> QueueChange:
+        _refuse_empty(self)
+        return QueueChange(step=_span(self.step), strict=self.strict, head_start=_span(self.head_start))
+
+
+class PauseWish(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Why a queue is paused; may be left out."""
+
+    reason: Annotated[str, _told("For people.", minLength=1, maxLength=MOST_REASON)] | None = None
+
+
+class Nothing(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """No field at all."""
+
+
+class FindQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Which jobs to list, newest first."""
+
+    status: Annotated[list[_Status], _told("Any of these; repeat it or separate with commas.")] = []
+    queue: Annotated[str, _told("Only this queue.")] | None = None
+    type: Annotated[str, _told("Only this type.")] | None = None
+    tag: Annotated[str, _told("Only with this tag.")] | None = None
+    limit: Annotated[int, _told("How many.", minimum=1, maximum=MOST_PER_PAGE)] = 50
+    cursor: Annotated[str, _told("The nextCursor of the page before.")] | None = None
+
+    def options(self) -> dict[str, Any]:
+        """The arguments of `Client.find`."""
+        wanted = [one for given in self.status for one in given.split(",")]
+        narrowed = {"queue": self.queue, "type": self.type, "tag": self.tag}
+        return {**narrowed, "status": wanted, "limit": self.limit, "after": self.cursor}
+
+
+class WaitQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """How long to wait."""
+
+    timeout: Annotated[int, _told("Milliseconds.", minimum=0, maximum=LONGEST_WAIT // timedelta(milliseconds=1))] | None = (
+        None
+    )
+
+    def span(self) -> timedelta:
+        """How long to wait; `Client.wait` refuses a negative span."""
+        wanted = USUAL_WAIT if self.timeout is None else _milliseconds(self.timeout)
+        if wanted > LONGEST_WAIT:
+            raise Invalid("timeout", f"must be from 0 to {LONGEST_WAIT // timedelta(milliseconds=1)} milliseconds")
+        return wanted
+
+
+def _span(milliseconds: int | None) -> timedelta | None:
+    return None if milliseconds is None else _milliseconds(milliseconds)
+
+
+def _milliseconds(count: int) -> timedelta:
+    """The span; one that no timedelta could hold becomes one that is refused all the same."""
+    return timedelta(milliseconds=max(-1, min(count, _FAR)))
+
+
+def _refuse_empty(wish: msgspec.Struct) -> None:
+    names = wish.__struct_encode_fields__
+    if all(getattr(wish, name) is None for name in wish.__struct_fields__):
+        raise Invalid("body", f"says nothing to change; give at least one of {', '.join(names)}")

@@ -1,0 +1,168 @@
+"""The service: HTTP and a worker in one process, from the first request to the last job."""
+
+import asyncio
+import contextlib
+import errno
+import ipaddress
+import logging
+import math
+import socket
+from collections.abc import Callable, Iterator
+
+import uvicorn
+
+from . import notices
+from .api import make_api
+from .app import Demora
+from .errors import BadSetting
+from .settings import Settings
+from .stopping import stopping_on_signals
+from .worker import Worker
+
+Started = Callable[[str], None]
+DATE_LOOK = 1.0  # seconds between looks at the clock for the Date header
+BACKLOG = 2048
+
+
+async def serve(
+    app: Demora,
+    settings: Settings,
+    *,
+    with_worker: bool = True,
+    concurrency: int | None = None,
+    started: Started | None = None,
+) -> int:
+    """Answer HTTP, and run jobs unless told otherwise, until a signal; answers with the exit code of the worker.
+
+    `started` is called with the address once requests are answered. SIGTERM and SIGINT stop both: requests under way are
+    answered, jobs get the grace. A second signal ends the process at once. A worker that stops by itself stops the service.
+    """
+    with listen(settings.host, settings.port) as listener:
+        async with app:
+            service = _Service(app, settings, listener, started)
+            worker = _worker(app, settings, concurrency) if with_worker else None
+            return await service.run(worker)
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """A listening socket on a loopback address, or `BadSetting`: without API keys nobody else may come in."""
+    address = _loopback(host)
+    family = socket.AF_INET6 if address.version == 6 else socket.AF_INET
+    try:
+        return socket.create_server((str(address), port), family=family, backlog=BACKLOG)
+    except OSError as problem:
+        raise BadSetting("port", _why_not(problem, str(address), port)) from problem
+
+
+def address_of(listener: socket.socket) -> str:
+    """Where to reach it: `http://127.0.0.1:8080`."""
+    host, port = listener.getsockname()[:2]
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+
+class _Service:
+    """A server and perhaps a worker that stop together."""
+
+    def __init__(self, app: Demora, settings: Settings, listener: socket.socket, started: Started | None) -> None:
+        self._api = make_api(app, settings)
+        self._listener, self._database = listener, settings.database_url.partition(":")[0]
+        self._started = started
+        self._server = _Server(_config(self._api, settings), self._announce)
+        self._worker: Worker | None = None
+
+    async def run(self, worker: Worker | None) -> int:
+        self._worker = worker
+        serving = asyncio.ensure_future(self._server.serve(sockets=[self._listener]))
+        working = asyncio.ensure_future(worker.run() if worker else self._server.stopped())
+        both = {serving, working}
+        try:
+            with stopping_on_signals(self.stop):
+                await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
+                self.stop()
+                await asyncio.wait(both)
+            serving.result()
+            return working.result() or 0
+        finally:
+            for task in both:
+                task.cancel()
+
+    def stop(self) -> None:
+        self._api.stop()
+        self._server.stop()
+        if self._worker is not None:
+            self._worker.stop()
+
+    def _announce(self) -> None:
+        address = address_of(self._listener)
+        notices.service_started(address, self._database)
+        if self._started is not None:
+            self._started(address)
+
+
+class _Server(uvicorn.Server):
+    """uvicorn that leaves signals to us, sleeps while nothing happens, and says when it answers."""
+
+    def __init__(self, config: uvicorn.Config, announce: Callable[[], None]) -> None:
+        super().__init__(config)
+        self._announce = announce
+        self._stop = asyncio.Event()
+
+    def stop(self) -> None:
+        self.should_exit = True
+        self._stop.set()
+
+    async def stopped(self) -> None:
+        await self._stop.wait()
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        await self.on_tick(0)  # makes the headers that every answer carries
+        self._announce()
+
+    async def main_loop(self) -> None:
+        while not self.should_exit:
+            await self.on_tick(0)
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._stop.wait(), DATE_LOOK)
+
+
+def _config(api: object, settings: Settings) -> uvicorn.Config:
+    logging.getLogger("uvicorn.error").setLevel(logging.WARNING)  # our own notices say when it starts and stops
+    return uvicorn.Config(
+        api,  # type: ignore[arg-type]
+        http="httptools",
+        ws="none",
+        lifespan="off",
+        interface="asgi3",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        proxy_headers=False,
+        backlog=BACKLOG,
+        timeout_graceful_shutdown=max(1, math.ceil(settings.grace.total_seconds())),
+    )
+
+
+def _worker(app: Demora, settings: Settings, concurrency: int | None) -> Worker:
+    slots = settings.concurrency if concurrency is None else concurrency
+    return Worker(app, concurrency=slots, lease=settings.lease, grace=settings.grace)
+
+
+def _loopback(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address:
+    with contextlib.suppress(ValueError):
+        address = ipaddress.ip_address("127.0.0.1" if host == "localhost" else host)
+        if address.is_loopback:
+            return address
+    raise BadSetting(
+        "host", f"{host!r} is not a loopback address: until there are API keys, only 127.0.0.1, ::1 or localhost"
+    )
+
+
+def _why_not(problem: OSError, host: str, port: int) -> str:
+    if problem.errno == errno.EADDRINUSE:
+        return f"{port} on {host} is taken by another program; choose another with --port or DEMORA_PORT, 0 for a free one"
+    return f"cannot listen on {host} port {port}: {problem.strerror or problem}; choose another with --port or DEMORA_PORT"

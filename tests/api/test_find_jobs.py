@@ -1,0 +1,104 @@
+"""`GET /api/v1/jobs`: filters, pages, and what it refuses."""
+
+import httpx
+import pytest
+
+from demora import Demora
+from demora.errors import Invalid
+from tests.api.asking import JOBS, NO_SUCH_ID, add, problem
+
+
+async def ids(http: httpx.AsyncClient, query: str = "") -> list[str]:
+    answer = await http.get(f"{JOBS}?{query}")
+    assert answer.status_code == 200, answer.text
+    return [job["id"] for job in answer.json()["jobs"]]
+
+
+async def test_jobs_come_newest_first_page_by_page(http: httpx.AsyncClient) -> None:
+    added = [(await add(http))["id"] for _ in range(5)]
+    seen, cursor = [], ""
+    while cursor is not None:
+        page = (await http.get(f"{JOBS}?limit=2{cursor and '&cursor=' + cursor}")).json()
+        assert len(page["jobs"]) <= 2
+        seen += [job["id"] for job in page["jobs"]]
+        cursor = page["nextCursor"]
+    assert seen == added[::-1]
+
+
+async def test_an_empty_list_has_no_next_page(http: httpx.AsyncClient) -> None:
+    assert (await http.get(JOBS)).json() == {"jobs": [], "nextCursor": None}
+
+
+async def test_jobs_are_found_by_queue_type_and_tag(http: httpx.AsyncClient) -> None:
+    mail = await add(http, queue="mail")
+    tagged = await add(http, tags=["red & blue", "x"])
+    failing = await add(http, "demo.fail")
+    assert await ids(http, "queue=mail") == [mail["id"]]
+    assert await ids(http, "tag=red%20%26%20blue") == [tagged["id"]]
+    assert await ids(http, "type=demo.fail") == [failing["id"]]
+    assert await ids(http, "type=demo.fail&queue=mail") == []
+
+
+@pytest.mark.parametrize("query", ["status=FAILED,CANCELLED", "status=FAILED&status=CANCELLED"])
+async def test_statuses_are_repeated_or_separated_by_commas(http: httpx.AsyncClient, app: Demora, query: str) -> None:
+    waiting, cancelled = await add(http, delay=60_000), await add(http, delay=60_000)
+    await http.post(f"{JOBS}/{cancelled['id']}/cancel")
+    async with app.worker():
+        failed = await add(http, "demo.fail", maxRetries=0)
+        await app.wait(failed["id"])
+    assert await ids(http, query) == [failed["id"], cancelled["id"]]
+    assert await ids(http, "status=QUEUED") == [waiting["id"]]
+
+
+@pytest.mark.parametrize(
+    ("query", "field"),
+    [
+        ("limit=0", "limit"),
+        ("limit=201", "limit"),
+        ("limit=ten", "limit"),
+        ("limit=", "limit"),
+        (f"limit={'9' * 30}", "limit"),
+        ("limit=-1", "limit"),
+        ("limit=5&limit=6", "limit"),
+        ("status=DONE", "status"),
+        ("status=", "status"),
+        ("status=failed", "status"),
+        ("status=QUEUED,", "status"),
+        ("queue=no%20spaces", "queue"),
+        ("queue=%00", "queue"),
+        ("type=%00", "type"),
+        ("tag=%00", "tag"),
+        ("tag=", "tag"),
+        (f"tag={'t' * 65}", "tag"),
+        ("cursor=next", "cursor"),
+        ("cursor=", "cursor"),
+        ("cursor=%00", "cursor"),
+        (f"cursor={NO_SUCH_ID}0", "cursor"),
+        ("page=2", "page"),
+        ("status=QUEUED&Queue=x", "Queue"),
+    ],
+)
+async def test_a_query_that_means_nothing_is_refused(http: httpx.AsyncClient, query: str, field: str) -> None:
+    problem(await http.get(f"{JOBS}?{query}"), 422, field)
+
+
+@pytest.mark.parametrize("query", ["tag=%ff", "tag=%ed%a0%80", "&".join(["status=QUEUED"] * 101)])
+async def test_a_query_that_cannot_be_read_is_refused(http: httpx.AsyncClient, query: str) -> None:
+    problem(await http.get(f"{JOBS}?{query}"), 400)
+
+
+@pytest.mark.parametrize(
+    "filters",
+    [
+        {"after": "next"},
+        {"tag": "\0"},
+        {"tag": "\ud800"},
+        {"queue": "a b"},
+        {"type": "\0"},
+        {"status": ["DONE"]},
+        {"limit": 201},
+    ],
+)
+async def test_the_python_client_refuses_the_same_filters(app: Demora, filters: dict[str, object]) -> None:
+    with pytest.raises(Invalid):
+        await app.find(**filters)

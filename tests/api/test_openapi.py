@@ -1,0 +1,52 @@
+"""The OpenAPI document says what the routes do."""
+
+import re
+from typing import Any
+
+import httpx
+import msgspec
+import pytest
+
+from demora.api.operations import Operation
+from demora.api.routes import ROUTES
+
+
+async def document(http: httpx.AsyncClient) -> dict[str, Any]:
+    answer = await http.get("/api/v1/openapi.json")
+    assert answer.status_code == 200
+    return answer.json()
+
+
+@pytest.mark.parametrize("route", ROUTES, ids=lambda route: f"{route.method} {route.path}")
+async def test_every_route_is_in_the_document(http: httpx.AsyncClient, route: Operation) -> None:
+    described = (await document(http))["paths"][route.path][route.method.lower()]
+    assert described["summary"]
+    assert {int(status) for status in described["responses"] if status != "default"} == set(route.gives)
+    assert ("requestBody" in described) == (route.takes is not None)
+    named = {parameter["name"] for parameter in described["parameters"]}
+    assert named >= set(re.findall(r"{(\w+)}", route.path)) | set(route.query.__struct_encode_fields__)
+
+
+async def test_nothing_but_the_routes_is_in_the_document(http: httpx.AsyncClient) -> None:
+    paths = (await document(http))["paths"]
+    assert {(method.upper(), path) for path in paths for method in paths[path]} == {(r.method, r.path) for r in ROUTES}
+
+
+async def test_every_reference_leads_somewhere_and_every_name_is_one_shape(http: httpx.AsyncClient) -> None:
+    whole = await document(http)
+    schemas = whole["components"]["schemas"]
+    assert set(re.findall(r'"#/components/schemas/(\w+)"', msgspec.json.encode(whole).decode())) <= set(schemas)
+    assert len({route.name for route in ROUTES}) == len(ROUTES)
+
+
+async def test_a_body_is_described_with_its_bounds_and_nothing_else_allowed(http: httpx.AsyncClient) -> None:
+    wish = (await document(http))["components"]["schemas"]["JobWish"]
+    assert (wish["required"], wish["additionalProperties"]) == (["type"], False)
+    assert {"scheduledAt", "maxRetries", "webhookUrl", "idempotencyKey"} <= set(wish["properties"])
+
+
+async def test_every_route_answers_at_its_path(http: httpx.AsyncClient) -> None:
+    for route in ROUTES:
+        answer = await http.request(route.method, re.sub(r"{\w+}", "x", route.path))
+        assert answer.status_code != 405
+        assert answer.json().get("title") != "No such route"
