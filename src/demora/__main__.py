@@ -1,0 +1,5 @@
+"""`python -m demora` is `demora`."""
+
+from .cli import main
+
+main()

@@ -1,0 +1,22 @@
+"""The command line: one file per family of commands, all of them speaking through the client."""
+
+from .acting import cancel, delete, pause, reschedule, resume, retry
+from .enqueueing import enqueue
+from .looking import dead_letters, job, jobs, queues, workers
+from .root import root
+from .running import migrate, serve, worker
+
+for command in (
+    *(serve, worker, enqueue),
+    *(jobs, job, dead_letters, queues, workers),
+    *(cancel, retry, reschedule, delete, pause, resume, migrate),
+):
+    root.add_command(command)
+
+
+def main() -> None:
+    """The entry point `demora`."""
+    root(prog_name="demora")
+
+
+__all__ = ["main", "root"]

@@ -1,0 +1,85 @@
+"""Which application and which database a command works on."""
+
+import importlib
+import sys
+import traceback
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import click
+
+from ..app import Demora
+from ..client import Client
+from .root import Failure, asked_database_url
+from .text import plain
+
+_MAKERS = "demora serve, worker, enqueue and migrate make one"
+
+
+def chosen_app(spec: str | None, **given: Any) -> Demora:
+    """The application that `--app` names, or one with the built-in handlers; `given` are options that were typed."""
+    app = Demora() if spec is None else _import_app(spec)
+    app.configure(database_url=asked_database_url(), **given)
+    return app
+
+
+@asynccontextmanager
+async def opened(app: Demora) -> AsyncIterator[Client]:
+    """The client of an application; the database is made or brought up to date if need be."""
+    try:
+        yield await app.open()
+    finally:
+        await app.close()
+
+
+@asynccontextmanager
+async def existing() -> AsyncIterator[Client]:
+    """The client for commands that look or act. Where there is no database yet it says so and makes none."""
+    app = chosen_app(None)
+    if app.schema_version() is None:
+        raise Failure(f"there is no database yet at {app.settings.database_url}; {_MAKERS}")
+    async with opened(app) as client:
+        yield client
+
+
+def _import_app(spec: str) -> Demora:
+    """Imports with the current folder on the path, as `python -m` does."""
+    name, _, attribute = spec.partition(":")
+    if not name or not attribute.isidentifier() or name.endswith(".py"):
+        raise _bad_app(f"{spec!r} does not name an application; write module:app, for instance mymodule:app")
+    if "" not in sys.path and "." not in sys.path:
+        sys.path.insert(0, "")
+    module = _import(name)
+    if not hasattr(module, attribute):
+        raise _bad_app(f"module {name} has no {attribute!r}; {_suggestion(name, module)}")
+    app = getattr(module, attribute)
+    if not isinstance(app, Demora):
+        raise _bad_app(f"{spec} is not an application but a {type(app).__name__}; {_suggestion(name, module)}")
+    return app
+
+
+def _import(name: str) -> Any:
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as problem:
+        if problem.name and (name == problem.name or name.startswith(f"{problem.name}.")):
+            raise _bad_app(f"there is no module {name} here or on the Python path; write module:app") from problem
+        raise _broken(name, problem) from problem
+    except Exception as problem:
+        raise _broken(name, problem) from problem
+
+
+def _suggestion(name: str, module: Any) -> str:
+    found = [attribute for attribute, value in vars(module).items() if isinstance(value, Demora)]
+    return f"write {name}:{found[0]}" if found else f"write app = Demora() there and --app {name}:app"
+
+
+def _bad_app(message: str) -> click.BadParameter:
+    return click.BadParameter(plain(message), param_hint="--app")
+
+
+def _broken(name: str, problem: Exception) -> Failure:
+    """The application's own trouble, with the traceback that its author needs."""
+    traceback.print_exception(problem)
+    return Failure(f"module {name} cannot be imported: {type(problem).__name__}: {problem}")

@@ -1,0 +1,95 @@
+"""Lists for people. Every cell is plain text, so that nothing that others set is read as markup or moves the cursor."""
+
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+import click
+
+from ..core.job import Job
+from ..core.states import Status
+from ..store import Queue, Worker
+from .text import due, from_now, plain, rough
+
+if TYPE_CHECKING:
+    from rich.text import Text
+
+_WIDTH = 240  # columns of text: a narrow terminal wraps whole lines, which reads better than cells folded by letters
+_LONGEST_ERROR = 100
+_COLOURS = {
+    Status.PROCESSING.name: "cyan",
+    Status.RETRYING.name: "yellow",
+    Status.COMPLETED.name: "green",
+    Status.FAILED.name: "red",
+}
+
+
+def jobs(found: Sequence[Job], now: datetime) -> None:
+    columns = ("id", "status", "when", "type", "queue", "priority", "attempts")
+    _show(columns, (_job_cells(job, now) for job in found), none="no jobs")
+
+
+def dead_letters(found: Sequence[Job], now: datetime) -> None:
+    _show(("id", "type", "queue", "failed", "error"), (_dead_cells(job, now) for job in found), none="no dead letters")
+
+
+def queues(found: Sequence[Queue]) -> None:
+    columns = ("queue", "ready", "delayed", "processing", "dead", "paused")
+    _show(columns, (_queue_cells(queue) for queue in found), none="no queues yet")
+
+
+def workers(found: Sequence[Worker], now: datetime) -> None:
+    columns = ("id", "slots", "queues", "types", "started", "seen")
+    _show(columns, (_worker_cells(worker, now) for worker in found), none="no live workers; demora worker starts one")
+
+
+def _job_cells(job: Job, now: datetime) -> list[str]:
+    attempts = f"{len(job.attempts)} of {job.max_retries + 1}"
+    return [job.id, job.status.name, _when(job, now), job.type, job.queue, job.priority.name, attempts]
+
+
+def _dead_cells(job: Job, now: datetime) -> list[str]:
+    return [job.id, job.type, job.queue, _when(job, now), (job.error or "")[:_LONGEST_ERROR]]
+
+
+def _queue_cells(queue: Queue) -> list[str]:
+    counts = (queue.ready, queue.delayed, queue.processing, queue.dead)
+    paused = "" if queue.pause is None else queue.pause.reason or "yes"
+    return [queue.name, *map(str, counts), paused]
+
+
+def _worker_cells(worker: Worker, now: datetime) -> list[str]:
+    started = "" if worker.started_at is None else from_now(worker.started_at, now)
+    seen = f"{rough(worker.heartbeat_ago)} ago"
+    return [worker.id, str(worker.slots), ",".join(worker.queues) or "all", str(len(worker.types)), started, seen]
+
+
+def _when(job: Job, now: datetime) -> str:
+    """What a reader of the list wants to know of the time: due when, running how long, ended when."""
+    if job.status.waiting:
+        return f"due {due(job, now)}"
+    since = job.completed_at if job.status.ended else job.started_at
+    if since is None:
+        return ""
+    return from_now(since, now) if job.status.ended else f"for {rough(max(now, since) - since)}"
+
+
+def _show(columns: Iterable[str], rows: Iterable[list[str]], *, none: str) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for name in columns:
+        table.add_column(name.upper(), no_wrap=True)
+    for row in rows:
+        table.add_row(*map(_cell, row))
+    if not table.row_count:
+        click.echo(none)
+    else:
+        Console(width=_WIDTH, soft_wrap=True).print(table)
+
+
+def _cell(text: str) -> "Text":
+    from rich.text import Text
+
+    return Text(plain(text), style=_COLOURS.get(text, ""))

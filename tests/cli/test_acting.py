@@ -1,0 +1,85 @@
+"""Commands that act: each verb on jobs and queues, several ids at once, and what they say when refused."""
+
+from collections.abc import Callable
+
+import pytest
+
+from tests.builders import NO_SUCH_ID
+from tests.cli.conftest import Run, answer, work_off
+
+
+def status(run: Run, id: str) -> str:
+    found: str = answer(run("job", id, "--json"))["status"]
+    return found
+
+
+def test_cancel_takes_several_ids(run: Run, enqueued: Callable[..., str]) -> None:
+    ids = [enqueued(), enqueued()]
+    assert run("cancel", *ids).stdout == "".join(f"{id} is cancelled\n" for id in ids)
+    assert [status(run, id) for id in ids] == ["CANCELLED", "CANCELLED"]
+
+
+def test_one_refusal_does_not_keep_the_others_from_happening(run: Run, enqueued: Callable[..., str]) -> None:
+    id = enqueued()
+    result = run("cancel", NO_SUCH_ID, id)
+    assert (result.exit_code, result.stderr) == (1, f"error: no job has the id {NO_SUCH_ID}\n")
+    assert status(run, id) == "CANCELLED"
+
+
+def test_an_ended_job_cannot_be_cancelled(run: Run, enqueued: Callable[..., str]) -> None:
+    id = enqueued()
+    work_off(id)
+    refused = run("cancel", id)
+    assert refused.exit_code == 1
+    assert f"error: cannot cancel job {id}: it is COMPLETED" in refused.stderr
+
+
+def test_retry_runs_a_dead_letter_again(run: Run, enqueued: Callable[..., str]) -> None:
+    id = enqueued("demo.fail", "--max-retries", "0")
+    work_off(id)
+    assert run("retry", id).stdout == f"{id} is QUEUED again\n"
+    assert answer(run("dead-letters", "--json"))["jobs"] == []
+    assert run("retry", id).exit_code == 1
+
+
+def test_delete_removes_an_ended_job_only(run: Run, enqueued: Callable[..., str]) -> None:
+    id = enqueued()
+    assert run("delete", id).exit_code == 1
+    run("cancel", id)
+    assert run("delete", id).stdout == f"{id} is deleted\n"
+    assert run("job", id).exit_code == 1
+
+
+def test_reschedule_changes_time_and_priority_and_keeps_the_id(run: Run, enqueued: Callable[..., str]) -> None:
+    id = enqueued()
+    assert run("reschedule", id, "--delay", "2h", "--priority", "low").stdout == f"{id} is due in 2h, priority LOW\n"
+    run("reschedule", id, "--at", "2099-01-31T09:00:00Z")
+    job = answer(run("job", id, "--json"))
+    assert (job["scheduledAt"], job["priority"]) == ("2099-01-31T09:00:00.000Z", "LOW")
+
+
+def test_reschedule_without_a_change_is_a_usage_error(run: Run, enqueued: Callable[..., str]) -> None:
+    assert run("reschedule", enqueued()).exit_code == 2
+
+
+def test_a_paused_queue_hands_out_nothing_until_resumed(run: Run, enqueued: Callable[..., str]) -> None:
+    id = enqueued("demo.echo", "--queue", "mail")
+    assert run("pause", "mail").stdout == "mail is paused; demora resume mail lets it go on\n"
+    work_off(enqueued())
+    assert status(run, id) == "QUEUED"
+    assert run("resume", "mail").stdout == "mail goes on\n"
+    work_off(id)
+    assert status(run, id) == "COMPLETED"
+
+
+@pytest.mark.parametrize("verb", ["pause", "resume"])
+def test_a_queue_with_a_malformed_name_is_refused(run: Run, verb: str) -> None:
+    run("migrate")
+    refused = run(verb, "no/such queue")
+    assert refused.exit_code == 1
+    assert refused.stderr.startswith("error: queue: ")
+
+
+@pytest.mark.parametrize("verb", ["cancel", "retry", "delete"])
+def test_a_verb_without_ids_is_a_usage_error(run: Run, verb: str) -> None:
+    assert run(verb).exit_code == 2

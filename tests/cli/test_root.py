@@ -1,0 +1,110 @@
+"""`demora` itself: which database, which application, how trouble is told."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from demora import __version__
+from tests.cli.conftest import Run, answer
+
+HEAVY = "import sys; from demora.cli import root; root({words!r}, standalone_mode=False); assert 'rich' not in sys.modules"
+
+
+def test_version_is_said(run: Run) -> None:
+    assert run("--version").stdout == f"demora {__version__}\n"
+
+
+def test_python_m_demora_is_demora(folder: Path) -> None:
+    said = subprocess.run(
+        [sys.executable, "-m", "demora", "--version"], capture_output=True, text=True, check=True, cwd=folder
+    )
+    assert said.stdout == f"demora {__version__}\n"
+
+
+@pytest.mark.parametrize("words", [["--help"], ["jobs", "--json"]], ids=" ".join)
+def test_help_and_json_do_without_rich(run: Run, words: list[str]) -> None:
+    run("migrate")
+    subprocess.run([sys.executable, "-c", HEAVY.format(words=words)], check=True, capture_output=True)
+
+
+def test_migrate_makes_the_database_and_says_its_version(run: Run, folder: Path) -> None:
+    assert run("migrate").stdout == "sqlite:///demora.db has schema 1 now\n"
+    assert run("migrate").stdout == "sqlite:///demora.db has schema 1 already\n"
+    assert (folder / "demora.db").stat().st_mode & 0o777 == 0o600
+
+
+@pytest.mark.parametrize(
+    "words", [("--database-url", "sqlite:///other.db", "migrate"), ("migrate", "--database-url", "sqlite:///other.db")]
+)
+def test_the_database_is_named_before_or_after_the_verb(run: Run, folder: Path, words: tuple[str, ...]) -> None:
+    run(*words)
+    assert [path.name for path in folder.glob("*.db")] == ["other.db"]
+
+
+def test_an_option_goes_before_the_environment_and_that_before_the_file(
+    run: Run, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (folder / "demora.toml").write_text('database_url = "sqlite:///file.db"')
+    assert "file.db" in run("migrate").stdout
+    monkeypatch.setenv("DEMORA_DATABASE_URL", "sqlite:///variable.db")
+    assert "variable.db" in run("migrate").stdout
+    assert "option.db" in run("migrate", "--database-url", "sqlite:///option.db").stdout
+
+
+def test_an_app_keeps_its_own_database_unless_told_otherwise(run: Run, folder: Path) -> None:
+    (folder / "mine.py").write_text('from demora import Demora\napp = Demora("sqlite:///mine.db")\n')
+    run("enqueue", "demo.echo", "--app", "mine:app")
+    assert len(answer(run("jobs", "--database-url", "sqlite:///mine.db", "--json"))["jobs"]) == 1
+    run("enqueue", "demo.echo", "--app", "mine:app", "--database-url", "sqlite:///told.db")
+    assert len(answer(run("jobs", "--database-url", "sqlite:///told.db", "--json"))["jobs"]) == 1
+
+
+def test_a_setting_that_cannot_be_used_is_told_in_one_line(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DEMORA_PORT", "many")
+    refused = run("migrate")
+    assert refused.exit_code == 1
+    assert refused.stderr.startswith("error: DEMORA_PORT: ")
+    assert refused.stderr.count("\n") == 1
+
+
+def test_a_database_that_no_engine_knows_is_refused(run: Run) -> None:
+    refused = run("migrate", "--database-url", "mysql://somewhere")
+    assert (refused.exit_code, refused.stderr.count("\n")) == (1, 1)
+
+
+BAD_APPS = {
+    "nosuchmodule_:app": "there is no module nosuchmodule_",
+    "nosuchpackage_.sub:app": "there is no module nosuchpackage_.sub",
+    "shop": "write module:app",
+    "shop.py:app": "write module:app",
+    "shop:": "write module:app",
+    "shop:application": "module shop has no 'application'; write shop:app",
+    "shop:cents": "shop:cents is not an application but a int; write shop:app",
+    "empty:app": "write app = Demora() there and --app empty:app",
+}
+
+
+@pytest.mark.parametrize("spec", BAD_APPS)
+def test_an_app_that_cannot_be_used_is_explained(run: Run, folder: Path, spec: str) -> None:
+    (folder / "shop.py").write_text("from demora import Demora\napp = Demora()\ncents = 5\n")
+    (folder / "empty.py").write_text("")
+    refused = run("enqueue", "demo.echo", "--app", spec)
+    assert refused.exit_code == 2
+    assert BAD_APPS[spec] in " ".join(refused.stderr.split())
+
+
+@pytest.mark.parametrize(
+    ("source", "error"), [("1 / 0", "ZeroDivisionError"), ("import nosuchmodule_", "ModuleNotFoundError")]
+)
+def test_an_app_with_a_bug_of_its_own_shows_its_traceback(run: Run, folder: Path, source: str, error: str) -> None:
+    (folder / "buggy_app.py").write_text(source)
+    refused = run("enqueue", "demo.echo", "--app", "buggy_app:app")
+    assert refused.exit_code == 1
+    assert source in refused.stderr
+    assert f"error: module buggy_app cannot be imported: {error}" in refused.stderr
+
+
+def test_an_unknown_command_is_a_usage_error(run: Run) -> None:
+    assert run("explode").exit_code == 2

@@ -1,0 +1,136 @@
+"""Services and workers as real processes: what they say, what they run, and how they end."""
+
+import asyncio
+import json
+import signal
+import subprocess
+import urllib.request
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from demora import Demora, Status
+from tests.cli.conftest import Run, Start, answer, read_until
+from tests.facts import eventually
+
+pytestmark = pytest.mark.slow
+
+DEADLINE = 30.0
+BAD_HANDLERS = """
+import logging, time
+from demora import Demora
+
+app = Demora()
+
+@app.job("hang")
+def hang() -> None:
+    logging.getLogger("shop").warning("hanging\\nforged \\x1b[31m")
+    time.sleep(600)
+
+@app.job("block")
+async def block() -> None:
+    logging.getLogger("shop").warning("blocking")
+    time.sleep(600)
+"""
+
+
+@pytest.fixture
+def shop(folder: Path) -> str:
+    (folder / "shop.py").write_text(BAD_HANDLERS)
+    return "shop:app"
+
+
+def test_a_worker_runs_jobs_and_enqueue_waits_for_their_end(run: Run, start: Start) -> None:
+    worker = start("worker", "--concurrency", "2", "--lease", "5s", "--queues", "default,mail")
+    read_until(worker, "started")
+    done = run("enqueue", "demo.echo", '{"hi":1}', "--wait")
+    assert (done.exit_code, done.stdout.splitlines()[1]) == (0, 'COMPLETED {"hi":1}')
+    assert answer(run("enqueue", "demo.echo", '{"hi":1}', "--wait", "--json"))["result"] == {"hi": 1}
+    failed = run("enqueue", "demo.fail", "--max-retries", "0", "--wait")
+    assert (failed.exit_code, failed.stdout.splitlines()[1]) == (1, "FAILED RuntimeError: this job always fails")
+    [alive] = answer(run("workers", "--json"))["workers"]
+    assert (alive["slots"], alive["queues"]) == (2, ["default", "mail"])
+    assert alive["id"] in run("workers").stdout
+    worker.send_signal(signal.SIGTERM)
+    assert worker.wait(DEADLINE) == 0
+    assert answer(run("workers", "--json")) == {"workers": []}
+
+
+def test_a_running_job_is_cancelled_by_its_worker(run: Run, start: Start) -> None:
+    worker = start("worker")
+    read_until(worker, "started")
+    waiting = start("enqueue", "demo.sleep", '{"seconds": 600}', "--wait")
+    id = read_until(waiting, "enqueued", "stdout").split()[0]
+    await_start(id)
+    assert run("cancel", id).stdout == f"{id} runs; its worker is told to end it\n"
+    assert waiting.wait(DEADLINE) == 1
+    assert answer(run("job", id, "--json"))["status"] == "CANCELLED"
+
+
+def await_start(id: str) -> None:
+    """Return once the job runs."""
+
+    async def look() -> None:
+        async with Demora() as app:
+            await eventually(lambda: app.get(id), lambda job: job.status is Status.PROCESSING)
+
+    asyncio.run(look())
+
+
+def test_a_hanging_thread_does_not_keep_a_worker(start: Start, run: Run, shop: str, enqueued: Callable[..., str]) -> None:
+    worker = start("worker", "--app", shop, DEMORA_GRACE="100ms")
+    id = enqueued("hang")
+    line = read_until(worker, "hanging").splitlines()[-1]
+    assert f"WARNING [{id}] hanging\\nforged \\x1b[31m" in line
+    worker.send_signal(signal.SIGTERM)
+    assert worker.wait(DEADLINE) == 0
+    job = answer(run("job", id, "--json"))
+    assert (job["status"], job["retryCount"]) == ("QUEUED", 0)
+
+
+def test_the_second_signal_ends_a_worker_that_is_blocked(start: Start, shop: str, enqueued: Callable[..., str]) -> None:
+    worker = start("worker", "--app", shop)
+    enqueued("block")
+    read_until(worker, "blocking")
+    worker.send_signal(signal.SIGINT)
+    with pytest.raises(subprocess.TimeoutExpired):
+        worker.wait(0.2)
+    worker.send_signal(signal.SIGTERM)
+    assert worker.wait(DEADLINE) == 128 + signal.SIGTERM
+
+
+def test_ctrl_c_is_quiet(start: Start) -> None:
+    waiting = start("enqueue", "demo.echo", "--delay", "1h", "--wait")
+    read_until(waiting, "no live worker")
+    waiting.send_signal(signal.SIGINT)
+    _, said = waiting.communicate(timeout=DEADLINE)
+    assert (waiting.returncode, said) == (130, "")
+
+
+def test_a_worker_with_a_lease_that_cannot_be_used_says_so(start: Start) -> None:
+    worker = start("worker", "--lease", "1ms")
+    _, said = worker.communicate(timeout=DEADLINE)
+    assert (worker.returncode, said) == (1, "error: lease: must be from 100ms to 1d\n")
+
+
+def test_serve_says_where_it_is_and_what_to_try(run: Run, start: Start) -> None:
+    service = start("serve", "--port", "0", "--concurrency", "3")
+    said = read_until(service, "openapi.json", "stdout")
+    address = said.split(" at ")[1].split(",")[0]
+    assert "jobs in sqlite:///demora.db" in said
+    assert "  demora jobs\n" in said
+    with urllib.request.urlopen(f"{address}/health/ready", timeout=DEADLINE) as response:
+        assert response.status == 200
+    curl = next(line.split() for line in said.splitlines() if "curl" in line)
+    assert json.loads(curl[-1].strip("'"))["type"] == "demo.echo"
+    with urllib.request.urlopen(curl[2], timeout=DEADLINE) as response:
+        assert json.load(response) == answer(run("jobs", "--json"))
+    assert run("enqueue", "demo.echo", "--wait").exit_code == 0
+    service.send_signal(signal.SIGTERM)
+    assert service.wait(DEADLINE) == 0
+
+
+def test_serve_without_a_worker_runs_nothing(run: Run, start: Start) -> None:
+    read_until(start("serve", "--port", "0", "--host", "127.0.0.1", "--no-worker"), "openapi.json", "stdout")
+    assert answer(run("workers", "--json")) == {"workers": []}
