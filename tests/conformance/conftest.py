@@ -1,0 +1,40 @@
+"""Stores to prove the port on: one of each set-up, and pairs on one place where a set-up can be shared."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from demora.clock import Clock
+from demora.store import Store
+from tests.clock import TestClock
+from tests.setups import SETUPS, SHARED_SETUPS, Setup
+
+
+@pytest.fixture(params=SETUPS, ids=lambda setup: setup.name)
+def setup(request: pytest.FixtureRequest) -> Setup:
+    return request.param
+
+
+@pytest.fixture
+async def store(setup: Setup, tmp_path: Path, clock: TestClock) -> AsyncIterator[Store]:
+    async with opened(setup, tmp_path, clock) as store:
+        yield store
+
+
+@pytest.fixture(params=SHARED_SETUPS, ids=lambda setup: setup.name)
+async def pair(request: pytest.FixtureRequest, tmp_path: Path, clock: TestClock) -> AsyncIterator[tuple[Store, Store]]:
+    """Two stores on one place, as two processes have them."""
+    async with opened(request.param, tmp_path, clock) as one, opened(request.param, tmp_path, clock) as other:
+        yield one, other
+
+
+@asynccontextmanager
+async def opened(setup: Setup, folder: Path, clock: Clock) -> AsyncIterator[Store]:
+    store = setup.make(folder, clock)
+    await store.open()
+    try:
+        yield store
+    finally:
+        await store.close()

@@ -1,0 +1,116 @@
+"""change: a waiting job is changed in place."""
+
+from datetime import timedelta
+
+import pytest
+
+from demora.core.job import Lane, Priority
+from demora.core.outcome import Raised
+from demora.core.states import Status
+from demora.store import Answer, Change, Store
+from tests.builders import (
+    NO_IDS,
+    add_ids,
+    add_one,
+    claim_ids,
+    claim_one,
+    ended_one,
+    job_of,
+    ms,
+    seconds,
+    settle,
+    without,
+)
+from tests.clock import TestClock
+
+DID = Answer(True, Status.QUEUED)
+
+
+async def test_changing_nothing_changes_nothing(store: Store) -> None:
+    added = await add_one(store, tags=("a",), priority=Priority.HIGH)
+    before = await job_of(store, added.id)
+    assert await store.change(added.id, Change()) == DID
+    assert await job_of(store, added.id) == before
+
+
+async def test_a_new_priority_applies_to_the_next_claim(store: Store) -> None:
+    first, second = await add_ids(store, {}, {})
+    before = await job_of(store, second)
+    assert await store.change(second, Change(priority=Priority.CRITICAL)) == DID
+    after = await job_of(store, second)
+    assert after.priority is Priority.CRITICAL
+    assert without(after, "priority") == without(before, "priority")
+    assert await claim_ids(store) == [second, first]
+
+
+@pytest.mark.parametrize("tags", [("x", "y"), ()])
+async def test_new_tags_replace_the_old_ones(store: Store, tags: tuple[str, ...]) -> None:
+    added = await add_one(store, tags=("a",))
+    before = await job_of(store, added.id)
+    assert await store.change(added.id, Change(tags=tags)) == DID
+    after = await job_of(store, added.id)
+    assert after.tags == tags
+    assert without(after, "tags") == without(before, "tags")
+
+
+async def test_a_new_time_puts_it_into_the_scheduled_lane(store: Store, clock: TestClock) -> None:
+    added = await add_one(store)
+    at = clock.now() + seconds(60)
+    assert await store.change(added.id, Change(at=at)) == DID
+    after = await job_of(store, added.id)
+    assert (after.id, after.due_at, after.scheduled_at, after.lane) == (added.id, at, at, Lane.SCHEDULED)
+    assert after.created_at == added.created_at
+    clock.turn(59.999)
+    assert await claim_ids(store) == []
+    clock.turn(ms=1)
+    assert await claim_ids(store) == [added.id]
+
+
+async def test_a_job_can_be_brought_forward(store: Store, clock: TestClock) -> None:
+    added = await add_one(store, delay=seconds(3600))
+    await store.change(added.id, Change(at=clock.now() - timedelta(days=1)))
+    assert (await job_of(store, added.id)).due_at == clock.now()
+    assert await claim_ids(store) == [added.id]
+
+
+async def test_a_time_between_two_milliseconds_is_rounded_up(store: Store, clock: TestClock) -> None:
+    added = await add_one(store)
+    await store.change(added.id, Change(at=clock.now() + timedelta(microseconds=10)))
+    assert (await job_of(store, added.id)).due_at == clock.now() + ms(1)
+
+
+async def test_a_retrying_job_stays_retrying(store: Store, clock: TestClock) -> None:
+    added = await add_one(store)
+    await settle(store, await claim_one(store), Raised("no"))
+    answer = await store.change(added.id, Change(at=clock.now(), tags=("t",)))
+    assert answer == Answer(True, Status.RETRYING)
+    assert (await claim_one(store)).standing.attempt == 2
+
+
+async def test_a_delay_counts_from_the_moment_of_the_change(store: Store, clock: TestClock) -> None:
+    added = await add_one(store, delay=seconds(100))
+    clock.turn(10)
+    assert await store.change(added.id, Change(delay=seconds(5))) == DID
+    job = await job_of(store, added.id)
+    assert (job.due_at, job.scheduled_at) == (clock.now() + seconds(5),) * 2
+
+
+async def test_a_running_job_is_not_changed(store: Store, clock: TestClock) -> None:
+    added = await add_one(store)
+    await claim_one(store)
+    before = await job_of(store, added.id)
+    assert await store.change(added.id, Change(Priority.LOW, clock.now(), tags=("t",))) == Answer(False, Status.PROCESSING)
+    assert await job_of(store, added.id) == before
+
+
+@pytest.mark.parametrize("status", [Status.COMPLETED, Status.FAILED, Status.CANCELLED])
+async def test_an_ended_job_is_not_changed(store: Store, clock: TestClock, status: Status) -> None:
+    id = await ended_one(store, status)
+    before = await job_of(store, id)
+    assert await store.change(id, Change(Priority.LOW, clock.now(), tags=("t",))) == Answer(False, status)
+    assert await job_of(store, id) == before
+
+
+@pytest.mark.parametrize("id", NO_IDS)
+async def test_there_is_nothing_to_change_under_an_id_that_is_no_id(store: Store, id: str) -> None:
+    assert await store.change(id, Change(Priority.LOW)) == Answer(False, None)

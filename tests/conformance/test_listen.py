@@ -1,0 +1,54 @@
+"""listen: what a worker must know of the jobs it runs, without writing anything."""
+
+from demora.core.outcome import HandedBack
+from demora.store import Heard, Lease, Store
+from tests.builders import LEASE, NO_IDS, add_ids, add_one, claim, claim_one, job_of, run_one, settle
+from tests.clock import TestClock
+
+
+async def test_silence_while_leases_hold_and_nobody_wishes(store: Store) -> None:
+    await add_ids(store, {}, {})
+    jobs = (await claim(store)).jobs
+    assert await store.listen([job.lease for job in jobs]) == Heard(frozenset(), frozenset())
+    assert await store.listen([]) == Heard(frozenset(), frozenset())
+
+
+async def test_a_wish_to_cancel_is_heard(store: Store) -> None:
+    wished, _ = await add_ids(store, {}, {})
+    jobs = (await claim(store)).jobs
+    await store.cancel([wished])
+    assert await store.listen([job.lease for job in jobs]) == Heard(frozenset(), frozenset({wished}))
+
+
+async def test_a_lapsed_lease_is_lost(store: Store, clock: TestClock) -> None:
+    await add_one(store)
+    job = await claim_one(store)
+    clock.turn(LEASE.total_seconds(), ms=-1)
+    assert (await store.listen([job.lease])).lost == frozenset()
+    clock.turn(ms=1)
+    assert (await store.listen([job.lease])).lost == {job.lease.id}
+
+
+async def test_a_lease_that_another_took_over_is_lost_with_its_wishes(store: Store) -> None:
+    await add_one(store)
+    old = await claim_one(store)
+    await settle(store, old, HandedBack())
+    new = await claim_one(store, worker="bob")
+    await store.cancel([new.lease.id])
+    assert await store.listen([old.lease]) == Heard(frozenset({old.lease.id}), frozenset())
+    assert await store.listen([new.lease]) == Heard(frozenset(), frozenset({new.lease.id}))
+
+
+async def test_ended_jobs_and_ids_that_are_no_ids_are_lost(store: Store) -> None:
+    await add_one(store)
+    ended = await run_one(store)
+    leases = [Lease(id, 1) for id in [ended, *NO_IDS]]
+    assert (await store.listen(leases)).lost == {ended, *NO_IDS}
+
+
+async def test_listening_writes_nothing(store: Store, clock: TestClock) -> None:
+    await add_one(store)
+    job = await claim_one(store)
+    before = await job_of(store, job.lease.id)
+    await store.listen([job.lease])
+    assert await job_of(store, job.lease.id) == before

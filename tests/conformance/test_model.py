@@ -1,0 +1,167 @@
+"""The store against a small model: any sequence of verbs leads both to the same jobs, in the same order."""
+
+import asyncio
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invariant, multiple, rule
+
+from demora.core.job import IdempotencyKey, Priority
+from demora.core.outcome import GaveUp, HandedBack, Lapsed, Outcome, Raised, Snoozed, Succeeded
+from demora.core.spans import to_ms
+from demora.core.states import Status
+from demora.engines.sqlite import SqliteStore
+from demora.store import Change, ClaimedJob, Query, QueueChange
+from tests.builders import claim, ms, new_job, settle
+from tests.clock import TestClock
+from tests.conformance.model import Model
+
+QUEUES = ["b", "a"]
+WAITS = st.sampled_from([0, 0, 0, 1, 2, 30_000])
+RANKS = st.sampled_from([Priority.NORMAL, Priority.NORMAL, Priority.LOW, Priority.CRITICAL])
+OUTCOMES: dict[str, tuple[Outcome, Callable[[Model, str], Status]]] = {
+    "succeed": (Succeeded(b"1"), Model.succeed),
+    "fail": (Raised("no"), Model.fail),
+    "break": (Raised("no", permanent=True), partial(Model.fail, permanent=True)),
+    "snooze": (Snoozed(ms(2)), partial(Model.snooze, delay=2)),
+    "hand_back": (HandedBack(), Model.hand_back),
+    "give_up": (GaveUp("no need"), Model.give_up),
+}
+
+
+class StoreMachine(RuleBasedStateMachine):
+    """Does the same to both, and compares answers after each step and all jobs after it."""
+
+    ids = Bundle("ids")
+    runs = Bundle("runs")
+
+    @initialize()
+    def open(self) -> None:
+        self.loop = asyncio.new_event_loop()
+        self.clock = TestClock()
+        self.store = SqliteStore(clock=self.clock)
+        self.model = Model(self.clock.wall(), self.clock.boot())
+        self.run(self.store.open())
+
+    def teardown(self) -> None:
+        self.run(self.store.close())
+        self.loop.close()
+
+    def run(self, verb: Any) -> Any:
+        return self.loop.run_until_complete(verb)
+
+    @rule(
+        target=ids,
+        queue=st.sampled_from(QUEUES),
+        rank=RANKS,
+        delay=WAITS,
+        key=st.sampled_from([None, None, "k1", "k2"]),
+        request=st.integers(0, 1),
+        kept=st.sampled_from([1, 60_000]),
+        max_retries=st.integers(0, 2),
+    )
+    def add(self, queue: str, rank: Priority, delay: int, key: str | None, request: int, kept: int, max_retries: int) -> Any:
+        wish = new_job(
+            queue=queue,
+            priority=rank,
+            delay=ms(delay),
+            max_retries=max_retries,
+            retry_delay=ms(1),
+            key=None if key is None else IdempotencyKey(key, bytes([request]), kept=ms(kept)),
+        )
+        job = {"queue": queue, "rank": int(rank), "max_retries": max_retries, "retry_delay": 1}
+        expected = self.model.add(wish.id, delay=delay, key=key, request=request, kept=kept, **job)
+        [added] = self.run(self.store.add([wish]))
+        assert (added.id, added.replayed, added.conflict) == expected
+        return multiple() if added.replayed or added.conflict else added.id
+
+    @rule(
+        target=runs,
+        limit=st.integers(1, 4),
+        lease=st.sampled_from([2, 60_000]),
+        queues=st.sampled_from([None, None, {"a"}, set(QUEUES)]),
+    )
+    def claim(self, limit: int, lease: int, queues: set[str] | None) -> Any:
+        asked = None if queues is None else sorted(queues)
+        expected, lapsed = self.model.claim(limit, lease, asked), self.model.lapsed()
+        claimed = self.run(claim(self.store, limit, lease=ms(lease), queues=asked))
+        assert [job.lease.id for job in claimed.jobs] == expected
+        assert {job.lease.id for job in claimed.lapsed} == lapsed
+        if asked is None and len(claimed.jobs) < limit:
+            assert claimed.next_in == (None if (wait := self.model.next_in()) is None else ms(wait))
+        return multiple(*claimed.jobs)
+
+    @rule(run=runs, how=st.sampled_from(["succeed", "fail", "fail", "break", "snooze", "hand_back", "hand_back", "give_up"]))
+    def settle(self, run: ClaimedJob, how: str) -> None:
+        outcome, verb = OUTCOMES[how]
+        held = self.model.holds(run.lease.id, run.lease.token)
+        expected = verb(self.model, run.lease.id) if held else None
+        assert self.run(settle(self.store, run, outcome)) is expected
+
+    @rule()
+    def settle_what_lapsed(self) -> None:
+        for job in self.run(claim(self.store, 0)).lapsed:
+            expected = self.model.fail(job.lease.id)
+            assert self.run(settle(self.store, job, Lapsed(job.worker_id))) is expected
+
+    @rule(wait=st.sampled_from([1, 1, 2, 30_000, 1_000_000]))
+    def turn(self, wait: int) -> None:
+        self.clock.turn(ms=wait)
+        self.model.turn(wait)
+
+    @rule(jump=st.sampled_from([-1, 1, 7_200_000]))
+    def step_wall(self, jump: int) -> None:
+        self.clock.step_wall(jump / 1000)
+        self.model.wall += jump
+
+    @rule(id=ids, verb=st.sampled_from(["cancel", "cancel", "retry", "remove"]))
+    def wish(self, id: str, verb: str) -> None:
+        expected = getattr(self.model, verb)(id) if id in self.model.jobs else False
+        [answer] = self.run(getattr(self.store, verb)([id]))
+        assert answer.did is expected
+
+    @rule(id=ids, rank=st.none() | RANKS, delay=st.none() | WAITS)
+    def change(self, id: str, rank: Priority | None, delay: int | None) -> None:
+        expected = self.model.change(id, rank, delay) if id in self.model.jobs else False
+        at = None if delay is None else self.clock.now() + ms(delay)
+        assert self.run(self.store.change(id, Change(priority=rank, at=at))).did is expected
+
+    @rule(queue=st.sampled_from(QUEUES), paused=st.booleans())
+    def pause(self, queue: str, paused: bool) -> None:
+        (self.model.paused.add if paused else self.model.paused.discard)(queue)
+        self.run(self.store.set_queue(queue, QueueChange(paused=paused)))
+
+    @invariant()
+    def both_know_the_same_jobs(self) -> None:
+        if hasattr(self, "store"):
+            found = self.run(self.store.find(Query(limit=200))).jobs
+            assert {job.id: _seen(job) for job in found} == {id: _seen_in_model(job) for id, job in self.model.jobs.items()}
+
+    @invariant()
+    def counts_equal_the_jobs(self) -> None:
+        if hasattr(self, "store"):
+            for queue in self.run(self.store.queues()):
+                mine = [job for job in self.model.jobs.values() if job.queue == queue.name]
+                waiting = [job.due > self.model.wall for job in mine if job.status.waiting]
+                assert (queue.ready, queue.delayed) == (waiting.count(False), waiting.count(True))
+                states = [job.status for job in mine]
+                assert (queue.processing, queue.dead) == (states.count(Status.PROCESSING), states.count(Status.FAILED))
+
+
+def _seen(job: Any) -> tuple[Any, ...]:
+    wished = job.cancel_requested_at is not None and job.status is Status.PROCESSING
+    return (job.status, job.token, job.attempt, job.retry_count, to_ms(job.due_at), job.priority, job.queue, wished)
+
+
+def _seen_in_model(job: Any) -> tuple[Any, ...]:
+    wished = job.wished and job.status is Status.PROCESSING
+    return (job.status, job.token, job.attempt, job.retries, job.due, job.rank, job.queue, wished)
+
+
+TestStoreMachine = StoreMachine.TestCase
+TestStoreMachine.settings = settings(
+    max_examples=100, stateful_step_count=50, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)
