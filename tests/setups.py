@@ -19,6 +19,7 @@ class Setup(NamedTuple):
 
 SETUPS = [
     Setup("sqlite-memory", lambda _, clock: SqliteStore(clock=clock), shared=False),
+    Setup("sqlite-memory-audited", lambda _, clock: SqliteStore(clock=clock, audit=True), shared=False),
     Setup("sqlite-file", lambda folder, clock: SqliteStore(folder / "jobs.db", clock=clock)),
 ]
 SHARED_SETUPS = [setup for setup in SETUPS if setup.shared]

@@ -37,7 +37,8 @@ class Demora:
             "known_types_only": known_types_only,
         }
         self._store, self._new_id = store, new_id
-        self._opening: asyncio.Lock | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._opening = asyncio.Lock()
         self._client: Client | None = None
         self.registry = Registry()
         self.middlewares: list[Middleware] = []
@@ -90,11 +91,15 @@ class Demora:
 
     async def open(self) -> Client:
         """Open the store if it is not open, and answer with the client."""
-        self._opening = self._opening or asyncio.Lock()
+        loop = asyncio.get_running_loop()
+        if self._client is not None and self._loop is loop:
+            return self._client
+        if self._loop is not loop:  # an earlier loop has ended, and with it what was opened on it
+            self._loop, self._client, self._opening = loop, None, asyncio.Lock()
         async with self._opening:
             if self._client is None:
                 settings = self.settings
-                store = self._store or make_store(settings.database_url)
+                store = self._store or make_store(settings.database_url, audit=settings.audit)
                 await store.open()
                 self.registry.known_types_only = settings.known_types_only
                 self._client = Client(store, self.registry, new_id=self._new_id)
@@ -102,7 +107,7 @@ class Demora:
 
     async def close(self) -> None:
         if self._client is not None:
-            client, self._client, self._opening = self._client, None, None
+            client, self._client, self._loop = self._client, None, None
             await client.store.close()
 
     async def __aenter__(self) -> Self:
@@ -132,7 +137,7 @@ class Demora:
         webhook_url: str | None = None,
     ) -> Job:
         """Store one job: durable when this returns. `Invalid` names what is wrong with it, and then nothing is stored."""
-        client = self._client or await self.open()
+        client = await self.open()
         return await client.enqueue(
             type,
             payload,

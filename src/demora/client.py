@@ -8,6 +8,8 @@ from typing import Any
 import msgspec
 from uuid_utils import uuid7
 
+from . import crash
+from .audit import Audited, Evidence
 from .core.job import Job, Lane, NewJob, Priority
 from .core.payload import unpack
 from .core.request import (
@@ -24,7 +26,7 @@ from .core.request import (
 )
 from .core.spans import span
 from .core.states import ENDED, RETRYABLE, WAITING, Status
-from .errors import Invalid, JobFailed, JobNotFound, KeyReused, StillRunning, WrongState
+from .errors import Invalid, JobFailed, JobNotFound, KeyReused, StillRunning, StoreError, WrongState
 from .handlers import Registry
 from .store import Added, Answer, Change, Page, Query, Queue, QueueChange, Store, Topic, Worker
 
@@ -78,6 +80,7 @@ class Client:
         if len(jobs) > MOST_PER_CALL:
             raise Invalid("jobs", f"at most {MOST_PER_CALL:,} jobs may be added in one call")
         answers = await self.store.add(jobs)
+        crash.at("client.added")
         for job, answer in zip(jobs, answers, strict=True):
             if answer.conflict:
                 raise KeyReused(job.key.key if job.key else "")
@@ -206,6 +209,19 @@ class Client:
         alive = len(await self.workers())
         reason = None if alive else "no live worker: jobs wait until one is started (demora worker)"
         return Health("healthy" if alive else "degraded", reason, alive)
+
+    async def evidence(self) -> Evidence:
+        """All that the store can show to a checker of its promises, as of one moment."""
+        return await self._audited().evidence()
+
+    async def end_audit(self) -> None:
+        """Write no more events of what becomes of jobs, in no process, and forget those that were written."""
+        await self._audited().end_audit()
+
+    def _audited(self) -> Audited:
+        if isinstance(self.store, Audited):
+            return self.store
+        raise StoreError("this store shows nothing to a checker")
 
     def _from_wish(self, wish: Any, n: int) -> NewJob:
         try:

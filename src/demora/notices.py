@@ -54,6 +54,14 @@ def store_trouble(what: str, problem: Exception, seconds: float) -> None:
     log.error("%s failed, next try in %.1f s: %s", what, seconds, _one_line(str(problem)))
 
 
+def keeper_died(problem: BaseException) -> None:
+    log.error("renewing leases has failed for good, the worker stops: %r", problem)
+
+
+def settlement_dropped(id: str, problem: Exception) -> None:
+    log.error("job %s: its end could not be recorded, so its lease will lapse: %r", id, problem)
+
+
 def hook_failed(which: str, problem: BaseException) -> None:
     log.error("%s hook failed: %r", which, problem)
 

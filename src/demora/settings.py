@@ -27,6 +27,7 @@ class Settings(msgspec.Struct, frozen=True):
     concurrency: int = 20
     known_types_only: bool = False
     allowed_hosts: tuple[str, ...] = ()
+    audit: bool = False
 
 
 def load(environment: Mapping[str, str] | None = None, **given: Any) -> Settings:
@@ -82,6 +83,7 @@ _KINDS: dict[str, Any] = {
     "concurrency": int,
     "known_types_only": bool,
     "allowed_hosts": tuple,
+    "audit": bool,
 }
 
 

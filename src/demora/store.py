@@ -87,8 +87,8 @@ class Report(msgspec.Struct, frozen=True):
 class Heard(msgspec.Struct, frozen=True):
     """What a worker must know of the jobs it runs: those no longer its own, and those somebody wants cancelled."""
 
-    lost: frozenset[str]
-    wished: frozenset[str]
+    lost: frozenset[Lease]
+    wished: frozenset[Lease]
 
 
 class Settlement(msgspec.Struct, frozen=True):

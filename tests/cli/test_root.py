@@ -30,8 +30,8 @@ def test_help_and_json_do_without_rich(run: Run, words: list[str]) -> None:
 
 
 def test_migrate_makes_the_database_and_says_its_version(run: Run, folder: Path) -> None:
-    assert run("migrate").stdout == "sqlite:///demora.db has schema 1 now\n"
-    assert run("migrate").stdout == "sqlite:///demora.db has schema 1 already\n"
+    assert run("migrate").stdout == "sqlite:///demora.db has schema 2 now\n"
+    assert run("migrate").stdout == "sqlite:///demora.db has schema 2 already\n"
     assert (folder / "demora.db").stat().st_mode & 0o777 == 0o600
 
 

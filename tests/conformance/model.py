@@ -1,6 +1,7 @@
 """A small model of the store, written from the rules of the design: a dict of jobs and two clocks."""
 
 from dataclasses import dataclass, field
+from typing import Any
 
 from demora.core.states import Status
 
@@ -46,18 +47,20 @@ class Model:
         self.wall += ms
         self.boot += ms
 
-    def add(
-        self, id: str, *, delay: int, key: str | None, request: int, kept: int, **job: int | str
-    ) -> tuple[str, bool, bool]:
+    def add(self, id: str, *, delay: int, key: tuple[str, int, int] | None, **job: Any) -> tuple[str, bool, bool]:
         """Answers with the id that the wish means, whether it is a replay, whether a conflict."""
-        if key in self.keys and self.keys[key][2] > self.wall:
-            known, before, _ = self.keys[key]
+        name, request, kept = key or ("", 0, 0)
+        if name in self.keys and self.keys[name][2] > self.wall:
+            known, before, _ = self.keys[name]
             return known, before == request, before != request
         self.added += 1
         self.jobs[id] = ModelJob(self.added, due=self.wall + delay, realtime=delay == 0, **job)
         if key is not None:
-            self.keys[key] = id, request, self.wall + kept
+            self.keys[name] = id, request, self.wall + kept
         return id, False, False
+
+    def waiting(self) -> bool:
+        return any(job.status in WAITING for job in self.jobs.values())
 
     def claim(self, limit: int, lease: int, queues: list[str] | None) -> list[str]:
         ready = [id for id, job in self.jobs.items() if self._ready(job) and (queues is None or job.queue in queues)]

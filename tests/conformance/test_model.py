@@ -7,21 +7,23 @@ from typing import Any
 
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invariant, multiple, rule
+from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invariant, multiple, precondition, rule
 
 from demora.core.job import IdempotencyKey, Priority
 from demora.core.outcome import GaveUp, HandedBack, Lapsed, Outcome, Raised, Snoozed, Succeeded
 from demora.core.spans import to_ms
 from demora.core.states import Status
 from demora.engines.sqlite import SqliteStore
-from demora.store import Change, ClaimedJob, Query, QueueChange
+from demora.store import Added, Change, ClaimedJob, Query, QueueChange
 from tests.builders import claim, ms, new_job, settle
 from tests.clock import TestClock
 from tests.conformance.model import Model
 
 QUEUES = ["b", "a"]
+MOST_JOBS = 8
 WAITS = st.sampled_from([0, 0, 0, 1, 2, 30_000])
 RANKS = st.sampled_from([Priority.NORMAL, Priority.NORMAL, Priority.LOW, Priority.CRITICAL])
+HOW = st.sampled_from(["succeed", "fail", "fail", "break", "snooze", "hand_back", "hand_back", "give_up"])
 OUTCOMES: dict[str, tuple[Outcome, Callable[[Model, str], Status]]] = {
     "succeed": (Succeeded(b"1"), Model.succeed),
     "fail": (Raised("no"), Model.fail),
@@ -38,13 +40,16 @@ class StoreMachine(RuleBasedStateMachine):
     ids = Bundle("ids")
     runs = Bundle("runs")
 
-    @initialize()
-    def open(self) -> None:
+    @initialize(target=ids, first=st.lists(st.tuples(st.sampled_from(QUEUES), RANKS, WAITS), min_size=2, max_size=5))
+    def open(self, first: list[tuple[str, Priority, int]]) -> Any:
         self.loop = asyncio.new_event_loop()
         self.clock = TestClock()
         self.store = SqliteStore(clock=self.clock)
         self.model = Model(self.clock.wall(), self.clock.boot())
+        self.latest: list[ClaimedJob] = []
+        self.seen: list[ClaimedJob] = []
         self.run(self.store.open())
+        return multiple(*(self.add_one(*job, max_retries=1).id for job in first))
 
     def teardown(self) -> None:
         self.run(self.store.close())
@@ -58,33 +63,40 @@ class StoreMachine(RuleBasedStateMachine):
         queue=st.sampled_from(QUEUES),
         rank=RANKS,
         delay=WAITS,
-        key=st.sampled_from([None, None, "k1", "k2"]),
-        request=st.integers(0, 1),
-        kept=st.sampled_from([1, 60_000]),
         max_retries=st.integers(0, 2),
+        copies=st.integers(1, 3),
     )
-    def add(self, queue: str, rank: Priority, delay: int, key: str | None, request: int, kept: int, max_retries: int) -> Any:
-        wish = new_job(
-            queue=queue,
-            priority=rank,
-            delay=ms(delay),
-            max_retries=max_retries,
-            retry_delay=ms(1),
-            key=None if key is None else IdempotencyKey(key, bytes([request]), kept=ms(kept)),
-        )
-        job = {"queue": queue, "rank": int(rank), "max_retries": max_retries, "retry_delay": 1}
-        expected = self.model.add(wish.id, delay=delay, key=key, request=request, kept=kept, **job)
+    @precondition(lambda self: len(self.model.jobs) < MOST_JOBS)
+    def add(self, queue: str, rank: Priority, delay: int, max_retries: int, copies: int) -> Any:
+        delays = [delay and delay + n for n in range(copies)]
+        return multiple(*(self.add_one(queue, rank, delay, max_retries).id for delay in delays))
+
+    @rule(target=ids, key=st.sampled_from("kl"), request=st.integers(0, 1), kept=st.sampled_from([1, 60_000]))
+    def add_with_key(self, key: str, request: int, kept: int) -> Any:
+        added = self.add_one("a", Priority.NORMAL, 0, 1, key=(key, request, kept))
+        return multiple() if added.replayed or added.conflict else added.id
+
+    def add_one(
+        self, queue: str, rank: Priority, delay: int, max_retries: int, key: tuple[str, int, int] | None = None
+    ) -> Added:
+        common: dict[str, Any] = {"queue": queue, "max_retries": max_retries}
+        kept = None if key is None else IdempotencyKey(key[0], bytes([key[1]]), kept=ms(key[2]))
+        wish = new_job(**common, priority=rank, delay=ms(delay), retry_delay=ms(1), key=kept)
+        expected = self.model.add(wish.id, key=key, delay=delay, rank=int(rank), retry_delay=1, **common)
         [added] = self.run(self.store.add([wish]))
         assert (added.id, added.replayed, added.conflict) == expected
-        return multiple() if added.replayed or added.conflict else added.id
+        return added
 
     @rule(
         target=runs,
         limit=st.integers(1, 4),
         lease=st.sampled_from([2, 60_000]),
         queues=st.sampled_from([None, None, {"a"}, set(QUEUES)]),
+        hows=st.lists(HOW, max_size=3),
     )
-    def claim(self, limit: int, lease: int, queues: set[str] | None) -> Any:
+    @precondition(lambda self: self.model.waiting())
+    def work(self, limit: int, lease: int, queues: set[str] | None, hows: list[str]) -> Any:
+        """Claim, and settle the first few at once."""
         asked = None if queues is None else sorted(queues)
         expected, lapsed = self.model.claim(limit, lease, asked), self.model.lapsed()
         claimed = self.run(claim(self.store, limit, lease=ms(lease), queues=asked))
@@ -92,16 +104,39 @@ class StoreMachine(RuleBasedStateMachine):
         assert {job.lease.id for job in claimed.lapsed} == lapsed
         if asked is None and len(claimed.jobs) < limit:
             assert claimed.next_in == (None if (wait := self.model.next_in()) is None else ms(wait))
+        for run, how in zip(claimed.jobs, hows, strict=False):
+            self.settle_run(run, how)
+        self.latest += claimed.jobs
+        self.seen += claimed.jobs
         return multiple(*claimed.jobs)
 
-    @rule(run=runs, how=st.sampled_from(["succeed", "fail", "fail", "break", "snooze", "hand_back", "hand_back", "give_up"]))
-    def settle(self, run: ClaimedJob, how: str) -> None:
+    @rule(how=HOW)
+    @precondition(lambda self: self.latest)
+    def settle_the_latest(self, how: str) -> None:
+        self.settle_run(self.latest.pop(), how)
+
+    @rule(run=runs, how=HOW)
+    def settle_any(self, run: ClaimedJob, how: str) -> None:
+        self.settle_run(run, how)
+
+    @rule(how=HOW)
+    @precondition(lambda self: self.stale())
+    def settle_a_stale_run(self, how: str) -> None:
+        self.settle_run(self.stale()[-1], how)
+
+    def stale(self) -> list[ClaimedJob]:
+        """Runs of jobs that somebody else runs by now."""
+        running = {id: job.token for id, job in self.model.jobs.items() if job.status is Status.PROCESSING}
+        return [run for run in self.seen if run.lease.token < running.get(run.lease.id, 0)]
+
+    def settle_run(self, run: ClaimedJob, how: str) -> None:
         outcome, verb = OUTCOMES[how]
         held = self.model.holds(run.lease.id, run.lease.token)
         expected = verb(self.model, run.lease.id) if held else None
         assert self.run(settle(self.store, run, outcome)) is expected
 
     @rule()
+    @precondition(lambda self: self.model.lapsed())
     def settle_what_lapsed(self) -> None:
         for job in self.run(claim(self.store, 0)).lapsed:
             expected = self.model.fail(job.lease.id)
@@ -113,9 +148,15 @@ class StoreMachine(RuleBasedStateMachine):
         self.model.turn(wait)
 
     @rule(jump=st.sampled_from([-1, 1, 7_200_000]))
+    @precondition(lambda self: self.latest)
     def step_wall(self, jump: int) -> None:
         self.clock.step_wall(jump / 1000)
         self.model.wall += jump
+
+    @rule()
+    def retry_all(self) -> None:
+        for id in list(self.model.jobs):
+            self.wish(id, "retry")
 
     @rule(id=ids, verb=st.sampled_from(["cancel", "cancel", "retry", "remove"]))
     def wish(self, id: str, verb: str) -> None:
@@ -129,7 +170,8 @@ class StoreMachine(RuleBasedStateMachine):
         at = None if delay is None else self.clock.now() + ms(delay)
         assert self.run(self.store.change(id, Change(priority=rank, at=at))).did is expected
 
-    @rule(queue=st.sampled_from(QUEUES), paused=st.booleans())
+    @rule(queue=st.sampled_from(QUEUES), paused=st.sampled_from([False, False, True]))
+    @precondition(lambda self: self.model.paused or self.latest)
     def pause(self, queue: str, paused: bool) -> None:
         (self.model.paused.add if paused else self.model.paused.discard)(queue)
         self.run(self.store.set_queue(queue, QueueChange(paused=paused)))

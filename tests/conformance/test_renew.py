@@ -40,7 +40,7 @@ async def test_a_lapsed_lease_is_lost_and_not_extended(store: Store, clock: Test
     job = await claim_one(store)
     clock.turn(LEASE.total_seconds())
     heard = await store.renew([Report(job.lease, LEASE, progress=0.5, log=((ms(1), "late"),))], lease=LEASE)
-    assert heard == Heard(lost=frozenset({job.lease.id}), wished=frozenset())
+    assert heard == Heard(lost=frozenset({job.lease}), wished=frozenset())
     assert len((await claim(store)).lapsed) == 1
     after = await job_of(store, job.lease.id)
     assert (after.progress, after.log) == (None, ())
@@ -54,7 +54,7 @@ async def test_a_stale_token_is_lost_and_leaves_its_successor_alone(store: Store
     new = await claim_one(store, worker="bob", lease=seconds(5))
     heard = await store.renew([Report(old.lease, LEASE, progress=0.9)], lease=seconds(500))
     after = await job_of(store, new.lease.id)
-    assert heard.lost == {old.lease.id}
+    assert heard.lost == {old.lease}
     assert (after.lease_until, after.progress) == (clock.now() + seconds(5), None)
 
 
@@ -63,7 +63,7 @@ async def test_an_ended_job_and_no_job_are_lost(store: Store) -> None:
     ended = await run_one(store)
     leases = [Lease(id, 1) for id in [ended, *NO_IDS]]
     heard = await store.renew([Report(lease, ms(0)) for lease in leases], lease=LEASE)
-    assert heard == Heard(lost=frozenset([ended, *NO_IDS]), wished=frozenset())
+    assert heard == Heard(lost=frozenset(leases), wished=frozenset())
 
 
 async def test_one_call_renews_many_and_names_those_it_could_not(store: Store, clock: TestClock) -> None:
@@ -72,9 +72,17 @@ async def test_one_call_renews_many_and_names_those_it_could_not(store: Store, c
     long = (await claim(store)).jobs
     clock.turn(2)
     heard = await store.renew([Report(job.lease, seconds(2)) for job in [long[0], short, long[1]]], lease=LEASE)
-    assert heard.lost == {short.lease.id}
+    assert heard.lost == {short.lease}
     clock.turn(29)
     assert [lapsed.lease for lapsed in (await claim(store)).lapsed] == [short.lease]
+
+
+async def test_lines_of_a_report_that_comes_after_its_settlement_are_kept(store: Store) -> None:
+    await add_one(store)
+    job = await claim_one(store)
+    await settle(store, job, DONE)
+    await store.renew([Report(job.lease, ms(0), log=((ms(0), "late"),))], lease=LEASE)
+    assert [line.line for line in (await job_of(store, job.lease.id)).log] == ["late"]
 
 
 async def test_the_worker_hears_of_a_wish_to_cancel(store: Store) -> None:
@@ -82,7 +90,7 @@ async def test_the_worker_hears_of_a_wish_to_cancel(store: Store) -> None:
     jobs = (await claim(store)).jobs
     await store.cancel([wished])
     heard = await store.renew([Report(job.lease, ms(0)) for job in jobs], lease=LEASE)
-    assert heard == Heard(lost=frozenset(), wished=frozenset({wished}))
+    assert heard == Heard(lost=frozenset(), wished=frozenset({jobs[0].lease}))
 
 
 async def test_progress_and_log_are_recorded(store: Store, clock: TestClock) -> None:

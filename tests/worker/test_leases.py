@@ -14,13 +14,13 @@ from demora.worker import Worker
 from tests.facts import eventually
 from tests.worker.conftest import Gate, ended
 
-SHORT = timedelta(milliseconds=300)
+SHORT = timedelta(seconds=1)
 
 
 async def test_a_long_job_keeps_its_lease(app: Demora) -> None:
     @app.job("long")
     async def long() -> str:
-        await asyncio.sleep(SHORT.total_seconds() * 4)
+        await asyncio.sleep(SHORT.total_seconds() * 2.5)
         return "ok"
 
     async with app.worker(lease=SHORT), app.worker(lease=SHORT):
@@ -31,7 +31,7 @@ async def test_a_long_job_keeps_its_lease(app: Demora) -> None:
 async def test_a_handler_that_blocks_the_loop_keeps_its_lease(app: Demora) -> None:
     @app.job("rude")
     async def rude() -> str:
-        threading.Event().wait(SHORT.total_seconds() * 4)
+        threading.Event().wait(SHORT.total_seconds() * 2.5)
         return "ok"
 
     async with app.worker(lease=SHORT):

@@ -5,11 +5,12 @@ from .enqueueing import enqueue
 from .looking import dead_letters, job, jobs, queues, workers
 from .root import root
 from .running import migrate, serve, worker
+from .verifying import verify
 
 for command in (
     *(serve, worker, enqueue),
     *(jobs, job, dead_letters, queues, workers),
-    *(cancel, retry, reschedule, delete, pause, resume, migrate),
+    *(cancel, retry, reschedule, delete, pause, resume, migrate, verify),
 ):
     root.add_command(command)
 

@@ -43,6 +43,12 @@ def workers(found: Sequence[Worker], now: datetime) -> None:
     _show(columns, (_worker_cells(worker, now) for worker in found), none="no live workers; demora worker starts one")
 
 
+def rules(found: Sequence[tuple[str, str, str, int]]) -> None:
+    """Promises, by what each was judged, and how often it was broken."""
+    rows = ([rule, name, judged, str(broken) if broken else ""] for rule, name, judged, broken in found)
+    _show(("rule", "promise", "judged by", "violations"), rows, none="no rules")
+
+
 def _job_cells(job: Job, now: datetime) -> list[str]:
     attempts = f"{len(job.attempts)} of {job.max_retries + 1}"
     return [job.id, job.status.name, _when(job, now), job.type, job.queue, job.priority.name, attempts]

@@ -9,17 +9,17 @@ from ..store import Store
 _SQLITE_FORMS = "write sqlite:///name.db for a relative file, sqlite:////folder/name.db for an absolute one"
 
 
-def make_store(database_url: str) -> Store:
+def make_store(database_url: str, *, audit: bool = False) -> Store:
     """The store that a URL names, not yet open: `sqlite:///x` is relative, four slashes absolute, `sqlite://` in memory."""
     scheme, separator, rest = database_url.partition("://")
     if scheme == "sqlite" and separator:
         from .sqlite import SqliteStore
 
         if rest in ("", "/", "/:memory:"):
-            return SqliteStore()
+            return SqliteStore(audit=audit)
         if not rest.startswith("/") or "?" in rest:
             raise BadSetting("database URL", _SQLITE_FORMS)
-        return SqliteStore(Path(unquote(rest[1:])))
+        return SqliteStore(Path(unquote(rest[1:])), audit=audit)
     raise BadSetting("database URL", f"no engine for {scheme or 'an empty scheme'!r}; this demora knows sqlite:///…")
 
 

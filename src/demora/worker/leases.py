@@ -5,13 +5,14 @@ import threading
 from collections.abc import Callable, Iterable, Sequence
 from datetime import timedelta
 
-from .. import notices
+from .. import crash, notices
 from ..context import Context
 from ..errors import StoreError
 from ..store import Heard, Lease, Report, Store
+from .threads import run_on_thread
 
 TICK = 0.45  # seconds: a cancel is heard within one second
-YOUNG = 0.2  # seconds: what ends sooner is not worth a look
+YOUNG = 0.5  # of a tick: what ends sooner is not worth a look
 
 
 class Held:
@@ -41,21 +42,32 @@ class Keeper:
     """
 
     def __init__(
-        self, store: Store, lease: timedelta, tell: Callable[[Heard], None], monotonic: Callable[[], float]
+        self,
+        store: Store,
+        lease: timedelta,
+        *,
+        tell: Callable[[Heard], None],
+        died: Callable[[], None],
+        monotonic: Callable[[], float],
     ) -> None:
-        self._store, self._lease, self._tell, self._monotonic = store, lease, tell, monotonic
-        self._held: dict[str, Held] = {}
+        self._store, self._lease, self._tell, self._died, self._monotonic = store, lease, tell, died, monotonic
+        self._tick = min(TICK, lease.total_seconds() / 4)
+        self._held: dict[Lease, Held] = {}
         self._loop_alive = self._monotonic()
         self._stopped = threading.Event()
-        self._stop_waiting: Callable[[], object] = lambda: None
+        self._dormant = False
+        self._wake: Callable[[], object] = lambda: None
         self._running: asyncio.Future[None] | None = None
 
     def hold(self, lease: Lease) -> Held:
-        held = self._held[lease.id] = Held(lease, self._monotonic())
+        held = self._held[lease] = Held(lease, self._monotonic())
+        if self._dormant:
+            self._dormant = False
+            self._wake()
         return held
 
-    def drop(self, id: str) -> None:
-        self._held.pop(id, None)
+    def drop(self, lease: Lease) -> None:
+        self._held.pop(lease, None)
 
     async def start(self) -> None:
         """Begin keeping: on a thread with a sibling of the store, or on this loop if the store has none."""
@@ -64,30 +76,49 @@ class Keeper:
         if sibling is None:
             self._running = asyncio.ensure_future(self._keep(self._store))
         else:
-            self._running = self._worker_loop.run_in_executor(None, asyncio.run, self._keep_with(sibling))
-        self._show_life()
+            self._running = run_on_thread(self._keep_with(sibling), "demora-keeper")
+        self._running.add_done_callback(self._ended)
 
     async def stop(self) -> None:
         self._stopped.set()
-        self._stop_waiting()
+        self._wake()
         if self._running is not None:
-            await self._running
+            await asyncio.wait([self._running])
+
+    def _ended(self, running: "asyncio.Future[None]") -> None:
+        """Without its keeper a worker must not go on: nobody would renew its leases."""
+        if not running.cancelled() and (problem := running.exception()) is not None:
+            notices.keeper_died(problem)
+            self._died()
 
     async def _keep_with(self, store: Store) -> None:
-        await store.open()
+        await self._open(store)
         try:
             await self._keep(store)
         finally:
             await store.close()
 
-    async def _keep(self, store: Store) -> None:
-        tick = min(TICK, self._lease.total_seconds() / 4)
-        loop, wake = asyncio.get_running_loop(), asyncio.Event()
-        self._stop_waiting = lambda: loop.call_soon_threadsafe(wake.set)
+    async def _open(self, store: Store) -> None:
         while not self._stopped.is_set():
-            loop.call_later(tick, wake.set)
-            await wake.wait()
-            wake.clear()
+            try:
+                await store.open()
+                return
+            except StoreError as problem:
+                notices.store_trouble("opening a connection for renewals", problem, self._tick)
+                await asyncio.sleep(self._tick)
+
+    async def _keep(self, store: Store) -> None:
+        """Look after what is held at every tick, and sleep while nothing is."""
+        tick = self._tick
+        loop, woken = asyncio.get_running_loop(), asyncio.Event()
+        self._wake = lambda: loop.call_soon_threadsafe(woken.set)
+        while not self._stopped.is_set():
+            self._dormant = True
+            if self._held:  # looked at only now, so that whoever holds first either is seen or wakes us
+                self._dormant = False
+                loop.call_later(tick, woken.set)
+            await woken.wait()
+            woken.clear()
             try:
                 await self._look_after(store)
             except StoreError as problem:
@@ -95,7 +126,8 @@ class Keeper:
 
     async def _look_after(self, store: Store) -> None:
         now = self._monotonic()
-        held = [h for h in list(self._held.values()) if now - h.since > YOUNG]
+        self._worker_loop.call_soon_threadsafe(self._show_life)
+        held = [h for h in list(self._held.values()) if now - h.since > YOUNG * self._tick]
         due = [h for h in held if self._is_due(h, now)]
         heard = []
         if due:
@@ -110,12 +142,14 @@ class Keeper:
     async def _renew(self, store: Store, held: Sequence[Held]) -> Heard:
         reports = [h.report() for h in held]
         try:
-            return await store.renew(reports, lease=self._lease)
+            heard = await store.renew(reports, lease=self._lease)
         except StoreError:
             for h, report in zip(held, reports, strict=True):
                 if h.context is not None:
                     h.context.unsay(report)
             raise
+        crash.at("worker.renewed")
+        return heard
 
     def _is_due(self, held: Held, now: float) -> bool:
         third = self._lease.total_seconds() / 3
@@ -131,5 +165,3 @@ class Keeper:
 
     def _show_life(self) -> None:
         self._loop_alive = self._monotonic()
-        if not self._stopped.is_set():
-            self._worker_loop.call_later(TICK, self._show_life)

@@ -2,27 +2,35 @@
 
 import asyncio
 import random
+from collections import deque
 from collections.abc import Callable
+from datetime import timedelta
 
-from .. import notices
+from .. import crash, notices
 from ..core.states import Status
-from ..errors import StoreError
+from ..errors import StoreClosed, StoreError
 from ..store import Settlement, Store
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.05, 2.0  # seconds between tries while the store is in trouble
-
 LONGEST_GATHERING = 0.005  # seconds
-LARGEST_BATCH = 250
+LARGEST_BATCH = 250  # settlements
+MOST_BYTES = 8 * 1024 * 1024  # of results in one batch
 
 Recorded = Callable[[Settlement, Status | None], None]
 
 
 class Ledger:
-    """Records settlements in batches, and tries again while the store is in trouble: a repeated verdict changes nothing."""
+    """Records settlements in batches, and tries again while the store is in trouble: a repeated verdict changes nothing.
 
-    def __init__(self, store: Store, recorded: Recorded, *, chance: Callable[[], float] = random.random) -> None:
+    It gives up on what cannot be recorded by the time that its lease has lapsed anyway.
+    """
+
+    def __init__(
+        self, store: Store, recorded: Recorded, lease: timedelta, *, chance: Callable[[], float] = random.random
+    ) -> None:
         self._store, self._recorded, self._chance = store, recorded, chance
-        self._waiting: list[Settlement] = []
+        self._lease = lease.total_seconds()
+        self._waiting: deque[Settlement] = deque()
         self._flushing: asyncio.Task[None] | None = None
 
     def enter(self, settlement: Settlement) -> None:
@@ -39,8 +47,9 @@ class Ledger:
         try:
             while self._waiting:
                 await self._gather()
-                batch, self._waiting = self._waiting, []
+                batch = self._next_batch()
                 answers = await self._settle(batch)
+                crash.at("worker.settled")
                 for settlement, status in zip(batch, answers, strict=True):
                     self._recorded(settlement, status)
         finally:
@@ -54,13 +63,36 @@ class Ledger:
             seen = len(self._waiting)
             await asyncio.sleep(0)
 
+    def _next_batch(self) -> list[Settlement]:
+        batch, size = [self._waiting.popleft()], 0
+        while self._waiting and len(batch) < LARGEST_BATCH and size < MOST_BYTES:
+            batch.append(self._waiting.popleft())
+            size += len(batch[-1].verdict.result or b"")
+        return batch
+
     async def _settle(self, batch: list[Settlement]) -> list[Status | None]:
-        pause = FIRST_PAUSE
+        loop, pause = asyncio.get_running_loop(), FIRST_PAUSE
+        until = loop.time() + self._lease
         while True:
             try:
                 return await self._store.settle(batch)
             except StoreError as problem:
+                if isinstance(problem, StoreClosed) or loop.time() > until:
+                    return await self._settle_each(batch)
                 wait = pause * (0.5 + self._chance() / 2)
                 notices.store_trouble("settling", problem, wait)
                 await asyncio.sleep(wait)
                 pause = min(pause * 2, LONGEST_PAUSE)
+            except Exception:
+                return await self._settle_each(batch)
+
+    async def _settle_each(self, batch: list[Settlement]) -> list[Status | None]:
+        """Try each alone, once, so that one that cannot be recorded costs no other."""
+        answers: list[Status | None] = []
+        for settlement in batch:
+            try:
+                answers += await self._store.settle([settlement])
+            except Exception as problem:
+                notices.settlement_dropped(settlement.report.lease.id, problem)
+                answers.append(None)
+        return answers

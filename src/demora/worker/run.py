@@ -3,7 +3,7 @@
 import asyncio
 import contextvars
 import traceback
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 from enum import Enum
 from typing import Any
@@ -33,25 +33,30 @@ class Ending(Enum):
 class Run:
     """A handler at work on a job. `ending` is why it was told to end, if it was."""
 
-    __slots__ = ("ctx", "ending", "handler", "middlewares", "occupied", "pool", "settled", "task", "timeout")
+    __slots__ = ("began", "ctx", "ending", "handler", "middlewares", "occupied", "pool", "settled", "task", "timeout")
 
     def __init__(self, ctx: Context, handler: Handler | None, middlewares: Sequence[Middleware], pool: Executor) -> None:
         self.ctx, self.handler, self.middlewares, self.pool = ctx, handler, middlewares, pool
         usual = handler.defaults.timeout if handler is not None else DEFAULT_TIMEOUT
         self.timeout = (ctx.job.timeout or usual).total_seconds()
         self.ending: Ending | None = None
-        self.settled = False
+        self.began = self.settled = False
         self.task: asyncio.Task[None] | None = None
         self.occupied: asyncio.Future[Any] | None = None  # the thread at work, which cannot be cancelled
 
     async def perform(self) -> Outcome:
         """Call the handler, and answer with what it came to, whatever it raises."""
+        if self.ending is not None:
+            return self._ended()
+        self.began = True
         context.enter(self.ctx)
         try:
             return Succeeded(pack(await self._call(), "result"))
         except asyncio.CancelledError:
             return self._ended()
-        except (Exception, SystemExit) as problem:
+        except KeyboardInterrupt:
+            raise
+        except BaseException as problem:
             return self._raised(problem)
 
     def end(self, why: Ending) -> None:
@@ -59,7 +64,7 @@ class Run:
         if self.ending is None:
             self.ending = why
         self.ctx.request_cancel()
-        if self.task is not None:
+        if self.began and self.task is not None:  # a task cancelled before its first step would never say how it ended
             self.task.cancel()
 
     async def _call(self) -> Any:
@@ -79,7 +84,7 @@ class Run:
             return await handler.function(**arguments)
         inherited = contextvars.copy_context()
         loop = asyncio.get_running_loop()
-        self.occupied = loop.run_in_executor(self.pool, lambda: inherited.run(handler.function, **arguments))
+        self.occupied = loop.run_in_executor(self.pool, inherited.run, _call_plain, handler.function, arguments)
         return await asyncio.shield(self.occupied)
 
     def _ended(self) -> Outcome:
@@ -101,7 +106,7 @@ class Run:
             case Snooze(delay=delay):
                 return Snoozed(delay)
             case Cancel():
-                return GaveUp(str(problem)[:MOST_ERROR])
+                return GaveUp(_storable(str(problem)[:MOST_ERROR]))
             case Retry(after=after):
                 return Raised(_describe(problem), after=after)
             case Fail():
@@ -121,12 +126,28 @@ def _around(middleware: Middleware, ctx: Context, call: Next) -> Next:
     return lambda: middleware(ctx, call)
 
 
+def _call_plain(function: Callable[..., Any], arguments: dict[str, Any]) -> Any:
+    """Call a plain function; what a future cannot carry or a loop would not survive becomes an ordinary error."""
+    try:
+        return function(**arguments)
+    except (StopIteration, KeyboardInterrupt) as problem:
+        raise RuntimeError(f"the handler raised {type(problem).__name__}") from problem
+
+
 def _describe(problem: BaseException) -> str:
-    return _storable(f"{type(problem).__name__}: {problem}"[:MOST_ERROR])
+    try:
+        text = str(problem)
+    except Exception:
+        text = "(its text cannot be had)"
+    return _storable(f"{type(problem).__name__}: {text}"[:MOST_ERROR])
 
 
 def _trace(problem: BaseException) -> str:
-    return _storable("".join(traceback.format_exception(problem))[-MOST_TRACEBACK:])
+    try:
+        text = "".join(traceback.format_exception(problem))
+    except Exception:
+        text = "(its traceback cannot be had)"
+    return _storable(text[-MOST_TRACEBACK:])
 
 
 def _storable(text: str) -> str:

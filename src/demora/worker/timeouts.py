@@ -29,6 +29,8 @@ class Timeouts:
         group = self._groups.get(seconds)
         if group is not None:
             group.pop(run, None)
+            if not group:
+                del self._groups[seconds]
 
     def _set_timer(self, at: float) -> None:
         if self._timer is not None:

@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from .. import notices
+from .. import crash, notices
 from ..context import Context
 from ..core.outcome import GaveUp, HandedBack, Lapsed, Outcome
 from ..core.states import Status
 from ..core.verdict import decide
 from ..errors import StoreClosed, StoreError
 from ..seams import Seams
-from ..store import ClaimedJob, Heard, LapsedJob, Report, Settlement, Store, Subscription, Topic
+from ..store import ClaimedJob, Heard, LapsedJob, Lease, Report, Settlement, Store, Subscription, Topic
 from ..store import Worker as WorkerRecord
 from .hooks import run_hooks
 from .leases import Held, Keeper
@@ -62,12 +62,13 @@ class Worker:
         self._lease = lease or settings.lease
         self._grace = (settings.grace if grace is None else grace).total_seconds()
         self._backlog: deque[tuple[ClaimedJob, Held]] = deque()
-        self._runs: dict[str, Run] = {}
+        self._runs: dict[Lease, Run] = {}
         self._stuck = 0
         self._prefetch = Prefetch()
         self._timeouts = Timeouts(self._time_out)
         self._more = False
         self._stopping = False
+        self._exit_code = 0
         self._handed_back = 0
         self._bell: Subscription | None = None
 
@@ -75,8 +76,8 @@ class Worker:
         """Work until stopped; 0, or 1 if half of the slots were held by runs that would not end."""
         client = await self._app.open()
         self._store: Store = client.store
-        self._ledger = Ledger(self._store, self._recorded, chance=self._chance)
-        self._keeper = Keeper(self._store, self._lease, self._heard, self._seams.monotonic)
+        self._ledger = Ledger(self._store, self._recorded, self._lease, chance=self._chance)
+        self._keeper = Keeper(self._store, self._lease, tell=self._heard, died=self.stop, monotonic=self._seams.monotonic)
         self._pool = ThreadPoolExecutor(self.slots, thread_name_prefix="demora-job")
         notices.stamp_records()
         await run_hooks("startup", self._app.startup_hooks)
@@ -86,8 +87,10 @@ class Worker:
         notices.worker_started(self.id, self.slots, queues, len(self._app.registry.types()))
         try:
             with self._store.subscribe(Topic.READY) as self._bell:
-                await self._work(self._bell)
-                await self._wind_down()
+                try:
+                    await self._work(self._bell)
+                finally:
+                    await self._wind_down()
         finally:
             beating.cancel()
             await self._keeper.stop()
@@ -96,7 +99,7 @@ class Worker:
         with contextlib.suppress(StoreError):
             await self._store.retire(self.id)
         notices.worker_stopped(self.id, self._handed_back)
-        return 1 if self._is_stuck() else 0
+        return self._exit_code
 
     def stop(self) -> None:
         """Claim no more, let what runs end within the grace, hand back the rest without counting an attempt."""
@@ -128,9 +131,11 @@ class Worker:
             self._more = True  # perhaps: whoever makes room looks
             return None
         claimed = await self._store.claim(self.id, room, lease=self._lease, queues=self._queues)
+        crash.at("worker.claimed")
         self._take(claimed.jobs)
         self._more = len(claimed.jobs) == room
         if claimed.lapsed:
+            crash.at("worker.lapsed")
             await self._store.settle([self._lapse(lapsed) for lapsed in claimed.lapsed])
             return 0.0
         if self._more:
@@ -163,16 +168,17 @@ class Worker:
         handler = self._app.registry.get(job.type)
         run = Run(Context(job, self.id, self._seams.monotonic), handler, self._app.middlewares, self._pool)
         held.start(run.ctx, run.timeout + UNWIND)
-        self._runs[job.lease.id] = run
+        self._runs[job.lease] = run
         run.task = asyncio.get_running_loop().create_task(self._execute(run))
         self._timeouts.watch(run, run.timeout)
 
     async def _execute(self, run: Run) -> None:
         outcome = await run.perform()
+        crash.at("worker.ran")
         self._timeouts.forget(run, run.timeout)
-        self._conclude(run, outcome)
         if run.occupied is not None and not run.occupied.done():
             self._keep_slot(run, run.occupied)
+        self._conclude(run, outcome)
 
     def _conclude(self, run: Run, outcome: Outcome) -> None:
         """Give up the lease and the slot, and enter the verdict; once for each run."""
@@ -180,8 +186,8 @@ class Worker:
             return
         run.settled = True
         job = run.ctx.job
-        self._runs.pop(job.lease.id, None)
-        self._keeper.drop(job.lease.id)
+        self._runs.pop(job.lease, None)
+        self._keeper.drop(job.lease)
         self._prefetch.finished(asyncio.get_running_loop().time())
         if run.ending is not Ending.LOST:
             self._enter(job, outcome, run)
@@ -213,15 +219,16 @@ class Worker:
     def _abandon(self, run: Run) -> None:
         """Settle a run that does not end although it was told to; its slot stays taken until it does."""
         if run.task is not None and not run.task.done():
-            self._conclude(run, run.timed_out())
             self._keep_slot(run, run.task)
+            self._conclude(run, run.timed_out())
 
     def _keep_slot(self, run: Run, until: "asyncio.Future[Any]") -> None:
         notices.run_ignores_end(run.ctx.id, run.ctx.job.type)
         self._stuck += 1
         until.add_done_callback(self._free_slot)
-        if self._is_stuck() and not self._stopping:
+        if self._stuck * 2 >= self.slots and not self._stopping:
             notices.worker_stuck(self.id, self._stuck, self.slots)
+            self._exit_code = 1
             self.stop()
 
     def _free_slot(self, ended: "asyncio.Future[Any]") -> None:
@@ -231,30 +238,28 @@ class Worker:
         self._start_waiting()
         self._wake()
 
-    def _is_stuck(self) -> bool:
-        return self._stuck * 2 >= self.slots
-
     def _heard(self, news: Heard) -> None:
-        for id in sorted(news.lost):
-            self._lose(id)
-        for id in sorted(news.wished):
-            if (run := self._runs.get(id)) is not None and run.ending is None:
+        for lease in sorted(news.lost, key=_by_id):
+            self._lose(lease)
+        for lease in sorted(news.wished, key=_by_id):
+            if (run := self._runs.get(lease)) is not None and run.ending is None:
                 run.end(Ending.CANCEL)
-            elif (job := self._withdraw(id)) is not None:
+            elif (job := self._withdraw(lease)) is not None:
                 self._enter(job, GaveUp("cancelled before it started"))
 
-    def _lose(self, id: str) -> None:
-        self._withdraw(id)
-        if (run := self._runs.get(id)) is not None:
-            notices.lease_lost(id, run.ctx.job.type)
+    def _lose(self, lease: Lease) -> None:
+        self._withdraw(lease)
+        run = self._runs.get(lease)
+        if run is not None and run.ending is not Ending.LOST:
+            notices.lease_lost(lease.id, run.ctx.job.type)
             run.end(Ending.LOST)
 
-    def _withdraw(self, id: str) -> ClaimedJob | None:
+    def _withdraw(self, lease: Lease) -> ClaimedJob | None:
         """Take a job that has not started out of the backlog."""
         for claimed in self._backlog:
-            if claimed[0].lease.id == id:
+            if claimed[0].lease == lease:
                 self._backlog.remove(claimed)
-                self._keeper.drop(id)
+                self._keeper.drop(lease)
                 return claimed[0]
         return None
 
@@ -265,10 +270,12 @@ class Worker:
     # Stopping and staying in touch
 
     async def _wind_down(self) -> None:
+        self._stopping = True
         notices.worker_stopping(self.id, len(self._runs), self._grace)
+        crash.at("worker.stopping")
         while self._backlog:
             job, _ = self._backlog.popleft()
-            self._keeper.drop(job.lease.id)
+            self._keeper.drop(job.lease)
             self._enter(job, HandedBack())
         await self._let_end(self._grace)
         for run in list(self._runs.values()):
@@ -302,3 +309,7 @@ class Worker:
     def _wake(self) -> None:
         if self._bell is not None:
             self._bell.wake()
+
+
+def _by_id(lease: Lease) -> tuple[str, int]:
+    return lease.id, lease.token

@@ -50,9 +50,9 @@ def _write(tx: Transaction, jobs: Sequence[NewJob], named: Set[str]) -> int:
     """Store jobs; answers with how many of them were not there yet."""
     new = [rows.new_row(job, _id(job), tx.wall) for job in jobs]
     _wake(tx, new)
-    before = tx.db.total_changes()
+    before = tx.rows_written()
     tx.db.executemany(SQL["add"], new)
-    stored = tx.db.total_changes() - before
+    stored = tx.rows_written() - before
     keyed = [job for job in jobs if job.key is not None]
     tx.db.executemany(SQL["take_key"], [_key_row(job, tx.wall) for job in keyed])
     unnamed = {job.queue for job in jobs} - named

@@ -7,9 +7,11 @@ from typing import Any, TypeVar
 
 import apsw
 
+from ... import crash
 from ...errors import StoreBusy, StoreError
 from ...store import Topic
 from .connections import Patience
+from .stamps import Stamps, has_triggers, stamps_of
 
 T = TypeVar("T")
 
@@ -19,13 +21,18 @@ LOCK_HELD_AT_MOST = 0.005  # seconds; others that write to the file wait no long
 class Transaction:
     """What a verb works on: the connection, the clocks read at its start, and whom to wake once it is committed."""
 
-    __slots__ = ("boot", "db", "topics", "wall")
+    __slots__ = ("boot", "db", "stamps", "topics", "wall")
 
-    def __init__(self, db: apsw.Connection, wall: int, boot: int, topics: set[Topic]) -> None:
-        self.db, self.wall, self.boot, self.topics = db, wall, boot, topics
+    def __init__(self, db: apsw.Connection, stamps: Stamps, topics: set[Topic]) -> None:
+        self.db, self.stamps, self.topics = db, stamps, topics
+        self.wall, self.boot = stamps.wall, stamps.boot
 
     def wake(self, topic: Topic) -> None:
         self.topics.add(topic)
+
+    def rows_written(self) -> int:
+        """Rows written on this connection so far, but for the events of an audit."""
+        return self.db.total_changes() - self.stamps.events
 
 
 class Pending:
@@ -62,14 +69,16 @@ class Batches:
         self._db, self._begin, self._clocks, self._ring = db, begin, clocks, ring
         self._patience = Patience()
         db.set_busy_handler(self._patience)
+        self._stamps = stamps_of(db)
+        self._stamps.audited = has_triggers(db)
         self.disk_takes = 0.0  # seconds that a commit may take, from those before: quick to rise, slow to fall
 
     def begin_at_once(self) -> bool:
-        """Begin a transaction if nobody holds the lock. The next `commit` goes on from there."""
+        """Begin a transaction if that is possible without waiting. The next `commit` goes on from there."""
         try:
             with self._patience.lost():
                 self._execute(self._begin)
-        except apsw.BusyError:
+        except apsw.Error:
             return False
         return True
 
@@ -81,6 +90,7 @@ class Batches:
             if not self._db.in_transaction:
                 self._execute(self._begin)
             self._run(batch, finished, topics)
+            crash.at("batch.applied")
             self._to_disk()
         except Exception as problem:
             self._abandon()
@@ -89,8 +99,10 @@ class Batches:
             topics.clear()
             for pending in finished:
                 pending.error = pending.error or translate(problem)
+        crash.at("batch.committed")
         if topics:
             self._ring(topics)
+            crash.at("batch.rung")
         return finished, topics
 
     def run_next(self, waiting: list[Pending]) -> tuple[list[Pending], set[Topic]]:
@@ -122,7 +134,9 @@ class Batches:
                 return
 
     def _apply(self, pending: Pending, topics: set[Topic]) -> None:
-        pending.result = pending.call(Transaction(self._db, *self._clocks(), topics))
+        stamps = self._stamps
+        stamps.wall, stamps.boot = self._clocks()
+        pending.result = pending.call(Transaction(self._db, stamps, topics))
 
     def _apply_in_savepoint(self, pending: Pending, topics: set[Topic]) -> None:
         self._execute("savepoint one")

@@ -6,15 +6,14 @@ no socket can be made, `reachable` is False and sleepers look at the file instea
 
 import asyncio
 import contextlib
-import itertools
 import os
+import secrets
 import socket
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from ...store import Topic
 
-_numbers = itertools.count()
 _LONGEST_ADDRESS = 100  # bytes; the kernel's limit is 108 or 104
 
 
@@ -32,7 +31,7 @@ class Bells:
         """Call `rung` on each ring from another store, until closed. False if no bell can be hung here."""
         if topic in self._own:
             return True
-        name = f"{topic.value}.{os.getpid()}.{next(_numbers)}"
+        name = f"{topic.value}.{os.getpid()}.{secrets.token_hex(4)}"  # pids come again, also in containers
         bell = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         try:
             self._folder.mkdir(mode=0o700, exist_ok=True)

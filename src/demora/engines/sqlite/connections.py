@@ -11,7 +11,9 @@ from typing import TypeVar
 
 import apsw
 
+from ... import crash
 from ...errors import SchemaTooNew, StoreClosed, StoreError
+from .stamps import stamps_of
 
 T = TypeVar("T")
 
@@ -55,6 +57,7 @@ def peek(path: Path) -> int | None:
 
 def migrate(db: apsw.Connection) -> None:
     """Apply the schema files that this database has not seen, each in its own transaction."""
+    stamps_of(db)  # a step that writes to jobs is audited like any other writer
     steps = dict(_schema_files())
     if schema_version(db) > max(steps):
         raise SchemaTooNew(schema_version(db), max(steps))
@@ -68,6 +71,7 @@ def migrate(db: apsw.Connection) -> None:
                     pass
                 db.pragma("user_version", number)
         db.execute("commit")
+        crash.at("schema.migrated")
 
 
 def _schema_files() -> Iterator[tuple[int, str]]:

@@ -11,6 +11,7 @@ from typing import TypeVar
 
 import apsw
 
+from ...audit import Evidence, SqlEvent
 from ...clock import Clock, SystemClock
 from ...core.job import Job, NewJob
 from ...core.spans import span_ms
@@ -32,7 +33,7 @@ from ...store import (
     Topic,
     Worker,
 )
-from . import additions, claims, connections, registry, runs, views, wishes
+from . import additions, audit, claims, connections, registry, runs, views, wishes
 from .batches import Batches, Transaction
 from .bells import Bells
 from .sleepers import Sleeper
@@ -47,7 +48,8 @@ READ_WEIGHT = 1000  # reads may scan; they always go to their thread
 class SqliteStore:
     """Keeps the port's promises on one SQLite file, or in memory when there is no path.
 
-    With `inline` all runs on the event loop: for simulation. A database in memory always does.
+    With `inline` all runs on the event loop: for simulation. A database in memory always does. With `audit` an event is
+    written for each transition, by every process from then on, until `end_audit`. It is `Audited` either way.
     """
 
     def __init__(
@@ -58,10 +60,12 @@ class SqliteStore:
         inline: bool = False,
         connect: Callable[[Path | None], apsw.Connection] = connections.connect,
         bells: Bells | None = None,
+        audit: bool = False,
     ) -> None:
         self.path = path
         self.clock = clock or SystemClock()
         self._inline = inline or path is None
+        self._audit = audit
         self._connect = connect
         self._bells = bells if self._inline or path is None else bells or Bells(path)
         self._sleepers: dict[Sleeper, None] = {}  # in the order of their coming
@@ -76,14 +80,14 @@ class SqliteStore:
         make_writer = partial(self._batches, "begin immediate")
         if self._inline:
             self._writes = self._reads = InlineTransactor(make_writer(), self._woken)
-            await self._write(lambda tx: registry.note_boot(tx, self.clock.boot_id()))
+            await self._write(self._begin)
             return
         writes = ThreadTransactor(make_writer, self._woken, "demora-sqlite-writer")
         await writes.start()
         reads = ThreadTransactor(partial(self._batches, "begin"), self._woken, "demora-sqlite-reader")
         await reads.start()
         self._writes, self._reads = writes, reads
-        await self._write(lambda tx: registry.note_boot(tx, self.clock.boot_id()))
+        await self._write(self._begin)
 
     async def close(self) -> None:
         writes, reads = self._writes, self._reads
@@ -160,6 +164,22 @@ class SqliteStore:
             yield sleeper
         finally:
             self._sleepers.pop(sleeper, None)
+
+    # What can be shown to a checker
+
+    async def events(self, after: int = 0) -> list[SqlEvent]:
+        return await self._read(lambda tx: audit.events(tx, after))
+
+    async def evidence(self, *, integrity: bool = True) -> Evidence:
+        return await self._read(lambda tx: audit.evidence(tx, integrity=integrity))
+
+    async def end_audit(self) -> None:
+        await self._write(audit.end)
+
+    def _begin(self, tx: Transaction) -> None:
+        if self._audit:
+            audit.begin(tx)
+        registry.note_boot(tx, self.clock.boot_id())
 
     def _write(self, call: Callable[[Transaction], T], weight: int = 1) -> "asyncio.Future[T]":
         return connections.opened(self._writes).run(call, weight)

@@ -76,6 +76,9 @@ update jobs set lease_until = :until, started_at = coalesce(started_at, max(clai
     progress = coalesce(:progress, progress), progress_message = coalesce(:message, progress_message)
 where id = :id and token = :token and status = 3 and lease_until > :boot
 
+-- name: settled_under
+select 1 from jobs where id = ? and token = ? and status <> 3
+
 -- name: listen
 select id, token, cancel_requested_at is not null from jobs
 where id in (select unhex(value) from json_each(?)) and status = 3 and lease_until > ?
@@ -225,3 +228,35 @@ update jobs set lease_until = 0 where status = 3
 
 -- name: forget_workers
 delete from workers
+
+-- name: audit_triggers
+select 1 from sqlite_schema where type = 'trigger' and name = 'audit_moved'
+
+-- name: end_audit
+drop trigger if exists audit_added;
+drop trigger if exists audit_moved;
+drop trigger if exists audit_removed;
+delete from events
+
+-- name: trace
+insert into events (at, boot, job_id, kind, wrote, old_status, old_token, token, old_lease_until)
+select demora_wall(), demora_boot(), :id, :kind, :wrote, jobs.status, jobs.token, :token, jobs.lease_until
+from sqlite_schema left join jobs on jobs.id = :id where sqlite_schema.name = 'audit_moved'
+
+-- name: events
+select seq, at, boot, job_id, kind, wrote, old_status, status, old_token, token, coalesce(credits, 0), coalesce(retries, 0),
+    coalesce(generation, 1), coalesce(max_retries, 0), queue, lane, rank, coalesce(due_at, 0), worker_id, old_lease_until,
+    lease_until, wished, error
+from events where seq > ? order by seq
+
+-- name: job_facts
+select id, status, queue, token, token - credits, retries, generation, max_retries, created_at, due_at, lease_until,
+    completed_at, worker_id, cancel_requested_at is not null, error,
+    (select json_group_array(token) from attempts where job_id = jobs.id)
+from jobs order by rowid
+
+-- name: key_facts
+select scope, key, job_id, created_at, expires_at from idempotency_keys
+
+-- name: stray_attempts
+select distinct job_id from attempts where job_id not in (select id from jobs)

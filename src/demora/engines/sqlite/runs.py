@@ -10,6 +10,7 @@ from ...core.states import Status
 from ...core.verdict import Verdict
 from ...store import Heard, Lease, Report, Settlement, Topic
 from . import rows
+from .audit import trace
 from .batches import Transaction
 from .statements import SQL
 
@@ -21,29 +22,44 @@ def renew(tx: Transaction, reports: Sequence[Report], lease: int) -> Heard:
     for report in reports:
         held = {"until": tx.boot + lease, "wall": tx.wall, "ran": report.ran // MILLISECOND, **_where(tx, report)}
         tx.db.execute(SQL["renew"], held)
-        if tx.db.changes():
-            _log(tx, report)
+        renewed = tx.db.changes() > 0
+        if renewed or (report.log and _is_settled(tx, report)):
+            _log(tx, report)  # also if a settlement was quicker: these lines are in no other report
+        trace(tx, report.lease, "renew", accepted=renewed)
     return listen(tx, [report.lease for report in reports])
+
+
+def _is_settled(tx: Transaction, report: Report) -> bool:
+    """Whether this run was settled, and nobody has claimed the job since."""
+    return tx.db.execute(SQL["settled_under"], (rows.id_bytes(report.lease.id), report.lease.token)).fetchone() is not None
 
 
 def listen(tx: Transaction, leases: Sequence[Lease]) -> Heard:
     ids = _encode([lease.id.replace("-", "") for lease in leases]).decode()
     held = {(rows.id_text(id), token): wished for id, token, wished in tx.db.execute(SQL["listen"], (ids, tx.boot))}
     return Heard(
-        lost=frozenset(lease.id for lease in leases if (lease.id, lease.token) not in held),
-        wished=frozenset(lease.id for lease in leases if held.get((lease.id, lease.token))),
+        lost=frozenset(lease for lease in leases if (lease.id, lease.token) not in held),
+        wished=frozenset(lease for lease in leases if held.get((lease.id, lease.token))),
     )
 
 
 def settle(tx: Transaction, settlements: Sequence[Settlement]) -> list[Status | None]:
     done = [s for s in settlements if s.verdict.status is Status.COMPLETED]
     completed = _complete(tx, done) if done else frozenset()
-    return [
+    answers = [
         (Status.COMPLETED if _where_held(s) in completed else None)
         if s.verdict.status is Status.COMPLETED
         else _settle(tx, s)
         for s in settlements
     ]
+    if tx.stamps.audited:
+        _trace(tx, settlements, answers)
+    return answers
+
+
+def _trace(tx: Transaction, settlements: Sequence[Settlement], answers: Sequence[Status | None]) -> None:
+    for settlement, answer in zip(settlements, answers, strict=True):
+        trace(tx, settlement.report.lease, "lapse" if settlement.lapsed else "settle", accepted=answer is not None)
 
 
 def _complete(tx: Transaction, done: Sequence[Settlement]) -> frozenset[_Held]:

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 
 from ...clock import Clock
+from ...errors import StoreError
 from ...store import Topic
 
 CLOCK_LOOK = 0.95  # seconds between looks for a stepped clock
@@ -20,13 +21,15 @@ class Sleeper:
         self.reachable = True
         self._clock, self._data_version = clock, data_version
         self._seen: int | None = None
-        self._rung = asyncio.Event()
+        self._rung = False
+        self._waiter: asyncio.Future[None] | None = None
 
     def wake(self) -> None:
-        self._rung.set()
+        self._rung = True
+        self._nudge()
 
     def clear(self) -> None:
-        self._rung.clear()
+        self._rung = False
 
     async def wait(self, timeout: float | None) -> None:
         loop = asyncio.get_running_loop()
@@ -44,30 +47,32 @@ class Sleeper:
         pause = CLOCK_LOOK if self.reachable else DEAF_LOOK
         if left is not None:
             pause = min(pause, max(left, 0))
-        if self._rung.is_set():
+        if self._rung:
             return True
         loop = asyncio.get_running_loop()
-        timer = loop.call_later(pause, self._nudge, waiter := loop.create_future())
-        ring = asyncio.ensure_future(self._rung.wait())
-        ring.add_done_callback(lambda _: self._nudge(waiter))
+        self._waiter = loop.create_future()
+        timer = loop.call_later(pause, self._nudge)
         try:
-            await waiter
+            await self._waiter
         finally:
             timer.cancel()
-            ring.cancel()
-        return self._rung.is_set()
+            self._waiter = None
+        return self._rung
 
-    @staticmethod
-    def _nudge(waiter: "asyncio.Future[None]") -> None:
-        if not waiter.done():
-            waiter.set_result(None)
+    def _nudge(self) -> None:
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
 
-    def _drift(self) -> int:
-        return self._clock.wall() - self._clock.boot()
+    def _drift(self) -> float:
+        """Moves when the wall clock is stepped, and when the machine slept, which the loop's clock does not count."""
+        return self._clock.wall() - asyncio.get_running_loop().time() * 1000
 
     async def _file_changed(self, look: int) -> bool:
         """Whether another process wrote to the file, whose bell we may have missed; at first sight it may have."""
         if self._data_version is None or (self.reachable and look % FILE_LOOKS):
             return False
-        seen, self._seen = self._seen, await self._data_version()
+        try:
+            seen, self._seen = self._seen, await self._data_version()
+        except StoreError:
+            return True  # whoever looks next hears of the trouble
         return seen != self._seen

@@ -1,0 +1,43 @@
+-- An event for each transition of a job, in the transaction that makes it. No verb can forget it, of no process: the
+-- triggers stay in the file until `end_audit` takes them out. demora_wall() and demora_boot() are the clocks of the verb
+-- under way; every connection of demora has them. A write that changes nothing leaves no event.
+
+create trigger if not exists audit_added after insert on jobs
+begin
+    insert into events (at, boot, job_id, kind, status, token, credits, retries, generation, max_retries, queue, lane, rank,
+                        due_at)
+    values (demora_wall(), demora_boot(), new.id, 'added', new.status, new.token, new.credits, new.retries,
+            new.generation, new.max_retries, new.queue, new.lane, new.rank, new.due_at);
+end;
+
+create trigger if not exists audit_moved after update on jobs
+when not (old.status = 3 and new.status = 3 and old.token = new.token and old.lease_until = new.lease_until
+          and (old.cancel_requested_at is null) = (new.cancel_requested_at is null))
+begin
+    insert into events (at, boot, job_id, kind, old_status, status, old_token, token, credits, retries, generation,
+                        max_retries, queue, lane, rank, due_at, worker_id, old_lease_until, lease_until, wished, error)
+    values (
+        demora_wall(), demora_boot(), new.id,
+        case
+            when new.status = 3 and (old.status <> 3 or old.token <> new.token) then 'claimed'
+            when old.status = 3 and new.status <> 3 then 'settled'
+            when new.status = 3 and old.cancel_requested_at is null and new.cancel_requested_at is not null then 'wished'
+            when new.status = 3 and new.lease_until = 0 then 'lapsed'
+            when new.status = 3 then 'renewed'
+            when old.status > 3 and new.status < 3 then 'retried'
+            when old.status < 3 and new.status = 6 then 'cancelled'
+            else 'changed'
+        end,
+        old.status, new.status, old.token, new.token, new.credits, new.retries, new.generation, new.max_retries, new.queue,
+        new.lane, new.rank, new.due_at, new.worker_id, old.lease_until, new.lease_until,
+        new.cancel_requested_at is not null, iif(old.status = 3 and new.status <> 3, new.error, null)
+    );
+end;
+
+create trigger if not exists audit_removed after delete on jobs
+begin
+    insert into events (at, boot, job_id, kind, old_status, old_token, token, credits, retries, generation, max_retries, queue,
+                        lane, rank, due_at)
+    values (demora_wall(), demora_boot(), old.id, 'removed', old.status, old.token, old.token, old.credits, old.retries,
+            old.generation, old.max_retries, old.queue, old.lane, old.rank, old.due_at);
+end;

@@ -1,0 +1,127 @@
+"""What callers were told, held against SQL: answered jobs exist, answered wishes are on record, a key makes one job.
+
+A call whose outcome is unknown may have happened or not; nothing is demanded of it.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence, Set
+
+from .findings import Fault
+from .history import ClientEvent, HandlerEvent, SqlEvent
+
+Lives = Mapping[str, Sequence[SqlEvent]]
+REUSED = frozenset({"422", "KeyReused"})
+
+
+class Calls:
+    """The calls of a history: what was asked and what was answered, by the id of the call."""
+
+    def __init__(self, events: Sequence[ClientEvent]) -> None:
+        self.asked = {event.call: event for event in events if event.kind == "invoke"}
+        self.answers = [event for event in events if event.kind != "invoke"]
+
+    def ok(self, op: str) -> Iterator[tuple[ClientEvent, ClientEvent]]:
+        """What was asked and answered, for each call that went well."""
+        for answer in self.answers:
+            if answer.kind == "ok" and answer.op == op:
+                yield self.asked.get(answer.call, answer), answer
+
+    def deleted(self) -> set[str]:
+        """Jobs that somebody tried to delete, and may have."""
+        return {job for asked in self.asked.values() if asked.op == "delete" for job in asked.jobs}
+
+
+def judge_adds(calls: Calls, known: Set[str], lives: Lives) -> Iterator[tuple[str, Fault]]:
+    """Answered jobs exist, unless they were removed, and are due no earlier than was asked."""
+    deleted = calls.deleted()
+    for asked, answer in calls.ok("add"):
+        for job in answer.jobs:
+            life = lives.get(job, ())
+            removed = job in deleted or any(event.kind == "removed" for event in life)
+            if job not in known and not removed:
+                yield job, ("I1", f"was answered to call {answer.call} and is nowhere")
+            yield from ((job, fault) for fault in _due(asked, life, "added"))
+
+
+def judge_wishes(calls: Calls, lives: Lives) -> Iterator[tuple[str, Fault]]:
+    """Wishes that were answered are on record. Only jobs with a whole life in SQL are judged."""
+    for asked, answer in calls.ok("cancel"):
+        kind = {"CANCELLED": "cancelled", "PROCESSING": "wished"}.get(answer.answer or "")
+        for job in _whole(asked, lives):
+            if kind and not any(event.kind == kind for event in lives[job]):
+                yield job, ("I9", f"was told to cancel with the answer {answer.answer}, and no event says so")
+    for asked, _ in calls.ok("retry"):
+        for job in _whole(asked, lives):
+            if not any(event.kind == "retried" for event in lives[job]):
+                yield job, ("I12", "was answered as retried by hand, and no event says so")
+    for asked, _ in calls.ok("reschedule"):
+        for job in _whole(asked, lives):
+            yield from ((job, fault) for fault in _due(asked, lives[job], "changed"))
+
+
+def judge_keys(calls: Calls, known: Set[str], lives: Lives) -> Iterator[tuple[str, Fault]]:
+    """For each key: one job, one answer to one request, and a refusal only of another request.
+
+    A key that was asked for over a longer time than it is kept is not judged.
+    """
+    by_key: defaultdict[str, list[ClientEvent]] = defaultdict(list)
+    for asked in calls.asked.values():
+        if asked.key is not None and asked.op == "add":
+            by_key[asked.key].append(asked)
+    answers = {answer.call: answer for answer in calls.answers}
+    for key, wishes in by_key.items():
+        if not _expired(wishes):
+            yield from _judge_key(key, wishes, answers, known, lives)
+
+
+def judge_starts(calls: Calls, handlers: Mapping[str, Sequence[HandlerEvent]], lives: Lives) -> Iterator[tuple[str, Fault]]:
+    """Where there are no SQL events: a job that was answered as cancelled does not start afterwards."""
+    retried = {job for asked in calls.asked.values() if asked.op == "retry" for job in asked.jobs}
+    for asked, answer in calls.ok("cancel"):
+        for job in asked.jobs:
+            if answer.answer != "CANCELLED" or job in lives or job in retried:
+                continue
+            if any(event.kind == "start" and event.at > answer.at for event in handlers.get(job, ())):
+                yield job, ("I9", "was started after its cancel had been answered")
+
+
+def _judge_key(
+    key: str,
+    wishes: Sequence[ClientEvent],
+    answers: Mapping[str, ClientEvent],
+    known: Set[str],
+    lives: Lives,
+) -> Iterator[tuple[str, Fault]]:
+    made = sorted({job for wish in wishes for job in wish.jobs if job in known or job in lives})
+    if len(made) > 1:
+        yield made[1], ("I10", f"is another job for the key {key!r}, which made {made[0]}")
+        return
+    given = [(wish, answers[wish.call]) for wish in wishes if wish.call in answers]
+    told = [(wish.request, job) for wish, answer in given if answer.kind == "ok" for job in answer.jobs]
+    for request, job in told:
+        if (request, job) != told[0]:
+            which = "the same request" if request == told[0][0] else "another request"
+            yield job, ("I10", f"was answered to {which} with the key {key!r}, which had meant {told[0][1]}")
+            return
+    for wish, answer in given:
+        if answer.kind == "fail" and answer.answer in REUSED and all(w.request == wish.request for w in wishes):
+            yield wish.jobs[0], ("I10", f"was refused although the key {key!r} never meant another request")
+            return
+
+
+def _due(asked: ClientEvent, life: Sequence[SqlEvent], kind: str) -> Iterator[Fault]:
+    """No event that could be this call's gave the time that was asked for, or a later one."""
+    dues = [event.due_at for event in life if event.kind == kind]
+    if asked.due_at is not None and (dues or kind == "changed") and max(dues, default=0) < asked.due_at:
+        early = f"by {asked.due_at - max(dues)} ms" if dues else "for ever"
+        yield "I6", f"is due earlier than was asked for, {early}"
+
+
+def _whole(asked: ClientEvent, lives: Lives) -> list[str]:
+    return [job for job in asked.jobs if job in lives and lives[job][0].kind == "added"]
+
+
+def _expired(wishes: Sequence[ClientEvent]) -> bool:
+    kept = [wish.kept for wish in wishes if wish.kept is not None]
+    times = [wish.at for wish in wishes]
+    return bool(kept) and max(times) - min(times) >= min(kept)

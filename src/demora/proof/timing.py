@@ -1,0 +1,54 @@
+"""On time and alive: how late jobs started outside of faults, and how long the system took to drain after them."""
+
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+
+from .findings import Fault
+from .history import SqlEvent, WorldEvent
+from .lives import WAITING
+
+CALM = frozenset({"healed", "drained"})
+
+
+class FaultTimes:
+    """When the world was disturbed: from a fault until all is healed."""
+
+    def __init__(self, world: Sequence[WorldEvent]) -> None:
+        self._begins: list[int] = []
+        self._ends: list[int] = []
+        for event in world:
+            disturbed = len(self._begins) > len(self._ends)
+            if event.kind == "healed" and disturbed:
+                self._ends.append(event.at)
+            elif event.kind not in CALM and not disturbed:
+                self._begins.append(event.at)
+
+    def calm_since(self, ready: int, started: int) -> int | None:
+        """From when on a job that was ready and has started had no excuse to wait; None if it started in a fault."""
+        n = bisect_right(self._begins, started) - 1
+        if n < 0:
+            return ready
+        return None if n >= len(self._ends) or started <= self._ends[n] else max(ready, self._ends[n])
+
+
+def judge_starts(events: Sequence[SqlEvent], times: FaultTimes, bound: int) -> Iterator[Fault]:
+    """Each claim comes within the bound after the job was due and waiting, faults not counted.
+
+    The bound must allow for the queueing that the load itself brings; a pause is a fault as far as this is concerned.
+    """
+    since = 0
+    for event in events:
+        if event.kind == "claimed":
+            calm = times.calm_since(max(since, event.due_at), event.at)
+            if calm is not None and event.at - calm > bound:
+                yield "I7", f"started {event.at - calm} ms after nothing kept it from starting; {bound} ms are allowed"
+        elif event.status in WAITING:
+            since = event.at
+
+
+def judge_draining(world: Sequence[WorldEvent], bound: int) -> Iterator[Fault]:
+    healed = next((event.at for event in reversed(world) if event.kind == "healed"), None)
+    drained = next((event.at for event in reversed(world) if event.kind == "drained"), None)
+    if healed is not None and (drained is None or drained - healed > bound):
+        took = "never" if drained is None else f"in {drained - healed} ms"
+        yield "I16", f"the queues drained {took} after all was healed; {bound} ms are allowed"
