@@ -8,7 +8,7 @@ COMPILE := $(BIN)/uv --quiet pip compile --universal --python-version 3.11 --gen
 	--no-emit-index-url --no-emit-find-links --no-header
 
 .DEFAULT_GOAL := help
-.PHONY: help run test check bench lint types setup lock clean
+.PHONY: help run test check bench sim mutants lint types setup lock clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-6s %s\n", $$1, $$2 }' Makefile
@@ -25,6 +25,12 @@ check: lint types ## run the quick part: no slow tests
 
 bench: .venv/dev.stamp ## measure: make bench ARGS="…"
 	$(BIN)/python -m bench $(ARGS)
+
+sim: .venv/dev.stamp ## simulate: make sim ARGS="--seeds 10000 --jobs 200"
+	$(BIN)/python -m tests.sim $(ARGS)
+
+mutants: .venv/dev.stamp ## plant bugs, and see what catches each
+	$(BIN)/python -m tests.mutants $(ARGS)
 
 lint: .venv/dev.stamp ## check style and formatting
 	$(BIN)/ruff check

@@ -1,0 +1,113 @@
+"""`python -m tests.sim --seeds 1000 --jobs 200`: a campaign of simulations; `--seed N --jobs M` replays one."""
+
+import argparse
+import logging
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterable
+from concurrent.futures import ProcessPoolExecutor
+from functools import partial
+
+from tests.sim.rare import SOMETIMES
+from tests.sim.run import Result, simulate
+
+
+def main() -> int:
+    args = _arguments()
+    _be_quiet()
+    return _replay(args.seed, args.jobs) if args.seed is not None else _campaign(args)
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m tests.sim", description=__doc__)
+    parser.add_argument("--seed", type=int, help="replay this one, and print its trace")
+    parser.add_argument("--seeds", type=int, default=100, help="how many to live through")
+    parser.add_argument("--first", type=int, default=1, help="the first of them")
+    parser.add_argument("--jobs", type=int, default=200, help="jobs in each")
+    parser.add_argument("--processes", type=int, default=2)
+    parser.add_argument("--small", action="store_true", help="do not ask that every fault and rare situation occurs")
+    parser.add_argument("--first-bad", action="store_true", help="stop at the first seed with a violation")
+    return parser.parse_args()
+
+
+def _be_quiet() -> None:
+    """Killed processes leave coroutines behind that complain when they are collected."""
+    logging.disable(logging.CRITICAL)
+    sys.unraisablehook = lambda _: None
+
+
+def _replay(seed: int, jobs: int) -> int:
+    result = simulate(seed, jobs)
+    for violation in result.violations:
+        print(violation)
+    print(f"{result.jobs} jobs, {result.steps} steps, {sum(result.fired.values())} faults")
+    print(f"trace {result.trace}")
+    return 1 if result.violations else 0
+
+
+def _campaign(args: argparse.Namespace) -> int:
+    began = time.monotonic()
+    fired: Counter[str] = Counter()
+    reached: Counter[str] = Counter()
+    bad: list[Result] = []
+    for result in _results(args):
+        fired.update(result.fired)
+        reached.update(result.reached)
+        if result.violations:
+            bad.append(result)
+            _explain(result, args.jobs)
+            if args.first_bad:
+                return 1
+    _table("faults", fired)
+    _table("rare situations, in jobs", Counter({name: reached[name] for name in SOMETIMES}))
+    never = [] if args.small else [name for name in SOMETIMES if not reached[name]] + _missing(fired)
+    for name in never:
+        print(f"never happened: {name}")
+    seconds = time.monotonic() - began
+    jobs = args.seeds * args.jobs
+    rate = f"{jobs / seconds:,.0f} jobs/s"
+    print(f"{args.seeds} seeds, {jobs:,} jobs in {seconds:.0f} s ({rate}): {len(bad)} seeds with violations")
+    return 1 if bad or never else 0
+
+
+def _results(args: argparse.Namespace) -> Iterable[Result]:
+    from rich.progress import track
+
+    seeds = range(args.first, args.first + args.seeds)
+    if args.processes == 1:
+        yield from (simulate(seed, args.jobs) for seed in seeds)
+        return
+    with ProcessPoolExecutor(args.processes, initializer=_be_quiet) as pool:
+        found = pool.map(partial(simulate, jobs=args.jobs), seeds, chunksize=4)
+        yield from track(found, total=len(seeds), description="seeds", disable=not sys.stdout.isatty())
+
+
+EXPECTED = ("worker killed", "worker stopped", "worker continued", "worker restarted", "worker killed by its handler")
+EXPECTED += ("clock stepped", "ring lost", "queue paused")
+VERBS = ("add", "claim", "renew", "listen", "settle", "cancel", "retry", "change", "heartbeat")
+WAYS = ("late", "busy", "failed before", "failed after")
+
+
+def _missing(fired: Counter[str]) -> list[str]:
+    from demora.crash import POINTS
+
+    crashes = {f"crash at {point}" for point in POINTS if not point.startswith(("client.", "schema."))}
+    wanted = {*EXPECTED, *crashes, *(f"{verb} {way}" for verb in VERBS for way in WAYS)}
+    return sorted(wanted - set(fired))
+
+
+def _explain(result: Result, jobs: int) -> None:
+    print(f"seed {result.seed}: {len(result.violations)} violations, the first of them:")
+    print(result.violations[0])
+    print(f"replay: python -m tests.sim --seed {result.seed} --jobs {jobs}\n")
+
+
+def _table(title: str, counted: Counter[str]) -> None:
+    print(f"\n{title}")
+    for name, number in sorted(counted.items()):
+        print(f"  {number:>9,}  {name}")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

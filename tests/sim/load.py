@@ -1,0 +1,192 @@
+"""What the simulated applications do: handlers of every kind, and clients that ask for all sorts of things."""
+
+import asyncio
+import itertools
+import random
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from demora import Cancel, Context, Demora, Fail, Retry, Snooze
+from demora.errors import DemoraError
+from tests.sim.faults import Unknown
+from tests.sim.history import Recorder
+from tests.sim.loop import OWNER, Killed
+from tests.sim.world import World
+
+QUEUES = ("default", "mail", "reports")
+PRIORITIES = ("CRITICAL", "HIGH", "NORMAL", "LOW")
+KINDS = ("quick", "slow", "failing", "snoozing", "endless", "poisonous", "quitting", "hopeless", "picky", "unknown")
+
+
+def register(app: Demora, world: World, recorder: Recorder) -> None:
+    """Handlers of every kind; each writes down when it starts and how it ends."""
+    for kind in KINDS:
+        if kind != "unknown":
+            app.job(kind, timeout="20s", jitter=0.5)(_recorded(globals()[kind], world, recorder))
+
+
+def _recorded(handler: Callable[[Context, World], Awaitable[Any]], world: World, recorder: Recorder) -> Any:
+    async def run(ctx: Context, **payload: Any) -> Any:
+        recorder.started(ctx)
+        try:
+            result = await handler(ctx, world)
+        except Killed:
+            raise
+        except BaseException as problem:
+            recorder.ended(ctx, type(problem).__name__)
+            raise
+        recorder.ended(ctx, "returned")
+        return result
+
+    return run
+
+
+async def quick(ctx: Context, world: World) -> str:
+    return "ok"
+
+
+async def slow(ctx: Context, world: World) -> str:
+    for tenth in range(10):
+        ctx.progress(tenth / 10)
+        await asyncio.sleep(world.random.random())
+    ctx.log("nearly there")
+    return "ok"
+
+
+async def failing(ctx: Context, world: World) -> str:
+    await asyncio.sleep(world.random.random() / 10)
+    if world.random.random() < 0.6:
+        raise ValueError("chance had it so")
+    return "ok"
+
+
+async def snoozing(ctx: Context, world: World) -> str:
+    if world.random.random() < 0.5:
+        raise Snooze("700ms")
+    return "ok"
+
+
+async def endless(ctx: Context, world: World) -> str:
+    if ctx.attempt < 3:
+        await asyncio.Event().wait()
+    return "ok"
+
+
+async def poisonous(ctx: Context, world: World) -> str:
+    """Kill its own process in the first attempts."""
+    await asyncio.sleep(world.random.random() / 10)
+    if ctx.attempt < 3:
+        world.happened("worker killed by its handler")
+        world.kill(OWNER.get())
+        raise Killed
+    return "ok"
+
+
+async def quitting(ctx: Context, world: World) -> str:
+    raise Cancel("no need")
+
+
+async def hopeless(ctx: Context, world: World) -> str:
+    raise Fail("no hope")
+
+
+async def picky(ctx: Context, world: World) -> str:
+    if ctx.attempt == 1:
+        raise Retry("not yet", after="3s")
+    return "ok"
+
+
+class Caller:
+    """A simulated application: adds so many jobs, and now and then cancels, retries, moves, pauses."""
+
+    def __init__(self, app: Demora, world: World, recorder: Recorder, jobs: int) -> None:
+        self._app, self._world, self._recorder, self._left = app, world, recorder, jobs
+        self._chance: random.Random = world.random
+        self._keys = itertools.count()
+        self._unknown = 1 if self._chance.random() < 0.1 else 0  # seldom: they take an hour to end
+        self._owner = OWNER.get()
+
+    async def run(self) -> None:
+        while self._left > 0:
+            await asyncio.sleep(self._chance.random() * 0.5)
+            verb = self._chance.choices(
+                (self._add, self._add_with_key, self._cancel, self._retry, self._move, self._delete, self._pause),
+                (50, 12, 12, 12, 6, 2, 2),
+            )[0]
+            await verb()
+
+    async def _add(self) -> None:
+        number = min(self._chance.choice((1, 1, 1, 2, 5, 20)), self._left)
+        self._left -= number
+        client = await self._app.open()
+        jobs = [self._make(client) for _ in range(number)]
+        await self._ask("add", [job.id for job in jobs], lambda: client.add(jobs))
+
+    def _make(self, client: Any, **more: Any) -> Any:
+        kind = self._chance.choices(KINDS, (40, 8, 15, 6, 2, 2, 3, 3, 4, self._unknown))[0]
+        return client.make(kind, {"n": self._chance.randrange(100)}, **self._options(), **more)
+
+    def _options(self) -> dict[str, Any]:
+        delay = self._chance.choices(("0ms", "300ms", "5s", "40s"), (60, 20, 15, 5))[0]
+        return {
+            "queue": self._chance.choice(QUEUES),
+            "priority": self._chance.choice(PRIORITIES),
+            "delay": None if delay == "0ms" else delay,
+            "max_retries": self._chance.choice((0, 1, 3)),
+            "retry_delay": self._chance.choice(("100ms", "1s")),
+        }
+
+    async def _add_with_key(self) -> None:
+        """One request, made up to three times by impatient callers."""
+        self._left -= 1
+        client = await self._app.open()
+        key = f"{self._owner}-{next(self._keys)}"
+        options = self._options()
+        for _ in range(self._chance.choice((1, 2, 3))):
+            job = client.make("quick", {"key": key}, **options, key=key)
+            await self._ask("add", [job.id], lambda job=job: client.add([job]), key=key)
+
+    async def _cancel(self) -> None:
+        await self._about_one("cancel", lambda client, id: client.cancel(id))
+
+    async def _retry(self) -> None:
+        await self._about_one("retry", lambda client, id: client.retry(id))
+
+    async def _move(self) -> None:
+        delay = self._chance.choice(("0ms", "2s", "20s"))
+        await self._about_one("reschedule", lambda client, id: client.reschedule(id, delay=delay))
+
+    async def _delete(self) -> None:
+        await self._about_one("delete", lambda client, id: client.delete(id))
+
+    async def _pause(self) -> None:
+        client, queue = await self._app.open(), self._chance.choice(QUEUES)
+        for change in (client.pause, client.resume):
+            await _insist(lambda change=change: change(queue))
+            await asyncio.sleep(self._chance.random() * 2)
+        self._world.happened("queue paused")
+
+    async def _about_one(self, op: str, ask: Callable[[Any, str], Awaitable[Any]]) -> None:
+        if self._recorder.known:
+            client, id = await self._app.open(), self._chance.choice(self._recorder.known)
+            await self._ask(op, [id], lambda: ask(client, id))
+
+    async def _ask(self, op: str, ids: list[str], ask: Callable[[], Awaitable[Any]], key: str | None = None) -> None:
+        call = self._recorder.invoked(op, ids, key)
+        try:
+            answer = await ask()
+        except Unknown:
+            self._recorder.unknown(call)
+        except DemoraError as problem:
+            self._recorder.failed(call, type(problem).__name__)
+        else:
+            self._recorder.answered(call, answer)
+
+
+async def _insist(ask: Callable[[], Awaitable[Any]]) -> None:
+    while True:
+        try:
+            await ask()
+            return
+        except DemoraError:
+            await asyncio.sleep(0.2)

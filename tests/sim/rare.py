@@ -1,0 +1,86 @@
+"""The "sometimes" list: rare situations that a campaign must reach, or it proves nothing about them."""
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import pairwise
+
+from demora.proof import SqlEvent
+
+Life = Sequence[SqlEvent]
+
+
+def _after(first: Callable[[SqlEvent], bool], then: Callable[[SqlEvent], bool]) -> Callable[[Life], bool]:
+    """Whether some event of the second kind follows directly on one of the first."""
+    return lambda life: any(first(a) and then(b) for a, b in pairwise(life))
+
+
+def _some(fact: Callable[[SqlEvent], bool]) -> Callable[[Life], bool]:
+    return lambda life: any(fact(event) for event in life)
+
+
+def _kind(kind: str) -> Callable[[SqlEvent], bool]:
+    return lambda event: event.kind == kind
+
+
+def _settled(status: str, *, error: str | None = None) -> Callable[[SqlEvent], bool]:
+    return lambda e: e.kind == "settled" and e.status == status and (error is None or error in (e.error or ""))
+
+
+def _count(fact: Callable[[SqlEvent], bool], least: int) -> Callable[[Life], bool]:
+    return lambda life: sum(fact(event) for event in life) >= least
+
+
+def _stale(wrote: str) -> Callable[[SqlEvent], bool]:
+    return lambda event: event.kind == "stale" and event.wrote == wrote
+
+
+SOMETIMES: dict[str, Callable[[Life], bool]] = {
+    "a job completes at its first attempt": _some(lambda e: _settled("COMPLETED")(e) and e.token == 1),
+    "a job completes after a retry": lambda life: _some(_settled("COMPLETED"))(life) and _some(_settled("RETRYING"))(life),
+    "a job completes after its worker was lost": lambda life: (
+        _some(_settled("RETRYING", error="WorkerLost"))(life) and _some(_settled("COMPLETED"))(life)
+    ),
+    "a job is lost by three workers": _count(lambda e: "WorkerLost" in (e.error or "") and e.kind == "settled", 3),
+    "a job fails because its workers died": _some(_settled("FAILED", error="WorkerLost")),
+    "a job fails with its attempts spent": _some(_settled("FAILED", error="ValueError")),
+    "a job fails for good at once": _some(_settled("FAILED", error="no hope")),
+    "a job fails because nobody knows its type": _some(_settled("FAILED", error="UnknownType")),
+    "a job times out": _some(lambda e: "TimedOut" in (e.error or "")),
+    "a job is handed back": _some(lambda e: e.kind == "settled" and e.status == "QUEUED" and e.credits > 0),
+    "a retrying job is handed back": _after(lambda e: e.kind == "claimed" and e.retries > 0, _settled("RETRYING")),
+    "a job is cancelled while it waits": _some(_kind("cancelled")),
+    "a job is cancelled while it waits for a retry": _some(lambda e: e.kind == "cancelled" and e.old_status == "RETRYING"),
+    "a running job is asked to end": _some(_kind("wished")),
+    "a running job obeys a cancel": _some(lambda e: e.kind == "settled" and e.status == "CANCELLED" and e.wished),
+    "a running job completes although a cancel was asked for": _some(
+        lambda e: e.kind == "settled" and e.status == "COMPLETED" and e.wished
+    ),
+    "a job whose worker died is cancelled by an earlier wish": _some(
+        lambda e: e.kind == "settled" and e.status == "CANCELLED" and "WorkerLost" in (e.error or "")
+    ),
+    "a job is retried by hand": _some(_kind("retried")),
+    "a cancelled job is retried by hand": _some(lambda e: e.kind == "retried" and e.old_status == "CANCELLED"),
+    "a job reaches its third generation": _some(lambda e: e.generation >= 3),
+    "a waiting job is moved": _some(_kind("changed")),
+    "a retrying job is moved": _some(lambda e: e.kind == "changed" and e.status == "RETRYING"),
+    "an ended job is removed": _some(_kind("removed")),
+    "a lease is renewed": _some(_kind("renewed")),
+    "a lease is renewed ten times": _count(_kind("renewed"), 10),
+    "a settlement comes too late": _some(_stale("settle")),
+    "a renewal comes too late": _some(_stale("renew")),
+    "two workers settle the same lapse": _some(_stale("lapse")),
+    "a lapse is settled within its second": _after(_kind("claimed"), _settled("RETRYING", error="WorkerLost")),
+    "a job is claimed five times": _some(lambda e: e.token >= 5),
+    "a job is snoozed": _some(lambda e: e.kind == "settled" and e.status in ("QUEUED", "RETRYING") and e.lane == 2),
+}
+
+
+def reached(events: Iterable[SqlEvent], fired: Mapping[str, int]) -> dict[str, int]:
+    """How many jobs came into each rare situation."""
+    lives: dict[str, list[SqlEvent]] = defaultdict(list)
+    for event in events:
+        lives[event.job].append(event)
+    found: Counter[str] = Counter()
+    for life in lives.values():
+        found.update(name for name, fact in SOMETIMES.items() if fact(life))
+    return dict(found)

@@ -1,0 +1,144 @@
+"""One simulation: processes, load and faults for a seed; then healing, draining and judging."""
+
+import asyncio
+from datetime import timedelta
+from typing import Any
+
+import msgspec
+
+from demora import Demora, crash
+from demora.errors import StoreError
+from demora.seams import Seams
+from demora.worker import Worker
+from tests.sim import rare
+from tests.sim.faults import FaultyStore, Rates
+from tests.sim.history import LONGEST_DRAIN, Recorder
+from tests.sim.load import Caller, register
+from tests.sim.loop import OWNER, Deadlock, Killed
+from tests.sim.nemesis import Nemesis
+from tests.sim.world import World
+
+CALLERS = 3
+WORKERS = 3
+SELDOM = {"worker.lapsed": 20, "worker.stopping": 30, "worker.renewed": 5, "worker.ran": 3}  # points that few pass
+
+
+class Result(msgspec.Struct):
+    """What became of one seed."""
+
+    seed: int
+    jobs: int
+    trace: str
+    violations: list[str]
+    fired: dict[str, int]
+    reached: dict[str, int]
+    steps: int
+
+
+def simulate(seed: int, jobs: int) -> Result:
+    """Live through one seed and judge it."""
+    return Simulation(seed, jobs).run()
+
+
+class Simulation:
+    """A seed, come to life."""
+
+    def __init__(self, seed: int, jobs: int) -> None:
+        self._seed, self._jobs = seed, jobs
+        self._world = World(seed)
+        self._recorder = Recorder(self._world)
+        self._rates = Rates()
+        self._nemesis = Nemesis(self._world, self._rates, self._start_worker)
+        self._crashes: list[str] = []
+        self._started = 0
+        self._reached: dict[str, int] = {}
+
+    def run(self) -> Result:
+        crash.arm(self._crash_point)
+        try:
+            violations = self._world.loop.run_until_complete(self._live())
+        except Deadlock as problem:
+            violations = [f"I16 liveness: deadlock {problem}"]
+        finally:
+            crash.arm(None)
+        result = Result(
+            seed=self._seed,
+            jobs=self._jobs,
+            trace=self._world.loop.trace(),
+            violations=violations + self._crashes,
+            fired=self._world.fired,
+            reached=self._reached,
+            steps=self._world.loop.steps,
+        )
+        self._world.close()
+        return result
+
+    async def _live(self) -> list[str]:
+        for _ in range(self._world.random.randint(1, WORKERS)):
+            self._nemesis.start()
+        trouble = self._world.loop.spawn("nemesis", self._nemesis.run())
+        share = self._jobs // CALLERS + 1
+        await asyncio.gather(*(self._world.loop.spawn(f"caller-{n}", self._call(share)) for n in range(CALLERS)))
+        trouble.cancel()
+        self._recorder.world("healed")
+        return await self._drain()
+
+    def _start_worker(self) -> str:
+        self._started += 1
+        owner = f"worker-{self._started}"
+        task = self._world.loop.spawn(owner, self._work(owner))
+        task.add_done_callback(lambda done: self._ended(owner, done))
+        return owner
+
+    async def _work(self, owner: str) -> None:
+        app, chance = self._app(), self._world.random
+        worker = Worker(
+            app,
+            concurrency=chance.choice((1, 2, 8)),
+            lease=timedelta(seconds=chance.choice((2, 5, 10))),
+            grace=timedelta(seconds=chance.choice((0, 1))),
+            seams=Seams(monotonic=self._world.loop.time, chance=chance.random, name=lambda: owner),
+        )
+        self._world.on_terminate(worker.stop)
+        await worker.run()
+        await app.close()
+
+    async def _call(self, jobs: int) -> None:
+        await Caller(self._app(), self._world, self._recorder, jobs).run()
+
+    def _app(self) -> Demora:
+        store: Any = FaultyStore(self._world, self._world.store(), self._rates)
+        app = Demora(store=store, new_id=self._world.new_id)
+        register(app, self._world, self._recorder)
+        return app
+
+    async def _drain(self) -> list[str]:
+        """Heal, wait until all jobs have ended, and judge. Workers that their own handlers kill are replaced."""
+        store = self._world.store()
+        await store.open()
+        until = self._world.loop.time() + LONGEST_DRAIN / 1000
+        while self._world.loop.time() < until:
+            self._nemesis.heal(2)
+            if all(queue.ready + queue.delayed + queue.processing == 0 for queue in await store.queues()):
+                break
+            await asyncio.sleep(5)
+        self._recorder.world("drained")
+        evidence = await store.evidence(integrity=False)
+        findings = self._recorder.judge(evidence)
+        self._reached = rare.reached(evidence.events or [], self._world.fired)
+        return [violation.explain() for violation in findings.violations]
+
+    def _crash_point(self, name: str) -> None:
+        """End the process that passes a crash point, if chance has it so; what it had not committed is gone."""
+        owner = OWNER.get()
+        rate = self._rates.crash * SELDOM.get(name, 1)
+        if owner.startswith("worker") and self._world.random.random() < rate:
+            self._world.happened(f"crash at {name}")
+            self._world.kill(owner)
+            raise Killed(name)
+
+    def _ended(self, owner: str, task: "asyncio.Task[Any]") -> None:
+        self._world.kill(owner)  # nothing of an ended process goes on
+        problem = None if task.cancelled() else task.exception()
+        if problem is not None and not isinstance(problem, StoreError | Killed):
+            self._crashes.append(f"process {owner} ended by {problem!r}")

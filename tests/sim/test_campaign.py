@@ -1,0 +1,31 @@
+"""The simulator as part of the suite: a campaign without violations, and seeds that can be replayed."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytestmark = [pytest.mark.slow, pytest.mark.timed]
+
+ROOT = Path(__file__).parents[2]
+
+
+def simulate(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "tests.sim", *arguments]
+    return subprocess.run(command, cwd=ROOT, env=os.environ | environment, capture_output=True, text=True, check=False)
+
+
+def test_fifty_thousand_simulated_jobs_keep_every_promise_and_reach_every_rare_situation() -> None:
+    campaign = simulate("--seeds", "250", "--jobs", "200")
+    assert campaign.returncode == 0, campaign.stdout + campaign.stderr
+    assert "0 seeds with violations" in campaign.stdout
+
+
+def test_a_seed_replays_to_the_same_trace_in_any_interpreter() -> None:
+    traces = [simulate("--seed", "7", "--jobs", "200", PYTHONHASHSEED=str(seed)).stdout for seed in (0, 1, 4242)]
+    assert re.search(r"^trace [0-9a-f]{16}$", traces[0], re.MULTILINE)
+    assert traces[0] == traces[1] == traces[2]
+    assert simulate("--seed", "8", "--jobs", "200").stdout != traces[0]
