@@ -18,6 +18,9 @@ class TestClock:
     def wall(self) -> int:
         return self._wall
 
+    def wall_us(self) -> int:
+        return self._wall * 1000
+
     def boot(self) -> int:
         return self._boot
 

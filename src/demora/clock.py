@@ -10,8 +10,8 @@ from typing import Protocol
 class Clock(Protocol):
     """Wall time for people, boot time for leases: a jump of the wall clock moves no lease."""
 
-    def wall(self) -> int:
-        """Milliseconds since 1970."""
+    def wall_us(self) -> int:
+        """Microseconds since 1970; stores keep milliseconds, and sleepers wake to the exact moment."""
         ...
 
     def boot(self) -> int:
@@ -26,8 +26,8 @@ class Clock(Protocol):
 class SystemClock:
     """The clocks of this machine."""
 
-    def wall(self) -> int:
-        return time.time_ns() // 1_000_000
+    def wall_us(self) -> int:
+        return time.time_ns() // 1000
 
     def boot(self) -> int:
         return time.clock_gettime_ns(_BOOT_CLOCK) // 1_000_000

@@ -25,6 +25,9 @@ class SimClock:
     def wall(self) -> int:
         return START + self.stepped + int(self._loop.time() * 1000)
 
+    def wall_us(self) -> int:
+        return self.wall() * 1000
+
     def boot(self) -> int:
         return int(self._loop.time() * 1000)
 

@@ -21,11 +21,11 @@ LOCK_HELD_AT_MOST = 0.005  # seconds; others that write to the file wait no long
 class Transaction:
     """What a verb works on: the connection, the clocks read at its start, and whom to wake once it is committed."""
 
-    __slots__ = ("boot", "db", "stamps", "topics", "wall")
+    __slots__ = ("boot", "db", "stamps", "topics", "wall", "wall_us")
 
     def __init__(self, db: apsw.Connection, stamps: Stamps, topics: set[Topic]) -> None:
         self.db, self.stamps, self.topics = db, stamps, topics
-        self.wall, self.boot = stamps.wall, stamps.boot
+        self.wall, self.wall_us, self.boot = stamps.wall, stamps.wall_us, stamps.boot
 
     def wake(self, topic: Topic) -> None:
         self.topics.add(topic)
@@ -135,7 +135,8 @@ class Batches:
 
     def _apply(self, pending: Pending, topics: set[Topic]) -> None:
         stamps = self._stamps
-        stamps.wall, stamps.boot = self._clocks()
+        stamps.wall_us, stamps.boot = self._clocks()
+        stamps.wall = stamps.wall_us // 1000
         pending.result = pending.call(Transaction(self._db, stamps, topics))
 
     def _apply_in_savepoint(self, pending: Pending, topics: set[Topic]) -> None:

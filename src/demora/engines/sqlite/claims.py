@@ -88,9 +88,9 @@ def _next_in(tx: Transaction, heads: Sequence[_Head], exhausted: Sequence[_Head]
 
     What is ready and was not taken waits for a free slot, not for a time.
     """
-    waits = [head.due_at - tx.wall for head in heads if head.due_at > tx.wall]
+    waits = [head.due_at * 1000 - tx.wall_us for head in heads if head.due_at > tx.wall]
     for head in exhausted:
         behind = (head.queue, head.lane, head.rank, tx.wall)
-        waits += [due_at - tx.wall for (due_at,) in tx.db.execute(SQL["next_due"], behind)]
-    waits += [max(lease_until - tx.boot, 0) for (lease_until,) in tx.db.execute(SQL["next_lapse"])]
-    return timedelta(milliseconds=min(waits)) if waits else None
+        waits += [due_at * 1000 - tx.wall_us for (due_at,) in tx.db.execute(SQL["next_due"], behind)]
+    waits += [max(lease_until - tx.boot, 0) * 1000 for (lease_until,) in tx.db.execute(SQL["next_lapse"])]
+    return timedelta(microseconds=min(waits)) if waits else None

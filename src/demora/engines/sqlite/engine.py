@@ -192,7 +192,7 @@ class SqliteStore:
         return Batches(self._connect(self.path), begin, self._clocks, self._ring, timer)
 
     def _clocks(self) -> tuple[int, int]:
-        return self.clock.wall(), self.clock.boot()
+        return self.clock.wall_us(), self.clock.boot()
 
     def _ring(self, topics: set[Topic]) -> None:
         if self._bells is not None:

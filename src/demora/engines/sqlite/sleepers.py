@@ -10,6 +10,7 @@ from ...store import Topic
 CLOCK_LOOK = 0.95  # seconds between looks for a stepped clock
 CLOCK_STEP = 50  # milliseconds that count as a step
 FILE_LOOKS = 3  # looks at the clock for one look at the file, when bells can reach us
+CLOSE_ENOUGH = 0.0001  # seconds; a timer may fire a little early
 DEAF_LOOK = 0.02  # seconds between looks at the file when no bell can reach us
 
 
@@ -36,8 +37,9 @@ class Sleeper:
         deadline = None if timeout is None else loop.time() + timeout
         drift = self._drift()
         for look in range(1, 2**31):
-            left = None if deadline is None else deadline - loop.time()
-            if await self._rest(left) or (left is not None and left <= 0):
+            if await self._rest(None if deadline is None else deadline - loop.time()):
+                return
+            if deadline is not None and deadline - loop.time() < CLOSE_ENOUGH:
                 return
             if abs(self._drift() - drift) > CLOCK_STEP or await self._file_changed(look):
                 return
@@ -65,7 +67,7 @@ class Sleeper:
 
     def _drift(self) -> float:
         """Moves when the wall clock is stepped, and when the machine slept, which the loop's clock does not count."""
-        return self._clock.wall() - asyncio.get_running_loop().time() * 1000
+        return self._clock.wall_us() / 1000 - asyncio.get_running_loop().time() * 1000
 
     async def _file_changed(self, look: int) -> bool:
         """Whether another process wrote to the file, whose bell we may have missed; at first sight it may have."""

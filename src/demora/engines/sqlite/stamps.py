@@ -15,10 +15,11 @@ class Stamps:
     are triggers: they were there when the connection was opened, or have been heard of since.
     """
 
-    __slots__ = ("__weakref__", "audited", "boot", "events", "wall")
+    __slots__ = ("__weakref__", "audited", "boot", "events", "wall", "wall_us")
 
     def __init__(self) -> None:
-        self.wall, self.boot = time.time_ns() // 1_000_000, 0
+        self.wall_us, self.boot = time.time_ns() // 1000, 0
+        self.wall = self.wall_us // 1000
         self.events = 0
         self.audited = False
 
