@@ -11,7 +11,6 @@ from uuid_utils import uuid7
 from . import crash
 from .audit import Audited, Evidence
 from .core.job import Job, Lane, NewJob, Priority
-from .core.payload import unpack
 from .core.request import (
     check_at,
     check_cursor,
@@ -143,7 +142,7 @@ class Client:
         """What the handler returned, once it has; `JobFailed` if the job ended otherwise, `StillRunning` if time is up."""
         job = await self.wait(id, timeout)
         if job.status is Status.COMPLETED:
-            return None if job.result is None else unpack(job.result)
+            return job.result
         if job.status.ended:
             raise JobFailed(id, job.status.name, job.error)
         raise StillRunning(id, job.status.name)
@@ -257,7 +256,7 @@ def _as_added(job: NewJob, added: Added) -> Job:
         name=job.name,
         type=job.type,
         queue=job.queue,
-        payload=job.payload,
+        payload_json=job.payload,
         priority=job.priority,
         status=Status.QUEUED,
         lane=Lane.SCHEDULED if later else Lane.REALTIME,

@@ -38,6 +38,10 @@ def job_lapsed(id: str, worker_id: str | None) -> None:
     log.warning("job %s: the lease of worker %s lapsed", id, worker_id)
 
 
+def job_unknown(id: str, type: str) -> None:
+    log.warning("job %s is handed back: this worker has no handler for type %s", id, type)
+
+
 def lease_lost(id: str, type: str) -> None:
     log.warning("job %s (%s): its lease was lost; what it did here is not recorded", id, type)
 

@@ -29,8 +29,9 @@ async def test_a_job_is_remembered_as_it_was_asked_for(store: Store) -> None:
     )
     await store.add([wish])
     job = await job_of(store, wish.id)
-    for field in ("id", "type", "name", "queue", "priority", "payload", "max_retries", "retry_delay", "timeout", "tags"):
+    for field in ("id", "type", "name", "queue", "priority", "max_retries", "retry_delay", "timeout", "tags"):
         assert getattr(job, field) == getattr(wish, field), field
+    assert (job.payload_json, job.payload) == (wish.payload, {"to": "Zoë"})
     assert job.webhook_url == wish.webhook_url
 
 

@@ -66,7 +66,7 @@ async def test_a_success_still_ends_completed(store: Store) -> None:
     job = await claim_one(store)
     await store.cancel([added.id])
     assert await settle(store, job, DONE) is Status.COMPLETED
-    assert (await job_of(store, added.id)).result == b'"done"'
+    assert (await job_of(store, added.id)).result == "done"
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import pytest
 from demora.core.job import Attempt, Lane, LogLine
 from demora.core.outcome import GaveUp, HandedBack, Lapsed, NoHandler, Raised, Snoozed
 from demora.core.states import Status
-from demora.store import Lease, Store
+from demora.store import Lease, Report, Store
 from tests.builders import (
     BROKEN,
     DONE,
@@ -37,7 +37,7 @@ async def test_a_success_is_recorded_with_its_result(store: Store, clock: TestCl
     clock.turn(5)
     assert await settle(store, job, DONE, ran=seconds(4), progress=1.0, message="all") is Status.COMPLETED
     after = await job_of(store, job.lease.id)
-    assert (after.status, after.result, after.error, after.lease_until) == (Status.COMPLETED, b'"done"', None, None)
+    assert (after.status, after.result, after.error, after.lease_until) == (Status.COMPLETED, "done", None, None)
     assert (after.completed_at, after.started_at, after.worker_id) == (clock.now(), clock.now() - seconds(4), "ann")
     assert (after.progress, after.progress_message) == (1.0, "all")
     assert after.attempts == (Attempt(1, after.started_at, after.completed_at, "ann"),)
@@ -48,7 +48,7 @@ async def test_a_result_comes_back_byte_for_byte(store: Store, result: bytes) ->
     await add_one(store)
     job = await claim_one(store)
     await settle(store, job, type(DONE)(result))
-    assert (await job_of(store, job.lease.id)).result == result
+    assert (await job_of(store, job.lease.id)).result_json == result
 
 
 async def test_a_failure_waits_and_is_kept_in_the_history(store: Store, clock: TestClock) -> None:
@@ -77,7 +77,7 @@ async def test_four_runs_and_then_a_dead_letter_with_its_history(store: Store, c
     assert waits[:3] == [seconds(1), seconds(2), seconds(4)]
     assert (status, after.status, after.retry_count, after.attempt) == (Status.FAILED, Status.FAILED, 3, 4)
     assert [attempt.error for attempt in after.attempts] == ["no 1", "no 2", "no 3", "no 4"]
-    assert after.payload == b'{"hi":1}'
+    assert after.payload == {"hi": 1}
 
 
 async def test_a_permanent_error_fails_at_once(store: Store, clock: TestClock) -> None:
@@ -253,3 +253,22 @@ async def test_ids_that_are_no_ids_settle_nothing(store: Store) -> None:
         stranger = msgspec.structs.replace(job, lease=Lease(id, 1))
         assert [await settle(store, stranger, outcome) for outcome in (DONE, BROKEN)] == [None, None]
     assert await status_of(store, job.lease.id) is Status.PROCESSING
+
+
+async def test_a_start_that_was_reported_stays_as_it_was(store: Store, clock: TestClock) -> None:
+    await add_one(store)
+    job = await claim_one(store)
+    clock.turn(2)
+    await store.renew([Report(job.lease, seconds(1))], lease=LEASE)
+    reported = (await job_of(store, job.lease.id)).started_at
+    clock.turn(2)
+    await settle(store, job, DONE, ran=seconds(3.5))
+    assert (await job_of(store, job.lease.id)).started_at == reported
+
+
+async def test_a_job_that_is_handed_back_shows_no_worker_and_no_start(store: Store) -> None:
+    await add_one(store)
+    job = await claim_one(store)
+    await settle(store, job, HandedBack())
+    after = await job_of(store, job.lease.id)
+    assert (after.worker_id, after.started_at) == (None, None)

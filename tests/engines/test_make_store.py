@@ -26,7 +26,9 @@ def test_three_slashes_are_relative_and_four_absolute(url: str, path: Path | Non
     assert store.path == path
 
 
-@pytest.mark.parametrize("url", ["", "demora.db", "mysql://x", "sqlite:x.db", "sqlite://x.db", "sqlite:///x.db?mode=ro"])
+@pytest.mark.parametrize(
+    "url", ["", "demora.db", "sqlite:///", "mysql://x", "sqlite:x.db", "sqlite://x.db", "sqlite:///x.db?mode=ro"]
+)
 def test_other_urls_are_refused(url: str) -> None:
     with pytest.raises(BadSetting, match="database URL"):
         make_store(url)

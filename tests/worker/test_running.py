@@ -11,7 +11,6 @@ import msgspec
 import pytest
 
 from demora import Context, Demora, Status, current_run
-from demora.core.payload import unpack
 from demora.errors import BadHandler, Invalid, UnknownJobType
 from tests.facts import eventually
 from tests.worker.conftest import Gate, ended
@@ -246,6 +245,6 @@ async def test_built_in_handlers_do_what_they_say(app: Demora) -> None:
         echo = await app.enqueue("demo.echo", {"hi": [1, None, "ü"]})
         sleep = await app.enqueue("demo.sleep", {"seconds": 0.01})
         fail = await app.enqueue("demo.fail", {"any": 1}, max_retries=0)
-        assert unpack((await ended(app, echo)).result or b"") == {"hi": [1, None, "ü"]}
+        assert (await ended(app, echo)).result == {"hi": [1, None, "ü"]}
         assert (await ended(app, sleep)).status is Status.COMPLETED
         assert (await ended(app, fail)).status is Status.FAILED

@@ -2,9 +2,11 @@
 
 from datetime import datetime, timedelta
 from enum import IntEnum
+from typing import Any
 
 import msgspec
 
+from .payload import unpack
 from .states import Status
 
 DEFAULT_QUEUE = "default"
@@ -21,6 +23,9 @@ class Priority(IntEnum):
     HIGH = 1
     NORMAL = 2
     LOW = 3
+
+    def __str__(self) -> str:
+        return self.name
 
 
 class Lane(IntEnum):
@@ -79,13 +84,13 @@ class LogLine(msgspec.Struct, frozen=True):
 
 
 class Job(msgspec.Struct, frozen=True):
-    """A job as the store remembers it."""
+    """A job as the store remembers it; payload and result are kept as JSON text and read when asked for."""
 
     id: str
     name: str
     type: str
     queue: str
-    payload: bytes
+    payload_json: bytes
     priority: Priority
     status: Status
     lane: Lane
@@ -108,7 +113,16 @@ class Job(msgspec.Struct, frozen=True):
     cancel_requested_at: datetime | None = None
     progress: float | None = None
     progress_message: str | None = None
-    result: bytes | None = None
+    result_json: bytes | None = None
     error: str | None = None
     attempts: tuple[Attempt, ...] = ()
     log: tuple[LogLine, ...] = ()
+
+    @property
+    def payload(self) -> Any:
+        return unpack(self.payload_json)
+
+    @property
+    def result(self) -> Any:
+        """What the handler returned; None until the job is completed."""
+        return None if self.result_json is None else unpack(self.result_json)

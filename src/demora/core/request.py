@@ -78,7 +78,7 @@ def check_type(type: str) -> str:
 
 
 def check_queue(queue: str, field: str = "queue") -> str:
-    if not isinstance(queue, str) or not _QUEUE.fullmatch(queue):
+    if not isinstance(queue, str) or not _QUEUE.fullmatch(queue) or queue in (".", ".."):
         raise Invalid(field, "a queue is named with 1 to 64 letters, digits, dots, dashes and underscores")
     return queue
 

@@ -14,6 +14,9 @@ class Status(IntEnum):
     FAILED = 5
     CANCELLED = 6
 
+    def __str__(self) -> str:
+        return self.name
+
     @property
     def waiting(self) -> bool:
         return self < Status.PROCESSING

@@ -15,9 +15,9 @@ def make_store(database_url: str, *, audit: bool = False) -> Store:
     if scheme == "sqlite" and separator:
         from .sqlite import SqliteStore
 
-        if rest in ("", "/", "/:memory:"):
+        if rest in ("", "/:memory:"):
             return SqliteStore(audit=audit)
-        if not rest.startswith("/") or "?" in rest:
+        if not rest.startswith("/") or rest == "/" or "?" in rest:
             raise BadSetting("database URL", _SQLITE_FORMS)
         return SqliteStore(Path(unquote(rest[1:])), audit=audit)
     raise BadSetting("database URL", f"no engine for {scheme or 'an empty scheme'!r}; this demora knows sqlite:///…")

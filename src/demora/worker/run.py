@@ -1,11 +1,13 @@
 """One run of one job: calls the handler and says what it came to."""
 
 import asyncio
+import concurrent.futures.thread
 import contextvars
 import traceback
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 from enum import Enum
+from types import TracebackType
 from typing import Any
 
 from .. import context
@@ -54,9 +56,7 @@ class Run:
             return Succeeded(pack(await self._call(), "result"))
         except asyncio.CancelledError:
             return self._ended()
-        except KeyboardInterrupt:
-            raise
-        except BaseException as problem:
+        except BaseException as problem:  # signals do not come here: the process hears them elsewhere
             return self._raised(problem)
 
     def end(self, why: Ending) -> None:
@@ -118,6 +118,9 @@ class Run:
                 return Raised(_describe(problem), _trace(problem), permanent=permanent)
 
 
+_OURS = {__file__, concurrent.futures.thread.__file__}
+
+
 class _NoHandler(Exception):
     pass
 
@@ -144,10 +147,17 @@ def _describe(problem: BaseException) -> str:
 
 def _trace(problem: BaseException) -> str:
     try:
-        text = "".join(traceback.format_exception(problem))
+        text = "".join(traceback.format_exception(type(problem), problem, _from_handler(problem.__traceback__)))
     except Exception:
         text = "(its traceback cannot be had)"
     return _storable(text[-MOST_TRACEBACK:])
+
+
+def _from_handler(trace: TracebackType | None) -> TracebackType | None:
+    """The part of a traceback that begins in the handler."""
+    while trace is not None and trace.tb_next is not None and trace.tb_frame.f_code.co_filename in _OURS:
+        trace = trace.tb_next
+    return trace
 
 
 def _storable(text: str) -> str:

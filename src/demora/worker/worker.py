@@ -14,7 +14,7 @@ import msgspec
 
 from .. import crash, notices
 from ..context import Context
-from ..core.outcome import GaveUp, HandedBack, Lapsed, Outcome
+from ..core.outcome import GaveUp, HandedBack, Lapsed, NoHandler, Outcome
 from ..core.states import Status
 from ..core.verdict import decide
 from ..errors import StoreClosed, StoreError
@@ -205,6 +205,8 @@ class Worker:
         report = Report(job.lease, timedelta(0)) if run is None else run.ctx.report()
         if isinstance(outcome, HandedBack):
             self._handed_back += 1
+        elif isinstance(outcome, NoHandler):
+            notices.job_unknown(job.lease.id, job.type)
         if verdict.error is not None:
             notices.job_failed(job.lease.id, job.type, verdict.status.name, standing.attempt, verdict.error)
         self._ledger.enter(Settlement(report, verdict))

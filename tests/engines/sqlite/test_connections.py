@@ -29,6 +29,15 @@ async def test_a_schema_newer_than_known_is_refused(path: Path) -> None:
         await SqliteStore(path).open()
 
 
+async def test_the_file_of_another_program_is_refused_and_left_alone(path: Path) -> None:
+    db = apsw.Connection(str(path))
+    db.execute("create table jobs (theirs)")
+    db.close()
+    with pytest.raises(StoreError, match="another program"):
+        await SqliteStore(path).open()
+    assert list(apsw.Connection(str(path)).execute("select name from sqlite_master")) == [("jobs",)]
+
+
 def fill(path: Path) -> None:
     path.write_bytes(b"this is no database at all" * 100)
 

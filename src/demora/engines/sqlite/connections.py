@@ -25,11 +25,14 @@ def connect(path: Path | None) -> apsw.Connection:
     """A connection with the schema up to date. The file is made with mode 0600."""
     if path is not None:
         _make_private(path)
-    db = apsw.Connection(str(path) if path else ":memory:")
-    db.set_busy_handler(Patience())
-    for pragma in _PRAGMAS:
-        _insist(db, f"pragma {pragma}")
-    migrate(db)
+    try:
+        db = apsw.Connection(str(path) if path else ":memory:")
+        db.set_busy_handler(Patience())
+        for pragma in _PRAGMAS:
+            _insist(db, f"pragma {pragma}")
+        migrate(db)
+    except apsw.Error as problem:
+        raise StoreError(f"cannot use the database file {path}: {problem}") from problem
     return db
 
 
@@ -67,11 +70,17 @@ def migrate(db: apsw.Connection) -> None:
         _insist(db, "begin immediate")
         with db:  # a savepoint: rolled back as a whole if a statement fails
             if schema_version(db) < number:  # another process may have been faster
+                _refuse_foreign(db)
                 for _ in db.execute(steps[number]):
                     pass
                 db.pragma("user_version", number)
         db.execute("commit")
         crash.at("schema.migrated")
+
+
+def _refuse_foreign(db: apsw.Connection) -> None:
+    if schema_version(db) == 0 and db.execute("select 1 from sqlite_master").fetchone():
+        raise StoreError("the database file belongs to another program: it has tables, but none of demora's")
 
 
 def _schema_files() -> Iterator[tuple[int, str]]:
@@ -84,7 +93,7 @@ def _make_private(path: Path) -> None:
     try:
         os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
     except OSError as problem:
-        raise StoreError(f"cannot open the database file {path.name}: {problem.strerror}") from problem
+        raise StoreError(f"cannot open the database file {path}: {problem.strerror}") from problem
 
 
 def _insist(db: apsw.Connection, sql: str) -> None:

@@ -89,7 +89,7 @@ insert into logs (job_id, at, line) values (?, ?, ?)
 -- name: complete
 -- What `settle` does, for successes: many to a statement, since these are most of what a worker writes.
 update jobs set status = :status, completed_at = :wall, lease_until = null, result = done.result, error = null, strays = 0,
-    started_at = max(claimed_at, done.started_at),
+    started_at = max(claimed_at, coalesce(jobs.started_at, done.started_at)),
     progress = coalesce(done.progress, jobs.progress), progress_message = coalesce(done.message, progress_message)
 from (
     select unhex(value ->> 0) as id, value ->> 1 as token, value ->> 2 as result, value ->> 3 as started_at,
@@ -103,7 +103,8 @@ returning jobs.id, jobs.token
 update jobs set status = :status, completed_at = :completed_at, lease_until = null, result = :result, error = :error,
     due_at = coalesce(:due_at, due_at), lane = coalesce(:lane, lane),
     credits = credits + :credit, retries = retries + :retry, strays = iif(:stray, strays + 1, 0),
-    started_at = max(claimed_at, coalesce(:started_at, started_at, claimed_at)),
+    started_at = iif(:credit, null, max(claimed_at, coalesce(started_at, :started_at, claimed_at))),
+    worker_id = iif(:credit, null, worker_id),
     progress = coalesce(:progress, progress), progress_message = coalesce(:message, progress_message)
 where id = :id and token = :token and status = 3 and (lease_until <= :boot) = :lapsed
     and (cancel_requested_at is null or :stands)
