@@ -89,6 +89,10 @@ class Demora:
         """The version of the schema in the database, None if there is none yet. Makes and changes nothing."""
         return schema_version(self.settings.database_url)
 
+    def in_memory(self) -> bool:
+        """Whether jobs live in the memory of this process, and end with it. Opens nothing."""
+        return (self._store or make_store(self.settings.database_url)).sibling() is None
+
     async def open(self) -> Client:
         """Open the store if it is not open, and answer with the client."""
         loop = asyncio.get_running_loop()

@@ -64,15 +64,23 @@ def _value(name: str, source: str, value: Any) -> Any:
     try:
         if kind is timedelta:
             return span(value, source)
-        if kind is tuple:
-            return tuple(value.split(",") if isinstance(value, str) else value)
+        if kind is _NAMES and isinstance(value, str):
+            value = value.split(",")
         return msgspec.convert(value, kind, strict=not isinstance(value, str))
     except Invalid as problem:
         raise BadSetting(source, problem.reason) from None
-    except msgspec.ValidationError as problem:
-        raise BadSetting(source, str(problem)) from None
+    except msgspec.ValidationError:
+        raise BadSetting(source, f"must be {_RIGHT[kind]}") from None
 
 
+_NAMES = tuple[str, ...]
+_RIGHT: dict[Any, str] = {
+    str: "text",
+    str | None: "text",
+    int: "a whole number",
+    bool: "true or false",
+    _NAMES: "a list of names",
+}
 _KINDS: dict[str, Any] = {
     "database_url": str,
     "redis_url": str | None,
@@ -82,7 +90,7 @@ _KINDS: dict[str, Any] = {
     "grace": timedelta,
     "concurrency": int,
     "known_types_only": bool,
-    "allowed_hosts": tuple,
+    "allowed_hosts": _NAMES,
     "audit": bool,
 }
 

@@ -67,7 +67,8 @@ class LapsedJob(msgspec.Struct, frozen=True):
 
 
 class Claimed(msgspec.Struct, frozen=True):
-    """The answer to a claim. `next_in` is when there will next be something to do, None if nothing is in sight."""
+    """The answer to a claim. `next_in` is how long from this answer until there is something to do, None if nothing is
+    in sight."""
 
     jobs: list[ClaimedJob]
     lapsed: list[LapsedJob]

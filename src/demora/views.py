@@ -23,7 +23,7 @@ class LogView(msgspec.Struct, frozen=True):
 
 
 class JobView(msgspec.Struct, frozen=True, rename="camel"):
-    """A job as HTTP and `--json` show it."""
+    """A job as HTTP and `--json` show it; lists leave out the log."""
 
     id: str
     name: str
@@ -50,7 +50,7 @@ class JobView(msgspec.Struct, frozen=True, rename="camel"):
     cancel_requested_at: str | None
     tags: list[str]
     webhook_url: str | None
-    log: list[LogView]
+    log: list[LogView] | msgspec.UnsetType = msgspec.UNSET
 
 
 class PageView(msgspec.Struct, frozen=True, rename="camel"):
@@ -85,13 +85,14 @@ class WorkerView(msgspec.Struct, frozen=True, rename="camel"):
     heartbeat_ago: int
 
 
-def job_view(job: Job) -> JobView:
+def job_view(job: Job, *, listed: bool = False) -> JobView:
+    """The job as it is shown on its own, or as one of a list."""
     return JobView(
         id=job.id,
         name=job.name,
         type=job.type,
         queue=job.queue,
-        payload=msgspec.Raw(job.payload),
+        payload=msgspec.Raw(job.payload_json),
         priority=job.priority.name,
         status=job.status.name,
         scheduled_at=timestamp(job.scheduled_at),
@@ -104,7 +105,7 @@ def job_view(job: Job) -> JobView:
         retry_delay=span_ms(job.retry_delay),
         timeout=None if job.timeout is None else span_ms(job.timeout),
         attempts=[_attempt(attempt) for attempt in job.attempts],
-        result=msgspec.Raw(job.result or b"null"),
+        result=msgspec.Raw(job.result_json or b"null"),
         error=job.error,
         progress=job.progress,
         progress_message=job.progress_message,
@@ -112,12 +113,12 @@ def job_view(job: Job) -> JobView:
         cancel_requested_at=_maybe(job.cancel_requested_at),
         tags=list(job.tags),
         webhook_url=job.webhook_url,
-        log=[LogView(timestamp(line.at), line.line) for line in job.log],
+        log=msgspec.UNSET if listed else [LogView(timestamp(line.at), line.line) for line in job.log],
     )
 
 
 def page_view(page: Page) -> PageView:
-    return PageView([job_view(job) for job in page.jobs], page.next)
+    return PageView([job_view(job, listed=True) for job in page.jobs], page.next)
 
 
 def queue_view(queue: Queue) -> QueueView:

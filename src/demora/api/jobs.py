@@ -38,7 +38,7 @@ async def add_batch(ask: Ask) -> Reply:
     client = await ask.client()
     checked = await asyncio.to_thread(client.make_many, wish.options())  # up to 16 MiB must not hold up the loop
     jobs, headers = await _add(client, checked)
-    return Reply(201, BatchView([job_view(job) for job in jobs]), headers)
+    return Reply(201, BatchView([job_view(job, listed=True) for job in jobs]), headers)
 
 
 async def find_jobs(ask: Ask) -> Reply:

@@ -1,5 +1,6 @@
 """Reading requests: bodies by a streamed count, JSON and queries into checked structs, or an error that says why not."""
 
+import re
 from collections.abc import Iterable
 from typing import Any, TypeVar
 from urllib.parse import parse_qsl
@@ -15,6 +16,8 @@ from .problems import BrokenJson, WrongContent
 ONE_JOB = 1024 * 1024 + 64 * 1024  # bytes of a body
 ONE_BATCH = 16 * 1024 * 1024
 _MOST_PARAMETERS = 100
+_LONGEST_NAME = 100  # of what a caller named, told back
+_HALF_A_PAIR = re.compile(rb"(?<!\\)(?:\\\\)*\\u[dD][89abAB][0-9a-fA-F]{2}(?:[^\\]|\\[^u])")
 
 S = TypeVar("S", bound=msgspec.Struct)
 
@@ -58,7 +61,7 @@ def decode_body(body: bytes, headers: Headers, shape: type[S]) -> S:
     except msgspec.ValidationError as problem:
         raise misfit(problem) from None
     except msgspec.DecodeError as problem:
-        raise BrokenJson(f"the body is not JSON: {problem}") from None
+        raise BrokenJson(_not_json(problem, body)) from None
     except UnicodeDecodeError:
         raise BrokenJson("the body is not valid UTF-8") from None
 
@@ -97,6 +100,13 @@ def _without_body(shape: type[S]) -> S:
     return shape()
 
 
+def _not_json(problem: msgspec.DecodeError, body: bytes) -> str:
+    """What is wrong with the body. Of half a surrogate pair near its end msgspec says that the body is truncated."""
+    if "surrogate" in str(problem) or _HALF_A_PAIR.search(body):
+        return "text in the body contains a lone surrogate, which is not valid Unicode"
+    return f"the body is not JSON: {problem}"
+
+
 def _check_content(headers: Headers) -> None:
     kind, _, parameters = headers.get("content-type", "").lower().partition(";")
     if kind.strip() != "application/json" or parameters.replace('"', "").strip() not in ("", "charset=utf-8"):
@@ -106,10 +116,12 @@ def _check_content(headers: Headers) -> None:
 
 
 def _gathered(pairs: Iterable[tuple[str, str]], shape: type[msgspec.Struct]) -> dict[str, Any]:
-    lists = {field.encode_name for field in msgspec.structs.fields(shape) if field.default_factory is list}
+    known = {field.encode_name: field.default_factory is list for field in msgspec.structs.fields(shape)}
     gathered: dict[str, Any] = {}
     for name, value in pairs:
-        if name in lists:
+        if name not in known:
+            raise Invalid(name[:_LONGEST_NAME], "is not a known parameter")
+        if known[name]:
             gathered.setdefault(name, []).append(value)
         elif name in gathered:
             raise Invalid(name, "is given more than once")

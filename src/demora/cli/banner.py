@@ -13,7 +13,7 @@ from ..settings import load
 _TRY = {"type": "demo.echo", "payload": {"hi": 1}, "delay": 3000}
 
 
-def banner(address: str, database_url: str) -> str:
+def banner(address: str, database_url: str, *, in_memory: bool) -> str:
     body = json.dumps(_TRY, separators=(",", ":"))
     return "\n".join(
         [
@@ -21,7 +21,7 @@ def banner(address: str, database_url: str) -> str:
             "",
             "Try:",
             f"  curl -s {address}/api/v1/jobs -H 'content-type: application/json' -d '{body}'",
-            f"  {_looking(database_url)}",
+            f"  curl -s {address}/api/v1/jobs" if in_memory else f"  {_looking(database_url)}",
             f"  {address}/api/v1/openapi.json",
             "",
         ]

@@ -6,7 +6,7 @@ from datetime import datetime
 import msgspec
 
 from ..core.job import Attempt, Job
-from ..core.spans import say
+from ..core.spans import MILLISECOND, say
 from ..views import timestamp
 from .text import due, from_now, plain, rough
 
@@ -16,8 +16,8 @@ def about(job: Job, now: datetime) -> Iterator[str]:
     for name, value in _facts(job, now):
         if value:
             yield f"{name:<12} {plain(value)}"
-    yield from _json("payload", job.payload)
-    yield from _json("result", job.result)
+    yield from _json("payload", job.payload_json)
+    yield from _json("result", job.result_json)
     for number, attempt in enumerate(job.attempts, 1):
         yield from _attempt(number, attempt)
     if job.log:
@@ -64,14 +64,18 @@ def _json(name: str, packed: bytes | None) -> Iterator[str]:
 def _attempt(number: int, attempt: Attempt) -> Iterator[str]:
     yield from ("", f"attempt {number}")
     if attempt.started_at is not None:
-        ended = attempt.ended_at
-        took = "" if ended is None else f", took {rough(max(ended, attempt.started_at) - attempt.started_at)}"
+        took = "" if attempt.ended_at is None else f", took {_span(attempt.started_at, attempt.ended_at)}"
         yield f"  started {timestamp(attempt.started_at)}{took}"
     if attempt.worker_id is not None:
         yield f"  worker {plain(attempt.worker_id)}"
     if attempt.error is not None:
         yield f"  error {plain(attempt.error)}"
     yield from _indented(attempt.traceback or "")
+
+
+def _span(began: datetime, ended: datetime) -> str:
+    """How long it was; times are kept in milliseconds, so that many a run seems to take none."""
+    return rough(ended - began) if ended - began >= MILLISECOND else "less than 1ms"
 
 
 def _indented(text: str) -> Iterator[str]:

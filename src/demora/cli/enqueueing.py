@@ -13,6 +13,7 @@ from ..core.job import Job
 from ..core.states import Status
 from ..errors import Invalid
 from ..views import job_view
+from .hints import hints
 from .opening import chosen_app, opened
 from .options import SPAN, app_option, as_json, asynchronous, timing
 from .root import Failure, verb
@@ -43,7 +44,7 @@ async def enqueue(type: str, payload: str | None, *, spec: str | None, wait: boo
         if not as_json:
             _say_enqueued(job, replayed)
         if wait:
-            job = await _ended(client, job.id)
+            job = await _ended(client, job)
     _show(job, wait=wait, as_json=as_json)
 
 
@@ -80,18 +81,17 @@ def _say_enqueued(job: Job, replayed: bool) -> None:
         click.echo(f"{job.id} enqueued: {job.type} in queue {job.queue}, due {due(job, datetime.now(UTC))}")
 
 
-async def _ended(client: Client, id: str) -> Job:
-    health = await client.health()
-    if health.reason is not None:
-        click.echo(health.reason, err=True)
-    return await client.wait(id)
+async def _ended(client: Client, job: Job) -> Job:
+    for hint in await hints(client, job):
+        click.echo(hint, err=True)
+    return await client.wait(job.id)
 
 
 def _show(job: Job, *, wait: bool, as_json: bool) -> None:
     if as_json:
         print_json(job_view(job))
     elif wait:
-        said = job.error or "" if job.result is None else job.result.decode()
+        said = job.error or "" if job.result_json is None else job.result_json.decode()
         click.echo(f"{job.status.name} {plain(said)}".rstrip())
     if wait and job.status is not Status.COMPLETED:
         click.get_current_context().exit(1)

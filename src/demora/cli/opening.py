@@ -15,6 +15,10 @@ from .root import Failure, asked_database_url
 from .text import plain
 
 _MAKERS = "demora serve, worker, enqueue and migrate make one"
+_IN_MEMORY = (
+    "a database in memory ends with this command, and its jobs with it; only demora serve and demora worker take one; "
+    "name a file, for instance --database-url sqlite:///demora.db"
+)
 
 
 def chosen_app(spec: str | None, **given: Any) -> Demora:
@@ -26,7 +30,10 @@ def chosen_app(spec: str | None, **given: Any) -> Demora:
 
 @asynccontextmanager
 async def opened(app: Demora) -> AsyncIterator[Client]:
-    """The client of an application; the database is made or brought up to date if need be."""
+    """The client of an application, for one command; the database is made or brought up to date if need be. Refuses one in
+    memory, which nobody else could see."""
+    if app.in_memory():
+        raise Failure(_IN_MEMORY)
     try:
         yield await app.open()
     finally:
@@ -37,7 +44,7 @@ async def opened(app: Demora) -> AsyncIterator[Client]:
 async def existing() -> AsyncIterator[Client]:
     """The client for commands that look or act. Where there is no database yet it says so and makes none."""
     app = chosen_app(None)
-    if app.schema_version() is None:
+    if app.schema_version() is None and not app.in_memory():
         raise Failure(f"there is no database yet at {app.settings.database_url}; {_MAKERS}")
     async with opened(app) as client:
         yield client

@@ -27,7 +27,7 @@ def serve(host: str | None, port: int | None, spec: str | None, no_worker: bool,
     settings = app.settings
 
     def started(address: str) -> None:
-        click.echo(banner(address, settings.database_url))
+        click.echo(banner(address, settings.database_url, in_memory=app.in_memory()))
 
     processes.run(serve(app, settings, with_worker=not no_worker, concurrency=concurrency, started=started))
 
@@ -59,7 +59,7 @@ async def _work(app: Demora, queues: tuple[str, ...] | None) -> int:
     from ..stopping import stopping_on_signals
     from ..worker import Worker
 
-    async with opened(app):
+    async with app:
         worker = Worker(app, queues=queues)
         with stopping_on_signals(worker.stop):
             return await worker.run()

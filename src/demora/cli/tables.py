@@ -50,7 +50,7 @@ def rules(found: Sequence[tuple[str, str, str, int]]) -> None:
 
 
 def _job_cells(job: Job, now: datetime) -> list[str]:
-    attempts = f"{len(job.attempts)} of {job.max_retries + 1}"
+    attempts = f"{job.attempt} of {job.max_retries + 1}"
     return [job.id, job.status.name, _when(job, now), job.type, job.queue, job.priority.name, attempts]
 
 

@@ -13,6 +13,7 @@ import msgspec
 
 from ...core.job import Lane, Priority
 from ...core.order import QueueOrder
+from ...core.spans import ZERO
 from ...core.states import Status
 from ...store import Claimed, ClaimedJob
 from . import rows
@@ -46,6 +47,14 @@ def claim(tx: Transaction, worker_id: str, limit: int, *, lease: int, queues: Se
     lapsed = [rows.lapsed_job(row) for row in tx.db.execute(SQL["lapsed"], (tx.boot, LAPSED_AT_ONCE))]
     exhausted = ready if len(jobs) < limit else []
     return Claimed(jobs, lapsed, _next_in(tx, heads, exhausted))
+
+
+def as_of_now(claimed: Claimed, passed: int) -> Claimed:
+    """The claim with its next moment counted from now, so many microseconds after the clock was read for it."""
+    if claimed.next_in is None or passed <= 0:
+        return claimed
+    left = max(claimed.next_in - timedelta(microseconds=passed), ZERO)
+    return Claimed(claimed.jobs, claimed.lapsed, left)
 
 
 def _heads(tx: Transaction, queues: Sequence[str] | None) -> Iterator[_Head]:

@@ -107,7 +107,10 @@ class SqliteStore:
         return answers
 
     async def claim(self, worker_id: str, limit: int, *, lease: timedelta, queues: Sequence[str] | None = None) -> Claimed:
-        return await self._write(lambda tx: claims.claim(tx, worker_id, limit, lease=span_ms(lease), queues=queues), limit)
+        claimed, asked = await self._write(
+            lambda tx: (claims.claim(tx, worker_id, limit, lease=span_ms(lease), queues=queues), tx.wall_us), limit
+        )
+        return claims.as_of_now(claimed, self.clock.wall_us() - asked)
 
     async def renew(self, reports: Sequence[Report], *, lease: timedelta) -> Heard:
         return await self._write(lambda tx: runs.renew(tx, reports, span_ms(lease)), len(reports))
