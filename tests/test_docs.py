@@ -78,6 +78,13 @@ def test_a_command_line_is_one_that_demora_takes(command: str) -> None:
         verb.make_context(name, rest, parent=ctx)
 
 
+@pytest.mark.parametrize("page", ["README.md", "docs/tutorial.md"])
+def test_every_page_of_the_reference_is_linked_from_where_people_begin(page: str) -> None:
+    text = (PROJECT / page).read_text()
+    for reference in (PROJECT / "docs" / "reference").iterdir():
+        assert f"reference/{reference.name})" in text
+
+
 def test_links_between_pages_lead_somewhere() -> None:
     for page in PAGES:
         for target in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", page.read_text()):

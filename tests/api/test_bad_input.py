@@ -136,6 +136,10 @@ UNREADABLE = {
     "invalid UTF-8 in a key": b'{"type":"demo.echo","payload":{"\xff":1}}',
     "encoded surrogate": b'{"type":"demo.echo","payload":{"x":"\xed\xa0\x80"}}',
     "lone surrogate": rb'{"type":"demo.echo","payload":{"x":"\ud800"}}',
+    "lone surrogate before an escape": rb'{"type":"demo.echo","name":"\ud83d\n"}',
+    "lone surrogate after a backslash": rb'{"type":"demo.echo","name":"\\\ud83d"}',
+    "lone low surrogate": rb'{"type":"demo.echo","name":"\udc00"}',
+    "lone surrogate in a key": rb'{"type":"demo.echo","payload":{"\ud800":1}}',
     "lone low surrogate in a name": rb'{"type":"demo.echo","name":"\udc00 and more"}',
     "lone surrogate in a tag": rb'{"type":"demo.echo","tags":["\ud83d and more"]}',
     "raw NUL": b'{"type":"demo.echo","name":"a\0b"}',
@@ -171,6 +175,17 @@ MISSHAPEN = {
 async def test_what_is_not_json_is_a_400_and_stores_nothing(http: httpx.AsyncClient, app: Demora, body: bytes) -> None:
     problem(await http.post(JOBS, content=body, headers=JSON), 400)
     assert await stored(app) == 0
+
+
+@pytest.mark.parametrize("body", [UNREADABLE[name] for name in UNREADABLE if name.startswith("lone")], ids=repr)
+async def test_a_lone_surrogate_is_called_by_its_name(http: httpx.AsyncClient, body: bytes) -> None:
+    told = problem(await http.post(JOBS, content=body, headers=JSON), 400)
+    assert told["detail"] == "text in the body contains a lone surrogate, which is not valid Unicode"
+
+
+@pytest.mark.parametrize("body", [rb'{"type":"demo.echo","name":"\ud83d', rb'{"type":"demo.echo","name":"\\ud83d"'])
+async def test_a_body_that_ends_too_soon_is_still_called_truncated(http: httpx.AsyncClient, body: bytes) -> None:
+    assert "truncated" in problem(await http.post(JOBS, content=body, headers=JSON), 400)["detail"]
 
 
 @pytest.mark.parametrize(("body", "field"), MISSHAPEN.values(), ids=MISSHAPEN)

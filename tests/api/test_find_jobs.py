@@ -82,6 +82,24 @@ async def test_a_query_that_means_nothing_is_refused(http: httpx.AsyncClient, qu
     problem(await http.get(f"{JOBS}?{query}"), 422, field)
 
 
+@pytest.mark.parametrize("path", [f"{JOBS}?page=2", f"{JOBS}/{NO_SUCH_ID}?page=2", "/api/v1/queues?page=2"])
+async def test_an_unknown_parameter_is_called_one(http: httpx.AsyncClient, path: str) -> None:
+    assert problem(await http.get(path), 422, "page")["detail"] == "page: is not a known parameter"
+
+
+async def test_an_unknown_parameter_is_not_repeated_at_length(http: httpx.AsyncClient) -> None:
+    problem(await http.get(f"{JOBS}?{'x' * 5000}=1"), 422, "x" * 100)
+
+
+async def test_a_list_shows_all_of_a_job_but_its_log(http: httpx.AsyncClient) -> None:
+    job = await add(http)
+    [listed] = (await http.get(JOBS)).json()["jobs"]
+    assert {**listed, "log": []} == (await http.get(f"{JOBS}/{job['id']}")).json() == job
+    assert "log" not in listed
+    batch = await http.post(f"{JOBS}/batch", json={"jobs": [{"type": "demo.echo"}]})
+    assert "log" not in batch.json()["jobs"][0]
+
+
 @pytest.mark.parametrize("query", ["tag=%ff", "tag=%ed%a0%80", "&".join(["status=QUEUED"] * 101)])
 async def test_a_query_that_cannot_be_read_is_refused(http: httpx.AsyncClient, query: str) -> None:
     problem(await http.get(f"{JOBS}?{query}"), 400)

@@ -2,11 +2,15 @@
 
 import asyncio
 from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from demora import Context, Demora
+from demora.cli.details import about
+from demora.core.job import Attempt
 from tests.builders import NO_SUCH_ID
 from tests.cli.conftest import Run, answer, work_off
 
@@ -103,6 +107,35 @@ def test_job_shows_progress_and_log(run: Run, enqueued: Callable[..., str]) -> N
     said = run("job", id).stdout
     assert "progress     40% nearly half" in said
     assert "Z  a line" in said
+
+
+def test_jobs_counts_attempts_since_the_last_retry_by_hand(run: Run, enqueued: Callable[..., str]) -> None:
+    id = enqueued("demo.fail", "--max-retries", "0")
+    for _ in range(2):
+        work_off(id)
+        assert run("jobs").stdout.rstrip().endswith("1 of 1")
+        run("retry", id)
+        assert run("jobs").stdout.rstrip().endswith("0 of 1")
+    assert "attempt 2" in run("job", id).stdout
+
+
+@pytest.mark.parametrize(
+    ("span", "told"), [(-5, "less than 1ms"), (0, "less than 1ms"), (1, "1ms"), (120, "120ms"), (2000, "2s")]
+)
+def test_job_tells_short_runs_in_milliseconds(run: Run, span: int, told: str, enqueued: Callable[..., str]) -> None:
+    [job] = work_off(enqueued())
+    began = datetime(2030, 1, 1, tzinfo=UTC)
+    attempt = Attempt(1, began, began + timedelta(milliseconds=span), "w")
+    said = about(msgspec.structs.replace(job, attempts=(attempt,)), began)
+    assert f"  started 2030-01-01T00:00:00.000Z, took {told}" in list(said)
+
+
+@pytest.mark.parametrize("words", [("jobs",), ("dead-letters",)])
+def test_lists_leave_out_the_log(run: Run, enqueued: Callable[..., str], words: tuple[str, ...]) -> None:
+    id = enqueued("demo.fail", "--max-retries", "0")
+    work_off(id)
+    assert "log" not in answer(run(*words, "--json"))["jobs"][0]
+    assert answer(run("job", id, "--json"))["log"] == []
 
 
 @pytest.mark.parametrize("words", [(), ("--json",)])

@@ -131,6 +131,29 @@ def test_serve_says_where_it_is_and_what_to_try(run: Run, start: Start) -> None:
     assert service.wait(DEADLINE) == 0
 
 
+@pytest.mark.parametrize("words", [("serve", "--port", "0"), ("worker",)], ids=lambda words: words[0])
+def test_what_stays_takes_a_database_in_memory(start: Start, folder: Path, words: tuple[str, ...]) -> None:
+    process = start(*words, "--database-url", "sqlite://")
+    read_until(process, "started")
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(DEADLINE) == 0
+    assert not list(folder.iterdir())
+
+
+def test_serve_in_memory_shows_how_to_look_over_http(start: Start) -> None:
+    said = read_until(start("serve", "--port", "0", "--database-url", "sqlite://"), "openapi.json", "stdout")
+    address = said.split(" at ")[1].split(",")[0]
+    assert f"  curl -s {address}/api/v1/jobs\n" in said
+    assert "demora --database-url" not in said
+
+
+def test_enqueue_says_that_no_worker_knows_the_type(start: Start) -> None:
+    read_until(start("worker"), "started")
+    waiting = start("enqueue", "no.such", "--wait")
+    said = read_until(waiting, "no.such")
+    assert said == "no live worker knows type no.such: its jobs wait until one does (demora worker --app MODULE:APP)\n"
+
+
 def test_serve_without_a_worker_runs_nothing(run: Run, start: Start) -> None:
     read_until(start("serve", "--port", "0", "--host", "127.0.0.1", "--no-worker"), "openapi.json", "stdout")
     assert answer(run("workers", "--json")) == {"workers": []}

@@ -72,6 +72,13 @@ async def test_a_sleeper_can_be_woken_from_within(store: Store) -> None:
         await asyncio.wait_for(place.wait(None), SOON)
 
 
+async def test_a_sleeper_can_be_woken_from_within(store: Store) -> None:
+    with store.subscribe(Topic.READY) as place:
+        place.clear()
+        place.wake()
+        await asyncio.wait_for(place.wait(None), SOON)
+
+
 async def test_a_wait_ends_after_its_timeout(store: Store) -> None:
     with store.subscribe(Topic.READY) as place:
         for timeout in (0, 0.01):

@@ -21,8 +21,11 @@ T = TypeVar("T")
 OWNER: contextvars.ContextVar[str] = contextvars.ContextVar("owner", default="world")
 
 
+MOST_STEPS = 50_000  # without that time passes
+
+
 class Deadlock(Exception):
-    """Nothing is ready, no timer is set, and the simulation has not ended."""
+    """The simulation has not ended, and never will: nothing is ready and no timer is set, or time does not pass."""
 
 
 class Killed(BaseException):
@@ -43,7 +46,7 @@ class SimLoop(asyncio.AbstractEventLoop):
         self._stopped: set[str] = set()
         self._tasks: list[asyncio.Task[Any]] = []
         self._closed = False
-        self.steps = 0
+        self.steps = self._steps_now = 0
 
     # Processes
 
@@ -122,6 +125,9 @@ class SimLoop(asyncio.AbstractEventLoop):
         if handle._cancelled:  # type: ignore[attr-defined]
             return
         self.steps += 1
+        self._steps_now += 1
+        if self._steps_now > MOST_STEPS:
+            raise Deadlock(f"at {self._now:.3f} s: time does not pass")
         self._trace.update(f"{owner} {self._now:.6f} {_name(handle)}\n".encode())
         handle._run()
 
@@ -132,6 +138,7 @@ class SimLoop(asyncio.AbstractEventLoop):
         if not self._timers:
             raise Deadlock(f"at {self._now:.3f} s: nothing is ready and no timer is set")
         self._now = max(self._now, self._timers[0][0])
+        self._steps_now = 0
         while self._timers and self._timers[0][0] <= self._now:
             handle = heapq.heappop(self._timers)[2]
             if not handle._cancelled:  # type: ignore[attr-defined]

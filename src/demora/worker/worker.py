@@ -14,6 +14,7 @@ import msgspec
 
 from .. import crash, notices
 from ..context import Context
+from ..core.backoff import CAP
 from ..core.outcome import GaveUp, HandedBack, Lapsed, NoHandler, Outcome
 from ..core.states import Status
 from ..core.verdict import decide
@@ -74,7 +75,7 @@ class Worker:
 
     async def run(self) -> int:
         """Work until stopped; 0, or 1 if half of the slots were held by runs that would not end."""
-        client = await self._app.open()
+        client, self._loop = await self._app.open(), asyncio.get_running_loop()
         self._store: Store = client.store
         self._ledger = Ledger(self._store, self._recorded, self._lease, chance=self._chance)
         self._keeper = Keeper(self._store, self._lease, tell=self._heard, died=self.stop, monotonic=self._seams.monotonic)
@@ -169,7 +170,7 @@ class Worker:
         run = Run(Context(job, self.id, self._seams.monotonic), handler, self._app.middlewares, self._pool)
         held.start(run.ctx, run.timeout + UNWIND)
         self._runs[job.lease] = run
-        run.task = asyncio.get_running_loop().create_task(self._execute(run))
+        run.task = self._loop.create_task(self._execute(run))
         self._timeouts.watch(run, run.timeout)
 
     async def _execute(self, run: Run) -> None:
@@ -188,7 +189,7 @@ class Worker:
         job = run.ctx.job
         self._runs.pop(job.lease, None)
         self._keeper.drop(job.lease)
-        self._prefetch.finished(asyncio.get_running_loop().time())
+        self._prefetch.finished(self._loop.time())
         if run.ending is not Ending.LOST:
             self._enter(job, outcome, run)
         self._start_waiting()
@@ -199,7 +200,7 @@ class Worker:
         standing = job.standing
         if run is not None and run.handler is not None:
             usual = run.handler.defaults
-            if usual.jitter or usual.retry_cap != standing.retry_cap:
+            if usual.jitter or usual.retry_cap is not CAP:
                 standing = msgspec.structs.replace(standing, retry_cap=usual.retry_cap, jitter=usual.jitter)
         verdict = decide(outcome, standing, self._chance())
         report = Report(job.lease, timedelta(0)) if run is None else run.ctx.report()
@@ -216,7 +217,7 @@ class Worker:
     def _time_out(self, run: Run) -> None:
         notices.run_timed_out(run.ctx.id, run.ctx.job.type, run.timeout)
         run.end(Ending.TIMEOUT)
-        asyncio.get_running_loop().call_later(UNWIND, self._abandon, run)
+        self._loop.call_later(UNWIND, self._abandon, run)
 
     def _abandon(self, run: Run) -> None:
         """Settle a run that does not end although it was told to; its slot stays taken until it does."""
