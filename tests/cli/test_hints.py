@@ -1,7 +1,7 @@
 """What `enqueue --wait` says of a job that waits: only what keeps it waiting."""
 
-import asyncio
 from collections.abc import AsyncIterator
+from datetime import timedelta
 
 import pytest
 
@@ -52,6 +52,14 @@ async def test_a_type_that_no_worker_of_the_queue_knows_is_named(client: Client)
     assert await said(client, "no.such", "slow") == []
 
 
+async def test_a_job_is_spoken_of_while_a_worker_that_does_not_know_it_hands_it_back(client: Client) -> None:
+    await alive(client)
+    job = await client.enqueue("no.such")
+    await client.store.claim("w", 1, lease=timedelta(seconds=30))
+    [hint] = await hints(client, job)
+    assert hint.startswith("no live worker knows type no.such: ")
+
+
 async def test_a_paused_queue_is_named_with_the_reason(client: Client) -> None:
     await alive(client)
     await client.pause("mail", "down\x1b[31m")
@@ -66,4 +74,4 @@ async def test_a_paused_queue_is_named_with_the_reason(client: Client) -> None:
 async def test_nothing_is_said_of_a_job_that_has_ended(client: Client) -> None:
     job = await client.enqueue("demo.echo")
     await client.cancel(job.id)
-    assert await asyncio.wait_for(hints(client, job), 20) == []
+    assert await hints(client, job) == []

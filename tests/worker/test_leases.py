@@ -88,6 +88,19 @@ async def test_stopping_hands_back_what_does_not_end_in_time_without_counting_it
         assert found.due_at == job.due_at
 
 
+async def test_stopping_hands_back_at_once_what_was_claimed_ahead(app: Demora, gate: Gate) -> None:
+    @app.job("long")
+    async def long() -> None:
+        await gate.arrive()
+
+    async with app.worker(concurrency=1, grace=timedelta(milliseconds=20)) as working:
+        working._prefetch.jobs = 3
+        jobs = await app.enqueue_many([("long", {})] * 4)
+        await gate.reached()
+        assert len(working._backlog) == 3
+    assert [(await app.get(job.id)).status for job in jobs] == [Status.QUEUED] * 4
+
+
 async def test_stopping_lets_running_jobs_end_within_the_grace(app: Demora, gate: Gate) -> None:
     @app.job("long")
     async def long() -> str:

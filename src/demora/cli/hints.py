@@ -9,8 +9,8 @@ from .text import plain
 
 
 async def hints(client: Client, job: Job) -> list[str]:
-    """What keeps the job waiting: no worker that would run it, or a paused queue. Empty once it has begun."""
-    if not (await client.get(job.id)).status.waiting:
+    """What keeps the job waiting: no worker that would run it, or a paused queue. Empty once it has ended."""
+    if (await client.get(job.id)).status.ended:
         return []
     health = await client.health()
     workers = await client.workers()
