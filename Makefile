@@ -8,7 +8,7 @@ COMPILE := $(BIN)/uv --quiet pip compile --universal --python-version 3.11 --gen
 	--no-emit-index-url --no-emit-find-links --no-header
 
 .DEFAULT_GOAL := help
-.PHONY: help run test check bench sim mutants lint types setup lock clean
+.PHONY: help run test check bench sim chaos mutants lint types setup lock clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-6s %s\n", $$1, $$2 }' Makefile
@@ -28,6 +28,9 @@ bench: .venv/dev.stamp ## measure: make bench ARGS="…"
 
 sim: .venv/dev.stamp ## simulate: make sim ARGS="--seeds 10000 --jobs 200"
 	$(BIN)/python -m tests.sim $(ARGS)
+
+chaos: .venv/dev.stamp ## break real processes: make chaos ARGS="--minutes 2"
+	$(BIN)/python -m tests.chaos $(ARGS)
 
 mutants: .venv/dev.stamp ## plant bugs, and see what catches each
 	$(BIN)/python -m tests.mutants $(ARGS)

@@ -108,14 +108,3 @@ async def test_a_sibling_is_another_store_on_the_same_jobs(setup: Setup, store: 
         assert (await claim_one(sibling)).lease.id == added.id
         await sibling.close()
         assert await status_of(store, added.id) is Status.PROCESSING
-
-
-async def test_a_sibling_is_another_store_on_the_same_jobs(setup: Setup, store: Store) -> None:
-    sibling = store.sibling()
-    assert (sibling is not None) == setup.shared
-    if sibling is not None:
-        added = await add_one(store)
-        await sibling.open()
-        assert (await claim_one(sibling)).lease.id == added.id
-        await sibling.close()
-        assert await status_of(store, added.id) is Status.PROCESSING

@@ -66,13 +66,3 @@ async def test_a_queue_is_named_even_if_the_commit_that_named_it_failed(store: S
     await store._writes.bare(lambda db: db.set_commit_hook(None))
     await add_one(store, queue="mail")
     assert [queue.name for queue in await store.queues()] == ["mail"]
-
-
-async def test_a_queue_is_named_even_if_the_commit_that_named_it_failed(store: SqliteStore) -> None:
-    assert store._writes is not None
-    await store._writes.bare(lambda db: db.set_commit_hook(lambda: True))
-    with pytest.raises(StoreError):
-        await add_one(store, queue="mail")
-    await store._writes.bare(lambda db: db.set_commit_hook(None))
-    await add_one(store, queue="mail")
-    assert [queue.name for queue in await store.queues()] == ["mail"]

@@ -5,14 +5,11 @@ import threading
 import time
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
-from pathlib import Path
 from typing import Any
 
 import apsw
 import pytest
 
-from demora.engines.sqlite import connections
-from demora.engines.sqlite.batches import LOCK_HELD_AT_MOST, Batches, Pending, Transaction
 from demora.engines.sqlite import connections
 from demora.engines.sqlite.batches import LOCK_HELD_AT_MOST, Batches, Pending, Transaction
 from demora.engines.sqlite.transactors import LIGHT, InlineTransactor, ThreadTransactor, Transactor
@@ -62,10 +59,6 @@ def put(n: int | None, topic: Topic | None = None):
         return n
 
     return call
-
-
-def ask(transactor: Transactor, call: Callable[[Transaction], Any], weight: int = 1) -> "asyncio.Future[Any]":
-    return transactor.run(call, weight)
 
 
 def ask(transactor: Transactor, call: Callable[[Transaction], Any], weight: int = 1) -> "asyncio.Future[Any]":
@@ -154,38 +147,6 @@ async def test_calls_are_run_in_the_order_they_were_made(transactor: Transactor)
 def two_on_one_file(folder: Path) -> list[Batches]:
     connections = [apsw.Connection(str(folder / "x.db")) for _ in range(2)]
     return [Batches(db, "begin immediate", lambda: (0, 0), lambda topics: None) for db in connections]
-
-
-async def test_nothing_is_done_on_the_spot_while_another_holds_the_lock(tmp_path: Path) -> None:
-    keeper, other = two_on_one_file(tmp_path)
-    assert keeper.begin_at_once()
-    assert not other.begin_at_once()
-    keeper.commit([])
-    assert other.begin_at_once()
-
-
-async def test_a_light_call_that_comes_alone_is_committed_on_the_spot(counted: Counted) -> None:
-    transactor = ThreadTransactor(counted.make, counted.woken.append, "test-writer")
-    await transactor.start()
-    here = threading.get_ident()
-    assert await ask(transactor, lambda tx: threading.get_ident()) == here
-    assert await ask(transactor, lambda tx: threading.get_ident(), weight=LIGHT + 1) != here
-    together = [ask(transactor, lambda tx: threading.get_ident()) for _ in range(2)]
-    assert here not in await asyncio.gather(*together)
-    await transactor.close()
-
-
-async def test_calls_are_run_in_the_order_they_were_made(transactor: Transactor) -> None:
-    seen: list[int] = []
-    calls = [ask(transactor, lambda tx, n=n: seen.append(n), weight) for n, weight in enumerate([1, 1000, 1, 1, 1000] * 5)]
-    await asyncio.gather(*calls)
-    assert seen == list(range(25))
-
-
-def two_on_one_file(folder: Path) -> list[Batches]:
-    return [
-        Batches(apsw.Connection(str(folder / "x.db")), "begin immediate", lambda: (0, 0), lambda topics: None) for _ in range(2)
-    ]
 
 
 async def test_nothing_is_done_on_the_spot_while_another_holds_the_lock(tmp_path: Path) -> None:
