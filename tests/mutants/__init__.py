@@ -1,0 +1,1 @@
+"""Planted bugs: each removes one safeguard, and something must catch it."""

@@ -1,0 +1,82 @@
+"""`make mutants`: plants each bug in a copy of the source, and says what catches it. Survivors fail the run."""
+
+import argparse
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import NamedTuple
+
+from tests.mutants.foreign import FOREIGN
+from tests.mutants.planted import MUTANTS, SIM, Mutant
+
+SOURCE = Path(__file__).parents[2] / "src" / "demora"
+ROOT = SOURCE.parents[1]
+SEEDS = 300
+
+
+class Verdict(NamedTuple):
+    mutant: Mutant
+    caught_by: str | None
+    seconds: float
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.mutants", description=__doc__)
+    parser.add_argument("--only", default="", help="mutants whose name contains this")
+    parser.add_argument("--after", type=int, default=0, help="leave out so many")
+    args = parser.parse_args()
+    chosen = [mutant for mutant in (*MUTANTS, *FOREIGN)[args.after :] if args.only in mutant.name]
+    with ThreadPoolExecutor(2) as pool:
+        verdicts = [_show(verdict) for verdict in pool.map(judge, chosen)]
+    survivors = [verdict for verdict in verdicts if verdict.caught_by is None]
+    print(f"{len(verdicts)} mutants, {len(verdicts) - len(survivors)} caught, {len(survivors)} survived")
+    return 1 if survivors else 0
+
+
+def judge(mutant: Mutant) -> Verdict:
+    """Plant the bug in a copy, and run what should catch it."""
+    began = time.monotonic()
+    with tempfile.TemporaryDirectory() as folder:
+        copy = Path(folder) / "demora"
+        shutil.copytree(SOURCE, copy, ignore=shutil.ignore_patterns("__pycache__"))
+        plant(mutant, copy)
+        ways = mutant.caught_by.split(" or ")
+        caught = next((by for way in ways if (by := _catch(way, folder)) is not None), None)
+    return Verdict(mutant, caught, time.monotonic() - began)
+
+
+def plant(mutant: Mutant, source: Path) -> None:
+    path = source / mutant.file
+    text = path.read_text()
+    if text.count(mutant.old) != 1:
+        raise SystemExit(f"{mutant.name}: its text stands {text.count(mutant.old)} times in {mutant.file}, not once")
+    path.write_text(text.replace(mutant.old, mutant.new))
+
+
+def _catch(way: str, folder: str) -> str | None:
+    """What caught it, or None if it went unnoticed."""
+    if way == SIM:
+        command = ["-m", "tests.sim", "--seeds", str(SEEDS), "--jobs", "100", "--processes", "1", "--small", "--first-bad"]
+    else:
+        command = ["-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", "-m", "not timed", *way.split()]
+    environment = os.environ | {"PYTHONPATH": folder}
+    run = subprocess.run([sys.executable, *command], cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+    if run.returncode == 0:
+        return None
+    marks = ("seed ", "FAILED ", "ERROR tests")
+    return next((line[:110] for line in run.stdout.splitlines() if line.startswith(marks)), f"{way}: {run.stderr[-200:]}")
+
+
+def _show(verdict: Verdict) -> Verdict:
+    by = verdict.caught_by or "SURVIVED"
+    print(f"{verdict.seconds:6.1f} s  {verdict.mutant.name}\n          {by}", flush=True)
+    return verdict
+
+
+if __name__ == "__main__":
+    sys.exit(main())

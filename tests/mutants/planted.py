@@ -1,0 +1,177 @@
+"""The bugs. `caught_by` names what must catch it: the simulator, or a test."""
+
+from typing import NamedTuple
+
+SIM = "simulator"
+ANYTHING = f"tests/conformance tests/core tests/engines tests/worker tests/proof or {SIM}"
+
+
+class Mutant(NamedTuple):
+    """One planted bug: in this file the text `old`, which stands there once, becomes `new`."""
+
+    name: str
+    file: str
+    old: str
+    new: str
+    caught_by: str = SIM
+
+
+SQL = "engines/sqlite/queries.sql"
+RUNS = "engines/sqlite/runs.py"
+CONFORMANCE = "tests/conformance/"
+
+MUTANTS = (
+    Mutant(
+        "a settlement does not look at the token",
+        SQL,
+        "where id = :id and token = :token and status = 3 and (lease",
+        "where id = :id and status = 3 and (lease",
+    ),
+    Mutant("a success does not look at the token", SQL, "jobs.token = done.token and status = 3", "status = 3"),
+    Mutant("the token does not grow", SQL, "token = token + 1", "token = max(token, 1)"),
+    Mutant(
+        "a settlement is accepted after the lease lapsed",
+        SQL,
+        "and (lease_until <= :boot) = :lapsed",
+        "and (:lapsed = 0 or lease_until <= :boot)",
+    ),
+    Mutant(
+        "a success is accepted after the lease lapsed",
+        SQL,
+        "status = 3 and lease_until > :boot\nreturning jobs.id",
+        "status = 3\nreturning jobs.id",
+    ),
+    Mutant(
+        "a lease is taken over too early",
+        SQL,
+        "where status = 3 and lease_until <= ? order by",
+        "where status = 3 and lease_until <= ? + 1500 order by",
+    ),
+    Mutant("a wish to cancel is ignored", SQL, "and (cancel_requested_at is null or :stands)", "and (1 or :stands)"),
+    Mutant(
+        "a job starts before it is due",
+        SQL,
+        "rank = ? and due_at <= ?\norder by due_at, rowid limit ?",
+        "rank = ? and due_at <= ? + 40\norder by due_at, rowid limit ?",
+    ),
+    Mutant("a hand-back counts as an attempt", RUNS, '"credit": int(not verdict.counts)', '"credit": 0'),
+    Mutant(
+        "an attempt is not counted",
+        "core/verdict.py",
+        "return self.attempt > self.max_retries",
+        "return self.attempt > self.max_retries + 1",
+    ),
+    Mutant("a retry by hand does not count attempts anew", SQL, "credits = token, retries = 0", "retries = 0"),
+    Mutant(
+        "an ended job can be cancelled",
+        SQL,
+        "error = ? where id = ? and status < 3",
+        "error = ? where id = ? and status <> 3",
+    ),
+    Mutant(
+        "a running job can be removed",
+        SQL,
+        "delete from jobs where id = ? and status > 3",
+        "delete from jobs where id = ? and status > 2",
+    ),
+    Mutant(
+        "a key is not looked at",
+        "engines/sqlite/additions.py",
+        "        if found is None:\n            return None\n        id, request_hash",
+        "        if found is not None or True:\n            return None\n        id, request_hash",
+    ),
+    Mutant(
+        "leases are not renewed",
+        "worker/leases.py",
+        "return now < held.deadline and (",
+        "return False and (",
+        "tests/worker/test_leases.py",
+    ),
+    Mutant(
+        "nobody settles a lapse",
+        "worker/worker.py",
+        "            await self._store.settle([self._lapse(lapsed) for lapsed in claimed.lapsed])\n",
+        "",
+    ),
+    Mutant(
+        "a verdict that could not be recorded is dropped",
+        "worker/ledger.py",
+        "                await asyncio.sleep(wait)\n",
+        "                return [None] * len(batch)\n",
+        "tests/worker/test_leases.py",
+    ),
+    Mutant(
+        "the backlog is forgotten when a worker stops",
+        "worker/worker.py",
+        "            self._enter(job, HandedBack())\n",
+        "",
+        "tests/worker/test_leases.py",
+    ),
+    Mutant(
+        "a lapse is no attempt",
+        "core/verdict.py",
+        "            return _after_failure(Raised(error), job, drawn)\n",
+        "            return Verdict(job.waiting, lane=Lane.RETRY, delay=job.retry_delay, counts=False)\n",
+        "tests/core/test_verdict.py",
+    ),
+    Mutant(
+        "backoff does not grow",
+        "core/backoff.py",
+        "doublings: int = min(failures - 1, _MOST_DOUBLINGS)",
+        "doublings: int = 0",
+        "tests/core/test_backoff.py",
+    ),
+    Mutant(
+        "aging has the wrong sign",
+        "core/order.py",
+        "return rank * step +",
+        "return -rank * step +",
+        CONFORMANCE + "test_claim_order.py",
+    ),
+    Mutant(
+        "real-time jobs have no head start",
+        "core/order.py",
+        "0 if lane == Lane.REALTIME else",
+        "0 if lane != Lane.REALTIME else",
+        CONFORMANCE + "test_claim_order.py",
+    ),
+    Mutant(
+        "a paused queue hands out jobs",
+        "engines/sqlite/claims.py",
+        "if paused_at is not None:",
+        "if paused_at is None and False:",
+        CONFORMANCE + "test_claim.py",
+    ),
+    Mutant(
+        "an add wakes nobody", "engines/sqlite/additions.py", "    _wake(tx, new)\n", "", CONFORMANCE + "test_subscribe.py"
+    ),
+    Mutant(
+        "the next due time behind a ready head is forgotten",
+        "engines/sqlite/claims.py",
+        "    for head in exhausted:",
+        "    for head in ():",
+        CONFORMANCE + "test_claim.py",
+    ),
+    Mutant(
+        "a transaction begins deferred",
+        "engines/sqlite/engine.py",
+        '"begin immediate"',
+        '"begin deferred"',
+        "tests/engines/sqlite/test_locking.py",
+    ),
+    Mutant(
+        "one bad call fails its whole batch",
+        "engines/sqlite/batches.py",
+        '            self._execute("rollback to one")\n',
+        "            raise\n",
+        "tests/engines/sqlite",
+    ),
+    Mutant(
+        "a jump of the wall clock lapses leases",
+        "engines/sqlite/claims.py",
+        'tx.db.execute(SQL["lapsed"], (tx.boot,',
+        'tx.db.execute(SQL["lapsed"], (tx.wall - 1_799_995_000_000,',
+        CONFORMANCE,
+    ),
+    Mutant("NaN is let in", "core/payload.py", "if not isfinite(value):", "if False:", "tests/core"),
+)
