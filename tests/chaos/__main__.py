@@ -1,0 +1,101 @@
+"""`python -m tests.chaos --minutes 2`: real faults on real processes; `--kills 1000 --zombies 300` goes on until so many.
+
+Faults and load are drawn with a seed, which is printed; when things happen is the machine's to say, so a seed repeats the
+mix and not the run. What is found is kept in the folder that is named.
+"""
+
+import argparse
+import asyncio
+import random
+import shutil
+import signal
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from tests.chaos.campaign import KILLS, ZOMBIES, Campaign, Plan
+from tests.chaos.judging import Result
+
+COUNTED = ("acknowledged", "lost", "doubled", "stuck", "early", "stale accepted", "other")
+BESIDES = ("calls without an answer", "runs", "lapses", "stale refused", "handlers that finished a job twice")
+MOST = 5  # violations told in full
+NOT_YET = {"two schedulers": "there are no schedules yet"}
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    plan, folder = _plan(arguments), Path(tempfile.mkdtemp(prefix="demora-chaos-"))
+    print(f"seed {plan.seed}, in {folder}", flush=True)
+    began, campaign = time.monotonic(), Campaign(plan, folder)
+    asyncio.run(_interruptible(campaign))
+    _tell(campaign, time.monotonic() - began)
+    if campaign.result.violations:
+        return 1
+    shutil.rmtree(folder)
+    return 1 if campaign.never else 0
+
+
+def _plan(arguments: Sequence[str] | None) -> Plan:
+    parser = argparse.ArgumentParser(prog="python -m tests.chaos", description=__doc__)
+    parser.add_argument("--minutes", type=float, default=2)
+    parser.add_argument("--kills", type=int, default=0, help="only kills and zombies, until so many workers died in mid-job")
+    parser.add_argument("--zombies", type=int, default=0, help="only kills and zombies, until so many were overtaken")
+    parser.add_argument("--groups", type=int, help="worlds side by side")
+    parser.add_argument("--only", default="", help="kinds of faults, by the beginnings of their names: kill,crash,clock")
+    parser.add_argument("--seed", type=int, default=random.randrange(10**6))
+    args = parser.parse_args(arguments)
+    groups = args.groups or (4 if args.kills or args.zombies else 2)
+    only = tuple(filter(None, args.only.split(",")))
+    return Plan(args.seed, args.minutes * 60, args.kills, args.zombies, groups, only)
+
+
+async def _interruptible(campaign: Campaign) -> None:
+    """SIGTERM and Ctrl-C end it in good order: processes killed, disks unmounted."""
+    running = asyncio.ensure_future(campaign.run())
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, running.cancel)
+    progress = asyncio.ensure_future(_progress(campaign))
+    try:
+        await running
+    finally:
+        progress.cancel()
+
+
+async def _progress(campaign: Campaign) -> None:
+    while True:
+        await asyncio.sleep(20)
+        done = f"{campaign.total(KILLS)} kills, {campaign.total(ZOMBIES)} zombies"
+        print(f"  … {done}, {len(campaign.result.violations)} violations", file=sys.stderr, flush=True)
+
+
+def _tell(campaign: Campaign, seconds: float) -> None:
+    result = campaign.result
+    _table("faults", sorted(result.fired.items()))
+    for name, why in {**campaign.skipped, **NOT_YET}.items():
+        print(f"    skipped  {name}: {why}")
+    for name in campaign.never:
+        print(f"      never  {name}")
+    _table("jobs", [(name, result.counts[name]) for name in COUNTED])
+    _table("besides", [(name, result.counts[name]) for name in BESIDES])
+    print(f"\nrecovery, from a kill to the settlement of what lapsed: {_recovery(result)}")
+    for violation in result.violations[:MOST]:
+        print(f"\n{violation}")
+    print(f"\n{sum(result.fired.values()):,} faults in {seconds:.0f} s: {len(result.violations)} violations", flush=True)
+
+
+def _recovery(result: Result) -> str:
+    times = sorted(result.recoveries)
+    if not times:
+        return "none"
+    return f"p50 {times[len(times) // 2]} ms, p100 {times[-1]} ms, {len(times)} leases"
+
+
+def _table(title: str, rows: Sequence[tuple[str, int]]) -> None:
+    print(f"\n{title}")
+    for name, number in rows:
+        print(f"  {number:>9,}  {name}")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,194 @@
+"""A campaign: several groups of worlds side by side, each world with its faults, then healed and judged."""
+
+import asyncio
+import random
+import time
+from collections.abc import Coroutine, Iterable
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from tests.chaos import tools
+from tests.chaos.faults import FAULTS, OVERTAKEN, Fault, set_clock
+from tests.chaos.judging import Result
+from tests.chaos.world import World
+
+LIFE = 30.0  # seconds of faults in one world
+ROUND = 90.0  # seconds that the first round of all faults may take beyond the time that was given
+KILLS, ZOMBIES = "kill -9 of a worker in mid-job", OVERTAKEN
+
+
+KINDS = ("plain", "full", "clock")  # of worlds
+WORKERS = {"plain": 3, "full": 3, "clock": 2}
+PLAGUES = {"plain": 3, "full": 1, "clock": 1}  # faults at a time
+
+
+class Plan(msgspec.Struct, frozen=True):
+    """What a campaign is to do: for so long, or until so many kills and zombies."""
+
+    seed: int
+    seconds: float = 0
+    kills: int = 0
+    zombies: int = 0
+    groups: int = 2
+    only: tuple[str, ...] = ()
+
+    @property
+    def counted(self) -> bool:
+        return bool(self.kills or self.zombies)
+
+
+class Bag:
+    """Deals faults evenly and in a different order each time; one that came to nothing is dealt again."""
+
+    def __init__(self, faults: Iterable[Fault], chance: random.Random) -> None:
+        self._faults, self._chance = list(faults), chance
+        self._left: list[Fault] = []
+        self._again: list[Fault] = []
+        self.wanting = {fault.name for fault in self._faults}
+
+    def draw(self) -> Fault:
+        if self._again:
+            return self._again.pop()
+        if not self._left:
+            self._left = self._chance.sample(self._faults, len(self._faults))
+        return self._left.pop()
+
+    def done(self, fault: Fault, *, came_about: bool) -> None:
+        if came_about:
+            self.wanting.discard(fault.name)
+        elif fault.name in self.wanting:
+            self._again.insert(0, fault)
+
+
+class Campaign:
+    """Lives through a plan in a folder. `result` is what is known so far."""
+
+    def __init__(self, plan: Plan, folder: Path) -> None:
+        self.plan, self._folder = plan, folder
+        chance = random.Random(plan.seed)
+        self._began = time.monotonic()
+        self._worlds = 0
+        self._alive: list[World] = []
+        faults = [fault for fault in FAULTS if self._is_wanted(fault)]
+        self.skipped = {fault.name: why for fault in faults if (why := tools.missing(fault.tool))}
+        self._faults = [fault for fault in faults if fault.name not in self.skipped]
+        self._bags = {kind: Bag((f for f in self._faults if kind in f.worlds), chance) for kind in KINDS}
+        self.result = Result()
+
+    async def run(self) -> None:
+        plain, *others = (kind if self._needed(kind) else None for kind in KINDS)
+        groups = [(plain,) if plain else ()] * self.plan.groups + [tuple(filter(None, others))]
+        await _together(*(self._group(kinds) for kinds in groups if kinds))
+
+    @property
+    def never(self) -> list[str]:
+        """The faults that did not come about at all."""
+        return [] if self.plan.counted else sorted({name for kind in KINDS for name in self._wanting(kind)})
+
+    def total(self, fault: str) -> int:
+        alive = sum(world.watch.kills_in_mid_job() if fault == KILLS else world.fired[fault] for world in self._alive)
+        return self.result.fired[fault] + alive
+
+    def _is_wanted(self, fault: Fault) -> bool:
+        only = ("kill", "zombie") if self.plan.counted else self.plan.only
+        return not only or any(fault.name.startswith(one) for one in only)
+
+    def _needed(self, kind: str) -> set[str]:
+        """The faults that need this kind of world."""
+        return {fault.name for fault in self._faults if fault.worlds[0] == kind}
+
+    def _wanting(self, kind: str) -> set[str]:
+        return self._bags[kind].wanting & self._needed(kind)
+
+    async def _group(self, kinds: tuple[str, ...]) -> None:
+        """One world after the other until the plan is fulfilled; of several kinds each has its turn."""
+        turn = 0
+        while turn < len(kinds) or not self._fulfilled(time.monotonic() + 5):
+            await self._live(kinds[turn % len(kinds)], self._life(len(kinds)))
+            turn += 1
+
+    def _life(self, kinds: int) -> float:
+        return LIFE if self.plan.counted else min(LIFE, max(self.plan.seconds - self._age(), 6) / kinds)
+
+    def _age(self) -> float:
+        return time.monotonic() - self._began
+
+    def _fulfilled(self, at: float) -> bool:
+        if self.plan.counted:
+            return self.total(KILLS) >= self.plan.kills and self.total(ZOMBIES) >= self.plan.zombies
+        return at - self._began > self.plan.seconds
+
+    async def _live(self, kind: str, seconds: float) -> None:
+        self._worlds += 1
+        number = self._worlds
+        with ExitStack() as stack:
+            world = self._make(kind, number, stack)
+            async with world.alive():
+                self._alive.append(world)
+                try:
+                    await self._trouble(world, kind, time.monotonic() + seconds)
+                    await world.heal()
+                    result = await world.judge()
+                finally:
+                    self._alive.remove(world)
+                self.result.add(result)
+
+    def _make(self, kind: str, number: int, stack: ExitStack) -> World:
+        folder = self._folder / f"{number}-{kind}"
+        folder.mkdir()
+        disk, environment = None, {}
+        if kind == "full":
+            disk = folder / "disk"
+            disk.mkdir()
+            stack.enter_context(tools.small_disk(disk))
+        elif kind == "clock":
+            environment = _faked_clock(self._folder, folder)
+        world = World(f"world {number}, {kind}", folder, f"{self.plan.seed} {number}", disk=disk, **environment)
+        workers = 4 if self.plan.counted else WORKERS[kind]
+        world.wanted.update({"worker": workers, "producer": 1, "service": int(kind == "plain")})
+        return world
+
+    async def _trouble(self, world: World, kind: str, until: float) -> None:
+        if self.plan.counted:
+            await _together(
+                self._repeat(world, "kill", KILLS, self.plan.kills, until),
+                self._repeat(world, "zombie", ZOMBIES, self.plan.zombies, until),
+            )
+        else:
+            await _together(*(self._plague(world, kind, until) for _ in range(PLAGUES[kind])))
+
+    async def _repeat(self, world: World, name: str, counted: str, number: int, until: float) -> None:
+        fault = next(fault for fault in FAULTS if fault.name == name)
+        while self.total(counted) < number and time.monotonic() < until:
+            await fault.do(world)
+            await asyncio.sleep(world.chance.random() * 0.05)
+
+    async def _plague(self, world: World, kind: str, until: float) -> None:
+        """Fault after fault until the time is up; in the last world of a kind until each came about once."""
+        bag, latest = self._bags[kind], until + ROUND
+        while time.monotonic() < until or (self._wanting(kind) and time.monotonic() < latest and self._fulfilled(until + 1)):
+            fault = bag.draw()
+            bag.done(fault, came_about=await fault.do(world))
+            await asyncio.sleep(world.chance.random() * 0.3)
+
+
+async def _together(*tasks: Coroutine[Any, Any, None]) -> None:
+    """If one fails, the others end too."""
+    async with asyncio.TaskGroup() as group:
+        for task in tasks:
+            group.create_task(task)
+
+
+def _faked_clock(shared: Path, folder: Path) -> dict[str, str]:
+    stamp = folder / "clock"
+    set_clock(stamp, 0)
+    return {
+        "LD_PRELOAD": str(tools.faketime(shared)),
+        "FAKETIME_TIMESTAMP_FILE": str(stamp),
+        "FAKETIME_CACHE_DURATION": "1",  # seconds; to read the file at each call would take all the time there is
+        "FAKETIME_DONT_FAKE_MONOTONIC": "1",
+        "NO_FAKE_STAT": "1",
+    }

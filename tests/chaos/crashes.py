@@ -1,0 +1,44 @@
+"""Crash points for real: a process with `DEMORA_CRASH=name:n`, and what it takes to make it get there."""
+
+import time
+
+from demora.crash import POINTS
+from tests.chaos.processes import Process
+from tests.chaos.world import World
+
+AT_THE_START = "schema.migrated"  # every world begins with it
+TO_WALK = tuple(sorted(POINTS - {AT_THE_START}))
+DEEPEST = {"batch.applied": 30, "batch.committed": 30, "batch.rung": 15, "client.added": 20}  # the others: 3
+REACHED = 15.0  # seconds within which a point is passed
+
+
+async def crash_at(world: World, point: str, nth: int) -> bool:
+    """Start a process that kills itself at a point, and see it die there."""
+    process = _start(world, f"{point}:{nth}")
+    process.doomed = True
+    await _help(world, process, point)
+    died = await process.ended(REACHED) == -9
+    process.kill()
+    if died:
+        world.happened(f"crash at {point}")
+    return died
+
+
+def _start(world: World, crash: str) -> Process:
+    if crash.startswith("client."):
+        return world.start_producer(30, DEMORA_CRASH=crash)
+    return world.start_worker(DEMORA_CRASH=crash)
+
+
+async def _help(world: World, process: Process, point: str) -> None:
+    """Most points are passed by working; for two of them something must happen."""
+    until = time.monotonic() + REACHED
+    while point == "worker.stopping" and process.code is None and time.monotonic() < until:
+        if world.watch.runs(process.pid):
+            process.terminate()
+        await process.ended(0.1)
+    while point == "worker.lapsed" and process.code is None and time.monotonic() < until:
+        victim = await world.busy("worker", within=1)
+        if victim is not None and world.watch.has_run(process.pid):
+            world.kill(victim)
+        await process.ended(0.4 + world.lease / 1000)

@@ -1,0 +1,193 @@
+"""`python -m tests.chaos.producer`: asks for jobs through the public client and over HTTP, and writes down the answers.
+
+With `--jobs N` it adds so many and exits; otherwise it goes on until SIGTERM. It may be killed at any moment: a call that
+was written down and never answered is one whose outcome is unknown.
+"""
+
+import argparse
+import asyncio
+import itertools
+import os
+import random
+import secrets
+import signal
+import time
+from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from demora.client import Client
+from demora.core.states import Status
+from demora.errors import DemoraError, StoreBusy, StoreError
+from demora.proof import ClientEvent, Recorder
+from tests.chaos.jobs import KINDS, app
+
+HISTORY, SERVICE, CANARY = "DEMORA_CHAOS_CLIENTS", "DEMORA_CHAOS_SERVICE", "DEMORA_CHAOS_CANARY"
+TASKS = 4
+PAUSE = 0.2  # seconds between two wishes of a task, at most
+MOST_KNOWN = 300
+DELAYS = (None, None, None, 50, 300, 1000)  # milliseconds
+Answer = tuple[tuple[str, ...], str | None]  # the jobs, and the status if there is one
+
+
+class Unknown(Exception):
+    """The call may have been carried out."""
+
+
+class Refused(Exception):
+    """The call was not carried out; says why."""
+
+
+class Caller:
+    """Asks for things at random."""
+
+    def __init__(self, client: Client, recorder: Recorder, http: httpx.AsyncClient | None) -> None:
+        self._client, self._recorder, self._http = client, recorder, http
+        self._name, self._numbers = secrets.token_hex(4), itertools.count(1)
+        self._known: list[str] = []
+
+    async def anything(self) -> None:
+        wishes = (self.add, self._add_many, self._add_with_key, self._over_http, self._cancel, self._retry, self._move)
+        await random.choices(wishes, (50, 5, 8, 25 if self._http else 0, 4, 6, 3))[0]()
+
+    async def add(self) -> None:
+        job, due = self._make()
+        await self._ask("add", (job.id,), lambda: self._add([job]), due_at=due)
+
+    async def _add_many(self) -> None:
+        jobs = [self._make()[0] for _ in range(random.randint(2, 8))]
+        await self._ask("add", tuple(job.id for job in jobs), lambda: self._add(jobs))
+
+    async def _add_with_key(self) -> None:
+        """Ask again under the same key, as callers do who are not sure; sometimes for something else."""
+        key = secrets.token_hex(6)
+        for request in random.choice((("a",), ("a", "a"), ("a", "b"), ("a", "a", "a"))):
+            job = self._client.make("quick", _payload(request=request), key=key)
+            await self._ask("add", (job.id,), lambda job=job: self._add([job]), key=key, request=request)  # type: ignore[misc]
+
+    async def _over_http(self) -> None:
+        """With a key, so that a call without an answer is made again until there is one."""
+        key, kind = secrets.token_hex(6), _kind()
+        body = {"type": kind, "payload": _payload(), "delay": random.choice(DELAYS), "idempotencyKey": key}
+        for _ in range(6):
+            if await self._ask("add", (), lambda: self._post(body), key=key, request=kind):
+                return
+            await asyncio.sleep(random.random())
+
+    async def _cancel(self) -> None:
+        await self._about_one("cancel", lambda id: self._client.cancel(id))
+
+    async def _retry(self) -> None:
+        await self._about_one("retry", lambda id: self._client.retry(id))
+
+    async def _move(self) -> None:
+        await self._about_one("reschedule", lambda id: self._client.reschedule(id, delay=random.choice(("0ms", "400ms"))))
+
+    async def _about_one(self, op: Any, wish: Callable[[str], Awaitable[Any]]) -> None:
+        if self._known:
+            id = random.choice(self._known)
+            await self._ask(op, (id,), lambda: _status(id, wish(id)))
+
+    def _make(self) -> tuple[Any, int | None]:
+        """A job, and the time that was asked for, if one was."""
+        delay = random.choice(DELAYS)
+        due = None if delay is None else time.time_ns() // 1_000_000 + delay
+        at = None if due is None else datetime.fromtimestamp(due / 1000, UTC)
+        return self._client.make(_kind(), _payload(), at=at), due
+
+    async def _add(self, jobs: list[Any]) -> Answer:
+        return tuple(job.id for job, _ in await self._client.add(jobs)), None
+
+    async def _post(self, body: dict[str, Any]) -> Answer:
+        assert self._http is not None
+        try:
+            reply = await self._http.post("/api/v1/jobs", json=body)
+        except httpx.ConnectError as problem:
+            raise Refused("no service") from problem
+        except httpx.HTTPError as problem:
+            raise Unknown from problem
+        if reply.status_code >= 500:
+            raise Unknown
+        if reply.status_code != 201:
+            raise Refused(str(reply.status_code))
+        return (reply.json()["id"],), None
+
+    async def _ask(self, op: Any, ids: tuple[str, ...], ask: Callable[[], Awaitable[Answer]], **about: Any) -> bool:
+        """Ask, and write down both the wish and the answer; True if it was carried out."""
+        call = f"{self._name}-{next(self._numbers)}"
+        self._write("invoke", op, call, jobs=ids, **about)
+        try:
+            jobs, answer = await ask()
+        except (Unknown, StoreError, Refused, DemoraError) as problem:
+            kind, why = _failure(problem)
+            self._write(kind, op, call, jobs=ids, answer=why, **about)
+            return False
+        self._write("ok", op, call, jobs=jobs, answer=answer, **about)
+        if op == "add":
+            self._known = [*self._known[-MOST_KNOWN:], *jobs]
+        return True
+
+    def _write(self, kind: Any, op: Any, call: str, **about: Any) -> None:
+        self._recorder.record(ClientEvent(kind, op, call, time.time_ns() // 1_000_000, **about))
+
+
+def _failure(problem: Exception) -> tuple[str, str]:
+    match problem:
+        case StoreBusy():
+            return "fail", "StoreBusy"
+        case Unknown() | StoreError():
+            return "unknown", str(problem)
+        case Refused():
+            return "fail", str(problem)
+        case _:
+            return "fail", type(problem).__name__
+
+
+async def _status(id: str, wish: Awaitable[Any]) -> Answer:
+    answer = await wish
+    return (id,), answer.name if isinstance(answer, Status) else None
+
+
+def _kind() -> str:
+    return random.choices(list(KINDS), list(KINDS.values()))[0]
+
+
+def _payload(**more: str) -> dict[str, str]:
+    return {"secret": os.environ[CANARY], **more}
+
+
+async def main(jobs: int | None) -> None:
+    stopped = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, stopped.set)
+    recorder, service = Recorder(Path(os.environ[HISTORY])), os.environ.get(SERVICE)
+    async with app, httpx.AsyncClient(base_url=service or "http://127.0.0.1", timeout=5) as http:
+        caller = Caller(await app.open(), recorder, http if service else None)
+        if jobs is not None:
+            await asyncio.gather(*(_several(caller, share) for share in _shares(jobs)))
+        else:
+            await asyncio.gather(*(_until(stopped, caller) for _ in range(TASKS)))
+
+
+async def _several(caller: Caller, jobs: int) -> None:
+    for _ in range(jobs):
+        await caller.add()
+
+
+async def _until(stopped: asyncio.Event, caller: Caller) -> None:
+    while not stopped.is_set():
+        await caller.anything()
+        await asyncio.sleep(random.random() * PAUSE)
+
+
+def _shares(jobs: int) -> list[int]:
+    return [len(range(n, jobs, TASKS)) for n in range(TASKS)]
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(prog="python -m tests.chaos.producer", description=__doc__)
+    parser.add_argument("--jobs", type=int, help="add so many and exit")
+    asyncio.run(main(parser.parse_args().jobs))

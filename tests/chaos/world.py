@@ -1,0 +1,238 @@
+"""A world: one database file, the processes on it, who keeps them alive, and how all ends: healed, drained and judged."""
+
+import asyncio
+import os
+import random
+import secrets
+import socket
+import sys
+import time
+from collections import Counter
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+
+from demora import Demora
+from demora.errors import StoreError
+from demora.proof import WorldEvent
+from tests.chaos import jobs, producer
+from tests.chaos.judging import Result, judge
+from tests.chaos.processes import PRODUCER, PYTHON, WORKER, Process
+from tests.chaos.watch import Watch, boot_ms
+
+LONGEST_DRAIN = 60.0  # seconds
+FAR = 20_000  # milliseconds: due so much later only because a clock had jumped
+STUCK = "drains and exits"  # what a worker says that leaves because of handlers that did not end
+TEND = 0.04  # seconds between looks
+
+
+class World:
+    """`wanted` says how many processes of each kind are kept alive; what ends by itself is replaced."""
+
+    def __init__(self, name: str, folder: Path, seed: str, *, disk: Path | None = None, **environment: str) -> None:
+        self.name, self.folder, self.chance = name, folder, random.Random(seed)
+        self.database = (disk or folder) / "jobs.db"
+        self.disk, self.environment, self._port = disk, environment, _free_port()
+        self.lease = self.chance.choice((300, 400, 500))
+        self.clients, self.notes, self.output = folder / "clients.jsonl", folder / "handlers.jsonl", folder / "output"
+        self.canary = f"canary{secrets.token_hex(8)}"
+        self.wanted: Counter[str] = Counter()
+        self.processes: list[Process] = []
+        self.fired: Counter[str] = Counter()
+        self.events: list[WorldEvent] = []
+        self.troubles: list[str] = []
+        self._traces = 0
+        self.calm = False
+
+    # Its beginning and its end
+
+    @asynccontextmanager
+    async def alive(self) -> AsyncIterator["World"]:
+        """Make the database and tend the processes; afterwards none of them is left."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        for path in (self.clients, self.notes, self.output):
+            path.touch()
+        app = Demora(self.url)
+        app.configure(audit=True)
+        try:
+            await self._migrate_twice()
+            async with app:
+                self.app, client = app, await app.open()
+                self.watch = Watch(client.store, self.notes)  # type: ignore[arg-type]
+                tending = asyncio.ensure_future(self._tend())
+                try:
+                    yield self
+                finally:
+                    await _finish(tending)
+        finally:
+            self.bury()
+
+    async def heal(self) -> None:
+        """No more faults and no more wishes, enough workers, and time for all to end."""
+        self.wanted["producer"] = self.wanted["service"] = 0
+        for process in self.processes:
+            if process.code is None and process.kind == "producer" and not process.doomed:
+                process.terminate()
+        await asyncio.gather(*(p.ended(15) for p in self.processes if p.kind == "producer"))
+        self.calm = True
+        self.wanted["worker"] = max(self.wanted["worker"], 2)
+        self.happened("healed", counted=False)
+        await self._drain()
+        self.happened("drained", counted=False)
+
+    async def judge(self) -> Result:
+        client = await self.app.open()
+        await self.watch.look()
+        evidence = await client.evidence()
+        self.fired["kill -9 of a worker in mid-job"] += self.watch.kills_in_mid_job()
+        return await asyncio.to_thread(judge, self, evidence)
+
+    # Processes
+
+    def start_worker(self, *, under: Sequence[str] = (), **environment: str) -> Process:
+        """One more worker; under another command or with more in its environment it is nobody's to replace."""
+        if not under and not environment:
+            return self._start("worker", WORKER, (), {})
+        return self._start("odd worker", WORKER, under, {jobs.SPARED: "1", **environment})
+
+    def start_producer(self, jobs: int | None = None, **environment: str) -> Process:
+        more = () if jobs is None else ("--jobs", str(jobs))
+        return self._start("producer" if jobs is None else "writer", (*PRODUCER, *more), (), environment)
+
+    def start_service(self) -> Process:
+        command = (*PYTHON, "demora", "serve", "--app", "tests.chaos.jobs:app", "--port", str(self._port))
+        return self._start("service", command, (), {})
+
+    def of(self, *kinds: str) -> list[Process]:
+        return [process for process in self.processes if process.kind in kinds and process.free]
+
+    async def busy(self, *kinds: str, within: float = 5) -> Process | None:
+        """Some process in which a handler is at work, while there is another that could take over from it."""
+        until = time.monotonic() + within
+        while time.monotonic() < until:
+            at_work = [process for process in self.of(*kinds) if self.watch.runs(process.pid)]
+            victim = self.chance.choice(at_work) if at_work else None
+            if victim is not None and any(self._is_able(other) for other in self.processes if other is not victim):
+                return victim
+            await asyncio.sleep(TEND)
+        return None
+
+    def _is_able(self, process: Process) -> bool:
+        pid = process.pid
+        alive = process.code is None and not process.taken and pid not in self.watch.killed
+        return alive and process.kind in ("worker", "odd worker", "service") and self.watch.has_run(pid)
+
+    def kill(self, process: Process) -> None:
+        self.watch.killed.setdefault(process.pid, boot_ms())
+        process.kill()
+
+    def happened(self, fault: str, *, counted: bool = True) -> None:
+        self.events.append(WorldEvent(fault, time.time_ns() // 1_000_000))
+        if counted:
+            self.fired[fault] += 1
+
+    def said(self, process: Process, words: str) -> bool:
+        """Whether a worker wrote this of itself."""
+        lines = self.output.read_text(errors="replace").splitlines()
+        return any(words in line and f"-{process.pid}-" in line for line in lines)
+
+    def new_trace(self) -> Path:
+        self._traces += 1
+        return self.folder / f"trace-{self._traces}"
+
+    def bury(self) -> None:
+        for process in self.processes:
+            process.bury()
+
+    @property
+    def url(self) -> str:
+        return f"sqlite:///{self.database}"
+
+    def _start(self, kind: str, command: Sequence[str], under: Sequence[str], more: dict[str, str]) -> Process:
+        environment = {
+            **os.environ,
+            "DEMORA_DATABASE_URL": self.url,
+            "DEMORA_AUDIT": "1",
+            "DEMORA_LEASE": f"{self.lease}ms",
+            "DEMORA_GRACE": "300ms",
+            "DEMORA_CONCURRENCY": "4",
+            jobs.HISTORY: str(self.notes),
+            producer.HISTORY: str(self.clients),
+            producer.CANARY: self.canary,
+            **({producer.SERVICE: f"http://127.0.0.1:{self._port}"} if self.wanted["service"] else {}),
+            **self.environment,
+            **more,
+        }
+        process = Process(kind, command, environment, self.output, under=under)
+        self.processes.append(process)
+        return process
+
+    async def _migrate_twice(self) -> None:
+        """The first to make the database dies between two steps of the schema; the second finishes."""
+        for point in (f"schema.migrated:{self.chance.randint(1, 2)}", ""):
+            environment = {"DEMORA_CRASH": point} if point else {}
+            made = self._start("maker", (sys.executable, "-m", "demora", "migrate"), (), environment)
+            code = await made.ended(20)
+            if point and code == -9:
+                self.happened("crash at schema.migrated")
+            elif point or code != 0:
+                self.troubles.append(f"demora migrate with DEMORA_CRASH={point!r} ended with {code}")
+
+    # Keeping it alive
+
+    async def _tend(self) -> None:
+        while True:
+            with suppress(StoreError):
+                await self.watch.look()
+            self._replace()
+            await asyncio.sleep(TEND)
+
+    def _replace(self) -> None:
+        for process in [p for p in self.processes if p.code is not None]:
+            self.processes.remove(process)
+            self._note_end(process)
+        start = {"worker": self.start_worker, "service": self.start_service, "producer": self.start_producer}
+        for kind, number in self.wanted.items():
+            for _ in range(number - sum(p.kind == kind and not p.doomed for p in self.processes)):
+                start[kind]()
+
+    def _note_end(self, process: Process) -> None:
+        if process.doomed or process.kind in ("odd worker", "maker"):
+            return
+        if process.code == -9:
+            self.watch.killed.setdefault(process.pid, boot_ms())
+            self.happened("process killed by its own handler")
+        elif process.code == 1 and self.said(process, STUCK):
+            self.happened("worker left with half of its slots stuck")
+        elif process.code != 0 and self.disk is None:  # on a full disk a process may give up; another one is started
+            self.troubles.append(f"a {process.kind} ended by itself with {process.code}; see {self.output}")
+
+    async def _drain(self) -> None:
+        client, until = await self.app.open(), time.monotonic() + LONGEST_DRAIN
+        await self._bring_back()
+        while time.monotonic() < until:
+            if all(queue.ready + queue.delayed + queue.processing == 0 for queue in await client.queues()):
+                return
+            await asyncio.sleep(TEND)
+
+    async def _bring_back(self) -> None:
+        """Jobs that a jumping clock sent into the far future are called back, as an operator would."""
+        if "FAKETIME_TIMESTAMP_FILE" not in self.environment:
+            return
+        client = await self.app.open()
+        evidence = await client.evidence()
+        for job in evidence.jobs:
+            if job.due_at > evidence.now + FAR and job.completed_at is None and job.status != "PROCESSING":
+                await client.reschedule(job.id, delay="0ms")
+
+
+async def _finish(task: "asyncio.Future[None]") -> None:
+    """End a task; raises what it raised."""
+    task.cancel()
+    with suppress(asyncio.CancelledError):
+        await task
+
+
+def _free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        return int(listener.getsockname()[1])
