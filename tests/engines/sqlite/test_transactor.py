@@ -12,7 +12,7 @@ import pytest
 
 from demora.engines.sqlite import connections
 from demora.engines.sqlite.batches import LOCK_HELD_AT_MOST, Batches, Pending, Transaction
-from demora.engines.sqlite.transactors import LIGHT, InlineTransactor, ThreadTransactor, Transactor
+from demora.engines.sqlite.transactors import AT_ONCE, LIGHT, InlineTransactor, ThreadTransactor, Transactor
 from demora.errors import StoreBusy, StoreClosed, StoreError
 from demora.store import Topic
 
@@ -132,8 +132,9 @@ async def test_a_light_call_that_comes_alone_is_committed_on_the_spot(counted: C
     here = threading.get_ident()
     assert await ask(transactor, lambda tx: threading.get_ident()) == here
     assert await ask(transactor, lambda tx: threading.get_ident(), weight=LIGHT + 1) != here
-    together = [ask(transactor, lambda tx: threading.get_ident()) for _ in range(2)]
-    assert here not in await asyncio.gather(*together)
+    together = await asyncio.gather(*(ask(transactor, lambda tx: threading.get_ident()) for _ in range(20)))
+    assert together[:AT_ONCE] == [here] * AT_ONCE
+    assert here not in together[AT_ONCE:]
     await transactor.close()
 
 

@@ -54,7 +54,8 @@ def _write(tx: Transaction, jobs: Sequence[NewJob], named: Set[str]) -> int:
     tx.db.executemany(SQL["add"], new)
     stored = tx.rows_written() - before
     keyed = [job for job in jobs if job.key is not None]
-    tx.db.executemany(SQL["take_key"], [_key_row(job, tx.wall) for job in keyed])
+    if keyed:
+        tx.db.executemany(SQL["take_key"], [_key_row(job, tx.wall) for job in keyed])
     unnamed = {job.queue for job in jobs} - named
     if unnamed:
         tx.db.executemany(SQL["name_queue"], [(name,) for name in unnamed])

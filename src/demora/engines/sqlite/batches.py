@@ -75,11 +75,13 @@ class Batches:
 
     def begin_at_once(self) -> bool:
         """Begin a transaction if that is possible without waiting. The next `commit` goes on from there."""
+        self._patience.lost = True
         try:
-            with self._patience.lost():
-                self._execute(self._begin)
+            self._db.execute(self._begin)
         except apsw.Error:
             return False
+        finally:
+            self._patience.lost = False
         return True
 
     def commit(self, batch: list[Pending]) -> tuple[list[Pending], set[Topic]]:
@@ -154,7 +156,7 @@ class Batches:
     def _to_disk(self) -> None:
         started = self._timer()
         self._execute("commit")
-        self.disk_takes = max(self._timer() - started, self.disk_takes * 0.9)
+        self.disk_takes = max(self._timer() - started, self.disk_takes * 0.8)
 
     def _execute(self, sql: str) -> None:
         self._db.execute(sql)

@@ -9,11 +9,13 @@ import contextlib
 import os
 import secrets
 import socket
+import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from ...store import Topic
 
+_GRAIN = 100_000_000  # nanoseconds; time stamps of folders move in steps of some milliseconds
 _LONGEST_ADDRESS = 100  # bytes; the kernel's limit is 108 or 104
 
 
@@ -24,6 +26,8 @@ class Bells:
         self._folder = database.with_name(database.name + "-bells")
         self._own: dict[Topic, tuple[str, socket.socket]] = {}
         self._names: set[str] = set()
+        self._listed: list[str] = []
+        self._listed_at = 0
         self._sender: socket.socket | None = None
         self._handle: int | None = None
 
@@ -48,13 +52,19 @@ class Bells:
     def ring(self, topics: Iterable[Topic]) -> None:
         """Wake the sleepers of other stores on this file; never blocks and never fails."""
         prefixes = tuple(f"{topic.value}." for topic in topics)
-        try:
-            names = os.listdir(self._folder)
-        except OSError:
-            return
-        for name in names:
+        for name in self._hanging():
             if name.startswith(prefixes) and name not in self._names:
                 self._send(name)
+
+    def _hanging(self) -> list[str]:
+        """The bells in the folder, listed anew when it has changed, or may have within the grain of its time stamp."""
+        try:
+            changed = os.stat(self._folder).st_mtime_ns
+            if changed != self._listed_at or time.time_ns() - changed < _GRAIN:
+                self._listed, self._listed_at = os.listdir(self._folder), changed
+        except OSError:
+            return []
+        return self._listed
 
     def close(self) -> None:
         for name, bell in self._own.values():

@@ -1,6 +1,5 @@
 """Opening the file: settings of a connection, patience with other processes, and the numbered schema files."""
 
-import contextlib
 import os
 import random
 import time
@@ -115,19 +114,10 @@ class Patience:
 
     def __init__(self) -> None:
         self._since = time.monotonic()
-        self._lost = False
-
-    @contextlib.contextmanager
-    def lost(self) -> Iterator[None]:
-        """Within this, do not wait at all."""
-        self._lost = True
-        try:
-            yield
-        finally:
-            self._lost = False
+        self.lost = False  # then it does not wait at all
 
     def __call__(self, count: int) -> bool:
-        if self._lost:
+        if self.lost:
             return False
         if count == 0:
             self._since = time.monotonic()

@@ -35,15 +35,17 @@ class Transactor(Protocol):
 Woken = Callable[[set[Topic]], None]
 
 
+AT_ONCE = 4  # calls in one pass of the loop
 LIGHT = 64  # jobs; a call about more goes to the thread
-QUICK = 0.001  # seconds; a disk that takes longer to commit is waited for on the thread
+QUICK = 0.002  # seconds; a disk that takes longer to commit is waited for on the thread
 
 
 class ThreadTransactor:
     """Runs batches on a thread of its own, so that the event loop never waits for a slow disk or another process.
 
     To hand a call over and back costs as much as a quick disk takes to commit it. So a light call that comes alone, while
-    the thread is idle, the lock free and the disk quick, is committed on the spot.
+    the thread is idle, the lock free and the disk quick, is committed on the spot: the first few of a pass of the loop at
+    once, later ones at its end, so that calls made together still share a transaction and nobody can hold up the loop.
     """
 
     def __init__(self, make: Callable[[], Batches], woken: Woken, name: str) -> None:
@@ -52,6 +54,7 @@ class ThreadTransactor:
         self._calls: SimpleQueue[Pending | None] = SimpleQueue()
         self._batches: Batches | None = None
         self._here: list[Pending] = []  # asked for in this pass of the loop
+        self._at_once = AT_ONCE  # calls that may still be committed at once in this pass
         self._in_flight = 0  # handed over and not back
         self._closed = False
         self._ready: asyncio.Future[None] = self._loop.create_future()
@@ -67,7 +70,8 @@ class ThreadTransactor:
         if self._closed:
             pending.future.set_exception(StoreClosed())
         elif self._here or (self._in_flight == 0 and weight <= LIGHT):
-            self._gather_here(pending)
+            self._here.append(pending)
+            self._soon()
         else:
             self._hand_over(pending)
         return pending.future
@@ -87,10 +91,17 @@ class ThreadTransactor:
             self._calls.put(None)
         await self._loop.run_in_executor(None, self._thread.join)
 
-    def _gather_here(self, pending: Pending) -> None:
-        if not self._here:
-            self._loop.call_soon(self._flush_here)
-        self._here.append(pending)
+    def _soon(self) -> None:
+        """Flush at once what comes first in a pass of the loop, and the rest of it together at its end."""
+        if self._at_once == AT_ONCE:
+            self._loop.call_soon(self._end_pass)
+        if self._at_once > 0:
+            self._at_once -= 1
+            self._flush_here()
+
+    def _end_pass(self) -> None:
+        self._at_once = AT_ONCE
+        self._flush_here()
 
     def _flush_here(self) -> None:
         """Commit on the spot what came alone, if that is quick; hand over everything else."""
