@@ -109,3 +109,12 @@ async def test_a_replay_leaves_the_job_as_it_is(store: Store) -> None:
     before = await job_of(store, id)
     await add_one(store, key=key(), queue="other")
     assert await job_of(store, id) == before
+
+
+async def test_a_queue_first_named_in_a_refused_call_is_listed_once_it_is_used(store: Store) -> None:
+    await add_one(store, key=key())
+    answers = await store.add([new_job(queue="fresh"), new_job(key=key(request=b"another"))])
+    assert answers[1].conflict
+    assert "fresh" not in [queue.name for queue in await store.queues()]
+    await add_one(store, queue="fresh")
+    assert "fresh" in [queue.name for queue in await store.queues()]

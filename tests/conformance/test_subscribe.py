@@ -10,7 +10,7 @@ from demora.core.outcome import GaveUp, HandedBack, Raised, Snoozed
 from demora.core.states import Status
 from demora.engines.sqlite import sleepers
 from demora.store import Change, QueueChange, Store, Topic
-from tests.builders import BROKEN, DONE, LEASE, add_one, claim_one, ended_one, ms, seconds, settle, settle_lapsed
+from tests.builders import BROKEN, DONE, LEASE, add_one, claim_one, ended_one, ms, new_job, seconds, settle, settle_lapsed
 from tests.clock import TestClock
 
 Waiting = asyncio.Task[None]
@@ -69,6 +69,13 @@ async def test_clearing_forgets_earlier_wake_ups(store: Store) -> None:
         waiting = asyncio.create_task(place.wait(None))
         await still_asleep(store, waiting)
         await add_one(store)
+        await woken(waiting)
+
+
+async def test_the_earliest_job_of_a_call_decides_whether_sleepers_wake(store: Store) -> None:
+    await add_one(store, delay=seconds(7))
+    async with asleep(store) as waiting:
+        await store.add([new_job(delay=seconds(5)), new_job(delay=seconds(10))])
         await woken(waiting)
 
 
