@@ -26,10 +26,6 @@ def worker_stuck(worker_id: str, stuck: int, slots: int) -> None:
     log.error("worker %s drains and exits: %d of %d slots are held by runs that did not end", worker_id, stuck, slots)
 
 
-def job_settled(id: str, type: str, status: str, attempt: int, seconds: float) -> None:
-    log.debug("job %s (%s) attempt %d ended %s after %.3f s", id, type, attempt, status, seconds)
-
-
 def job_failed(id: str, type: str, status: str, attempt: int, error: str) -> None:
     log.warning("job %s (%s) attempt %d failed, now %s: %s", id, type, attempt, status, _one_line(error))
 

@@ -208,6 +208,17 @@ async def test_a_sleeper_notices_a_stepped_clock(store: Store, clock: TestClock,
         await woken(waiting)
 
 
+async def test_a_sleeper_notices_that_the_machine_slept(
+    store: Store, clock: TestClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sleepers, "CLOCK_LOOK", 0.95)
+    monkeypatch.setattr(sleepers, "CLOCK_STEP", 60_000)
+    async with asleep(store) as waiting:
+        await still_asleep(store, waiting)
+        clock.turn(3600)  # both clocks of the host count a sleep; the loop's does not
+        await woken(waiting)
+
+
 async def ready(store: Store) -> None:
     await add_one(store)
 
