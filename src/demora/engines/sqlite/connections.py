@@ -27,6 +27,7 @@ def connect(path: Path | None) -> apsw.Connection:
     try:
         db = apsw.Connection(str(path) if path else ":memory:")
         db.set_busy_handler(Patience())
+        db.config(apsw.SQLITE_DBCONFIG_ENABLE_QPSG, 1)  # else each new value of a parameter has its statement planned anew
         for pragma in _PRAGMAS:
             _insist(db, f"pragma {pragma}")
         migrate(db)

@@ -42,7 +42,7 @@ from .transactors import InlineTransactor, ThreadTransactor, Transactor
 T = TypeVar("T")
 
 MOST_NAMES = 10_000  # queues remembered as named
-READ_WEIGHT = 1000  # reads may scan; they always go to their thread
+SCAN = 1000  # the weight of a read that may scan: such go to their thread
 
 
 class SqliteStore:
@@ -137,7 +137,7 @@ class SqliteStore:
         return await self._write(lambda tx: wishes.purge(tx, status, span_ms(older_than), limit, queue), limit)
 
     async def get(self, id: str) -> Job | None:
-        return await self._read(lambda tx: views.get(tx, id))
+        return await self._read(lambda tx: views.get(tx, id), weight=1)
 
     async def find(self, query: Query) -> Page:
         return await self._read(lambda tx: views.find(tx, query))
@@ -187,8 +187,8 @@ class SqliteStore:
     def _write(self, call: Callable[[Transaction], T], weight: int = 1) -> "asyncio.Future[T]":
         return connections.opened(self._writes).run(call, weight)
 
-    def _read(self, call: Callable[[Transaction], T]) -> "asyncio.Future[T]":
-        return connections.opened(self._reads).run(call, READ_WEIGHT)
+    def _read(self, call: Callable[[Transaction], T], weight: int = SCAN) -> "asyncio.Future[T]":
+        return connections.opened(self._reads).run(call, weight)
 
     def _batches(self, begin: str) -> Batches:
         timer = (lambda: 0.0) if self._inline else time.perf_counter  # inline, nobody waits for the lock
