@@ -37,10 +37,13 @@ MAY_IMPORT: dict[str, set[str]] = {
     "signals": {"core", "errors"},
     "notices": {"core", "context", "errors"},
     "handlers": {"core", "context", "errors", "signals"},
-    "worker": {"core", "store", "clock", "errors", "notices", "context", "handlers", "signals", "seams", "crash"},
+    "lapses": {"core", "store"},
+    "bulk": {"core", "store", "errors"},
+    "upkeep": {"core", "store", "errors", "notices", "bulk", "lapses"},
+    "worker": {"core", "store", "clock", "errors", "notices", "context", "handlers", "signals", "seams", "crash", "lapses"},
     "seams": set(),
     "stopping": set(),
-    "client": {"core", "store", "audit", "clock", "errors", "notices", "context", "handlers", "crash"},
+    "client": {"core", "store", "audit", "clock", "errors", "notices", "context", "handlers", "crash", "bulk", "upkeep"},
 }
 
 # What a face must not import; of the store it may only use the values.

@@ -10,15 +10,13 @@ from uuid_utils import uuid7
 
 from . import crash
 from .audit import Audited, Evidence
+from .bulk import check_query
 from .core.job import Job, Lane, NewJob, Priority
 from .core.request import (
     check_at,
-    check_cursor,
     check_priority,
     check_queue,
     check_reason,
-    check_status,
-    check_tag,
     check_tags,
     check_type,
     make_job,
@@ -27,7 +25,8 @@ from .core.spans import span
 from .core.states import ENDED, RETRYABLE, WAITING, Status
 from .errors import Invalid, JobFailed, JobNotFound, KeyReused, StillRunning, StoreError, WrongState
 from .handlers import Registry
-from .store import Added, Answer, Change, Page, Query, Queue, QueueChange, Store, Topic, Worker
+from .store import Added, Answer, Change, Page, Queue, QueueChange, Store, Topic, Worker
+from .upkeep import Upkeep
 
 MOST_PER_CALL = 100_000
 MOST_PER_PAGE = 200
@@ -46,7 +45,7 @@ class Health(msgspec.Struct, frozen=True):
     workers: int
 
 
-class Client:
+class Client(Upkeep):
     """Speaks to a store on behalf of an application; knows the defaults of the types that are registered."""
 
     def __init__(self, store: Store, registry: Registry, *, new_id: Callable[[], str] = new_id) -> None:
@@ -108,20 +107,14 @@ class Client:
         queue: str | None = None,
         type: str | None = None,
         tag: str | None = None,
+        older_than: timedelta | str | None = None,
         after: str | None = None,
         limit: int = 50,
     ) -> Page:
         """Jobs, newest first, page by page: give the `next` of one page as `after` for the following one."""
         if not 1 <= limit <= MOST_PER_PAGE:
             raise Invalid("limit", f"must be from 1 to {MOST_PER_PAGE}")
-        query = Query(
-            statuses=frozenset(check_status(one) for one in status),
-            queue=None if queue is None else check_queue(queue),
-            type=None if type is None else check_type(type),
-            tag=None if tag is None else check_tag(tag),
-            after=None if after is None else check_cursor(after),
-            limit=limit,
-        )
+        query = check_query(status=status, queue=queue, type=type, tag=tag, older_than=older_than, after=after, limit=limit)
         return await self.store.find(query)
 
     async def wait(self, id: str, timeout: timedelta | str | None = None) -> Job:

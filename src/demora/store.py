@@ -117,7 +117,10 @@ class Change(msgspec.Struct, frozen=True):
 
 
 class Query(msgspec.Struct, frozen=True):
-    """Which jobs to find, newest first; `after` is the id that the previous page ended with."""
+    """Which jobs to find, newest first; `after` is the id that the previous page ended with.
+
+    `older_than` takes jobs that ended so long ago, or if they have not ended, were added so long ago.
+    """
 
     statuses: frozenset[Status] = frozenset()
     queue: str | None = None
@@ -125,6 +128,7 @@ class Query(msgspec.Struct, frozen=True):
     tag: str | None = None
     after: str | None = None
     limit: int = 50
+    older_than: timedelta | None = None
 
 
 class Page(msgspec.Struct, frozen=True):

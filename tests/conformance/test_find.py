@@ -6,6 +6,7 @@ from demora.core.outcome import Raised
 from demora.core.states import Status
 from demora.store import Query, Store
 from tests.builders import NO_SUCH_ID, add_ids, add_one, claim_one, ended_one, job_of, run_one, seconds
+from tests.clock import TestClock
 
 
 async def found(store: Store, **query) -> list[str]:
@@ -109,3 +110,13 @@ async def test_a_found_job_is_the_job_without_its_log(store: Store) -> None:
 async def test_nothing_comes_after_an_id_older_than_all(store: Store) -> None:
     await add_one(store)
     assert await found(store, after=NO_SUCH_ID) == []
+
+
+async def test_jobs_are_found_by_how_long_ago_they_ended_or_if_not_ended_were_added(store: Store, clock: TestClock) -> None:
+    waiting = await add_one(store, delay=seconds(1000))
+    ended = await ended_one(store, Status.FAILED)
+    clock.turn(60)
+    await ended_one(store, Status.FAILED)
+    assert await found(store, older_than=seconds(60)) == [ended, waiting.id]
+    assert await found(store, older_than=seconds(60), statuses=frozenset({Status.FAILED})) == [ended]
+    assert await found(store, older_than=seconds(61)) == []

@@ -15,10 +15,11 @@ import msgspec
 from .. import crash, notices
 from ..context import Context
 from ..core.backoff import CAP
-from ..core.outcome import GaveUp, HandedBack, Lapsed, NoHandler, Outcome
+from ..core.outcome import GaveUp, HandedBack, NoHandler, Outcome
 from ..core.states import Status
 from ..core.verdict import decide
 from ..errors import StoreClosed, StoreError
+from ..lapses import lapse
 from ..seams import Seams
 from ..store import ClaimedJob, Heard, LapsedJob, Lease, Report, Settlement, Store, Subscription, Topic
 from ..store import Worker as WorkerRecord
@@ -151,8 +152,7 @@ class Worker:
 
     def _lapse(self, lapsed: LapsedJob) -> Settlement:
         notices.job_lapsed(lapsed.lease.id, lapsed.worker_id)
-        verdict = decide(Lapsed(lapsed.worker_id), lapsed.standing, self._chance())
-        return Settlement(Report(lapsed.lease, timedelta(0)), verdict, lapsed=True)
+        return lapse(lapsed, self._chance())
 
     def _take(self, jobs: Sequence[ClaimedJob]) -> None:
         for job in jobs:

@@ -168,6 +168,7 @@ from jobs /* narrowed to */ where true
     and (:queue is null or queue = :queue)
     and (:type is null or type = :type)
     and (:tag is null or exists (select 1 from json_each(tags) where value = :tag))
+    and (:before is null or coalesce(completed_at, created_at) <= :before)
 order by id desc limit :limit
 
 -- name: narrow_dead

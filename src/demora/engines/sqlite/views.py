@@ -5,7 +5,7 @@ from collections import defaultdict
 from collections.abc import Iterable
 
 from ...core.job import Attempt, Job, LogLine
-from ...core.spans import from_ms
+from ...core.spans import from_ms, span_ms
 from ...core.states import Status
 from ...store import Page, Query, Queue
 from . import rows
@@ -31,6 +31,7 @@ def find(tx: Transaction, query: Query) -> Page:
         "queue": query.queue,
         "type": query.type,
         "tag": query.tag,
+        "before": None if query.older_than is None else tx.wall - span_ms(query.older_than),
         "limit": query.limit + 1,
     }
     found = list(tx.db.execute(_find_sql(query), what))

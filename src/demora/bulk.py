@@ -1,0 +1,82 @@
+"""One verb on many jobs: found by a query, page by page, a small batch to a transaction, so that nobody waits long."""
+
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from datetime import timedelta
+
+import msgspec
+
+from .core.request import check_cursor, check_queue, check_status, check_tag, check_type
+from .core.spans import span
+from .core.states import Status
+from .errors import Invalid
+from .store import Answer, Query, Store
+
+BATCH = 100  # jobs; a transaction about so many holds the lock of a database for milliseconds
+
+
+class Tally(msgspec.Struct, frozen=True):
+    """How far a verb has come: jobs that matched, those it was done to, and those that had moved on before it came to them.
+
+    `more` says that a limit ended it.
+    """
+
+    matched: int = 0
+    done: int = 0
+    skipped: int = 0
+    more: bool = False
+
+
+Told = Callable[[Tally], None]
+Verb = Callable[[Sequence[str]], Awaitable[list[Answer]]]
+
+
+def check_query(
+    *,
+    status: Iterable[Status | str] = (),
+    queue: str | None = None,
+    type: str | None = None,
+    tag: str | None = None,
+    older_than: timedelta | str | None = None,
+    after: str | None = None,
+    limit: int = BATCH,
+) -> Query:
+    """The query that these filters mean; `Invalid` names the one that means nothing."""
+    return Query(
+        statuses=frozenset(check_status(one) for one in status),
+        queue=None if queue is None else check_queue(queue),
+        type=None if type is None else check_type(type),
+        tag=None if tag is None else check_tag(tag),
+        older_than=None if older_than is None else span(older_than, "olderThan"),
+        after=None if after is None else check_cursor(after),
+        limit=limit,
+    )
+
+
+async def on_each(
+    store: Store, query: Query, *, verb: Verb | None, limit: int | None = None, told: Told | None = None
+) -> Tally:
+    """Do `verb` to the jobs that match, newest first and each at most once, and count; without a verb only count.
+
+    Jobs that come to match later than the page they would stand on was read are left alone. `told` hears after each batch.
+    """
+    if limit is not None and limit < 1:
+        raise Invalid("limit", "must be at least 1")
+    tally, after = Tally(), query.after
+    while True:
+        size = BATCH if limit is None else min(BATCH, limit - tally.matched)
+        page = await store.find(msgspec.structs.replace(query, after=after, limit=size))
+        tally = _counted(tally, len(page.jobs), await verb([job.id for job in page.jobs]) if verb and page.jobs else None)
+        ended = page.next is None or tally.matched == limit
+        if ended:
+            tally = msgspec.structs.replace(tally, more=page.next is not None)
+        if told is not None:
+            told(tally)
+        if ended:
+            return tally
+        after = page.next
+
+
+def _counted(tally: Tally, found: int, answers: Sequence[Answer] | None) -> Tally:
+    done = 0 if answers is None else sum(answer.did for answer in answers)
+    skipped = 0 if answers is None else len(answers) - done
+    return Tally(tally.matched + found, tally.done + done, tally.skipped + skipped)

@@ -1,0 +1,138 @@
+"""What those who look after a demora may ask of the client: verbs on many jobs, and the settling of what was left behind."""
+
+import random
+from collections.abc import AsyncIterator, Sequence
+from datetime import timedelta
+from typing import Any
+
+import msgspec
+
+from . import notices
+from .bulk import BATCH, Tally, Told, Verb, check_query, on_each
+from .core.job import Job
+from .core.spans import span
+from .core.states import ENDED, RETRYABLE, WAITING, Status
+from .core.verdict import Standing
+from .errors import Invalid
+from .lapses import lapse
+from .store import LapsedJob, Lease, Query, Settlement, Store
+
+_NOBODY = "nobody"  # claims no job, so that no job is ever seen with it
+_DEAD = frozenset({Status.FAILED})
+
+
+class Recovered(msgspec.Struct, frozen=True):
+    """A job that was taken from the worker that held it, and what it is now."""
+
+    id: str
+    worker_id: str | None
+    status: Status
+
+
+class Upkeep:
+    """The part of the client that is about many jobs at once. Filters are those of `find`: status, queue, type, tag and
+    older_than. Every verb works in small batches, so that it can be interrupted, and goes on where it is called again."""
+
+    store: Store
+
+    async def retry_many(
+        self, *, limit: int | None = None, dry_run: bool = False, told: Told | None = None, **filters: Any
+    ) -> Tally:
+        """Run again all dead letters that match, or with `status` CANCELLED jobs; with `dry_run` only count them."""
+        query = _checked("retry", RETRYABLE, _DEAD, **filters)
+        return await on_each(self.store, query, verb=_unless(dry_run, self.store.retry), limit=limit, told=told)
+
+    async def delete_many(
+        self, *, limit: int | None = None, dry_run: bool = False, told: Told | None = None, **filters: Any
+    ) -> Tally:
+        """Remove all dead letters that match, or with `status` other ended jobs; with `dry_run` only count them."""
+        query = _checked("delete", ENDED, _DEAD, **filters)
+        return await on_each(self.store, query, verb=_unless(dry_run, self.store.remove), limit=limit, told=told)
+
+    async def cancel_many(
+        self, *, limit: int | None = None, dry_run: bool = False, told: Told | None = None, **filters: Any
+    ) -> Tally:
+        """Cancel all waiting jobs that match; with `dry_run` only count. One that is claimed meanwhile is told to end."""
+        query = _checked("cancel", WAITING, WAITING, **filters)
+        return await on_each(self.store, query, verb=_unless(dry_run, self.store.cancel), limit=limit, told=told)
+
+    async def purge(
+        self,
+        status: Status | str,
+        *,
+        older_than: timedelta | str,
+        queue: str | None = None,
+        dry_run: bool = False,
+        told: Told | None = None,
+    ) -> Tally:
+        """Delete all jobs that ended with this status so long ago, and idempotency keys that expired."""
+        query = _checked("purge", ENDED, ENDED, status=[status], older_than=older_than, queue=queue)
+        if dry_run:
+            return await on_each(self.store, query, verb=None, told=told)
+        [ended], done, tally = query.statuses, BATCH, Tally()
+        age = span(older_than, "olderThan")
+        while done == BATCH:
+            done = await self.store.purge(ended, older_than=age, limit=BATCH, queue=query.queue)
+            tally = Tally(tally.matched + done, tally.done + done)
+            if told is not None:
+                told(tally)
+        return tally
+
+    async def recover(self) -> list[Recovered]:
+        """Settle every lease that has lapsed, as the next claim of any worker would, and run nothing."""
+        recovered: list[Recovered] = []
+        while lapsed := (await self.store.claim(_NOBODY, 0, lease=timedelta(seconds=1))).lapsed:
+            settled = await self._settle([lapse(job, random.random()) for job in lapsed], lapsed)
+            recovered += settled
+            if not settled:
+                break
+        return recovered
+
+    async def give_up(self, worker_id: str) -> list[Recovered]:
+        """Take all running jobs from a worker as if their leases had lapsed, and forget the worker.
+
+        Each is settled under the token of its lease and only while that holds. So a worker that is alive after all loses the
+        jobs, is told so, and can record nothing more; but until it hears of it, it may run a job that another has begun.
+        """
+        held = [job async for job in self._running() if job.worker_id == worker_id]
+        lapsed = [LapsedJob(Lease(job.id, job.token), job.worker_id, _standing(job)) for job in held]
+        holding = [msgspec.structs.replace(lapse(job, random.random()), lapsed=False) for job in lapsed]
+        recovered = await self._settle(holding, lapsed)
+        await self.store.retire(worker_id)
+        return recovered
+
+    async def _running(self) -> AsyncIterator[Job]:
+        query = Query(frozenset({Status.PROCESSING}), limit=BATCH)
+        while True:
+            page = await self.store.find(query)
+            for job in page.jobs:
+                yield job
+            if page.next is None:
+                return
+            query = msgspec.structs.replace(query, after=page.next)
+
+    async def _settle(self, settlements: Sequence[Settlement], jobs: Sequence[LapsedJob]) -> list[Recovered]:
+        """Record the settlements; answers with those that were accepted."""
+        statuses = await self.store.settle(settlements) if settlements else []
+        recovered = []
+        for job, status in zip(jobs, statuses, strict=True):
+            if status is not None:
+                notices.job_lapsed(job.lease.id, job.worker_id)
+                recovered.append(Recovered(job.lease.id, job.worker_id, status))
+        return recovered
+
+
+def _checked(verb: str, allowed: frozenset[Status], usual: frozenset[Status], **filters: Any) -> Query:
+    """The query of a verb that takes only some states; `usual` are those that it takes if none are named."""
+    query = check_query(**filters)
+    if not query.statuses <= allowed:
+        raise Invalid("status", f"{verb} takes jobs that are {' or '.join(status.name for status in sorted(allowed))}")
+    return query if query.statuses else msgspec.structs.replace(query, statuses=usual)
+
+
+def _unless(dry_run: bool, verb: Verb) -> Verb | None:
+    return None if dry_run else verb
+
+
+def _standing(job: Job) -> Standing:
+    return Standing(attempt=job.attempt, max_retries=job.max_retries, retry_delay=job.retry_delay)
