@@ -39,7 +39,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "handlers": {"core", "context", "errors", "signals"},
     "lapses": {"core", "store"},
     "bulk": {"core", "store", "errors"},
-    "upkeep": {"core", "store", "errors", "notices", "bulk", "lapses"},
+    "upkeep": {"core", "store", "errors", "bulk", "lapses"},
     "worker": {"core", "store", "clock", "errors", "notices", "context", "handlers", "signals", "seams", "crash", "lapses"},
     "seams": set(),
     "stopping": set(),

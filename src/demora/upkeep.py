@@ -7,15 +7,15 @@ from typing import Any
 
 import msgspec
 
-from . import notices
 from .bulk import BATCH, Tally, Told, Verb, check_query, on_each
 from .core.job import Job
-from .core.spans import span
+from .core.outcome import Raised
+from .core.spans import ZERO, span
 from .core.states import ENDED, RETRYABLE, WAITING, Status
-from .core.verdict import Standing
+from .core.verdict import Standing, decide
 from .errors import Invalid
 from .lapses import lapse
-from .store import LapsedJob, Lease, Query, Settlement, Store
+from .store import Lease, Query, Report, Settlement, Store, Worker
 
 _NOBODY = "nobody"  # claims no job, so that no job is ever seen with it
 _DEAD = frozenset({Status.FAILED})
@@ -78,26 +78,29 @@ class Upkeep:
                 told(tally)
         return tally
 
+    async def registered_workers(self) -> list[Worker]:
+        """All workers that did not say that they stop, also those that fell silent."""
+        return await self.store.workers()
+
     async def recover(self) -> list[Recovered]:
         """Settle every lease that has lapsed, as the next claim of any worker would, and run nothing."""
         recovered: list[Recovered] = []
         while lapsed := (await self.store.claim(_NOBODY, 0, lease=timedelta(seconds=1))).lapsed:
-            settled = await self._settle([lapse(job, random.random()) for job in lapsed], lapsed)
+            settlements = [lapse(job, random.random()) for job in lapsed]
+            settled = await self._settle(settlements, [job.worker_id for job in lapsed])
             recovered += settled
             if not settled:
                 break
         return recovered
 
     async def give_up(self, worker_id: str) -> list[Recovered]:
-        """Take all running jobs from a worker as if their leases had lapsed, and forget the worker.
+        """Take all running jobs from a worker, as a failed attempt of each, and forget the worker.
 
         Each is settled under the token of its lease and only while that holds. So a worker that is alive after all loses the
         jobs, is told so, and can record nothing more; but until it hears of it, it may run a job that another has begun.
         """
         held = [job async for job in self._running() if job.worker_id == worker_id]
-        lapsed = [LapsedJob(Lease(job.id, job.token), job.worker_id, _standing(job)) for job in held]
-        holding = [msgspec.structs.replace(lapse(job, random.random()), lapsed=False) for job in lapsed]
-        recovered = await self._settle(holding, lapsed)
+        recovered = await self._settle([_taken(job) for job in held], [worker_id] * len(held))
         await self.store.retire(worker_id)
         return recovered
 
@@ -111,15 +114,14 @@ class Upkeep:
                 return
             query = msgspec.structs.replace(query, after=page.next)
 
-    async def _settle(self, settlements: Sequence[Settlement], jobs: Sequence[LapsedJob]) -> list[Recovered]:
+    async def _settle(self, settlements: Sequence[Settlement], held_by: Sequence[str | None]) -> list[Recovered]:
         """Record the settlements; answers with those that were accepted."""
         statuses = await self.store.settle(settlements) if settlements else []
-        recovered = []
-        for job, status in zip(jobs, statuses, strict=True):
-            if status is not None:
-                notices.job_lapsed(job.lease.id, job.worker_id)
-                recovered.append(Recovered(job.lease.id, job.worker_id, status))
-        return recovered
+        return [
+            Recovered(settlement.report.lease.id, worker_id, status)
+            for settlement, worker_id, status in zip(settlements, held_by, statuses, strict=True)
+            if status is not None
+        ]
 
 
 def _checked(verb: str, allowed: frozenset[Status], usual: frozenset[Status], **filters: Any) -> Query:
@@ -134,5 +136,7 @@ def _unless(dry_run: bool, verb: Verb) -> Verb | None:
     return None if dry_run else verb
 
 
-def _standing(job: Job) -> Standing:
-    return Standing(attempt=job.attempt, max_retries=job.max_retries, retry_delay=job.retry_delay)
+def _taken(job: Job) -> Settlement:
+    standing = Standing(attempt=job.attempt, max_retries=job.max_retries, retry_delay=job.retry_delay)
+    verdict = decide(Raised(f"WorkerGivenUp: the job was taken from worker {job.worker_id}"), standing, random.random())
+    return Settlement(Report(Lease(job.id, job.token), ZERO), verdict)

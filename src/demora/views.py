@@ -4,9 +4,11 @@ from datetime import UTC, datetime, timedelta
 
 import msgspec
 
+from .bulk import Tally
 from .core.job import Attempt, Job
 from .core.spans import span_ms
 from .store import Page, Queue, Worker
+from .upkeep import Recovered
 
 
 class AttemptView(msgspec.Struct, frozen=True, rename="camel"):
@@ -85,6 +87,24 @@ class WorkerView(msgspec.Struct, frozen=True, rename="camel"):
     heartbeat_ago: int
 
 
+class TallyView(msgspec.Struct, frozen=True, rename="camel"):
+    """What a verb did to many jobs: `skipped` had moved on meanwhile, `more` says that a limit ended it."""
+
+    matched: int
+    done: int
+    skipped: int
+    more: bool
+    dry_run: bool
+
+
+class RecoveredView(msgspec.Struct, frozen=True, rename="camel"):
+    """A job that was taken from the worker that held it, and what it is now."""
+
+    id: str
+    worker_id: str | None
+    status: str
+
+
 def job_view(job: Job, *, listed: bool = False) -> JobView:
     """The job as it is shown on its own, or as one of a list."""
     return JobView(
@@ -149,6 +169,14 @@ def worker_view(worker: Worker) -> WorkerView:
         started_at=_maybe(worker.started_at),
         heartbeat_ago=worker.heartbeat_ago // timedelta(milliseconds=1),
     )
+
+
+def tally_view(tally: Tally, *, dry_run: bool) -> TallyView:
+    return TallyView(tally.matched, tally.done, tally.skipped, tally.more, dry_run)
+
+
+def recovered_view(job: Recovered) -> RecoveredView:
+    return RecoveredView(job.id, job.worker_id, job.status.name)
 
 
 def timestamp(at: datetime) -> str:

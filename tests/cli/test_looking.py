@@ -16,10 +16,13 @@ from tests.cli.conftest import Run, answer, work_off
 
 HOSTILE = "\x1b[31m[bold]red[/bold]\r\nforged\u202e"
 LOOKS = [("jobs",), ("job", NO_SUCH_ID), ("dead-letters",), ("queues",), ("workers",)]
+TIDIES = [("purge", "--status", "FAILED", "--older-than", "7d", "--yes"), ("recover",), ("retry", "--all", "--yes")]
 ACTS = [("cancel", NO_SUCH_ID), ("retry", NO_SUCH_ID), ("delete", NO_SUCH_ID), ("pause", "mail"), ("resume", "mail")]
 
 
-@pytest.mark.parametrize("words", [*LOOKS, *ACTS, ("reschedule", NO_SUCH_ID, "--delay", "1s")], ids=lambda words: words[0])
+@pytest.mark.parametrize(
+    "words", [*LOOKS, *ACTS, *TIDIES, ("reschedule", NO_SUCH_ID, "--delay", "1s")], ids=lambda words: words[0]
+)
 def test_where_there_is_no_database_it_says_who_makes_one(run: Run, folder: Path, words: tuple[str, ...]) -> None:
     refused = run(*words)
     assert refused.exit_code == 1

@@ -4,14 +4,26 @@ import functools
 from typing import Any
 
 from ..client import Health
-from ..views import JobView, PageView, QueueView
-from . import jobs, service
+from ..views import JobView, PageView, QueueView, TallyView
+from . import dead, jobs, service
 from .openapi import describe
 from .operations import Ask, Operation, Reply
 from .reading import ONE_BATCH
-from .wishes import BatchWish, FindQuery, JobChange, JobWish, Nothing, PauseWish, QueueWish, WaitQuery
+from .wishes import (
+    BatchWish,
+    DeadQuery,
+    DeadWish,
+    FindQuery,
+    JobChange,
+    JobWish,
+    Nothing,
+    PauseWish,
+    QueueWish,
+    WaitQuery,
+)
 
 _JOBS, _JOB, _QUEUES = "/api/v1/jobs", "/api/v1/jobs/{id}", "/api/v1/queues"
+_DEAD = "/api/v1/dead-letters"
 _KEY = {"Idempotency-Key": "The same as the field idempotencyKey."}
 
 
@@ -34,6 +46,9 @@ ROUTES: tuple[Operation, ...] = (
     Operation("POST", f"{_JOB}/cancel", jobs.cancel_job, {200: JobView, 202: JobView}, Nothing),
     Operation("POST", f"{_JOB}/retry", jobs.retry_job, {200: JobView}, Nothing),
     Operation("GET", f"{_JOB}/wait", jobs.wait_for_job, {200: JobView}, query=WaitQuery),
+    Operation("GET", _DEAD, dead.list_dead_letters, {200: PageView}, query=DeadQuery),
+    Operation("POST", f"{_DEAD}/retry", dead.retry_dead_letters, {200: TallyView}, DeadWish),
+    Operation("POST", f"{_DEAD}/delete", dead.delete_dead_letters, {200: TallyView}, DeadWish),
     Operation("GET", _QUEUES, service.list_queues, {200: service.QueuesView}),
     Operation("PATCH", f"{_QUEUES}/{{name}}", service.change_queue, {200: QueueView}, QueueWish),
     Operation("POST", f"{_QUEUES}/{{name}}/pause", service.pause_queue, {200: QueueView}, PauseWish),

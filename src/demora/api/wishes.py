@@ -17,6 +17,7 @@ from ..errors import Invalid
 from ..store import QueueChange
 
 MOST_JOBS = 1000  # of one batch
+MOST_DEAD, USUAL_DEAD = 10_000, 1000  # dead letters that one request acts on
 LONGEST_WAIT = timedelta(seconds=60)
 USUAL_WAIT = timedelta(seconds=30)
 
@@ -139,6 +140,46 @@ class FindQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         wanted = [one for given in self.status for one in given.split(",")]
         narrowed = {"queue": self.queue, "type": self.type, "tag": self.tag}
         return {**narrowed, "status": wanted, "limit": self.limit, "after": self.cursor}
+
+
+class _WhichDead(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
+    """The filters of dead letters: those count that match all that is given."""
+
+    queue: Annotated[str, _told("Only this queue.")] | None = None
+    type: Annotated[str, _told("Only this type.")] | None = None
+    tag: Annotated[str, _told("Only with this tag.")] | None = None
+    older_than: Annotated[int, _ms("Only those that failed so long ago")] | None = None
+
+    def filters(self) -> dict[str, Any]:
+        return {"queue": self.queue, "type": self.type, "tag": self.tag, "older_than": _span(self.older_than)}
+
+
+class DeadQuery(_WhichDead, frozen=True, rename="camel", forbid_unknown_fields=True):
+    """Which dead letters to list, newest first."""
+
+    limit: Annotated[int, _told("How many.", minimum=1, maximum=MOST_PER_PAGE)] = 50
+    cursor: Annotated[str, _told("The nextCursor of the page before.")] | None = None
+
+    def options(self) -> dict[str, Any]:
+        """The arguments of `Client.find`."""
+        return {**self.filters(), "status": [Status.FAILED], "limit": self.limit, "after": self.cursor}
+
+
+class DeadWish(_WhichDead, frozen=True, rename="camel", forbid_unknown_fields=True):
+    """Which dead letters to act on; `all` must be true if nothing narrows it down."""
+
+    all: Annotated[bool, _told("Whether it may be about every dead letter.")] | None = None
+    limit: Annotated[int, _told("At most so many, the newest first.", minimum=1, maximum=MOST_DEAD)] | None = None
+    dry_run: Annotated[bool, _told("Whether only to count.")] | None = None
+
+    def options(self) -> dict[str, Any]:
+        """The arguments of `Client.retry_many` and `Client.delete_many`."""
+        limit = USUAL_DEAD if self.limit is None else self.limit
+        if not self.all and set(self.filters().values()) == {None}:
+            raise Invalid("body", 'does not say which; give queue, type, tag or olderThan, or "all": true')
+        if not 1 <= limit <= MOST_DEAD:
+            raise Invalid("limit", f"must be from 1 to {MOST_DEAD}")
+        return {**self.filters(), "limit": limit, "dry_run": bool(self.dry_run)}
 
 
 class WaitQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

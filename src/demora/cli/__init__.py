@@ -1,16 +1,19 @@
 """The command line: one file per family of commands, all of them speaking through the client."""
 
 from .acting import cancel, delete, pause, reschedule, resume, retry
+from .completing import completion
 from .enqueueing import enqueue
 from .looking import dead_letters, job, jobs, queues, workers
 from .root import root
 from .running import migrate, serve, worker
+from .tidying import purge, recover
 from .verifying import verify
 
 for command in (
     *(serve, worker, enqueue),
     *(jobs, job, dead_letters, queues, workers),
-    *(cancel, retry, reschedule, delete, pause, resume, migrate, verify),
+    *(cancel, retry, reschedule, delete, pause, resume),
+    *(purge, recover, migrate, verify, completion),
 ):
     root.add_command(command)
 

@@ -14,6 +14,7 @@ from ..core.request import check_queue
 from ..core.spans import moment, span
 from ..core.states import Status
 from ..errors import Invalid
+from .completing import queue_names
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -58,6 +59,7 @@ STATUS = click.Choice(list(Status.__members__), case_sensitive=False)
 as_json = click.option("--json", "as_json", is_flag=True, help="Print what the HTTP service would answer.")
 app_option = click.option("--app", "spec", metavar="MODULE:APP", help="The application; without it the built-in handlers.")
 concurrency = click.option("--concurrency", type=int, metavar="N", help="How many jobs run at a time.")
+in_queue = click.option("--queue", metavar="QUEUE", shell_complete=queue_names, help="Only jobs in this queue.")
 _at = click.option("--at", type=MOMENT, help="When to run, with a zone: 2030-01-31T09:00:00Z.")
 _delay = click.option("--delay", type=SPAN, help="How long to wait first: 250ms, 30s, 5m, 1h30m, 7d.")
 _priority = click.option("--priority", type=PRIORITY, help="How urgent it is.")
@@ -76,7 +78,7 @@ def paged(command: F) -> F:
         click.option("--limit", type=click.IntRange(1, MOST_PER_PAGE), default=50, show_default=True, help="Jobs a page."),
         click.option("--tag", metavar="TAG", help="Only jobs with this tag."),
         click.option("--type", "type", metavar="TYPE", help="Only jobs of this type."),
-        click.option("--queue", metavar="QUEUE", help="Only jobs in this queue."),
+        in_queue,
     ):
         command = option(command)
     return command

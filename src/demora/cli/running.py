@@ -8,8 +8,9 @@ from ..app import Demora
 from . import logs, processes
 from .banner import banner
 from .opening import chosen_app, opened
-from .options import QUEUES, SPAN, app_option, asynchronous, concurrency
+from .options import QUEUES, SPAN, app_option, as_json, asynchronous, concurrency
 from .root import verb
+from .wire import print_json
 
 
 @verb("serve")
@@ -45,14 +46,19 @@ def worker(spec: str | None, queues: tuple[str, ...] | None, concurrency: int | 
 
 
 @verb("migrate")
+@as_json
 @asynchronous
-async def migrate() -> None:
+async def migrate(*, as_json: bool) -> None:
     """Make the database or bring it up to date. Says which version its schema has."""
     app = chosen_app(None)
     url = app.settings.database_url
     before = app.schema_version()
     async with opened(app):
-        click.echo(_migrated(url, before, app.schema_version()))
+        now = app.schema_version()
+    if as_json:
+        print_json({"schema": now, "before": before})
+    else:
+        click.echo(_migrated(url, before, now))
 
 
 async def _work(app: Demora, queues: tuple[str, ...] | None) -> int:

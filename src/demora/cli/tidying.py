@@ -1,0 +1,71 @@
+"""Commands that tidy up: old jobs that ended, and what dead workers left behind."""
+
+from datetime import timedelta
+from functools import partial
+from typing import Any
+
+import click
+
+from ..bulk import Tally
+from ..client import LIVE_WITHIN, Client
+from ..core.states import ENDED
+from ..upkeep import Recovered
+from ..views import recovered_view
+from .opening import existing
+from .options import SPAN, as_json, asynchronous, in_queue
+from .root import verb
+from .sweeping import Sweep, carry_out, confirm, dry_run, yes
+from .text import plain, rough
+from .wire import print_json
+
+_ENDED = click.Choice([status.name for status in sorted(ENDED)], case_sensitive=False)
+
+
+@verb("purge")
+@click.option("--status", type=_ENDED, required=True, help="How the jobs ended.")
+@click.option("--older-than", type=SPAN, required=True, help="How long ago they ended, at least: 7d.")
+@in_queue
+@dry_run
+@yes
+@as_json
+@asynchronous
+async def purge(status: str, *, older_than: timedelta, queue: str | None, dry_run: bool, yes: bool, as_json: bool) -> None:
+    """Delete jobs that ended long ago, with their history, and idempotency keys that expired."""
+    async with existing() as client:
+        many = partial(_purge, client, status, older_than=older_than, queue=queue)
+        await carry_out(many, Sweep({}, dry_run=dry_run, yes=yes), verb="delete", done="deleted", as_json=as_json)
+
+
+@verb("recover")
+@click.option("--worker", "worker_id", metavar="ID", help="Take all jobs from this worker, whether or not its leases hold.")
+@yes
+@as_json
+@asynchronous
+async def recover(*, worker_id: str | None, yes: bool, as_json: bool) -> None:
+    """Settle leases that have lapsed, as the next claim of any worker does, and run nothing."""
+    async with existing() as client:
+        if worker_id is not None:
+            await _confirm_death(client, worker_id, yes=yes)
+        recovered = await client.recover()
+        recovered += [] if worker_id is None else await client.give_up(worker_id)
+    if as_json:
+        print_json({"recovered": [recovered_view(job) for job in recovered]})
+    else:
+        click.echo("\n".join(map(_said, recovered)) or "no lease has lapsed that is not settled")
+
+
+async def _purge(client: Client, status: str, *, limit: None, **options: Any) -> Tally:
+    """A purge as one of the verbs on many jobs; it takes no limit."""
+    return await client.purge(status, **options)
+
+
+async def _confirm_death(client: Client, worker_id: str, *, yes: bool) -> None:
+    """Ask before a worker that seems to be alive is declared dead: its jobs may then run twice at the same time."""
+    for worker in await client.registered_workers():
+        if worker.id == worker_id and worker.heartbeat_ago < LIVE_WITHIN:
+            seen = f"{plain(worker_id)} was heard of {rough(worker.heartbeat_ago)} ago"
+            confirm(f"{seen}; if it is alive its jobs may run twice at the same time. Take them?", yes=yes)
+
+
+def _said(job: Recovered) -> str:
+    return f"{job.id} was held by {plain(job.worker_id or 'nobody')} and is {job.status.name} now"
