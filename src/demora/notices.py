@@ -1,7 +1,11 @@
-"""What demora says in its log: every fact has its wording here, and ids instead of payloads."""
+"""What demora says in its log: every fact has its event, its wording and its fields here, and ids instead of payloads.
+
+A record carries `event` and `facts` beside its message, so that a log for machines needs no parsing.
+"""
 
 import logging
 import traceback
+from logging import ERROR, INFO, WARNING
 from pathlib import PurePath
 from typing import Any
 
@@ -11,70 +15,88 @@ log = logging.getLogger("demora")
 
 
 def worker_started(worker_id: str, slots: int, queues: str, types: int) -> None:
-    log.info("worker %s started: %d slots, queues %s, %d types", worker_id, slots, queues, types)
+    words = "worker {worker} started: {slots} slots, queues {queues}, {types} types"
+    _say(INFO, "worker.started", words, worker=worker_id, slots=slots, queues=queues, types=types)
 
 
 def worker_stopping(worker_id: str, running: int, grace: float) -> None:
-    log.info("worker %s stops: %d running, up to %.1f s for them to end", worker_id, running, grace)
+    words = "worker {worker} stops: {running} running, up to {grace_s:.1f} s for them to end"
+    _say(INFO, "worker.stopping", words, worker=worker_id, running=running, grace_s=grace)
 
 
 def worker_stopped(worker_id: str, handed_back: int) -> None:
-    log.info("worker %s stopped: %d jobs handed back", worker_id, handed_back)
+    words = "worker {worker} stopped: {handed_back} jobs handed back"
+    _say(INFO, "worker.stopped", words, worker=worker_id, handed_back=handed_back)
 
 
 def worker_stuck(worker_id: str, stuck: int, slots: int) -> None:
-    log.error("worker %s drains and exits: %d of %d slots are held by runs that did not end", worker_id, stuck, slots)
+    words = "worker {worker} drains and exits: {stuck} of {slots} slots are held by runs that did not end"
+    _say(ERROR, "worker.stuck", words, worker=worker_id, stuck=stuck, slots=slots)
 
 
-def job_failed(id: str, type: str, status: str, attempt: int, error: str) -> None:
-    log.warning("job %s (%s) attempt %d failed, now %s: %s", id, type, attempt, status, _one_line(error))
+def job_failed(id: str, type: str, queue: str, status: str, attempt: int, error: str) -> None:
+    words = "job {job_id} ({type}) attempt {attempt} failed, now {status}: {error}"
+    facts = {"job_id": id, "type": type, "queue": queue, "status": status, "attempt": attempt}
+    _say(WARNING, "job.failed", words, **facts, error=_one_line(error))
 
 
 def job_lapsed(id: str, worker_id: str | None) -> None:
-    log.warning("job %s: the lease of worker %s lapsed", id, worker_id)
+    _say(WARNING, "job.lapsed", "job {job_id}: the lease of worker {worker} lapsed", job_id=id, worker=worker_id)
 
 
 def job_unknown(id: str, type: str) -> None:
-    log.warning("job %s is handed back: this worker has no handler for type %s", id, type)
+    words = "job {job_id} is handed back: this worker has no handler for type {type}"
+    _say(WARNING, "job.unknown_type", words, job_id=id, type=type)
 
 
 def lease_lost(id: str, type: str) -> None:
-    log.warning("job %s (%s): its lease was lost; what it did here is not recorded", id, type)
+    words = "job {job_id} ({type}): its lease was lost; what it did here is not recorded"
+    _say(WARNING, "job.lease_lost", words, job_id=id, type=type)
+
+
+def settled_too_late(id: str) -> None:
+    _say(WARNING, "job.settled_too_late", "job {job_id}: its lease was lost before its end was recorded", job_id=id)
 
 
 def run_timed_out(id: str, type: str, seconds: float) -> None:
-    log.warning("job %s (%s) ran longer than its timeout of %.3f s", id, type, seconds)
+    words = "job {job_id} ({type}) ran longer than its timeout of {timeout_s:.3f} s"
+    _say(WARNING, "job.timed_out", words, job_id=id, type=type, timeout_s=seconds)
 
 
 def run_ignores_end(id: str, type: str) -> None:
-    log.error("job %s (%s) goes on although its run was ended; its slot stays taken", id, type)
+    words = "job {job_id} ({type}) goes on although its run was ended; its slot stays taken"
+    _say(ERROR, "job.ignores_end", words, job_id=id, type=type)
 
 
 def store_trouble(what: str, problem: Exception, seconds: float) -> None:
-    log.error("%s failed, next try in %.1f s: %s", what, seconds, _one_line(str(problem)))
+    words = "{what} failed, next try in {next_try_s:.1f} s: {error}"
+    _say(ERROR, "store.trouble", words, what=what, next_try_s=seconds, error=_one_line(str(problem)))
 
 
 def keeper_died(problem: BaseException) -> None:
-    log.error("renewing leases has failed for good, the worker stops: %r", problem)
+    words = "renewing leases has failed for good, the worker stops: {error}"
+    _say(ERROR, "worker.keeper_died", words, error=_one_line(repr(problem)))
 
 
 def settlement_dropped(id: str, problem: Exception) -> None:
-    log.error("job %s: its end could not be recorded, so its lease will lapse: %r", id, problem)
+    words = "job {job_id}: its end could not be recorded, so its lease will lapse: {error}"
+    _say(ERROR, "job.not_settled", words, job_id=id, error=_one_line(repr(problem)))
 
 
 def hook_failed(which: str, problem: BaseException) -> None:
-    log.error("%s hook failed: %r", which, problem)
+    _say(ERROR, "worker.hook_failed", "{hook} hook failed: {error}", hook=which, error=_one_line(repr(problem)))
 
 
 def service_started(url: str, database: str) -> None:
-    log.info("service at %s, jobs in %s", url, database)
+    _say(INFO, "service.started", "service at {address}, jobs in {database}", address=url, database=database)
 
 
 def request_failed(method: str, path: str, problem: BaseException) -> None:
     """Says what kind of error and where, not its text: that may repeat what a client sent."""
     frames = traceback.extract_tb(problem.__traceback__)[-5:]
     places = " > ".join(f"{PurePath(frame.filename).name}:{frame.lineno}" for frame in frames)
-    log.error("%s %s failed: %s at %s", method, _one_line(path), type(problem).__name__, places)
+    words = "{method} {path} failed: {error} at {places}"
+    _say(ERROR, "request.failed", words, method=method, path=_one_line(path), error=type(problem).__name__, places=places)
 
 
 def stamp_records() -> None:
@@ -91,6 +113,11 @@ def stamp_records() -> None:
 
     stamped.stamps_jobs = True  # type: ignore[attr-defined]
     logging.setLogRecordFactory(stamped)
+
+
+def _say(level: int, event: str, words: str, **facts: Any) -> None:
+    if log.isEnabledFor(level):
+        log.log(level, "%s", words.format(**facts), extra={"event": event, "facts": facts}, stacklevel=2)
 
 
 def _one_line(text: str) -> str:

@@ -13,6 +13,8 @@ from .core.spans import span
 from .errors import BadSetting, Invalid
 
 DEFAULT_FILE = "demora.toml"
+LOG_FORMATS = ("text", "json")
+LOG_LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR")
 
 
 class Settings(msgspec.Struct, frozen=True):
@@ -28,6 +30,8 @@ class Settings(msgspec.Struct, frozen=True):
     known_types_only: bool = False
     allowed_hosts: tuple[str, ...] = ()
     audit: bool = False
+    log_format: str = "text"
+    log_level: str = "INFO"
 
 
 def load(environment: Mapping[str, str] | None = None, **given: Any) -> Settings:
@@ -92,6 +96,8 @@ _KINDS: dict[str, Any] = {
     "known_types_only": bool,
     "allowed_hosts": _NAMES,
     "audit": bool,
+    "log_format": str,
+    "log_level": str,
 }
 
 
@@ -102,6 +108,10 @@ def _checked(settings: Settings) -> Settings:
         raise BadSetting("concurrency", "must be from 1 to 10000")
     if not timedelta(milliseconds=100) <= settings.lease <= timedelta(days=1):
         raise BadSetting("lease", "must be from 100ms to 1d")
+    if settings.log_format not in LOG_FORMATS:
+        raise BadSetting("log_format", f"must be {' or '.join(LOG_FORMATS)}")
+    if settings.log_level not in LOG_LEVELS:
+        raise BadSetting("log_level", f"must be one of {', '.join(LOG_LEVELS)}")
     if settings.redis_url is not None:
         raise BadSetting("redis_url", "this demora has no Redis line yet; unset DEMORA_REDIS_URL")
     return settings

@@ -1,31 +1,80 @@
-"""The log of a service or worker, for people: time, level, the job it was written for, message."""
+"""The log of a service or worker: lines for people, or a JSON object a line for machines."""
 
+import json
 import logging
+import os
 import sys
+from datetime import UTC, datetime
+from typing import Any
 
 from .. import notices
+from ..settings import Settings
+from ..views import timestamp
 from .text import plain
+
+_COLOURS = {"WARNING": "33", "ERROR": "31", "CRITICAL": "31;1"}
 
 
 class Lines(logging.Formatter):
-    """One line a record, with nothing in it that moves the cursor; tracebacks follow line by line."""
+    """Time, level, the job it was written for, message: one line a record, with nothing in it that moves the cursor.
+
+    Tracebacks follow line by line. With `colour` levels that need attention stand out.
+    """
 
     default_msec_format = "%s.%03d"
 
+    def __init__(self, *, colour: bool = False) -> None:
+        super().__init__()
+        self._colours = _COLOURS if colour else {}
+
     def format(self, record: logging.LogRecord) -> str:
-        job_id = getattr(record, "job_id", "-")
-        inside = "" if job_id == "-" else f"[{job_id}] "
-        line = f"{self.formatTime(record)} {record.levelname:<7} {inside}{plain(record.getMessage())}"
+        job_id = _job_id(record)
+        inside = "" if job_id is None else f"[{job_id}] "
+        line = f"{self.formatTime(record)} {self._level(record)} {inside}{plain(record.getMessage())}"
         return "\n".join([line, *self._traceback(record)])
+
+    def _level(self, record: logging.LogRecord) -> str:
+        name, colour = f"{record.levelname:<7}", self._colours.get(record.levelname)
+        return name if colour is None else f"\x1b[{colour}m{name}\x1b[0m"
 
     def _traceback(self, record: logging.LogRecord) -> list[str]:
         text = self.formatException(record.exc_info) if record.exc_info else ""
         return [plain(line) for line in text.splitlines()]
 
 
-def to_stderr() -> None:
-    """Write what is logged from now on to stderr, from INFO up."""
+class Objects(logging.Formatter):
+    """One JSON object a line: time, level, event and message, then the facts. All but ASCII is escaped."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        said: dict[str, Any] = {
+            "time": timestamp(datetime.fromtimestamp(record.created, UTC)),
+            "level": record.levelname.lower(),
+            "event": getattr(record, "event", "log"),
+            "message": record.getMessage(),
+            "logger": record.name,
+        }
+        if (job_id := _job_id(record)) is not None:
+            said["jobId"] = job_id
+        said |= {_camel(name): value for name, value in getattr(record, "facts", {}).items()}
+        if record.exc_info:
+            said["traceback"] = self.formatException(record.exc_info)
+        return json.dumps(said, default=str).replace("\x7f", "\\u007f")
+
+
+def to_stderr(settings: Settings) -> None:
+    """Write what is logged from now on to stderr, in the format and from the level up that the settings name."""
     notices.stamp_records()
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(Lines())
-    logging.basicConfig(level=logging.INFO, handlers=[handler])
+    colour = sys.stderr.isatty() and not os.environ.get("NO_COLOR")
+    handler.setFormatter(Objects() if settings.log_format == "json" else Lines(colour=colour))
+    logging.basicConfig(level=settings.log_level, handlers=[handler])
+
+
+def _job_id(record: logging.LogRecord) -> str | None:
+    job_id: str = getattr(record, "job_id", "-")
+    return None if job_id == "-" else job_id
+
+
+def _camel(name: str) -> str:
+    first, *rest = name.split("_")
+    return first + "".join(word.capitalize() for word in rest)

@@ -14,6 +14,7 @@ from ..core.request import check_queue
 from ..core.spans import moment, span
 from ..core.states import Status
 from ..errors import Invalid
+from ..settings import LOG_FORMATS, LOG_LEVELS
 from .completing import queue_names
 
 P = ParamSpec("P")
@@ -58,6 +59,8 @@ STATUS = click.Choice(list(Status.__members__), case_sensitive=False)
 
 as_json = click.option("--json", "as_json", is_flag=True, help="Print what the HTTP service would answer.")
 app_option = click.option("--app", "spec", metavar="MODULE:APP", help="The application; without it the built-in handlers.")
+_log_format = click.option("--log-format", type=click.Choice(LOG_FORMATS), help="Lines for people, or JSON for machines.")
+_log_level = click.option("--log-level", type=click.Choice(LOG_LEVELS, case_sensitive=False), help="Log from this level up.")
 concurrency = click.option("--concurrency", type=int, metavar="N", help="How many jobs run at a time.")
 in_queue = click.option("--queue", metavar="QUEUE", shell_complete=queue_names, help="Only jobs in this queue.")
 _at = click.option("--at", type=MOMENT, help="When to run, with a zone: 2030-01-31T09:00:00Z.")
@@ -68,6 +71,11 @@ _priority = click.option("--priority", type=PRIORITY, help="How urgent it is.")
 def timing(command: F) -> F:
     """`--at`, `--delay` and `--priority`, as `enqueue` and `reschedule` take them."""
     return _at(_delay(_priority(command)))
+
+
+def logged(command: F) -> F:
+    """How what is logged is written: `--log-format` and `--log-level`."""
+    return _log_format(_log_level(command))
 
 
 def paged(command: F) -> F:

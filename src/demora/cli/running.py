@@ -1,14 +1,16 @@
 """Commands that run: the service, a worker, and the migration that both make by themselves."""
 
 from datetime import timedelta
+from typing import Any
 
 import click
 
 from ..app import Demora
+from ..settings import load
 from . import logs, processes
 from .banner import banner
 from .opening import chosen_app, opened
-from .options import QUEUES, SPAN, app_option, as_json, asynchronous, concurrency
+from .options import QUEUES, SPAN, app_option, as_json, asynchronous, concurrency, logged
 from .root import verb
 from .wire import print_json
 
@@ -19,11 +21,14 @@ from .wire import print_json
 @app_option
 @click.option("--no-worker", is_flag=True, help="Only answer; run no jobs.")
 @concurrency
-def serve(host: str | None, port: int | None, spec: str | None, no_worker: bool, concurrency: int | None) -> None:
+@logged
+def serve(
+    host: str | None, port: int | None, spec: str | None, no_worker: bool, concurrency: int | None, **log: Any
+) -> None:
     """Serve HTTP and run jobs, in one process. Makes the database if there is none."""
     from ..service import serve
 
-    logs.to_stderr()
+    logs.to_stderr(load(**log))
     app = chosen_app(spec, host=host, port=port, concurrency=concurrency)
     settings = app.settings
 
@@ -38,9 +43,16 @@ def serve(host: str | None, port: int | None, spec: str | None, no_worker: bool,
 @click.option("--queues", type=QUEUES, metavar="A,B", help="Serve only these queues; without it all, also later ones.")
 @concurrency
 @click.option("--lease", type=SPAN, help="How long others wait before they take over what a dead worker held.")
-def worker(spec: str | None, queues: tuple[str, ...] | None, concurrency: int | None, lease: timedelta | None) -> None:
+@logged
+def worker(
+    spec: str | None,
+    queues: tuple[str, ...] | None,
+    concurrency: int | None,
+    lease: timedelta | None,
+    **log: Any,
+) -> None:
     """Run jobs until SIGTERM or Ctrl-C; a second one ends at once. Makes the database if there is none."""
-    logs.to_stderr()
+    logs.to_stderr(load(**log))
     app = chosen_app(spec, concurrency=concurrency, lease=lease)
     processes.run(_work(app, queues))
 

@@ -209,7 +209,7 @@ class Worker:
         elif isinstance(outcome, NoHandler):
             notices.job_unknown(job.lease.id, job.type)
         if verdict.error is not None:
-            notices.job_failed(job.lease.id, job.type, verdict.status.name, standing.attempt, verdict.error)
+            notices.job_failed(job.lease.id, job.type, job.queue, verdict.status.name, standing.attempt, verdict.error)
         self._ledger.enter(Settlement(report, verdict))
 
     # Ending runs from outside
@@ -268,7 +268,7 @@ class Worker:
 
     def _recorded(self, settlement: Settlement, status: Status | None) -> None:
         if status is None:
-            notices.lease_lost(settlement.report.lease.id, "settled too late")
+            notices.settled_too_late(settlement.report.lease.id)
 
     # Stopping and staying in touch
 

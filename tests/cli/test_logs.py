@@ -1,0 +1,192 @@
+"""The log of what stays: lines for people, JSON for machines, and nothing in either that others could use."""
+
+import io
+import json
+import logging
+import signal
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from demora import notices
+from demora.cli.logs import Lines, Objects, to_stderr
+from demora.settings import Settings
+from tests.cli.conftest import Run, Start, read_until
+
+HOSTILE = "\x1b[31m\r\nforged \x7f \u202e \x85"
+
+
+class Terminal(io.StringIO):
+    """A stderr that somebody looks at."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.fixture
+def written(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Callable[[], str]]]:
+    """Log as these settings say, beside what tests themselves listen with; answers with a function that gives what was
+    written."""
+    root, factory = logging.getLogger(), logging.getLogRecordFactory()
+    level, ours = root.level, []
+
+    def begin(stream: io.StringIO | None = None, **settings: Any) -> Callable[[], str]:
+        stream = stream or io.StringIO()
+        monkeypatch.setattr(sys, "stderr", stream)
+        others = [handler for handler in root.handlers if handler not in ours]
+        root.handlers.clear()
+        to_stderr(Settings(**settings))
+        ours.extend(root.handlers)
+        root.handlers.extend(others)
+        return stream.getvalue
+
+    yield begin
+    for handler in ours:
+        root.removeHandler(handler)
+    root.setLevel(level)
+    logging.setLogRecordFactory(factory)
+
+
+def test_a_line_of_json_has_time_level_event_message_and_the_facts(written: Callable[..., Callable[[], str]]) -> None:
+    said = written(log_format="json")
+    notices.job_failed("01a", "email.send", "mail", "RETRYING", 2, "ValueError: no")
+    line = json.loads(said())
+    assert line.pop("time").endswith("Z")
+    assert line == {
+        "level": "warning",
+        "event": "job.failed",
+        "message": "job 01a (email.send) attempt 2 failed, now RETRYING: ValueError: no",
+        "logger": "demora",
+        "jobId": "01a",
+        "type": "email.send",
+        "queue": "mail",
+        "status": "RETRYING",
+        "attempt": 2,
+        "error": "ValueError: no",
+    }
+
+
+NOTICES: list[Callable[[], None]] = [
+    lambda: notices.worker_started("w", 1, "all", 3),
+    lambda: notices.worker_stopping("w", 1, 8.0),
+    lambda: notices.worker_stopped("w", 1),
+    lambda: notices.worker_stuck("w", 1, 2),
+    lambda: notices.job_failed("i", HOSTILE, "q", "FAILED", 1, HOSTILE),
+    lambda: notices.job_lapsed("i", None),
+    lambda: notices.job_unknown("i", "t"),
+    lambda: notices.lease_lost("i", "t"),
+    lambda: notices.settled_too_late("i"),
+    lambda: notices.run_timed_out("i", "t", 1.5),
+    lambda: notices.run_ignores_end("i", "t"),
+    lambda: notices.store_trouble("claiming", OSError(HOSTILE), 0.1),
+    lambda: notices.keeper_died(OSError(HOSTILE)),
+    lambda: notices.settlement_dropped("i", OSError(HOSTILE)),
+    lambda: notices.hook_failed("startup", OSError(HOSTILE)),
+    lambda: notices.service_started("http://127.0.0.1:1", "sqlite"),
+    lambda: notices.request_failed("GET", HOSTILE, OSError(HOSTILE)),
+]
+
+
+@pytest.mark.parametrize("format", ["json", "text"])
+def test_every_notice_is_one_line_without_control_characters(written: Callable[..., Callable[[], str]], format: str) -> None:
+    said = written(log_format=format)
+    for notice in NOTICES:
+        notice()
+    lines = said().splitlines()
+    assert len(lines) == len(NOTICES)
+    assert all(line.isprintable() for line in lines)
+    if format == "json":
+        events = [json.loads(line)["event"] for line in lines]
+        assert len(set(events)) == len(NOTICES)
+
+
+def test_every_notice_there_is_was_tried() -> None:
+    public = [name for name in vars(notices) if not name.startswith("_") and callable(getattr(notices, name))]
+    ours = [name for name in public if getattr(notices, name).__module__ == notices.__name__]
+    assert len(ours) - 1 == len(NOTICES)  # stamp_records says nothing
+
+
+def test_what_an_application_logs_is_escaped_too(written: Callable[..., Callable[[], str]]) -> None:
+    said = written(log_format="json")
+    try:
+        raise OSError(HOSTILE)
+    except OSError:
+        logging.getLogger("shop").exception(HOSTILE)
+    assert said().rstrip("\n").isprintable()
+    line = json.loads(said())
+    assert (line["event"], line["logger"], line["message"]) == ("log", "shop", HOSTILE)
+    assert "OSError" in line["traceback"]
+
+
+@pytest.mark.parametrize(("level", "count"), [("DEBUG", 3), ("INFO", 2), ("WARNING", 1), ("ERROR", 0)])
+def test_only_the_level_and_those_above_are_written(
+    written: Callable[..., Callable[[], str]], level: str, count: int
+) -> None:
+    said = written(log_level=level)
+    shop = logging.getLogger("shop")
+    shop.debug("a")
+    shop.info("b")
+    shop.warning("c")
+    assert len(said().splitlines()) == count
+
+
+@pytest.mark.parametrize(
+    ("stream", "no_colour", "seen"),
+    [(Terminal, "", "\x1b[33mWARNING\x1b[0m"), (Terminal, "1", " WARNING "), (io.StringIO, "", " WARNING ")],
+)
+def test_colour_is_for_terminals_whose_owner_wants_it(
+    written: Callable[..., Callable[[], str]],
+    monkeypatch: pytest.MonkeyPatch,
+    stream: type[io.StringIO],
+    no_colour: str,
+    seen: str,
+) -> None:
+    monkeypatch.setenv("NO_COLOR", no_colour)
+    said = written(stream())
+    notices.job_unknown("i", "t")
+    assert seen in said()
+
+
+def test_levels_are_aligned() -> None:
+    lines = [Lines().format(logging.makeLogRecord({"levelname": name, "msg": "x"})) for name in ("INFO", "WARNING")]
+    assert len({line.index(" x") for line in lines}) == 1
+    assert json.loads(Objects().format(logging.makeLogRecord({"levelname": "INFO", "msg": "x"})))["level"] == "info"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("words", [("--log-format", "json"), ()], ids=["option", "variable"])
+def test_a_worker_writes_json_if_told_to(start: Start, run: Run, words: tuple[str, ...]) -> None:
+    run("enqueue", "demo.fail", '{"message": "canary-error"}', "--max-retries", "0", "--tag", "canary-tag")
+    worker = start("worker", *words, **({} if words else {"DEMORA_LOG_FORMAT": "json"}))
+    said = read_until(worker, "job.failed")
+    worker.send_signal(signal.SIGTERM)
+    said += worker.communicate(timeout=30)[1]
+    lines = [json.loads(line) for line in said.splitlines()]
+    assert [line["event"] for line in lines] == ["worker.started", "job.failed", "worker.stopping", "worker.stopped"]
+    assert len({line["worker"] for line in lines if "worker" in line}) == 1
+    assert "canary-tag" not in said
+    assert "demora.db" not in said
+
+
+@pytest.mark.slow
+def test_a_worker_that_is_to_log_errors_only_starts_in_silence(start: Start, run: Run) -> None:
+    run("enqueue", "demo.fail", "--max-retries", "0")
+    worker = start("worker", "--log-level", "error")
+    run("enqueue", "demo.echo", "--wait")
+    worker.send_signal(signal.SIGTERM)
+    assert worker.communicate(timeout=30) == ("", "")
+
+
+@pytest.mark.parametrize(
+    ("variable", "reason"),
+    [("DEMORA_LOG_FORMAT", "log_format: must be text or json"), ("DEMORA_LOG_LEVEL", "log_level: must be one of DEBUG")],
+)
+def test_a_format_or_level_that_there_is_not_is_refused(
+    run: Run, monkeypatch: pytest.MonkeyPatch, variable: str, reason: str
+) -> None:
+    monkeypatch.setenv(variable, "loud")
+    refused = run("worker")
+    assert refused.exit_code == 1
+    assert refused.stderr.startswith(f"error: {reason}")
