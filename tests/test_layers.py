@@ -31,7 +31,8 @@ MAY_IMPORT: dict[str, set[str]] = {
     "core": {"errors"},
     "store": {"core", "errors"},
     "audit": set(),
-    "engines": {"core", "store", "audit", "clock", "errors", "crash"},
+    "survey": {"store"},
+    "engines": {"core", "store", "audit", "survey", "clock", "errors", "crash"},
     "proof": {"audit"},
     "context": {"core", "store", "errors"},
     "signals": {"core", "errors"},
@@ -39,8 +40,9 @@ MAY_IMPORT: dict[str, set[str]] = {
     "handlers": {"core", "context", "errors", "signals"},
     "lapses": {"core", "store"},
     "bulk": {"core", "store", "errors"},
-    "upkeep": {"core", "store", "errors", "bulk", "lapses"},
+    "upkeep": {"core", "store", "errors", "bulk", "lapses", "survey"},
     "worker": {"core", "store", "clock", "errors", "notices", "context", "handlers", "signals", "seams", "crash", "lapses"},
+    "doctor": {"core", "store", "survey", "settings", "client"},
     "seams": set(),
     "stopping": set(),
     "client": {"core", "store", "audit", "clock", "errors", "notices", "context", "handlers", "crash", "bulk", "upkeep"},
@@ -129,7 +131,7 @@ def test_a_part_imports_only_what_the_arrows_allow(part: str) -> None:
     assert [i for i in ours(part) if i.part not in MAY_IMPORT[part]] == []
 
 
-@pytest.mark.parametrize("part", ["core", "store", "audit", "errors"])
+@pytest.mark.parametrize("part", ["core", "store", "audit", "survey", "errors"])
 def test_core_and_port_are_pure(part: str) -> None:
     assert [i for i in theirs(part) if i.part in IMPURE] == []
     assert {i.part for i in theirs(part)} - sys.stdlib_module_names <= {"msgspec"}

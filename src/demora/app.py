@@ -12,9 +12,10 @@ from .builtin import BUILT_IN
 from .client import Client, new_id
 from .core.job import Job, Priority
 from .core.states import Status
-from .engines import make_store, schema_version
+from .engines import examine, make_store, schema_version
 from .handlers import Handler, Middleware, Registry, defaults
 from .store import Page, Store
+from .survey import Examination
 
 Hook = Callable[[], Awaitable[None] | None]
 
@@ -88,6 +89,10 @@ class Demora:
     def schema_version(self) -> int | None:
         """The version of the schema in the database, None if there is none yet. Makes and changes nothing."""
         return schema_version(self.settings.database_url)
+
+    def examine(self, *, integrity: bool = True) -> Examination:
+        """What can be said of the database without opening it; with `integrity` all of it is read. Changes nothing."""
+        return examine(self.settings.database_url, integrity=integrity)
 
     def in_memory(self) -> bool:
         """Whether jobs live in the memory of this process, and end with it. Opens nothing."""

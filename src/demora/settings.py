@@ -2,7 +2,7 @@
 
 import os
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,8 @@ import msgspec
 from .core.spans import span
 from .errors import BadSetting, Invalid
 
-DEFAULT_FILE = "demora.toml"
+DEFAULT_FILE, FILE_VARIABLE = "demora.toml", "DEMORA_CONFIG"
+_PREFIX = "DEMORA_"
 LOG_FORMATS = ("text", "json")
 LOG_LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR")
 
@@ -37,21 +38,56 @@ class Settings(msgspec.Struct, frozen=True):
 def load(environment: Mapping[str, str] | None = None, **given: Any) -> Settings:
     """The settings in force; `given` are arguments, of which None means not given. The file is `demora.toml` in the current
     folder, or the one that `DEMORA_CONFIG` names."""
-    environment = os.environ if environment is None else environment
+    found = _found(os.environ if environment is None else environment, given)
+    settings = Settings(**{name: _value(name, source, value) for name, (source, value) in found.items()})
+    for problem in _broken_rules(settings):
+        raise problem
+    return settings
+
+
+def sources(environment: Mapping[str, str], **given: Any) -> dict[str, str]:
+    """Where each setting comes from that is not its default: an argument, a variable, a line of the file."""
+    return {name: source for name, (source, _) in _found(environment, given).items()}
+
+
+def troubles(environment: Mapping[str, str], **given: Any) -> list[BadSetting]:
+    """All that `load` would refuse, where that stops at the first."""
+    try:
+        found = _found(environment, given)
+    except BadSetting as problem:
+        return [problem]
+    values, refused = {}, []
+    for name, (source, value) in found.items():
+        try:
+            values[name] = _value(name, source, value)
+        except BadSetting as problem:
+            refused.append(problem)
+    return [*refused, *_broken_rules(Settings(**values))]
+
+
+def strangers(environment: Mapping[str, str]) -> list[str]:
+    """Variables that look like ours and set nothing."""
+    ours = {FILE_VARIABLE, *(_variable(name) for name in Settings.__struct_fields__)}
+    return sorted(name for name in environment if name.startswith(_PREFIX) and name not in ours)
+
+
+def _found(environment: Mapping[str, str], given: Mapping[str, Any]) -> dict[str, tuple[str, Any]]:
     found = _from_file(environment)
     for name in Settings.__struct_fields__:
-        variable = f"DEMORA_{name.upper()}"
-        if environment.get(variable):
-            found[name] = (variable, environment[variable])
-    found |= {name: (name, value) for name, value in given.items() if value is not None}
-    return _checked(Settings(**{name: _value(name, source, value) for name, (source, value) in found.items()}))
+        if environment.get(_variable(name)):
+            found[name] = (_variable(name), environment[_variable(name)])
+    return found | {name: (name, value) for name, value in given.items() if value is not None}
+
+
+def _variable(name: str) -> str:
+    return _PREFIX + name.upper()
 
 
 def _from_file(environment: Mapping[str, str]) -> dict[str, tuple[str, Any]]:
-    path = Path(environment.get("DEMORA_CONFIG") or DEFAULT_FILE)
+    path = Path(environment.get(FILE_VARIABLE) or DEFAULT_FILE)
     if not path.exists():
-        if environment.get("DEMORA_CONFIG"):
-            raise BadSetting("DEMORA_CONFIG", f"there is no file {path}")
+        if environment.get(FILE_VARIABLE):
+            raise BadSetting(FILE_VARIABLE, f"there is no file {path}")
         return {}
     try:
         content = tomllib.loads(path.read_text())
@@ -101,17 +137,16 @@ _KINDS: dict[str, Any] = {
 }
 
 
-def _checked(settings: Settings) -> Settings:
+def _broken_rules(settings: Settings) -> Iterator[BadSetting]:
     if not 0 <= settings.port <= 65535:
-        raise BadSetting("port", "must be from 0 to 65535")
+        yield BadSetting("port", "must be from 0 to 65535")
     if not 1 <= settings.concurrency <= 10_000:
-        raise BadSetting("concurrency", "must be from 1 to 10000")
+        yield BadSetting("concurrency", "must be from 1 to 10000")
     if not timedelta(milliseconds=100) <= settings.lease <= timedelta(days=1):
-        raise BadSetting("lease", "must be from 100ms to 1d")
+        yield BadSetting("lease", "must be from 100ms to 1d")
     if settings.log_format not in LOG_FORMATS:
-        raise BadSetting("log_format", f"must be {' or '.join(LOG_FORMATS)}")
+        yield BadSetting("log_format", f"must be {' or '.join(LOG_FORMATS)}")
     if settings.log_level not in LOG_LEVELS:
-        raise BadSetting("log_level", f"must be one of {', '.join(LOG_LEVELS)}")
+        yield BadSetting("log_level", f"must be one of {', '.join(LOG_LEVELS)}")
     if settings.redis_url is not None:
-        raise BadSetting("redis_url", "this demora has no Redis line yet; unset DEMORA_REDIS_URL")
-    return settings
+        yield BadSetting("redis_url", "this demora has no Redis line yet; unset DEMORA_REDIS_URL")

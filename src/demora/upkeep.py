@@ -13,9 +13,10 @@ from .core.outcome import Raised
 from .core.spans import ZERO, span
 from .core.states import ENDED, RETRYABLE, WAITING, Status
 from .core.verdict import Standing, decide
-from .errors import Invalid
+from .errors import Invalid, StoreError
 from .lapses import lapse
 from .store import Lease, Query, Report, Settlement, Store, Worker
+from .survey import Pulse, Survey, Surveyed
 
 _NOBODY = "nobody"  # claims no job, so that no job is ever seen with it
 _DEAD = frozenset({Status.FAILED})
@@ -78,6 +79,14 @@ class Upkeep:
                 told(tally)
         return tally
 
+    async def survey(self) -> Survey:
+        """How the jobs stand, as of one moment; reads all of them."""
+        return await self._surveyed().survey()
+
+    async def pulse(self, mark: int | None = None) -> Pulse:
+        """How queues and workers stand, and which jobs were added since the mark of an earlier pulse."""
+        return await self._surveyed().pulse(mark)
+
     async def registered_workers(self) -> list[Worker]:
         """All workers that did not say that they stop, also those that fell silent."""
         return await self.store.workers()
@@ -103,6 +112,11 @@ class Upkeep:
         recovered = await self._settle([_taken(job) for job in held], [worker_id] * len(held))
         await self.store.retire(worker_id)
         return recovered
+
+    def _surveyed(self) -> Surveyed:
+        if isinstance(self.store, Surveyed):
+            return self.store
+        raise StoreError("this store does not say how it is doing")
 
     async def _running(self) -> AsyncIterator[Job]:
         query = Query(frozenset({Status.PROCESSING}), limit=BATCH)

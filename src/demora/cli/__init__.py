@@ -2,6 +2,7 @@
 
 from .acting import cancel, delete, pause, reschedule, resume, retry
 from .completing import completion
+from .doctoring import doctor
 from .enqueueing import enqueue
 from .looking import dead_letters, job, jobs, queues, workers
 from .root import root
@@ -13,7 +14,7 @@ for command in (
     *(serve, worker, enqueue),
     *(jobs, job, dead_letters, queues, workers),
     *(cancel, retry, reschedule, delete, pause, resume),
-    *(purge, recover, migrate, verify, completion),
+    *(doctor, purge, recover, migrate, verify, completion),
 ):
     root.add_command(command)
 

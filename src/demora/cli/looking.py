@@ -1,6 +1,7 @@
 """Commands that look: jobs, one job, dead letters, queues, workers. They change nothing and make no database."""
 
-from datetime import UTC, datetime
+import asyncio
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import click
@@ -11,9 +12,12 @@ from ..views import job_view, page_view, queue_view, worker_view
 from . import tables
 from .details import about
 from .opening import existing
-from .options import STATUS, as_json, asynchronous, paged
+from .options import SPAN, STATUS, as_json, asynchronous, paged
 from .root import verb
+from .watching import watch
 from .wire import print_json
+
+LEAST_INTERVAL = timedelta(milliseconds=100)
 
 
 @verb("jobs")
@@ -58,10 +62,20 @@ async def dead_letters(*, as_json: bool, **filters: Any) -> None:
 
 
 @verb("queues")
+@click.option("--watch", "watched", is_flag=True, help="Show queues and workers again and again, until Ctrl-C.")
+@click.option("--interval", type=SPAN, help="With --watch: how long between looks, 1s if not given.")
 @as_json
-@asynchronous
-async def queues(*, as_json: bool) -> None:
+def queues(*, watched: bool, interval: timedelta | None, as_json: bool) -> None:
     """List the queues: their counts, and whether paused."""
+    if interval is not None and (not watched or interval < LEAST_INTERVAL):
+        raise click.UsageError("--interval goes with --watch and is at least 100ms")
+    if watched:
+        watch(interval or timedelta(seconds=1), as_json=as_json)
+    else:
+        asyncio.run(_queues(as_json=as_json))
+
+
+async def _queues(*, as_json: bool) -> None:
     async with existing() as client:
         found = await client.queues()
     if as_json:

@@ -32,12 +32,17 @@ def chosen_app(spec: str | None, **given: Any) -> Demora:
 async def opened(app: Demora) -> AsyncIterator[Client]:
     """The client of an application, for one command; the database is made or brought up to date if need be. Refuses one in
     memory, which nobody else could see."""
-    if app.in_memory():
-        raise Failure(_IN_MEMORY)
+    refuse_memory(app)
     try:
         yield await app.open()
     finally:
         await app.close()
+
+
+def refuse_memory(app: Demora) -> None:
+    """Refuse a database in memory, for commands that do not stay."""
+    if app.in_memory():
+        raise Failure(_IN_MEMORY)
 
 
 @asynccontextmanager

@@ -1,6 +1,6 @@
 """Lists for people. Every cell is plain text, so that nothing that others set is read as markup or moves the cursor."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING
 
@@ -9,9 +9,12 @@ import click
 from ..core.job import Job
 from ..core.states import Status
 from ..store import Queue, Worker
+from ..survey import Pulse
 from .text import due, from_now, plain, rough
 
 if TYPE_CHECKING:
+    from rich.console import Group
+    from rich.table import Table
     from rich.text import Text
 
 _WIDTH = 240  # columns of text: a narrow terminal wraps whole lines, which reads better than cells folded by letters
@@ -80,8 +83,48 @@ def _when(job: Job, now: datetime) -> str:
     return from_now(since, now) if job.status.ended else f"for {rough(max(now, since) - since)}"
 
 
-def _show(columns: Iterable[str], rows: Iterable[list[str]], *, none: str) -> None:
+def watched(pulse: Pulse, rates: Mapping[str, tuple[float, float]], workers: Sequence[Worker]) -> "Group":
+    """Queues with their rates a second, and workers with the slots in use."""
+    from rich.console import Group
+    from rich.text import Text
+
+    columns = ("queue", "ready", "delayed", "processing", "dead", "in/s", "out/s", "oldest ready", "paused")
+    queues = _table(columns, (_watched_cells(queue, pulse, rates.get(queue.name)) for queue in pulse.queues))
+    slots = _table(("worker", "in use", "queues", "seen"), (_slots_cells(worker, pulse) for worker in workers))
+    return Group(
+        queues if queues.row_count else Text("no queues yet"),
+        Text(""),
+        slots if slots.row_count else Text("no live workers; demora worker starts one"),
+    )
+
+
+def printed(drawn: "Group | Table") -> None:
     from rich.console import Console
+
+    Console(width=_WIDTH, soft_wrap=True).print(drawn)
+
+
+def _watched_cells(queue: Queue, pulse: Pulse, rate: tuple[float, float] | None) -> list[str]:
+    *counts, paused = _queue_cells(queue)
+    due = pulse.due_since.get(queue.name)
+    rated = ["", ""] if rate is None else [f"{one:.1f}" for one in rate]
+    return [*counts, *rated, "" if due is None else rough(pulse.now - due), paused]
+
+
+def _slots_cells(worker: Worker, pulse: Pulse) -> list[str]:
+    used = f"{pulse.running.get(worker.id, 0)} of {worker.slots}"
+    return [worker.id, used, ",".join(worker.queues) or "all", f"{rough(worker.heartbeat_ago)} ago"]
+
+
+def _show(columns: Iterable[str], rows: Iterable[list[str]], *, none: str) -> None:
+    table = _table(columns, rows)
+    if table.row_count:
+        printed(table)
+    else:
+        click.echo(none)
+
+
+def _table(columns: Iterable[str], rows: Iterable[list[str]]) -> "Table":
     from rich.table import Table
 
     table = Table(box=None, pad_edge=False, header_style="bold")
@@ -89,10 +132,7 @@ def _show(columns: Iterable[str], rows: Iterable[list[str]], *, none: str) -> No
         table.add_column(name.upper(), no_wrap=True)
     for row in rows:
         table.add_row(*map(_cell, row))
-    if not table.row_count:
-        click.echo(none)
-    else:
-        Console(width=_WIDTH, soft_wrap=True).print(table)
+    return table
 
 
 def _cell(text: str) -> "Text":

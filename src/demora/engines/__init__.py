@@ -5,6 +5,7 @@ from urllib.parse import unquote
 
 from ..errors import BadSetting
 from ..store import Store
+from ..survey import Examination
 
 _SQLITE_FORMS = "write sqlite:///name.db for a relative file, sqlite:////folder/name.db for an absolute one"
 
@@ -21,6 +22,17 @@ def make_store(database_url: str, *, audit: bool = False) -> Store:
             raise BadSetting("database URL", _SQLITE_FORMS)
         return SqliteStore(Path(unquote(rest[1:])), audit=audit)
     raise BadSetting("database URL", f"no engine for {scheme or 'an empty scheme'!r}; this demora knows sqlite:///…")
+
+
+def examine(database_url: str, *, integrity: bool = True) -> Examination:
+    """What can be said of a database without opening it: what and where it is, and with `integrity` whether it is whole.
+    Makes and changes nothing."""
+    from .sqlite import SqliteStore, examination
+
+    store = make_store(database_url)
+    if not isinstance(store, SqliteStore) or store.path is None:
+        return Examination([], usable=True)
+    return examination.examine(store.path, integrity=integrity)
 
 
 def schema_version(database_url: str) -> int | None:

@@ -58,6 +58,11 @@ def peek(path: Path) -> int | None:
         raise StoreError(f"SQLite: {problem}") from problem
 
 
+def newest_schema() -> int:
+    """The version that `migrate` brings a database to."""
+    return max(number for number, _ in _schema_files())
+
+
 def migrate(db: apsw.Connection) -> None:
     """Apply the schema files that this database has not seen, each in its own transaction."""
     stamps_of(db)  # a step that writes to jobs is audited like any other writer

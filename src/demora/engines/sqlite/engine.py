@@ -33,7 +33,8 @@ from ...store import (
     Topic,
     Worker,
 )
-from . import additions, audit, claims, connections, registry, runs, views, wishes
+from ...survey import Pulse, Survey
+from . import additions, audit, claims, connections, registry, runs, surveys, views, wishes
 from .batches import Batches, Transaction
 from .bells import Bells
 from .sleepers import Sleeper
@@ -178,6 +179,14 @@ class SqliteStore:
 
     async def end_audit(self) -> None:
         await self._write(audit.end)
+
+    # What can be told to those who look after it
+
+    async def survey(self) -> Survey:
+        return await self._read(surveys.survey)
+
+    async def pulse(self, mark: int | None = None) -> Pulse:
+        return await self._read(lambda tx: surveys.pulse(tx, mark))
 
     def _begin(self, tx: Transaction) -> None:
         if self._audit:

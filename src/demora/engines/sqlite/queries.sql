@@ -262,3 +262,24 @@ select scope, key, job_id, created_at, expires_at from idempotency_keys
 
 -- name: stray_attempts
 select distinct job_id from attempts where job_id not in (select id from jobs)
+
+-- name: survey_waiting
+select queue, type, sum(due_at <= ?1), sum(due_at > ?1), min(due_at) from jobs where status < 3 group by queue, type
+
+-- name: survey_lapsed
+select count(*), min(lease_until) from jobs where status = 3 and lease_until <= ?
+
+-- name: survey_ahead
+select count(*), sum(status < 3), max(created_at) from jobs where created_at > ?
+
+-- name: pulse_mark
+select coalesce(max(rowid), 0) from jobs
+
+-- name: pulse_added
+select queue, count(*) from jobs where rowid > ? group by queue
+
+-- name: pulse_running
+select worker_id, count(*) from jobs where status = 3 group by worker_id
+
+-- name: pulse_due
+select queue, min(due_at) from jobs where status < 3 and due_at <= ? group by queue

@@ -1,0 +1,86 @@
+"""`demora doctor`: looks at everything that may keep jobs from running, and says what to do about it."""
+
+import asyncio
+import os
+import sys
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+import click
+
+from .. import __version__
+from ..app import Demora
+from ..doctor import judge_jobs, judge_settings, versions
+from ..errors import StoreError
+from ..survey import Finding
+from .opening import chosen_app, opened, refuse_memory
+from .options import as_json
+from .root import asked_database_url, verb
+from .text import plain
+from .wire import print_json
+
+_COLOURS = {"ok": "green", "warning": "yellow", "problem": "red"}
+
+
+@verb("doctor")
+@click.option("--skip-integrity", is_flag=True, help="Do not read the whole file to see whether it is damaged.")
+@as_json
+def doctor(*, skip_integrity: bool, as_json: bool) -> None:
+    """Look for what may keep jobs from running: settings, database, clock, workers, queues, jobs. Changes nothing.
+
+    Exits with 1 if there is a problem; warnings alone exit with 0.
+    """
+    findings = list(judge_settings(os.environ, database_url=asked_database_url()))
+    if all(found.level != "problem" for found in findings):
+        app = chosen_app(None)
+        refuse_memory(app)
+        findings += _examined(app, integrity=not skip_integrity)
+    findings.append(versions(__version__))
+    healthy = all(found.level != "problem" for found in findings)
+    if as_json:
+        print_json({"ok": healthy, "findings": findings})
+    else:
+        _tell(findings)
+    if not healthy:
+        click.get_current_context().exit(1)
+
+
+def _examined(app: Demora, *, integrity: bool) -> list[Finding]:
+    with _patience("reading the whole database" if integrity else "looking at the database"):
+        examined = app.examine(integrity=integrity)
+        jobs = asyncio.run(_jobs(app)) if examined.usable else []
+    return [*examined.findings, *jobs]
+
+
+async def _jobs(app: Demora) -> list[Finding]:
+    try:
+        async with opened(app) as client:
+            survey, queues, workers = await client.survey(), await client.queues(), await client.registered_workers()
+    except StoreError as problem:
+        return [
+            Finding("jobs", "problem", f"the database cannot be used: {problem}", "see what is said of the database above")
+        ]
+    return list(judge_jobs(survey, queues, workers))
+
+
+@contextmanager
+def _patience(words: str) -> Iterator[None]:
+    """Shows on a terminal that something goes on."""
+    if not sys.stderr.isatty():
+        yield
+        return
+    from rich.console import Console
+
+    with Console(stderr=True).status(words):
+        yield
+
+
+def _tell(findings: Sequence[Finding]) -> None:
+    for found in findings:
+        level = click.style(f"{found.level:<8}", fg=_COLOURS[found.level])
+        click.echo(f"{level} {found.check:<13} {plain(found.fact)}")
+        if found.advice is not None:
+            click.echo(f"{'':<22} → {plain(found.advice)}")
+    levels = Counter(found.level for found in findings)
+    click.echo(f"\nproblems: {levels['problem'] or 'none'}, warnings: {levels['warning'] or 'none'}")

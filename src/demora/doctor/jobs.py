@@ -1,0 +1,128 @@
+"""Clock, workers, queues and jobs, judged from one survey of them."""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import timedelta
+
+from ..client import LIVE_WITHIN
+from ..core.spans import say
+from ..store import Queue, Worker
+from ..survey import Finding, Level, Survey, Waiting
+
+LATE = timedelta(minutes=5)  # past its due time a job that nothing holds back is told of
+PAUSED_LONG = timedelta(hours=1)
+UNSETTLED = timedelta(seconds=10)  # a live worker settles a lapse in far less
+CLOCK_SLACK = timedelta(seconds=1)
+_SECOND = timedelta(seconds=1)
+
+
+def judge_jobs(survey: Survey, queues: Sequence[Queue], workers: Sequence[Worker]) -> Iterator[Finding]:
+    """Everything about the jobs, whether well or not; `workers` are all that are registered, silent ones too."""
+    live = [worker for worker in workers if worker.heartbeat_ago < LIVE_WITHIN]
+    paused = {queue.name for queue in queues if queue.pause is not None}
+    awaited = [waiting for waiting in survey.waiting if waiting.queue not in paused]
+    yield _clock(survey)
+    yield from _workers(live, workers, any(waiting.ready for waiting in awaited))
+    if live:
+        yield from _unserved(awaited, live)
+    yield from _paused(survey, queues)
+    yield _late(survey, awaited)
+    yield _lapsed(survey)
+    yield _dead(queues)
+
+
+def _clock(survey: Survey) -> Finding:
+    if survey.ahead_by <= CLOCK_SLACK:
+        return Finding("clock", "ok", "no job is from the future")
+    fact = f"{_jobs(survey.ahead)} added up to {_rough(survey.ahead_by)} later than now: the clock was set back"
+    advice = "see that the clock is right and kept right (NTP); jobs that were due at once wait until it has caught up"
+    level: Level = "problem" if survey.ahead_waiting else "warning"
+    return Finding("clock", level, f"{fact}; {survey.ahead_waiting} of them wait", advice)
+
+
+def _workers(live: Sequence[Worker], workers: Sequence[Worker], awaited: bool) -> Iterator[Finding]:
+    if live:
+        slots = sum(worker.slots for worker in live)
+        yield Finding("workers", "ok", f"{len(live)} alive, {slots} slots")
+    else:
+        level: Level = "problem" if awaited else "warning"
+        fact = "no worker is alive" + (", and jobs are ready to run" if awaited else "")
+        yield Finding("workers", level, fact, "start one: demora worker --app MODULE:APP, or demora serve")
+    for worker in workers:
+        if worker not in live:
+            fact = f"worker {worker.id} (pid {worker.pid} on {worker.host}) fell silent {_rough(worker.heartbeat_ago)} ago"
+            advice = f"see whether it still runs; if not, demora recover --worker {worker.id} takes its jobs and forgets it"
+            yield Finding("workers", "warning", fact, advice)
+
+
+def _unserved(awaited: Iterable[Waiting], live: Sequence[Worker]) -> Iterator[Finding]:
+    """Waiting jobs that no live worker would run: nobody serves their queue, or nobody who does knows their type."""
+    queues: Counter[str] = Counter()
+    for waiting in awaited:
+        serving = [worker for worker in live if not worker.queues or waiting.queue in worker.queues]
+        count, level = waiting.ready + waiting.delayed, _weight(waiting.ready)
+        if not serving:
+            queues[waiting.queue] += count
+        elif not any(waiting.type in worker.types for worker in serving):
+            fact = f"{_jobs(count)} of type {waiting.type} in queue {waiting.queue}: no live worker there knows the type"
+            advice = "start a worker whose application has a handler for it; without one such jobs fail after an hour"
+            yield Finding("types", level, fact, advice)
+    for name, count in queues.items():
+        ready = sum(waiting.ready for waiting in awaited if waiting.queue == name)
+        fact = f"{_jobs(count)} in queue {name}, which no live worker serves"
+        yield Finding("queues", _weight(ready), fact, f"start one that does: demora worker --queues {name}")
+
+
+def _weight(ready: int) -> Level:
+    """A lack that holds up jobs now is a problem, one that will is a warning."""
+    return "problem" if ready else "warning"
+
+
+def _paused(survey: Survey, queues: Iterable[Queue]) -> Iterator[Finding]:
+    for queue in queues:
+        if queue.pause is not None:
+            span = survey.now - queue.pause.paused_at
+            why = "" if queue.pause.reason is None else f" ({queue.pause.reason})"
+            fact = f"queue {queue.name} has been paused for {_rough(span)}{why}, {_jobs(queue.ready + queue.delayed)} in it"
+            if span >= PAUSED_LONG:
+                yield Finding("queues", "warning", fact, f"demora resume {queue.name} lets it go on")
+            else:
+                yield Finding("queues", "ok", fact)
+
+
+def _late(survey: Survey, awaited: Iterable[Waiting]) -> Finding:
+    late = [waiting for waiting in awaited if waiting.ready and survey.now - waiting.oldest_due_at >= LATE]
+    if not late:
+        return Finding("waiting", "ok", f"no job waits longer than {say(LATE)} past its time")
+    worst = min(late, key=lambda waiting: waiting.oldest_due_at)
+    past = _rough(survey.now - worst.oldest_due_at)
+    fact = (
+        f"{_jobs(sum(waiting.ready for waiting in late))} ready, the first for {past} (type {worst.type} in {worst.queue})"
+    )
+    return Finding(
+        "waiting", "warning", fact, "start more workers or give them more slots (--concurrency); see demora queues"
+    )
+
+
+def _lapsed(survey: Survey) -> Finding:
+    if survey.lapsed_for < UNSETTLED:
+        return Finding("leases", "ok", "no lease lapsed that nobody settled")
+    fact = f"{_jobs(survey.lapsed)} of dead workers not settled, the first for {_rough(survey.lapsed_for)}"
+    return Finding("leases", "warning", fact, "start a worker, which settles them at its first claim, or run demora recover")
+
+
+def _dead(queues: Iterable[Queue]) -> Finding:
+    dead = {queue.name: queue.dead for queue in queues if queue.dead}
+    if not dead:
+        return Finding("dead letters", "ok", "none")
+    where = ", ".join(f"{count} in {name}" for name, count in dead.items())
+    advice = "demora dead-letters shows them; demora retry runs them again, demora delete removes them, by id or by filter"
+    return Finding("dead letters", "warning", f"{_jobs(sum(dead.values()))} failed for good: {where}", advice)
+
+
+def _jobs(count: int) -> str:
+    return f"{count} job" if count == 1 else f"{count} jobs"
+
+
+def _rough(span: timedelta) -> str:
+    return say(span // _SECOND * _SECOND)

@@ -1,0 +1,125 @@
+"""What the doctor makes of a survey: each thing that may keep jobs from running, and when it is a problem."""
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from demora.doctor import judge_jobs
+from demora.doctor.jobs import LATE, PAUSED_LONG
+from demora.store import Pause, Queue, Worker
+from demora.survey import Finding, Survey, Waiting
+
+NOW = datetime(2030, 1, 1, tzinfo=UTC)
+SECOND, MINUTE, HOUR = timedelta(seconds=1), timedelta(minutes=1), timedelta(hours=1)
+LIVE = Worker("ann", "host", 7, 20, (), ("a",))
+SILENT = Worker("bob", "host", 8, 20, (), ("a",), heartbeat_ago=MINUTE)
+
+
+def waiting(queue: str = "mail", type: str = "a", ready: int = 1, delayed: int = 0, past: timedelta = SECOND) -> Waiting:
+    return Waiting(queue, type, ready, delayed, NOW - past)
+
+
+def judged(
+    *waits: Waiting, queues: tuple[Queue, ...] = (), workers: tuple[Worker, ...] = (LIVE,), **survey: Any
+) -> list[Finding]:
+    """What is not well."""
+    found = judge_jobs(Survey(NOW, list(waits), **survey), queues, workers)
+    return [finding for finding in found if finding.level != "ok"]
+
+
+def test_where_all_is_well_nothing_is_told() -> None:
+    assert judged(waiting()) == []
+
+
+@pytest.mark.parametrize(("ready", "level"), [(1, "problem"), (0, "warning")])
+def test_no_live_worker_is_a_problem_if_jobs_are_ready(ready: int, level: str) -> None:
+    [finding] = judged(waiting(ready=ready, delayed=1), workers=())
+    assert (finding.check, finding.level) == ("workers", level)
+
+
+def test_jobs_of_a_paused_queue_need_no_worker() -> None:
+    [finding] = judged(waiting(), workers=(), queues=(Queue("mail", pause=Pause(None, NOW)),))
+    assert (finding.check, finding.level) == ("workers", "warning")
+
+
+def test_a_silent_worker_is_named_with_what_takes_its_jobs() -> None:
+    [finding] = judged(workers=(LIVE, SILENT))
+    assert finding.fact == "worker bob (pid 8 on host) fell silent 1m ago"
+    assert finding.advice is not None
+    assert "demora recover --worker bob" in finding.advice
+
+
+@pytest.mark.parametrize(("ready", "level"), [(1, "problem"), (0, "warning")])
+def test_a_type_that_no_live_worker_knows_is_named(ready: int, level: str) -> None:
+    [finding] = judged(waiting(type="b", ready=ready, delayed=2), workers=(LIVE,))
+    assert (finding.check, finding.level) == ("types", level)
+    assert "type b in queue mail" in finding.fact
+
+
+def test_a_type_that_only_a_silent_worker_or_one_of_another_queue_knows_is_named() -> None:
+    other = Worker("eve", "host", 9, 1, ("slow",), ("b",))
+    knows = Worker("bob", "host", 8, 1, (), ("b",), heartbeat_ago=MINUTE)
+    assert [finding.check for finding in judged(waiting(type="b"), workers=(LIVE, other, knows))] == ["workers", "types"]
+    assert judged(waiting("slow", type="b"), workers=(LIVE, other)) == []
+
+
+def test_a_queue_that_no_live_worker_serves_is_named_once() -> None:
+    only = Worker("ann", "host", 7, 20, ("slow",), ("a",))
+    [finding] = judged(waiting(), waiting(type="b", ready=0, delayed=2), workers=(only,))
+    assert (finding.check, finding.level) == ("queues", "problem")
+    assert finding.fact == "3 jobs in queue mail, which no live worker serves"
+    assert finding.advice == "start one that does: demora worker --queues mail"
+
+
+@pytest.mark.parametrize(("span", "count"), [(PAUSED_LONG, 1), (PAUSED_LONG - SECOND, 0)])
+def test_a_queue_that_has_been_paused_for_long_is_told(span: timedelta, count: int) -> None:
+    findings = judged(queues=(Queue("mail", pause=Pause("down", NOW - span), ready=2),))
+    assert [(finding.check, finding.level) for finding in findings] == [("queues", "warning")] * count
+    assert all("paused for 1h (down), 2 jobs in it" in finding.fact for finding in findings)
+
+
+def test_jobs_that_wait_long_past_their_time_are_told() -> None:
+    [finding] = judged(waiting(past=LATE, ready=3), waiting("slow", past=2 * LATE, ready=2), waiting("new"))
+    assert (finding.check, finding.level) == ("waiting", "warning")
+    assert finding.fact == "5 jobs ready, the first for 10m (type a in slow)"
+    assert judged(waiting(past=LATE), queues=(Queue("mail", pause=Pause(None, NOW)),)) == []
+
+
+@pytest.mark.parametrize(("span", "count"), [(MINUTE, 1), (SECOND, 0)])
+def test_leases_that_nobody_settles_are_told(span: timedelta, count: int) -> None:
+    assert [finding.check for finding in judged(lapsed=2, lapsed_for=span)] == ["leases"] * count
+
+
+@pytest.mark.parametrize(("wait", "level"), [(1, "problem"), (0, "warning")])
+def test_a_clock_that_was_set_back_is_told(wait: int, level: str) -> None:
+    [finding] = judged(ahead=2, ahead_waiting=wait, ahead_by=HOUR)
+    assert (finding.check, finding.level) == ("clock", level)
+    assert "up to 1h later than now" in finding.fact
+
+
+def test_dead_letters_are_counted_by_queue() -> None:
+    [finding] = judged(queues=(Queue("mail", dead=2), Queue("slow", dead=1), Queue("none")))
+    assert (finding.level, finding.fact) == ("warning", "3 jobs failed for good: 2 in mail, 1 in slow")
+
+
+def test_every_finding_that_is_not_well_says_what_to_do() -> None:
+    found = judged(
+        waiting(type="b", past=HOUR),
+        queues=(Queue("slow", dead=1, pause=Pause(None, NOW - 2 * HOUR)),),
+        workers=(LIVE, SILENT),
+        lapsed=1,
+        lapsed_for=HOUR,
+        ahead=1,
+        ahead_by=HOUR,
+    )
+    assert {finding.check for finding in found} == {
+        "clock",
+        "workers",
+        "types",
+        "queues",
+        "waiting",
+        "leases",
+        "dead letters",
+    }
+    assert all(finding.advice for finding in found)
