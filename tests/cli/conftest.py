@@ -12,8 +12,9 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from demora import Demora, Job
+from demora import Demora, Job, Status
 from demora.cli import root
+from tests.facts import eventually
 
 Run = Callable[..., Result]
 Start = Callable[..., "subprocess.Popen[str]"]
@@ -88,6 +89,16 @@ def work_off(*ids: str) -> list[Job]:
             return [await app.wait(id, "20s") for id in ids]
 
     return asyncio.run(work())
+
+
+def await_start(id: str) -> None:
+    """Return once the job runs."""
+
+    async def look() -> None:
+        async with Demora() as app:
+            await eventually(lambda: app.get(id), lambda job: job.status is Status.PROCESSING)
+
+    asyncio.run(look())
 
 
 def read_until(process: "subprocess.Popen[str]", words: str, stream: str = "stderr") -> str:

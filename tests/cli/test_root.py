@@ -78,7 +78,7 @@ ONE_SHOTS = [
     *("enqueue demo.echo", "jobs", f"job {NO_SUCH_ID}", "dead-letters", "queues", "workers"),
     *(f"cancel {NO_SUCH_ID}", f"retry {NO_SUCH_ID}", f"delete {NO_SUCH_ID}", f"reschedule {NO_SUCH_ID} --delay 1s"),
     *("pause mail", "resume mail", "migrate", "verify"),
-    *("purge --status FAILED --older-than 7d --yes", "recover", "retry --all --yes"),
+    *("purge --status FAILED --older-than 7d --yes", "recover", "retry --all --yes", "doctor"),
 ]
 NO_DATABASE = {"completion"}
 

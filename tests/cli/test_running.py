@@ -1,6 +1,5 @@
 """Services and workers as real processes: what they say, what they run, and how they end."""
 
-import asyncio
 import json
 import signal
 import subprocess
@@ -10,9 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from demora import Demora, Status
-from tests.cli.conftest import Run, Start, answer, read_until
-from tests.facts import eventually
+from tests.cli.conftest import Run, Start, answer, await_start, read_until
 
 pytestmark = pytest.mark.slow
 
@@ -66,16 +63,6 @@ def test_a_running_job_is_cancelled_by_its_worker(run: Run, start: Start) -> Non
     assert run("cancel", id).stdout == f"{id} runs; its worker is told to end it\n"
     assert waiting.wait(DEADLINE) == 1
     assert answer(run("job", id, "--json"))["status"] == "CANCELLED"
-
-
-def await_start(id: str) -> None:
-    """Return once the job runs."""
-
-    async def look() -> None:
-        async with Demora() as app:
-            await eventually(lambda: app.get(id), lambda job: job.status is Status.PROCESSING)
-
-    asyncio.run(look())
 
 
 def test_a_hanging_thread_does_not_keep_a_worker(start: Start, run: Run, shop: str, enqueued: Callable[..., str]) -> None:

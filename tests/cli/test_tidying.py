@@ -10,7 +10,7 @@ import pytest
 
 from demora import Demora
 from demora.store import Worker
-from tests.cli.conftest import Run, answer, work_off
+from tests.cli.conftest import Run, Start, answer, await_start, read_until, work_off
 
 Enqueued = Callable[..., str]
 
@@ -81,6 +81,32 @@ def test_a_worker_can_be_declared_dead_and_every_promise_still_holds(
     assert answer(run("workers", "--json")) == {"workers": []}
     work_off(id)
     assert run("verify").exit_code == 0, run("verify").stdout
+
+
+@pytest.mark.slow
+def test_a_worker_that_was_killed_need_not_be_waited_for(run: Run, start: Start, enqueued: Enqueued) -> None:
+    id = enqueued("demo.sleep", '{"seconds": 600}', "--retry-delay", "0s")
+    worker = start("worker", "--lease", "1h")
+    await_start(id)
+    worker.kill()
+    worker.wait(30)
+    [dead] = answer(run("workers", "--json"))["workers"]
+    assert answer(run("recover", "--json")) == {"recovered": []}
+    assert run("recover", "--worker", dead["id"], "--yes").stdout == f"{id} was held by {dead['id']} and is RETRYING now\n"
+    read_until(start("worker"), "started")
+    await_start(id)
+    assert answer(run("job", id, "--json"))["attempts"][0]["error"].startswith("WorkerGivenUp: ")
+
+
+@pytest.mark.slow
+def test_a_worker_that_lives_hears_that_it_was_given_up(run: Run, start: Start, enqueued: Enqueued) -> None:
+    id = enqueued("demo.sleep", '{"seconds": 600}', "--retry-delay", "1h")
+    worker = start("worker")
+    await_start(id)
+    [alive] = answer(run("workers", "--json"))["workers"]
+    run("recover", "--worker", alive["id"], "--yes")
+    assert f"job {id} (demo.sleep): its lease was lost" in read_until(worker, "lease was lost")
+    assert answer(run("job", id, "--json"))["status"] == "RETRYING"
 
 
 def test_a_worker_that_seems_alive_is_declared_dead_only_with_consent(run: Run, enqueued: Enqueued) -> None:

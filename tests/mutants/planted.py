@@ -173,5 +173,33 @@ MUTANTS = (
         'tx.db.execute(SQL["lapsed"], (tx.wall - 1_799_995_000_000,',
         CONFORMANCE,
     ),
+    Mutant(
+        "a dry run writes",
+        "upkeep.py",
+        "return None if dry_run else verb",
+        "return verb",
+        "tests/test_upkeep.py -k test_a_dry_run_counts_and_writes_nothing",
+    ),
+    Mutant(
+        "a verb on many jobs ignores the tag",
+        "bulk.py",
+        "tag=None if tag is None else check_tag(tag)",
+        "tag=None",
+        "tests/test_upkeep.py -k test_only_dead_letters_that_match_are_touched",
+    ),
+    Mutant(
+        "a worker that was given up may still settle",
+        "upkeep.py",
+        "        recovered = await self._settle([_taken(job) for job in held], [worker_id] * len(held))\n",
+        "        recovered = [Recovered(job.id, worker_id, Status.RETRYING) for job in held]\n",
+        "tests/test_upkeep.py -k test_a_worker_that_was_given_up_loses_its_jobs_and_cannot_settle",
+    ),
+    Mutant(
+        "the doctor makes a database",
+        "engines/sqlite/examination.py",
+        "    if not path.exists():\n        advice = ",
+        "    path.touch()\n    if not path.exists():\n        advice = ",
+        "tests/cli/test_doctor.py -k test_a_database_that_is_not_there_is_a_problem_and_is_not_made",
+    ),
     Mutant("NaN is let in", "core/payload.py", "if not isfinite(value):", "if False:", "tests/core"),
 )
