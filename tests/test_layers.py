@@ -37,8 +37,10 @@ MAY_IMPORT: dict[str, set[str]] = {
     "signals": {"core", "errors"},
     "notices": {"core", "context", "errors"},
     "handlers": {"core", "context", "errors", "signals"},
-    "worker": {"core", "store", "clock", "errors", "notices", "context", "handlers", "signals", "seams", "crash"},
+    "worker": {"core", "store", "clock", "errors", "notices", "context", "handlers", "signals", "seams", "crash"}
+    | {"scheduler"},
     "seams": set(),
+    "scheduler": {"core", "store", "errors", "notices", "seams"},
     "stopping": set(),
     "client": {"core", "store", "audit", "clock", "errors", "notices", "context", "handlers", "crash"},
 }

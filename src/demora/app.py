@@ -139,6 +139,10 @@ class Demora:
         tags: Iterable[str] | None = None,
         name: str | None = None,
         webhook_url: str | None = None,
+        expires_at: datetime | None = None,
+        expires_in: timedelta | str | None = None,
+        unique: str | None = None,
+        if_waiting: str | None = None,
     ) -> Job:
         """Store one job: durable when this returns. `Invalid` names what is wrong with it, and then nothing is stored."""
         client = await self.open()
@@ -156,6 +160,10 @@ class Demora:
             tags=tags,
             name=name,
             webhook_url=webhook_url,
+            expires_at=expires_at,
+            expires_in=expires_in,
+            unique=unique,
+            if_waiting=if_waiting,
         )
 
     async def enqueue_many(self, wishes: Iterable[Any]) -> list[Job]:

@@ -3,13 +3,14 @@
 from .acting import cancel, delete, pause, reschedule, resume, retry
 from .enqueueing import enqueue
 from .looking import dead_letters, job, jobs, queues, workers
+from .queueing import queue
 from .root import root
-from .running import migrate, serve, worker
+from .running import migrate, scheduler, serve, worker
 from .verifying import verify
 
 for command in (
-    *(serve, worker, enqueue),
-    *(jobs, job, dead_letters, queues, workers),
+    *(serve, worker, scheduler, enqueue),
+    *(jobs, job, dead_letters, queues, queue, workers),
     *(cancel, retry, reschedule, delete, pause, resume, migrate, verify),
 ):
     root.add_command(command)

@@ -10,7 +10,7 @@ from .spans import say, span
 from .states import ENDED, Status
 
 FOREVER = "forever"
-MOST_KEPT = 10**9
+MOST_KEPT = 100_000
 _COUNT = re.compile(r"\d{1,10}")
 
 
@@ -57,5 +57,12 @@ def keep(text: str, field: str) -> Keep:
         raise Invalid(field, f"give one age, one number of jobs, or both: '7d', '1000', '7d,1000' or '{FOREVER}'")
     count = int(counts[0]) if counts else None
     if count is not None and count > MOST_KEPT:
-        raise Invalid(field, f"at most {MOST_KEPT:,} jobs can be counted; write '{FOREVER}' to keep all")
+        raise Invalid(field, f"at most {MOST_KEPT:,} jobs can be counted; more are kept by age, or '{FOREVER}'")
     return Keep(span(ages[0].strip(), field) if ages else None, count)
+
+
+def read_retention(completed: str | None, cancelled: str | None, failed: str | None) -> Retention | None:
+    """What a caller wants to be kept; None if nothing is said."""
+    texts = {"completed": completed, "cancelled": cancelled, "failed": failed}
+    said = {name: keep(text, f"keep{name.title()}") for name, text in texts.items() if text is not None}
+    return Retention(**said) if said else None
