@@ -303,7 +303,7 @@ from sqlite_schema left join jobs on jobs.id = :id where sqlite_schema.name = 'a
 -- name: events
 select seq, at, boot, job_id, kind, wrote, old_status, status, old_token, token, coalesce(credits, 0), coalesce(retries, 0),
     coalesce(generation, 1), coalesce(max_retries, 0), queue, lane, rank, coalesce(due_at, 0), worker_id, old_lease_until,
-    lease_until, wished, error
+    lease_until, wished, error, expires_at, unique_key
 from events where seq > ? order by seq
 
 -- name: job_facts

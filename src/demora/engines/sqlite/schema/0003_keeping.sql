@@ -2,6 +2,8 @@
 
 alter table jobs add column expires_at int;
 alter table jobs add column unique_key text;
+alter table events add column expires_at int;
+alter table events add column unique_key text;  -- with the type before it
 alter table queues add column retention text;   -- core.retention.Retention as JSON; null: that of all queues
 
 create index jobs_expiring on jobs (expires_at) where status < 3 and expires_at is not null and token = credits;
