@@ -188,7 +188,13 @@ MUTANTS = (
         CONFORMANCE + "test_expiry.py",
     ),
     Mutant("a retry by hand keeps the expiry", SQL, "error = null, expires_at = null", "error = null", CONFORMANCE),
-    Mutant("uniqueness is not looked at", "engines/sqlite/additions.py", "if job.unique is not None:", "if False:"),
+    Mutant(
+        "uniqueness is not looked at",
+        "engines/sqlite/additions.py",
+        "if job.unique is not None:",
+        "if False:",
+        CONFORMANCE + "test_unique.py",
+    ),
     Mutant(
         "a unique job that was claimed is in the way",
         SQL,
