@@ -54,6 +54,10 @@ def store_trouble(what: str, problem: Exception, seconds: float) -> None:
     log.error("%s failed, next try in %.1f s: %s", what, seconds, _one_line(str(problem)))
 
 
+def scheduler_started() -> None:
+    log.info("scheduler started")
+
+
 def tidied(expired: int, removed: int) -> None:
     log.info("tidied up: %d jobs expired, %d ended jobs deleted", expired, removed)
 

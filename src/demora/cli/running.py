@@ -5,6 +5,7 @@ from datetime import timedelta
 
 import click
 
+from .. import notices
 from ..app import Demora
 from . import logs, processes
 from .banner import banner
@@ -91,6 +92,7 @@ async def _tidy(app: Demora) -> int:
     async with app:
         scheduler = Scheduler((await app.open()).store, app.settings.retention)
         with stopping_on_signals(scheduler.stop):
+            notices.scheduler_started()
             await scheduler.run()
     return 0
 
