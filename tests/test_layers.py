@@ -43,6 +43,8 @@ MAY_IMPORT: dict[str, set[str]] = {
     "scheduler": {"core", "store", "errors", "notices", "seams"},
     "stopping": set(),
     "client": {"core", "store", "audit", "clock", "errors", "notices", "context", "handlers", "crash"},
+    "blocking": {"app", "client", "core", "errors"},
+    "testing": {"app", "blocking", "clock", "core", "engines", "errors", "seams", "store", "worker"},
 }
 
 # What a face must not import; of the store it may only use the values.

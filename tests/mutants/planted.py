@@ -173,6 +173,27 @@ MUTANTS = (
         'tx.db.execute(SQL["lapsed"], (tx.wall - 1_799_995_000_000,',
         CONFORMANCE,
     ),
+    Mutant(
+        "a fork is not noticed",
+        "blocking.py",
+        "os.register_at_fork(before=_before_fork, after_in_parent=_after_fork, after_in_child=_after_fork_in_child)",
+        "",
+        "tests/test_blocking.py::test_a_forked_child_has_a_loop_and_a_connection_of_its_own",
+    ),
+    Mutant(
+        "a file that the parent had open at a fork is opened in the child",
+        "engines/sqlite/connections.py",
+        "        _refuse_inherited(path)\n",
+        "",
+        "tests/test_blocking.py::test_a_file_that_was_open_on_an_event_loop_at_a_fork_is_refused_in_the_child",
+    ),
+    Mutant(
+        "a drain stops after the first generation",
+        "testing.py",
+        "                await self._ledger.drain()\n",
+        "                await self._ledger.drain()\n                return\n",
+        "tests/testing/test_sandbox.py::test_a_drain_runs_what_is_due_and_what_that_enqueues",
+    ),
     Mutant("NaN is let in", "core/payload.py", "if not isfinite(value):", "if False:", "tests/core"),
     Mutant(
         "an expiry is ignored",
