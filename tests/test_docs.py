@@ -19,6 +19,7 @@ import click
 import pytest
 
 from demora.cli import root
+from demora.core.states import MOVES
 
 PROJECT = Path(__file__).parents[1]
 PAGES = [PROJECT / "README.md", *sorted((PROJECT / "docs").rglob("*.md"))]
@@ -83,6 +84,18 @@ def test_every_page_of_the_reference_is_linked_from_where_people_begin(page: str
     text = (PROJECT / page).read_text()
     for reference in (PROJECT / "docs" / "reference").iterdir():
         assert f"reference/{reference.name})" in text
+
+
+def test_the_picture_of_the_states_is_the_table_of_moves() -> None:
+    text = (PROJECT / "docs" / "explanation" / "states.md").read_text()
+    drawn = {(a, b) for a, b in re.findall(r"^    (\w+) --> (\w+)$", text, re.M)}
+    assert drawn == {(status.name, then.name) for status, moves in MOVES.items() for then in moves}
+
+
+def test_every_how_to_and_explanation_is_linked_from_the_readme() -> None:
+    text = (PROJECT / "README.md").read_text()
+    pages = [*(PROJECT / "docs" / "how-to").iterdir(), *(PROJECT / "docs" / "explanation").iterdir()]
+    assert [page.name for page in pages if f"/{page.name})" not in text] == []
 
 
 def test_links_between_pages_lead_somewhere() -> None:

@@ -41,11 +41,15 @@ MAY_IMPORT: dict[str, set[str]] = {
     "lapses": {"core", "store"},
     "bulk": {"core", "store", "errors"},
     "upkeep": {"core", "store", "errors", "bulk", "lapses", "survey"},
-    "worker": {"core", "store", "clock", "errors", "notices", "context", "handlers", "signals", "seams", "crash", "lapses"},
+    "worker": {"core", "store", "clock", "errors", "notices", "context", "handlers", "signals", "seams", "crash"}
+    | {"lapses", "scheduler"},
     "doctor": {"core", "store", "survey", "settings", "client"},
     "seams": set(),
+    "scheduler": {"core", "store", "errors", "notices", "seams"},
     "stopping": set(),
     "client": {"core", "store", "audit", "clock", "errors", "notices", "context", "handlers", "crash", "bulk", "upkeep"},
+    "blocking": {"app", "client", "core", "errors"},
+    "testing": {"app", "blocking", "clock", "core", "engines", "errors", "seams", "store", "worker"},
 }
 
 # What a face must not import; of the store it may only use the values.

@@ -2,10 +2,12 @@
 
 import asyncio
 import functools
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
-from contextlib import asynccontextmanager
+import os
+import threading
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from datetime import datetime, timedelta
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from . import settings as settings_
 from .builtin import BUILT_IN
@@ -13,15 +15,24 @@ from .client import Client, new_id
 from .core.job import Job, Priority
 from .core.states import Status
 from .engines import examine, make_store, schema_version
+from .errors import OneLoopOnly
 from .handlers import Handler, Middleware, Registry, defaults
 from .store import Page, Store
 from .survey import Examination
+
+if TYPE_CHECKING:
+    from .blocking import Blocking
 
 Hook = Callable[[], Awaitable[None] | None]
 
 
 class Demora:
-    """Registers handlers and enqueues jobs. `async with app:` opens the store; without it the first call does."""
+    """Registers handlers and enqueues jobs. `async with app:` opens the store; without it the first call does.
+
+    Each event loop that asks has the store for itself, with its own connection. `blocking` asks without a loop.
+    """
+
+    blocking: "Blocking"
 
     def __init__(
         self,
@@ -38,15 +49,15 @@ class Demora:
             "known_types_only": known_types_only,
         }
         self._store, self._new_id = store, new_id
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._opening = asyncio.Lock()
-        self._client: Client | None = None
+        self._homes: dict[asyncio.AbstractEventLoop, _Home] = {}
+        self.moving = threading.Lock()  # held while the store moves in with one more loop
         self.registry = Registry()
         self.middlewares: list[Middleware] = []
         self.startup_hooks: list[Hook] = []
         self.shutdown_hooks: list[Hook] = []
         for handler in BUILT_IN:
             self.registry.register(handler)
+        self.blocking = _blocking_face(self)
 
     # Handlers
 
@@ -99,25 +110,63 @@ class Demora:
         return (self._store or make_store(self.settings.database_url)).sibling() is None
 
     async def open(self) -> Client:
-        """Open the store if it is not open, and answer with the client."""
+        """Open the store on this loop if it is not open here, and answer with the client. Whoever is cancelled meanwhile
+        leaves the opening to the others, and to `close`."""
         loop = asyncio.get_running_loop()
-        if self._client is not None and self._loop is loop:
-            return self._client
-        if self._loop is not loop:  # an earlier loop has ended, and with it what was opened on it
-            self._loop, self._client, self._opening = loop, None, asyncio.Lock()
-        async with self._opening:
-            if self._client is None:
-                settings = self.settings
-                store = self._store or make_store(settings.database_url, audit=settings.audit)
-                await store.open()
-                self.registry.known_types_only = settings.known_types_only
-                self._client = Client(store, self.registry, new_id=self._new_id)
-        return self._client
+        home = self._homes.get(loop) or self.move_in(loop)
+        if home.client is not None:
+            return home.client
+        if home.opening is None:
+            home.opening = asyncio.ensure_future(self._opened(loop, home))
+        return await asyncio.shield(home.opening)
 
     async def close(self) -> None:
-        if self._client is not None:
-            client, self._client, self._loop = self._client, None, None
-            await client.store.close()
+        """Close the store on this loop."""
+        home = self._homes.pop(asyncio.get_running_loop(), None)
+        if home is not None and home.opening is not None:
+            await asyncio.wait([home.opening])
+        if home is not None and home.client is not None:
+            await home.client.store.close()
+
+    def move_in(self, loop: asyncio.AbstractEventLoop) -> "_Home":
+        """A store for one more loop, not yet open; `OneLoopOnly` if it is in memory and lives on another that runs."""
+        with self.moving:
+            self._homes = {other: home for other, home in self._homes.items() if home.is_here() and not other.is_closed()}
+            settings = self.settings
+            store = self._store or make_store(settings.database_url, audit=settings.audit)
+            if any(other.is_running() and other is not loop for other in self._homes):
+                sibling = store.sibling()
+                if sibling is None:
+                    raise OneLoopOnly
+                store = sibling
+            return self._homes.setdefault(loop, _Home(store))
+
+    def only_loop(self) -> asyncio.AbstractEventLoop | None:
+        """The running loop that alone can reach the store, since that is in memory; None if there is no such loop."""
+        for loop, home in list(self._homes.items()):
+            if home.in_memory and home.is_here() and loop.is_running():
+                return loop
+        return None
+
+    @contextmanager
+    def using(self, store: Store) -> Iterator[None]:
+        """Ask this store and no other for as long as the block lasts: for tests."""
+        before = self._store, self._homes
+        self._store, self._homes = store, {}
+        try:
+            yield
+        finally:
+            self._store, self._homes = before
+
+    async def _opened(self, loop: asyncio.AbstractEventLoop, home: "_Home") -> Client:
+        try:
+            await home.store.open()
+        except BaseException:
+            self._homes.pop(loop, None)  # the next call tries anew, perhaps with other settings
+            raise
+        self.registry.known_types_only = self.settings.known_types_only
+        home.client = Client(home.store, self.registry, new_id=self._new_id)
+        return home.client
 
     async def __aenter__(self) -> Self:
         await self.open()
@@ -144,6 +193,10 @@ class Demora:
         tags: Iterable[str] | None = None,
         name: str | None = None,
         webhook_url: str | None = None,
+        expires_at: datetime | None = None,
+        expires_in: timedelta | str | None = None,
+        unique: str | None = None,
+        if_waiting: str | None = None,
     ) -> Job:
         """Store one job: durable when this returns. `Invalid` names what is wrong with it, and then nothing is stored."""
         client = await self.open()
@@ -161,6 +214,10 @@ class Demora:
             tags=tags,
             name=name,
             webhook_url=webhook_url,
+            expires_at=expires_at,
+            expires_in=expires_in,
+            unique=unique,
+            if_waiting=if_waiting,
         )
 
     async def enqueue_many(self, wishes: Iterable[Any]) -> list[Job]:
@@ -232,6 +289,29 @@ class JobFunction:
         """Store a job that calls this function with these arguments."""
         return await self._app.enqueue(self.type, payload, **self._options)
 
+    def enqueue_blocking(self, **payload: Any) -> Job:
+        """`enqueue` for code without an event loop; see `Demora.blocking`."""
+        return self._app.blocking.enqueue(self.type, payload, **self._options)
+
     def make(self, **payload: Any) -> tuple[str, dict[str, Any], dict[str, Any]]:
         """A wish for `enqueue_many`."""
         return self.type, payload, self._options
+
+
+class _Home:
+    """The store as one event loop has it; the client is there once it is open."""
+
+    def __init__(self, store: Store) -> None:
+        self.store, self.in_memory, self._pid = store, store.sibling() is None, os.getpid()
+        self.opening: asyncio.Task[Client] | None = None
+        self.client: Client | None = None
+
+    def is_here(self) -> bool:
+        """Whether it was made in this process, and not in one that this was forked from."""
+        return self._pid == os.getpid()
+
+
+def _blocking_face(app: Demora) -> "Blocking":
+    from .blocking import Blocking
+
+    return Blocking(app)

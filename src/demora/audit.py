@@ -44,6 +44,8 @@ class SqlEvent(msgspec.Struct, frozen=True, tag_field="source", tag="sql", omit_
     lease_until: int | None = None
     wished: bool = False
     error: str | None = None
+    expires_at: int | None = None
+    unique: str | None = None  # type and key
 
 
 class JobFacts(msgspec.Struct, frozen=True, omit_defaults=True):

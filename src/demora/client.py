@@ -82,7 +82,10 @@ class Client(Upkeep):
         for job, answer in zip(jobs, answers, strict=True):
             if answer.conflict:
                 raise KeyReused(job.key.key if job.key else "")
-        return [(_as_added(job, answer), answer.replayed) for job, answer in zip(jobs, answers, strict=True)]
+        return [
+            (await self._standing(job, answer) if _stands(job, answer) else _as_added(job, answer), _was_there(answer))
+            for job, answer in zip(jobs, answers, strict=True)
+        ]
 
     async def enqueue(self, type: str, payload: Any = None, **options: Any) -> Job:
         """Store one job: durable when this returns. `Invalid` names what is wrong with it, and then nothing is stored."""
@@ -210,6 +213,10 @@ class Client(Upkeep):
         """Write no more events of what becomes of jobs, in no process, and forget those that were written."""
         await self._audited().end_audit()
 
+    async def _standing(self, job: NewJob, answer: Added) -> Job:
+        """The job that stands for the one asked for; as asked for if it has ended and was purged since."""
+        return await self.store.get(answer.id) or _as_added(job, answer)
+
     def _audited(self) -> Audited:
         if isinstance(self.store, Audited):
             return self.store
@@ -237,8 +244,18 @@ def _checked(change: QueueChange) -> QueueChange:
         strict=change.strict,
         head_start=None if change.head_start is None else span(change.head_start, "headStart"),
         paused=change.paused,
+        retention=change.retention,
         reason=None if change.reason is None else check_reason(change.reason),
     )
+
+
+def _was_there(answer: Added) -> bool:
+    return answer.replayed or answer.kept or answer.replaced
+
+
+def _stands(job: NewJob, answer: Added) -> bool:
+    """Whether another job may stand for the one asked for: it can differ from it in all but its type."""
+    return answer.kept or (answer.replayed and job.unique is not None)
 
 
 def _as_added(job: NewJob, added: Added) -> Job:
@@ -261,6 +278,8 @@ def _as_added(job: NewJob, added: Added) -> Job:
         timeout=job.timeout,
         tags=job.tags,
         webhook_url=job.webhook_url,
+        expires_at=job.expires_at if job.expires_in is None else added.created_at + job.expires_in,
+        unique_key=None if job.unique is None else job.unique.key,
     )
 
 

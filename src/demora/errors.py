@@ -82,6 +82,17 @@ class JobFailed(DemoraError):
         self.id, self.status, self.error = id, status, error
 
 
+class WouldBlock(DemoraError):
+    """A blocking call was made on a thread whose event loop it would bring to a standstill."""
+
+    def __init__(self, verb: str) -> None:
+        super().__init__(
+            f"blocking.{verb} would hold up the event loop of this thread: await the verb without `blocking` here, or call "
+            "from another thread (asyncio.to_thread)"
+        )
+        self.verb = verb
+
+
 class StoreError(DemoraError):
     """The database refused or could not be reached; whether a write happened is unknown unless said otherwise."""
 
@@ -95,6 +106,26 @@ class StoreClosed(StoreError):
 
     def __init__(self) -> None:
         super().__init__("the store is closed; open it first (`async with app:`)")
+
+
+class OneLoopOnly(StoreError):
+    """The database is in memory, and lives on another event loop that still runs."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "a database in memory lives on the one event loop that opened it, and that is another one, which still runs: "
+            "ask there, or use a file"
+        )
+
+
+class OpenInParent(StoreError):
+    """The file was open in the process that this one was forked from."""
+
+    def __init__(self, path: object) -> None:
+        super().__init__(
+            f"this process was forked while {path} was open, and SQLite would not lock it properly here: close it before "
+            "the fork (`await app.close()`; `app.blocking` does so by itself), or start processes with spawn"
+        )
 
 
 class SchemaTooNew(StoreError):

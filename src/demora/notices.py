@@ -73,6 +73,15 @@ def store_trouble(what: str, problem: Exception, seconds: float) -> None:
     _say(ERROR, "store.trouble", words, what=what, next_try_s=seconds, error=_one_line(str(problem)))
 
 
+def scheduler_started() -> None:
+    _say(INFO, "scheduler.started", "scheduler started")
+
+
+def tidied(expired: int, removed: int) -> None:
+    words = "tidied up: {expired} jobs expired, {removed} ended jobs deleted"
+    _say(INFO, "scheduler.tidied", words, expired=expired, removed=removed)
+
+
 def keeper_died(problem: BaseException) -> None:
     words = "renewing leases has failed for good, the worker stops: {error}"
     _say(ERROR, "worker.keeper_died", words, error=_one_line(repr(problem)))

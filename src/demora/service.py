@@ -15,6 +15,7 @@ from . import notices
 from .api import make_api
 from .app import Demora
 from .errors import BadSetting
+from .scheduler import Scheduler
 from .settings import Settings
 from .stopping import stopping_on_signals
 from .worker import Worker
@@ -64,7 +65,7 @@ class _Service:
     """A server and perhaps a worker that stop together."""
 
     def __init__(self, app: Demora, settings: Settings, listener: socket.socket, started: Started | None) -> None:
-        self._api = make_api(app, settings)
+        self._app, self._api = app, make_api(app, settings)
         self._listener, self._database = listener, settings.database_url.partition(":")[0]
         self._started = started
         self._server = _Server(_config(self._api, settings), self._announce)
@@ -73,7 +74,7 @@ class _Service:
     async def run(self, worker: Worker | None) -> int:
         self._worker = worker
         serving = asyncio.ensure_future(self._server.serve(sockets=[self._listener]))
-        working = asyncio.ensure_future(worker.run() if worker else self._server.stopped())
+        working = asyncio.ensure_future(worker.run() if worker else self._housekeep())
         both = {serving, working}
         try:
             with stopping_on_signals(self.stop):
@@ -85,6 +86,14 @@ class _Service:
         finally:
             for task in both:
                 task.cancel()
+
+    async def _housekeep(self) -> None:
+        """What a worker would do besides running jobs."""
+        tidying = asyncio.ensure_future(Scheduler((await self._app.open()).store, self._app.settings.retention).run())
+        try:
+            await self._server.stopped()
+        finally:
+            tidying.cancel()
 
     def stop(self) -> None:
         self._api.stop()

@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 
+from .core.retention import Keep, Retention, keep
 from .core.spans import span
 from .errors import BadSetting, Invalid
 
@@ -33,6 +34,14 @@ class Settings(msgspec.Struct, frozen=True):
     audit: bool = False
     log_format: str = "text"
     log_level: str = "INFO"
+    keep_completed: Keep = Keep(timedelta(days=7))
+    keep_cancelled: Keep = Keep(timedelta(days=7))
+    keep_failed: Keep = Keep(timedelta(days=90))
+
+    @property
+    def retention(self) -> Retention:
+        """How long ended jobs are kept in queues that say nothing else."""
+        return Retention(self.keep_completed, self.keep_cancelled, self.keep_failed)
 
 
 def load(environment: Mapping[str, str] | None = None, **given: Any) -> Settings:
@@ -104,6 +113,8 @@ def _value(name: str, source: str, value: Any) -> Any:
     try:
         if kind is timedelta:
             return span(value, source)
+        if kind is Keep:
+            return value if isinstance(value, Keep) else keep(value, source)
         if kind is _NAMES and isinstance(value, str):
             value = value.split(",")
         return msgspec.convert(value, kind, strict=not isinstance(value, str))
@@ -134,6 +145,9 @@ _KINDS: dict[str, Any] = {
     "audit": bool,
     "log_format": str,
     "log_level": str,
+    "keep_completed": Keep,
+    "keep_cancelled": Keep,
+    "keep_failed": Keep,
 }
 
 

@@ -15,6 +15,7 @@ import msgspec
 
 from .core.job import Job, NewJob, Priority
 from .core.order import QueueOrder
+from .core.retention import Retention
 from .core.states import Status
 from .core.verdict import Standing, Verdict
 
@@ -24,16 +25,20 @@ class Topic(Enum):
 
     READY = "ready"  # a job became ready, or is due before all others of its queue, or a queue was resumed
     ENDED = "ended"  # a job ended
+    EXPIRY = "expiry"  # a job was added that expires before all others
 
 
 class Added(msgspec.Struct, frozen=True):
-    """What became of one wish: a new job, the job that its key or id already made, or a key that means another request."""
+    """What became of one wish: a new job; the job that its key or id already made; a key that means another request; or the
+    unique job that waits already, kept as it is or replaced."""
 
     id: str
     created_at: datetime
     scheduled_at: datetime
     replayed: bool = False
     conflict: bool = False
+    kept: bool = False
+    replaced: bool = False
 
 
 class Lease(msgspec.Struct, frozen=True):
@@ -72,6 +77,15 @@ class Claimed(msgspec.Struct, frozen=True):
 
     jobs: list[ClaimedJob]
     lapsed: list[LapsedJob]
+    next_in: timedelta | None
+
+
+class Tidied(msgspec.Struct, frozen=True):
+    """What a piece of housekeeping did. `next_in` is how long until there is something to do again, None if nothing is in
+    sight."""
+
+    expired: int
+    removed: int
     next_in: timedelta | None
 
 
@@ -151,6 +165,7 @@ class Queue(msgspec.Struct, frozen=True):
     name: str
     order: QueueOrder = QueueOrder()
     pause: Pause | None = None
+    retention: Retention = Retention()
     ready: int = 0
     delayed: int = 0
     processing: int = 0
@@ -165,6 +180,7 @@ class QueueChange(msgspec.Struct, frozen=True):
     head_start: timedelta | None = None
     paused: bool | None = None
     reason: str | None = None
+    retention: Retention | None = None  # each of its parts that is None stays as it is
 
 
 class Worker(msgspec.Struct, frozen=True):
@@ -215,16 +231,27 @@ class Store(Protocol):
         """Record new jobs, all or none, and answer in order.
 
         Adding an id twice is adding it once. A key that is still kept gives the job it made, or a conflict if the request
-        differs; with any conflict nothing is stored. Sleepers are woken if a job is ready or the new head of its queue.
+        differs; with any conflict nothing is stored. A unique job is not stored while another of its type and key waits that
+        was never claimed: that one is kept or replaced, and keeps its id. Sleepers are woken if a job is ready or the new
+        head of its queue, and for the expiry of the one that expires first.
         """
         ...
 
-    async def claim(self, worker_id: str, limit: int, *, lease: timedelta, queues: Sequence[str] | None = None) -> Claimed:
+    async def claim(
+        self,
+        worker_id: str,
+        limit: int,
+        *,
+        lease: timedelta,
+        queues: Sequence[str] | None = None,
+        in_turn: bool = False,
+    ) -> Claimed:
         """Lease up to `limit` ready jobs in order, and show those whose lease lapsed.
 
-        Order is that of `QueueOrder`, across queues too; equal jobs go in order of adding. No job is handed out before it
-        is due, while its lease holds, or while its queue is paused. Each claim grows the token and counts as an attempt
-        until settled otherwise.
+        Order is that of `QueueOrder`, across queues too; equal jobs go in order of adding. With `in_turn` a queue comes
+        before all those named after it. No job is handed out before it is due, while its lease holds, while its queue is
+        paused, or for the first time after it expired: such a one gets the verdict `EXPIRED` instead. Each claim grows the
+        token and counts as an attempt until settled otherwise.
         """
         ...
 
@@ -249,7 +276,8 @@ class Store(Protocol):
         ...
 
     async def retry(self, ids: Sequence[str]) -> list[Answer]:
-        """Start a new generation of failed or cancelled jobs: due now, attempts counted anew, history kept."""
+        """Start a new generation of failed or cancelled jobs: due now, never to expire, attempts counted anew, history
+        kept."""
         ...
 
     async def change(self, id: str, change: Change) -> Answer:
@@ -262,6 +290,12 @@ class Store(Protocol):
 
     async def purge(self, status: Status, *, older_than: timedelta, limit: int, queue: str | None = None) -> int:
         """Delete up to `limit` jobs that ended so long ago with this status, and keys that expired; count the jobs."""
+        ...
+
+    async def tidy(self, retention: Retention, *, limit: int) -> Tidied:
+        """Do a piece of the housekeeping, about `limit` jobs at most: `EXPIRED` to waiting jobs that expired, the oldest
+        ended jobs gone that neither their queue's own retention nor this one keeps, keys that expired forgotten, and workers
+        that were silent for a day. Any number may do it at once."""
         ...
 
     async def get(self, id: str) -> Job | None:

@@ -6,6 +6,7 @@ import msgspec
 
 from .bulk import Tally
 from .core.job import Attempt, Job
+from .core.retention import Keep
 from .core.spans import span_ms
 from .store import Page, Queue, Worker
 from .upkeep import Recovered
@@ -52,6 +53,8 @@ class JobView(msgspec.Struct, frozen=True, rename="camel"):
     cancel_requested_at: str | None
     tags: list[str]
     webhook_url: str | None
+    expires_at: str | None
+    unique: str | None
     log: list[LogView] | msgspec.UnsetType = msgspec.UNSET
 
 
@@ -61,7 +64,7 @@ class PageView(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class QueueView(msgspec.Struct, frozen=True, rename="camel"):
-    """A queue: its counts, whether it is paused, and its order."""
+    """A queue: its counts, whether it is paused, its order, and what it keeps of ended jobs if that is its own."""
 
     name: str
     ready: int
@@ -74,6 +77,9 @@ class QueueView(msgspec.Struct, frozen=True, rename="camel"):
     step: int
     strict: bool
     head_start: int
+    keep_completed: str | None
+    keep_cancelled: str | None
+    keep_failed: str | None
 
 
 class WorkerView(msgspec.Struct, frozen=True, rename="camel"):
@@ -133,6 +139,8 @@ def job_view(job: Job, *, listed: bool = False) -> JobView:
         cancel_requested_at=_maybe(job.cancel_requested_at),
         tags=list(job.tags),
         webhook_url=job.webhook_url,
+        expires_at=_maybe(job.expires_at),
+        unique=job.unique_key,
         log=msgspec.UNSET if listed else [LogView(timestamp(line.at), line.line) for line in job.log],
     )
 
@@ -155,6 +163,9 @@ def queue_view(queue: Queue) -> QueueView:
         step=span_ms(queue.order.step),
         strict=queue.order.strict,
         head_start=span_ms(queue.order.head_start),
+        keep_completed=_kept(queue.retention.completed),
+        keep_cancelled=_kept(queue.retention.cancelled),
+        keep_failed=_kept(queue.retention.failed),
     )
 
 
@@ -187,6 +198,10 @@ def timestamp(at: datetime) -> str:
 def _attempt(attempt: Attempt) -> AttemptView:
     started_at, ended_at = _maybe(attempt.started_at), _maybe(attempt.ended_at)
     return AttemptView(started_at, ended_at, attempt.worker_id, attempt.error, attempt.traceback)
+
+
+def _kept(keep: Keep | None) -> str | None:
+    return None if keep is None else str(keep)
 
 
 def _maybe(at: datetime | None) -> str | None:

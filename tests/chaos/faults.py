@@ -86,6 +86,20 @@ async def _outsleep_the_lease(world: World, pid: int) -> str:
     return OVERTAKEN if len(world.watch.lapses[pid]) > before else "stopped, and not overtaken within 2 s of the lease"
 
 
+async def schedulers(world: World) -> bool:
+    """Two that delete what has ended while it is still looked at, retried and settled; one of them dies in the middle."""
+    first, second = world.start_scheduler(), world.start_scheduler()
+    await asyncio.sleep(world.chance.uniform(1.5, 3))
+    first.kill()
+    await asyncio.sleep(world.chance.uniform(0.5, 1.5))
+    second.terminate()
+    if await second.ended(10) != 0 and world.said(second, "scheduler started"):  # before that a signal ends any process
+        world.troubles.append(f"a scheduler that was told to stop ended with {second.code}")
+        second.kill()
+    world.happened("two schedulers, one killed")
+    return True
+
+
 async def rolling_restart(world: World) -> bool:
     """SIGTERM to each worker that is at work, one after the other; whoever minds the world starts the next."""
     restarted = False
@@ -226,6 +240,7 @@ FAULTS = (
     Fault("service", kill_service),
     Fault("producer", kill_producer),
     Fault("restart", rolling_restart, worlds=("plain", "clock")),
+    Fault("schedulers", schedulers),
     Fault("herd", herd),
     Fault("slow-fsync", slow_fsync, "strace"),
     Fault("failing-fsync", failing_fsync, "strace"),

@@ -50,8 +50,9 @@ class Caller:
         self._known: list[str] = []
 
     async def anything(self) -> None:
-        wishes = (self.add, self._add_many, self._add_with_key, self._over_http, self._cancel, self._retry, self._move)
-        await random.choices(wishes, (50, 5, 8, 25 if self._http else 0, 4, 6, 3))[0]()
+        adds = (self.add, self._add_many, self._add_with_key, self._add_unique, self._over_http)
+        wishes = (*adds, self._cancel, self._retry, self._move)
+        await random.choices(wishes, (50, 5, 8, 8, 25 if self._http else 0, 4, 6, 3))[0]()
 
     async def add(self) -> None:
         job, due = self._make()
@@ -67,6 +68,13 @@ class Caller:
         for request in random.choice((("a",), ("a", "a"), ("a", "b"), ("a", "a", "a"))):
             job = self._client.make("quick", _payload(request=request), key=key)
             await self._ask("add", (job.id,), lambda job=job: self._add([job]), key=key, request=request)  # type: ignore[misc]
+
+    async def _add_unique(self) -> None:
+        """A job that others want too, and that is worth nothing after a while."""
+        wish = {"unique": f"u{random.randrange(4)}", "if_waiting": random.choice(("keep", "replace"))}
+        timing = random.choice(({}, {"delay": "400ms"}, {"delay": "100ms", "expires_in": "300ms"}, {"expires_in": "50ms"}))
+        job = self._client.make("quick", _payload(), **wish, **timing)
+        await self._ask("add", (job.id,), lambda: self._add([job]))
 
     async def _over_http(self) -> None:
         """With a key, so that a call without an answer is made again until there is one."""

@@ -99,6 +99,11 @@ class World:
         more = () if jobs is None else ("--jobs", str(jobs))
         return self._start("producer" if jobs is None else "writer", (*PRODUCER, *more), (), environment)
 
+    def start_scheduler(self) -> Process:
+        """One that keeps ended jobs for a second only."""
+        brief = {f"DEMORA_KEEP_{kind}": "1s" for kind in ("COMPLETED", "CANCELLED", "FAILED")}
+        return self._start("scheduler", (*PYTHON, "demora", "scheduler"), (), brief)
+
     def start_service(self) -> Process:
         command = (*PYTHON, "demora", "serve", "--app", "tests.chaos.jobs:app", "--port", str(self._port))
         return self._start("service", command, (), {})

@@ -13,7 +13,7 @@ from tests.cli.conftest import Run, work_off
 
 REFERENCE = (Path(__file__).parents[2] / "docs" / "reference" / "cli.md").read_text()
 CODES = dict(re.findall(r"^\| (\d+) \| (.+) \|$", REFERENCE, re.M))
-NO_DATA = {"serve", "worker", "completion"}  # what they print is a log, a banner or a script
+NO_DATA = {"serve", "worker", "scheduler", "completion"}  # what they print is a log, a banner or a script
 
 
 @pytest.mark.parametrize("name", sorted(set(root.commands) - NO_DATA))

@@ -15,7 +15,8 @@ SHARED = SECTIONS["For every command"]
 
 
 def options(command: click.Command) -> list[str]:
-    return [name for param in command.params if isinstance(param, click.Option) for name in param.opts]
+    given = [param for param in command.params if isinstance(param, click.Option)]
+    return [name for option in given for name in (*option.opts, *option.secondary_opts)]
 
 
 @pytest.mark.parametrize("name", root.commands)

@@ -26,6 +26,9 @@ class ModelJob:
     retries: int = 0
     lease_until: int | None = None
     wished: bool = False
+    expires: int | None = None
+    unique: str | None = None
+    generation: int = 1
 
     @property
     def place(self) -> tuple[int, int]:
@@ -47,6 +50,18 @@ class Model:
         self.wall += ms
         self.boot += ms
 
+    def add_unique(self, id: str, unique: str, *, replace: bool, delay: int, **job: Any) -> tuple[str, bool, bool]:
+        """Answers with the id that the wish means, whether one that waits was kept, whether replaced."""
+        for other, waits in self.jobs.items():
+            if waits.unique == unique and waits.status in WAITING and waits.token == 0 and waits.generation == 1:
+                if replace:
+                    new = ModelJob(waits.number, due=self.wall + delay, realtime=delay == 0, unique=unique, **job)
+                    self.jobs[other] = new
+                return other, not replace, replace
+        self.added += 1
+        self.jobs[id] = ModelJob(self.added, due=self.wall + delay, realtime=delay == 0, unique=unique, **job)
+        return id, False, False
+
     def add(self, id: str, *, delay: int, key: tuple[str, int, int] | None, **job: Any) -> tuple[str, bool, bool]:
         """Answers with the id that the wish means, whether it is a replay, whether a conflict."""
         name, request, kept = key or ("", 0, 0)
@@ -63,13 +78,31 @@ class Model:
         return any(job.status in WAITING for job in self.jobs.values())
 
     def claim(self, limit: int, lease: int, queues: list[str] | None) -> list[str]:
-        ready = [id for id, job in self.jobs.items() if self._ready(job) and (queues is None or job.queue in queues)]
-        chosen = sorted(ready, key=lambda id: self.jobs[id].place)[:limit]
+        first = sorted(self._ready_ids(queues), key=lambda id: self.jobs[id].place)[:limit]
+        chosen = [id for id in first if not self.expired(self.jobs[id])]
         for job in (self.jobs[id] for id in chosen):
             job.status, job.lease_until = Status.PROCESSING, self.boot + lease
             job.token += 1
             job.attempt += 1
+        for id in set(first) - set(chosen):
+            self._move(self.jobs[id], Status.CANCELLED)
         return chosen
+
+    def expired(self, job: ModelJob) -> bool:
+        never_tried = job.status in WAITING and job.attempt == 0
+        return never_tried and job.expires is not None and job.expires <= self.wall
+
+    def tidy(self) -> int:
+        expired = [job for job in self.jobs.values() if self.expired(job)]
+        for job in expired:
+            self._move(job, Status.CANCELLED)
+        return len(expired)
+
+    def ready(self, queues: list[str] | None) -> int:
+        return len(self._ready_ids(queues))
+
+    def _ready_ids(self, queues: list[str] | None) -> list[str]:
+        return [id for id, job in self.jobs.items() if self._ready(job) and (queues is None or job.queue in queues)]
 
     def _ready(self, job: ModelJob) -> bool:
         return job.status in WAITING and job.due <= self.wall and job.queue not in self.paused
@@ -126,7 +159,8 @@ class Model:
         if job.status not in (Status.FAILED, Status.CANCELLED):
             return False
         job.attempt = job.retries = 0
-        job.due, job.realtime, job.wished = self.wall, False, False
+        job.due, job.realtime, job.wished, job.expires = self.wall, False, False, None
+        job.generation += 1
         self._move(job, Status.QUEUED)
         return True
 

@@ -151,3 +151,22 @@ async def test_a_limit_cuts_the_order_and_does_not_change_it(store: Store, clock
     for job in whole.jobs:
         await settle(store, job, HandedBack())
     assert [(await claim_one(store)).lease.id for _ in jobs] == [job.lease.id for job in whole.jobs]
+
+
+async def test_in_turn_a_queue_comes_before_all_those_named_after_it(store: Store, clock: TestClock) -> None:
+    urgent, first, second = await add_ids(
+        store, {"queue": "b", "priority": Priority.CRITICAL}, {"queue": "a", "priority": Priority.LOW}, {"queue": "a"}
+    )
+    assert await claim_ids(store, 1, queues=["a", "b"], in_turn=True) == [second]
+    assert await claim_ids(store, 2, queues=["a", "b"], in_turn=True) == [first, urgent]
+
+
+async def test_not_in_turn_queues_are_one_line(store: Store) -> None:
+    [urgent, *_] = await add_ids(store, {"queue": "b", "priority": Priority.CRITICAL}, {"queue": "a"})
+    assert await claim_ids(store, 1, queues=["a", "b"]) == [urgent]
+
+
+async def test_in_turn_a_paused_queue_lets_the_next_one_go(store: Store) -> None:
+    _, other = await add_ids(store, {"queue": "a"}, {"queue": "b"})
+    await store.set_queue("a", QueueChange(paused=True))
+    assert await claim_ids(store, 5, queues=["a", "b"], in_turn=True) == [other]

@@ -9,8 +9,9 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invariant, multiple, precondition, rule
 
-from demora.core.job import IdempotencyKey, Priority
+from demora.core.job import IdempotencyKey, Priority, Unique
 from demora.core.outcome import GaveUp, HandedBack, Lapsed, Outcome, Raised, Snoozed, Succeeded
+from demora.core.retention import Retention
 from demora.core.spans import to_ms
 from demora.core.states import Status
 from demora.engines.sqlite import SqliteStore
@@ -76,6 +77,32 @@ class StoreMachine(RuleBasedStateMachine):
         added = self.add_one("a", Priority.NORMAL, 0, 1, key=(key, request, kept))
         return multiple() if added.replayed or added.conflict else added.id
 
+    @rule(
+        target=ids,
+        unique=st.sampled_from("uv"),
+        replace=st.booleans(),
+        queue=st.sampled_from(QUEUES),
+        delay=WAITS,
+        lives=st.none() | st.sampled_from([1, 3, 60_000]),
+    )
+    @precondition(lambda self: len(self.model.jobs) < MOST_JOBS)
+    def add_unique(self, unique: str, replace: bool, queue: str, delay: int, lives: int | None) -> Any:
+        """One that may also expire, so long after it is due."""
+        wait = None if lives is None else delay + lives
+        common: dict[str, Any] = {"queue": queue, "max_retries": 1}
+        expiry = None if wait is None else ms(wait)
+        wish = new_job(**common, unique=Unique(unique, replace), delay=ms(delay), retry_delay=ms(1), expires_in=expiry)
+        expires = None if wait is None else self.model.wall + wait
+        job = {**common, "expires": expires, "rank": int(Priority.NORMAL), "retry_delay": 1}
+        expected = self.model.add_unique(wish.id, unique, replace=replace, delay=delay, **job)
+        [added] = self.run(self.store.add([wish]))
+        assert (added.id, added.kept, added.replaced) == expected
+        return multiple() if added.kept or added.replaced else added.id
+
+    @rule()
+    def tidy(self) -> None:
+        assert self.run(self.store.tidy(Retention(), limit=100)).expired == self.model.tidy()
+
     def add_one(
         self, queue: str, rank: Priority, delay: int, max_retries: int, key: tuple[str, int, int] | None = None
     ) -> Added:
@@ -98,11 +125,14 @@ class StoreMachine(RuleBasedStateMachine):
     def work(self, limit: int, lease: int, queues: set[str] | None, hows: list[str]) -> Any:
         """Claim, and settle the first few at once."""
         asked = None if queues is None else sorted(queues)
+        ready = self.model.ready(asked)
         expected, lapsed = self.model.claim(limit, lease, asked), self.model.lapsed()
         claimed = self.run(claim(self.store, limit, lease=ms(lease), queues=asked))
         assert [job.lease.id for job in claimed.jobs] == expected
         assert {job.lease.id for job in claimed.lapsed} == lapsed
-        if asked is None and len(claimed.jobs) < limit:
+        if len(claimed.jobs) < min(limit, ready):  # some had expired, and others may be ready behind them
+            assert claimed.next_in == ms(0)
+        elif asked is None and len(claimed.jobs) < limit:
             assert claimed.next_in == (None if (wait := self.model.next_in()) is None else ms(wait))
         for run, how in zip(claimed.jobs, hows, strict=False):
             self.settle_run(run, how)

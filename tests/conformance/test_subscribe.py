@@ -6,6 +6,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
+from demora.core.job import Unique
 from demora.core.outcome import GaveUp, HandedBack, Raised, Snoozed
 from demora.core.states import Status
 from demora.engines.sqlite import sleepers
@@ -252,3 +253,40 @@ async def test_a_later_job_in_another_store_wakes_nobody(pair: tuple[Store, Stor
     async with asleep(one) as waiting:
         await add_one(other, delay=seconds(61))
         await still_asleep(one, waiting)
+
+
+async def test_a_unique_job_that_is_replaced_to_be_ready_wakes_sleepers(store: Store) -> None:
+    await add_one(store, unique=Unique("k"), delay=seconds(60))
+    async with asleep(store) as waiting:
+        await add_one(store, unique=Unique("k", replace=True))
+        await woken(waiting)
+
+
+async def test_a_unique_job_that_is_kept_wakes_nobody(store: Store) -> None:
+    await add_one(store, unique=Unique("k"), delay=seconds(60))
+    async with asleep(store) as waiting:
+        await add_one(store, unique=Unique("k"))
+        await still_asleep(store, waiting)
+
+
+async def test_whoever_waits_for_the_end_of_a_job_hears_of_its_expiry(store: Store, clock: TestClock) -> None:
+    await add_one(store, expires_in=seconds(1))
+    clock.turn(1)
+    async with asleep(store, Topic.ENDED) as waiting:
+        await store.claim("ann", 1, lease=LEASE)
+        await woken(waiting)
+
+
+async def test_a_job_that_expires_before_all_others_wakes_who_waits_for_expiries(store: Store) -> None:
+    await add_one(store, expires_in=seconds(60))
+    async with asleep(store, Topic.EXPIRY) as waiting:
+        await add_one(store, expires_in=seconds(30))
+        await woken(waiting)
+
+
+async def test_a_job_that_expires_after_another_wakes_nobody(store: Store) -> None:
+    await add_one(store, expires_in=seconds(30))
+    async with asleep(store, Topic.EXPIRY) as waiting:
+        await add_one(store, expires_in=seconds(60))
+        await add_one(store)
+        await still_asleep(store, waiting)

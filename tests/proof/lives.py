@@ -94,7 +94,7 @@ class Life:
         event = SqlEvent(self.seq, self.at, self.boot, self.job, kind, **{**old, **kept, **facts})
         self.events.append(event)
         self.status, self.token, self.lease = event.status, event.token, event.lease_until
-        for name in ("due_at", "credits", "retries", "generation", "wished"):
+        for name in ("due_at", "credits", "retries", "generation", "wished", "expires_at", "unique"):
             self.stands[name] = getattr(event, name)
         return self
 

@@ -2,7 +2,8 @@
 
 import pytest
 
-from tests.proof.lives import LEASE, Life, failed_twice, rules_broken
+from demora.proof import check
+from tests.proof.lives import LEASE, OTHER, START, Life, broken, failed_twice, rules_broken
 
 GOOD = {
     "a success": Life().added().claimed().renewed().settled(),
@@ -19,6 +20,14 @@ GOOD = {
     "steps signed by their workers": Life().added().claimed().renewed().accepted("renew").settled().accepted().removed(),
     "a renewal that gained nothing": Life().added().claimed().accepted("renew").settled().accepted().stale("settle", 1),
     "a type that nobody knew": Life().added().claimed().buried(credits=1, error="UnknownType: no"),
+    "a job that expired": Life().added(expires_at=START + 5).wait(5).cancelled(),
+    "a job tried again after its expiry": Life()
+    .added(expires_at=START + 5)
+    .claimed()
+    .failed_once()
+    .wait(5)
+    .claimed()
+    .settled(),
     "a job that was there before the audit": Life().claimed(old_status="QUEUED", token=8, old_token=7, credits=7).settled(),
 }
 
@@ -55,6 +64,16 @@ BAD = {
         "settled by nobody": Life().added().claimed().renewed().accepted("renew").settled().stale("settle", 0),
         "settled by nobody, then claimed": Life().added().claimed().failed_once().claimed().settled().accepted(),
         "ended under no lease": Life().added().changed(status="COMPLETED"),
+    },
+    "I19": {
+        "started at its expiry": Life().added(expires_at=START + 5).wait(5).claimed().settled(),
+        "started after a hand-back, which did not count": Life()
+        .added(expires_at=START + 5)
+        .claimed()
+        .handed_back()
+        .wait(5)
+        .claimed()
+        .settled(),
     },
     "I4": {
         "claimed while leased": Life().added().claimed().claimed("bob"),
@@ -106,3 +125,13 @@ def test_a_life_as_promised_is_accepted(life: Life) -> None:
 )
 def test_a_broken_promise_is_flagged_under_its_rule_alone(rule: str, life: Life) -> None:
     assert rules_broken(life) == [rule]
+
+
+def test_two_unique_jobs_of_one_key_that_wait_together_are_flagged() -> None:
+    first, second = Life().added(unique="mail k"), Life(OTHER, seq=9).added(unique="mail k")
+    assert broken(check([*first.events, *second.events])) == ["I20"]
+
+
+def test_a_unique_job_may_follow_on_one_that_was_claimed_or_ended() -> None:
+    for first in (Life().added(unique="mail k").claimed().failed_once(), Life().added(unique="mail k").cancelled()):
+        assert broken(check([*first.events, *Life(OTHER, seq=9).added(unique="mail k").events])) == []

@@ -105,13 +105,14 @@ class Caller:
         self._keys = itertools.count()
         self._unknown = 1 if self._chance.random() < 0.1 else 0  # seldom: they take an hour to end
         self._owner = OWNER.get()
+        self._additions = (self._add, self._add_with_key, self._add_unique)
 
     async def run(self) -> None:
         while self._left > 0:
             await asyncio.sleep(self._chance.random() * 0.5)
             verb = self._chance.choices(
-                (self._add, self._add_with_key, self._cancel, self._retry, self._move, self._delete, self._pause),
-                (50, 12, 12, 12, 6, 2, 2),
+                (*self._additions, self._cancel, self._retry, self._move, self._delete, self._pause),
+                (50, 12, 10, 12, 12, 6, 2, 2),
             )[0]
             await verb()
 
@@ -134,6 +135,7 @@ class Caller:
             "delay": None if delay == "0ms" else delay,
             "max_retries": self._chance.choice((0, 1, 3)),
             "retry_delay": self._chance.choice(("100ms", "1s")),
+            "expires_in": self._chance.choices((None, "41s", "60s"), (80, 10, 10))[0],
         }
 
     async def _add_with_key(self) -> None:
@@ -145,6 +147,15 @@ class Caller:
         for _ in range(self._chance.choice((1, 2, 3))):
             job = client.make("quick", {"key": key}, **options, key=key)
             await self._ask("add", [job.id], lambda job=job: client.add([job]), key=key)
+
+    async def _add_unique(self) -> None:
+        """One of three jobs that everybody wants, soon or with a short time to live."""
+        self._left -= 1
+        client = await self._app.open()
+        wish = {"unique": f"u{self._chance.randrange(3)}", "if_waiting": self._chance.choice(("keep", "replace"))}
+        timing = self._chance.choice(({}, {"delay": "3s"}, {"delay": "300ms", "expires_in": "900ms"}, {"expires_in": "1s"}))
+        job = client.make("quick", {"n": 1}, queue=self._chance.choice(QUEUES), **wish, **timing)
+        await self._ask("add", [job.id], lambda: client.add([job]))
 
     async def _cancel(self) -> None:
         await self._about_one("cancel", lambda client, id: client.cancel(id))

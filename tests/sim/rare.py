@@ -34,6 +34,10 @@ def _stale(wrote: str) -> Callable[[SqlEvent], bool]:
     return lambda event: event.kind == "stale" and event.wrote == wrote
 
 
+def _expired(event: SqlEvent) -> bool:
+    return event.expires_at is not None and event.at >= event.expires_at
+
+
 SOMETIMES: dict[str, Callable[[Life], bool]] = {
     "a job completes at its first attempt": _some(lambda e: _settled("COMPLETED")(e) and e.token == 1),
     "a job completes after a retry": lambda life: _some(_settled("COMPLETED"))(life) and _some(_settled("RETRYING"))(life),
@@ -71,6 +75,13 @@ SOMETIMES: dict[str, Callable[[Life], bool]] = {
     "two workers settle the same lapse": _some(_stale("lapse")),
     "a lapse is settled within its second": _after(_kind("claimed"), _settled("RETRYING", error="WorkerLost")),
     "a job is claimed five times": _some(lambda e: e.token >= 5),
+    "a job expires before anybody took it": _some(lambda e: e.kind == "cancelled" and _expired(e) and e.token == 0),
+    "a job expires after it was handed back": _some(lambda e: e.kind == "cancelled" and _expired(e) and e.token > 0),
+    "a job is tried again after its expiry": _some(lambda e: e.kind == "claimed" and _expired(e)),
+    "an expired job is retried by hand": _after(lambda e: e.kind == "cancelled" and _expired(e), _kind("retried")),
+    "a unique job is replaced": _some(lambda e: e.kind == "changed" and e.unique is not None),
+    "a unique job comes back to waiting": lambda life: _some(lambda e: e.unique is not None and e.token > 0)(life),
+    "a job is removed by nobody's wish": _some(lambda e: e.kind == "removed" and e.old_status == "COMPLETED"),
     "a job is snoozed": _some(lambda e: e.kind == "settled" and e.status in ("QUEUED", "RETRYING") and e.lane == 2),
 }
 

@@ -20,6 +20,11 @@ from tests.sim.world import World
 
 CALLERS = 3
 WORKERS = 3
+SERVED: tuple[dict[str, Any], ...] = (
+    {},
+    {"queues": {"default": 3, "mail": 1, "reports": 2}},
+    {"queues": ("mail", "default", "reports"), "strict": True},
+)
 SELDOM = {"worker.lapsed": 20, "worker.stopping": 30, "worker.renewed": 5, "worker.ran": 3}  # points that few pass
 
 
@@ -48,6 +53,7 @@ class Simulation:
         self._world = World(seed)
         self._recorder = Recorder(self._world)
         self._rates = Rates()
+        self._keep = self._world.random.choice(("forever", "forever", "forever", "20s", "10", "60s,20"))
         self._nemesis = Nemesis(self._world, self._rates, self._start_worker)
         self._crashes: list[str] = []
         self._started = 0
@@ -94,6 +100,7 @@ class Simulation:
         app, chance = self._app(), self._world.random
         worker = Worker(
             app,
+            **chance.choice(SERVED),
             concurrency=chance.choice((1, 2, 8)),
             lease=timedelta(seconds=chance.choice((2, 5, 10))),
             grace=timedelta(seconds=chance.choice((0, 1))),
@@ -110,6 +117,7 @@ class Simulation:
         store: Any = FaultyStore(self._world, self._world.store(), self._rates)
         app = Demora(store=store, new_id=self._world.new_id)
         register(app, self._world, self._recorder)
+        app.configure(keep_completed=self._keep)
         return app
 
     async def _drain(self) -> list[str]:

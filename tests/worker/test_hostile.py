@@ -76,7 +76,7 @@ async def test_a_text_that_cannot_be_stored_costs_no_other_job(app: Demora) -> N
 async def test_a_settlement_that_cannot_be_recorded_costs_no_other(app: Demora) -> None:
     jobs = await app.enqueue_many([("demo.echo", {"n": n}) for n in range(3)])
     store = (await app.open()).store
-    app._client.store = Refusing(store, jobs[1].id)  # type: ignore[arg-type, assignment, union-attr]
+    (await app.open()).store = Refusing(store, jobs[1].id)  # type: ignore[assignment]
     async with app.worker():
         await eventually(lambda: store.get(jobs[2].id), lambda job: job is not None and job.status.ended)
     assert [(await store.get(job.id)).status for job in jobs] == [  # type: ignore[union-attr]

@@ -137,7 +137,7 @@ async def test_a_worker_goes_on_when_the_store_is_back(app: Demora, gate: Gate) 
     assert isinstance(store, SqliteStore)
     job = await app.enqueue("demo.echo", {"hi": 1})
     troubled = Troubled(store, failures=3)
-    app._client.store = troubled  # type: ignore[assignment, union-attr]
+    (await app.open()).store = troubled  # type: ignore[assignment]
     working = asyncio.ensure_future(Worker(app).run())
     await eventually(lambda: store.get(job.id), lambda job: job is not None and job.status is Status.COMPLETED)
     assert troubled.failed == {"claim": 3, "settle": 3}

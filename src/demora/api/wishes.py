@@ -12,6 +12,7 @@ from msgspec import Meta
 from ..client import MOST_PER_PAGE
 from ..core.job import Priority
 from ..core.request import MOST_KEY, MOST_NAME, MOST_REASON, MOST_RETRIES, MOST_TAG, MOST_TAGS, MOST_URL
+from ..core.retention import read_retention
 from ..core.states import Status
 from ..errors import Invalid
 from ..store import QueueChange
@@ -33,6 +34,7 @@ _Priority = Annotated[str, _told("How urgent; the first goes first.", enum=list(
 _Status = Annotated[str, _told("A status.", enum=list(Status.__members__))]
 _When = Annotated[datetime, _told("RFC 3339 with a zone; a time that has passed means now.")]
 _Tag = Annotated[str, _told("A tag.", minLength=1, maxLength=MOST_TAG)]
+_Keep = Annotated[str, _told("How long ended jobs are kept: an age, a number, both (`7d,1000`), or `forever`.")]
 _Tags = Annotated[list[_Tag], _told("Words to find jobs by.", maxItems=MOST_TAGS)]
 
 
@@ -56,6 +58,12 @@ class JobWish(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields
     tags: _Tags | None = None
     webhook_url: Annotated[str, _told("An http or https URL.", format="uri", maxLength=MOST_URL)] | None = None
     idempotency_key: Annotated[str, _told("Makes the request repeatable for 24 h.", maxLength=MOST_KEY)] | None = None
+    expires_at: Annotated[datetime, _told("If it has not been started by then, it never is.")] | None = None
+    expires_in: Annotated[int, _ms("The same, counted from now")] | None = None
+    unique: Annotated[str, _told("One job of its type and this key waits; or type+payload.", maxLength=MOST_KEY)] | None = (
+        None
+    )
+    if_waiting: Annotated[str, _told("What becomes of the one that waits.", enum=["keep", "replace"])] | None = None
 
     def options(self) -> dict[str, Any]:
         """The arguments of `Client.make`."""
@@ -73,6 +81,10 @@ class JobWish(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields
             "tags": self.tags,
             "webhook_url": self.webhook_url,
             "key": self.idempotency_key,
+            "expires_at": self.expires_at,
+            "expires_in": _span(self.expires_in),
+            "unique": self.unique,
+            "if_waiting": self.if_waiting,
         }
 
 
@@ -102,17 +114,25 @@ class JobChange(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fiel
 
 
 class QueueWish(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
-    """What to change of a queue's order; what is left out stays."""
+    """What to change of a queue's order, and of what it keeps; what is left out stays."""
 
     step: (
         Annotated[int, _ms("How much longer a job waits than one of the next higher priority before it goes first")] | None
     ) = None
     strict: Annotated[bool, _told("Whether a higher priority always goes first.")] | None = None
     head_start: Annotated[int, _ms("How far real-time jobs are put before delayed ones")] | None = None
+    keep_completed: _Keep | None = None
+    keep_cancelled: _Keep | None = None
+    keep_failed: _Keep | None = None
 
     def change(self) -> QueueChange:
         _refuse_empty(self)
-        return QueueChange(step=_span(self.step), strict=self.strict, head_start=_span(self.head_start))
+        return QueueChange(
+            step=_span(self.step),
+            strict=self.strict,
+            head_start=_span(self.head_start),
+            retention=read_retention(self.keep_completed, self.keep_cancelled, self.keep_failed),
+        )
 
 
 class PauseWish(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

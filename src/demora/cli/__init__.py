@@ -5,14 +5,15 @@ from .completing import completion
 from .doctoring import doctor
 from .enqueueing import enqueue
 from .looking import dead_letters, job, jobs, queues, workers
+from .queueing import queue
 from .root import root
-from .running import migrate, serve, worker
+from .running import migrate, scheduler, serve, worker
 from .tidying import purge, recover
 from .verifying import verify
 
 for command in (
-    *(serve, worker, enqueue),
-    *(jobs, job, dead_letters, queues, workers),
+    *(serve, worker, scheduler, enqueue),
+    *(jobs, job, dead_letters, queues, queue, workers),
     *(cancel, retry, reschedule, delete, pause, resume),
     *(doctor, purge, recover, migrate, verify, completion),
 ):

@@ -39,6 +39,8 @@ def _facts(job: Job, now: datetime) -> Iterator[tuple[str, str]]:
     yield "scheduled", _at("", job.scheduled_at, now)
     yield "started", _at("", job.started_at, now)
     yield "completed", _at("", job.completed_at, now)
+    yield "expires", _at("", job.expires_at, now)
+    yield "unique", job.unique_key or ""
     yield "retries", f"{job.retry_count} of {job.max_retries}, the first after {say(job.retry_delay)}"
     yield "timeout", "" if job.timeout is None else say(job.timeout)
     yield "progress", _progress(job)

@@ -15,7 +15,7 @@ from ..errors import Invalid
 from ..views import job_view
 from .hints import hints
 from .opening import chosen_app, opened
-from .options import SPAN, app_option, as_json, asynchronous, timing
+from .options import MOMENT, SPAN, app_option, as_json, asynchronous, timing
 from .root import Failure, verb
 from .text import due, plain
 from .wire import print_json
@@ -30,6 +30,10 @@ from .wire import print_json
 @click.option("--retry-delay", type=SPAN, help="The wait before the first retry; it doubles each time.")
 @click.option("--timeout", type=SPAN, help="How long one attempt may run.")
 @click.option("--key", metavar="KEY", help="Idempotency key: within 24 hours the same key gives the same job.")
+@click.option("--expires-at", type=MOMENT, help="When it is no longer worth starting.")
+@click.option("--expires-in", type=SPAN, help="The same, counted from now.")
+@click.option("--unique", metavar="KEY", help="Only one job of its type and this key waits; or type+payload.")
+@click.option("--if-waiting", type=click.Choice(["keep", "replace"]), help="What becomes of the unique one that waits.")
 @click.option("--tag", "tags", metavar="TAG", multiple=True, help="A tag; may be repeated.")
 @click.option("--name", metavar="NAME", help="A name for people; the type if not given.")
 @click.option("--wait", is_flag=True, help="Wait for the end; exit with 0 only if it is COMPLETED.")
@@ -76,7 +80,7 @@ def _source(text: str) -> str:
 
 def _say_enqueued(job: Job, replayed: bool) -> None:
     if replayed:
-        click.echo(f"{job.id} was enqueued before with this key")
+        click.echo(f"{job.id} was there before and stands for it: {job.type} in queue {job.queue}")
     else:
         click.echo(f"{job.id} enqueued: {job.type} in queue {job.queue}, due {due(job, datetime.now(UTC))}")
 

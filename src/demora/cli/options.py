@@ -47,8 +47,15 @@ def _moment(text: str) -> datetime:
     return moment(at, "time")
 
 
-def _queues(text: str) -> tuple[str, ...]:
-    return tuple(check_queue(name.strip()) for name in text.split(","))
+def _queues(text: str) -> tuple[str, ...] | dict[str, int]:
+    """`a,b`, or with weights `a=3,b=1`."""
+    parts = [part.strip().partition("=") for part in text.split(",")]
+    if not any(separator for _, separator, _ in parts):
+        return tuple(check_queue(name) for name, _, _ in parts)
+    try:
+        return {check_queue(name): int(weight or 1) for name, _, weight in parts}
+    except ValueError:
+        raise Invalid("queues", "a weight is a whole number: mail=3,reports=1") from None
 
 
 SPAN = _kind("span", _span)

@@ -1,10 +1,12 @@
 """Commands that run: the service, a worker, and the migration that both make by themselves."""
 
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 
 import click
 
+from .. import notices
 from ..app import Demora
 from ..settings import load
 from . import logs, processes
@@ -13,6 +15,8 @@ from .opening import chosen_app, opened
 from .options import QUEUES, SPAN, app_option, as_json, asynchronous, concurrency, logged
 from .root import verb
 from .wire import print_json
+
+Queues = Sequence[str] | Mapping[str, int] | None
 
 
 @verb("serve")
@@ -40,21 +44,34 @@ def serve(
 
 @verb("worker")
 @app_option
-@click.option("--queues", type=QUEUES, metavar="A,B", help="Serve only these queues; without it all, also later ones.")
+@click.option(
+    "--queues",
+    type=QUEUES,
+    metavar="A,B",
+    help="Serve only these queues; without it all, also later ones. With weights, A=3,B=1, each is served first so often.",
+)
+@click.option(
+    "--strict", is_flag=True, help="Serve the queues in the order named: one only while those before it are empty."
+)
 @concurrency
 @click.option("--lease", type=SPAN, help="How long others wait before they take over what a dead worker held.")
 @logged
 def worker(
-    spec: str | None,
-    queues: tuple[str, ...] | None,
-    concurrency: int | None,
-    lease: timedelta | None,
-    **log: Any,
+    spec: str | None, queues: Queues, strict: bool, concurrency: int | None, lease: timedelta | None, **log: Any
 ) -> None:
     """Run jobs until SIGTERM or Ctrl-C; a second one ends at once. Makes the database if there is none."""
     logs.to_stderr(load(**log))
     app = chosen_app(spec, concurrency=concurrency, lease=lease)
-    processes.run(_work(app, queues))
+    processes.run(_work(app, queues, strict))
+
+
+@verb("scheduler")
+@logged
+def scheduler(**log: Any) -> None:
+    """Do the housekeeping until SIGTERM or Ctrl-C: expiry, retention, workers that are gone. Every worker and `serve` do it
+    too, safely at the same time; this is for when none runs for long."""
+    logs.to_stderr(load(**log))
+    processes.run(_tidy(chosen_app(None)))
 
 
 @verb("migrate")
@@ -73,14 +90,26 @@ async def migrate(*, as_json: bool) -> None:
         click.echo(_migrated(url, before, now))
 
 
-async def _work(app: Demora, queues: tuple[str, ...] | None) -> int:
+async def _work(app: Demora, queues: Queues, strict: bool) -> int:
     from ..stopping import stopping_on_signals
     from ..worker import Worker
 
     async with app:
-        worker = Worker(app, queues=queues)
+        worker = Worker(app, queues=queues, strict=strict)
         with stopping_on_signals(worker.stop):
             return await worker.run()
+
+
+async def _tidy(app: Demora) -> int:
+    from ..scheduler import Scheduler
+    from ..stopping import stopping_on_signals
+
+    async with app:
+        scheduler = Scheduler((await app.open()).store, app.settings.retention)
+        with stopping_on_signals(scheduler.stop):
+            notices.scheduler_started()
+            await scheduler.run()
+    return 0
 
 
 def _migrated(url: str, before: int | None, now: int | None) -> str:

@@ -46,8 +46,21 @@ class IdempotencyKey(msgspec.Struct, frozen=True):
     kept: timedelta = KEY_KEPT
 
 
+class Unique(msgspec.Struct, frozen=True):
+    """A wish to have at most one job of its type with this key that waits and was never claimed.
+
+    If there is one, it is kept as it is and the new one is not stored; with `replace` it becomes what the new one asks for.
+    """
+
+    key: str
+    replace: bool = False
+
+
 class NewJob(msgspec.Struct, frozen=True):
-    """A checked wish for a job. At most one of `at` and `delay` is set; with neither it is due at once."""
+    """A checked wish for a job. At most one of `at` and `delay` is set; with neither it is due at once.
+
+    At most one of `expires_at` and `expires_in` is set: if the job has not been started by then, it never is.
+    """
 
     id: str
     type: str
@@ -63,6 +76,9 @@ class NewJob(msgspec.Struct, frozen=True):
     tags: tuple[str, ...] = ()
     webhook_url: str | None = None
     key: IdempotencyKey | None = None
+    expires_at: datetime | None = None
+    expires_in: timedelta | None = None
+    unique: Unique | None = None
 
 
 class Attempt(msgspec.Struct, frozen=True):
@@ -115,6 +131,8 @@ class Job(msgspec.Struct, frozen=True):
     progress_message: str | None = None
     result_json: bytes | None = None
     error: str | None = None
+    expires_at: datetime | None = None
+    unique_key: str | None = None
     attempts: tuple[Attempt, ...] = ()
     log: tuple[LogLine, ...] = ()
 

@@ -17,6 +17,7 @@ from .job import (
     IdempotencyKey,
     NewJob,
     Priority,
+    Unique,
 )
 from .payload import check_text, pack_object, unpack
 from .spans import CENTURY, ZERO, moment, span, span_ms
@@ -24,6 +25,7 @@ from .states import Status
 
 MOST_NAME, MOST_KEY, MOST_TAG, MOST_TAGS, MOST_URL, MOST_REASON = 200, 255, 64, 32, 2048, 500
 MOST_RETRIES = 1000
+TYPE_AND_PAYLOAD = "type+payload"  # as `unique`: the key is made of the payload
 LONGEST_RETRY_DELAY = timedelta(days=366)
 LONGEST_TIMEOUT = timedelta(days=30)
 
@@ -49,6 +51,10 @@ def make_job(
     tags: Iterable[str] | None = None,
     webhook_url: str | None = None,
     key: str | None = None,
+    expires_at: datetime | None = None,
+    expires_in: timedelta | str | None = None,
+    unique: str | None = None,
+    if_waiting: str | None = None,
 ) -> NewJob:
     """A job as it will be stored, or `Invalid` that names the field and says what would be right."""
     if at is not None and delay is not None:
@@ -68,6 +74,10 @@ def make_job(
         tags=() if not tags else check_tags(tags),
         webhook_url=None if webhook_url is None else _webhook(webhook_url),
     )
+    if expires_at is not None or expires_in is not None:
+        job = _expiring(job, now, expires_at, expires_in)
+    if unique is not None or if_waiting is not None:
+        job = msgspec.structs.replace(job, unique=_unique(job, unique, if_waiting))
     return job if key is None else msgspec.structs.replace(job, key=_key(job, key))
 
 
@@ -117,10 +127,10 @@ def check_reason(reason: str) -> str:
     return _text(reason, "reason", MOST_REASON)
 
 
-def check_at(at: datetime, now: datetime) -> datetime:
-    moment(at, "scheduledAt")
+def check_at(at: datetime, now: datetime, field: str = "scheduledAt") -> datetime:
+    moment(at, field)
     if abs(at - now) > CENTURY:
-        raise Invalid("scheduledAt", "a time within 100 years of now is allowed")
+        raise Invalid(field, "a time within 100 years of now is allowed")
     return at
 
 
@@ -169,6 +179,32 @@ def _webhook(url: str) -> str:
     return url
 
 
+def _expiring(job: NewJob, now: datetime, at: datetime | None, in_: timedelta | str | None) -> NewJob:
+    if at is not None and in_ is not None:
+        raise Invalid("expiresIn", "give either a time or a span for the expiry, not both")
+    job = msgspec.structs.replace(
+        job,
+        expires_at=None if at is None else check_at(at, now, "expiresAt"),
+        expires_in=None if in_ is None else span(in_, "expiresIn"),
+    )
+    due = max(now, job.at or now) + (job.delay or ZERO)
+    if (job.expires_at or now + (job.expires_in or ZERO)) <= due:
+        raise Invalid("expiresAt" if at is not None else "expiresIn", "the job would expire before it is due")
+    return job
+
+
+def _unique(job: NewJob, unique: str | None, if_waiting: str | None) -> Unique:
+    if unique is None:
+        raise Invalid("ifWaiting", "says what to do with a unique job; give unique too")
+    if if_waiting not in (None, "keep", "replace"):
+        raise Invalid("ifWaiting", "must be keep or replace")
+    _text(unique, "unique", MOST_KEY)
+    if unique == TYPE_AND_PAYLOAD:
+        same = msgspec.json.encode(unpack(job.payload), order="deterministic")
+        unique = f"{TYPE_AND_PAYLOAD}:{hashlib.sha256(same).hexdigest()}"
+    return Unique(unique, replace=if_waiting == "replace")
+
+
 def _key(job: NewJob, key: str) -> IdempotencyKey:
     _text(key, "idempotencyKey", MOST_KEY)
     return IdempotencyKey(key, _request_hash(job))
@@ -180,5 +216,7 @@ def _request_hash(job: NewJob) -> bytes:
         *(job.type, job.name, job.queue, job.priority.name, unpack(job.payload)),
         *(job.at, None if job.delay is None else span_ms(job.delay), job.max_retries, span_ms(job.retry_delay)),
         *(None if job.timeout is None else span_ms(job.timeout), job.tags, job.webhook_url),
+        *(job.expires_at, None if job.expires_in is None else span_ms(job.expires_in)),
+        *(None if job.unique is None else (job.unique.key, job.unique.replace),),
     )
     return hashlib.sha256(msgspec.json.encode(asked, order="deterministic")).digest()

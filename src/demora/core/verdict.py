@@ -66,6 +66,10 @@ class Verdict(msgspec.Struct, frozen=True):
         return Verdict(Status.CANCELLED, error=error, traceback=self.traceback, counts=self.counts)
 
 
+# On a waiting job whose time to be started has passed.
+EXPIRED = Verdict(Status.CANCELLED, error="Expired: it was not started by its expiry", counts=False)
+
+
 def decide(outcome: Outcome, job: Standing, drawn: float) -> Verdict:
     """The verdict on one run; `drawn` is a random number from [0, 1) for jitter."""
     match outcome:

@@ -96,6 +96,7 @@ class _Case:
             if bound is not None:
                 for fault in timing.judge_starts(life, times, bound):
                     yield job, fault
+        yield from lives.judge_unique(self.sql)
         for job, seen in self.runs.items():
             life = self.lives.get(job, [])
             if life and life[0].kind == "added":
@@ -167,6 +168,8 @@ class _Case:
         yield "I16", "world" if self.bounds.drain is not None and self._healed() else ""
         yield "I17", _and(rows_, "integrity check" if facts is not None and facts.integrity is not None else "")
         yield "I18", "output" if self.canaries else ""
+        yield "I19", events
+        yield "I20", events
 
     def _why_not(self, rule: str) -> str:
         if rule in NOT_YET:

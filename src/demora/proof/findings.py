@@ -26,6 +26,8 @@ RULES = {
     "I16": "liveness",
     "I17": "integrity",
     "I18": "quiet",
+    "I19": "expiry",
+    "I20": "unique",
 }
 
 Fault = tuple[str, str]  # a rule and a sentence

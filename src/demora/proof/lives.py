@@ -39,6 +39,20 @@ def judge_signatures(events: Sequence[SqlEvent]) -> Iterator[Fault]:
     yield from _forged(unsigned)
 
 
+def judge_unique(events: Sequence[SqlEvent]) -> Iterator[tuple[str, Fault]]:
+    """Of one type and key at most one job waits that was never claimed. Takes the events of all jobs, in order."""
+    waiting: dict[str, str] = {}  # which job, by type and key
+    for event in events:
+        if event.unique is None or event.kind in TRACES:
+            continue
+        if event.kind == "added":
+            other = waiting.setdefault(event.unique, event.job)
+            if other != event.job:
+                yield event.job, ("I20", f"was added while {other} waited, which has the same key")
+        elif event.status not in WAITING and waiting.get(event.unique) == event.job:
+            del waiting[event.unique]
+
+
 def is_lapse(event: SqlEvent) -> bool:
     """Whether a settlement was made because the lease ran out: its error says `WorkerLost`, whatever it led to."""
     return event.error is not None and event.error.startswith("WorkerLost:")
@@ -104,6 +118,8 @@ class _Life:
             return "I9", "was claimed again although its cancel had been answered"
         if event.at < event.due_at:
             return "I6", f"was claimed {event.due_at - event.at} ms before it was due"
+        if attempt == 1 and event.expires_at is not None and event.at >= event.expires_at:
+            return "I19", f"was claimed for the first time {event.at - event.expires_at} ms after it expired"
         return self._counted(event) or (
             ("I5", f"began attempt {attempt} of {event.max_retries + 1}") if attempt > event.max_retries + 1 else None
         )

@@ -5,7 +5,7 @@ import contextlib
 import os
 import socket
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
@@ -16,10 +16,12 @@ from .. import crash, notices
 from ..context import Context
 from ..core.backoff import CAP
 from ..core.outcome import GaveUp, HandedBack, NoHandler, Outcome
+from ..core.shares import Share
 from ..core.states import Status
 from ..core.verdict import decide
 from ..errors import StoreClosed, StoreError
 from ..lapses import lapse
+from ..scheduler import Scheduler
 from ..seams import Seams
 from ..store import ClaimedJob, Heard, LapsedJob, Lease, Report, Settlement, Store, Subscription, Topic
 from ..store import Worker as WorkerRecord
@@ -42,15 +44,17 @@ FIRST_PAUSE, LONGEST_PAUSE = 0.1, 5.0  # seconds between claims while the store 
 class Worker:
     """Runs the jobs of an application until it is stopped.
 
-    `queues` None means all, also those named later. `lease` is how long others wait before they take over what a dead worker
-    held; `grace` how long running jobs may go on after `stop`.
+    `queues` None means all, also those named later. With weights, `{"mail": 3, "reports": 1}`, each is served first so
+    often; with `strict` always in the order named; otherwise they are one line. `lease` is how long others wait before they
+    take over what a dead worker held; `grace` how long running jobs may go on after `stop`.
     """
 
     def __init__(
         self,
         app: "Demora",
         *,
-        queues: Sequence[str] | None = None,
+        queues: Sequence[str] | Mapping[str, int] | None = None,
+        strict: bool = False,
         concurrency: int | None = None,
         lease: timedelta | None = None,
         grace: timedelta | None = None,
@@ -60,7 +64,9 @@ class Worker:
         self._seams = seams or Seams()
         self.id = self._seams.name()
         self.slots = concurrency or settings.concurrency
-        self._app, self._queues, self._chance = app, queues, self._seams.chance
+        self._app, self._chance = app, self._seams.chance
+        self._share = Share(queues, strict=strict)
+        self._retention = settings.retention
         self._lease = lease or settings.lease
         self._grace = (settings.grace if grace is None else grace).total_seconds()
         self._backlog: deque[tuple[ClaimedJob, Held]] = deque()
@@ -85,8 +91,8 @@ class Worker:
         await run_hooks("startup", self._app.startup_hooks)
         await self._keeper.start()
         beating = asyncio.ensure_future(self._beat())
-        queues = "all" if self._queues is None else ",".join(self._queues)
-        notices.worker_started(self.id, self.slots, queues, len(self._app.registry.types()))
+        tidying = asyncio.ensure_future(Scheduler(self._store, self._retention, seams=self._seams).run())
+        notices.worker_started(self.id, self.slots, str(self._share), len(self._app.registry.types()))
         try:
             with self._store.subscribe(Topic.READY) as self._bell:
                 try:
@@ -95,6 +101,7 @@ class Worker:
                     await self._wind_down()
         finally:
             beating.cancel()
+            tidying.cancel()
             await self._keeper.stop()
             self._pool.shutdown(wait=False, cancel_futures=True)
             await run_hooks("shutdown", self._app.shutdown_hooks)
@@ -132,7 +139,8 @@ class Worker:
         if room <= 0:
             self._more = True  # perhaps: whoever makes room looks
             return None
-        claimed = await self._store.claim(self.id, room, lease=self._lease, queues=self._queues)
+        queues = self._share.turn(self._chance)
+        claimed = await self._store.claim(self.id, room, lease=self._lease, queues=queues, in_turn=self._share.in_turn)
         crash.at("worker.claimed")
         self._take(claimed.jobs)
         self._more = len(claimed.jobs) == room
@@ -299,7 +307,7 @@ class Worker:
             host=socket.gethostname(),
             pid=os.getpid(),
             slots=self.slots,
-            queues=tuple(self._queues or ()),
+            queues=self._share.queues or (),
             types=self._app.registry.types(),
         )
         while True:

@@ -1,6 +1,7 @@
 """Opening a file: its mode, its settings, its schema."""
 
 import os
+import sys
 from pathlib import Path
 
 import apsw
@@ -66,3 +67,18 @@ async def test_a_queue_is_named_even_if_the_commit_that_named_it_failed(store: S
     await store._writes.bare(lambda db: db.set_commit_hook(None))
     await add_one(store, queue="mail")
     assert [queue.name for queue in await store.queues()] == ["mail"]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux shows who holds which lock")
+async def test_a_further_connection_leaves_the_locks_of_the_first_in_place(store: SqliteStore, path: Path) -> None:
+    sibling = store.sibling()
+    assert sibling is not None
+    await sibling.open()
+    assert str(os.stat(path).st_ino) in locked_files()
+    await sibling.close()
+
+
+def locked_files() -> set[str]:
+    """The inodes of the files on which this process holds a lock."""
+    lines = [line.split() for line in Path("/proc/locks").read_text().splitlines()]
+    return {line[5].split(":")[2] for line in lines if line[4] == str(os.getpid())}

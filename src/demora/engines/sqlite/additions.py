@@ -25,6 +25,9 @@ def add(tx: Transaction, jobs: Sequence[NewJob], named: Set[str]) -> list[Added]
         answers.append(answer)
     if any(answer.conflict for answer in answers):
         return answers
+    if any(job.unique is not None for job in fresh):
+        one_by_one = {job.id: _add_one(tx, job, named) for job in fresh}
+        return [one_by_one.get(answer.id, answer) for answer in answers]
     stored = _write(tx, fresh, named)
     return answers if stored == len(fresh) else _with_replays(tx, answers, stored)
 
@@ -46,6 +49,32 @@ def _known(tx: Transaction, job: NewJob, taken: dict[tuple[str, str], tuple[byte
     return Added(first.id, first.created_at, first.scheduled_at, replayed=not differs, conflict=differs)
 
 
+def _add_one(tx: Transaction, job: NewJob, named: Set[str]) -> Added:
+    """Record a job that may be unique: it is stored, or there is one that stands for it."""
+    for created_at, scheduled_at, _ in tx.db.execute(SQL["id_taken"], (_id(job), 0)):
+        return Added(job.id, from_ms(created_at), from_ms(scheduled_at), replayed=True)
+    if job.unique is not None:
+        for id, created_at, scheduled_at in tx.db.execute(SQL["unique_waiting"], (job.unique.key, job.type)):
+            return _stand_in(tx, job, id, created_at, scheduled_at)
+    _write(tx, [job], named)
+    return Added(job.id, from_ms(tx.wall), from_ms(rows.due_ms(job, tx.wall)))
+
+
+def _stand_in(tx: Transaction, job: NewJob, id: bytes, created_at: int, scheduled_at: int) -> Added:
+    """The unique job that waits already, kept or replaced, stands for the new one, also before its idempotency key."""
+    assert job.unique is not None
+    replace = job.unique.replace
+    if replace:
+        scheduled_at = rows.due_ms(job, tx.wall)
+        row = rows.new_row(job, id, tx.wall)
+        tx.db.execute(SQL["replace_waiting"], row)
+        _wake(tx, [row])
+        tx.db.execute(SQL["name_queue"], (job.queue,))
+    if job.key is not None:
+        tx.db.execute(SQL["take_key"], _key_row(job, id, tx.wall))
+    return Added(rows.id_text(id), from_ms(created_at), from_ms(scheduled_at), kept=not replace, replaced=replace)
+
+
 def _write(tx: Transaction, jobs: Sequence[NewJob], named: Set[str]) -> int:
     """Store jobs; answers with how many of them were not there yet."""
     new = [rows.new_row(job, _id(job), tx.wall) for job in jobs]
@@ -55,7 +84,7 @@ def _write(tx: Transaction, jobs: Sequence[NewJob], named: Set[str]) -> int:
     stored = tx.rows_written() - before
     keyed = [job for job in jobs if job.key is not None]
     if keyed:
-        tx.db.executemany(SQL["take_key"], [_key_row(job, tx.wall) for job in keyed])
+        tx.db.executemany(SQL["take_key"], [_key_row(job, _id(job), tx.wall) for job in keyed])
     unnamed = {job.queue for job in jobs} - named
     if unnamed:
         tx.db.executemany(SQL["name_queue"], [(name,) for name in unnamed])
@@ -76,6 +105,17 @@ def _with_replays(tx: Transaction, answers: Sequence[Added], stored: int) -> lis
 
 
 def _wake(tx: Transaction, new: Sequence[rows.Row]) -> None:
+    _wake_for_expiry(tx, new)
+    _wake_for_work(tx, new)
+
+
+def _wake_for_expiry(tx: Transaction, new: Sequence[rows.Row]) -> None:
+    expiring = [(row[16], row[0]) for row in new if row[16] is not None]
+    if expiring and not tx.db.execute(SQL["expires_earlier"], min(expiring)).fetchone():
+        tx.wake(Topic.EXPIRY)
+
+
+def _wake_for_work(tx: Transaction, new: Sequence[rows.Row]) -> None:
     """Wake sleepers for what is ready, or for the earliest of a queue and rank if it is due before all others."""
     earliest: dict[tuple[str, int, int], rows.Row] = {}
     for row in new:
@@ -91,10 +131,10 @@ def _wake(tx: Transaction, new: Sequence[rows.Row]) -> None:
     return None
 
 
-def _key_row(job: NewJob, wall: int) -> rows.Row:
+def _key_row(job: NewJob, id: bytes, wall: int) -> rows.Row:
     assert job.key is not None
     scheduled_at, expires_at = rows.due_ms(job, wall), wall + span_ms(job.key.kept)
-    return (job.key.scope, job.key.key, job.key.request_hash, _id(job), wall, scheduled_at, expires_at)
+    return (job.key.scope, job.key.key, job.key.request_hash, id, wall, scheduled_at, expires_at)
 
 
 def _id(job: NewJob) -> bytes:

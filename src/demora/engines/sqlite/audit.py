@@ -59,9 +59,9 @@ def _examine(db: apsw.Connection) -> Iterator[str]:
 
 
 def _event(row: rows.Row) -> SqlEvent:
-    seq, at, boot, id, kind, wrote, old_status, status, *rest, wished, error = row
+    seq, at, boot, id, kind, wrote, old_status, status, *rest, wished, error, expires_at, unique = row
     moved = _NAMES[old_status], _NAMES[status]
-    fields: rows.Row = (seq, at, boot, rows.id_text(id), kind, wrote, *moved, *rest, bool(wished), error)
+    fields: rows.Row = (seq, at, boot, rows.id_text(id), kind, wrote, *moved, *rest, bool(wished), error, expires_at, unique)
     return SqlEvent(*fields)
 
 

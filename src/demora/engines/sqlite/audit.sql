@@ -5,9 +5,10 @@
 create trigger if not exists audit_added after insert on jobs
 begin
     insert into events (at, boot, job_id, kind, status, token, credits, retries, generation, max_retries, queue, lane, rank,
-                        due_at)
+                        due_at, expires_at, unique_key)
     values (demora_wall(), demora_boot(), new.id, 'added', new.status, new.token, new.credits, new.retries,
-            new.generation, new.max_retries, new.queue, new.lane, new.rank, new.due_at);
+            new.generation, new.max_retries, new.queue, new.lane, new.rank, new.due_at, new.expires_at,
+            new.type || ' ' || new.unique_key);
 end;
 
 create trigger if not exists audit_moved after update on jobs
@@ -15,7 +16,8 @@ when not (old.status = 3 and new.status = 3 and old.token = new.token and old.le
           and (old.cancel_requested_at is null) = (new.cancel_requested_at is null))
 begin
     insert into events (at, boot, job_id, kind, old_status, status, old_token, token, credits, retries, generation,
-                        max_retries, queue, lane, rank, due_at, worker_id, old_lease_until, lease_until, wished, error)
+                        max_retries, queue, lane, rank, due_at, worker_id, old_lease_until, lease_until, wished, error,
+                        expires_at, unique_key)
     values (
         demora_wall(), demora_boot(), new.id,
         case
@@ -30,7 +32,8 @@ begin
         end,
         old.status, new.status, old.token, new.token, new.credits, new.retries, new.generation, new.max_retries, new.queue,
         new.lane, new.rank, new.due_at, new.worker_id, old.lease_until, new.lease_until,
-        new.cancel_requested_at is not null, iif(old.status = 3 and new.status <> 3, new.error, null)
+        new.cancel_requested_at is not null, iif(old.status = 3 and new.status <> 3, new.error, null),
+        new.expires_at, new.type || ' ' || new.unique_key
     );
 end;
 

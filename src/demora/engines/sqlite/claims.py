@@ -19,6 +19,7 @@ from ...store import Claimed, ClaimedJob
 from . import rows
 from .batches import Transaction
 from .statements import SQL
+from .tidying import expire
 
 LAPSED_AT_ONCE = 100
 _USUAL = QueueOrder()
@@ -33,19 +34,35 @@ class _Head(msgspec.Struct, frozen=True):
     due_at: int
     rowid: int
     offset: int
+    turn: int  # where its queue comes among those that are asked in turn
 
     @property
-    def place(self) -> tuple[int, int]:
-        return self.due_at + self.offset, self.rowid
+    def place(self) -> "_Place":
+        return self.turn, self.due_at + self.offset, self.rowid
 
 
-def claim(tx: Transaction, worker_id: str, limit: int, *, lease: int, queues: Sequence[str] | None) -> Claimed:
-    heads = list(_heads(tx, queues))
+_Place = tuple[int, int, int]
+
+
+class Wish(msgspec.Struct, frozen=True):
+    """What a worker asks for; the lease is in milliseconds."""
+
+    worker_id: str
+    limit: int
+    lease: int
+    queues: Sequence[str] | None
+    in_turn: bool
+
+
+def claim(tx: Transaction, wish: Wish) -> Claimed:
+    heads = list(_heads(tx, wish))
     ready = sorted((h for h in heads if h.due_at <= tx.wall), key=lambda h: h.place)
-    chosen = _choose(tx, ready, limit)
-    jobs = _take(tx, chosen, worker_id, lease)
+    chosen = _choose(tx, ready, wish.limit)
+    jobs = _take(tx, chosen, wish)
     lapsed = [rows.lapsed_job(row) for row in tx.db.execute(SQL["lapsed"], (tx.boot, LAPSED_AT_ONCE))]
-    exhausted = ready if len(jobs) < limit else []
+    if len(jobs) < len(chosen):  # some had expired, and others may be ready behind them
+        return Claimed(jobs, lapsed, ZERO)
+    exhausted = ready if len(jobs) < wish.limit else []
     return Claimed(jobs, lapsed, _next_in(tx, heads, exhausted))
 
 
@@ -57,11 +74,12 @@ def as_of_now(claimed: Claimed, passed: int) -> Claimed:
     return Claimed(claimed.jobs, claimed.lapsed, left)
 
 
-def _heads(tx: Transaction, queues: Sequence[str] | None) -> Iterator[_Head]:
+def _heads(tx: Transaction, wish: Wish) -> Iterator[_Head]:
     settings = {row[0]: row[1:] for row in tx.db.execute(SQL["queues_set"])}
-    served = None if queues is None else frozenset(queues)
+    turns = None if wish.queues is None else {queue: n if wish.in_turn else 0 for n, queue in enumerate(wish.queues)}
     for queue, lane, rank, due_at, rowid in tx.db.execute(SQL["claim_heads"]):
-        if served is not None and queue not in served:
+        turn = 0 if turns is None else turns.get(queue)
+        if turn is None:
             continue
         order = _USUAL
         if queue in settings:
@@ -69,27 +87,29 @@ def _heads(tx: Transaction, queues: Sequence[str] | None) -> Iterator[_Head]:
             if paused_at is not None:
                 continue
             order = rows.queue_order(step, strict, head_start)
-        yield _Head(queue, lane, rank, due_at, rowid, order.offset(Lane(lane), Priority(rank)))
+        yield _Head(queue, lane, rank, due_at, rowid, order.offset(Lane(lane), Priority(rank)), turn)
 
 
 def _choose(tx: Transaction, ready: Sequence[_Head], limit: int) -> list[int]:
     """The row ids of the first `limit` ready rows. Heads beyond the first `limit` have nothing among them."""
     scans = [_scan(tx, head, limit) for head in ready[:limit]]
     merged = heapq.merge(*scans) if len(scans) > 1 else iter(scans[0] if scans else ())
-    return [rowid for _, rowid in islice(merged, limit)]
+    return [rowid for _, _, rowid in islice(merged, limit)]
 
 
-def _scan(tx: Transaction, head: _Head, limit: int) -> Iterator[tuple[int, int]]:
+def _scan(tx: Transaction, head: _Head, limit: int) -> Iterator[_Place]:
     cursor = tx.db.execute(SQL["claim_scan"], (head.queue, head.lane, head.rank, tx.wall, limit))
-    return ((due_at + head.offset, rowid) for rowid, due_at in cursor)
+    return ((head.turn, due_at + head.offset, rowid) for rowid, due_at in cursor)
 
 
-def _take(tx: Transaction, chosen: list[int], worker_id: str, lease: int) -> list[ClaimedJob]:
+def _take(tx: Transaction, chosen: list[int], wish: Wish) -> list[ClaimedJob]:
+    """Lease the chosen rows, but for those that expired before anybody started them."""
     if not chosen:
         return []
-    what = (Status.PROCESSING.value, worker_id, tx.boot + lease, tx.wall, json.dumps(chosen))
+    what = (Status.PROCESSING.value, wish.worker_id, tx.boot + wish.lease, tx.wall, json.dumps(chosen), tx.wall)
     taken = {row[0]: row for row in tx.db.execute(SQL["claim_take"], what)}
-    return [rows.claimed_job(taken[rowid]) for rowid in chosen]
+    expire(tx, [rowid for rowid in chosen if rowid not in taken])
+    return [rows.claimed_job(taken[rowid]) for rowid in chosen if rowid in taken]
 
 
 def _next_in(tx: Transaction, heads: Sequence[_Head], exhausted: Sequence[_Head]) -> timedelta | None:

@@ -3,6 +3,7 @@
 import os
 import random
 import time
+import weakref
 from collections.abc import Iterator
 from importlib.resources import files
 from pathlib import Path
@@ -11,21 +12,26 @@ from typing import TypeVar
 import apsw
 
 from ... import crash
-from ...errors import SchemaTooNew, StoreClosed, StoreError
+from ...errors import OpenInParent, SchemaTooNew, StoreClosed, StoreError
 from .stamps import stamps_of
 
 T = TypeVar("T")
 
 PATIENCE = 60.0  # seconds to wait for the lock before giving up
 _PRAGMAS = ("journal_mode = wal", "synchronous = full", "cache_size = -16384", "temp_store = memory")
+_opened: "weakref.WeakKeyDictionary[apsw.Connection, tuple[int, Path]]" = weakref.WeakKeyDictionary()
+_inherited: list[apsw.Connection] = []
 
 
 def connect(path: Path | None) -> apsw.Connection:
-    """A connection with the schema up to date. The file is made with mode 0600."""
+    """A connection with the schema up to date. The file is made with mode 0600. Refuses a file that was open at a fork."""
     if path is not None:
+        _refuse_inherited(path)
         _make_private(path)
     try:
         db = apsw.Connection(str(path) if path else ":memory:")
+        if path is not None:
+            _opened[db] = os.getpid(), path.resolve()
         db.set_busy_handler(Patience())
         db.config(apsw.SQLITE_DBCONFIG_ENABLE_QPSG, 1)  # else each new value of a parameter has its statement planned anew
         for pragma in _PRAGMAS:
@@ -94,9 +100,37 @@ def _schema_files() -> Iterator[tuple[int, str]]:
             yield int(entry.name.split("_")[0]), entry.read_text()
 
 
-def _make_private(path: Path) -> None:
+def _refuse_inherited(path: Path) -> None:
+    """A forked process inherits SQLite's belief that it holds the parent's locks: a new connection would take none."""
+    for db, (pid, opened) in [*_opened.items()]:
+        if pid != os.getpid() and opened == path.resolve() and not _is_closed(db):
+            raise OpenInParent(path)
+
+
+def _keep_inherited() -> None:
+    """Let nobody close the parent's connections in a forked process, not even the collector: SQLite forbids it."""
+    _inherited.extend(_opened)
+
+
+os.register_at_fork(after_in_child=_keep_inherited)
+
+
+def _is_closed(db: apsw.Connection) -> bool:
     try:
-        os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
+        db.db_filename("main")
+    except apsw.ConnectionClosedError:
+        return True
+    except apsw.Error:
+        pass  # in use when the fork came
+    return False
+
+
+def _make_private(path: Path) -> None:
+    """Make the file if there is none. Another is not touched: to close it would drop this process's locks on it."""
+    try:
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
+    except FileExistsError:
+        return
     except OSError as problem:
         raise StoreError(f"cannot open the database file {path}: {problem.strerror}") from problem
 

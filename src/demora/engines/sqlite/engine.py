@@ -14,6 +14,7 @@ import apsw
 from ...audit import Evidence, SqlEvent
 from ...clock import Clock, SystemClock
 from ...core.job import Job, NewJob
+from ...core.retention import Retention
 from ...core.spans import span_ms
 from ...core.states import Status
 from ...store import (
@@ -30,11 +31,12 @@ from ...store import (
     Report,
     Settlement,
     Subscription,
+    Tidied,
     Topic,
     Worker,
 )
 from ...survey import Pulse, Survey
-from . import additions, audit, claims, connections, registry, runs, surveys, views, wishes
+from . import additions, audit, claims, connections, registry, runs, surveys, tidying, views, wishes
 from .batches import Batches, Transaction
 from .bells import Bells
 from .sleepers import Sleeper
@@ -107,10 +109,17 @@ class SqliteStore:
             self._named_queues |= {job.queue for job in jobs}  # only now: what was not committed is not on record
         return answers
 
-    async def claim(self, worker_id: str, limit: int, *, lease: timedelta, queues: Sequence[str] | None = None) -> Claimed:
-        claimed, asked = await self._write(
-            lambda tx: (claims.claim(tx, worker_id, limit, lease=span_ms(lease), queues=queues), tx.wall_us), limit
-        )
+    async def claim(
+        self,
+        worker_id: str,
+        limit: int,
+        *,
+        lease: timedelta,
+        queues: Sequence[str] | None = None,
+        in_turn: bool = False,
+    ) -> Claimed:
+        wish = claims.Wish(worker_id, limit, span_ms(lease), queues, in_turn)
+        claimed, asked = await self._write(lambda tx: (claims.claim(tx, wish), tx.wall_us), limit)
         return claims.as_of_now(claimed, self.clock.wall_us() - asked)
 
     async def renew(self, reports: Sequence[Report], *, lease: timedelta) -> Heard:
@@ -137,6 +146,9 @@ class SqliteStore:
     async def purge(self, status: Status, *, older_than: timedelta, limit: int, queue: str | None = None) -> int:
         return await self._write(lambda tx: wishes.purge(tx, status, span_ms(older_than), limit, queue), limit)
 
+    async def tidy(self, retention: Retention, *, limit: int) -> Tidied:
+        return await self._write(lambda tx: tidying.tidy(tx, retention, limit), limit)
+
     async def get(self, id: str) -> Job | None:
         return await self._read(lambda tx: views.get(tx, id), weight=1)
 
@@ -160,9 +172,11 @@ class SqliteStore:
 
     @contextlib.contextmanager
     def subscribe(self, topic: Topic) -> Iterator[Subscription]:
-        sleeper = Sleeper(topic, self.clock, None if self._inline else self._data_version)
+        watches = topic is not Topic.EXPIRY and not self._inline  # who waits for expiries looks by itself often enough
+        sleeper = Sleeper(topic, self.clock, self._data_version if watches else None)
         if self._bells is not None:
-            sleeper.reachable = self._bells.hang(topic, lambda: self._woken({topic}))
+            reachable = self._bells.hang(topic, lambda: self._woken({topic}))
+            sleeper.reachable = reachable or not watches
         self._sleepers[sleeper] = None
         try:
             yield sleeper

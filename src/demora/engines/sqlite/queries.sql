@@ -17,9 +17,23 @@ insert or ignore into queues (name) values (?)
 
 -- name: add
 insert into jobs (id, type, name, queue, status, lane, rank, due_at, created_at, scheduled_at, max_retries, retry_delay,
-                  timeout, payload, tags, webhook_url)
-values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+                  timeout, payload, tags, webhook_url, expires_at, unique_key)
+values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 on conflict (id) do nothing
+
+-- name: unique_waiting
+select id, created_at, coalesce(scheduled_at, created_at) from jobs
+where unique_key = ? and type = ? and status < 3 and token = 0 and generation = 1
+
+-- name: replace_waiting
+-- All that a wish can say; the job stays where it is in the order of adding. It is a row as `add` takes it.
+update jobs set name = ?3, queue = ?4, status = ?5, lane = ?6, rank = ?7, due_at = ?8, scheduled_at = ?8,
+    max_retries = ?11, retry_delay = ?12, timeout = ?13, payload = ?14, tags = ?15, webhook_url = ?16, expires_at = ?17
+where id = ?1 and type = ?2 and unique_key = ?18
+
+-- name: expires_earlier
+-- Whether another job expires as early.
+select 1 from jobs where status < 3 and expires_at is not null and token = credits and expires_at <= ? and id <> ? limit 1
 
 -- name: earlier
 -- Whether another job of the same queue, lane and rank is due as early.
@@ -57,9 +71,12 @@ order by due_at, rowid limit ?
 -- name: claim_take
 update jobs set status = ?, token = token + 1, worker_id = ?, lease_until = ?, claimed_at = ?, started_at = null,
     progress = null, progress_message = null
-where rowid in (select value from json_each(?))
+where rowid in (select value from json_each(?)) and (expires_at is null or expires_at > ? or token > credits)
 returning rowid, id, token, type, name, queue, rank, payload, credits, strays, max_retries, retry_delay, timeout,
     coalesce(scheduled_at, created_at), tags
+
+-- name: expire_chosen
+update jobs set status = ?, completed_at = ?, error = ? where rowid in (select value from json_each(?)) and status < 3
 
 -- name: lapsed
 select id, token, credits, strays, max_retries, retry_delay, worker_id from jobs
@@ -126,7 +143,7 @@ select status from jobs where id = ?
 -- name: retry
 update jobs set status = :status, lane = :lane, due_at = :wall, generation = generation + 1, credits = token, retries = 0,
     strays = 0, completed_at = null, started_at = null, cancel_requested_at = null, progress = null,
-    progress_message = null, result = null, error = null
+    progress_message = null, result = null, error = null, expires_at = null
 where id = :id and status in (select value from json_each(:from))
 
 -- name: change
@@ -145,23 +162,61 @@ delete from attempts where job_id = ?
 delete from logs where job_id = ?
 
 -- name: purgeable
-select id from jobs where status = ? and completed_at <= ? and (?3 is null or queue = ?3) limit ?4
+select id from jobs where queue = ? and status = ? and status > 3 and completed_at <= ? order by completed_at limit ?
 
 -- name: purge_keys
 delete from idempotency_keys where (scope, key) in (
     select scope, key from idempotency_keys where expires_at <= ? limit ?
 )
 
+-- name: queue_names
+select name from queues
+
+-- name: expired
+select rowid from jobs where status < 3 and expires_at is not null and token = credits and expires_at <= ?
+order by expires_at limit ?
+
+-- name: next_expiry
+select expires_at from jobs where status < 3 and expires_at is not null and token = credits order by expires_at limit 1
+
+-- name: retentions
+select name, retention from queues where retention is not null
+
+-- name: ended_kinds
+-- Each queue and status that has ended jobs, with the oldest end: a skip over the index.
+with recursive kind (queue, status, oldest) as (
+    select * from (select queue, status, completed_at from jobs where status > 3 order by queue, status, completed_at limit 1)
+    union all
+    select next.queue, next.status, next.completed_at
+    from kind
+    join jobs as next on next.rowid = coalesce(
+        (select rowid from jobs where status > 3 and queue = kind.queue and status > kind.status
+         order by status, completed_at limit 1),
+        (select rowid from jobs where status > 3 and queue > kind.queue order by queue, status, completed_at limit 1)
+    )
+)
+select queue, status, oldest from kind
+
+-- name: beyond
+-- All but the newest so many.
+select id from jobs where queue = ? and status = ? and status > 3 order by completed_at desc, rowid desc limit ? offset ?
+
+-- name: oldest_end
+select completed_at from jobs where queue = ? and status = ? and status > 3 order by completed_at limit 1
+
+-- name: forget_silent
+delete from workers where heartbeat_at <= ?
+
 -- name: job
 select id, type, name, queue, status, lane, rank, due_at, created_at, scheduled_at, max_retries, retry_delay, timeout,
     token, credits, retries, generation, payload, tags, webhook_url, worker_id, lease_until, started_at, completed_at,
-    cancel_requested_at, progress, progress_message, result, error
+    cancel_requested_at, progress, progress_message, result, error, expires_at, unique_key
 from jobs where id = ?
 
 -- name: find
 select id, type, name, queue, status, lane, rank, due_at, created_at, scheduled_at, max_retries, retry_delay, timeout,
     token, credits, retries, generation, payload, tags, webhook_url, worker_id, lease_until, started_at, completed_at,
-    cancel_requested_at, progress, progress_message, result, error
+    cancel_requested_at, progress, progress_message, result, error, expires_at, unique_key
 from jobs /* narrowed to */ where true
     and (:after is null or id < :after)
     and (:statuses is null or status in (select value from json_each(:statuses)))
@@ -185,10 +240,10 @@ where job_id in (select unhex(value) from json_each(?)) order by job_id, token
 select at, line from logs where job_id = ? order by rowid
 
 -- name: queues
-select name, step, strict, head_start, paused_at, pause_reason from queues order by name
+select name, step, strict, head_start, paused_at, pause_reason, retention from queues order by name
 
 -- name: queue
-select name, step, strict, head_start, paused_at, pause_reason from queues where name = ?
+select name, step, strict, head_start, paused_at, pause_reason, retention from queues where name = ?
 
 -- name: count_waiting
 select queue, sum(due_at <= ?1), sum(due_at > ?1) from jobs where status < 3 group by queue
@@ -200,12 +255,13 @@ select queue, count(*) from jobs where status = 3 group by queue
 select queue, count(*) from jobs where status = 5 group by queue
 
 -- name: set_queue
-insert into queues (name, step, strict, head_start, paused_at, pause_reason, changed_at)
-values (:name, :step, :strict, :head_start, iif(:paused, :wall, null), iif(:paused, :reason, null), :wall)
+insert into queues (name, step, strict, head_start, paused_at, pause_reason, retention, changed_at)
+values (:name, :step, :strict, :head_start, iif(:paused, :wall, null), iif(:paused, :reason, null), :retention, :wall)
 on conflict (name) do update set
     step = coalesce(:step, step), strict = coalesce(:strict, strict), head_start = coalesce(:head_start, head_start),
     paused_at = case when :paused is null then paused_at when :paused then coalesce(paused_at, :wall) end,
     pause_reason = case when :paused is null then pause_reason when :paused then :reason end,
+    retention = coalesce(:retention, retention),
     changed_at = :wall
 
 -- name: heartbeat
@@ -248,7 +304,7 @@ from sqlite_schema left join jobs on jobs.id = :id where sqlite_schema.name = 'a
 -- name: events
 select seq, at, boot, job_id, kind, wrote, old_status, status, old_token, token, coalesce(credits, 0), coalesce(retries, 0),
     coalesce(generation, 1), coalesce(max_retries, 0), queue, lane, rank, coalesce(due_at, 0), worker_id, old_lease_until,
-    lease_until, wished, error
+    lease_until, wished, error, expires_at, unique_key
 from events where seq > ? order by seq
 
 -- name: job_facts

@@ -3,6 +3,9 @@
 import json
 from datetime import timedelta
 
+import msgspec
+
+from ...core.retention import Retention
 from ...core.spans import from_ms, span_ms
 from ...store import Queue, QueueChange, Topic, Worker
 from . import rows
@@ -20,6 +23,8 @@ def note_boot(tx: Transaction, boot_id: str) -> None:
 
 
 def set_queue(tx: Transaction, name: str, change: QueueChange) -> Queue:
+    before = [rows.queue(row) for row in tx.db.execute(SQL["queue"], (name,))]
+    own = change.retention and change.retention.over(before[0].retention if before else Retention())
     what = {
         "name": name,
         "step": None if change.step is None else span_ms(change.step),
@@ -27,6 +32,7 @@ def set_queue(tx: Transaction, name: str, change: QueueChange) -> Queue:
         "head_start": None if change.head_start is None else span_ms(change.head_start),
         "paused": None if change.paused is None else int(change.paused),
         "reason": change.reason,
+        "retention": own and msgspec.json.encode(own).decode(),
         "wall": tx.wall,
     }
     tx.db.execute(SQL["set_queue"], what)

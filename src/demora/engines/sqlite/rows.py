@@ -5,8 +5,11 @@ from datetime import timedelta
 from functools import lru_cache
 from typing import Any
 
+import msgspec
+
 from ...core.job import Attempt, Job, Lane, LogLine, NewJob, Priority
 from ...core.order import QueueOrder
+from ...core.retention import Retention
 from ...core.spans import from_ms, span_ms, to_ms
 from ...core.states import Status
 from ...core.verdict import Standing
@@ -37,6 +40,12 @@ def due_ms(job: NewJob, wall: int) -> int:
     return wall if job.delay is None else wall + span_ms(job.delay)
 
 
+def expiry_ms(job: NewJob, wall: int) -> int | None:
+    if job.expires_at is not None:
+        return to_ms(job.expires_at)
+    return None if job.expires_in is None else wall + span_ms(job.expires_in)
+
+
 def new_row(job: NewJob, id: bytes, wall: int) -> Row:
     due_at = due_ms(job, wall)
     later = due_at > wall
@@ -57,6 +66,8 @@ def new_row(job: NewJob, id: bytes, wall: int) -> Row:
         job.payload.decode(),
         json.dumps(job.tags) if job.tags else None,
         job.webhook_url,
+        expiry_ms(job, wall),
+        None if job.unique is None else job.unique.key,
     )
 
 
@@ -103,7 +114,7 @@ def whole_job(row: Row, attempts: list[Attempt], log: list[LogLine], to_wall: in
     """A job from its row; `to_wall` turns milliseconds of this boot into wall time."""
     (id, type, name, queue, status, lane, rank, due_at, created_at, scheduled_at, max_retries, retry_delay, timeout, token,
      credits, retries, generation, payload, tags, webhook_url, worker_id, lease_until, started_at, completed_at,
-     cancel_requested_at, progress, progress_message, result, error) = row  # fmt: skip
+     cancel_requested_at, progress, progress_message, result, error, expires_at, unique_key) = row  # fmt: skip
     if status == Status.COMPLETED:
         attempts = [*attempts, Attempt(token, _time(started_at), _time(completed_at), worker_id)]
     return Job(
@@ -136,6 +147,8 @@ def whole_job(row: Row, attempts: list[Attempt], log: list[LogLine], to_wall: in
         progress_message=progress_message,
         result_json=None if result is None else result.encode(),
         error=error,
+        expires_at=_time(expires_at),
+        unique_key=unique_key,
         attempts=tuple(attempts),
         log=tuple(log),
     )
@@ -156,9 +169,13 @@ def queue_order(step: int | None, strict: int | None, head_start: int | None) ->
 
 
 def queue(row: Row, ready: int = 0, delayed: int = 0, processing: int = 0, dead: int = 0) -> Queue:
-    name, step, strict, head_start, paused_at, reason = row
+    name, step, strict, head_start, paused_at, reason, own = row
     pause = None if paused_at is None else Pause(reason, from_ms(paused_at))
-    return Queue(name, queue_order(step, strict, head_start), pause, ready, delayed, processing, dead)
+    return Queue(name, queue_order(step, strict, head_start), pause, retention(own), ready, delayed, processing, dead)
+
+
+def retention(own: str | None) -> Retention:
+    return Retention() if own is None else msgspec.json.decode(own, type=Retention)
 
 
 _PRIORITIES = tuple(Priority)

@@ -58,6 +58,7 @@ class ThreadTransactor:
         self._in_flight = 0  # handed over and not back
         self._closed = False
         self._ready: asyncio.Future[None] = self._loop.create_future()
+        self._gone: asyncio.Future[None] = self._loop.create_future()
         self._thread = threading.Thread(target=self._main, name=name, daemon=True)
 
     async def start(self) -> None:
@@ -89,7 +90,8 @@ class ThreadTransactor:
             self._closed = True
             self._flush_here()
             self._calls.put(None)
-        await self._loop.run_in_executor(None, self._thread.join)
+        await asyncio.shield(self._gone)  # not by an executor: at the end of the process there is none
+        self._thread.join()
 
     def _soon(self) -> None:
         """Flush at once what comes first in a pass of the loop, and the rest of it together at its end."""
@@ -125,10 +127,16 @@ class ThreadTransactor:
             self._loop.call_soon_threadsafe(self._ready.set_exception, translate(problem))
             return
         self._loop.call_soon_threadsafe(self._ready.set_result, None)
+        try:
+            self._serve(batches)
+        finally:
+            self._call_back(_set_done, self._gone)
+
+    def _serve(self, batches: Batches) -> None:
         waiting: list[Pending] = []
         while self._gather(waiting):
             finished, topics = batches.run_next(waiting)
-            self._tell(finished, topics)
+            self._call_back(self._take_back, finished, topics)
         self._batches = None
         batches.close()
 
@@ -144,9 +152,9 @@ class ThreadTransactor:
         except Empty:
             return True
 
-    def _tell(self, finished: Sequence[Pending], topics: set[Topic]) -> None:
+    def _call_back(self, callback: Callable[..., None], *args: Any) -> None:
         try:
-            self._loop.call_soon_threadsafe(self._take_back, finished, topics)
+            self._loop.call_soon_threadsafe(callback, *args)
         except RuntimeError:  # the loop is gone, and with it everyone who awaited
             self._closed = True
 
@@ -159,6 +167,11 @@ class ThreadTransactor:
             pending.resolve()
         if topics:
             self._woken(topics)
+
+
+def _set_done(future: "asyncio.Future[None]") -> None:
+    if not future.done():
+        future.set_result(None)
 
 
 class InlineTransactor:

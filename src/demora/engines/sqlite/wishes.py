@@ -56,12 +56,33 @@ def remove(tx: Transaction, id: str) -> Answer:
 
 
 def purge(tx: Transaction, status: Status, older_than: int, limit: int, queue: str | None) -> int:
-    found = list(tx.db.execute(SQL["purgeable"], (status.value, tx.wall - older_than, queue, limit)))
+    removed = 0
+    for name in [name for (name,) in tx.db.execute(SQL["queue_names"])] if queue is None else [queue]:
+        removed += remove_ended(tx, name, status, tx.wall - older_than, limit - removed)
+    forget_keys(tx, limit)
+    return removed
+
+
+def remove_ended(tx: Transaction, queue: str, status: Status, until: int, limit: int) -> int:
+    """Delete up to `limit` jobs of a queue that ended so until then, the oldest first."""
+    return _remove_all(tx, list(tx.db.execute(SQL["purgeable"], (queue, status.value, until, limit))))
+
+
+def remove_beyond(tx: Transaction, queue: str, status: Status, newest: int, limit: int) -> int:
+    """Delete up to `limit` jobs of a queue that ended so, but none of the newest so many."""
+    return _remove_all(tx, list(tx.db.execute(SQL["beyond"], (queue, status.value, limit, newest))))
+
+
+def _remove_all(tx: Transaction, found: list[tuple[bytes]]) -> int:
     for (key,) in found:
         tx.db.execute(SQL["remove"], (key,))
         _forget(tx, key)
-    tx.db.execute(SQL["purge_keys"], (tx.wall, limit))
     return len(found)
+
+
+def forget_keys(tx: Transaction, limit: int) -> None:
+    """Delete up to `limit` idempotency keys that expired."""
+    tx.db.execute(SQL["purge_keys"], (tx.wall, limit))
 
 
 def _forget(tx: Transaction, key: bytes | None) -> None:

@@ -1,0 +1,68 @@
+"""How long ended jobs are kept: by age, by number, or for ever; for all queues, or for one in its own way."""
+
+import re
+from datetime import timedelta
+
+import msgspec
+
+from ..errors import Invalid
+from .spans import say, span
+from .states import ENDED, Status
+
+FOREVER = "forever"
+MOST_KEPT = 100_000
+_COUNT = re.compile(r"\d{1,10}")
+
+
+class Keep(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What is kept of jobs that ended in one way: those younger than `age`, and of these the newest `count`.
+
+    None does not limit. With neither all are kept.
+    """
+
+    age: timedelta | None = None
+    count: int | None = None
+
+    def __str__(self) -> str:
+        parts = [say(self.age)] if self.age is not None else []
+        parts += [str(self.count)] if self.count is not None else []
+        return ",".join(parts) or FOREVER
+
+
+class Retention(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What is kept of each kind of ended job; None leaves it to the retention of all queues."""
+
+    completed: Keep | None = None
+    cancelled: Keep | None = None
+    failed: Keep | None = None
+
+    def of(self, status: Status) -> Keep | None:
+        keep: Keep | None = getattr(self, status.name.lower())
+        return keep
+
+    def over(self, general: "Retention") -> "Retention":
+        """These wishes, and the general ones where there is none."""
+        return Retention(**{status.name.lower(): self.of(status) or general.of(status) for status in ENDED})
+
+
+def keep(text: str, field: str) -> Keep:
+    """What `7d`, `1000` (jobs), `7d,1000` or `forever` means."""
+    if not isinstance(text, str):
+        raise Invalid(field, f"must be text like '7d', '1000', '7d,1000' or '{FOREVER}'")
+    if text == FOREVER:
+        return Keep()
+    counts = [part for part in text.split(",") if _COUNT.fullmatch(part.strip())]
+    ages = [part for part in text.split(",") if part not in counts]
+    if len(counts) > 1 or len(ages) > 1:
+        raise Invalid(field, f"give one age, one number of jobs, or both: '7d', '1000', '7d,1000' or '{FOREVER}'")
+    count = int(counts[0]) if counts else None
+    if count is not None and count > MOST_KEPT:
+        raise Invalid(field, f"at most {MOST_KEPT:,} jobs can be counted; more are kept by age, or '{FOREVER}'")
+    return Keep(span(ages[0].strip(), field) if ages else None, count)
+
+
+def read_retention(completed: str | None, cancelled: str | None, failed: str | None) -> Retention | None:
+    """What a caller wants to be kept; None if nothing is said."""
+    texts = {"completed": completed, "cancelled": cancelled, "failed": failed}
+    said = {name: keep(text, f"keep{name.title()}") for name, text in texts.items() if text is not None}
+    return Retention(**said) if said else None

@@ -1,0 +1,41 @@
+"""How a worker that serves several queues divides itself among them."""
+
+from collections.abc import Callable, Mapping, Sequence
+
+from ..errors import Invalid
+from .request import check_queue
+
+MOST_WEIGHT = 1000
+
+
+class Share:
+    """The queues of one worker: all, some as one line, some strictly in order, or some by weight. Refuses what makes no
+    sense, such as a queue named twice."""
+
+    def __init__(self, queues: Sequence[str] | Mapping[str, int] | None, *, strict: bool = False) -> None:
+        self.queues = None if queues is None else tuple(check_queue(queue, "queues") for queue in queues)
+        self._weights = queues if isinstance(queues, Mapping) else None
+        self.in_turn = strict or self._weights is not None
+        _refuse(self.queues, self._weights, strict)
+
+    def turn(self, chance: Callable[[], float]) -> tuple[str, ...] | None:
+        """The queues, in the order to be asked this time: by weight each comes first as often as its weight is of all."""
+        if self._weights is None or self.queues is None:
+            return self.queues
+        luck = {queue: (1.0 - chance()) ** (1.0 / weight) for queue, weight in self._weights.items()}
+        return tuple(sorted(self.queues, key=lambda queue: luck[queue], reverse=True))
+
+    def __str__(self) -> str:
+        if self._weights is not None:
+            return ",".join(f"{queue}={weight}" for queue, weight in self._weights.items())
+        return "all" if self.queues is None else (" then " if self.in_turn else ",").join(self.queues)
+
+
+def _refuse(queues: Sequence[str] | None, weights: Mapping[str, int] | None, strict: bool) -> None:
+    if queues is not None and (not queues or len(set(queues)) < len(queues)):
+        raise Invalid("queues", "name at least one queue, and each only once")
+    if strict and (queues is None or weights is not None):
+        raise Invalid("strict", "serves queues in the order they are named: name them, without weights")
+    for queue, weight in (weights or {}).items():
+        if not isinstance(weight, int) or isinstance(weight, bool) or not 1 <= weight <= MOST_WEIGHT:
+            raise Invalid("queues", f"the weight of {queue} must be a whole number from 1 to {MOST_WEIGHT}")

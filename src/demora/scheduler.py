@@ -1,0 +1,60 @@
+"""The scheduler role: housekeeping. Nothing waits for it, and any number of processes may do it at once."""
+
+import asyncio
+
+from . import notices
+from .core.retention import Retention
+from .errors import StoreClosed
+from .seams import Seams
+from .store import Store, Subscription, Topic
+
+PIECE = 200  # jobs at a time, so that nobody waits long for the lock
+REST = 0.02  # seconds between two pieces
+LONGEST = 60.0  # seconds without a look: retention by number has no time of its own
+FIRST_PAUSE, LONGEST_PAUSE = 0.5, 60.0  # seconds between looks while the store is in trouble
+
+
+class Scheduler:
+    """Cancels what expired, deletes what need not be kept, forgets workers that are gone; sleeps in between.
+
+    An error makes it wait, longer each time; it never ends by itself unless the store is closed.
+    """
+
+    def __init__(self, store: Store, retention: Retention, *, seams: Seams | None = None) -> None:
+        self._store, self._retention, self._chance = store, retention, (seams or Seams()).chance
+        self._stopping = False
+        self._bell: Subscription | None = None
+
+    async def run(self) -> None:
+        """Tidy until stopped."""
+        with self._store.subscribe(Topic.EXPIRY) as self._bell:
+            pause = FIRST_PAUSE
+            while not self._stopping:
+                self._bell.clear()
+                try:
+                    wait, pause = await self._tidy(), FIRST_PAUSE
+                except StoreClosed:
+                    return
+                except Exception as problem:
+                    wait, pause = pause, min(pause * 2, LONGEST_PAUSE)
+                    notices.store_trouble("the housekeeping", problem, wait)
+                await self._rest(wait)
+
+    def stop(self) -> None:
+        self._stopping = True
+        if self._bell is not None:
+            self._bell.wake()
+
+    async def _tidy(self) -> float:
+        """Do one piece; answers with the seconds until the next."""
+        done = await self._store.tidy(self._retention, limit=PIECE)
+        if done.expired or done.removed:
+            notices.tidied(done.expired, done.removed)
+        left = LONGEST if done.next_in is None else done.next_in.total_seconds()
+        return min(max(left, REST), LONGEST * (0.5 + self._chance() / 2))  # many schedulers do not look all at once
+
+    async def _rest(self, seconds: float) -> None:
+        """Sleep, but not through the adding of a job that expires sooner. Pieces are kept apart."""
+        if self._bell is not None and not self._stopping:
+            await asyncio.sleep(min(seconds, REST))
+            await self._bell.wait(max(seconds - REST, 0))

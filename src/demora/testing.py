@@ -1,0 +1,193 @@
+"""For those who test an application of their own: its jobs in memory, a clock to turn, and a worker that runs what is due.
+
+with Sandbox(app) as sandbox:
+    await my_code()
+    assert sandbox.enqueued("email.send", to="a@b.c")
+    assert not (await sandbox.advance("1h")).failures
+"""
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Callable, Coroutine, Sequence
+from datetime import datetime, timedelta
+from typing import Any, Self, TypeVar
+
+import msgspec
+
+from .app import Demora, JobFunction
+from .blocking import Verb
+from .clock import Clock
+from .core.job import Job
+from .core.spans import from_ms, moment, span, to_ms
+from .core.states import Status
+from .engines.sqlite import SqliteStore
+from .errors import DemoraError
+from .seams import Seams
+from .store import Settlement, Subscription
+from .worker import Worker
+
+T = TypeVar("T")
+
+MOST_RUNS = 10_000  # in one drain
+_LOOK = 1.0  # seconds between looks while a handler runs
+_SEAMS = Seams(chance=lambda: 0.0, name=lambda: "sandbox")  # chance takes nothing off a wait
+
+
+class NeverIdle(DemoraError):
+    """Jobs were run again and again, and there were always more."""
+
+    def __init__(self, runs: int) -> None:
+        super().__init__(f"{runs} runs, and more jobs are due still: does a handler enqueue itself without a delay?")
+
+
+class Drained(msgspec.Struct, frozen=True):
+    """The jobs that were run, each as it stands now, in the order in which their last runs ended."""
+
+    jobs: list[Job]
+
+    @property
+    def ended(self) -> list[Job]:
+        return [job for job in self.jobs if job.status.ended]
+
+    @property
+    def failures(self) -> list[Job]:
+        """Those whose last run failed, whether they will be tried again or not."""
+        return [job for job in self.jobs if job.status in (Status.RETRYING, Status.FAILED)]
+
+
+class SandboxClock(Clock):
+    """Goes on as usual from the moment it is made, or stands still at `now`; either way it can be turned forward."""
+
+    def __init__(self, now: datetime | None = None) -> None:
+        self._stands_at = None if now is None else to_ms(moment(now, "now")) * 1000
+        self._turned = timedelta(0)
+
+    def turn(self, by: timedelta) -> None:
+        self._turned += by
+
+    def now(self) -> datetime:
+        return from_ms(self.wall_us() // 1000)
+
+    def wall_us(self) -> int:
+        base = time.time_ns() // 1000 if self._stands_at is None else self._stands_at
+        return base + self._turned // timedelta(microseconds=1)
+
+    def boot(self) -> int:
+        base = time.monotonic_ns() // 1_000_000 if self._stands_at is None else 0
+        return base + self._turned // timedelta(milliseconds=1)
+
+    def boot_id(self) -> str:
+        return "sandbox"
+
+
+class Sandbox:
+    """Keeps an application's jobs in memory for as long as the block lasts, and runs them only when told to.
+
+    What the application enqueues in whichever way, async or blocking, goes here and not to its database. Each sandbox begins
+    empty. In tests without an event loop, ask `sandbox.blocking`.
+    """
+
+    def __init__(self, app: Demora, *, now: datetime | None = None) -> None:
+        self.app, self.clock, self.blocking = app, SandboxClock(now), BlockingSandbox(self)
+        self._using = app.using(SqliteStore(clock=self.clock))
+
+    def __enter__(self) -> Self:
+        self._using.__enter__()
+        with contextlib.suppress(RuntimeError):  # no loop runs: the first that asks has the store
+            self.app.move_in(asyncio.get_running_loop())
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self._using.__exit__(None, None, None)
+
+    async def enqueued(self, type: str | JobFunction | None = None, /, **payload: Any) -> list[Job]:
+        """All jobs ever enqueued here, oldest first: of this type, with these fields in their payload."""
+        name = type.type if isinstance(type, JobFunction) else type
+        client, found, after = await self.app.open(), list[Job](), None
+        while True:
+            page = await client.find(type=name, after=after, limit=200)
+            found += page.jobs
+            after = page.next
+            if after is None:
+                return [job for job in reversed(found) if _has(job, payload)]
+
+    async def drain(self) -> Drained:
+        """Run all that is due now, and what that enqueues, until nothing is due; `NeverIdle` if there is no end to it."""
+        return await self._drained((await self._run_due()).settled)
+
+    async def advance(self, by: timedelta | str) -> Drained:
+        """Let so much time pass, and run each job on the way when it becomes due."""
+        left = span(by, "by")
+        worker = await self._run_due()
+        settled = worker.settled
+        while worker.next_in is not None and worker.next_in <= left:
+            self.clock.turn(worker.next_in)
+            left -= worker.next_in
+            worker = await self._run_due()
+            settled += worker.settled
+        self.clock.turn(left)
+        return await self._drained(settled + (await self._run_due()).settled)
+
+    async def _run_due(self) -> "_UntilIdle":
+        worker = _UntilIdle(self.app)
+        await worker.run()
+        return worker
+
+    async def _drained(self, ids: Sequence[str]) -> Drained:
+        store = (await self.app.open()).store
+        last = reversed(dict.fromkeys(reversed(ids)))
+        return Drained([job for id in last if (job := await store.get(id)) is not None])
+
+
+class BlockingSandbox:
+    """The verbs of a sandbox for tests without an event loop."""
+
+    def __init__(self, sandbox: Sandbox) -> None:
+        self._sandbox = sandbox
+
+    enqueued = Verb(Sandbox.enqueued)
+    drain = Verb(Sandbox.drain)
+    advance = Verb(Sandbox.advance)
+
+    def run(self, name: str, ask: Callable[[Sandbox], Coroutine[Any, Any, T]]) -> T:
+        return self._sandbox.app.blocking.run(name, lambda _: ask(self._sandbox))
+
+
+class _UntilIdle(Worker):
+    """A worker that ends once nothing runs and nothing is due; then `next_in` is how long it is until something is."""
+
+    def __init__(self, app: Demora) -> None:
+        super().__init__(app, seams=_SEAMS)
+        self.settled: list[str] = []
+        self.next_in: timedelta | None = None
+
+    async def _work(self, bell: Subscription) -> None:
+        while not self._stopping:
+            bell.clear()
+            was_busy = self._busy()
+            wait = await self._claim()
+            if self._busy():
+                await bell.wait(_LOOK if wait is None else min(wait, _LOOK))
+                await self._ledger.drain()
+            elif wait != 0 and not was_busy:  # else what ended meanwhile may have enqueued more
+                self.next_in = None if wait is None else timedelta(seconds=wait)
+                return
+            if len(self.settled) > MOST_RUNS:
+                raise NeverIdle(len(self.settled))
+
+    def _busy(self) -> bool:
+        return bool(self._runs or self._backlog)
+
+    def _conclude(self, *args: Any) -> None:
+        super()._conclude(*args)
+        self._wake()
+
+    def _recorded(self, settlement: Settlement, status: Status | None) -> None:
+        super()._recorded(settlement, status)
+        self.settled.append(settlement.report.lease.id)
+
+
+def _has(job: Job, fields: dict[str, Any]) -> bool:
+    payload = job.payload
+    return not fields or (isinstance(payload, dict) and fields.items() <= payload.items())

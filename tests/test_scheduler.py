@@ -1,0 +1,110 @@
+"""The scheduler role: tidies, sleeps until there is something to do, and backs off when the store is in trouble."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from demora import Demora, scheduler
+from demora.core.retention import Keep, Retention
+from demora.core.states import Status
+from demora.engines.sqlite import SqliteStore
+from demora.errors import StoreBusy
+from demora.scheduler import Scheduler
+from demora.store import QueueChange, Store, Tidied
+from tests.builders import add_one, ended_one, job_of, seconds
+from tests.clock import TestClock
+from tests.facts import eventually
+
+
+class Watched(SqliteStore):
+    """A store that notes each tidying, and fails as often as it is told."""
+
+    failures = 0
+    tidied = 0
+
+    async def looks(self) -> int:
+        return self.tidied
+
+    async def tidy(self, retention: Retention, *, limit: int) -> Tidied:
+        self.tidied += 1
+        if self.failures > 0:
+            self.failures -= 1
+            raise StoreBusy("told to")
+        return await super().tidy(retention, limit=limit)
+
+
+@pytest.fixture
+async def store(clock: TestClock) -> AsyncIterator[Watched]:
+    store = Watched(clock=clock)
+    await store.open()
+    yield store
+    await store.close()
+
+
+@asynccontextmanager
+async def tidying(store: Store, **kept: Any) -> AsyncIterator[Scheduler]:
+    scheduler = Scheduler(store, Retention(**kept))
+    running = asyncio.ensure_future(scheduler.run())
+    try:
+        yield scheduler
+    finally:
+        scheduler.stop()
+        await running
+
+
+async def test_it_cancels_what_expired_and_deletes_what_need_not_be_kept(store: Watched, clock: TestClock) -> None:
+    expiring = await add_one(store, expires_in=seconds(5), delay=seconds(1))
+    await ended_one(store, Status.COMPLETED)
+    clock.turn(5)
+    async with tidying(store, completed=Keep(seconds(5))):
+        await eventually(lambda: job_of(store, expiring.id), lambda job: job.status is Status.CANCELLED)
+        assert await store.purge(Status.COMPLETED, older_than=seconds(0), limit=9) == 0
+
+
+async def test_it_goes_on_piece_by_piece(store: Watched, clock: TestClock, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(scheduler, "PIECE", 2)
+    for _ in range(5):
+        await ended_one(store, Status.COMPLETED)
+    async with tidying(store, completed=Keep(count=0)):
+        await eventually(store.looks, lambda looks: looks >= 3)
+    assert await store.purge(Status.COMPLETED, older_than=seconds(0), limit=9) == 0
+
+
+async def test_it_sleeps_while_there_is_nothing_to_do(store: Watched) -> None:
+    async with tidying(store):
+        await eventually(store.looks, lambda looks: looks == 1)
+        for _ in range(50):
+            await store.queues()
+        assert store.tidied == 1
+
+
+async def test_a_job_that_expires_sooner_wakes_it(store: Watched) -> None:
+    async with tidying(store):
+        await eventually(store.looks, lambda looks: looks == 1)
+        await add_one(store, expires_in=seconds(30), delay=seconds(20))
+        await eventually(store.looks, lambda looks: looks == 2)
+
+
+async def test_it_backs_off_on_errors_and_goes_on(store: Watched, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(scheduler, "FIRST_PAUSE", 0.001)
+    store.failures = 3
+    async with tidying(store):
+        await eventually(store.looks, lambda looks: looks == 4)
+
+
+async def test_it_ends_when_the_store_is_closed(store: Watched) -> None:
+    await store.close()
+    await Scheduler(store, Retention()).run()
+
+
+async def test_every_worker_tidies(store: Watched, clock: TestClock) -> None:
+    app = Demora(store=store)
+    await store.set_queue("default", QueueChange(paused=True))
+    expiring = await add_one(store, expires_in=seconds(1))
+    clock.turn(1)
+    async with app, app.worker():
+        job = await app.wait(expiring.id, "20s")
+    assert job.status is Status.CANCELLED
