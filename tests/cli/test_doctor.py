@@ -83,6 +83,12 @@ def test_every_setting_that_cannot_be_used_is_named(run: Run, folder: Path, monk
     assert "DEMORA_CONCURENCY" in said[2][2]
 
 
+def test_a_database_url_that_no_engine_knows_is_a_finding_without_its_password(run: Run) -> None:
+    found = run("doctor", "--json", "--database-url", "mysql://me:canary@host/db")
+    assert (found.exit_code, findings(found)["database"]["level"]) == (1, "problem")
+    assert "canary" not in found.stdout + found.stderr
+
+
 def test_a_settings_file_that_cannot_be_read_is_named(run: Run, folder: Path) -> None:
     (folder / "demora.toml").write_text("lease = ")
     found = run("doctor", "--json")

@@ -12,7 +12,7 @@ import click
 from .. import __version__
 from ..app import Demora
 from ..doctor import judge_jobs, judge_settings, versions
-from ..errors import StoreError
+from ..errors import BadSetting, StoreError
 from ..survey import Finding
 from .opening import chosen_app, opened, refuse_memory
 from .options import as_json
@@ -27,15 +27,13 @@ _COLOURS = {"ok": "green", "warning": "yellow", "problem": "red"}
 @click.option("--skip-integrity", is_flag=True, help="Do not read the whole file to see whether it is damaged.")
 @as_json
 def doctor(*, skip_integrity: bool, as_json: bool) -> None:
-    """Look for what may keep jobs from running: settings, database, clock, workers, queues, jobs. Changes nothing.
+    """Look for what may keep jobs from running: settings, database, clock, workers, queues, jobs.
 
-    Exits with 1 if there is a problem; warnings alone exit with 0.
+    Makes no database and migrates none. Exits with 1 if there is a problem; warnings alone exit with 0.
     """
     findings = list(judge_settings(os.environ, database_url=asked_database_url()))
     if all(found.level != "problem" for found in findings):
-        app = chosen_app(None)
-        refuse_memory(app)
-        findings += _examined(app, integrity=not skip_integrity)
+        findings += _examined(chosen_app(None), integrity=not skip_integrity)
     findings.append(versions(__version__))
     healthy = all(found.level != "problem" for found in findings)
     if as_json:
@@ -47,6 +45,10 @@ def doctor(*, skip_integrity: bool, as_json: bool) -> None:
 
 
 def _examined(app: Demora, *, integrity: bool) -> list[Finding]:
+    try:
+        refuse_memory(app)
+    except BadSetting as problem:
+        return [Finding("database", "problem", str(problem), "correct the database URL")]
     with _patience("reading the whole database" if integrity else "looking at the database"):
         examined = app.examine(integrity=integrity)
         jobs = asyncio.run(_jobs(app)) if examined.usable else []
