@@ -54,8 +54,8 @@ def store_trouble(what: str, problem: Exception, seconds: float) -> None:
     log.error("%s failed, next try in %.1f s: %s", what, seconds, _one_line(str(problem)))
 
 
-def scheduler_started() -> None:
-    log.info("scheduler started")
+def scheduler_started(name: str) -> None:
+    log.info("scheduler %s started", name)
 
 
 def tidied(expired: int, removed: int) -> None:
