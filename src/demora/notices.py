@@ -73,8 +73,8 @@ def store_trouble(what: str, problem: Exception, seconds: float) -> None:
     _say(ERROR, "store.trouble", words, what=what, next_try_s=seconds, error=_one_line(str(problem)))
 
 
-def scheduler_started() -> None:
-    _say(INFO, "scheduler.started", "scheduler started")
+def scheduler_started(name: str) -> None:
+    _say(INFO, "scheduler.started", "scheduler {scheduler} started", scheduler=name)
 
 
 def tidied(expired: int, removed: int) -> None:

@@ -93,7 +93,7 @@ async def schedulers(world: World) -> bool:
     first.kill()
     await asyncio.sleep(world.chance.uniform(0.5, 1.5))
     second.terminate()
-    if await second.ended(10) != 0 and world.said(second, "scheduler started"):  # before that a signal ends any process
+    if await second.ended(10) != 0 and world.said(second, "started"):  # before that a signal ends any process
         world.troubles.append(f"a scheduler that was told to stop ended with {second.code}")
         second.kill()
     world.happened("two schedulers, one killed")

@@ -81,7 +81,7 @@ NOTICES: list[Callable[[], None]] = [
     lambda: notices.run_timed_out("i", "t", 1.5),
     lambda: notices.run_ignores_end("i", "t"),
     lambda: notices.store_trouble("claiming", OSError(HOSTILE), 0.1),
-    lambda: notices.scheduler_started(),
+    lambda: notices.scheduler_started("s"),
     lambda: notices.tidied(1, 2),
     lambda: notices.keeper_died(OSError(HOSTILE)),
     lambda: notices.settlement_dropped("i", OSError(HOSTILE)),

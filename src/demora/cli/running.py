@@ -102,12 +102,13 @@ async def _work(app: Demora, queues: Queues, strict: bool) -> int:
 
 async def _tidy(app: Demora) -> int:
     from ..scheduler import Scheduler
+    from ..seams import Seams
     from ..stopping import stopping_on_signals
 
     async with app:
         scheduler = Scheduler((await app.open()).store, app.settings.retention)
         with stopping_on_signals(scheduler.stop):
-            notices.scheduler_started()
+            notices.scheduler_started(Seams().name())
             await scheduler.run()
     return 0
 
