@@ -97,6 +97,15 @@ class Blocking:
     set_queue = of_client(Client.set_queue)
     workers = of_client(Client.workers)
     health = of_client(Client.health)
+    retry_many = of_client(Client.retry_many)
+    delete_many = of_client(Client.delete_many)
+    cancel_many = of_client(Client.cancel_many)
+    purge = of_client(Client.purge)
+    recover = of_client(Client.recover)
+    give_up = of_client(Client.give_up)
+    registered_workers = of_client(Client.registered_workers)
+    survey = of_client(Client.survey)
+    pulse = of_client(Client.pulse)
 
     def wait(self, id: str, timeout: timedelta | str | None = None) -> Job:
         """The job once it has ended, or as it is when the time is up."""
