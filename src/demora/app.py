@@ -51,7 +51,8 @@ class Demora:
 
     def job(self, type: str, **options: Any) -> Callable[[Callable[..., Any]], "JobFunction"]:
         """Register a function, async or plain, as the handler for a type. Options are the defaults of its jobs: queue,
-        priority, max_retries, retry_delay, timeout, and how failures are retried: retry_cap, jitter, permanent."""
+        priority, max_retries, retry_delay, timeout; how failures are retried: retry_cap, jitter, permanent; and whether it
+        is called in a process of its own: process, memory."""
 
         def register(function: Callable[..., Any]) -> JobFunction:
             handler = Handler(type, function, defaults(**options))
