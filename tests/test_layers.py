@@ -40,6 +40,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "worker": {"core", "store", "clock", "errors", "notices", "context", "handlers", "signals", "seams", "crash"},
     "seams": set(),
     "stopping": set(),
+    "supervisor": {"notices"},
     "client": {"core", "store", "audit", "clock", "errors", "notices", "context", "handlers", "crash"},
 }
 
