@@ -22,6 +22,13 @@ class Odd(Exception):
     pass
 
 
+def sign(file: str) -> None:
+    """Say that this process is there, in one step."""
+    new = Path(f"{file}.new")
+    new.write_text(str(os.getpid()))
+    new.rename(file)
+
+
 @app.job("pid", process=True)
 def pid() -> dict[str, int]:
     return {"pid": os.getpid(), "parent": os.getppid(), "group": os.getpgrp()}
@@ -80,7 +87,7 @@ def floods(ctx: Context, times: int) -> int:
 
 @app.job("hangs", process=True, **QUICK)
 def hangs(file: str) -> None:
-    Path(file).write_text(str(os.getpid()))
+    sign(file)
     while True:
         time.sleep(60)
 
@@ -88,13 +95,13 @@ def hangs(file: str) -> None:
 @app.job("hogs", process=True, max_retries=0)
 def hogs(file: str) -> None:
     """Holds the interpreter, so that no thread of this process can run."""
-    Path(file).write_text(str(os.getpid()))
+    sign(file)
     re.match(r"(a+)+$", "a" * 60 + "b")
 
 
 @app.job("waits", process=True)
 async def waits(file: str, says: str) -> str:
-    Path(file).write_text(str(os.getpid()))
+    sign(file)
     try:
         await asyncio.Event().wait()
     except asyncio.CancelledError:
@@ -106,7 +113,7 @@ async def waits(file: str, says: str) -> str:
 
 @app.job("looks", process=True)
 def looks(ctx: Context, file: str) -> None:
-    Path(file).write_text(str(os.getpid()))
+    sign(file)
     while not ctx.cancel_requested:
         time.sleep(0.01)
     raise Cancel("as you wish")
@@ -150,6 +157,14 @@ def raises(what: str) -> None:
 @app.job("odd.result", process=True, **QUICK)
 def odd_result() -> Any:
     return {"when": object()}
+
+
+def late() -> None:
+    """Register a handler that no import registers."""
+
+    @app.job("late", process=True, max_retries=0)
+    def handler() -> None:
+        pass
 
 
 @app.job("forks", process=True)

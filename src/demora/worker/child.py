@@ -45,6 +45,7 @@ def main(fd: int) -> None:
     del sys.argv[1:]
     home.keep_workers_out()
     _end_with_parent()
+    _expect_the_worst()
     _shrug_off_signals()
     notices.stamp_records()
     line = Line(fd)
@@ -203,20 +204,27 @@ def _memory(most: int | None) -> Iterator[None]:
 
 
 def _end_with_parent() -> None:
-    """Die at once when the worker does, where Linux offers it: a thread would have to wait for code that holds the
-    interpreter. Let a worker outlive its processes when memory runs out, and a crash say where it happened."""
+    """See to it, where Linux offers it, that this process ends soon after its worker even if a handler holds the
+    interpreter, so that no thread of ours can: the kernel sends SIGHUP, which is 1, libc then calls alarm(1), and the
+    alarm ends the process. Until then the thread that listens ends it, and what it started too."""
     if sys.platform == "linux":
-        with contextlib.suppress(ImportError, OSError):
+        with contextlib.suppress(ImportError, OSError, AttributeError):
             import ctypes
 
-            ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-        with contextlib.suppress(OSError):
-            Path("/proc/self/oom_score_adj").write_text(_TAKEN_FIRST)
-    with contextlib.suppress(Exception):  # stderr may be no file
-        faulthandler.enable()
+            libc = ctypes.CDLL(None)
+            libc.signal(signal.SIGHUP, ctypes.cast(libc.alarm, ctypes.c_void_p))
+            libc.prctl(_PR_SET_PDEATHSIG, signal.SIGHUP)
 
 
 _PR_SET_PDEATHSIG = 1
+
+
+def _expect_the_worst() -> None:
+    """Let this process go before its worker when memory runs out, and let a crash say where it happened."""
+    with contextlib.suppress(OSError):
+        Path("/proc/self/oom_score_adj").write_text(_TAKEN_FIRST)
+    with contextlib.suppress(Exception):  # stderr may be no file
+        faulthandler.enable()
 
 
 def _shrug_off_signals() -> None:

@@ -2,6 +2,7 @@
 
 import importlib
 import importlib.util
+import os
 import sys
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
@@ -39,8 +40,8 @@ def home_of(app: "Demora", handler: Handler) -> Home:
     if not found:
         raise BadHandler(
             handler.type,
-            "its process imports the application, which is not at the top of a module or script (nor can it be typed at a "
-            "prompt): write app = Demora() there",
+            "its process imports the application, and no import finds this one; write app = Demora() at the top of a "
+            "module or script (what is typed at a prompt, or made in a function, cannot be imported)",
         )
     (place, name), *others = found
     return Home(place, name, tuple(other for other, _ in others))
@@ -106,4 +107,4 @@ def _place(module: str) -> Place | None:
     if (spec := getattr(main, "__spec__", None)) is not None:
         return Place(spec.name)
     file = getattr(main, "__file__", None)
-    return None if file is None else Place("__main__", file)
+    return Place("__main__", file) if file is not None and os.path.isfile(file) else None
