@@ -13,6 +13,7 @@ from .client import Client, new_id
 from .core.job import Job, Priority
 from .core.states import Status
 from .engines import make_store, schema_version
+from .errors import StoreError
 from .handlers import Handler, Middleware, Registry, defaults
 from .store import Page, Store
 
@@ -40,6 +41,7 @@ class Demora:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._opening = asyncio.Lock()
         self._client: Client | None = None
+        self._kept_closed: str | None = None
         self.registry = Registry()
         self.middlewares: list[Middleware] = []
         self.startup_hooks: list[Hook] = []
@@ -86,6 +88,10 @@ class Demora:
         """Override settings before the store is opened; None leaves as it is."""
         self._given |= {name: value for name, value in given.items() if value is not None}
 
+    def keep_closed(self, reason: str) -> None:
+        """Refuse to open the store in this process from now on."""
+        self._kept_closed = reason
+
     def schema_version(self) -> int | None:
         """The version of the schema in the database, None if there is none yet. Makes and changes nothing."""
         return schema_version(self.settings.database_url)
@@ -96,6 +102,8 @@ class Demora:
 
     async def open(self) -> Client:
         """Open the store if it is not open, and answer with the client."""
+        if self._kept_closed is not None:
+            raise StoreError(self._kept_closed)
         loop = asyncio.get_running_loop()
         if self._client is not None and self._loop is loop:
             return self._client

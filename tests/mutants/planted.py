@@ -174,4 +174,32 @@ MUTANTS = (
         CONFORMANCE,
     ),
     Mutant("NaN is let in", "core/payload.py", "if not isfinite(value):", "if False:", "tests/core"),
+    Mutant(
+        "a process that did not end its run is kept",
+        "worker/processes.py",
+        "        else:\n            process.kill()\n",
+        "        else:\n            self._idle.append(process)\n",
+        "tests/worker/test_processes.py",
+    ),
+    Mutant(
+        "the death of an idle process costs an attempt",
+        "worker/processes.py",
+        "            if fresh:\n",
+        "            if True:\n",
+        "tests/worker/test_processes.py",
+    ),
+    Mutant(
+        "a process does not end when its pipe closes",
+        "worker/child.py",
+        "        finally:\n            _end_group()\n",
+        "        finally:\n            pass\n",
+        "tests/system/test_process_handlers.py",
+    ),
+    Mutant(
+        "a worker outlives its supervisor",
+        "supervisor.py",
+        "    os.kill(os.getpid(), signal.SIGTERM)\n",
+        "",
+        "tests/system/test_supervisor.py",
+    ),
 )

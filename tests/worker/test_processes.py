@@ -232,12 +232,23 @@ async def test_a_handler_enqueues_into_the_database_of_its_worker(app: Demora) -
         assert (await ended(app, new)).result == {"from": "a process"}
 
 
-async def test_a_process_that_died_idle_is_replaced_and_costs_no_attempt(app: Demora) -> None:
-    async with app.worker():
+async def test_a_handler_cannot_enqueue_into_the_memory_of_its_worker(app: Demora) -> None:
+    await app.close()
+    app.configure(database_url="sqlite://")
+    async with app, app.worker():
+        found = await ended(app, await app.enqueue("enqueues", max_retries=0))
+    assert found.error == "StoreError: the worker's database is in its memory: a process handler cannot reach it"
+
+
+async def test_a_process_that_dies_before_it_calls_the_handler_is_replaced_and_costs_no_attempt(app: Demora) -> None:
+    async with app.worker() as working:
         pid = (await ended(app, await app.enqueue("pid"))).result["pid"]
+        os.kill(pid, signal.SIGSTOP)
+        job = await app.enqueue("pid", max_retries=0)
+        await eventually(lambda: asyncio.sleep(0, working._processes._idle), lambda idle: not idle)
         os.kill(pid, signal.SIGKILL)
-        found = await ended(app, await app.enqueue("pid", max_retries=0))
-    assert found.status is Status.COMPLETED
+        found = await ended(app, job)
+    assert (found.status, found.token) == (Status.COMPLETED, 1)
     assert found.result["pid"] != pid
 
 

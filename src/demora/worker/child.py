@@ -143,6 +143,8 @@ class Slot:
         if self._app is None:
             app = getattr(home.load(where.place), where.name)
             app.configure(database_url=self._hello.database_url, redis_url=self._hello.redis_url)
+            if not self._hello.shared:
+                app.keep_closed("the worker's database is in its memory: a process handler cannot reach it")
             self._app = app
             self._log_to_worker()
         return home.find(self._app, where, work.place, work.job.type)

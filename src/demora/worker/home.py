@@ -93,7 +93,8 @@ def expect_worker() -> None:
 
 
 def _holders(app: "Demora") -> list[tuple[str, str]]:
-    """Modules and names that hold the application; what was run as a script comes last."""
+    """Modules and names that hold the application, in the order in which they were imported here, so that importing them
+    again goes the same way; what was run as a script comes last."""
     modules = {module.__name__: module for module in list(sys.modules.values()) if isinstance(module, ModuleType)}
     held = [(name, key) for name, module in modules.items() for key, value in list(vars(module).items()) if value is app]
     return sorted(held, key=lambda one: one[0] == "__main__")

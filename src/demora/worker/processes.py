@@ -37,6 +37,7 @@ class Processes:
         self._alive: set[Process] = set()
         self._idle: list[Process] = []
         self._home: Home | None = None
+        self._closed = False
 
     def check(self) -> None:
         """`BadHandler` if the application has process handlers and could not be imported by their processes."""
@@ -59,7 +60,8 @@ class Processes:
         return _repeat(answer)
 
     async def close(self) -> None:
-        """Kill all, and return when they are gone."""
+        """Kill all, start no more, and return when they are gone."""
+        self._closed = True
         for process in self._alive:
             process.kill()
         if gone := [process.gone for process in self._alive]:
@@ -82,9 +84,12 @@ class Processes:
                 raise ProcessDied(process.fate or f"did not start within {START_UP:.0f} s")
 
     async def _start(self, handler: Handler) -> Process:
+        if self._closed:
+            raise ProcessDied("was not started: its worker has stopped")
         home = self._home = self._home or home_of(self._app, handler)
         settings = self._app.settings
-        hello = Hello(home, settings.database_url, settings.redis_url, logging.getLogger().getEffectiveLevel())
+        level = logging.getLogger().getEffectiveLevel()
+        hello = Hello(home, settings.database_url, settings.redis_url, shared=not self._app.in_memory(), level=level)
         process = await _spawned(self._spawn)
         self._alive.add(process)
         process.gone.add_done_callback(lambda _: self._forget(process))

@@ -13,11 +13,13 @@ MOST_BYTES = 16 * 1024 * 1024  # of a frame; the largest payload, result and log
 
 
 class Hello(msgspec.Struct, frozen=True, tag=True):
-    """The first words: where the application is, which database it was given, and from which level on records count."""
+    """The first words: where the application is, which database it was given and whether another process can open it, and
+    from which level on records count."""
 
     home: Home
     database_url: str
     redis_url: str | None
+    shared: bool
     level: int
 
 
