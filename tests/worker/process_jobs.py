@@ -154,6 +154,11 @@ def raises(what: str) -> None:
             raise Odd("odd \ud800 \0 text")
 
 
+@app.job("raises.async", process=True, max_retries=0)
+async def raises_async() -> None:
+    raise Odd("async")
+
+
 @app.job("odd.result", process=True, **QUICK)
 def odd_result() -> Any:
     return {"when": object()}

@@ -4,6 +4,7 @@ import asyncio
 import logging
 import os
 import signal
+import subprocess
 from collections.abc import AsyncIterator
 from datetime import timedelta
 from pathlib import Path
@@ -13,6 +14,7 @@ import pytest
 
 from demora import Context, Demora, Retry, Status
 from demora.errors import BadHandler, Invalid, RaisedInProcess, WrongProcess
+from demora.seams import Seams
 from demora.worker import Worker, home, processes
 from tests.facts import eventually
 from tests.worker import process_jobs
@@ -182,12 +184,14 @@ async def test_what_a_handler_raises_means_what_it_means_elsewhere(app: Demora) 
     async with app.worker(concurrency=2):
         jobs = {what: await app.enqueue("raises", {"what": what}) for what in wanted}
         found = {what: await ended(app, job) for what, job in jobs.items()}
+        found["async"] = await ended(app, await app.enqueue("raises.async"))
         odd = await ended(app, await app.enqueue("odd.result"))
-    assert {what: (job.status, job.attempt, job.error) for what, job in found.items()} == wanted
+    assert {what: (found[what].status, found[what].attempt, found[what].error) for what in wanted} == wanted
     assert (odd.status, odd.attempt) == (Status.FAILED, 1)
-    first, second, *_ = (found["odd"].attempts[0].traceback or "").splitlines()
-    assert first.startswith("Traceback")
-    assert "process_jobs.py" in second
+    for what in ("odd", "async"):
+        first, second, *_ = (found[what].attempts[0].traceback or "").splitlines()
+        assert first.startswith("Traceback")
+        assert "process_jobs.py" in second
 
 
 async def test_a_payload_that_does_not_fit_fails_at_once_and_starts_no_process(app: Demora) -> None:
@@ -250,6 +254,21 @@ async def test_a_process_that_dies_before_it_calls_the_handler_is_replaced_and_c
         found = await ended(app, job)
     assert (found.status, found.token) == (Status.COMPLETED, 1)
     assert found.result["pid"] != pid
+
+
+@pytest.mark.parametrize(
+    ("command", "fate"), [("exit 7", "ended with exit code 7"), ("sleep 600", "did not start within 0.2 s")]
+)
+async def test_a_process_that_does_not_come_up_fails_the_attempt(
+    app: Demora, monkeypatch: pytest.MonkeyPatch, command: str, fate: str
+) -> None:
+    def spawn(fd: int) -> "subprocess.Popen[bytes]":
+        return subprocess.Popen(["sh", "-c", command], pass_fds=[fd], start_new_session=True)
+
+    monkeypatch.setattr(processes, "START_UP", 0.2)
+    async with app.worker(seams=Seams(spawn=spawn)):
+        found = await ended(app, await app.enqueue("pid", max_retries=0))
+    assert found.error == f"ProcessDied: the process of this run {fate}"
 
 
 async def test_a_process_leaves_it_to_its_worker_when_to_end(app: Demora, file: Path) -> None:

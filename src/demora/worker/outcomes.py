@@ -1,5 +1,6 @@
 """What a run came to whose handler raised: signals mean what they say, everything else is a failed attempt."""
 
+import asyncio
 import concurrent.futures.thread
 import os
 import traceback
@@ -14,8 +15,7 @@ MOST_TRACEBACK = 16_000
 
 CANCELLED_WITHIN = "CancelledError: the handler was cancelled from within"
 
-_OURS = os.path.dirname(__file__)
-_THREADS = concurrent.futures.thread.__file__
+_AROUND = {os.path.dirname(file) for file in (__file__, asyncio.__file__, concurrent.futures.thread.__file__)}
 
 
 def failed(problem: BaseException, permanent: tuple[type[Exception], ...]) -> Raised | Snoozed | GaveUp:
@@ -57,13 +57,14 @@ def _trace(problem: BaseException) -> str:
 
 def _from_handler(trace: TracebackType | None) -> TracebackType | None:
     """The part of a traceback that begins in the handler."""
-    while trace is not None and trace.tb_next is not None and _is_ours(trace.tb_frame.f_code.co_filename):
+    while trace is not None and trace.tb_next is not None and _is_around(trace):
         trace = trace.tb_next
     return trace
 
 
-def _is_ours(file: str) -> bool:
-    return file == _THREADS or os.path.dirname(file) == _OURS
+def _is_around(trace: TracebackType) -> bool:
+    """Whether this is code that calls handlers: ours, or that of the loop and the threads they run on."""
+    return os.path.dirname(trace.tb_frame.f_code.co_filename) in _AROUND
 
 
 def _storable(text: str) -> str:

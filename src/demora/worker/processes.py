@@ -41,9 +41,9 @@ class Processes:
 
     def check(self) -> None:
         """`BadHandler` if the application has process handlers and could not be imported by their processes."""
-        for handler in self._app.registry:
-            if handler.defaults.process:
-                self._home = home_of(self._app, handler)
+        handler = next((one for one in self._app.registry if one.defaults.process), None)
+        if handler is not None:
+            self._home = home_of(self._app, handler)
 
     async def call(self, run: "Run", handler: Handler) -> Any:
         """What the handler returns or raises; signals are raised as themselves, all else as `RaisedInProcess`.
@@ -81,7 +81,7 @@ class Processes:
                 raise
             process.kill()
             if fresh:
-                raise ProcessDied(process.fate or f"did not start within {START_UP:.0f} s")
+                raise ProcessDied(process.fate or f"did not start within {START_UP:g} s")
 
     async def _start(self, handler: Handler) -> Process:
         if self._closed:
