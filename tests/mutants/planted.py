@@ -189,6 +189,13 @@ MUTANTS = (
         "tests/worker/test_processes.py",
     ),
     Mutant(
+        "the start of a process counts against the timeout",
+        "worker/run.py",
+        "self.timeout + START_UP if own_process else self.timeout",
+        "self.timeout if own_process else self.timeout",
+        "tests/worker/test_processes.py",
+    ),
+    Mutant(
         "a process does not end when its pipe closes",
         "worker/child.py",
         "        finally:\n            _end_group()\n",

@@ -14,6 +14,8 @@ from typing import Any
 
 from demora import Cancel, Context, Demora, Fail, Retry, Snooze, current_run
 
+time.sleep(float(os.environ.get("SLOW_IMPORT", "0")))
+
 app = Demora()
 QUICK = {"max_retries": 1, "retry_delay": "1ms"}
 
@@ -22,10 +24,10 @@ class Odd(Exception):
     pass
 
 
-def sign(file: str) -> None:
-    """Say that this process is there, in one step."""
+def sign(file: str, pid: int | None = None) -> None:
+    """Say which process is there, in one step."""
     new = Path(f"{file}.new")
-    new.write_text(str(os.getpid()))
+    new.write_text(str(pid or os.getpid()))
     new.rename(file)
 
 
@@ -193,7 +195,7 @@ def _square(number: int) -> int:
 def starts(file: str) -> None:
     """Starts a program, and hangs."""
     program = subprocess.Popen(["sleep", "600"])
-    Path(file).write_text(str(program.pid))
+    sign(file, program.pid)
     program.wait()
 
 

@@ -99,23 +99,29 @@ async def test_a_handler_that_wants_more_memory_than_it_may_have_fails(app: Demo
 
 async def test_a_timeout_kills_even_what_holds_the_interpreter_and_frees_its_slot_at_once(app: Demora, file: Path) -> None:
     async with app.worker(concurrency=1) as working:
-        job = await app.enqueue("hogs", {"file": str(file)}, timeout="200ms")
-        found = await ended(app, job)
+        pid = (await ended(app, await app.enqueue("pid"))).result["pid"]
+        found = await ended(app, await app.enqueue("hogs", {"file": str(file)}, timeout="300ms"))
         assert found.error == "TimedOut: the run took longer than its timeout"
         assert working._stuck == 0
         assert (await ended(app, await app.enqueue("demo.echo"))).status is Status.COMPLETED
-        await eventually(lambda: is_gone(int(file.read_text())))
+        await eventually(lambda: is_gone(pid))
 
 
-async def test_a_kill_also_ends_what_the_handler_started(app: Demora, file: Path) -> None:
+async def test_a_kill_also_ends_what_the_handler_started(app: Demora, file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(processes.GRACE, processes.Ending.CANCEL, 0.05)
     async with app.worker():
-        await ended(app, await app.enqueue("starts", {"file": str(file)}, timeout="300ms", max_retries=0))
-        await eventually(lambda: is_gone(int(file.read_text())))
+        job = await app.enqueue("starts", {"file": str(file)})
+        program = await written(file)
+        await app.cancel(job.id)
+        await eventually(lambda: is_gone(program))
 
 
-async def test_the_start_of_a_process_does_not_count_against_the_timeout(app: Demora) -> None:
+async def test_the_start_of_a_process_does_not_count_against_the_timeout(
+    app: Demora, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SLOW_IMPORT", "0.8")
     async with app.worker():
-        job = await app.enqueue("pid", timeout="20ms", max_retries=0)
+        job = await app.enqueue("pid", timeout="700ms", max_retries=0)
         assert (await ended(app, job)).status is Status.COMPLETED
 
 
@@ -257,15 +263,16 @@ async def test_a_process_that_dies_before_it_calls_the_handler_is_replaced_and_c
 
 
 @pytest.mark.parametrize(
-    ("command", "fate"), [("exit 7", "ended with exit code 7"), ("sleep 600", "did not start within 0.2 s")]
+    ("command", "seconds", "fate"),
+    [("exit 7", 20.0, "ended with exit code 7"), ("sleep 600", 0.2, "did not start within 0.2 s")],
 )
 async def test_a_process_that_does_not_come_up_fails_the_attempt(
-    app: Demora, monkeypatch: pytest.MonkeyPatch, command: str, fate: str
+    app: Demora, monkeypatch: pytest.MonkeyPatch, command: str, seconds: float, fate: str
 ) -> None:
     def spawn(fd: int) -> "subprocess.Popen[bytes]":
         return subprocess.Popen(["sh", "-c", command], pass_fds=[fd], start_new_session=True)
 
-    monkeypatch.setattr(processes, "START_UP", 0.2)
+    monkeypatch.setattr(processes, "START_UP", seconds)
     async with app.worker(seams=Seams(spawn=spawn)):
         found = await ended(app, await app.enqueue("pid", max_retries=0))
     assert found.error == f"ProcessDied: the process of this run {fate}"

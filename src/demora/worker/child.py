@@ -226,7 +226,7 @@ def _expect_the_worst() -> None:
     with contextlib.suppress(OSError):
         Path("/proc/self/oom_score_adj").write_text(_TAKEN_FIRST)
     with contextlib.suppress(Exception):  # stderr may be no file
-        faulthandler.enable()
+        faulthandler.enable(all_threads=False)
 
 
 def _shrug_off_signals() -> None:
