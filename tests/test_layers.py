@@ -42,6 +42,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "seams": set(),
     "scheduler": {"core", "store", "errors", "notices", "seams"},
     "stopping": set(),
+    "supervisor": {"notices"},
     "client": {"core", "store", "audit", "clock", "errors", "notices", "context", "handlers", "crash"},
     "blocking": {"app", "client", "core", "errors"},
     "testing": {"app", "blocking", "clock", "core", "engines", "errors", "seams", "store", "worker"},

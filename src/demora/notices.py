@@ -26,6 +26,14 @@ def worker_stuck(worker_id: str, stuck: int, slots: int) -> None:
     log.error("worker %s drains and exits: %d of %d slots are held by runs that did not end", worker_id, stuck, slots)
 
 
+def worker_died(pid: int, code: int, pause: float) -> None:
+    log.error("worker process %d ended with %s, another starts in %.1f s", pid, _end(code), pause)
+
+
+def supervisor_gone() -> None:
+    log.error("the process that supervised this worker is gone: it stops")
+
+
 def job_failed(id: str, type: str, status: str, attempt: int, error: str) -> None:
     log.warning("job %s (%s) attempt %d failed, now %s: %s", id, type, attempt, status, _one_line(error))
 
@@ -104,3 +112,7 @@ def stamp_records() -> None:
 def _one_line(text: str) -> str:
     """Escaped, so that nobody's text can forge a line of the log, and short."""
     return text[:500].encode("unicode_escape").decode()
+
+
+def _end(code: int) -> str:
+    return f"exit code {code}" if code >= 0 else f"signal {-code}"

@@ -19,7 +19,7 @@ class Lines(logging.Formatter):
         return "\n".join([line, *self._traceback(record)])
 
     def _traceback(self, record: logging.LogRecord) -> list[str]:
-        text = self.formatException(record.exc_info) if record.exc_info else ""
+        text = self.formatException(record.exc_info) if record.exc_info else record.exc_text or ""
         return [plain(line) for line in text.splitlines()]
 
 
