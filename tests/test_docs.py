@@ -1,7 +1,7 @@
 """The examples in the docs are run: Python blocks for real, lines with `demora …` against the command line.
 
 The Python blocks of a page share one session, in an empty folder, with `await` allowed at the top. A block that begins with
-`# name.py` is also saved under that name.
+`# name.py` is also saved under that name, and can be imported.
 """
 
 import ast
@@ -11,6 +11,7 @@ import inspect
 import os
 import re
 import shlex
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -46,10 +47,16 @@ PYTHON = [pytest.param(page, id=str(page.relative_to(PROJECT))) for page in PAGE
 
 
 @pytest.fixture
-def empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     for name in [name for name in os.environ if name.startswith("DEMORA_")]:
         monkeypatch.delenv(name)
     monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    known = set(sys.modules)
+    yield
+    for name in set(sys.modules) - known:
+        if str(tmp_path) in str(getattr(sys.modules[name], "__file__", None)):
+            del sys.modules[name]
 
 
 @pytest.mark.usefixtures("empty_folder")

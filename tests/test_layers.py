@@ -47,6 +47,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "seams": set(),
     "scheduler": {"core", "store", "errors", "notices", "seams"},
     "stopping": set(),
+    "supervisor": {"notices"},
     "client": {"core", "store", "audit", "clock", "errors", "notices", "context", "handlers", "crash", "bulk", "upkeep"},
     "blocking": {"app", "client", "core", "errors"},
     "testing": {"app", "blocking", "clock", "core", "engines", "errors", "seams", "store", "worker"},

@@ -15,7 +15,7 @@ from .client import Client, new_id
 from .core.job import Job, Priority
 from .core.states import Status
 from .engines import examine, make_store, schema_version
-from .errors import OneLoopOnly
+from .errors import OneLoopOnly, StoreError
 from .handlers import Handler, Middleware, Registry, defaults
 from .store import Page, Store
 from .survey import Examination
@@ -51,6 +51,7 @@ class Demora:
         self._store, self._new_id = store, new_id
         self._homes: dict[asyncio.AbstractEventLoop, _Home] = {}
         self.moving = threading.Lock()  # held while the store moves in with one more loop
+        self._kept_closed: str | None = None
         self.registry = Registry()
         self.middlewares: list[Middleware] = []
         self.startup_hooks: list[Hook] = []
@@ -63,7 +64,8 @@ class Demora:
 
     def job(self, type: str, **options: Any) -> Callable[[Callable[..., Any]], "JobFunction"]:
         """Register a function, async or plain, as the handler for a type. Options are the defaults of its jobs: queue,
-        priority, max_retries, retry_delay, timeout, and how failures are retried: retry_cap, jitter, permanent."""
+        priority, max_retries, retry_delay, timeout; how failures are retried: retry_cap, jitter, permanent; and whether it
+        is called in a process of its own: process, memory."""
 
         def register(function: Callable[..., Any]) -> JobFunction:
             handler = Handler(type, function, defaults(**options))
@@ -97,6 +99,10 @@ class Demora:
         """Override settings before the store is opened; None leaves as it is."""
         self._given |= {name: value for name, value in given.items() if value is not None}
 
+    def keep_closed(self, reason: str) -> None:
+        """Refuse to open the store in this process from now on."""
+        self._kept_closed = reason
+
     def schema_version(self) -> int | None:
         """The version of the schema in the database, None if there is none yet. Makes and changes nothing."""
         return schema_version(self.settings.database_url)
@@ -112,6 +118,8 @@ class Demora:
     async def open(self) -> Client:
         """Open the store on this loop if it is not open here, and answer with the client. Whoever is cancelled meanwhile
         leaves the opening to the others, and to `close`."""
+        if self._kept_closed is not None:
+            raise StoreError(self._kept_closed)
         loop = asyncio.get_running_loop()
         home = self._homes.get(loop) or self.move_in(loop)
         if home.client is not None:

@@ -57,12 +57,14 @@ class Context:
 
     def log(self, line: str) -> None:
         """Add a line to the job's log; a run keeps its first 200."""
-        self._written += 1
-        if self._written <= MOST_LINES:
-            self._lines.append((self.ran(), _clean(line)))
-        elif self._written == MOST_LINES + 1:
-            self._lines.append((self.ran(), _CUT))
-        self._news = True
+        self._write(self.ran(), line)
+
+    def hear(self, report: Report) -> None:
+        """Say what another process reported of this run."""
+        for at, line in report.log:
+            self._write(at, line)
+        if report.progress is not None:
+            self.progress(report.progress, report.message)
 
     def ran(self) -> timedelta:
         return timedelta(seconds=self._monotonic() - self.began)
@@ -80,6 +82,14 @@ class Context:
     def unsay(self, report: Report) -> None:
         """Take a report back that could not be recorded, to say it again."""
         self._lines = [*report.log, *self._lines]
+        self._news = True
+
+    def _write(self, at: timedelta, line: str) -> None:
+        self._written += 1
+        if self._written <= MOST_LINES:
+            self._lines.append((at, _clean(line)))
+        elif self._written == MOST_LINES + 1:
+            self._lines.append((at, _CUT))
         self._news = True
 
 

@@ -133,3 +133,29 @@ class SchemaTooNew(StoreError):
 
     def __init__(self, found: int, known: int) -> None:
         super().__init__(f"the database has schema {found}, this demora knows up to {known}: upgrade demora")
+
+
+class ProcessDied(DemoraError):
+    """The process of a run ended, or had to be ended, before it said what the run came to."""
+
+    def __init__(self, fate: str) -> None:
+        super().__init__(f"the process of this run {fate}")
+        self.fate = fate
+
+
+class RaisedInProcess(DemoraError):
+    """What a process handler raised, as far as it can be told in another process: `error` begins with its class."""
+
+    def __init__(self, error: str, traceback: str | None, *, permanent: bool) -> None:
+        super().__init__(error)
+        self.error, self.traceback, self.permanent = error, traceback, permanent
+
+
+class WrongProcess(DemoraError):
+    """A worker was to start in a process that was made to call handlers."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "a process handler's application is imported again in its process, which must start no worker; "
+            "start yours below `if __name__ == '__main__':`"
+        )

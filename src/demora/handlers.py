@@ -13,6 +13,7 @@ from .core.backoff import CAP
 from .core.job import DEFAULT_TIMEOUT, Priority
 from .core.payload import misfit, unpack
 from .core.request import check_priority, check_queue, check_timeout, check_type
+from .core.sizes import size
 from .core.spans import span
 from .errors import BadHandler, Invalid, UnknownJobType
 
@@ -31,6 +32,8 @@ class Defaults(msgspec.Struct, frozen=True):
     retry_cap: timedelta = CAP
     jitter: float = 0.0
     permanent: tuple[type[Exception], ...] = ()
+    process: bool = False  # whether it is called in a process of its own
+    memory: int | None = None  # bytes of address space that such a process may have
 
 
 _ENQUEUE_DEFAULTS = ("queue", "priority", "max_retries", "retry_delay")
@@ -106,10 +109,14 @@ def defaults(
     retry_cap: timedelta | str = CAP,
     jitter: float = 0.0,
     permanent: tuple[type[Exception], ...] = (),
+    process: bool = False,
+    memory: str | None = None,
 ) -> Defaults:
     """Checked defaults from what `@app.job` was given."""
     if not 0 <= jitter <= 1:
         raise Invalid("jitter", "must be a part from 0 to 1")
+    if memory is not None and not process:
+        raise Invalid("memory", "only a process can be held to a limit; add process=True")
     return Defaults(
         queue=None if queue is None else check_queue(queue),
         priority=None if priority is None else check_priority(priority),
@@ -119,6 +126,8 @@ def defaults(
         retry_cap=span(retry_cap, "retry_cap"),
         jitter=jitter,
         permanent=tuple(permanent),
+        process=bool(process),
+        memory=None if memory is None else size(memory, "memory"),
     )
 
 

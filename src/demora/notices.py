@@ -34,6 +34,15 @@ def worker_stuck(worker_id: str, stuck: int, slots: int) -> None:
     _say(ERROR, "worker.stuck", words, worker=worker_id, stuck=stuck, slots=slots)
 
 
+def worker_died(pid: int, code: int, pause: float) -> None:
+    words = "worker process {pid} ended with {end}, another starts in {next_start_s:.1f} s"
+    _say(ERROR, "worker.died", words, pid=pid, end=_end(code), next_start_s=pause)
+
+
+def supervisor_gone() -> None:
+    _say(ERROR, "worker.supervisor_gone", "the process that supervised this worker is gone: it stops")
+
+
 def job_failed(id: str, type: str, queue: str, status: str, attempt: int, error: str) -> None:
     words = "job {job_id} ({type}) attempt {attempt} failed, now {status}: {error}"
     facts = {"job_id": id, "type": type, "queue": queue, "status": status, "attempt": attempt}
@@ -132,3 +141,7 @@ def _say(level: int, event: str, words: str, **facts: Any) -> None:
 def _one_line(text: str) -> str:
     """Escaped, so that nobody's text can forge a line of the log, and short."""
     return text[:500].encode("unicode_escape").decode()
+
+
+def _end(code: int) -> str:
+    return f"exit code {code}" if code >= 0 else f"signal {-code}"

@@ -83,6 +83,8 @@ NOTICES: list[Callable[[], None]] = [
     lambda: notices.store_trouble("claiming", OSError(HOSTILE), 0.1),
     lambda: notices.scheduler_started("s"),
     lambda: notices.tidied(1, 2),
+    lambda: notices.worker_died(1, -9, 1.0),
+    lambda: notices.supervisor_gone(),
     lambda: notices.keeper_died(OSError(HOSTILE)),
     lambda: notices.settlement_dropped("i", OSError(HOSTILE)),
     lambda: notices.hook_failed("startup", OSError(HOSTILE)),

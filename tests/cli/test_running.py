@@ -144,3 +144,9 @@ def test_enqueue_says_that_no_worker_knows_the_type(start: Start) -> None:
 def test_serve_without_a_worker_runs_nothing(run: Run, start: Start) -> None:
     read_until(start("serve", "--port", "0", "--host", "127.0.0.1", "--no-worker"), "openapi.json", "stdout")
     assert answer(run("workers", "--json")) == {"workers": []}
+
+
+def test_several_workers_do_not_share_a_database_in_memory(run: Run) -> None:
+    refused = run("worker", "--processes", "2", "--database-url", "sqlite://")
+    assert refused.exit_code == 1
+    assert "several processes cannot share a database in memory" in refused.stderr

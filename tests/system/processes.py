@@ -34,10 +34,11 @@ class World:
         self.workers: dict[int, subprocess.Popen[bytes]] = {}
 
     def start_worker(self, *options: str) -> subprocess.Popen[bytes]:
+        """Start one, with a process group of its own: what is typed at a terminal goes to a group."""
         command = [sys.executable, "-m", "demora", "worker", "--app", "tests.system.jobs:app", *options]
         environment = os.environ | {"DEMORA_DATABASE_URL": self.database_url, JOURNAL: str(self.journal)}
         with self.output.open("ab") as output:
-            worker = subprocess.Popen(command, env=environment, stdout=output, stderr=output)
+            worker = subprocess.Popen(command, env=environment, stdout=output, stderr=output, process_group=0)
         self.workers[worker.pid] = worker
         return worker
 

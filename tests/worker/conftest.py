@@ -41,6 +41,6 @@ async def gate() -> Gate:
 
 async def ended(app: Demora, job: Job | str) -> Job:
     """The job once it has ended."""
-    found = await app.wait(job if isinstance(job, str) else job.id, "20s")
+    found = await app.wait(job if isinstance(job, str) else job.id, "90s")
     assert found.status.ended, found
     return found

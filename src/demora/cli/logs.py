@@ -38,7 +38,7 @@ class Lines(logging.Formatter):
         return name if colour is None else f"\x1b[{colour}m{name}\x1b[0m"
 
     def _traceback(self, record: logging.LogRecord) -> list[str]:
-        text = self.formatException(record.exc_info) if record.exc_info else ""
+        text = self.formatException(record.exc_info) if record.exc_info else record.exc_text or ""
         return [plain(line) for line in text.splitlines()]
 
 

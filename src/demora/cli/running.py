@@ -1,5 +1,6 @@
 """Commands that run: the service, a worker, and the migration that both make by themselves."""
 
+import sys
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import Any
@@ -8,12 +9,14 @@ import click
 
 from .. import notices
 from ..app import Demora
+from ..core.shares import Share
+from ..core.spans import say
 from ..settings import load
 from . import logs, processes
 from .banner import banner
 from .opening import chosen_app, opened
 from .options import QUEUES, SPAN, app_option, as_json, asynchronous, concurrency, logged
-from .root import verb
+from .root import Failure, asked_database_url, verb
 from .wire import print_json
 
 Queues = Sequence[str] | Mapping[str, int] | None
@@ -55,14 +58,30 @@ def serve(
 )
 @concurrency
 @click.option("--lease", type=SPAN, help="How long others wait before they take over what a dead worker held.")
+@click.option(
+    "--processes", "number", type=click.IntRange(1, 1000), default=1, show_default=True, help="How many workers to run."
+)
 @logged
 def worker(
-    spec: str | None, queues: Queues, strict: bool, concurrency: int | None, lease: timedelta | None, **log: Any
+    spec: str | None,
+    queues: Queues,
+    strict: bool,
+    concurrency: int | None,
+    lease: timedelta | None,
+    number: int,
+    **log: Any,
 ) -> None:
     """Run jobs until SIGTERM or Ctrl-C; a second one ends at once. Makes the database if there is none."""
+    from ..supervisor import hold_lifeline, supervise
+
     logs.to_stderr(load(**log))
     app = chosen_app(spec, concurrency=concurrency, lease=lease)
-    processes.run(_work(app, queues, strict))
+    if number == 1:
+        hold_lifeline(app.settings.grace)
+        processes.run(_work(app, queues, strict))
+    if app.in_memory():
+        raise Failure("several processes cannot share a database in memory; name a file or a server with --database-url")
+    processes.run(supervise(_worker_command(spec, queues, strict, concurrency, lease, log), number))
 
 
 @verb("scheduler")
@@ -111,6 +130,28 @@ async def _tidy(app: Demora) -> int:
             notices.scheduler_started(Seams().name())
             await scheduler.run()
     return 0
+
+
+def _worker_command(
+    spec: str | None,
+    queues: Queues,
+    strict: bool,
+    concurrency: int | None,
+    lease: timedelta | None,
+    log: Mapping[str, str | None],
+) -> list[str]:
+    """The command that was typed, for one worker."""
+    given = {
+        "--app": spec,
+        "--queues": None if queues is None else str(Share(queues)),
+        "--concurrency": concurrency,
+        "--lease": None if lease is None else say(lease),
+        "--database-url": asked_database_url(),
+        "--log-format": log["log_format"],
+        "--log-level": log["log_level"],
+    }
+    options = [word for name, value in given.items() if value is not None for word in (name, str(value))]
+    return [sys.executable, "-m", "demora", "worker", *options, *(["--strict"] if strict else [])]
 
 
 def _migrated(url: str, before: int | None, now: int | None) -> str:

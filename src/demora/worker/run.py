@@ -1,46 +1,44 @@
 """One run of one job: calls the handler and says what it came to."""
 
 import asyncio
-import concurrent.futures.thread
 import contextvars
-import traceback
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
-from enum import Enum
-from types import TracebackType
 from typing import Any
 
 from .. import context
 from ..context import Context
 from ..core.job import DEFAULT_TIMEOUT
-from ..core.outcome import GaveUp, HandedBack, NoHandler, Outcome, Raised, Snoozed, Succeeded
+from ..core.outcome import GaveUp, HandedBack, NoHandler, Outcome, Raised, Succeeded
 from ..core.payload import pack
-from ..errors import Invalid
 from ..handlers import Handler, Middleware, Next
-from ..signals import Cancel, Fail, Retry, Snooze
-
-MOST_ERROR = 2000  # characters
-MOST_TRACEBACK = 16_000
-
-
-class Ending(Enum):
-    """Why a run was ended from outside."""
-
-    TIMEOUT = "timeout"
-    CANCEL = "cancel"
-    STOP = "stop"
-    LOST = "lost"
+from .ending import Ending
+from .outcomes import CANCELLED_WITHIN, failed
+from .processes import START_UP, Processes
 
 
 class Run:
     """A handler at work on a job. `ending` is why it was told to end, if it was."""
 
-    __slots__ = ("began", "ctx", "ending", "handler", "middlewares", "occupied", "pool", "settled", "task", "timeout")
+    __slots__ = (
+        *("began", "ctx", "ending", "handler", "limit", "middlewares", "occupied", "pool", "processes", "settled", "task"),
+        "timeout",
+    )
 
-    def __init__(self, ctx: Context, handler: Handler | None, middlewares: Sequence[Middleware], pool: Executor) -> None:
-        self.ctx, self.handler, self.middlewares, self.pool = ctx, handler, middlewares, pool
+    def __init__(
+        self,
+        ctx: Context,
+        handler: Handler | None,
+        *,
+        middlewares: Sequence[Middleware],
+        pool: Executor,
+        processes: Processes,
+    ) -> None:
+        self.ctx, self.handler, self.middlewares, self.pool, self.processes = ctx, handler, middlewares, pool, processes
         usual = handler.defaults.timeout if handler is not None else DEFAULT_TIMEOUT
         self.timeout = (ctx.job.timeout or usual).total_seconds()
+        own_process = handler is not None and handler.defaults.process
+        self.limit = self.timeout + START_UP if own_process else self.timeout  # until the handler is called
         self.ending: Ending | None = None
         self.began = self.settled = False
         self.task: asyncio.Task[None] | None = None
@@ -60,7 +58,8 @@ class Run:
             return self._raised(problem)
 
     def end(self, why: Ending) -> None:
-        """Tell the handler to end: an async one is cancelled; a plain one can only look at its context."""
+        """Tell the handler to end: an async one is cancelled, a plain one can only look at its context, and one in a process
+        of its own is killed if it does not end soon."""
         if self.ending is None:
             self.ending = why
         self.ctx.request_cancel()
@@ -80,6 +79,8 @@ class Run:
         return await call()
 
     async def _invoke(self, handler: Handler, arguments: dict[str, Any]) -> Any:
+        if handler.defaults.process:
+            return await self.processes.call(self, handler)
         if handler.is_async:
             return await handler.function(**arguments)
         inherited = contextvars.copy_context()
@@ -93,32 +94,16 @@ class Run:
         if self.ending is Ending.CANCEL:
             return GaveUp("cancelled while running")
         if self.ending is None:
-            return Raised("CancelledError: the handler was cancelled from within")
+            return Raised(CANCELLED_WITHIN)
         return HandedBack()
 
     def timed_out(self) -> Outcome:
         return Raised("TimedOut: the run took longer than its timeout")
 
     def _raised(self, problem: BaseException) -> Outcome:
-        match problem:
-            case _NoHandler():
-                return NoHandler()
-            case Snooze(delay=delay):
-                return Snoozed(delay)
-            case Cancel():
-                return GaveUp(_storable(str(problem)[:MOST_ERROR]))
-            case Retry(after=after):
-                return Raised(_describe(problem), after=after)
-            case Fail():
-                return Raised(_describe(problem), permanent=True)
-            case Invalid():
-                return Raised(_describe(problem), _trace(problem), permanent=True)
-            case _:
-                permanent = self.handler is not None and isinstance(problem, self.handler.defaults.permanent)
-                return Raised(_describe(problem), _trace(problem), permanent=permanent)
-
-
-_OURS = {__file__, concurrent.futures.thread.__file__}
+        if isinstance(problem, _NoHandler):
+            return NoHandler()
+        return failed(problem, () if self.handler is None else self.handler.defaults.permanent)
 
 
 class _NoHandler(Exception):
@@ -135,30 +120,3 @@ def _call_plain(function: Callable[..., Any], arguments: dict[str, Any]) -> Any:
         return function(**arguments)
     except (StopIteration, KeyboardInterrupt) as problem:
         raise RuntimeError(f"the handler raised {type(problem).__name__}") from problem
-
-
-def _describe(problem: BaseException) -> str:
-    try:
-        text = str(problem)
-    except Exception:
-        text = "(its text cannot be had)"
-    return _storable(f"{type(problem).__name__}: {text}"[:MOST_ERROR])
-
-
-def _trace(problem: BaseException) -> str:
-    try:
-        text = "".join(traceback.format_exception(type(problem), problem, _from_handler(problem.__traceback__)))
-    except Exception:
-        text = "(its traceback cannot be had)"
-    return _storable(text[-MOST_TRACEBACK:])
-
-
-def _from_handler(trace: TracebackType | None) -> TracebackType | None:
-    """The part of a traceback that begins in the handler."""
-    while trace is not None and trace.tb_next is not None and trace.tb_frame.f_code.co_filename in _OURS:
-        trace = trace.tb_next
-    return trace
-
-
-def _storable(text: str) -> str:
-    return text.replace("\0", "\\0").encode("utf-8", "backslashreplace").decode()

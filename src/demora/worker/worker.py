@@ -25,11 +25,14 @@ from ..scheduler import Scheduler
 from ..seams import Seams
 from ..store import ClaimedJob, Heard, LapsedJob, Lease, Report, Settlement, Store, Subscription, Topic
 from ..store import Worker as WorkerRecord
+from .ending import Ending
+from .home import expect_worker
 from .hooks import run_hooks
 from .leases import Held, Keeper
 from .ledger import Ledger
 from .prefetch import Prefetch
-from .run import Ending, Run
+from .processes import Processes
+from .run import Run
 from .timeouts import Timeouts
 
 if TYPE_CHECKING:
@@ -60,6 +63,7 @@ class Worker:
         grace: timedelta | None = None,
         seams: Seams | None = None,
     ) -> None:
+        expect_worker()
         settings = app.settings
         self._seams = seams or Seams()
         self.id = self._seams.name()
@@ -74,6 +78,8 @@ class Worker:
         self._stuck = 0
         self._prefetch = Prefetch()
         self._timeouts = Timeouts(self._time_out)
+        self._processes = Processes(app, self._seams, began=self._restart_timeout)
+        self._processes.check()
         self._more = False
         self._stopping = False
         self._exit_code = 0
@@ -104,6 +110,7 @@ class Worker:
             tidying.cancel()
             await self._keeper.stop()
             self._pool.shutdown(wait=False, cancel_futures=True)
+            await self._processes.close()
             await run_hooks("shutdown", self._app.shutdown_hooks)
         with contextlib.suppress(StoreError):
             await self._store.retire(self.id)
@@ -175,19 +182,26 @@ class Worker:
 
     def _start(self, job: ClaimedJob, held: Held) -> None:
         handler = self._app.registry.get(job.type)
-        run = Run(Context(job, self.id, self._seams.monotonic), handler, self._app.middlewares, self._pool)
-        held.start(run.ctx, run.timeout + UNWIND)
+        ctx, around = Context(job, self.id, self._seams.monotonic), self._app.middlewares
+        run = Run(ctx, handler, middlewares=around, pool=self._pool, processes=self._processes)
+        held.start(run.ctx, run.limit + UNWIND)
         self._runs[job.lease] = run
         run.task = self._loop.create_task(self._execute(run))
-        self._timeouts.watch(run, run.timeout)
+        self._timeouts.watch(run, run.limit)
 
     async def _execute(self, run: Run) -> None:
         outcome = await run.perform()
         crash.at("worker.ran")
-        self._timeouts.forget(run, run.timeout)
+        self._timeouts.forget(run, run.limit)
         if run.occupied is not None and not run.occupied.done():
             self._keep_slot(run, run.occupied)
         self._conclude(run, outcome)
+
+    def _restart_timeout(self, run: Run) -> None:
+        """Count a run's time from now: so far its process was starting."""
+        self._timeouts.forget(run, run.limit)
+        run.limit = run.timeout
+        self._timeouts.watch(run, run.limit)
 
     def _conclude(self, run: Run, outcome: Outcome) -> None:
         """Give up the lease and the slot, and enter the verdict; once for each run."""

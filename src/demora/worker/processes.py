@@ -1,0 +1,168 @@
+"""The processes of a worker that call process handlers: one for each job that runs, each with a pipe of its own.
+
+They are started when needed, kept for the next job, and killed one by one: what happens to one is seen by its run alone.
+"""
+
+import asyncio
+import logging
+import socket
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from ..core.outcome import GaveUp, Raised, Snoozed, Succeeded
+from ..core.payload import unpack
+from ..errors import ProcessDied, RaisedInProcess
+from ..handlers import Handler
+from ..seams import Seams
+from ..signals import Cancel, Fail, Retry, Snooze
+from .ending import Ending
+from .home import Home, home_of, place_of
+from .process import Process
+from .wire import End, Ended, Hello, Work
+
+if TYPE_CHECKING:
+    from ..app import Demora
+    from .run import Run
+
+START_UP = 60.0  # seconds that a process has to import the application
+GRACE = {Ending.CANCEL: 2.0, Ending.STOP: 0.25}  # seconds that a run has to end by itself; otherwise none
+LAST_CALL = 5.0  # seconds that killed processes have to be gone
+
+
+class Processes:
+    """Calls handlers in processes. `began` is called when a handler is: until then its process was starting."""
+
+    def __init__(self, app: "Demora", seams: Seams, *, began: Callable[["Run"], None]) -> None:
+        self._app, self._spawn, self._began = app, seams.spawn, began
+        self._alive: set[Process] = set()
+        self._idle: list[Process] = []
+        self._home: Home | None = None
+        self._closed = False
+
+    def check(self) -> None:
+        """`BadHandler` if the application has process handlers and could not be imported by their processes."""
+        handler = next((one for one in self._app.registry if one.defaults.process), None)
+        if handler is not None:
+            self._home = home_of(self._app, handler)
+
+    async def call(self, run: "Run", handler: Handler) -> Any:
+        """What the handler returns or raises; signals are raised as themselves, all else as `RaisedInProcess`.
+
+        If the calling task is cancelled the handler is told, and killed unless it ends within the grace that belongs to
+        the reason; a success within it stands.
+        """
+        process = await self._begin(run, handler)
+        try:
+            self._began(run)
+            answer = await _answer(process, run)
+        finally:
+            self._release(process)
+        return _repeat(answer)
+
+    async def close(self) -> None:
+        """Kill all, start no more, and return when they are gone."""
+        self._closed = True
+        for process in self._alive:
+            process.kill()
+        if gone := [process.gone for process in self._alive]:
+            await asyncio.wait(gone, timeout=LAST_CALL)
+
+    async def _begin(self, run: "Run", handler: Handler) -> Process:
+        """A process that is calling the handler. One that died while it was idle is replaced: it has called nothing."""
+        while True:
+            fresh = not self._idle
+            process = await self._start(handler) if fresh else self._idle.pop()
+            work = Work(run.ctx.job, run.ctx.worker_id, run.ctx.ran(), place_of(handler), handler.defaults.memory)
+            try:
+                if await process.begin(run.ctx, work, START_UP):
+                    return process
+            except BaseException:
+                self._release(process)
+                raise
+            process.kill()
+            if fresh:
+                raise ProcessDied(process.fate or f"did not start within {START_UP:g} s")
+
+    async def _start(self, handler: Handler) -> Process:
+        if self._closed:
+            raise ProcessDied("was not started: its worker has stopped")
+        home = self._home = self._home or home_of(self._app, handler)
+        settings = self._app.settings
+        level = logging.getLogger().getEffectiveLevel()
+        hello = Hello(home, settings.database_url, settings.redis_url, shared=not self._app.in_memory(), level=level)
+        process = await _spawned(self._spawn)
+        self._alive.add(process)
+        process.gone.add_done_callback(lambda _: self._forget(process))
+        process.tell(hello)
+        return process
+
+    def _release(self, process: Process) -> None:
+        """Keep a process that has ended its run for the next; one that has not is of no use any more."""
+        if isinstance(process.answer, Ended) and process in self._alive:
+            self._idle.append(process)
+        else:
+            process.kill()
+
+    def _forget(self, process: Process) -> None:
+        self._alive.discard(process)
+        if process in self._idle:
+            self._idle.remove(process)
+
+
+async def _spawned(spawn: Callable[[int], Any]) -> Process:
+    ours, theirs = socket.socketpair()
+    with theirs:
+        try:
+            reader, writer = await asyncio.open_connection(sock=ours)
+        except BaseException:
+            ours.close()
+            raise
+        try:
+            return Process(spawn(theirs.fileno()), reader, writer)
+        except BaseException:
+            writer.close()
+            raise
+
+
+async def _answer(process: Process, run: "Run") -> Ended:
+    try:
+        await process.answered()
+    except asyncio.CancelledError:
+        process.tell(End())
+        await process.answered(0.0 if run.ending is None else GRACE.get(run.ending, 0.0))
+        if not _stands(process.answer, run.ending):
+            raise
+    if process.answer is None:
+        raise ProcessDied(process.fate or "is gone")
+    return process.answer
+
+
+def _stands(answer: Ended | None, ending: Ending | None) -> bool:
+    """Whether what a run came to after it was told to end still counts."""
+    if answer is None or ending not in GRACE:
+        return False
+    return ending is Ending.CANCEL or isinstance(answer.outcome, Succeeded)
+
+
+def _repeat(answer: Ended) -> Any:
+    """Do here what the handler did there, so that middleware sees it."""
+    match answer.outcome:
+        case Succeeded(result):
+            return unpack(result)
+        case Snoozed(delay):
+            raise Snooze(delay)
+        case GaveUp(reason):
+            raise Cancel(reason)
+        case Raised() as raised:
+            raise (
+                _signal(raised)
+                if answer.signal
+                else RaisedInProcess(raised.error, raised.traceback, permanent=raised.permanent)
+            )
+        case None:
+            raise asyncio.CancelledError
+
+
+def _signal(raised: Raised) -> Retry | Fail:
+    reason = raised.error.partition(": ")[2]
+    return Fail(reason) if raised.permanent else Retry(reason, after=raised.after)
