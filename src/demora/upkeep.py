@@ -37,21 +37,21 @@ class Upkeep:
     store: Store
 
     async def retry_many(
-        self, *, limit: int | None = None, dry_run: bool = False, told: Told | None = None, **filters: Any
+        self, /, *, limit: int | None = None, dry_run: bool = False, told: Told | None = None, **filters: Any
     ) -> Tally:
         """Run again all dead letters that match, or with `status` CANCELLED jobs; with `dry_run` only count them."""
         query = _checked("retry", RETRYABLE, _DEAD, **filters)
         return await on_each(self.store, query, verb=_unless(dry_run, self.store.retry), limit=limit, told=told)
 
     async def delete_many(
-        self, *, limit: int | None = None, dry_run: bool = False, told: Told | None = None, **filters: Any
+        self, /, *, limit: int | None = None, dry_run: bool = False, told: Told | None = None, **filters: Any
     ) -> Tally:
         """Remove all dead letters that match, or with `status` other ended jobs; with `dry_run` only count them."""
         query = _checked("delete", ENDED, _DEAD, **filters)
         return await on_each(self.store, query, verb=_unless(dry_run, self.store.remove), limit=limit, told=told)
 
     async def cancel_many(
-        self, *, limit: int | None = None, dry_run: bool = False, told: Told | None = None, **filters: Any
+        self, /, *, limit: int | None = None, dry_run: bool = False, told: Told | None = None, **filters: Any
     ) -> Tally:
         """Cancel all waiting jobs that match; with `dry_run` only count. One that is claimed meanwhile is told to end."""
         query = _checked("cancel", WAITING, WAITING, **filters)
