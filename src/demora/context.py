@@ -65,7 +65,7 @@ class Context:
         self._news = True
 
     def ran(self) -> timedelta:
-        return timedelta(seconds=self._monotonic() - self.began)
+        return timedelta(0, self._monotonic() - self.began)
 
     @property
     def has_news(self) -> bool:
