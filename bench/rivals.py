@@ -35,7 +35,10 @@ def _ask(what: str, jobs: int) -> Any:
     with tempfile.TemporaryDirectory() as folder:
         environment = os.environ | {"DEMORA_BENCH_HUEY": str(Path(folder) / "huey.db")}
         run = [sys.executable, "-m", "bench.rivals", what, str(jobs)]
-        return json.loads(subprocess.run(run, env=environment, check=True, stdout=subprocess.PIPE, text=True).stdout)
+        ended = subprocess.run(run, env=environment, capture_output=True, text=True)
+        if ended.returncode:
+            raise RuntimeError("Huey failed: " + ended.stderr.strip().rpartition("\n")[2])
+        return json.loads(ended.stdout)
 
 
 def _drain(jobs: int) -> float:
