@@ -1,6 +1,7 @@
 """Huey's side of the comparison; its file is named by the environment."""
 
 import os
+import time
 
 from huey import SqliteHuey
 
@@ -11,3 +12,8 @@ huey = SqliteHuey(filename=os.environ[FILE], fsync=True)
 @huey.task()
 def noop(to: str, subject: str, body: str) -> dict[str, bool]:
     return {"ok": True}
+
+
+@huey.task()
+def stamp() -> float:
+    return time.time()

@@ -17,3 +17,8 @@ async def stamp(ctx: Context) -> dict[str, float]:
     """When the handler's first line ran, and when the job was due."""
     now = time.time()
     return {"now": now, "due": ctx.job.scheduled_at.timestamp()}
+
+
+@app.job("bench.bytes")
+async def bytes_(body: str) -> None:
+    pass

@@ -1,42 +1,85 @@
 """Rivals, run as their own documentation says, on the same disk and in the same run.
 
-python -m bench.rivals JOBS      enqueues so many jobs to Huey, starts its consumer, prints the jobs per second
+python -m bench.rivals drain JOBS    enqueues so many jobs to Huey, starts its consumer, prints the jobs per second
+python -m bench.rivals flood JOBS    as (f) for demora: prints the seconds that each real-time task waited
 """
 
+import json
 import os
 import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
+
+_WORK = {"to": "user@example.com", "subject": "hello there", "body": "x" * 48}
+_EACH = 0.05  # seconds from one real-time task to the next: as many as this consumer can run beside the flood
 
 
 def huey_drain(jobs: int) -> float:
     """Jobs per second of one Huey consumer on SQLite, with durable writes and results stored."""
+    return float(_ask("drain", jobs))
+
+
+def huey_flood(jobs: int) -> list[float]:
+    """Seconds from the return of enqueue to the task's first line, for tasks sent while a flood of scheduled ones drains."""
+    waits: list[float] = _ask("flood", jobs)
+    return waits
+
+
+def _ask(what: str, jobs: int) -> Any:
     with tempfile.TemporaryDirectory() as folder:
         environment = os.environ | {"DEMORA_BENCH_HUEY": str(Path(folder) / "huey.db")}
-        run = [sys.executable, "-m", "bench.rivals", str(jobs)]
-        return float(subprocess.run(run, env=environment, check=True, stdout=subprocess.PIPE, text=True).stdout)
+        run = [sys.executable, "-m", "bench.rivals", what, str(jobs)]
+        ended = subprocess.run(run, env=environment, capture_output=True, text=True)
+        if ended.returncode:
+            raise RuntimeError("Huey failed: " + ended.stderr.strip().rpartition("\n")[2])
+        return json.loads(ended.stdout)
 
 
-def main() -> None:
+def _drain(jobs: int) -> float:
     from bench.huey_app import huey, noop
 
-    jobs = int(sys.argv[1])
     for _ in range(jobs):
-        noop(to="user@example.com", subject="hello there", body="x" * 48)
-    consumer = subprocess.Popen([sys.executable, "-m", "huey.bin.huey_consumer", "bench.huey_app.huey", "-w", "1", "-q"])
-    try:
+        noop(**_WORK)
+    with _consumer():
         while huey.pending_count() == jobs:
             time.sleep(0.001)
         began, left = time.perf_counter(), huey.pending_count()
         while huey.pending_count():
             time.sleep(0.005)
-        print(left / (time.perf_counter() - began))
+        return left / (time.perf_counter() - began)
+
+
+def _flood(jobs: int) -> list[float]:
+    from bench.huey_app import huey, noop, stamp
+
+    due = datetime.now(UTC) + timedelta(seconds=1 + jobs / 100)
+    for _ in range(jobs):
+        last = noop.schedule(kwargs=_WORK, eta=due.replace(tzinfo=None))
+    with _consumer():
+        while huey.scheduled_count():
+            time.sleep(0.01)
+        sent = []
+        while last.get(preserve=True) is None:
+            sent.append((stamp(), time.time()))
+            time.sleep(_EACH)
+        return [task.get(blocking=True) - returned for task, returned in sent]
+
+
+@contextmanager
+def _consumer() -> Iterator[None]:
+    consumer = subprocess.Popen([sys.executable, "-m", "huey.bin.huey_consumer", "bench.huey_app.huey", "-w", "1", "-q"])
+    try:
+        yield
     finally:
         consumer.terminate()
         consumer.wait()
 
 
 if __name__ == "__main__":
-    main()
+    print(json.dumps({"drain": _drain, "flood": _flood}[sys.argv[1]](int(sys.argv[2]))))

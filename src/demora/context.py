@@ -67,7 +67,7 @@ class Context:
             self.progress(report.progress, report.message)
 
     def ran(self) -> timedelta:
-        return timedelta(seconds=self._monotonic() - self.began)
+        return timedelta(0, self._monotonic() - self.began)
 
     @property
     def has_news(self) -> bool:

@@ -49,7 +49,6 @@ class Handler:
         self.is_async = inspect.iscoroutinefunction(function)
         self._context_name, self._fields, self._open = _signature(type, function)
         self._shape = msgspec.defstruct("Payload", self._fields, forbid_unknown_fields=not self._open, kw_only=True)
-        self._names = tuple(field[0] for field in self._fields)
         self._decode = msgspec.json.Decoder(self._shape).decode
 
     def fields(self, payload: bytes) -> Any:
@@ -62,9 +61,9 @@ class Handler:
     def arguments(self, payload: bytes, context: Context) -> dict[str, Any]:
         """The keyword arguments for a stored payload."""
         fields = self.fields(payload)
-        arguments: dict[str, Any] = unpack(payload) if self._open else {}
-        for name in self._names:
-            arguments[name] = getattr(fields, name)
+        arguments = msgspec.structs.asdict(fields)
+        if self._open:
+            arguments = unpack(payload) | arguments
         if self._context_name is not None:
             arguments[self._context_name] = context
         return arguments

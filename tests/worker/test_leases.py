@@ -95,6 +95,7 @@ async def test_stopping_hands_back_at_once_what_was_claimed_ahead(app: Demora, g
 
     async with app.worker(concurrency=1, grace=timedelta(milliseconds=20)) as working:
         working._prefetch.jobs = 3
+        working._prefetch.rests(asyncio.get_running_loop().time())
         jobs = await app.enqueue_many([("long", {})] * 4)
         await gate.reached()
         assert len(working._backlog) == 3

@@ -43,7 +43,7 @@ def to_ms(value: datetime) -> int:
 
 
 def from_ms(value: int) -> datetime:
-    return _EPOCH + timedelta(milliseconds=value)
+    return _EPOCH + value * MILLISECOND
 
 
 def span_ms(value: timedelta) -> int:

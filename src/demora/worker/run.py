@@ -2,7 +2,7 @@
 
 import asyncio
 import contextvars
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import Executor
 from typing import Any
 
@@ -66,23 +66,28 @@ class Run:
         if self.began and self.task is not None:  # a task cancelled before its first step would never say how it ended
             self.task.cancel()
 
-    async def _call(self) -> Any:
+    def _call(self) -> Awaitable[Any]:
+        """What to await: the handler itself if nothing is around it, since each layer costs every run."""
         handler = self.handler
         if handler is None:
             raise _NoHandler
         arguments = handler.arguments(self.ctx.job.payload, self.ctx)
         if not self.middlewares:
-            return await self._invoke(handler, arguments)
+            return self._invoke(handler, arguments)
         call: Next = lambda: self._invoke(handler, arguments)  # noqa: E731
         for middleware in reversed(self.middlewares):
             call = _around(middleware, self.ctx, call)
-        return await call()
+        return call()
 
-    async def _invoke(self, handler: Handler, arguments: dict[str, Any]) -> Any:
+    def _invoke(self, handler: Handler, arguments: dict[str, Any]) -> Awaitable[Any]:
         if handler.defaults.process:
-            return await self.processes.call(self, handler)
+            return self.processes.call(self, handler)
         if handler.is_async:
-            return await handler.function(**arguments)
+            awaitable: Awaitable[Any] = handler.function(**arguments)
+            return awaitable
+        return self._on_thread(handler, arguments)
+
+    async def _on_thread(self, handler: Handler, arguments: dict[str, Any]) -> Any:
         inherited = contextvars.copy_context()
         loop = asyncio.get_running_loop()
         self.occupied = loop.run_in_executor(self.pool, inherited.run, _call_plain, handler.function, arguments)

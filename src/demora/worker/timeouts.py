@@ -21,7 +21,10 @@ class Timeouts:
 
     def watch(self, run: Run, seconds: float) -> None:
         deadline = asyncio.get_running_loop().time() + seconds
-        self._groups.setdefault(seconds, {})[run] = deadline
+        group = self._groups.get(seconds)
+        if group is None:
+            group = self._groups[seconds] = {}
+        group[run] = deadline
         if deadline < self._at:
             self._set_timer(deadline)
 

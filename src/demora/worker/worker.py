@@ -142,6 +142,8 @@ class Worker:
 
     async def _claim(self) -> float | None:
         """Claim what there is room for; answers with the seconds until the next look, None if only a wake-up can help."""
+        if not self._runs:
+            self._prefetch.looks(self._loop.time())
         room = self._room()
         if room <= 0:
             self._more = True  # perhaps: whoever makes room looks
@@ -185,6 +187,8 @@ class Worker:
         ctx, around = Context(job, self.id, self._seams.monotonic), self._app.middlewares
         run = Run(ctx, handler, middlewares=around, pool=self._pool, processes=self._processes)
         held.start(run.ctx, run.limit + UNWIND)
+        if not self._runs:
+            self._prefetch.resumes(self._loop.time())
         self._runs[job.lease] = run
         run.task = self._loop.create_task(self._execute(run))
         self._timeouts.watch(run, run.limit)
@@ -215,6 +219,8 @@ class Worker:
         if run.ending is not Ending.LOST:
             self._enter(job, outcome, run)
         self._start_waiting()
+        if not self._runs:
+            self._prefetch.rests(self._loop.time())
         if self._more and self._room() > 0:
             self._wake()
 

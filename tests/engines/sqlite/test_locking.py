@@ -8,7 +8,7 @@ from demora.engines.sqlite import SqliteStore
 from demora.engines.sqlite.transactors import LIGHT
 from tests.builders import claim, new_job, settlement
 
-STORES, ROUNDS, BATCH = 4, 25, LIGHT + 1  # heavy enough to be written on a thread
+STORES, ROUNDS, BATCH = 4, 5, LIGHT + 1  # heavy enough to be written on a thread
 
 
 async def test_stores_that_write_at_once_wait_for_each_other(tmp_path: Path) -> None:

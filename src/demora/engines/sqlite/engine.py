@@ -46,6 +46,7 @@ T = TypeVar("T")
 
 MOST_NAMES = 10_000  # queues remembered as named
 SCAN = 1000  # the weight of a read that may scan: such go to their thread
+USUAL = 4096  # bytes of a payload or result that weigh as much as a job
 
 
 class SqliteStore:
@@ -104,7 +105,8 @@ class SqliteStore:
         return None if self._inline else SqliteStore(self.path, clock=self.clock)
 
     async def add(self, jobs: Sequence[NewJob]) -> list[Added]:
-        answers = await self._write(lambda tx: additions.add(tx, jobs, self._named_queues), len(jobs))
+        weight = len(jobs) + sum(len(job.payload) for job in jobs) // USUAL
+        answers = await self._write(lambda tx: additions.add(tx, jobs, self._named_queues), weight)
         if len(self._named_queues) < MOST_NAMES and not any(answer.conflict for answer in answers):
             self._named_queues |= {job.queue for job in jobs}  # only now: what was not committed is not on record
         return answers
@@ -129,7 +131,8 @@ class SqliteStore:
         return await self._read(lambda tx: runs.listen(tx, leases))
 
     async def settle(self, settlements: Sequence[Settlement]) -> list[Status | None]:
-        return await self._write(lambda tx: runs.settle(tx, settlements), len(settlements))
+        weight = len(settlements) + sum(len(s.verdict.result or b"") for s in settlements) // USUAL
+        return await self._write(lambda tx: runs.settle(tx, settlements), weight)
 
     async def cancel(self, ids: Sequence[str]) -> list[Answer]:
         return await self._write(lambda tx: [wishes.cancel(tx, id) for id in ids], len(ids))

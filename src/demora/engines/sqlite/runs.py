@@ -47,7 +47,7 @@ def settle(tx: Transaction, settlements: Sequence[Settlement]) -> list[Status | 
     done = [s for s in settlements if s.verdict.status is Status.COMPLETED]
     completed = _complete(tx, done) if done else frozenset()
     answers = [
-        (Status.COMPLETED if _where_held(s) in completed else None)
+        (Status.COMPLETED if s.report.lease in completed else None)
         if s.verdict.status is Status.COMPLETED
         else _settle(tx, s)
         for s in settlements
@@ -62,39 +62,38 @@ def _trace(tx: Transaction, settlements: Sequence[Settlement], answers: Sequence
         trace(tx, settlement.report.lease, "lapse" if settlement.lapsed else "settle", accepted=answer is not None)
 
 
-def _complete(tx: Transaction, done: Sequence[Settlement]) -> frozenset[_Held]:
-    """Record successes in one statement; answers with those that were still ours."""
-    packed = [_completion(tx, s) for s in done]
+def _complete(tx: Transaction, done: Sequence[Settlement]) -> frozenset[Lease]:
+    """Record successes in one statement; answers with the leases that were still ours."""
+    held: dict[_Held, Lease] = {}
+    packed = [_completion(tx, s, held) for s in done]
     what = {
         "status": Status.COMPLETED.value,
         "wall": tx.wall,
         "boot": tx.boot,
         "done": _encode(packed).decode(),
     }
-    ours = frozenset(tx.db.execute(SQL["complete"], what))
+    ours = frozenset([held[row] for row in tx.db.execute(SQL["complete"], what)])
     for settlement in done:
-        if settlement.report.log and _where_held(settlement) in ours:
+        if settlement.report.log and settlement.report.lease in ours:
             _log(tx, settlement.report)
     if ours:
         tx.wake(Topic.ENDED)
     return ours
 
 
-def _completion(tx: Transaction, settlement: Settlement) -> tuple[Any, ...]:
+def _completion(tx: Transaction, settlement: Settlement, held: dict[_Held, Lease]) -> tuple[Any, ...]:
+    """A success as the statement takes it; notes in `held` what the statement will call its lease."""
     report, result = settlement.report, settlement.verdict.result
-    id, token = _where_held(settlement)
+    id = rows.id_bytes(report.lease.id)
+    held[id, report.lease.token] = report.lease
     return (
         None if id is None else id.hex(),
-        token,
+        report.lease.token,
         None if result is None else result.decode(),
         tx.wall - report.ran // MILLISECOND,
         report.progress,
         report.message,
     )
-
-
-def _where_held(settlement: Settlement) -> _Held:
-    return rows.id_bytes(settlement.report.lease.id), settlement.report.lease.token
 
 
 def _settle(tx: Transaction, settlement: Settlement) -> Status | None:

@@ -22,7 +22,7 @@ class Transactor(Protocol):
     """Where calls are run: on a thread of their own, or inline in a simulation."""
 
     def run(self, call: Callable[[Transaction], T], weight: int) -> "asyncio.Future[T]":
-        """Run a call in a transaction; `weight` is how many jobs it is about."""
+        """Run a call in a transaction; `weight` is how many jobs of ordinary size it is about."""
         ...
 
     def bare(self, call: Callable[[apsw.Connection], T]) -> "asyncio.Future[T]":
@@ -36,16 +36,17 @@ Woken = Callable[[set[Topic]], None]
 
 
 AT_ONCE = 4  # calls in one pass of the loop
-LIGHT = 64  # jobs; a call about more goes to the thread
+LIGHT = 512  # jobs: some milliseconds of work, as much as goes into making them; a call about more goes to the thread
 QUICK = 0.002  # seconds; a disk that takes longer to commit is waited for on the thread
 
 
 class ThreadTransactor:
     """Runs batches on a thread of its own, so that the event loop never waits for a slow disk or another process.
 
-    To hand a call over and back costs as much as a quick disk takes to commit it. So a light call that comes alone, while
-    the thread is idle, the lock free and the disk quick, is committed on the spot: the first few of a pass of the loop at
-    once, later ones at its end, so that calls made together still share a transaction and nobody can hold up the loop.
+    To hand a call over and back costs more than a quick disk takes to commit it, since both threads then wait for the
+    interpreter in turn. So a light call that comes alone, while the thread is idle, the lock free and the disk quick, is
+    committed on the spot: the first few of a pass of the loop at once, later ones at its end, so that calls made together
+    still share a transaction and nobody can hold up the loop.
     """
 
     def __init__(self, make: Callable[[], Batches], woken: Woken, name: str) -> None:
