@@ -27,6 +27,7 @@ from .core.spans import span
 from .core.states import ENDED, RETRYABLE, WAITING, Status
 from .errors import Invalid, JobFailed, JobNotFound, KeyReused, StillRunning, StoreError, WrongState
 from .handlers import Registry
+from .keys import Keys
 from .store import Added, Answer, Change, Page, Query, Queue, QueueChange, Store, Topic, Worker
 
 MOST_PER_CALL = 100_000
@@ -51,6 +52,7 @@ class Client:
 
     def __init__(self, store: Store, registry: Registry, *, new_id: Callable[[], str] = new_id) -> None:
         self.store, self.registry, self._new_id = store, registry, new_id
+        self.keys = Keys(store)
 
     def make(self, type: str, payload: Any = None, **options: Any) -> NewJob:
         """A checked job that is not stored yet. Options are those of `enqueue`; the type's defaults fill the gaps."""
