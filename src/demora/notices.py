@@ -74,6 +74,14 @@ def service_started(url: str, database: str) -> None:
     log.info("service at %s, jobs in %s", url, database)
 
 
+def service_reachable(host: str, hosts: str) -> None:
+    log.warning("others can reach %s: they need an API key and one of the host names %s; TLS is for a proxy", host, hosts)
+
+
+def use_not_noted(key_id: str, problem: Exception) -> None:
+    log.warning("API key %s: its use could not be noted: %s", key_id, type(problem).__name__)
+
+
 def request_failed(method: str, path: str, problem: BaseException) -> None:
     """Says what kind of error and where, not its text: that may repeat what a client sent."""
     frames = traceback.extract_tb(problem.__traceback__)[-5:]
