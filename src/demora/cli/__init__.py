@@ -2,6 +2,7 @@
 
 from .acting import cancel, delete, pause, reschedule, resume, retry
 from .enqueueing import enqueue
+from .keys import keys
 from .looking import dead_letters, job, jobs, queues, workers
 from .queueing import queue
 from .root import root
@@ -11,7 +12,7 @@ from .verifying import verify
 for command in (
     *(serve, worker, scheduler, enqueue),
     *(jobs, job, dead_letters, queues, queue, workers),
-    *(cancel, retry, reschedule, delete, pause, resume, migrate, verify),
+    *(cancel, retry, reschedule, delete, pause, resume, keys, migrate, verify),
 ):
     root.add_command(command)
 
