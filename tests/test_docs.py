@@ -1,4 +1,5 @@
-"""The examples in the docs are run: Python blocks for real, lines with `demora …` against the command line.
+"""The examples in the docs are run: Python blocks for real, lines with `demora …` against the command line, and the pages of
+`SESSIONS` line by line in a shell, where each command must say what is shown below it.
 
 The Python blocks of a page share one session, in an empty folder, with `await` allowed at the top. A block that begins with
 `# name.py` is also saved under that name, and can be imported.
@@ -11,8 +12,11 @@ import inspect
 import os
 import re
 import shlex
+import shutil
+import socket
+import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +29,8 @@ from demora.core.states import MOVES
 PROJECT = Path(__file__).parents[1]
 PAGES = [PROJECT / "README.md", *sorted((PROJECT / "docs").rglob("*.md"))]
 SHELLS = ("console", "sh")
+SESSIONS = [PROJECT / "docs" / "how-to" / "open-the-service.md"]
+MARK = "-- that was it --"
 
 
 def blocks(page: Path, *languages: str) -> Iterator[str]:
@@ -81,9 +87,49 @@ def test_a_command_line_is_one_that_demora_takes(command: str) -> None:
     words = shlex.split(command)[1:]
     with contextlib.suppress(click.exceptions.Exit):  # --help and --version
         ctx = root.make_context("demora", words)
-        name, verb, rest = root.resolve_command(ctx, [*ctx._protected_args, *ctx.args])
-        assert verb is not None
-        verb.make_context(name, rest, parent=ctx)
+        while isinstance(ctx.command, click.Group):
+            name, verb, rest = ctx.command.resolve_command(ctx, [*ctx._protected_args, *ctx.args])
+            assert verb is not None
+            ctx = verb.make_context(name, rest, parent=ctx)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(shutil.which("curl") is None, reason="the page calls the service with curl")
+@pytest.mark.usefixtures("empty_folder")
+@pytest.mark.parametrize("page", SESSIONS, ids=lambda page: page.name)
+def test_the_commands_of_a_page_say_what_is_shown(page: Path) -> None:
+    steps = [step for block in blocks(page, "console") for step in session(block)]
+    said = in_a_shell([command for command, _ in steps])
+    for (command, shown), seen in zip(steps, said, strict=True):
+        assert fits(shown, seen), f"{command}\n{seen}"
+
+
+def fits(shown: str, seen: str) -> bool:
+    """Whether what is shown is what is seen, but for `…` and the width of blanks."""
+    pattern = ".*".join(map(re.escape, " ".join(shown.split()).split("…")))
+    return re.fullmatch(pattern, " ".join(seen.split())) is not None
+
+
+def session(block: str) -> Iterator[tuple[str, str]]:
+    """The commands of a block, each with what is shown of its answer."""
+    for step in re.split(r"^\$ ", block, flags=re.M)[1:]:
+        command, _, shown = step.partition("\n")
+        yield command, shown.strip()
+
+
+def in_a_shell(commands: Sequence[str]) -> list[str]:
+    """What each of these commands says, typed one after the other, with `demora` on the path and a free port for 8080."""
+    demora = Path("bin/demora")
+    demora.parent.mkdir()
+    demora.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -m demora "$@"\n')
+    demora.chmod(0o755)
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+    script = "".join(f"{command}\necho '{MARK}'\n" for command in commands).replace("8080", str(port))
+    environment = os.environ | {"PATH": f"{demora.parent.absolute()}{os.pathsep}{os.environ['PATH']}"}
+    typed = ["bash", "-c", f"trap 'kill $(jobs -p); wait' EXIT\nexec 2>&1\n{script}"]
+    run = subprocess.run(typed, env=environment, stdout=subprocess.PIPE, text=True, timeout=120, check=False)
+    return run.stdout.split(f"{MARK}\n")[: len(commands)]
 
 
 @pytest.mark.parametrize("page", ["README.md", "docs/tutorial.md"])

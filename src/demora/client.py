@@ -25,6 +25,7 @@ from .core.spans import span
 from .core.states import ENDED, RETRYABLE, WAITING, Status
 from .errors import Invalid, JobFailed, JobNotFound, KeyReused, StillRunning, StoreError, WrongState
 from .handlers import Registry
+from .keys import Keys
 from .store import Added, Answer, Change, Page, Queue, QueueChange, Store, Topic, Worker
 from .upkeep import Upkeep
 
@@ -50,6 +51,7 @@ class Client(Upkeep):
 
     def __init__(self, store: Store, registry: Registry, *, new_id: Callable[[], str] = new_id) -> None:
         self.store, self.registry, self._new_id = store, registry, new_id
+        self.keys = Keys(store)
 
     def make(self, type: str, payload: Any = None, **options: Any) -> NewJob:
         """A checked job that is not stored yet. Options are those of `enqueue`; the type's defaults fill the gaps."""

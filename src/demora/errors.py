@@ -66,6 +66,20 @@ class KeyReused(DemoraError):
         self.key = key
 
 
+class ApiKeyNotFound(DemoraError):
+    """No API key has this id. The id is not told back: somebody may have given the whole key."""
+
+    def __init__(self) -> None:
+        super().__init__("no API key has this id; demora keys list shows them")
+
+
+class ApiKeyInForce(DemoraError):
+    """An API key that still lets somebody in cannot be forgotten."""
+
+    def __init__(self) -> None:
+        super().__init__("this API key is still in force; revoke it first (demora keys revoke)")
+
+
 class StillRunning(DemoraError):
     """The wait ended before the job did."""
 

@@ -109,6 +109,16 @@ def service_started(url: str, database: str) -> None:
     _say(INFO, "service.started", "service at {address}, jobs in {database}", address=url, database=database)
 
 
+def service_reachable(host: str, hosts: str) -> None:
+    words = "others can reach {host}: they need an API key and one of the host names {hosts}; TLS is for a proxy"
+    _say(WARNING, "service.reachable", words, host=host, hosts=hosts)
+
+
+def use_not_noted(key_id: str, problem: Exception) -> None:
+    words = "API key {key_id}: its use could not be noted: {error}"
+    _say(WARNING, "key.use_not_noted", words, key_id=key_id, error=type(problem).__name__)
+
+
 def request_failed(method: str, path: str, problem: BaseException) -> None:
     """Says what kind of error and where, not its text: that may repeat what a client sent."""
     frames = traceback.extract_tb(problem.__traceback__)[-5:]

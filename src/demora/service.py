@@ -3,15 +3,16 @@
 import asyncio
 import contextlib
 import errno
-import ipaddress
 import logging
 import math
 import socket
 from collections.abc import Callable, Iterator
+from ipaddress import ip_address
 
 import uvicorn
 
 from . import notices
+from .addresses import Address, in_url, read_address
 from .api import make_api
 from .app import Demora
 from .errors import BadSetting
@@ -20,7 +21,7 @@ from .settings import Settings
 from .stopping import stopping_on_signals
 from .worker import Worker
 
-Started = Callable[[str], None]
+Started = Callable[[str, bool], None]  # the address, and whether callers need an API key
 DATE_LOOK = 1.0  # seconds between looks at the clock for the Date header
 BACKLOG = 2048
 
@@ -35,36 +36,38 @@ async def serve(
 ) -> int:
     """Answer HTTP, and run jobs unless told otherwise, until a signal; answers with the exit code of the worker.
 
-    `started` is called with the address once requests are answered. SIGTERM and SIGINT stop both: requests under way are
+    `started` is called once requests are answered. An address that others can reach is refused while there is no API key in
+    force. SIGTERM and SIGINT stop both: requests under way are
     answered, jobs get the grace. A second signal ends the process at once. A worker that stops by itself stops the service.
     """
-    with listen(settings.host, settings.port) as listener:
-        async with app:
-            service = _Service(app, settings, listener, started)
+    address = read_address(settings.host)
+    async with app:
+        with_key = await _asks_for_keys(app, settings)
+        with listen(address, settings.port) as listener:
+            service = _Service(app, settings, listener, lambda at: started and started(at, with_key))
             worker = _worker(app, settings, concurrency) if with_worker else None
             return await service.run(worker)
 
 
-def listen(host: str, port: int) -> socket.socket:
-    """A listening socket on a loopback address, or `BadSetting`: without API keys nobody else may come in."""
-    address = _loopback(host)
+def listen(address: Address, port: int) -> socket.socket:
+    """A listening socket, or `BadSetting` that says why there is none."""
     family = socket.AF_INET6 if address.version == 6 else socket.AF_INET
     try:
         return socket.create_server((str(address), port), family=family, backlog=BACKLOG)
     except OSError as problem:
-        raise BadSetting("port", _why_not(problem, str(address), port)) from problem
+        raise BadSetting(*_why_not(problem, str(address), port)) from problem
 
 
 def address_of(listener: socket.socket) -> str:
-    """Where to reach it: `http://127.0.0.1:8080`."""
+    """Where to reach it from this machine: `http://127.0.0.1:8080`."""
     host, port = listener.getsockname()[:2]
-    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+    return f"http://{in_url(ip_address(host))}:{port}"
 
 
 class _Service:
     """A server and perhaps a worker that stop together."""
 
-    def __init__(self, app: Demora, settings: Settings, listener: socket.socket, started: Started | None) -> None:
+    def __init__(self, app: Demora, settings: Settings, listener: socket.socket, started: Callable[[str], None]) -> None:
         self._app, self._api = app, make_api(app, settings)
         self._listener, self._database = listener, settings.database_url.partition(":")[0]
         self._started = started
@@ -104,8 +107,7 @@ class _Service:
     def _announce(self) -> None:
         address = address_of(self._listener)
         notices.service_started(address, self._database)
-        if self._started is not None:
-            self._started(address)
+        self._started(address)
 
 
 class _Server(uvicorn.Server):
@@ -161,17 +163,27 @@ def _worker(app: Demora, settings: Settings, concurrency: int | None) -> Worker:
     return Worker(app, concurrency=slots, lease=settings.lease, grace=settings.grace)
 
 
-def _loopback(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address:
-    with contextlib.suppress(ValueError):
-        address = ipaddress.ip_address("127.0.0.1" if host == "localhost" else host)
-        if address.is_loopback:
-            return address
-    raise BadSetting(
-        "host", f"{host!r} is not a loopback address: until there are API keys, only 127.0.0.1, ::1 or localhost"
-    )
+async def _asks_for_keys(app: Demora, settings: Settings) -> bool:
+    """Whether callers need a key. Refuses an address that others can reach while nobody has one."""
+    keys, address = (await app.open()).keys, read_address(settings.host)
+    if address.is_loopback:
+        return (await keys.find("")).any
+    if not await keys.any_in_force():
+        raise BadSetting(
+            "host",
+            f"others can reach {settings.host}, and there is no API key in force; make one first: "
+            "demora keys create NAME --scope admin (or submit, read, operate), or listen on 127.0.0.1",
+        )
+    names = (*settings.allowed_hosts, *(() if address.is_unspecified else (in_url(address),)))
+    notices.service_reachable(settings.host, ", ".join(names) or "(none: set DEMORA_ALLOWED_HOSTS)")
+    return True
 
 
-def _why_not(problem: OSError, host: str, port: int) -> str:
+def _why_not(problem: OSError, host: str, port: int) -> tuple[str, str]:
+    """Which setting is to blame, and what to do."""
+    another = "choose another with --port or DEMORA_PORT"
     if problem.errno == errno.EADDRINUSE:
-        return f"{port} on {host} is taken by another program; choose another with --port or DEMORA_PORT, 0 for a free one"
-    return f"cannot listen on {host} port {port}: {problem.strerror or problem}; choose another with --port or DEMORA_PORT"
+        return "port", f"{port} on {host} is taken by another program; {another}, 0 for a free one"
+    if problem.errno == errno.EADDRNOTAVAIL:
+        return "host", f"{host} is no address of this machine; 0.0.0.0 stands for all that it has"
+    return "port", f"cannot listen on {host} port {port}: {problem.strerror or problem}; {another}"

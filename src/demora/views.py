@@ -5,6 +5,7 @@ from datetime import UTC, datetime, timedelta
 import msgspec
 
 from .bulk import Tally
+from .core.access import ApiKey
 from .core.job import Attempt, Job
 from .core.retention import Keep
 from .core.spans import span_ms
@@ -111,6 +112,20 @@ class RecoveredView(msgspec.Struct, frozen=True, rename="camel"):
     status: str
 
 
+class KeyView(msgspec.Struct, frozen=True, rename="camel"):
+    """An API key, without anything that could be used in its place. The key itself is there once, when it is made."""
+
+    id: str
+    name: str
+    scopes: list[str]
+    state: str
+    created_at: str
+    expires_at: str | None
+    revoked_at: str | None
+    last_used_at: str | None
+    key: str | msgspec.UnsetType = msgspec.UNSET
+
+
 def job_view(job: Job, *, listed: bool = False) -> JobView:
     """The job as it is shown on its own, or as one of a list."""
     return JobView(
@@ -188,6 +203,24 @@ def tally_view(tally: Tally, *, dry_run: bool) -> TallyView:
 
 def recovered_view(job: Recovered) -> RecoveredView:
     return RecoveredView(job.id, job.worker_id, job.status.name)
+
+
+def key_view(key: ApiKey, now: datetime) -> KeyView:
+    return KeyView(
+        id=key.id,
+        name=key.name,
+        scopes=[scope.value for scope in key.scopes],
+        state=key.standing(now),
+        created_at=timestamp(key.created_at),
+        expires_at=_maybe(key.expires_at),
+        revoked_at=_maybe(key.revoked_at),
+        last_used_at=_maybe(key.last_used_at),
+    )
+
+
+def made_key_view(key: ApiKey, text: str) -> KeyView:
+    """A new key with its text."""
+    return msgspec.structs.replace(key_view(key, key.created_at), key=text)
 
 
 def timestamp(at: datetime) -> str:

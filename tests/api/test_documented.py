@@ -12,10 +12,11 @@ import pytest
 from demora import Demora
 from demora.api.problems import KINDS
 from demora.api.routes import ROUTES
-from demora.errors import JobFailed, StillRunning
+from demora.errors import ApiKeyInForce, ApiKeyNotFound, JobFailed, StillRunning
 
 PAGE = (Path(__file__).parents[2] / "docs" / "reference" / "http.md").read_text()
 ANY = "…"
+NEVER_MET = (StillRunning, JobFailed, ApiKeyNotFound, ApiKeyInForce)
 
 
 class Example(NamedTuple):
@@ -90,6 +91,12 @@ def test_every_route_has_its_section_and_its_example(route: Any) -> None:
     assert any(request.method == route.method and re.fullmatch(path, request.url.path) for request in sent)
 
 
+@pytest.mark.parametrize("route", ROUTES, ids=lambda route: f"{route.method} {route.path}")
+def test_every_route_is_listed_with_its_scope(route: Any) -> None:
+    listed = re.findall(rf"^\| (?:`(\w+)`|none) \|.*`{route.method} {re.escape(route.path)}`", PAGE, re.M)
+    assert listed == [route.scope or ""]
+
+
 @pytest.mark.parametrize(
     "route", [route for route in ROUTES if route.takes], ids=lambda route: f"{route.method} {route.path}"
 )
@@ -98,9 +105,7 @@ def test_every_field_is_named_in_its_section(route: Any) -> None:
     assert [name for name in route.takes.__struct_encode_fields__ if name not in section] == []
 
 
-@pytest.mark.parametrize(
-    "error", [error for error in KINDS if error not in (StillRunning, JobFailed)], ids=lambda error: error.__name__
-)
+@pytest.mark.parametrize("error", [error for error in KINDS if error not in NEVER_MET], ids=lambda error: error.__name__)
 def test_every_kind_of_problem_that_can_be_met_is_listed(error: type[Exception]) -> None:
     kind = KINDS[error]
     assert re.search(rf"^\| {kind.status} \|.*`{kind.type.removeprefix('urn:demora:problem:')}`", PAGE, re.M)

@@ -48,6 +48,14 @@ async def test_the_bound_address_and_allowed_names_are_served(app: Demora, host:
         problem(await http.get("/", headers={"host": "other:82"}), 421)
 
 
+@pytest.mark.parametrize(("host", "named"), [("0.0.0.0", "0.0.0.0"), ("::", "[::]"), ("0.0.0.0", "jobs.internal")])
+async def test_an_address_that_stands_for_all_is_no_name(app: Demora, host: str, named: str) -> None:
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(make_api(app, Settings(host=host))), base_url=BASE) as http:
+        assert (await http.get("/health/live")).status_code == 200
+        told = problem(await http.get("/health/live", headers={"host": f"{named}:8080"}), 421)
+        assert "DEMORA_ALLOWED_HOSTS" in told["detail"]
+
+
 @pytest.mark.parametrize(
     "headers",
     [

@@ -27,6 +27,14 @@ async def test_every_route_is_in_the_document(http: httpx.AsyncClient, route: Op
     assert named >= set(re.findall(r"{(\w+)}", route.path)) | set(route.query.__struct_encode_fields__)
 
 
+@pytest.mark.parametrize("route", ROUTES, ids=lambda route: f"{route.method} {route.path}")
+async def test_every_route_names_the_scope_it_needs(http: httpx.AsyncClient, route: Operation) -> None:
+    whole = await document(http)
+    described = whole["paths"][route.path][route.method.lower()]
+    assert described["security"] == ([] if route.scope is None else [{"key": [route.scope]}])
+    assert whole["components"]["securitySchemes"]["key"]["scheme"] == "bearer"
+
+
 async def test_nothing_but_the_routes_is_in_the_document(http: httpx.AsyncClient) -> None:
     paths = (await document(http))["paths"]
     assert {(method.upper(), path) for path in paths for method in paths[path]} == {(r.method, r.path) for r in ROUTES}

@@ -14,6 +14,8 @@ import httpx
 import pytest
 
 from demora import Demora, Status
+from demora.addresses import read_address
+from demora.engines.sqlite import SqliteStore
 from demora.errors import BadSetting
 from demora.service import address_of, listen, serve
 from demora.settings import Settings
@@ -36,7 +38,7 @@ def block() -> None:
     time.sleep(60)
 
 settings = Settings(database_url=url, port=0, grace=timedelta(seconds=grace))
-sys.exit(asyncio.run(serve(app, settings, with_worker=with_worker, started=lambda at: print(at, flush=True))))
+sys.exit(asyncio.run(serve(app, settings, with_worker=with_worker, started=lambda at, _: print(at, flush=True))))
 """
 DEADLINE = 20  # seconds
 
@@ -190,22 +192,41 @@ async def test_an_answer_names_no_server_software(database: Path) -> None:
         assert ("server" in headers, "date" in headers) == (False, True)
 
 
-@pytest.mark.parametrize("host", ["0.0.0.0", "::", "", "192.168.1.5", "example.com", "127.0.0.1.nip.io", "*"])
-async def test_another_address_than_loopback_is_refused(host: str) -> None:
-    with pytest.raises(BadSetting, match="loopback"):
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.168.1.5", "::ffff:192.168.1.5"])
+async def test_an_address_that_others_can_reach_is_refused_without_a_key_in_force(host: str) -> None:
+    store = SqliteStore()
+    async with Demora(store=store) as app:
+        client = await app.open()
+        for made in [await client.keys.create("gone", ["admin"]) for _ in range(2)]:
+            await client.keys.revoke(made.key.id)
+        with pytest.raises(BadSetting, match=f"others can reach {host}.*: demora keys create NAME --scope"):
+            await serve(app, Settings(host=host, port=0))
+
+
+@pytest.mark.parametrize("host", ["", "example.com", "127.0.0.1.nip.io", "*", "127.1"])
+async def test_a_host_that_is_no_address_is_refused(host: str) -> None:
+    with pytest.raises(BadSetting, match="is not an IP address; write"):
         await serve(Demora("sqlite://"), Settings(host=host, port=0))
 
 
+async def test_an_address_of_another_machine_is_refused() -> None:
+    async with Demora("sqlite://") as app:
+        await (await app.open()).keys.create("ci", ["read"])
+        with pytest.raises(BadSetting, match=r"host: 192\.0\.2\.1 is no address of this machine"):
+            await serve(app, Settings(host="192.0.2.1", port=0))
+
+
 @pytest.mark.parametrize(
-    ("host", "address"), [("localhost", "127.0.0.1"), ("127.0.0.1", "127.0.0.1"), ("127.0.0.9", "127.0.0.9")]
+    ("host", "address"),
+    [("localhost", "127.0.0.1"), ("127.0.0.1", "127.0.0.1"), ("127.0.0.9", "127.0.0.9"), ("0.0.0.0", "127.0.0.1")],
 )
-def test_a_loopback_address_is_listened_on(host: str, address: str) -> None:
-    with listen(host, 0) as listener:
+def test_an_address_is_listened_on_and_told_as_this_machine_reaches_it(host: str, address: str) -> None:
+    with listen(read_address(host), 0) as listener:
         assert address_of(listener) == f"http://{address}:{listener.getsockname()[1]}"
 
 
 async def test_a_taken_port_is_named_with_the_way_out() -> None:
-    with listen("127.0.0.1", 0) as listener:
+    with listen(read_address("127.0.0.1"), 0) as listener:
         port = listener.getsockname()[1]
         with pytest.raises(BadSetting, match=rf"{port} on 127.0.0.1 is taken .* --port"):
             await serve(Demora("sqlite://"), Settings(port=port))

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import click
 import pytest
 from click.testing import CliRunner, Result
 
@@ -73,6 +74,14 @@ def enqueued(run: Run) -> Callable[..., str]:
         return id
 
     return enqueue
+
+
+def leaves(group: click.Group = root, before: str = "") -> dict[str, click.Command]:
+    """Every command by the words that call it, those of groups too: `keys create`."""
+    found: dict[str, click.Command] = {}
+    for name, command in group.commands.items():
+        found |= leaves(command, f"{before}{name} ") if isinstance(command, click.Group) else {before + name: command}
+    return found
 
 
 def answer(result: Result) -> Any:

@@ -7,18 +7,17 @@ from pathlib import Path
 import click
 import pytest
 
-from demora.cli import root
 from tests.builders import NO_SUCH_ID
-from tests.cli.conftest import Run, work_off
+from tests.cli.conftest import Run, leaves, work_off
 
 REFERENCE = (Path(__file__).parents[2] / "docs" / "reference" / "cli.md").read_text()
 CODES = dict(re.findall(r"^\| (\d+) \| (.+) \|$", REFERENCE, re.M))
 NO_DATA = {"serve", "worker", "scheduler", "completion"}  # what they print is a log, a banner or a script
 
 
-@pytest.mark.parametrize("name", sorted(set(root.commands) - NO_DATA))
+@pytest.mark.parametrize("name", sorted(set(leaves()) - NO_DATA))
 def test_every_command_that_prints_data_prints_json_if_asked_to(name: str) -> None:
-    options = [opt for param in root.commands[name].params if isinstance(param, click.Option) for opt in param.opts]
+    options = [opt for param in leaves()[name].params if isinstance(param, click.Option) for opt in param.opts]
     assert "--json" in options
 
 

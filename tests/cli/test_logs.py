@@ -89,6 +89,8 @@ NOTICES: list[Callable[[], None]] = [
     lambda: notices.settlement_dropped("i", OSError(HOSTILE)),
     lambda: notices.hook_failed("startup", OSError(HOSTILE)),
     lambda: notices.service_started("http://127.0.0.1:1", "sqlite"),
+    lambda: notices.service_reachable("0.0.0.0", "jobs.example.com"),
+    lambda: notices.use_not_noted("abc", OSError(HOSTILE)),
     lambda: notices.request_failed("GET", HOSTILE, OSError(HOSTILE)),
 ]
 

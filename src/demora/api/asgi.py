@@ -11,6 +11,7 @@ from .. import notices
 from ..app import Demora
 from ..settings import Settings
 from .door import Door
+from .guard import Guard
 from .operations import PROBLEM, Ask, Operation, Reply
 from .problems import NoRoute, WrongMethod, headers_of, problem_of
 from .reading import ClientGone, decode_body, decode_query, read_body
@@ -28,7 +29,7 @@ class Api:
     def __init__(self, app: Demora, settings: Settings) -> None:
         self._door = Door(settings)
         self._stopping = asyncio.Event()
-        self._router = Router(_routes(app, self._stopping), redirect_slashes=False, default=_nowhere)
+        self._router = Router(_routes(app, Guard(app, settings), self._stopping), redirect_slashes=False, default=_nowhere)
 
     def stop(self) -> None:
         """Answer those who wait for a job to end now, so that the server can shut down."""
@@ -50,14 +51,15 @@ class Api:
 class _Resource:
     """All operations on one path, as an ASGI application."""
 
-    def __init__(self, operations: Iterable[Operation], app: Demora, stopping: asyncio.Event) -> None:
+    def __init__(self, operations: Iterable[Operation], app: Demora, guard: Guard, stopping: asyncio.Event) -> None:
         self._operations = {operation.method: operation for operation in operations}
-        self._app, self._stopping = app, stopping
+        self._app, self._guard, self._stopping = app, guard, stopping
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         operation = self._operations.get("GET" if scope["method"] == "HEAD" else scope["method"])
         if operation is None:
             raise WrongMethod(sorted(self._operations))
+        await self._guard.admit(Headers(scope=scope), operation.scope)
         reply = await operation.call(await self._ask(operation, scope, receive))
         await reply.response()(scope, receive, send)
 
@@ -69,11 +71,11 @@ class _Resource:
         return Ask(self._app, scope["path_params"], headers, query, body, receive, self._stopping)
 
 
-def _routes(app: Demora, stopping: asyncio.Event) -> list[Route]:
+def _routes(app: Demora, guard: Guard, stopping: asyncio.Event) -> list[Route]:
     by_path: dict[str, list[Operation]] = {}
     for operation in ROUTES:
         by_path.setdefault(operation.path, []).append(operation)
-    return [Route(path, _Resource(operations, app, stopping)) for path, operations in by_path.items()]
+    return [Route(path, _Resource(operations, app, guard, stopping)) for path, operations in by_path.items()]
 
 
 async def _nowhere(scope: Scope, receive: Receive, send: Send) -> None:

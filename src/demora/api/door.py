@@ -8,6 +8,7 @@ from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers
 
+from ..addresses import in_url, read_address
 from ..settings import Settings
 from .problems import CrossSite, WrongHost
 
@@ -19,7 +20,7 @@ class Door:
     """Checks requests before anything else does."""
 
     def __init__(self, settings: Settings) -> None:
-        bound = f"[{settings.host}]" if ":" in settings.host else settings.host
+        bound = in_url(read_address(settings.host))  # 0.0.0.0 is no name: browsers take it for this machine
         self._allowed = {name.strip().lower() for name in (*_ALWAYS, bound, *settings.allowed_hosts)}
 
     def check(self, method: str, headers: Headers) -> None:

@@ -12,6 +12,14 @@ from .operations import JSON, PROBLEM, Operation
 from .problems import Problem
 
 _REF = "#/components/schemas/{name}"
+_KEY = "key"
+_SCHEME = {
+    "type": "http",
+    "scheme": "bearer",
+    "bearerFormat": "dmr_…",
+    "description": "Needed as soon as there is any key. Each operation names the scope it needs: "
+    "operate includes read, admin includes all.",
+}
 
 
 def describe(routes: Sequence[Operation]) -> dict[str, Any]:
@@ -23,7 +31,7 @@ def describe(routes: Sequence[Operation]) -> dict[str, Any]:
         "openapi": "3.1.0",
         "info": {"title": "demora", "version": __version__, "description": "Run jobs later, and on time."},
         "paths": paths,
-        "components": {"schemas": _schemas(routes)},
+        "components": {"schemas": _schemas(routes), "securitySchemes": {_KEY: _SCHEME}},
     }
 
 
@@ -31,6 +39,7 @@ def _operation(operation: Operation) -> dict[str, Any]:
     described: dict[str, Any] = {
         "operationId": operation.name,
         "summary": operation.summary,
+        "security": [] if operation.scope is None else [{_KEY: [operation.scope.value]}],
         "parameters": [*_path_parameters(operation), *_query_parameters(operation), *_header_parameters(operation)],
         "responses": {str(status): _response(status, gives) for status, gives in operation.gives.items()},
     }

@@ -11,6 +11,7 @@ from starlette.types import Receive
 
 from ..app import Demora
 from ..client import Client
+from ..core.access import Scope
 from .reading import ONE_JOB
 from .wishes import Nothing
 
@@ -51,6 +52,7 @@ class Operation(msgspec.Struct, frozen=True):
 
     method: str
     path: str
+    scope: Scope | None  # that a key must have; None: everybody may, without a key
     call: Callable[[Ask], Awaitable[Reply]]
     gives: Mapping[int, Any]
     takes: type[msgspec.Struct] | None = None

@@ -10,6 +10,7 @@ from typing import NamedTuple
 import msgspec
 
 from .. import errors as demora
+from ..core.access import Scope
 
 
 class Refused(Exception):
@@ -46,7 +47,7 @@ class WrongHost(Refused):
     """The Host header names none of ours: perhaps a web page that rebinds its name to this address."""
 
     def __init__(self) -> None:
-        super().__init__("the Host header names no host that is served here; DEMORA_ALLOWED_HOSTS adds names")
+        super().__init__("the Host header names no host that is served here; the setting DEMORA_ALLOWED_HOSTS adds names")
 
 
 class CrossSite(Refused):
@@ -54,6 +55,34 @@ class CrossSite(Refused):
 
     def __init__(self) -> None:
         super().__init__("web pages of other sites may not change anything here")
+
+
+class NoKey(Refused):
+    """A key is needed, and none is presented."""
+
+    challenge = 'Bearer realm="demora"'
+
+    def __init__(self) -> None:
+        super().__init__("an API key is needed: send Authorization: Bearer dmr_…; demora keys create makes one")
+
+
+class BadKey(Refused):
+    """What is presented is no key in force. Which of the possible reasons it is, is nobody's business."""
+
+    challenge = 'Bearer realm="demora", error="invalid_token"'
+
+    def __init__(self) -> None:
+        super().__init__(
+            "this API key is not valid: unknown, revoked or expired, or not sent as Authorization: Bearer dmr_…"
+        )
+
+
+class WrongScope(Refused):
+    """The key is good, but not for this."""
+
+    def __init__(self, needed: Scope) -> None:
+        super().__init__(f"this API key may not do that: it needs the scope {needed}")
+        self.challenge = f'Bearer realm="demora", error="insufficient_scope", scope="{needed}"'
 
 
 class Kind(NamedTuple):
@@ -90,6 +119,8 @@ KINDS: dict[type[Exception], Kind] = {
     demora.JobNotFound: Kind(404, "No such job"),
     demora.WrongState: Kind(409, "Wrong state"),
     demora.KeyReused: Kind(422, "Idempotency key reused", field="idempotencyKey"),
+    demora.ApiKeyNotFound: Kind(404, "No such API key"),
+    demora.ApiKeyInForce: Kind(409, "API key in force"),
     demora.StillRunning: Kind(409, "Still running"),
     demora.JobFailed: Kind(409, "The job failed"),
     demora.WouldBlock: _UNKNOWN,
@@ -105,6 +136,9 @@ KINDS: dict[type[Exception], Kind] = {
     WrongMethod: Kind(405, "Wrong method"),
     WrongHost: Kind(421, "Wrong host"),
     CrossSite: Kind(403, "Cross-site request"),
+    NoKey: Kind(401, "API key needed"),
+    BadKey: Kind(401, "API key not valid"),
+    WrongScope: Kind(403, "API key not allowed"),
 }
 
 
@@ -148,6 +182,8 @@ def problem_of(error: Exception) -> Problem:
 def headers_of(error: Exception) -> dict[str, str]:
     kind = kind_of(error)
     headers = {} if kind.retry_after is None else {"retry-after": str(kind.retry_after)}
+    if isinstance(error, NoKey | BadKey | WrongScope):
+        headers["www-authenticate"] = error.challenge
     return headers | {"allow": ", ".join(error.allowed)} if isinstance(error, WrongMethod) else headers
 
 

@@ -4,6 +4,7 @@ import functools
 from typing import Any
 
 from ..client import Health
+from ..core.access import Scope
 from ..views import JobView, PageView, QueueView, TallyView
 from . import dead, jobs, service
 from .openapi import describe
@@ -32,28 +33,29 @@ async def show_openapi(ask: Ask) -> Reply:
     return Reply(200, _document())
 
 
+# None: open to everybody, for those who watch whether the service is up.
 ROUTES: tuple[Operation, ...] = (
-    Operation("GET", "/", service.welcome, {200: service.Welcome}),
-    Operation("GET", "/health/live", service.live, {200: service.AliveView}),
-    Operation("GET", "/health/ready", service.ready, {200: Health, 503: Health}),
-    Operation("GET", "/api/v1/openapi.json", show_openapi, {200: dict[str, Any]}),
-    Operation("POST", _JOBS, jobs.add_job, {201: JobView}, JobWish, headers=_KEY),
-    Operation("POST", f"{_JOBS}/batch", jobs.add_batch, {201: jobs.BatchView}, BatchWish, most=ONE_BATCH),
-    Operation("GET", _JOBS, jobs.find_jobs, {200: PageView}, query=FindQuery),
-    Operation("GET", _JOB, jobs.get_job, {200: JobView}),
-    Operation("PATCH", _JOB, jobs.change_job, {200: JobView}, JobChange),
-    Operation("DELETE", _JOB, jobs.delete_job, {204: None}),
-    Operation("POST", f"{_JOB}/cancel", jobs.cancel_job, {200: JobView, 202: JobView}, Nothing),
-    Operation("POST", f"{_JOB}/retry", jobs.retry_job, {200: JobView}, Nothing),
-    Operation("GET", f"{_JOB}/wait", jobs.wait_for_job, {200: JobView}, query=WaitQuery),
-    Operation("GET", _DEAD, dead.list_dead_letters, {200: PageView}, query=DeadQuery),
-    Operation("POST", f"{_DEAD}/retry", dead.retry_dead_letters, {200: TallyView}, DeadWish),
-    Operation("POST", f"{_DEAD}/delete", dead.delete_dead_letters, {200: TallyView}, DeadWish),
-    Operation("GET", _QUEUES, service.list_queues, {200: service.QueuesView}),
-    Operation("PATCH", f"{_QUEUES}/{{name}}", service.change_queue, {200: QueueView}, QueueWish),
-    Operation("POST", f"{_QUEUES}/{{name}}/pause", service.pause_queue, {200: QueueView}, PauseWish),
-    Operation("POST", f"{_QUEUES}/{{name}}/resume", service.resume_queue, {200: QueueView}, Nothing),
-    Operation("GET", "/api/v1/workers", service.list_workers, {200: service.WorkersView}),
+    Operation("GET", "/", Scope.READ, service.welcome, {200: service.Welcome}),
+    Operation("GET", "/health/live", None, service.live, {200: service.AliveView}),
+    Operation("GET", "/health/ready", None, service.ready, {200: Health, 503: Health}),
+    Operation("GET", "/api/v1/openapi.json", Scope.READ, show_openapi, {200: dict[str, Any]}),
+    Operation("POST", _JOBS, Scope.SUBMIT, jobs.add_job, {201: JobView}, JobWish, headers=_KEY),
+    Operation("POST", f"{_JOBS}/batch", Scope.SUBMIT, jobs.add_batch, {201: jobs.BatchView}, BatchWish, most=ONE_BATCH),
+    Operation("GET", _JOBS, Scope.READ, jobs.find_jobs, {200: PageView}, query=FindQuery),
+    Operation("GET", _JOB, Scope.READ, jobs.get_job, {200: JobView}),
+    Operation("PATCH", _JOB, Scope.OPERATE, jobs.change_job, {200: JobView}, JobChange),
+    Operation("DELETE", _JOB, Scope.OPERATE, jobs.delete_job, {204: None}),
+    Operation("POST", f"{_JOB}/cancel", Scope.OPERATE, jobs.cancel_job, {200: JobView, 202: JobView}, Nothing),
+    Operation("POST", f"{_JOB}/retry", Scope.OPERATE, jobs.retry_job, {200: JobView}, Nothing),
+    Operation("GET", f"{_JOB}/wait", Scope.READ, jobs.wait_for_job, {200: JobView}, query=WaitQuery),
+    Operation("GET", _DEAD, Scope.READ, dead.list_dead_letters, {200: PageView}, query=DeadQuery),
+    Operation("POST", f"{_DEAD}/retry", Scope.OPERATE, dead.retry_dead_letters, {200: TallyView}, DeadWish),
+    Operation("POST", f"{_DEAD}/delete", Scope.OPERATE, dead.delete_dead_letters, {200: TallyView}, DeadWish),
+    Operation("GET", _QUEUES, Scope.READ, service.list_queues, {200: service.QueuesView}),
+    Operation("PATCH", f"{_QUEUES}/{{name}}", Scope.ADMIN, service.change_queue, {200: QueueView}, QueueWish),
+    Operation("POST", f"{_QUEUES}/{{name}}/pause", Scope.OPERATE, service.pause_queue, {200: QueueView}, PauseWish),
+    Operation("POST", f"{_QUEUES}/{{name}}/resume", Scope.OPERATE, service.resume_queue, {200: QueueView}, Nothing),
+    Operation("GET", "/api/v1/workers", Scope.READ, service.list_workers, {200: service.WorkersView}),
 )
 
 

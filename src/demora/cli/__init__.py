@@ -4,6 +4,7 @@ from .acting import cancel, delete, pause, reschedule, resume, retry
 from .completing import completion
 from .doctoring import doctor
 from .enqueueing import enqueue
+from .keys import keys
 from .looking import dead_letters, job, jobs, queues, workers
 from .queueing import queue
 from .root import root
@@ -15,7 +16,7 @@ for command in (
     *(serve, worker, scheduler, enqueue),
     *(jobs, job, dead_letters, queues, queue, workers),
     *(cancel, retry, reschedule, delete, pause, resume),
-    *(doctor, purge, recover, migrate, verify, completion),
+    *(doctor, purge, recover, keys, migrate, verify, completion),
 ):
     root.add_command(command)
 

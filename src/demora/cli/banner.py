@@ -13,15 +13,16 @@ from ..settings import load
 _TRY = {"type": "demo.echo", "payload": {"hi": 1}, "delay": 3000}
 
 
-def banner(address: str, database_url: str, *, in_memory: bool) -> str:
+def banner(address: str, database_url: str, *, in_memory: bool, with_key: bool = False) -> str:
     body = json.dumps(_TRY, separators=(",", ":"))
+    key = ' -H "authorization: Bearer $KEY"' if with_key else ""
     return "\n".join(
         [
             f"demora {__version__} at {address}, jobs in {without_password(database_url)}",
             "",
-            "Try:",
-            f"  curl -s {address}/api/v1/jobs -H 'content-type: application/json' -d '{body}'",
-            f"  curl -s {address}/api/v1/jobs" if in_memory else f"  {_looking(database_url)}",
+            "Try, with KEY=dmr_… (demora keys create makes one):" if with_key else "Try:",
+            f"  curl -s {address}/api/v1/jobs{key} -H 'content-type: application/json' -d '{body}'",
+            f"  curl -s {address}/api/v1/jobs{key}" if in_memory else f"  {_looking(database_url)}",
             f"  {address}/api/v1/openapi.json",
             "",
         ]

@@ -20,11 +20,15 @@ class Failure(click.ClickException):
         click.echo(f"error: {plain(self.message)}", err=True)
 
 
-class Root(click.Group):
-    """Lists commands in the order of their adding, and turns errors into failures. Ctrl-C ends quietly with 130."""
+class Family(click.Group):
+    """Lists its commands in the order of their adding."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(self.commands)
+
+
+class Root(Family):
+    """Turns errors into failures. Ctrl-C ends quietly with 130."""
 
     def invoke(self, ctx: click.Context) -> Any:
         try:
@@ -45,6 +49,11 @@ class Verb(click.Command):
 
 def verb(name: str) -> Callable[[Callable[..., None]], click.Command]:
     return click.command(name, cls=Verb)
+
+
+def group(name: str) -> Callable[[Callable[..., None]], click.Group]:
+    """A family of verbs under one name: `demora keys create`."""
+    return click.group(name, cls=Family, params=[_database_option()])
 
 
 def asked_database_url() -> str | None:

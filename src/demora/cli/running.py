@@ -39,8 +39,8 @@ def serve(
     app = chosen_app(spec, host=host, port=port, concurrency=concurrency)
     settings = app.settings
 
-    def started(address: str) -> None:
-        click.echo(banner(address, settings.database_url, in_memory=app.in_memory()))
+    def started(address: str, with_key: bool) -> None:
+        click.echo(banner(address, settings.database_url, in_memory=app.in_memory(), with_key=with_key))
 
     processes.run(serve(app, settings, with_worker=not no_worker, concurrency=concurrency, started=started))
 

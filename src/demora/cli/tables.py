@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from ..core.access import ApiKey
 from ..core.job import Job
 from ..core.states import Status
 from ..store import Queue, Worker
@@ -46,6 +47,11 @@ def workers(found: Sequence[Worker], now: datetime) -> None:
     _show(columns, (_worker_cells(worker, now) for worker in found), none="no live workers; demora worker starts one")
 
 
+def keys(found: Sequence[ApiKey], now: datetime) -> None:
+    columns = ("id", "name", "scopes", "state", "created", "last used", "expires")
+    _show(columns, (_key_cells(key, now) for key in found), none="no API keys; demora keys create makes one")
+
+
 def rules(found: Sequence[tuple[str, str, str, int]]) -> None:
     """Promises, by what each was judged, and how often it was broken."""
     rows = ([rule, name, judged, str(broken) if broken else ""] for rule, name, judged, broken in found)
@@ -71,6 +77,12 @@ def _worker_cells(worker: Worker, now: datetime) -> list[str]:
     started = "" if worker.started_at is None else from_now(worker.started_at, now)
     seen = f"{rough(worker.heartbeat_ago)} ago"
     return [worker.id, str(worker.slots), ",".join(worker.queues) or "all", str(len(worker.types)), started, seen]
+
+
+def _key_cells(key: ApiKey, now: datetime) -> list[str]:
+    used = "never" if key.last_used_at is None else from_now(key.last_used_at, now)
+    expires = "never" if key.expires_at is None else from_now(key.expires_at, now)
+    return [key.id, key.name, ",".join(key.scopes), key.standing(now), from_now(key.created_at, now), used, expires]
 
 
 def _when(job: Job, now: datetime) -> str:

@@ -13,10 +13,12 @@ import apsw
 
 from ...audit import Evidence, SqlEvent
 from ...clock import Clock, SystemClock
+from ...core.access import ApiKey, NewKey
 from ...core.job import Job, NewJob
 from ...core.retention import Retention
 from ...core.spans import span_ms
 from ...core.states import Status
+from ...keyring import Found, Ring
 from ...store import (
     Added,
     Answer,
@@ -36,7 +38,7 @@ from ...store import (
     Worker,
 )
 from ...survey import Pulse, Survey
-from . import additions, audit, claims, connections, registry, runs, surveys, tidying, views, wishes
+from . import additions, audit, claims, connections, keys, registry, runs, surveys, tidying, views, wishes
 from .batches import Batches, Transaction
 from .bells import Bells
 from .sleepers import Sleeper
@@ -185,6 +187,26 @@ class SqliteStore:
             yield sleeper
         finally:
             self._sleepers.pop(sleeper, None)
+
+    # API keys
+
+    async def add_key(self, key: NewKey) -> ApiKey:
+        return await self._write(lambda tx: keys.add(tx, key))
+
+    async def keys(self) -> Ring:
+        return await self._read(keys.ring)
+
+    async def find_key(self, id: str) -> Found:
+        return await self._read(lambda tx: keys.find(tx, id), weight=1)
+
+    async def revoke_key(self, id: str) -> ApiKey | None:
+        return await self._write(lambda tx: keys.revoke(tx, id))
+
+    async def forget_key(self, id: str) -> bool:
+        return await self._write(lambda tx: keys.forget(tx, id))
+
+    async def use_key(self, id: str, *, unless_within: timedelta) -> bool:
+        return await self._write(lambda tx: keys.use(tx, id, span_ms(unless_within)))
 
     # What can be shown to a checker
 

@@ -287,6 +287,28 @@ update jobs set lease_until = 0 where status = 3
 -- name: forget_workers
 delete from workers
 
+-- name: add_key
+insert into api_keys (id, digest, name, scopes, created_at, expires_at)
+values (:id, :digest, :name, :scopes, :wall, :expires_at)
+
+-- name: keys
+select id, digest, name, scopes, created_at, expires_at, revoked_at, last_used_at from api_keys order by created_at, id
+
+-- name: find_key
+select id, digest, name, scopes, created_at, expires_at, revoked_at, last_used_at from api_keys where id = ?
+
+-- name: any_key
+select exists (select 1 from api_keys)
+
+-- name: revoke_key
+update api_keys set revoked_at = coalesce(revoked_at, :wall) where id = :id
+
+-- name: forget_key
+delete from api_keys where id = :id and (revoked_at is not null or expires_at <= :wall)
+
+-- name: use_key
+update api_keys set last_used_at = :wall where id = :id and (last_used_at is null or last_used_at <= :wall - :within)
+
 -- name: audit_triggers
 select 1 from sqlite_schema where type = 'trigger' and name = 'audit_moved'
 

@@ -1,0 +1,13 @@
+-- API keys. The digest is the SHA-256 of the whole text of a key, which is kept nowhere. Revoked keys stay until somebody has
+-- them forgotten.
+
+create table api_keys (
+    id text primary key,
+    digest blob not null,
+    name text not null,
+    scopes text not null,           -- core.access.Scope, as a JSON array
+    created_at int not null,
+    expires_at int,
+    revoked_at int,
+    last_used_at int
+) without rowid;

@@ -1,0 +1,173 @@
+"""The matrix of every route and every sort of key. A route that is not in `NEEDS` fails here."""
+
+import re
+from collections.abc import AsyncIterator
+from datetime import timedelta
+
+import httpx
+import pytest
+
+from demora import Demora
+from demora.api import make_api
+from demora.api.operations import Operation
+from demora.api.routes import ROUTES
+from demora.core.access import Scope
+from demora.engines.sqlite import SqliteStore
+from demora.settings import Settings
+from tests.api.asking import JOBS, problem
+from tests.api.conftest import BASE
+from tests.api.keys import UNKNOWN, bearer, key_for, revoke, too_weak_for
+from tests.clock import TestClock
+
+QUEUES, DEAD = "/api/v1/queues", "/api/v1/dead-letters"
+NEEDS = {
+    ("GET", "/"): Scope.READ,
+    ("GET", "/health/live"): None,
+    ("GET", "/health/ready"): None,
+    ("GET", "/api/v1/openapi.json"): Scope.READ,
+    ("POST", JOBS): Scope.SUBMIT,
+    ("POST", f"{JOBS}/batch"): Scope.SUBMIT,
+    ("GET", JOBS): Scope.READ,
+    ("GET", f"{JOBS}/{{id}}"): Scope.READ,
+    ("PATCH", f"{JOBS}/{{id}}"): Scope.OPERATE,
+    ("DELETE", f"{JOBS}/{{id}}"): Scope.OPERATE,
+    ("POST", f"{JOBS}/{{id}}/cancel"): Scope.OPERATE,
+    ("POST", f"{JOBS}/{{id}}/retry"): Scope.OPERATE,
+    ("GET", f"{JOBS}/{{id}}/wait"): Scope.READ,
+    ("GET", DEAD): Scope.READ,
+    ("POST", f"{DEAD}/retry"): Scope.OPERATE,
+    ("POST", f"{DEAD}/delete"): Scope.OPERATE,
+    ("GET", QUEUES): Scope.READ,
+    ("PATCH", f"{QUEUES}/{{name}}"): Scope.ADMIN,
+    ("POST", f"{QUEUES}/{{name}}/pause"): Scope.OPERATE,
+    ("POST", f"{QUEUES}/{{name}}/resume"): Scope.OPERATE,
+    ("GET", "/api/v1/workers"): Scope.READ,
+}
+BODIES = {
+    "add_job": {"type": "demo.echo"},
+    "add_batch": {"jobs": [{"type": "demo.echo"}]},
+    "change_job": {"priority": "LOW"},
+    "change_queue": {"strict": True},
+    "retry_dead_letters": {"all": True},
+    "delete_dead_letters": {"all": True},
+}
+HOUR = timedelta(hours=1)
+
+
+def name(route: Operation) -> str:
+    return f"{route.method} {route.path}"
+
+
+GUARDED = [pytest.param(route, id=name(route)) for route in ROUTES if NEEDS.get((route.method, route.path), True)]
+OPEN = [pytest.param(route, id=name(route)) for route in ROUTES if not NEEDS.get((route.method, route.path), True)]
+
+
+@pytest.fixture
+async def app(clock: TestClock) -> AsyncIterator[Demora]:
+    """An application with one key, so that a key is needed."""
+    async with Demora(store=SqliteStore(clock=clock)) as app:
+        await key_for(app, Scope.READ)
+        yield app
+
+
+@pytest.fixture(params=["127.0.0.1", "0.0.0.0"])
+async def http(request: pytest.FixtureRequest, app: Demora) -> AsyncIterator[httpx.AsyncClient]:
+    transport = httpx.ASGITransport(make_api(app, Settings(host=request.param)))
+    async with httpx.AsyncClient(transport=transport, base_url=BASE) as http:
+        yield http
+
+
+async def ask(http: httpx.AsyncClient, route: Operation, key: str | None = None, *, id: str = "x") -> httpx.Response:
+    """Call a route with something well formed."""
+    headers = {} if key is None else bearer(key)
+    path = route.path.replace("{id}", id).replace("{name}", "default")
+    return await http.request(route.method, path, headers=headers, json=BODIES.get(route.name))
+
+
+def needed(route: Operation) -> Scope:
+    scope = NEEDS[route.method, route.path]
+    assert scope is not None
+    return scope
+
+
+def test_every_route_and_nothing_else_is_in_the_matrix_with_its_scope() -> None:
+    assert {(route.method, route.path): route.scope for route in ROUTES} == NEEDS
+
+
+def test_only_the_looks_at_its_health_are_open() -> None:
+    assert {path for (_, path), scope in NEEDS.items() if scope is None} == {"/health/live", "/health/ready"}
+
+
+@pytest.mark.parametrize("route", GUARDED)
+async def test_without_a_key_a_route_is_closed(http: httpx.AsyncClient, route: Operation) -> None:
+    answer = await ask(http, route)
+    assert problem(answer, 401)["title"] == "API key needed"
+    assert answer.headers["www-authenticate"] == 'Bearer realm="demora"'
+
+
+@pytest.mark.parametrize("route", GUARDED)
+async def test_a_key_that_nobody_made_opens_no_route(http: httpx.AsyncClient, route: Operation) -> None:
+    answer = await ask(http, route, UNKNOWN)
+    assert problem(answer, 401)["title"] == "API key not valid"
+    assert answer.headers["www-authenticate"] == 'Bearer realm="demora", error="invalid_token"'
+
+
+@pytest.mark.parametrize("route", GUARDED)
+async def test_a_key_with_another_secret_opens_no_route(http: httpx.AsyncClient, app: Demora, route: Operation) -> None:
+    key = await key_for(app, Scope.ADMIN)
+    other = key[:-1] + ("x" if key[-1] != "x" else "y")
+    assert (await ask(http, route, other)).content == (await ask(http, route, UNKNOWN)).content
+    problem(await ask(http, route, other), 401)
+
+
+@pytest.mark.parametrize("route", GUARDED)
+async def test_a_revoked_key_opens_no_route(http: httpx.AsyncClient, app: Demora, route: Operation) -> None:
+    key = await key_for(app, Scope.ADMIN)
+    await revoke(app, key)
+    assert (await ask(http, route, key)).content == (await ask(http, route, UNKNOWN)).content
+    problem(await ask(http, route, key), 401)
+
+
+@pytest.mark.parametrize("route", GUARDED)
+async def test_an_expired_key_opens_no_route(
+    http: httpx.AsyncClient, app: Demora, route: Operation, clock: TestClock
+) -> None:
+    key = await key_for(app, Scope.ADMIN, life=HOUR)
+    clock.turn(HOUR.total_seconds())
+    assert (await ask(http, route, key)).content == (await ask(http, route, UNKNOWN)).content
+    problem(await ask(http, route, key), 401)
+
+
+@pytest.mark.parametrize("route", GUARDED)
+async def test_a_key_for_other_things_does_not_open_a_route(http: httpx.AsyncClient, app: Demora, route: Operation) -> None:
+    answer = await ask(http, route, await key_for(app, *too_weak_for(needed(route))))
+    assert problem(answer, 403)["title"] == "API key not allowed"
+    assert f'error="insufficient_scope", scope="{needed(route)}"' in answer.headers["www-authenticate"]
+
+
+@pytest.mark.parametrize("route", GUARDED)
+async def test_a_key_of_the_right_scope_opens_a_route(http: httpx.AsyncClient, app: Demora, route: Operation) -> None:
+    for scope in (needed(route), Scope.ADMIN):
+        answer = await ask(http, route, await key_for(app, scope, life=HOUR))
+        assert answer.status_code in {*route.gives, 404}, answer.text
+
+
+@pytest.mark.parametrize("route", OPEN)
+async def test_an_open_route_needs_no_key_and_looks_at_none(http: httpx.AsyncClient, route: Operation) -> None:
+    for key in (None, UNKNOWN):
+        assert (await ask(http, route, key)).status_code == 200
+
+
+@pytest.mark.parametrize("route", [param for param in GUARDED if "GET" in str(param.id)])
+async def test_asking_for_the_head_alone_needs_the_same_key(http: httpx.AsyncClient, route: Operation) -> None:
+    assert (await http.head(re.sub(r"{\w+}", "x", route.path))).status_code == 401
+
+
+@pytest.mark.parametrize("route", [param for param in GUARDED if "GET" not in str(param.id)])
+async def test_who_is_refused_changes_nothing(http: httpx.AsyncClient, app: Demora, route: Operation) -> None:
+    client, job = await app.open(), await app.enqueue("demo.echo", delay="1h")
+    weak = await key_for(app, *too_weak_for(needed(route)))
+    before = (await app.find(), await client.queues())
+    for key in (None, UNKNOWN, weak):
+        assert (await ask(http, route, key, id=job.id)).status_code in (401, 403)
+    assert (await app.find(), await client.queues()) == before
