@@ -85,9 +85,10 @@ class Demora:
         """Override settings before the store is opened; None leaves as it is."""
         self._given |= {name: value for name, value in given.items() if value is not None}
 
-    def schema_version(self) -> int | None:
+    async def schema_version(self) -> int | None:
         """The version of the schema in the database, None if there is none yet. Makes and changes nothing."""
-        return schema_version(self.settings.database_url)
+        settings = self.settings
+        return await schema_version(settings.database_url, postgres=settings.postgres)
 
     def in_memory(self) -> bool:
         """Whether jobs live in the memory of this process, and end with it. Opens nothing."""
@@ -103,7 +104,7 @@ class Demora:
         async with self._opening:
             if self._client is None:
                 settings = self.settings
-                store = self._store or make_store(settings.database_url, audit=settings.audit)
+                store = self._store or make_store(settings.database_url, audit=settings.audit, postgres=settings.postgres)
                 await store.open()
                 self.registry.known_types_only = settings.known_types_only
                 self._client = Client(store, self.registry, new_id=self._new_id)

@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 
 from .core.spans import span
+from .engines.options import PostgresOptions
 from .errors import BadSetting, Invalid
 
 DEFAULT_FILE = "demora.toml"
@@ -19,6 +20,12 @@ class Settings(msgspec.Struct, frozen=True):
     """All that can be set. Each name in capitals behind `DEMORA_` is its variable."""
 
     database_url: str = "sqlite:///demora.db"
+    database_schema: str = "demora"
+    database_connections: int = 8
+    database_timeout: timedelta = timedelta(seconds=30)
+    database_pooler: bool = False
+    database_listen_url: str | None = None
+    database_notify: bool = True
     redis_url: str | None = None
     host: str = "127.0.0.1"
     port: int = 8080
@@ -28,6 +35,18 @@ class Settings(msgspec.Struct, frozen=True):
     known_types_only: bool = False
     allowed_hosts: tuple[str, ...] = ()
     audit: bool = False
+
+    @property
+    def postgres(self) -> PostgresOptions:
+        """How a PostgreSQL database is used."""
+        return PostgresOptions(
+            schema=self.database_schema,
+            connections=self.database_connections,
+            timeout=self.database_timeout,
+            pooler=self.database_pooler,
+            listen_url=self.database_listen_url,
+            notify=self.database_notify,
+        )
 
 
 def load(environment: Mapping[str, str] | None = None, **given: Any) -> Settings:
@@ -83,6 +102,12 @@ _RIGHT: dict[Any, str] = {
 }
 _KINDS: dict[str, Any] = {
     "database_url": str,
+    "database_schema": str,
+    "database_connections": int,
+    "database_timeout": timedelta,
+    "database_pooler": bool,
+    "database_listen_url": str | None,
+    "database_notify": bool,
     "redis_url": str | None,
     "host": str,
     "port": int,
@@ -102,6 +127,7 @@ def _checked(settings: Settings) -> Settings:
         raise BadSetting("concurrency", "must be from 1 to 10000")
     if not timedelta(milliseconds=100) <= settings.lease <= timedelta(days=1):
         raise BadSetting("lease", "must be from 100ms to 1d")
+    settings.postgres.checked()
     if settings.redis_url is not None:
         raise BadSetting("redis_url", "this demora has no Redis line yet; unset DEMORA_REDIS_URL")
     return settings

@@ -55,7 +55,9 @@ class Server:
         with (self.folder / "log").open("ab") as log:
             self.process = subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True, **_unprivileged())
         self._guard = subprocess.Popen(
-            ["sh", "-c", _GUARD, "sh", str(self.process.pid), str(self.folder)], stdin=subprocess.PIPE, start_new_session=True
+            ["sh", "-c", _GUARD, "sh", str(self.process.pid), str(self.folder)],
+            stdin=subprocess.PIPE,
+            start_new_session=True,
         )
         self._await_answer()
 

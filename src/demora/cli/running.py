@@ -6,7 +6,7 @@ import click
 
 from ..app import Demora
 from . import logs, processes
-from .banner import banner
+from .banner import banner, without_password
 from .opening import chosen_app, opened
 from .options import QUEUES, SPAN, app_option, asynchronous, concurrency
 from .root import verb
@@ -49,10 +49,10 @@ def worker(spec: str | None, queues: tuple[str, ...] | None, concurrency: int | 
 async def migrate() -> None:
     """Make the database or bring it up to date. Says which version its schema has."""
     app = chosen_app(None)
-    url = app.settings.database_url
-    before = app.schema_version()
+    url = without_password(app.settings.database_url)
+    before = await app.schema_version()
     async with opened(app):
-        click.echo(_migrated(url, before, app.schema_version()))
+        click.echo(_migrated(url, before, await app.schema_version()))
 
 
 async def _work(app: Demora, queues: tuple[str, ...] | None) -> int:

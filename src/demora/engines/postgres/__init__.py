@@ -1,6 +1,6 @@
 """The set-up for many machines: jobs in PostgreSQL."""
 
+from ..options import PostgresOptions
 from .engine import PostgresStore
-from .options import PostgresOptions
 
 __all__ = ["PostgresOptions", "PostgresStore"]

@@ -49,7 +49,8 @@ def _event(row: Row) -> SqlEvent:
 
 def _job(row: Row) -> JobFacts:
     id, status, *rest, recorded = row
-    return JobFacts(str(id), _NAMES[status] or "", *rest, tuple(recorded))
+    fields: Row = (str(id), _NAMES[status], *rest, tuple(recorded))
+    return JobFacts(*fields)
 
 
 def _queue(queue: Queue) -> QueueFacts:

@@ -14,9 +14,9 @@ from typing import Any
 import asyncpg
 
 from ...store import Topic
+from ..options import PostgresOptions
 from . import sleepers, troubles
 from .connections import CONNECT, Clock, Pool, connection_options
-from .options import PostgresOptions
 from .statements import statements
 
 PAUSE = 1.0  # seconds before a lost connection is made anew

@@ -56,9 +56,7 @@ def as_of_now(claimed: Claimed, passed: float) -> Claimed:
     return Claimed(claimed.jobs, claimed.lapsed, left)
 
 
-async def _claim(
-    session: Session, wish: Wish, limit: int, margin: int, topics: set[Topic]
-) -> tuple[Claimed, bool]:
+async def _claim(session: Session, wish: Wish, limit: int, margin: int, topics: set[Topic]) -> tuple[Claimed, bool]:
     """One statement; also whether rows were passed over that may be free by now."""
     found = await session.rows(
         "claim",

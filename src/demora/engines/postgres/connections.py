@@ -11,8 +11,8 @@ import asyncpg
 
 from ... import crash
 from ...errors import SchemaTooNew, StoreError
+from ..options import PostgresOptions
 from . import troubles
-from .options import PostgresOptions
 from .statements import Statement, in_schema, script, statements
 
 CONNECT = 10.0  # seconds to wait for a connection
@@ -70,15 +70,25 @@ class Pool:
         self._pool: Any = None
 
     async def open(self) -> None:
+        """Connect, and bring the schema up to date if it is not."""
         options = connection_options(self._options)
         init = None if self._options.pooler else _note_backend
         try:
             self._pool = await asyncpg.create_pool(
-                self._url, min_size=1, max_size=self._options.connections, reset=_no_reset, init=init,
-                connection_class=_Connection, **options
+                self._url,
+                min_size=1,
+                max_size=self._options.connections,
+                reset=_no_reset,
+                init=init,
+                connection_class=_Connection,
+                **options,
             )
         except (*troubles.DRIVER, ValueError) as problem:
             raise troubles.unreachable(problem) from problem
+        async with self._pool.acquire(timeout=CONNECT) as connection:
+            version = await version_of(connection, self._options.schema)
+        if version != newest():
+            await migrate(self._url, self._options)
 
     async def close(self) -> None:
         pool, self._pool = self._pool, None
@@ -127,37 +137,38 @@ def connection_options(options: PostgresOptions) -> dict[str, Any]:
 async def migrate(url: str, options: PostgresOptions) -> None:
     """Apply the schema files that this database has not seen, each in its own transaction, one process at a time."""
     steps = dict(_schema_files(options.schema))
-    try:
-        connection = await asyncpg.connect(url, timeout=CONNECT, statement_cache_size=0)
-    except (*troubles.DRIVER, ValueError) as problem:
-        raise troubles.unreachable(problem) from problem
-    try:
-        if await version_of(connection, options.schema) == max(steps):
-            return
-        for number in sorted(steps):
-            async with connection.transaction():
-                await connection.execute("select pg_advisory_xact_lock(hashtext($1))", f"demora {options.schema}")
-                await _step(connection, options.schema, number, steps)
-            crash.at("schema.migrated")
-    except asyncpg.PostgresError as problem:
-        raise StoreError(f"cannot bring the schema {options.schema} up to date: {problem}") from problem
-    finally:
-        await connection.close(timeout=CONNECT)
+    async with _connected(url) as connection:
+        try:
+            for number in sorted(steps):
+                async with connection.transaction():
+                    await connection.execute("select pg_advisory_xact_lock(hashtext($1))", f"demora {options.schema}")
+                    await _step(connection, options.schema, number, steps)
+                crash.at("schema.migrated")
+        except asyncpg.PostgresError as problem:
+            raise StoreError(f"cannot bring the schema {options.schema} up to date: {problem}") from problem
 
 
 async def peek(url: str, options: PostgresOptions) -> int | None:
     """The version of the schema in a database, None if there is none."""
+    async with _connected(url) as connection:
+        return await version_of(connection, options.schema) or None
+
+
+@asynccontextmanager
+async def _connected(url: str) -> AsyncIterator[Any]:
+    """A connection of its own, on which nothing is prepared and nothing limited."""
     try:
         connection = await asyncpg.connect(url, timeout=CONNECT, statement_cache_size=0)
     except (*troubles.DRIVER, ValueError) as problem:
         raise troubles.unreachable(problem) from problem
     try:
-        return await version_of(connection, options.schema) or None
+        yield connection
     finally:
-        await connection.close(timeout=CONNECT)
+        connection.terminate()
 
 
 async def version_of(connection: Any, schema: str) -> int:
+    """The version of the schema, 0 if there is none."""
     if not await connection.fetchval("select to_regclass($1) is not null", f'"{schema}".meta'):
         return 0
     version = await connection.fetchval(in_schema("select value from demora.meta where name = 'version'", schema))
@@ -189,6 +200,11 @@ async def _begin(connection: Any, schema: str) -> None:
         )
     await connection.execute(in_schema("create table demora.meta (name text primary key, value text not null)", schema))
     await connection.execute(in_schema("insert into demora.meta (name, value) values ('version', '0')", schema))
+
+
+def newest() -> int:
+    """The version that this demora makes of a schema."""
+    return max(number for number, _ in _schema_files("demora"))
 
 
 def _schema_files(schema: str) -> Iterator[tuple[int, str]]:

@@ -31,11 +31,11 @@ from ...store import (
     Topic,
     Worker,
 )
-from . import additions, audit, claims, connections, registry, runs, tidying, troubles, views, wishes
+from ..options import PostgresOptions
+from . import additions, audit, claims, registry, runs, tidying, troubles, views, wishes
 from .bells import Bells
 from .connections import Pool, Session
 from .gathering import Gathering
-from .options import PostgresOptions
 from .sleepers import Sleeper
 from .writes import Writes
 
@@ -71,9 +71,12 @@ class PostgresStore:
         if self._pool is not None:
             return
         self._named_queues.clear()
-        await connections.migrate(self.url, self.options)
         pool = Pool(self.url, self.options, self._wall_us)
-        await pool.open()
+        try:
+            await pool.open()
+        except BaseException:
+            await pool.close()
+            raise
         self._writes = Writes(pool)
         self._additions = Gathering(self._writes, self._add_plain)
         self._settlements = Gathering(self._writes, self._settle, _lease)
@@ -104,7 +107,9 @@ class PostgresStore:
         if all(additions.is_plain(job) for job in jobs):
             answers = await self._additions.ask(jobs) if jobs else []
         else:
-            answers = await self._ringing(lambda session, topics, again: additions.add(session, jobs, self._named_queues, topics, again))
+            answers = await self._ringing(
+                lambda session, topics, again: additions.add(session, jobs, self._named_queues, topics, again)
+            )
         if len(self._named_queues) < MOST_NAMES and not any(answer.conflict for answer in answers):
             self._named_queues |= {job.queue for job in jobs}  # only now: what was not committed is not on record
         return answers
@@ -148,9 +153,7 @@ class PostgresStore:
         return await self._write(lambda session, again: wishes.remove(session, ids))
 
     async def purge(self, status: Status, *, older_than: timedelta, limit: int, queue: str | None = None) -> int:
-        return await self._write(
-            lambda session, again: wishes.purge(session, status, span_ms(older_than), limit, queue)
-        )
+        return await self._write(lambda session, again: wishes.purge(session, status, span_ms(older_than), limit, queue))
 
     async def tidy(self, retention: Retention, *, limit: int) -> Tidied:
         return await self._ringing(lambda session, topics, again: tidying.tidy(session, retention, limit, topics))

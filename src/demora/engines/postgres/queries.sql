@@ -194,7 +194,7 @@ renewed as (
 ),
 logged as (
     insert into demora.logs (job_id, at, line)
-    select id, wall - ran + after, line
+    select log.id, wall - ran + after, line
     from clock, unnest(:log_ids::uuid[], :log_tokens::int[], :log_rans::bigint[], :log_afters::bigint[], :lines::text[])
         with ordinality as log (id, token, ran, after, line, number)
         join held using (id, token) left join renewed using (seq)

@@ -37,10 +37,25 @@ def new_columns(jobs: Sequence[NewJob]) -> dict[str, list[Any]]:
     return dict(zip(_NEW, map(list, columns), strict=True))
 
 
+# The parameters of `add`, in the order of `_new_row`.
 _NEW = (
-    "ids types names queues ranks ats delays max_retries retry_delays timeouts payloads tags webhook_urls expiries "
-    "expires_in unique_keys"
-).split()
+    "ids",
+    "types",
+    "names",
+    "queues",
+    "ranks",
+    "ats",
+    "delays",
+    "max_retries",
+    "retry_delays",
+    "timeouts",
+    "payloads",
+    "tags",
+    "webhook_urls",
+    "expiries",
+    "expires_in",
+    "unique_keys",
+)
 
 
 def _new_row(job: NewJob) -> tuple[Any, ...]:

@@ -37,7 +37,9 @@ def unreachable(problem: BaseException) -> StoreError:
 
 
 def unknown(problem: BaseException) -> StoreError:
-    error = StoreError(f"PostgreSQL was lost and could not be asked again: {_words(problem)}; whether it was written is unknown")
+    error = StoreError(
+        f"PostgreSQL was lost and could not be asked again: {_words(problem)}; whether it was written is unknown"
+    )
     error.__cause__ = problem
     return error
 

@@ -37,7 +37,7 @@ class Writes:
 
     def start(self, work: Any) -> "asyncio.Task[Any]":
         """Begin some work that `close` waits for."""
-        task = asyncio.ensure_future(work)
+        task: asyncio.Task[Any] = asyncio.ensure_future(work)
         self._under_way.add(task)
         task.add_done_callback(self._ended)
         return task

@@ -1,11 +1,11 @@
-"""What can be set of this engine. Imports no driver."""
+"""What can be set of the engines. Imports no driver."""
 
 import re
 from datetime import timedelta
 
 import msgspec
 
-from ...errors import BadSetting
+from ..errors import BadSetting
 
 _SCHEMA = re.compile(r"[a-z_][a-z0-9_]{0,39}")
 
