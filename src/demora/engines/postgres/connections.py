@@ -23,12 +23,17 @@ Clock = Callable[[], int | None]
 
 
 class Session:
-    """A connection for one call. `wall_us` is the time to use, in microseconds, or None for the database's own."""
+    """A connection for one call.
 
-    __slots__ = ("_connection", "_statements", "wall_us")
+    `wall_us` is the time to use, in microseconds, or None for the database's own. `backend` is what the server calls the
+    connection; None behind a pooler, where it may be another at any moment.
+    """
+
+    __slots__ = ("_connection", "_statements", "backend", "wall_us")
 
     def __init__(self, connection: Any, known: dict[str, Statement], wall_us: int | None) -> None:
         self._connection, self._statements, self.wall_us = connection, known, wall_us
+        self.backend: tuple[int, datetime] | None = connection.backend
 
     async def rows(self, statement: str | Statement, **what: Any) -> list[Any]:
         """Run a statement, by name as a rule, and answer with its rows."""
@@ -47,12 +52,6 @@ class Session:
 
     def transaction(self, **how: Any) -> Any:
         return self._connection.transaction(**how)
-
-    @property
-    def backend(self) -> tuple[int, datetime] | None:
-        """What the server calls this connection; None behind a pooler, where it may be another at any moment."""
-        backend: tuple[int, datetime] | None = self._connection.backend
-        return backend
 
 
 class _Connection(asyncpg.Connection):  # type: ignore[misc]
@@ -129,6 +128,7 @@ def connection_options(options: PostgresOptions) -> dict[str, Any]:
         "lock_timeout": str(min(LOCKED, int(limit * 1000))),
         "idle_in_transaction_session_timeout": str(int((limit + SPARE) * 1000)),
         "jit": "off",  # compiling takes longer than any of these statements
+        "plan_cache_mode": "force_generic_plan",  # what these statements need is one index each, whatever the values
         "enable_seqscan": "off",  # plans are kept, and a table that was empty when they were made may hold millions
     }
     return {**usual, "server_settings": session}

@@ -147,7 +147,7 @@ taken as (
     returning turn, place, jobs.seq, id, token, type, name, queue, rank, payload, credits, strays, max_retries, retry_delay,
         timeout, coalesce(scheduled_at, created_at) as scheduled_at, tags
 ),
-sight as (
+sight as materialized (
     select us, wall, (select count(*) from found) as found, (select count(*) from expired) as expired,
         (select min(lease_until) from demora.jobs where status = 3) as next_lapse,
         (
@@ -178,35 +178,36 @@ from demora.jobs where status = 3 and claim = :claim and worker_id = :worker_id 
 with {clock},
 wish as (
     select * from unnest(:ids::uuid[], :tokens::int[], :rans::bigint[], :progresses::float8[], :messages::text[])
-        as wish (id, token, ran, progress, message)
+        with ordinality as wish (id, token, ran, progress, message, number)
 ),
 held as materialized (
-    select seq, id, token, status, lease_until, cancel_requested_at is not null as wished
-    from demora.jobs where id = any(:ids::uuid[]) order by seq for update
+    select wish.*, seq, jobs.token as current, status, lease_until, cancel_requested_at is not null as wished
+    from wish join demora.jobs on jobs.id = wish.id order by seq for update of jobs
 ),
 renewed as (
     update demora.jobs set lease_until = wall + :lease::bigint,
         started_at = coalesce(started_at, greatest(claimed_at, wall - ran)),
-        progress = coalesce(wish.progress, jobs.progress), progress_message = coalesce(message, progress_message)
-    from clock, wish join held using (id, token)
-    where held.status = 3 and held.lease_until > wall and jobs.seq = held.seq
-    returning jobs.seq, jobs.id, jobs.token, jobs.status, jobs.lease_until, held.wished
+        progress = coalesce(held.progress, jobs.progress), progress_message = coalesce(message, progress_message)
+    from clock, held
+    where jobs.seq = held.seq and held.token = current and held.status = 3 and held.lease_until > wall
+    returning number, jobs.id, jobs.token, jobs.lease_until, wished
 ),
 logged as (
     insert into demora.logs (job_id, at, line)
-    select log.id, wall - ran + after, line
+    select held.id, wall - log.ran + after, line
     from clock, unnest(:log_ids::uuid[], :log_tokens::int[], :log_rans::bigint[], :log_afters::bigint[], :lines::text[])
-        with ordinality as log (id, token, ran, after, line, number)
-        join held using (id, token) left join renewed using (seq)
-    where renewed.seq is not null or held.status <> 3
-    order by number
+        with ordinality as log (id, token, ran, after, line, place)
+        join held using (id, token) left join renewed using (number)
+    where renewed.number is not null or (held.token = current and held.status <> 3)
+    order by place
 ),
 traced as (
     insert into demora.events (at, job_id, kind, wrote, old_status, old_token, token, old_lease_until)
-    select wall, wish.id, case when renewed.seq is null then 'stale' else 'accepted' end, 'renew',
-        coalesce(renewed.status, held.status), held.token, wish.token, coalesce(renewed.lease_until, held.lease_until)
-    from clock, wish left join held on held.id = wish.id left join renewed on renewed.seq = held.seq and renewed.token = wish.token
+    select wall, wish.id, case when renewed.number is null then 'stale' else 'accepted' end, 'renew',
+        status, current, wish.token, coalesce(renewed.lease_until, held.lease_until)
+    from clock, wish left join held using (number) left join renewed using (number)
     where wish.id is not null and exists (select from demora.meta where name = 'audit')
+    order by number
 )
 select id, token, wished from renewed
 
@@ -227,27 +228,28 @@ wish as (
                                credit, retry, stray, ran, progress, message, number)
 ),
 held as materialized (
-    select seq, id, token, status, lease_until, cancel_requested_at is not null as wished
-    from demora.jobs where id = any(:ids::uuid[]) order by seq for update
+    select wish.*, seq, jobs.token as current, jobs.status as old_status, lease_until,
+        cancel_requested_at is not null as wished, cancel_requested_at is not null and not stands as gives_way
+    from wish join demora.jobs on jobs.id = wish.id order by seq for update of jobs
 ),
 moved as (
     update demora.jobs set
-        status = case when wished and not stands then :cancelled else wish.status end,
-        completed_at = case when ends or wished and not stands then wall end,
+        status = case when gives_way then :cancelled else held.status end,
+        completed_at = case when ends or gives_way then wall end,
         lease_until = null,
-        result = wish.result,
-        error = case when wished and not stands then wished_error else wish.error end,
-        due_at = case when wished and not stands then jobs.due_at else coalesce(wall + delay, jobs.due_at) end,
-        lane = case when wished and not stands then jobs.lane else coalesce(wish.lane, jobs.lane) end,
+        result = held.result,
+        error = case when gives_way then wished_error else held.error end,
+        due_at = case when gives_way then jobs.due_at else coalesce(wall + delay, jobs.due_at) end,
+        lane = case when gives_way then jobs.lane else coalesce(held.lane, jobs.lane) end,
         credits = jobs.credits + credit,
-        retries = jobs.retries + case when wished and not stands then 0 else retry end,
-        strays = case when stray and not wished then jobs.strays + 1 else 0 end,
+        retries = jobs.retries + case when gives_way then 0 else retry end,
+        strays = case when stray and not gives_way then jobs.strays + 1 else 0 end,
         started_at = case when credit = 0 then greatest(claimed_at, coalesce(started_at, wall - ran, claimed_at)) end,
         worker_id = case when credit = 0 then worker_id end,
-        progress = coalesce(wish.progress, jobs.progress), progress_message = coalesce(message, progress_message)
-    from clock, wish join held using (id, token)
-    where held.status = 3 and (held.lease_until <= wall) = lapsed and jobs.seq = held.seq
-    returning jobs.seq, jobs.id, jobs.token, jobs.status, jobs.started_at, jobs.worker_id, jobs.error, credit, traceback,
+        progress = coalesce(held.progress, jobs.progress), progress_message = coalesce(message, progress_message)
+    from clock, held
+    where jobs.seq = held.seq and held.token = current and old_status = 3 and (held.lease_until <= wall) = lapsed
+    returning jobs.id, jobs.token, jobs.status, jobs.started_at, jobs.worker_id, jobs.error, credit, traceback,
         queue, jobs.lane, rank, jobs.due_at, number
 ),
 recorded as (
@@ -263,12 +265,12 @@ logged as (
 ),
 traced as (
     insert into demora.events (at, job_id, kind, wrote, old_status, old_token, token, old_lease_until)
-    select wall, wish.id, case when moved.seq is null then 'stale' else 'accepted' end,
-        case when lapsed then 'lapse' else 'settle' end,
-        coalesce(moved.status, held.status), held.token, wish.token, case when moved.seq is null then held.lease_until end
-    from clock, wish left join held on held.id = wish.id left join moved on moved.number = wish.number
+    select wall, wish.id, case when moved.number is null then 'stale' else 'accepted' end,
+        case when wish.lapsed then 'lapse' else 'settle' end,
+        coalesce(moved.status, old_status), current, wish.token, case when moved.number is null then held.lease_until end
+    from clock, wish left join held using (number) left join moved using (number)
     where wish.id is not null and exists (select from demora.meta where name = 'audit')
-    order by wish.number
+    order by number
 ),
 woken as (
     select

@@ -77,7 +77,8 @@ def _is_ours(settlement: Settlement, row: Any) -> Status | None:
     moved = row["status"] != Status.PROCESSING or row["token"] != row["asked"]
     if not moved:
         return None
-    for verdict in (settlement.verdict, settlement.verdict.after_wish()):
+    either = (settlement.verdict, settlement.verdict.after_wish())
+    for verdict in sorted(either, key=lambda verdict: verdict.status != row["status"]):
         if verdict.status is Status.COMPLETED:
             ours = row["status"] == Status.COMPLETED and row["token"] == row["asked"]
         elif verdict.counts:
