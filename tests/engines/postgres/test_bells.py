@@ -32,15 +32,6 @@ def no_safety_net(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sleepers, "SAFETY", 60.0)
 
 
-async def listeners(url: str) -> int:
-    connection = await asyncpg.connect(url)
-    count: int = await connection.fetchval(
-        "select count(*) from pg_stat_activity where query like 'LISTEN%' or query like '%as us%' and pid <> pg_backend_pid()"
-    )
-    await connection.close()
-    return count
-
-
 async def test_a_bell_that_was_cut_down_is_hung_again_and_its_sleepers_are_woken(
     url: str, schema: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
