@@ -1,4 +1,4 @@
-"""The audit on PostgreSQL: an event for each transition, in its transaction, by whoever makes it; and none where it is off."""
+"""The audit on PostgreSQL: an event for each transition, by whoever makes it; and none where it is off."""
 
 from collections.abc import AsyncIterator
 

@@ -1,7 +1,6 @@
 """The schema: made once whoever comes first, told apart by name, and refused where it is not ours or too new."""
 
 import asyncio
-import os
 import subprocess
 import sys
 
@@ -32,8 +31,8 @@ async def run(url: str, sql: str) -> None:
 @pytest.mark.slow
 async def test_eight_processes_that_come_at_once_make_one_schema(url: str, schema: str) -> None:
     command = [sys.executable, "-c", OPEN, url, schema]
-    processes = [subprocess.Popen(command, stderr=subprocess.PIPE, env=dict(os.environ)) for _ in range(8)]
-    outcomes = await asyncio.gather(*(asyncio.to_thread(process.communicate) for process in processes))
+    processes = [await asyncio.create_subprocess_exec(*command, stderr=subprocess.PIPE) for _ in range(8)]
+    outcomes = await asyncio.gather(*(process.communicate() for process in processes))
     assert [(process.returncode, error) for process, (_, error) in zip(processes, outcomes, strict=True)] == [(0, b"")] * 8
     assert await connections.peek(url, PostgresOptions(schema=schema)) == connections.newest()
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import msgspec
 
+from ... import crash
 from ...core.job import Lane, NewJob
 from ...core.spans import ZERO, from_ms, span_ms, to_ms
 from ...core.states import Status
@@ -56,6 +57,7 @@ async def add(session: Session, jobs: Sequence[NewJob], named: Set[str], topics:
         topics.clear()
         await transaction.rollback()
     else:
+        crash.at("batch.applied")
         await transaction.commit()
     asked = {job.id for job in jobs}
     return [_as_new(answer) if answer.id in asked and answer.id in known else answer for answer in answers]

@@ -78,8 +78,11 @@ async def _claim(session: Session, wish: Wish, limit: int, margin: int, topics: 
     jobs = [rows.claimed_job(row) for row in found if row["id"] is not None]
     if sight["expired"]:
         topics.add(Topic.ENDED)
-    passed_over = len(jobs) < limit and sight["found"] > len(jobs)
-    return Claimed(jobs, rows.lapsed_jobs(sight["lapsed"]), _next_in(sight, wish.lease if jobs else None)), passed_over
+    met = len(jobs) + sight["expired"]
+    next_in = _next_in(sight, wish.lease if jobs else None)
+    if sight["expired"]:  # others may be ready behind them
+        next_in = ZERO
+    return Claimed(jobs, rows.lapsed_jobs(sight["lapsed"]), next_in), met < min(limit, sight["found"])
 
 
 def _next_in(sight: rows.Row, lease: int | None) -> timedelta | None:

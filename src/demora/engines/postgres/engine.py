@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable, Iterator, Sequence
 from datetime import timedelta
 from typing import TypeVar
 
+from ... import crash
 from ...audit import Evidence, SqlEvent
 from ...clock import Clock
 from ...core.job import Job, NewJob
@@ -219,9 +220,11 @@ class PostgresStore:
             return await verb(session, topics, again)
 
         answer = await self._writes.finish(once)
+        crash.at("batch.committed")
         if topics:
             self._woken(topics)
             self._bells.ring(topics, pool)
+            crash.at("batch.rung")
         return answer
 
     async def _ringing(self, verb: Callable[[Session, set[Topic], bool], Awaitable[T]]) -> T:
