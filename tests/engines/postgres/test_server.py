@@ -32,7 +32,7 @@ async def test_a_server_does_not_outlive_a_process_that_was_killed(url: str) -> 
 
 
 async def _is_gone(pid: int, folder: Path) -> bool:
-    return not Path(f"/proc/{pid}").exists() and not folder.exists()
+    return not os.path.exists(f"/proc/{pid}") and not os.path.exists(folder)  # noqa: ASYNC240
 
 
 def test_where_there_is_no_postgresql_tests_are_skipped_but_not_in_ci(monkeypatch: pytest.MonkeyPatch) -> None:
