@@ -1,6 +1,7 @@
 """Waiting without polling: a sleeper is woken by a bell, and as a safety net comes back after a while by itself."""
 
 import asyncio
+import contextlib
 from collections.abc import Callable
 
 from ...store import Topic
@@ -28,8 +29,6 @@ class Sleeper:
     async def wait(self, timeout: float | None) -> None:
         longest = SAFETY if self._reachable() else DEAF_LOOK
         pause = longest if timeout is None else min(timeout, longest)
-        timer = asyncio.get_running_loop().call_later(max(pause, 0), self._rung.set)
-        try:
-            await self._rung.wait()
-        finally:
-            timer.cancel()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(pause):
+                await self._rung.wait()
