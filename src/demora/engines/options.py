@@ -1,6 +1,7 @@
 """What can be set of the engines. Imports no driver."""
 
 import re
+from collections.abc import Iterator
 from datetime import timedelta
 
 import msgspec
@@ -25,13 +26,19 @@ class PostgresOptions(msgspec.Struct, frozen=True):
     notify: bool = True
 
     def checked(self) -> "PostgresOptions":
-        if not _SCHEMA.fullmatch(self.schema):
-            raise BadSetting("database_schema", "must be a name of at most 40 small letters, digits and _, no digit first")
-        if not 1 <= self.connections <= 1000:
-            raise BadSetting("database_connections", "must be from 1 to 1000")
-        if not timedelta(seconds=1) <= self.timeout <= timedelta(hours=1):
-            raise BadSetting("database_timeout", "must be from 1s to 1h")
+        """These options, if they can be used."""
+        for problem in self.broken_rules():
+            raise problem
         return self
+
+    def broken_rules(self) -> Iterator[BadSetting]:
+        """What is wrong with them, each under the name of its setting."""
+        if not _SCHEMA.fullmatch(self.schema):
+            yield BadSetting("database_schema", "must be a name of at most 40 small letters, digits and _, no digit first")
+        if not 1 <= self.connections <= 1000:
+            yield BadSetting("database_connections", "must be from 1 to 1000")
+        if not timedelta(seconds=1) <= self.timeout <= timedelta(hours=1):
+            yield BadSetting("database_timeout", "must be from 1s to 1h")
 
     @property
     def listens(self) -> bool:

@@ -95,11 +95,8 @@ class PostgresStore:
             await pool.close()
 
     def sibling(self) -> "PostgresStore":
-        """A store with a connection of its own: what is renewed there never waits for this pool."""
-        options = PostgresOptions(
-            schema=self.options.schema, connections=1, timeout=self.options.timeout, pooler=self.options.pooler, notify=False
-        )
-        return PostgresStore(self.url, options, clock=self.clock)
+        """A store with connections of its own: what is renewed there never waits for this pool."""
+        return PostgresStore(self.url, self.options, clock=self.clock)
 
     async def add(self, jobs: Sequence[NewJob]) -> list[Added]:
         self._opened()
