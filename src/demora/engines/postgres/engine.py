@@ -32,8 +32,9 @@ from ...store import (
     Topic,
     Worker,
 )
+from ...survey import Pulse, Survey
 from ..options import PostgresOptions
-from . import additions, audit, claims, registry, runs, tidying, troubles, views, wishes
+from . import additions, audit, claims, registry, runs, surveys, tidying, troubles, views, wishes
 from .bells import Bells
 from .connections import Pool, Session
 from .gathering import Gathering
@@ -197,6 +198,14 @@ class PostgresStore:
 
     async def end_audit(self) -> None:
         await self._write(lambda session, again: audit.end(session, self.options.schema))
+
+    # What those who look after it may ask
+
+    async def survey(self) -> Survey:
+        return await self._read(surveys.survey)
+
+    async def pulse(self, mark: int | None = None) -> Pulse:
+        return await self._read(lambda session: surveys.pulse(session, mark))
 
     # How it is done
 

@@ -457,6 +457,7 @@ from demora.jobs /* narrowed to */ where true
     and (:queue::text is null or queue = :queue)
     and (:type::text is null or type = :type)
     and (:tag::text is null or exists (select from json_array_elements_text(tags::json) as one where one = :tag))
+    and (:older_than::bigint is null or coalesce(completed_at, created_at) <= (select us / 1000 from ({now}) as now) - :older_than)
 order by id desc limit :limit::int
 
 -- name: narrow_dead
@@ -508,6 +509,29 @@ delete from demora.workers where id = :id
 with {clock}
 select id, host, pid, slots, queues, types, started_at, greatest(wall - heartbeat_at, 0) as silent
 from clock, demora.workers order by id
+
+-- name: survey_waiting
+select queue, type, count(*) filter (where due_at <= :wall::bigint), count(*) filter (where due_at > :wall), min(due_at)
+from demora.jobs where status < 3 group by queue, type
+
+-- name: survey_lapsed
+select count(*) as lapsed, min(lease_until) as first from demora.jobs where status = 3 and lease_until <= :wall::bigint
+
+-- name: survey_ahead
+select count(*) as ahead, count(*) filter (where status < 3) as waiting, max(created_at) as latest
+from demora.jobs where created_at > :wall::bigint
+
+-- name: pulse_mark
+select coalesce(max(seq), 0) as mark from demora.jobs
+
+-- name: pulse_added
+select queue, count(*) from demora.jobs where seq > :mark::bigint group by queue
+
+-- name: pulse_running
+select worker_id, count(*) from demora.jobs where status = 3 group by worker_id
+
+-- name: pulse_due
+select queue, min(due_at) from demora.jobs where status < 3 and due_at <= :wall::bigint group by queue
 
 -- name: notify
 select pg_notify(channel, :sender) from unnest(:channels::text[]) as channel

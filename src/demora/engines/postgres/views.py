@@ -1,6 +1,7 @@
 """Looking at jobs and queues."""
 
 from ...core.job import Job
+from ...core.spans import span_ms
 from ...core.states import Status
 from ...store import Page, Query, Queue
 from . import rows
@@ -25,6 +26,7 @@ async def find(session: Session, query: Query, schema: str) -> Page:
         queue=query.queue,
         type=query.type,
         tag=query.tag,
+        older_than=None if query.older_than is None else span_ms(query.older_than),
         limit=query.limit + 1,
     )
     jobs = [rows.whole_job(row) for row in found[: query.limit]]
