@@ -1,25 +1,81 @@
 """The set-ups that every conformance test runs on. A new engine is added here and nowhere else."""
 
+import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
+
+import pytest
 
 from demora.clock import Clock
+from demora.engines.postgres import PostgresOptions, PostgresStore
+from demora.engines.postgres import sleepers as postgres_sleepers
+from demora.engines.postgres.statements import in_schema
 from demora.engines.sqlite import SqliteStore
+from demora.engines.sqlite import sleepers as sqlite_sleepers
 from demora.store import Store
+from tests.servers import postgres
+
+# Where each engine says how often a sleeper looks at the clock.
+SLEEPERS = [sqlite_sleepers, postgres_sleepers]
 
 
 class Setup(NamedTuple):
-    """One way to keep jobs. `shared` says that two stores made for the same place see the same jobs."""
+    """One way to keep jobs.
+
+    `shared` says that two stores made for the same place see the same jobs; `boots` that leases count by the time since the
+    machine's boot, not by the wall clock.
+    """
 
     name: str
     make: Callable[[Path, Clock], Store]
     shared: bool = True
+    boots: bool = True
+
+
+class _Emptied(PostgresStore):
+    """A store that finds its schema empty when it is first opened for a folder: to empty one is quicker than to make it."""
+
+    async def open(self) -> None:
+        await super().open()
+        if self.options.schema in _DIRTY:
+            _DIRTY.discard(self.options.schema)
+            async with self._opened().session() as session:
+                await session.script(in_schema(EMPTY, self.options.schema))
+
+
+EMPTY = """truncate demora.jobs, demora.attempts, demora.logs, demora.idempotency_keys, demora.queues, demora.workers,
+demora.events restart identity"""
+_SCHEMAS: dict[tuple[Path, bool], str] = {}
+_DIRTY: set[str] = set()
+AT_ONCE = 4  # folders in use at the same time, at most
+
+
+def postgres_store(folder: Path, clock: Clock | None = None, *, audit: bool = False, **options: Any) -> PostgresStore:
+    """A store on this run's server, in a schema that belongs to a folder."""
+    if (folder, audit) not in _SCHEMAS:
+        _SCHEMAS[folder, audit] = schema = f"t{len(_SCHEMAS) % AT_ONCE}_{'audited' if audit else 'plain'}"
+        _DIRTY.add(schema)
+    chosen = PostgresOptions(**{"schema": _SCHEMAS[folder, audit], "connections": 2, **options})
+    return _Emptied(postgres_url(), chosen, clock=clock, audit=audit)
+
+
+def postgres_url() -> str:
+    """The address of this run's server. Without a PostgreSQL the test is skipped, but not in CI."""
+    try:
+        return postgres.shared().url
+    except postgres.Missing as missing:
+        if os.environ.get("CI") == "true":
+            raise
+        pytest.skip(str(missing))
 
 
 SETUPS = [
     Setup("sqlite-memory", lambda _, clock: SqliteStore(clock=clock), shared=False),
     Setup("sqlite-memory-audited", lambda _, clock: SqliteStore(clock=clock, audit=True), shared=False),
     Setup("sqlite-file", lambda folder, clock: SqliteStore(folder / "jobs.db", clock=clock)),
+    Setup("postgres", postgres_store, boots=False),
+    Setup("postgres-audited", lambda folder, clock: postgres_store(folder, clock, audit=True), boots=False),
 ]
 SHARED_SETUPS = [setup for setup in SETUPS if setup.shared]
+BOOTING_SETUPS = [setup for setup in SETUPS if setup.boots]

@@ -20,6 +20,7 @@ BAD_VARIABLES = {
     "DEMORA_AUDIT": ("on", "must be true or false"),
     "DEMORA_PORT": ("http", "must be a whole number"),
     "DEMORA_CONCURRENCY": ("1.5", "must be a whole number"),
+    "DEMORA_DATABASE_POOLER": ("maybe", "must be true or false"),
 }
 
 
@@ -60,3 +61,11 @@ def test_names_are_separated_by_commas_in_a_variable_and_listed_in_the_file(fold
     (folder / "demora.toml").write_text('allowed_hosts = ["a", "b"]')
     assert load({}).allowed_hosts == ("a", "b")
     assert load({"DEMORA_ALLOWED_HOSTS": "c,d"}).allowed_hosts == ("c", "d")
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("database_schema", "My Jobs"), ("database_connections", 0), ("database_timeout", "1ms")]
+)
+def test_a_setting_of_postgresql_out_of_its_range_is_refused(name: str, value: object) -> None:
+    with pytest.raises(BadSetting, match=name):
+        load({}, **{name: value})

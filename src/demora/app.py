@@ -103,9 +103,10 @@ class Demora:
         """Refuse to open the store in this process from now on."""
         self._kept_closed = reason
 
-    def schema_version(self) -> int | None:
+    async def schema_version(self) -> int | None:
         """The version of the schema in the database, None if there is none yet. Makes and changes nothing."""
-        return schema_version(self.settings.database_url)
+        settings = self.settings
+        return await schema_version(settings.database_url, postgres=settings.postgres)
 
     def examine(self, *, integrity: bool = True) -> Examination:
         """What can be said of the database without opening it; with `integrity` all of it is read. Changes nothing."""
@@ -141,7 +142,7 @@ class Demora:
         with self.moving:
             self._homes = {other: home for other, home in self._homes.items() if home.is_here() and not other.is_closed()}
             settings = self.settings
-            store = self._store or make_store(settings.database_url, audit=settings.audit)
+            store = self._store or make_store(settings.database_url, audit=settings.audit, postgres=settings.postgres)
             if any(other.is_running() and other is not loop for other in self._homes):
                 sibling = store.sibling()
                 if sibling is None:

@@ -11,6 +11,7 @@ import msgspec
 
 from .core.retention import Keep, Retention, keep
 from .core.spans import span
+from .engines.options import PostgresOptions
 from .errors import BadSetting, Invalid
 
 DEFAULT_FILE, FILE_VARIABLE = "demora.toml", "DEMORA_CONFIG"
@@ -23,6 +24,12 @@ class Settings(msgspec.Struct, frozen=True):
     """All that can be set. Each name in capitals behind `DEMORA_` is its variable."""
 
     database_url: str = "sqlite:///demora.db"
+    database_schema: str = "demora"
+    database_connections: int = 8
+    database_timeout: timedelta = timedelta(seconds=30)
+    database_pooler: bool = False
+    database_listen_url: str | None = None
+    database_notify: bool = True
     redis_url: str | None = None
     host: str = "127.0.0.1"
     port: int = 8080
@@ -42,6 +49,18 @@ class Settings(msgspec.Struct, frozen=True):
     def retention(self) -> Retention:
         """How long ended jobs are kept in queues that say nothing else."""
         return Retention(self.keep_completed, self.keep_cancelled, self.keep_failed)
+
+    @property
+    def postgres(self) -> PostgresOptions:
+        """How a PostgreSQL database is used."""
+        return PostgresOptions(
+            schema=self.database_schema,
+            connections=self.database_connections,
+            timeout=self.database_timeout,
+            pooler=self.database_pooler,
+            listen_url=self.database_listen_url,
+            notify=self.database_notify,
+        )
 
 
 def load(environment: Mapping[str, str] | None = None, **given: Any) -> Settings:
@@ -134,6 +153,12 @@ _RIGHT: dict[Any, str] = {
 }
 _KINDS: dict[str, Any] = {
     "database_url": str,
+    "database_schema": str,
+    "database_connections": int,
+    "database_timeout": timedelta,
+    "database_pooler": bool,
+    "database_listen_url": str | None,
+    "database_notify": bool,
     "redis_url": str | None,
     "host": str,
     "port": int,
@@ -162,5 +187,6 @@ def _broken_rules(settings: Settings) -> Iterator[BadSetting]:
         yield BadSetting("log_format", f"must be {' or '.join(LOG_FORMATS)}")
     if settings.log_level not in LOG_LEVELS:
         yield BadSetting("log_level", f"must be one of {', '.join(LOG_LEVELS)}")
+    yield from settings.postgres.broken_rules()
     if settings.redis_url is not None:
         yield BadSetting("redis_url", "this demora has no Redis line yet; unset DEMORA_REDIS_URL")

@@ -9,7 +9,7 @@ import pytest
 from demora.clock import Clock
 from demora.store import Store
 from tests.clock import TestClock
-from tests.setups import SETUPS, SHARED_SETUPS, Setup
+from tests.setups import BOOTING_SETUPS, SETUPS, SHARED_SETUPS, Setup
 
 
 @pytest.fixture(params=SETUPS, ids=lambda setup: setup.name)
@@ -20,6 +20,13 @@ def setup(request: pytest.FixtureRequest) -> Setup:
 @pytest.fixture
 async def store(setup: Setup, tmp_path: Path, clock: TestClock) -> AsyncIterator[Store]:
     async with opened(setup, tmp_path, clock) as store:
+        yield store
+
+
+@pytest.fixture(params=BOOTING_SETUPS, ids=lambda setup: setup.name)
+async def steady(request: pytest.FixtureRequest, tmp_path: Path, clock: TestClock) -> AsyncIterator[Store]:
+    """A store whose leases count by a clock that nobody steps."""
+    async with opened(request.param, tmp_path, clock) as store:
         yield store
 
 

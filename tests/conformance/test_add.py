@@ -10,6 +10,7 @@ from demora.core.states import Status
 from demora.store import Query, Store
 from tests.builders import add_ids, add_one, claim_ids, job_of, ms, new_job, run_one, seconds
 from tests.clock import TestClock
+from tests.facts import eventually
 
 BAD = {"payload": b'"\xff"'}  # no engine can store text that is no UTF-8
 
@@ -147,4 +148,4 @@ async def test_cancelling_whoever_awaits_does_not_withdraw_the_write(store: Stor
     await marker.wait()
     asking.cancel()
     await asyncio.gather(asking, return_exceptions=True)
-    assert await claim_ids(store) == [wish.id]
+    assert await eventually(lambda: claim_ids(store)) == [wish.id]

@@ -1,8 +1,10 @@
 """The store against a small model: any sequence of verbs leads both to the same jobs, in the same order."""
 
 import asyncio
+import itertools
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from hypothesis import HealthCheck, settings
@@ -14,11 +16,11 @@ from demora.core.outcome import GaveUp, HandedBack, Lapsed, Outcome, Raised, Sno
 from demora.core.retention import Retention
 from demora.core.spans import to_ms
 from demora.core.states import Status
-from demora.engines.sqlite import SqliteStore
 from demora.store import Added, Change, ClaimedJob, Query, QueueChange
 from tests.builders import claim, ms, new_job, settle
 from tests.clock import TestClock
 from tests.conformance.model import Model
+from tests.setups import SETUPS, Setup
 
 QUEUES = ["b", "a"]
 MOST_JOBS = 8
@@ -35,9 +37,13 @@ OUTCOMES: dict[str, tuple[Outcome, Callable[[Model, str], Status]]] = {
 }
 
 
+PLACES = itertools.count()
+
+
 class StoreMachine(RuleBasedStateMachine):
     """Does the same to both, and compares answers after each step and all jobs after it."""
 
+    setup: Setup
     ids = Bundle("ids")
     runs = Bundle("runs")
 
@@ -45,7 +51,7 @@ class StoreMachine(RuleBasedStateMachine):
     def open(self, first: list[tuple[str, Priority, int]]) -> Any:
         self.loop = asyncio.new_event_loop()
         self.clock = TestClock()
-        self.store = SqliteStore(clock=self.clock)
+        self.store = self.setup.make(Path(f"model-{next(PLACES)}"), self.clock)
         self.model = Model(self.clock.wall(), self.clock.boot())
         self.latest: list[ClaimedJob] = []
         self.seen: list[ClaimedJob] = []
@@ -182,6 +188,8 @@ class StoreMachine(RuleBasedStateMachine):
     def step_wall(self, jump: int) -> None:
         self.clock.step_wall(jump / 1000)
         self.model.wall += jump
+        if not self.setup.boots:
+            self.model.boot += jump
 
     @rule()
     def retry_all(self) -> None:
@@ -233,7 +241,15 @@ def _seen_in_model(job: Any) -> tuple[Any, ...]:
     return (job.status, job.token, job.attempt, job.retries, job.due, job.rank, job.queue, wished)
 
 
-TestStoreMachine = StoreMachine.TestCase
-TestStoreMachine.settings = settings(
-    max_examples=100, stateful_step_count=50, deadline=None, suppress_health_check=[HealthCheck.too_slow]
-)
+def machine(name: str, *, examples: int) -> Any:
+    """The machine on one set-up, as a test case."""
+    setup = next(setup for setup in SETUPS if setup.name == name)
+    case = type(f"{name}-machine", (StoreMachine,), {"setup": setup}).TestCase
+    case.settings = settings(
+        max_examples=examples, stateful_step_count=50, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+    )
+    return case
+
+
+TestOnSqlite = machine("sqlite-memory", examples=100)
+TestOnPostgres = machine("postgres", examples=20)

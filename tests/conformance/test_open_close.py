@@ -12,9 +12,10 @@ from demora.store import Query, Store, Worker
 from tests.builders import DONE, add_one, claim, claim_one, lapsed_one, new_job, settle, status_of
 from tests.clock import TestClock
 from tests.conformance.conftest import opened
-from tests.setups import SHARED_SETUPS, Setup
+from tests.setups import BOOTING_SETUPS, SHARED_SETUPS, Setup
 
 shared = pytest.mark.parametrize("place", SHARED_SETUPS, ids=lambda setup: setup.name)
+booting = pytest.mark.parametrize("place", [s for s in BOOTING_SETUPS if s.shared], ids=lambda setup: setup.name)
 
 
 async def test_opening_twice_is_opening_once(store: Store) -> None:
@@ -69,7 +70,7 @@ async def test_leases_outlive_the_store_on_the_same_boot(place: Setup, tmp_path:
         assert await settle(after, job, DONE) is Status.COMPLETED
 
 
-@shared
+@booting
 async def test_a_new_boot_lapses_all_leases(place: Setup, tmp_path: Path, clock: TestClock) -> None:
     async with opened(place, tmp_path, clock) as before:
         added = await add_one(before)
@@ -83,7 +84,7 @@ async def test_a_new_boot_lapses_all_leases(place: Setup, tmp_path: Path, clock:
         assert await status_of(after, added.id) is Status.RETRYING
 
 
-@shared
+@booting
 async def test_no_worker_of_an_earlier_boot_is_listed(place: Setup, tmp_path: Path, clock: TestClock) -> None:
     async with opened(place, tmp_path, clock) as before:
         await before.heartbeat(Worker("ann", "host", 1, slots=4))

@@ -9,10 +9,10 @@ import pytest
 from demora.core.job import Unique
 from demora.core.outcome import GaveUp, HandedBack, Raised, Snoozed
 from demora.core.states import Status
-from demora.engines.sqlite import sleepers
 from demora.store import Change, QueueChange, Store, Topic
 from tests.builders import BROKEN, DONE, LEASE, add_one, claim_one, ended_one, ms, new_job, seconds, settle, settle_lapsed
 from tests.clock import TestClock
+from tests.setups import SLEEPERS
 
 Waiting = asyncio.Task[None]
 SOON = 2.0  # seconds: well before any safety net
@@ -21,7 +21,13 @@ SOON = 2.0  # seconds: well before any safety net
 @pytest.fixture(autouse=True)
 def no_safety_net(monkeypatch: pytest.MonkeyPatch) -> None:
     """A clock that stands still looks like a machine that slept, for which sleepers wake; here only wake-ups may do it."""
-    monkeypatch.setattr(sleepers, "CLOCK_LOOK", 60.0)
+    look_at_clock(monkeypatch, every=60.0)
+
+
+def look_at_clock(monkeypatch: pytest.MonkeyPatch, *, every: float, step: int = 60_000) -> None:
+    for sleepers in SLEEPERS:
+        monkeypatch.setattr(sleepers, "CLOCK_LOOK", every)
+        monkeypatch.setattr(sleepers, "CLOCK_STEP", step)
 
 
 @asynccontextmanager
@@ -201,8 +207,7 @@ async def test_all_sleepers_are_woken(store: Store) -> None:
 
 
 async def test_a_sleeper_notices_a_stepped_clock(store: Store, clock: TestClock, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sleepers, "CLOCK_LOOK", 0.95)
-    monkeypatch.setattr(sleepers, "CLOCK_STEP", 60_000)
+    look_at_clock(monkeypatch, every=0.95)
     async with asleep(store) as waiting:
         await still_asleep(store, waiting)
         clock.step_wall(3600)
@@ -212,8 +217,7 @@ async def test_a_sleeper_notices_a_stepped_clock(store: Store, clock: TestClock,
 async def test_a_sleeper_notices_that_the_machine_slept(
     store: Store, clock: TestClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sleepers, "CLOCK_LOOK", 0.95)
-    monkeypatch.setattr(sleepers, "CLOCK_STEP", 60_000)
+    look_at_clock(monkeypatch, every=0.95)
     async with asleep(store) as waiting:
         await still_asleep(store, waiting)
         clock.turn(3600)  # both clocks of the host count a sleep; the loop's does not

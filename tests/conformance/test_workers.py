@@ -26,10 +26,10 @@ async def test_a_heartbeat_renews_the_age_and_keeps_the_start(store: Store, cloc
     assert (worker.heartbeat_ago, worker.started_at, worker.slots, worker.types) == (seconds(0), started, 3, ("e.f",))
 
 
-async def test_a_jump_of_the_wall_clock_ages_nobody(store: Store, clock: TestClock) -> None:
-    await store.heartbeat(ANN)
+async def test_a_jump_of_the_wall_clock_ages_nobody(steady: Store, clock: TestClock) -> None:
+    await steady.heartbeat(ANN)
     clock.step_wall(7200)
-    assert [worker.heartbeat_ago for worker in await store.workers()] == [seconds(0)]
+    assert [worker.heartbeat_ago for worker in await steady.workers()] == [seconds(0)]
 
 
 async def test_a_retired_worker_is_forgotten(store: Store) -> None:

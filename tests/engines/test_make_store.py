@@ -1,10 +1,13 @@
 """make_store: which store a URL names."""
 
+import sys
 from pathlib import Path
 
 import pytest
 
 from demora.engines import make_store
+from demora.engines.options import PostgresOptions
+from demora.engines.postgres import PostgresStore
 from demora.engines.sqlite import SqliteStore
 from demora.errors import BadSetting
 
@@ -32,3 +35,18 @@ def test_three_slashes_are_relative_and_four_absolute(url: str, path: Path | Non
 def test_other_urls_are_refused(url: str) -> None:
     with pytest.raises(BadSetting, match="database URL"):
         make_store(url)
+
+
+@pytest.mark.parametrize("url", ["postgresql://user@host/db", "postgres://host:5433/db?sslmode=require"])
+def test_postgresql_is_used_as_its_options_say(url: str) -> None:
+    store = make_store(url, postgres=PostgresOptions(schema="mine"))
+    assert isinstance(store, PostgresStore)
+    assert (store.url, store.options.schema) == (url, "mine")
+
+
+def test_without_the_driver_it_is_said_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in [name for name in sys.modules if name.startswith("demora.engines.postgres")]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "asyncpg", None)
+    with pytest.raises(BadSetting, match=r"pip install 'demora\[postgres\]'"):
+        make_store("postgresql://user@host/db")

@@ -1,19 +1,29 @@
 """queries.sql: named blocks, each used."""
 
 from pathlib import Path
+from types import ModuleType
 
+import pytest
+
+import demora.engines.postgres as postgres
 import demora.engines.sqlite as sqlite
 from demora.engines import queries
 
-FOLDER = Path(sqlite.__file__).parent
+each = pytest.mark.parametrize("engine", [sqlite, postgres], ids=lambda engine: engine.__name__.split(".")[-1])
 
 
-def test_every_block_of_sql_has_a_name_and_no_comment() -> None:
-    blocks = queries.load(sqlite.__name__)
-    assert len(blocks) == (FOLDER / "queries.sql").read_text().count("-- name: ")
+def folder(engine: ModuleType) -> Path:
+    return Path(engine.__file__ or "").parent
+
+
+@each
+def test_every_block_of_sql_has_a_name_and_no_comment(engine: ModuleType) -> None:
+    blocks = queries.load(engine.__name__)
+    assert len(blocks) == (folder(engine) / "queries.sql").read_text().count("-- name: ")
     assert not any("--" in body or body.endswith(";") for body in blocks.values())
 
 
-def test_every_block_of_sql_is_used() -> None:
-    code = "".join(path.read_text() for path in FOLDER.glob("*.py"))
-    assert [name for name in queries.load(sqlite.__name__) if f'"{name}"' not in code] == []
+@each
+def test_every_block_of_sql_is_used(engine: ModuleType) -> None:
+    code = "".join(path.read_text() for path in folder(engine).glob("*.py"))
+    assert [name for name in queries.load(engine.__name__) if f'"{name}"' not in code] == []

@@ -1,5 +1,6 @@
 """Leads jobs on an audited store through random lives, and writes down what client and handlers see of them."""
 
+from collections.abc import Callable
 from typing import Any
 
 from demora.core.outcome import GaveUp, HandedBack, Lapsed, Outcome, Raised, Snoozed
@@ -25,9 +26,9 @@ LEASES = [10, 50, 60_000]
 class Driver:
     """One store, its clock, the runs under way, and the history so far. Every verb takes two drawn numbers."""
 
-    def __init__(self) -> None:
+    def __init__(self, make: Callable[[TestClock], Any] = lambda clock: SqliteStore(clock=clock, audit=True)) -> None:
         self.clock = TestClock()
-        self.store = SqliteStore(clock=self.clock, audit=True)
+        self.store = make(self.clock)
         self.history: list[Event] = []
         self.ids: list[str] = []
         self.runs: list[ClaimedJob] = []

@@ -1,6 +1,8 @@
 """Whatever is done to an audited store, the checker finds nothing to object to; but it misses an event that is left out."""
 
 import asyncio
+import itertools
+from pathlib import Path
 
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
@@ -8,13 +10,17 @@ from hypothesis import strategies as st
 from demora.audit import Evidence
 from demora.proof import Event, check
 from tests.proof.driving import VERBS, Driver
+from tests.setups import postgres_store
 
 STEPS = st.lists(st.tuples(st.sampled_from(VERBS), st.integers(0, 9), st.integers(0, 9)), min_size=5, max_size=60)
+LIVES = itertools.count()
 unhurried = settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 
-async def live(steps: list[tuple[str, int, int]], *, drain: bool = False) -> tuple[list[Event], Evidence]:
-    driver = Driver()
+async def live(
+    steps: list[tuple[str, int, int]], *, drain: bool = False, driver: Driver | None = None
+) -> tuple[list[Event], Evidence]:
+    driver = driver or Driver()
     await driver.store.open()
     try:
         for verb, n, m in steps:
@@ -41,6 +47,16 @@ def test_any_life_that_is_led_to_its_end_is_accepted(steps: list[tuple[str, int,
     findings = check(history, evidence)
     assert findings.ok, findings.explain()
     assert "drained" in findings.judged.get("I1", "drained")
+
+
+@settings(unhurried, max_examples=15)
+@given(STEPS)
+def test_any_life_on_postgresql_that_is_led_to_its_end_is_accepted(steps: list[tuple[str, int, int]]) -> None:
+    place = Path(f"life-{next(LIVES)}")
+    driver = Driver(lambda clock: postgres_store(place, clock, audit=True))
+    history, evidence = asyncio.run(live(steps, drain=True, driver=driver))
+    findings = check(history, evidence)
+    assert findings.ok, findings.explain()
 
 
 @unhurried

@@ -79,7 +79,7 @@ async def test_each_sandbox_begins_empty_and_the_real_database_is_left_alone(app
         with Sandbox(app) as sandbox:
             await app.enqueue("demo.echo")
             assert len(await sandbox.enqueued()) == 1
-    assert app.schema_version() is None
+    assert await app.schema_version() is None
     async with app:
         assert (await app.find()).jobs == []
 

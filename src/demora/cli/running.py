@@ -13,7 +13,7 @@ from ..core.shares import Share
 from ..core.spans import say
 from ..settings import load
 from . import logs, processes
-from .banner import banner
+from .banner import banner, without_password
 from .opening import chosen_app, opened
 from .options import QUEUES, SPAN, app_option, as_json, asynchronous, concurrency, logged
 from .root import Failure, asked_database_url, verb
@@ -99,10 +99,10 @@ def scheduler(**log: Any) -> None:
 async def migrate(*, as_json: bool) -> None:
     """Make the database or bring it up to date. Says which version its schema has."""
     app = chosen_app(None)
-    url = app.settings.database_url
-    before = app.schema_version()
+    url = without_password(app.settings.database_url)
+    before = await app.schema_version()
     async with opened(app):
-        now = app.schema_version()
+        now = await app.schema_version()
     if as_json:
         print_json({"schema": now, "before": before})
     else:

@@ -6,12 +6,15 @@ from urllib.parse import unquote
 from ..errors import BadSetting
 from ..store import Store
 from ..survey import Examination
+from .options import PostgresOptions
 
 _SQLITE_FORMS = "write sqlite:///name.db for a relative file, sqlite:////folder/name.db for an absolute one"
+_NO_DRIVER = "PostgreSQL needs a driver that is not installed: pip install 'demora[postgres]'"
 
 
-def make_store(database_url: str, *, audit: bool = False) -> Store:
-    """The store that a URL names, not yet open: `sqlite:///x` is relative, four slashes absolute, `sqlite://` in memory."""
+def make_store(database_url: str, *, audit: bool = False, postgres: PostgresOptions | None = None) -> Store:
+    """The store that a URL names, not yet open: `sqlite:///x` is relative, four slashes absolute, `sqlite://` in memory;
+    `postgresql://…` is a PostgreSQL database, used as `postgres` says."""
     scheme, separator, rest = database_url.partition("://")
     if scheme == "sqlite" and separator:
         from .sqlite import SqliteStore
@@ -21,7 +24,14 @@ def make_store(database_url: str, *, audit: bool = False) -> Store:
         if not rest.startswith("/") or rest == "/" or "?" in rest:
             raise BadSetting("database URL", _SQLITE_FORMS)
         return SqliteStore(Path(unquote(rest[1:])), audit=audit)
-    raise BadSetting("database URL", f"no engine for {scheme or 'an empty scheme'!r}; this demora knows sqlite:///…")
+    if scheme in ("postgresql", "postgres") and separator:
+        try:
+            from .postgres import PostgresStore
+        except ModuleNotFoundError as missing:
+            raise BadSetting("database URL", _NO_DRIVER) from missing
+        return PostgresStore(database_url, postgres, audit=audit)
+    known = "sqlite:///… and postgresql://…"
+    raise BadSetting("database URL", f"no engine for {scheme or 'an empty scheme'!r}; this demora knows {known}")
 
 
 def examine(database_url: str, *, integrity: bool = True) -> Examination:
@@ -35,10 +45,14 @@ def examine(database_url: str, *, integrity: bool = True) -> Examination:
     return examination.examine(store.path, integrity=integrity)
 
 
-def schema_version(database_url: str) -> int | None:
+async def schema_version(database_url: str, *, postgres: PostgresOptions | None = None) -> int | None:
     """The version of the schema in a database, None if there is none yet. Makes and changes nothing."""
-    from .sqlite import SqliteStore, connections
+    store = make_store(database_url, postgres=postgres)
+    if database_url.startswith("sqlite"):
+        from .sqlite import SqliteStore, connections
 
-    store = make_store(database_url)
-    path = store.path if isinstance(store, SqliteStore) else None
-    return connections.peek(path) if path is not None and path.exists() else None
+        path = store.path if isinstance(store, SqliteStore) else None
+        return connections.peek(path) if path is not None and path.exists() else None
+    from .postgres.connections import peek
+
+    return await peek(database_url, postgres or PostgresOptions())

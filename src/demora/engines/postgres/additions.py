@@ -1,0 +1,214 @@
+"""Adding jobs: in one statement where no key and no unique job is asked for, else in one transaction."""
+
+from collections.abc import Sequence, Set
+from datetime import datetime
+from typing import Any
+
+import msgspec
+
+from ... import crash
+from ...core.job import Lane, NewJob
+from ...core.spans import ZERO, from_ms, span_ms, to_ms
+from ...core.states import Status
+from ...store import Added, Topic
+from . import rows
+from .connections import Session
+
+_LANES = {
+    "queued": Status.QUEUED.value,
+    "scheduled": Lane.SCHEDULED.value,
+    "realtime": Lane.REALTIME.value,
+}
+Topics = set[Topic]
+
+
+def is_plain(job: NewJob) -> bool:
+    """Whether nothing need be looked at before the job is stored."""
+    return job.key is None and job.unique is None
+
+
+async def add_plain(session: Session, jobs: Sequence[NewJob], named: Set[str], topics: Topics, again: bool) -> list[Added]:
+    """Record jobs in one statement; queues in `named` are known to be on record. If it is asked `again`, those that are
+    there were stored by the call whose answer was lost."""
+    known = await _taken(session, jobs) if again else {}
+    added = await _store(session, jobs, named, topics)
+    missing = [job for job in jobs if job.id not in added and job.id not in known]
+    before = await _taken(session, missing) if missing else {}
+    answers, seen = [], set[str]()
+    for job in jobs:
+        answer = added.get(job.id) or known.get(job.id) or before[job.id]
+        replayed = job.id in seen or job.id in before
+        seen.add(job.id)
+        answers.append(msgspec.structs.replace(answer, replayed=True) if replayed else answer)
+    return answers
+
+
+async def add(session: Session, jobs: Sequence[NewJob], named: Set[str], topics: Topics, again: bool) -> list[Added]:
+    """Record jobs of which some have keys or are unique, all or none."""
+    known = await _taken(session, jobs) if again else {}
+    transaction = session.transaction()
+    await transaction.start()
+    try:
+        answers = await _add(session, jobs, named, topics)
+    except BaseException:
+        await transaction.rollback()
+        raise
+    if any(answer.conflict for answer in answers):
+        topics.clear()
+        await transaction.rollback()
+    else:
+        crash.at("batch.applied")
+        await transaction.commit()
+    asked = {job.id for job in jobs}
+    return [_as_new(answer) if answer.id in asked and answer.id in known else answer for answer in answers]
+
+
+def _as_new(answer: Added) -> Added:
+    return msgspec.structs.replace(answer, replayed=False)
+
+
+async def _add(session: Session, jobs: Sequence[NewJob], named: Set[str], topics: Topics) -> list[Added]:
+    if session.wall_us is None:  # one moment for the keys and for their jobs
+        session.wall_us = (await session.row("now"))["us"]
+    held = await _take_keys(session, jobs)
+    answers: list[Added | None] = []
+    taken: dict[tuple[str, str], tuple[bytes, Added]] = {}
+    for job in jobs:
+        answers.append(_known(session, job, held, taken))
+    if any(answer is not None and answer.conflict for answer in answers):
+        return [answer or _new(session, job) for job, answer in zip(jobs, answers, strict=True)]
+    fresh = [job for job, answer in zip(jobs, answers, strict=True) if answer is None]
+    stored = iter(await _store_fresh(session, fresh, named, topics))
+    return [answer or next(stored) for answer in answers]
+
+
+async def _take_keys(session: Session, jobs: Sequence[NewJob]) -> dict[tuple[str, str], Any]:
+    """Take the keys of these jobs; answers with those that others hold."""
+    wanted = {(job.key.scope, job.key.key): job for job in reversed(jobs) if job.key is not None}
+    if not wanted:
+        return {}
+    keyed = [(job.key, job) for job in wanted.values() if job.key is not None]
+    got = await session.rows(
+        "take_keys",
+        scopes=[key.scope for key, _ in keyed],
+        keys=[key.key for key, _ in keyed],
+        hashes=[key.request_hash for key, _ in keyed],
+        ids=[job.id for _, job in keyed],
+        ats=[None if job.at is None else to_ms(job.at) for _, job in keyed],
+        delays=[None if job.delay is None else span_ms(job.delay) for _, job in keyed],
+        kepts=[span_ms(key.kept) for key, _ in keyed],
+    )
+    others = wanted.keys() - {(row["scope"], row["key"]) for row in got}
+    if not others:
+        return {}
+    held = await session.rows("keys_taken", scopes=[scope for scope, _ in others], keys=[key for _, key in others])
+    return {(row["scope"], row["key"]): row for row in held}
+
+
+def _known(
+    session: Session,
+    job: NewJob,
+    held: dict[tuple[str, str], Any],
+    taken: dict[tuple[str, str], tuple[bytes, Added]],
+) -> Added | None:
+    """The answer for a key that was taken before, in this call or an earlier one."""
+    key = job.key
+    if key is None:
+        return None
+    if (key.scope, key.key) in taken:
+        request_hash, first = taken[key.scope, key.key]
+    elif (key.scope, key.key) in held:
+        row = held[key.scope, key.key]
+        request_hash = row["request_hash"]
+        first = Added(str(row["job_id"]), from_ms(row["created_at"]), from_ms(row["scheduled_at"]))
+    else:
+        taken[key.scope, key.key] = key.request_hash, _new(session, job)
+        return None
+    differs = request_hash != key.request_hash
+    return Added(first.id, first.created_at, first.scheduled_at, replayed=not differs, conflict=differs)
+
+
+def _new(session: Session, job: NewJob) -> Added:
+    now = _now(session)
+    due_at = now if job.at is None else max(from_ms(to_ms(job.at)), now)
+    if job.delay is not None:
+        due_at = from_ms(to_ms(now) + span_ms(max(job.delay, ZERO)))
+    return Added(job.id, now, due_at)
+
+
+def _now(session: Session) -> datetime:
+    assert session.wall_us is not None
+    return from_ms(session.wall_us // 1000)
+
+
+async def _store_fresh(session: Session, jobs: Sequence[NewJob], named: Set[str], topics: Topics) -> list[Added]:
+    if all(job.unique is None for job in jobs):
+        return await add_plain(session, jobs, named, topics, False) if jobs else []
+    return [await _store_one(session, job, named, topics) for job in jobs]
+
+
+async def _store_one(session: Session, job: NewJob, named: Set[str], topics: Topics) -> Added:
+    """Record a job that may be unique: it is stored, or there is one that stands for it."""
+    while True:
+        before = await _taken(session, [job])
+        if before:
+            return msgspec.structs.replace(before[job.id], replayed=True)
+        if job.unique is not None:
+            waiting = await session.row("unique_waiting", key=job.unique.key, type=job.type)
+            if waiting is not None:
+                return await _stand_in(session, job, waiting, named, topics)
+        added = await _store(session, [job], named, topics)
+        if added:
+            return added[job.id]
+
+
+async def _stand_in(session: Session, job: NewJob, waiting: Any, named: Set[str], topics: Topics) -> Added:
+    """The unique job that waits already, kept or replaced, stands for the new one, also before its idempotency key."""
+    assert job.unique is not None
+    id, created_at, scheduled_at = waiting
+    if job.key is not None:
+        await session.rows("rekey", scope=job.key.scope, key=job.key.key, id=id)
+    if job.unique.replace:
+        columns = {name: column[0] for name, column in rows.new_columns([job]).items()}
+        what = {_SINGULAR.get(name, name): value for name, value in columns.items()}
+        row = await session.row("replace_waiting", **_LANES, **{**what, "id": id})
+        scheduled_at = row["due_at"]
+        await session.rows("name_queue", name=job.queue)
+        topics |= {Topic.READY, Topic.EXPIRY}
+    replace = job.unique.replace
+    return Added(str(id), from_ms(created_at), from_ms(scheduled_at), kept=not replace, replaced=replace)
+
+
+_SINGULAR = {
+    "ids": "id",
+    "names": "name",
+    "queues": "queue",
+    "ranks": "rank",
+    "ats": "at",
+    "delays": "delay",
+    "retry_delays": "retry_delay",
+    "timeouts": "timeout",
+    "payloads": "payload",
+    "webhook_urls": "webhook_url",
+    "expiries": "expiry",
+}
+
+
+async def _store(session: Session, jobs: Sequence[NewJob], named: Set[str], topics: Topics) -> dict[str, Added]:
+    """Those that were not there yet, by id."""
+    if not jobs:
+        return {}
+    unnamed = list({job.queue for job in jobs} - named)
+    found = await session.rows("add", unnamed=unnamed, **_LANES, **rows.new_columns(jobs))
+    if found[0]["ready"]:
+        topics.add(Topic.READY)
+    if found[0]["expiry"]:
+        topics.add(Topic.EXPIRY)
+    added = [row for row in found if row["id"] is not None]
+    return {str(row["id"]): Added(str(row["id"]), from_ms(row["created_at"]), from_ms(row["due_at"])) for row in added}
+
+
+async def _taken(session: Session, jobs: Sequence[NewJob]) -> dict[str, Added]:
+    """Jobs that are there already, by id."""
+    found = await session.rows("ids_taken", ids=[job.id for job in jobs])
+    return {str(id): Added(str(id), from_ms(created_at), from_ms(at)) for id, created_at, at in found}

@@ -1,0 +1,58 @@
+-- An event for each transition of a job, in the transaction that makes it. No verb can forget it, of no process: the
+-- triggers stay in the database until `end_audit` takes them out. demora_clock.wall is the clock as the statement under way
+-- read it. A write that changes nothing leaves no event. A change is recorded before it is made, so that the trace of the
+-- worker that made it comes after it.
+
+create or replace function demora.audit_added() returns trigger language plpgsql as $$
+begin
+    insert into demora.events (at, job_id, kind, status, token, credits, retries, generation, max_retries, queue, lane, rank,
+                               due_at)
+    values (current_setting('demora_clock.wall')::bigint, new.id, 'added', new.status, new.token, new.credits, new.retries,
+            new.generation, new.max_retries, new.queue, new.lane, new.rank, new.due_at);
+    return null;
+end $$;
+
+create or replace function demora.audit_moved() returns trigger language plpgsql as $$
+begin
+    insert into demora.events (at, job_id, kind, old_status, status, old_token, token, credits, retries, generation,
+                               max_retries, queue, lane, rank, due_at, worker_id, old_lease_until, lease_until, wished, error)
+    values (
+        current_setting('demora_clock.wall')::bigint, new.id,
+        case
+            when new.status = 3 and (old.status <> 3 or old.token <> new.token) then 'claimed'
+            when old.status = 3 and new.status <> 3 then 'settled'
+            when new.status = 3 and old.cancel_requested_at is null and new.cancel_requested_at is not null then 'wished'
+            when new.status = 3 then 'renewed'
+            when old.status > 3 and new.status < 3 then 'retried'
+            when old.status < 3 and new.status = 6 then 'cancelled'
+            else 'changed'
+        end,
+        old.status, new.status, old.token, new.token, new.credits, new.retries, new.generation, new.max_retries, new.queue,
+        new.lane, new.rank, new.due_at, new.worker_id, old.lease_until, new.lease_until,
+        new.cancel_requested_at is not null, case when old.status = 3 and new.status <> 3 then new.error end
+    );
+    return new;
+end $$;
+
+create or replace function demora.audit_removed() returns trigger language plpgsql as $$
+begin
+    insert into demora.events (at, job_id, kind, old_status, old_token, token, credits, retries, generation, max_retries,
+                               queue, lane, rank, due_at)
+    values (current_setting('demora_clock.wall')::bigint, old.id, 'removed', old.status, old.token, old.token, old.credits,
+            old.retries, old.generation, old.max_retries, old.queue, old.lane, old.rank, old.due_at);
+    return null;
+end $$;
+
+create or replace trigger audit_added after insert on demora.jobs
+for each row execute function demora.audit_added();
+
+create or replace trigger audit_moved before update on demora.jobs
+for each row when (not (
+    old.status = 3 and new.status = 3 and old.token = new.token and old.lease_until = new.lease_until
+    and (old.cancel_requested_at is null) = (new.cancel_requested_at is null)))
+execute function demora.audit_moved();
+
+create or replace trigger audit_removed after delete on demora.jobs
+for each row execute function demora.audit_removed();
+
+insert into demora.meta (name, value) values ('audit', 'on') on conflict (name) do nothing;

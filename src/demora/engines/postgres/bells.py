@@ -1,0 +1,125 @@
+"""Wake-ups across processes by LISTEN and NOTIFY, each topic on its own channel.
+
+A ring follows the commit that it is about, in a statement of its own: a transaction that rings makes all others that ring
+wait until it is on disk, and a ring alone never is. One is under way at a time, and meanwhile the next ones gather. Whoever
+dies in between rings nobody, and sleepers come back by themselves.
+"""
+
+import asyncio
+import contextlib
+import secrets
+from collections.abc import Callable
+from typing import Any
+
+import asyncpg
+
+from ...store import Topic
+from ..options import PostgresOptions
+from . import sleepers, troubles
+from .connections import CONNECT, Clock, Pool, connection_options
+from .statements import statements
+
+PAUSE = 1.0  # seconds before a lost connection is made anew
+ANSWER = 5.0  # seconds that the server may take to say the time
+
+
+class Bells:
+    """The bells of one store: rung through its pool, heard on a connection of its own, made when somebody first sleeps."""
+
+    def __init__(self, url: str, options: PostgresOptions, clock: Clock, woken: Callable[[set[Topic]], None]) -> None:
+        self._url, self._options, self._clock, self._woken = options.listen_url or url, options, clock, woken
+        self._own = secrets.token_hex(8)
+        self._channels = {f"demora_{options.schema}_{topic.value}": topic for topic in Topic}
+        self._listening: asyncio.Task[None] | None = None
+        self._ready: asyncio.Future[None] | None = None
+        self._ringing: asyncio.Task[None] | None = None
+        self._topics: set[Topic] = set()
+        self.reachable = False
+
+    def hang(self) -> None:
+        """Hear the rings of others from now on. `hung` says when that is so."""
+        if self._listening is None and self._options.listens:
+            self._ready = asyncio.get_running_loop().create_future()
+            self._listening = asyncio.ensure_future(self._listen())
+
+    async def hung(self) -> None:
+        """Return once the bells can be heard, or it is plain that they cannot."""
+        if self._ready is not None and not self._ready.done():
+            await asyncio.wait([self._ready], timeout=CONNECT)
+
+    def ring(self, topics: set[Topic], pool: Pool) -> None:
+        """Wake the sleepers of other stores soon; never fails."""
+        if not self._options.notify:
+            return
+        self._topics |= topics
+        if self._ringing is None:
+            self._ringing = asyncio.ensure_future(self._ring(pool))
+
+    async def close(self) -> None:
+        if self._ringing is not None:
+            await asyncio.wait([self._ringing])
+        if self._listening is not None:
+            self._listening.cancel()
+            await asyncio.wait([self._listening])
+        self._listening = self._ready = None
+        self.reachable = False
+
+    async def _ring(self, pool: Pool) -> None:
+        try:
+            while self._topics:
+                topics, self._topics = self._topics, set()
+                channels = [channel for channel, topic in self._channels.items() if topic in topics]
+                with contextlib.suppress(Exception):  # sleepers come back by themselves
+                    async with pool.session() as session:
+                        await session.rows("notify", channels=channels, sender=self._own)
+        finally:
+            self._ringing = None
+
+    async def _listen(self) -> None:
+        while True:
+            try:
+                await self._hear()
+            except (*troubles.DRIVER, ValueError):
+                self.reachable = False
+                self._say_ready()
+                self._woken(set(Topic))  # they wait no longer than one who cannot hear may
+            await asyncio.sleep(PAUSE)
+
+    async def _hear(self) -> None:
+        """Listen on a connection until it breaks."""
+        options = connection_options(self._options) if self._options.listen_url is None else {"timeout": CONNECT}
+        connection = await asyncpg.connect(self._url, **options)
+        try:
+            for channel in self._channels:
+                await connection.add_listener(channel, self._heard)
+            again, self.reachable = self._ready is not None and self._ready.done(), True
+            self._say_ready()
+            if again:
+                self._woken(set(Topic))  # nobody knows what was rung meanwhile
+            await self._watch_clock(connection)
+        finally:
+            connection.terminate()
+
+    async def _watch_clock(self, connection: Any) -> None:
+        """Wake everybody when the database's clock is stepped; that it answers shows that the connection is alive."""
+        before = await self._drift(connection)
+        while True:
+            await asyncio.sleep(sleepers.CLOCK_LOOK)
+            drift = await self._drift(connection)
+            if abs(drift - before) > sleepers.CLOCK_STEP:
+                self._woken(set(Topic))
+                before = drift
+
+    async def _drift(self, connection: Any) -> float:
+        """How far the database's clock is from the loop's, in milliseconds."""
+        sql = statements(self._options.schema)["now"].sql
+        us = await connection.fetchval(sql, self._clock(), timeout=ANSWER)
+        return float(us / 1000 - asyncio.get_running_loop().time() * 1000)
+
+    def _heard(self, connection: Any, pid: int, channel: str, sender: str) -> None:
+        if sender != self._own:
+            self._woken({self._channels[channel]})
+
+    def _say_ready(self) -> None:
+        if self._ready is not None and not self._ready.done():
+            self._ready.set_result(None)

@@ -1,0 +1,95 @@
+"""The claim on PostgreSQL: one statement, and another only where several workers got in each other's way."""
+
+import secrets
+from collections.abc import Sequence
+from datetime import timedelta
+
+import msgspec
+
+from ...core.job import Priority
+from ...core.order import QueueOrder
+from ...core.spans import ZERO
+from ...core.states import Status
+from ...core.verdict import EXPIRED
+from ...store import Claimed, ClaimedJob, Topic
+from . import rows
+from .connections import Session
+
+LAPSED_AT_ONCE = 100
+MARGIN = 50  # more rows to look at than are wanted, since others may be claiming the first ones
+ROUNDS = 12  # after which a worker that got less than it wanted is told to come back at once
+_USUAL = rows.offsets(QueueOrder())
+
+
+class Wish(msgspec.Struct, frozen=True):
+    """What a worker asks for; the lease is in milliseconds. `number` names the call."""
+
+    worker_id: str
+    limit: int
+    lease: int
+    queues: Sequence[str] | None
+    in_turn: bool
+    number: int = msgspec.field(default_factory=lambda: secrets.randbits(63))
+
+
+async def claim(session: Session, wish: Wish, topics: set[Topic], again: bool) -> Claimed:
+    """Claim until there is enough or nothing more. If it is asked `again`, what the lost call got is read, and is all."""
+    if again:
+        found = await session.rows("claimed", claim=wish.number, worker_id=wish.worker_id)
+        if found:
+            return Claimed([rows.claimed_job(row) for row in found], [], ZERO)
+    jobs: list[ClaimedJob] = []
+    for round in range(ROUNDS):
+        claimed, passed_over = await _claim(session, wish, wish.limit - len(jobs), MARGIN << round, topics)
+        jobs += claimed.jobs
+        if not passed_over:
+            return Claimed(jobs, claimed.lapsed, claimed.next_in)
+    return Claimed(jobs, claimed.lapsed, ZERO)
+
+
+def as_of_now(claimed: Claimed, passed: float) -> Claimed:
+    """The claim with its next moment counted from now, when the answer took so many seconds: half of that, as a rule, since
+    the clock was read."""
+    if claimed.next_in is None or passed <= 0:
+        return claimed
+    left = max(claimed.next_in - timedelta(seconds=passed / 2), ZERO)
+    return Claimed(claimed.jobs, claimed.lapsed, left)
+
+
+async def _claim(session: Session, wish: Wish, limit: int, margin: int, topics: set[Topic]) -> tuple[Claimed, bool]:
+    """One statement; also whether rows were passed over that may be free by now."""
+    found = await session.rows(
+        "claim",
+        usual=_USUAL,
+        ranks=len(Priority),
+        in_turn=wish.in_turn,
+        queues=None if wish.queues is None else list(wish.queues),
+        window=limit + margin if limit else 0,
+        limit=limit,
+        cancelled=EXPIRED.status.value,
+        expired=EXPIRED.error,
+        processing=Status.PROCESSING.value,
+        worker_id=wish.worker_id,
+        claim=wish.number,
+        lease=wish.lease,
+        lapsed=LAPSED_AT_ONCE,
+    )
+    sight = found[0]
+    jobs = [rows.claimed_job(row) for row in found if row["id"] is not None]
+    if sight["expired"]:
+        topics.add(Topic.ENDED)
+    met = len(jobs) + sight["expired"]
+    next_in = _next_in(sight, wish.lease if jobs else None)
+    if sight["expired"]:  # others may be ready behind them
+        next_in = ZERO
+    return Claimed(jobs, rows.lapsed_jobs(sight["lapsed"]), next_in), met < min(limit, sight["found"])
+
+
+def _next_in(sight: rows.Row, lease: int | None) -> timedelta | None:
+    """Until the next due time or lapse, also of what was just taken.
+
+    What is ready and was not taken waits for a free slot, not for a time.
+    """
+    moments = [sight["next_due"], sight["next_lapse"], None if lease is None else sight["wall"] + lease]
+    waits = [max(moment * 1000 - sight["us"], 0) for moment in moments if moment is not None]
+    return timedelta(microseconds=min(waits)) if waits else None

@@ -1,0 +1,223 @@
+"""Connections to PostgreSQL: a pool, what a session is asked, and the numbered schema files."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager
+from datetime import datetime
+from importlib.resources import files
+from typing import Any
+
+import asyncpg
+
+from ... import crash
+from ...errors import SchemaTooNew, StoreError
+from ..options import PostgresOptions
+from . import troubles
+from .statements import Statement, in_schema, script, statements
+
+CONNECT = 10.0  # seconds to wait for a connection
+LOCKED = 10_000  # milliseconds to wait for a row that another session holds
+SPARE = 5.0  # seconds that a statement may take beyond the server's own limit, before its connection is given up
+
+Clock = Callable[[], int | None]
+
+
+class Session:
+    """A connection for one call.
+
+    `wall_us` is the time to use, in microseconds, or None for the database's own. `backend` is what the server calls the
+    connection; None behind a pooler, where it may be another at any moment.
+    """
+
+    __slots__ = ("_connection", "_statements", "backend", "wall_us")
+
+    def __init__(self, connection: Any, known: dict[str, Statement], wall_us: int | None) -> None:
+        self._connection, self._statements, self.wall_us = connection, known, wall_us
+        self.backend: tuple[int, datetime] | None = connection.backend
+
+    async def rows(self, statement: str | Statement, **what: Any) -> list[Any]:
+        """Run a statement, by name as a rule, and answer with its rows."""
+        sql, names = self._statements[statement] if isinstance(statement, str) else statement
+        what["clock"] = self.wall_us
+        found: list[Any] = await self._connection.fetch(sql, *[what[name] for name in names])
+        return found
+
+    async def row(self, statement: str, **what: Any) -> Any:
+        found = await self.rows(statement, **what)
+        return found[0] if found else None
+
+    async def script(self, sql: str) -> None:
+        """Run several statements without parameters."""
+        await self._connection.execute(sql)
+
+    def transaction(self, **how: Any) -> Any:
+        return self._connection.transaction(**how)
+
+
+class _Connection(asyncpg.Connection):  # type: ignore[misc]
+    """A connection that knows what the server calls it."""
+
+    backend: tuple[int, datetime] | None = None
+
+
+class Pool:
+    """Connections, made when they are needed. Nothing of a session is ever changed, so nothing is reset."""
+
+    def __init__(self, url: str, options: PostgresOptions, clock: Clock) -> None:
+        self._url, self._options, self._clock = url, options, clock
+        self._statements = statements(options.schema)
+        self._pool: Any = None
+
+    async def open(self) -> None:
+        """Connect, and bring the schema up to date if it is not."""
+        options = connection_options(self._options)
+        init = None if self._options.pooler else _note_backend
+        try:
+            self._pool = await asyncpg.create_pool(
+                self._url,
+                min_size=1,
+                max_size=self._options.connections,
+                reset=_no_reset,
+                init=init,
+                connection_class=_Connection,
+                **options,
+            )
+        except (*troubles.DRIVER, ValueError) as problem:
+            raise troubles.unreachable(problem) from problem
+        async with self._pool.acquire(timeout=CONNECT) as connection:
+            version = await version_of(connection, self._options.schema)
+        if version != newest():
+            await migrate(self._url, self._options)
+
+    async def close(self) -> None:
+        pool, self._pool = self._pool, None
+        if pool is not None:
+            try:
+                await asyncio.wait_for(pool.close(), CONNECT)
+            except TimeoutError:
+                pool.terminate()
+
+    @asynccontextmanager
+    async def session(self) -> AsyncIterator[Session]:
+        """A connection to work on; `StoreError` if none can be had, and then nothing was written."""
+        try:
+            connection = await self._pool.acquire(timeout=CONNECT)
+        except troubles.DRIVER as problem:
+            raise troubles.unreachable(problem) from problem
+        try:
+            yield Session(connection, self._statements, self._clock())
+        finally:
+            await self._give_back(connection)
+
+    async def _give_back(self, connection: Any) -> None:
+        try:
+            await self._pool.release(connection, timeout=CONNECT)
+        except troubles.DRIVER:
+            connection.terminate()
+
+
+def connection_options(options: PostgresOptions) -> dict[str, Any]:
+    """The driver's options. Behind a pooler no statement is prepared, and nothing is said of the session."""
+    limit = options.timeout.total_seconds()
+    usual: dict[str, Any] = {"timeout": CONNECT, "command_timeout": limit + SPARE, "max_cached_statement_lifetime": 0}
+    if options.pooler:
+        return {**usual, "statement_cache_size": 0}
+    session = {
+        "application_name": "demora",
+        "statement_timeout": str(int(limit * 1000)),
+        "lock_timeout": str(min(LOCKED, int(limit * 1000))),
+        "idle_in_transaction_session_timeout": str(int((limit + SPARE) * 1000)),
+        "jit": "off",  # compiling takes longer than any of these statements
+        "plan_cache_mode": "force_generic_plan",  # what these statements need is one index each, whatever the values
+        "enable_seqscan": "off",  # plans are kept, and a table that was empty when they were made may hold millions
+    }
+    return {**usual, "server_settings": session}
+
+
+async def migrate(url: str, options: PostgresOptions) -> None:
+    """Apply the schema files that this database has not seen, each in its own transaction, one process at a time."""
+    steps = dict(_schema_files(options.schema))
+    async with _connected(url) as connection:
+        try:
+            for number in sorted(steps):
+                async with connection.transaction():
+                    await connection.execute("select pg_advisory_xact_lock(hashtext($1))", f"demora {options.schema}")
+                    await _step(connection, options.schema, number, steps)
+                crash.at("schema.migrated")
+        except asyncpg.PostgresError as problem:
+            raise StoreError(f"cannot bring the schema {options.schema} up to date: {problem}") from problem
+
+
+async def peek(url: str, options: PostgresOptions) -> int | None:
+    """The version of the schema in a database, None if there is none."""
+    async with _connected(url) as connection:
+        return await version_of(connection, options.schema) or None
+
+
+@asynccontextmanager
+async def _connected(url: str) -> AsyncIterator[Any]:
+    """A connection of its own, on which nothing is prepared and nothing limited."""
+    try:
+        connection = await asyncpg.connect(url, timeout=CONNECT, statement_cache_size=0)
+    except (*troubles.DRIVER, ValueError) as problem:
+        raise troubles.unreachable(problem) from problem
+    try:
+        yield connection
+    finally:
+        connection.terminate()
+
+
+async def version_of(connection: Any, schema: str) -> int:
+    """The version of the schema, 0 if there is none."""
+    if not await connection.fetchval("select to_regclass($1) is not null", f'"{schema}".meta'):
+        return 0
+    version = await connection.fetchval(in_schema("select value from demora.meta where name = 'version'", schema))
+    return int(version or 0)
+
+
+async def _step(connection: Any, schema: str, number: int, steps: dict[int, str]) -> None:
+    version = await version_of(connection, schema)
+    if version > max(steps):
+        raise SchemaTooNew(version, max(steps))
+    if version >= number:  # another process was faster
+        return
+    if version == 0:
+        await _begin(connection, schema)
+    await connection.execute(steps[number])
+    version_is = in_schema("update demora.meta set value = $1 where name = 'version'", schema)
+    await connection.execute(version_is, str(number))
+
+
+async def _begin(connection: Any, schema: str) -> None:
+    """Make the schema, or take an empty one."""
+    if not await connection.fetchval("select exists (select from pg_namespace where nspname = $1)", schema):
+        await connection.execute(f'create schema "{schema}"')
+    taken = await connection.fetchval("select exists (select from pg_tables where schemaname = $1)", schema)
+    if taken:
+        raise StoreError(
+            f"the schema {schema} belongs to another program: it has tables, but none of demora's; "
+            "name another with DEMORA_DATABASE_SCHEMA"
+        )
+    await connection.execute(in_schema("create table demora.meta (name text primary key, value text not null)", schema))
+    await connection.execute(in_schema("insert into demora.meta (name, value) values ('version', '0')", schema))
+
+
+def newest() -> int:
+    """The version that this demora makes of a schema."""
+    return max(number for number, _ in _schema_files("demora"))
+
+
+def _schema_files(schema: str) -> Iterator[tuple[int, str]]:
+    for entry in (files(__package__) / "schema").iterdir():
+        if entry.name.endswith(".sql"):
+            yield int(entry.name.split("_")[0]), script(f"schema/{entry.name}", schema)
+
+
+async def _note_backend(connection: Any) -> None:
+    connection.backend = await connection.fetchrow(
+        "select pid, backend_start from pg_stat_activity where pid = pg_backend_pid()"
+    )
+
+
+async def _no_reset(connection: Any) -> None:
+    """Nothing was changed."""

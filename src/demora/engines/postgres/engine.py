@@ -1,0 +1,273 @@
+"""The store on PostgreSQL: many machines, any number of processes."""
+
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from datetime import timedelta
+from typing import TypeVar
+
+from ... import crash
+from ...audit import Evidence, SqlEvent
+from ...clock import Clock
+from ...core.job import Job, NewJob
+from ...core.retention import Retention
+from ...core.spans import span_ms
+from ...core.states import Status
+from ...errors import StoreClosed
+from ...store import (
+    Added,
+    Answer,
+    Change,
+    Claimed,
+    Heard,
+    Lease,
+    Page,
+    Query,
+    Queue,
+    QueueChange,
+    Report,
+    Settlement,
+    Subscription,
+    Tidied,
+    Topic,
+    Worker,
+)
+from ...survey import Pulse, Survey
+from ..options import PostgresOptions
+from . import additions, audit, claims, registry, runs, surveys, tidying, troubles, views, wishes
+from .bells import Bells
+from .connections import Pool, Session
+from .gathering import Gathering
+from .sleepers import Sleeper
+from .writes import Writes
+
+T = TypeVar("T")
+
+MOST_NAMES = 10_000  # queues remembered as named
+READS = 3  # tries of a read whose connection broke
+
+
+class PostgresStore:
+    """Keeps the port's promises in one schema of a PostgreSQL database.
+
+    Time is the database's; tests give a `clock` to use in its place. With `audit` an event is written for each transition,
+    by every process from then on, until `end_audit`. It is `Audited` either way.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        options: PostgresOptions | None = None,
+        *,
+        clock: Clock | None = None,
+        audit: bool = False,
+    ) -> None:
+        self.url, self.options, self.clock = url, (options or PostgresOptions()).checked(), clock
+        self._audit = audit
+        self._sleepers: dict[Sleeper, None] = {}  # in the order of their coming
+        self._named_queues: set[str] = set()
+        self._bells = Bells(url, self.options, self._wall_us, self._woken)
+        self._pool: Pool | None = None
+
+    async def open(self) -> None:
+        if self._pool is not None:
+            return
+        self._named_queues.clear()
+        pool = Pool(self.url, self.options, self._wall_us)
+        try:
+            await pool.open()
+        except BaseException:
+            await pool.close()
+            raise
+        self._writes = Writes(pool)
+        self._additions = Gathering(self._writes, self._add_plain)
+        self._settlements = Gathering(self._writes, self._settle, _lease)
+        self._pool = pool
+        if self._audit:
+            await self._write(lambda session, again: audit.begin(session, self.options.schema))
+
+    async def close(self) -> None:
+        pool, self._pool = self._pool, None
+        if pool is not None:
+            self._additions.close()
+            self._settlements.close()
+            await self._writes.close()
+            await self._bells.close()
+            await pool.close()
+
+    def sibling(self) -> "PostgresStore":
+        """A store with connections of its own: what is renewed there never waits for this pool."""
+        return PostgresStore(self.url, self.options, clock=self.clock)
+
+    async def add(self, jobs: Sequence[NewJob]) -> list[Added]:
+        self._opened()
+        for job in jobs:
+            job.payload.decode()  # what is no text fails before it meets others
+        if all(additions.is_plain(job) for job in jobs):
+            answers = await self._additions.ask(jobs) if jobs else []
+        else:
+            answers = await self._ringing(
+                lambda session, topics, again: additions.add(session, jobs, self._named_queues, topics, again)
+            )
+        if len(self._named_queues) < MOST_NAMES and not any(answer.conflict for answer in answers):
+            self._named_queues |= {job.queue for job in jobs}  # only now: what was not committed is not on record
+        return answers
+
+    async def claim(
+        self,
+        worker_id: str,
+        limit: int,
+        *,
+        lease: timedelta,
+        queues: Sequence[str] | None = None,
+        in_turn: bool = False,
+    ) -> Claimed:
+        await self._bells.hung()
+        wish = claims.Wish(worker_id, limit, span_ms(lease), queues, in_turn)
+        loop = asyncio.get_running_loop()
+        asked = loop.time()
+        claimed = await self._ringing(lambda session, topics, again: claims.claim(session, wish, topics, again))
+        return claims.as_of_now(claimed, loop.time() - asked if self.clock is None else 0)
+
+    async def renew(self, reports: Sequence[Report], *, lease: timedelta) -> Heard:
+        return await self._write(lambda session, again: runs.renew(session, reports, span_ms(lease), again))
+
+    async def listen(self, leases: Sequence[Lease]) -> Heard:
+        return await self._read(lambda session: runs.listen(session, leases))
+
+    async def settle(self, settlements: Sequence[Settlement]) -> list[Status | None]:
+        self._opened()
+        return await self._settlements.ask(settlements) if settlements else []
+
+    async def cancel(self, ids: Sequence[str]) -> list[Answer]:
+        return await self._ringing(lambda session, topics, again: wishes.cancel(session, ids, topics, again))
+
+    async def retry(self, ids: Sequence[str]) -> list[Answer]:
+        return await self._ringing(lambda session, topics, again: wishes.retry(session, ids, topics, again))
+
+    async def change(self, id: str, change: Change) -> Answer:
+        return await self._ringing(lambda session, topics, again: wishes.change(session, id, change, topics))
+
+    async def remove(self, ids: Sequence[str]) -> list[Answer]:
+        return await self._write(lambda session, again: wishes.remove(session, ids))
+
+    async def purge(self, status: Status, *, older_than: timedelta, limit: int, queue: str | None = None) -> int:
+        return await self._write(lambda session, again: wishes.purge(session, status, span_ms(older_than), limit, queue))
+
+    async def tidy(self, retention: Retention, *, limit: int) -> Tidied:
+        return await self._ringing(lambda session, topics, again: tidying.tidy(session, retention, limit, topics))
+
+    async def get(self, id: str) -> Job | None:
+        return await self._read(lambda session: views.get(session, id))
+
+    async def find(self, query: Query) -> Page:
+        return await self._read(lambda session: views.find(session, query, self.options.schema))
+
+    async def queues(self) -> list[Queue]:
+        return await self._read(views.queues)
+
+    async def set_queue(self, name: str, change: QueueChange) -> Queue:
+        return await self._ringing(lambda session, topics, again: registry.set_queue(session, name, change, topics))
+
+    async def heartbeat(self, worker: Worker) -> None:
+        await self._write(lambda session, again: registry.heartbeat(session, worker))
+
+    async def retire(self, worker_id: str) -> None:
+        await self._write(lambda session, again: registry.retire(session, worker_id))
+
+    async def workers(self) -> list[Worker]:
+        return await self._read(registry.workers)
+
+    @contextlib.contextmanager
+    def subscribe(self, topic: Topic) -> Iterator[Subscription]:
+        self._bells.hang()
+        sleeper = Sleeper(topic, lambda: self._bells.reachable)
+        self._sleepers[sleeper] = None
+        try:
+            yield sleeper
+        finally:
+            self._sleepers.pop(sleeper, None)
+
+    # What can be shown to a checker
+
+    async def events(self, after: int = 0) -> list[SqlEvent]:
+        return await self._read(lambda session: audit.events(session, after))
+
+    async def evidence(self, *, integrity: bool = True) -> Evidence:
+        return await self._read(lambda session: audit.evidence(session, self.options.schema, integrity=integrity))
+
+    async def end_audit(self) -> None:
+        await self._write(lambda session, again: audit.end(session, self.options.schema))
+
+    # What those who look after it may ask
+
+    async def survey(self) -> Survey:
+        return await self._read(surveys.survey)
+
+    async def pulse(self, mark: int | None = None) -> Pulse:
+        return await self._read(lambda session: surveys.pulse(session, mark))
+
+    # How it is done
+
+    async def _add_plain(self, jobs: Sequence[NewJob]) -> list[Added]:
+        named = frozenset(self._named_queues)
+        return await self._told(lambda session, topics, again: additions.add_plain(session, jobs, named, topics, again))
+
+    async def _settle(self, settlements: Sequence[Settlement]) -> list[Status | None]:
+        return await self._told(lambda session, topics, again: runs.settle(session, settlements, topics, again))
+
+    async def _told(self, verb: Callable[[Session, set[Topic], bool], Awaitable[T]]) -> T:
+        """Finish a verb, and then wake those whom it concerns."""
+        topics: set[Topic] = set()
+        pool = self._writes.pool
+
+        async def once(session: Session, again: bool) -> T:
+            topics.clear()
+            return await verb(session, topics, again)
+
+        answer = await self._writes.finish(once)
+        crash.at("batch.committed")
+        if topics:
+            self._woken(topics)
+            self._bells.ring(topics, pool)
+            crash.at("batch.rung")
+        return answer
+
+    async def _ringing(self, verb: Callable[[Session, set[Topic], bool], Awaitable[T]]) -> T:
+        self._opened()
+        return await asyncio.shield(self._writes.start(self._told(verb)))
+
+    async def _write(self, verb: Callable[[Session, bool], Awaitable[T]]) -> T:
+        self._opened()
+        return await self._writes.run(verb)
+
+    async def _read(self, look: Callable[[Session], Awaitable[T]]) -> T:
+        """Look, and look again if the connection breaks meanwhile."""
+        await self._bells.hung()
+        pool = self._opened()
+        for left in reversed(range(READS)):
+            try:
+                async with pool.session() as session:
+                    return await look(session)
+            except troubles.DRIVER as problem:
+                if left and troubles.is_lost(problem):
+                    continue
+                raise troubles.translate(problem) from problem
+        raise AssertionError("the last try answers or raises")
+
+    def _opened(self) -> Pool:
+        if self._pool is None:
+            raise StoreClosed
+        return self._pool
+
+    def _wall_us(self) -> int | None:
+        return None if self.clock is None else self.clock.wall_us()
+
+    def _woken(self, topics: set[Topic]) -> None:
+        for sleeper in list(self._sleepers):
+            if sleeper.topic in topics:
+                sleeper.wake()
+
+
+def _lease(settlement: Settlement) -> Lease:
+    return settlement.report.lease

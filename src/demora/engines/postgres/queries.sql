@@ -1,0 +1,580 @@
+-- The verbs of the port on PostgreSQL, in port order. `demora.` stands for the schema that was set, {clock} for the block of
+-- that name. Whatever writes to several rows of jobs locks them in the order of `seq` first, so that no two writers wait for
+-- each other in a circle; what is decided, is decided by the rows as they are once they are locked.
+
+-- name: clock
+-- The time of this statement, read once; the triggers of an audit read it from the setting. :clock is null but in tests.
+clock as materialized (
+    select us, set_config('demora_clock.wall', (us / 1000)::text, true)::bigint as wall
+    from (select coalesce(:clock::bigint, (extract(epoch from clock_timestamp()) * 1000000)::bigint) as us) as read
+)
+
+-- name: now
+select coalesce(:clock::bigint, (extract(epoch from clock_timestamp()) * 1000000)::bigint) as us
+
+-- name: take_keys
+-- Take keys that nobody holds any more; those that are held stay locked until the end of the transaction.
+with {clock}
+insert into demora.idempotency_keys (scope, key, request_hash, job_id, created_at, scheduled_at, expires_at)
+select scope, key, request_hash, id, wall, greatest(coalesce(at, wall + delay, wall), wall), wall + kept
+from clock, unnest(:scopes::text[], :keys::text[], :hashes::bytea[], :ids::uuid[], :ats::bigint[], :delays::bigint[],
+                   :kepts::bigint[]) as new (scope, key, request_hash, id, at, delay, kept)
+order by scope, key
+on conflict (scope, key) do update set
+    request_hash = excluded.request_hash, job_id = excluded.job_id, created_at = excluded.created_at,
+    scheduled_at = excluded.scheduled_at, expires_at = excluded.expires_at
+    where idempotency_keys.expires_at <= excluded.created_at
+returning scope, key
+
+-- name: keys_taken
+select scope, key, request_hash, job_id, created_at, scheduled_at from demora.idempotency_keys
+where (scope, key) in (select * from unnest(:scopes::text[], :keys::text[]))
+
+-- name: rekey
+update demora.idempotency_keys set job_id = :id where scope = :scope and key = :key
+
+-- name: ids_taken
+select id, created_at, coalesce(scheduled_at, created_at) as scheduled_at from demora.jobs where id = any(:ids::uuid[])
+
+-- name: add
+-- Jobs that were not there yet, and whether sleepers are to be woken: for what is ready or the new head of its line, and for
+-- what expires first.
+with {clock},
+wish as (
+    select new.*, wall, greatest(coalesce(at, wall + delay, wall), wall) as due_at,
+        coalesce(expiry, wall + expires_in) as expires_at
+    from clock, unnest(
+        :ids::uuid[], :types::text[], :names::text[], :queues::text[], :ranks::smallint[], :ats::bigint[], :delays::bigint[],
+        :max_retries::int[], :retry_delays::bigint[], :timeouts::bigint[], :payloads::text[], :tags::text[],
+        :webhook_urls::text[], :expiries::bigint[], :expires_in::bigint[], :unique_keys::text[]
+    ) with ordinality as new (id, type, name, queue, rank, at, delay, max_retries, retry_delay, timeout, payload, tags,
+                              webhook_url, expiry, expires_in, unique_key, number)
+),
+added as (
+    insert into demora.jobs (id, type, name, queue, status, lane, rank, due_at, created_at, scheduled_at, expires_at,
+                             max_retries, retry_delay, timeout, payload, tags, webhook_url, unique_key)
+    select id, type, name, queue, :queued::smallint,
+        case when due_at > wall then :scheduled::smallint else :realtime::smallint end, rank, due_at,
+        wall, case when due_at > wall then due_at end, expires_at, max_retries, retry_delay, timeout, payload, tags, webhook_url,
+        unique_key
+    from wish order by number
+    on conflict do nothing
+    returning id, queue, lane, rank, due_at, created_at, expires_at
+),
+named as (
+    insert into demora.queues (name) select name from unnest(:unnamed::text[]) as name order by name on conflict do nothing
+),
+head as (select queue, lane, rank, min(due_at) as due_at from added group by queue, lane, rank),
+woken as (
+    select
+        exists (
+            select from head where lane = :realtime::smallint or not exists (
+                select from demora.jobs
+                where status < 3 and queue = head.queue and lane = head.lane and rank = head.rank and due_at <= head.due_at
+            )
+        ) as ready,
+        exists (
+            select from (select min(expires_at) as first from added) as soonest where first is not null and not exists (
+                select from demora.jobs where status < 3 and token = credits and expires_at <= first
+            )
+        ) as expiry
+)
+select ready, expiry, id, created_at, due_at from woken left join added on true
+
+-- name: unique_waiting
+select id, created_at, coalesce(scheduled_at, created_at) as scheduled_at from demora.jobs
+where unique_key = :key and type = :type and status < 3 and token = 0 and generation = 1
+for update
+
+-- name: replace_waiting
+with {clock},
+wish as (select wall, greatest(coalesce(:at::bigint, wall + :delay::bigint, wall), wall) as due_at from clock)
+update demora.jobs set name = :name, queue = :queue, rank = :rank, 
+    lane = case when due > wall then :scheduled::smallint else :realtime::smallint end,
+    due_at = due, scheduled_at = due, expires_at = coalesce(:expiry::bigint, wall + :expires_in::bigint),
+    max_retries = :max_retries, retry_delay = :retry_delay, timeout = :timeout, payload = :payload, tags = :tags,
+    webhook_url = :webhook_url
+from (select wall, due_at as due from wish) as wish
+where id = :id
+returning due_at
+
+-- name: claim
+-- Merges a short scan for each queue, lane and rank that has something waiting; the lines are found by a skip over the index,
+-- so that rows behind a head cost nothing. More are looked at than are wanted, since others may be claiming the first ones:
+-- what they have locked is passed over. `found` says how many were looked at.
+with recursive {clock},
+line as (
+    (select queue, lane, rank from demora.jobs where status < 3 order by queue, lane, rank limit 1)
+    union all
+    select next.queue, next.lane, next.rank
+    from line, lateral (
+        select queue, lane, rank from demora.jobs
+        where status < 3 and (queue, lane, rank) > (line.queue, line.lane, line.rank)
+        order by queue, lane, rank limit 1
+    ) as next
+),
+served as materialized (
+    select queue, lane, rank, (coalesce(offsets, :usual::bigint[]))[lane * :ranks::int + rank + 1] as extra,
+        case when :in_turn::boolean then array_position(:queues::text[], queue) else 0 end as turn
+    from line left join demora.queues on name = queue
+    where paused_at is null and (:queues::text[] is null or queue = any(:queues::text[]))
+),
+found as materialized (
+    select turn, scan.due_at + extra as place, scan.seq
+    from clock, served, lateral (
+        select due_at, seq from demora.jobs
+        where status < 3 and queue = served.queue and lane = served.lane and rank = served.rank and due_at <= wall
+        order by due_at, seq limit :window::int
+    ) as scan
+    order by turn, place, seq limit :window::int
+),
+chosen as materialized (
+    select turn, place, jobs.seq, token = credits and coalesce(expires_at <= wall, false) as expired
+    from clock, found join demora.jobs using (seq)
+    where status < 3 and due_at <= wall
+    order by turn, place, seq limit :limit::int
+    for update of jobs skip locked
+),
+expired as (
+    update demora.jobs set status = :cancelled, completed_at = wall, error = :expired
+    from clock, chosen where jobs.seq = chosen.seq and chosen.expired
+    returning 1
+),
+taken as (
+    update demora.jobs set status = :processing, token = token + 1, worker_id = :worker_id, claim = :claim,
+        lease_until = wall + :lease::bigint, claimed_at = wall, started_at = null, progress = null, progress_message = null
+    from clock, chosen where jobs.seq = chosen.seq and not chosen.expired
+    returning turn, place, jobs.seq, id, token, type, name, queue, rank, payload, credits, strays, max_retries, retry_delay,
+        timeout, coalesce(scheduled_at, created_at) as scheduled_at, tags
+),
+sight as materialized (
+    select us, wall, (select count(*) from found) as found, (select count(*) from expired) as expired,
+        (select min(lease_until) from demora.jobs where status = 3) as next_lapse,
+        (
+            select min(next.due_at) from served, lateral (
+                select due_at from demora.jobs
+                where status < 3 and queue = served.queue and lane = served.lane and rank = served.rank and due_at > wall
+                order by due_at limit 1
+            ) as next
+        ) as next_due,
+        (
+            select json_agg(json_build_array(id, token, credits, strays, max_retries, retry_delay, worker_id))
+            from (
+                select * from demora.jobs where status = 3 and lease_until <= wall order by lease_until limit :lapsed::int
+            ) as run_out
+        ) as lapsed
+    from clock
+)
+select sight.us, sight.wall, sight.found, sight.expired, next_lapse, next_due, lapsed, taken.*
+from sight left join taken on true order by turn, place, seq
+
+-- name: claimed
+-- What a call claimed whose answer was lost.
+select id, token, type, name, queue, rank, payload, credits, strays, max_retries, retry_delay, timeout,
+    coalesce(scheduled_at, created_at) as scheduled_at, tags
+from demora.jobs where status = 3 and claim = :claim and worker_id = :worker_id order by seq
+
+-- name: renew
+with {clock},
+wish as (
+    select * from unnest(:ids::uuid[], :tokens::int[], :rans::bigint[], :progresses::float8[], :messages::text[])
+        with ordinality as wish (id, token, ran, progress, message, number)
+),
+held as materialized (
+    select wish.*, seq, jobs.token as current, status, lease_until, cancel_requested_at is not null as wished
+    from wish join demora.jobs on jobs.id = wish.id order by seq for update of jobs
+),
+renewed as (
+    update demora.jobs set lease_until = wall + :lease::bigint,
+        started_at = coalesce(started_at, greatest(claimed_at, wall - ran)),
+        progress = coalesce(held.progress, jobs.progress), progress_message = coalesce(message, progress_message)
+    from clock, held
+    where jobs.seq = held.seq and held.token = current and held.status = 3 and held.lease_until > wall
+    returning number, jobs.id, jobs.token, jobs.lease_until, wished
+),
+logged as (
+    insert into demora.logs (job_id, at, line)
+    select held.id, wall - log.ran + after, line
+    from clock, unnest(:log_ids::uuid[], :log_tokens::int[], :log_rans::bigint[], :log_afters::bigint[], :lines::text[])
+        with ordinality as log (id, token, ran, after, line, place)
+        join held using (id, token) left join renewed using (number)
+    where renewed.number is not null or (held.token = current and held.status <> 3)
+    order by place
+),
+traced as (
+    insert into demora.events (at, job_id, kind, wrote, old_status, old_token, token, old_lease_until)
+    select wall, wish.id, case when renewed.number is null then 'stale' else 'accepted' end, 'renew',
+        status, current, wish.token, coalesce(renewed.lease_until, held.lease_until)
+    from clock, wish left join held using (number) left join renewed using (number)
+    where wish.id is not null and exists (select from demora.meta where name = 'audit')
+    order by number
+)
+select id, token, wished from renewed
+
+-- name: listen
+with {clock}
+select id, token, cancel_requested_at is not null as wished from clock, demora.jobs
+where id = any(:ids::uuid[]) and status = 3 and lease_until > wall
+
+-- name: settle
+-- A verdict that would ignore a wish to cancel gives way to the one that follows it.
+with {clock},
+wish as (
+    select * from unnest(
+        :ids::uuid[], :tokens::int[], :lapsed::boolean[], :statuses::smallint[], :ends::boolean[], :stands::boolean[],
+        :results::text[], :errors::text[], :wished_errors::text[], :tracebacks::text[], :delays::bigint[], :lanes::smallint[],
+        :credits::int[], :retries::int[], :strays::boolean[], :rans::bigint[], :progresses::float8[], :messages::text[]
+    ) with ordinality as wish (id, token, lapsed, status, ends, stands, result, error, wished_error, traceback, delay, lane,
+                               credit, retry, stray, ran, progress, message, number)
+),
+held as materialized (
+    select wish.*, seq, jobs.token as current, jobs.status as old_status, lease_until,
+        cancel_requested_at is not null as wished, cancel_requested_at is not null and not stands as gives_way
+    from wish join demora.jobs on jobs.id = wish.id order by seq for update of jobs
+),
+moved as (
+    update demora.jobs set
+        status = case when gives_way then :cancelled else held.status end,
+        completed_at = case when ends or gives_way then wall end,
+        lease_until = null,
+        result = held.result,
+        error = case when gives_way then wished_error else held.error end,
+        due_at = case when gives_way then jobs.due_at else coalesce(wall + delay, jobs.due_at) end,
+        lane = case when gives_way then jobs.lane else coalesce(held.lane, jobs.lane) end,
+        credits = jobs.credits + credit,
+        retries = jobs.retries + case when gives_way then 0 else retry end,
+        strays = case when stray and not gives_way then jobs.strays + 1 else 0 end,
+        started_at = case when credit = 0 then greatest(claimed_at, coalesce(started_at, wall - ran, claimed_at)) end,
+        worker_id = case when credit = 0 then worker_id end,
+        progress = coalesce(held.progress, jobs.progress), progress_message = coalesce(message, progress_message)
+    from clock, held
+    where jobs.seq = held.seq and held.token = current and old_status = 3 and (held.lease_until <= wall) = lapsed
+    returning jobs.id, jobs.token, jobs.status, jobs.started_at, jobs.worker_id, jobs.error, credit, traceback,
+        queue, jobs.lane, rank, jobs.due_at, number
+),
+recorded as (
+    insert into demora.attempts (job_id, token, started_at, ended_at, worker_id, error, traceback)
+    select id, token, started_at, wall, worker_id, error, traceback from clock, moved where credit = 0 and status <> :completed
+),
+logged as (
+    insert into demora.logs (job_id, at, line)
+    select id, wall - log.ran + after, line
+    from clock, unnest(:log_ids::uuid[], :log_tokens::int[], :log_rans::bigint[], :log_afters::bigint[], :lines::text[])
+        with ordinality as log (id, token, ran, after, line, place) join moved using (id, token)
+    order by place
+),
+traced as (
+    insert into demora.events (at, job_id, kind, wrote, old_status, old_token, token, old_lease_until)
+    select wall, wish.id, case when moved.number is null then 'stale' else 'accepted' end,
+        case when wish.lapsed then 'lapse' else 'settle' end,
+        coalesce(moved.status, old_status), current, wish.token, case when moved.number is null then held.lease_until end
+    from clock, wish left join held using (number) left join moved using (number)
+    where wish.id is not null and exists (select from demora.meta where name = 'audit')
+    order by number
+),
+woken as (
+    select
+        exists (select from moved where status > 3) as ended,
+        exists (
+            select from clock, moved where moved.status < 3 and (moved.due_at <= wall or not exists (
+                select from demora.jobs
+                where status < 3 and queue = moved.queue and lane = moved.lane and rank = moved.rank and due_at <= moved.due_at
+            ))
+        ) as ready
+)
+select ended, ready, number, status from woken left join moved on true
+
+-- name: settled
+-- What a lost answer to `settle` may have said: how a job stands, and what is on record of the attempt.
+select jobs.id, jobs.token, status, wish.token as asked, attempts.token is not null as recorded, attempts.error as attempt_error
+from unnest(:ids::uuid[], :tokens::int[]) as wish (id, token) join demora.jobs on jobs.id = wish.id
+left join demora.attempts on attempts.job_id = wish.id and attempts.token = wish.token
+
+-- name: logged
+select distinct job_id from demora.logs join unnest(:ids::uuid[], :lines::text[]) as log (id, line)
+on job_id = id and logs.line = log.line
+
+-- name: cancel
+with {clock},
+held as materialized (select seq, id, status from demora.jobs where id = any(:ids::uuid[]) order by seq for update),
+cancelled as (
+    update demora.jobs set status = :cancelled, completed_at = wall, error = :error
+    from clock, held where jobs.seq = held.seq and held.status < 3
+    returning jobs.seq
+),
+wished as (
+    update demora.jobs set cancel_requested_at = coalesce(cancel_requested_at, wall)
+    from clock, held where jobs.seq = held.seq and held.status = 3
+    returning jobs.seq
+)
+select id, case when cancelled.seq is null then status else :cancelled::smallint end as status, status <= 3 as did,
+    cancelled.seq is not null as ended
+from held left join cancelled using (seq) left join wished using (seq)
+
+-- name: cancelled
+-- What a lost answer to `cancel` may have said.
+select id, status, status = :cancelled or cancel_requested_at is not null as did from demora.jobs where id = any(:ids::uuid[])
+
+-- name: retry
+with {clock},
+held as materialized (select seq, id, status from demora.jobs where id = any(:ids::uuid[]) order by seq for update),
+retried as (
+    update demora.jobs set status = :queued, lane = :lane, due_at = wall, generation = generation + 1, credits = token,
+        retries = 0, strays = 0, expires_at = null, completed_at = null, started_at = null, cancel_requested_at = null,
+        progress = null, progress_message = null, result = null, error = null
+    from clock, held where jobs.seq = held.seq and held.status = any(:from::smallint[])
+    returning jobs.seq
+)
+select id, case when retried.seq is null then status else :queued::smallint end as status, retried.seq is not null as did
+from held left join retried using (seq)
+
+-- name: retried
+-- What a lost answer to `retry` may have said.
+select id, status, generation > 1 and status <= 3 as did from demora.jobs where id = any(:ids::uuid[])
+
+-- name: change
+with {clock},
+held as materialized (
+    select seq, id, status, greatest(coalesce(:at::bigint, wall + :delay::bigint), wall) as due,
+        :at::bigint is not null or :delay::bigint is not null as moves
+    from clock, demora.jobs where id = :id for update of jobs
+),
+changed as (
+    update demora.jobs set rank = coalesce(:rank::smallint, rank), tags = coalesce(:tags::text, tags),
+        due_at = case when moves then due else due_at end, scheduled_at = case when moves then due else scheduled_at end,
+        lane = case when moves then :lane else lane end
+    from held where jobs.seq = held.seq and held.status < 3
+    returning jobs.seq, queue, lane, rank, due_at
+)
+select held.status, changed.seq is not null as did, changed.seq is not null and (changed.due_at <= wall or not exists (
+    select from demora.jobs
+    where status < 3 and queue = changed.queue and lane = changed.lane and rank = changed.rank
+        and due_at <= changed.due_at and jobs.seq <> changed.seq
+)) as ready
+from clock, held left join changed using (seq)
+
+-- name: remove
+with {clock},
+held as materialized (select seq, id, status from clock, demora.jobs where id = any(:ids::uuid[]) order by seq for update of jobs),
+removed as (delete from demora.jobs using held where jobs.seq = held.seq and held.status > 3 returning jobs.id),
+forgotten as (delete from demora.attempts using removed where job_id = removed.id),
+silenced as (delete from demora.logs using removed where job_id = removed.id)
+select id, status, status > 3 as did from clock, held
+
+-- name: queue_names
+select name from demora.queues order by name
+
+-- name: purge
+-- The oldest that ended so, in a queue. Others that purge at the same time pass over them.
+with {clock},
+doomed as materialized (
+    select jobs.seq, id from clock, demora.jobs
+    where queue = :queue and status = :status and status > 3 and completed_at <= wall - :older_than::bigint
+    order by completed_at, jobs.seq limit :limit::int for update of jobs skip locked
+),
+removed as (delete from demora.jobs using doomed where jobs.seq = doomed.seq returning jobs.id),
+forgotten as (delete from demora.attempts using removed where job_id = removed.id),
+silenced as (delete from demora.logs using removed where job_id = removed.id)
+select count(*) as removed from removed
+
+-- name: purge_beyond
+-- All but the newest so many.
+with {clock},
+doomed as materialized (
+    select jobs.seq, id from clock, demora.jobs where jobs.seq in (
+        select seq from demora.jobs where queue = :queue and status = :status and status > 3
+        order by completed_at desc, seq desc limit :limit::int offset :newest::int
+    ) and status > 3
+    order by jobs.seq for update of jobs skip locked
+),
+removed as (delete from demora.jobs using doomed where jobs.seq = doomed.seq returning jobs.id),
+forgotten as (delete from demora.attempts using removed where job_id = removed.id),
+silenced as (delete from demora.logs using removed where job_id = removed.id)
+select count(*) as removed from removed
+
+-- name: purge_keys
+with {clock}
+delete from demora.idempotency_keys where (scope, key) in (
+    select scope, key from clock, demora.idempotency_keys where expires_at <= wall order by expires_at limit :limit::int
+    for update of idempotency_keys skip locked
+)
+
+-- name: expire
+with {clock},
+due as materialized (
+    select jobs.seq from clock, demora.jobs
+    where status < 3 and expires_at is not null and token = credits and expires_at <= wall
+    order by expires_at limit :limit::int for update of jobs skip locked
+),
+expired as (
+    update demora.jobs set status = :cancelled, completed_at = wall, error = :expired
+    from clock, due where jobs.seq = due.seq
+    returning 1
+)
+select count(*) as expired from expired
+
+-- name: ended_kinds
+-- Each queue and end that has jobs, and the first of them: a skip over the index.
+with recursive kind as (
+    (select queue, status, completed_at as oldest from demora.jobs where status > 3
+     order by queue, status, completed_at limit 1)
+    union all
+    select next.queue, next.status, next.oldest
+    from kind, lateral (
+        select queue, status, completed_at as oldest from demora.jobs
+        where status > 3 and (queue, status) > (kind.queue, kind.status)
+        order by queue, status, completed_at limit 1
+    ) as next
+)
+select queue, status, oldest from kind
+
+-- name: retentions
+select name, retention from demora.queues where retention is not null
+
+-- name: next_expiry
+select min(expires_at) as expires_at from demora.jobs where status < 3 and expires_at is not null and token = credits
+
+-- name: forget_silent
+with {clock} delete from demora.workers where heartbeat_at <= (select wall from clock) - :silent::bigint
+
+-- name: job_columns
+id, type, name, queue, status, lane, rank, due_at, created_at, coalesce(scheduled_at, created_at) as scheduled_at, max_retries,
+    retry_delay, timeout, token, credits, retries, generation, payload, tags, webhook_url, worker_id, lease_until, started_at,
+    completed_at, cancel_requested_at, progress, progress_message, result, error, expires_at, unique_key,
+    (select json_agg(json_build_array(token, started_at, ended_at, worker_id, error, traceback) order by token)
+     from demora.attempts where job_id = jobs.id) as attempts
+
+-- name: job
+select {job_columns},
+    (select json_agg(json_build_array(at, line) order by seq) from demora.logs where job_id = jobs.id) as log
+from demora.jobs where id = :id
+
+-- name: find
+select {job_columns}, null as log
+from demora.jobs /* narrowed to */ where true
+    and (:after::uuid is null or id < :after)
+    and (:statuses::smallint[] is null or status = any(:statuses))
+    and (:queue::text is null or queue = :queue)
+    and (:type::text is null or type = :type)
+    and (:tag::text is null or exists (select from json_array_elements_text(tags::json) as one where one = :tag))
+    and (:older_than::bigint is null or coalesce(completed_at, created_at) <= (select us / 1000 from ({now}) as now) - :older_than)
+order by id desc limit :limit::int
+
+-- name: narrow_dead
+where status = 5
+
+-- name: narrow_processing
+where status = 3
+
+-- name: queues
+select name, step, strict, head_start, paused_at, pause_reason, retention from demora.queues order by name
+
+-- name: queue
+select name, step, strict, head_start, paused_at, pause_reason, retention from demora.queues where name = :name for update
+
+-- name: count_waiting
+with {clock}
+select queue, count(*) filter (where due_at <= wall) as ready, count(*) filter (where due_at > wall) as delayed
+from clock, demora.jobs where status < 3 group by queue
+
+-- name: count_processing
+select queue, count(*) as processing from demora.jobs where status = 3 group by queue
+
+-- name: count_dead
+select queue, count(*) as dead from demora.jobs where status = 5 group by queue
+
+-- name: name_queue
+insert into demora.queues (name) values (:name) on conflict do nothing
+
+-- name: set_queue
+with {clock}
+update demora.queues set step = :step, strict = :strict, head_start = :head_start, offsets = :offsets::bigint[],
+    paused_at = case when :paused::boolean is null then paused_at when :paused then coalesce(paused_at, wall) end,
+    pause_reason = case when :paused::boolean is null then pause_reason when :paused then :reason end,
+    retention = coalesce(:retention, retention), changed_at = wall
+from clock where name = :name
+returning name, step, strict, head_start, paused_at, pause_reason, retention
+
+-- name: heartbeat
+with {clock}
+insert into demora.workers (id, host, pid, slots, queues, types, started_at, heartbeat_at)
+select :id::text, :host::text, :pid::int, :slots::int, :queues::text, :types::text, wall, wall from clock
+on conflict (id) do update set slots = excluded.slots, queues = excluded.queues, types = excluded.types,
+    heartbeat_at = excluded.heartbeat_at
+
+-- name: retire
+delete from demora.workers where id = :id
+
+-- name: workers
+with {clock}
+select id, host, pid, slots, queues, types, started_at, greatest(wall - heartbeat_at, 0) as silent
+from clock, demora.workers order by id
+
+-- name: survey_waiting
+select queue, type, count(*) filter (where due_at <= :wall::bigint), count(*) filter (where due_at > :wall), min(due_at)
+from demora.jobs where status < 3 group by queue, type
+
+-- name: survey_lapsed
+select count(*) as lapsed, min(lease_until) as first from demora.jobs where status = 3 and lease_until <= :wall::bigint
+
+-- name: survey_ahead
+select count(*) as ahead, count(*) filter (where status < 3) as waiting, max(created_at) as latest
+from demora.jobs where created_at > :wall::bigint
+
+-- name: pulse_mark
+select coalesce(max(seq), 0) as mark from demora.jobs
+
+-- name: pulse_added
+select queue, count(*) from demora.jobs where seq > :mark::bigint group by queue
+
+-- name: pulse_running
+select worker_id, count(*) from demora.jobs where status = 3 group by worker_id
+
+-- name: pulse_due
+select queue, min(due_at) from demora.jobs where status < 3 and due_at <= :wall::bigint group by queue
+
+-- name: notify
+select pg_notify(channel, :sender) from unnest(:channels::text[]) as channel
+
+-- name: fence
+-- End a connection of ours whose answer was lost, and wait until it is gone: what it had not committed by then it never will.
+select pg_terminate_backend(pid, :patience::bigint) from pg_stat_activity
+where pid = :pid and backend_start = :started and pid <> pg_backend_pid()
+
+-- name: only_one
+select pg_advisory_xact_lock(hashtext(:what::text))
+
+-- name: end_audit
+drop trigger if exists audit_added on demora.jobs;
+drop trigger if exists audit_moved on demora.jobs;
+drop trigger if exists audit_removed on demora.jobs;
+delete from demora.meta where name = 'audit';
+truncate demora.events restart identity
+
+-- name: audited
+select exists (select from demora.meta where name = 'audit') as audited
+
+-- name: unsound
+-- Constraints and indexes that the database itself does not vouch for.
+select 'constraint ' || conname as name from pg_constraint where connamespace = :schema::text::regnamespace and not convalidated
+union all
+select 'index ' || relname from pg_index join pg_class on oid = indexrelid
+where relnamespace = :schema::text::regnamespace and not (indisvalid and indisready)
+
+-- name: events
+select seq, at, job_id, kind, wrote, old_status, status, old_token, token, coalesce(credits, 0), coalesce(retries, 0),
+    coalesce(generation, 1), coalesce(max_retries, 0), queue, lane, rank, coalesce(due_at, 0), worker_id, old_lease_until,
+    lease_until, wished, error
+from demora.events where seq > :after order by seq
+
+-- name: job_facts
+select id, status, queue, token, token - credits, retries, generation, max_retries, created_at, due_at, lease_until,
+    completed_at, worker_id, cancel_requested_at is not null, error,
+    array(select token from demora.attempts where job_id = jobs.id order by token)
+from demora.jobs order by seq
+
+-- name: key_facts
+select scope, key, job_id, created_at, expires_at from demora.idempotency_keys
+
+-- name: stray_attempts
+select distinct job_id from demora.attempts where job_id not in (select id from demora.jobs)

@@ -1,0 +1,193 @@
+"""Rows and values: how jobs are written to PostgreSQL and read back."""
+
+import json
+import re
+from collections.abc import Sequence
+from datetime import timedelta
+from functools import lru_cache
+from typing import Any
+
+import msgspec
+
+from ...core.job import Attempt, Job, Lane, LogLine, NewJob, Priority
+from ...core.order import QueueOrder
+from ...core.retention import Retention
+from ...core.spans import from_ms, span_ms, to_ms
+from ...core.states import Status
+from ...core.verdict import Standing
+from ...store import ClaimedJob, LapsedJob, Lease, Pause, Queue
+
+Row = Any  # a record of the driver, which is a tuple whose fields have names
+_ID = re.compile(r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
+
+
+def id_key(id: str) -> str | None:
+    """The form of an id that the database takes, or None for text that is no id."""
+    return id if _ID.fullmatch(id) else None
+
+
+def text(words: str | None) -> str | None:
+    """Words that the database can keep: it has no place for the character zero."""
+    return words.replace("\0", "\ufffd") if words and "\0" in words else words
+
+
+def new_columns(jobs: Sequence[NewJob]) -> dict[str, list[Any]]:
+    """The arrays of `add`."""
+    columns = zip(*map(_new_row, jobs), strict=True) if jobs else [()] * len(_NEW)
+    return dict(zip(_NEW, map(list, columns), strict=True))
+
+
+# The parameters of `add`, in the order of `_new_row`.
+_NEW = (
+    "ids",
+    "types",
+    "names",
+    "queues",
+    "ranks",
+    "ats",
+    "delays",
+    "max_retries",
+    "retry_delays",
+    "timeouts",
+    "payloads",
+    "tags",
+    "webhook_urls",
+    "expiries",
+    "expires_in",
+    "unique_keys",
+)
+
+
+def _new_row(job: NewJob) -> tuple[Any, ...]:
+    return (
+        job.id,
+        job.type,
+        None if job.name == job.type else text(job.name),
+        job.queue,
+        job.priority.value,
+        None if job.at is None else to_ms(job.at),
+        _span_or_none(job.delay),
+        job.max_retries,
+        span_ms(job.retry_delay),
+        _span_or_none(job.timeout),
+        job.payload.decode(),
+        json.dumps(job.tags) if job.tags else None,
+        job.webhook_url,
+        None if job.expires_at is None else to_ms(job.expires_at),
+        _span_or_none(job.expires_in),
+        None if job.unique is None else job.unique.key,
+    )
+
+
+def claimed_job(row: Row) -> ClaimedJob:
+    return ClaimedJob(
+        lease=Lease(str(row["id"]), row["token"]),
+        type=row["type"],
+        name=row["name"] or row["type"],
+        queue=row["queue"],
+        priority=_PRIORITIES[row["rank"]],
+        payload=row["payload"].encode(),
+        standing=Standing(row["token"] - row["credits"], row["max_retries"], _span(row["retry_delay"]), row["strays"]),
+        timeout=None if row["timeout"] is None else _span(row["timeout"]),
+        scheduled_at=from_ms(row["scheduled_at"]),
+        tags=_tags(row["tags"]),
+    )
+
+
+def lapsed_jobs(rows: str | None) -> list[LapsedJob]:
+    """Jobs whose lease ran out, from the JSON that `claim` makes of them."""
+    return [
+        LapsedJob(Lease(id, token), worker_id, Standing(token - credits, max_retries, _span(retry_delay), strays))
+        for id, token, credits, strays, max_retries, retry_delay, worker_id in json.loads(rows or "[]")
+    ]
+
+
+def whole_job(row: Row) -> Job:
+    attempts = [_attempt(one) for one in json.loads(row["attempts"] or "[]")]
+    if row["status"] == Status.COMPLETED:
+        own = Attempt(row["token"], _time(row["started_at"]), _time(row["completed_at"]), row["worker_id"])
+        attempts.append(own)
+    return Job(
+        id=str(row["id"]),
+        name=row["name"] or row["type"],
+        type=row["type"],
+        queue=row["queue"],
+        payload_json=row["payload"].encode(),
+        priority=Priority(row["rank"]),
+        status=Status(row["status"]),
+        lane=Lane(row["lane"]),
+        created_at=from_ms(row["created_at"]),
+        scheduled_at=from_ms(row["scheduled_at"]),
+        due_at=from_ms(row["due_at"]),
+        max_retries=row["max_retries"],
+        retry_delay=_span(row["retry_delay"]),
+        timeout=None if row["timeout"] is None else _span(row["timeout"]),
+        tags=_tags(row["tags"]),
+        webhook_url=row["webhook_url"],
+        token=row["token"],
+        attempt=row["token"] - row["credits"],
+        retry_count=row["retries"],
+        generation=row["generation"],
+        started_at=_time(row["started_at"]),
+        completed_at=_time(row["completed_at"]),
+        lease_until=_time(row["lease_until"]),
+        worker_id=row["worker_id"],
+        cancel_requested_at=_time(row["cancel_requested_at"]),
+        progress=row["progress"],
+        progress_message=row["progress_message"],
+        result_json=None if row["result"] is None else row["result"].encode(),
+        error=row["error"],
+        expires_at=_time(row["expires_at"]),
+        unique_key=row["unique_key"],
+        attempts=tuple(attempts),
+        log=tuple(LogLine(from_ms(at), line) for at, line in json.loads(row["log"] or "[]")),
+    )
+
+
+def queue_order(step: int | None, strict: bool | None, head_start: int | None) -> QueueOrder:
+    usual = QueueOrder()
+    return QueueOrder(
+        step=usual.step if step is None else _span(step),
+        strict=bool(strict),
+        head_start=usual.head_start if head_start is None else _span(head_start),
+    )
+
+
+def offsets(order: QueueOrder) -> list[int]:
+    """What an order adds to the ready time of a job: for each lane, for each rank."""
+    return [order.offset(lane, rank) for lane in Lane for rank in Priority]
+
+
+def queue(row: Row, ready: int = 0, delayed: int = 0, processing: int = 0, dead: int = 0) -> Queue:
+    name, step, strict, head_start, paused_at, reason, own = row
+    pause = None if paused_at is None else Pause(reason, from_ms(paused_at))
+    return Queue(name, queue_order(step, strict, head_start), pause, retention(own), ready, delayed, processing, dead)
+
+
+def retention(own: str | None) -> Retention:
+    return Retention() if own is None else msgspec.json.decode(own, type=Retention)
+
+
+_PRIORITIES = tuple(Priority)
+
+
+@lru_cache(maxsize=1024)
+def _span(ms: int) -> timedelta:
+    return timedelta(milliseconds=ms)
+
+
+def _span_or_none(span: timedelta | None) -> int | None:
+    return None if span is None else span_ms(span)
+
+
+def _attempt(row: Sequence[Any]) -> Attempt:
+    token, started_at, ended_at, worker_id, error, traceback = row
+    return Attempt(token, _time(started_at), _time(ended_at), worker_id, error, traceback)
+
+
+def _time(ms: int | None) -> Any:
+    return None if ms is None else from_ms(ms)
+
+
+def _tags(tags: str | None) -> tuple[str, ...]:
+    return tuple(json.loads(tags)) if tags else ()

@@ -1,0 +1,135 @@
+"""What workers tell about the jobs they run: renewals, reports and settlements, all under the token of their lease."""
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from ...core.spans import MILLISECOND, span_ms
+from ...core.states import Status
+from ...store import Heard, Lease, Report, Settlement, Topic
+from . import rows
+from .connections import Session
+
+
+async def renew(session: Session, reports: Sequence[Report], lease: int, again: bool) -> Heard:
+    if not reports:
+        return Heard(frozenset(), frozenset())
+    logging = [report for report in reports if report.log]
+    if again and logging:
+        logged = await _logged(session, logging)
+        logging = [report for report in logging if rows.id_key(report.lease.id) not in logged]
+    held = await session.rows("renew", lease=lease, **_reports(reports), **_logs(logging))
+    return _heard([report.lease for report in reports], held)
+
+
+async def _logged(session: Session, reports: Sequence[Report]) -> set[str]:
+    """The jobs whose lines were recorded by the call whose answer was lost."""
+    lines = [(rows.id_key(report.lease.id), rows.text(report.log[-1][1])) for report in reports]
+    found = await session.rows("logged", ids=[id for id, _ in lines], lines=[line for _, line in lines])
+    return {str(id) for (id,) in found}
+
+
+async def listen(session: Session, leases: Sequence[Lease]) -> Heard:
+    return _heard(leases, await session.rows("listen", ids=[rows.id_key(lease.id) for lease in leases]))
+
+
+def _heard(leases: Sequence[Lease], rows: Sequence[Any]) -> Heard:
+    held = {(str(id), token): wished for id, token, wished in rows}
+    return Heard(
+        lost=frozenset(lease for lease in leases if (lease.id, lease.token) not in held),
+        wished=frozenset(lease for lease in leases if held.get((lease.id, lease.token))),
+    )
+
+
+async def settle(
+    session: Session, settlements: Sequence[Settlement], topics: set[Topic], again: bool
+) -> list[Status | None]:
+    """Record verdicts in one statement. If it is asked `again`, those that are on record were recorded by the call whose
+    answer was lost."""
+    known = await _settled(session, settlements) if again else {}
+    left = [s for s in settlements if s.report.lease not in known]
+    found = await session.rows("settle", **_settlements(left)) if left else []
+    if found and found[0]["ended"]:
+        topics.add(Topic.ENDED)
+    if found and found[0]["ready"]:
+        topics.add(Topic.READY)
+    if known:
+        topics |= {Topic.ENDED, Topic.READY}
+    statuses = {left[row["number"] - 1].report.lease: Status(row["status"]) for row in found if row["number"] is not None}
+    return [known.get(s.report.lease) or statuses.get(s.report.lease) for s in settlements]
+
+
+async def _settled(session: Session, settlements: Sequence[Settlement]) -> dict[Lease, Status]:
+    """What is on record, for the verdicts that are: of a run that counted its attempt, of another that the job moved on."""
+    leases = [s.report.lease for s in settlements]
+    asked = {"ids": [rows.id_key(lease.id) for lease in leases], "tokens": [lease.token for lease in leases]}
+    found = {(str(row["id"]), row["asked"]): row for row in await session.rows("settled", **asked)}
+    settled = {}
+    for settlement in settlements:
+        row = found.get((settlement.report.lease.id, settlement.report.lease.token))
+        status = None if row is None else _is_ours(settlement, row)
+        if status is not None:
+            settled[settlement.report.lease] = status
+    return settled
+
+
+def _is_ours(settlement: Settlement, row: Any) -> Status | None:
+    """The status that our verdict gave, if it is what moved the job on."""
+    moved = row["status"] != Status.PROCESSING or row["token"] != row["asked"]
+    if not moved:
+        return None
+    either = (settlement.verdict, settlement.verdict.after_wish())
+    for verdict in sorted(either, key=lambda verdict: verdict.status != row["status"]):
+        if verdict.status is Status.COMPLETED:
+            ours = row["status"] == Status.COMPLETED and row["token"] == row["asked"]
+        elif verdict.counts:
+            ours = row["recorded"] and row["attempt_error"] == rows.text(verdict.error)
+        else:
+            ours = not row["recorded"] and (row["token"] != row["asked"] or row["status"] == verdict.status)
+        if ours:
+            return verdict.status
+    return None
+
+
+def _reports(reports: Sequence[Report]) -> dict[str, list[Any]]:
+    return {
+        "ids": [rows.id_key(report.lease.id) for report in reports],
+        "tokens": [report.lease.token for report in reports],
+        "rans": [report.ran // MILLISECOND for report in reports],
+        "progresses": [report.progress for report in reports],
+        "messages": [rows.text(report.message) for report in reports],
+    }
+
+
+def _logs(reports: Iterable[Report]) -> dict[str, list[Any]]:
+    lines = [(report, after, line) for report in reports for after, line in report.log]
+    return {
+        "log_ids": [rows.id_key(report.lease.id) for report, _, _ in lines],
+        "log_tokens": [report.lease.token for report, _, _ in lines],
+        "log_rans": [report.ran // MILLISECOND for report, _, _ in lines],
+        "log_afters": [after // MILLISECOND for _, after, _ in lines],
+        "lines": [rows.text(line) for _, _, line in lines],
+    }
+
+
+def _settlements(settlements: Sequence[Settlement]) -> dict[str, Any]:
+    verdicts = [s.verdict for s in settlements]
+    return {
+        **_reports([s.report for s in settlements]),
+        **_logs(s.report for s in settlements if s.report.log),
+        "rans": [None if s.lapsed else s.report.ran // MILLISECOND for s in settlements],
+        "lapsed": [s.lapsed for s in settlements],
+        "statuses": [v.status.value for v in verdicts],
+        "ends": [v.status.ended for v in verdicts],
+        "stands": [v.stands for v in verdicts],
+        "results": [None if v.result is None else v.result.decode() for v in verdicts],
+        "errors": [rows.text(v.error) for v in verdicts],
+        "wished_errors": [None if v.stands else rows.text(v.after_wish().error) for v in verdicts],
+        "tracebacks": [rows.text(v.traceback) for v in verdicts],
+        "delays": [None if v.delay is None else span_ms(v.delay) for v in verdicts],
+        "lanes": [None if v.lane is None else v.lane.value for v in verdicts],
+        "credits": [int(not v.counts) for v in verdicts],
+        "retries": [int(v.status is Status.RETRYING and v.counts) for v in verdicts],
+        "strays": [v.stray for v in verdicts],
+        "cancelled": Status.CANCELLED.value,
+        "completed": Status.COMPLETED.value,
+    }

@@ -1,0 +1,62 @@
+"""The driver's errors: which of them leave the outcome of a write unknown, and what the others are to a caller."""
+
+import asyncpg
+
+from ...errors import StoreBusy, StoreError
+
+# The connection broke. A server that shuts down may have committed before it said so.
+LOST = (
+    asyncpg.PostgresConnectionError,
+    asyncpg.AdminShutdownError,
+    asyncpg.CrashShutdownError,
+    asyncpg.CannotConnectNowError,
+    ConnectionError,
+    TimeoutError,
+    OSError,
+)
+DRIVER = (asyncpg.PostgresError, asyncpg.InterfaceError, OSError, TimeoutError)
+# Nothing was written, and the same may succeed at once.
+PASSING = (asyncpg.DeadlockDetectedError, asyncpg.SerializationError)
+
+
+def is_lost(problem: BaseException) -> bool:
+    """Whether an error leaves unknown what became of a statement."""
+    if isinstance(problem, asyncpg.InterfaceError) and not isinstance(problem, ValueError):
+        return True  # the driver noticed that the connection is closed
+    return isinstance(problem, LOST)
+
+
+class Unreachable(StoreError):
+    """No connection could be had."""
+
+
+def unreachable(problem: BaseException) -> StoreError:
+    error = Unreachable(f"cannot reach PostgreSQL: {_words(problem)}; nothing was written")
+    error.__cause__ = problem
+    return error
+
+
+def unknown(problem: BaseException) -> StoreError:
+    error = StoreError(
+        f"PostgreSQL was lost and could not be asked again: {_words(problem)}; whether it was written is unknown"
+    )
+    error.__cause__ = problem
+    return error
+
+
+def translate(problem: BaseException) -> StoreError:
+    """The store's own error for one of the driver's."""
+    if isinstance(problem, StoreError):
+        return problem
+    if isinstance(problem, asyncpg.LockNotAvailableError):
+        error: StoreError = StoreBusy("rows stayed locked by another session; nothing was written")
+    elif isinstance(problem, asyncpg.QueryCanceledError):
+        error = StoreError("PostgreSQL took longer than DEMORA_DATABASE_TIMEOUT; nothing was written")
+    else:
+        error = StoreError(f"PostgreSQL: {_words(problem)}")
+    error.__cause__ = problem
+    return error
+
+
+def _words(problem: BaseException) -> str:
+    return str(problem).strip() or type(problem).__name__

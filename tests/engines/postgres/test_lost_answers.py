@@ -1,0 +1,221 @@
+"""A connection that breaks in the middle of a write: what became of it is read, and nothing is lost or done twice."""
+
+from collections.abc import AsyncIterator
+
+import pytest
+
+from demora.core.outcome import HandedBack, Raised, Snoozed
+from demora.core.states import Status
+from demora.engines.postgres import PostgresOptions, PostgresStore, writes
+from demora.errors import StoreError
+from demora.store import Change, Query, QueueChange, Report
+from tests.builders import (
+    BROKEN,
+    DONE,
+    LEASE,
+    add_ids,
+    add_one,
+    claim,
+    claim_one,
+    ended_one,
+    job_of,
+    key,
+    ms,
+    new_job,
+    seconds,
+    settle,
+    settlement,
+    status_of,
+)
+from tests.servers import proxy as proxies
+from tests.servers.proxy import Proxy
+
+lost = pytest.mark.parametrize("arrives", [True, False], ids=["answer", "message"])
+
+
+@pytest.fixture
+async def proxied(url: str) -> AsyncIterator[tuple[Proxy, str]]:
+    async with proxies.before(url) as found:
+        yield found
+
+
+@pytest.fixture
+def proxy(proxied: tuple[Proxy, str]) -> Proxy:
+    return proxied[0]
+
+
+@pytest.fixture
+async def store(proxied: tuple[Proxy, str], schema: str) -> AsyncIterator[PostgresStore]:
+    """A store with one connection, which runs through the proxy, and nothing else that speaks."""
+    store = PostgresStore(proxied[1], PostgresOptions(schema=schema, connections=1, notify=False))
+    await store.open()
+    yield store
+    await store.close()
+
+
+async def ids(store: PostgresStore) -> set[str]:
+    return {job.id for job in (await store.find(Query(limit=200))).jobs}
+
+
+@lost
+async def test_a_job_is_added_once_and_answered_as_new(store: PostgresStore, proxy: Proxy, arrives: bool) -> None:
+    first = await add_one(store)
+    wishes = [new_job(), new_job(delay=seconds(60))]
+    proxy.cut_at(arrives=arrives)
+    answers = await store.add(wishes)
+    assert proxy.cuts == 1
+    assert [(answer.id, answer.replayed) for answer in answers] == [(wish.id, False) for wish in wishes]
+    assert answers[1].scheduled_at - answers[1].created_at == seconds(60)
+    assert await ids(store) == {first.id, *(wish.id for wish in wishes)}
+
+
+@lost
+@pytest.mark.parametrize("nth", [1, 2, 3, 4, 5])
+async def test_a_job_with_a_key_is_added_once_wherever_it_is_cut(
+    store: PostgresStore, proxy: Proxy, nth: int, arrives: bool
+) -> None:
+    first = await add_one(store, key=key("warm"))
+    wish = new_job(key=key("k"))
+    proxy.cut_at(nth, arrives=arrives)
+    [answer] = await store.add([wish])
+    assert proxy.cuts == 1
+    assert (answer.id, answer.replayed, answer.conflict) == (wish.id, False, False)
+    assert await ids(store) == {first.id, wish.id}
+    assert (await add_one(store, key=key("k"))).replayed
+
+
+@lost
+async def test_a_claim_gets_what_it_got(store: PostgresStore, proxy: Proxy, arrives: bool) -> None:
+    await add_ids(store, {}, {}, {})
+    warm = await claim_one(store)
+    proxy.cut_at(arrives=arrives)
+    claimed = await claim(store, 10)
+    assert proxy.cuts == 1
+    assert [job.lease.token for job in claimed.jobs] == [1, 1]
+    assert warm.lease.id not in [job.lease.id for job in claimed.jobs]
+    assert (await claim(store, 10)).jobs == []
+    assert [await settle(store, job, DONE) for job in claimed.jobs] == [Status.COMPLETED] * 2
+
+
+@lost
+@pytest.mark.parametrize(
+    ("outcome", "status", "attempts"),
+    [
+        (DONE, Status.COMPLETED, 1),
+        (BROKEN, Status.FAILED, 1),
+        (Raised("no"), Status.RETRYING, 1),
+        (HandedBack(), Status.QUEUED, 0),
+        (Snoozed(seconds(9)), Status.QUEUED, 0),
+    ],
+    ids=["success", "failure", "retry", "hand-back", "snooze"],
+)
+async def test_a_verdict_is_recorded_once_and_answered(
+    store: PostgresStore, proxy: Proxy, arrives: bool, outcome, status: Status, attempts: int
+) -> None:
+    await add_ids(store, {}, {})
+    await settle(store, await claim_one(store), BROKEN)
+    job = await claim_one(store)
+    proxy.cut_at(arrives=arrives)
+    assert await settle(store, job, outcome, log=((ms(0), "line"),)) is status
+    assert proxy.cuts == 1
+    after = await job_of(store, job.lease.id)
+    assert (after.status, len(after.attempts), [line.line for line in after.log]) == (status, attempts, ["line"])
+    assert after.retry_count == (1 if status is Status.RETRYING else 0)
+
+
+@lost
+async def test_a_verdict_that_gave_way_to_a_wish_is_answered_so(store: PostgresStore, proxy: Proxy, arrives: bool) -> None:
+    await add_ids(store, {}, {})
+    await settle(store, await claim_one(store), BROKEN)
+    job = await claim_one(store)
+    await store.cancel([job.lease.id])
+    proxy.cut_at(arrives=arrives)
+    assert await settle(store, job, Raised("no")) is Status.CANCELLED
+    assert proxy.cuts == 1
+
+
+@lost
+async def test_lines_of_a_renewal_are_kept_once(store: PostgresStore, proxy: Proxy, arrives: bool) -> None:
+    await add_one(store)
+    job = await claim_one(store)
+    await store.renew([Report(job.lease, ms(0))], lease=LEASE)
+    proxy.cut_at(arrives=arrives)
+    heard = await store.renew([Report(job.lease, ms(0), log=((ms(0), "a"), (ms(0), "b")))], lease=LEASE)
+    assert proxy.cuts == 1
+    assert heard.lost == frozenset()
+    assert [line.line for line in (await job_of(store, job.lease.id)).log] == ["a", "b"]
+
+
+@lost
+async def test_a_cancel_is_answered_as_done(store: PostgresStore, proxy: Proxy, arrives: bool) -> None:
+    warm, waiting, running = await add_ids(store, {"delay": seconds(60)}, {"delay": seconds(60)}, {})
+    await store.cancel([warm])
+    await claim_one(store)
+    proxy.cut_at(arrives=arrives)
+    answers = await store.cancel([waiting, running])
+    assert proxy.cuts == 1
+    assert [(answer.did, answer.status) for answer in answers] == [(True, Status.CANCELLED), (True, Status.PROCESSING)]
+
+
+@lost
+async def test_a_retry_by_hand_starts_one_new_generation(store: PostgresStore, proxy: Proxy, arrives: bool) -> None:
+    warm, id = [await ended_one(store, Status.FAILED) for _ in range(2)]
+    await store.retry([warm])
+    proxy.cut_at(arrives=arrives)
+    [answer] = await store.retry([id])
+    assert proxy.cuts == 1
+    assert (answer.did, answer.status, (await job_of(store, id)).generation) == (True, Status.QUEUED, 2)
+
+
+@lost
+async def test_a_change_is_made_whatever_is_lost(store: PostgresStore, proxy: Proxy, arrives: bool) -> None:
+    added = await add_one(store, delay=seconds(60))
+    await store.change(added.id, Change(delay=seconds(50)))
+    proxy.cut_at(arrives=arrives)
+    assert (await store.change(added.id, Change(delay=seconds(30)))).did
+    after = await job_of(store, added.id)
+    assert (proxy.cuts, after.due_at - after.created_at < seconds(45)) == (1, True)
+
+
+@lost
+@pytest.mark.parametrize("nth", [1, 2, 3, 4, 5])
+async def test_a_queue_is_set_wherever_it_is_cut(store: PostgresStore, proxy: Proxy, nth: int, arrives: bool) -> None:
+    await store.set_queue("warm", QueueChange(paused=True))
+    proxy.cut_at(nth, arrives=arrives)
+    assert (await store.set_queue("q", QueueChange(paused=True, reason="why"))).pause
+    assert proxy.cuts == 1
+
+
+async def test_a_read_is_simply_asked_again(store: PostgresStore, proxy: Proxy) -> None:
+    added = await add_one(store)
+    await status_of(store, added.id)
+    proxy.cut_at()
+    assert await status_of(store, added.id) is Status.QUEUED
+    assert proxy.cuts == 1
+
+
+async def test_where_the_server_is_gone_for_good_the_outcome_is_said_to_be_unknown(
+    store: PostgresStore, proxy: Proxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(writes, "PATIENCE", 0.2)
+    await add_one(store)
+    proxy.cut_at()
+    proxy.refusing = True
+    with pytest.raises(StoreError, match="unknown"):
+        await add_one(store)
+    with pytest.raises(StoreError, match="nothing was written"):
+        await add_one(store)
+
+
+async def test_many_writes_that_are_cut_lose_nothing_and_double_nothing(store: PostgresStore, proxy: Proxy) -> None:
+    added, done = set[str](), 0
+    for n in range(60):
+        proxy.cut_at(1 + n % 3, arrives=n % 2 == 0)
+        added |= {answer.id for answer in await store.add([new_job(), new_job()])}
+        jobs = (await claim(store, 2)).jobs
+        done += (await store.settle([settlement(job, DONE) for job in jobs])).count(Status.COMPLETED)
+    assert proxy.cuts >= 50
+    assert await ids(store) == added
+    assert len(added) == 120
+    assert done == 120
+    assert {job.token for job in (await store.find(Query(limit=200))).jobs} == {1}
