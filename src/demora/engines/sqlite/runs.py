@@ -72,7 +72,7 @@ def _complete(tx: Transaction, done: Sequence[Settlement]) -> frozenset[Lease]:
         "boot": tx.boot,
         "done": _encode(packed).decode(),
     }
-    ours = frozenset([held[row] for row in tx.db.execute(SQL["complete"], what)])
+    ours = frozenset([lease for row in tx.db.execute(SQL["complete"], what) if (lease := held.get(row)) is not None])
     for settlement in done:
         if settlement.report.log and settlement.report.lease in ours:
             _log(tx, settlement.report)
