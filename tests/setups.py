@@ -70,12 +70,13 @@ def postgres_url() -> str:
         pytest.skip(str(missing))
 
 
-SETUPS = [
+_ALL = [
     Setup("sqlite-memory", lambda _, clock: SqliteStore(clock=clock), shared=False),
     Setup("sqlite-memory-audited", lambda _, clock: SqliteStore(clock=clock, audit=True), shared=False),
     Setup("sqlite-file", lambda folder, clock: SqliteStore(folder / "jobs.db", clock=clock)),
     Setup("postgres", postgres_store, boots=False),
     Setup("postgres-audited", lambda folder, clock: postgres_store(folder, clock, audit=True), boots=False),
 ]
+SETUPS = [setup for setup in _ALL if setup.name.startswith(os.environ.get("DEMORA_TEST_ENGINE", ""))]
 SHARED_SETUPS = [setup for setup in SETUPS if setup.shared]
 BOOTING_SETUPS = [setup for setup in SETUPS if setup.boots]
