@@ -16,6 +16,8 @@ from demora.engines.sqlite import sleepers as sqlite_sleepers
 from demora.store import Store
 from tests.servers import postgres
 
+ENGINE = os.environ.get("DEMORA_TEST_ENGINE", "")  # run the set-ups of this engine alone: sqlite or postgres
+
 # Where each engine says how often a sleeper looks at the clock.
 SLEEPERS = [sqlite_sleepers, postgres_sleepers]
 
@@ -62,6 +64,8 @@ def postgres_store(folder: Path, clock: Clock | None = None, *, audit: bool = Fa
 
 def postgres_url() -> str:
     """The address of this run's server. Without a PostgreSQL the test is skipped, but not in CI."""
+    if ENGINE == "sqlite":
+        pytest.skip("only SQLite is asked for")
     try:
         return postgres.shared().url
     except postgres.Missing as missing:
@@ -77,6 +81,6 @@ _ALL = [
     Setup("postgres", postgres_store, boots=False),
     Setup("postgres-audited", lambda folder, clock: postgres_store(folder, clock, audit=True), boots=False),
 ]
-SETUPS = [setup for setup in _ALL if setup.name.startswith(os.environ.get("DEMORA_TEST_ENGINE", ""))]
+SETUPS = [setup for setup in _ALL if setup.name.startswith(ENGINE)]
 SHARED_SETUPS = [setup for setup in SETUPS if setup.shared]
 BOOTING_SETUPS = [setup for setup in SETUPS if setup.boots]

