@@ -134,6 +134,20 @@ def blocking(ctx: Context, **payload: Any) -> str:
 KINDS["blocking"] = 10
 
 
+@app.job("crunching", process=True, **OPTIONS)
+def crunching(ctx: Context, **payload: Any) -> str:
+    """In a process of its own, which sometimes dies of it."""
+    write("start", ctx)
+    time.sleep(random.uniform(0.01, 0.2))
+    if ctx.attempt == 1 and random.random() < 0.3:
+        os._exit(3)
+    write("end", ctx, "ok")
+    return "ok"
+
+
+KINDS["crunching"] = 2
+
+
 def _sleep(seconds: float) -> None:
     select.select([], [], [], seconds)
 
