@@ -1,11 +1,15 @@
 """Jobs that are added in a transaction of the caller's own, with every driver."""
 
 import asyncio
+import importlib.util
+import inspect
 import secrets
 import sqlite3
+import sys
 import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import asyncpg
@@ -21,7 +25,9 @@ from demora.store import Topic
 from tests.builders import claim_ids, job_of
 from tests.engines.postgres.callers import CALLERS, Caller, async_engine, calling, engine
 from tests.facts import eventually
+from tests.test_docs import PROJECT, blocks, code_of
 
+PAGE = PROJECT / "docs" / "how-to" / "enqueue-in-your-transaction.md"
 SOON = 3.0  # seconds: well before the safety net
 THEIRS = "create table demora.orders (id int primary key)"
 
@@ -202,18 +208,12 @@ async def test_a_refusal_of_the_database_fails_the_transaction_and_says_so(
     assert (await store.queues()) == []
 
 
-async def test_a_connection_to_another_database_is_refused(app: Demora, url: str) -> None:
-    admin = await asyncpg.connect(url)
-    other = f"other_{secrets.token_hex(4)}"
-    await admin.execute(f"create database {other}")
-    try:
-        for name in ("asyncpg", "psycopg", "psycopg-async", "sqlalchemy", "sqlalchemy-session"):
-            async with calling(name, app, url.rsplit("/", 1)[0] + f"/{other}") as caller:
-                with pytest.raises(Invalid, match=rf"another database .*'{other}'.* DEMORA_DATABASE_URL"):
-                    await caller.enqueue()
-    finally:
-        await admin.execute(f"drop database {other} with (force)")
-        await admin.close()
+@pytest.mark.parametrize("name", ["asyncpg", "psycopg", "psycopg-async", "sqlalchemy", "sqlalchemy-session"])
+async def test_a_connection_to_another_database_is_refused(app: Demora, url: str, name: str) -> None:
+    async with another_database(url) as other, calling(name, app, other) as caller:
+        with pytest.raises(Invalid, match=r"another database .*'other_.* DEMORA_DATABASE_URL"):
+            await caller.enqueue()
+        await caller.rollback()
 
 
 async def test_a_connection_that_commits_by_itself_is_refused(app: Demora, store: PostgresStore, url: str) -> None:
@@ -331,18 +331,12 @@ async def test_a_stricter_isolation_fails_instead_of_adding_twice(app: Demora, u
             await caller.enqueue("index", unique="shop")
 
 
-GRANTS = """grant usage on schema demora to {role};
-grant select, insert, update on demora.jobs, demora.idempotency_keys to {role};
-grant select, insert on demora.queues to {role};
-grant select on demora.attempts, demora.logs to {role}"""
-
-
 async def test_a_role_of_few_rights_can_add_jobs_within_its_transaction(
     caller: Caller, app: Demora, url: str, schema: str, store: PostgresStore
 ) -> None:
-    role = f"r_{secrets.token_hex(4)}"
+    role, [grants] = f"r_{secrets.token_hex(4)}", blocks(PAGE, "sql")
     admin = await asyncpg.connect(url)
-    await admin.execute(f"create role {role}; " + in_schema(GRANTS.format(role=role), schema))
+    await admin.execute(f"create role {role}; " + in_schema(grants.replace("to shop;", f"to {role};"), schema))
     try:
         await caller.execute(f"set local role {role}")
         job = await caller.enqueue(key="k")
@@ -353,4 +347,48 @@ async def test_a_role_of_few_rights_can_add_jobs_within_its_transaction(
         assert set(await claim_ids(store)) == {job.id, other.id}
     finally:
         await admin.execute(f"drop owned by {role}; drop role {role}")
+        await admin.close()
+
+
+async def test_the_examples_of_the_page_run(url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    greenlet = importlib.util.find_spec("greenlet")  # without it SQLAlchemy cannot be async
+    examples = [block for block in blocks(PAGE, "py") if greenlet or "sqlalchemy.ext.asyncio" not in block]
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    async with another_database(url) as shop_url:
+        monkeypatch.setenv("DEMORA_DATABASE_URL", shop_url)
+        connection = await asyncpg.connect(shop_url)
+        await connection.execute("create table orders (id int primary key)")
+        names: dict[str, Any] = {"__name__": "__main__"}
+        for number, block in enumerate(examples, 1):
+            if inspect.iscoroutine(running := eval(code_of(block, f"block {number}"), names)):
+                await running
+        for id, order in enumerate((names["order"], names["order_on_a_connection"], names["order_in_a_session"]), 11):
+            await asyncio.to_thread(order, id)
+        orders = {row["id"] for row in await connection.fetch("select id from orders")}
+        await connection.close()
+        await _expect_jobs_for(names["app"], orders)
+        names["engine"].dispose()
+    sys.modules.pop("shop")
+    assert {1, 2, 3, 4, 11, 12, 13} <= orders
+
+
+async def _expect_jobs_for(app: Demora, orders: set[int]) -> None:
+    async with app:
+        jobs = (await app.find(limit=100)).jobs
+        assert {job.payload["order"] for job in jobs} == orders
+        async with app.worker():
+            first = next(job for job in jobs if job.payload["order"] == 1)
+            assert await app.result(first.id, "20s") == "confirmed order 1"
+        await asyncio.to_thread(app.blocking.close)
+
+
+@asynccontextmanager
+async def another_database(url: str) -> AsyncIterator[str]:
+    admin, name = await asyncpg.connect(url), f"other_{secrets.token_hex(4)}"
+    await admin.execute(f"create database {name}")
+    try:
+        yield url.rsplit("/", 1)[0] + f"/{name}"
+    finally:
+        await admin.execute(f"drop database {name} with (force)")
         await admin.close()
