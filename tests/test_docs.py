@@ -18,6 +18,7 @@ import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from types import CodeType
 from typing import Any
 
 import click
@@ -71,10 +72,14 @@ def test_the_python_of_a_page_runs(page: Path) -> None:
     names: dict[str, Any] = {"__name__": "__main__"}
     with asyncio.Runner() as runner:
         for number, block in enumerate(blocks(page, "python"), 1):
-            save(block)
-            code = compile(block, f"{page.name}, block {number}", "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
-            if inspect.iscoroutine(running := eval(code, names)):
+            if inspect.iscoroutine(running := eval(code_of(block, f"{page.name}, block {number}"), names)):
                 runner.run(running)
+
+
+def code_of(block: str, name: str) -> CodeType:
+    """The code of a block, which is saved first if it says where."""
+    save(block)
+    return compile(block, name, "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
 
 
 def save(block: str) -> None:

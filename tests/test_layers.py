@@ -32,8 +32,9 @@ MAY_IMPORT: dict[str, set[str]] = {
     "store": {"core", "errors"},
     "audit": set(),
     "survey": {"store"},
+    "transactions": {"core", "store"},
     "keyring": {"core"},
-    "engines": {"core", "store", "audit", "survey", "keyring", "clock", "errors", "crash"},
+    "engines": {"core", "store", "transactions", "audit", "survey", "keyring", "clock", "errors", "crash"},
     "proof": {"audit"},
     "context": {"core", "store", "errors"},
     "signals": {"core", "errors"},
@@ -54,6 +55,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "client": {
         "core",
         "store",
+        "transactions",
         "audit",
         "clock",
         "errors",
@@ -152,7 +154,7 @@ def test_a_part_imports_only_what_the_arrows_allow(part: str) -> None:
     assert [i for i in ours(part) if i.part not in MAY_IMPORT[part]] == []
 
 
-@pytest.mark.parametrize("part", ["core", "store", "audit", "survey", "keyring", "errors"])
+@pytest.mark.parametrize("part", ["core", "store", "transactions", "audit", "survey", "keyring", "errors"])
 def test_core_and_port_are_pure(part: str) -> None:
     assert [i for i in theirs(part) if i.part in IMPURE] == []
     assert {i.part for i in theirs(part)} - sys.stdlib_module_names <= {"msgspec"}

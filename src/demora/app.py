@@ -206,8 +206,10 @@ class Demora:
         expires_in: timedelta | str | None = None,
         unique: str | None = None,
         if_waiting: str | None = None,
+        within: Any = None,
     ) -> Job:
-        """Store one job: durable when this returns. `Invalid` names what is wrong with it, and then nothing is stored."""
+        """Store one job: durable when this returns, or `within` a transaction of the caller's when that commits. `Invalid`
+        names what is wrong with it, and then nothing is stored."""
         client = await self.open()
         return await client.enqueue(
             type,
@@ -227,12 +229,13 @@ class Demora:
             expires_in=expires_in,
             unique=unique,
             if_waiting=if_waiting,
+            within=within,
         )
 
-    async def enqueue_many(self, wishes: Iterable[Any]) -> list[Job]:
-        """Store many jobs, all or none. A wish is `(type, payload)`, `(type, payload, options)`, a dict with the arguments
-        of `enqueue`, or what `.make(…)` of a handler gives."""
-        return await (await self.open()).enqueue_many(wishes)
+    async def enqueue_many(self, wishes: Iterable[Any], *, within: Any = None) -> list[Job]:
+        """Store many jobs, all or none, also `within` a transaction. A wish is `(type, payload)`,
+        `(type, payload, options)`, a dict with the arguments of `enqueue`, or what `.make(…)` of a handler gives."""
+        return await (await self.open()).enqueue_many(wishes, within=within)
 
     async def get(self, id: str) -> Job:
         return await (await self.open()).get(id)

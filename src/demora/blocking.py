@@ -56,9 +56,12 @@ class Verb(Generic[S, P, T]):
 
         @functools.wraps(self._ask)
         def call(*args: P.args, **kwargs: P.kwargs) -> T:
-            return face.run(self._name, lambda subject: self._ask(subject, *args, **kwargs))
+            return self.run(face, *args, **kwargs)
 
         return call
+
+    def run(self, face: Face[S], *args: P.args, **kwargs: P.kwargs) -> T:
+        return face.run(self._name, lambda subject: self._ask(subject, *args, **kwargs))
 
 
 def of_client(verb: Callable[Concatenate[Client, P], Coroutine[Any, Any, T]]) -> Verb[Demora, P, T]:
@@ -69,6 +72,25 @@ def of_client(verb: Callable[Concatenate[Client, P], Coroutine[Any, Any, T]]) ->
         return await verb(await app.open(), *args, **kwargs)
 
     return Verb(ask)
+
+
+class Adding(Verb[Demora, P, T]):
+    """A verb that may be asked to do its work `within` a transaction of the caller's: then it runs on the caller's own
+    thread, since on the loop it would hold up all others for as long as it waits for a lock."""
+
+    def __init__(
+        self,
+        ask: Callable[Concatenate[Demora, P], Coroutine[Any, Any, T]],
+        here: Callable[Concatenate[Client, P], Coroutine[Any, Any, T]],
+    ) -> None:
+        super().__init__(ask)
+        self._here = here
+
+    def run(self, face: Face[Demora], *args: P.args, **kwargs: P.kwargs) -> T:
+        if kwargs.get("within") is None:
+            return super().run(face, *args, **kwargs)
+        client = face.run(self._name, Demora.open)
+        return _at_once(self._here(client, *args, **kwargs))
 
 
 class Blocking:
@@ -83,8 +105,8 @@ class Blocking:
         self._background: _Background | None = None
         _faces.add(self)
 
-    enqueue = Verb(Demora.enqueue)
-    enqueue_many = of_client(Client.enqueue_many)
+    enqueue = Adding(Demora.enqueue, Client.enqueue)
+    enqueue_many = Adding(Demora.enqueue_many, Client.enqueue_many)
     get = of_client(Client.get)
     find = of_client(Client.find)
     cancel = of_client(Client.cancel)
@@ -243,6 +265,17 @@ class _Background:
 
 async def _ask_client(verb: Callable[[Client, str, Any], Coroutine[Any, Any, T]], id: str, left: Any, app: Demora) -> T:
     return await verb(await app.open(), id, left)
+
+
+def _at_once(answer: Coroutine[Any, Any, T]) -> T:
+    """What a coroutine comes to that awaits nothing."""
+    try:
+        answer.send(None)
+    except StopIteration as done:
+        value: T = done.value
+        return value
+    answer.close()
+    raise AssertionError("a connection that blocks awaits nothing")
 
 
 def _runs_a_loop() -> bool:

@@ -27,6 +27,7 @@ from .errors import Invalid, JobFailed, JobNotFound, KeyReused, StillRunning, St
 from .handlers import Registry
 from .keys import Keys
 from .store import Added, Answer, Change, Page, Queue, QueueChange, Store, Topic, Worker
+from .transactions import Transaction, Transactional
 from .upkeep import Upkeep
 
 MOST_PER_CALL = 100_000
@@ -72,32 +73,36 @@ class Client(Upkeep):
         """Like `make`, for wishes as `enqueue_many` takes them; `Invalid` says which one: `jobs[3].type`."""
         return [self._from_wish(wish, n) for n, wish in enumerate(wishes)]
 
-    async def add(self, jobs: Sequence[NewJob]) -> list[tuple[Job, bool]]:
+    async def add(self, jobs: Sequence[NewJob], *, within: Any = None) -> list[tuple[Job, bool]]:
         """Store jobs, all or none; each answer says whether a key gave an earlier job instead of a new one.
 
-        A job that was given instead is shown as it was when it was made.
+        A job that was given instead is shown as it was when it was made. With a connection of the caller's to be `within`,
+        the jobs are there if and when its transaction commits.
         """
         if len(jobs) > MOST_PER_CALL:
             raise Invalid("jobs", f"at most {MOST_PER_CALL:,} jobs may be added in one call")
-        answers = await self.store.add(jobs)
+        store = self.store if within is None else self._joined(within)
+        answers = await store.add(jobs)
         crash.at("client.added")
         for job, answer in zip(jobs, answers, strict=True):
             if answer.conflict:
                 raise KeyReused(job.key.key if job.key else "")
         return [
-            (await self._standing(job, answer) if _stands(job, answer) else _as_added(job, answer), _was_there(answer))
+            (await _standing(store, job, answer) if _stands(job, answer) else _as_added(job, answer), _was_there(answer))
             for job, answer in zip(jobs, answers, strict=True)
         ]
 
-    async def enqueue(self, type: str, payload: Any = None, **options: Any) -> Job:
-        """Store one job: durable when this returns. `Invalid` names what is wrong with it, and then nothing is stored."""
-        [(job, _)] = await self.add([self.make(type, payload, **options)])
+    async def enqueue(self, type: str, payload: Any = None, *, within: Any = None, **options: Any) -> Job:
+        """Store one job: durable when this returns, or `within` a transaction of the caller's when that commits. `Invalid`
+        names what is wrong with it, and then nothing is stored."""
+        [(job, _)] = await self.add([self.make(type, payload, **options)], within=within)
         return job
 
-    async def enqueue_many(self, wishes: Iterable[Any]) -> list[Job]:
-        """Store many jobs, all or none. A wish is a `NewJob`, `(type, payload)`, `(type, payload, options)` or a dict."""
+    async def enqueue_many(self, wishes: Iterable[Any], *, within: Any = None) -> list[Job]:
+        """Store many jobs, all or none, also `within` a transaction. A wish is a `NewJob`, `(type, payload)`,
+        `(type, payload, options)` or a dict."""
         jobs = self.make_many(wishes)
-        return [job for job, _ in await self.add(jobs)] if jobs else []
+        return [job for job, _ in await self.add(jobs, within=within)] if jobs else []
 
     async def get(self, id: str) -> Job:
         job = await self.store.get(id)
@@ -215,9 +220,14 @@ class Client(Upkeep):
         """Write no more events of what becomes of jobs, in no process, and forget those that were written."""
         await self._audited().end_audit()
 
-    async def _standing(self, job: NewJob, answer: Added) -> Job:
-        """The job that stands for the one asked for; as asked for if it has ended and was purged since."""
-        return await self.store.get(answer.id) or _as_added(job, answer)
+    def _joined(self, connection: Any) -> Transaction:
+        if isinstance(self.store, Transactional):
+            return self.store.within(connection)
+        raise Invalid(
+            "within",
+            "only jobs in PostgreSQL can be added in a transaction of yours, and those of this application are in SQLite: "
+            "enqueue without it once you have committed, or set DEMORA_DATABASE_URL to your PostgreSQL",
+        )
 
     def _audited(self) -> Audited:
         if isinstance(self.store, Audited):
@@ -258,6 +268,11 @@ def _was_there(answer: Added) -> bool:
 def _stands(job: NewJob, answer: Added) -> bool:
     """Whether another job may stand for the one asked for: it can differ from it in all but its type."""
     return answer.kept or (answer.replayed and job.unique is not None)
+
+
+async def _standing(store: Store | Transaction, job: NewJob, answer: Added) -> Job:
+    """The job that stands for the one asked for; as asked for if it has ended and was purged since."""
+    return await store.get(answer.id) or _as_added(job, answer)
 
 
 def _as_added(job: NewJob, added: Added) -> Job:

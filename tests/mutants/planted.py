@@ -315,6 +315,20 @@ MUTANTS = (
         "tests/system/test_supervisor.py",
     ),
     Mutant(
+        "a ring within a transaction is kept from its own process",
+        "engines/postgres/bells.py",
+        'channels=self._channels_of(topics), sender="")',
+        "channels=self._channels_of(topics), sender=self._own)",
+        "tests/engines/postgres/test_within.py",
+    ),
+    Mutant(
+        "a connection that commits by itself is taken for a transaction",
+        "engines/postgres/joining.py",
+        "if await self._borrowed.commits_by_itself():",
+        "if await self._borrowed.commits_by_itself() and False:",
+        "tests/engines/postgres/test_within.py",
+    ),
+    Mutant(
         "the scope of a key is not looked at",
         "api/guard.py",
         "if not key.allows(scope):",

@@ -16,7 +16,7 @@ import asyncpg
 from ...store import Topic
 from ..options import PostgresOptions
 from . import sleepers, troubles
-from .connections import CONNECT, Clock, Pool, connection_options
+from .connections import CONNECT, Clock, Pool, Session, connection_options
 from .statements import statements
 
 PAUSE = 1.0  # seconds before a lost connection is made anew
@@ -55,6 +55,11 @@ class Bells:
         if self._ringing is None:
             self._ringing = asyncio.ensure_future(self._ring(pool))
 
+    async def ring_at_commit(self, topics: set[Topic], session: Session) -> None:
+        """Wake all sleepers, this store's too, when the transaction of a session commits, and only then."""
+        if topics and self._options.notify:
+            await session.rows("notify", channels=self._channels_of(topics), sender="")
+
     async def close(self) -> None:
         if self._ringing is not None:
             await asyncio.wait([self._ringing])
@@ -68,12 +73,14 @@ class Bells:
         try:
             while self._topics:
                 topics, self._topics = self._topics, set()
-                channels = [channel for channel, topic in self._channels.items() if topic in topics]
                 with contextlib.suppress(Exception):  # sleepers come back by themselves
                     async with pool.session() as session:
-                        await session.rows("notify", channels=channels, sender=self._own)
+                        await session.rows("notify", channels=self._channels_of(topics), sender=self._own)
         finally:
             self._ringing = None
+
+    def _channels_of(self, topics: set[Topic]) -> list[str]:
+        return [channel for channel, topic in self._channels.items() if topic in topics]
 
     async def _listen(self) -> None:
         while True:

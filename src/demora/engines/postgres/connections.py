@@ -20,6 +20,7 @@ LOCKED = 10_000  # milliseconds to wait for a row that another session holds
 SPARE = 5.0  # seconds that a statement may take beyond the server's own limit, before its connection is given up
 
 Clock = Callable[[], int | None]
+Place = tuple[int, int]  # the numbers of a server and of a database on it
 
 
 class Session:
@@ -65,20 +66,20 @@ class Pool:
 
     def __init__(self, url: str, options: PostgresOptions, clock: Clock) -> None:
         self._url, self._options, self._clock = url, options, clock
-        self._statements = statements(options.schema)
+        self.statements = statements(options.schema)
+        self.place: Place | None = None
         self._pool: Any = None
 
     async def open(self) -> None:
         """Connect, and bring the schema up to date if it is not."""
         options = connection_options(self._options)
-        init = None if self._options.pooler else _note_backend
         try:
             self._pool = await asyncpg.create_pool(
                 self._url,
                 min_size=1,
                 max_size=self._options.connections,
                 reset=_no_reset,
-                init=init,
+                init=self._note,
                 connection_class=_Connection,
                 **options,
             )
@@ -105,9 +106,16 @@ class Pool:
         except troubles.DRIVER as problem:
             raise troubles.unreachable(problem) from problem
         try:
-            yield Session(connection, self._statements, self._clock())
+            yield Session(connection, self.statements, self._clock())
         finally:
             await self._give_back(connection)
+
+    async def _note(self, connection: Any) -> None:
+        """Remember where we are with each new connection: behind one address there may be another server by now."""
+        row = await connection.fetchrow(self.statements["place"].sql)
+        self.place = row["server"], row["database"]
+        if not self._options.pooler:
+            await _note_backend(connection)
 
     async def _give_back(self, connection: Any) -> None:
         try:

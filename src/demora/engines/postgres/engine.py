@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from datetime import timedelta
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from ... import crash
 from ...audit import Evidence, SqlEvent
@@ -37,7 +37,9 @@ from ..options import PostgresOptions
 from . import additions, audit, claims, registry, runs, surveys, tidying, troubles, views, wishes
 from .bells import Bells
 from .connections import Pool, Session
+from .drivers import borrow
 from .gathering import Gathering
+from .joining import Joined
 from .sleepers import Sleeper
 from .writes import Writes
 
@@ -187,6 +189,20 @@ class PostgresStore:
             yield sleeper
         finally:
             self._sleepers.pop(sleeper, None)
+
+    # What can be done in the caller's transaction
+
+    def within(self, connection: Any) -> Joined:
+        pool = self._opened()
+        assert pool.place is not None
+        return Joined(
+            borrow(connection),
+            pool.statements,
+            wall_us=self._wall_us(),
+            home=pool.place,
+            named=self._named_queues,
+            bells=self._bells,
+        )
 
     # What can be shown to a checker
 

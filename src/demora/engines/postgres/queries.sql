@@ -12,6 +12,20 @@ clock as materialized (
 -- name: now
 select coalesce(:clock::bigint, (extract(epoch from clock_timestamp()) * 1000000)::bigint) as us
 
+-- name: place
+-- Which database of which server this is, by numbers that no other has.
+select system_identifier as server, oid::bigint as database, datname as name
+from pg_control_system(), pg_database where datname = current_database()
+
+-- name: savepoint
+savepoint demora_add
+
+-- name: release
+release savepoint demora_add
+
+-- name: unwind
+rollback to savepoint demora_add
+
 -- name: take_keys
 -- Take keys that nobody holds any more; those that are held stay locked until the end of the transaction.
 with {clock}
@@ -441,12 +455,12 @@ with {clock} delete from demora.workers where heartbeat_at <= (select wall from 
 id, type, name, queue, status, lane, rank, due_at, created_at, coalesce(scheduled_at, created_at) as scheduled_at, max_retries,
     retry_delay, timeout, token, credits, retries, generation, payload, tags, webhook_url, worker_id, lease_until, started_at,
     completed_at, cancel_requested_at, progress, progress_message, result, error, expires_at, unique_key,
-    (select json_agg(json_build_array(token, started_at, ended_at, worker_id, error, traceback) order by token)
+    (select json_agg(json_build_array(token, started_at, ended_at, worker_id, error, traceback) order by token)::text
      from demora.attempts where job_id = jobs.id) as attempts
 
 -- name: job
 select {job_columns},
-    (select json_agg(json_build_array(at, line) order by seq) from demora.logs where job_id = jobs.id) as log
+    (select json_agg(json_build_array(at, line) order by seq)::text from demora.logs where job_id = jobs.id) as log
 from demora.jobs where id = :id
 
 -- name: find

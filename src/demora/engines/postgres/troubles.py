@@ -58,5 +58,11 @@ def translate(problem: BaseException) -> StoreError:
     return error
 
 
+def refused_within(problem: BaseException) -> StoreError:
+    """The error for what a driver raised in the caller's transaction; of SQLAlchemy's only the words of its driver."""
+    words = _words(getattr(problem, "orig", None) or problem).splitlines()[0]
+    return StoreError(f"PostgreSQL, within your transaction: {words}; no job was added: roll the transaction back")
+
+
 def _words(problem: BaseException) -> str:
     return str(problem).strip() or type(problem).__name__
