@@ -133,7 +133,26 @@ async def test_a_timed_out_thread_keeps_its_slot_and_others_go_on(app: Demora) -
         await eventually(lambda: asyncio.sleep(0, working._stuck), lambda stuck: stuck == 0)
 
 
-async def test_a_worker_with_half_of_its_slots_stuck_drains_and_says_so(app: Demora) -> None:
+async def test_a_thread_that_ends_soon_after_its_timeout_does_not_stop_its_worker(
+    app: Demora, caplog: pytest.LogCaptureFixture
+) -> None:
+    looking = threading.Event()
+
+    @app.job("looks", timeout="20ms", max_retries=0)
+    def looks(ctx: Context) -> None:
+        while not ctx.cancel_requested:
+            looking.wait(0.01)
+
+    async with app.worker(concurrency=1):
+        assert "TimedOut" in ((await ended(app, await looks.enqueue())).error or "")
+        assert (await ended(app, await app.enqueue("demo.echo"))).status is Status.COMPLETED
+    assert "goes on although" not in caplog.text
+
+
+async def test_a_worker_with_half_of_its_slots_stuck_drains_and_says_so(
+    app: Demora, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(worker, "PATIENCE", 0.02)
     let_go = threading.Event()
 
     @app.job("stuck", timeout="20ms", max_retries=0)
