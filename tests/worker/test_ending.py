@@ -94,6 +94,15 @@ async def test_a_permanent_error_fails_at_once(app: Demora) -> None:
             assert (found.status, found.retry_count, len(found.attempts)) == (Status.FAILED, 0, 1)
 
 
+async def test_an_exception_without_a_text_is_recorded_by_its_name(app: Demora) -> None:
+    @app.job("silent", max_retries=0)
+    async def silent() -> None:
+        raise MemoryError
+
+    async with app.worker():
+        assert (await ended(app, await silent.enqueue())).error == "MemoryError"
+
+
 async def test_a_run_that_takes_too_long_is_ended_and_tried_again(app: Demora) -> None:
     @app.job("slow", timeout="30ms", max_retries=1, retry_delay="1ms")
     async def slow(ctx: Context) -> str:
