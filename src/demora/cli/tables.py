@@ -46,9 +46,9 @@ def workers(found: Sequence[Worker], now: datetime) -> None:
     _show(columns, (_worker_cells(worker, now) for worker in found), none="no live workers; demora worker starts one")
 
 
-def rules(found: Sequence[tuple[str, str, str, int]]) -> None:
-    """Promises, by what each was judged, and how often it was broken."""
-    rows = ([rule, name, judged, str(broken) if broken else ""] for rule, name, judged, broken in found)
+def rules(found: Sequence[tuple[str, str, str, int | None]]) -> None:
+    """Promises, by what each was judged, and how often it was broken; None if it was not judged."""
+    rows = ([rule, name, judged, "" if broken is None else str(broken)] for rule, name, judged, broken in found)
     _show(("rule", "promise", "judged by", "violations"), rows, none="no rules")
 
 
