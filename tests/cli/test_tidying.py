@@ -77,12 +77,20 @@ def test_a_worker_can_be_declared_dead_and_every_promise_still_holds(
     monkeypatch.setenv("DEMORA_AUDIT", "true")
     id = enqueued("demo.echo", "--retry-delay", "0s")
     claimed_by("bob")
-    assert run("recover", "--worker", "ann").stdout == "no lease has lapsed that is not settled\n"
+    assert run("recover", "--worker", "ann").stdout == "no lease has lapsed that is not settled, and ann holds no job\n"
     found = answer(run("recover", "--worker", "bob", "--yes", "--json"))
     assert found == {"recovered": [{"id": id, "workerId": "bob", "status": "RETRYING"}]}
     assert answer(run("workers", "--json")) == {"workers": []}
     work_off(id)
     assert run("verify").exit_code == 0, run("verify").stdout
+
+
+def test_a_worker_that_seems_alive_is_not_given_up_unasked(run: Run, enqueued: Enqueued) -> None:
+    enqueued()
+    claimed_by("bob")
+    refused = run("recover", "--worker", "bob")
+    assert (refused.exit_code, "add --yes" in refused.stderr, "--dry-run" in refused.stderr) == (2, True, False)
+    assert "bob was heard of" in refused.stderr
 
 
 @pytest.mark.slow

@@ -47,6 +47,14 @@ def test_without_an_audit_rows_are_judged_and_the_rest_is_named(run: Run, enqueu
     assert {rule for rule, said in judged.items() if said["judgedBy"]} == {"I5", "I12", "I15", "I17"}
 
 
+def test_a_rule_that_was_judged_and_kept_has_no_violations_and_one_that_was_not_says_nothing(
+    run: Run, enqueued: Enqueued
+) -> None:
+    enqueued()
+    told = {line.split()[0]: line.split()[-1] for line in run("verify").stdout.splitlines() if line.startswith("I")}
+    assert (told["I5"], told["I2"]) == ("0", "audit")
+
+
 @pytest.mark.usefixtures("with_audit")
 def test_with_an_audit_the_lives_of_jobs_are_judged(run: Run, enqueued: Enqueued) -> None:
     work_off(enqueued("demo.echo", "--key", "k"))

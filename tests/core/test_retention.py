@@ -32,6 +32,7 @@ def test_anything_else_is_refused_by_name(text: object) -> None:
     with pytest.raises(Invalid) as refused:
         keep(text, "keepFailed")  # type: ignore[arg-type]
     assert refused.value.field == "keepFailed"
+    assert "forever" in refused.value.reason
 
 
 def test_a_queue_comes_before_the_general_wish_part_by_part() -> None:

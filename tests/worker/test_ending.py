@@ -94,6 +94,15 @@ async def test_a_permanent_error_fails_at_once(app: Demora) -> None:
             assert (found.status, found.retry_count, len(found.attempts)) == (Status.FAILED, 0, 1)
 
 
+async def test_an_exception_without_a_text_is_recorded_by_its_name(app: Demora) -> None:
+    @app.job("silent", max_retries=0)
+    async def silent() -> None:
+        raise MemoryError
+
+    async with app.worker():
+        assert (await ended(app, await silent.enqueue())).error == "MemoryError"
+
+
 async def test_a_run_that_takes_too_long_is_ended_and_tried_again(app: Demora) -> None:
     @app.job("slow", timeout="30ms", max_retries=1, retry_delay="1ms")
     async def slow(ctx: Context) -> str:
@@ -133,7 +142,26 @@ async def test_a_timed_out_thread_keeps_its_slot_and_others_go_on(app: Demora) -
         await eventually(lambda: asyncio.sleep(0, working._stuck), lambda stuck: stuck == 0)
 
 
-async def test_a_worker_with_half_of_its_slots_stuck_drains_and_says_so(app: Demora) -> None:
+async def test_a_thread_that_ends_soon_after_its_timeout_does_not_stop_its_worker(
+    app: Demora, caplog: pytest.LogCaptureFixture
+) -> None:
+    looking = threading.Event()
+
+    @app.job("looks", timeout="20ms", max_retries=0)
+    def looks(ctx: Context) -> None:
+        while not ctx.cancel_requested:
+            looking.wait(0.01)
+
+    async with app.worker(concurrency=1):
+        assert "TimedOut" in ((await ended(app, await looks.enqueue())).error or "")
+        assert (await ended(app, await app.enqueue("demo.echo"))).status is Status.COMPLETED
+    assert "goes on although" not in caplog.text
+
+
+async def test_a_worker_with_half_of_its_slots_stuck_drains_and_says_so(
+    app: Demora, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(worker, "PATIENCE", 0.02)
     let_go = threading.Event()
 
     @app.job("stuck", timeout="20ms", max_retries=0)
@@ -202,7 +230,62 @@ async def test_a_plain_function_can_look_whether_it_should_end(app: Demora) -> N
         job = await looks.enqueue()
         await asyncio.to_thread(started.wait, 10)
         await app.cancel(job.id)
+        found = await ended(app, job)
+    assert (found.status, found.error) == (Status.CANCELLED, "as you wish")
+
+
+async def test_a_plain_function_may_still_end_well_soon_after_its_cancel(app: Demora) -> None:
+    started, looking = threading.Event(), threading.Event()
+
+    @app.job("tidies")
+    def tidies(ctx: Context) -> str:
+        started.set()
+        while not ctx.cancel_requested:
+            looking.wait(0.01)
+        return "tidied up"
+
+    async with app.worker():
+        job = await tidies.enqueue()
+        await asyncio.to_thread(started.wait, 10)
+        await app.cancel(job.id)
+        found = await ended(app, job)
+    assert (found.status, found.result) == (Status.COMPLETED, "tidied up")
+
+
+async def test_a_plain_function_that_fails_because_of_its_cancel_is_not_tried_again(app: Demora) -> None:
+    started, looking = threading.Event(), threading.Event()
+
+    @app.job("breaks")
+    def breaks(ctx: Context) -> None:
+        started.set()
+        while not ctx.cancel_requested:
+            looking.wait(0.01)
+        raise ValueError("half done")
+
+    async with app.worker():
+        job = await breaks.enqueue()
+        await asyncio.to_thread(started.wait, 10)
+        await app.cancel(job.id)
+        found = await ended(app, job)
+    assert (found.status, found.attempts[0].error) == (Status.CANCELLED, "ValueError: half done")
+
+
+async def test_a_cancelled_plain_function_that_heeds_it_does_not_cost_its_worker_a_slot(app: Demora) -> None:
+    started, looking = threading.Event(), threading.Event()
+
+    @app.job("looks")
+    def looks(ctx: Context) -> None:
+        started.set()
+        while not ctx.cancel_requested:
+            looking.wait(0.01)
+        raise Cancel("as you wish")
+
+    async with app.worker(concurrency=1):
+        job = await looks.enqueue()
+        await asyncio.to_thread(started.wait, 10)
+        await app.cancel(job.id)
         assert (await ended(app, job)).status is Status.CANCELLED
+        assert (await ended(app, await app.enqueue("demo.echo"))).status is Status.COMPLETED
 
 
 async def test_a_success_stands_although_a_cancel_was_asked_for(app: Demora, gate: Gate) -> None:

@@ -108,12 +108,12 @@ async def _agreed(only_count: Many, sweep: Sweep, verb: str) -> int | None:
     return found
 
 
-def confirm(question: str, *, yes: bool) -> None:
+def confirm(question: str, *, yes: bool, instead: str = ", or --dry-run to see what would be done") -> None:
     """Go on only with consent: `--yes`, or an answer on a terminal. Without either it is a usage error."""
     if yes:
         return
     if not (sys.stdin.isatty() and sys.stderr.isatty()):
-        raise click.UsageError("nobody can be asked here: add --yes to do it, or --dry-run to see what would be done")
+        raise click.UsageError(f"nobody can be asked here: add --yes to do it{instead}")
     click.confirm(question, abort=True, err=True)
 
 

@@ -52,9 +52,9 @@ def keys(found: Sequence[ApiKey], now: datetime) -> None:
     _show(columns, (_key_cells(key, now) for key in found), none="no API keys; demora keys create makes one")
 
 
-def rules(found: Sequence[tuple[str, str, str, int]]) -> None:
-    """Promises, by what each was judged, and how often it was broken."""
-    rows = ([rule, name, judged, str(broken) if broken else ""] for rule, name, judged, broken in found)
+def rules(found: Sequence[tuple[str, str, str, int | None]]) -> None:
+    """Promises, by what each was judged, and how often it was broken; None if it was not judged."""
+    rows = ([rule, name, judged, "" if broken is None else str(broken)] for rule, name, judged, broken in found)
     _show(("rule", "promise", "judged by", "violations"), rows, none="no rules")
 
 

@@ -51,7 +51,10 @@ async def recover(*, worker_id: str | None, yes: bool, as_json: bool) -> None:
     if as_json:
         print_json({"recovered": [recovered_view(job) for job in recovered]})
     else:
-        click.echo("\n".join(map(_said, recovered)) or "no lease has lapsed that is not settled")
+        nothing = "no lease has lapsed that is not settled"
+        if worker_id is not None:
+            nothing += f", and {plain(worker_id)} holds no job"
+        click.echo("\n".join(map(_said, recovered)) or nothing)
 
 
 async def _purge(client: Client, status: str, *, limit: None, **options: Any) -> Tally:
@@ -64,7 +67,8 @@ async def _confirm_death(client: Client, worker_id: str, *, yes: bool) -> None:
     for worker in await client.registered_workers():
         if worker.id == worker_id and worker.heartbeat_ago < LIVE_WITHIN:
             seen = f"{plain(worker_id)} was heard of {rough(worker.heartbeat_ago)} ago"
-            confirm(f"{seen}; if it is alive its jobs may run twice at the same time. Take them?", yes=yes)
+            words = f"{seen}; if it is alive its jobs may run twice at the same time"
+            confirm(f"{words}. Take them?", yes=yes, instead=f". {words}")
 
 
 def _said(job: Recovered) -> str:

@@ -44,7 +44,12 @@ def _view(findings: Findings) -> dict[str, object]:
 
 
 def _tell(findings: Findings) -> None:
-    tables.rules([(rule, RULES[rule], by or f"not judged: {why}", findings.of(rule)) for rule, by, why in _rules(findings)])
+    tables.rules(
+        [
+            (rule, RULES[rule], by or f"not judged: {why}", findings.of(rule) if by else None)
+            for rule, by, why in _rules(findings)
+        ]
+    )
     counts, found = findings.counts, len(findings.violations)
     click.echo(f"\njobs: {counts['jobs']}, events: {counts['sql']}, violations: {found or 'none'}")
     for violation in findings.violations[:_MOST]:

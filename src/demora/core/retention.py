@@ -58,7 +58,15 @@ def keep(text: str, field: str) -> Keep:
     count = int(counts[0]) if counts else None
     if count is not None and count > MOST_KEPT:
         raise Invalid(field, f"at most {MOST_KEPT:,} jobs can be counted; more are kept by age, or '{FOREVER}'")
-    return Keep(span(ages[0].strip(), field) if ages else None, count)
+    return Keep(_age(ages[0].strip(), field) if ages else None, count)
+
+
+def _age(text: str, field: str) -> timedelta:
+    try:
+        return span(text, field)
+    except Invalid:
+        ways = f"'7d', '1000', '7d,1000' or '{FOREVER}'"
+        raise Invalid(field, f"{text[:64]!r} is neither an age nor a number of jobs; write for instance {ways}") from None
 
 
 def read_retention(completed: str | None, cancelled: str | None, failed: str | None) -> Retention | None:

@@ -44,7 +44,8 @@ def _describe(problem: BaseException) -> str:
         text = str(problem)
     except Exception:
         text = "(its text cannot be had)"
-    return _storable(f"{type(problem).__name__}: {text}"[:MOST_ERROR])
+    name = type(problem).__name__
+    return _storable(f"{name}: {text}"[:MOST_ERROR] if text else name)
 
 
 def _trace(problem: BaseException) -> str:

@@ -15,7 +15,7 @@ from ..errors import ProcessDied, RaisedInProcess
 from ..handlers import Handler
 from ..seams import Seams
 from ..signals import Cancel, Fail, Retry, Snooze
-from .ending import Ending
+from .ending import grace, stands
 from .home import Home, home_of, place_of
 from .process import Process
 from .wire import End, Ended, Hello, Work
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from .run import Run
 
 START_UP = 60.0  # seconds that a process has to import the application
-GRACE = {Ending.CANCEL: 2.0, Ending.STOP: 0.25}  # seconds that a run has to end by itself; otherwise none
 LAST_CALL = 5.0  # seconds that killed processes have to be gone
 
 
@@ -129,19 +128,13 @@ async def _answer(process: Process, run: "Run") -> Ended:
         await process.answered()
     except asyncio.CancelledError:
         process.tell(End())
-        await process.answered(0.0 if run.ending is None else GRACE.get(run.ending, 0.0))
-        if not _stands(process.answer, run.ending):
+        await process.answered(grace(run.ending))
+        answer = process.answer
+        if answer is None or not stands(run.ending, succeeded=isinstance(answer.outcome, Succeeded)):
             raise
     if process.answer is None:
         raise ProcessDied(process.fate or "is gone")
     return process.answer
-
-
-def _stands(answer: Ended | None, ending: Ending | None) -> bool:
-    """Whether what a run came to after it was told to end still counts."""
-    if answer is None or ending not in GRACE:
-        return False
-    return ending is Ending.CANCEL or isinstance(answer.outcome, Succeeded)
 
 
 def _repeat(answer: Ended) -> Any:

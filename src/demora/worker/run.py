@@ -12,7 +12,7 @@ from ..core.job import DEFAULT_TIMEOUT
 from ..core.outcome import GaveUp, HandedBack, NoHandler, Outcome, Raised, Succeeded
 from ..core.payload import pack
 from ..handlers import Handler, Middleware, Next
-from .ending import Ending
+from .ending import Ending, grace, stands
 from .outcomes import CANCELLED_WITHIN, failed
 from .processes import START_UP, Processes
 
@@ -90,8 +90,14 @@ class Run:
     async def _on_thread(self, handler: Handler, arguments: dict[str, Any]) -> Any:
         inherited = contextvars.copy_context()
         loop = asyncio.get_running_loop()
-        self.occupied = loop.run_in_executor(self.pool, inherited.run, _call_plain, handler.function, arguments)
-        return await asyncio.shield(self.occupied)
+        self.occupied = thread = loop.run_in_executor(self.pool, inherited.run, _call_plain, handler.function, arguments)
+        try:
+            return await asyncio.shield(thread)
+        except asyncio.CancelledError:
+            await asyncio.wait([thread], timeout=grace(self.ending))
+            if not thread.done() or not stands(self.ending, succeeded=thread.exception() is None):
+                raise
+            return thread.result()
 
     def _ended(self) -> Outcome:
         if self.ending is Ending.TIMEOUT:

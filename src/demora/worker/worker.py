@@ -41,6 +41,7 @@ if TYPE_CHECKING:
 HEARTBEAT = 10.0  # seconds
 SAFETY_LOOK = 60.0  # seconds that a worker sleeps at most
 UNWIND = 5.0  # seconds that a run has to end after it was told to
+PATIENCE = 2.0  # seconds that a thread may outlast its settled run before it counts as one that does not end
 FIRST_PAUSE, LONGEST_PAUSE = 0.1, 5.0  # seconds between claims while the store is in trouble
 
 
@@ -198,7 +199,7 @@ class Worker:
         crash.at("worker.ran")
         self._timeouts.forget(run, run.limit)
         if run.occupied is not None and not run.occupied.done():
-            self._keep_slot(run, run.occupied)
+            self._keep_slot(run, run.occupied, 0.0 if self._stopping else PATIENCE)
         self._conclude(run, outcome)
 
     def _restart_timeout(self, run: Run) -> None:
@@ -250,13 +251,21 @@ class Worker:
     def _abandon(self, run: Run) -> None:
         """Settle a run that does not end although it was told to; its slot stays taken until it does."""
         if run.task is not None and not run.task.done():
-            self._keep_slot(run, run.task)
+            self._keep_slot(run, run.task, 0.0)
             self._conclude(run, run.timed_out())
 
-    def _keep_slot(self, run: Run, until: "asyncio.Future[Any]") -> None:
-        notices.run_ignores_end(run.ctx.id, run.ctx.job.type)
+    def _keep_slot(self, run: Run, until: "asyncio.Future[Any]", patience: float) -> None:
         self._stuck += 1
         until.add_done_callback(self._free_slot)
+        if patience:
+            self._loop.call_later(patience, self._judge_stuck, run, until)
+        else:
+            self._judge_stuck(run, until)
+
+    def _judge_stuck(self, run: Run, until: "asyncio.Future[Any]") -> None:
+        if until.done():
+            return
+        notices.run_ignores_end(run.ctx.id, run.ctx.job.type)
         if self._stuck * 2 >= self.slots and not self._stopping:
             notices.worker_stuck(self.id, self._stuck, self.slots)
             self._exit_code = 1

@@ -23,7 +23,7 @@ def examine(path: Path, *, integrity: bool) -> Examination:
     """All that can be said without opening the store. Makes and changes nothing."""
     around = [_version(), *_place(path)]
     if not path.exists():
-        advice = "demora serve, worker, enqueue and migrate make one; is this the right folder and database URL?"
+        advice = "demora serve, worker, scheduler, enqueue and migrate make one; is this the right folder and database URL?"
         missing = Finding("database", "problem", f"there is no database file {path}", advice)
         return Examination([missing, *around], usable=False)
     schema, usable = _schema(path)
