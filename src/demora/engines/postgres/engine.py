@@ -9,11 +9,13 @@ from typing import TypeVar
 from ... import crash
 from ...audit import Evidence, SqlEvent
 from ...clock import Clock
+from ...core.access import ApiKey, NewKey
 from ...core.job import Job, NewJob
 from ...core.retention import Retention
 from ...core.spans import span_ms
 from ...core.states import Status
 from ...errors import StoreClosed
+from ...keyring import Found, Ring
 from ...store import (
     Added,
     Answer,
@@ -34,7 +36,7 @@ from ...store import (
 )
 from ...survey import Pulse, Survey
 from ..options import PostgresOptions
-from . import additions, audit, claims, registry, runs, surveys, tidying, troubles, views, wishes
+from . import additions, audit, claims, keys, registry, runs, surveys, tidying, troubles, views, wishes
 from .bells import Bells
 from .connections import Pool, Session
 from .gathering import Gathering
@@ -187,6 +189,26 @@ class PostgresStore:
             yield sleeper
         finally:
             self._sleepers.pop(sleeper, None)
+
+    # API keys
+
+    async def add_key(self, key: NewKey) -> ApiKey:
+        return await self._write(lambda session, again: keys.add(session, key, again))
+
+    async def keys(self) -> Ring:
+        return await self._read(keys.ring)
+
+    async def find_key(self, id: str) -> Found:
+        return await self._read(lambda session: keys.find(session, id))
+
+    async def revoke_key(self, id: str) -> ApiKey | None:
+        return await self._write(lambda session, again: keys.revoke(session, id))
+
+    async def forget_key(self, id: str) -> bool:
+        return await self._write(lambda session, again: keys.forget(session, id, again))
+
+    async def use_key(self, id: str, *, unless_within: timedelta) -> bool:
+        return await self._write(lambda session, again: keys.use(session, id, span_ms(unless_within)))
 
     # What can be shown to a checker
 
