@@ -586,7 +586,7 @@ delete from demora.meta where name = 'audit';
 truncate demora.events restart identity
 
 -- name: audited
-select exists (select from demora.meta where name = 'audit') as audited
+select value from demora.meta where name = 'audit'
 
 -- name: unsound
 -- Constraints and indexes that the database itself does not vouch for.
@@ -598,7 +598,7 @@ where relnamespace = :schema::text::regnamespace and not (indisvalid and indisre
 -- name: events
 select seq, at, job_id, kind, wrote, old_status, status, old_token, token, coalesce(credits, 0), coalesce(retries, 0),
     coalesce(generation, 1), coalesce(max_retries, 0), queue, lane, rank, coalesce(due_at, 0), worker_id, old_lease_until,
-    lease_until, wished, error
+    lease_until, wished, error, expires_at, unique_key
 from demora.events where seq > :after order by seq
 
 -- name: job_facts
