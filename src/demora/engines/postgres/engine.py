@@ -229,6 +229,10 @@ class PostgresStore:
     async def pulse(self, mark: int | None = None) -> Pulse:
         return await self._read(lambda session: surveys.pulse(session, mark))
 
+    def notes(self) -> tuple[str, ...]:
+        note = self._bells.note()
+        return () if note is None else (note,)
+
     # How it is done
 
     async def _add_plain(self, jobs: Sequence[NewJob]) -> list[Added]:
