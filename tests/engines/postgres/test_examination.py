@@ -44,7 +44,7 @@ async def test_a_server_with_the_schema_of_this_demora_is_well(place: Place) -> 
     await place.migrate()
     found = await place.findings()
     assert {check: one.level for check, one in found.items()} == dict.fromkeys(
-        ["postgresql", "database", "schema", "clock", "wake-ups"], "ok"
+        ["postgresql", "database", "schema", "clocks", "wake-ups"], "ok"
     )
     assert place.usable
     assert "as user demora" in found["database"].fact
@@ -80,7 +80,7 @@ async def test_a_server_that_is_too_old_is_a_problem(place: Place, monkeypatch: 
 async def test_clocks_that_are_apart_are_a_warning(place: Place, monkeypatch: pytest.MonkeyPatch, ahead: int) -> None:
     real = time.time
     monkeypatch.setattr(examination.time, "time", lambda: real() + ahead)
-    clock = (await place.findings())["clock"]
+    clock = (await place.findings())["clocks"]
     assert clock.level == "warning"
     assert any(f"{apart} s apart" in clock.fact for apart in ("59.9", "60.0", "60.1"))
 

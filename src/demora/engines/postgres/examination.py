@@ -50,7 +50,7 @@ async def _schema(connection: Any, schema: str) -> tuple[Finding, bool]:
     """The finding, and whether the schema is the one that this demora uses."""
     found, known = await connections.version_of(connection, schema), connections.newest()
     if found == 0:
-        fact = f"there is no schema {schema} of demora"
+        fact = f"there is no schema {schema} with demora's tables"
         return Finding("schema", "problem", fact, "demora migrate makes it; is DEMORA_DATABASE_SCHEMA right?"), False
     if found > known:
         fact = f"{schema} has schema {found}, this demora knows up to {known}"
@@ -69,8 +69,8 @@ async def _clock(connection: Any) -> Finding:
     apart = max(before - us / 1e6, us / 1e6 - after, 0.0)
     if apart > CLOCKS_APART:
         fact = f"the clocks of this host and of the server are {apart:.1f} s apart; jobs go by the server's"
-        return Finding("clock", "warning", fact, "set both by NTP: times that this host names are off by that")
-    return Finding("clock", "ok", f"this host and the server agree to {max(apart, after - before) * 1000:.0f} ms")
+        return Finding("clocks", "warning", fact, "set both by NTP: times that this host names are off by that")
+    return Finding("clocks", "ok", f"this host and the server agree to within {max(apart, after - before) * 1000:.0f} ms")
 
 
 async def _wakeups(connection: Any, url: str, options: PostgresOptions) -> Finding:
