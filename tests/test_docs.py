@@ -89,6 +89,11 @@ def save(block: str) -> None:
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_a_command_line_is_one_that_demora_takes(command: str) -> None:
+    take(command)
+
+
+def take(command: str) -> None:
+    """Read a command line as demora does, and run nothing."""
     words = shlex.split(command)[1:]
     with contextlib.suppress(click.exceptions.Exit):  # --help and --version
         ctx = root.make_context("demora", words)

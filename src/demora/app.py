@@ -110,7 +110,7 @@ class Demora:
 
     def examine(self, *, integrity: bool = True) -> Examination:
         """What can be said of the database without opening it; with `integrity` all of it is read. Changes nothing."""
-        return examine(self.settings.database_url, integrity=integrity)
+        return examine(self.settings.database_url, integrity=integrity, postgres=self.settings.postgres)
 
     def in_memory(self) -> bool:
         """Whether jobs live in the memory of this process, and end with it. Opens nothing."""

@@ -40,11 +40,13 @@ def new_id() -> str:
 
 
 class Health(msgspec.Struct, frozen=True):
-    """Whether jobs are being run: `healthy`, or `degraded` with the reason."""
+    """Whether jobs are being run: `healthy`, or `degraded` with the reason. `notes` say what works in another way than usual
+    and is no fault, such as workers that look for jobs because nobody can wake them."""
 
     status: str
     reason: str | None
     workers: int
+    notes: tuple[str, ...] = ()
 
 
 class Client(Upkeep):
@@ -210,7 +212,7 @@ class Client(Upkeep):
         """Asks the store; raises what that raises."""
         alive = len(await self.workers())
         reason = None if alive else "no live worker: jobs wait until one is started (demora worker)"
-        return Health("healthy" if alive else "degraded", reason, alive)
+        return Health("healthy" if alive else "degraded", reason, alive, self.notes())
 
     async def evidence(self) -> Evidence:
         """All that the store can show to a checker of its promises, as of one moment."""

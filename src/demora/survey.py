@@ -79,3 +79,7 @@ class Surveyed(Protocol):
     async def pulse(self, mark: int | None = None) -> Pulse:
         """How the queues and workers stand, cheap enough for every second; without a mark nothing counts as added."""
         ...
+
+    def notes(self) -> tuple[str, ...]:
+        """What works in another way than usual here, a sentence each: no fault, but good to know. Asks nobody."""
+        ...

@@ -113,6 +113,10 @@ class Upkeep:
         await self.store.retire(worker_id)
         return recovered
 
+    def notes(self) -> tuple[str, ...]:
+        """What works in another way than usual, a sentence each; none of a store that does not say how it is doing."""
+        return self.store.notes() if isinstance(self.store, Surveyed) else ()
+
     def _surveyed(self) -> Surveyed:
         if isinstance(self.store, Surveyed):
             return self.store

@@ -32,7 +32,7 @@ async def test_a_live_worker_is_healthy(http: httpx.AsyncClient, app: Demora) ->
     async with app.worker():
         await app.wait((await add(http))["id"])
         answer = await http.get("/health/ready")
-    assert (answer.status_code, answer.json()) == (200, {"status": "healthy", "reason": None, "workers": 1})
+    assert (answer.status_code, answer.json()) == (200, {"status": "healthy", "reason": None, "workers": 1, "notes": []})
 
 
 async def test_a_store_that_does_not_answer_is_unhealthy_and_a_503(caplog: pytest.LogCaptureFixture) -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import secrets
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from click.testing import Result
 from demora import Demora
 from demora.store import Worker
 from tests.cli.conftest import Run, answer, work_off
+from tests.setups import postgres_url
 
 Enqueued = Callable[..., str]
 
@@ -152,3 +154,15 @@ def test_what_others_set_cannot_forge_a_line(run: Run) -> None:
     run("pause", "mail", "--reason", "down\x1b[31m\nok forged")
     assert all(line.isprintable() for line in run("doctor").stdout.splitlines())
     assert not any(line.startswith("ok forged") for line in run("doctor").stdout.splitlines())
+
+
+def test_a_server_is_looked_at_like_a_file(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DEMORA_DATABASE_URL", postgres_url())
+    monkeypatch.setenv("DEMORA_DATABASE_SCHEMA", f"t_{secrets.token_hex(6)}")
+    missing = run("doctor", "--json")
+    assert (missing.exit_code, findings(missing)["schema"]["level"]) == (1, "problem")
+    run("migrate")
+    alive()
+    well = run("doctor", "--json")
+    assert well.exit_code == 0
+    assert {findings(well)[check]["level"] for check in ("postgresql", "database", "schema", "wake-ups")} == {"ok"}

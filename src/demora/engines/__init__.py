@@ -1,5 +1,6 @@
 """Stores, one folder per database. `make_store` is the only door."""
 
+import asyncio
 from pathlib import Path
 from urllib.parse import unquote
 
@@ -34,15 +35,17 @@ def make_store(database_url: str, *, audit: bool = False, postgres: PostgresOpti
     raise BadSetting("database URL", f"no engine for {scheme or 'an empty scheme'!r}; this demora knows {known}")
 
 
-def examine(database_url: str, *, integrity: bool = True) -> Examination:
-    """What can be said of a database without opening it: what and where it is, and with `integrity` whether it is whole.
-    Makes and changes nothing."""
+def examine(database_url: str, *, integrity: bool = True, postgres: PostgresOptions | None = None) -> Examination:
+    """What can be said of a database without opening it: what and where it is, and with `integrity` whether a file is whole.
+    Makes and changes nothing. Not for use in an event loop."""
     from .sqlite import SqliteStore, examination
 
-    store = make_store(database_url)
-    if not isinstance(store, SqliteStore) or store.path is None:
-        return Examination([], usable=True)
-    return examination.examine(store.path, integrity=integrity)
+    store = make_store(database_url, postgres=postgres)
+    if isinstance(store, SqliteStore):
+        return Examination([], usable=True) if store.path is None else examination.examine(store.path, integrity=integrity)
+    from .postgres import examination as server
+
+    return asyncio.run(server.examine(database_url, postgres or PostgresOptions()))
 
 
 async def schema_version(database_url: str, *, postgres: PostgresOptions | None = None) -> int | None:

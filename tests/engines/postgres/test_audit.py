@@ -2,11 +2,15 @@
 
 from collections.abc import AsyncIterator
 
+import asyncpg
 import pytest
 
 from demora.audit import Audited
+from demora.core.job import Unique
 from demora.core.outcome import Lapsed, Raised
-from demora.engines.postgres import PostgresOptions, PostgresStore
+from demora.engines.postgres import PostgresOptions, PostgresStore, audit
+from demora.engines.postgres.statements import Statement, statements
+from demora.proof import check
 from demora.store import Change, Report
 from tests.builders import BROKEN, DONE, LEASE, add_one, claim_one, job_of, lapsed_one, ms, seconds, settle
 from tests.clock import TestClock
@@ -96,3 +100,50 @@ async def test_evidence_is_all_that_there_is_to_show(store: PostgresStore, clock
     assert (dead.status, dead.token, dead.attempt, dead.recorded) == ("FAILED", 1, job.attempt, (1,))
     assert [(queue.name, queue.ready, queue.dead) for queue in shown.queues] == [("mail", 1, 1)]
     assert (shown.now, shown.strays, shown.integrity, shown.events) == (clock.wall(), [], [], None)
+
+
+async def test_a_late_first_claim_is_seen_by_the_checker(
+    audited: PostgresStore, schema: str, clock: TestClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plant(monkeypatch, schema, "claim", "coalesce(expires_at <= wall, false)", "false")
+    added = await add_one(audited, expires_in=seconds(1))
+    clock.turn(2)
+    await claim_one(audited)
+    assert await violations(audited) == [("I19", added.id)]
+
+
+async def test_two_waiting_jobs_of_one_key_are_seen_by_the_checker(
+    audited: PostgresStore, url: str, schema: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plant(monkeypatch, schema, "unique_waiting", "generation = 1", "generation = 0")
+    connection = await asyncpg.connect(url)
+    await connection.execute(f"drop index {schema}.jobs_unique")
+    await connection.close()
+    await add_one(audited, unique=Unique("k"))
+    second = await add_one(audited, unique=Unique("k"))
+    assert await violations(audited) == [("I20", second.id)]
+
+
+async def test_triggers_of_an_earlier_demora_are_made_anew(audited: PostgresStore, url: str, schema: str) -> None:
+    connection = await asyncpg.connect(url)
+    await connection.execute(f"update {schema}.meta set value = 'on' where name = 'audit'")
+    await connection.execute(f"drop trigger audit_added on {schema}.jobs")
+    other = PostgresStore(url, audited.options, clock=audited.clock, audit=True)
+    await other.open()
+    await add_one(other)
+    assert await kinds(other) == ["added"]
+    assert await connection.fetchval(f"select value from {schema}.meta where name = 'audit'") == audit.TRIGGERS
+    await other.close()
+    await connection.close()
+
+
+async def violations(store: PostgresStore) -> list[tuple[str, str | None]]:
+    shown = await store.evidence(integrity=False)
+    return [(found.rule, found.job) for found in check([], shown).violations]
+
+
+def plant(monkeypatch: pytest.MonkeyPatch, schema: str, name: str, sound: str, bad: str) -> None:
+    """Put a bug into a statement."""
+    sql, parameters = statements(schema)[name]
+    assert sound in sql
+    monkeypatch.setitem(statements(schema), name, Statement(sql.replace(sound, bad), parameters))

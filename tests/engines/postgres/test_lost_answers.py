@@ -4,6 +4,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
+from demora.core.access import Scope, key_text, make_key
 from demora.core.outcome import HandedBack, Raised, Snoozed
 from demora.core.states import Status
 from demora.engines.postgres import PostgresOptions, PostgresStore, writes
@@ -219,3 +220,25 @@ async def test_many_writes_that_are_cut_lose_nothing_and_double_nothing(store: P
     assert len(added) == 120
     assert done == 120
     assert {job.token for job in (await store.find(Query(limit=200))).jobs} == {1}
+
+
+@lost
+async def test_a_key_is_made_once_and_forgotten_once(store: PostgresStore, proxy: Proxy, arrives: bool) -> None:
+    wish = make_key(key_text("abcdefghijk1", "s" * 43), "deploy", [Scope.READ])
+    proxy.cut_at(arrives=arrives)
+    made = await store.add_key(wish)
+    assert (await store.keys()).keys == [made]
+    await store.revoke_key(made.id)
+    proxy.cut_at(arrives=arrives)
+    assert await store.forget_key(made.id)
+    assert proxy.cuts == 2
+    assert (await store.keys()).keys == []
+
+
+@lost
+async def test_a_key_whose_id_is_taken_is_refused_also_when_cut(store: PostgresStore, proxy: Proxy, arrives: bool) -> None:
+    made = await store.add_key(make_key(key_text("abcdefghijk1", "s" * 43), "deploy", [Scope.READ]))
+    proxy.cut_at(arrives=arrives)
+    with pytest.raises(StoreError):
+        await store.add_key(make_key(key_text(made.id, "t" * 43), "other", [Scope.ADMIN]))
+    assert (await store.keys()).keys == [made]

@@ -8,12 +8,13 @@ from .connections import Session
 from .rows import Row
 from .statements import script, statements
 
+TRIGGERS = "2"  # as audit.sql numbers them
 _NAMES = {status.value: status.name for status in Status} | {None: None}
 
 
 async def begin(session: Session, schema: str) -> None:
     """Write an event for each transition from now on, whichever process makes it. To begin twice is to begin once."""
-    if not (await session.row("audited"))["audited"]:
+    if await _triggers(session) != TRIGGERS:
         async with session.transaction():
             await session.rows("only_one", what=f"demora {schema}")
             await session.script(script("audit.sql", schema))
@@ -30,7 +31,7 @@ async def events(session: Session, after: int) -> list[SqlEvent]:
 
 async def evidence(session: Session, schema: str, *, integrity: bool) -> Evidence:
     async with session.transaction(isolation="repeatable_read"):
-        audited = (await session.row("audited"))["audited"]
+        audited = await _triggers(session) is not None
         return Evidence(
             now=(await session.row("now"))["us"] // 1000,
             jobs=[_job(row) for row in await session.rows("job_facts")],
@@ -40,6 +41,12 @@ async def evidence(session: Session, schema: str, *, integrity: bool) -> Evidenc
             integrity=[row["name"] for row in await session.rows("unsound", schema=schema)] if integrity else None,
             events=await events(session, 0) if audited else None,
         )
+
+
+async def _triggers(session: Session) -> str | None:
+    """Which triggers there are, None if there are none."""
+    row = await session.row("audited")
+    return None if row is None else str(row["value"])
 
 
 def _event(row: Row) -> SqlEvent:

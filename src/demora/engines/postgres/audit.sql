@@ -6,16 +6,18 @@
 create or replace function demora.audit_added() returns trigger language plpgsql as $$
 begin
     insert into demora.events (at, job_id, kind, status, token, credits, retries, generation, max_retries, queue, lane, rank,
-                               due_at)
+                               due_at, expires_at, unique_key)
     values (current_setting('demora_clock.wall')::bigint, new.id, 'added', new.status, new.token, new.credits, new.retries,
-            new.generation, new.max_retries, new.queue, new.lane, new.rank, new.due_at);
+            new.generation, new.max_retries, new.queue, new.lane, new.rank, new.due_at, new.expires_at,
+            new.type || ' ' || new.unique_key);
     return null;
 end $$;
 
 create or replace function demora.audit_moved() returns trigger language plpgsql as $$
 begin
     insert into demora.events (at, job_id, kind, old_status, status, old_token, token, credits, retries, generation,
-                               max_retries, queue, lane, rank, due_at, worker_id, old_lease_until, lease_until, wished, error)
+                               max_retries, queue, lane, rank, due_at, worker_id, old_lease_until, lease_until, wished, error,
+                               expires_at, unique_key)
     values (
         current_setting('demora_clock.wall')::bigint, new.id,
         case
@@ -29,7 +31,8 @@ begin
         end,
         old.status, new.status, old.token, new.token, new.credits, new.retries, new.generation, new.max_retries, new.queue,
         new.lane, new.rank, new.due_at, new.worker_id, old.lease_until, new.lease_until,
-        new.cancel_requested_at is not null, case when old.status = 3 and new.status <> 3 then new.error end
+        new.cancel_requested_at is not null, case when old.status = 3 and new.status <> 3 then new.error end,
+        new.expires_at, new.type || ' ' || new.unique_key
     );
     return new;
 end $$;
@@ -55,4 +58,5 @@ execute function demora.audit_moved();
 create or replace trigger audit_removed after delete on demora.jobs
 for each row execute function demora.audit_removed();
 
-insert into demora.meta (name, value) values ('audit', 'on') on conflict (name) do nothing;
+-- The number says which of these triggers are there; it grows when they change, and then `begin` makes them anew.
+insert into demora.meta (name, value) values ('audit', '2') on conflict (name) do update set value = excluded.value;

@@ -22,6 +22,11 @@ from .statements import statements
 PAUSE = 1.0  # seconds before a lost connection is made anew
 ANSWER = 5.0  # seconds that the server may take to say the time
 
+_LOOKS = f"idle workers look every {sleepers.DEAF_LOOK * 1000:.0f} ms"
+UNHEARD = f"LISTEN does not reach the database: {_LOOKS}"
+_POOLED = f"no LISTEN behind a pooler without database_listen_url: {_LOOKS}"
+_OFF = f"wake-ups are switched off by database_notify: {_LOOKS}"
+
 
 class Bells:
     """The bells of one store: rung through its pool, heard on a connection of its own, made when somebody first sleeps."""
@@ -35,6 +40,11 @@ class Bells:
         self._ringing: asyncio.Task[None] | None = None
         self._topics: set[Topic] = set()
         self.reachable = False
+
+    def note(self) -> str | None:
+        """What is to be said of wake-ups where they do not work; None where they do, or where nobody sleeps."""
+        tried = self._ready is not None and self._ready.done()
+        return switched_off(self._options) or (UNHEARD if tried and not self.reachable else None)
 
     def hang(self) -> None:
         """Hear the rings of others from now on. `hung` says when that is so."""
@@ -130,3 +140,8 @@ class Bells:
     def _say_ready(self) -> None:
         if self._ready is not None and not self._ready.done():
             self._ready.set_result(None)
+
+
+def switched_off(options: PostgresOptions) -> str | None:
+    """Why nobody listens with these options; None if somebody does."""
+    return None if options.listens else _POOLED if options.notify else _OFF

@@ -145,7 +145,7 @@ def connection_options(options: PostgresOptions) -> dict[str, Any]:
 async def migrate(url: str, options: PostgresOptions) -> None:
     """Apply the schema files that this database has not seen, each in its own transaction, one process at a time."""
     steps = dict(_schema_files(options.schema))
-    async with _connected(url) as connection:
+    async with connected(url) as connection:
         try:
             for number in sorted(steps):
                 async with connection.transaction():
@@ -158,12 +158,12 @@ async def migrate(url: str, options: PostgresOptions) -> None:
 
 async def peek(url: str, options: PostgresOptions) -> int | None:
     """The version of the schema in a database, None if there is none."""
-    async with _connected(url) as connection:
+    async with connected(url) as connection:
         return await version_of(connection, options.schema) or None
 
 
 @asynccontextmanager
-async def _connected(url: str) -> AsyncIterator[Any]:
+async def connected(url: str) -> AsyncIterator[Any]:
     """A connection of its own, on which nothing is prepared and nothing limited."""
     try:
         connection = await asyncpg.connect(url, timeout=CONNECT, statement_cache_size=0)

@@ -9,11 +9,13 @@ from typing import Any, TypeVar
 from ... import crash
 from ...audit import Evidence, SqlEvent
 from ...clock import Clock
+from ...core.access import ApiKey, NewKey
 from ...core.job import Job, NewJob
 from ...core.retention import Retention
 from ...core.spans import span_ms
 from ...core.states import Status
 from ...errors import StoreClosed
+from ...keyring import Found, Ring
 from ...store import (
     Added,
     Answer,
@@ -34,7 +36,7 @@ from ...store import (
 )
 from ...survey import Pulse, Survey
 from ..options import PostgresOptions
-from . import additions, audit, claims, registry, runs, surveys, tidying, troubles, views, wishes
+from . import additions, audit, claims, keys, registry, runs, surveys, tidying, troubles, views, wishes
 from .bells import Bells
 from .connections import Pool, Session
 from .drivers import borrow
@@ -204,6 +206,26 @@ class PostgresStore:
             bells=self._bells,
         )
 
+    # API keys
+
+    async def add_key(self, key: NewKey) -> ApiKey:
+        return await self._write(lambda session, again: keys.add(session, key, again))
+
+    async def keys(self) -> Ring:
+        return await self._read(keys.ring)
+
+    async def find_key(self, id: str) -> Found:
+        return await self._read(lambda session: keys.find(session, id))
+
+    async def revoke_key(self, id: str) -> ApiKey | None:
+        return await self._write(lambda session, again: keys.revoke(session, id))
+
+    async def forget_key(self, id: str) -> bool:
+        return await self._write(lambda session, again: keys.forget(session, id, again))
+
+    async def use_key(self, id: str, *, unless_within: timedelta) -> bool:
+        return await self._write(lambda session, again: keys.use(session, id, span_ms(unless_within)))
+
     # What can be shown to a checker
 
     async def events(self, after: int = 0) -> list[SqlEvent]:
@@ -222,6 +244,10 @@ class PostgresStore:
 
     async def pulse(self, mark: int | None = None) -> Pulse:
         return await self._read(lambda session: surveys.pulse(session, mark))
+
+    def notes(self) -> tuple[str, ...]:
+        note = self._bells.note()
+        return () if note is None else (note,)
 
     # How it is done
 

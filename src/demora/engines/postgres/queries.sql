@@ -524,6 +524,40 @@ with {clock}
 select id, host, pid, slots, queues, types, started_at, greatest(wall - heartbeat_at, 0) as silent
 from clock, demora.workers order by id
 
+-- name: key_columns
+id, digest, name, scopes, created_at, expires_at, revoked_at, last_used_at
+
+-- name: add_key
+with {clock}
+insert into demora.api_keys (id, digest, name, scopes, created_at, expires_at)
+select :id::text, :digest::bytea, :name::text, :scopes::text[], wall, wall + :expires_in::bigint from clock
+returning {key_columns}
+
+-- name: keys
+-- The time also where there is no key.
+with {clock}
+select {key_columns}, wall from clock left join demora.api_keys on true order by created_at, id
+
+-- name: find_key
+with {clock}
+select {key_columns}, wall, exists (select from demora.api_keys) as any from clock left join demora.api_keys on id = :id
+
+-- name: revoke_key
+with {clock}
+update demora.api_keys set revoked_at = coalesce(revoked_at, wall) from clock where id = :id
+returning {key_columns}
+
+-- name: forget_key
+with {clock}
+delete from demora.api_keys using clock where id = :id and (revoked_at is not null or expires_at <= wall)
+returning id
+
+-- name: use_key
+with {clock}
+update demora.api_keys set last_used_at = wall from clock
+where id = :id and (last_used_at is null or last_used_at <= wall - :within::bigint)
+returning id
+
 -- name: survey_waiting
 select queue, type, count(*) filter (where due_at <= :wall::bigint), count(*) filter (where due_at > :wall), min(due_at)
 from demora.jobs where status < 3 group by queue, type
@@ -566,7 +600,7 @@ delete from demora.meta where name = 'audit';
 truncate demora.events restart identity
 
 -- name: audited
-select exists (select from demora.meta where name = 'audit') as audited
+select value from demora.meta where name = 'audit'
 
 -- name: unsound
 -- Constraints and indexes that the database itself does not vouch for.
@@ -578,7 +612,7 @@ where relnamespace = :schema::text::regnamespace and not (indisvalid and indisre
 -- name: events
 select seq, at, job_id, kind, wrote, old_status, status, old_token, token, coalesce(credits, 0), coalesce(retries, 0),
     coalesce(generation, 1), coalesce(max_retries, 0), queue, lane, rank, coalesce(due_at, 0), worker_id, old_lease_until,
-    lease_until, wished, error
+    lease_until, wished, error, expires_at, unique_key
 from demora.events where seq > :after order by seq
 
 -- name: job_facts

@@ -227,6 +227,9 @@ class SqliteStore:
     async def pulse(self, mark: int | None = None) -> Pulse:
         return await self._read(lambda tx: surveys.pulse(tx, mark))
 
+    def notes(self) -> tuple[str, ...]:
+        return ()
+
     def _begin(self, tx: Transaction) -> None:
         if self._audit:
             audit.begin(tx)
