@@ -76,7 +76,7 @@ async def _add(session: Session, jobs: Sequence[NewJob], named: Set[str], topics
     for job in jobs:
         answers.append(_known(session, job, held, taken))
     if any(answer is not None and answer.conflict for answer in answers):
-        return [answer or _new(session, job) for job, answer in zip(jobs, answers, strict=True)]
+        return [answer or _new(_now(session), job) for job, answer in zip(jobs, answers, strict=True)]
     fresh = [job for job, answer in zip(jobs, answers, strict=True) if answer is None]
     stored = iter(await _store_fresh(session, fresh, named, topics))
     return [answer or next(stored) for answer in answers]
@@ -122,14 +122,14 @@ def _known(
         request_hash = row["request_hash"]
         first = Added(str(row["job_id"]), from_ms(row["created_at"]), from_ms(row["scheduled_at"]))
     else:
-        taken[key.scope, key.key] = key.request_hash, _new(session, job)
+        taken[key.scope, key.key] = key.request_hash, _new(_now(session), job)
         return None
     differs = request_hash != key.request_hash
     return Added(first.id, first.created_at, first.scheduled_at, replayed=not differs, conflict=differs)
 
 
-def _new(session: Session, job: NewJob) -> Added:
-    now = _now(session)
+def _new(now: datetime, job: NewJob) -> Added:
+    """The answer for a job that is stored at this moment: the database reckons as it is done here."""
     due_at = now if job.at is None else max(from_ms(to_ms(job.at)), now)
     if job.delay is not None:
         due_at = from_ms(to_ms(now) + span_ms(max(job.delay, ZERO)))
@@ -199,13 +199,14 @@ async def _store(session: Session, jobs: Sequence[NewJob], named: Set[str], topi
     if not jobs:
         return {}
     unnamed = list({job.queue for job in jobs} - named)
-    found = await session.rows("add", unnamed=unnamed, **_LANES, **rows.new_columns(jobs))
-    if found[0]["ready"]:
+    ready, expiry, wall, added = await session.row("add", unnamed=unnamed, **_LANES, **rows.new_columns(jobs))
+    if ready:
         topics.add(Topic.READY)
-    if found[0]["expiry"]:
+    if expiry:
         topics.add(Topic.EXPIRY)
-    added = [row for row in found if row["id"] is not None]
-    return {str(row["id"]): Added(str(row["id"]), from_ms(row["created_at"]), from_ms(row["due_at"])) for row in added}
+    ids = None if added is None else {str(id) for id in added}
+    now = from_ms(wall)
+    return {job.id: _new(now, job) for job in reversed(jobs) if ids is None or job.id in ids}  # of equal ids the first counts
 
 
 async def _taken(session: Session, jobs: Sequence[NewJob]) -> dict[str, Added]:

@@ -37,8 +37,8 @@ update demora.idempotency_keys set job_id = :id where scope = :scope and key = :
 select id, created_at, coalesce(scheduled_at, created_at) as scheduled_at from demora.jobs where id = any(:ids::uuid[])
 
 -- name: add
--- Jobs that were not there yet, and whether sleepers are to be woken: for what is ready or the new head of its line, and for
--- what expires first.
+-- When jobs were added, the ids of those that were not there yet if some were, and whether sleepers are to be woken: for what
+-- is ready or the new head of its line, and for what expires first.
 with {clock},
 wish as (
     select new.*, wall, greatest(coalesce(at, wall + delay, wall), wall) as due_at,
@@ -59,7 +59,7 @@ added as (
         unique_key
     from wish order by number
     on conflict do nothing
-    returning id, queue, lane, rank, due_at, created_at, expires_at
+    returning id, queue, lane, rank, due_at, expires_at
 ),
 named as (
     insert into demora.queues (name) select name from unnest(:unnamed::text[]) as name order by name on conflict do nothing
@@ -79,7 +79,9 @@ woken as (
             )
         ) as expiry
 )
-select ready, expiry, id, created_at, due_at from woken left join added on true
+select ready, expiry, wall,
+    (select case when count(*) < cardinality(:ids::uuid[]) then coalesce(array_agg(id), '{}') end from added) as added
+from clock, woken
 
 -- name: unique_waiting
 select id, created_at, coalesce(scheduled_at, created_at) as scheduled_at from demora.jobs
