@@ -169,9 +169,7 @@ async def _stand_in(session: Session, job: NewJob, waiting: Any, named: Set[str]
     if job.key is not None:
         await session.rows("rekey", scope=job.key.scope, key=job.key.key, id=id)
     if job.unique.replace:
-        columns = {name: column[0] for name, column in rows.new_columns([job]).items()}
-        what = {_SINGULAR.get(name, name): value for name, value in columns.items()}
-        row = await session.row("replace_waiting", **_LANES, **{**what, "id": id})
+        row = await session.row("replace_waiting", **_LANES, **{**rows.new_job(job), "id": id})
         scheduled_at = row["due_at"]
         await session.rows("name_queue", name=job.queue)
         topics |= {Topic.READY, Topic.EXPIRY}
@@ -179,27 +177,12 @@ async def _stand_in(session: Session, job: NewJob, waiting: Any, named: Set[str]
     return Added(str(id), from_ms(created_at), from_ms(scheduled_at), kept=not replace, replaced=replace)
 
 
-_SINGULAR = {
-    "ids": "id",
-    "names": "name",
-    "queues": "queue",
-    "ranks": "rank",
-    "ats": "at",
-    "delays": "delay",
-    "retry_delays": "retry_delay",
-    "timeouts": "timeout",
-    "payloads": "payload",
-    "webhook_urls": "webhook_url",
-    "expiries": "expiry",
-}
-
-
 async def _store(session: Session, jobs: Sequence[NewJob], named: Set[str], topics: Topics) -> dict[str, Added]:
     """Those that were not there yet, by id."""
     if not jobs:
         return {}
     unnamed = list({job.queue for job in jobs} - named)
-    ready, expiry, wall, added = await session.row("add", unnamed=unnamed, **_LANES, **rows.new_columns(jobs))
+    ready, expiry, wall, added = await session.row("add", unnamed=unnamed, **_LANES, **rows.new_jobs(jobs))
     if ready:
         topics.add(Topic.READY)
     if expiry:
