@@ -1,8 +1,11 @@
 """`make bench`: demora beside the floor of this machine and beside a rival, in one run.
 
     python -m bench [--rounds 5] [--jobs 20000] [--only a,b,c,c2,d,e,f,g,h,i,n] [--json FILE]
+    python -m bench --database postgres [--only a,b,c,c2,d,e,f,h,j,n] [--share 0.1]
 
-A figure is the median of the rounds in which it was taken, each on a new file; ratios compare what ran in the same round.
+A figure is the median of the rounds in which it was taken, each on a new database; ratios compare what ran in the same
+round. `--database postgres` starts a durable PostgreSQL of its own, with the settings it comes with; `--database
+postgresql://…` uses a running one, on which it makes and drops databases.
 """
 
 import argparse
@@ -11,29 +14,39 @@ import statistics
 import sys
 import time
 from collections import defaultdict
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from bench import table
+from bench.databases import Databases, PostgresServer, SqliteFiles
 from bench.figures import CASES, Round
+from bench.table import GOALS
+from tests.servers import postgres
 
 
 def main() -> None:
     args = _arguments()
+    with _databases(args.database) as databases:
+        _measure(args, databases)
+
+
+def _measure(args: argparse.Namespace, databases: Databases) -> None:
     rounds: dict[str, list[float]] = defaultdict(list)
     troubles: list[str] = []
     for number in range(1, args.rounds + 1):
-        for what, value in _round(args, number, troubles).items():
+        for what, value in _round(args, databases, number, troubles).items():
             rounds[what].append(value)
     report = {what: statistics.median(values) for what, values in rounds.items()}
-    table.show(report)
+    table.show(report, GOALS[args.kind])
     if args.json:
         Path(args.json).write_text(json.dumps(report, indent=1))
     sys.exit("\n".join(troubles) or None)
 
 
-def _round(args: argparse.Namespace, number: int, troubles: list[str]) -> dict[str, float]:
-    here = Round(args.jobs)
-    for name, case in CASES.items():
+def _round(args: argparse.Namespace, databases: Databases, number: int, troubles: list[str]) -> dict[str, float]:
+    here = Round(databases, args.jobs, args.share)
+    for name, case in CASES[args.kind].items():
         if name not in args.only or number > case.rounds:
             continue
         print(f"{time.strftime('%X')} round {number} of {args.rounds}: ({name}) {case.title}", file=sys.stderr)
@@ -44,16 +57,31 @@ def _round(args: argparse.Namespace, number: int, troubles: list[str]) -> dict[s
     return here.figures
 
 
+@contextmanager
+def _databases(wanted: str) -> Iterator[Databases]:
+    if wanted == "sqlite":
+        yield SqliteFiles()
+    elif wanted == "postgres":
+        with postgres.running() as server:
+            yield PostgresServer(server.url)
+    else:
+        yield PostgresServer(wanted)
+
+
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="bench", description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--rounds", type=int, default=5, help="of the quick cases; slow ones take fewer")
     parser.add_argument("--jobs", type=int, default=20_000, help="to enqueue in batches and to drain")
-    parser.add_argument("--only", default=",".join(CASES), help="cases, by letter")
+    parser.add_argument("--database", default="sqlite", help="sqlite, postgres (a server of its own) or postgresql://…")
+    parser.add_argument("--only", help="cases, by letter")
+    parser.add_argument("--share", type=float, default=1.0, help="of the 6,100,000 rows that (j) makes")
     parser.add_argument("--json", help="write the figures to this file too")
     args = parser.parse_args()
-    args.only = set(args.only.split(","))
-    if unknown := args.only - set(CASES):
-        parser.error(f"there is no case {min(unknown)!r}; there are {', '.join(CASES)}")
+    args.kind = "sqlite" if args.database == "sqlite" else "postgres"
+    known = CASES[args.kind]
+    args.only = set(args.only.split(",")) if args.only else set(known)
+    if unknown := args.only - set(known):
+        parser.error(f"there is no case {min(unknown)!r}; there are {', '.join(known)}")
     return args
 
 

@@ -1,38 +1,43 @@
-"""The cases: each runs demora through its public API with default settings, on a new database file."""
+"""The cases: each runs demora through its public API with default settings, on a new database."""
 
 import asyncio
 import random
 import time
+from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 from bench import counting
+from bench.databases import Databases
 from bench.stage import PAYLOAD, all_ended, enqueue, producer, workers
 from demora import Demora
 
 SINGLES = 1000
 
 
-async def enqueue_single() -> float:
+async def enqueue_single(on: Databases) -> float:
     """(a) Jobs per second, enqueued one after the other."""
-    async with producer() as app:
+    async with producer(on) as app:
         began = time.perf_counter()
         for _ in range(SINGLES):
             await app.enqueue("bench.noop", PAYLOAD)
         return SINGLES / (time.perf_counter() - began)
 
 
-async def enqueue_many(jobs: int) -> float:
+async def enqueue_many(on: Databases, jobs: int) -> float:
     """(b) Jobs per second, enqueued in batches."""
-    async with producer() as app:
+    async with producer(on) as app:
         began = time.perf_counter()
         await enqueue(app, jobs)
         return jobs / (time.perf_counter() - began)
 
 
-async def drain(jobs: int, processes: int = 1) -> float:
+async def drain(on: Databases, jobs: int, processes: int = 1) -> float:
     """(c) Jobs per second, from the moment that a full queue is resumed until all have ended."""
-    async with producer() as app:
+    async with producer(on) as app:
         client = await app.open()
         await client.pause("default")
         await enqueue(app, jobs)
@@ -44,21 +49,21 @@ async def drain(jobs: int, processes: int = 1) -> float:
             return jobs / (time.perf_counter() - began)
 
 
-async def pick_up_in_process(jobs: int) -> list[float]:
+async def pick_up_in_process(on: Databases, jobs: int) -> list[float]:
     """(d) Seconds from the return of enqueue to the handler's first line, with a worker in the same process, idle."""
-    async with producer() as app, app.worker():
+    async with producer(on) as app, app.worker():
         return await _pick_up(app, jobs)
 
 
-async def pick_up_across(jobs: int) -> list[float]:
+async def pick_up_across(on: Databases, jobs: int) -> list[float]:
     """(d) The same with the worker in another process."""
-    async with producer() as app, workers(app, 1):
+    async with producer(on) as app, workers(app, 1):
         return await _pick_up(app, jobs)
 
 
-async def lateness(jobs: int, seconds: float) -> list[float]:
+async def lateness(on: Databases, jobs: int, seconds: float) -> list[float]:
     """(e) Seconds from the due time to the handler's first line, for jobs due at random over so many seconds."""
-    async with producer() as app, workers(app, 1):
+    async with producer(on) as app, workers(app, 1):
         start = datetime.now(UTC) + timedelta(seconds=2)
         dues = [start + timedelta(seconds=random.uniform(0, seconds)) for _ in range(jobs)]
         added = await app.enqueue_many([("bench.stamp", {}, {"at": due}) for due in dues])
@@ -66,30 +71,43 @@ async def lateness(jobs: int, seconds: float) -> list[float]:
         return [stamp["now"] - stamp["due"] for stamp in stamps]
 
 
-async def counts(jobs: int) -> dict[str, float]:
-    """Statements and commits per job: to enqueue one, to enqueue in batches, and to drain."""
-    found = {}
-    with counting.statements() as counted:
-        async with producer() as app:
-            counted.clear()
+async def counts(on: Databases, jobs: int) -> dict[str, float]:
+    """What one job takes of the database: to enqueue one, to enqueue in batches, and to drain."""
+    found: dict[str, float] = {}
+    async with _counted(on) as (app, counted):
+        async with counted(found, "single enqueue", 100):
             for _ in range(100):
                 await app.enqueue("bench.noop", PAYLOAD)
-            found |= {f"{what} per single enqueue": number / 100 for what, number in counted.items()}
-            counted.clear()
+        async with counted(found, "job of enqueue_many", jobs):
             await enqueue(app, jobs)
-            found |= {f"{what} per job of enqueue_many": number / jobs for what, number in counted.items()}
-            counted.clear()
-            async with app.worker():
-                while not await all_ended(app):
-                    await asyncio.sleep(0.05)
-            found |= {f"{what} per job drained": number / (jobs + 100) for what, number in counted.items()}
+        async with counted(found, "job drained", jobs + 100), app.worker():
+            while not await all_ended(app):
+                await asyncio.sleep(0.05)
     return found
 
 
-async def idle_statements(seconds: float) -> float:
+@asynccontextmanager
+async def _counted(on: Databases) -> AsyncIterator[tuple[Demora, Any]]:
+    """An application, and a context that records what is asked and written within, for each of so many jobs."""
+    with counting.statements() as asked:
+        async with producer(on) as app:
+
+            @asynccontextmanager
+            async def counted(found: dict[str, float], each: str, jobs: int) -> AsyncIterator[None]:
+                before = await on.written(app.settings.database_url)
+                asked.clear()
+                yield
+                spent = Counter(asked)
+                spent += await on.written(app.settings.database_url) - before
+                found |= {f"{what} per {each}": number / jobs for what, number in spent.items()}
+
+            yield app, counted
+
+
+async def idle_statements(on: Databases, seconds: float) -> float:
     """(d) Statements per second of an idle worker."""
     with counting.statements() as counted:
-        async with producer() as app, app.worker():
+        async with producer(on) as app, app.worker():
             await app.result((await app.enqueue("bench.stamp")).id)
             await asyncio.sleep(1)
             counted.clear()
@@ -97,9 +115,9 @@ async def idle_statements(seconds: float) -> float:
             return counted["statements"] / seconds
 
 
-async def idle_share(seconds: float) -> float:
+async def idle_share(on: Databases, seconds: float) -> float:
     """(h) The share of one core that an idle worker process takes."""
-    async with producer() as app, workers(app, 1) as [process]:
+    async with producer(on) as app, workers(app, 1) as [process]:
         await app.result((await app.enqueue("bench.stamp")).id)
         await asyncio.sleep(2)
         before = _cpu_seconds(process.pid)

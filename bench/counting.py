@@ -1,18 +1,28 @@
-"""Counts what demora asks of SQLite, statement by statement."""
+"""Counts what demora asks of its database, statement by statement, in the driver."""
 
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any
+from unittest.mock import patch
 
 import apsw
+import asyncpg
 
 
 @contextmanager
 def statements() -> Iterator[Counter[str]]:
-    """Counts `statements` and `commits` of every connection that is opened within."""
+    """Counts `statements` of every connection that is opened within; on SQLite also `commits`, which on PostgreSQL are as
+    many as there are statements that write."""
     counted: Counter[str] = Counter()
+    with ExitStack() as counting:
+        counting.enter_context(_of_sqlite(counted))
+        counting.enter_context(_of_postgres(counted))
+        yield counted
 
+
+@contextmanager
+def _of_sqlite(counted: Counter[str]) -> Iterator[None]:
     def seen(event: dict[str, Any]) -> None:
         counted["statements"] += 1
         if event["sql"] == "commit":
@@ -23,6 +33,21 @@ def statements() -> Iterator[Counter[str]]:
 
     apsw.connection_hooks.append(watch)
     try:
-        yield counted
+        yield
     finally:
         apsw.connection_hooks.remove(watch)
+
+
+@contextmanager
+def _of_postgres(counted: Counter[str]) -> Iterator[None]:
+    make = asyncpg.Connection.__init__
+
+    def seen(query: Any) -> None:
+        counted["statements"] += 1
+
+    def watched(connection: asyncpg.Connection, *args: Any, **how: Any) -> None:
+        make(connection, *args, **how)
+        connection.add_query_logger(seen)
+
+    with patch.object(asyncpg.Connection, "__init__", watched):  # the driver has no hook for new connections
+        yield

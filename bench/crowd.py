@@ -9,16 +9,17 @@ import time
 from subprocess import PIPE
 from typing import Any
 
+from bench.databases import Databases
 from bench.stage import PAYLOAD, all_ended, environment, producer, workers
 from demora import Demora
 
 
-async def crowd(jobs: int, pairs: int) -> float:
+async def crowd(on: Databases, jobs: int, pairs: int) -> float:
     """Jobs per second through so many producers and as many workers, from the first enqueue to the last end.
 
     Refuses a run in which anybody met a locked file.
     """
-    async with producer() as app, workers(app, pairs):
+    async with producer(on) as app, workers(app, pairs):
         producers = [await _producer(app, jobs // pairs) for _ in range(pairs)]
         for process in producers:
             await process.stdout.readline()

@@ -5,63 +5,74 @@ from collections.abc import Callable
 from functools import cached_property
 from typing import NamedTuple
 
-from bench import cases, crowd, flood, floor, million, rivals
+from bench import cases, crowd, flood, floor, laden, million, procrastinate, rivals
+from bench.databases import Databases
 
-HUEY_JOBS = 1000
+HUEY_JOBS = PROCRASTINATE_JOBS = 1000
 MILLION = 1_000_000
 
 
 class Round:
     """The figures of one round. What several cases are compared with is measured at most once."""
 
-    def __init__(self, jobs: int) -> None:
-        self.jobs = jobs
+    def __init__(self, on: Databases, jobs: int, share: float) -> None:
+        self.on, self.jobs, self.share = on, jobs, share
         self.figures: dict[str, float] = {}
 
     @cached_property
     def floor(self) -> dict[str, float]:
-        found = asyncio.run(floor.measure(floor.Sqlite(), self.jobs))
+        found = asyncio.run(floor.measure(self.on.floor(), self.jobs))
         self.figures |= {f"floor {name}": value for name, value in found.items()}
         return found
 
     @cached_property
     def drain(self) -> float:
-        self.figures["drain"] = found = asyncio.run(cases.drain(self.jobs))
+        self.figures["drain"] = found = asyncio.run(cases.drain(self.on, self.jobs))
         return found
 
 
 def enqueue(here: Round) -> None:
     bare = here.floor["single_insert"]
-    here.figures["enqueue"] = found = asyncio.run(cases.enqueue_single())
+    here.figures["enqueue"] = found = asyncio.run(cases.enqueue_single(here.on))
     here.figures["enqueue / floor"] = found / bare
 
 
 def enqueue_many(here: Round) -> None:
     bare = here.floor["batch_insert"]
-    here.figures["enqueue_many"] = found = asyncio.run(cases.enqueue_many(here.jobs))
+    here.figures["enqueue_many"] = found = asyncio.run(cases.enqueue_many(here.on, here.jobs))
     here.figures["enqueue_many / floor"] = found / bare
 
 
 def drain(here: Round) -> None:
     here.figures["drain / floor"] = here.drain / here.floor["drain"]
+
+
+def drain_beside_huey(here: Round) -> None:
+    drain(here)
     here.figures["huey drain"] = found = rivals.huey_drain(HUEY_JOBS)
     here.figures["drain / huey"] = here.drain / found
 
 
+def drain_beside_procrastinate(here: Round) -> None:
+    drain(here)
+    here.figures["procrastinate drain"] = found = asyncio.run(procrastinate.drain(here.on, PROCRASTINATE_JOBS))
+    here.figures["drain / procrastinate"] = here.drain / found
+
+
 def drain_two(here: Round) -> None:
     one = here.drain
-    here.figures["drain, two workers"] = found = asyncio.run(cases.drain(here.jobs, 2))
+    here.figures["drain, two workers"] = found = asyncio.run(cases.drain(here.on, here.jobs, 2))
     here.figures["drain, two workers / one"] = found / one
 
 
 def pick_up(here: Round) -> None:
-    here.figures |= _spread("pick-up in process", asyncio.run(cases.pick_up_in_process(500)))
-    here.figures |= _spread("pick-up across processes", asyncio.run(cases.pick_up_across(500)))
-    here.figures["idle statements per second"] = asyncio.run(cases.idle_statements(30))
+    here.figures |= _spread("pick-up in process", asyncio.run(cases.pick_up_in_process(here.on, 500)))
+    here.figures |= _spread("pick-up across processes", asyncio.run(cases.pick_up_across(here.on, 500)))
+    here.figures["idle statements per second"] = asyncio.run(cases.idle_statements(here.on, 30))
 
 
 def lateness(here: Round) -> None:
-    late = asyncio.run(cases.lateness(1000, 10))
+    late = asyncio.run(cases.lateness(here.on, 1000, 10))
     here.figures |= _spread("lateness", late)
     here.figures["early"] = float(sum(one < 0 for one in late))
 
@@ -69,28 +80,36 @@ def lateness(here: Round) -> None:
 def flooded(here: Round) -> None:
     usual = here.drain
     jobs = max(60_000, int(1.3 * flood.ENOUGH * flood.EACH * usual) // 500 * 500)  # so that enough is sent before its end
-    rate, waits = asyncio.run(flood.flood(jobs))
+    rate, waits = asyncio.run(flood.flood(here.on, jobs))
     here.figures |= {"flood": rate, "flood / drain": rate / usual}
     here.figures |= _spread("pick-up in the flood", waits)
+
+
+def flooded_beside_huey(here: Round) -> None:
+    flooded(here)
     here.figures |= _spread(f"huey pick-up in a flood of {HUEY_JOBS:,}", rivals.huey_flood(HUEY_JOBS))
 
 
-def laden(here: Round) -> None:
+def million_delayed(here: Round) -> None:
     here.figures |= asyncio.run(million.million(MILLION))
 
 
+def laden_claim(here: Round) -> None:
+    here.figures |= asyncio.run(laden.laden(here.on, here.share))
+
+
 def idle(here: Round) -> None:
-    here.figures["idle worker, % of a core"] = 100 * asyncio.run(cases.idle_share(20))
+    here.figures["idle worker, % of a core"] = 100 * asyncio.run(cases.idle_share(here.on, 20))
 
 
 def crowded(here: Round) -> None:
-    two = asyncio.run(crowd.crowd(3200, 1))
-    here.figures |= {"2 processes on one file": two, "32 processes on one file": asyncio.run(crowd.crowd(3200, 16))}
+    two = asyncio.run(crowd.crowd(here.on, 3200, 1))
+    here.figures |= {"2 processes on one file": two, "32 processes on one file": asyncio.run(crowd.crowd(here.on, 3200, 16))}
     here.figures["32 processes / 2"] = here.figures["32 processes on one file"] / two
 
 
 def counts(here: Round) -> None:
-    here.figures |= asyncio.run(cases.counts(5000))
+    here.figures |= asyncio.run(cases.counts(here.on, 5000))
 
 
 class Case(NamedTuple):
@@ -99,7 +118,7 @@ class Case(NamedTuple):
     rounds: int = 2**31  # at most
 
 
-CASES = {
+_ANYWHERE = {
     "a": Case("enqueue one by one", enqueue),
     "b": Case("enqueue in batches", enqueue_many),
     "c": Case("drain with one worker", drain),
@@ -107,10 +126,25 @@ CASES = {
     "d": Case("pick-up and idleness", pick_up, 1),
     "e": Case("lateness", lateness, 1),
     "f": Case("real-time jobs in a flood", flooded, 2),
-    "g": Case("a million delayed jobs", laden, 1),
-    "h": Case("an idle worker's share of a core", idle, 1),
-    "i": Case("32 processes on one file", crowded, 2),
-    "n": Case("statements and commits per job", counts, 1),
+}
+_COUNTS = Case("what a job takes of the database", counts, 1)
+CASES = {
+    "sqlite": _ANYWHERE
+    | {
+        "c": Case("drain with one worker", drain_beside_huey),
+        "f": Case("real-time jobs in a flood", flooded_beside_huey, 2),
+        "g": Case("a million delayed jobs", million_delayed, 1),
+        "h": Case("an idle worker's share of a core", idle, 1),
+        "i": Case("32 processes on one file", crowded, 2),
+        "n": _COUNTS,
+    },
+    "postgres": _ANYWHERE
+    | {
+        "c": Case("drain with one worker", drain_beside_procrastinate),
+        "h": Case("an idle worker's share of a core", idle, 1),
+        "j": Case("a claim from a laden table", laden_claim, 1),
+        "n": _COUNTS,
+    },
 }
 
 

@@ -7,6 +7,7 @@ import asyncio
 import time
 from datetime import UTC, datetime, timedelta
 
+from bench.databases import Databases
 from bench.stage import BATCH, PAYLOAD, producer, workers
 from demora import Demora
 
@@ -14,10 +15,10 @@ EACH = 0.005  # seconds from one real-time job to the next
 ENOUGH = 1000  # real-time jobs that must be sent before the flood has ended
 
 
-async def flood(jobs: int) -> tuple[float, list[float]]:
+async def flood(on: Databases, jobs: int) -> tuple[float, list[float]]:
     """Jobs per second of the flood, from its due time to its last end; and of each real-time job that was sent while it
     drained the seconds from the return of enqueue to the handler's first line."""
-    async with producer() as app, workers(app, 1):
+    async with producer(on) as app, workers(app, 1):
         first, last, due = await _gather(app, jobs)
         while (await app.get(first)).status.waiting:
             await asyncio.sleep(0.005)

@@ -5,6 +5,7 @@ import random
 import statistics
 import tempfile
 import time
+from contextlib import AbstractAsyncContextManager
 from datetime import timedelta
 from pathlib import Path
 
@@ -24,7 +25,7 @@ async def million(delayed: int) -> dict[str, float]:
         await _fill(empty, 0)
         await _fill(full, delayed)
         size = (full.stat().st_size - empty.stat().st_size) / delayed
-        async with application(empty) as alone, application(full) as beside:
+        async with _application(empty) as alone, _application(full) as beside:
             pairs = [(await _claim(alone), await _claim(beside)) for _ in range(CLAIMS)]
     usual, laden = (1000 * statistics.median(times) for times in zip(*pairs, strict=True))
     return {
@@ -37,10 +38,14 @@ async def million(delayed: int) -> dict[str, float]:
 
 async def _fill(file: Path, delayed: int) -> None:
     """Enqueue jobs due in a day and later, and close the file, which moves everything from the log into it."""
-    async with application(file) as app:
+    async with _application(file) as app:
         for _ in range(delayed // 5000):
             later = [{"delay": timedelta(days=1, seconds=random.uniform(0, 86_400))} for _ in range(5000)]
             await app.enqueue_many([("bench.bytes", HUNDRED_BYTES, options) for options in later])
+
+
+def _application(file: Path) -> AbstractAsyncContextManager[Demora]:
+    return application(f"sqlite:///{file}")
 
 
 async def _claim(app: Demora) -> float:

@@ -1,4 +1,4 @@
-"""The stage of every case: a producer on a new database file, and worker processes beside it, all with default settings."""
+"""The stage of every case: a producer on a new database, and worker processes beside it, all with default settings."""
 
 import asyncio
 import os
@@ -7,8 +7,8 @@ import sys
 import tempfile
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from pathlib import Path
 
+from bench.databases import Databases
 from bench.jobs import app as jobs_app
 from demora import Demora
 
@@ -17,16 +17,15 @@ BATCH = 500
 
 
 @asynccontextmanager
-async def producer() -> AsyncIterator[Demora]:
-    """An open application on a new file, which knows the handlers."""
-    with tempfile.TemporaryDirectory() as folder:
-        async with application(Path(folder) / "bench.db") as app:
-            yield app
+async def producer(databases: Databases) -> AsyncIterator[Demora]:
+    """An open application on a new database, which knows the handlers."""
+    async with databases.new() as url, application(url) as app:
+        yield app
 
 
 @asynccontextmanager
-async def application(file: Path) -> AsyncIterator[Demora]:
-    app = Demora(f"sqlite:///{file}")
+async def application(url: str) -> AsyncIterator[Demora]:
+    app = Demora(url)
     for handler in jobs_app.registry:
         app.registry.register(handler)
     async with app:

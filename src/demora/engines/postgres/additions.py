@@ -32,6 +32,8 @@ async def add_plain(session: Session, jobs: Sequence[NewJob], named: Set[str], t
     there were stored by the call whose answer was lost."""
     known = await _taken(session, jobs) if again else {}
     added = await _store(session, jobs, named, topics)
+    if len(added) == len(jobs):
+        return [added[job.id] for job in jobs]
     missing = [job for job in jobs if job.id not in added and job.id not in known]
     before = await _taken(session, missing) if missing else {}
     answers, seen = [], set[str]()
@@ -76,7 +78,7 @@ async def _add(session: Session, jobs: Sequence[NewJob], named: Set[str], topics
     for job in jobs:
         answers.append(_known(session, job, held, taken))
     if any(answer is not None and answer.conflict for answer in answers):
-        return [answer or _new(session, job) for job, answer in zip(jobs, answers, strict=True)]
+        return [answer or _new(_now(session), job) for job, answer in zip(jobs, answers, strict=True)]
     fresh = [job for job, answer in zip(jobs, answers, strict=True) if answer is None]
     stored = iter(await _store_fresh(session, fresh, named, topics))
     return [answer or next(stored) for answer in answers]
@@ -122,14 +124,14 @@ def _known(
         request_hash = row["request_hash"]
         first = Added(str(row["job_id"]), from_ms(row["created_at"]), from_ms(row["scheduled_at"]))
     else:
-        taken[key.scope, key.key] = key.request_hash, _new(session, job)
+        taken[key.scope, key.key] = key.request_hash, _new(_now(session), job)
         return None
     differs = request_hash != key.request_hash
     return Added(first.id, first.created_at, first.scheduled_at, replayed=not differs, conflict=differs)
 
 
-def _new(session: Session, job: NewJob) -> Added:
-    now = _now(session)
+def _new(now: datetime, job: NewJob) -> Added:
+    """The answer for a job that is stored at this moment: the database reckons as it is done here."""
     due_at = now if job.at is None else max(from_ms(to_ms(job.at)), now)
     if job.delay is not None:
         due_at = from_ms(to_ms(now) + span_ms(max(job.delay, ZERO)))
@@ -169,9 +171,7 @@ async def _stand_in(session: Session, job: NewJob, waiting: Any, named: Set[str]
     if job.key is not None:
         await session.rows("rekey", scope=job.key.scope, key=job.key.key, id=id)
     if job.unique.replace:
-        columns = {name: column[0] for name, column in rows.new_columns([job]).items()}
-        what = {_SINGULAR.get(name, name): value for name, value in columns.items()}
-        row = await session.row("replace_waiting", **_LANES, **{**what, "id": id})
+        row = await session.row("replace_waiting", **_LANES, **{**rows.new_job(job), "id": id})
         scheduled_at = row["due_at"]
         await session.rows("name_queue", name=job.queue)
         topics |= {Topic.READY, Topic.EXPIRY}
@@ -179,33 +179,19 @@ async def _stand_in(session: Session, job: NewJob, waiting: Any, named: Set[str]
     return Added(str(id), from_ms(created_at), from_ms(scheduled_at), kept=not replace, replaced=replace)
 
 
-_SINGULAR = {
-    "ids": "id",
-    "names": "name",
-    "queues": "queue",
-    "ranks": "rank",
-    "ats": "at",
-    "delays": "delay",
-    "retry_delays": "retry_delay",
-    "timeouts": "timeout",
-    "payloads": "payload",
-    "webhook_urls": "webhook_url",
-    "expiries": "expiry",
-}
-
-
 async def _store(session: Session, jobs: Sequence[NewJob], named: Set[str], topics: Topics) -> dict[str, Added]:
     """Those that were not there yet, by id."""
     if not jobs:
         return {}
     unnamed = list({job.queue for job in jobs} - named)
-    found = await session.rows("add", unnamed=unnamed, **_LANES, **rows.new_columns(jobs))
-    if found[0]["ready"]:
+    ready, expiry, wall, added = await session.row("add", unnamed=unnamed, **_LANES, **rows.new_jobs(jobs))
+    if ready:
         topics.add(Topic.READY)
-    if found[0]["expiry"]:
+    if expiry:
         topics.add(Topic.EXPIRY)
-    added = [row for row in found if row["id"] is not None]
-    return {str(row["id"]): Added(str(row["id"]), from_ms(row["created_at"]), from_ms(row["due_at"])) for row in added}
+    ids = None if added is None else {str(id) for id in added}
+    now = from_ms(wall)
+    return {job.id: _new(now, job) for job in reversed(jobs) if ids is None or job.id in ids}  # of equal ids the first counts
 
 
 async def _taken(session: Session, jobs: Sequence[NewJob]) -> dict[str, Added]:

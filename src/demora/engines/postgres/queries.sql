@@ -51,18 +51,17 @@ update demora.idempotency_keys set job_id = :id where scope = :scope and key = :
 select id, created_at, coalesce(scheduled_at, created_at) as scheduled_at from demora.jobs where id = any(:ids::uuid[])
 
 -- name: add
--- Jobs that were not there yet, and whether sleepers are to be woken: for what is ready or the new head of its line, and for
--- what expires first.
+-- When jobs were added, the ids of those that were not there yet if some were, and whether sleepers are to be woken: for what
+-- is ready or the new head of its line, and for what expires first.
 with {clock},
-wish as (
-    select new.*, wall, greatest(coalesce(at, wall + delay, wall), wall) as due_at,
-        coalesce(expiry, wall + expires_in) as expires_at
-    from clock, unnest(
-        :ids::uuid[], :types::text[], :names::text[], :queues::text[], :ranks::smallint[], :ats::bigint[], :delays::bigint[],
-        :max_retries::int[], :retry_delays::bigint[], :timeouts::bigint[], :payloads::text[], :tags::text[],
-        :webhook_urls::text[], :expiries::bigint[], :expires_in::bigint[], :unique_keys::text[]
-    ) with ordinality as new (id, type, name, queue, rank, at, delay, max_retries, retry_delay, timeout, payload, tags,
-                              webhook_url, expiry, expires_in, unique_key, number)
+wish as materialized (
+    select number, (new->>0)::uuid as id, new->>1 as type, new->>2 as name, new->>3 as queue, (new->>4)::smallint as rank, wall,
+        greatest(coalesce((new->>5)::bigint, wall + (new->>6)::bigint, wall), wall) as due_at,
+        (new->>7)::int as max_retries, (new->>8)::bigint as retry_delay, (new->>9)::bigint as timeout, payload,
+        new->>10 as tags, new->>11 as webhook_url, coalesce((new->>12)::bigint, wall + (new->>13)::bigint) as expires_at,
+        new->>14 as unique_key
+    from clock, rows from (jsonb_array_elements(:jobs::jsonb), unnest(:payloads::text[])) with ordinality
+        as given (new, payload, number)
 ),
 added as (
     insert into demora.jobs (id, type, name, queue, status, lane, rank, due_at, created_at, scheduled_at, expires_at,
@@ -73,7 +72,7 @@ added as (
         unique_key
     from wish order by number
     on conflict do nothing
-    returning id, queue, lane, rank, due_at, created_at, expires_at
+    returning id, queue, lane, rank, due_at, expires_at
 ),
 named as (
     insert into demora.queues (name) select name from unnest(:unnamed::text[]) as name order by name on conflict do nothing
@@ -93,7 +92,9 @@ woken as (
             )
         ) as expiry
 )
-select ready, expiry, id, created_at, due_at from woken left join added on true
+select ready, expiry, wall,
+    (select case when count(*) < cardinality(:payloads::text[]) then coalesce(array_agg(id), '{}') end from added) as added
+from clock, woken
 
 -- name: unique_waiting
 select id, created_at, coalesce(scheduled_at, created_at) as scheduled_at from demora.jobs

@@ -31,31 +31,36 @@ def text(words: str | None) -> str | None:
     return words.replace("\0", "\ufffd") if words and "\0" in words else words
 
 
-def new_columns(jobs: Sequence[NewJob]) -> dict[str, list[Any]]:
-    """The arrays of `add`."""
-    columns = zip(*map(_new_row, jobs), strict=True) if jobs else [()] * len(_NEW)
-    return dict(zip(_NEW, map(list, columns), strict=True))
+def new_jobs(jobs: Sequence[NewJob]) -> dict[str, Any]:
+    """The parameters of `add`: rows as JSON, since the driver writes an array value by value; payloads apart, since all JSON
+    together may not be larger than 256 MB."""
+    return {"jobs": _encode([_new_row(job) for job in jobs]).decode(), "payloads": [job.payload.decode() for job in jobs]}
 
 
-# The parameters of `add`, in the order of `_new_row`.
+def new_job(job: NewJob) -> dict[str, Any]:
+    """The parameters of a statement about one new job, by name."""
+    return {**dict(zip(_NEW, _new_row(job), strict=True)), "payload": job.payload.decode()}
+
+
+# What `_new_row` holds, in the order that `add` reads it.
 _NEW = (
-    "ids",
-    "types",
-    "names",
-    "queues",
-    "ranks",
-    "ats",
-    "delays",
+    "id",
+    "type",
+    "name",
+    "queue",
+    "rank",
+    "at",
+    "delay",
     "max_retries",
-    "retry_delays",
-    "timeouts",
-    "payloads",
+    "retry_delay",
+    "timeout",
     "tags",
-    "webhook_urls",
-    "expiries",
+    "webhook_url",
+    "expiry",
     "expires_in",
-    "unique_keys",
+    "unique_key",
 )
+_encode = msgspec.json.Encoder().encode
 
 
 def _new_row(job: NewJob) -> tuple[Any, ...]:
@@ -68,9 +73,8 @@ def _new_row(job: NewJob) -> tuple[Any, ...]:
         None if job.at is None else to_ms(job.at),
         _span_or_none(job.delay),
         job.max_retries,
-        span_ms(job.retry_delay),
+        _span_ms(job.retry_delay),
         _span_or_none(job.timeout),
-        job.payload.decode(),
         json.dumps(job.tags) if job.tags else None,
         job.webhook_url,
         None if job.expires_at is None else to_ms(job.expires_at),
@@ -176,8 +180,11 @@ def _span(ms: int) -> timedelta:
     return timedelta(milliseconds=ms)
 
 
+_span_ms = lru_cache(maxsize=1024)(span_ms)
+
+
 def _span_or_none(span: timedelta | None) -> int | None:
-    return None if span is None else span_ms(span)
+    return None if span is None else _span_ms(span)
 
 
 def _attempt(row: Sequence[Any]) -> Attempt:
