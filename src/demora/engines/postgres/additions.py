@@ -191,7 +191,8 @@ async def _store(session: Session, jobs: Sequence[NewJob], named: Set[str], topi
         topics.add(Topic.EXPIRY)
     ids = None if added is None else {str(id) for id in added}
     now = from_ms(wall)
-    return {job.id: _new(now, job) for job in reversed(jobs) if ids is None or job.id in ids}  # of equal ids the first counts
+    # Of equal ids the first counts.
+    return {job.id: _new(now, job) for job in reversed(jobs) if ids is None or job.id in ids}
 
 
 async def _taken(session: Session, jobs: Sequence[NewJob]) -> dict[str, Added]:
