@@ -2,7 +2,7 @@
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence, Set
 from datetime import timedelta
 from typing import Any, TypeVar
 
@@ -86,7 +86,7 @@ class PostgresStore:
         self._writes = Writes(pool)
         self._additions = Gathering(self._writes, self._add_plain)
         self._settlements = Gathering(self._writes, self._settle, _lease)
-        self._pool = pool
+        self._pool, self._loop = pool, asyncio.get_running_loop()
         if self._audit:
             await self._write(lambda session, again: audit.begin(session, self.options.schema))
 
@@ -113,8 +113,8 @@ class PostgresStore:
             answers = await self._ringing(
                 lambda session, topics, again: additions.add(session, jobs, self._named_queues, topics, again)
             )
-        if len(self._named_queues) < MOST_NAMES and not any(answer.conflict for answer in answers):
-            self._named_queues |= {job.queue for job in jobs}  # only now: what was not committed is not on record
+        if not any(answer.conflict for answer in answers):
+            self._remember(*{job.queue for job in jobs})  # only now: what was not committed is not on record
         return answers
 
     async def claim(
@@ -195,16 +195,30 @@ class PostgresStore:
     # What can be done in the caller's transaction
 
     def within(self, connection: Any) -> Joined:
-        pool = self._opened()
+        pool, borrowed = self._opened(), borrow(connection)
         assert pool.place is not None
         return Joined(
-            borrow(connection),
+            borrowed,
             pool.statements,
             wall_us=self._wall_us(),
             home=pool.place,
-            named=self._named_queues,
+            name_queues=self._name_queues_from_a_thread if borrowed.blocks else self._name_queues,
             bells=self._bells,
         )
+
+    async def _name_queues(self, names: Set[str]) -> None:
+        new = names - self._named_queues
+        if new:
+            await self._write(lambda session, again: registry.name_queues(session, new))
+            self._remember(*new)
+
+    async def _name_queues_from_a_thread(self, names: Set[str]) -> None:
+        if names - self._named_queues:
+            asyncio.run_coroutine_threadsafe(self._name_queues(names), self._loop).result()
+
+    def _remember(self, *names: str) -> None:
+        if len(self._named_queues) < MOST_NAMES:
+            self._named_queues |= set(names)
 
     # API keys
 

@@ -1,7 +1,7 @@
 """Adding jobs in the caller's own transaction, by the same statements as everywhere else."""
 
 import asyncio
-from collections.abc import Iterator, Sequence, Set
+from collections.abc import Awaitable, Callable, Iterator, Sequence, Set
 from contextlib import contextmanager
 from typing import Any
 
@@ -14,9 +14,14 @@ from .connections import Place, Session
 from .drivers import Borrowed
 from .statements import Statement
 
+Naming = Callable[[Set[str]], Awaitable[None]]
+
 
 class Joined:
-    """A transaction of the caller's, on a connection to `home`: the same server and database as the store's own."""
+    """A transaction of the caller's, on a connection to `home`: the same server and database as the store's own.
+
+    Queues are named outside of it, and stay named: until it ended, all others who add to a new queue would have to wait.
+    """
 
     def __init__(
         self,
@@ -25,10 +30,10 @@ class Joined:
         *,
         wall_us: int | None,
         home: Place,
-        named: Set[str],
+        name_queues: Naming,
         bells: Bells,
     ) -> None:
-        self._borrowed, self._home, self._named, self._bells = borrowed, home, named, bells
+        self._borrowed, self._home, self._name_queues, self._bells = borrowed, home, name_queues, bells
         self._session = Session(_Connection(borrowed, known), known, wall_us)
 
     async def add(self, jobs: Sequence[NewJob]) -> list[Added]:
@@ -39,8 +44,10 @@ class Joined:
             job.payload.decode()  # what is no text fails before the transaction is touched
         with self._refusals():
             await self._expect_home()
+            queues = {job.queue for job in jobs}
+            await self._name_queues(queues)
             add = additions.add_plain if all(map(additions.is_plain, jobs)) else additions.add
-            answers = await add(self._session, jobs, self._named, set(), False)
+            answers = await add(self._session, jobs, queues, set(), False)
             await self._bells.ring_at_commit(_topics(jobs, answers), self._session)
         return answers
 

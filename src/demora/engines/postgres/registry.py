@@ -1,6 +1,7 @@
 """Queues and their settings, workers and their heartbeats."""
 
 import json
+from collections.abc import Iterable
 from datetime import timedelta
 
 import msgspec
@@ -10,6 +11,12 @@ from ...core.spans import from_ms, span_ms
 from ...store import Queue, QueueChange, Topic, Worker
 from . import rows
 from .connections import Session
+
+
+async def name_queues(session: Session, names: Iterable[str]) -> None:
+    """Put queues on record that are not yet."""
+    for name in names:
+        await session.rows("name_queue", name=name)
 
 
 async def set_queue(session: Session, name: str, change: QueueChange, topics: set[Topic]) -> Queue:
