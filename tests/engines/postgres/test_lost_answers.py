@@ -219,3 +219,17 @@ async def test_many_writes_that_are_cut_lose_nothing_and_double_nothing(store: P
     assert len(added) == 120
     assert done == 120
     assert {job.token for job in (await store.find(Query(limit=200))).jobs} == {1}
+
+
+async def test_while_the_server_is_away_the_driver_keeps_quiet(
+    store: PostgresStore, proxy: Proxy, caplog: pytest.LogCaptureFixture
+) -> None:
+    await add_one(store)
+    proxy.refusing = True
+    proxy.cut_all()
+    for _ in range(3):
+        with pytest.raises(StoreError):
+            await store.get(new_job().id)
+    proxy.refusing = False
+    await add_one(store)
+    assert [record.name for record in caplog.records if record.name.startswith("asyncpg")] == []
