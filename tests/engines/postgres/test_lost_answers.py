@@ -1,5 +1,7 @@
 """A connection that breaks in the middle of a write: what became of it is read, and nothing is lost or done twice."""
 
+import os
+import signal
 from collections.abc import AsyncIterator
 
 import pytest
@@ -205,6 +207,25 @@ async def test_where_the_server_is_gone_for_good_the_outcome_is_said_to_be_unkno
         await add_one(store)
     with pytest.raises(StoreError, match="nothing was written"):
         await add_one(store)
+
+
+async def test_a_write_is_not_made_again_while_the_session_that_was_cut_off_may_still_make_it(
+    store: PostgresStore, proxy: Proxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(writes, "PATIENCE", 0.1)
+    monkeypatch.setattr(writes, "FENCE", 100)
+    first = await add_one(store)
+    async with store._opened().session() as session:
+        assert session.backend is not None
+        pid = session.backend[0]
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        proxy.cut_commit(1, "at once")
+        with pytest.raises(StoreError, match="does not end; whether it was written is unknown"):
+            await add_one(store)
+        assert await ids(store) == {first.id}
+    finally:
+        os.kill(pid, signal.SIGCONT)
 
 
 async def test_many_writes_that_are_cut_lose_nothing_and_double_nothing(store: PostgresStore, proxy: Proxy) -> None:
