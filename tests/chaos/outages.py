@@ -54,9 +54,13 @@ class Postgres:
             await asyncio.sleep(down)
             await asyncio.to_thread(self._server.start)
 
+    def undisturbed(self) -> asyncio.Lock:
+        """While it is held nobody else restarts the server or fills it up."""
+        return self._busy
+
     @asynccontextmanager
     async def asked(self) -> AsyncIterator[Any]:
-        """A connection, while nobody restarts the server."""
+        """A connection to a server that is undisturbed."""
         async with self._busy:
             connection = await _connect(self.url)
             try:
@@ -160,7 +164,7 @@ async def _at_work(world: "World", pid: int) -> bool:
 async def fill_up(world: "World") -> bool:
     """Others take every connection that the server has, while ours are cut and must be made anew."""
     postgres = _postgres(world)
-    async with AsyncExitStack() as stack, postgres._busy:
+    async with AsyncExitStack() as stack, postgres.undisturbed():
         refused = await _take_seats(postgres, stack)
         postgres.proxy.cut_all()
         refused = await _take_seats(postgres, stack) and refused
