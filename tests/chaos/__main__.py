@@ -1,4 +1,5 @@
-"""`python -m tests.chaos --minutes 2`: real faults on real processes; `--kills 1000 --zombies 300` goes on until so many.
+"""`python -m tests.chaos --minutes 2`: real faults on real processes; `--kills 1000 --zombies 300` goes on until so many;
+`--database postgres --restarts 50 --cuts 1000` does it to a PostgreSQL of its own.
 
 Faults and load are drawn with a seed, which is printed; when things happen is the machine's to say, so a seed repeats the
 mix and not the run. What is found is kept in the folder that is named.
@@ -15,7 +16,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from tests.chaos.campaign import KILLS, ZOMBIES, Campaign, Plan
+from tests.chaos.campaign import KINDS, Campaign, Plan
 from tests.chaos.judging import Result
 
 COUNTED = ("acknowledged", "lost", "doubled", "stuck", "early", "stale accepted", "other")
@@ -38,15 +39,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _plan(arguments: Sequence[str] | None) -> Plan:
     parser = argparse.ArgumentParser(prog="python -m tests.chaos", description=__doc__)
     parser.add_argument("--minutes", type=float, default=2)
-    parser.add_argument("--kills", type=int, default=0, help="only kills and zombies, until so many workers died in mid-job")
-    parser.add_argument("--zombies", type=int, default=0, help="only kills and zombies, until so many were overtaken")
+    parser.add_argument("--database", choices=KINDS, default="sqlite")
+    parser.add_argument("--kills", type=int, default=0, help="only what is counted, until so many workers died in mid-job")
+    parser.add_argument("--zombies", type=int, default=0, help="only what is counted, until so many were overtaken")
+    parser.add_argument("--restarts", type=int, default=0, help="only what is counted, until so many restarts of the server")
+    parser.add_argument("--cuts", type=int, default=0, help="only what is counted, until so many sent COMMITs were cut")
     parser.add_argument("--groups", type=int, help="worlds side by side")
     parser.add_argument("--only", default="", help="kinds of faults, by the beginnings of their names: kill,crash,clock")
     parser.add_argument("--seed", type=int, default=random.randrange(10**6))
     args = parser.parse_args(arguments)
-    groups = args.groups or (4 if args.kills or args.zombies else 2)
+    if args.database == "sqlite" and (args.restarts or args.cuts):
+        parser.error("--restarts and --cuts are done to a server: --database postgres")
+    groups = args.groups or (4 if args.database == "sqlite" and (args.kills or args.zombies) else 2)
     only = tuple(filter(None, args.only.split(",")))
-    return Plan(args.seed, args.minutes * 60, args.kills, args.zombies, groups, only)
+    goals = {"kills": args.kills, "zombies": args.zombies, "restarts": args.restarts, "cuts": args.cuts}
+    return Plan(args.seed, args.minutes * 60, groups=groups, only=only, database=args.database, **goals)
 
 
 async def _interruptible(campaign: Campaign) -> None:
@@ -64,8 +71,8 @@ async def _interruptible(campaign: Campaign) -> None:
 async def _progress(campaign: Campaign) -> None:
     while True:
         await asyncio.sleep(20)
-        done = f"{campaign.total(KILLS)} kills, {campaign.total(ZOMBIES)} zombies"
-        print(f"  … {done}, {len(campaign.result.violations)} violations", file=sys.stderr, flush=True)
+        goals = [f"{campaign.total(name)} × {name}, " for name, _ in campaign.plan.goals.values()]
+        print(f"  … {''.join(goals)}{len(campaign.result.violations)} violations", file=sys.stderr, flush=True)
 
 
 def _tell(campaign: Campaign, seconds: float) -> None:

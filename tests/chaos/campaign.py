@@ -13,31 +13,36 @@ import msgspec
 from tests.chaos import tools
 from tests.chaos.faults import FAULTS, OVERTAKEN, Fault, set_clock
 from tests.chaos.judging import Result
+from tests.chaos.outages import CUTS, RESTARTS, Postgres
 from tests.chaos.world import World
 
-LIFE = 30.0  # seconds of faults in one world
+LIFE = {"sqlite": 30.0, "postgres": 60.0}  # seconds of faults in one world
 ROUND = 90.0  # seconds that the first round of all faults may take beyond the time that was given
 KILLS, ZOMBIES = "kill -9 of a worker in mid-job", OVERTAKEN
-
-
-KINDS = ("plain", "full", "clock")  # of worlds
-WORKERS = {"plain": 3, "full": 3, "clock": 2}
-PLAGUES = {"plain": 3, "full": 1, "clock": 1}  # faults at a time
+KINDS = {"sqlite": ("plain", "full", "clock"), "postgres": ("postgres",)}  # of worlds
+WORKERS = {"plain": 3, "full": 3, "clock": 2, "postgres": 2}
+PLAGUES = {"plain": 3, "full": 1, "clock": 1, "postgres": 3}  # faults at a time
 
 
 class Plan(msgspec.Struct, frozen=True):
-    """What a campaign is to do: for so long, or until so many kills and zombies."""
+    """What a campaign is to do: for so long, or until so many kills, zombies, restarts and cuts."""
 
     seed: int
     seconds: float = 0
     kills: int = 0
     zombies: int = 0
+    restarts: int = 0
+    cuts: int = 0
     groups: int = 2
     only: tuple[str, ...] = ()
+    database: str = "sqlite"
 
     @property
-    def counted(self) -> bool:
-        return bool(self.kills or self.zombies)
+    def goals(self) -> dict[str, tuple[str, int]]:
+        """By the name of the fault: how its counts begin, and how many there are to be."""
+        wanted = {"kill": (KILLS, self.kills), "zombie": (ZOMBIES, self.zombies)}
+        servers = {"server": (RESTARTS, self.restarts), "cut": (CUTS, self.cuts)}
+        return {fault: goal for fault, goal in {**wanted, **servers}.items() if goal[1]}
 
 
 class Bag:
@@ -67,7 +72,7 @@ class Campaign:
     """Lives through a plan in a folder. `result` is what is known so far."""
 
     def __init__(self, plan: Plan, folder: Path) -> None:
-        self.plan, self._folder = plan, folder
+        self.plan, self._folder, self._kinds = plan, folder, KINDS[plan.database]
         chance = random.Random(plan.seed)
         self._began = time.monotonic()
         self._worlds = 0
@@ -75,30 +80,35 @@ class Campaign:
         faults = [fault for fault in FAULTS if self._is_wanted(fault)]
         self.skipped = {fault.name: why for fault in faults if (why := tools.missing(fault.tool))}
         self._faults = [fault for fault in faults if fault.name not in self.skipped]
-        self._bags = {kind: Bag((f for f in self._faults if kind in f.worlds), chance) for kind in KINDS}
+        self._bags = {kind: Bag((f for f in self._faults if kind in f.worlds), chance) for kind in self._kinds}
         self.result = Result()
 
     async def run(self) -> None:
-        plain, *others = (kind if self._needed(kind) else None for kind in KINDS)
+        plain, *others = (kind if self._needed(kind) else None for kind in self._kinds)
         groups = [(plain,) if plain else ()] * self.plan.groups + [tuple(filter(None, others))]
         await _together(*(self._group(kinds) for kinds in groups if kinds))
 
     @property
     def never(self) -> list[str]:
         """The faults that did not come about at all."""
-        return [] if self.plan.counted else sorted({name for kind in KINDS for name in self._wanting(kind)})
+        return [] if self.plan.goals else sorted({name for kind in self._kinds for name in self._wanting(kind)})
 
     def total(self, fault: str) -> int:
-        alive = sum(world.watch.kills_in_mid_job() if fault == KILLS else world.fired[fault] for world in self._alive)
-        return self.result.fired[fault] + alive
+        """How often something came about whose name begins like this."""
+        fired = [self.result.fired, *(world.fired for world in self._alive)]
+        alive = sum(world.watch.kills_in_mid_job() for world in self._alive) if fault == KILLS else 0
+        return alive + sum(count for one in fired for name, count in one.items() if name.startswith(fault))
 
     def _is_wanted(self, fault: Fault) -> bool:
-        only = ("kill", "zombie") if self.plan.counted else self.plan.only
-        return not only or any(fault.name.startswith(one) for one in only)
+        if not any(kind in fault.worlds for kind in self._kinds):
+            return False
+        if self.plan.goals:
+            return fault.name in self.plan.goals
+        return not self.plan.only or any(fault.name.startswith(one) for one in self.plan.only)
 
     def _needed(self, kind: str) -> set[str]:
         """The faults that need this kind of world."""
-        return {fault.name for fault in self._faults if fault.worlds[0] == kind}
+        return {fault.name for fault in self._faults if next(one for one in fault.worlds if one in self._kinds) == kind}
 
     def _wanting(self, kind: str) -> set[str]:
         return self._bags[kind].wanting & self._needed(kind)
@@ -111,14 +121,15 @@ class Campaign:
             turn += 1
 
     def _life(self, kinds: int) -> float:
-        return LIFE if self.plan.counted else min(LIFE, max(self.plan.seconds - self._age(), 6) / kinds)
+        longest = LIFE[self.plan.database]
+        return longest if self.plan.goals else min(longest, max(self.plan.seconds - self._age(), 6) / kinds)
 
     def _age(self) -> float:
         return time.monotonic() - self._began
 
     def _fulfilled(self, at: float) -> bool:
-        if self.plan.counted:
-            return self.total(KILLS) >= self.plan.kills and self.total(ZOMBIES) >= self.plan.zombies
+        if self.plan.goals:
+            return all(self.total(counted) >= number for counted, number in self.plan.goals.values())
         return at - self._began > self.plan.seconds
 
     async def _live(self, kind: str, seconds: float) -> None:
@@ -146,17 +157,16 @@ class Campaign:
             stack.enter_context(tools.small_disk(disk))
         elif kind == "clock":
             environment = _faked_clock(self._folder, folder)
-        world = World(f"world {number}, {kind}", folder, f"{self.plan.seed} {number}", disk=disk, **environment)
-        workers = 4 if self.plan.counted else WORKERS[kind]
-        world.wanted.update({"worker": workers, "producer": 1, "service": int(kind == "plain")})
+        postgres = Postgres() if kind == "postgres" else None
+        seed = f"{self.plan.seed} {number}"
+        world = World(f"world {number}, {kind}", folder, seed, disk=disk, postgres=postgres, **environment)
+        workers = 4 if self.plan.kills or self.plan.zombies else WORKERS[kind]
+        world.wanted.update({"worker": workers, "producer": 1, "service": int(kind in ("plain", "postgres"))})
         return world
 
     async def _trouble(self, world: World, kind: str, until: float) -> None:
-        if self.plan.counted:
-            await _together(
-                self._repeat(world, "kill", KILLS, self.plan.kills, until),
-                self._repeat(world, "zombie", ZOMBIES, self.plan.zombies, until),
-            )
+        if self.plan.goals:
+            await _together(*(self._repeat(world, fault, *goal, until) for fault, goal in self.plan.goals.items()))
         else:
             await _together(*(self._plague(world, kind, until) for _ in range(PLAGUES[kind])))
 

@@ -27,6 +27,8 @@ async def crash_at(world: World, point: str, nth: int) -> bool:
 def _start(world: World, crash: str) -> Process:
     if crash.startswith("client."):
         return world.start_producer(30, DEMORA_CRASH=crash)
+    if world.postgres and crash.startswith("batch.applied"):  # there a worker's writes are one statement each
+        return world.start_producer(DEMORA_CRASH=crash)
     return world.start_worker(DEMORA_CRASH=crash)
 
 

@@ -8,8 +8,9 @@ from pathlib import Path
 
 import msgspec
 
+from tests.chaos import outages
 from tests.chaos.crashes import DEEPEST, TO_WALK, crash_at
-from tests.chaos.processes import holds_write_lock, injected, strace
+from tests.chaos.processes import Process, injected, strace
 from tests.chaos.watch import boot_ms
 from tests.chaos.world import STUCK, World
 
@@ -65,7 +66,7 @@ async def zombie(world: World) -> bool:
     victim.taken = True
     victim.stop()
     try:
-        what = await _outsleep_the_lease(world, victim.pid)
+        what = await _outsleep_the_lease(world, victim)
     finally:
         victim.resume()
     world.happened(what)
@@ -74,10 +75,11 @@ async def zombie(world: World) -> bool:
     return what == OVERTAKEN
 
 
-async def _outsleep_the_lease(world: World, pid: int) -> str:
+async def _outsleep_the_lease(world: World, victim: Process) -> str:
     """Wait until another settled a lapse of the stopped process. If it holds the write lock, nobody can until it goes on."""
-    stopped, before = boot_ms(), len(world.watch.lapses[pid])
-    if holds_write_lock(pid, world.database):
+    pid, stopped = victim.pid, boot_ms()
+    before = len(world.watch.lapses[pid])
+    if world.is_locked_by(victim):
         await asyncio.sleep(world.lease / 1000 + 0.1)
         return "stopped beyond the lease with the database's lock"
     while len(world.watch.lapses[pid]) == before and boot_ms() - stopped < 2000 + world.lease:  # noqa: ASYNC110
@@ -233,21 +235,28 @@ def set_clock(stamp: Path, seconds: int) -> None:
     new.replace(stamp)
 
 
-EVERYWHERE = ("plain", "full", "clock")
+BOTH = ("plain", "postgres")
+POSTGRES = ("postgres",)
 FAULTS = (
-    Fault("kill", kill_worker, worlds=EVERYWHERE),
-    Fault("zombie", zombie, worlds=("plain", "clock")),
-    Fault("service", kill_service),
-    Fault("producer", kill_producer),
-    Fault("restart", rolling_restart, worlds=("plain", "clock")),
-    Fault("schedulers", schedulers),
+    Fault("kill", kill_worker, worlds=("plain", "full", "clock", "postgres")),
+    Fault("zombie", zombie, worlds=("plain", "clock", "postgres")),
+    Fault("service", kill_service, worlds=BOTH),
+    Fault("producer", kill_producer, worlds=BOTH),
+    Fault("restart", rolling_restart, worlds=("plain", "clock", "postgres")),
+    Fault("schedulers", schedulers, worlds=BOTH),
     Fault("herd", herd),
     Fault("slow-fsync", slow_fsync, "strace"),
     Fault("failing-fsync", failing_fsync, "strace"),
     Fault("failing-write", failing_write, "strace"),
     Fault("die-write", die_at_write, "strace"),
     Fault("die-fsync", die_at_fsync, "strace"),
-    *(Fault(f"crash-{point}", crash(point)) for point in TO_WALK),
+    *(Fault(f"crash-{point}", crash(point), worlds=BOTH) for point in TO_WALK),
     Fault("full-disk", full_disk, "mount", ("full",)),
     Fault("clock", clock_jump, "libfaketime", ("clock",)),
+    Fault("server", outages.restart, worlds=POSTGRES),
+    Fault("kill-backend", outages.kill_backend, worlds=POSTGRES),
+    Fault("end-backends", outages.end_backends, worlds=POSTGRES),
+    Fault("cut", outages.cut_commit, worlds=POSTGRES),
+    Fault("partition", outages.partition, worlds=POSTGRES),
+    Fault("fill-up", outages.fill_up, worlds=POSTGRES),
 )

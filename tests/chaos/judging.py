@@ -7,6 +7,7 @@ import msgspec
 
 from demora.audit import Evidence
 from demora.proof import Bounds, ClientEvent, Event, HandlerEvent, Violation, check, read, write
+from tests.chaos.producer import NOTHING
 
 if TYPE_CHECKING:
     from tests.chaos.world import World
@@ -85,12 +86,20 @@ def _more(history: list[Event], evidence: Evidence, output: str) -> list[str]:
     said = []
     if LOCKED in output or any(isinstance(event, ClientEvent) and event.answer == "StoreBusy" for event in history):
         said.append("a lock on the database surfaced, which should only ever be waited for")
+    there = {job.id for job in evidence.jobs}
+    said += [f"job {job} is there, though demora said that nothing was written" for job in _denied(history) if job in there]
     twice = [job for job, times in _completions(evidence).items() if times > 1]
     said += [f"I2 one end: job {job} was recorded as COMPLETED more than once" for job in twice]
     strange = _nobodys(history, evidence)
     if strange > 0:
         said.append(f"I10 idempotency: there are {strange} more jobs than were asked for")
     return said
+
+
+def _denied(history: list[Event]) -> list[str]:
+    """The jobs that some caller was told not to have: each has an id of its own, which was sent once."""
+    adds = (event for event in history if isinstance(event, ClientEvent) and (event.kind, event.op) == ("fail", "add"))
+    return [job for event in adds if (event.answer or "").endswith(NOTHING) for job in event.jobs]
 
 
 def _completions(evidence: Evidence) -> Counter[tuple[str, int]]:

@@ -11,6 +11,7 @@ import os
 import random
 import secrets
 import signal
+import socket
 import time
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
@@ -26,6 +27,7 @@ from demora.proof import ClientEvent, Recorder
 from tests.chaos.jobs import KINDS, app
 
 HISTORY, SERVICE, CANARY = "DEMORA_CHAOS_CLIENTS", "DEMORA_CHAOS_SERVICE", "DEMORA_CHAOS_CANARY"
+NOTHING = "nothing was written"  # how demora ends what it says of a write that did not come about
 TASKS = 4
 PAUSE = 0.2  # seconds between two wishes of a task, at most
 MOST_KNOWN = 300
@@ -146,6 +148,8 @@ def _failure(problem: Exception) -> tuple[str, str]:
     match problem:
         case StoreBusy():
             return "fail", "StoreBusy"
+        case StoreError() if str(problem).endswith(NOTHING):
+            return "fail", str(problem)
         case Unknown() | StoreError():
             return "unknown", str(problem)
         case Refused():
@@ -174,6 +178,7 @@ async def main(jobs: int | None) -> None:
     recorder, service = Recorder(Path(os.environ[HISTORY])), os.environ.get(SERVICE)
     async with app, httpx.AsyncClient(base_url=service or "http://127.0.0.1", timeout=5) as http:
         caller = Caller(await app.open(), recorder, http if service else None)
+        print(f"producer {socket.gethostname()}-{os.getpid()}- started", flush=True)
         if jobs is not None:
             await asyncio.gather(*(_several(caller, share) for share in _shares(jobs)))
         else:

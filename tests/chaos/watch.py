@@ -2,6 +2,7 @@
 
 import time
 from collections import defaultdict
+from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
@@ -14,15 +15,20 @@ _decode = msgspec.json.Decoder(Event).decode
 
 
 def boot_ms() -> int:
-    """The clock that leases go by, which no fault moves."""
+    """The clock that SQLite's leases go by, which no fault moves."""
     return time.clock_gettime_ns(time.CLOCK_BOOTTIME) // 1_000_000
 
 
-class Watch:
-    """Reads events and handlers' notes as they come."""
+def wall_ms() -> int:
+    """The clock that PostgreSQL's leases go by."""
+    return time.time_ns() // 1_000_000
 
-    def __init__(self, store: Audited, notes: Path) -> None:
-        self._store, self._notes = store, notes
+
+class Watch:
+    """Reads events and handlers' notes as they come. `clock` is the one that the events' `boot` goes by."""
+
+    def __init__(self, store: Audited, notes: Path, clock: Callable[[], int]) -> None:
+        self._store, self._notes, self._clock = store, notes, clock
         self._seq = self._read = 0
         self._holders: dict[str, str] = {}  # job: the worker that claimed it
         self._running: dict[int, set[tuple[str, int]]] = defaultdict(set)
@@ -36,6 +42,14 @@ class Watch:
             self._seq = event.seq
             self._see(event)
         self._read_notes()
+
+    @property
+    def seen(self) -> int:
+        """How many events there were."""
+        return self._seq
+
+    def note_kill(self, pid: int) -> None:
+        self.killed.setdefault(pid, self._clock())
 
     def runs(self, pid: int) -> bool:
         """Whether a handler is at work in this process."""

@@ -1,4 +1,4 @@
-"""A world: one database file, the processes on it, who keeps them alive, and how all ends: healed, drained and judged."""
+"""A world: one database, the processes on it, who keeps them alive, and how all ends: healed, drained and judged."""
 
 import asyncio
 import os
@@ -9,16 +9,18 @@ import sys
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager, nullcontext, suppress
 from pathlib import Path
 
 from demora import Demora
+from demora.engines.postgres.connections import newest
 from demora.errors import StoreError
 from demora.proof import WorldEvent
 from tests.chaos import jobs, producer
 from tests.chaos.judging import Result, judge
-from tests.chaos.processes import PRODUCER, PYTHON, WORKER, Process
-from tests.chaos.watch import Watch, boot_ms
+from tests.chaos.outages import CONNECTIONS, Postgres
+from tests.chaos.processes import PRODUCER, PYTHON, WORKER, Process, holds_write_lock
+from tests.chaos.watch import Watch, boot_ms, wall_ms
 
 LONGEST_DRAIN = 60.0  # seconds
 FAR = 20_000  # milliseconds: due so much later only because a clock had jumped
@@ -29,11 +31,20 @@ TEND = 0.04  # seconds between looks
 class World:
     """`wanted` says how many processes of each kind are kept alive; what ends by itself is replaced."""
 
-    def __init__(self, name: str, folder: Path, seed: str, *, disk: Path | None = None, **environment: str) -> None:
+    def __init__(
+        self,
+        name: str,
+        folder: Path,
+        seed: str,
+        *,
+        disk: Path | None = None,
+        postgres: Postgres | None = None,
+        **environment: str,
+    ) -> None:
         self.name, self.folder, self.chance = name, folder, random.Random(seed)
         self.database = (disk or folder) / "jobs.db"
-        self.disk, self.environment, self._port = disk, environment, _free_port()
-        self.lease = self.chance.choice((300, 400, 500))
+        self.disk, self.postgres, self.environment, self._port = disk, postgres, environment, _free_port()
+        self.lease = self.chance.choice((800, 1000, 1200) if postgres else (300, 400, 500))
         self.clients, self.notes, self.output = folder / "clients.jsonl", folder / "handlers.jsonl", folder / "output"
         self.canary = f"canary{secrets.token_hex(8)}"
         self.wanted: Counter[str] = Counter()
@@ -52,20 +63,26 @@ class World:
         self.folder.mkdir(parents=True, exist_ok=True)
         for path in (self.clients, self.notes, self.output):
             path.touch()
-        app = Demora(self.url)
-        app.configure(audit=True)
-        try:
-            await self._migrate_twice()
-            async with app:
-                self.app, client = app, await app.open()
-                self.watch = Watch(client.store, self.notes)  # type: ignore[arg-type]
-                tending = asyncio.ensure_future(self._tend())
-                try:
+        async with self.postgres.running() if self.postgres else nullcontext():
+            try:
+                await self._migrate_twice()
+                async with self._watched():
                     yield self
-                finally:
-                    await _finish(tending)
-        finally:
-            self.bury()
+            finally:
+                self.bury()
+
+    @asynccontextmanager
+    async def _watched(self) -> AsyncIterator[None]:
+        app = Demora(self.postgres.url if self.postgres else self.url)
+        app.configure(audit=True)
+        async with app:
+            self.app, client = app, await app.open()
+            self.watch = Watch(client.store, self.notes, wall_ms if self.postgres else boot_ms)  # type: ignore[arg-type]
+            tending = asyncio.ensure_future(self._tend())
+            try:
+                yield
+            finally:
+                await _finish(tending)
 
     async def heal(self) -> None:
         """No more faults and no more wishes, enough workers, and time for all to end."""
@@ -128,7 +145,7 @@ class World:
         return alive and process.kind in ("worker", "odd worker", "service") and self.watch.has_run(pid)
 
     def kill(self, process: Process) -> None:
-        self.watch.killed.setdefault(process.pid, boot_ms())
+        self.watch.note_kill(process.pid)
         process.kill()
 
     def happened(self, fault: str, *, counted: bool = True) -> None:
@@ -141,6 +158,10 @@ class World:
         lines = self.output.read_text(errors="replace").splitlines()
         return any(words in line and f"-{process.pid}-" in line for line in lines)
 
+    def is_locked_by(self, process: Process) -> bool:
+        """Whether nobody can write before this process goes on."""
+        return self.postgres is None and holds_write_lock(process.pid, self.database)
+
     def new_trace(self) -> Path:
         self._traces += 1
         return self.folder / f"trace-{self._traces}"
@@ -151,12 +172,14 @@ class World:
 
     @property
     def url(self) -> str:
-        return f"sqlite:///{self.database}"
+        """The database as the processes reach it."""
+        return self.postgres.proxied if self.postgres else f"sqlite:///{self.database}"
 
     def _start(self, kind: str, command: Sequence[str], under: Sequence[str], more: dict[str, str]) -> Process:
         environment = {
             **os.environ,
             "DEMORA_DATABASE_URL": self.url,
+            "DEMORA_DATABASE_CONNECTIONS": str(CONNECTIONS),
             "DEMORA_AUDIT": "1",
             "DEMORA_LEASE": f"{self.lease}ms",
             "DEMORA_GRACE": "300ms",
@@ -174,7 +197,8 @@ class World:
 
     async def _migrate_twice(self) -> None:
         """The first to make the database dies between two steps of the schema; the second finishes."""
-        for point in (f"schema.migrated:{self.chance.randint(1, 2)}", ""):
+        steps = newest() if self.postgres else 2
+        for point in (f"schema.migrated:{self.chance.randint(1, steps)}", ""):
             environment = {"DEMORA_CRASH": point} if point else {}
             made = self._start("maker", (sys.executable, "-m", "demora", "migrate"), (), environment)
             code = await made.ended(20)
@@ -205,12 +229,16 @@ class World:
         if process.doomed or process.kind in ("odd worker", "maker"):
             return
         if process.code == -9:
-            self.watch.killed.setdefault(process.pid, boot_ms())
+            self.watch.note_kill(process.pid)
             self.happened("process killed by its own handler")
         elif process.code == 1 and self.said(process, STUCK):
             self.happened("worker left with half of its slots stuck")
-        elif process.code != 0 and self.disk is None:  # on a full disk a process may give up; another one is started
+        elif process.code != 0 and not self._may_give_up(process):
             self.troubles.append(f"a {process.kind} ended by itself with {process.code}; see {self.output}")
+
+    def _may_give_up(self, process: Process) -> bool:
+        """On a full disk, or where it finds no server to begin with; another one is started."""
+        return self.disk is not None or (self.postgres is not None and not self.said(process, "started"))
 
     async def _drain(self) -> None:
         client, until = await self.app.open(), time.monotonic() + LONGEST_DRAIN

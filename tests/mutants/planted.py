@@ -19,6 +19,7 @@ class Mutant(NamedTuple):
 SQL = "engines/sqlite/queries.sql"
 RUNS = "engines/sqlite/runs.py"
 CONFORMANCE = "tests/conformance/"
+WRITES, CUT = "engines/postgres/writes.py", "tests/engines/postgres/test_lost_answers.py"
 
 MUTANTS = (
     Mutant(
@@ -376,5 +377,20 @@ MUTANTS = (
         "self._timer() - seen.at < FRESH else None",
         "self._timer() - seen.at < 1e9 else None",
         "tests/api/test_guard.py",
+    ),
+    Mutant(
+        "PostgreSQL: a write whose answer was cut is said not to have been made",
+        WRITES,
+        "raise _Lost(session.backend) from problem",
+        "raise troubles.unreachable(problem) from problem",
+        CUT,
+    ),
+    Mutant("PostgreSQL: a write is made again without reading", WRITES, "again=lost is not None", "again=False", CUT),
+    Mutant(
+        "PostgreSQL: a write is made again though the old session goes on",
+        WRITES,
+        "if not all(ended for (ended,) in answers):",
+        "if False:",
+        CUT,
     ),
 )

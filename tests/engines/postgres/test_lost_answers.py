@@ -1,5 +1,7 @@
 """A connection that breaks in the middle of a write: what became of it is read, and nothing is lost or done twice."""
 
+import os
+import signal
 from collections.abc import AsyncIterator
 
 import pytest
@@ -208,6 +210,25 @@ async def test_where_the_server_is_gone_for_good_the_outcome_is_said_to_be_unkno
         await add_one(store)
 
 
+async def test_a_write_is_not_made_again_while_the_session_that_was_cut_off_may_still_make_it(
+    store: PostgresStore, proxy: Proxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(writes, "PATIENCE", 0.1)
+    monkeypatch.setattr(writes, "FENCE", 100)
+    first = await add_one(store)
+    async with store._opened().session() as session:
+        assert session.backend is not None
+        pid = session.backend[0]
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        proxy.cut_commit(1, "at once")
+        with pytest.raises(StoreError, match="does not end; whether it was written is unknown"):
+            await add_one(store)
+        assert await ids(store) == {first.id}
+    finally:
+        os.kill(pid, signal.SIGCONT)
+
+
 async def test_many_writes_that_are_cut_lose_nothing_and_double_nothing(store: PostgresStore, proxy: Proxy) -> None:
     added, done = set[str](), 0
     for n in range(60):
@@ -242,3 +263,17 @@ async def test_a_key_whose_id_is_taken_is_refused_also_when_cut(store: PostgresS
     with pytest.raises(StoreError):
         await store.add_key(make_key(key_text(made.id, "t" * 43), "other", [Scope.ADMIN]))
     assert (await store.keys()).keys == [made]
+
+
+async def test_while_the_server_is_away_the_driver_keeps_quiet(
+    store: PostgresStore, proxy: Proxy, caplog: pytest.LogCaptureFixture
+) -> None:
+    await add_one(store)
+    proxy.refusing = True
+    proxy.cut_all()
+    for _ in range(3):
+        with pytest.raises(StoreError):
+            await store.get(new_job().id)
+    proxy.refusing = False
+    await add_one(store)
+    assert [record.name for record in caplog.records if record.name.startswith("asyncpg")] == []

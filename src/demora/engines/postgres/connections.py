@@ -76,17 +76,17 @@ class Pool:
         try:
             self._pool = await asyncpg.create_pool(
                 self._url,
-                min_size=1,
+                min_size=0,  # else the driver connects by itself, and writes tracebacks while the server is away
                 max_size=self._options.connections,
                 reset=_no_reset,
                 init=self._note,
                 connection_class=_Connection,
                 **options,
             )
+            async with self._pool.acquire(timeout=CONNECT) as connection:
+                version = await version_of(connection, self._options.schema)
         except (*troubles.DRIVER, ValueError) as problem:
             raise troubles.unreachable(problem) from problem
-        async with self._pool.acquire(timeout=CONNECT) as connection:
-            version = await version_of(connection, self._options.schema)
         if version != newest():
             await migrate(self._url, self._options)
 

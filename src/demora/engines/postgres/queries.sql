@@ -482,21 +482,25 @@ where status = 5
 where status = 3
 
 -- name: queues
-select name, step, strict, head_start, paused_at, pause_reason, retention from demora.queues order by name
+-- In one statement, which sees one moment: a job that moves meanwhile is counted once.
+with {clock},
+waiting as (
+    select queue, count(*) filter (where due_at <= wall) as ready, count(*) filter (where due_at > wall) as delayed
+    from clock, demora.jobs where status < 3 group by queue
+),
+processing as (select queue, count(*) as processing from demora.jobs where status = 3 group by queue),
+dead as (select queue, count(*) as dead from demora.jobs where status = 5 group by queue)
+select name, step, strict, head_start, paused_at, pause_reason, retention,
+    coalesce(ready, 0) as ready, coalesce(delayed, 0) as delayed, coalesce(processing, 0) as processing,
+    coalesce(dead, 0) as dead
+from demora.queues
+left join waiting on waiting.queue = name
+left join processing on processing.queue = name
+left join dead on dead.queue = name
+order by name
 
 -- name: queue
 select name, step, strict, head_start, paused_at, pause_reason, retention from demora.queues where name = :name for update
-
--- name: count_waiting
-with {clock}
-select queue, count(*) filter (where due_at <= wall) as ready, count(*) filter (where due_at > wall) as delayed
-from clock, demora.jobs where status < 3 group by queue
-
--- name: count_processing
-select queue, count(*) as processing from demora.jobs where status = 3 group by queue
-
--- name: count_dead
-select queue, count(*) as dead from demora.jobs where status = 5 group by queue
 
 -- name: name_queue
 insert into demora.queues (name) values (:name) on conflict do nothing

@@ -162,10 +162,11 @@ def offsets(order: QueueOrder) -> list[int]:
     return [order.offset(lane, rank) for lane in Lane for rank in Priority]
 
 
-def queue(row: Row, ready: int = 0, delayed: int = 0, processing: int = 0, dead: int = 0) -> Queue:
-    name, step, strict, head_start, paused_at, reason, own = row
+def queue(row: Row) -> Queue:
+    """A queue, with the counts of its jobs if they were asked for: ready, delayed, processing, dead."""
+    name, step, strict, head_start, paused_at, reason, own, *counts = row
     pause = None if paused_at is None else Pause(reason, from_ms(paused_at))
-    return Queue(name, queue_order(step, strict, head_start), pause, retention(own), ready, delayed, processing, dead)
+    return Queue(name, queue_order(step, strict, head_start), pause, retention(own), *counts)
 
 
 def retention(own: str | None) -> Retention:

@@ -34,10 +34,4 @@ async def find(session: Session, query: Query, schema: str) -> Page:
 
 
 async def queues(session: Session) -> list[Queue]:
-    waiting = {name: (ready, delayed) for name, ready, delayed in await session.rows("count_waiting")}
-    processing = {name: count for name, count in await session.rows("count_processing")}  # noqa: C416
-    dead = {name: count for name, count in await session.rows("count_dead")}  # noqa: C416
-    return [
-        rows.queue(row, *waiting.get(row["name"], (0, 0)), processing.get(row["name"], 0), dead.get(row["name"], 0))
-        for row in await session.rows("queues")
-    ]
+    return [rows.queue(row) for row in await session.rows("queues")]

@@ -84,15 +84,20 @@ class Writes:
         deadline = loop.time() + PATIENCE
         while True:
             try:
-                async with self.pool.session() as session:
-                    if lost.backend is not None:
-                        pid, started = lost.backend
-                        await session.rows("fence", pid=pid, started=started, patience=FENCE)
-                    return
+                return await self._end(lost)
             except (troubles.Unreachable, *troubles.DRIVER) as problem:
                 if loop.time() > deadline:
                     raise troubles.unknown(problem) from problem
             await asyncio.sleep(PAUSE)
+
+    async def _end(self, lost: "_Lost") -> None:
+        """End the lost session; `TimeoutError` if it has not ended in time."""
+        async with self.pool.session() as session:
+            if lost.backend is not None:
+                pid, started = lost.backend
+                answers = await session.rows("fence", pid=pid, started=started, patience=FENCE)
+                if not all(ended for (ended,) in answers):
+                    raise TimeoutError("the session that was cut off does not end")
 
     def _ended(self, task: "asyncio.Task[Any]") -> None:
         self._under_way.discard(task)
