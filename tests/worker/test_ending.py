@@ -1,6 +1,7 @@
 """How runs end: retries, signals, timeouts, cancels, lost leases."""
 
 import asyncio
+import contextlib
 import threading
 from datetime import timedelta
 
@@ -8,6 +9,7 @@ import pytest
 
 from demora import Cancel, Context, Demora, Fail, Job, Retry, Snooze, Status
 from demora.errors import JobFailed, StillRunning, WrongState
+from demora.seams import Seams
 from demora.worker import Worker, worker
 from tests.facts import eventually
 from tests.worker.conftest import Gate, ended
@@ -163,6 +165,57 @@ async def test_a_handler_that_swallows_its_cancellation_is_settled_without_it(
     async with app.worker(concurrency=4):
         assert "TimedOut" in ((await ended(app, await stubborn.enqueue())).error or "")
         let_go.set()
+
+
+async def test_the_first_reason_to_end_is_the_one_that_counts(app: Demora, gate: Gate) -> None:
+    told = asyncio.Event()
+
+    @app.job("slow")
+    async def slow() -> None:
+        try:
+            await gate.arrive()
+        except asyncio.CancelledError:
+            told.set()
+            await asyncio.Event().wait()
+
+    async with app.worker(grace=timedelta(0)):
+        job = await slow.enqueue()
+        await gate.reached()
+        await app.cancel(job.id)
+        await told.wait()
+    assert (await app.get(job.id)).status is Status.CANCELLED
+
+
+async def test_a_stopping_worker_hands_back_even_what_swallows_its_cancellation(app: Demora, gate: Gate) -> None:
+    let_go = asyncio.Event()
+
+    @app.job("stubborn")
+    async def stubborn() -> None:
+        while not let_go.is_set():
+            with contextlib.suppress(asyncio.CancelledError):
+                await gate.arrive()
+                await let_go.wait()
+
+    async with app.worker(grace=timedelta(0)):
+        job = await stubborn.enqueue()
+        await gate.reached()
+    found = await app.get(job.id)
+    assert (found.status, found.attempt) == (Status.QUEUED, 0)
+    let_go.set()
+    gate.open()
+
+
+async def test_a_handler_can_have_its_own_jitter_and_longest_wait(app: Demora) -> None:
+    @app.job("flaky", max_retries=3, retry_delay="10s", retry_cap="12s", jitter=1.0)
+    async def flaky() -> None:
+        raise LookupError
+
+    async with app.worker(seams=Seams(chance=lambda: 0.5)):
+        job = await flaky.enqueue()
+        for failures, wait in ((1, 5), (2, 6)):
+            found = await eventually(lambda: app.get(job.id), lambda job, n=failures: len(job.attempts) == n)  # type: ignore[misc]
+            assert found.due_at - found.attempts[-1].ended_at == timedelta(seconds=wait)
+            await app.reschedule(job.id, delay="0s")
 
 
 async def test_a_waiting_job_is_cancelled_at_once(app: Demora) -> None:

@@ -12,6 +12,7 @@ import pytest
 
 from demora import Context, Demora, Status, current_run
 from demora.errors import BadHandler, Invalid, UnknownJobType
+from demora.worker import Worker
 from tests.facts import eventually
 from tests.worker.conftest import Gate, ended
 
@@ -207,6 +208,33 @@ async def test_hooks_are_called_when_a_worker_starts_and_stops(app: Demora) -> N
         await app.result((await app.enqueue("demo.echo")).id, "10s")
         assert calls == ["start"]
     assert calls == ["start", "stop"]
+
+
+async def test_a_hook_that_fails_keeps_a_worker_from_starting(app: Demora) -> None:
+    @app.on_startup
+    def start() -> None:
+        raise LookupError("no such cache")
+
+    with pytest.raises(LookupError, match="no such cache"):
+        await Worker(app).run()
+
+
+async def test_a_hook_that_fails_does_not_keep_a_worker_from_stopping(app: Demora, caplog: pytest.LogCaptureFixture) -> None:
+    calls = []
+
+    @app.on_shutdown
+    async def first() -> None:
+        raise LookupError("no such cache")
+
+    @app.on_shutdown
+    def second() -> None:
+        calls.append("second")
+
+    worker = Worker(app)
+    worker.stop()
+    assert await worker.run() == 0
+    assert calls == ["second"]
+    assert "shutdown hook failed: LookupError('no such cache')" in caplog.text
 
 
 async def test_every_log_record_of_a_run_carries_the_id_of_its_job(app: Demora, caplog: pytest.LogCaptureFixture) -> None:
