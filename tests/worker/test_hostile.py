@@ -22,6 +22,12 @@ class Unspeakable(Exception):
         raise ValueError("no words")
 
 
+class Untraceable(Exception):
+    @property
+    def __notes__(self) -> list[str]:
+        raise LookupError("no notes")
+
+
 class Beyond(BaseException):
     """What gevent and others raise."""
 
@@ -32,6 +38,7 @@ def raising(problem: BaseException) -> NoReturn:
 
 HOSTILE = {
     "an error without words": Unspeakable(),
+    "an error without a traceback": Untraceable("none"),
     "an error beyond exceptions": Beyond("far out"),
     "an exit": SystemExit(3),
     "the end of an iteration": StopIteration(),
