@@ -124,7 +124,7 @@ async def test_a_timed_out_thread_keeps_its_slot_and_others_go_on(app: Demora) -
 
     @app.job("stuck", timeout="20ms", max_retries=0)
     def stuck() -> None:
-        let_go.wait(20)
+        let_go.wait(60)
 
     async with app.worker(concurrency=3) as working:
         found = await ended(app, await stuck.enqueue())
@@ -140,10 +140,10 @@ async def test_a_worker_with_half_of_its_slots_stuck_drains_and_says_so(app: Dem
 
     @app.job("stuck", timeout="20ms", max_retries=0)
     def stuck() -> None:
-        let_go.wait(20)
+        let_go.wait(60)
 
     await app.enqueue_many([("stuck", {})])
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         assert await Worker(app, concurrency=2, grace=timedelta(0)).run() == 1
     let_go.set()
 
@@ -225,6 +225,7 @@ async def test_a_waiting_job_is_cancelled_at_once(app: Demora) -> None:
         await app.cancel(job.id)
 
 
+@pytest.mark.timed
 async def test_a_running_job_hears_of_its_cancel_within_a_second(app: Demora, gate: Gate) -> None:
     @app.job("long")
     async def long() -> None:
@@ -253,7 +254,7 @@ async def test_a_plain_function_can_look_whether_it_should_end(app: Demora) -> N
 
     async with app.worker():
         job = await looks.enqueue()
-        await asyncio.to_thread(started.wait, 10)
+        await asyncio.to_thread(started.wait, 60)
         await app.cancel(job.id)
         assert (await ended(app, job)).status is Status.CANCELLED
 
@@ -285,7 +286,7 @@ async def test_waiting_for_a_result_tells_how_the_job_ended(app: Demora, gate: G
         await app.result((await app.enqueue("demo.echo", delay="1h")).id, "1ms")
     async with app.worker():
         with pytest.raises(JobFailed, match="FAILED: RuntimeError"):
-            await app.result((await app.enqueue("demo.fail", max_retries=0)).id, "10s")
+            await app.result((await app.enqueue("demo.fail", max_retries=0)).id, "60s")
 
 
 async def test_a_failed_job_runs_again_when_retried_by_hand(app: Demora) -> None:
