@@ -3,15 +3,16 @@
 PYTHON ?= python3
 ARGS ?=
 BIN := .venv/bin
+COVERING := tests/core tests/worker tests/conformance tests/test_context.py tests/test_scheduler.py tests/system/test_process_handlers.py
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet install
 COMPILE := $(BIN)/uv --quiet pip compile --universal --python-version 3.11 --generate-hashes \
 	--no-emit-index-url --no-emit-find-links --no-header
 
 .DEFAULT_GOAL := help
-.PHONY: help run test check bench sim chaos mutants lint types setup lock clean
+.PHONY: help run test check coverage bench sim chaos mutants lint types setup lock clean
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-6s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' Makefile
 
 run: .venv/run.stamp ## start the service: make run ARGS="--port 9000"
 	@$(BIN)/demora serve $(ARGS)
@@ -22,6 +23,9 @@ test: lint types ## run everything that CI runs
 
 check: lint types ## run the quick part: no slow tests
 	$(BIN)/pytest -n 2 -m "not slow" $(ARGS)
+
+coverage: .venv/dev.stamp ## see that core, worker and scheduler are tried branch by branch
+	$(BIN)/pytest --cov -n 2 $(COVERING) $(ARGS)
 
 bench: .venv/dev.stamp ## measure: make bench ARGS="…"
 	$(BIN)/python -m bench $(ARGS)
@@ -51,7 +55,7 @@ lock: | $(BIN)/python ## pin the requirements anew: make lock ARGS=--upgrade
 	$(COMPILE) $(ARGS) pyproject.toml --extra all --extra dev --group build -o requirements/dev.txt
 
 clean: ## remove .venv, caches and builds; databases stay
-	rm -rf .venv .mypy_cache .pytest_cache .ruff_cache .hypothesis build dist
+	rm -rf .venv .mypy_cache .pytest_cache .ruff_cache .hypothesis .coverage* build dist
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(BIN)/python:

@@ -8,9 +8,10 @@ from uuid_utils.compat import uuid7
 
 from demora.core.job import DEFAULT_QUEUE, IdempotencyKey, Job, NewJob, Priority
 from demora.core.outcome import GaveUp, Lapsed, Outcome, Raised, Succeeded
+from demora.core.spans import from_ms
 from demora.core.states import Status
-from demora.core.verdict import decide
-from demora.store import Added, Claimed, ClaimedJob, LapsedJob, Report, Settlement, Store
+from demora.core.verdict import Standing, decide
+from demora.store import Added, Claimed, ClaimedJob, LapsedJob, Lease, Report, Settlement, Store
 
 LEASE = timedelta(seconds=30)
 DONE = Succeeded(b'"done"')
@@ -32,6 +33,17 @@ def new_job(**changes: Any) -> NewJob:
     usual = {"type": "demo.echo", "queue": DEFAULT_QUEUE, "priority": Priority.NORMAL, "payload": b'{"hi":1}'}
     fields = {"id": str(uuid7()), **usual, **changes}
     return NewJob(**{"name": fields["type"], **fields})
+
+
+def claimed_job(**changes: Any) -> ClaimedJob:
+    """A plain job as a worker holds it at its first attempt, without any store."""
+    job = new_job(**changes)
+    return ClaimedJob(
+        Lease(job.id, 1),
+        **{field: getattr(job, field) for field in ("type", "name", "queue", "priority", "payload", "timeout", "tags")},
+        standing=Standing(1),
+        scheduled_at=from_ms(1_800_000_000_000),
+    )
 
 
 def key(name: str = "k", request: bytes = b"request", **changes: Any) -> IdempotencyKey:

@@ -7,7 +7,7 @@ from typing import TypeVar
 T = TypeVar("T")
 
 
-async def eventually(look: Callable[[], Awaitable[T]], fact: Callable[[T], object] = bool, within: float = 20) -> T:
+async def eventually(look: Callable[[], Awaitable[T]], fact: Callable[[T], object] = bool, within: float = 60) -> T:
     """What `look` answers once `fact` holds of it."""
     async with asyncio.timeout(within):
         while not fact(seen := await look()):  # noqa: ASYNC110

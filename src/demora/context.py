@@ -1,7 +1,8 @@
 """What a handler knows of the run it is in, and how it speaks back while running."""
 
+import contextlib
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextvars import ContextVar
 from datetime import timedelta
 
@@ -76,13 +77,19 @@ class Context:
     def report(self) -> Report:
         """What was said since the last report."""
         self._news = False
-        lines, self._lines = self._lines, []
-        return Report(self.job.lease, self.ran(), self._progress, self._message, tuple(lines))
+        lines = tuple(self._taken()) if self._lines else ()
+        return Report(self.job.lease, self.ran(), self._progress, self._message, lines)
 
     def unsay(self, report: Report) -> None:
         """Take a report back that could not be recorded, to say it again."""
-        self._lines = [*report.log, *self._lines]
+        self._lines[:0] = report.log
         self._news = True
+
+    def _taken(self) -> Iterator[tuple[timedelta, str]]:
+        """Take out line by line, always from the same list: another thread may be about to add to it, or take from it."""
+        with contextlib.suppress(IndexError):
+            while True:
+                yield self._lines.pop(0)
 
     def _write(self, at: timedelta, line: str) -> None:
         self._written += 1

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from demora.core.payload import MOST_BYTES, MOST_DEPTH, check_text, pack, pack_object, unpack
+from demora.core.payload import MOST_BYTES, MOST_DEPTH, check_text, misfit, pack, pack_object, unpack
 from demora.errors import Invalid, TooLarge
 
 text = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]))
@@ -26,6 +26,14 @@ values = st.recursive(
 
 class Colour(Enum):
     RED = "red"
+
+
+class Size(Enum):
+    ENDLESS = float("inf")
+
+
+class Tagged(msgspec.Struct, tag="\ud800"):
+    pass
 
 
 class Point(msgspec.Struct):
@@ -70,6 +78,10 @@ REFUSED = {
     "33 levels": (nested(33), "deeper than 32"),
     "an object": (object(), "JSON"),
     "a complex number": (1j, "JSON"),
+    "JSON that nobody has read": (msgspec.Raw(b"nonsense"), "JSON"),
+    "text of a kind of its own": (type("Sly", (str,), {})("\ud800"), "JSON"),
+    "an infinity in an enumeration": (Size.ENDLESS, "finite"),
+    "a lone surrogate as the tag of a struct": (Tagged(), "surrogate"),
     "NaN in a struct": (Point(1, float("nan")), "finite"),
     "NUL in a dataclass": (Mail("\0"), "NUL"),
     "an integer key in a dataclass": (Mail("a", [{1: 2}]), "keys must be text"),
@@ -137,3 +149,28 @@ def test_text_is_checked_alike_outside_of_json() -> None:
     for bad in ("\0", "é\0", "\ud800"):
         with pytest.raises(Invalid, match=r"^name: "):
             check_text(bad, "name")
+
+
+@pytest.mark.parametrize(
+    ("body", "words"),
+    [
+        (b'{"x":"secret"}', "payload.x: Expected `int`, got `str`"),
+        (b"{}", "payload.x: is required"),
+        (b'{"x":1,"z":1}', "payload.z: is not a known field"),
+        (b'{"x":1,"size":"secret"}', "payload.size: Invalid enum value"),
+        (b'{"x":1,"more":[1,"secret"]}', "payload.more[1]: Expected `int`, got `str`"),
+        (b'{"x":1,"sizes":{"secret":"x"}}', "payload.sizes: Expected `int`, got `str`"),
+        (b"[]", "payload: Expected `object`, got `array`"),
+    ],
+)
+def test_what_does_not_fit_is_named_by_its_field_and_not_repeated(body: bytes, words: str) -> None:
+    class Payload(msgspec.Struct, forbid_unknown_fields=True):
+        x: int
+        size: Colour = Colour.RED
+        more: list[int] = []
+        sizes: dict[str, int] = {}
+
+    with pytest.raises(msgspec.ValidationError) as problem:
+        msgspec.json.decode(body, type=Payload)
+    assert str(misfit(problem.value, "payload")) == words
+    assert misfit(problem.value).field == (words.partition(": ")[0].removeprefix("payload").removeprefix(".") or "body")

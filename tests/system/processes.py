@@ -46,13 +46,13 @@ class World:
         """kill -9, and wait until it is gone."""
         worker = self.workers.pop(pid)
         worker.kill()
-        worker.wait(20)
+        worker.wait(60)
 
     async def terminate(self, worker: subprocess.Popen[bytes]) -> int:
         """SIGTERM; answers with the exit code."""
         self.workers.pop(worker.pid, None)
         worker.send_signal(signal.SIGTERM)
-        return await asyncio.to_thread(worker.wait, 30)
+        return await asyncio.to_thread(worker.wait, 60)
 
     def events(self, what: str | None = None) -> list[Event]:
         lines = (line.split() for line in self.journal.read_text().splitlines())

@@ -1,7 +1,10 @@
 """Workers are killed for real, and every job ends exactly once."""
 
+import asyncio
 import os
 import signal
+import subprocess
+import sys
 from collections import Counter
 from datetime import UTC, datetime, timedelta
 
@@ -28,7 +31,7 @@ async def test_twenty_kills_in_mid_job_lose_nothing_and_recover_on_time(world: W
         job = await app.enqueue("hang", {"times": times}, retry_delay=RETRY_DELAY)
         for attempt in range(1, times + 1):
             await kill_in_mid_job(world, app, job, attempt)
-        check_recovery(await app.wait(job.id, "20s"), times)
+        check_recovery(await app.wait(job.id, "60s"), times)
     await check_all_ended_once(world, app, others)
 
 
@@ -61,7 +64,7 @@ def check_recovery(found: Job, times: int) -> None:
 
 async def check_all_ended_once(world: World, app: Demora, jobs: list[Job]) -> None:
     for job in jobs:
-        assert (await app.wait(job.id, "20s")).status is Status.COMPLETED
+        assert (await app.wait(job.id, "60s")).status is Status.COMPLETED
     ends = Counter(event.id for event in world.events("end"))
     hung = {event.id for event in world.events("begin")} - {job.id for job in jobs}
     assert {id: ends[id] for id in hung} == dict.fromkeys(hung, 1)
@@ -73,13 +76,28 @@ async def test_a_stopped_worker_that_wakes_after_its_lease_changes_nothing(world
     first = world.start_worker("--lease", "500ms")
     job = await app.enqueue("hang", {"times": 1}, retry_delay="10ms")
     await eventually(lambda: begun_in(world, job, 1))
-    os.kill(first.pid, signal.SIGSTOP)
+    await stop_while_it_holds_no_lock(world, first.pid)
     world.start_worker("--lease", "500ms")
-    found = await app.wait(job.id, "20s")
+    found = await app.wait(job.id, "60s")
     os.kill(first.pid, signal.SIGCONT)
     await eventually(lambda: lost_said(world))
     assert (await app.get(job.id)) == found
     assert (found.status, found.token) == (Status.COMPLETED, 2)
+
+
+async def stop_while_it_holds_no_lock(world: World, pid: int) -> None:
+    """SIGSTOP. A process that is stopped in the middle of a write keeps the file locked, and nobody could take over."""
+    os.kill(pid, signal.SIGSTOP)
+    while not await asyncio.to_thread(can_be_written, world):
+        os.kill(pid, signal.SIGCONT)
+        os.kill(pid, signal.SIGSTOP)
+
+
+def can_be_written(world: World) -> bool:
+    """Asked in another process: a second SQLite in this one would lose it its locks."""
+    file = world.database_url.removeprefix("sqlite:///")
+    ask = "import sqlite3, sys; sqlite3.connect(sys.argv[1], timeout=0.5, isolation_level=None).execute('BEGIN IMMEDIATE')"
+    return subprocess.run([sys.executable, "-c", ask, file], check=False, stderr=subprocess.DEVNULL).returncode == 0
 
 
 async def lost_said(world: World) -> bool:

@@ -28,7 +28,7 @@ def parent() -> int:
 
 async def main():
     async with app, app.worker():
-        job = await app.wait((await parent.enqueue()).id, "20s")
+        job = await app.wait((await parent.enqueue()).id, "60s")
         print(job.result == os.getpid(), job.error)
 
 """
@@ -52,7 +52,7 @@ async def signed(file: Path) -> int:
 
 async def test_no_process_outlives_a_worker_that_is_killed(world: World, app: Demora, tmp_path: Path) -> None:
     worker = world.start_worker(*HANDLERS)
-    idle = (await app.wait((await app.enqueue("pid")).id, "20s")).result["pid"]
+    idle = (await app.wait((await app.enqueue("pid")).id, "60s")).result["pid"]
     await app.enqueue("hangs", {"file": str(tmp_path / "hangs")})
     await signed(tmp_path / "hangs")
     kinds = ["starts"] if sys.platform != "linux" else ["starts", "hogs"]  # elsewhere a thread must see the pipe close
@@ -73,7 +73,7 @@ async def test_ctrl_c_gives_process_handlers_their_grace_and_their_records_are_l
     os.killpg(worker.pid, signal.SIGINT)
     await eventually(lambda: said(world, "stops: 1 running"))
     await asyncio.to_thread((tmp_path / "go").touch)
-    assert await asyncio.to_thread(worker.wait, 20) == 0
+    assert await asyncio.to_thread(worker.wait, 60) == 0
     found = await app.get(job.id)
     assert (found.status, found.token, found.result) == (Status.COMPLETED, 1, "told")
     assert await said(world, f"WARNING [{job.id}] from the process\n")
@@ -101,4 +101,4 @@ def test_an_application_typed_at_a_prompt_is_refused(tmp_path: Path) -> None:
 
 def python(script: str, folder: Path, text: str = "") -> "subprocess.CompletedProcess[str]":
     pipes = {"input": text, "capture_output": True, "text": True}
-    return subprocess.run([sys.executable, script], cwd=folder, timeout=30, check=False, **pipes)  # type: ignore[call-overload,no-any-return]
+    return subprocess.run([sys.executable, script], cwd=folder, timeout=120, check=False, **pipes)  # type: ignore[call-overload,no-any-return]

@@ -36,7 +36,7 @@ async def test_a_worker_that_dies_is_replaced_and_ctrl_c_stops_all(world: World,
     os.killpg(supervisor.pid, signal.SIGINT)
     await eventually(lambda: said(world, "stops: 1 running"))
     await app.cancel(job.id)  # ends within the grace: the workers heard one signal, not two
-    assert await asyncio.to_thread(supervisor.wait, 20) == 0
+    assert await asyncio.to_thread(supervisor.wait, 60) == 0
     assert (await app.get(job.id)).status is Status.CANCELLED
     assert all([await is_gone(pid) for pid in pids])
 

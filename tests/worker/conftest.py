@@ -27,7 +27,7 @@ class Gate:
         await self._open.wait()
 
     async def reached(self) -> None:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             await self._arrived.wait()
 
     def open(self) -> None:

@@ -6,6 +6,8 @@ import logging
 import multiprocessing
 import os
 import re
+import resource
+import signal
 import subprocess
 import sys
 import time
@@ -61,6 +63,12 @@ def killed() -> None:
 @app.job("greedy", process=True, memory="1GB", **QUICK)
 def greedy(megabytes: int) -> int:
     return len(bytearray(megabytes * 1024**2))
+
+
+@app.job("limit", process=True)
+def limit() -> int:
+    """How much memory this process may have; -1 if all there is."""
+    return resource.getrlimit(resource.RLIMIT_AS)[0]
 
 
 @app.job("closes", process=True, **QUICK)
@@ -161,6 +169,27 @@ async def raises_async() -> None:
     raise Odd("async")
 
 
+@app.job("cancels.itself", process=True)
+async def cancels_itself() -> None:
+    raise asyncio.CancelledError
+
+
+@app.job("logs", process=True)
+def logs() -> None:
+    """Writes records that are hard to send, and one that cannot be written."""
+    log = logging.getLogger("shop")
+    log.info("odd %s text", "\ud800")
+    log.info("x" * 1_000_000)
+    try:
+        raise Odd("caught")
+    except Odd:
+        log.exception("with a traceback")
+    log.info("too many arguments", "for this")
+    foretold = log.makeRecord("shop", logging.INFO, __file__, 1, "with its traceback", (), None)
+    foretold.exc_text = "a traceback as text"
+    log.handle(foretold)
+
+
 @app.job("odd.result", process=True, **QUICK)
 def odd_result() -> Any:
     return {"when": object()}
@@ -184,6 +213,19 @@ def forks() -> list[int]:
     if os.fork() == 0:
         return []
     return [*squares, program.wait()]
+
+
+@app.job("fork.warns", process=True)
+def fork_warns() -> int:
+    """A fork writes a record, and is told to stop; answers with how it ended."""
+    ours, theirs = os.pipe()
+    if (fork := os.fork()) == 0:
+        logging.getLogger("shop").warning("from a fork")
+        os.write(theirs, b".")
+        time.sleep(600)
+    os.read(ours, 1)
+    os.kill(fork, signal.SIGTERM)
+    return os.waitstatus_to_exitcode(os.waitpid(fork, 0)[1])
 
 
 def _square(number: int) -> int:

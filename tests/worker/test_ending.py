@@ -1,6 +1,7 @@
 """How runs end: retries, signals, timeouts, cancels, lost leases."""
 
 import asyncio
+import contextlib
 import threading
 from datetime import timedelta
 
@@ -8,6 +9,7 @@ import pytest
 
 from demora import Cancel, Context, Demora, Fail, Job, Retry, Snooze, Status
 from demora.errors import JobFailed, StillRunning, WrongState
+from demora.seams import Seams
 from demora.worker import Worker, worker
 from tests.facts import eventually
 from tests.worker.conftest import Gate, ended
@@ -131,7 +133,7 @@ async def test_a_timed_out_thread_keeps_its_slot_and_others_go_on(app: Demora) -
 
     @app.job("stuck", timeout="20ms", max_retries=0)
     def stuck() -> None:
-        let_go.wait(20)
+        let_go.wait(60)
 
     async with app.worker(concurrency=3) as working:
         found = await ended(app, await stuck.enqueue())
@@ -166,10 +168,10 @@ async def test_a_worker_with_half_of_its_slots_stuck_drains_and_says_so(
 
     @app.job("stuck", timeout="20ms", max_retries=0)
     def stuck() -> None:
-        let_go.wait(20)
+        let_go.wait(60)
 
     await app.enqueue_many([("stuck", {})])
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         assert await Worker(app, concurrency=2, grace=timedelta(0)).run() == 1
     let_go.set()
 
@@ -193,6 +195,57 @@ async def test_a_handler_that_swallows_its_cancellation_is_settled_without_it(
         let_go.set()
 
 
+async def test_the_first_reason_to_end_is_the_one_that_counts(app: Demora, gate: Gate) -> None:
+    told = asyncio.Event()
+
+    @app.job("slow")
+    async def slow() -> None:
+        try:
+            await gate.arrive()
+        except asyncio.CancelledError:
+            told.set()
+            await asyncio.Event().wait()
+
+    async with app.worker(grace=timedelta(0)):
+        job = await slow.enqueue()
+        await gate.reached()
+        await app.cancel(job.id)
+        await told.wait()
+    assert (await app.get(job.id)).status is Status.CANCELLED
+
+
+async def test_a_stopping_worker_hands_back_even_what_swallows_its_cancellation(app: Demora, gate: Gate) -> None:
+    let_go = asyncio.Event()
+
+    @app.job("stubborn")
+    async def stubborn() -> None:
+        while not let_go.is_set():
+            with contextlib.suppress(asyncio.CancelledError):
+                await gate.arrive()
+                await let_go.wait()
+
+    async with app.worker(grace=timedelta(0)):
+        job = await stubborn.enqueue()
+        await gate.reached()
+    found = await app.get(job.id)
+    assert (found.status, found.attempt) == (Status.QUEUED, 0)
+    let_go.set()
+    gate.open()
+
+
+async def test_a_handler_can_have_its_own_jitter_and_longest_wait(app: Demora) -> None:
+    @app.job("flaky", max_retries=3, retry_delay="10s", retry_cap="12s", jitter=1.0)
+    async def flaky() -> None:
+        raise LookupError
+
+    async with app.worker(seams=Seams(chance=lambda: 0.5)):
+        job = await flaky.enqueue()
+        for failures, wait in ((1, 5), (2, 6)):
+            found = await eventually(lambda: app.get(job.id), lambda job, n=failures: len(job.attempts) == n)  # type: ignore[misc]
+            assert found.due_at - found.attempts[-1].ended_at == timedelta(seconds=wait)
+            await app.reschedule(job.id, delay="0s")
+
+
 async def test_a_waiting_job_is_cancelled_at_once(app: Demora) -> None:
     job = await app.enqueue("demo.echo", delay="1h")
     assert await app.cancel(job.id) is Status.CANCELLED
@@ -200,6 +253,7 @@ async def test_a_waiting_job_is_cancelled_at_once(app: Demora) -> None:
         await app.cancel(job.id)
 
 
+@pytest.mark.timed
 async def test_a_running_job_hears_of_its_cancel_within_a_second(app: Demora, gate: Gate) -> None:
     @app.job("long")
     async def long() -> None:
@@ -228,7 +282,7 @@ async def test_a_plain_function_can_look_whether_it_should_end(app: Demora) -> N
 
     async with app.worker():
         job = await looks.enqueue()
-        await asyncio.to_thread(started.wait, 10)
+        await asyncio.to_thread(started.wait, 60)
         await app.cancel(job.id)
         found = await ended(app, job)
     assert (found.status, found.error) == (Status.CANCELLED, "as you wish")
@@ -315,7 +369,7 @@ async def test_waiting_for_a_result_tells_how_the_job_ended(app: Demora, gate: G
         await app.result((await app.enqueue("demo.echo", delay="1h")).id, "1ms")
     async with app.worker():
         with pytest.raises(JobFailed, match="FAILED: RuntimeError"):
-            await app.result((await app.enqueue("demo.fail", max_retries=0)).id, "10s")
+            await app.result((await app.enqueue("demo.fail", max_retries=0)).id, "60s")
 
 
 async def test_a_failed_job_runs_again_when_retried_by_hand(app: Demora) -> None:

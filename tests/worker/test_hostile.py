@@ -22,6 +22,12 @@ class Unspeakable(Exception):
         raise ValueError("no words")
 
 
+class Untraceable(Exception):
+    @property
+    def __notes__(self) -> list[str]:
+        raise LookupError("no notes")
+
+
 class Beyond(BaseException):
     """What gevent and others raise."""
 
@@ -32,6 +38,7 @@ def raising(problem: BaseException) -> NoReturn:
 
 HOSTILE = {
     "an error without words": Unspeakable(),
+    "an error without a traceback": Untraceable("none"),
     "an error beyond exceptions": Beyond("far out"),
     "an exit": SystemExit(3),
     "the end of an iteration": StopIteration(),
@@ -164,12 +171,12 @@ async def test_an_ordinary_stop_is_no_failure_however_many_threads_go_on(app: De
     @app.job("plain")
     def plain() -> None:
         started.set()
-        let_go.wait(20)
+        let_go.wait(60)
 
     running = Worker(app, concurrency=1, grace=timedelta(0))
     done = asyncio.ensure_future(running.run())
     await plain.enqueue()
-    await asyncio.to_thread(started.wait, 10)
+    await asyncio.to_thread(started.wait, 60)
     running.stop()
     assert await done == 0
     let_go.set()
@@ -186,7 +193,7 @@ async def test_a_worker_whose_store_was_closed_stops(app: Demora, gate: Gate) ->
     await gate.reached()
     await app.close()
     worker.stop()
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         await running
 
 
@@ -195,7 +202,7 @@ async def test_a_worker_without_its_keeper_stops(app: Demora, monkeypatch: pytes
         return Broken()
 
     monkeypatch.setattr(SqliteStore, "sibling", no_sibling)
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         await Worker(app).run()
 
 

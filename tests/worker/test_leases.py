@@ -1,15 +1,16 @@
 """Leases: kept while a job runs, taken over when a worker is gone, handed back when it stops."""
 
 import asyncio
+import functools
 import threading
+from collections.abc import Awaitable, Callable
 from datetime import timedelta
 
-from demora import Demora, Status
+from demora import Context, Demora, Job, Status
 from demora.core.outcome import Raised
 from demora.core.verdict import Standing, decide
-from demora.engines.sqlite import SqliteStore
-from demora.errors import StoreError
-from demora.store import Lease, Report, Settlement
+from demora.errors import StoreClosed, StoreError
+from demora.store import Lease, Report, Settlement, Store
 from demora.worker import Worker
 from tests.facts import eventually
 from tests.worker.conftest import Gate, ended
@@ -132,43 +133,163 @@ async def test_a_worker_of_some_queues_leaves_the_others_alone(app: Demora) -> N
     assert (await app.get(other.id)).status is Status.QUEUED
 
 
-async def test_a_worker_goes_on_when_the_store_is_back(app: Demora, gate: Gate) -> None:
+async def test_what_was_claimed_ahead_keeps_its_lease_while_it_waits(app: Demora, gate: Gate) -> None:
+    @app.job("long")
+    async def long() -> None:
+        await gate.arrive()
+
+    async with app.worker(concurrency=1, lease=SHORT) as working:
+        jobs = await claimed_ahead(app, working)
+        await gate.reached()
+        [held, *_] = [(await app.get(job.id)).lease_until for job in jobs[1:]]
+        assert held is not None
+        for job in jobs[1:]:
+            await eventually(lambda id=job.id: app.get(id), lambda job: job.lease_until > held + SHORT)  # type: ignore[misc]
+        gate.open()
+        assert [(await ended(app, job)).token for job in jobs] == [1] * 3
+
+
+async def test_a_job_claimed_ahead_can_be_cancelled_and_never_starts(app: Demora, gate: Gate) -> None:
+    begun: list[str] = []
+
+    @app.job("long")
+    async def long(ctx: Context) -> None:
+        begun.append(ctx.id)
+        await gate.arrive()
+
+    async with app.worker(concurrency=1) as working:
+        first, second, third = await claimed_ahead(app, working)
+        await gate.reached()
+        await app.cancel(second.id)
+        found = await ended(app, second)
+        assert (found.status, found.error) == (Status.CANCELLED, "cancelled before it started")
+        gate.open()
+        assert (await ended(app, third)).status is Status.COMPLETED
+    assert begun == [first.id, third.id]
+
+
+async def test_a_job_claimed_ahead_whose_lease_was_lost_never_starts_here(app: Demora, gate: Gate) -> None:
+    begun: list[tuple[str, int]] = []
+
+    @app.job("long")
+    async def long(ctx: Context) -> None:
+        begun.append((ctx.id, ctx.job.lease.token))
+        await gate.arrive()
+
+    async with app.worker(concurrency=1) as working:
+        first, second, third = await claimed_ahead(app, working)
+        await gate.reached()
+        await _take_away(app, second.id)
+        await eventually(lambda: asyncio.sleep(0, working._backlog), lambda backlog: len(backlog) == 1)
+        gate.open()
+        assert (await ended(app, second)).token == 2
+        assert (await ended(app, third)).token == 1
+    assert sorted(begun) == sorted([(first.id, 1), (second.id, 2), (third.id, 1)])
+
+
+async def claimed_ahead(app: Demora, working: Worker) -> list[Job]:
+    """Three jobs, of which a worker with one slot runs one and holds two."""
+    working._prefetch.jobs = 2
+    working._prefetch.rests(asyncio.get_running_loop().time())
+    jobs = await app.enqueue_many([("long", {})] * 3)
+    await eventually(lambda: asyncio.sleep(0, working._backlog), lambda backlog: len(backlog) == 2)
+    return jobs
+
+
+async def test_a_run_whose_lease_is_lost_is_ended_where_it_was(app: Demora) -> None:
+    begun, cancelled = asyncio.Event(), asyncio.Event()
+
+    @app.job("long")
+    async def long(ctx: Context) -> str:
+        if ctx.job.lease.token > 1:
+            return "elsewhere"
+        begun.set()
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            cancelled.set()
+            raise
+        return "never"
+
+    async with app.worker(concurrency=1):
+        job = await long.enqueue()
+        await begun.wait()
+        await _take_away(app, job.id)
+        found = await ended(app, job)
+        assert cancelled.is_set()
+    assert (found.result, found.token, len(found.attempts)) == ("elsewhere", 2, 2)
+
+
+async def test_a_worker_goes_on_when_the_store_is_back(app: Demora) -> None:
     """Claims and settlements fail for a while, as they do when a disk is full; nothing is lost."""
     store = (await app.open()).store
-    assert isinstance(store, SqliteStore)
     job = await app.enqueue("demo.echo", {"hi": 1})
-    troubled = Troubled(store, failures=3)
+    troubled = Troubled(store, claim=3, settle=3)
     (await app.open()).store = troubled  # type: ignore[assignment]
     working = asyncio.ensure_future(Worker(app).run())
     await eventually(lambda: store.get(job.id), lambda job: job is not None and job.status is Status.COMPLETED)
-    assert troubled.failed == {"claim": 3, "settle": 3}
+    await eventually(lambda: asyncio.sleep(0, troubled.failures), lambda failures: not any(failures.values()))
     working.cancel()
     await asyncio.gather(working, return_exceptions=True)
 
 
-class Troubled:
-    """A store whose claims and settlements fail so many times first, after they were carried out or before."""
+async def test_what_a_handler_said_is_said_again_when_it_could_not_be_recorded(app: Demora, gate: Gate) -> None:
+    @app.job("long")
+    async def long(ctx: Context) -> None:
+        ctx.progress(0.5, "half")
+        ctx.log("a line")
+        await gate.arrive()
 
-    def __init__(self, store: SqliteStore, failures: int) -> None:
-        self._store, self._failures = store, failures
-        self.failed = {"claim": 0, "settle": 0}
+    store = (await app.open()).store
+    troubled = Troubled(store, renew=2, heartbeat=1)
+    (await app.open()).store = troubled  # type: ignore[assignment]
+    async with app.worker(lease=SHORT):
+        job = await long.enqueue()
+        await gate.reached()
+        shown = await eventually(lambda: app.get(job.id), lambda job: job.progress is not None)
+        assert (shown.progress_message, [line.line for line in shown.log]) == ("half", ["a line"])
+        gate.open()
+        assert (await ended(app, job)).token == 1
+    assert troubled.failures == {"renew": 0, "heartbeat": 0}
+
+
+async def test_a_worker_ends_when_its_store_is_closed(app: Demora) -> None:
+    (await app.open()).store = Closed((await app.open()).store)  # type: ignore[assignment]
+    async with asyncio.timeout(60):
+        assert await Worker(app).run() == 0
+
+
+class Troubled:
+    """A store some of whose verbs fail so many times first: before they are carried out, but the last settlement after."""
+
+    def __init__(self, store: Store, **failures: int) -> None:
+        self._store, self.failures = store, failures
+
+    def __getattr__(self, name: str) -> object:
+        verb = getattr(self._store, name)
+        return functools.partial(self._troubled, name, verb) if self.failures.get(name) else verb
+
+    def sibling(self) -> None:
+        """None: leases are kept with this one."""
+
+    async def _troubled(self, name: str, verb: Callable[..., Awaitable[object]], *args: object, **options: object) -> None:
+        self.failures[name] -= 1
+        if name == "settle" and self.failures[name] == 0:
+            await verb(*args, **options)
+        raise StoreError("the disk is full")
+
+
+class Closed:
+    """A store that somebody closed."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
 
     def __getattr__(self, name: str) -> object:
         return getattr(self._store, name)
 
-    async def claim(self, *args: object, **options: object) -> object:
-        self._fail("claim")
-        return await self._store.claim(*args, **options)  # type: ignore[arg-type]
-
-    async def settle(self, settlements: list[object]) -> object:
-        answers = await self._store.settle(settlements) if self.failed["settle"] == self._failures - 1 else None  # type: ignore[arg-type]
-        self._fail("settle")
-        return answers or await self._store.settle(settlements)  # type: ignore[arg-type]
-
-    def _fail(self, verb: str) -> None:
-        if self.failed[verb] < self._failures:
-            self.failed[verb] += 1
-            raise StoreError("the disk is full")
+    async def claim(self, *args: object, **options: object) -> None:
+        raise StoreClosed
 
 
 async def _take_away(app: Demora, id: str) -> None:

@@ -12,6 +12,7 @@ import pytest
 
 from demora import Context, Demora, Status, current_run
 from demora.errors import BadHandler, Invalid, UnknownJobType
+from demora.worker import Worker
 from tests.facts import eventually
 from tests.worker.conftest import Gate, ended
 
@@ -33,7 +34,7 @@ async def test_an_async_function_runs_on_the_loop_with_its_payload_as_arguments(
 
     async with app.worker():
         job = await mail.enqueue(to="a@b.c")
-        assert await app.result(job.id, "10s") == {"to": "a@b.c", "copies": 2, "thread": True}
+        assert await app.result(job.id, "60s") == {"to": "a@b.c", "copies": 2, "thread": True}
 
 
 async def test_a_plain_function_runs_in_a_thread(app: Demora) -> None:
@@ -42,7 +43,7 @@ async def test_a_plain_function_runs_in_a_thread(app: Demora) -> None:
         return [sum(numbers), threading.current_thread() is threading.main_thread(), current_run() is not None]
 
     async with app.worker():
-        assert await app.result((await add_up.enqueue(numbers=[1, 2, 3])).id, "10s") == [6, False, True]
+        assert await app.result((await add_up.enqueue(numbers=[1, 2, 3])).id, "60s") == [6, False, True]
 
 
 async def test_arguments_may_be_dataclasses_and_structs(app: Demora) -> None:
@@ -52,7 +53,7 @@ async def test_arguments_may_be_dataclasses_and_structs(app: Demora) -> None:
 
     async with app.worker():
         job = await parcel.enqueue(to=Address("Elm"), items=[Item("tea")])
-        assert await app.result(job.id, "10s") == ["Address", 1, ["tea"]]
+        assert await app.result(job.id, "60s") == ["Address", 1, ["tea"]]
 
 
 async def test_a_payload_that_does_not_fit_is_refused_where_the_handler_is_known(app: Demora) -> None:
@@ -132,7 +133,7 @@ async def test_no_more_run_at_once_than_there_are_slots(app: Demora) -> None:
         seen.release()
 
     await app.enqueue_many([("busy", {})] * 40)
-    async with asyncio.timeout(20), app.worker(concurrency=3):
+    async with asyncio.timeout(60), app.worker(concurrency=3):
         for _ in range(40):
             await seen.acquire()
     assert most == 3
@@ -188,7 +189,7 @@ async def test_middleware_surrounds_each_run_outermost_first(app: Demora) -> Non
 
     async with app.worker():
         job = await app.enqueue("demo.echo", {"hi": 1})
-        assert await app.result(job.id, "10s") == {"wrapped": {"hi": 1}}
+        assert await app.result(job.id, "60s") == {"wrapped": {"hi": 1}}
     assert calls == ["outer in", "inner demo.echo", "outer out"]
 
 
@@ -204,9 +205,36 @@ async def test_hooks_are_called_when_a_worker_starts_and_stops(app: Demora) -> N
         calls.append("stop")
 
     async with app.worker():
-        await app.result((await app.enqueue("demo.echo")).id, "10s")
+        await app.result((await app.enqueue("demo.echo")).id, "60s")
         assert calls == ["start"]
     assert calls == ["start", "stop"]
+
+
+async def test_a_hook_that_fails_keeps_a_worker_from_starting(app: Demora) -> None:
+    @app.on_startup
+    def start() -> None:
+        raise LookupError("no such cache")
+
+    with pytest.raises(LookupError, match="no such cache"):
+        await Worker(app).run()
+
+
+async def test_a_hook_that_fails_does_not_keep_a_worker_from_stopping(app: Demora, caplog: pytest.LogCaptureFixture) -> None:
+    calls = []
+
+    @app.on_shutdown
+    async def first() -> None:
+        raise LookupError("no such cache")
+
+    @app.on_shutdown
+    def second() -> None:
+        calls.append("second")
+
+    worker = Worker(app)
+    worker.stop()
+    assert await worker.run() == 0
+    assert calls == ["second"]
+    assert "shutdown hook failed: LookupError('no such cache')" in caplog.text
 
 
 async def test_every_log_record_of_a_run_carries_the_id_of_its_job(app: Demora, caplog: pytest.LogCaptureFixture) -> None:
@@ -221,7 +249,7 @@ async def test_every_log_record_of_a_run_carries_the_id_of_its_job(app: Demora, 
     async with app.worker():
         ids = [(await speaks.enqueue()).id, (await speaks_plain.enqueue()).id]
         for id in ids:
-            await app.result(id, "10s")
+            await app.result(id, "60s")
     stamped = {record.message: record.job_id for record in caplog.records if record.name == "mine"}
     assert stamped == {"from the loop": ids[0], "from a thread": ids[1]}
 

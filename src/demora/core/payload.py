@@ -23,12 +23,7 @@ def pack(value: Any, field: str) -> bytes:
     """`value` as JSON text. Refuses what some engine or language could not give back as it was: NaN and infinities,
     integers beyond 64 bits, NUL, lone surrogates, keys that are not text, more than 32 levels, more than 1 MiB."""
     _check(value, field, 1)
-    try:
-        packed = _encode(value)
-    except UnicodeEncodeError:
-        raise Invalid(field, "text contains a lone surrogate, which is not valid Unicode") from None
-    except (TypeError, ValueError, OverflowError, RecursionError) as problem:
-        raise Invalid(field, f"cannot be written as JSON: {problem}") from None
+    packed = _encode(value)
     if len(packed) > MOST_BYTES:
         raise TooLarge(field, f"is {len(packed):,} bytes as JSON; at most {MOST_BYTES:,} are allowed")
     return packed

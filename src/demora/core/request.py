@@ -142,8 +142,8 @@ def check_timeout(timeout: timedelta | str) -> timedelta:
 
 
 def check_tags(tags: Iterable[str]) -> tuple[str, ...]:
-    if isinstance(tags, str):
-        raise Invalid("tags", "must be a list of texts, not one text")
+    if isinstance(tags, str) or not isinstance(tags, Iterable):
+        raise Invalid("tags", f"must be a list of texts, not {type(tags).__name__}")
     checked = tuple(_text(tag, f"tags[{n}]", MOST_TAG) for n, tag in enumerate(tags))
     if len(checked) > MOST_TAGS:
         raise Invalid("tags", f"at most {MOST_TAGS} tags are allowed")
@@ -171,7 +171,7 @@ def _webhook(url: str) -> str:
     _text(url, "webhookUrl", MOST_URL)
     try:
         parts = urlsplit(url)
-        usable = parts.scheme in ("http", "https") and bool(parts.hostname) and (parts.port or 1) > 0
+        usable = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
     except ValueError:
         usable = False
     if not usable or re.search(r"[\s\x00-\x1f\x7f]", url):

@@ -119,7 +119,7 @@ class Process:
         if hasattr(os, "waitid"):
             with contextlib.suppress(ChildProcessError):
                 os.waitid(os.P_PID, self._spawned.pid, os.WEXITED | os.WNOWAIT)
-        else:
+        else:  # pragma: no cover - before Python 3.13 macOS has no waitid
             self._spawned.wait()
         with self._lock:
             self._kill_group()
