@@ -9,9 +9,11 @@ from datetime import timedelta
 from demora import Context, Demora, Job, Status
 from demora.core.outcome import Raised
 from demora.core.verdict import Standing, decide
+from demora.engines.sqlite import SqliteStore
 from demora.errors import StoreClosed, StoreError
 from demora.store import Lease, Report, Settlement, Store
 from demora.worker import Worker
+from demora.worker.leases import Keeper
 from tests.facts import eventually
 from tests.worker.conftest import Gate, ended
 
@@ -301,3 +303,16 @@ async def _take_away(app: Demora, id: str) -> None:
     job = await app.get(id)
     assert job.token == 1
     await app.reschedule(id, delay="0s")
+
+
+def test_jobs_that_have_not_started_are_renewed_only_while_the_loop_of_their_worker_is_alive() -> None:
+    """A handler that blocks the loop for ever cannot keep what waits behind it."""
+    now = [0.0]
+    store = SqliteStore()
+    keeper = Keeper(store, timedelta(seconds=30), tell=lambda _: None, died=lambda: None, monotonic=lambda: now[0])
+    held = keeper.hold(Lease("job", 1))
+    assert keeper._is_due(held, 10.0)
+    assert not keeper._is_due(held, 30.0)
+    now[0] = 25.0
+    keeper._show_life()
+    assert keeper._is_due(held, 30.0)
