@@ -16,6 +16,7 @@ from pathlib import Path
 from ...store import Topic
 
 _GRAIN = 100_000_000  # nanoseconds; time stamps of folders move in steps of some milliseconds
+_FRESH = 0.005  # seconds for which a look at the folder counts; who hangs a bell lets them pass before looking for work
 _LONGEST_ADDRESS = 100  # bytes; the kernel's limit is 108 or 104
 
 
@@ -28,6 +29,7 @@ class Bells:
         self._names: set[str] = set()
         self._listed: list[str] = []
         self._listed_at = 0
+        self._looked_at = 0.0
         self._sender: socket.socket | None = None
         self._handle: int | None = None
 
@@ -47,23 +49,30 @@ class Bells:
         self._own[topic] = name, bell
         self._names.add(name)
         asyncio.get_running_loop().add_reader(bell, _drain, bell, rung)
+        time.sleep(2 * _FRESH)  # now everything is on record that was written by somebody who does not know of this bell
         return True
 
     def ring(self, topics: Iterable[Topic]) -> None:
         """Wake the sleepers of other stores on this file; never blocks and never fails."""
-        prefixes = tuple(f"{topic.value}." for topic in topics)
-        for name in self._hanging():
-            if name.startswith(prefixes) and name not in self._names:
-                self._send(name)
+        hanging = self._hanging()
+        if hanging:
+            prefixes = tuple(f"{topic.value}." for topic in topics)
+            for name in hanging:
+                if name.startswith(prefixes) and name not in self._names:
+                    self._send(name)
 
     def _hanging(self) -> list[str]:
         """The bells in the folder, listed anew when it has changed, or may have within the grain of its time stamp."""
+        now = time.monotonic()
+        if now - self._looked_at < _FRESH:
+            return self._listed
+        self._looked_at = now
         try:
             changed = os.stat(self._folder).st_mtime_ns
             if changed != self._listed_at or time.time_ns() - changed < _GRAIN:
                 self._listed, self._listed_at = os.listdir(self._folder), changed
         except OSError:
-            return []
+            self._listed, self._listed_at = [], 0
         return self._listed
 
     def close(self) -> None:
