@@ -211,7 +211,7 @@ class Demora:
         """Store one job: durable when this returns, or `within` a transaction of the caller's when that commits. `Invalid`
         names what is wrong with it, and then nothing is stored."""
         client = await self.open()
-        return await client.enqueue(
+        job = client.make(
             type,
             payload,
             at=at,
@@ -229,8 +229,9 @@ class Demora:
             expires_in=expires_in,
             unique=unique,
             if_waiting=if_waiting,
-            within=within,
         )
+        [(stored, _)] = await client.add([job], within=within)
+        return stored
 
     async def enqueue_many(self, wishes: Iterable[Any], *, within: Any = None) -> list[Job]:
         """Store many jobs, all or none, also `within` a transaction. A wish is `(type, payload)`,

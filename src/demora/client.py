@@ -86,13 +86,13 @@ class Client(Upkeep):
         store = self.store if within is None else self._joined(within)
         answers = await store.add(jobs)
         crash.at("client.added")
+        added = []
         for job, answer in zip(jobs, answers, strict=True):
             if answer.conflict:
                 raise KeyReused(job.key.key if job.key else "")
-        return [
-            (await _standing(store, job, answer) if _stands(job, answer) else _as_added(job, answer), _was_there(answer))
-            for job, answer in zip(jobs, answers, strict=True)
-        ]
+            stored = await _standing(store, job, answer) if _stands(job, answer) else _as_added(job, answer)
+            added.append((stored, _was_there(answer)))
+        return added
 
     async def enqueue(self, type: str, payload: Any = None, *, within: Any = None, **options: Any) -> Job:
         """Store one job: durable when this returns, or `within` a transaction of the caller's when that commits. `Invalid`

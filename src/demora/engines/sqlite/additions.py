@@ -13,6 +13,7 @@ from .statements import SQL
 def add(tx: Transaction, jobs: Sequence[NewJob], named: Set[str]) -> list[Added]:
     """Record jobs; queues in `named` are known to be on record."""
     answers, fresh, now = [], [], from_ms(tx.wall)
+    conflict = unique = False
     taken: dict[tuple[str, str], tuple[bytes, Added]] = {}
     for job in jobs:
         answer = _known(tx, job, taken)
@@ -22,10 +23,12 @@ def add(tx: Transaction, jobs: Sequence[NewJob], named: Set[str]) -> list[Added]
             answer = Added(job.id, now, now if due_at == tx.wall else from_ms(due_at))
             if job.key is not None:
                 taken[job.key.scope, job.key.key] = job.key.request_hash, answer
+            unique = unique or job.unique is not None
+        conflict = conflict or answer.conflict
         answers.append(answer)
-    if any(answer.conflict for answer in answers):
+    if conflict:
         return answers
-    if any(job.unique is not None for job in fresh):
+    if unique:
         one_by_one = {job.id: _add_one(tx, job, named) for job in fresh}
         return [one_by_one.get(answer.id, answer) for answer in answers]
     stored = _write(tx, fresh, named)

@@ -109,8 +109,9 @@ class SqliteStore:
     async def add(self, jobs: Sequence[NewJob]) -> list[Added]:
         weight = len(jobs) + sum(len(job.payload) for job in jobs) // USUAL
         answers = await self._write(lambda tx: additions.add(tx, jobs, self._named_queues), weight)
-        if len(self._named_queues) < MOST_NAMES and not any(answer.conflict for answer in answers):
-            self._named_queues |= {job.queue for job in jobs}  # only now: what was not committed is not on record
+        unnamed = {job.queue for job in jobs} - self._named_queues
+        if unnamed and len(self._named_queues) < MOST_NAMES and not any(answer.conflict for answer in answers):
+            self._named_queues |= unnamed  # only now: what was not committed is not on record
         return answers
 
     async def claim(
