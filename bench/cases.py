@@ -15,16 +15,25 @@ from bench.databases import Databases
 from bench.stage import PAYLOAD, all_ended, enqueue, producer, workers
 from demora import Demora
 
-SINGLES = 1000
+SINGLES, TURN = 1000, 50
 
 
-async def enqueue_single(on: Databases) -> float:
-    """(a) Jobs per second, enqueued one after the other."""
+async def enqueue_single(on: Databases) -> tuple[float, float]:
+    """(a) Jobs per second, enqueued one after the other, and bare rows in between: a disk has other moods each second."""
+    bare = on.floor()
+    await bare.open()
+    ours, theirs = 0.0, 0.0
     async with producer(on) as app:
-        began = time.perf_counter()
-        for _ in range(SINGLES):
-            await app.enqueue("bench.noop", PAYLOAD)
-        return SINGLES / (time.perf_counter() - began)
+        for _ in range(SINGLES // TURN):
+            began = time.perf_counter()
+            for _ in range(TURN):
+                await app.enqueue("bench.noop", PAYLOAD)
+            halfway = time.perf_counter()
+            for _ in range(TURN):
+                await bare.insert(1)
+            ours, theirs = ours + halfway - began, theirs + time.perf_counter() - halfway
+    await bare.close()
+    return SINGLES / ours, SINGLES / theirs
 
 
 async def enqueue_many(on: Databases, jobs: int) -> float:

@@ -32,9 +32,8 @@ class Round:
 
 
 def enqueue(here: Round) -> None:
-    bare = here.floor["single_insert"]
-    here.figures["enqueue"] = found = asyncio.run(cases.enqueue_single(here.on))
-    here.figures["enqueue / floor"] = found / bare
+    found, bare = asyncio.run(cases.enqueue_single(here.on))
+    here.figures |= {"enqueue": found, "floor enqueue, in turns": bare, "enqueue / floor": found / bare}
 
 
 def enqueue_many(here: Round) -> None:
