@@ -25,7 +25,6 @@ from demora.core.request import (
     MOST_RETRIES,
     MOST_TAG,
     MOST_TAGS,
-    MOST_URL,
     TYPE_AND_PAYLOAD,
     check_cursor,
     check_priority,
@@ -37,6 +36,7 @@ from demora.core.request import (
 )
 from demora.core.spans import CENTURY
 from demora.core.states import Status
+from demora.core.urls import MOST_URL
 from demora.errors import Invalid
 from tests.builders import NO_IDS, NO_SUCH_ID
 
@@ -96,7 +96,8 @@ TAKEN: list[tuple[str, Any, str, Any]] = [
     ("tags", iter(["b", "a", "b"]), "tags", ("b", "a")),
     ("tags", ["t" * MOST_TAG], "tags", ("t" * MOST_TAG,)),
     ("tags", [str(n) for n in range(MOST_TAGS)], "tags", tuple(str(n) for n in range(MOST_TAGS))),
-    ("webhook_url", "http://localhost:8080/hook?a=b#c", "webhook_url", "http://localhost:8080/hook?a=b#c"),
+    ("webhook_url", "http://localhost:8080/hook?a=b", "webhook_url", "http://localhost:8080/hook?a=b"),
+    ("webhook_on_cancel", True, "webhook_on_cancel", True),
     ("webhook_url", HOST + "x" * (MOST_URL - len(HOST)), "webhook_url", HOST + "x" * (MOST_URL - len(HOST))),
     ("webhook_url", "https://[::1]/", "webhook_url", "https://[::1]/"),
     ("expires_at", NOW + MICRO, "expires_at", NOW + MICRO),
@@ -146,6 +147,7 @@ REFUSED: dict[str, tuple[str, str, list[Any]]] = {
     "expires_at": ("expiresAt", "", [NOW, NOW - HOUR, datetime(2031, 1, 1), NOW + CENTURY + MICRO]),
     "expires_in": ("expiresIn", "", ["0s", 7, -MILLI, CENTURY + MICRO]),
     "unique": ("unique", "text of 1 to 255", ["", 7, "u" * (MOST_KEY + 1)]),
+    "webhook_on_cancel": ("webhookOnCancel", "true or false", ["yes", 1]),
     "key": ("idempotencyKey", "text of 1 to 255", ["", 7, "k" * (MOST_KEY + 1)]),
 }
 
@@ -236,6 +238,7 @@ CHANGES: dict[str, Any] = {
     "timeout": "9s",
     "tags": ["a"],
     "webhook_url": HOST,
+    "webhook_on_cancel": True,
     "expires_at": NOW + HOUR,
     "expires_in": "9h",
     "unique": "u",

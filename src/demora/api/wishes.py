@@ -11,9 +11,10 @@ from msgspec import Meta
 
 from ..client import MOST_PER_PAGE
 from ..core.job import Priority
-from ..core.request import MOST_KEY, MOST_NAME, MOST_REASON, MOST_RETRIES, MOST_TAG, MOST_TAGS, MOST_URL
+from ..core.request import MOST_KEY, MOST_NAME, MOST_REASON, MOST_RETRIES, MOST_TAG, MOST_TAGS
 from ..core.retention import read_retention
 from ..core.states import Status
+from ..core.urls import MOST_URL
 from ..errors import Invalid
 from ..store import QueueChange
 

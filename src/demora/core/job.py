@@ -79,6 +79,8 @@ class NewJob(msgspec.Struct, frozen=True):
     expires_at: datetime | None = None
     expires_in: timedelta | None = None
     unique: Unique | None = None
+    webhook_on_cancel: bool = False
+    cause: str | None = None  # the job whose end this one tells of
 
 
 class Attempt(msgspec.Struct, frozen=True):
@@ -133,6 +135,8 @@ class Job(msgspec.Struct, frozen=True):
     error: str | None = None
     expires_at: datetime | None = None
     unique_key: str | None = None
+    webhook_on_cancel: bool = False
+    cause: str | None = None
     attempts: tuple[Attempt, ...] = ()
     log: tuple[LogLine, ...] = ()
 

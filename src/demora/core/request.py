@@ -5,7 +5,6 @@ import re
 from collections.abc import Iterable
 from datetime import datetime, timedelta
 from typing import Any
-from urllib.parse import urlsplit
 
 import msgspec
 
@@ -22,8 +21,9 @@ from .job import (
 from .payload import check_text, pack_object, unpack
 from .spans import CENTURY, ZERO, moment, span, span_ms
 from .states import Status
+from .urls import read_url
 
-MOST_NAME, MOST_KEY, MOST_TAG, MOST_TAGS, MOST_URL, MOST_REASON = 200, 255, 64, 32, 2048, 500
+MOST_NAME, MOST_KEY, MOST_TAG, MOST_TAGS, MOST_REASON = 200, 255, 64, 32, 500
 MOST_RETRIES = 1000
 TYPE_AND_PAYLOAD = "type+payload"  # as `unique`: the key is made of the payload
 LONGEST_RETRY_DELAY = timedelta(days=366)
@@ -55,6 +55,7 @@ def make_job(
     expires_in: timedelta | str | None = None,
     unique: str | None = None,
     if_waiting: str | None = None,
+    webhook_on_cancel: bool | None = None,
 ) -> NewJob:
     """A job as it will be stored, or `Invalid` that names the field and says what would be right."""
     if at is not None and delay is not None:
@@ -72,7 +73,8 @@ def make_job(
         retry_delay=DEFAULT_RETRY_DELAY if retry_delay is None else _retry_delay(retry_delay),
         timeout=None if timeout is None else check_timeout(timeout),
         tags=() if not tags else check_tags(tags),
-        webhook_url=None if webhook_url is None else _webhook(webhook_url),
+        webhook_url=None if webhook_url is None else check_webhook(webhook_url),
+        webhook_on_cancel=_flag(webhook_on_cancel, "webhookOnCancel"),
     )
     if expires_at is not None or expires_in is not None:
         job = _expiring(job, now, expires_at, expires_in)
@@ -150,6 +152,12 @@ def check_tags(tags: Iterable[str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(checked))
 
 
+def check_webhook(url: str) -> str:
+    """The URL as it was given; whether it may be called is for the settings to say."""
+    read_url(url, "webhookUrl")
+    return url
+
+
 def _text(value: str, field: str, most: int) -> str:
     if not isinstance(value, str) or not 1 <= len(value) <= most:
         raise Invalid(field, f"must be text of 1 to {most} characters")
@@ -163,20 +171,14 @@ def _retries(retries: int) -> int:
     return retries
 
 
+def _flag(value: bool | None, field: str) -> bool:
+    if value is not None and not isinstance(value, bool):
+        raise Invalid(field, "must be true or false")
+    return bool(value)
+
+
 def _retry_delay(delay: timedelta | str) -> timedelta:
     return span(delay, "retryDelay", most=LONGEST_RETRY_DELAY)
-
-
-def _webhook(url: str) -> str:
-    _text(url, "webhookUrl", MOST_URL)
-    try:
-        parts = urlsplit(url)
-        usable = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
-    except ValueError:
-        usable = False
-    if not usable or re.search(r"[\s\x00-\x1f\x7f]", url):
-        raise Invalid("webhookUrl", "must be an http or https URL with a host")
-    return url
 
 
 def _expiring(job: NewJob, now: datetime, at: datetime | None, in_: timedelta | str | None) -> NewJob:
@@ -218,5 +220,6 @@ def _request_hash(job: NewJob) -> bytes:
         *(None if job.timeout is None else span_ms(job.timeout), job.tags, job.webhook_url),
         *(job.expires_at, None if job.expires_in is None else span_ms(job.expires_in)),
         *(None if job.unique is None else (job.unique.key, job.unique.replace),),
+        *((True,) if job.webhook_on_cancel else ()),  # said only where it is asked for, so that older hashes hold
     )
     return hashlib.sha256(msgspec.json.encode(asked, order="deterministic")).digest()
