@@ -11,12 +11,14 @@ from typing import TYPE_CHECKING, Any, Self
 
 from . import settings as settings_
 from .builtin import BUILT_IN
+from .calls import Calls
 from .client import Client, new_id
 from .core.job import Job, Priority
 from .core.states import Status
 from .engines import examine, make_store, schema_version
 from .errors import OneLoopOnly, StoreError
 from .handlers import Handler, Middleware, Registry, defaults
+from .outbound import Sender
 from .store import Page, Store
 from .survey import Examination
 
@@ -56,7 +58,7 @@ class Demora:
         self.middlewares: list[Middleware] = []
         self.startup_hooks: list[Hook] = []
         self.shutdown_hooks: list[Hook] = []
-        for handler in BUILT_IN:
+        for handler in (*BUILT_IN, Calls(lambda: self.sender).handler()):
             self.registry.register(handler)
         self.blocking = _blocking_face(self)
 
@@ -98,6 +100,12 @@ class Demora:
     def configure(self, **given: Any) -> None:
         """Override settings before the store is opened; None leaves as it is."""
         self._given |= {name: value for name, value in given.items() if value is not None}
+
+    @functools.cached_property
+    def sender(self) -> Sender:
+        """What calls other people's servers, as the settings allow."""
+        settings = self.settings
+        return Sender(settings.outbound, timeout=settings.outbound_timeout, per_host=settings.outbound_per_host)
 
     def keep_closed(self, reason: str) -> None:
         """Refuse to open the store in this process from now on."""

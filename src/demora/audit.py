@@ -67,6 +67,9 @@ class JobFacts(msgspec.Struct, frozen=True, omit_defaults=True):
     wished: bool = False
     error: str | None = None
     recorded: tuple[int, ...] = ()
+    webhook: bool = False  # whether somebody is told of its end
+    on_cancel: bool = False  # and also if that is a cancel
+    cause: str | None = None  # of a delivery: the job whose end it tells of
 
 
 class KeyFacts(msgspec.Struct, frozen=True):

@@ -41,9 +41,17 @@ _ENQUEUE_DEFAULTS = ("queue", "priority", "max_retries", "retry_delay")
 
 class Handler:
     """A function for one job type. It is called with the fields of the payload as keyword arguments, checked against its
-    annotations; a parameter named `ctx` or annotated `Context` receives the run."""
+    annotations; a parameter named `ctx` or annotated `Context` receives the run. `check` may refuse what fits them."""
 
-    def __init__(self, type: str, function: Callable[..., Any], defaults: Defaults) -> None:
+    def __init__(
+        self,
+        type: str,
+        function: Callable[..., Any],
+        defaults: Defaults,
+        *,
+        check: Callable[[Any], None] | None = None,
+    ) -> None:
+        self._check = check
         self.type, self.function, self.defaults = check_type(type), function, defaults
         self.usual = [(name, value) for name in _ENQUEUE_DEFAULTS if (value := getattr(defaults, name)) is not None]
         self.is_async = inspect.iscoroutinefunction(function)
@@ -54,9 +62,12 @@ class Handler:
     def fields(self, payload: bytes) -> Any:
         """The fields of a payload, checked; `Invalid` names the one that the function could not be called with."""
         try:
-            return self._decode(payload)
+            fields = self._decode(payload)
         except (msgspec.ValidationError, msgspec.DecodeError, ValueError) as problem:
             raise misfit(problem, "payload") from None
+        if self._check is not None:
+            self._check(fields)
+        return fields
 
     def arguments(self, payload: bytes, context: Context) -> dict[str, Any]:
         """The keyword arguments for a stored payload."""

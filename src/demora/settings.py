@@ -9,7 +9,9 @@ from typing import Any
 
 import msgspec
 
+from .core.networks import Policy, read_networks
 from .core.retention import Keep, Retention, keep
+from .core.signing import Secret, read_secret
 from .core.spans import span
 from .engines.options import PostgresOptions
 from .errors import BadSetting, Invalid
@@ -44,11 +46,26 @@ class Settings(msgspec.Struct, frozen=True):
     keep_completed: Keep = Keep(timedelta(days=7))
     keep_cancelled: Keep = Keep(timedelta(days=7))
     keep_failed: Keep = Keep(timedelta(days=90))
+    outbound_allow: tuple[str, ...] = ()
+    outbound_http: bool = False
+    outbound_timeout: timedelta = timedelta(seconds=15)
+    outbound_per_host: int = 4
+    webhook_secret: str | None = None
 
     @property
     def retention(self) -> Retention:
         """How long ended jobs are kept in queues that say nothing else."""
         return Retention(self.keep_completed, self.keep_cancelled, self.keep_failed)
+
+    @property
+    def outbound(self) -> Policy:
+        """Whom demora may call on somebody's wish, besides everybody's servers with https."""
+        return Policy(read_networks(self.outbound_allow, "outbound_allow"), self.outbound_http)
+
+    @property
+    def webhook_secrets(self) -> tuple[Secret, ...]:
+        """The secrets that the environment gives, to sign webhooks with; more than one while one is being replaced."""
+        return tuple(read_secret(text, "webhook_secret") for text in (self.webhook_secret or "").replace(",", " ").split())
 
     @property
     def postgres(self) -> PostgresOptions:
@@ -173,6 +190,11 @@ _KINDS: dict[str, Any] = {
     "keep_completed": Keep,
     "keep_cancelled": Keep,
     "keep_failed": Keep,
+    "outbound_allow": _NAMES,
+    "outbound_http": bool,
+    "outbound_timeout": timedelta,
+    "outbound_per_host": int,
+    "webhook_secret": str | None,
 }
 
 
@@ -188,5 +210,18 @@ def _broken_rules(settings: Settings) -> Iterator[BadSetting]:
     if settings.log_level not in LOG_LEVELS:
         yield BadSetting("log_level", f"must be one of {', '.join(LOG_LEVELS)}")
     yield from settings.postgres.broken_rules()
+    yield from _broken_outbound(settings)
     if settings.redis_url is not None:
         yield BadSetting("redis_url", "this demora has no Redis line yet; unset DEMORA_REDIS_URL")
+
+
+def _broken_outbound(settings: Settings) -> Iterator[BadSetting]:
+    if not timedelta(milliseconds=100) <= settings.outbound_timeout <= timedelta(minutes=5):
+        yield BadSetting("outbound_timeout", "must be from 100ms to 5m")
+    if not 1 <= settings.outbound_per_host <= 1000:
+        yield BadSetting("outbound_per_host", "must be from 1 to 1000")
+    for name in ("outbound", "webhook_secrets"):
+        try:
+            getattr(settings, name)
+        except Invalid as problem:
+            yield BadSetting(problem.field, problem.reason)

@@ -10,10 +10,18 @@ class Signal(Exception):
 
 
 class Retry(Signal):
-    """This attempt failed; try again, after `after` instead of the usual backoff if given."""
+    """This attempt failed; try again, after `after` instead of the usual backoff if given. `detail` is kept with the
+    attempt, in the place of a traceback, and not logged."""
 
-    def __init__(self, reason: str = "the handler asked for a retry", *, after: timedelta | str | None = None) -> None:
+    def __init__(
+        self,
+        reason: str = "the handler asked for a retry",
+        *,
+        after: timedelta | str | None = None,
+        detail: str | None = None,
+    ) -> None:
         super().__init__(reason)
+        self.detail = detail
         self.after = None if after is None else span(after, "after")
 
 
@@ -33,7 +41,9 @@ class Cancel(Signal):
 
 
 class Fail(Signal):
-    """End the job as FAILED at once: trying again is useless."""
+    """End the job as FAILED at once: trying again is useless. `detail` is kept with the attempt, in the place of a
+    traceback, and not logged."""
 
-    def __init__(self, reason: str) -> None:
+    def __init__(self, reason: str, *, detail: str | None = None) -> None:
         super().__init__(reason)
+        self.detail = detail

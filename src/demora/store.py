@@ -170,6 +170,7 @@ class Queue(msgspec.Struct, frozen=True):
     delayed: int = 0
     processing: int = 0
     dead: int = 0
+    webhook_url: str | None = None  # of jobs that are added without one
 
 
 class QueueChange(msgspec.Struct, frozen=True):
@@ -181,6 +182,7 @@ class QueueChange(msgspec.Struct, frozen=True):
     paused: bool | None = None
     reason: str | None = None
     retention: Retention | None = None  # each of its parts that is None stays as it is
+    webhook_url: str | None = None  # empty: none any more
 
 
 class Worker(msgspec.Struct, frozen=True):

@@ -25,10 +25,10 @@ def failed(problem: BaseException, permanent: tuple[type[Exception], ...]) -> Ra
             return Snoozed(delay)
         case Cancel():
             return GaveUp(_storable(str(problem)[:MOST_ERROR]))
-        case Retry(after=after):
-            return Raised(_describe(problem), after=after)
-        case Fail():
-            return Raised(_describe(problem), permanent=True)
+        case Retry(after=after, detail=detail):
+            return Raised(_describe(problem), _detail(detail), after=after)
+        case Fail(detail=detail):
+            return Raised(_describe(problem), _detail(detail), permanent=True)
         case Invalid():
             return Raised(_describe(problem), _trace(problem), permanent=True)
         case RaisedInProcess(error=error, traceback=trace, permanent=useless):
@@ -66,6 +66,10 @@ def _from_handler(trace: TracebackType | None) -> TracebackType | None:
 def _is_around(trace: TracebackType) -> bool:
     """Whether this is code that calls handlers: ours, or that of the loop and the threads they run on."""
     return os.path.dirname(trace.tb_frame.f_code.co_filename) in _AROUND
+
+
+def _detail(detail: str | None) -> str | None:
+    return None if detail is None else _storable(detail[:MOST_TRACEBACK])
 
 
 def _storable(text: str) -> str:

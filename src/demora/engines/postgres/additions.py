@@ -31,7 +31,7 @@ async def add_plain(session: Session, jobs: Sequence[NewJob], named: Set[str], t
     """Record jobs in one statement; queues in `named` are known to be on record. If it is asked `again`, those that are
     there were stored by the call whose answer was lost."""
     known = await _taken(session, jobs) if again else {}
-    added = await _store(session, jobs, named, topics)
+    added = await store(session, jobs, named, topics)
     if len(added) == len(jobs):
         return [added[job.id] for job in jobs]
     missing = [job for job in jobs if job.id not in added and job.id not in known]
@@ -159,7 +159,7 @@ async def _store_one(session: Session, job: NewJob, named: Set[str], topics: Top
             waiting = await session.row("unique_waiting", key=job.unique.key, type=job.type)
             if waiting is not None:
                 return await _stand_in(session, job, waiting, named, topics)
-        added = await _store(session, [job], named, topics)
+        added = await store(session, [job], named, topics)
         if added:
             return added[job.id]
 
@@ -179,7 +179,7 @@ async def _stand_in(session: Session, job: NewJob, waiting: Any, named: Set[str]
     return Added(str(id), from_ms(created_at), from_ms(scheduled_at), kept=not replace, replaced=replace)
 
 
-async def _store(session: Session, jobs: Sequence[NewJob], named: Set[str], topics: Topics) -> dict[str, Added]:
+async def store(session: Session, jobs: Sequence[NewJob], named: Set[str], topics: Topics) -> dict[str, Added]:
     """Those that were not there yet, by id."""
     if not jobs:
         return {}

@@ -55,8 +55,9 @@ def _event(row: Row) -> SqlEvent:
 
 
 def _job(row: Row) -> JobFacts:
-    id, status, *rest, recorded = row
-    fields: Row = (str(id), _NAMES[status], *rest, tuple(recorded))
+    id, status, *rest, recorded, webhook, on_cancel, cause = row
+    told = (webhook, on_cancel, None if cause is None else str(cause))
+    fields: Row = (str(id), _NAMES[status], *rest, tuple(recorded), *told)
     return JobFacts(*fields)
 
 

@@ -12,7 +12,7 @@ from ...core.spans import ZERO
 from ...core.states import Status
 from ...core.verdict import EXPIRED
 from ...store import Claimed, ClaimedJob, Topic
-from . import rows
+from . import rows, tidying
 from .connections import Session
 
 LAPSED_AT_ONCE = 100
@@ -76,11 +76,14 @@ async def _claim(session: Session, wish: Wish, limit: int, margin: int, topics: 
     )
     sight = found[0]
     jobs = [rows.claimed_job(row) for row in found if row["id"] is not None]
-    if sight["expired"]:
+    if sight["expired"] or sight["unheard"]:
         topics.add(Topic.ENDED)
-    met = len(jobs) + sight["expired"]
+    unheard = sight["unheard"]
+    if unheard:
+        await tidying.expire_telling(session, max(unheard, limit), topics)
+    met = len(jobs) + sight["expired"] + unheard
     next_in = _next_in(sight, wish.lease if jobs else None)
-    if sight["expired"]:  # others may be ready behind them
+    if sight["expired"] or unheard:  # others may be ready behind them
         next_in = ZERO
     return Claimed(jobs, rows.lapsed_jobs(sight["lapsed"]), next_in), met < min(limit, sight["found"])
 

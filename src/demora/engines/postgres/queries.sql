@@ -58,18 +58,19 @@ wish as materialized (
     select number, (new->>0)::uuid as id, new->>1 as type, new->>2 as name, new->>3 as queue, (new->>4)::smallint as rank, wall,
         greatest(coalesce((new->>5)::bigint, wall + (new->>6)::bigint, wall), wall) as due_at,
         (new->>7)::int as max_retries, (new->>8)::bigint as retry_delay, (new->>9)::bigint as timeout, payload,
-        new->>10 as tags, new->>11 as webhook_url, coalesce((new->>12)::bigint, wall + (new->>13)::bigint) as expires_at,
-        new->>14 as unique_key
+        new->>10 as tags, coalesce(new->>11, (select webhook_url from demora.queues where name = new->>3)) as webhook_url, coalesce((new->>12)::bigint, wall + (new->>13)::bigint) as expires_at,
+        new->>14 as unique_key, (new->>15)::boolean as webhook_on_cancel, (new->>16)::uuid as cause
     from clock, rows from (jsonb_array_elements(:jobs::jsonb), unnest(:payloads::text[])) with ordinality
         as given (new, payload, number)
 ),
 added as (
     insert into demora.jobs (id, type, name, queue, status, lane, rank, due_at, created_at, scheduled_at, expires_at,
-                             max_retries, retry_delay, timeout, payload, tags, webhook_url, unique_key)
+                             max_retries, retry_delay, timeout, payload, tags, webhook_url, unique_key, webhook_on_cancel,
+                             cause)
     select id, type, name, queue, :queued::smallint,
         case when due_at > wall then :scheduled::smallint else :realtime::smallint end, rank, due_at,
         wall, case when due_at > wall then due_at end, expires_at, max_retries, retry_delay, timeout, payload, tags, webhook_url,
-        unique_key
+        unique_key, webhook_on_cancel, cause
     from wish order by number
     on conflict do nothing
     returning id, queue, lane, rank, due_at, expires_at
@@ -108,7 +109,8 @@ update demora.jobs set name = :name, queue = :queue, rank = :rank,
     lane = case when due > wall then :scheduled::smallint else :realtime::smallint end,
     due_at = due, scheduled_at = due, expires_at = coalesce(:expiry::bigint, wall + :expires_in::bigint),
     max_retries = :max_retries, retry_delay = :retry_delay, timeout = :timeout, payload = :payload, tags = :tags,
-    webhook_url = :webhook_url
+    webhook_url = coalesce(:webhook_url, (select webhook_url from demora.queues where name = :queue)),
+    webhook_on_cancel = :webhook_on_cancel, cause = :cause
 from (select wall, due_at as due from wish) as wish
 where id = :id
 returning due_at
@@ -144,7 +146,8 @@ found as materialized (
     order by turn, place, seq limit :window::int
 ),
 chosen as materialized (
-    select turn, place, jobs.seq, token = credits and coalesce(expires_at <= wall, false) as expired
+    select turn, place, jobs.seq, token = credits and coalesce(expires_at <= wall, false) as expired,
+        webhook_url is not null as hooked
     from clock, found join demora.jobs using (seq)
     where status < 3 and due_at <= wall
     order by turn, place, seq limit :limit::int
@@ -152,7 +155,7 @@ chosen as materialized (
 ),
 expired as (
     update demora.jobs set status = :cancelled, completed_at = wall, error = :expired
-    from clock, chosen where jobs.seq = chosen.seq and chosen.expired
+    from clock, chosen where jobs.seq = chosen.seq and chosen.expired and not chosen.hooked
     returning 1
 ),
 taken as (
@@ -164,6 +167,7 @@ taken as (
 ),
 sight as materialized (
     select us, wall, (select count(*) from found) as found, (select count(*) from expired) as expired,
+        (select count(*) from chosen where expired and hooked) as unheard,
         (select min(lease_until) from demora.jobs where status = 3) as next_lapse,
         (
             select min(next.due_at) from served, lateral (
@@ -180,7 +184,7 @@ sight as materialized (
         ) as lapsed
     from clock
 )
-select sight.us, sight.wall, sight.found, sight.expired, next_lapse, next_due, lapsed, taken.*
+select sight.us, sight.wall, sight.found, sight.expired, sight.unheard, next_lapse, next_due, lapsed, taken.*
 from sight left join taken on true order by turn, place, seq
 
 -- name: claimed
@@ -232,7 +236,8 @@ select id, token, cancel_requested_at is not null as wished from clock, demora.j
 where id = any(:ids::uuid[]) and status = 3 and lease_until > wall
 
 -- name: settle
--- A verdict that would ignore a wish to cancel gives way to the one that follows it.
+-- A verdict that would ignore a wish to cancel gives way to the one that follows it. One that ends a job of which somebody is
+-- to hear is put off, unless :telling says that what tells of it is recorded in the same transaction.
 with {clock},
 wish as (
     select * from unnest(
@@ -244,7 +249,8 @@ wish as (
 ),
 held as materialized (
     select wish.*, seq, jobs.token as current, jobs.status as old_status, lease_until,
-        cancel_requested_at is not null as wished, cancel_requested_at is not null and not stands as gives_way
+        cancel_requested_at is not null as wished, cancel_requested_at is not null and not stands as gives_way,
+        webhook_url is not null and not :telling::boolean and (ends or (cancel_requested_at is not null and not stands)) as put_off
     from wish join demora.jobs on jobs.id = wish.id order by seq for update of jobs
 ),
 moved as (
@@ -264,6 +270,7 @@ moved as (
         progress = coalesce(held.progress, jobs.progress), progress_message = coalesce(message, progress_message)
     from clock, held
     where jobs.seq = held.seq and held.token = current and old_status = 3 and (held.lease_until <= wall) = lapsed
+        and not put_off
     returning jobs.id, jobs.token, jobs.status, jobs.started_at, jobs.worker_id, jobs.error, credit, traceback,
         queue, jobs.lane, rank, jobs.due_at, number
 ),
@@ -284,11 +291,11 @@ traced as (
         case when wish.lapsed then 'lapse' else 'settle' end,
         coalesce(moved.status, old_status), current, wish.token, case when moved.number is null then held.lease_until end
     from clock, wish left join held using (number) left join moved using (number)
-    where wish.id is not null and exists (select from demora.meta where name = 'audit')
+    where wish.id is not null and put_off is not true and exists (select from demora.meta where name = 'audit')
     order by number
 ),
 woken as (
-    select
+    select (select array_agg(number::int) from held where put_off) as put_off,
         exists (select from moved where status > 3) as ended,
         exists (
             select from clock, moved where moved.status < 3 and (moved.due_at <= wall or not exists (
@@ -297,7 +304,7 @@ woken as (
             ))
         ) as ready
 )
-select ended, ready, number, status from woken left join moved on true
+select put_off, ended, ready, number, status from woken left join moved on true
 
 -- name: settled
 -- What a lost answer to `settle` may have said: how a job stands, and what is on record of the attempt.
@@ -311,10 +318,13 @@ on job_id = id and logs.line = log.line
 
 -- name: cancel
 with {clock},
-held as materialized (select seq, id, status from demora.jobs where id = any(:ids::uuid[]) order by seq for update),
+held as materialized (
+    select seq, id, status, status < 3 and webhook_url is not null and not :telling::boolean as put_off
+    from demora.jobs where id = any(:ids::uuid[]) order by seq for update
+),
 cancelled as (
     update demora.jobs set status = :cancelled, completed_at = wall, error = :error
-    from clock, held where jobs.seq = held.seq and held.status < 3
+    from clock, held where jobs.seq = held.seq and held.status < 3 and not put_off
     returning jobs.seq
 ),
 wished as (
@@ -323,7 +333,7 @@ wished as (
     returning jobs.seq
 )
 select id, case when cancelled.seq is null then status else :cancelled::smallint end as status, status <= 3 as did,
-    cancelled.seq is not null as ended
+    cancelled.seq is not null as ended, put_off
 from held left join cancelled using (seq) left join wished using (seq)
 
 -- name: cancelled
@@ -417,16 +427,17 @@ delete from demora.idempotency_keys where (scope, key) in (
 -- name: expire
 with {clock},
 due as materialized (
-    select jobs.seq from clock, demora.jobs
+    select jobs.seq, webhook_url is not null and not :telling::boolean as put_off from clock, demora.jobs
     where status < 3 and expires_at is not null and token = credits and expires_at <= wall
     order by expires_at limit :limit::int for update of jobs skip locked
 ),
 expired as (
     update demora.jobs set status = :cancelled, completed_at = wall, error = :expired
-    from clock, due where jobs.seq = due.seq
-    returning 1
+    from clock, due where jobs.seq = due.seq and not put_off
+    returning id
 )
-select count(*) as expired from expired
+select (select count(*) from expired) as expired, (select array_agg(id) from expired) as ids,
+    exists (select from due where put_off) as put_off
 
 -- name: ended_kinds
 -- Each queue and end that has jobs, and the first of them: a skip over the index.
@@ -455,7 +466,7 @@ with {clock} delete from demora.workers where heartbeat_at <= (select wall from 
 -- name: job_columns
 id, type, name, queue, status, lane, rank, due_at, created_at, coalesce(scheduled_at, created_at) as scheduled_at, max_retries,
     retry_delay, timeout, token, credits, retries, generation, payload, tags, webhook_url, worker_id, lease_until, started_at,
-    completed_at, cancel_requested_at, progress, progress_message, result, error, expires_at, unique_key,
+    completed_at, cancel_requested_at, progress, progress_message, result, error, expires_at, unique_key, webhook_on_cancel, cause,
     (select json_agg(json_build_array(token, started_at, ended_at, worker_id, error, traceback) order by token)::text
      from demora.attempts where job_id = jobs.id) as attempts
 
@@ -490,7 +501,7 @@ waiting as (
 ),
 processing as (select queue, count(*) as processing from demora.jobs where status = 3 group by queue),
 dead as (select queue, count(*) as dead from demora.jobs where status = 5 group by queue)
-select name, step, strict, head_start, paused_at, pause_reason, retention,
+select name, step, strict, head_start, paused_at, pause_reason, retention, webhook_url,
     coalesce(ready, 0) as ready, coalesce(delayed, 0) as delayed, coalesce(processing, 0) as processing,
     coalesce(dead, 0) as dead
 from demora.queues
@@ -500,7 +511,8 @@ left join dead on dead.queue = name
 order by name
 
 -- name: queue
-select name, step, strict, head_start, paused_at, pause_reason, retention from demora.queues where name = :name for update
+select name, step, strict, head_start, paused_at, pause_reason, retention, webhook_url from demora.queues where name = :name
+for update
 
 -- name: name_queue
 insert into demora.queues (name) values (:name) on conflict do nothing
@@ -510,9 +522,9 @@ with {clock}
 update demora.queues set step = :step, strict = :strict, head_start = :head_start, offsets = :offsets::bigint[],
     paused_at = case when :paused::boolean is null then paused_at when :paused then coalesce(paused_at, wall) end,
     pause_reason = case when :paused::boolean is null then pause_reason when :paused then :reason end,
-    retention = coalesce(:retention, retention), changed_at = wall
+    retention = coalesce(:retention, retention), webhook_url = nullif(coalesce(:webhook_url, webhook_url), ''), changed_at = wall
 from clock where name = :name
-returning name, step, strict, head_start, paused_at, pause_reason, retention
+returning name, step, strict, head_start, paused_at, pause_reason, retention, webhook_url
 
 -- name: heartbeat
 with {clock}
@@ -562,6 +574,43 @@ with {clock}
 update demora.api_keys set last_used_at = wall from clock
 where id = :id and (last_used_at is null or last_used_at <= wall - :within::bigint)
 returning id
+
+-- name: ended
+-- What is told of jobs that ended, of those that have a webhook.
+select id, type, generation, status, completed_at, token - credits as attempts, webhook_url, webhook_on_cancel, result, error
+from demora.jobs where id = any(:ids::uuid[]) and status > 3 and webhook_url is not null order by seq
+
+-- name: deliveries
+select {job_columns}, null as log from demora.jobs where cause = :cause order by id
+
+-- name: add_secret
+with {clock},
+ended as (update demora.webhook_secrets set ends_at = wall + :others_end_in::bigint
+          from clock where ends_at is null and :others_end_in::bigint is not null and id <> :id)
+insert into demora.webhook_secrets (id, secret, created_at) select :id::text, :secret::bytea, wall from clock
+on conflict (id) do update set secret = excluded.secret
+returning created_at
+
+-- name: forget_secret
+delete from demora.webhook_secrets where id = :id returning id
+
+-- name: secrets
+with {clock}
+select id, secret, created_at, ends_at, wall from clock left join demora.webhook_secrets on true order by created_at desc, id
+
+-- name: find_disabled
+select url, reason, disabled_at from demora.disabled_webhooks where url = :url
+
+-- name: disable
+with {clock}
+insert into demora.disabled_webhooks (url, reason, disabled_at) select :url::text, :reason::text, wall from clock
+on conflict do nothing
+
+-- name: enable
+delete from demora.disabled_webhooks where url = :url returning url
+
+-- name: disabled
+select url, reason, disabled_at from demora.disabled_webhooks order by disabled_at, url
 
 -- name: survey_waiting
 select queue, type, count(*) filter (where due_at <= :wall::bigint), count(*) filter (where due_at > :wall), min(due_at)
@@ -623,7 +672,8 @@ from demora.events where seq > :after order by seq
 -- name: job_facts
 select id, status, queue, token, token - credits, retries, generation, max_retries, created_at, due_at, lease_until,
     completed_at, worker_id, cancel_requested_at is not null, error,
-    array(select token from demora.attempts where job_id = jobs.id order by token)
+    array(select token from demora.attempts where job_id = jobs.id order by token), webhook_url is not null, webhook_on_cancel,
+    cause
 from demora.jobs order by seq
 
 -- name: key_facts

@@ -38,6 +38,7 @@ async def set_queue(session: Session, name: str, change: QueueChange, topics: se
             paused=change.paused,
             reason=rows.text(change.reason),
             retention=own and msgspec.json.encode(own).decode(),
+            webhook_url=change.webhook_url,
         )
     topics.add(Topic.READY)
     return rows.queue(after)

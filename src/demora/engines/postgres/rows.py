@@ -59,6 +59,8 @@ _NEW = (
     "expiry",
     "expires_in",
     "unique_key",
+    "webhook_on_cancel",
+    "cause",
 )
 _encode = msgspec.json.Encoder().encode
 
@@ -80,6 +82,8 @@ def _new_row(job: NewJob) -> tuple[Any, ...]:
         None if job.expires_at is None else to_ms(job.expires_at),
         _span_or_none(job.expires_in),
         None if job.unique is None else job.unique.key,
+        job.webhook_on_cancel,
+        job.cause,
     )
 
 
@@ -143,6 +147,8 @@ def whole_job(row: Row) -> Job:
         error=row["error"],
         expires_at=_time(row["expires_at"]),
         unique_key=row["unique_key"],
+        webhook_on_cancel=row["webhook_on_cancel"],
+        cause=None if row["cause"] is None else str(row["cause"]),
         attempts=tuple(attempts),
         log=tuple(LogLine(from_ms(at), line) for at, line in json.loads(row["log"] or "[]")),
     )
@@ -164,9 +170,10 @@ def offsets(order: QueueOrder) -> list[int]:
 
 def queue(row: Row) -> Queue:
     """A queue, with the counts of its jobs if they were asked for: ready, delayed, processing, dead."""
-    name, step, strict, head_start, paused_at, reason, own, *counts = row
+    name, step, strict, head_start, paused_at, reason, own, url, *counts = row
     pause = None if paused_at is None else Pause(reason, from_ms(paused_at))
-    return Queue(name, queue_order(step, strict, head_start), pause, retention(own), *counts)
+    found = Queue(name, queue_order(step, strict, head_start), pause, retention(own), *counts)
+    return found if url is None else msgspec.structs.replace(found, webhook_url=url)
 
 
 def retention(own: str | None) -> Retention:

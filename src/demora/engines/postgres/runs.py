@@ -6,7 +6,7 @@ from typing import Any
 from ...core.spans import MILLISECOND, span_ms
 from ...core.states import Status
 from ...store import Heard, Lease, Report, Settlement, Topic
-from . import rows
+from . import hooks, rows
 from .connections import Session
 
 
@@ -47,15 +47,29 @@ async def settle(
     answer was lost."""
     known = await _settled(session, settlements) if again else {}
     left = [s for s in settlements if s.report.lease not in known]
-    found = await session.rows("settle", **_settlements(left)) if left else []
-    if found and found[0]["ended"]:
-        topics.add(Topic.ENDED)
-    if found and found[0]["ready"]:
-        topics.add(Topic.READY)
+    statuses, put_off = await _record(session, left, topics, telling=False) if left else ({}, [])
+    if put_off:
+        async with hooks.telling(session, topics) as ended:
+            told, _ = await _record(session, put_off, topics, telling=True)
+            ended += [lease.id for lease, status in told.items() if status.ended]
+        statuses |= told
     if known:
         topics |= {Topic.ENDED, Topic.READY}
-    statuses = {left[row["number"] - 1].report.lease: Status(row["status"]) for row in found if row["number"] is not None}
     return [known.get(s.report.lease) or statuses.get(s.report.lease) for s in settlements]
+
+
+async def _record(
+    session: Session, settlements: Sequence[Settlement], topics: set[Topic], *, telling: bool
+) -> tuple[dict[Lease, Status], list[Settlement]]:
+    """Record what can be; answers with the new statuses, and with those put off since somebody is to hear of the end."""
+    found = await session.rows("settle", telling=telling, **_settlements(settlements))
+    if found[0]["ended"]:
+        topics.add(Topic.ENDED)
+    if found[0]["ready"]:
+        topics.add(Topic.READY)
+    leases = [settlement.report.lease for settlement in settlements]
+    statuses = {leases[row["number"] - 1]: Status(row["status"]) for row in found if row["number"] is not None}
+    return statuses, [settlements[number - 1] for number in found[0]["put_off"] or ()]
 
 
 async def _settled(session: Session, settlements: Sequence[Settlement]) -> dict[Lease, Status]:

@@ -1,13 +1,14 @@
 """The housekeeping: what expired is cancelled, and what need not be kept goes, a small piece at a time."""
 
 from datetime import timedelta
+from typing import Any
 
 from ...core.retention import Keep, Retention
 from ...core.spans import span_ms
 from ...core.states import Status
 from ...core.verdict import EXPIRED
 from ...store import Tidied, Topic
-from . import rows, wishes
+from . import hooks, rows, wishes
 from .connections import Session
 
 SILENT = 86_400_000  # milliseconds after which a worker that said nothing is forgotten
@@ -26,10 +27,23 @@ async def tidy(session: Session, retention: Retention, limit: int, topics: set[T
 
 async def _expire(session: Session, limit: int, topics: set[Topic]) -> int:
     """Give waiting jobs whose time has passed the verdict that they expired."""
-    row = await session.row("expire", cancelled=EXPIRED.status.value, expired=EXPIRED.error, limit=limit)
-    if row["expired"]:
+    what: dict[str, Any] = {"cancelled": EXPIRED.status.value, "expired": EXPIRED.error, "limit": limit}
+    row = await session.row("expire", telling=False, **what)
+    expired = int(row["expired"])
+    if row["put_off"]:
+        expired += await expire_telling(session, limit, topics)
+    if expired:
         topics.add(Topic.ENDED)
-    return int(row["expired"])
+    return expired
+
+
+async def expire_telling(session: Session, limit: int, topics: set[Topic]) -> int:
+    """The same, also for jobs of whose end somebody is to hear."""
+    what: dict[str, Any] = {"cancelled": EXPIRED.status.value, "expired": EXPIRED.error, "limit": limit}
+    async with hooks.telling(session, topics) as ended:
+        row = await session.row("expire", telling=True, **what)
+        ended += [str(id) for id in row["ids"] or ()]
+    return len(ended)
 
 
 async def _remove(session: Session, retention: Retention, limit: int) -> tuple[int, list[int]]:

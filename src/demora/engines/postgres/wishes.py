@@ -8,7 +8,7 @@ from ...core.job import Lane
 from ...core.spans import span_ms, to_ms
 from ...core.states import RETRYABLE, Status
 from ...store import Answer, Change, Topic
-from . import rows
+from . import hooks, rows
 from .connections import Session
 
 _NONE = Answer(False, None)
@@ -19,7 +19,11 @@ async def cancel(session: Session, ids: Sequence[str], topics: set[Topic], again
     what = {"cancelled": Status.CANCELLED.value, "error": "cancelled before it started"}
     answers: list[Answer] = []
     for part in _without_repeats(ids):
-        found = await session.rows("cancel", ids=_keys(part), **what)
+        found = await session.rows("cancel", ids=_keys(part), telling=False, **what)
+        if put_off := [str(row["id"]) for row in found if row["put_off"]]:
+            async with hooks.telling(session, topics) as ended:
+                found = [*found, *await session.rows("cancel", ids=put_off, telling=True, **what)]
+                ended += [str(row["id"]) for row in found if row["ended"]]
         if known or any(row["ended"] for row in found):
             topics.add(Topic.ENDED)
         answers += _answers(part, found, known)

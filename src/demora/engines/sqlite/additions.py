@@ -31,7 +31,7 @@ def add(tx: Transaction, jobs: Sequence[NewJob], named: Set[str]) -> list[Added]
     if unique:
         one_by_one = {job.id: _add_one(tx, job, named) for job in fresh}
         return [one_by_one.get(answer.id, answer) for answer in answers]
-    stored = _write(tx, fresh, named)
+    stored = write(tx, fresh, named)
     return answers if stored == len(fresh) else _with_replays(tx, answers, stored)
 
 
@@ -59,7 +59,7 @@ def _add_one(tx: Transaction, job: NewJob, named: Set[str]) -> Added:
     if job.unique is not None:
         for id, created_at, scheduled_at in tx.db.execute(SQL["unique_waiting"], (job.unique.key, job.type)):
             return _stand_in(tx, job, id, created_at, scheduled_at)
-    _write(tx, [job], named)
+    write(tx, [job], named)
     return Added(job.id, from_ms(tx.wall), from_ms(rows.due_ms(job, tx.wall)))
 
 
@@ -78,7 +78,7 @@ def _stand_in(tx: Transaction, job: NewJob, id: bytes, created_at: int, schedule
     return Added(rows.id_text(id), from_ms(created_at), from_ms(scheduled_at), kept=not replace, replaced=replace)
 
 
-def _write(tx: Transaction, jobs: Sequence[NewJob], named: Set[str]) -> int:
+def write(tx: Transaction, jobs: Sequence[NewJob], named: Set[str]) -> int:
     """Store jobs; answers with how many of them were not there yet."""
     new = [rows.new_row(job, _id(job), tx.wall) for job in jobs]
     _wake(tx, new)

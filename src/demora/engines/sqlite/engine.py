@@ -16,8 +16,10 @@ from ...clock import Clock, SystemClock
 from ...core.access import ApiKey, NewKey
 from ...core.job import Job, NewJob
 from ...core.retention import Retention
+from ...core.signing import Secret
 from ...core.spans import span_ms
 from ...core.states import Status
+from ...hookstore import Disabled, Signing, StoredSecret
 from ...keyring import Found, Ring
 from ...store import (
     Added,
@@ -38,7 +40,7 @@ from ...store import (
     Worker,
 )
 from ...survey import Pulse, Survey
-from . import additions, audit, claims, connections, keys, registry, runs, surveys, tidying, views, wishes
+from . import additions, audit, claims, connections, hooks, keys, registry, runs, surveys, tidying, views, wishes
 from .batches import Batches, Transaction
 from .bells import Bells
 from .sleepers import Sleeper
@@ -208,6 +210,30 @@ class SqliteStore:
 
     async def use_key(self, id: str, *, unless_within: timedelta) -> bool:
         return await self._write(lambda tx: keys.use(tx, id, span_ms(unless_within)))
+
+    # Webhooks
+
+    async def deliveries(self, cause: str) -> list[Job]:
+        return await self._read(lambda tx: hooks.deliveries(tx, cause))
+
+    async def add_secret(self, id: str, secret: Secret, *, others_end_in: timedelta | None = None) -> StoredSecret:
+        end = None if others_end_in is None else span_ms(others_end_in)
+        return await self._write(lambda tx: hooks.add_secret(tx, id, secret, end))
+
+    async def forget_secret(self, id: str) -> bool:
+        return await self._write(lambda tx: hooks.forget_secret(tx, id))
+
+    async def signing(self, url: str = "") -> Signing:
+        return await self._read(lambda tx: hooks.signing(tx, url), weight=1)
+
+    async def disable(self, url: str, reason: str) -> None:
+        await self._write(lambda tx: hooks.disable(tx, url, reason))
+
+    async def enable(self, url: str) -> bool:
+        return await self._write(lambda tx: hooks.enable(tx, url))
+
+    async def disabled(self) -> list[Disabled]:
+        return await self._read(hooks.disabled)
 
     # What can be shown to a checker
 

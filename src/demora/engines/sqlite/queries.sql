@@ -17,8 +17,9 @@ insert or ignore into queues (name) values (?)
 
 -- name: add
 insert into jobs (id, type, name, queue, status, lane, rank, due_at, created_at, scheduled_at, max_retries, retry_delay,
-                  timeout, payload, tags, webhook_url, expires_at, unique_key)
-values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+                  timeout, payload, tags, webhook_url, expires_at, unique_key, webhook_on_cancel, cause)
+values (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15,
+        coalesce(?16, (select webhook_url from queues where name = ?4)), ?17, ?18, ?19, ?20)
 on conflict (id) do nothing
 
 -- name: unique_waiting
@@ -28,7 +29,9 @@ where unique_key = ? and type = ? and status < 3 and token = 0 and generation = 
 -- name: replace_waiting
 -- All that a wish can say; the job stays where it is in the order of adding. It is a row as `add` takes it.
 update jobs set name = ?3, queue = ?4, status = ?5, lane = ?6, rank = ?7, due_at = ?8, scheduled_at = ?8,
-    max_retries = ?11, retry_delay = ?12, timeout = ?13, payload = ?14, tags = ?15, webhook_url = ?16, expires_at = ?17
+    max_retries = ?11, retry_delay = ?12, timeout = ?13, payload = ?14, tags = ?15,
+    webhook_url = coalesce(?16, (select webhook_url from queues where name = ?4)), expires_at = ?17,
+    webhook_on_cancel = ?19, cause = ?20
 where id = ?1 and type = ?2 and unique_key = ?18
 
 -- name: expires_earlier
@@ -77,6 +80,7 @@ returning rowid, id, token, type, name, queue, rank, payload, credits, strays, m
 
 -- name: expire_chosen
 update jobs set status = ?, completed_at = ?, error = ? where rowid in (select value from json_each(?)) and status < 3
+returning id, webhook_url is not null
 
 -- name: lapsed
 select id, token, credits, strays, max_retries, retry_delay, worker_id from jobs
@@ -114,7 +118,7 @@ from (
     from json_each(:done)
 ) as done
 where jobs.id = done.id and jobs.token = done.token and status = 3 and lease_until > :boot
-returning jobs.id, jobs.token
+returning jobs.id, jobs.token, webhook_url is not null
 
 -- name: settle
 update jobs set status = :status, completed_at = :completed_at, lease_until = null, result = :result, error = :error,
@@ -125,7 +129,7 @@ update jobs set status = :status, completed_at = :completed_at, lease_until = nu
     progress = coalesce(:progress, progress), progress_message = coalesce(:message, progress_message)
 where id = :id and token = :token and status = 3 and (lease_until <= :boot) = :lapsed
     and (cancel_requested_at is null or :stands)
-returning queue, lane, rank, due_at
+returning queue, lane, rank, due_at, webhook_url is not null
 
 -- name: record_attempt
 insert into attempts (job_id, token, started_at, ended_at, worker_id, error, traceback)
@@ -133,6 +137,7 @@ select id, token, started_at, ?, worker_id, ?, ? from jobs where id = ?
 
 -- name: cancel_waiting
 update jobs set status = ?, completed_at = ?, error = ? where id = ? and status < 3
+returning webhook_url is not null
 
 -- name: cancel_running
 update jobs set cancel_requested_at = coalesce(cancel_requested_at, ?) where id = ? and status = 3
@@ -210,13 +215,13 @@ delete from workers where heartbeat_at <= ?
 -- name: job
 select id, type, name, queue, status, lane, rank, due_at, created_at, scheduled_at, max_retries, retry_delay, timeout,
     token, credits, retries, generation, payload, tags, webhook_url, worker_id, lease_until, started_at, completed_at,
-    cancel_requested_at, progress, progress_message, result, error, expires_at, unique_key
+    cancel_requested_at, progress, progress_message, result, error, expires_at, unique_key, webhook_on_cancel, cause
 from jobs where id = ?
 
 -- name: find
 select id, type, name, queue, status, lane, rank, due_at, created_at, scheduled_at, max_retries, retry_delay, timeout,
     token, credits, retries, generation, payload, tags, webhook_url, worker_id, lease_until, started_at, completed_at,
-    cancel_requested_at, progress, progress_message, result, error, expires_at, unique_key
+    cancel_requested_at, progress, progress_message, result, error, expires_at, unique_key, webhook_on_cancel, cause
 from jobs /* narrowed to */ where true
     and (:after is null or id < :after)
     and (:statuses is null or status in (select value from json_each(:statuses)))
@@ -240,10 +245,10 @@ where job_id in (select unhex(value) from json_each(?)) order by job_id, token
 select at, line from logs where job_id = ? order by rowid
 
 -- name: queues
-select name, step, strict, head_start, paused_at, pause_reason, retention from queues order by name
+select name, step, strict, head_start, paused_at, pause_reason, retention, webhook_url from queues order by name
 
 -- name: queue
-select name, step, strict, head_start, paused_at, pause_reason, retention from queues where name = ?
+select name, step, strict, head_start, paused_at, pause_reason, retention, webhook_url from queues where name = ?
 
 -- name: count_waiting
 select queue, sum(due_at <= ?1), sum(due_at > ?1) from jobs where status < 3 group by queue
@@ -255,13 +260,14 @@ select queue, count(*) from jobs where status = 3 group by queue
 select queue, count(*) from jobs where status = 5 group by queue
 
 -- name: set_queue
-insert into queues (name, step, strict, head_start, paused_at, pause_reason, retention, changed_at)
-values (:name, :step, :strict, :head_start, iif(:paused, :wall, null), iif(:paused, :reason, null), :retention, :wall)
+insert into queues (name, step, strict, head_start, paused_at, pause_reason, retention, webhook_url, changed_at)
+values (:name, :step, :strict, :head_start, iif(:paused, :wall, null), iif(:paused, :reason, null), :retention,
+        nullif(:webhook_url, ''), :wall)
 on conflict (name) do update set
     step = coalesce(:step, step), strict = coalesce(:strict, strict), head_start = coalesce(:head_start, head_start),
     paused_at = case when :paused is null then paused_at when :paused then coalesce(paused_at, :wall) end,
     pause_reason = case when :paused is null then pause_reason when :paused then :reason end,
-    retention = coalesce(:retention, retention),
+    retention = coalesce(:retention, retention), webhook_url = nullif(coalesce(:webhook_url, webhook_url), ''),
     changed_at = :wall
 
 -- name: heartbeat
@@ -309,6 +315,38 @@ delete from api_keys where id = :id and (revoked_at is not null or expires_at <=
 -- name: use_key
 update api_keys set last_used_at = :wall where id = :id and (last_used_at is null or last_used_at <= :wall - :within)
 
+-- name: ended
+-- What is told of a job that ended, if it has a webhook.
+select id, type, generation, status, completed_at, token - credits, webhook_url, webhook_on_cancel, result, error
+from jobs where id = ? and status > 3 and webhook_url is not null
+
+-- name: deliveries
+select id from jobs where cause = ? order by id
+
+-- name: add_secret
+insert into webhook_secrets (id, secret, created_at) values (?, ?, ?)
+
+-- name: end_secrets
+update webhook_secrets set ends_at = ? where ends_at is null
+
+-- name: forget_secret
+delete from webhook_secrets where id = ?
+
+-- name: secrets
+select id, secret, created_at, ends_at from webhook_secrets order by created_at desc, id
+
+-- name: find_disabled
+select url, reason, disabled_at from disabled_webhooks where url = ?
+
+-- name: disable
+insert or ignore into disabled_webhooks (url, reason, disabled_at) values (?, ?, ?)
+
+-- name: enable
+delete from disabled_webhooks where url = ?
+
+-- name: disabled
+select url, reason, disabled_at from disabled_webhooks order by disabled_at, url
+
 -- name: audit_triggers
 select 1 from sqlite_schema where type = 'trigger' and name = 'audit_moved'
 
@@ -332,7 +370,7 @@ from events where seq > ? order by seq
 -- name: job_facts
 select id, status, queue, token, token - credits, retries, generation, max_retries, created_at, due_at, lease_until,
     completed_at, worker_id, cancel_requested_at is not null, error,
-    (select json_group_array(token) from attempts where job_id = jobs.id)
+    (select json_group_array(token) from attempts where job_id = jobs.id), webhook_url is not null, webhook_on_cancel, cause
 from jobs order by rowid
 
 -- name: key_facts

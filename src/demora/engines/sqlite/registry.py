@@ -33,6 +33,7 @@ def set_queue(tx: Transaction, name: str, change: QueueChange) -> Queue:
         "paused": None if change.paused is None else int(change.paused),
         "reason": change.reason,
         "retention": own and msgspec.json.encode(own).decode(),
+        "webhook_url": change.webhook_url,
         "wall": tx.wall,
     }
     tx.db.execute(SQL["set_queue"], what)

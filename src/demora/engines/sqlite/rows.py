@@ -68,6 +68,8 @@ def new_row(job: NewJob, id: bytes, wall: int) -> Row:
         job.webhook_url,
         expiry_ms(job, wall),
         None if job.unique is None else job.unique.key,
+        int(job.webhook_on_cancel),
+        None if job.cause is None else id_bytes(job.cause),
     )
 
 
@@ -114,7 +116,8 @@ def whole_job(row: Row, attempts: list[Attempt], log: list[LogLine], to_wall: in
     """A job from its row; `to_wall` turns milliseconds of this boot into wall time."""
     (id, type, name, queue, status, lane, rank, due_at, created_at, scheduled_at, max_retries, retry_delay, timeout, token,
      credits, retries, generation, payload, tags, webhook_url, worker_id, lease_until, started_at, completed_at,
-     cancel_requested_at, progress, progress_message, result, error, expires_at, unique_key) = row  # fmt: skip
+     cancel_requested_at, progress, progress_message, result, error, expires_at, unique_key, on_cancel,
+     cause) = row  # fmt: skip
     if status == Status.COMPLETED:
         attempts = [*attempts, Attempt(token, _time(started_at), _time(completed_at), worker_id)]
     return Job(
@@ -149,6 +152,8 @@ def whole_job(row: Row, attempts: list[Attempt], log: list[LogLine], to_wall: in
         error=error,
         expires_at=_time(expires_at),
         unique_key=unique_key,
+        webhook_on_cancel=bool(on_cancel),
+        cause=None if cause is None else id_text(cause),
         attempts=tuple(attempts),
         log=tuple(log),
     )
@@ -169,9 +174,9 @@ def queue_order(step: int | None, strict: int | None, head_start: int | None) ->
 
 
 def queue(row: Row, ready: int = 0, delayed: int = 0, processing: int = 0, dead: int = 0) -> Queue:
-    name, step, strict, head_start, paused_at, reason, own = row
+    name, step, strict, head_start, paused_at, reason, own, url = row
     pause = None if paused_at is None else Pause(reason, from_ms(paused_at))
-    return Queue(name, queue_order(step, strict, head_start), pause, retention(own), ready, delayed, processing, dead)
+    return Queue(name, queue_order(step, strict, head_start), pause, retention(own), ready, delayed, processing, dead, url)
 
 
 def retention(own: str | None) -> Retention:

@@ -1,7 +1,7 @@
 """What workers tell about the jobs they run: renewals, reports and settlements, all under the token of their lease."""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -9,7 +9,7 @@ from ...core.spans import MILLISECOND, span_ms
 from ...core.states import Status
 from ...core.verdict import Verdict
 from ...store import Heard, Lease, Report, Settlement, Topic
-from . import rows
+from . import hooks, rows
 from .audit import trace
 from .batches import Transaction
 from .statements import SQL
@@ -72,7 +72,10 @@ def _complete(tx: Transaction, done: Sequence[Settlement]) -> frozenset[Lease]:
         "boot": tx.boot,
         "done": _encode(packed).decode(),
     }
-    ours = frozenset([lease for row in tx.db.execute(SQL["complete"], what) if (lease := held.get(row)) is not None])
+    moved = list(tx.db.execute(SQL["complete"], what))
+    ours = frozenset([lease for id, token, _ in moved if (lease := held.get((id, token))) is not None])
+    if heard := [id for id, _, hooked in moved if hooked]:
+        hooks.tell(tx, heard)
     for settlement in done:
         if settlement.report.log and settlement.report.lease in ours:
             _log(tx, settlement.report)
@@ -98,9 +101,11 @@ def _completion(tx: Transaction, settlement: Settlement, held: dict[_Held, Lease
 
 def _settle(tx: Transaction, settlement: Settlement) -> Status | None:
     verdict = settlement.verdict
-    if not _apply(tx, settlement, verdict):
+    moved = _apply(tx, settlement, verdict)
+    if moved is None:
         verdict = verdict.after_wish()
-        if not _apply(tx, settlement, verdict):
+        moved = _apply(tx, settlement, verdict)
+        if moved is None:
             return None
     _log(tx, settlement.report)
     if verdict.counts:
@@ -108,11 +113,20 @@ def _settle(tx: Transaction, settlement: Settlement) -> Status | None:
         tx.db.execute(SQL["record_attempt"], (tx.wall, verdict.error, verdict.traceback, id))
     if verdict.status.ended:
         tx.wake(Topic.ENDED)
+        if moved.hooked:
+            hooks.tell(tx, [moved.id])
     return verdict.status
 
 
-def _apply(tx: Transaction, settlement: Settlement, verdict: Verdict) -> bool:
-    """Write the verdict if its lease is as expected and no cancel was asked for that it would ignore."""
+class _Moved(NamedTuple):
+    """A job that a verdict was written to, and whether somebody wants to hear of its end."""
+
+    id: bytes
+    hooked: bool
+
+
+def _apply(tx: Transaction, settlement: Settlement, verdict: Verdict) -> _Moved | None:
+    """Write the verdict if its lease is as expected and no cancel was asked for that it would ignore, else None."""
     report = settlement.report
     row = tx.db.execute(
         SQL["settle"],
@@ -132,9 +146,13 @@ def _apply(tx: Transaction, settlement: Settlement, verdict: Verdict) -> bool:
             **_where(tx, report),
         },
     ).fetchone()
-    if row is not None and verdict.status.waiting:
-        wake_for(tx, rows.id_bytes(report.lease.id), *row)
-    return row is not None
+    id = rows.id_bytes(report.lease.id)
+    if row is None or id is None:
+        return None
+    *place, hooked = row
+    if verdict.status.waiting:
+        wake_for(tx, id, *place)
+    return _Moved(id, bool(hooked))
 
 
 def wake_for(tx: Transaction, id: bytes | None, queue: str, lane: int, rank: int, due_at: int) -> None:

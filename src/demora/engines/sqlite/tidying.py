@@ -9,7 +9,7 @@ from ...core.spans import span_ms
 from ...core.states import Status
 from ...core.verdict import EXPIRED
 from ...store import Tidied, Topic
-from . import rows, wishes
+from . import hooks, rows, wishes
 from .batches import Transaction
 from .statements import SQL
 
@@ -30,8 +30,9 @@ def expire(tx: Transaction, numbers: Sequence[int]) -> None:
     """Give waiting jobs, by row number, the verdict that they expired."""
     if numbers:
         what = (EXPIRED.status.value, tx.wall, EXPIRED.error, json.dumps(numbers))
-        tx.db.execute(SQL["expire_chosen"], what)
+        expired = list(tx.db.execute(SQL["expire_chosen"], what))
         tx.wake(Topic.ENDED)
+        hooks.tell(tx, [id for id, hooked in expired if hooked])
 
 
 def _remove(tx: Transaction, retention: Retention, limit: int) -> tuple[int, list[int]]:

@@ -6,15 +6,18 @@ from ...core.job import Lane
 from ...core.spans import span_ms, to_ms
 from ...core.states import RETRYABLE, Status
 from ...store import Answer, Change, Topic
-from . import rows, runs
+from . import hooks, rows, runs
 from .batches import Transaction
 from .statements import SQL
 
 
 def cancel(tx: Transaction, id: str) -> Answer:
     key = rows.id_bytes(id)
-    if _wrote(tx, "cancel_waiting", (Status.CANCELLED.value, tx.wall, "cancelled before it started", key)):
+    what = (Status.CANCELLED.value, tx.wall, "cancelled before it started", key)
+    for (hooked,) in list(tx.db.execute(SQL["cancel_waiting"], what)):
         tx.wake(Topic.ENDED)
+        if hooked and key is not None:
+            hooks.tell(tx, [key])
         return Answer(True, Status.CANCELLED)
     return Answer(_wrote(tx, "cancel_running", (tx.wall, key)), _status(tx, key))
 
