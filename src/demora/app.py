@@ -15,12 +15,14 @@ from .calls import Calls
 from .client import Client, new_id
 from .core.job import Job, Priority
 from .core.states import Status
+from .deliveries import Deliveries
 from .engines import examine, make_store, schema_version
 from .errors import OneLoopOnly, StoreError
 from .handlers import Handler, Middleware, Registry, defaults
 from .outbound import Sender
 from .store import Page, Store
 from .survey import Examination
+from .webhooks import Webhooks
 
 if TYPE_CHECKING:
     from .blocking import Blocking
@@ -58,7 +60,8 @@ class Demora:
         self.middlewares: list[Middleware] = []
         self.startup_hooks: list[Hook] = []
         self.shutdown_hooks: list[Hook] = []
-        for handler in (*BUILT_IN, Calls(lambda: self.sender).handler()):
+        self.deliveries = Deliveries(self._webhooks, lambda: self.sender, lambda: self.settings.webhook_secrets)
+        for handler in (*BUILT_IN, Calls(lambda: self.sender).handler(), self.deliveries.handler()):
             self.registry.register(handler)
         self.blocking = _blocking_face(self)
 
@@ -66,8 +69,8 @@ class Demora:
 
     def job(self, type: str, **options: Any) -> Callable[[Callable[..., Any]], "JobFunction"]:
         """Register a function, async or plain, as the handler for a type. Options are the defaults of its jobs: queue,
-        priority, max_retries, retry_delay, timeout; how failures are retried: retry_cap, jitter, permanent; and whether it
-        is called in a process of its own: process, memory."""
+        priority, max_retries, retry_delay, timeout, webhook_url, webhook_on_cancel; how failures are retried: retry_cap,
+        jitter, permanent; and whether it is called in a process of its own: process, memory."""
 
         def register(function: Callable[..., Any]) -> JobFunction:
             handler = Handler(type, function, defaults(**options))
@@ -182,8 +185,11 @@ class Demora:
             self._homes.pop(loop, None)  # the next call tries anew, perhaps with other settings
             raise
         self.registry.known_types_only = self.settings.known_types_only
-        home.client = Client(home.store, self.registry, new_id=self._new_id)
+        home.client = Client(home.store, self.registry, new_id=self._new_id, outbound=self.settings.outbound)
         return home.client
+
+    async def _webhooks(self) -> Webhooks:
+        return (await self.open()).webhooks
 
     async def __aenter__(self) -> Self:
         await self.open()
@@ -214,6 +220,7 @@ class Demora:
         expires_in: timedelta | str | None = None,
         unique: str | None = None,
         if_waiting: str | None = None,
+        webhook_on_cancel: bool | None = None,
         within: Any = None,
     ) -> Job:
         """Store one job: durable when this returns, or `within` a transaction of the caller's when that commits. `Invalid`
@@ -237,6 +244,7 @@ class Demora:
             expires_in=expires_in,
             unique=unique,
             if_waiting=if_waiting,
+            webhook_on_cancel=webhook_on_cancel,
         )
         [(stored, _)] = await client.add([job], within=within)
         return stored

@@ -67,7 +67,7 @@ class Calls:
             raise Invalid("payload.keep", f"must be at most {MOST_KEPT} names of headers")
 
 
-async def guarded(ctx: Context, sending: Any) -> Reply:
+async def guarded(ctx: Context, sending: Any, cap: timedelta = CAP) -> Reply:
     """The reply, or the signal that says what becomes of a job that got none."""
     try:
         reply: Reply = await sending
@@ -76,7 +76,7 @@ async def guarded(ctx: Context, sending: Any) -> Reply:
     except Forbidden as problem:
         raise Fail(str(problem)) from None
     except NoAnswer as problem:
-        raise try_again(ctx, str(problem)) from None
+        raise try_again(ctx, str(problem), cap=cap) from None
     return reply
 
 

@@ -11,7 +11,9 @@ from uuid_utils import uuid7
 from . import crash
 from .audit import Audited, Evidence
 from .bulk import check_query
+from .core import webhook
 from .core.job import Job, Lane, NewJob, Priority
+from .core.networks import Policy
 from .core.request import (
     check_at,
     check_priority,
@@ -23,12 +25,14 @@ from .core.request import (
 )
 from .core.spans import span
 from .core.states import ENDED, RETRYABLE, WAITING, Status
+from .core.urls import check_target, read_url
 from .errors import Invalid, JobFailed, JobNotFound, KeyReused, StillRunning, StoreError, WrongState
 from .handlers import Registry
 from .keys import Keys
 from .store import Added, Answer, Change, Page, Queue, QueueChange, Store, Topic, Worker
 from .transactions import Transaction, Transactional
 from .upkeep import Upkeep
+from .webhooks import Webhooks
 
 MOST_PER_CALL = 100_000
 MOST_PER_PAGE = 200
@@ -52,13 +56,17 @@ class Health(msgspec.Struct, frozen=True):
 class Client(Upkeep):
     """Speaks to a store on behalf of an application; knows the defaults of the types that are registered."""
 
-    def __init__(self, store: Store, registry: Registry, *, new_id: Callable[[], str] = new_id) -> None:
+    def __init__(
+        self, store: Store, registry: Registry, *, new_id: Callable[[], str] = new_id, outbound: Policy | None = None
+    ) -> None:
         self.store, self.registry, self._new_id = store, registry, new_id
-        self.keys = Keys(store)
+        self.keys, self.webhooks, self._outbound = Keys(store), Webhooks(store), outbound or Policy()
 
     def make(self, type: str, payload: Any = None, **options: Any) -> NewJob:
         """A checked job that is not stored yet. Options are those of `enqueue`; the type's defaults fill the gaps."""
-        handler = self.registry.expect(check_type(type))
+        if check_type(type) == webhook.TYPE:  # whoever could add one could have anything signed
+            raise Invalid("type", f"{webhook.TYPE} is added by demora itself, when a job with a webhookUrl ends")
+        handler = self.registry.expect(type)
         if handler is not None:
             for name, usual in handler.usual:
                 if options.get(name) is None:
@@ -67,6 +75,8 @@ class Client(Upkeep):
             job = make_job(self._new_id(), type, payload, now=datetime.now(UTC), **options)
         except TypeError as problem:
             raise Invalid("options", str(problem).removeprefix("make_job() ")) from None
+        if job.webhook_url is not None:
+            self._check_webhook(job.webhook_url)
         if handler is not None:
             handler.fields(job.payload)
         return job
@@ -201,6 +211,8 @@ class Client(Upkeep):
 
     async def set_queue(self, queue: str, change: QueueChange) -> Queue:
         """Change a queue, naming it if need be, and answer with how it stands, counts included."""
+        if change.webhook_url:
+            self._check_webhook(change.webhook_url)
         await self.store.set_queue(check_queue(queue), _checked(change))
         return next(found for found in await self.store.queues() if found.name == queue)
 
@@ -221,6 +233,9 @@ class Client(Upkeep):
     async def end_audit(self) -> None:
         """Write no more events of what becomes of jobs, in no process, and forget those that were written."""
         await self._audited().end_audit()
+
+    def _check_webhook(self, url: str) -> None:
+        check_target(read_url(url, "webhookUrl"), self._outbound, "webhookUrl")
 
     def _joined(self, connection: Any) -> Transaction:
         if isinstance(self.store, Transactional):
@@ -260,6 +275,7 @@ def _checked(change: QueueChange) -> QueueChange:
         paused=change.paused,
         retention=change.retention,
         reason=None if change.reason is None else check_reason(change.reason),
+        webhook_url=change.webhook_url,
     )
 
 
@@ -297,6 +313,7 @@ def _as_added(job: NewJob, added: Added) -> Job:
         timeout=job.timeout,
         tags=job.tags,
         webhook_url=job.webhook_url,
+        webhook_on_cancel=job.webhook_on_cancel,
         expires_at=job.expires_at if job.expires_in is None else added.created_at + job.expires_in,
         unique_key=None if job.unique is None else job.unique.key,
     )

@@ -12,7 +12,7 @@ from .context import Context
 from .core.backoff import CAP
 from .core.job import DEFAULT_TIMEOUT, Priority
 from .core.payload import misfit, unpack
-from .core.request import check_priority, check_queue, check_timeout, check_type
+from .core.request import check_priority, check_queue, check_timeout, check_type, check_webhook
 from .core.sizes import size
 from .core.spans import span
 from .errors import BadHandler, Invalid, UnknownJobType
@@ -34,9 +34,11 @@ class Defaults(msgspec.Struct, frozen=True):
     permanent: tuple[type[Exception], ...] = ()
     process: bool = False  # whether it is called in a process of its own
     memory: int | None = None  # bytes of address space that such a process may have
+    webhook_url: str | None = None
+    webhook_on_cancel: bool | None = None
 
 
-_ENQUEUE_DEFAULTS = ("queue", "priority", "max_retries", "retry_delay")
+_ENQUEUE_DEFAULTS = ("queue", "priority", "max_retries", "retry_delay", "webhook_url", "webhook_on_cancel")
 
 
 class Handler:
@@ -121,6 +123,8 @@ def defaults(
     permanent: tuple[type[Exception], ...] = (),
     process: bool = False,
     memory: str | None = None,
+    webhook_url: str | None = None,
+    webhook_on_cancel: bool | None = None,
 ) -> Defaults:
     """Checked defaults from what `@app.job` was given."""
     if not 0 <= jitter <= 1:
@@ -138,6 +142,8 @@ def defaults(
         permanent=tuple(permanent),
         process=bool(process),
         memory=None if memory is None else size(memory, "memory"),
+        webhook_url=None if webhook_url is None else check_webhook(webhook_url),
+        webhook_on_cancel=webhook_on_cancel,
     )
 
 

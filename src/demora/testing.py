@@ -94,11 +94,13 @@ class Sandbox:
 
     def __enter__(self) -> Self:
         self._using.__enter__()
+        self.app.deliveries.muted = True
         with contextlib.suppress(RuntimeError):  # no loop runs: the first that asks has the store
             self.app.move_in(asyncio.get_running_loop())
         return self
 
     def __exit__(self, *exc_info: object) -> None:
+        self.app.deliveries.muted = False
         self._using.__exit__(None, None, None)
 
     async def enqueued(self, type: str | JobFunction | None = None, /, **payload: Any) -> list[Job]:

@@ -9,8 +9,11 @@ from .core.access import ApiKey
 from .core.job import Attempt, Job
 from .core.retention import Keep
 from .core.spans import span_ms
+from .core.webhook import message_id
+from .hookstore import StoredSecret
 from .store import Page, Queue, Worker
 from .upkeep import Recovered
+from .webhooks import Told
 
 
 class AttemptView(msgspec.Struct, frozen=True, rename="camel"):
@@ -54,6 +57,8 @@ class JobView(msgspec.Struct, frozen=True, rename="camel"):
     cancel_requested_at: str | None
     tags: list[str]
     webhook_url: str | None
+    webhook_on_cancel: bool
+    cause: str | None
     expires_at: str | None
     unique: str | None
     log: list[LogView] | msgspec.UnsetType = msgspec.UNSET
@@ -81,6 +86,7 @@ class QueueView(msgspec.Struct, frozen=True, rename="camel"):
     keep_completed: str | None
     keep_cancelled: str | None
     keep_failed: str | None
+    webhook_url: str | None
 
 
 class WorkerView(msgspec.Struct, frozen=True, rename="camel"):
@@ -126,6 +132,63 @@ class KeyView(msgspec.Struct, frozen=True, rename="camel"):
     key: str | msgspec.UnsetType = msgspec.UNSET
 
 
+class TryView(msgspec.Struct, frozen=True, rename="camel"):
+    """One try of a delivery: what the server answered, null if it did not, and how its answer begins."""
+
+    at: str | None
+    ended_at: str | None
+    status: int | None
+    excerpt: str | None
+    error: str | None
+
+
+class DeliveryView(msgspec.Struct, frozen=True, rename="camel"):
+    """A message about a job's end: `id` is the job that delivers it, `webhookId` what the receiver sees on each try."""
+
+    id: str
+    webhook_id: str
+    url: str
+    event: str
+    status: str
+    due_at: str
+    tries: list[TryView]
+
+
+class ToldView(msgspec.Struct, frozen=True):
+    deliveries: list[DeliveryView]
+
+
+class SecretView(msgspec.Struct, frozen=True, rename="camel"):
+    """A secret that webhooks are signed with, without what it is."""
+
+    id: str
+    in_force: bool
+    created_at: str
+    ends_at: str | None
+
+
+def told_view(found: list[Told]) -> ToldView:
+    return ToldView([_delivery(told) for told in found])
+
+
+def _delivery(told: Told) -> DeliveryView:
+    job = told.delivery
+    event = str(job.payload["message"]["status"])
+    return DeliveryView(
+        id=job.id,
+        webhook_id=message_id(job.id),
+        url=told.url,
+        event=event,
+        status=job.status.name,
+        due_at=timestamp(job.due_at),
+        tries=[TryView(_maybe(one.at), _maybe(one.ended_at), one.status, one.excerpt, one.error) for one in told.tries],
+    )
+
+
+def secret_view(secret: StoredSecret, now: datetime) -> SecretView:
+    return SecretView(secret.id, secret.in_force(now), timestamp(secret.created_at), _maybe(secret.ends_at))
+
+
 def job_view(job: Job, *, listed: bool = False) -> JobView:
     """The job as it is shown on its own, or as one of a list."""
     return JobView(
@@ -154,6 +217,8 @@ def job_view(job: Job, *, listed: bool = False) -> JobView:
         cancel_requested_at=_maybe(job.cancel_requested_at),
         tags=list(job.tags),
         webhook_url=job.webhook_url,
+        webhook_on_cancel=job.webhook_on_cancel,
+        cause=job.cause,
         expires_at=_maybe(job.expires_at),
         unique=job.unique_key,
         log=msgspec.UNSET if listed else [LogView(timestamp(line.at), line.line) for line in job.log],
@@ -181,6 +246,7 @@ def queue_view(queue: Queue) -> QueueView:
         keep_completed=_kept(queue.retention.completed),
         keep_cancelled=_kept(queue.retention.cancelled),
         keep_failed=_kept(queue.retention.failed),
+        webhook_url=queue.webhook_url,
     )
 
 

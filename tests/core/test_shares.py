@@ -6,6 +6,7 @@ from collections import Counter
 import pytest
 
 from demora.core.shares import Share
+from demora.core.webhook import QUEUE
 from demora.errors import Invalid
 
 
@@ -16,21 +17,23 @@ def test_without_queues_all_are_served_as_one_line() -> None:
 
 def test_named_queues_are_one_line_too() -> None:
     share = Share(["a", "b"])
-    assert (share.turn(random.random), share.in_turn, str(share)) == (("a", "b"), False, "a,b")
+    assert (share.turn(random.random), share.in_turn, str(share)) == (("a", "b", QUEUE), False, "a,b")
 
 
 def test_strictly_they_are_asked_in_the_order_named() -> None:
     share = Share(["b", "a"], strict=True)
-    assert (share.turn(random.random), share.in_turn, str(share)) == (("b", "a"), True, "b then a")
+    assert (share.turn(random.random), share.in_turn, str(share)) == (("b", "a", QUEUE), True, "b then a")
 
 
 def test_by_weight_each_comes_first_as_often_as_its_weight_is_of_all() -> None:
-    share, chance = Share({"a": 6, "b": 3, "c": 1}), random.Random(7)
+    share, chance = Share({"a": 60, "b": 30, "c": 10}), random.Random(7)
     turns = [share.turn(chance.random) for _ in range(10_000)]
-    assert all(turn is not None and sorted(turn) == ["a", "b", "c"] for turn in turns)
+    assert all(turn is not None and sorted(turn) == ["a", "b", "c", QUEUE] for turn in turns)
     first = Counter(turn[0] for turn in turns if turn)
     assert [round(first[queue] / 10_000, 1) for queue in "abc"] == [0.6, 0.3, 0.1]
-    assert (share.in_turn, str(share)) == (True, "a=6,b=3,c=1")
+    assert (share.in_turn, str(share)) == (True, "a=60,b=30,c=10")
+    assert 50 < first[QUEUE] < 200  # of weight 1
+    assert Share([QUEUE]).turn(random.random) == (QUEUE,)
 
 
 @pytest.mark.parametrize(

@@ -5,8 +5,8 @@ from typing import Any
 
 from ..client import Health
 from ..core.access import Scope
-from ..views import JobView, PageView, QueueView, TallyView
-from . import dead, jobs, service
+from ..views import JobView, PageView, QueueView, TallyView, ToldView
+from . import dead, jobs, service, webhooks
 from .openapi import describe
 from .operations import Ask, Operation, Reply
 from .reading import ONE_BATCH
@@ -48,6 +48,8 @@ ROUTES: tuple[Operation, ...] = (
     Operation("POST", f"{_JOB}/cancel", Scope.OPERATE, jobs.cancel_job, {200: JobView, 202: JobView}, Nothing),
     Operation("POST", f"{_JOB}/retry", Scope.OPERATE, jobs.retry_job, {200: JobView}, Nothing),
     Operation("GET", f"{_JOB}/wait", Scope.READ, jobs.wait_for_job, {200: JobView}, query=WaitQuery),
+    Operation("GET", f"{_JOB}/webhooks", Scope.READ, webhooks.list_deliveries, {200: ToldView}),
+    Operation("POST", f"{_JOB}/webhooks/retry", Scope.OPERATE, webhooks.retry_deliveries, {200: ToldView}, Nothing),
     Operation("GET", _DEAD, Scope.READ, dead.list_dead_letters, {200: PageView}, query=DeadQuery),
     Operation("POST", f"{_DEAD}/retry", Scope.OPERATE, dead.retry_dead_letters, {200: TallyView}, DeadWish),
     Operation("POST", f"{_DEAD}/delete", Scope.OPERATE, dead.delete_dead_letters, {200: TallyView}, DeadWish),

@@ -57,7 +57,7 @@ class JobWish(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields
     retry_delay: Annotated[int, _ms("The first wait after a failure, doubled each time")] | None = None
     timeout: Annotated[int, _ms("How long one run may take")] | None = None
     tags: _Tags | None = None
-    webhook_url: Annotated[str, _told("An http or https URL.", format="uri", maxLength=MOST_URL)] | None = None
+    webhook_url: Annotated[str, _told("Told of its end: an https URL.", format="uri", maxLength=MOST_URL)] | None = None
     idempotency_key: Annotated[str, _told("Makes the request repeatable for 24 h.", maxLength=MOST_KEY)] | None = None
     expires_at: Annotated[datetime, _told("If it has not been started by then, it never is.")] | None = None
     expires_in: Annotated[int, _ms("The same, counted from now")] | None = None
@@ -65,6 +65,7 @@ class JobWish(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields
         None
     )
     if_waiting: Annotated[str, _told("What becomes of the one that waits.", enum=["keep", "replace"])] | None = None
+    webhook_on_cancel: Annotated[bool, _told("Whether a cancel is told too.")] | None = None
 
     def options(self) -> dict[str, Any]:
         """The arguments of `Client.make`."""
@@ -86,6 +87,7 @@ class JobWish(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields
             "expires_in": _span(self.expires_in),
             "unique": self.unique,
             "if_waiting": self.if_waiting,
+            "webhook_on_cancel": self.webhook_on_cancel,
         }
 
 
@@ -125,6 +127,7 @@ class QueueWish(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fiel
     keep_completed: _Keep | None = None
     keep_cancelled: _Keep | None = None
     keep_failed: _Keep | None = None
+    webhook_url: Annotated[str, _told("Of jobs that name none; empty for none.", maxLength=MOST_URL)] | None = None
 
     def change(self) -> QueueChange:
         _refuse_empty(self)
@@ -133,6 +136,7 @@ class QueueWish(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fiel
             strict=self.strict,
             head_start=_span(self.head_start),
             retention=read_retention(self.keep_completed, self.keep_cancelled, self.keep_failed),
+            webhook_url=self.webhook_url,
         )
 
 

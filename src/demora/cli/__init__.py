@@ -11,12 +11,13 @@ from .root import root
 from .running import migrate, scheduler, serve, worker
 from .tidying import purge, recover
 from .verifying import verify
+from .webhooks import webhooks
 
 for command in (
     *(serve, worker, scheduler, enqueue),
     *(jobs, job, dead_letters, queues, queue, workers),
     *(cancel, retry, reschedule, delete, pause, resume),
-    *(doctor, purge, recover, keys, migrate, verify, completion),
+    *(doctor, purge, recover, keys, webhooks, migrate, verify, completion),
 ):
     root.add_command(command)
 

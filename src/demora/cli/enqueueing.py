@@ -35,6 +35,8 @@ from .wire import print_json
 @click.option("--unique", metavar="KEY", help="Only one job of its type and this key waits; or type+payload.")
 @click.option("--if-waiting", type=click.Choice(["keep", "replace"]), help="What becomes of the unique one that waits.")
 @click.option("--tag", "tags", metavar="TAG", multiple=True, help="A tag; may be repeated.")
+@click.option("--webhook-url", metavar="URL", help="Told of its end.")
+@click.option("--webhook-on-cancel", is_flag=True, default=None, help="Told of a cancel too.")
 @click.option("--name", metavar="NAME", help="A name for people; the type if not given.")
 @click.option("--wait", is_flag=True, help="Wait for the end; exit with 0 only if it is COMPLETED.")
 @app_option

@@ -26,6 +26,7 @@ _KEEP = "an age, a number of jobs, both (7d,1000), or forever"
 @click.option("--keep-completed", metavar="KEEP", help=f"How long COMPLETED jobs are kept: {_KEEP}.")
 @click.option("--keep-cancelled", metavar="KEEP", help="The same for CANCELLED jobs.")
 @click.option("--keep-failed", metavar="KEEP", help="The same for FAILED jobs, the dead letters.")
+@click.option("--webhook-url", metavar="URL", help="Told of the ends of jobs that name none; empty for none.")
 @as_json
 @asynchronous
 async def queue(
@@ -37,11 +38,12 @@ async def queue(
     keep_completed: str | None,
     keep_cancelled: str | None,
     keep_failed: str | None,
+    webhook_url: str | None,
     as_json: bool,
 ) -> None:
     """Show a queue, or change its order and what it keeps. The next claim of any worker follows."""
     retention = read_retention(keep_completed, keep_cancelled, keep_failed)
-    change = QueueChange(step=step, strict=strict, head_start=head_start, retention=retention)
+    change = QueueChange(step=step, strict=strict, head_start=head_start, retention=retention, webhook_url=webhook_url)
     async with existing() as client:
         if change != QueueChange():
             shown = await client.set_queue(name, change)
@@ -70,3 +72,5 @@ def _about(queue: Queue) -> Iterator[str]:
     yield f"{'head start':<15} {say(queue.order.head_start)}"
     for name, keep in (("completed", kept.completed), ("cancelled", kept.cancelled), ("failed", kept.failed)):
         yield f"{'keep ' + name:<15} {'as everywhere' if keep is None else keep}"
+    if queue.webhook_url is not None:
+        yield f"{'webhook':<15} {plain(queue.webhook_url)}"

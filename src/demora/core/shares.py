@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from ..errors import Invalid
 from .request import check_queue
+from .webhook import QUEUE
 
 MOST_WEIGHT = 1000
 
@@ -19,11 +20,15 @@ class Share:
         _refuse(self.queues, self._weights, strict)
 
     def turn(self, chance: Callable[[], float]) -> tuple[str, ...] | None:
-        """The queues, in the order to be asked this time: by weight each comes first as often as its weight is of all."""
-        if self._weights is None or self.queues is None:
-            return self.queues
-        luck = {queue: (1.0 - chance()) ** (1.0 / weight) for queue, weight in self._weights.items()}
-        return tuple(sorted(self.queues, key=lambda queue: luck[queue], reverse=True))
+        """The queues, in the order to be asked this time: by weight each comes first as often as its weight is of all.
+        That of the webhooks is served by everybody: among the others, with a weight of 1, or strictly after all others."""
+        if self.queues is None:
+            return None
+        queues = self.queues if QUEUE in self.queues else (*self.queues, QUEUE)
+        if self._weights is None:
+            return queues
+        luck = {queue: (1.0 - chance()) ** (1.0 / self._weights.get(queue, 1)) for queue in queues}
+        return tuple(sorted(queues, key=lambda queue: luck[queue], reverse=True))
 
     def __str__(self) -> str:
         if self._weights is not None:

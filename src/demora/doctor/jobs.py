@@ -6,6 +6,7 @@ from datetime import timedelta
 
 from ..client import LIVE_WITHIN
 from ..core.spans import say
+from ..core.webhook import QUEUE
 from ..store import Queue, Worker
 from ..survey import Finding, Level, Survey, Waiting
 
@@ -59,7 +60,7 @@ def _unserved(awaited: Iterable[Waiting], live: Sequence[Worker]) -> Iterator[Fi
     """Waiting jobs that no live worker would run: nobody serves their queue, or nobody who does knows their type."""
     queues: Counter[str] = Counter()
     for waiting in awaited:
-        serving = [worker for worker in live if not worker.queues or waiting.queue in worker.queues]
+        serving = [worker for worker in live if _serves(worker, waiting.queue)]
         count, level = waiting.ready + waiting.delayed, _weight(waiting.ready)
         if not serving:
             queues[waiting.queue] += count
@@ -71,6 +72,11 @@ def _unserved(awaited: Iterable[Waiting], live: Sequence[Worker]) -> Iterator[Fi
         ready = sum(waiting.ready for waiting in awaited if waiting.queue == name)
         fact = f"{_jobs(count)} in queue {name}, which no live worker serves"
         yield Finding("queues", _weight(ready), fact, f"start one that does: demora worker --queues {name}")
+
+
+def _serves(worker: Worker, queue: str) -> bool:
+    """Whether it claims from this queue; from that of the webhooks everybody does."""
+    return not worker.queues or queue in worker.queues or queue == QUEUE
 
 
 def _weight(ready: int) -> Level:
