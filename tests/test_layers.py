@@ -46,10 +46,10 @@ MAY_IMPORT: dict[str, set[str]] = {
     "upkeep": {"core", "store", "errors", "bulk", "lapses", "survey"},
     "worker": {"core", "store", "clock", "errors", "notices", "context", "handlers", "signals", "seams", "crash"}
     | {"lapses", "scheduler"},
-    "doctor": {"core", "store", "survey", "settings", "client"},
+    "doctor": {"core", "store", "hookstore", "survey", "settings", "client"},
     "outbound": {"core", "errors"},
     "webhooks": {"core", "store", "hookstore", "errors"},
-    "deliveries": {"core", "errors", "context", "handlers", "outbound", "signals", "calls", "webhooks"},
+    "deliveries": {"core", "errors", "context", "handlers", "outbound", "signals", "calls", "webhooks", "hookstore"},
     "calls": {"core", "errors", "context", "handlers", "outbound", "signals"},
     "seams": set(),
     "scheduler": {"core", "store", "errors", "notices", "seams"},

@@ -1,6 +1,5 @@
 """`http.request`: a job that needs no code. It calls a server and keeps what that answered."""
 
-import random
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -10,7 +9,7 @@ import msgspec
 from .context import Context
 from .core.backoff import CAP
 from .core.headers import check_headers
-from .core.replies import Meaning, meaning_of_call, retry_after, wait_before
+from .core.replies import JITTER, Meaning, meaning_of_call, retry_after, wait_before
 from .core.urls import check_target, read_url
 from .errors import Invalid
 from .handlers import Defaults, Handler
@@ -22,7 +21,7 @@ METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
 USUALLY_KEPT = ("content-type", "etag", "last-modified", "location", "retry-after")
 MOST_KEPT, MOST_EXPECTED, MOST_EXCERPT = 20, 20, 500
 TIMEOUT = timedelta(minutes=5)  # of a run; the sender's own deadline is shorter
-_CROWDED = 0.5, 1.5  # seconds to wait, drawn between these, while a host has as many calls as it may
+_CROWDED = timedelta(milliseconds=500)  # at least, to wait while a host has as many calls as it may
 
 
 class Calls:
@@ -32,7 +31,7 @@ class Calls:
         self._sender = sender
 
     def handler(self) -> Handler:
-        return Handler(TYPE, self.request, Defaults(timeout=TIMEOUT), check=self.check)
+        return Handler(TYPE, self.request, Defaults(timeout=TIMEOUT, jitter=JITTER), check=self.check)
 
     async def request(
         self,
@@ -72,7 +71,7 @@ async def guarded(ctx: Context, sending: Any, cap: timedelta = CAP) -> Reply:
     try:
         reply: Reply = await sending
     except Crowded:
-        raise Snooze(timedelta(seconds=random.uniform(*_CROWDED))) from None
+        raise Snooze(_CROWDED + timedelta(milliseconds=int(ctx.id[-4:], 16) % 1000)) from None  # not all at once
     except Forbidden as problem:
         raise Fail(str(problem)) from None
     except NoAnswer as problem:
@@ -84,7 +83,7 @@ def try_again(ctx: Context, reason: str, reply: Reply | None = None, cap: timede
     """A failed try, to be repeated after the usual wait, or later if the server asks for that."""
     asked = None if reply is None else retry_after(reply.headers.get("retry-after"), datetime.now(UTC))
     base, failures = ctx.job.standing.retry_delay, ctx.attempt
-    wait = wait_before(asked, base=base, failures=failures, cap=cap, drawn=random.random())
+    wait = wait_before(asked, base=base, failures=failures, cap=cap)
     return Retry(reason, after=wait, detail=None if reply is None else excerpt(reply))
 
 

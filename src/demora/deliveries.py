@@ -14,6 +14,7 @@ from .core.urls import check_target, read_url
 from .core.webhook import QUEUE, RETRIES, RETRY_CAP, RETRY_DELAY, TYPE, message_id
 from .errors import Invalid
 from .handlers import Defaults, Handler
+from .hookstore import Signing
 from .outbound import Reply, Sender
 from .signals import Fail
 from .webhooks import Webhooks
@@ -54,7 +55,7 @@ class Deliveries:
         stands = await webhooks.signing(url)
         if stands.disabled is not None:
             raise Fail(f"the URL is disabled: {stands.disabled.reason}; demora webhooks enable URL sends to it again")
-        secrets = [*self._given(), *(one.secret for one in stands.secrets if one.in_force(stands.now))]
+        secrets = self._secrets(stands)
         if not secrets:
             raise try_again(ctx, NO_SECRET, cap=RETRY_CAP)
         reply = await guarded(ctx, self._send(url, message_id(ctx.id), bytes(message), secrets), RETRY_CAP)
@@ -69,7 +70,7 @@ class Deliveries:
     async def test(self, url: str, id: str) -> Reply:
         """Send a signed message of no job to a URL, once. Raises what keeps it from being sent."""
         stands = await (await self._webhooks()).signing(url)
-        secrets = [*self._given(), *(one.secret for one in stands.secrets if one.in_force(stands.now))]
+        secrets = self._secrets(stands)
         if not secrets:
             raise Invalid("secret", NO_SECRET)
         check_target(read_url(url), self._sender().policy)
@@ -82,6 +83,9 @@ class Deliveries:
             "result": None,
         }
         return await self._send(url, message_id(id), msgspec.json.encode(body), secrets)
+
+    def _secrets(self, stands: Signing) -> list[Secret]:
+        return [*self._given(), *(one.secret for one in stands.secrets if one.in_force(stands.now))]
 
     async def _send(self, url: str, id: str, body: bytes, secrets: Sequence[Secret]) -> Reply:
         headers = {"Content-Type": "application/json", **signed(id, body, secrets, datetime.now(UTC))}

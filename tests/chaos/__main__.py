@@ -15,7 +15,9 @@ import tempfile
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from typing import NamedTuple
 
+from tests.chaos import webhooks
 from tests.chaos.campaign import KINDS, Campaign, Plan
 from tests.chaos.judging import Result
 
@@ -26,6 +28,12 @@ MOST = 5  # violations told in full
 
 def main(arguments: Sequence[str] | None = None) -> int:
     plan, folder = _plan(arguments), Path(tempfile.mkdtemp(prefix="demora-chaos-"))
+    if isinstance(plan, Deliver):
+        print(f"seed {plan.seed}, in {folder}", flush=True)
+        code = webhooks.main(plan.jobs, plan.database, folder, plan.seed)
+        if not code:
+            shutil.rmtree(folder)
+        return code
     print(f"seed {plan.seed}, in {folder}", flush=True)
     began, campaign = time.monotonic(), Campaign(plan, folder)
     asyncio.run(_interruptible(campaign))
@@ -36,7 +44,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 1 if campaign.never else 0
 
 
-def _plan(arguments: Sequence[str] | None) -> Plan:
+class Deliver(NamedTuple):
+    """What `--webhooks` asks for, in place of a plan."""
+
+    jobs: int
+    database: str
+    seed: int
+
+
+def _plan(arguments: Sequence[str] | None) -> Plan | Deliver:
     parser = argparse.ArgumentParser(prog="python -m tests.chaos", description=__doc__)
     parser.add_argument("--minutes", type=float, default=2)
     parser.add_argument("--database", choices=KINDS, default="sqlite")
@@ -47,7 +63,10 @@ def _plan(arguments: Sequence[str] | None) -> Plan:
     parser.add_argument("--groups", type=int, help="worlds side by side")
     parser.add_argument("--only", default="", help="kinds of faults, by the beginnings of their names: kill,crash,clock")
     parser.add_argument("--seed", type=int, default=random.randrange(10**6))
+    parser.add_argument("--webhooks", type=int, default=0, help="instead of all that: so many jobs with webhooks")
     args = parser.parse_args(arguments)
+    if args.webhooks:
+        return Deliver(args.webhooks, args.database, args.seed)
     if args.database == "sqlite" and (args.restarts or args.cuts):
         parser.error("--restarts and --cuts are done to a server: --database postgres")
     groups = args.groups or (4 if args.database == "sqlite" and (args.kills or args.zombies) else 2)

@@ -15,6 +15,7 @@ from tests.sim.world import World
 
 QUEUES = ("default", "mail", "reports")
 PRIORITIES = ("CRITICAL", "HIGH", "NORMAL", "LOW")
+HOOK = "https://hooks.example/{}"
 KINDS = ("quick", "slow", "failing", "snoozing", "endless", "poisonous", "quitting", "hopeless", "picky", "unknown")
 
 
@@ -136,6 +137,8 @@ class Caller:
             "max_retries": self._chance.choice((0, 1, 3)),
             "retry_delay": self._chance.choice(("100ms", "1s")),
             "expires_in": self._chance.choices((None, "41s", "60s"), (80, 10, 10))[0],
+            "webhook_url": HOOK.format(self._chance.randrange(20)) if self._chance.random() < 0.4 else None,
+            "webhook_on_cancel": self._chance.random() < 0.5,
         }
 
     async def _add_with_key(self) -> None:

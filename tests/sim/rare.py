@@ -7,6 +7,7 @@ from itertools import pairwise
 from demora.proof import SqlEvent
 
 Life = Sequence[SqlEvent]
+HOOKS = "demora.webhooks"
 
 
 def _after(first: Callable[[SqlEvent], bool], then: Callable[[SqlEvent], bool]) -> Callable[[Life], bool]:
@@ -82,6 +83,14 @@ SOMETIMES: dict[str, Callable[[Life], bool]] = {
     "a unique job is replaced": _some(lambda e: e.kind == "changed" and e.unique is not None),
     "a unique job comes back to waiting": lambda life: _some(lambda e: e.unique is not None and e.token > 0)(life),
     "a job is removed by nobody's wish": _some(lambda e: e.kind == "removed" and e.old_status == "COMPLETED"),
+    "a webhook is delivered at its first try": _some(
+        lambda e: e.queue == HOOKS and _settled("COMPLETED")(e) and e.token == 1
+    ),
+    "a webhook is delivered after a failed try": lambda life: (
+        _some(lambda e: e.queue == HOOKS and e.retries > 0)(life) and _some(_settled("COMPLETED"))(life)
+    ),
+    "a webhook is given up": _some(lambda e: e.queue == HOOKS and _settled("FAILED")(e)),
+    "a sender dies in mid-delivery": _some(lambda e: e.queue == HOOKS and "WorkerLost" in (e.error or "")),
     "a job is snoozed": _some(lambda e: e.kind == "settled" and e.status in ("QUEUED", "RETRYING") and e.lane == 2),
 }
 

@@ -16,6 +16,7 @@ from tests.sim.history import LONGEST_DRAIN, Recorder
 from tests.sim.load import Caller, register
 from tests.sim.loop import OWNER, Deadlock, Killed
 from tests.sim.nemesis import Nemesis
+from tests.sim.receivers import SECRET, Receivers
 from tests.sim.world import World
 
 CALLERS = 3
@@ -53,6 +54,7 @@ class Simulation:
         self._world = World(seed)
         self._recorder = Recorder(self._world)
         self._rates = Rates()
+        self._receivers = Receivers(self._world)
         self._keep = self._world.random.choice(("forever", "forever", "forever", "20s", "10", "60s,20"))
         self._nemesis = Nemesis(self._world, self._rates, self._start_worker)
         self._crashes: list[str] = []
@@ -117,7 +119,8 @@ class Simulation:
         store: Any = FaultyStore(self._world, self._world.store(), self._rates)
         app = Demora(store=store, new_id=self._world.new_id)
         register(app, self._world, self._recorder)
-        app.configure(keep_completed=self._keep)
+        app.configure(keep_completed=self._keep, webhook_secret=SECRET)
+        app.sender = self._receivers  # type: ignore[assignment]
         return app
 
     async def _drain(self) -> list[str]:
@@ -134,7 +137,7 @@ class Simulation:
         evidence = await store.evidence(integrity=False)
         findings = self._recorder.judge(evidence)
         self._reached = rare.reached(evidence.events or [], self._world.fired)
-        return [violation.explain() for violation in findings.violations]
+        return [*(violation.explain() for violation in findings.violations), *self._receivers.judge(evidence)]
 
     def _crash_point(self, name: str) -> None:
         """End the process that passes a crash point, if chance has it so; what it had not committed is gone."""

@@ -11,7 +11,7 @@ import click
 
 from .. import __version__
 from ..app import Demora
-from ..doctor import judge_jobs, judge_settings, versions
+from ..doctor import judge_jobs, judge_settings, judge_webhooks, versions
 from ..errors import BadSetting, StoreError
 from ..survey import Finding
 from .opening import chosen_app, opened, refuse_memory
@@ -59,11 +59,13 @@ async def _jobs(app: Demora) -> list[Finding]:
     try:
         async with opened(app) as client:
             survey, queues, workers = await client.survey(), await client.queues(), await client.registered_workers()
+            secrets, disabled = await client.webhooks.secrets(), await client.webhooks.disabled()
     except StoreError as problem:
         return [
             Finding("jobs", "problem", f"the database cannot be used: {problem}", "see what is said of the database above")
         ]
-    return list(judge_jobs(survey, queues, workers))
+    given = len(app.settings.webhook_secrets)
+    return [*judge_jobs(survey, queues, workers), *judge_webhooks(secrets, disabled, queues, given=given)]
 
 
 @contextmanager

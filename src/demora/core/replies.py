@@ -52,7 +52,7 @@ def retry_after(value: str | None, now: datetime) -> timedelta | None:
     return min(max(wait, ZERO), LONGEST_RETRY_AFTER)
 
 
-def wait_before(asked: timedelta | None, *, base: timedelta, failures: int, cap: timedelta, drawn: float) -> timedelta:
-    """The wait after the `failures`-th failure: what was asked for, but no less than the usual backoff."""
-    usual = backoff(base, failures, cap=cap, jitter=JITTER, drawn=drawn)
-    return usual if asked is None else max(asked, usual)
+def wait_before(asked: timedelta | None, *, base: timedelta, failures: int, cap: timedelta) -> timedelta | None:
+    """The wait after the `failures`-th failure that the server asked for, but no less than the usual backoff; None leaves it
+    to that."""
+    return None if asked is None else max(asked, backoff(base, failures, cap=cap))

@@ -72,7 +72,8 @@ def objection(target: Target, address: Address, policy: Policy) -> str | None:
     """Why this address must not be dialled for the sake of this target, None if it may."""
     purpose = policy.objection(address)
     if purpose is not None:
-        return f"{target.host} leads to {address}, which is {purpose}; DEMORA_OUTBOUND_ALLOW opens networks"
+        where = target.host if target.address is not None else f"{target.host} leads to {address}, which"
+        return f"{where} is {purpose} and must not be called; DEMORA_OUTBOUND_ALLOW opens networks"
     if target.plain and not policy.plain_http and not policy.opens(address):
         return _plain(target)
     return None

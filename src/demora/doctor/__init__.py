@@ -2,5 +2,6 @@
 
 from .jobs import judge_jobs
 from .setup import judge_settings, versions
+from .webhooks import judge_webhooks
 
-__all__ = ["judge_jobs", "judge_settings", "versions"]
+__all__ = ["judge_jobs", "judge_settings", "judge_webhooks", "versions"]

@@ -17,7 +17,7 @@ from .history import ClientEvent, Event, HandlerEvent, SqlEvent, WorldEvent
 E = TypeVar("E", SqlEvent, HandlerEvent)
 Found = tuple[str | None, Fault]  # the job that a fault is about, if it is about one
 
-NOT_YET = {"I8": "there are no paces yet", "I11": "there are no schedules yet", "I13": "there are no webhooks yet"}
+NOT_YET = {"I8": "there are no paces yet", "I11": "there are no schedules yet"}
 NOT_YET |= {"I14": "there is no line yet"}
 
 
@@ -121,6 +121,7 @@ class _Case:
             yield from ((job.id, fault) for fault in faults)
         yield from self._vanished(evidence)
         yield from rows.judge_keys(evidence, self.lives) if self.audited else ()
+        yield from rows.judge_webhooks(evidence, self.lives) if self.audited else ()
         yield from ((None, fault) for fault in rows.judge_counts(evidence) if evidence.queues)
         yield from ((id, ("I17", "has attempts on record and no row")) for id in evidence.strays)
         yield from ((None, ("I17", f"the database found: {said}")) for said in evidence.integrity or ())
@@ -164,6 +165,7 @@ class _Case:
         yield "I9", _and(events, wishes if events or self.handler else "")
         yield "I10", _and(wishes if keyed and (rows_ or events) else "", "keys" if events and facts and facts.keys else "")
         yield "I12", _and(events, rows_)
+        yield "I13", _and(events, rows_) if events and rows_ else ""
         yield "I15", "rows" if facts is not None and facts.queues else ""
         yield "I16", "world" if self.bounds.drain is not None and self._healed() else ""
         yield "I17", _and(rows_, "integrity check" if facts is not None and facts.integrity is not None else "")
@@ -195,6 +197,7 @@ _WANTING = {
     "I5": "needs an audit or rows",
     "I7": "needs an audit",
     "I12": "needs an audit or rows",
+    "I13": "needs an audit and rows",
     "I15": "needs rows and the counts that were shown",
     "I16": "nothing was healed",
     "I17": "needs rows",

@@ -59,6 +59,34 @@ def judge_keys(evidence: Evidence, lives: Mapping[str, Sequence[SqlEvent]]) -> I
             yield key.job, ("I10", f"is what the key {key.key!r} means, and was never added")
 
 
+def judge_webhooks(evidence: Evidence, lives: Mapping[str, Sequence[SqlEvent]]) -> Iterator[tuple[str, Fault]]:
+    """Each end that somebody is to hear of has one delivery, as old as the end: they were recorded together. Its id begins
+    with the time of the end, so that it is known also once it is removed."""
+    told = Counter(job.cause for job in evidence.jobs if job.cause is not None)
+    removed = {_time(id) for id, life in lives.items() if any(event.kind == "removed" for event in life)}
+    ends = {job.id: job.completed_at for job in evidence.jobs if _is_told(job)}
+    since = min((life[0].at for life in lives.values()), default=evidence.now)
+    for id, at in ends.items():
+        if at is not None and at >= since and not told[id] and at not in removed:
+            yield id, ("I13", "has ended with a webhook, and nothing tells of it")
+    for job in evidence.jobs:
+        if told[job.id] > job.generation:
+            yield job.id, ("I13", f"has {told[job.id]} deliveries about {job.generation} ends")
+        if job.cause is not None and job.webhook:
+            yield job.id, ("I13", "is a delivery and has a webhook itself")
+        if job.cause in ends and job.generation == 1 and job.created_at < _time(job.id):
+            yield job.id, ("I13", "tells of an end that came after it")
+
+
+def _is_told(job: JobFacts) -> bool:
+    return job.webhook and (job.status in ("COMPLETED", "FAILED") or (job.status == "CANCELLED" and job.on_cancel))
+
+
+def _time(id: str) -> int:
+    """The milliseconds that an id begins with."""
+    return int(id[:8] + id[9:13], 16)
+
+
 def _attempts(job: JobFacts) -> Iterator[Fault]:
     most, running = job.max_retries + 1, job.status in ("PROCESSING", "COMPLETED")
     if not 0 <= job.attempt <= min(most, job.token):

@@ -1,0 +1,28 @@
+"""Whether what is to be told can be signed and is delivered."""
+
+from collections.abc import Iterator, Sequence
+
+from ..core.webhook import QUEUE
+from ..hookstore import Disabled, Signing
+from ..store import Queue
+from ..survey import Finding
+
+
+def judge_webhooks(
+    stands: Signing, disabled: Sequence[Disabled], queues: Sequence[Queue], *, given: int
+) -> Iterator[Finding]:
+    """The secrets and the disabled URLs, if there is anything to tell; `given` secrets come from the environment."""
+    stored = [one for one in stands.secrets if one.in_force(stands.now)]
+    line = next((queue for queue in queues if queue.name == QUEUE), None)
+    waiting = 0 if line is None else line.ready + line.delayed
+    if stored:
+        fact = f"{len(stored)} secrets sign webhooks; they are readable in the database: who can read it can sign"
+        yield Finding("webhooks", "ok", fact)
+    elif given:
+        yield Finding("webhooks", "ok", f"{given} secrets of the environment sign webhooks")
+    elif line is not None:
+        fact = f"there is no secret to sign webhooks with; {waiting} wait"
+        yield Finding("webhooks", "problem" if waiting else "warning", fact, "make one: demora webhooks secret create")
+    if disabled:
+        fact = f"{len(disabled)} URLs are disabled, since their servers answered 410"
+        yield Finding("webhooks", "warning", fact, "demora webhooks disabled lists them; demora webhooks enable URL")
