@@ -34,8 +34,8 @@ FOREIGN = (
     Mutant(
         "A queue first named in a call that a key conflict refused is believed to be on record, and is never listed.",
         "engines/sqlite/engine.py",
-        "if len(self._named_queues) < MOST_NAMES and not any(answer.conflict for answer in answers):",
-        "if len(self._named_queues) < MOST_NAMES:",
+        "if unnamed and len(self._named_queues) < MOST_NAMES and not any(answer.conflict for answer in answers):",
+        "if unnamed and len(self._named_queues) < MOST_NAMES:",
         ANYTHING,
     ),
     Mutant(

@@ -277,3 +277,25 @@ async def test_while_the_server_is_away_the_driver_keeps_quiet(
     proxy.refusing = False
     await add_one(store)
     assert [record.name for record in caplog.records if record.name.startswith("asyncpg")] == []
+
+
+@lost
+@pytest.mark.parametrize("nth", [1, 2, 3, 4, 5, 6])
+async def test_an_end_and_what_tells_of_it_are_recorded_together_and_once(
+    store: PostgresStore, proxy: Proxy, arrives: bool, nth: int
+) -> None:
+    """A settlement with a webhook is asked in six messages: the connection breaks at each of them."""
+    hooked = {"webhook_url": "https://example.com/", "webhook_on_cancel": True}
+    await add_ids(store, hooked, hooked, hooked | {"delay": seconds(60)}, hooked | {"delay": seconds(60)})
+    await settle(store, await claim_one(store), DONE)
+    [job] = (await claim(store, 1, queues=["default"])).jobs
+    proxy.cut_at(nth, arrives=arrives)
+    assert await settle(store, job, DONE) is Status.COMPLETED
+    assert proxy.cuts == 1
+    assert [one.cause for one in await store.deliveries(job.lease.id)] == [job.lease.id]
+    warm, waiting = [one.id for one in (await store.find(Query(queue="default", statuses=frozenset({Status.QUEUED})))).jobs]
+    await store.cancel([warm])
+    proxy.cut_at(nth, arrives=arrives)
+    [answer] = await store.cancel([waiting])
+    assert (answer.did, answer.status, proxy.cuts) == (True, Status.CANCELLED, 2)
+    assert [one.cause for one in await store.deliveries(waiting)] == [waiting]

@@ -12,11 +12,9 @@ from ...clock import Clock
 from ...core.access import ApiKey, NewKey
 from ...core.job import Job, NewJob
 from ...core.retention import Retention
-from ...core.signing import Secret
 from ...core.spans import span_ms
 from ...core.states import Status
 from ...errors import StoreClosed
-from ...hookstore import Disabled, Signing, StoredSecret
 from ...keyring import Found, Ring
 from ...store import (
     Added,
@@ -53,7 +51,7 @@ MOST_NAMES = 10_000  # queues remembered as named
 READS = 3  # tries of a read whose connection broke
 
 
-class PostgresStore:
+class PostgresStore(hooks.HookVerbs):
     """Keeps the port's promises in one schema of a PostgreSQL database.
 
     Time is the database's; tests give a `clock` to use in its place. With `audit` an event is written for each transition,
@@ -241,29 +239,6 @@ class PostgresStore:
 
     async def use_key(self, id: str, *, unless_within: timedelta) -> bool:
         return await self._write(lambda session, again: keys.use(session, id, span_ms(unless_within)))
-
-    # Webhooks
-
-    async def deliveries(self, cause: str) -> list[Job]:
-        return await self._read(lambda session: hooks.deliveries(session, cause))
-
-    async def add_secret(self, id: str, secret: Secret, *, others_end_in: timedelta | None = None) -> StoredSecret:
-        return await self._write(lambda session, again: hooks.add_secret(session, id, secret, others_end_in))
-
-    async def forget_secret(self, id: str) -> bool:
-        return await self._write(lambda session, again: hooks.forget_secret(session, id, again))
-
-    async def signing(self, url: str = "") -> Signing:
-        return await self._read(lambda session: hooks.signing(session, url))
-
-    async def disable(self, url: str, reason: str) -> None:
-        await self._write(lambda session, again: hooks.disable(session, url, reason))
-
-    async def enable(self, url: str) -> bool:
-        return await self._write(lambda session, again: hooks.enable(session, url, again))
-
-    async def disabled(self) -> list[Disabled]:
-        return await self._read(hooks.disabled)
 
     # What can be shown to a checker
 

@@ -1,9 +1,9 @@
 """Webhooks: the deliveries that tell of ends, recorded with the end, and what they are signed with."""
 
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import asynccontextmanager
 from datetime import timedelta
-from typing import Any
+from typing import Any, TypeVar
 
 from ... import crash
 from ...core.job import Job
@@ -15,6 +15,39 @@ from ...hookstore import Disabled, Signing, StoredSecret
 from ...store import Topic
 from . import additions, rows
 from .connections import Session
+
+T = TypeVar("T")
+
+
+class HookVerbs:
+    """The verbs of `HookStore`, for the store that has them."""
+
+    async def deliveries(self, cause: str) -> list[Job]:
+        return await self._read(lambda session: deliveries(session, cause))
+
+    async def add_secret(self, id: str, secret: Secret, *, others_end_in: timedelta | None = None) -> StoredSecret:
+        return await self._write(lambda session, again: add_secret(session, id, secret, others_end_in))
+
+    async def forget_secret(self, id: str) -> bool:
+        return await self._write(lambda session, again: forget_secret(session, id, again))
+
+    async def signing(self, url: str = "") -> Signing:
+        return await self._read(lambda session: signing(session, url))
+
+    async def disable(self, url: str, reason: str) -> None:
+        await self._write(lambda session, again: disable(session, url, reason))
+
+    async def enable(self, url: str) -> bool:
+        return await self._write(lambda session, again: enable(session, url, again))
+
+    async def disabled(self) -> list[Disabled]:
+        return await self._read(disabled)
+
+    async def _read(self, look: Callable[[Session], Awaitable[T]]) -> T:
+        raise NotImplementedError
+
+    async def _write(self, verb: Callable[[Session, bool], Awaitable[T]]) -> T:
+        raise NotImplementedError
 
 
 @asynccontextmanager

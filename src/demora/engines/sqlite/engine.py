@@ -16,10 +16,8 @@ from ...clock import Clock, SystemClock
 from ...core.access import ApiKey, NewKey
 from ...core.job import Job, NewJob
 from ...core.retention import Retention
-from ...core.signing import Secret
 from ...core.spans import span_ms
 from ...core.states import Status
-from ...hookstore import Disabled, Signing, StoredSecret
 from ...keyring import Found, Ring
 from ...store import (
     Added,
@@ -53,7 +51,7 @@ SCAN = 1000  # the weight of a read that may scan: such go to their thread
 USUAL = 4096  # bytes of a payload or result that weigh as much as a job
 
 
-class SqliteStore:
+class SqliteStore(hooks.HookVerbs):
     """Keeps the port's promises on one SQLite file, or in memory when there is no path.
 
     With `inline` all runs on the event loop: for simulation. A database in memory always does. With `audit` an event is
@@ -210,30 +208,6 @@ class SqliteStore:
 
     async def use_key(self, id: str, *, unless_within: timedelta) -> bool:
         return await self._write(lambda tx: keys.use(tx, id, span_ms(unless_within)))
-
-    # Webhooks
-
-    async def deliveries(self, cause: str) -> list[Job]:
-        return await self._read(lambda tx: hooks.deliveries(tx, cause))
-
-    async def add_secret(self, id: str, secret: Secret, *, others_end_in: timedelta | None = None) -> StoredSecret:
-        end = None if others_end_in is None else span_ms(others_end_in)
-        return await self._write(lambda tx: hooks.add_secret(tx, id, secret, end))
-
-    async def forget_secret(self, id: str) -> bool:
-        return await self._write(lambda tx: hooks.forget_secret(tx, id))
-
-    async def signing(self, url: str = "") -> Signing:
-        return await self._read(lambda tx: hooks.signing(tx, url), weight=1)
-
-    async def disable(self, url: str, reason: str) -> None:
-        await self._write(lambda tx: hooks.disable(tx, url, reason))
-
-    async def enable(self, url: str) -> bool:
-        return await self._write(lambda tx: hooks.enable(tx, url))
-
-    async def disabled(self) -> list[Disabled]:
-        return await self._read(hooks.disabled)
 
     # What can be shown to a checker
 

@@ -1,16 +1,53 @@
 """Webhooks: the deliveries that tell of ends, recorded with the end, and what they are signed with."""
 
-from collections.abc import Iterable
+import asyncio
+from collections.abc import Callable, Iterable
+from datetime import timedelta
+from typing import TypeVar
 
 from ...core.job import Job
 from ...core.signing import Secret
-from ...core.spans import from_ms
+from ...core.spans import from_ms, span_ms
 from ...core.states import Status
 from ...core.webhook import Ended, delivery
 from ...hookstore import Disabled, Signing, StoredSecret
 from . import additions, rows, views
 from .batches import Transaction
 from .statements import SQL
+
+T = TypeVar("T")
+
+
+class HookVerbs:
+    """The verbs of `HookStore`, for the store that has them."""
+
+    async def deliveries(self, cause: str) -> list[Job]:
+        return await self._read(lambda tx: deliveries(tx, cause))
+
+    async def add_secret(self, id: str, secret: Secret, *, others_end_in: timedelta | None = None) -> StoredSecret:
+        end = None if others_end_in is None else span_ms(others_end_in)
+        return await self._write(lambda tx: add_secret(tx, id, secret, end))
+
+    async def forget_secret(self, id: str) -> bool:
+        return await self._write(lambda tx: forget_secret(tx, id))
+
+    async def signing(self, url: str = "") -> Signing:
+        return await self._read(lambda tx: signing(tx, url), weight=1)
+
+    async def disable(self, url: str, reason: str) -> None:
+        await self._write(lambda tx: disable(tx, url, reason))
+
+    async def enable(self, url: str) -> bool:
+        return await self._write(lambda tx: enable(tx, url))
+
+    async def disabled(self) -> list[Disabled]:
+        return await self._read(disabled)
+
+    def _read(self, call: Callable[[Transaction], T], weight: int = 1) -> "asyncio.Future[T]":
+        raise NotImplementedError
+
+    def _write(self, call: Callable[[Transaction], T], weight: int = 1) -> "asyncio.Future[T]":
+        raise NotImplementedError
 
 
 def tell(tx: Transaction, ids: Iterable[bytes]) -> None:
