@@ -50,6 +50,7 @@ class Deliveries:
     def __init__(self, jobs: int, database: str, folder: Path, seed: int) -> None:
         self._jobs, self._folder, self._chance = jobs, folder, random.Random(seed)
         self._url = f"sqlite:///{folder}/jobs.db" if database == "sqlite" else postgres.shared().url
+        self._schema = f"webhooks_{seed}"
         self.told, self.kills, self.violations = Told(), 0, list[str]()
         self.dead = 0
         self.seconds = 0.0
@@ -57,7 +58,7 @@ class Deliveries:
     async def run(self) -> None:
         began = time.monotonic()
         app = Demora(self._url)
-        app.configure(outbound_allow=("127.0.0.0/8",))
+        app.configure(outbound_allow=("127.0.0.0/8",), database_schema=self._schema)
         async with app, Receiver(self._receive) as receiver:
             client = await app.open()
             made = await client.webhooks.create_secret()
@@ -86,6 +87,7 @@ class Deliveries:
     def _environment(self) -> dict[str, str]:
         own = {
             "DEMORA_DATABASE_URL": self._url,
+            "DEMORA_DATABASE_SCHEMA": self._schema,
             "DEMORA_OUTBOUND_ALLOW": "127.0.0.0/8",
             "DEMORA_OUTBOUND_TIMEOUT": "2s",
             "DEMORA_OUTBOUND_PER_HOST": "40",
@@ -118,7 +120,7 @@ class Deliveries:
             until = self._jobs * (self.kills + 1) // (KILLS + 2)
             await eventually(lambda: asyncio.sleep(0.01, len(self.told.accepted)), until.__le__, LONGEST)
             victim = self._chance.randrange(WORKERS)
-            workers[victim].kill()
+            workers[victim].bury()
             workers[victim] = self._start()
             self.kills += 1
 
