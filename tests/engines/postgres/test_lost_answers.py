@@ -10,7 +10,7 @@ import pytest
 from demora.core.access import Scope, key_text, make_key
 from demora.core.outcome import HandedBack, Raised, Snoozed
 from demora.core.states import Status
-from demora.engines.postgres import PostgresOptions, PostgresStore, writes
+from demora.engines.postgres import PostgresOptions, PostgresStore, connections, writes
 from demora.errors import StoreError
 from demora.store import Change, Query, QueueChange, Report
 from tests.builders import (
@@ -280,3 +280,16 @@ async def test_while_the_server_is_away_the_driver_keeps_quiet(
     proxy.refusing = False
     await add_one(store)
     assert [record.name for record in caplog.records if record.name.startswith("asyncpg")] == []
+
+
+@pytest.mark.parametrize("noticed", [True, False])
+async def test_connections_that_the_server_ended_while_nobody_used_them_are_not_used_again(
+    store: PostgresStore, noticed: bool
+) -> None:
+    there = {(await add_one(store)).id for _ in range(3)}
+    async with connections.connected(store.url) as other:
+        await other.execute("select pg_terminate_backend(pid) from pg_stat_activity where application_name = 'demora'")
+    while noticed and any(map(connections._is_open, store._opened()._kept)):
+        await asyncio.sleep(0)
+    there |= {(await add_one(store)).id for _ in range(3)}
+    assert await ids(store) == there

@@ -113,15 +113,15 @@ class Pool:
         except BaseException:
             await _release(pool, connection)  # whoever was cancelled left a statement on its way
             raise
-        if self._pool is None or self._sought or len(self._kept) == KEPT or connection.is_closed():
-            await _release(pool, connection)
-        else:
+        if self._pool is not None and not self._sought and len(self._kept) < KEPT and _is_open(connection):
             self._kept.append(connection)
+        else:
+            await _release(pool, connection)
 
     async def _take(self, pool: Any) -> Any:
         while self._kept:
             connection = self._kept.pop()
-            if not connection.is_closed():
+            if _is_open(connection):
                 return connection
             await _release(pool, connection)
         self._sought += 1
@@ -138,6 +138,13 @@ class Pool:
         self.place = row["server"], row["database"]
         if not self._options.pooler:
             await _note_backend(connection)
+
+
+def _is_open(connection: Any) -> bool:
+    try:
+        return not connection.is_closed()
+    except asyncpg.InterfaceError:  # the pool took it back when the server ended it
+        return False
 
 
 async def _release(pool: Any, connection: Any) -> None:
