@@ -31,6 +31,7 @@ from tests.builders import (
     settlement,
     status_of,
 )
+from tests.facts import eventually
 from tests.servers import proxy as proxies
 from tests.servers.proxy import Proxy
 
@@ -289,7 +290,11 @@ async def test_connections_that_the_server_ended_while_nobody_used_them_are_not_
     there = {(await add_one(store)).id for _ in range(3)}
     async with connections.connected(store.url) as other:
         await other.execute("select pg_terminate_backend(pid) from pg_stat_activity where application_name = 'demora'")
-    while noticed and any(map(connections._is_open, store._opened()._kept)):
-        await asyncio.sleep(0)
+    if noticed:
+        await eventually(lambda: _open_ones(store), lambda number: number == 0)
     there |= {(await add_one(store)).id for _ in range(3)}
     assert await ids(store) == there
+
+
+async def _open_ones(store: PostgresStore) -> int:
+    return sum(map(connections._is_open, store._opened()._kept))
