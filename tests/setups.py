@@ -14,9 +14,9 @@ from demora.engines.postgres.statements import in_schema
 from demora.engines.sqlite import SqliteStore
 from demora.engines.sqlite import sleepers as sqlite_sleepers
 from demora.store import Store
-from tests.servers import postgres
+from tests.servers import pgbouncer, postgres
 
-ENGINE = os.environ.get("DEMORA_TEST_ENGINE", "")  # run the set-ups of this engine alone: sqlite or postgres
+ENGINE = os.environ.get("DEMORA_TEST_ENGINE", "")  # run the set-ups of this engine alone: sqlite, postgres or pgbouncer
 
 # Where each engine says how often a sleeper looks at the clock.
 SLEEPERS = [sqlite_sleepers, postgres_sleepers]
@@ -59,7 +59,21 @@ def postgres_store(folder: Path, clock: Clock | None = None, *, audit: bool = Fa
         _SCHEMAS[folder, audit] = schema = f"t{len(_SCHEMAS) % AT_ONCE}_{'audited' if audit else 'plain'}"
         _DIRTY.add(schema)
     chosen = PostgresOptions(**{"schema": _SCHEMAS[folder, audit], "connections": 2, **options})
-    return _Emptied(postgres_url(), chosen, clock=clock, audit=audit)
+    return _Emptied(pgbouncer_url() if chosen.pooler else postgres_url(), chosen, clock=clock, audit=audit)
+
+
+def pooled_store(folder: Path, clock: Clock | None = None) -> PostgresStore:
+    """A store behind a pooler, which is woken past it."""
+    return postgres_store(folder, clock, pooler=True, listen_url=postgres_url())
+
+
+def pgbouncer_url() -> str:
+    """The address of a pgbouncer before this run's server. Without one on the PATH the test is skipped."""
+    postgres_url()
+    try:
+        return pgbouncer.shared()
+    except pgbouncer.Missing as missing:
+        pytest.skip(str(missing))
 
 
 def postgres_url() -> str:
@@ -81,6 +95,7 @@ _ALL = [
     Setup("postgres", postgres_store, boots=False),
     Setup("postgres-audited", lambda folder, clock: postgres_store(folder, clock, audit=True), boots=False),
 ]
-SETUPS = [setup for setup in _ALL if setup.name.startswith(ENGINE)]
+_ON_WISH = [Setup("pgbouncer", pooled_store, boots=False)]
+SETUPS = [setup for setup in (*_ALL, *(_ON_WISH if ENGINE else [])) if setup.name.startswith(ENGINE)]
 SHARED_SETUPS = [setup for setup in SETUPS if setup.shared]
 BOOTING_SETUPS = [setup for setup in SETUPS if setup.boots]

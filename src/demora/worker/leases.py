@@ -1,6 +1,7 @@
 """Keeps the leases of what a worker holds, on a thread and a connection of its own, so that no handler can starve it."""
 
 import asyncio
+import contextlib
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from datetime import timedelta
@@ -81,7 +82,8 @@ class Keeper:
 
     async def stop(self) -> None:
         self._stopped.set()
-        self._wake()
+        with contextlib.suppress(RuntimeError):  # it died, and its loop with it
+            self._wake()
         if self._running is not None:
             await asyncio.wait([self._running])
 

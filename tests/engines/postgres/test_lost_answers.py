@@ -1,5 +1,6 @@
 """A connection that breaks in the middle of a write: what became of it is read, and nothing is lost or done twice."""
 
+import asyncio
 import os
 import signal
 from collections.abc import AsyncIterator
@@ -9,7 +10,7 @@ import pytest
 from demora.core.access import Scope, key_text, make_key
 from demora.core.outcome import HandedBack, Raised, Snoozed
 from demora.core.states import Status
-from demora.engines.postgres import PostgresOptions, PostgresStore, writes
+from demora.engines.postgres import PostgresOptions, PostgresStore, connections, writes
 from demora.errors import StoreError
 from demora.store import Change, Query, QueueChange, Report
 from tests.builders import (
@@ -30,6 +31,7 @@ from tests.builders import (
     settlement,
     status_of,
 )
+from tests.facts import eventually
 from tests.servers import proxy as proxies
 from tests.servers.proxy import Proxy
 
@@ -215,7 +217,9 @@ async def test_a_write_is_not_made_again_while_the_session_that_was_cut_off_may_
 ) -> None:
     monkeypatch.setattr(writes, "PATIENCE", 0.1)
     monkeypatch.setattr(writes, "FENCE", 100)
-    first = await add_one(store)
+    there = {(await add_one(store)).id for _ in range(2)}  # the statement is prepared by the second
+    while store._bells._ringing is not None:  # so that one connection alone is used from now on
+        await asyncio.wait([store._bells._ringing])
     async with store._opened().session() as session:
         assert session.backend is not None
         pid = session.backend[0]
@@ -224,7 +228,7 @@ async def test_a_write_is_not_made_again_while_the_session_that_was_cut_off_may_
         proxy.cut_commit(1, "at once")
         with pytest.raises(StoreError, match="does not end; whether it was written is unknown"):
             await add_one(store)
-        assert await ids(store) == {first.id}
+        assert await ids(store) == there
     finally:
         os.kill(pid, signal.SIGCONT)
 
@@ -299,3 +303,20 @@ async def test_an_end_and_what_tells_of_it_are_recorded_together_and_once(
     [answer] = await store.cancel([waiting])
     assert (answer.did, answer.status, proxy.cuts) == (True, Status.CANCELLED, 2)
     assert [one.cause for one in await store.deliveries(waiting)] == [waiting]
+
+
+@pytest.mark.parametrize("noticed", [True, False])
+async def test_connections_that_the_server_ended_while_nobody_used_them_are_not_used_again(
+    store: PostgresStore, noticed: bool
+) -> None:
+    there = {(await add_one(store)).id for _ in range(3)}
+    async with connections.connected(store.url) as other:
+        await other.execute("select pg_terminate_backend(pid) from pg_stat_activity where application_name = 'demora'")
+    if noticed:
+        await eventually(lambda: _open_ones(store), lambda number: number == 0)
+    there |= {(await add_one(store)).id for _ in range(3)}
+    assert await ids(store) == there
+
+
+async def _open_ones(store: PostgresStore) -> int:
+    return sum(map(connections._is_open, store._opened()._kept))

@@ -183,6 +183,8 @@ async def store(session: Session, jobs: Sequence[NewJob], named: Set[str], topic
     """Those that were not there yet, by id."""
     if not jobs:
         return {}
+    if len(jobs) == 1 and _is_simple(jobs[0]) and jobs[0].queue in named:
+        return await _store_simple(session, jobs[0], topics)
     unnamed = list({job.queue for job in jobs} - named)
     ready, expiry, wall, added = await session.row("add", unnamed=unnamed, **_LANES, **rows.new_jobs(jobs))
     if ready:
@@ -193,6 +195,20 @@ async def store(session: Session, jobs: Sequence[NewJob], named: Set[str], topic
     now = from_ms(wall)
     # Of equal ids the first counts.
     return {job.id: _new(now, job) for job in reversed(jobs) if ids is None or job.id in ids}
+
+
+def _is_simple(job: NewJob) -> bool:
+    """Whether the job is due at once and asks for nothing that others must be compared with."""
+    return all(asked is None for asked in (job.at, job.delay, job.expires_at, job.expires_in, job.unique))
+
+
+async def _store_simple(session: Session, job: NewJob, topics: Topics) -> dict[str, Added]:
+    """`_store` for the most usual job of all: its statement takes half the time."""
+    added = await session.row("add_one", **_LANES, **rows.new_job(job))
+    if added is None:
+        return {}
+    topics.add(Topic.READY)
+    return {job.id: _new(from_ms(added["created_at"]), job)}
 
 
 async def _taken(session: Session, jobs: Sequence[NewJob]) -> dict[str, Added]:

@@ -1,8 +1,9 @@
 """Wake-ups across processes by LISTEN and NOTIFY, each topic on its own channel.
 
 A ring follows the commit that it is about, in a statement of its own: a transaction that rings makes all others that ring
-wait until it is on disk, and a ring alone never is. One is under way at a time, and meanwhile the next ones gather. Whoever
-dies in between rings nobody, and sleepers come back by themselves.
+wait until it is on disk, and a ring alone never is. One is under way at a time, the next follows after a breath, and
+meanwhile rings gather: who was just woken looks anyway. Whoever dies in between rings nobody, and sleepers come back by
+themselves.
 """
 
 import asyncio
@@ -19,6 +20,7 @@ from . import sleepers, troubles
 from .connections import CONNECT, Clock, Pool, Session, connection_options
 from .statements import statements
 
+BREATH = 0.002  # seconds between two rings
 PAUSE = 1.0  # seconds before a lost connection is made anew
 ANSWER = 5.0  # seconds that the server may take to say the time
 
@@ -86,6 +88,7 @@ class Bells:
                 with contextlib.suppress(Exception):  # sleepers come back by themselves
                     async with pool.session() as session:
                         await session.rows("notify", channels=self._channels_of(topics), sender=self._own)
+                await asyncio.sleep(BREATH)
         finally:
             self._ringing = None
 

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from datetime import datetime
 from importlib.resources import files
 from typing import Any
@@ -18,6 +18,7 @@ from .statements import Statement, in_schema, script, statements
 CONNECT = 10.0  # seconds to wait for a connection
 LOCKED = 10_000  # milliseconds to wait for a row that another session holds
 SPARE = 5.0  # seconds that a statement may take beyond the server's own limit, before its connection is given up
+KEPT = 2  # connections at hand: to ask the driver's pool for one and give it back takes longer than a quick statement
 
 Clock = Callable[[], int | None]
 Place = tuple[int, int]  # the numbers of a server and of a database on it
@@ -69,6 +70,8 @@ class Pool:
         self.statements = statements(options.schema)
         self.place: Place | None = None
         self._pool: Any = None
+        self._kept: list[Any] = []
+        self._sought = 0  # connections that somebody waits for
 
     async def open(self) -> None:
         """Connect, and bring the schema up to date if it is not."""
@@ -92,6 +95,8 @@ class Pool:
 
     async def close(self) -> None:
         pool, self._pool = self._pool, None
+        while self._kept:
+            await _release(pool, self._kept.pop())
         if pool is not None:
             try:
                 await asyncio.wait_for(pool.close(), CONNECT)
@@ -101,14 +106,31 @@ class Pool:
     @asynccontextmanager
     async def session(self) -> AsyncIterator[Session]:
         """A connection to work on; `StoreError` if none can be had, and then nothing was written."""
-        try:
-            connection = await self._pool.acquire(timeout=CONNECT)
-        except troubles.DRIVER as problem:
-            raise troubles.unreachable(problem) from problem
+        pool = self._pool
+        connection = await self._take(pool)
         try:
             yield Session(connection, self.statements, self._clock())
+        except BaseException:
+            await _release(pool, connection)  # whoever was cancelled left a statement on its way
+            raise
+        if self._pool is not None and not self._sought and len(self._kept) < KEPT and _is_open(connection):
+            self._kept.append(connection)
+        else:
+            await _release(pool, connection)
+
+    async def _take(self, pool: Any) -> Any:
+        while self._kept:
+            connection = self._kept.pop()
+            if _is_open(connection):
+                return connection
+            await _release(pool, connection)
+        self._sought += 1
+        try:
+            return await pool.acquire(timeout=CONNECT)
+        except troubles.DRIVER as problem:
+            raise troubles.unreachable(problem) from problem
         finally:
-            await self._give_back(connection)
+            self._sought -= 1
 
     async def _note(self, connection: Any) -> None:
         """Remember where we are with each new connection: behind one address there may be another server by now."""
@@ -117,10 +139,19 @@ class Pool:
         if not self._options.pooler:
             await _note_backend(connection)
 
-    async def _give_back(self, connection: Any) -> None:
-        try:
-            await self._pool.release(connection, timeout=CONNECT)
-        except troubles.DRIVER:
+
+def _is_open(connection: Any) -> bool:
+    try:
+        return not connection.is_closed()
+    except asyncpg.InterfaceError:  # the pool took it back when the server ended it
+        return False
+
+
+async def _release(pool: Any, connection: Any) -> None:
+    try:
+        await pool.release(connection, timeout=CONNECT)
+    except troubles.DRIVER:
+        with suppress(asyncpg.InterfaceError):  # it may be with the pool already
             connection.terminate()
 
 

@@ -265,14 +265,16 @@ class PostgresStore(hooks.HookVerbs):
 
     # How it is done
 
-    async def _add_plain(self, jobs: Sequence[NewJob]) -> list[Added]:
-        named = frozenset(self._named_queues)
-        return await self._told(lambda session, topics, again: additions.add_plain(session, jobs, named, topics, again))
+    async def _add_plain(self, jobs: Sequence[NewJob], again: bool) -> list[Added]:
+        named = self._named_queues
+        return await self._told(
+            lambda session, topics, again: additions.add_plain(session, jobs, named, topics, again), again
+        )
 
-    async def _settle(self, settlements: Sequence[Settlement]) -> list[Status | None]:
-        return await self._told(lambda session, topics, again: runs.settle(session, settlements, topics, again))
+    async def _settle(self, settlements: Sequence[Settlement], again: bool) -> list[Status | None]:
+        return await self._told(lambda session, topics, again: runs.settle(session, settlements, topics, again), again)
 
-    async def _told(self, verb: Callable[[Session, set[Topic], bool], Awaitable[T]]) -> T:
+    async def _told(self, verb: Callable[[Session, set[Topic], bool], Awaitable[T]], again: bool = False) -> T:
         """Finish a verb, and then wake those whom it concerns."""
         topics: set[Topic] = set()
         pool = self._writes.pool
@@ -281,7 +283,7 @@ class PostgresStore(hooks.HookVerbs):
             topics.clear()
             return await verb(session, topics, again)
 
-        answer = await self._writes.finish(once)
+        answer = await self._writes.finish(once, again=again)
         crash.at("batch.committed")
         if topics:
             self._woken(topics)

@@ -1,6 +1,7 @@
 """Group commit: while one statement is under way, the calls that come gather, and the next statement is about all of them.
 
-There is no timer. A call that the database refuses fails alone: the others are asked again without it.
+There is no timer. A call that the database refuses fails alone: the others are asked again without it. Whoever finds nothing
+under way runs its statement itself, since each hand-over takes as long as a good part of it.
 """
 
 import asyncio
@@ -17,10 +18,10 @@ MOST = 1000  # wishes to one statement, unless one call has more
 
 
 class _Call(Generic[W, A]):
-    __slots__ = ("future", "wishes")
+    __slots__ = ("again", "future", "wishes")
 
-    def __init__(self, wishes: Sequence[W], future: "asyncio.Future[list[A]]") -> None:
-        self.wishes, self.future = wishes, future
+    def __init__(self, wishes: Sequence[W], future: "asyncio.Future[list[A]]", *, again: bool = False) -> None:
+        self.wishes, self.future, self.again = wishes, future, again
 
     def answer(self, answers: list[A]) -> None:
         if not self.future.done():  # else the awaiting task was cancelled; the write stands
@@ -32,12 +33,13 @@ class _Call(Generic[W, A]):
 
 
 class Gathering(Generic[W, A]):
-    """Runs `verb` about the wishes of all calls that have gathered. Wishes with the same `key` do not share a statement."""
+    """Runs `verb` about the wishes of all calls that have gathered. Wishes with the same `key` do not share a statement. The
+    verb is told whether the same was asked before, and nobody knows what became of it."""
 
     def __init__(
         self,
         writes: Writes,
-        verb: Callable[[Sequence[W]], Awaitable[list[A]]],
+        verb: Callable[[Sequence[W], bool], Awaitable[list[A]]],
         key: Callable[[W], Hashable] | None = None,
     ) -> None:
         self._writes, self._verb, self._key = writes, verb, key
@@ -45,16 +47,30 @@ class Gathering(Generic[W, A]):
         self._working = False
         self._closed = False
 
-    def ask(self, wishes: Sequence[W]) -> "asyncio.Future[list[A]]":
-        future: asyncio.Future[list[A]] = asyncio.get_running_loop().create_future()
+    async def ask(self, wishes: Sequence[W]) -> list[A]:
         if self._closed:
-            future.set_exception(StoreClosed())
-            return future
-        self._waiting.append(_Call(wishes, future))
+            raise StoreClosed
         if not self._working:
-            self._working = True
-            self._writes.start(self._work())
-        return future
+            return await self._ask_alone(wishes)
+        call: _Call[W, A] = _Call(wishes, asyncio.get_running_loop().create_future())
+        self._waiting.append(call)
+        return await call.future
+
+    async def _ask_alone(self, wishes: Sequence[W]) -> list[A]:
+        """Run a statement in the task of whoever asked. If that is cancelled meanwhile, the wish stands all the same."""
+        self._working = True
+        try:
+            with self._writes.under_way():
+                return await self._verb(wishes, False)
+        except asyncio.CancelledError:
+            nobody = asyncio.get_running_loop().create_future()
+            self._waiting.insert(0, _Call(wishes, nobody, again=True))
+            raise
+        finally:
+            self._working = False
+            if self._waiting:
+                self._working = True
+                self._writes.start(self._work())
 
     def close(self) -> None:
         self._closed = True
@@ -68,7 +84,7 @@ class Gathering(Generic[W, A]):
         """What fits from the front."""
         taken, count, keys = [self._waiting.pop(0)], 0, set[Any]()
         self._fits(taken[0], keys)
-        count = len(taken[0].wishes)
+        count = MOST if taken[0].again else len(taken[0].wishes)
         while self._waiting and count + len(self._waiting[0].wishes) <= MOST and self._fits(self._waiting[0], keys):
             taken.append(self._waiting.pop(0))
             count += len(taken[-1].wishes)
@@ -85,7 +101,7 @@ class Gathering(Generic[W, A]):
 
     async def _run(self, calls: Sequence[_Call[W, A]]) -> None:
         try:
-            answers = iter(await self._verb([wish for call in calls for wish in call.wishes]))
+            answers = iter(await self._verb([wish for call in calls for wish in call.wishes], calls[0].again))
         except Exception as problem:
             await self._run_alone(calls, problem)
         else:

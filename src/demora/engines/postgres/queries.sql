@@ -97,6 +97,19 @@ select ready, expiry, wall,
     (select case when count(*) < cardinality(:payloads::text[]) then coalesce(array_agg(id), '{}') end from added) as added
 from clock, woken
 
+-- name: add_one
+-- A job that is due at once and never expires, in a queue that is on record. No row if its id was there before.
+with {clock}
+insert into demora.jobs (id, type, name, queue, status, lane, rank, due_at, created_at, max_retries, retry_delay, timeout,
+                         payload, tags, webhook_url, webhook_on_cancel, cause)
+select :id::uuid, :type::text, :name::text, :queue::text, :queued::smallint, :realtime::smallint, :rank::smallint, wall, wall,
+    :max_retries::int, :retry_delay::bigint, :timeout::bigint, :payload::text, :tags::text,
+    coalesce(:webhook_url::text, (select webhook_url from demora.queues where name = :queue::text)), :webhook_on_cancel::boolean,
+    :cause::uuid
+from clock
+on conflict do nothing
+returning created_at
+
 -- name: unique_waiting
 select id, created_at, coalesce(scheduled_at, created_at) as scheduled_at from demora.jobs
 where unique_key = :key and type = :type and status < 3 and token = 0 and generation = 1

@@ -6,10 +6,11 @@ from collections.abc import Callable
 
 from ...store import Topic
 
-CLOCK_LOOK = 0.95  # seconds between looks for a stepped clock
+CLOCK_LOOK = 1.95  # seconds between looks for a stepped clock
 CLOCK_STEP = 50  # milliseconds that count as a step
 SAFETY = 5.0  # seconds after which a sleeper looks again although nobody rang
 DEAF_LOOK = 0.25  # seconds between looks when no bell can reach us
+UNHURRIED = frozenset({Topic.EXPIRY})  # what nobody waits for: no claim hands out a job that expired
 
 
 class Sleeper:
@@ -28,6 +29,8 @@ class Sleeper:
 
     async def wait(self, timeout: float | None) -> None:
         longest = SAFETY if self._reachable() else DEAF_LOOK
+        if self.topic in UNHURRIED and timeout is not None:
+            longest = timeout
         pause = longest if timeout is None else min(timeout, longest)
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(pause):

@@ -10,11 +10,12 @@ LOST = (
     asyncpg.AdminShutdownError,
     asyncpg.CrashShutdownError,
     asyncpg.CannotConnectNowError,
+    asyncpg.InternalClientError,  # the server said farewell, and the driver has not yet understood
     ConnectionError,
     TimeoutError,
     OSError,
 )
-DRIVER = (asyncpg.PostgresError, asyncpg.InterfaceError, OSError, TimeoutError)
+DRIVER = (asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError, OSError, TimeoutError)
 # Nothing was written, and the same may succeed at once.
 PASSING = (asyncpg.DeadlockDetectedError, asyncpg.SerializationError)
 

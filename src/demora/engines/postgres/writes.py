@@ -5,7 +5,8 @@ settles what became of it, and the verb is asked again with `again`: it reads fi
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, TypeVar
 
 from ...errors import StoreClosed
@@ -26,7 +27,7 @@ class Writes:
 
     def __init__(self, pool: Pool) -> None:
         self.pool = pool
-        self._under_way: set[asyncio.Task[Any]] = set()
+        self._under_way: set[asyncio.Future[Any]] = set()
         self._closed = False
 
     def run(self, verb: Verb[T]) -> "asyncio.Future[T]":
@@ -42,13 +43,24 @@ class Writes:
         task.add_done_callback(self._ended)
         return task
 
-    async def finish(self, verb: Verb[T]) -> T:
+    @contextmanager
+    def under_way(self) -> Iterator[None]:
+        """Some work in the caller's own task that `close` waits for."""
+        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._under_way.add(done)
+        try:
+            yield
+        finally:
+            self._under_way.discard(done)
+            done.set_result(None)
+
+    async def finish(self, verb: Verb[T], *, again: bool = False) -> T:
         """What a verb answers, also if the connection broke meanwhile; raises the store's own errors."""
         lost: _Lost | None = None
         problem: Exception = StoreClosed()
         for _ in range(TRIES):
             try:
-                return await self._once(verb, again=lost is not None)
+                return await self._once(verb, again=again or lost is not None)
             except _Lost as loss:
                 problem = lost = loss
                 await self._fence(loss)

@@ -12,6 +12,7 @@ from ...errors import StoreBusy, StoreError
 from ...store import Topic
 from .connections import Patience
 from .stamps import Stamps, has_triggers, stamps_of
+from .turns import Turns
 
 T = TypeVar("T")
 
@@ -64,8 +65,9 @@ class Batches:
         clocks: Callable[[], tuple[int, int]],
         ring: Callable[[set[Topic]], None],
         timer: Callable[[], float] = time.perf_counter,
+        turns: Turns | None = None,
     ) -> None:
-        self._timer = timer
+        self._timer, self._turns = timer, turns or Turns(None)
         self._db, self._begin, self._clocks, self._ring = db, begin, clocks, ring
         self._patience = Patience()
         db.set_busy_handler(self._patience)
@@ -88,8 +90,10 @@ class Batches:
         """Commit what fits from the front of `batch`; the rest stays in it. Answers with the finished calls."""
         topics: set[Topic] = set()
         finished: list[Pending] = []
+        in_turn = False
         try:
-            if not self._db.in_transaction:
+            if not self._db.in_transaction and not self.begin_at_once():
+                in_turn = self._turns.take()
                 self._execute(self._begin)
             self._run(batch, finished, topics)
             crash.at("batch.applied")
@@ -101,6 +105,9 @@ class Batches:
             topics.clear()
             for pending in finished:
                 pending.error = pending.error or translate(problem)
+        finally:
+            if in_turn:
+                self._turns.give_back()
         crash.at("batch.committed")
         if topics:
             self._ring(topics)
@@ -122,6 +129,7 @@ class Batches:
 
     def close(self) -> None:
         self._db.close()
+        self._turns.close()
 
     def _run(self, batch: list[Pending], finished: list[Pending], topics: set[Topic]) -> None:
         started, alone = self._timer(), len(batch) == 1

@@ -20,11 +20,16 @@ _FRESH = 0.005  # seconds for which a look at the folder counts; who hangs a bel
 _LONGEST_ADDRESS = 100  # bytes; the kernel's limit is 108 or 104
 
 
+def bells_of(database: Path) -> Path:
+    """The folder beside a database file."""
+    return database.with_name(database.name + "-bells")
+
+
 class Bells:
     """The bells of one database file, as one store sees them: at most one of its own for each topic."""
 
     def __init__(self, database: Path) -> None:
-        self._folder = database.with_name(database.name + "-bells")
+        self._folder = bells_of(database)
         self._own: dict[Topic, tuple[str, socket.socket]] = {}
         self._names: set[str] = set()
         self._listed: list[str] = []

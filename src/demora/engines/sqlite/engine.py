@@ -40,9 +40,10 @@ from ...store import (
 from ...survey import Pulse, Survey
 from . import additions, audit, claims, connections, hooks, keys, registry, runs, surveys, tidying, views, wishes
 from .batches import Batches, Transaction
-from .bells import Bells
+from .bells import Bells, bells_of
 from .sleepers import Sleeper
 from .transactors import InlineTransactor, ThreadTransactor, Transactor
+from .turns import Turns
 
 T = TypeVar("T")
 
@@ -244,7 +245,8 @@ class SqliteStore(hooks.HookVerbs):
 
     def _batches(self, begin: str) -> Batches:
         timer = (lambda: 0.0) if self._inline else time.perf_counter  # inline, nobody waits for the lock
-        return Batches(self._connect(self.path), begin, self._clocks, self._ring, timer)
+        turns = Turns(None if self._inline or self.path is None else bells_of(self.path))
+        return Batches(self._connect(self.path), begin, self._clocks, self._ring, timer, turns)
 
     def _clocks(self) -> tuple[int, int]:
         return self.clock.wall_us(), self.clock.boot()
