@@ -9,13 +9,13 @@ where it is; the one after is computed anew. Times are whole milliseconds of the
 """
 
 from collections.abc import Iterator, Sequence
-from datetime import timedelta
+from datetime import datetime, timedelta
 from enum import Enum
 from itertools import islice
 
 import msgspec
 
-from .job import Lane
+from .job import Lane, Priority
 from .spans import span_ms
 
 
@@ -93,11 +93,23 @@ class PaceState(msgspec.Struct, frozen=True):
     released: int = 0
 
 
+class Release(msgspec.Struct, frozen=True):
+    """A delayed job that was let go, under the slot that it used."""
+
+    id: str
+    queue: str
+    priority: Priority
+    slot_at: datetime
+
+
 class Plan(msgspec.Struct, frozen=True):
     """What may be done now: one held job for each slot, in the queue's order, and the state once that is done."""
 
     slots: tuple[int, ...]
     state: PaceState
+
+
+USUAL_PACE = Pace()
 
 
 def begin(now: int) -> PaceState:

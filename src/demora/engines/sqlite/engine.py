@@ -38,9 +38,22 @@ from ...store import (
     Worker,
 )
 from ...survey import Pulse, Survey
-from . import additions, audit, claims, connections, keys, registry, runs, surveys, tidying, views, wishes
+from . import (
+    additions,
+    audit,
+    claims,
+    connections,
+    keys,
+    registry,
+    runs,
+    surveys,
+    tidying,
+    views,
+    wishes,
+)
 from .batches import Batches, Transaction
 from .bells import Bells
+from .pacing import PacedVerbs
 from .sleepers import Sleeper
 from .transactors import InlineTransactor, ThreadTransactor, Transactor
 
@@ -51,7 +64,7 @@ SCAN = 1000  # the weight of a read that may scan: such go to their thread
 USUAL = 4096  # bytes of a payload or result that weigh as much as a job
 
 
-class SqliteStore:
+class SqliteStore(PacedVerbs):
     """Keeps the port's promises on one SQLite file, or in memory when there is no path.
 
     With `inline` all runs on the event loop: for simulation. A database in memory always does. With `audit` an event is
