@@ -34,6 +34,7 @@ NEEDS = {
     ("POST", f"{JOBS}/{{id}}/cancel"): Scope.OPERATE,
     ("POST", f"{JOBS}/{{id}}/retry"): Scope.OPERATE,
     ("GET", f"{JOBS}/{{id}}/wait"): Scope.READ,
+    ("GET", f"{JOBS}/{{id}}/why"): Scope.READ,
     ("GET", DEAD): Scope.READ,
     ("POST", f"{DEAD}/retry"): Scope.OPERATE,
     ("POST", f"{DEAD}/delete"): Scope.OPERATE,

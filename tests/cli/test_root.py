@@ -31,8 +31,8 @@ def test_help_and_json_do_without_rich(run: Run, words: list[str]) -> None:
 
 
 def test_migrate_makes_the_database_and_says_its_version(run: Run, folder: Path) -> None:
-    assert run("migrate").stdout == "sqlite:///demora.db has schema 4 now\n"
-    assert run("migrate").stdout == "sqlite:///demora.db has schema 4 already\n"
+    assert run("migrate").stdout == "sqlite:///demora.db has schema 5 now\n"
+    assert run("migrate").stdout == "sqlite:///demora.db has schema 5 already\n"
     assert (folder / "demora.db").stat().st_mode & 0o777 == 0o600
 
 
@@ -75,6 +75,7 @@ def test_a_database_that_no_engine_knows_is_refused(run: Run) -> None:
 
 ONE_SHOTS = [
     *("enqueue demo.echo", "jobs", f"job {NO_SUCH_ID}", "dead-letters", "queues", "queue mail", "workers"),
+    *(f"why {NO_SUCH_ID}", "pace mail"),
     *(f"cancel {NO_SUCH_ID}", f"retry {NO_SUCH_ID}", f"delete {NO_SUCH_ID}", f"reschedule {NO_SUCH_ID} --delay 1s"),
     *("pause mail", "resume mail", "migrate", "verify"),
     *("purge --status FAILED --older-than 7d --yes", "recover", "retry --all --yes", "doctor"),

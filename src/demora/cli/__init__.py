@@ -6,6 +6,7 @@ from .doctoring import doctor
 from .enqueueing import enqueue
 from .keys import keys
 from .looking import dead_letters, job, jobs, queues, workers
+from .pacing import pace, why
 from .queueing import queue
 from .root import root
 from .running import migrate, scheduler, serve, worker
@@ -14,7 +15,7 @@ from .verifying import verify
 
 for command in (
     *(serve, worker, scheduler, enqueue),
-    *(jobs, job, dead_letters, queues, queue, workers),
+    *(jobs, job, why, dead_letters, queues, queue, pace, workers),
     *(cancel, retry, reschedule, delete, pause, resume),
     *(doctor, purge, recover, keys, migrate, verify, completion),
 ):
