@@ -225,7 +225,16 @@ async def test_a_held_job_that_expired_uses_no_slot(store: Store, clock: TestClo
     expired, other = await add_ids(store, {"delay": seconds(1), "expires_in": seconds(5)}, {"delay": seconds(6)})
     clock.turn(6)
     assert [job.lease.id for job in (await let_go(store)).jobs] == [other]
-    assert (await job_of(store, expired)).status is Status.CANCELLED
+    assert (await job_of(store, expired)).lane is Lane.SCHEDULED
+
+
+async def test_a_held_job_that_expired_keeps_nobody_awake(store: Store, clock: TestClock) -> None:
+    await set_pace(store)
+    expired = await add_one(store, delay=seconds(1), expires_in=seconds(5))
+    clock.turn(6)
+    claimed = await let_go(store)
+    assert (claimed.jobs, claimed.next_in) == ([], None)
+    assert (await job_of(store, expired.id)).status is Status.CANCELLED
 
 
 async def test_a_clock_that_is_set_back_holds_nobody_for_longer_than_the_next_slot(store: Store, clock: TestClock) -> None:

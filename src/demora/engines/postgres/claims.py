@@ -14,7 +14,8 @@ from ...core.spans import ZERO
 from ...core.states import Status
 from ...core.verdict import EXPIRED
 from ...store import Claimed, ClaimedJob, Topic
-from . import paces, releases, rows
+from ..paces import state_of
+from . import releases, rows
 from .connections import Session
 
 LAPSED_AT_ONCE = 100
@@ -109,7 +110,7 @@ def _looks(sight: rows.Row) -> dict[str, int]:
     """When the pace of each queue may let something go."""
     looks: dict[str, int] = {}
     for queue, state, first in json.loads(sight["held"] or "[]"):
-        look = look_at(paces.state_of(state), sight["wall"], first)
+        look = look_at(state_of(state), sight["wall"], first)
         looks[queue] = min(look, looks.get(queue, look))
     return looks
 

@@ -1,15 +1,13 @@
 """The pace of queues on PostgreSQL: what it is and how it stands."""
 
-from functools import lru_cache
-
-import msgspec
-
+from ...audit import PaceFacts
 from ...core.job import Lane
-from ...core.pace import Pace, PaceState, begin
+from ...core.pace import Pace, begin
 from ...core.pace_wish import PaceWish
 from ...core.spans import from_ms, span_ms
 from ...pacing import HOUR, PaceChange, Pacing
 from ...store import Topic
+from ..paces import facts_of, pace_of, state_of, text
 from . import rows
 from .connections import Session
 
@@ -47,6 +45,7 @@ async def _set(session: Session, queue: str, wish: PaceWish | None, by: str, usu
         pace=pace and text(pace),
         lanes=pace and [lane.value for lane in pace.governs.lanes],
         protects=pace and list(pace.protected(queue)),
+        reach=pace and max(pace.rate(quiet=quiet).reach for quiet in (True, False)),
         state=text(begin(wall)) if row is None else row["state"],
         by=rows.text(by),
         setting=setting,
@@ -67,6 +66,11 @@ async def changes(session: Session, queue: str, limit: int) -> list[PaceChange]:
     return [PaceChange(name, from_ms(at), by, None if pace is None else pace_of(pace)) for name, at, by, pace in found]
 
 
+async def facts(session: Session) -> list[PaceFacts]:
+    """Every change of a pace, in order, for a checker."""
+    return [facts_of(queue, at, pace) for queue, at, pace in await session.rows("pace_facts")]
+
+
 async def _rows(session: Session, queue: str | None) -> list[rows.Row]:
     return await session.rows("pacings", queue=queue, realtime=Lane.REALTIME.value, hour=span_ms(HOUR))
 
@@ -75,16 +79,3 @@ def _pacing(row: rows.Row) -> Pacing:
     queue, pace, state, set_at, set_by, wall, held, coming, soon, first, quiet = row
     counts = (held, coming, soon, None if first is None else from_ms(first))
     return Pacing(queue, pace_of(pace), state_of(state), from_ms(set_at), set_by, from_ms(wall), *counts, quiet=quiet)
-
-
-def text(value: Pace | PaceState) -> str:
-    return msgspec.json.encode(value).decode()
-
-
-@lru_cache(maxsize=256)
-def pace_of(text: str) -> Pace:
-    return msgspec.json.decode(text, type=Pace)
-
-
-def state_of(text: str) -> PaceState:
-    return msgspec.json.decode(text, type=PaceState)

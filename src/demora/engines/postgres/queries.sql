@@ -548,41 +548,42 @@ recorded as (
     insert into demora.pace_changes (queue, at, by, pace, setting)
     select :queue::text, wall, :by::text, :pace::text, :setting::text from clock
 )
-insert into demora.paces (queue, pace, lanes, protects, state, set_at, set_by)
-select :queue::text, :pace::text, :lanes::smallint[], :protects::text[], :state::text, wall, :by::text from clock
+insert into demora.paces (queue, pace, lanes, protects, reach, state, set_at, set_by)
+select :queue::text, :pace::text, :lanes::smallint[], :protects::text[], :reach::int, :state::text, wall, :by::text from clock
 on conflict (queue) do update set pace = excluded.pace, lanes = excluded.lanes, protects = excluded.protects,
-    state = excluded.state, set_at = excluded.set_at, set_by = excluded.set_by
+    reach = excluded.reach, state = excluded.state, set_at = excluded.set_at, set_by = excluded.set_by
 
--- name: take_pace
--- The pace of a queue that is not paused, for whoever lets its jobs go; nothing if another is at it.
-select pace, lanes, protects, state, offsets from demora.paces join demora.queues on name = paces.queue
-where paces.queue = :queue and pace is not null and paused_at is null
-for update of paces skip locked
-
--- name: is_quiet
--- Read once the pace is locked, and so is the time: no state of it is from later.
+-- name: held
+-- What a plan needs to know of a queue that has a pace and is not paused.
 with {clock}
-select wall, not exists (
-    select from demora.jobs where status < 3 and queue = any(:protects::text[]) and lane = :realtime and due_at <= wall
-) as quiet
-from clock
-
--- name: held_dues
-select scan.due_at
-from unnest(:lanes::smallint[]) as line (lane), generate_series(0, :ranks::int - 1) as level (rank), lateral (
-    select due_at from demora.jobs
-    where status < 3 and queue = :queue and lane = line.lane and rank = level.rank and due_at <= :wall::bigint
-        and (expires_at is null or expires_at > :wall or token > credits)
-    order by due_at limit :window::int
-) as scan
-order by due_at limit :window::int
+select wall, pace, state, lanes, offsets,
+    not exists (
+        select from demora.jobs where status < 3 and queue = any(protects) and lane = :realtime and due_at <= wall
+    ) as quiet,
+    array(
+        select scan.due_at
+        from unnest(lanes) as line (lane), generate_series(0, :ranks::int - 1) as level (rank), lateral (
+            select due_at from demora.jobs
+            where status < 3 and queue = :queue and lane = line.lane and rank = level.rank and due_at <= wall
+                and (expires_at is null or expires_at > wall or token > credits)
+            order by due_at limit reach
+        ) as scan
+        order by scan.due_at limit reach
+    ) as dues
+from clock, demora.paces join demora.queues on name = paces.queue
+where paces.queue = :queue and pace is not null and paused_at is null
 
 -- name: let_go
--- More are looked at than there are slots, since others may be changing the first ones: what they have locked is passed over.
+-- Nothing happens if the pace was used or changed since `held`. More jobs are looked at than there are slots, since others may
+-- be changing the first ones: what they have locked is passed over.
 with {clock},
+taken as materialized (
+    select paces.queue from demora.paces
+    where paces.queue = :queue and state = :before and pace = :pace for update skip locked
+),
 found as materialized (
     select scan.due_at + (:offsets::bigint[])[line.lane * :ranks::int + level.rank + 1] as place, scan.seq
-    from unnest(:lanes::smallint[]) as line (lane), generate_series(0, :ranks::int - 1) as level (rank), lateral (
+    from taken, unnest(:lanes::smallint[]) as line (lane), generate_series(0, :ranks::int - 1) as level (rank), lateral (
         select due_at, seq from demora.jobs
         where status < 3 and queue = :queue and lane = line.lane and rank = level.rank and due_at <= :wall::bigint
             and (expires_at is null or expires_at > :wall or token > credits)
@@ -601,11 +602,9 @@ moved as (
     update demora.jobs set lane = :released, due_at = (:slots::bigint[])[number]
     from clock, numbered where jobs.seq = numbered.seq
     returning number, id, rank, due_at
-)
+),
+kept as (update demora.paces set state = :after from taken where paces.queue = taken.queue)
 select id, rank, due_at from moved order by number
-
--- name: keep_pace
-update demora.paces set state = :state where queue = :queue
 
 -- name: pacings
 with {clock}
@@ -769,3 +768,6 @@ select scope, key, job_id, created_at, expires_at from demora.idempotency_keys
 
 -- name: stray_attempts
 select distinct job_id from demora.attempts where job_id not in (select id from demora.jobs)
+
+-- name: pace_facts
+select queue, at, pace from demora.pace_changes order by seq

@@ -1,16 +1,15 @@
 """The pace of queues on SQLite: what it is and how it stands."""
 
 import json
-from functools import lru_cache
 
-import msgspec
-
+from ...audit import PaceFacts
 from ...core.job import Lane
-from ...core.pace import Pace, PaceState, begin
+from ...core.pace import Pace, begin
 from ...core.pace_wish import PaceWish
 from ...core.spans import from_ms, span_ms
 from ...pacing import HOUR, PaceChange, Pacing
 from ...store import Topic
+from ..paces import facts_of, pace_of, state_of, text
 from . import rows
 from .batches import Transaction
 from .statements import SQL
@@ -48,6 +47,11 @@ def changes(tx: Transaction, queue: str, limit: int) -> list[PaceChange]:
     return [PaceChange(name, from_ms(at), by, None if pace is None else pace_of(pace)) for name, at, by, pace in found]
 
 
+def facts(tx: Transaction) -> list[PaceFacts]:
+    """Every change of a pace, in order, for a checker."""
+    return [facts_of(queue, at, pace) for queue, at, pace in tx.db.execute(SQL["pace_facts"])]
+
+
 def governed(tx: Transaction) -> dict[str, tuple[Lane, ...]]:
     """The lanes that paces govern, by queue."""
     return {queue: pace_of(pace).governs.lanes for queue, pace, *_ in tx.db.execute(SQL["paces"])}
@@ -61,16 +65,3 @@ def _pacing(tx: Transaction, row: rows.Row) -> Pacing:
     waits = tx.db.execute(SQL["real_time_waits"], (protected, Lane.REALTIME, tx.wall)).fetchone()
     counts = (held or 0, coming or 0, soon or 0, None if first is None else from_ms(first))
     return Pacing(queue, pace, state_of(state), from_ms(set_at), set_by, from_ms(tx.wall), *counts, quiet=waits is None)
-
-
-def text(value: Pace | PaceState) -> str:
-    return msgspec.json.encode(value).decode()
-
-
-@lru_cache(maxsize=256)
-def pace_of(text: str) -> Pace:
-    return msgspec.json.decode(text, type=Pace)
-
-
-def state_of(text: str) -> PaceState:
-    return msgspec.json.decode(text, type=PaceState)

@@ -419,3 +419,6 @@ select worker_id, count(*) from jobs where status = 3 group by worker_id
 
 -- name: pulse_due
 select queue, min(due_at) from jobs where status < 3 and due_at <= ? group by queue
+
+-- name: pace_facts
+select queue, at, pace from pace_changes order by seq

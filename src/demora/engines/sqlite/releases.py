@@ -14,7 +14,8 @@ from ...core.pace import Pace, PaceState, Release, look_at, plan
 from ...core.spans import from_ms
 from ...pacing import Released
 from ...store import Topic
-from . import paces, rows
+from ..paces import pace_of, state_of, text
+from . import rows
 from .batches import Transaction
 from .statements import SQL
 from .tidying import expire_due
@@ -72,7 +73,7 @@ def next_looks(tx: Transaction, paced: Sequence[Held], firsts: Sequence[Head]) -
 
 
 def read(queue: str, order: QueueOrder, pace: str, state: str) -> Held:
-    return Held(queue, order, paces.pace_of(pace), paces.state_of(state))
+    return Held(queue, order, pace_of(pace), state_of(state))
 
 
 def _paced(tx: Transaction, queues: Sequence[str] | None) -> list[Held]:
@@ -92,7 +93,7 @@ def _let_go(tx: Transaction, held: Held, lines: Sequence[Head], *, quiet: bool) 
     planned = plan(rate, held.state, tx.wall, dues)
     first = islice(heapq.merge(*scans), len(planned.slots))
     moves = [(number, slot) for (_, _, number), slot in zip(first, planned.slots, strict=True)]
-    tx.db.execute(SQL["keep_pace"], (paces.text(planned.state), held.queue))
+    tx.db.execute(SQL["keep_pace"], (text(planned.state), held.queue))
     gone = {number: (id, rank) for number, id, rank in tx.db.execute(SQL["release"], (Lane.RELEASED, json.dumps(moves)))}
     return [_release(held.queue, *gone[number], slot) for number, slot in moves]
 
