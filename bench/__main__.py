@@ -1,7 +1,7 @@
 """`make bench`: demora beside the floor of this machine and beside a rival, in one run.
 
-    python -m bench [--rounds 5] [--jobs 20000] [--only a,b,c,c2,d,e,f,g,h,i,n] [--json FILE]
-    python -m bench --database postgres [--only a,b,c,c2,d,e,f,h,j,n] [--share 0.1]
+    python -m bench [--rounds 5] [--jobs 20000] [--only a,b,c,c2,d,e,f,g,h,i,n,p] [--json FILE]
+    python -m bench --database postgres [--only a,b,c,c2,d,e,f,h,j,n,p] [--share 0.1]
 
 A figure is the median of the rounds in which it was taken, each on a new database; ratios compare what ran in the same
 round. `--database postgres` starts a durable PostgreSQL of its own, with the settings it comes with; `--database

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from functools import cached_property
 from typing import NamedTuple
 
-from bench import cases, crowd, flood, floor, laden, million, procrastinate, rivals
+from bench import cases, crowd, flood, floor, laden, million, paced, procrastinate, rivals
 from bench.databases import Databases
 
 HUEY_JOBS = PROCRASTINATE_JOBS = 1000
@@ -84,6 +84,17 @@ def flooded(here: Round) -> None:
     here.figures |= _spread("pick-up in the flood", waits)
 
 
+def paced_flood(here: Round) -> None:
+    idle_ = _spread("pick-up across processes, idle", asyncio.run(cases.pick_up_across(here.on, 500)))
+    waits, slots = asyncio.run(paced.paced_flood(here.on, paced.PACE))
+    bare, _ = asyncio.run(paced.paced_flood(here.on, None))
+    here.figures |= idle_ | _spread("pick-up in the paced flood", waits) | _spread("pick-up, flood without a pace", bare)
+    used, wrong = paced.judged(slots)
+    here.figures |= {"slots used in 10 s": float(used), "slots unlike the oracle": float(wrong)}
+    p99 = "pick-up in the paced flood p99 ms", "pick-up across processes, idle p99 ms"
+    here.figures["paced flood p99 beyond idle, ms"] = here.figures[p99[0]] - here.figures[p99[1]]
+
+
 def flooded_beside_huey(here: Round) -> None:
     flooded(here)
     here.figures |= _spread(f"huey pick-up in a flood of {HUEY_JOBS:,}", rivals.huey_flood(HUEY_JOBS))
@@ -125,6 +136,7 @@ _ANYWHERE = {
     "d": Case("pick-up and idleness", pick_up, 1),
     "e": Case("lateness", lateness, 1),
     "f": Case("real-time jobs in a flood", flooded, 2),
+    "p": Case("real-time jobs in a paced flood", paced_flood, 1),
 }
 _COUNTS = Case("what a job takes of the database", counts, 1)
 CASES = {

@@ -24,6 +24,8 @@ GOALS: dict[str, Goals] = {
         "lateness p99 ms": ("≤", 8),
         "flood / drain": ("≥", 0.80),
         "pick-up in the flood p99 ms": ("≤", 40),
+        "paced flood p99 beyond idle, ms": ("≤", 5),
+        "slots unlike the oracle": ("≤", 0),
         "claim beside a million / none": ("≤", 1.5),
         "file bytes per job": ("≤", 350),
         "32 processes / 2": ("≥", 0.5),
@@ -36,6 +38,8 @@ GOALS: dict[str, Goals] = {
         "lateness p50 ms": ("≤", 3),
         "lateness p99 ms": ("≤", 10),
         "pick-up in the flood p99 ms": ("≤", 50),
+        "paced flood p99 beyond idle, ms": ("≤", 5),
+        "slots unlike the oracle": ("≤", 0),
         "claim, laden / alone": ("≤", 2),
     },
 }

@@ -47,7 +47,8 @@ class _Emptied(PostgresStore):
 
 
 EMPTY = """truncate demora.jobs, demora.attempts, demora.logs, demora.idempotency_keys, demora.queues, demora.workers,
-demora.events, demora.api_keys, demora.webhook_secrets, demora.disabled_webhooks restart identity"""
+demora.events, demora.api_keys, demora.webhook_secrets, demora.disabled_webhooks, demora.paces,
+demora.pace_changes restart identity"""
 _SCHEMAS: dict[tuple[Path, bool], str] = {}
 _DIRTY: set[str] = set()
 AT_ONCE = 4  # folders in use at the same time, at most

@@ -35,10 +35,14 @@ MAY_IMPORT: dict[str, set[str]] = {
     "transactions": {"core", "store"},
     "keyring": {"core"},
     "hookstore": {"core"},
-    "engines": {"hookstore", "core", "store", "transactions", "audit", "survey", "keyring", "clock", "errors", "crash"},
+    "pacing": {"core", "store"},
+    "engines": {"core", "store", "transactions", "audit", "survey", "keyring", "hookstore", "pacing", "clock", "errors"}
+    | {"crash"},
     "proof": {"audit"},
     "context": {"core", "store", "errors"},
     "signals": {"core", "errors"},
+    "why": {"core", "store", "pacing"},
+    "pacer": {"core", "store", "errors", "pacing", "why"},
     "notices": {"core", "context", "errors"},
     "handlers": {"core", "context", "errors", "signals"},
     "lapses": {"core", "store"},
@@ -46,13 +50,13 @@ MAY_IMPORT: dict[str, set[str]] = {
     "upkeep": {"core", "store", "errors", "bulk", "lapses", "survey"},
     "worker": {"core", "store", "clock", "errors", "notices", "context", "handlers", "signals", "seams", "crash"}
     | {"lapses", "scheduler"},
-    "doctor": {"core", "store", "hookstore", "survey", "settings", "client"},
+    "doctor": {"core", "store", "hookstore", "survey", "settings", "client", "why"},
     "outbound": {"core", "errors"},
     "webhooks": {"core", "store", "hookstore", "errors"},
     "deliveries": {"core", "errors", "context", "handlers", "outbound", "signals", "calls", "webhooks", "hookstore"},
     "calls": {"core", "errors", "context", "handlers", "outbound", "signals"},
     "seams": set(),
-    "scheduler": {"core", "store", "errors", "notices", "seams"},
+    "scheduler": {"core", "store", "pacing", "errors", "notices", "seams"},
     "stopping": set(),
     "addresses": {"errors"},
     "keys": {"core", "store", "keyring", "errors"},
@@ -72,6 +76,8 @@ MAY_IMPORT: dict[str, set[str]] = {
         "upkeep",
         "keys",
         "webhooks",
+        "pacer",
+        "why",
     },
     "blocking": {"app", "client", "core", "errors"},
     "testing": {"app", "blocking", "clock", "core", "engines", "errors", "seams", "store", "worker"},
@@ -160,7 +166,9 @@ def test_a_part_imports_only_what_the_arrows_allow(part: str) -> None:
     assert [i for i in ours(part) if i.part not in MAY_IMPORT[part]] == []
 
 
-@pytest.mark.parametrize("part", ["core", "store", "transactions", "audit", "survey", "keyring", "hookstore", "errors"])
+@pytest.mark.parametrize(
+    "part", ["core", "store", "transactions", "audit", "survey", "keyring", "hookstore", "pacing", "errors"]
+)
 def test_core_and_port_are_pure(part: str) -> None:
     assert [i for i in theirs(part) if i.part in IMPURE] == []
     assert {i.part for i in theirs(part)} - sys.stdlib_module_names <= {"msgspec"}

@@ -4,8 +4,10 @@ from pathlib import Path
 
 import pytest
 
+from demora.core.pace import Pace
+from demora.core.pace_wish import make_wish
 from demora.errors import BadSetting
-from demora.settings import load
+from demora.settings import load, strangers
 
 
 @pytest.fixture(autouse=True)
@@ -69,3 +71,40 @@ def test_names_are_separated_by_commas_in_a_variable_and_listed_in_the_file(fold
 def test_a_setting_of_postgresql_out_of_its_range_is_refused(name: str, value: object) -> None:
     with pytest.raises(BadSetting, match=name):
         load({}, **{name: value})
+
+
+# Paces
+
+
+def test_a_queue_has_its_pace_from_a_variable_of_its_own(tmp_path: Path) -> None:
+    variables = {"DEMORA_PACE_MAIL": "gap=2m burst=3", "DEMORA_PACE_Reports": "off"}
+    assert load(variables).pace == {"mail": make_wish(gap="2m", burst=3), "Reports": None}
+    assert strangers(variables) == []
+
+
+def test_several_queues_have_their_paces_from_one_variable_or_a_table(tmp_path: Path) -> None:
+    expected = {"mail": make_wish(gap="2m", burst=3), "web": None}
+    assert load({"DEMORA_PACE": "mail gap=2m burst=3; web off"}).pace == expected
+    file = tmp_path / "own.toml"
+    file.write_text('[pace]\nweb = "off"\n[pace.mail]\ngap = "2m"\nburst = 3\n')
+    assert load({"DEMORA_CONFIG": str(file)}).pace == expected
+    both = {"DEMORA_CONFIG": str(file), "DEMORA_PACE_WEB": "burst=9"}
+    assert load(both).pace == {**expected, "web": make_wish(burst=9)}
+
+
+def test_the_variables_of_the_sources_are_the_usual_pace(tmp_path: Path) -> None:
+    variables = {
+        "DELAYED_JOB_GAP_SECONDS": "180",
+        "MAX_DELAYED_JOBS_PER_CYCLE": "5",
+        "RAPID_GAP_WHEN_EMPTY_SECONDS": "20",
+        "RAPID_MAX_JOBS_WHEN_EMPTY": "7",
+    }
+    usual = load(variables).usual_pace
+    assert (usual.gap.total_seconds(), usual.burst, usual.rapid and usual.rapid.burst) == (180, 5, 7)
+    assert load({**variables, "DEMORA_USUAL_PACE": "burst=1"}).usual_pace == Pace(burst=1)
+
+
+@pytest.mark.parametrize("text", ["gap=2", "mail", "speed=1"])
+def test_a_pace_that_cannot_be_used_is_refused_with_its_variable(text: str) -> None:
+    with pytest.raises(BadSetting, match="DEMORA_PACE_"):
+        load({"DEMORA_PACE_MAIL": text})

@@ -14,12 +14,15 @@ from .builtin import BUILT_IN
 from .calls import Calls
 from .client import Client, new_id
 from .core.job import Job, Priority
+from .core.pace_wish import PaceWish, make_wish
+from .core.request import check_queue
 from .core.states import Status
 from .deliveries import Deliveries
 from .engines import examine, make_store, schema_version
 from .errors import OneLoopOnly, StoreError
 from .handlers import Handler, Middleware, Registry, defaults
 from .outbound import Sender
+from .pacer import CODE
 from .store import Page, Store
 from .survey import Examination
 from .webhooks import Webhooks
@@ -60,6 +63,7 @@ class Demora:
         self.middlewares: list[Middleware] = []
         self.startup_hooks: list[Hook] = []
         self.shutdown_hooks: list[Hook] = []
+        self._paces: dict[str, PaceWish] = {}
         self.deliveries = Deliveries(self._webhooks, lambda: self.sender, lambda: self.settings.webhook_secrets)
         for handler in (*BUILT_IN, Calls(lambda: self.sender).handler(), self.deliveries.handler()):
             self.registry.register(handler)
@@ -93,6 +97,17 @@ class Demora:
         """Call this when a worker stops, after its last job."""
         self.shutdown_hooks.append(hook)
         return hook
+
+    def pace(self, queue: str, **values: Any) -> None:
+        """Give a queue a pace when a worker, service or scheduler starts: `app.pace("mail", gap="2m", burst=3)`. What was
+        changed at run time stands until these values change; see `Client.set_pace` for them."""
+        self._paces[check_queue(queue)] = make_wish(**values)
+
+    async def apply_paces(self) -> None:
+        """Set the paces of the code and of the settings, which go before; for those who run jobs."""
+        client, asked = await self.open(), self.settings.pace
+        await client.apply_paces({queue: wish for queue, wish in self._paces.items() if queue not in asked}, by=CODE)
+        await client.apply_paces(asked)
 
     # The store
 
@@ -186,6 +201,7 @@ class Demora:
             raise
         self.registry.known_types_only = self.settings.known_types_only
         home.client = Client(home.store, self.registry, new_id=self._new_id, outbound=self.settings.outbound)
+        home.client.usual_pace = self.settings.usual_pace
         return home.client
 
     async def _webhooks(self) -> Webhooks:
@@ -249,10 +265,13 @@ class Demora:
         [(stored, _)] = await client.add([job], within=within)
         return stored
 
-    async def enqueue_many(self, wishes: Iterable[Any], *, within: Any = None) -> list[Job]:
+    async def enqueue_many(
+        self, wishes: Iterable[Any], *, within: Any = None, spread: timedelta | str | None = None
+    ) -> list[Job]:
         """Store many jobs, all or none, also `within` a transaction. A wish is `(type, payload)`,
-        `(type, payload, options)`, a dict with the arguments of `enqueue`, or what `.make(…)` of a handler gives."""
-        return await (await self.open()).enqueue_many(wishes, within=within)
+        `(type, payload, options)`, a dict with the arguments of `enqueue`, or what `.make(…)` of a handler gives. With a
+        `spread` they are due evenly over that span, the first at once."""
+        return await (await self.open()).enqueue_many(wishes, within=within, spread=spread)
 
     async def get(self, id: str) -> Job:
         return await (await self.open()).get(id)

@@ -93,6 +93,16 @@ class QueueFacts(msgspec.Struct, frozen=True):
     paused: bool = False
 
 
+class PaceFacts(msgspec.Struct, frozen=True):
+    """A change of a queue's pace: the lanes that it governs from then on, none if it was taken off, and its rates as gap,
+    burst and stagger."""
+
+    queue: str
+    at: int
+    lanes: tuple[int, ...] = ()
+    rates: tuple[tuple[int, int, int], ...] = ()
+
+
 class Evidence(msgspec.Struct, frozen=True):
     """All that an engine can show, from one moment. `events` is None where there is no audit; `integrity` is what the
     database found when it examined itself, empty if nothing is wrong, None if it was not asked; `strays` are ids that the
@@ -104,6 +114,7 @@ class Evidence(msgspec.Struct, frozen=True):
     keys: list[KeyFacts] = []
     strays: list[str] = []
     integrity: list[str] | None = None
+    paces: list[PaceFacts] = []
     events: list[SqlEvent] | None = None
 
 

@@ -24,19 +24,21 @@ from .core.request import (
     make_job,
 )
 from .core.spans import span
+from .core.spread import spread as spread_over
 from .core.states import ENDED, RETRYABLE, WAITING, Status
 from .core.urls import check_target, read_url
 from .errors import Invalid, JobFailed, JobNotFound, KeyReused, StillRunning, StoreError, WrongState
 from .handlers import Registry
 from .keys import Keys
+from .pacer import Pacer
 from .store import Added, Answer, Change, Page, Queue, QueueChange, Store, Topic, Worker
 from .transactions import Transaction, Transactional
 from .upkeep import Upkeep
 from .webhooks import Webhooks
+from .why import LIVE_WITHIN
 
 MOST_PER_CALL = 100_000
 MOST_PER_PAGE = 200
-LIVE_WITHIN = timedelta(seconds=30)  # of its last heartbeat a worker counts as alive
 
 
 def new_id() -> str:
@@ -53,7 +55,7 @@ class Health(msgspec.Struct, frozen=True):
     notes: tuple[str, ...] = ()
 
 
-class Client(Upkeep):
+class Client(Upkeep, Pacer):
     """Speaks to a store on behalf of an application; knows the defaults of the types that are registered."""
 
     def __init__(
@@ -81,9 +83,10 @@ class Client(Upkeep):
             handler.fields(job.payload)
         return job
 
-    def make_many(self, wishes: Iterable[Any]) -> list[NewJob]:
+    def make_many(self, wishes: Iterable[Any], *, spread: timedelta | str | None = None) -> list[NewJob]:
         """Like `make`, for wishes as `enqueue_many` takes them; `Invalid` says which one: `jobs[3].type`."""
-        return [self._from_wish(wish, n) for n, wish in enumerate(wishes)]
+        jobs = [self._from_wish(wish, n) for n, wish in enumerate(wishes)]
+        return jobs if spread is None else _spread(jobs, spread)
 
     async def add(self, jobs: Sequence[NewJob], *, within: Any = None) -> list[tuple[Job, bool]]:
         """Store jobs, all or none; each answer says whether a key gave an earlier job instead of a new one.
@@ -110,10 +113,12 @@ class Client(Upkeep):
         [(job, _)] = await self.add([self.make(type, payload, **options)], within=within)
         return job
 
-    async def enqueue_many(self, wishes: Iterable[Any], *, within: Any = None) -> list[Job]:
+    async def enqueue_many(
+        self, wishes: Iterable[Any], *, within: Any = None, spread: timedelta | str | None = None
+    ) -> list[Job]:
         """Store many jobs, all or none, also `within` a transaction. A wish is a `NewJob`, `(type, payload)`,
-        `(type, payload, options)` or a dict."""
-        jobs = self.make_many(wishes)
+        `(type, payload, options)` or a dict. With a `spread` they are due evenly over that span, the first at once."""
+        jobs = self.make_many(wishes, spread=spread)
         return [job for job, _ in await self.add(jobs, within=within)] if jobs else []
 
     async def get(self, id: str) -> Job:
@@ -277,6 +282,14 @@ def _checked(change: QueueChange) -> QueueChange:
         reason=None if change.reason is None else check_reason(change.reason),
         webhook_url=change.webhook_url,
     )
+
+
+def _spread(jobs: Sequence[NewJob], over: timedelta | str) -> list[NewJob]:
+    """The jobs with even due times; none may have one of its own."""
+    for n, job in enumerate(jobs):
+        if job.at is not None or job.delay is not None:
+            raise Invalid(f"jobs[{n}].delay", "spread says when each job is due; give neither a time nor a delay with it")
+    return [msgspec.structs.replace(job, delay=delay) for job, delay in zip(jobs, spread_over(len(jobs), over), strict=True)]
 
 
 def _was_there(answer: Added) -> bool:

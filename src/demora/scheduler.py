@@ -5,17 +5,20 @@ import asyncio
 from . import notices
 from .core.retention import Retention
 from .errors import StoreClosed
+from .pacing import Paced
 from .seams import Seams
 from .store import Store, Subscription, Topic
 
 PIECE = 200  # jobs at a time, so that nobody waits long for the lock
 REST = 0.02  # seconds between two pieces
 LONGEST = 60.0  # seconds without a look: retention by number has no time of its own
+PATIENCE = 0.05  # seconds after a slot in which a worker's claim may use it
 FIRST_PAUSE, LONGEST_PAUSE = 0.5, 60.0  # seconds between looks while the store is in trouble
 
 
 class Scheduler:
-    """Cancels what expired, deletes what need not be kept, forgets workers that are gone; sleeps in between.
+    """Cancels what expired, deletes what need not be kept, forgets workers that are gone, and lets delayed jobs go at the
+    pace of their queue where no worker's claim does; sleeps in between.
 
     An error makes it wait, longer each time; it never ends by itself unless the store is closed.
     """
@@ -26,7 +29,15 @@ class Scheduler:
         self._bell: Subscription | None = None
 
     async def run(self) -> None:
-        """Tidy until stopped."""
+        """Tidy until stopped, and let delayed jobs go where no worker does it in time."""
+        releasing = asyncio.ensure_future(self._release_on())
+        try:
+            await self._tidy_on()
+        finally:
+            releasing.cancel()
+            await asyncio.wait([releasing])
+
+    async def _tidy_on(self) -> None:
         with self._store.subscribe(Topic.EXPIRY) as self._bell:
             pause = FIRST_PAUSE
             while not self._stopping:
@@ -39,6 +50,25 @@ class Scheduler:
                     wait, pause = pause, min(pause * 2, LONGEST_PAUSE)
                     notices.store_trouble("the housekeeping", problem, wait)
                 await self._rest(wait)
+
+    async def _release_on(self) -> None:
+        if not isinstance(self._store, Paced):
+            return
+        with self._store.subscribe(Topic.PACE) as bell:
+            pause = FIRST_PAUSE
+            while True:
+                bell.clear()
+                try:
+                    released = await self._store.release()
+                    notices.let_go(released.jobs)
+                    wait = LONGEST if released.next_in is None else released.next_in.total_seconds() + PATIENCE
+                    pause = FIRST_PAUSE
+                except StoreClosed:
+                    return
+                except Exception as problem:
+                    wait, pause = pause, min(pause * 2, LONGEST_PAUSE)
+                    notices.store_trouble("the release of delayed jobs", problem, wait)
+                await bell.wait(min(wait, LONGEST))
 
     def stop(self) -> None:
         self._stopping = True

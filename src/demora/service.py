@@ -92,6 +92,7 @@ class _Service:
 
     async def _housekeep(self) -> None:
         """What a worker would do besides running jobs."""
+        await self._app.apply_paces()
         tidying = asyncio.ensure_future(Scheduler((await self._app.open()).store, self._app.settings.retention).run())
         try:
             await self._server.stopped()

@@ -10,11 +10,14 @@ from typing import Any
 import msgspec
 
 from .core.networks import Policy, read_networks
+from .core.pace import Pace
+from .core.pace_wish import PaceWish
 from .core.retention import Keep, Retention, keep
 from .core.signing import Secret, read_secret
 from .core.spans import span
 from .engines.options import PostgresOptions
 from .errors import BadSetting, Invalid
+from .pace_settings import PACE_VARIABLE, paces_found, read_paces, read_usual
 
 DEFAULT_FILE, FILE_VARIABLE = "demora.toml", "DEMORA_CONFIG"
 _PREFIX = "DEMORA_"
@@ -51,6 +54,8 @@ class Settings(msgspec.Struct, frozen=True):
     outbound_timeout: timedelta = timedelta(seconds=15)
     outbound_per_host: int = 4
     webhook_secret: str | None = None
+    usual_pace: Pace = Pace()
+    pace: dict[str, PaceWish | None] = {}
 
     @property
     def retention(self) -> Retention:
@@ -113,7 +118,9 @@ def troubles(environment: Mapping[str, str], **given: Any) -> list[BadSetting]:
 def strangers(environment: Mapping[str, str]) -> list[str]:
     """Variables that look like ours and set nothing."""
     ours = {FILE_VARIABLE, *(_variable(name) for name in Settings.__struct_fields__)}
-    return sorted(name for name in environment if name.startswith(_PREFIX) and name not in ours)
+    return sorted(
+        name for name in environment if name.startswith(_PREFIX) and name not in ours and not name.startswith(PACE_VARIABLE)
+    )
 
 
 def _found(environment: Mapping[str, str], given: Mapping[str, Any]) -> dict[str, tuple[str, Any]]:
@@ -121,6 +128,7 @@ def _found(environment: Mapping[str, str], given: Mapping[str, Any]) -> dict[str
     for name in Settings.__struct_fields__:
         if environment.get(_variable(name)):
             found[name] = (_variable(name), environment[_variable(name)])
+    found |= paces_found(environment, found)
     return found | {name: (name, value) for name, value in given.items() if value is not None}
 
 
@@ -151,6 +159,10 @@ def _value(name: str, source: str, value: Any) -> Any:
             return span(value, source)
         if kind is Keep:
             return value if isinstance(value, Keep) else keep(value, source)
+        if kind is Pace:
+            return value if isinstance(value, Pace) else read_usual(value, source)
+        if name == "pace":
+            return read_paces(value, source)
         if kind is _NAMES and isinstance(value, str):
             value = value.split(",")
         return msgspec.convert(value, kind, strict=not isinstance(value, str))
@@ -195,6 +207,8 @@ _KINDS: dict[str, Any] = {
     "outbound_timeout": timedelta,
     "outbound_per_host": int,
     "webhook_secret": str | None,
+    "usual_pace": Pace,
+    "pace": dict,
 }
 
 

@@ -15,6 +15,7 @@ import msgspec
 
 from .core.job import Job, NewJob, Priority
 from .core.order import QueueOrder
+from .core.pace import Release
 from .core.retention import Retention
 from .core.states import Status
 from .core.verdict import Standing, Verdict
@@ -26,6 +27,7 @@ class Topic(Enum):
     READY = "ready"  # a job became ready, or is due before all others of its queue, or a queue was resumed
     ENDED = "ended"  # a job ended
     EXPIRY = "expiry"  # a job was added that expires before all others
+    PACE = "pace"  # the pace of a queue was changed
 
 
 class Added(msgspec.Struct, frozen=True):
@@ -73,11 +75,12 @@ class LapsedJob(msgspec.Struct, frozen=True):
 
 class Claimed(msgspec.Struct, frozen=True):
     """The answer to a claim. `next_in` is how long from this answer until there is something to do, None if nothing is
-    in sight."""
+    in sight; `released` is what was let go before, claimed now or not."""
 
     jobs: list[ClaimedJob]
     lapsed: list[LapsedJob]
     next_in: timedelta | None
+    released: Sequence[Release] = ()
 
 
 class Tidied(msgspec.Struct, frozen=True):
@@ -252,8 +255,9 @@ class Store(Protocol):
 
         Order is that of `QueueOrder`, across queues too; equal jobs go in order of adding. With `in_turn` a queue comes
         before all those named after it. No job is handed out before it is due, while its lease holds, while its queue is
-        paused, or for the first time after it expired: such a one gets the verdict `EXPIRED` instead. Each claim grows the
-        token and counts as an attempt until settled otherwise.
+        paused or its pace holds it, or for the first time after it expired: such a one gets the verdict `EXPIRED` instead.
+        What the paces of these queues allow is let go first; or, if there are other jobs to hand out, by the next claim, and
+        then `next_in` is nothing. Each claim grows the token and counts as an attempt until settled otherwise.
         """
         ...
 

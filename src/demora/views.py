@@ -1,6 +1,6 @@
 """How jobs, queues and workers look on the wire: camelCase JSON, RFC 3339 times in UTC, spans in milliseconds."""
 
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 
 import msgspec
 
@@ -8,9 +8,11 @@ from .bulk import Tally
 from .core.access import ApiKey
 from .core.job import Attempt, Job
 from .core.retention import Keep
-from .core.spans import span_ms
+from .core.spans import span_ms, timestamp
 from .core.webhook import message_id
 from .hookstore import StoredSecret
+from .pace_views import PaceView, pace_view
+from .pacing import Pacing
 from .store import Page, Queue, Worker
 from .upkeep import Recovered
 from .webhooks import Told
@@ -87,6 +89,7 @@ class QueueView(msgspec.Struct, frozen=True, rename="camel"):
     keep_cancelled: str | None
     keep_failed: str | None
     webhook_url: str | None
+    pace: PaceView | None
 
 
 class WorkerView(msgspec.Struct, frozen=True, rename="camel"):
@@ -229,7 +232,7 @@ def page_view(page: Page) -> PageView:
     return PageView([job_view(job, listed=True) for job in page.jobs], page.next)
 
 
-def queue_view(queue: Queue) -> QueueView:
+def queue_view(queue: Queue, pacing: Pacing | None = None) -> QueueView:
     pause = queue.pause
     return QueueView(
         name=queue.name,
@@ -247,6 +250,7 @@ def queue_view(queue: Queue) -> QueueView:
         keep_cancelled=_kept(queue.retention.cancelled),
         keep_failed=_kept(queue.retention.failed),
         webhook_url=queue.webhook_url,
+        pace=pace_view(pacing),
     )
 
 
@@ -287,11 +291,6 @@ def key_view(key: ApiKey, now: datetime) -> KeyView:
 def made_key_view(key: ApiKey, text: str) -> KeyView:
     """A new key with its text."""
     return msgspec.structs.replace(key_view(key, key.created_at), key=text)
-
-
-def timestamp(at: datetime) -> str:
-    """RFC 3339 in UTC, always with milliseconds."""
-    return at.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def _attempt(attempt: Attempt) -> AttemptView:

@@ -36,6 +36,7 @@ NEEDS = {
     ("GET", f"{JOBS}/{{id}}/wait"): Scope.READ,
     ("GET", f"{JOBS}/{{id}}/webhooks"): Scope.READ,
     ("POST", f"{JOBS}/{{id}}/webhooks/retry"): Scope.OPERATE,
+    ("GET", f"{JOBS}/{{id}}/why"): Scope.READ,
     ("GET", DEAD): Scope.READ,
     ("POST", f"{DEAD}/retry"): Scope.OPERATE,
     ("POST", f"{DEAD}/delete"): Scope.OPERATE,

@@ -76,6 +76,7 @@ def test_a_database_that_no_engine_knows_is_refused(run: Run) -> None:
 
 ONE_SHOTS = [
     *("enqueue demo.echo", "jobs", f"job {NO_SUCH_ID}", "dead-letters", "queues", "queue mail", "workers"),
+    *(f"why {NO_SUCH_ID}", "pace mail"),
     *(f"cancel {NO_SUCH_ID}", f"retry {NO_SUCH_ID}", f"delete {NO_SUCH_ID}", f"reschedule {NO_SUCH_ID} --delay 1s"),
     *("pause mail", "resume mail", "migrate", "verify"),
     *("purge --status FAILED --older-than 7d --yes", "recover", "retry --all --yes", "doctor"),

@@ -19,6 +19,7 @@ class Mutant(NamedTuple):
 SQL = "engines/sqlite/queries.sql"
 RUNS = "engines/sqlite/runs.py"
 CONFORMANCE = "tests/conformance/"
+PACE, PACE_RULE = "tests/conformance/test_pace.py", "tests/core/test_pace.py"
 WRITES, CUT = "engines/postgres/writes.py", "tests/engines/postgres/test_lost_answers.py"
 
 MUTANTS = (
@@ -531,5 +532,77 @@ MUTANTS = (
         "queues = self.queues if QUEUE in self.queues else (*self.queues, QUEUE)",
         "queues = self.queues",
         "tests/test_webhooks.py",
+    ),
+    Mutant(
+        "a claim takes what the pace of a queue holds",
+        "engines/sqlite/claims.py",
+        "if turn is None or own is None or (isinstance(own, releases.Held) and own.governs(first)):",
+        "if turn is None or own is None:",
+        PACE,
+    ),
+    Mutant(
+        "how far a pace has got is forgotten",
+        "engines/sqlite/queries.sql",
+        "update paces set state = ? where queue = ?",
+        "update paces set state = coalesce(state, ?) where queue = ?",
+        PACE,
+    ),
+    Mutant(
+        "a claim does not wake up for the next slot of a pace",
+        "engines/sqlite/claims.py",
+        "waits = [max(look * 1000 - tx.wall_us, 0) for look in looks]",
+        "waits = [max(look * 1000 - tx.wall_us, 0) for look in looks if look < 0]",
+        PACE,
+    ),
+    Mutant(
+        "a paused queue lets jobs go at its pace",
+        "engines/sqlite/releases.py",
+        "if pace is not None and paused_at is None and (queues is None or name in queues)",
+        "if pace is not None and (queues is None or name in queues)",
+        PACE,
+    ),
+    Mutant(
+        "a pace is rapid although real-time jobs wait",
+        "core/pace.py",
+        "if quiet and self.rapid is not None:\n            return self.rapid",
+        "if self.rapid is not None:\n            return self.rapid",
+        PACE,
+    ),
+    Mutant("a slot of a pace is used early", "core/pace.py", "if slot > now:", "if slot > now + 1:", PACE_RULE),
+    Mutant(
+        "a missed cycle of a pace is made up",
+        "core/pace.py",
+        "return at if now < at + rate.cycle else now",
+        "return at",
+        PACE_RULE,
+    ),
+    Mutant(
+        "a slot of a pace that passed while nothing was held is used",
+        "core/pace.py",
+        "if first <= slot:",
+        "if True:",
+        PACE_RULE,
+    ),
+    Mutant("a pace does not notice a clock that was set back", "core/pace.py", "if lost <= 0:", "if True:", PACE_RULE),
+    Mutant(
+        "a cycle of a pace begins while the last one staggers",
+        "core/pace.py",
+        "return max(cycle_at + span_ms(rate.gap), last + span_ms(rate.stagger))",
+        "return cycle_at + span_ms(rate.gap)",
+        PACE_RULE,
+    ),
+    Mutant(
+        "PostgreSQL: a slot of a pace is used by two that planned it",
+        "engines/postgres/queries.sql",
+        "where paces.queue = :queue and state = :before and pace = :pace for update skip locked",
+        "where paces.queue = :queue and :before::text <> '' and :pace::text <> ''",
+        PACE,
+    ),
+    Mutant(
+        "PostgreSQL: a claim takes what the pace of a queue holds",
+        "engines/postgres/queries.sql",
+        "    where not held\n    order by turn",
+        "    where held is not null\n    order by turn",
+        PACE,
     ),
 )

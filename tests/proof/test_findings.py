@@ -4,11 +4,11 @@ import time
 
 import pytest
 
-from demora.audit import KeyFacts, QueueFacts
+from demora.audit import KeyFacts, PaceFacts, QueueFacts
 from demora.proof import RULES, Bounds, WorldEvent, check
 from tests.proof.lives import JOB, START, Life, call, end, evidence, facts, start
 
-NOT_YET = {"I8", "I11", "I14"}
+NOT_YET = {"I11", "I14"}
 
 
 def test_rows_alone_judge_what_rows_can_and_name_the_rest() -> None:
@@ -21,7 +21,13 @@ def test_rows_alone_judge_what_rows_can_and_name_the_rest() -> None:
 def test_all_histories_together_judge_all_that_there_is() -> None:
     history = [*Life().added().claimed().settled().events, *call("add", "ok", JOB, asked={"key": "k"}), start(), end()]
     world = [WorldEvent("healed", START), WorldEvent("drained", START)]
-    end_facts = evidence(facts(), integrity=[], queues=[QueueFacts("default")], keys=[KeyFacts("", "k", JOB, START, START)])
+    end_facts = evidence(
+        facts(),
+        integrity=[],
+        queues=[QueueFacts("default")],
+        keys=[KeyFacts("", "k", JOB, START, START)],
+        paces=[PaceFacts("default", START)],
+    )
     bounds = Bounds(start=1000, drain=1000)
     findings = check([*history, *world], end_facts, bounds=bounds, canaries=["s3cret"], output=["fine"])
     assert findings.ok

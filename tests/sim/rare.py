@@ -63,6 +63,10 @@ SOMETIMES: dict[str, Callable[[Life], bool]] = {
     "a job whose worker died is cancelled by an earlier wish": _some(
         lambda e: e.kind == "settled" and e.status == "CANCELLED" and "WorkerLost" in (e.error or "")
     ),
+    "a delayed job is let go by a pace": _some(lambda e: e.kind == "changed" and e.lane == 3),
+    "a job that was let go runs again as a retry": lambda life: (
+        _some(lambda e: e.kind == "claimed" and e.lane == 3)(life) and _count(_kind("claimed"), 2)(life)
+    ),
     "a job is retried by hand": _some(_kind("retried")),
     "a cancelled job is retried by hand": _some(lambda e: e.kind == "retried" and e.old_status == "CANCELLED"),
     "a job reaches its third generation": _some(lambda e: e.generation >= 3),

@@ -7,6 +7,8 @@ from typing import Any
 import msgspec
 
 from demora import Demora, crash
+from demora.core.pace import Governs, Pace, Rate
+from demora.core.pace_wish import wish_of
 from demora.errors import StoreError
 from demora.seams import Seams
 from demora.worker import Worker
@@ -25,6 +27,16 @@ SERVED: tuple[dict[str, Any], ...] = (
     {},
     {"queues": {"default": 3, "mail": 1, "reports": 2}},
     {"queues": ("mail", "default", "reports"), "strict": True},
+)
+PACES = (
+    Pace(gap=timedelta(seconds=2), burst=4, stagger=timedelta(milliseconds=200), rapid=None),
+    Pace(
+        gap=timedelta(seconds=2),
+        burst=3,
+        stagger=timedelta(milliseconds=500),
+        rapid=Rate(timedelta(seconds=1), 4, timedelta(milliseconds=100)),
+        governs=Governs.RETRIES,
+    ),
 )
 SELDOM = {"worker.lapsed": 20, "worker.stopping": 30, "worker.renewed": 5, "worker.ran": 3}  # points that few pass
 
@@ -56,6 +68,7 @@ class Simulation:
         self._rates = Rates()
         self._receivers = Receivers(self._world)
         self._keep = self._world.random.choice(("forever", "forever", "forever", "20s", "10", "60s,20"))
+        self._pace = self._world.random.choice((None, *PACES))
         self._nemesis = Nemesis(self._world, self._rates, self._start_worker)
         self._crashes: list[str] = []
         self._started = 0
@@ -82,6 +95,10 @@ class Simulation:
         return result
 
     async def _live(self) -> list[str]:
+        if self._pace is not None:
+            store = self._world.store()
+            await store.open()
+            await store.set_pace("reports", wish_of(self._pace), by="simulation")
         for _ in range(self._world.random.randint(1, WORKERS)):
             self._nemesis.start()
         trouble = self._world.loop.spawn("nemesis", self._nemesis.run())

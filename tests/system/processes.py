@@ -35,7 +35,13 @@ class World:
 
     def start_worker(self, *options: str) -> subprocess.Popen[bytes]:
         """Start one, with a process group of its own: what is typed at a terminal goes to a group."""
-        command = [sys.executable, "-m", "demora", "worker", "--app", "tests.system.jobs:app", *options]
+        return self._start("worker", "--app", "tests.system.jobs:app", *options)
+
+    def start_scheduler(self) -> subprocess.Popen[bytes]:
+        return self._start("scheduler")
+
+    def _start(self, *words: str) -> subprocess.Popen[bytes]:
+        command = [sys.executable, "-m", "demora", *words]
         environment = os.environ | {"DEMORA_DATABASE_URL": self.database_url, JOURNAL: str(self.journal)}
         with self.output.open("ab") as output:
             worker = subprocess.Popen(command, env=environment, stdout=output, stderr=output, process_group=0)

@@ -12,7 +12,7 @@ from ..app import Demora
 from ..settings import Settings
 from .door import Door
 from .guard import Guard
-from .operations import PROBLEM, Ask, Operation, Reply
+from .operations import PROBLEM, WITHOUT_KEY, Ask, Operation, Reply
 from .problems import NoRoute, WrongMethod, headers_of, problem_of
 from .reading import ClientGone, decode_body, decode_query, read_body
 from .routes import ROUTES
@@ -59,16 +59,16 @@ class _Resource:
         operation = self._operations.get("GET" if scope["method"] == "HEAD" else scope["method"])
         if operation is None:
             raise WrongMethod(sorted(self._operations))
-        await self._guard.admit(Headers(scope=scope), operation.scope)
-        reply = await operation.call(await self._ask(operation, scope, receive))
+        by = await self._guard.admit(Headers(scope=scope), operation.scope)
+        reply = await operation.call(await self._ask(operation, scope, receive, by))
         await reply.response()(scope, receive, send)
 
-    async def _ask(self, operation: Operation, scope: Scope, receive: Receive) -> Ask:
+    async def _ask(self, operation: Operation, scope: Scope, receive: Receive, by: str | None) -> Ask:
         headers, body = Headers(scope=scope), None
         query = decode_query(scope["query_string"], operation.query)
         if operation.takes is not None:
             body = decode_body(await read_body(headers, receive, operation.most), headers, operation.takes)
-        return Ask(self._app, scope["path_params"], headers, query, body, receive, self._stopping)
+        return Ask(self._app, scope["path_params"], headers, query, body, receive, self._stopping, by or WITHOUT_KEY)
 
 
 def _routes(app: Demora, guard: Guard, stopping: asyncio.Event) -> list[Route]:

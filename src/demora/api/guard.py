@@ -44,19 +44,21 @@ class Guard:
         self._seen: dict[str, _Seen] = {}
         self._notes: set[asyncio.Task[None]] = set()
 
-    async def admit(self, headers: Headers, scope: Scope | None) -> None:
-        """Let a request for an operation of this scope in, or raise why not. With no scope everybody may."""
+    async def admit(self, headers: Headers, scope: Scope | None) -> str | None:
+        """Let a request for an operation of this scope in, or raise why not. With no scope everybody may. Answers with the
+        name of the key, None if none is needed."""
         if scope is None or self._timer() < self._open_until:
-            return
+            return None
         presented = _presented(headers)
         seen = self._fresh(presented) or await self._look(presented)
         if seen is None:
-            return
+            return None
         if presented is None:
             raise BadKey if "authorization" in headers else NoKey
         key = self._accepted(seen, presented)
         if not key.allows(scope):
             raise WrongScope(scope)
+        return key.name
 
     def _fresh(self, presented: Presented | None) -> _Seen | None:
         seen = None if presented is None else self._seen.get(presented.id)

@@ -1,12 +1,15 @@
 """The operations on jobs."""
 
 import asyncio
+import functools
 from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
 
 import msgspec
 
 from ..client import Client
 from ..core.job import Job, NewJob
+from ..core.spans import ZERO, timestamp
 from ..core.states import Status
 from ..errors import Invalid
 from ..views import JobView, job_view, page_view
@@ -19,6 +22,12 @@ class BatchView(msgspec.Struct, frozen=True):
     """The jobs of a batch, in the order they were sent."""
 
     jobs: list[JobView]
+
+
+class PreviewView(msgspec.Struct, frozen=True, rename="camel"):
+    """When each job of a batch would be due, if it were stored now."""
+
+    due_at: list[str]
 
 
 async def add_job(ask: Ask) -> Reply:
@@ -36,9 +45,17 @@ async def add_batch(ask: Ask) -> Reply:
     if "idempotency-key" in ask.headers:
         raise Invalid("Idempotency-Key", "give each job of a batch its own idempotencyKey instead")
     client = await ask.client()
-    checked = await asyncio.to_thread(client.make_many, wish.options())  # up to 16 MiB must not hold up the loop
+    make = functools.partial(client.make_many, wish.options(), spread=wish.over())
+    checked = await asyncio.to_thread(make)  # up to 16 MiB must not hold up the loop
+    if wish.preview:
+        return Reply(200, _preview(checked))
     jobs, headers = await _add(client, checked)
     return Reply(201, BatchView([job_view(job, listed=True) for job in jobs]), headers)
+
+
+def _preview(jobs: Sequence[NewJob]) -> PreviewView:
+    now = datetime.now(UTC)
+    return PreviewView([timestamp(max(now, job.at or now) + (job.delay or ZERO)) for job in jobs])
 
 
 async def find_jobs(ask: Ask) -> Reply:
@@ -50,6 +67,11 @@ async def find_jobs(ask: Ask) -> Reply:
 async def get_job(ask: Ask) -> Reply:
     """Show a job with its attempts and its log."""
     return _shown(await (await ask.client()).get(ask.path["id"]))
+
+
+async def why_job(ask: Ask) -> Reply:
+    """Say why a job is where it is: a reason, one sentence, and the data behind it."""
+    return Reply(200, await (await ask.client()).why(ask.path["id"]))
 
 
 async def change_job(ask: Ask) -> Reply:

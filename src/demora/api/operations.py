@@ -15,11 +15,13 @@ from ..core.access import Scope
 from .reading import ONE_JOB
 from .wishes import Nothing
 
+WITHOUT_KEY = "http"  # who asks where no key is needed
 JSON, PROBLEM = "application/json", "application/problem+json"
 
 
 class Ask(msgspec.Struct, frozen=True):
-    """A request with its path, query and body checked for their types. `stopping` is set when the service shuts down."""
+    """A request with its path, query and body checked for their types. `stopping` is set when the service shuts down;
+    `by` is the name of the key that it came with."""
 
     app: Demora
     path: Mapping[str, str]
@@ -28,6 +30,7 @@ class Ask(msgspec.Struct, frozen=True):
     body: Any
     receive: Receive
     stopping: asyncio.Event
+    by: str
 
     async def client(self) -> Client:
         return await self.app.open()

@@ -6,6 +6,7 @@ from typing import Any
 from ..client import Health
 from ..core.access import Scope
 from ..views import JobView, PageView, QueueView, TallyView, ToldView
+from ..why import Why
 from . import dead, jobs, service, webhooks
 from .openapi import describe
 from .operations import Ask, Operation, Reply
@@ -40,9 +41,14 @@ ROUTES: tuple[Operation, ...] = (
     Operation("GET", "/health/ready", None, service.ready, {200: Health, 503: Health}),
     Operation("GET", "/api/v1/openapi.json", Scope.READ, show_openapi, {200: dict[str, Any]}),
     Operation("POST", _JOBS, Scope.SUBMIT, jobs.add_job, {201: JobView}, JobWish, headers=_KEY),
-    Operation("POST", f"{_JOBS}/batch", Scope.SUBMIT, jobs.add_batch, {201: jobs.BatchView}, BatchWish, most=ONE_BATCH),
+    Operation(
+        *("POST", f"{_JOBS}/batch", Scope.SUBMIT, jobs.add_batch),
+        *({201: jobs.BatchView, 200: jobs.PreviewView}, BatchWish),
+        most=ONE_BATCH,
+    ),
     Operation("GET", _JOBS, Scope.READ, jobs.find_jobs, {200: PageView}, query=FindQuery),
     Operation("GET", _JOB, Scope.READ, jobs.get_job, {200: JobView}),
+    Operation("GET", f"{_JOB}/why", Scope.READ, jobs.why_job, {200: Why}),
     Operation("PATCH", _JOB, Scope.OPERATE, jobs.change_job, {200: JobView}, JobChange),
     Operation("DELETE", _JOB, Scope.OPERATE, jobs.delete_job, {204: None}),
     Operation("POST", f"{_JOB}/cancel", Scope.OPERATE, jobs.cancel_job, {200: JobView, 202: JobView}, Nothing),

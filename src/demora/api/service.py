@@ -5,11 +5,13 @@ import asyncio
 import msgspec
 
 from .. import __version__, notices
-from ..client import Health
+from ..client import Client, Health
+from ..core.request import check_queue
 from ..errors import StoreError
+from ..store import Queue
 from ..views import QueueView, WorkerView, queue_view, worker_view
 from .operations import Ask, Reply
-from .wishes import PauseWish, QueueWish
+from .wishes import PaceWishBody, PauseWish, QueueWish
 
 HEALTH_LIMIT = 5.0  # seconds that the store has to answer
 
@@ -38,24 +40,38 @@ class Welcome(msgspec.Struct, frozen=True):
 
 async def list_queues(ask: Ask) -> Reply:
     """List every queue ever named, with its counts and its order."""
-    return Reply(200, QueuesView([queue_view(queue) for queue in await (await ask.client()).queues()]))
+    client = await ask.client()
+    paces = {pacing.queue: pacing for pacing in await client.pacings()}
+    return Reply(200, QueuesView([queue_view(queue, paces.get(queue.name)) for queue in await client.queues()]))
 
 
 async def change_queue(ask: Ask) -> Reply:
-    """Change the order of a queue, naming the queue if need be; the next claim follows it."""
+    """Change the order, the retention or the pace of a queue, naming the queue if need be; the next claim follows it."""
     wish: QueueWish = ask.body
-    return Reply(200, queue_view(await (await ask.client()).set_queue(ask.path["name"], wish.change())))
+    name, change = check_queue(ask.path["name"]), wish.change()
+    client = await ask.client()
+    if isinstance(wish.pace, PaceWishBody):
+        await client.set_pace(name, wish.pace.pace(), by=ask.by)
+    elif wish.pace is None:
+        await client.take_pace_off(name, by=ask.by)
+    return await _shown(client, await client.set_queue(name, change))
 
 
 async def pause_queue(ask: Ask) -> Reply:
     """Hand out nothing from a queue until it is resumed; what runs goes on."""
     wish: PauseWish = ask.body
-    return Reply(200, queue_view(await (await ask.client()).pause(ask.path["name"], wish.reason)))
+    client = await ask.client()
+    return await _shown(client, await client.pause(ask.path["name"], wish.reason))
 
 
 async def resume_queue(ask: Ask) -> Reply:
     """Hand out jobs of a queue again."""
-    return Reply(200, queue_view(await (await ask.client()).resume(ask.path["name"])))
+    client = await ask.client()
+    return await _shown(client, await client.resume(ask.path["name"]))
+
+
+async def _shown(client: Client, queue: Queue) -> Reply:
+    return Reply(200, queue_view(queue, await client.pacing(queue.name)))
 
 
 async def list_workers(ask: Ask) -> Reply:

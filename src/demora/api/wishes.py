@@ -11,6 +11,8 @@ from msgspec import Meta
 
 from ..client import MOST_PER_PAGE
 from ..core.job import Priority
+from ..core.pace import Governs
+from ..core.pace_wish import MOST_BURST, PaceWish, RateWish, check_governs, check_pace
 from ..core.request import MOST_KEY, MOST_NAME, MOST_REASON, MOST_RETRIES, MOST_TAG, MOST_TAGS
 from ..core.retention import read_retention
 from ..core.states import Status
@@ -95,11 +97,18 @@ class BatchWish(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Jobs to add together: all or none."""
 
     jobs: Annotated[list[JobWish], _told("The jobs, in order.", minItems=1, maxItems=MOST_JOBS)]
+    spread: Annotated[int, _ms("Due times spread evenly over so long from now; the jobs have none of their own")] | None = (
+        None
+    )
+    preview: Annotated[bool, _told("Whether only to answer when each job would be due, and to store nothing.")] | None = None
 
     def options(self) -> list[dict[str, Any]]:
         if not 1 <= len(self.jobs) <= MOST_JOBS:
             raise Invalid("jobs", f"must be 1 to {MOST_JOBS} jobs")
         return [wish.options() for wish in self.jobs]
+
+    def over(self) -> timedelta | None:
+        return _span(self.spread)
 
 
 class JobChange(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
@@ -116,6 +125,37 @@ class JobChange(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fiel
         return {"priority": self.priority, "at": self.scheduled_at, "delay": _span(self.delay), "tags": self.tags}
 
 
+class RateWishBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What to change of a rate; what is left out stays."""
+
+    gap: Annotated[int, _ms("The least time from the first release of a cycle to that of the next")] | None = None
+    burst: Annotated[int, _told("Releases in a cycle.", minimum=1, maximum=MOST_BURST)] | None = None
+    stagger: Annotated[int, _ms("The time between two releases of a cycle")] | None = None
+
+    def wish(self) -> RateWish:
+        return RateWish(_span(self.gap), self.burst, _span(self.stagger))
+
+
+class PaceWishBody(RateWishBody, frozen=True, forbid_unknown_fields=True):
+    """What to change of a pace; what is left out stays as it is, or as usual if the queue has none."""
+
+    rapid: (
+        Annotated[RateWishBody, _told("The rate while no real-time job waits; null: none.")] | msgspec.UnsetType | None
+    ) = msgspec.UNSET
+    governs: Annotated[str, _told("Which delayed jobs.", enum=[kind.value for kind in Governs])] | None = None
+    protect: Annotated[list[str], _told("Queues whose real-time jobs count; its own if empty.")] | None = None
+
+    def pace(self) -> PaceWish:
+        rapid = None if self.rapid is msgspec.UNSET else False if self.rapid is None else self.rapid.wish()
+        governs = None if self.governs is None else check_governs(self.governs)
+        protect = None if self.protect is None else tuple(self.protect)
+        wish = PaceWish(_span(self.gap), self.burst, _span(self.stagger), rapid, governs, protect)
+        try:
+            return check_pace(wish)
+        except Invalid as problem:
+            raise Invalid(f"pace.{problem.field}", problem.reason) from None
+
+
 class QueueWish(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
     """What to change of a queue's order, and of what it keeps; what is left out stays."""
 
@@ -128,9 +168,11 @@ class QueueWish(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fiel
     keep_cancelled: _Keep | None = None
     keep_failed: _Keep | None = None
     webhook_url: Annotated[str, _told("Of jobs that name none; empty for none.", maxLength=MOST_URL)] | None = None
+    pace: Annotated[PaceWishBody, _told("Its pace; null takes it off.")] | msgspec.UnsetType | None = msgspec.UNSET
 
     def change(self) -> QueueChange:
-        _refuse_empty(self)
+        if self.pace is msgspec.UNSET:
+            _refuse_empty(self)
         return QueueChange(
             step=_span(self.step),
             strict=self.strict,
@@ -233,5 +275,5 @@ def _milliseconds(count: int) -> timedelta:
 
 def _refuse_empty(wish: msgspec.Struct) -> None:
     names = wish.__struct_encode_fields__
-    if all(getattr(wish, name) is None for name in wish.__struct_fields__):
+    if all(getattr(wish, name) in (None, msgspec.UNSET) for name in wish.__struct_fields__):
         raise Invalid("body", f"says nothing to change; give at least one of {', '.join(names)}")

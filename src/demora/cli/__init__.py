@@ -6,6 +6,7 @@ from .doctoring import doctor
 from .enqueueing import enqueue
 from .keys import keys
 from .looking import dead_letters, job, jobs, queues, workers
+from .pacing import pace, why
 from .queueing import queue
 from .root import root
 from .running import migrate, scheduler, serve, worker
@@ -15,7 +16,7 @@ from .webhooks import webhooks
 
 for command in (
     *(serve, worker, scheduler, enqueue),
-    *(jobs, job, dead_letters, queues, queue, workers),
+    *(jobs, job, why, dead_letters, queues, queue, pace, workers),
     *(cancel, retry, reschedule, delete, pause, resume),
     *(doctor, purge, recover, keys, webhooks, migrate, verify, completion),
 ):

@@ -6,8 +6,7 @@ from datetime import datetime
 import msgspec
 
 from ..core.job import Attempt, Job
-from ..core.spans import MILLISECOND, say
-from ..views import timestamp
+from ..core.spans import MILLISECOND, say, timestamp
 from .text import due, from_now, plain, rough
 
 

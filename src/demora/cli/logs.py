@@ -8,8 +8,8 @@ from datetime import UTC, datetime
 from typing import Any
 
 from .. import notices
+from ..core.spans import timestamp
 from ..settings import Settings
-from ..views import timestamp
 from .text import plain
 
 _COLOURS = {"WARNING": "33", "ERROR": "31", "CRITICAL": "31;1"}

@@ -78,8 +78,9 @@ def queues(*, watched: bool, interval: timedelta | None, as_json: bool) -> None:
 async def _queues(*, as_json: bool) -> None:
     async with existing() as client:
         found = await client.queues()
+        paces = {pacing.queue: pacing for pacing in await client.pacings()}
     if as_json:
-        print_json({"queues": [queue_view(queue) for queue in found]})
+        print_json({"queues": [queue_view(queue, paces.get(queue.name)) for queue in found]})
     else:
         tables.queues(found)
 

@@ -5,8 +5,10 @@ from datetime import timedelta
 
 import click
 
+from ..core.pace_wish import say_pace
 from ..core.retention import read_retention
 from ..core.spans import say
+from ..pacing import Pacing
 from ..store import Queue, QueueChange
 from ..views import queue_view
 from .opening import existing
@@ -49,10 +51,11 @@ async def queue(
             shown = await client.set_queue(name, change)
         else:
             shown = _found(name, await client.queues())
+        pacing = await client.pacing(name)
     if as_json:
-        print_json(queue_view(shown))
+        print_json(queue_view(shown, pacing))
     else:
-        for line in _about(shown):
+        for line in _about(shown, pacing):
             click.echo(line)
 
 
@@ -63,11 +66,12 @@ def _found(name: str, queues: list[Queue]) -> Queue:
     raise Failure(f"there is no queue {name}; demora queues lists them")
 
 
-def _about(queue: Queue) -> Iterator[str]:
+def _about(queue: Queue, pacing: Pacing | None) -> Iterator[str]:
     kept = queue.retention
     yield f"{'queue':<15} {queue.name}"
     yield f"{'jobs':<15} {queue.ready} ready, {queue.delayed} delayed, {queue.processing} processing, {queue.dead} dead"
     yield f"{'paused':<15} {'no' if queue.pause is None else plain(queue.pause.reason or 'yes')}"
+    yield f"{'pace':<15} {'none' if pacing is None else say_pace(pacing.pace)}"
     yield f"{'step':<15} {'strict' if queue.order.strict else say(queue.order.step)}"
     yield f"{'head start':<15} {say(queue.order.head_start)}"
     for name, keep in (("completed", kept.completed), ("cancelled", kept.cancelled), ("failed", kept.failed)):

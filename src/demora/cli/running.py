@@ -125,6 +125,7 @@ async def _tidy(app: Demora) -> int:
     from ..stopping import stopping_on_signals
 
     async with app:
+        await app.apply_paces()
         scheduler = Scheduler((await app.open()).store, app.settings.retention)
         with stopping_on_signals(scheduler.stop):
             notices.scheduler_started(Seams().name())

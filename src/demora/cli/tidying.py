@@ -7,10 +7,11 @@ from typing import Any
 import click
 
 from ..bulk import Tally
-from ..client import LIVE_WITHIN, Client
+from ..client import Client
 from ..core.states import ENDED
 from ..upkeep import Recovered
 from ..views import recovered_view
+from ..why import LIVE_WITHIN
 from .opening import existing
 from .options import SPAN, as_json, asynchronous, in_queue
 from .root import verb

@@ -11,9 +11,10 @@ import click
 import msgspec
 
 from ..client import Client
+from ..core.spans import timestamp
 from ..store import Queue, Worker
 from ..survey import Pulse
-from ..views import queue_view, timestamp, worker_view
+from ..views import queue_view, worker_view
 from . import tables
 from .opening import existing
 from .wire import print_json

@@ -46,6 +46,11 @@ def from_ms(value: int) -> datetime:
     return _EPOCH + value * MILLISECOND
 
 
+def timestamp(at: datetime) -> str:
+    """RFC 3339 in UTC, always with milliseconds."""
+    return at.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
 def span_ms(value: timedelta) -> int:
     """Whole milliseconds, rounded up: a wait is never cut short."""
     return -(-value // MILLISECOND)

@@ -4,11 +4,11 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import timedelta
 
-from ..client import LIVE_WITHIN
 from ..core.spans import say
 from ..core.webhook import QUEUE
 from ..store import Queue, Worker
 from ..survey import Finding, Level, Survey, Waiting
+from ..why import LIVE_WITHIN
 
 LATE = timedelta(minutes=5)  # past its due time a job that nothing holds back is told of
 PAUSED_LONG = timedelta(hours=1)

@@ -10,14 +10,14 @@ from operator import attrgetter
 from typing import TypeVar
 
 from ..audit import Evidence
-from . import clients, lives, rows, runs, timing
+from . import clients, lives, paces, rows, runs, timing
 from .findings import RULES, Bounds, Fault, Findings, Violation, in_order
 from .history import ClientEvent, Event, HandlerEvent, SqlEvent, WorldEvent
 
 E = TypeVar("E", SqlEvent, HandlerEvent)
 Found = tuple[str | None, Fault]  # the job that a fault is about, if it is about one
 
-NOT_YET = {"I8": "there are no paces yet", "I11": "there are no schedules yet"}
+NOT_YET = {"I11": "there are no schedules yet"}
 NOT_YET |= {"I14": "there is no line yet"}
 
 
@@ -97,6 +97,7 @@ class _Case:
                 for fault in timing.judge_starts(life, times, bound):
                     yield job, fault
         yield from lives.judge_unique(self.sql)
+        yield from paces.judge(self.sql, [] if self.evidence is None else self.evidence.paces)
         for job, seen in self.runs.items():
             life = self.lives.get(job, [])
             if life and life[0].kind == "added":
@@ -162,6 +163,7 @@ class _Case:
             yield rule, events and _and(events, "handlers" if self.handler and rule in ("I3", "I4") else "")
         yield "I5", _and(events, rows_)
         yield "I7", events if self.bounds.start is not None else ""
+        yield "I8", events if facts is not None and facts.paces else ""
         yield "I9", _and(events, wishes if events or self.handler else "")
         yield "I10", _and(wishes if keyed and (rows_ or events) else "", "keys" if events and facts and facts.keys else "")
         yield "I12", _and(events, rows_)
@@ -176,6 +178,8 @@ class _Case:
     def _why_not(self, rule: str) -> str:
         if rule in NOT_YET:
             return NOT_YET[rule]
+        if rule == "I8":
+            return "no queue ever had a pace" if self.audited else "needs an audit"
         if rule in ("I7", "I16"):
             return "no bound was given" if self._bound(rule) is None else _WANTING[rule]
         if rule == "I10":

@@ -90,6 +90,7 @@ class Worker:
     async def run(self) -> int:
         """Work until stopped; 0, or 1 if half of the slots were held by runs that would not end."""
         client, self._loop = await self._app.open(), asyncio.get_running_loop()
+        await self._app.apply_paces()
         self._store: Store = client.store
         self._ledger = Ledger(self._store, self._recorded, self._lease, chance=self._chance)
         self._keeper = Keeper(self._store, self._lease, tell=self._heard, died=self.stop, monotonic=self._seams.monotonic)
@@ -153,6 +154,7 @@ class Worker:
         claimed = await self._store.claim(self.id, room, lease=self._lease, queues=queues, in_turn=self._share.in_turn)
         crash.at("worker.claimed")
         self._take(claimed.jobs)
+        notices.let_go(claimed.released)
         self._more = len(claimed.jobs) == room
         if claimed.lapsed:
             crash.at("worker.lapsed")

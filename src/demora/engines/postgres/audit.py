@@ -3,7 +3,7 @@
 from ...audit import Evidence, JobFacts, KeyFacts, QueueFacts, SqlEvent
 from ...core.states import Status
 from ...store import Queue
-from . import views
+from . import paces, views
 from .connections import Session
 from .rows import Row
 from .statements import script, statements
@@ -38,6 +38,7 @@ async def evidence(session: Session, schema: str, *, integrity: bool) -> Evidenc
             queues=[_queue(queue) for queue in await views.queues(session)],
             keys=[_key(row) for row in await session.rows("key_facts")],
             strays=[str(id) for (id,) in await session.rows("stray_attempts")],
+            paces=await paces.facts(session),
             integrity=[row["name"] for row in await session.rows("unsound", schema=schema)] if integrity else None,
             events=await events(session, 0) if audited else None,
         )

@@ -1,5 +1,6 @@
 """The claim on PostgreSQL: one statement, and another only where several workers got in each other's way."""
 
+import json
 import secrets
 from collections.abc import Sequence
 from datetime import timedelta
@@ -8,11 +9,13 @@ import msgspec
 
 from ...core.job import Priority
 from ...core.order import QueueOrder
+from ...core.pace import look_at
 from ...core.spans import ZERO
 from ...core.states import Status
 from ...core.verdict import EXPIRED
 from ...store import Claimed, ClaimedJob, Topic
-from . import rows, tidying
+from ..paces import state_of
+from . import releases, rows, tidying
 from .connections import Session
 
 LAPSED_AT_ONCE = 100
@@ -38,13 +41,27 @@ async def claim(session: Session, wish: Wish, topics: set[Topic], again: bool) -
         found = await session.rows("claimed", claim=wish.number, worker_id=wish.worker_id)
         if found:
             return Claimed([rows.claimed_job(row) for row in found], [], ZERO)
+    claimed, due = await _claim_all(session, wish, topics)
+    if not due:
+        return claimed
+    if claimed.jobs:  # these first: what a pace allows is let go by the next claim
+        return msgspec.structs.replace(claimed, next_in=ZERO)
+    released = [job for queue in due for job in await releases.let_go(session, queue, topics)]
+    claimed, _ = await _claim_all(session, wish, topics)
+    if len(released) > len(claimed.jobs):  # others may have looked before and found nothing
+        topics.add(Topic.READY)
+    return msgspec.structs.replace(claimed, released=released)
+
+
+async def _claim_all(session: Session, wish: Wish, topics: set[Topic]) -> tuple[Claimed, list[str]]:
+    """Claim until there is enough or nothing more; also the queues whose pace may let something go now."""
     jobs: list[ClaimedJob] = []
     for round in range(ROUNDS):
-        claimed, passed_over = await _claim(session, wish, wish.limit - len(jobs), MARGIN << round, topics)
+        claimed, passed_over, due = await _claim(session, wish, wish.limit - len(jobs), MARGIN << round, topics)
         jobs += claimed.jobs
         if not passed_over:
-            return Claimed(jobs, claimed.lapsed, claimed.next_in)
-    return Claimed(jobs, claimed.lapsed, ZERO)
+            return Claimed(jobs, claimed.lapsed, claimed.next_in), due
+    return Claimed(jobs, claimed.lapsed, ZERO), due
 
 
 def as_of_now(claimed: Claimed, passed: float) -> Claimed:
@@ -53,11 +70,13 @@ def as_of_now(claimed: Claimed, passed: float) -> Claimed:
     if claimed.next_in is None or passed <= 0:
         return claimed
     left = max(claimed.next_in - timedelta(seconds=passed / 2), ZERO)
-    return Claimed(claimed.jobs, claimed.lapsed, left)
+    return msgspec.structs.replace(claimed, next_in=left)
 
 
-async def _claim(session: Session, wish: Wish, limit: int, margin: int, topics: set[Topic]) -> tuple[Claimed, bool]:
-    """One statement; also whether rows were passed over that may be free by now."""
+async def _claim(
+    session: Session, wish: Wish, limit: int, margin: int, topics: set[Topic]
+) -> tuple[Claimed, bool, list[str]]:
+    """One statement; also whether rows were passed over that may be free by now, and which paces may let something go."""
     found = await session.rows(
         "claim",
         usual=_USUAL,
@@ -82,17 +101,28 @@ async def _claim(session: Session, wish: Wish, limit: int, margin: int, topics: 
     if unheard:
         await tidying.expire_telling(session, max(unheard, limit), topics)
     met = len(jobs) + sight["expired"] + unheard
-    next_in = _next_in(sight, wish.lease if jobs else None)
+    looks = _looks(sight)
+    next_in = _next_in(sight, wish.lease if jobs else None, [look for look in looks.values() if look > sight["wall"]])
     if sight["expired"] or unheard:  # others may be ready behind them
         next_in = ZERO
-    return Claimed(jobs, rows.lapsed_jobs(sight["lapsed"]), next_in), met < min(limit, sight["found"])
+    due = [queue for queue, look in looks.items() if look <= sight["wall"]]
+    return Claimed(jobs, rows.lapsed_jobs(sight["lapsed"]), next_in), met < min(limit, sight["found"]), due
 
 
-def _next_in(sight: rows.Row, lease: int | None) -> timedelta | None:
-    """Until the next due time or lapse, also of what was just taken.
+def _looks(sight: rows.Row) -> dict[str, int]:
+    """When the pace of each queue may let something go."""
+    looks: dict[str, int] = {}
+    for queue, state, first in json.loads(sight["held"] or "[]"):
+        look = look_at(state_of(state), sight["wall"], first)
+        looks[queue] = min(look, looks.get(queue, look))
+    return looks
+
+
+def _next_in(sight: rows.Row, lease: int | None, looks: Sequence[int]) -> timedelta | None:
+    """Until the next due time, slot of a pace, or lapse, also of what was just taken.
 
     What is ready and was not taken waits for a free slot, not for a time.
     """
-    moments = [sight["next_due"], sight["next_lapse"], None if lease is None else sight["wall"] + lease]
+    moments = [sight["next_due"], sight["next_lapse"], None if lease is None else sight["wall"] + lease, *looks]
     waits = [max(moment * 1000 - sight["us"], 0) for moment in moments if moment is not None]
     return timedelta(microseconds=min(waits)) if waits else None

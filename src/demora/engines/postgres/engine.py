@@ -42,6 +42,7 @@ from .connections import Pool, Session
 from .drivers import borrow
 from .gathering import Gathering
 from .joining import Joined
+from .pacing import PacedVerbs
 from .sleepers import Sleeper
 from .writes import Writes
 
@@ -51,7 +52,7 @@ MOST_NAMES = 10_000  # queues remembered as named
 READS = 3  # tries of a read whose connection broke
 
 
-class PostgresStore(hooks.HookVerbs):
+class PostgresStore(hooks.HookVerbs, PacedVerbs):
     """Keeps the port's promises in one schema of a PostgreSQL database.
 
     Time is the database's; tests give a `clock` to use in its place. With `audit` an event is written for each transition,

@@ -144,10 +144,11 @@ line as (
     ) as next
 ),
 served as materialized (
-    select queue, lane, rank, (coalesce(offsets, :usual::bigint[]))[lane * :ranks::int + rank + 1] as extra,
-        case when :in_turn::boolean then array_position(:queues::text[], queue) else 0 end as turn
-    from line left join demora.queues on name = queue
-    where paused_at is null and (:queues::text[] is null or queue = any(:queues::text[]))
+    select line.queue, lane, rank, (coalesce(offsets, :usual::bigint[]))[lane * :ranks::int + rank + 1] as extra,
+        case when :in_turn::boolean then array_position(:queues::text[], line.queue) else 0 end as turn,
+        lane = any(coalesce(lanes, '{}')) as held, state
+    from line left join demora.queues on name = line.queue left join demora.paces on paces.queue = line.queue
+    where paused_at is null and (:queues::text[] is null or line.queue = any(:queues::text[]))
 ),
 found as materialized (
     select turn, scan.due_at + extra as place, scan.seq
@@ -156,6 +157,7 @@ found as materialized (
         where status < 3 and queue = served.queue and lane = served.lane and rank = served.rank and due_at <= wall
         order by due_at, seq limit :window::int
     ) as scan
+    where not held
     order by turn, place, seq limit :window::int
 ),
 chosen as materialized (
@@ -188,7 +190,16 @@ sight as materialized (
                 where status < 3 and queue = served.queue and lane = served.lane and rank = served.rank and due_at > wall
                 order by due_at limit 1
             ) as next
+            where not held
         ) as next_due,
+        (
+            select json_agg(json_build_array(served.queue, state, first.due_at)) from served, lateral (
+                select due_at from demora.jobs
+                where status < 3 and queue = served.queue and lane = served.lane and rank = served.rank
+                order by due_at limit 1
+            ) as first
+            where held
+        ) as held,
         (
             select json_agg(json_build_array(id, token, credits, strays, max_retries, retry_delay, worker_id))
             from (
@@ -197,7 +208,7 @@ sight as materialized (
         ) as lapsed
     from clock
 )
-select sight.us, sight.wall, sight.found, sight.expired, sight.unheard, next_lapse, next_due, lapsed, taken.*
+select sight.us, sight.wall, sight.found, sight.expired, sight.unheard, next_lapse, next_due, lapsed, held, taken.*
 from sight left join taken on true order by turn, place, seq
 
 -- name: claimed
@@ -508,9 +519,15 @@ where status = 3
 -- name: queues
 -- In one statement, which sees one moment: a job that moves meanwhile is counted once.
 with {clock},
+line as (
+    select queue, lane, count(*) as jobs, count(*) filter (where due_at <= wall) as due
+    from clock, demora.jobs where status < 3 group by queue, lane
+),
 waiting as (
-    select queue, count(*) filter (where due_at <= wall) as ready, count(*) filter (where due_at > wall) as delayed
-    from clock, demora.jobs where status < 3 group by queue
+    select line.queue, sum(case when held then 0 else due end)::bigint as ready,
+        sum(case when held then jobs else jobs - due end)::bigint as delayed
+    from line left join demora.paces on paces.queue = line.queue, lateral (select lane = any(coalesce(lanes, '{}')) as held) as pace
+    group by line.queue
 ),
 processing as (select queue, count(*) as processing from demora.jobs where status = 3 group by queue),
 dead as (select queue, count(*) as dead from demora.jobs where status = 5 group by queue)
@@ -538,6 +555,126 @@ update demora.queues set step = :step, strict = :strict, head_start = :head_star
     retention = coalesce(:retention, retention), webhook_url = nullif(coalesce(:webhook_url, webhook_url), ''), changed_at = wall
 from clock where name = :name
 returning name, step, strict, head_start, paused_at, pause_reason, retention, webhook_url
+
+-- name: touch_queue
+with {clock}
+update demora.queues set changed_at = wall from clock where name = :name
+
+-- name: set_by_settings
+select setting from demora.pace_changes where queue = :queue and setting is not null order by seq desc limit 1
+
+-- name: lock_pace
+select pace, lanes, protects, state from demora.paces where queue = :queue for update
+
+-- name: set_pace
+-- The row of its queue is locked, so that nobody else makes this one.
+with {clock},
+recorded as (
+    insert into demora.pace_changes (queue, at, by, pace, setting)
+    select :queue::text, wall, :by::text, :pace::text, :setting::text from clock
+)
+insert into demora.paces (queue, pace, lanes, protects, reach, state, set_at, set_by)
+select :queue::text, :pace::text, :lanes::smallint[], :protects::text[], :reach::int, :state::text, wall, :by::text from clock
+on conflict (queue) do update set pace = excluded.pace, lanes = excluded.lanes, protects = excluded.protects,
+    reach = excluded.reach, state = excluded.state, set_at = excluded.set_at, set_by = excluded.set_by
+
+-- name: held
+-- What a plan needs to know of a queue that has a pace and is not paused.
+with {clock}
+select wall, pace, state, lanes, offsets,
+    not exists (
+        select from demora.jobs where status < 3 and queue = any(protects) and lane = :realtime and due_at <= wall
+    ) as quiet,
+    array(
+        select scan.due_at
+        from unnest(lanes) as line (lane), generate_series(0, :ranks::int - 1) as level (rank), lateral (
+            select due_at from demora.jobs
+            where status < 3 and queue = :queue and lane = line.lane and rank = level.rank and due_at <= wall
+                and (expires_at is null or expires_at > wall or token > credits)
+            order by due_at limit reach
+        ) as scan
+        order by scan.due_at limit reach
+    ) as dues
+from clock, demora.paces join demora.queues on name = paces.queue
+where paces.queue = :queue and pace is not null and paused_at is null
+
+-- name: let_go
+-- Nothing happens if the pace was used or changed since `held`. More jobs are looked at than there are slots, since others may
+-- be changing the first ones: what they have locked is passed over.
+with {clock},
+taken as materialized (
+    select paces.queue from demora.paces
+    where paces.queue = :queue and state = :before and pace = :pace for update skip locked
+),
+found as materialized (
+    select scan.due_at + (:offsets::bigint[])[line.lane * :ranks::int + level.rank + 1] as place, scan.seq
+    from taken, unnest(:lanes::smallint[]) as line (lane), generate_series(0, :ranks::int - 1) as level (rank), lateral (
+        select due_at, seq from demora.jobs
+        where status < 3 and queue = :queue and lane = line.lane and rank = level.rank and due_at <= :wall::bigint
+            and (expires_at is null or expires_at > :wall or token > credits)
+        order by due_at, seq limit :window::int
+    ) as scan
+    order by place, seq limit :window::int
+),
+chosen as materialized (
+    select place, jobs.seq from found join demora.jobs using (seq)
+    where status < 3 and queue = :queue and lane = any(:lanes) and due_at <= :wall
+    order by place, seq limit cardinality(:slots::bigint[])
+    for update of jobs skip locked
+),
+numbered as (select seq, row_number() over (order by place, seq) as number from chosen),
+moved as (
+    update demora.jobs set lane = :released, due_at = (:slots::bigint[])[number]
+    from clock, numbered where jobs.seq = numbered.seq
+    returning number, id, rank, due_at
+),
+kept as (update demora.paces set state = :after from taken where paces.queue = taken.queue)
+select id, rank, due_at from moved order by number
+
+-- name: pacings
+with {clock}
+select paces.queue, pace, state, set_at, set_by, wall, held, coming, soon, first, not exists (
+    select from demora.jobs where status < 3 and queue = any(protects) and lane = :realtime and due_at <= wall
+) as quiet
+from clock, demora.paces, lateral (
+    select count(*) filter (where due_at <= wall) as held, count(*) filter (where due_at > wall) as coming,
+        count(*) filter (where due_at <= wall + :hour::bigint) as soon, min(due_at) as first
+    from demora.jobs where status < 3 and queue = paces.queue and lane = any(lanes)
+) as counts
+where pace is not null and (:queue::text is null or paces.queue = :queue)
+order by paces.queue
+
+-- name: paced_queues
+select queue from demora.paces where pace is not null and (:queues::text[] is null or queue = any(:queues::text[])) order by queue
+
+-- name: next_held
+-- The first due time of what a pace governs, held or to come.
+select state, min(first.due_at) as first
+from demora.paces join demora.queues on name = paces.queue, unnest(lanes) as line (lane), generate_series(0, :ranks::int - 1) as level (rank),
+    lateral (
+        select due_at from demora.jobs where status < 3 and queue = paces.queue and lane = line.lane and rank = level.rank
+        order by due_at limit 1
+    ) as first
+where pace is not null and paused_at is null and (:queues::text[] is null or paces.queue = any(:queues::text[]))
+group by paces.queue, state
+
+-- name: pace_changes
+select queue, at, by, pace from demora.pace_changes where queue = :queue order by seq desc limit :limit::int
+
+-- name: queue_as_it_is
+select name, step, strict, head_start, paused_at, pause_reason, retention from demora.queues where name = :name
+
+-- name: count_recent
+select count(*) as recent from demora.jobs
+where queue = :queue and status = :completed and status > 3 and completed_at > :since::bigint
+
+-- name: count_before
+select coalesce(sum(jobs), 0)::bigint as ahead
+from unnest(:lanes::smallint[], :ranks::smallint[], :dues::bigint[]) as line (lane, rank, due), lateral (
+    select count(*) as jobs from demora.jobs
+    where status < 3 and queue = :queue and lane = line.lane and rank = line.rank and due_at <= :wall::bigint
+        and (due_at < due or (due_at = due and seq < (select seq from demora.jobs where id = :id)))
+) as counted
 
 -- name: heartbeat
 with {clock}
@@ -694,3 +831,6 @@ select scope, key, job_id, created_at, expires_at from demora.idempotency_keys
 
 -- name: stray_attempts
 select distinct job_id from demora.attempts where job_id not in (select id from demora.jobs)
+
+-- name: pace_facts
+select queue, at, pace from demora.pace_changes order by seq

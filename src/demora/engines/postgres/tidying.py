@@ -15,7 +15,7 @@ SILENT = 86_400_000  # milliseconds after which a worker that said nothing is fo
 
 
 async def tidy(session: Session, retention: Retention, limit: int, topics: set[Topic]) -> Tidied:
-    expired = await _expire(session, limit, topics)
+    expired = await expire(session, limit, topics)
     removed, waits = await _remove(session, retention, max(limit - expired, 1))
     await wishes.forget_keys(session, limit)
     await session.rows("forget_silent", silent=SILENT)
@@ -25,7 +25,7 @@ async def tidy(session: Session, retention: Retention, limit: int, topics: set[T
     return Tidied(expired, removed, timedelta(milliseconds=max(min(waits), 0)) if waits else None)
 
 
-async def _expire(session: Session, limit: int, topics: set[Topic]) -> int:
+async def expire(session: Session, limit: int, topics: set[Topic]) -> int:
     """Give waiting jobs whose time has passed the verdict that they expired."""
     what: dict[str, Any] = {"cancelled": EXPIRED.status.value, "expired": EXPIRED.error, "limit": limit}
     row = await session.row("expire", telling=False, **what)

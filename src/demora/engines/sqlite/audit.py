@@ -9,7 +9,7 @@ import apsw
 from ...audit import Evidence, JobFacts, KeyFacts, QueueFacts, SqlEvent
 from ...core.states import Status
 from ...store import Lease, Queue
-from . import rows, views
+from . import paces, rows, views
 from .batches import Transaction
 from .stamps import has_triggers
 from .statements import SQL
@@ -47,6 +47,7 @@ def evidence(tx: Transaction, *, integrity: bool) -> Evidence:
         queues=[_queue(queue) for queue in views.queues(tx)],
         keys=[_key(row) for row in tx.db.execute(SQL["key_facts"])],
         strays=[rows.id_text(id) for (id,) in tx.db.execute(SQL["stray_attempts"])],
+        paces=paces.facts(tx),
         integrity=list(_examine(tx.db)) if integrity else None,
         events=events(tx, 0) if has_triggers(tx.db) else None,
     )

@@ -15,8 +15,8 @@ from ...core.job import Lane, Priority
 from ...core.order import QueueOrder
 from ...core.spans import ZERO
 from ...core.states import Status
-from ...store import Claimed, ClaimedJob
-from . import rows
+from ...store import Claimed, ClaimedJob, Topic
+from . import releases, rows
 from .batches import Transaction
 from .statements import SQL
 from .tidying import expire
@@ -42,6 +42,7 @@ class _Head(msgspec.Struct, frozen=True):
 
 
 _Place = tuple[int, int, int]
+_Set = releases.Held | QueueOrder | None  # what was set of a queue: its pace and order, or its order; None: paused
 
 
 class Wish(msgspec.Struct, frozen=True):
@@ -55,7 +56,19 @@ class Wish(msgspec.Struct, frozen=True):
 
 
 def claim(tx: Transaction, wish: Wish) -> Claimed:
-    heads = list(_heads(tx, wish))
+    turns = _turns(wish)
+    settings = _settings(tx, turns)
+    firsts = releases.heads(tx)
+    released = releases.let_go(tx, _paced(settings), firsts)
+    if released:
+        settings, firsts = _settings(tx, turns), releases.heads(tx)
+    claimed = _claim(tx, wish, list(_heads(firsts, settings, turns)), releases.next_looks(tx, _paced(settings), firsts))
+    if len(released) > len(claimed.jobs):  # others may have looked before and found nothing
+        tx.wake(Topic.READY)
+    return msgspec.structs.replace(claimed, released=released) if released else claimed
+
+
+def _claim(tx: Transaction, wish: Wish, heads: Sequence[_Head], looks: Sequence[int]) -> Claimed:
     ready = sorted((h for h in heads if h.due_at <= tx.wall), key=lambda h: h.place)
     chosen = _choose(tx, ready, wish.limit)
     jobs = _take(tx, chosen, wish)
@@ -63,7 +76,7 @@ def claim(tx: Transaction, wish: Wish) -> Claimed:
     if len(jobs) < len(chosen):  # some had expired, and others may be ready behind them
         return Claimed(jobs, lapsed, ZERO)
     exhausted = ready if len(jobs) < wish.limit else []
-    return Claimed(jobs, lapsed, _next_in(tx, heads, exhausted))
+    return Claimed(jobs, lapsed, _next_in(tx, heads, exhausted, looks))
 
 
 def as_of_now(claimed: Claimed, passed: int) -> Claimed:
@@ -71,22 +84,42 @@ def as_of_now(claimed: Claimed, passed: int) -> Claimed:
     if claimed.next_in is None or passed <= 0:
         return claimed
     left = max(claimed.next_in - timedelta(microseconds=passed), ZERO)
-    return Claimed(claimed.jobs, claimed.lapsed, left)
+    return msgspec.structs.replace(claimed, next_in=left)
 
 
-def _heads(tx: Transaction, wish: Wish) -> Iterator[_Head]:
-    settings = {row[0]: row[1:] for row in tx.db.execute(SQL["queues_set"])}
-    turns = None if wish.queues is None else {queue: n if wish.in_turn else 0 for n, queue in enumerate(wish.queues)}
-    for queue, lane, rank, due_at, rowid in tx.db.execute(SQL["claim_heads"]):
-        turn = 0 if turns is None else turns.get(queue)
-        if turn is None:
-            continue
-        order = _USUAL
-        if queue in settings:
-            step, strict, head_start, paused_at = settings[queue]
-            if paused_at is not None:
-                continue
+def _turns(wish: Wish) -> dict[str, int] | None:
+    """Where each queue that is asked for comes; None if all are, as one line."""
+    return None if wish.queues is None else {queue: n if wish.in_turn else 0 for n, queue in enumerate(wish.queues)}
+
+
+def _settings(tx: Transaction, turns: dict[str, int] | None) -> dict[str, _Set]:
+    """What was set of the queues that are asked for."""
+    settings: dict[str, _Set] = {}
+    for name, step, strict, head_start, paused_at, pace, state in tx.db.execute(SQL["queues_set"]):
+        if turns is None or name in turns:
             order = rows.queue_order(step, strict, head_start)
+            unpaused = order if pace is None else releases.read(name, order, pace, state)
+            settings[name] = None if paused_at is not None else unpaused
+    return settings
+
+
+def _paced(settings: dict[str, _Set]) -> list[releases.Held]:
+    return [held for held in settings.values() if isinstance(held, releases.Held)]
+
+
+def _heads(
+    firsts: Sequence[releases.Head],
+    settings: dict[str, _Set],
+    turns: dict[str, int] | None,
+) -> Iterator[_Head]:
+    """The heads of the lines that may be handed out: not those of paused queues, nor those that a pace governs."""
+    for first in firsts:
+        queue, lane, rank, due_at, rowid = first
+        turn = 0 if turns is None else turns.get(queue)
+        own = settings.get(queue, _USUAL)
+        if turn is None or own is None or (isinstance(own, releases.Held) and own.governs(first)):
+            continue
+        order = own.order if isinstance(own, releases.Held) else own
         yield _Head(queue, lane, rank, due_at, rowid, order.offset(Lane(lane), Priority(rank)), turn)
 
 
@@ -112,12 +145,13 @@ def _take(tx: Transaction, chosen: list[int], wish: Wish) -> list[ClaimedJob]:
     return [rows.claimed_job(taken[rowid]) for rowid in chosen if rowid in taken]
 
 
-def _next_in(tx: Transaction, heads: Sequence[_Head], exhausted: Sequence[_Head]) -> timedelta | None:
-    """Until the next due time or lapse, also behind the heads whose ready rows were all taken.
+def _next_in(tx: Transaction, heads: Sequence[_Head], exhausted: Sequence[_Head], looks: Sequence[int]) -> timedelta | None:
+    """Until the next due time, lapse or slot of a pace, also behind the heads whose ready rows were all taken.
 
     What is ready and was not taken waits for a free slot, not for a time.
     """
-    waits = [head.due_at * 1000 - tx.wall_us for head in heads if head.due_at > tx.wall]
+    waits = [max(look * 1000 - tx.wall_us, 0) for look in looks]
+    waits += [head.due_at * 1000 - tx.wall_us for head in heads if head.due_at > tx.wall]
     for head in exhausted:
         behind = (head.queue, head.lane, head.rank, tx.wall)
         waits += [due_at * 1000 - tx.wall_us for (due_at,) in tx.db.execute(SQL["next_due"], behind)]

@@ -41,6 +41,7 @@ from ...survey import Pulse, Survey
 from . import additions, audit, claims, connections, hooks, keys, registry, runs, surveys, tidying, views, wishes
 from .batches import Batches, Transaction
 from .bells import Bells, bells_of
+from .pacing import PacedVerbs
 from .sleepers import Sleeper
 from .transactors import InlineTransactor, ThreadTransactor, Transactor
 from .turns import Turns
@@ -52,7 +53,7 @@ SCAN = 1000  # the weight of a read that may scan: such go to their thread
 USUAL = 4096  # bytes of a payload or result that weigh as much as a job
 
 
-class SqliteStore(hooks.HookVerbs):
+class SqliteStore(hooks.HookVerbs, PacedVerbs):
     """Keeps the port's promises on one SQLite file, or in memory when there is no path.
 
     With `inline` all runs on the event loop: for simulation. A database in memory always does. With `audit` an event is

@@ -43,7 +43,8 @@ select 1 from jobs where status < 3 and expires_at is not null and token = credi
 select 1 from jobs where status < 3 and queue = ? and lane = ? and rank = ? and due_at <= ? and id <> ? limit 1
 
 -- name: queues_set
-select name, step, strict, head_start, paused_at from queues where changed_at is not null
+select name, step, strict, head_start, paused_at, pace, state
+from queues left join paces on paces.queue = name where changed_at is not null
 
 -- name: claim_heads
 -- The first row of each (queue, lane, rank) that has one: a skip over the index, so that rows behind a head cost nothing.
@@ -251,7 +252,7 @@ select name, step, strict, head_start, paused_at, pause_reason, retention, webho
 select name, step, strict, head_start, paused_at, pause_reason, retention, webhook_url from queues where name = ?
 
 -- name: count_waiting
-select queue, sum(due_at <= ?1), sum(due_at > ?1) from jobs where status < 3 group by queue
+select queue, lane, sum(due_at <= ?1), sum(due_at > ?1) from jobs where status < 3 group by queue, lane
 
 -- name: count_processing
 select queue, count(*) from jobs where status = 3 group by queue
@@ -269,6 +270,63 @@ on conflict (name) do update set
     pause_reason = case when :paused is null then pause_reason when :paused then :reason end,
     retention = coalesce(:retention, retention), webhook_url = nullif(coalesce(:webhook_url, webhook_url), ''),
     changed_at = :wall
+
+-- name: touch_queue
+insert into queues (name, changed_at) values (:name, :wall) on conflict (name) do update set changed_at = :wall
+
+-- name: set_by_settings
+select setting from pace_changes where queue = ? and setting is not null order by seq desc limit 1
+
+-- name: set_pace
+insert into paces (queue, pace, state, set_at, set_by) values (:queue, :pace, :state, :wall, :by)
+on conflict (queue) do update set pace = :pace, state = :state, set_at = :wall, set_by = :by
+
+-- name: record_pace
+insert into pace_changes (queue, at, by, pace, setting) values (:queue, :wall, :by, :pace, :setting)
+
+-- name: held_scan
+select rowid, due_at from jobs
+where status < 3 and queue = ? and lane = ? and rank = ? and due_at <= ?
+    and (expires_at is null or expires_at > ? or token > credits)
+order by due_at, rowid limit ?
+
+-- name: release
+update jobs set lane = ?, due_at = slot from (select value ->> 0 as number, value ->> 1 as slot from json_each(?))
+where jobs.rowid = number and status < 3
+returning jobs.rowid, id, rank
+
+-- name: keep_pace
+update paces set state = ? where queue = ?
+
+-- name: pace
+select queue, pace, state, set_at, set_by from paces where queue = ?
+
+-- name: paces
+select queue, pace, state, set_at, set_by from paces where pace is not null order by queue
+
+-- name: count_paced
+select sum(due_at <= ?1), sum(due_at > ?1), sum(due_at <= ?1 + ?4), min(due_at) from jobs
+where status < 3 and queue = ?2 and lane in (select value from json_each(?3))
+
+-- name: real_time_waits
+select 1 from jobs where status < 3 and queue in (select value from json_each(?)) and lane = ? and due_at <= ? limit 1
+
+-- name: lines
+-- Each lane and rank of a queue that has something waiting.
+select distinct lane, rank from jobs where status < 3 and queue = ?
+
+-- name: count_before
+select count(*) from jobs
+where status < 3 and queue = ?1 and lane = ?2 and rank = ?3 and due_at <= ?4 and (due_at < ?5 or due_at = ?5 and rowid < ?6)
+
+-- name: count_recent
+select count(*) from jobs where queue = ? and status = ? and status > 3 and completed_at > ?
+
+-- name: number
+select rowid from jobs where id = ?
+
+-- name: pace_changes
+select queue, at, by, pace from pace_changes where queue = ? order by seq desc limit ?
 
 -- name: heartbeat
 insert into workers (id, host, pid, slots, queues, types, started_at, heartbeat_at)
@@ -399,3 +457,6 @@ select worker_id, count(*) from jobs where status = 3 group by worker_id
 
 -- name: pulse_due
 select queue, min(due_at) from jobs where status < 3 and due_at <= ? group by queue
+
+-- name: pace_facts
+select queue, at, pace from pace_changes order by seq

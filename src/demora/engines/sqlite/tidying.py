@@ -17,13 +17,19 @@ SILENT = 86_400_000  # milliseconds after which a worker that said nothing is fo
 
 
 def tidy(tx: Transaction, retention: Retention, limit: int) -> Tidied:
-    due = [number for (number,) in tx.db.execute(SQL["expired"], (tx.wall, limit))]
-    expire(tx, due)
-    removed, waits = _remove(tx, retention, max(limit - len(due), 1))
+    expired = expire_due(tx, limit)
+    removed, waits = _remove(tx, retention, max(limit - expired, 1))
     wishes.forget_keys(tx, limit)
     tx.db.execute(SQL["forget_silent"], (tx.boot - SILENT,))
     waits += [expires_at - tx.wall for (expires_at,) in tx.db.execute(SQL["next_expiry"])]
-    return Tidied(len(due), removed, timedelta(milliseconds=max(min(waits), 0)) if waits else None)
+    return Tidied(expired, removed, timedelta(milliseconds=max(min(waits), 0)) if waits else None)
+
+
+def expire_due(tx: Transaction, limit: int) -> int:
+    """Give waiting jobs whose time has passed the verdict that they expired; answers with how many."""
+    due = [number for (number,) in tx.db.execute(SQL["expired"], (tx.wall, limit))]
+    expire(tx, due)
+    return len(due)
 
 
 def expire(tx: Transaction, numbers: Sequence[int]) -> None:

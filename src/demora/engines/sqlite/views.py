@@ -8,7 +8,7 @@ from ...core.job import Attempt, Job, LogLine
 from ...core.spans import from_ms, span_ms
 from ...core.states import Status
 from ...store import Page, Query, Queue
-from . import rows
+from . import paces, rows
 from .batches import Transaction
 from .statements import SQL
 
@@ -42,13 +42,23 @@ def find(tx: Transaction, query: Query) -> Page:
 
 
 def queues(tx: Transaction) -> list[Queue]:
-    waiting = {name: (ready, delayed) for name, ready, delayed in tx.db.execute(SQL["count_waiting"], (tx.wall,))}
+    waiting = _waiting(tx)
     processing = dict(tx.db.execute(SQL["count_processing"]))
     dead = dict(tx.db.execute(SQL["count_dead"]))
     return [
         rows.queue(row, *waiting.get(row[0], (0, 0)), processing.get(row[0], 0), dead.get(row[0], 0))
         for row in tx.db.execute(SQL["queues"])
     ]
+
+
+def _waiting(tx: Transaction) -> dict[str, tuple[int, int]]:
+    """How many jobs of each queue are ready and how many delayed: due later, or held by a pace."""
+    governed, counts = paces.governed(tx), defaultdict[str, tuple[int, int]](lambda: (0, 0))
+    for queue, lane, due, later in tx.db.execute(SQL["count_waiting"], (tx.wall,)):
+        ready, delayed = counts[queue]
+        holds = lane in governed.get(queue, ())
+        counts[queue] = (ready, delayed + due + later) if holds else (ready + due, delayed + later)
+    return counts
 
 
 def _find_sql(query: Query) -> str:

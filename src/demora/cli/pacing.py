@@ -1,0 +1,123 @@
+"""`demora pace`: the pace of a queue, shown, changed or taken off; `demora why`: why a job is where it is."""
+
+import getpass
+from collections.abc import Iterator
+from datetime import timedelta
+
+import click
+
+from ..core.pace import Governs
+from ..core.pace_wish import PaceWish, make_wish, say_pace
+from ..core.spans import timestamp
+from ..pace_views import PaceView, pace_view
+from ..pacing import PaceChange, Pacing
+from .opening import existing
+from .options import SPAN, as_json, asynchronous
+from .root import Failure, verb
+from .text import plain
+from .wire import print_json
+
+
+@verb("pace")
+@click.argument("name", metavar="QUEUE")
+@click.option("--gap", type=SPAN, help="From the first release of a cycle to that of the next, at least.")
+@click.option("--burst", type=int, help="Releases in a cycle.")
+@click.option("--stagger", type=SPAN, help="Between two releases of a cycle.")
+@click.option("--rapid-gap", type=SPAN, help="The gap while no real-time job waits.")
+@click.option("--rapid-burst", type=int, help="The burst while no real-time job waits.")
+@click.option("--rapid-stagger", type=SPAN, help="The stagger while no real-time job waits.")
+@click.option("--rapid/--no-rapid", default=None, help="Whether there is a rapid rate at all.")
+@click.option("--governs", type=click.Choice([kind.value for kind in Governs]), help="Which delayed jobs.")
+@click.option("--protect", metavar="QUEUE", multiple=True, help="A queue whose real-time jobs count; may be repeated.")
+@click.option("--off", is_flag=True, help="Take the pace off.")
+@click.option("--history", is_flag=True, help="Show who changed it and when.")
+@as_json
+@asynchronous
+async def pace(
+    name: str,
+    *,
+    gap: timedelta | None,
+    burst: int | None,
+    stagger: timedelta | None,
+    rapid_gap: timedelta | None,
+    rapid_burst: int | None,
+    rapid_stagger: timedelta | None,
+    rapid: bool | None,
+    governs: str | None,
+    protect: tuple[str, ...],
+    off: bool,
+    history: bool,
+    as_json: bool,
+) -> None:
+    """Show or change how fast the delayed jobs of a queue are let go. Every process follows within a second."""
+    wish = make_wish(
+        gap=gap,
+        burst=burst,
+        stagger=stagger,
+        rapid_gap=rapid_gap,
+        rapid_burst=rapid_burst,
+        rapid_stagger=rapid_stagger,
+        rapid=rapid,
+        governs=governs,
+        protect=protect or None,
+    )
+    if off and wish != PaceWish():
+        raise click.UsageError("--off goes alone")
+    async with existing() as client:
+        if off:
+            await client.take_pace_off(name, by=_who())
+        elif wish != PaceWish():
+            await client.set_pace(name, wish, by=_who())
+        found, changes = await client.pacing(name), await client.pace_changes(name)
+    if as_json:
+        print_json({"queue": name, "pace": pace_view(found), "changes": [_change(change) for change in changes]})
+    else:
+        click.echo("\n".join(_about(name, found, changes if history else [])))
+
+
+@verb("why")
+@click.argument("id", metavar="ID")
+@as_json
+@asynchronous
+async def why(id: str, *, as_json: bool) -> None:
+    """Say why a job is where it is, in one sentence."""
+    async with existing() as client:
+        found = await client.why(id)
+    if as_json:
+        print_json(found)
+    else:
+        click.echo(plain(found.sentence))
+
+
+def _who() -> str:
+    try:
+        return f"cli:{getpass.getuser()}"
+    except (KeyError, OSError):
+        raise Failure("cannot tell who you are, and changes of a pace are recorded; set USER") from None
+
+
+def _about(name: str, found: Pacing | None, changes: list[PaceChange]) -> Iterator[str]:
+    view = pace_view(found)
+    if found is None or view is None:
+        yield f"{name} has no pace; demora pace {name} --gap 2m --burst 3 --stagger 30s gives it one"
+    else:
+        yield f"{'queue':<15} {name}"
+        yield f"{'pace':<15} {say_pace(found.pace)}"
+        yield f"{'set':<15} {timestamp(found.set_at)} by {plain(found.set_by)}"
+        yield f"{'mode':<15} {view.mode}"
+        yield f"{'delayed':<15} {view.total_delayed}, {view.ready_now} due, {view.ready_in_hour} due within the hour"
+        yield f"{'waiting':<15} {view.waiting_for_gap} for their slot"
+        yield f"{'next release':<15} {_seconds(view)}"
+        last = view.time_since_last_release_seconds
+        yield f"{'last release':<15} {'none yet' if last is None else f'{last:.0f} s ago'}"
+    for change in changes:
+        yield f"{timestamp(change.at)} {plain(change.by)}: {'off' if change.pace is None else say_pace(change.pace)}"
+
+
+def _seconds(view: PaceView) -> str:
+    wait = view.next_release_in_seconds
+    return "nothing delayed" if wait is None else f"in {wait:.0f} s"
+
+
+def _change(change: PaceChange) -> dict[str, str | None]:
+    return {"at": timestamp(change.at), "by": change.by, "pace": None if change.pace is None else say_pace(change.pace)}

@@ -1,0 +1,81 @@
+"""The pace of queues on PostgreSQL: what it is and how it stands."""
+
+from ...audit import PaceFacts
+from ...core.job import Lane
+from ...core.pace import Pace, begin
+from ...core.pace_wish import PaceWish
+from ...core.spans import from_ms, span_ms
+from ...pacing import HOUR, PaceChange, Pacing
+from ...store import Topic
+from ..paces import facts_of, pace_of, state_of, text
+from . import rows
+from .connections import Session
+
+
+async def set_pace(
+    session: Session,
+    topics: set[Topic],
+    queue: str,
+    wish: PaceWish | None,
+    by: str,
+    usual: Pace,
+    setting: str | None,
+) -> Pacing | None:
+    async with session.transaction():
+        await session.rows("name_queue", name=queue)
+        await session.rows("queue", name=queue)  # locks it
+        if setting is not None:
+            before = await session.row("set_by_settings", queue=queue)
+            if before is not None and before["setting"] == setting:
+                return await pacing(session, queue)
+        await _set(session, queue, wish, by, usual, setting)
+    topics |= {Topic.READY, Topic.PACE}
+    return await pacing(session, queue)
+
+
+async def _set(session: Session, queue: str, wish: PaceWish | None, by: str, usual: Pace, setting: str | None) -> None:
+    row = await session.row("lock_pace", queue=queue)
+    now = pace_of(row["pace"]) if row is not None and row["pace"] is not None else usual
+    pace = None if wish is None else wish.over(now)
+    wall = (await session.row("now"))["us"] // 1000
+    await session.rows("touch_queue", name=queue)
+    await session.rows(
+        "set_pace",
+        queue=queue,
+        pace=pace and text(pace),
+        lanes=pace and [lane.value for lane in pace.governs.lanes],
+        protects=pace and list(pace.protected(queue)),
+        reach=pace and max(pace.rate(quiet=quiet).reach for quiet in (True, False)),
+        state=text(begin(wall)) if row is None else row["state"],
+        by=rows.text(by),
+        setting=setting,
+    )
+
+
+async def pacings(session: Session) -> list[Pacing]:
+    return [_pacing(row) for row in await _rows(session, None)]
+
+
+async def pacing(session: Session, queue: str) -> Pacing | None:
+    found = await _rows(session, queue)
+    return _pacing(found[0]) if found else None
+
+
+async def changes(session: Session, queue: str, limit: int) -> list[PaceChange]:
+    found = await session.rows("pace_changes", queue=queue, limit=limit)
+    return [PaceChange(name, from_ms(at), by, None if pace is None else pace_of(pace)) for name, at, by, pace in found]
+
+
+async def facts(session: Session) -> list[PaceFacts]:
+    """Every change of a pace, in order, for a checker."""
+    return [facts_of(queue, at, pace) for queue, at, pace in await session.rows("pace_facts")]
+
+
+async def _rows(session: Session, queue: str | None) -> list[rows.Row]:
+    return await session.rows("pacings", queue=queue, realtime=Lane.REALTIME.value, hour=span_ms(HOUR))
+
+
+def _pacing(row: rows.Row) -> Pacing:
+    queue, pace, state, set_at, set_by, wall, held, coming, soon, first, quiet = row
+    counts = (held, coming, soon, None if first is None else from_ms(first))
+    return Pacing(queue, pace_of(pace), state_of(state), from_ms(set_at), set_by, from_ms(wall), *counts, quiet=quiet)

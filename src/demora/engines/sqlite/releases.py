@@ -1,0 +1,115 @@
+"""Letting go what the paces of queues allow, on SQLite: in the transaction of a claim, which is the only one that writes."""
+
+import heapq
+import json
+from collections.abc import Sequence
+from datetime import timedelta
+from itertools import islice
+
+import msgspec
+
+from ...core.job import Lane, Priority
+from ...core.order import QueueOrder
+from ...core.pace import Pace, PaceState, Release, look_at, plan
+from ...core.spans import from_ms
+from ...pacing import Released
+from ...store import Topic
+from ..paces import pace_of, state_of, text
+from . import rows
+from .batches import Transaction
+from .statements import SQL
+from .tidying import expire_due
+
+Head = tuple[str, int, int, int, int]  # queue, lane, rank, due time and number of the first row of a line
+
+
+class Held(msgspec.Struct, frozen=True):
+    """A queue that has a pace, as a claim meets it."""
+
+    queue: str
+    order: QueueOrder
+    pace: Pace
+    state: PaceState
+
+    def governs(self, head: Head) -> bool:
+        return head[0] == self.queue and head[1] in self.pace.governs.lanes
+
+
+def release(tx: Transaction, queues: Sequence[str] | None) -> Released:
+    """Let go what the paces of these queues allow."""
+    paced = _paced(tx, queues)
+    if not paced:
+        return Released([], None)
+    jobs = let_go(tx, paced, heads(tx))
+    if jobs:
+        tx.wake(Topic.READY)
+    looks = next_looks(tx, _paced(tx, queues), heads(tx))
+    return Released(jobs, timedelta(microseconds=max(min(looks) * 1000 - tx.wall_us, 0)) if looks else None)
+
+
+def heads(tx: Transaction) -> list[Head]:
+    """The first waiting row of each queue, lane and rank."""
+    return list(tx.db.execute(SQL["claim_heads"]))
+
+
+def let_go(tx: Transaction, paced: Sequence[Held], firsts: Sequence[Head]) -> list[Release]:
+    """Let go what these paces allow now; a pace whose next slot is to come costs nothing."""
+    jobs: list[Release] = []
+    for held in paced:
+        lines = [head for head in firsts if held.governs(head) and head[3] <= tx.wall]
+        if lines and look_at(held.state, tx.wall, min(head[3] for head in lines)) <= tx.wall:
+            jobs += _let_go(tx, held, lines, quiet=_is_quiet(held, firsts, tx.wall))
+    return jobs
+
+
+def next_looks(tx: Transaction, paced: Sequence[Held], firsts: Sequence[Head]) -> list[int]:
+    """When each pace may let something go next."""
+    looks = []
+    for held in paced:
+        dues = [head[3] for head in firsts if held.governs(head)]
+        if dues:
+            looks.append(look_at(held.state, tx.wall, min(dues)))
+    return looks
+
+
+def read(queue: str, order: QueueOrder, pace: str, state: str) -> Held:
+    return Held(queue, order, pace_of(pace), state_of(state))
+
+
+def _paced(tx: Transaction, queues: Sequence[str] | None) -> list[Held]:
+    """Of these queues, those that have a pace and are not paused."""
+    return [
+        read(name, rows.queue_order(step, strict, head_start), pace, state)
+        for name, step, strict, head_start, paused_at, pace, state in tx.db.execute(SQL["queues_set"])
+        if pace is not None and paused_at is None and (queues is None or name in queues)
+    ]
+
+
+def _let_go(tx: Transaction, held: Held, lines: Sequence[Head], *, quiet: bool) -> list[Release]:
+    rate = held.pace.rate(quiet=quiet)
+    expire_due(tx, rate.reach)
+    scans = [_scan(tx, held, line, rate.reach) for line in lines]
+    dues = sorted(due_at for scan in scans for _, due_at, _ in scan)[: rate.reach]
+    planned = plan(rate, held.state, tx.wall, dues)
+    first = islice(heapq.merge(*scans), len(planned.slots))
+    moves = [(number, slot) for (_, _, number), slot in zip(first, planned.slots, strict=True)]
+    tx.db.execute(SQL["keep_pace"], (text(planned.state), held.queue))
+    gone = {number: (id, rank) for number, id, rank in tx.db.execute(SQL["release"], (Lane.RELEASED, json.dumps(moves)))}
+    return [_release(held.queue, *gone[number], slot) for number, slot in moves]
+
+
+def _scan(tx: Transaction, held: Held, line: Head, limit: int) -> list[tuple[int, int, int]]:
+    """The first held rows of a line: their place in the queue's order, due time and number."""
+    queue, lane, rank, *_ = line
+    offset = held.order.offset(Lane(lane), Priority(rank))
+    found = tx.db.execute(SQL["held_scan"], (queue, lane, rank, tx.wall, tx.wall, limit))
+    return [(due_at + offset, due_at, number) for number, due_at in found]
+
+
+def _is_quiet(held: Held, firsts: Sequence[Head], wall: int) -> bool:
+    protected = held.pace.protected(held.queue)
+    return not any(lane == Lane.REALTIME and due <= wall and queue in protected for queue, lane, _, due, _ in firsts)
+
+
+def _release(queue: str, id: bytes, rank: int, slot: int) -> Release:
+    return Release(rows.id_text(id), queue, Priority(rank), from_ms(slot))

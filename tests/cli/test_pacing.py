@@ -1,0 +1,43 @@
+"""`demora pace` and `demora why`."""
+
+import getpass
+from collections.abc import Callable
+
+from tests.builders import NO_SUCH_ID
+from tests.cli.conftest import Run, answer
+
+
+def test_a_pace_is_set_shown_and_taken_off(run: Run, enqueued: Callable[..., str]) -> None:
+    enqueued()
+    assert "mail has no pace" in run("pace", "mail").stdout
+    set_ = run("pace", "mail", "--gap", "2m", "--burst", "3", "--stagger", "30s")
+    assert "3 in 2m, 30s apart; rapid 5 in 30s, 15s apart; governs both" in set_.stdout
+    assert f"by cli:{getpass.getuser()}" in set_.stdout
+    assert "pace            3 in 2m, 30s apart" in run("queue", "mail").stdout
+    assert "mail has no pace" in run("pace", "mail", "--off").stdout
+    history = run("pace", "mail", "--history").stdout
+    assert history.count(f"cli:{getpass.getuser()}") == 2
+    assert ": off\n" in history
+
+
+def test_as_json_it_has_the_figures_and_the_changes(run: Run, enqueued: Callable[..., str]) -> None:
+    enqueued("demo.echo", "--queue", "mail", "--delay", "1h")
+    shown = answer(run("pace", "mail", "--no-rapid", "--governs", "retries", "--protect", "web", "--json"))
+    assert (shown["queue"], shown["pace"]["rapid"], shown["pace"]["governs"]) == ("mail", None, "retries")
+    assert (shown["pace"]["protect"], shown["pace"]["totalDelayed"], len(shown["changes"])) == (["web"], 0, 1)
+
+
+def test_off_goes_alone_and_bad_values_are_told(run: Run, enqueued: Callable[..., str]) -> None:
+    enqueued()
+    assert run("pace", "mail", "--off", "--burst", "3").exit_code == 2
+    refused = run("pace", "mail", "--burst", "0")
+    assert (refused.exit_code, refused.stderr) == (1, "error: burst: must be a whole number from 1 to 10000\n")
+
+
+def test_why_is_one_sentence(run: Run, enqueued: Callable[..., str]) -> None:
+    id = enqueued("demo.echo", "--delay", "1h")
+    said = run("why", id).stdout
+    assert said.startswith("It is not due until ")
+    assert said.count("\n") == 1
+    assert answer(run("why", id, "--json"))["reason"] == "not_due"
+    assert run("why", NO_SUCH_ID).exit_code == 1

@@ -1,0 +1,458 @@
+"""Paces: what a claim lets go and when, by the plan of the core, whoever looks."""
+
+import asyncio
+from datetime import timedelta
+
+import pytest
+
+from demora.core.job import Lane, Priority
+from demora.core.outcome import HandedBack, Raised
+from demora.core.pace import Governs, Pace
+from demora.core.pace_wish import PaceWish, wish_of
+from demora.core.spans import to_ms
+from demora.core.states import Status
+from demora.core.verdict import Verdict
+from demora.pacing import Paced
+from demora.store import Change, Claimed, Lease, Query, QueueChange, Report, Settlement, Store, Topic
+from tests.builders import (
+    add_ids,
+    add_one,
+    claim,
+    claim_ids,
+    claim_one,
+    job_of,
+    ms,
+    seconds,
+    settle,
+)
+from tests.clock import TestClock
+
+CALM = Pace(rapid=None)
+WAITING = Query(statuses=frozenset({Status.QUEUED}))
+QUICK = Pace(gap=seconds(1), burst=4, stagger=ms(100), rapid=None)
+
+
+def paced(store: Store) -> Paced:
+    assert isinstance(store, Paced)
+    return store
+
+
+async def set_pace(store: Store, pace: Pace | None = CALM, queue: str = "default", by: str = "ann") -> None:
+    await paced(store).set_pace(queue, None if pace is None else wish_of(pace), by=by)
+
+
+async def let_go(store: Store, limit: int = 100) -> Claimed:
+    """Claim until the answer is not to come back at once; all jobs in one answer."""
+    claimed = await claim(store, limit)
+    jobs, released = claimed.jobs, [*claimed.released]
+    for _ in range(20):
+        if claimed.next_in != timedelta(0) or claimed.lapsed:
+            break
+        claimed = await claim(store, limit - len(jobs))
+        jobs, released = jobs + claimed.jobs, [*released, *claimed.released]
+    return Claimed(jobs, claimed.lapsed, claimed.next_in, released)
+
+
+async def follow(store: Store, clock: TestClock, jobs: int, *, most: int = 1000) -> list[int]:
+    """Sleep as workers do, from one look to the next, until so many jobs were claimed: how long after now each was."""
+    start, times = clock.wall(), list[int]()
+    for _ in range(most):
+        claimed = await let_go(store)
+        times += [clock.wall() - start] * len(claimed.jobs)
+        await give_up(store, claimed)
+        if len(times) >= jobs:
+            break
+        assert claimed.next_in is not None
+        clock.turn(ms=max(claimed.next_in // ms(1), 1))
+    return times
+
+
+async def give_up(store: Store, claimed: Claimed) -> None:
+    """End jobs, so that no lease wakes anybody."""
+    await store.settle([ended(job.lease) for job in claimed.jobs])
+
+
+def ended(lease: Lease) -> Settlement:
+    return Settlement(Report(lease, timedelta(0)), Verdict(Status.COMPLETED, result=b"1"))
+
+
+def at(*times: str) -> list[int]:
+    return [(int(minutes) * 60 + int(rest)) * 1000 for minutes, rest in (time.split(":") for time in times)]
+
+
+# The timeline
+
+
+async def test_claims_follow_the_sources_timeline_given_a_cycle_at_zero(store: Store, clock: TestClock) -> None:
+    await set_pace(store, Pace(burst=1, rapid=None))
+    await add_one(store, delay=ms(1))
+    clock.turn(ms=1)
+    await give_up(store, await let_go(store))  # the cycle at 0:00
+    await set_pace(store)
+    await add_ids(store, *[{"delay": seconds(15)}] * 4)
+    assert await follow(store, clock, 4) == at("2:00", "2:30", "3:00", "4:00")
+
+
+async def test_without_history_the_first_release_is_immediate(store: Store, clock: TestClock) -> None:
+    await set_pace(store)
+    await add_ids(store, *[{"delay": seconds(15)}] * 4)
+    assert await follow(store, clock, 4) == at("0:15", "0:45", "1:15", "2:15")
+
+
+async def test_with_nothing_real_time_waiting_the_rapid_rate_applies(store: Store, clock: TestClock) -> None:
+    await set_pace(store, Pace())
+    await add_ids(store, *[{"delay": seconds(1)}] * 6)
+    assert await follow(store, clock, 6) == [1000, 16_000, 31_000, 46_000, 61_000, 76_000]
+
+
+async def test_a_real_time_job_that_waits_makes_the_rate_normal(store: Store, clock: TestClock) -> None:
+    await set_pace(store, Pace(protect=("web",)))
+    await add_ids(store, {"delay": seconds(1)}, {"delay": seconds(1)}, {"queue": "web"})
+    clock.turn(1)
+    claimed = await claim(store, queues=["default"])
+    assert (len(claimed.jobs), claimed.next_in) == (1, seconds(30))
+    await claim(store, queues=["web"])
+    clock.turn(29.999)
+    assert await claim_ids(store, queues=["default"]) == []
+    clock.turn(ms=1)
+    assert len(await claim_ids(store, queues=["default"])) == 1
+
+
+async def test_each_queue_has_its_own_pace(store: Store, clock: TestClock) -> None:
+    await set_pace(store, CALM, "a")
+    await set_pace(store, QUICK, "b")
+    await add_ids(store, *[{"queue": name, "delay": seconds(1)} for name in "aabbcc"])
+    clock.turn(1)
+    assert len((await let_go(store)).jobs) == 4
+    clock.turn(ms=100)
+    assert [job.queue for job in (await let_go(store)).jobs] == ["b"]
+
+
+# What is governed
+
+
+async def test_jobs_enqueued_to_run_now_are_never_held(store: Store) -> None:
+    await set_pace(store)
+    ids = await add_ids(store, *[{}] * 10)
+    assert await claim_ids(store) == ids
+
+
+@pytest.mark.parametrize("governs", [Governs.RETRIES, Governs.SCHEDULED, Governs.BOTH])
+async def test_a_pace_holds_what_it_governs(store: Store, clock: TestClock, governs: Governs) -> None:
+    await add_one(store, retry_delay=seconds(10))
+    failed = await claim_one(store)
+    await settle(store, failed, Raised("ValueError: no"))
+    [scheduled] = await add_ids(store, {"delay": seconds(10)})
+    await set_pace(store, Pace(governs=governs, burst=1, rapid=None))
+    await add_ids(store, {"delay": seconds(5)})
+    clock.turn(5)
+    first = (await let_go(store)).jobs  # the slot is used if scheduled jobs are governed
+    assert len(first) == 1
+    clock.turn(5)
+    free = {Lane.RETRY: failed.lease.id, Lane.SCHEDULED: scheduled}
+    held = {id for lane, id in free.items() if lane in governs.lanes}
+    if governs is Governs.RETRIES:
+        held = set()  # the first retry has a slot at once
+    got = {job.lease.id for job in (await let_go(store)).jobs}
+    assert got == set(free.values()) - held
+
+
+async def test_a_job_that_was_let_go_and_handed_back_is_not_held_again(store: Store, clock: TestClock) -> None:
+    await set_pace(store)
+    await add_ids(store, {"delay": seconds(1)})
+    clock.turn(1)
+    [job] = (await let_go(store)).jobs
+    await settle(store, job, HandedBack())
+    assert await claim_ids(store) == [job.lease.id]
+
+
+async def test_a_job_that_was_let_go_and_failed_is_held_as_a_retry(store: Store, clock: TestClock) -> None:
+    await set_pace(store)
+    await add_ids(store, {"delay": seconds(1), "retry_delay": seconds(1)})
+    clock.turn(1)
+    [job] = (await let_go(store)).jobs
+    await settle(store, job, Raised("ValueError: no"))
+    clock.turn(29.999)
+    assert (await let_go(store)).jobs == []
+    clock.turn(ms=1)
+    assert len((await let_go(store)).jobs) == 1
+
+
+async def test_setting_and_taking_off_a_pace_rewrites_no_job(store: Store, clock: TestClock) -> None:
+    ids = await add_ids(store, *[{"delay": seconds(1)}] * 5)
+    before = [await job_of(store, id) for id in ids]
+    await set_pace(store)
+    clock.turn(1)
+    await set_pace(store, None)
+    assert [await job_of(store, id) for id in ids] == before
+    assert await claim_ids(store) == ids
+
+
+async def test_the_more_urgent_is_let_go_first(store: Store, clock: TestClock) -> None:
+    await set_pace(store, QUICK)
+    ids = await add_ids(store, *[{"delay": seconds(1), "priority": priority} for priority in sorted(Priority, reverse=True)])
+    clock.turn(1)
+    order = []
+    for _ in range(4):
+        order += [job.lease.id for job in (await let_go(store)).jobs]
+        clock.turn(ms=100)
+    assert order == ids[::-1]
+
+
+async def test_a_job_that_was_let_go_is_due_at_its_slot(store: Store, clock: TestClock) -> None:
+    await set_pace(store)
+    await add_ids(store, *[{"delay": seconds(1)}] * 2)
+    clock.turn(40)
+    released = (await let_go(store)).released
+    assert [to_ms(job.slot_at) - clock.wall() for job in released] == [-39_000, -9_000]
+    jobs = [await job_of(store, job.id) for job in released]
+    assert [(job.lane, job.due_at) for job in jobs] == [(Lane.RELEASED, release.slot_at) for release in released]
+
+
+async def test_a_paused_queue_lets_nothing_go(store: Store, clock: TestClock) -> None:
+    await set_pace(store)
+    await add_ids(store, {"delay": seconds(1)})
+    await store.set_queue("default", QueueChange(paused=True))
+    clock.turn(1)
+    assert (await paced(store).release()).jobs == []
+    assert (await claim(store)).next_in is None
+    await store.set_queue("default", QueueChange(paused=False))
+    assert len((await let_go(store)).jobs) == 1
+
+
+async def test_a_held_job_that_expired_uses_no_slot(store: Store, clock: TestClock) -> None:
+    await set_pace(store)
+    expired, other = await add_ids(store, {"delay": seconds(1), "expires_in": seconds(5)}, {"delay": seconds(6)})
+    clock.turn(6)
+    assert [job.lease.id for job in (await let_go(store)).jobs] == [other]
+    assert (await job_of(store, expired)).lane is Lane.SCHEDULED
+
+
+async def test_a_held_job_that_expired_keeps_nobody_awake(store: Store, clock: TestClock) -> None:
+    await set_pace(store)
+    expired = await add_one(store, delay=seconds(1), expires_in=seconds(5))
+    clock.turn(6)
+    claimed = await let_go(store)
+    assert (claimed.jobs, claimed.next_in) == ([], None)
+    assert (await job_of(store, expired.id)).status is Status.CANCELLED
+
+
+async def test_a_clock_that_is_set_back_holds_nobody_for_longer_than_the_next_slot(store: Store, clock: TestClock) -> None:
+    await set_pace(store)
+    await add_ids(store, *[{"delay": seconds(1)}] * 2)
+    clock.turn(1)
+    await give_up(store, await let_go(store))
+    await store.set_queue("default", QueueChange())
+    clock.step_wall(-7200)
+    [second] = (await store.find(WAITING)).jobs
+    await store.change(second.id, Change(delay=timedelta(0)))
+    waits = (await let_go(store)).next_in
+    assert waits is not None
+    assert waits <= seconds(30)
+
+
+# Many at once
+
+
+async def test_any_number_of_claimers_use_each_slot_once(pair: tuple[Store, Store], clock: TestClock) -> None:
+    await set_pace(pair[0], QUICK)
+    await add_ids(pair[0], *[{"delay": seconds(1)}] * 40)
+    clock.turn(1)
+    start, slots = clock.wall(), list[int]()
+    for _ in range(60):
+        looks = [claim(pair[n % 2], 5, worker=f"w{n}") for n in range(6)] + [paced(pair[n]).release() for n in range(2)]
+        for found in await asyncio.gather(*looks):
+            released = found.released if isinstance(found, Claimed) else found.jobs
+            slots += [to_ms(job.slot_at) - start for job in released]
+        clock.turn(ms=50)
+    oracle = [cycle * 1000 + n * 100 for cycle in range(4) for n in range(4)]
+    assert sorted(slots) == [slot for slot in oracle if slot <= 59 * 50]
+
+
+async def test_slots_survive_a_restart(pair: tuple[Store, Store], clock: TestClock) -> None:
+    await set_pace(pair[0])
+    await add_ids(pair[0], *[{"delay": seconds(1)}] * 3)
+    clock.turn(1)
+    assert len((await let_go(pair[0])).jobs) == 1
+    await pair[0].close()
+    await pair[0].open()
+    assert (await let_go(pair[0])).jobs == []
+    clock.turn(30)
+    assert len((await let_go(pair[1])).jobs) == 1
+    assert (await let_go(pair[0])).jobs == []
+
+
+async def test_a_missed_cycle_is_not_made_up(store: Store, clock: TestClock) -> None:
+    await set_pace(store)
+    await add_ids(store, *[{"delay": seconds(1)}] * 10)
+    clock.turn(1)
+    await give_up(store, await let_go(store))
+    clock.turn(3600)
+    assert len((await let_go(store)).jobs) == 1
+
+
+# release
+
+
+async def test_release_names_what_it_let_go_and_when_to_come_back(store: Store, clock: TestClock) -> None:
+    await set_pace(store)
+    ids = await add_ids(store, {"delay": seconds(1), "priority": Priority.HIGH}, {"delay": seconds(5)})
+    assert (await paced(store).release()).next_in == seconds(1)
+    clock.turn(1)
+    released = await paced(store).release()
+    assert [(job.id, job.queue, job.priority) for job in released.jobs] == [(ids[0], "default", Priority.HIGH)]
+    assert released.next_in == seconds(30)
+    assert await claim_ids(store) == [ids[0]]
+
+
+async def test_release_keeps_to_the_queues_it_is_asked_for(store: Store, clock: TestClock) -> None:
+    for queue in "ab":
+        await set_pace(store, CALM, queue)
+        await add_ids(store, {"delay": seconds(1), "queue": queue})
+    clock.turn(1)
+    assert [job.queue for job in (await paced(store).release(["b"])).jobs] == ["b"]
+
+
+async def test_with_no_pace_there_is_nothing_to_release(store: Store, clock: TestClock) -> None:
+    await add_ids(store, {"delay": seconds(1)})
+    clock.turn(1)
+    released = await paced(store).release()
+    assert (released.jobs, released.next_in) == ([], None)
+
+
+async def test_a_release_wakes_those_who_wait_for_jobs(store: Store, clock: TestClock) -> None:
+    await set_pace(store)
+    await add_ids(store, {"delay": seconds(1)})
+    clock.turn(1)
+    with store.subscribe(Topic.READY) as bell:
+        bell.clear()
+        await paced(store).release()
+        await asyncio.wait_for(bell.wait(None), 5)
+
+
+# set_pace
+
+
+async def test_a_wish_is_laid_over_the_pace_that_is_there(store: Store) -> None:
+    first = await paced(store).set_pace("q", PaceWish(gap=seconds(5)), by="ann")
+    second = await paced(store).set_pace("q", PaceWish(burst=7, rapid=False), by="ann")
+    assert first is not None
+    assert second is not None
+    assert first.pace == Pace(gap=seconds(5))
+    assert second.pace == Pace(gap=seconds(5), burst=7, rapid=None)
+
+
+async def test_without_a_pace_a_wish_is_laid_over_the_usual_one(store: Store) -> None:
+    found = await paced(store).set_pace("q", PaceWish(burst=7), by="ann", usual=Pace(gap=seconds(9)))
+    assert found is not None
+    assert found.pace == Pace(gap=seconds(9), burst=7)
+
+
+async def test_changes_are_recorded_with_who_and_when(store: Store, clock: TestClock) -> None:
+    await set_pace(store, CALM, by="ann")
+    first = clock.now()
+    clock.turn(5)
+    await set_pace(store, None, by="bob")
+    found = await paced(store).pace_changes("default", limit=10)
+    assert [(change.by, change.at, change.pace) for change in found] == [("bob", clock.now(), None), ("ann", first, CALM)]
+    assert await paced(store).pacings() == []
+
+
+async def test_a_pace_names_its_queue(store: Store) -> None:
+    await set_pace(store, CALM, "mail")
+    assert [queue.name for queue in await store.queues()] == ["mail"]
+
+
+async def test_settings_that_ask_for_the_same_again_change_nothing(store: Store) -> None:
+    async def by_settings(wish: PaceWish | None, text: str) -> Pace | None:
+        found = await paced(store).set_pace("q", wish, by="settings", setting=text)
+        return None if found is None else found.pace
+
+    assert await by_settings(PaceWish(burst=2), "burst=2") == Pace(burst=2)
+    await paced(store).set_pace("q", PaceWish(burst=9), by="ann")
+    assert await by_settings(PaceWish(burst=2), "burst=2") == Pace(burst=9)
+    assert await by_settings(PaceWish(burst=4), "burst=4") == Pace(burst=4)
+
+
+async def test_a_change_wakes_those_who_wait(store: Store) -> None:
+    for topic in (Topic.READY, Topic.PACE):
+        with store.subscribe(topic) as bell:
+            bell.clear()
+            await set_pace(store)
+            await asyncio.wait_for(bell.wait(None), 5)
+
+
+async def test_every_store_follows_a_change_with_its_next_claim(pair: tuple[Store, Store], clock: TestClock) -> None:
+    ids = await add_ids(pair[0], *[{"delay": seconds(1)}] * 3)
+    await set_pace(pair[0])
+    clock.turn(1)
+    assert len((await let_go(pair[1])).jobs) == 1
+    await set_pace(pair[1], None)
+    assert len(await claim_ids(pair[0])) == len(ids) - 1
+
+
+async def test_a_change_keeps_the_next_slot(store: Store, clock: TestClock) -> None:
+    await set_pace(store)
+    await add_ids(store, *[{"delay": seconds(1)}] * 3)
+    clock.turn(1)
+    await give_up(store, await let_go(store))
+    await set_pace(store, Pace(gap=seconds(5), burst=9, stagger=seconds(1), rapid=None))
+    assert await follow(store, clock, 2) == [30_000, 31_000]
+
+
+# How it is seen
+
+
+async def test_held_jobs_count_as_delayed(store: Store, clock: TestClock) -> None:
+    await set_pace(store, Pace(rapid=None, governs=Governs.SCHEDULED))
+    await add_ids(store, *[{"delay": seconds(1)}] * 3, {}, {"delay": seconds(9)})
+    clock.turn(1)
+    assert [(queue.ready, queue.delayed) for queue in await store.queues()] == [(1, 4)]
+    await paced(store).release()
+    assert [(queue.ready, queue.delayed) for queue in await store.queues()] == [(2, 3)]
+
+
+async def test_a_pacing_says_how_a_queue_stands(store: Store, clock: TestClock) -> None:
+    await set_pace(store, Pace(), by="ann")
+    set_at = clock.now()
+    await add_ids(store, *[{"delay": seconds(1)}] * 3, {"delay": seconds(100)}, {"delay": seconds(4000)}, {})
+    clock.turn(1)
+    [found] = await paced(store).pacings()
+    assert (found.queue, found.pace, found.set_at, found.set_by, found.now) == (
+        "default",
+        Pace(),
+        set_at,
+        "ann",
+        clock.now(),
+    )
+    assert (found.held, found.coming, found.soon, found.quiet) == (3, 2, 4, False)
+    assert found.first_due_at == clock.now()
+
+
+async def test_an_outlook_counts_who_goes_before_among_held_jobs(store: Store, clock: TestClock) -> None:
+    await set_pace(store)
+    ids = await add_ids(store, *[{"delay": seconds(1)}] * 3, {}, {"delay": seconds(1), "priority": Priority.CRITICAL})
+    clock.turn(1)
+    found = [await paced(store).outlook(id) for id in ids]
+    assert [outlook and outlook.ahead for outlook in found] == [1, 2, 3, 0, 0]
+    assert [outlook and outlook.held for outlook in found] == [True, True, True, False, True]
+
+
+async def test_an_outlook_counts_who_goes_before_among_ready_jobs(store: Store, clock: TestClock) -> None:
+    ids = await add_ids(store, *[{}] * 3, {"priority": Priority.HIGH}, {"delay": seconds(9)}, {"queue": "other"})
+    found = [await paced(store).outlook(id) for id in ids]
+    assert [outlook and outlook.ahead for outlook in found] == [1, 2, 3, 0, 0, 0]
+
+
+async def test_an_outlook_knows_what_ended_lately_and_who_works(store: Store, clock: TestClock) -> None:
+    await add_ids(store, *[{}] * 3)
+    for job in (await claim(store, 2)).jobs:
+        await store.settle([ended(job.lease)])
+    [waiting] = (await store.find(WAITING)).jobs
+    found = await paced(store).outlook(waiting.id)
+    assert found is not None
+    assert (found.recent, found.job, found.now, found.workers) == (2, waiting, clock.now(), [])
+
+
+async def test_there_is_no_outlook_for_no_job(store: Store) -> None:
+    assert await paced(store).outlook("no id") is None

@@ -1,0 +1,257 @@
+"""When delayed jobs are let go: the worked timeline, and what holds for every rate, backlog and sequence of looks."""
+
+from datetime import timedelta
+
+import msgspec
+from hypothesis import given
+from hypothesis import strategies as st
+
+from demora.core.job import Lane
+from demora.core.pace import Governs, Pace, PaceState, Rate, begin, forecast, look_at, plan
+from tests.builders import ms, seconds
+
+NORMAL = Pace().rate(quiet=False)
+RAPID = Pace().rate(quiet=True)
+AT_ZERO = PaceState(cycle_at=0, step=0, next_at=120_000, seen_at=0)  # a cycle at 0:00 that is over but for its gap
+
+spans = st.integers(0, 300).map(ms)
+rates = st.builds(Rate, spans, st.integers(1, 6), spans).filter(lambda rate: rate.cycle > 0)
+gaps_between_looks = st.lists(st.integers(0, 400), min_size=1, max_size=60)
+
+
+def clock(*times: str) -> list[int]:
+    """Minutes and seconds as milliseconds: `2:30`."""
+    return [(int(minutes) * 60 + int(rest)) * 1000 for minutes, rest in (time.split(":") for time in times)]
+
+
+def drive(rate: Rate, state: PaceState, dues: list[int], until: int) -> list[tuple[int, int]]:
+    """Let jobs go as one that never sleeps too long does: (when, under which slot)."""
+    waiting, used, now = sorted(dues), list[tuple[int, int]](), state.seen_at
+    while now <= until:
+        planned = plan(rate, state, now, [due for due in waiting if due <= now][: rate.reach])
+        used += [(now, slot) for slot in planned.slots]
+        state, waiting = planned.state, waiting[len(planned.slots) :]
+        if not waiting:
+            break
+        now = max(look_at(state, now, waiting[0]), now + 1)
+    return used
+
+
+def look(rate: Rate, state: PaceState, looks: list[int], backlog: int = 10_000) -> tuple[list[tuple[int, int]], PaceState]:
+    """Let jobs of a backlog go at any looks, so many milliseconds apart."""
+    used, now = list[tuple[int, int]](), state.seen_at
+    for apart in looks:
+        now += apart
+        planned = plan(rate, state, now, [0] * min(backlog - len(used), rate.reach))
+        used += [(now, slot) for slot in planned.slots]
+        state = planned.state
+    return used, state
+
+
+def slots_of(used: list[tuple[int, int]]) -> list[int]:
+    return [slot for _, slot in used]
+
+
+# The worked timeline
+
+
+def test_the_sources_timeline_holds_to_the_second() -> None:
+    used = drive(NORMAL, AT_ZERO, [15_000] * 4, until=300_000)
+    assert used == [(at, at) for at in clock("2:00", "2:30", "3:00", "4:00")]
+
+
+def test_without_history_the_first_release_is_immediate() -> None:
+    used = drive(NORMAL, begin(0), [15_000] * 4, until=300_000)
+    assert slots_of(used) == clock("0:15", "0:45", "1:15", "2:15")
+
+
+def test_the_rapid_timeline() -> None:
+    used = drive(RAPID, begin(0), [0] * 7, until=300_000)
+    assert slots_of(used) == clock("0:00", "0:15", "0:30", "0:45", "1:00", "1:15", "1:30")
+
+
+def test_after_an_idle_spell_the_first_release_is_immediate() -> None:
+    used = drive(NORMAL, AT_ZERO, [1_000_000] * 2, until=2_000_000)
+    assert slots_of(used) == [1_000_000, 1_030_000]
+
+
+def test_a_slot_that_passed_while_nothing_was_held_is_lost() -> None:
+    used = drive(NORMAL, begin(0), [0, 45_000, 45_000], until=300_000)
+    assert slots_of(used) == clock("0:00", "1:00", "2:00")
+
+
+def test_the_usual_pace_is_that_of_the_sources() -> None:
+    assert Pace() == Pace(seconds(120), 3, seconds(30), Rate(seconds(30), 5, seconds(15)), Governs.BOTH, ())
+
+
+def test_a_pace_governs_delayed_jobs_and_never_real_time_or_released_ones() -> None:
+    assert {kind: set(kind.lanes) for kind in Governs} == {
+        Governs.RETRIES: {Lane.RETRY},
+        Governs.SCHEDULED: {Lane.SCHEDULED},
+        Governs.BOTH: {Lane.SCHEDULED, Lane.RETRY},
+    }
+
+
+def test_a_pace_protects_its_own_queue_unless_others_are_named() -> None:
+    assert Pace().protected("mail") == ("mail",)
+    assert Pace(protect=("web", "api")).protected("mail") == ("web", "api")
+
+
+def test_a_pace_without_a_rapid_rate_stays_normal() -> None:
+    calm = Pace(rapid=None)
+    assert (calm.rate(quiet=True), calm.mode(quiet=True), Pace().mode(quiet=True)) == (NORMAL, "normal", "rapid")
+
+
+# Gap shorter than burst and stagger
+
+
+def test_a_gap_shorter_than_its_burst_gives_one_stagger_after_the_last_slot() -> None:
+    used = drive(Rate(seconds(20), 3, seconds(30)), begin(0), [0] * 5, until=300_000)
+    assert slots_of(used) == clock("0:00", "0:30", "1:00", "1:30", "2:00")
+
+
+def test_without_a_stagger_a_burst_goes_at_once() -> None:
+    used = drive(Rate(seconds(10), 3, timedelta(0)), begin(0), [0] * 5, until=300_000)
+    assert slots_of(used) == [0, 0, 0, 10_000, 10_000]
+
+
+# Changes of mode and policy
+
+
+def test_a_change_keeps_the_next_slot_and_the_one_after_is_computed_anew() -> None:
+    first = plan(NORMAL, begin(0), 0, [0])
+    assert first.state.next_at == 30_000
+    rapid = drive(RAPID, first.state, [0] * 4, until=100_000)
+    assert slots_of(rapid) == clock("0:30", "0:45", "1:00", "1:15")
+    normal = drive(NORMAL, plan(RAPID, begin(0), 0, [0]).state, [0] * 3, until=300_000)
+    assert slots_of(normal) == clock("0:15", "0:45", "2:00")
+
+
+def test_a_smaller_burst_ends_the_cycle_after_the_next_slot() -> None:
+    state = drive_state(NORMAL, begin(0), clock("0:00", "0:30"))
+    used = drive(Rate(seconds(120), 1, seconds(30)), state, [0] * 2, until=600_000)
+    assert slots_of(used) == clock("1:00", "2:00")
+
+
+def drive_state(rate: Rate, state: PaceState, times: list[int]) -> PaceState:
+    for now in times:
+        state = plan(rate, state, now, [0]).state
+    return state
+
+
+# Late looks and restarts
+
+
+def test_slots_that_passed_while_a_job_was_held_are_made_up_together() -> None:
+    state = plan(NORMAL, begin(0), 0, [0]).state
+    assert plan(NORMAL, state, 70_000, [0] * 6).slots == tuple(clock("0:30", "1:00"))
+
+
+def test_a_missed_cycle_is_never_made_up() -> None:
+    state = plan(NORMAL, begin(0), 0, [0]).state
+    late = plan(NORMAL, state, 1_000_000, [0] * 6)
+    assert late.slots == (1_000_000,)
+    assert late.state.next_at == 1_030_000
+
+
+def test_nothing_is_planned_for_nobody() -> None:
+    assert plan(NORMAL, AT_ZERO, 500_000, []).slots == ()
+
+
+def test_a_state_survives_being_written_down() -> None:
+    state = plan(NORMAL, begin(0), 0, [0]).state
+    assert msgspec.json.decode(msgspec.json.encode(state), type=PaceState) == state
+
+
+# Clocks that are stepped
+
+
+def test_a_clock_set_back_holds_nobody_longer_than_the_next_slot() -> None:
+    day = 86_400_000
+    state = plan(NORMAL, begin(day), day, [0]).state
+    assert look_at(state, day - 7_200_000, 0) == day - 7_200_000
+    moved = plan(NORMAL, state, day - 7_200_000, [0])
+    assert moved.slots == ()
+    assert moved.state.next_at == day - 7_200_000 + 30_000
+
+
+def test_a_clock_set_forward_gives_one_release_and_no_flood() -> None:
+    state = plan(NORMAL, begin(0), 0, [0]).state
+    assert len(plan(NORMAL, state, 7_200_000, [0] * 6).slots) == 1
+
+
+# What holds always
+
+
+@given(rates, gaps_between_looks)
+def test_no_slot_is_used_early(rate: Rate, looks: list[int]) -> None:
+    used, _ = look(rate, begin(1000), looks)
+    assert all(slot <= now for now, slot in used)
+
+
+@given(rates, gaps_between_looks)
+def test_no_slot_is_used_twice(rate: Rate, looks: list[int]) -> None:
+    slots = slots_of(look(rate, begin(1000), looks)[0])
+    assert slots == sorted(slots)
+    most = rate.burst if rate.stagger == ms(0) else 1
+    assert all(slots.count(slot) <= most for slot in slots)
+
+
+@given(rates, gaps_between_looks)
+def test_no_window_of_a_cycle_has_more_slots_than_a_burst(rate: Rate, looks: list[int]) -> None:
+    slots = slots_of(look(rate, begin(1000), looks)[0])
+    for slot in slots:
+        assert sum(slot <= other < slot + rate.cycle for other in slots) <= rate.burst
+
+
+@given(rates, gaps_between_looks)
+def test_one_look_never_lets_more_go_than_its_reach(rate: Rate, looks: list[int]) -> None:
+    used, _ = look(rate, begin(1000), looks)
+    assert all(sum(now == at for at, _ in used) < rate.reach for now, _ in used)
+
+
+@given(rates, st.integers(0, 20))
+def test_who_looks_in_time_uses_every_slot_of_a_backlog(rate: Rate, late: int) -> None:
+    """Looks so often that no cycle is missed use exactly the slots of one who looks at each."""
+    pause = max(min(late, rate.cycle - 1), 1)
+    used, _ = look(rate, begin(1000), [0] + [pause] * 60)
+    end = 1000 + 60 * pause
+    exact = slots_of(drive(rate, begin(1000), [0] * (len(used) + rate.reach), until=end))
+    assert slots_of(used) == exact
+
+
+@given(rates, gaps_between_looks, st.integers(0, 59))
+def test_a_restart_changes_nothing(rate: Rate, looks: list[int], cut: int) -> None:
+    whole, end = look(rate, begin(1000), looks)
+    first, state = look(rate, begin(1000), looks[:cut])
+    kept = msgspec.json.decode(msgspec.json.encode(state), type=PaceState)
+    second, again = look(rate, kept, looks[cut:])
+    assert (first + second, again) == (whole, end)
+
+
+@given(rates, rates, gaps_between_looks, st.integers(0, 59))
+def test_switching_uses_no_slot_early_or_twice(one: Rate, other: Rate, looks: list[int], cut: int) -> None:
+    first, state = look(one, begin(1000), looks[:cut])
+    second, _ = look(other, state, looks[cut:])
+    both = first + second
+    assert all(slot <= now for now, slot in both)
+    assert slots_of(both) == sorted(slots_of(both))
+    if second and state.next_at > state.seen_at:
+        assert second[0][1] >= state.next_at
+
+
+@given(rates, gaps_between_looks, st.integers(-10_000, 10_000))
+def test_a_stepped_clock_never_gives_more_than_a_look_may(rate: Rate, looks: list[int], step: int) -> None:
+    _, state = look(rate, begin(100_000), looks)
+    now = max(state.seen_at + step, 1)
+    planned = plan(rate, state, now, [0] * rate.reach)
+    assert len(planned.slots) < rate.reach
+    assert planned.state.next_at <= now + rate.cycle
+
+
+@given(rates, st.integers(1, 30), gaps_between_looks)
+def test_a_forecast_comes_true_if_nothing_changes(rate: Rate, nth: int, looks: list[int]) -> None:
+    _, state = look(rate, begin(1000), looks)
+    promised = forecast(rate, state, state.seen_at, nth)
+    used = drive(rate, state, [0] * nth, until=promised + 1)
+    assert (len(used), max(used[-1][1], state.seen_at)) == (nth, promised)

@@ -1,0 +1,71 @@
+"""Wishes for a pace: laid over another, read from settings, and refused."""
+
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from demora.core.pace import Governs, Pace, Rate
+from demora.core.pace_wish import PaceWish, RateWish, make_wish, read_pace, say_pace, wish_of
+from demora.core.spread import spread
+from demora.errors import Invalid
+from tests.builders import ms, seconds
+
+
+def test_a_wish_changes_only_what_it_names() -> None:
+    assert PaceWish().over(Pace()) == Pace()
+    assert PaceWish(burst=9).over(Pace(gap=seconds(5))) == Pace(gap=seconds(5), burst=9)
+    rapid = PaceWish(rapid=RateWish(burst=9)).over(Pace())
+    assert rapid.rapid == Rate(seconds(30), 9, seconds(15))
+
+
+def test_the_rapid_rate_is_taken_off_and_brought_back() -> None:
+    calm = PaceWish(rapid=False).over(Pace())
+    assert calm == Pace(rapid=None)
+    assert PaceWish(burst=2).over(calm).rapid is None
+    assert PaceWish(rapid=True).over(calm) == Pace()
+
+
+@pytest.mark.parametrize("pace", [Pace(), Pace(rapid=None, protect=("a", "b"), governs=Governs.RETRIES), Pace(gap=ms(1))])
+def test_the_wish_for_a_pace_gives_that_pace(pace: Pace) -> None:
+    assert wish_of(pace).over(Pace(gap=seconds(7), burst=99)) == pace
+
+
+def test_settings_are_read_from_text_and_tables() -> None:
+    wish = make_wish(gap="2m", burst=3, rapid_gap="5s", governs="retries", protect=("a", "b"))
+    assert read_pace("gap=2m burst=3, rapid_gap=5s governs=retries protect=a+b", "x") == wish
+    assert (
+        read_pace({"gap": "2m", "burst": 3, "rapid": {"gap": "5s"}, "governs": "retries", "protect": ["a", "b"]}, "x")
+        == wish
+    )
+    assert read_pace("off", "x") is None
+    assert read_pace("rapid=off", "x") == PaceWish(rapid=False)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["gap", "gap=2", "speed=3", "burst=0", "burst=x", "rapid=maybe", "governs=all", "rapid=off rapid_gap=5s"],
+)
+def test_settings_that_cannot_be_meant_are_refused_with_their_name(text: str) -> None:
+    with pytest.raises(Invalid) as refused:
+        read_pace(text, "DEMORA_PACE_MAIL")
+    assert refused.value.field == "DEMORA_PACE_MAIL"
+
+
+def test_a_pace_that_holds_nothing_is_refused() -> None:
+    with pytest.raises(Invalid):
+        PaceWish(gap=ms(0), stagger=ms(0)).over(Pace())
+
+
+def test_a_pace_is_said_in_a_line() -> None:
+    assert say_pace(Pace(rapid=None, protect=("web",))) == "3 in 2m, 30s apart; governs both; protects web"
+
+
+@given(st.integers(1, 500), st.integers(1, 10**9))
+def test_a_spread_is_even_and_stays_within_its_span(count: int, over: int) -> None:
+    times = [delay // ms(1) for delay in spread(count, ms(over))]
+    assert times[0] == 0
+    assert all(0 <= time < over for time in times)
+    apart = [later - earlier for earlier, later in pairwise(times)]
+    assert all(over // count <= gap <= over // count + 1 for gap in apart)
