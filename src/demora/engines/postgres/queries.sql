@@ -662,7 +662,7 @@ group by paces.queue, state
 select queue, at, by, pace from demora.pace_changes where queue = :queue order by seq desc limit :limit::int
 
 -- name: queue_as_it_is
-select name, step, strict, head_start, paused_at, pause_reason, retention from demora.queues where name = :name
+select name, step, strict, head_start, paused_at, pause_reason, retention, webhook_url from demora.queues where name = :name
 
 -- name: count_recent
 select count(*) as recent from demora.jobs
