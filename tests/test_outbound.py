@@ -52,7 +52,7 @@ async def test_plain_http_is_not_sent_outside_of_an_opened_network() -> None:
 
 async def test_a_name_that_leads_to_a_forbidden_address_among_others_is_not_called() -> None:
     async with Receiver() as receiver, Names({"two.test": [["127.0.0.1", "10.0.0.1"]]}) as names:
-        with pytest.raises(Forbidden, match=r"10\.0\.0\.1, which is private"):
+        with pytest.raises(Forbidden, match="leads to an address that is private"):
             await call(f"http://two.test:{receiver.port}/", resolve=names.resolve)
     assert receiver.connections == 0
 
