@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from demora import outbound
 from demora.core.networks import Policy, read_networks
 from demora.core.urls import read_url
 from demora.outbound import MOST_READ, Crowded, Forbidden, NoAnswer, Reply, Sender
@@ -52,7 +53,7 @@ async def test_plain_http_is_not_sent_outside_of_an_opened_network() -> None:
 
 async def test_a_name_that_leads_to_a_forbidden_address_among_others_is_not_called() -> None:
     async with Receiver() as receiver, Names({"two.test": [["127.0.0.1", "10.0.0.1"]]}) as names:
-        with pytest.raises(Forbidden, match=r"10\.0\.0\.1, which is private"):
+        with pytest.raises(Forbidden, match="leads to an address that is private"):
             await call(f"http://two.test:{receiver.port}/", resolve=names.resolve)
     assert receiver.connections == 0
 
@@ -174,7 +175,8 @@ async def test_a_host_has_so_many_calls_at_a_time_and_another_host_does_not_wait
 def tls(tmp_path: Any) -> ssl.SSLContext:
     """A server's side of TLS, with a certificate of its own making."""
     key, cert = tmp_path / "key.pem", tmp_path / "cert.pem"
-    made = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "1", "-subj", "/CN=127.0.0.1"]
+    made = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "1", "-subj", "/CN=hook.test"]
+    made += ["-addext", "subjectAltName=DNS:hook.test"]
     try:
         subprocess.run([*made, "-keyout", key, "-out", cert], check=True, capture_output=True)
     except FileNotFoundError:
@@ -189,6 +191,26 @@ async def test_a_certificate_that_nobody_vouches_for_is_not_accepted(tls: ssl.SS
         with pytest.raises(NoAnswer, match=r"Certificate|SSL"):
             await call(receiver.url)
     assert receiver.received == []
+
+
+async def test_a_certificate_must_be_for_the_name_and_not_for_the_address(
+    tls: ssl.SSLContext, tmp_path: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "cert.pem"))
+    outbound._tls.cache_clear()
+    try:
+        async with (
+            Receiver(tls=tls) as receiver,
+            Names({name: [["127.0.0.1"]] for name in ("hook.test", "other.test")}) as names,
+        ):
+            reply = await call(f"https://hook.test:{receiver.port}/", resolve=names.resolve)
+            assert (reply.status, receiver.received[0].headers["host"]) == (200, f"hook.test:{receiver.port}")
+            for host in ("other.test", "127.0.0.1"):
+                with pytest.raises(NoAnswer, match="certificate is not valid for"):
+                    await call(f"https://{host}:{receiver.port}/", resolve=names.resolve)
+        assert len(receiver.received) == 1
+    finally:
+        outbound._tls.cache_clear()
 
 
 def test_demora_starts_without_the_library_that_sends() -> None:

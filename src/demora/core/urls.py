@@ -72,7 +72,8 @@ def objection(target: Target, address: Address, policy: Policy) -> str | None:
     """Why this address must not be dialled for the sake of this target, None if it may."""
     purpose = policy.objection(address)
     if purpose is not None:
-        where = target.host if target.address is not None else f"{target.host} leads to {address}, which"
+        # Which address a name has inside is nobody's business who may only name it.
+        where = target.host if target.address is not None else f"{target.host} leads to an address that"
         return f"{where} is {purpose} and must not be called; DEMORA_OUTBOUND_ALLOW opens networks"
     if target.plain and not policy.plain_http and not policy.opens(address):
         return _plain(target)
