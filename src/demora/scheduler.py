@@ -12,7 +12,7 @@ from .store import Store, Subscription, Topic
 PIECE = 200  # jobs at a time, so that nobody waits long for the lock
 REST = 0.02  # seconds between two pieces
 LONGEST = 60.0  # seconds without a look: retention by number has no time of its own
-PATIENCE = 0.05  # seconds after a slot in which a worker's claim may use it
+PATIENCE = 0.25  # seconds after a slot in which a worker's claim may use it
 FIRST_PAUSE, LONGEST_PAUSE = 0.5, 60.0  # seconds between looks while the store is in trouble
 
 

@@ -617,10 +617,13 @@ found as materialized (
     order by place, seq limit :window::int
 ),
 chosen as materialized (
-    select place, jobs.seq from found join demora.jobs using (seq)
-    where status < 3 and queue = :queue and lane = any(:lanes) and due_at <= :wall
-    order by place, seq limit cardinality(:slots::bigint[])
-    for update of jobs skip locked
+    -- One by one, by their number: a plan for any number of slots would read all that waits.
+    select place, job.seq from found, lateral (
+        select seq from demora.jobs
+        where jobs.seq = found.seq and status < 3 and queue = :queue and lane = any(:lanes) and due_at <= :wall
+        for update skip locked
+    ) as job
+    limit cardinality(:slots::bigint[])
 ),
 numbered as (select seq, row_number() over (order by place, seq) as number from chosen),
 moved as (
