@@ -34,7 +34,11 @@ MAY_IMPORT: dict[str, set[str]] = {
     "survey": {"store"},
     "transactions": {"core", "store"},
     "keyring": {"core"},
-    "engines": {"core", "store", "transactions", "audit", "survey", "keyring", "clock", "errors", "crash"},
+    "line": {"errors"},
+    "outbox": {"line", "store"},
+    "lined": {"core", "store", "transactions", "audit", "survey", "keyring", "line", "outbox", "errors", "crash", "notices"},
+    "engines": {"core", "store", "transactions", "audit", "survey", "keyring", "clock", "errors", "crash"}
+    | {"line", "outbox", "lined"},
     "proof": {"audit"},
     "context": {"core", "store", "errors"},
     "signals": {"core", "errors"},
@@ -154,7 +158,7 @@ def test_a_part_imports_only_what_the_arrows_allow(part: str) -> None:
     assert [i for i in ours(part) if i.part not in MAY_IMPORT[part]] == []
 
 
-@pytest.mark.parametrize("part", ["core", "store", "transactions", "audit", "survey", "keyring", "errors"])
+@pytest.mark.parametrize("part", ["core", "store", "transactions", "audit", "survey", "keyring", "line", "outbox", "errors"])
 def test_core_and_port_are_pure(part: str) -> None:
     assert [i for i in theirs(part) if i.part in IMPURE] == []
     assert {i.part for i in theirs(part)} - sys.stdlib_module_names <= {"msgspec"}
