@@ -92,8 +92,8 @@ class Line(Protocol):
         ...
 
     async def put(self, places: Sequence[Place], *, now: int, fresh: bool = False) -> bool:
-        """Give jobs their places, and take them from any other in their queue; say whether sleepers were woken, which they are
-        for what is ready or the new head of its lane. `fresh` ones were added just now and stand nowhere yet."""
+        """Give jobs their places, and take them from any other in their queue; say whether sleepers were woken, which they
+        are for what is ready or the new head of its lane. `fresh` ones were added just now and stand nowhere yet."""
         ...
 
     async def take(self, queues: Sequence[str] | None, limit: int, *, now: int, stale: int, in_turn: bool = False) -> Taken:

@@ -1,8 +1,8 @@
 """A small port beside the store: what an SQL engine says and does for the sake of a line.
 
-The outbox is every waiting row. `lined_epoch` is null in a row that was written without a line in sight, 0 from each move into
-waiting on, and the number of the line once the job's place there is confirmed. As in `Store`, verbs take no time; what is read
-from the clock is told, in microseconds, so that whoever asks can estimate the database's time.
+The outbox is every waiting row. `lined_epoch` is null in a row that was written without a line in sight, 0 from each move
+into waiting on, and the number of the line once the job's place there is confirmed. As in `Store`, verbs take no time; what
+is read from the clock is told, in microseconds, so that whoever asks can estimate the database's time.
 """
 
 from collections.abc import Sequence

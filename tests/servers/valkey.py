@@ -51,19 +51,8 @@ class Server:
 
     def start(self) -> None:
         """Start it, and wait until it answers."""
-        usual = (
-            "--bind",
-            "127.0.0.1",
-            "--port",
-            str(self.port),
-            "--dir",
-            str(self.folder),
-            "--save",
-            "",
-            "--appendonly",
-            "no",
-        )
-        local = ("--unixsocket", str(self.folder / "socket"), "--daemonize", "no", "--logfile", "")
+        usual = ("--bind", "127.0.0.1", "--port", str(self.port), "--dir", str(self.folder), "--save", "")
+        local = ("--unixsocket", str(self.folder / "socket"), "--appendonly", "no", "--logfile", "")
         with (self.folder / "log").open("ab") as log:
             command = [str(self._program), *usual, *local, *self._settings]
             self.process = subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True)

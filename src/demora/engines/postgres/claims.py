@@ -11,6 +11,8 @@ from ...core.order import QueueOrder
 from ...core.spans import ZERO
 from ...core.states import Status
 from ...core.verdict import EXPIRED
+from ...line import Entry
+from ...outbox import Drawn
 from ...store import Claimed, ClaimedJob, Topic
 from . import rows
 from .connections import Session
@@ -45,6 +47,33 @@ async def claim(session: Session, wish: Wish, topics: set[Topic], again: bool) -
         if not passed_over:
             return Claimed(jobs, claimed.lapsed, claimed.next_in)
     return Claimed(jobs, claimed.lapsed, ZERO)
+
+
+async def draw(session: Session, wish: Wish, entries: Sequence[Entry], topics: set[Topic], again: bool) -> Drawn:
+    """Lease the jobs that a line handed out. If it is asked `again`, what the lost call got is read, and is all."""
+    if again:
+        found = await session.rows("claimed", claim=wish.number, worker_id=wish.worker_id)
+        if found:
+            now = await session.row("now")
+            return Drawn(Claimed([rows.claimed_job(row) for row in found], [], ZERO), now["us"])
+    found = await session.rows(
+        "draw",
+        ids=[rows.id_key(entry.id) for entry in entries],
+        queues=[entry.queue for entry in entries],
+        cancelled=EXPIRED.status.value,
+        expired=EXPIRED.error,
+        processing=Status.PROCESSING.value,
+        worker_id=wish.worker_id,
+        claim=wish.number,
+        lease=wish.lease,
+        lapsed=LAPSED_AT_ONCE,
+    )
+    sight = found[0]
+    jobs = [rows.claimed_job(row) for row in found if row["id"] is not None]
+    if sight["expired"]:
+        topics.add(Topic.ENDED)
+    next_in = ZERO if sight["expired"] else _next_in(sight, wish.lease if jobs else None)
+    return Drawn(Claimed(jobs, rows.lapsed_jobs(sight["lapsed"]), next_in), sight["us"])
 
 
 def as_of_now(claimed: Claimed, passed: float) -> Claimed:

@@ -15,6 +15,8 @@ from ...core.job import Lane, Priority
 from ...core.order import QueueOrder
 from ...core.spans import ZERO
 from ...core.states import Status
+from ...line import Entry
+from ...outbox import Drawn
 from ...store import Claimed, ClaimedJob
 from . import rows
 from .batches import Transaction
@@ -64,6 +66,18 @@ def claim(tx: Transaction, wish: Wish) -> Claimed:
         return Claimed(jobs, lapsed, ZERO)
     exhausted = ready if len(jobs) < wish.limit else []
     return Claimed(jobs, lapsed, _next_in(tx, heads, exhausted))
+
+
+def draw(tx: Transaction, wish: Wish, entries: Sequence[Entry]) -> Drawn:
+    """Lease the jobs that a line handed out, as far as their rows agree."""
+    paused = {name for name, _, _, _, paused_at in tx.db.execute(SQL["queues_set"]) if paused_at is not None}
+    asked = json.dumps([(entry.id.replace("-", ""), entry.queue) for entry in entries])
+    found = list(tx.db.execute(SQL["drawable"], (asked, tx.wall))) if entries else []
+    chosen = [rowid for rowid, queue, _ in found if queue not in paused]
+    jobs = _take(tx, chosen, wish)
+    lapsed = [rows.lapsed_job(row) for row in tx.db.execute(SQL["lapsed"], (tx.boot, LAPSED_AT_ONCE))]
+    next_in = ZERO if len(jobs) < len(chosen) else _next_in(tx, (), ())
+    return Drawn(Claimed(jobs, lapsed, next_in), tx.wall_us)
 
 
 def as_of_now(claimed: Claimed, passed: int) -> Claimed:
