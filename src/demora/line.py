@@ -102,7 +102,8 @@ class Line(Protocol):
         ...
 
     async def done(self, entries: Sequence[Entry]) -> None:
-        """Forget what was handed out: its row has moved on. May be done late, with the next verb."""
+        """Forget what was handed out: its row has moved on. May be done late, with the next verb; with no entries, all that
+        is left to do is done."""
         ...
 
     async def remove(self, entries: Sequence[Entry]) -> None:

@@ -26,9 +26,11 @@ class LineRecord(msgspec.Struct, frozen=True):
 
 
 class Drawn(msgspec.Struct, frozen=True):
-    """A claim by ids. Its `next_in` is about lapses alone, or zero if jobs had expired; and the clock as it was read."""
+    """A claim by ids. Its `next_in` is about lapses alone; `expired` jobs had expired, and others may be ready behind them.
+    And the clock as it was read."""
 
     claimed: Claimed
+    expired: int
     wall_us: int
 
 

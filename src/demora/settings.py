@@ -11,7 +11,7 @@ import msgspec
 
 from .core.retention import Keep, Retention, keep
 from .core.spans import span
-from .engines.options import PostgresOptions
+from .engines.options import REDIS_FORMS, PostgresOptions, is_redis_url
 from .errors import BadSetting, Invalid
 
 DEFAULT_FILE, FILE_VARIABLE = "demora.toml", "DEMORA_CONFIG"
@@ -188,5 +188,5 @@ def _broken_rules(settings: Settings) -> Iterator[BadSetting]:
     if settings.log_level not in LOG_LEVELS:
         yield BadSetting("log_level", f"must be one of {', '.join(LOG_LEVELS)}")
     yield from settings.postgres.broken_rules()
-    if settings.redis_url is not None:
-        yield BadSetting("redis_url", "this demora has no Redis line yet; unset DEMORA_REDIS_URL")
+    if settings.redis_url is not None and not is_redis_url(settings.redis_url):
+        yield BadSetting("redis_url", f"is no way to reach Redis or Valkey; {REDIS_FORMS}")

@@ -9,14 +9,14 @@ from .looking import dead_letters, job, jobs, queues, workers
 from .queueing import queue
 from .root import root
 from .running import migrate, scheduler, serve, worker
-from .tidying import purge, recover
+from .tidying import purge, rebuild, recover
 from .verifying import verify
 
 for command in (
     *(serve, worker, scheduler, enqueue),
     *(jobs, job, dead_letters, queues, queue, workers),
     *(cancel, retry, reschedule, delete, pause, resume),
-    *(doctor, purge, recover, keys, migrate, verify, completion),
+    *(doctor, purge, rebuild, recover, keys, migrate, verify, completion),
 ):
     root.add_command(command)
 

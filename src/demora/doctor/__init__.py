@@ -1,6 +1,7 @@
 """Judges what was found: whether settings, clock, workers, queues and jobs are as they should be, and what to do if not."""
 
 from .jobs import judge_jobs
+from .line import judge_line
 from .setup import judge_settings, versions
 
-__all__ = ["judge_jobs", "judge_settings", "versions"]
+__all__ = ["judge_jobs", "judge_line", "judge_settings", "versions"]

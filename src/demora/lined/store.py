@@ -21,6 +21,7 @@ from ..core.states import Status
 from ..keyring import Found, Keyring, Ring
 from ..line import Entry, Line, Place, Taken
 from ..outbox import Drawn, Outbox
+from ..reconciling import Comparison
 from ..store import (
     Added,
     Answer,
@@ -43,6 +44,7 @@ from ..store import (
 )
 from ..survey import Pulse, Survey, Surveyed
 from ..transactions import Transaction, Transactional
+from .comparing import compare
 from .tending import Tender
 
 LOOK = 5.0  # seconds after which a worker asks SQL alone, for jobs that fell out of the line
@@ -238,6 +240,14 @@ class LinedStore:
         why = "it is being filled" if tender.up else tender.trouble
         return *self.inner.notes(), f"the Redis line is not used ({why}): jobs are handed out by the database"
 
+    # How rows and line agree
+
+    async def compare(self, *, repair: bool = False) -> Comparison:
+        return await compare(self.inner, await self._tended(), repair=repair)
+
+    async def rebuild(self) -> int:
+        return await (await self._tended()).rebuild()
+
     # How it is done
 
     def _tended(self) -> "asyncio.Future[Tender]":
@@ -264,8 +274,9 @@ class LinedStore:
     ) -> Claimed | None:
         """Lease what the line hands out; asks it again while what it handed out had moved on. None if it is away."""
         jobs: list[ClaimedJob] = []
+        expired = 0
         for last in reversed(range(ROUNDS)):
-            want = limit - len(jobs)
+            want = limit - len(jobs) - expired
             taken = await tender.take(queues, want, in_turn=in_turn)
             if taken is None:
                 break
@@ -276,9 +287,11 @@ class LinedStore:
             crash.at("line.drawn")
             missed = await self._settle_entries(tender, taken.entries, drawn)
             jobs += drawn.claimed.jobs
-            more = len(taken.entries) >= want and len(jobs) < limit
-            if missed or last == 0 or not more or drawn.claimed.next_in == ZERO:
-                return Claimed(jobs, drawn.claimed.lapsed, ZERO if more else _next_in(taken, drawn, missed))
+            expired += drawn.expired
+            more = len(taken.entries) >= want and len(jobs) + expired < limit
+            if missed or last == 0 or not more:
+                next_in = ZERO if more or expired else _next_in(taken, drawn, missed)
+                return Claimed(jobs, drawn.claimed.lapsed, next_in)
         return Claimed(jobs, [], ZERO) if jobs else None
 
     async def _settle_entries(self, tender: Tender, entries: Sequence[Entry], drawn: Drawn) -> list[Place]:

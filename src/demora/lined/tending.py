@@ -34,7 +34,7 @@ class Tender:
     ) -> None:
         self.line, self.trouble = line, "it was not asked yet"
         self._outbox, self._woken = outbox, woken
-        self._horizon, self._ticks = horizon, ticks
+        self.horizon, self._ticks = horizon, ticks
         self._who = secrets.token_hex(8)
         self._offset_us = 0.0
         self._up = self._filled = False
@@ -68,10 +68,9 @@ class Tender:
 
     async def close(self) -> None:
         task, self._task = self._task, None
-        if task is not None:
-            task.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await task
+        while task is not None and not task.done():
+            task.cancel()  # again, if a driver has swallowed it
+            await asyncio.wait([task], timeout=TICK)
         await self.line.close()
 
     # The database's time
@@ -93,7 +92,7 @@ class Tender:
     async def put(self, places: Iterable[Place], *, fresh: bool = False) -> None:
         """Line up those that are due within the horizon, and confirm them later."""
         now = self.now()
-        due = [place for place in places if place.due_at <= now + span_ms(self._horizon)]
+        due = [place for place in places if place.due_at <= now + span_ms(self.horizon)]
         if not (self._up and due):
             return
         try:
@@ -120,7 +119,7 @@ class Tender:
         if not (self._up and ids):
             return
         standings = await self._outbox.standings(ids)
-        until = self.now() + span_ms(self._horizon)
+        until = self.now() + span_ms(self.horizon)
         here = [s.place for s in standings if s.waiting and s.place.due_at <= until]
         gone = [Entry(s.place.id, s.place.queue) for s in standings if not s.waiting or s.place.due_at > until]
         await self.put(here)
@@ -174,7 +173,7 @@ class Tender:
         self.learn(record.wall_us, asked)
         run = await self.line.connect(record.database)
         state = await self.line.state()
-        if record.run != run or state.epoch != record.epoch:
+        if record.run != run or state.epoch is None or state.epoch > record.epoch:
             record = await self._outbox.bump(record.epoch, above=state.epoch or 0, run=run)
             crash.at("line.bumped")
         if record.run != run:
@@ -192,8 +191,8 @@ class Tender:
 
     async def _fill(self, pages: int | None = None) -> None:
         """Put every waiting job that is due within the horizon, in one go or up to so many pages."""
-        until, filled = self.now() + span_ms(self._horizon), 0
-        walked = await self._outbox.walk(self._horizon, PAGE)
+        until, filled = self.now() + span_ms(self.horizon), 0
+        walked = await self._outbox.walk(self.horizon, PAGE)
         while True:
             await self.line.put(walked.places, now=self.now())
             self._note_put(walked.places)
@@ -203,7 +202,7 @@ class Tender:
                 break
             if pages is not None and filled >= pages * PAGE:
                 return
-            walked = await self._outbox.walk(self._horizon, PAGE, walked.next)
+            walked = await self._outbox.walk(self.horizon, PAGE, walked.next)
         await self.line.note(filled=True, until=until)
         self._filled, self._until = True, until
         notices.line_filled(self.line.epoch, filled)
@@ -217,6 +216,18 @@ class Tender:
 
     def _is_ours(self, state: LineState) -> bool:
         return state.epoch == self.line.epoch and state.filled
+
+    async def rebuild(self) -> int:
+        """Begin the line anew under the next number, and fill it; answers with the number. `LineAway` if that fails."""
+        record = await self._outbox.begin_lining()
+        await self._outbox.bump(record.epoch, above=record.epoch, run=record.run)
+        try:
+            await self._revive()
+            await self._fill()
+        except LineAway as problem:
+            self._lose(problem)
+            raise
+        return self.line.epoch
 
     # What is done every second
 
@@ -255,13 +266,14 @@ class Tender:
                 await self._sweep()
             if ticks % ARRANGE == 0:
                 await self.line.arrange(await self._outbox.arrangements())
+        await self.line.done([])
         await self._confirm()
 
     async def _sweep(self) -> None:
         """Line up what was forgotten, and what the horizon has reached."""
-        until = self.now() + span_ms(self._horizon)
+        until = self.now() + span_ms(self.horizon)
         while True:
-            places = await self._outbox.unlined(self._horizon, PAGE)
+            places = await self._outbox.unlined(self.horizon, PAGE)
             if places and await self.line.put(places, now=self.now()):
                 self._woken()
             crash.at("line.confirming")

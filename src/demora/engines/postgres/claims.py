@@ -55,7 +55,7 @@ async def draw(session: Session, wish: Wish, entries: Sequence[Entry], topics: s
         found = await session.rows("claimed", claim=wish.number, worker_id=wish.worker_id)
         if found:
             now = await session.row("now")
-            return Drawn(Claimed([rows.claimed_job(row) for row in found], [], ZERO), now["us"])
+            return Drawn(Claimed([rows.claimed_job(row) for row in found], [], ZERO), 0, now["us"])
     found = await session.rows(
         "draw",
         ids=[rows.id_key(entry.id) for entry in entries],
@@ -72,8 +72,8 @@ async def draw(session: Session, wish: Wish, entries: Sequence[Entry], topics: s
     jobs = [rows.claimed_job(row) for row in found if row["id"] is not None]
     if sight["expired"]:
         topics.add(Topic.ENDED)
-    next_in = ZERO if sight["expired"] else _next_in(sight, wish.lease if jobs else None)
-    return Drawn(Claimed(jobs, rows.lapsed_jobs(sight["lapsed"]), next_in), sight["us"])
+    next_in = _next_in(sight, wish.lease if jobs else None)
+    return Drawn(Claimed(jobs, rows.lapsed_jobs(sight["lapsed"]), next_in), sight["expired"], sight["us"])
 
 
 def as_of_now(claimed: Claimed, passed: float) -> Claimed:

@@ -26,12 +26,11 @@ from redis.exceptions import (
 
 from ...errors import BadSetting
 from ...line import LineAway, LineLost
+from ..options import REDIS_FORMS, REDIS_SCHEMES, is_redis_url
 
 PATIENCE = 1.0  # seconds to wait for a connection or an answer
 OLDEST = (7, 0)
 POLICY = "noeviction"
-_SCHEMES = {"valkey": "redis", "valkeys": "rediss", "redis": "redis", "rediss": "rediss", "unix": "unix"}
-_FORMS = "write redis://host:6379/0, rediss:// for TLS, valkey:// or valkeys://, or unix:///path/to/socket"
 _REFUSED = (AuthenticationError, AuthorizationError, NoPermissionError)
 
 
@@ -229,14 +228,15 @@ class _OtherRun(RedisError):
 
 def checked(url: str) -> str:
     """The URL as the driver takes it."""
-    scheme, separator, rest = url.partition("://")
-    if scheme not in _SCHEMES or not separator or not rest:
-        raise BadSetting("redis_url", f"{scheme!r} is no way to reach Redis; {_FORMS}")
+    if not is_redis_url(url):
+        raise BadSetting("redis_url", f"is no way to reach Redis or Valkey; {REDIS_FORMS}")
+    scheme, _, rest = url.partition("://")
+    known = f"{REDIS_SCHEMES[scheme]}://{rest}"
     try:
-        driver.Redis.from_url(f"{_SCHEMES[scheme]}://{rest}")
+        driver.Redis.from_url(known)
     except ValueError as problem:
-        raise BadSetting("redis_url", f"{problem}; {_FORMS}") from problem
-    return f"{_SCHEMES[scheme]}://{rest}"
+        raise BadSetting("redis_url", f"{problem}; {REDIS_FORMS}") from problem
+    return known
 
 
 def translate(problem: Exception) -> LineAway:

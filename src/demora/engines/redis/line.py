@@ -101,8 +101,10 @@ class RedisLine:
         """Told to the server with the next `take`, or at once if there are many."""
         for queue, ids in by_queue(entries).items():
             self._done.setdefault(queue, []).extend(ids)
-            if len(self._done[queue]) >= AT_ONCE:
-                await self._nodes.ask(command("ZREM", self._keys.of(queue)[1], *self._done.pop(queue)))
+        full = [queue for queue, ids in self._done.items() if len(ids) >= AT_ONCE or not entries]
+        calls = [command("ZREM", self._keys.of(queue)[1], *self._done.pop(queue)) for queue in full]
+        if calls:
+            await self._nodes.ask(*calls)
 
     async def remove(self, entries: Sequence[Entry]) -> None:
         calls = [
@@ -196,8 +198,10 @@ class RedisLine:
 
     async def _merge(self, queues: Sequence[str], limit: int, now: int, stale: int, in_turn: bool) -> Taken:
         """Take from several queues as if they were one: look at the heads of all, and then take so many of each."""
+        done = [queue for queue in queues if queue in self._done]
+        first_done = [command("ZREM", self._keys.of(queue)[1], *self._done.pop(queue)) for queue in done]
         peeks = [_PEEK.call(self._keys.of(queue), now, limit, stale, _USUAL) for queue in queues]
-        seen = await self._nodes.ask(*peeks) if peeks else []
+        seen = (await self._nodes.ask(*first_done, *peeks))[len(done) :] if peeks else []
         heads = []
         for turn, (queue, told) in enumerate(zip(queues, seen, strict=True)):
             pairs = zip(told[1::2], told[2::2], strict=True)

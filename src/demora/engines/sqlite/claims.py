@@ -76,8 +76,7 @@ def draw(tx: Transaction, wish: Wish, entries: Sequence[Entry]) -> Drawn:
     chosen = [rowid for rowid, queue, _ in found if queue not in paused]
     jobs = _take(tx, chosen, wish)
     lapsed = [rows.lapsed_job(row) for row in tx.db.execute(SQL["lapsed"], (tx.boot, LAPSED_AT_ONCE))]
-    next_in = ZERO if len(jobs) < len(chosen) else _next_in(tx, (), ())
-    return Drawn(Claimed(jobs, lapsed, next_in), tx.wall_us)
+    return Drawn(Claimed(jobs, lapsed, _next_in(tx, (), ())), len(chosen) - len(jobs), tx.wall_us)
 
 
 def as_of_now(claimed: Claimed, passed: int) -> Claimed:
