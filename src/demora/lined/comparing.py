@@ -1,4 +1,4 @@
-"""Holding a line to the rows behind it: every waiting job that is due soon in exactly one place, no place without its job."""
+"""Holding a line to the rows behind it: every job that is due soon in exactly one place, and no place without its job."""
 
 import asyncio
 from collections import Counter

@@ -19,8 +19,9 @@ from ..outbox import Outbox
 HORIZON = timedelta(minutes=10)  # jobs that are due later stay in the database alone
 TICK = 1.0  # seconds between two looks at the line
 PAGE = 1000  # jobs at a time, so that nobody waits long for the lock
+FILL_PAGE = 5000  # jobs at a time where the rows are only read
 CONFIRM = 250  # jobs in one confirmation
-LATE = 1.0  # seconds after which a place is confirmed: most jobs have run by then and cost no write
+LATE = 2.0  # seconds after which a place is confirmed: most jobs have run by then and cost no write
 ARRANGE = 5  # ticks between two looks at the settings of queues
 FIRST_PAUSE, LONGEST_PAUSE = 0.05, 2.0  # seconds between two tries to reach a line that is away
 FORGOTTEN = 5000  # milliseconds after which what was handed out and is not done counts as forgotten
@@ -192,17 +193,17 @@ class Tender:
     async def _fill(self, pages: int | None = None) -> None:
         """Put every waiting job that is due within the horizon, in one go or up to so many pages."""
         until, filled = self.now() + span_ms(self.horizon), 0
-        walked = await self._outbox.walk(self.horizon, PAGE)
+        walked = await self._outbox.walk(self.horizon, FILL_PAGE)
         while True:
-            await self.line.put(walked.places, now=self.now())
+            await self.line.put(walked.places, now=self.now(), fresh=True)  # under this number nothing stands anywhere
             self._note_put(walked.places)
             filled += len(walked.places)
             crash.at("line.filling")
             if walked.next is None:
                 break
-            if pages is not None and filled >= pages * PAGE:
+            if pages is not None and filled >= pages * FILL_PAGE:
                 return
-            walked = await self._outbox.walk(self.horizon, PAGE, walked.next)
+            walked = await self._outbox.walk(self.horizon, FILL_PAGE, walked.next)
         await self.line.note(filled=True, until=until)
         self._filled, self._until = True, until
         notices.line_filled(self.line.epoch, filled)
@@ -273,13 +274,16 @@ class Tender:
         """Line up what was forgotten, and what the horizon has reached."""
         until = self.now() + span_ms(self.horizon)
         while True:
-            places = await self._outbox.unlined(self.horizon, PAGE)
+            found = await self._outbox.unlined(self.horizon, PAGE)
+            places = [
+                place for place in found if place.id not in self._put
+            ]  # what we put ourselves is confirmed in its time
             if places and await self.line.put(places, now=self.now()):
                 self._woken()
             crash.at("line.confirming")
             if places:
                 await self._outbox.confirm(places, self.line.epoch)
-            if len(places) < PAGE:
+            if len(found) < PAGE or not places:
                 break
         await self.line.note(until=until)
         self._until = until

@@ -93,7 +93,7 @@ async def _unlined(session: Session, within: int, limit: int) -> list[Place]:
 
 async def _walk(session: Session, within: int, limit: int, after: Cursor) -> Walked:
     queue, lane, rank, due_at, seq = after
-    where: dict[str, Any] = {"queue": queue, "lane": lane, "rank": rank, "due_at": due_at, "seq": seq}
+    where: dict[str, Any] = {"queue": queue, "lane": lane, "rank": rank, "due_at": due_at, "seq": seq, "first": _FIRST[3]}
     found = await session.rows("walk", within=within, limit=limit, **where)
     last = found[-1] if len(found) == limit else None
     after_this = None if last is None else (last["queue"], last["lane"], last["rank"], last["due_at"], last["seq"])

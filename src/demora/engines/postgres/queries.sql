@@ -670,8 +670,11 @@ line as (
 select scan.* from clock, line, lateral (
     select id, queue, lane, rank, due_at, seq from demora.jobs
     where status < 3 and queue = line.queue and lane = line.lane and rank = line.rank and due_at <= wall + :within::bigint
-        and ((line.queue, line.lane, line.rank) > (:queue::text, :lane::smallint, :rank::smallint)
-             or (due_at, seq) > (:due_at::bigint, :seq::bigint))
+        and (due_at, seq) > (
+            case when (line.queue, line.lane, line.rank) = (:queue::text, :lane::smallint, :rank::smallint)
+                then :due_at::bigint else :first::bigint end,
+            case when (line.queue, line.lane, line.rank) = (:queue, :lane, :rank) then :seq::bigint else 0 end
+        )
     order by due_at, seq limit :limit::int
 ) as scan
 order by queue, lane, rank, due_at, seq limit :limit::int

@@ -7,8 +7,8 @@ local kept = redis.call('HMGET', KEYS[1], 'begun', 'paused', 'offsets')
 if not kept[1] then
     return redis.error_reply('LOST this queue is not in the line')
 end
-for n = 5, #ARGV do
-    redis.call('ZREM', KEYS[2], ARGV[n])
+if #ARGV > 4 then
+    redis.call('ZREM', KEYS[2], unpack(ARGV, 5))
 end
 if kept[2] == '1' then
     return { '' }
