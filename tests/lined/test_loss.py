@@ -69,7 +69,7 @@ async def test_an_emptied_line_is_filled_again(server: Server, open_store: Open)
     server.ask("FLUSHALL")
     await trusted(store, is_it=False)
     await trusted(store)
-    assert await epoch(store) == before + 1
+    assert await epoch(store) > before
     assert await claim_ids(store) == [ids[0], ids[2]]
     assert await standing(store, lambda held: not held[1]) == ([ids[1]], [])
 
@@ -128,7 +128,7 @@ async def test_a_server_restored_from_an_old_copy_is_not_believed(server: Server
     assert "dbsize" not in server.ask("DBSIZE")
     await trusted(store, is_it=False)
     await trusted(store)
-    assert await epoch(store) == before + 1
+    assert await epoch(store) > before
     places, _ = await (await store._tended()).line.places()
     assert {place.id for place in places} == {waits, later.id}
     assert (await claim(store)).jobs == []
@@ -141,7 +141,7 @@ async def test_a_database_restored_from_a_backup_gets_a_line_of_its_own(server: 
     server.ask("HSET", f"demora:{(await store.inner.begin_lining()).database}:{{*}}:state", "epoch", 99)
     await trusted(store, is_it=False)
     await trusted(store)
-    assert await epoch(store) == tender.line.epoch == 100
+    assert await epoch(store) == tender.line.epoch > 99
 
 
 async def test_two_processes_agree_on_the_new_line(server: Server, open_store: Open) -> None:
@@ -152,7 +152,7 @@ async def test_two_processes_agree_on_the_new_line(server: Server, open_store: O
         await trusted(store, is_it=False)
     for store in (one, other):
         await trusted(store)
-    assert await epoch(one) == await epoch(other) == 2
+    assert await epoch(one) == await epoch(other) > 1
     assert await claim_ids(one, 10) + await claim_ids(other, 10) == ids
 
 
@@ -194,6 +194,16 @@ async def test_what_stands_wrongly_in_the_line_never_runs(server: Server, open_s
     assert await claim_ids(store) == []
     places, _ = await tender.line.places()
     assert [(place.id, place.due_at > tender.now()) for place in places] == [(later.id, True)]
+
+
+async def test_a_job_is_served_in_its_own_queue_whatever_the_line_says(server: Server, open_store: Open) -> None:
+    store = await open_store(server.url)
+    tender = await store._tended()
+    elsewhere = await add_one(store, queue="mail")
+    await add_one(store)
+    await tender.line.put([Place(elsewhere.id, "default", 0, Priority.NORMAL, 0)], now=tender.now())
+    assert elsewhere.id not in await claim_ids(store, queues=["default"])
+    assert await claim_ids(store, queues=["mail"]) == [elsewhere.id]
 
 
 async def test_the_safety_net_finds_what_fell_out_of_the_line(

@@ -20,6 +20,9 @@ SQL = "engines/sqlite/queries.sql"
 RUNS = "engines/sqlite/runs.py"
 CONFORMANCE = "tests/conformance/"
 WRITES, CUT = "engines/postgres/writes.py", "tests/engines/postgres/test_lost_answers.py"
+LOSS, TENDING, STORE = "tests/lined/test_loss.py", "lined/tending.py", "lined/store.py"
+LINE_NODES = "engines/redis/connections.py"
+LINE_TAKE, LINE_PUT = "engines/redis/scripts/take.lua", "engines/redis/scripts/put.lua"
 
 MUTANTS = (
     Mutant(
@@ -393,4 +396,57 @@ MUTANTS = (
         "if False:",
         CUT,
     ),
+    Mutant(
+        "line: a row is leased although it waits in another queue",
+        SQL,
+        "where jobs.queue = wish.value ->> 1 and status < 3",
+        "where status < 3",
+        LOSS,
+    ),
+    Mutant(
+        "line: what it says is due is believed",
+        SQL,
+        "status < 3 and due_at <= ?2 order by wish.key",
+        "status < 3 order by wish.key, ?2",
+        LOSS,
+    ),
+    Mutant(
+        "line: another run of the server is not noticed",
+        LINE_NODES,
+        'if f"run_id:{self.run}" not in text:',
+        "if False:",
+        "tests/engines/redis/test_connections.py",
+    ),
+    Mutant("line: the run on record is not looked at", TENDING, "if record.run != run or state", "if state", LOSS),
+    Mutant("line: a move into waiting is not marked", "engines/sqlite/lining.py", "tx.stamps.lined = 0", "pass", LOSS),
+    Mutant(
+        "line: nobody sweeps",
+        TENDING,
+        "                await self._sweep()\n            if ticks",
+        "                pass\n            if ticks",
+        LOSS,
+    ),
+    Mutant("line: what was handed out and forgotten stays so", LINE_TAKE, "'-inf', '(' .. ARGV[3]", "'-inf', '(0'", LOSS),
+    Mutant(
+        "line: an id keeps its old place",
+        LINE_PUT,
+        "if ARGV[4] ~= '1' then",
+        "if false then",
+        "tests/engines/redis/test_line.py",
+    ),
+    Mutant(
+        "line: a vanished queue is taken for an empty one",
+        LINE_TAKE,
+        "if not kept[1] then",
+        "if false then",
+        "tests/engines/redis/test_line.py",
+    ),
+    Mutant(
+        "line: claims wait for a line that is away",
+        STORE,
+        "return Claimed(jobs, [], ZERO) if jobs else None",
+        "return Claimed(jobs, [], ZERO)",
+        LOSS,
+    ),
+    Mutant("line: nobody asks SQL alone", STORE, "if limit and loop.time() < self._looked_at + LOOK:", "if limit:", LOSS),
 )

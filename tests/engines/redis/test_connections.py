@@ -47,6 +47,21 @@ async def test_a_version_that_is_too_old_is_refused(monkeypatch: pytest.MonkeyPa
     assert "Redis 7.0 or later" in await refused(redis_url())
 
 
+async def test_a_server_that_was_restarted_is_never_taken_for_the_one_before() -> None:
+    redis_url()
+    with valkey.running() as server:
+        line = RedisLine(server.url)
+        await line.connect("db")
+        server.kill()
+        server.start()
+        for _ in range(3):
+            with pytest.raises(LineAway):
+                await line.state()
+        await line.connect("db")
+        assert (await line.state()).epoch is None
+        await line.close()
+
+
 async def test_a_server_that_is_not_there_is_no_reason_not_to_start(tmp_path: Path) -> None:
     line = RedisLine("redis://127.0.0.1:1/0")
     with pytest.raises(LineAway):

@@ -17,7 +17,7 @@ from ...core.spans import ZERO
 from ...core.states import Status
 from ...line import Entry
 from ...outbox import Drawn
-from ...store import Claimed, ClaimedJob
+from ...store import Claimed, ClaimedJob, LapsedJob
 from . import rows
 from .batches import Transaction
 from .statements import SQL
@@ -61,7 +61,7 @@ def claim(tx: Transaction, wish: Wish) -> Claimed:
     ready = sorted((h for h in heads if h.due_at <= tx.wall), key=lambda h: h.place)
     chosen = _choose(tx, ready, wish.limit)
     jobs = _take(tx, chosen, wish)
-    lapsed = [rows.lapsed_job(row) for row in tx.db.execute(SQL["lapsed"], (tx.boot, LAPSED_AT_ONCE))]
+    lapsed = _lapsed(tx)
     if len(jobs) < len(chosen):  # some had expired, and others may be ready behind them
         return Claimed(jobs, lapsed, ZERO)
     exhausted = ready if len(jobs) < wish.limit else []
@@ -75,8 +75,7 @@ def draw(tx: Transaction, wish: Wish, entries: Sequence[Entry]) -> Drawn:
     found = list(tx.db.execute(SQL["drawable"], (asked, tx.wall))) if entries else []
     chosen = [rowid for rowid, queue, _ in found if queue not in paused]
     jobs = _take(tx, chosen, wish)
-    lapsed = [rows.lapsed_job(row) for row in tx.db.execute(SQL["lapsed"], (tx.boot, LAPSED_AT_ONCE))]
-    return Drawn(Claimed(jobs, lapsed, _next_in(tx, (), ())), len(chosen) - len(jobs), tx.wall_us)
+    return Drawn(Claimed(jobs, _lapsed(tx), _next_in(tx, (), ())), len(chosen) - len(jobs), tx.wall_us)
 
 
 def as_of_now(claimed: Claimed, passed: int) -> Claimed:
@@ -123,6 +122,10 @@ def _take(tx: Transaction, chosen: list[int], wish: Wish) -> list[ClaimedJob]:
     taken = {row[0]: row for row in tx.db.execute(SQL["claim_take"], what)}
     expire(tx, [rowid for rowid in chosen if rowid not in taken])
     return [rows.claimed_job(taken[rowid]) for rowid in chosen if rowid in taken]
+
+
+def _lapsed(tx: Transaction) -> list[LapsedJob]:
+    return [rows.lapsed_job(row) for row in tx.db.execute(SQL["lapsed"], (tx.boot, LAPSED_AT_ONCE))]
 
 
 def _next_in(tx: Transaction, heads: Sequence[_Head], exhausted: Sequence[_Head]) -> timedelta | None:
