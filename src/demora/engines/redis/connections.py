@@ -76,7 +76,7 @@ class Nodes:
         await self.close()
         first = self._first = _Node("", driver.Redis.from_url(self._url, **_OPTIONS))
         self._nodes = {"": first}
-        first.expect(await self._examined(first))
+        first.run = await self._examined(first)
         if first.facts.get("cluster_enabled") == "1":
             await self._join_cluster(first)
         return " ".join(sorted(node.run for node in set(self._nodes.values())))
@@ -137,7 +137,7 @@ class Nodes:
             name = f"{host}:{port}"
             if name not in self._nodes:
                 node = self._nodes[name] = _Node(name, self._client_at(first, host, port))
-                node.expect(await self._examined(node))
+                node.run = await self._examined(node)
             self._slots.append((start, end, self._nodes[name]))
         del self._nodes[""]
 
@@ -172,16 +172,12 @@ class Nodes:
 
 
 class _Node:
-    """One server, and the run of it that we know."""
+    """One server, and the run of it that we know. A connection to another run is refused."""
 
     def __init__(self, name: str, client: Any) -> None:
         self.name, self.client, self.run = name, client, ""
         self.facts: dict[str, str] = {}
-
-    def expect(self, run: str) -> None:
-        """Refuse from now on every connection to another run of the server."""
-        self.run = run
-        self.client.connection_pool.connection_kwargs["redis_connect_func"] = self._check
+        client.connection_pool.connection_kwargs["redis_connect_func"] = self._check  # before the first connection is made
 
     async def ask(self, calls: Sequence[Call]) -> list[Any]:
         if len(calls) == 1:
@@ -214,12 +210,19 @@ class _Node:
         return answers
 
     async def _check(self, connection: AbstractConnection) -> None:
-        await connection.on_connect()
-        await connection.send_command("INFO", "server")
-        told = await connection.read_response()
-        text = told if isinstance(told, str) else bytes(told).decode()
-        if f"run_id:{self.run}" not in text:
-            raise _OtherRun("the server was restarted, or is another one")
+        try:
+            await connection.on_connect()
+            if self.run and f"run_id:{self.run}" not in await _asked(connection, "INFO", "server"):
+                raise _OtherRun("the server was restarted, or is another one")
+        except BaseException:
+            await connection.disconnect(nowait=True)  # the driver would leave it open
+            raise
+
+
+async def _asked(connection: AbstractConnection, *words: str) -> str:
+    await connection.send_command(*words)
+    told = await connection.read_response()
+    return told if isinstance(told, str) else bytes(told).decode()
 
 
 class _OtherRun(RedisError):
