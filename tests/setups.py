@@ -11,12 +11,15 @@ from demora.clock import Clock
 from demora.engines.postgres import PostgresOptions, PostgresStore
 from demora.engines.postgres import sleepers as postgres_sleepers
 from demora.engines.postgres.statements import in_schema
+from demora.engines.redis import RedisLine
 from demora.engines.sqlite import SqliteStore
 from demora.engines.sqlite import sleepers as sqlite_sleepers
+from demora.lined import Inner, LinedStore, lined
 from demora.store import Store
-from tests.servers import pgbouncer, postgres
+from tests.servers import pgbouncer, postgres, valkey
 
-ENGINE = os.environ.get("DEMORA_TEST_ENGINE", "")  # run the set-ups of this engine alone: sqlite, postgres or pgbouncer
+# Run the set-ups of this engine alone: sqlite, postgres, lined-sqlite, lined-postgres or pgbouncer; lined means two of them.
+ENGINE = os.environ.get("DEMORA_TEST_ENGINE", "")
 
 # Where each engine says how often a sleeper looks at the clock.
 SLEEPERS = [sqlite_sleepers, postgres_sleepers]
@@ -48,7 +51,8 @@ class _Emptied(PostgresStore):
 
 EMPTY = """truncate demora.jobs, demora.attempts, demora.logs, demora.idempotency_keys, demora.queues, demora.workers,
 demora.events, demora.api_keys, demora.webhook_secrets, demora.disabled_webhooks, demora.paces,
-demora.pace_changes restart identity"""
+demora.pace_changes restart identity;
+delete from demora.meta where name like 'line_%'"""
 _SCHEMAS: dict[tuple[Path, bool], str] = {}
 _DIRTY: set[str] = set()
 AT_ONCE = 4  # folders in use at the same time, at most
@@ -79,7 +83,7 @@ def pgbouncer_url() -> str:
 
 def postgres_url() -> str:
     """The address of this run's server. Without a PostgreSQL the test is skipped, but not in CI."""
-    if ENGINE == "sqlite":
+    if ENGINE.endswith("sqlite"):
         pytest.skip("only SQLite is asked for")
     try:
         return postgres.shared().url
@@ -89,13 +93,34 @@ def postgres_url() -> str:
         pytest.skip(str(missing))
 
 
+def redis_url() -> str:
+    """The address of this run's Valkey. Without one the test is skipped, but not in CI."""
+    try:
+        return valkey.shared().url
+    except valkey.Missing as missing:
+        if os.environ.get("CI") == "true":
+            raise
+        pytest.skip(str(missing))
+
+
+def lined_store(inner: Inner) -> LinedStore:
+    """A store with a line on this run's Valkey."""
+    url = redis_url()
+    return lined(inner, lambda: RedisLine(url))
+
+
 _ALL = [
     Setup("sqlite-memory", lambda _, clock: SqliteStore(clock=clock), shared=False),
     Setup("sqlite-memory-audited", lambda _, clock: SqliteStore(clock=clock, audit=True), shared=False),
     Setup("sqlite-file", lambda folder, clock: SqliteStore(folder / "jobs.db", clock=clock)),
     Setup("postgres", postgres_store, boots=False),
     Setup("postgres-audited", lambda folder, clock: postgres_store(folder, clock, audit=True), boots=False),
+    Setup("lined-postgres", lambda folder, clock: lined_store(postgres_store(folder, clock)), boots=False),
+    Setup("lined-sqlite", lambda folder, clock: lined_store(SqliteStore(folder / "jobs.db", clock=clock))),
 ]
+# Not for the whole suite but for the model, which makes many stores.
+_IN_MEMORY = Setup("lined-sqlite-memory", lambda _, clock: lined_store(SqliteStore(clock=clock)), shared=False)
+MODEL_SETUPS = [setup for setup in [*_ALL, _IN_MEMORY] if setup.name.startswith(ENGINE)]
 _ON_WISH = [Setup("pgbouncer", pooled_store, boots=False)]
 SETUPS = [setup for setup in (*_ALL, *(_ON_WISH if ENGINE else [])) if setup.name.startswith(ENGINE)]
 SHARED_SETUPS = [setup for setup in SETUPS if setup.shared]

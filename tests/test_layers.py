@@ -36,8 +36,13 @@ MAY_IMPORT: dict[str, set[str]] = {
     "keyring": {"core"},
     "hookstore": {"core"},
     "pacing": {"core", "store"},
-    "engines": {"core", "store", "transactions", "audit", "survey", "keyring", "hookstore", "pacing", "clock", "errors"}
-    | {"crash"},
+    "line": {"errors"},
+    "outbox": {"line", "store"},
+    "reconciling": set(),
+    "lined": {"core", "store", "transactions", "audit", "survey", "keyring", "line", "outbox", "errors", "crash", "notices"}
+    | {"hookstore", "pacing", "reconciling"},
+    "engines": {"core", "store", "transactions", "audit", "survey", "keyring", "clock", "errors", "crash"}
+    | {"hookstore", "pacing", "line", "outbox", "lined"},
     "proof": {"audit"},
     "context": {"core", "store", "errors"},
     "signals": {"core", "errors"},
@@ -47,10 +52,10 @@ MAY_IMPORT: dict[str, set[str]] = {
     "handlers": {"core", "context", "errors", "signals"},
     "lapses": {"core", "store"},
     "bulk": {"core", "store", "errors"},
-    "upkeep": {"core", "store", "errors", "bulk", "lapses", "survey"},
+    "upkeep": {"core", "store", "errors", "bulk", "lapses", "line", "reconciling", "survey"},
     "worker": {"core", "store", "clock", "errors", "notices", "context", "handlers", "signals", "seams", "crash"}
     | {"lapses", "scheduler"},
-    "doctor": {"core", "store", "hookstore", "survey", "settings", "client", "why"},
+    "doctor": {"core", "store", "hookstore", "survey", "settings", "client", "reconciling", "why"},
     "outbound": {"core", "errors"},
     "webhooks": {"core", "store", "hookstore", "errors"},
     "deliveries": {"core", "errors", "context", "handlers", "outbound", "signals", "calls", "webhooks", "hookstore"},
@@ -167,7 +172,8 @@ def test_a_part_imports_only_what_the_arrows_allow(part: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "part", ["core", "store", "transactions", "audit", "survey", "keyring", "hookstore", "pacing", "errors"]
+    "part",
+    ["core", "store", "transactions", "audit", "survey", "keyring", "hookstore", "pacing", "line", "outbox"],
 )
 def test_core_and_port_are_pure(part: str) -> None:
     assert [i for i in theirs(part) if i.part in IMPURE] == []

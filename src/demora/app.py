@@ -168,7 +168,9 @@ class Demora:
         with self.moving:
             self._homes = {other: home for other, home in self._homes.items() if home.is_here() and not other.is_closed()}
             settings = self.settings
-            store = self._store or make_store(settings.database_url, audit=settings.audit, postgres=settings.postgres)
+            store = self._store or make_store(
+                settings.database_url, redis_url=settings.redis_url, audit=settings.audit, postgres=settings.postgres
+            )
             if any(other.is_running() and other is not loop for other in self._homes):
                 sibling = store.sibling()
                 if sibling is None:

@@ -20,6 +20,13 @@ POINTS = frozenset(
         "worker.settled",  # recorded, the worker does not know it
         "worker.renewed",  # extended, the worker does not know it
         "worker.stopping",  # told to stop, nothing handed back
+        "line.recorded",  # in the database, not yet in the line
+        "line.told",  # in the line too, nobody answered
+        "line.taken",  # handed out by the line, not claimed in the database
+        "line.drawn",  # claimed in the database, the line does not know it
+        "line.bumped",  # a new number on record, nothing in the line under it
+        "line.filling",  # a part of the waiting jobs is in the line
+        "line.confirming",  # in the line, not confirmed in the database
         "schema.migrated",  # one schema file applied, the next one not
     }
 )

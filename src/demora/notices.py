@@ -46,6 +46,19 @@ def supervisor_gone() -> None:
     _say(ERROR, "worker.supervisor_gone", "the process that supervised this worker is gone: it stops")
 
 
+def line_away(problem: Exception) -> None:
+    words = "the line cannot be used ({error}): jobs are handed out by the database until it is back"
+    _say(WARNING, "line.away", words, error=_one_line(str(problem)))
+
+
+def line_back(epoch: int) -> None:
+    _say(INFO, "line.back", "the line is used, under the number {epoch}", epoch=epoch)
+
+
+def line_filled(epoch: int, jobs: int) -> None:
+    _say(INFO, "line.filled", "the line was filled anew under the number {epoch}: {jobs} jobs", epoch=epoch, jobs=jobs)
+
+
 def job_failed(id: str, type: str, queue: str, status: str, attempt: int, error: str) -> None:
     words = "job {job_id} ({type}) attempt {attempt} failed, now {status}: {error}"
     facts = {"job_id": id, "type": type, "queue": queue, "status": status, "attempt": attempt}

@@ -15,7 +15,7 @@ from .core.pace_wish import PaceWish
 from .core.retention import Keep, Retention, keep
 from .core.signing import Secret, read_secret
 from .core.spans import span
-from .engines.options import PostgresOptions
+from .engines.options import REDIS_FORMS, PostgresOptions, is_redis_url
 from .errors import BadSetting, Invalid
 from .pace_settings import PACE_VARIABLE, paces_found, read_paces, read_usual
 
@@ -225,8 +225,8 @@ def _broken_rules(settings: Settings) -> Iterator[BadSetting]:
         yield BadSetting("log_level", f"must be one of {', '.join(LOG_LEVELS)}")
     yield from settings.postgres.broken_rules()
     yield from _broken_outbound(settings)
-    if settings.redis_url is not None:
-        yield BadSetting("redis_url", "this demora has no Redis line yet; unset DEMORA_REDIS_URL")
+    if settings.redis_url is not None and not is_redis_url(settings.redis_url):
+        yield BadSetting("redis_url", f"is no way to reach Redis or Valkey; {REDIS_FORMS}")
 
 
 def _broken_outbound(settings: Settings) -> Iterator[BadSetting]:

@@ -15,6 +15,8 @@ from .core.states import ENDED, RETRYABLE, WAITING, Status
 from .core.verdict import Standing, decide
 from .errors import Invalid, StoreError
 from .lapses import lapse
+from .line import LineAway
+from .reconciling import Comparison, Reconciled
 from .store import Lease, Query, Report, Settlement, Store, Worker
 from .survey import Pulse, Survey, Surveyed
 
@@ -112,6 +114,21 @@ class Upkeep:
         recovered = await self._settle([_taken(job) for job in held], [worker_id] * len(held))
         await self.store.retire(worker_id)
         return recovered
+
+    async def compare_line(self, *, repair: bool = False) -> Comparison | None:
+        """How the Redis line agrees with the database, brought in step with `repair`; None if there is no line."""
+        return await self.store.compare(repair=repair) if isinstance(self.store, Reconciled) else None
+
+    async def rebuild_line(self) -> int:
+        """Begin the Redis line anew and fill it from the database; answers with its new number."""
+        if not isinstance(self.store, Reconciled):
+            raise StoreError("there is no Redis line to rebuild: DEMORA_REDIS_URL is not set")
+        try:
+            return await self.store.rebuild()
+        except LineAway as problem:
+            raise StoreError(
+                f"the Redis line cannot be rebuilt now ({problem}); it is by itself once it is back"
+            ) from problem
 
     def notes(self) -> tuple[str, ...]:
         """What works in another way than usual, a sentence each; none of a store that does not say how it is doing."""

@@ -79,7 +79,7 @@ ONE_SHOTS = [
     *(f"why {NO_SUCH_ID}", "pace mail"),
     *(f"cancel {NO_SUCH_ID}", f"retry {NO_SUCH_ID}", f"delete {NO_SUCH_ID}", f"reschedule {NO_SUCH_ID} --delay 1s"),
     *("pause mail", "resume mail", "migrate", "verify"),
-    *("purge --status FAILED --older-than 7d --yes", "recover", "retry --all --yes", "doctor"),
+    *("purge --status FAILED --older-than 7d --yes", "rebuild", "recover", "retry --all --yes", "doctor"),
     *(
         f"webhooks show {NO_SUCH_ID}",
         f"webhooks retry {NO_SUCH_ID}",

@@ -93,6 +93,7 @@ class Model:
         return never_tried and job.expires is not None and job.expires <= self.wall
 
     def tidy(self) -> int:
+        self.keys = {name: key for name, key in self.keys.items() if key[2] > self.wall}
         expired = [job for job in self.jobs.values() if self.expired(job)]
         for job in expired:
             self._move(job, Status.CANCELLED)

@@ -20,7 +20,7 @@ from demora.store import Added, Change, ClaimedJob, Query, QueueChange
 from tests.builders import claim, ms, new_job, settle
 from tests.clock import TestClock
 from tests.conformance.model import Model
-from tests.setups import SETUPS, Setup
+from tests.setups import MODEL_SETUPS, Setup
 
 QUEUES = ["b", "a"]
 MOST_JOBS = 8
@@ -243,7 +243,7 @@ def _seen_in_model(job: Any) -> tuple[Any, ...]:
 
 def machine(name: str, *, examples: int) -> Any:
     """The machine on one set-up, as a test case; None if it is not among those asked for."""
-    setup = next((setup for setup in SETUPS if setup.name == name), None)
+    setup = next((setup for setup in MODEL_SETUPS if setup.name == name), None)
     if setup is None:
         return None
     case = type(f"{name}-machine", (StoreMachine,), {"setup": setup}).TestCase
@@ -255,3 +255,5 @@ def machine(name: str, *, examples: int) -> Any:
 
 TestOnSqlite = machine("sqlite-memory", examples=100)
 TestOnPostgres = machine("postgres", examples=20)
+TestOnLinedSqlite = machine("lined-sqlite-memory", examples=20)
+TestOnLinedPostgres = machine("lined-postgres", examples=10)

@@ -21,6 +21,9 @@ RUNS = "engines/sqlite/runs.py"
 CONFORMANCE = "tests/conformance/"
 PACE, PACE_RULE = "tests/conformance/test_pace.py", "tests/core/test_pace.py"
 WRITES, CUT = "engines/postgres/writes.py", "tests/engines/postgres/test_lost_answers.py"
+LOSS, TENDING, STORE = "tests/lined/test_loss.py", "lined/tending.py", "lined/store.py"
+LINE_NODES = "engines/redis/connections.py"
+LINE_TAKE, LINE_PUT = "engines/redis/scripts/take.lua", "engines/redis/scripts/put.lua"
 
 MUTANTS = (
     Mutant(
@@ -536,8 +539,8 @@ MUTANTS = (
     Mutant(
         "a claim takes what the pace of a queue holds",
         "engines/sqlite/claims.py",
-        "if turn is None or own is None or (isinstance(own, releases.Held) and own.governs(first)):",
-        "if turn is None or own is None:",
+        "return own is not None and not (isinstance(own, releases.Held) and own.holds(lane))",
+        "return own is not None",
         PACE,
     ),
     Mutant(
@@ -605,4 +608,57 @@ MUTANTS = (
         "    where held is not null\n    order by turn",
         PACE,
     ),
+    Mutant(
+        "line: a row is leased although it waits in another queue",
+        SQL,
+        "where jobs.queue = wish.value ->> 1 and status < 3",
+        "where status < 3",
+        LOSS,
+    ),
+    Mutant(
+        "line: what it says is due is believed",
+        SQL,
+        "status < 3 and due_at <= ?2 order by wish.key",
+        "status < 3 order by wish.key, ?2",
+        LOSS,
+    ),
+    Mutant(
+        "line: another run of the server is not noticed",
+        LINE_NODES,
+        "if self.run and f",
+        "if False and f",
+        "tests/engines/redis/test_connections.py",
+    ),
+    Mutant("line: the run on record is not looked at", TENDING, "if record.run != run or state", "if state", LOSS),
+    Mutant("line: a move into waiting is not marked", "engines/sqlite/lining.py", "tx.stamps.lined = 0", "pass", LOSS),
+    Mutant(
+        "line: nobody sweeps",
+        TENDING,
+        "                await self._sweep()\n            if ticks",
+        "                pass\n            if ticks",
+        LOSS,
+    ),
+    Mutant("line: what was handed out and forgotten stays so", LINE_TAKE, "'-inf', '(' .. ARGV[3]", "'-inf', '(0'", LOSS),
+    Mutant(
+        "line: an id keeps its old place",
+        LINE_PUT,
+        "if ARGV[4] ~= '1' then",
+        "if false then",
+        "tests/engines/redis/test_line.py",
+    ),
+    Mutant(
+        "line: a vanished queue is taken for an empty one",
+        LINE_TAKE,
+        "if not kept[1] then",
+        "if false then",
+        "tests/engines/redis/test_line.py",
+    ),
+    Mutant(
+        "line: claims wait for a line that is away",
+        STORE,
+        "return Claimed(jobs, [], ZERO) if jobs else None",
+        "return Claimed(jobs, [], ZERO)",
+        LOSS,
+    ),
+    Mutant("line: nobody asks SQL alone", STORE, "if limit and loop.time() < self._looked_at + LOOK:", "if limit:", LOSS),
 )

@@ -10,7 +10,7 @@ from .pacing import pace, why
 from .queueing import queue
 from .root import root
 from .running import migrate, scheduler, serve, worker
-from .tidying import purge, recover
+from .tidying import purge, rebuild, recover
 from .verifying import verify
 from .webhooks import webhooks
 
@@ -18,7 +18,7 @@ for command in (
     *(serve, worker, scheduler, enqueue),
     *(jobs, job, why, dead_letters, queues, queue, pace, workers),
     *(cancel, retry, reschedule, delete, pause, resume),
-    *(doctor, purge, recover, keys, webhooks, migrate, verify, completion),
+    *(doctor, purge, rebuild, recover, keys, webhooks, migrate, verify, completion),
 ):
     root.add_command(command)
 

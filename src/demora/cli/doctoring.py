@@ -11,7 +11,7 @@ import click
 
 from .. import __version__
 from ..app import Demora
-from ..doctor import judge_jobs, judge_settings, judge_webhooks, versions
+from ..doctor import judge_jobs, judge_line, judge_settings, judge_webhooks, versions
 from ..errors import BadSetting, StoreError
 from ..survey import Finding
 from .opening import chosen_app, opened, refuse_memory
@@ -25,15 +25,16 @@ _COLOURS = {"ok": "green", "warning": "yellow", "problem": "red"}
 
 @verb("doctor")
 @click.option("--skip-integrity", is_flag=True, help="Do not read the whole file to see whether it is damaged.")
+@click.option("--repair", is_flag=True, help="Bring the Redis line in step with the database where it is not.")
 @as_json
-def doctor(*, skip_integrity: bool, as_json: bool) -> None:
-    """Look for what may keep jobs from running: settings, database, clock, workers, queues, jobs.
+def doctor(*, skip_integrity: bool, repair: bool, as_json: bool) -> None:
+    """Look for what may keep jobs from running: settings, database, Redis line, clock, workers, queues, jobs.
 
     Makes no database and migrates none. Exits with 1 if there is a problem; warnings alone exit with 0.
     """
     findings = list(judge_settings(os.environ, database_url=asked_database_url()))
     if all(found.level != "problem" for found in findings):
-        findings += _examined(chosen_app(None), integrity=not skip_integrity)
+        findings += _examined(chosen_app(None), integrity=not skip_integrity, repair=repair)
     findings.append(versions(__version__))
     healthy = all(found.level != "problem" for found in findings)
     if as_json:
@@ -44,28 +45,32 @@ def doctor(*, skip_integrity: bool, as_json: bool) -> None:
         click.get_current_context().exit(1)
 
 
-def _examined(app: Demora, *, integrity: bool) -> list[Finding]:
+def _examined(app: Demora, *, integrity: bool, repair: bool) -> list[Finding]:
     try:
         refuse_memory(app)
     except BadSetting as problem:
         return [Finding("database", "problem", str(problem), "correct the database URL")]
     with _patience("reading the whole database" if integrity else "looking at the database"):
         examined = app.examine(integrity=integrity)
-        jobs = asyncio.run(_jobs(app)) if examined.usable else []
+        jobs = asyncio.run(_jobs(app, repair=repair)) if examined.usable else []
     return [*examined.findings, *jobs]
 
 
-async def _jobs(app: Demora) -> list[Finding]:
+async def _jobs(app: Demora, *, repair: bool) -> list[Finding]:
     try:
         async with opened(app) as client:
             survey, queues, workers = await client.survey(), await client.queues(), await client.registered_workers()
             secrets, disabled = await client.webhooks.secrets(), await client.webhooks.disabled()
+            line = await client.compare_line(repair=repair)
+    except BadSetting as problem:
+        return [Finding("line", "problem", str(problem), "correct it, or unset DEMORA_REDIS_URL to do without the line")]
     except StoreError as problem:
         return [
             Finding("jobs", "problem", f"the database cannot be used: {problem}", "see what is said of the database above")
         ]
     given = len(app.settings.webhook_secrets)
-    return [*judge_jobs(survey, queues, workers), *judge_webhooks(secrets, disabled, queues, given=given)]
+    told = judge_webhooks(secrets, disabled, queues, given=given)
+    return [*judge_line(line), *judge_jobs(survey, queues, workers), *told]
 
 
 @contextmanager

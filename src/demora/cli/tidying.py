@@ -37,6 +37,19 @@ async def purge(status: str, *, older_than: timedelta, queue: str | None, dry_ru
         await carry_out(many, Sweep({}, dry_run=dry_run, yes=yes), verb="delete", done="deleted", as_json=as_json)
 
 
+@verb("rebuild")
+@as_json
+@asynchronous
+async def rebuild(*, as_json: bool) -> None:
+    """Fill the Redis line anew from the database, as it does by itself whenever it has to."""
+    async with existing() as client:
+        epoch = await client.rebuild_line()
+    if as_json:
+        print_json({"epoch": epoch})
+    else:
+        click.echo(f"the line was filled anew, under the number {epoch}")
+
+
 @verb("recover")
 @click.option("--worker", "worker_id", metavar="ID", help="Take all jobs from this worker, whether or not its leases hold.")
 @yes

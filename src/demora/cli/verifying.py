@@ -4,6 +4,7 @@ from pathlib import Path
 
 import click
 
+from ..doctor import judge_line
 from ..proof import RULES, Event, Findings, check, read
 from . import tables
 from .opening import existing
@@ -19,19 +20,23 @@ _MOST = 10  # violations that are told in full
 @click.option("--history", type=click.Path(exists=True, dir_okay=False, path_type=Path), multiple=True, help="A history.")
 @click.option("--json", "as_json", is_flag=True, help="Print the findings as JSON.")
 @click.option("--end-audit", is_flag=True, help="Afterwards stop the audit and forget its events.")
+@click.option("--repair", is_flag=True, help="Bring the Redis line in step with the database where it is not.")
 @asynchronous
-async def verify(history: tuple[Path, ...], *, as_json: bool, end_audit: bool) -> None:
-    """Check that jobs, attempts, counts and events agree with what demora promises. Exit with 1 if they do not."""
+async def verify(history: tuple[Path, ...], *, as_json: bool, end_audit: bool, repair: bool) -> None:
+    """Check that jobs, attempts, counts, events and the Redis line agree with what demora promises. Exit with 1 if not."""
     events: list[Event] = list(read(*history))
     async with existing() as client:
         findings = check(events, await client.evidence())
+        line = list(judge_line(await client.compare_line(repair=repair)))
         if end_audit:
             await client.end_audit()
     if as_json:
-        print_json(_view(findings))
+        print_json(_view(findings) | ({"line": line} if line else {}))
     else:
         _tell(findings)
-    if not findings.ok:
+        for found in line:
+            click.echo(f"line: {plain(found.fact)}" + (f" → {plain(found.advice)}" if found.advice else ""))
+    if not findings.ok or any(found.level == "problem" for found in line):
         click.get_current_context().exit(1)
 
 

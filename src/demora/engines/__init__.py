@@ -5,17 +5,34 @@ from pathlib import Path
 from urllib.parse import unquote
 
 from ..errors import BadSetting
+from ..lined import Inner, lined
 from ..store import Store
 from ..survey import Examination
 from .options import PostgresOptions
 
 _SQLITE_FORMS = "write sqlite:///name.db for a relative file, sqlite:////folder/name.db for an absolute one"
+_NO_REDIS = "Redis needs a driver that is not installed: pip install 'demora[redis]'"
 _NO_DRIVER = "PostgreSQL needs a driver that is not installed: pip install 'demora[postgres]'"
 
 
-def make_store(database_url: str, *, audit: bool = False, postgres: PostgresOptions | None = None) -> Store:
+def make_store(
+    database_url: str, *, redis_url: str | None = None, audit: bool = False, postgres: PostgresOptions | None = None
+) -> Store:
     """The store that a URL names, not yet open: `sqlite:///x` is relative, four slashes absolute, `sqlite://` in memory;
-    `postgresql://…` is a PostgreSQL database, used as `postgres` says."""
+    `postgresql://…` is a PostgreSQL database, used as `postgres` says. With a `redis_url` its jobs are lined up there."""
+    store = _sql_store(database_url, audit=audit, postgres=postgres)
+    return store if redis_url is None else _with_line(store, redis_url)
+
+
+def _with_line(store: Inner, redis_url: str) -> Store:
+    try:
+        from .redis import RedisLine
+    except ModuleNotFoundError as missing:
+        raise BadSetting("redis_url", _NO_REDIS) from missing
+    return lined(store, lambda: RedisLine(redis_url))
+
+
+def _sql_store(database_url: str, *, audit: bool, postgres: PostgresOptions | None) -> Inner:
     scheme, separator, rest = database_url.partition("://")
     if scheme == "sqlite" and separator:
         from .sqlite import SqliteStore

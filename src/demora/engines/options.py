@@ -8,7 +8,15 @@ import msgspec
 
 from ..errors import BadSetting
 
+REDIS_SCHEMES = {"redis": "redis", "rediss": "rediss", "valkey": "redis", "valkeys": "rediss", "unix": "unix"}
+REDIS_FORMS = "write redis://host:6379/0, rediss:// for TLS, valkey:// or valkeys://, or unix:///path/to/socket"
 _SCHEMA = re.compile(r"[a-z_][a-z0-9_]{0,39}")
+
+
+def is_redis_url(url: str) -> bool:
+    """Whether it looks like the address of a Redis or Valkey."""
+    scheme, separator, rest = url.partition("://")
+    return scheme in REDIS_SCHEMES and bool(separator and rest)
 
 
 class PostgresOptions(msgspec.Struct, frozen=True):

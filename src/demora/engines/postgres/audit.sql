@@ -52,11 +52,12 @@ for each row execute function demora.audit_added();
 create or replace trigger audit_moved before update on demora.jobs
 for each row when (not (
     old.status = 3 and new.status = 3 and old.token = new.token and old.lease_until = new.lease_until
-    and (old.cancel_requested_at is null) = (new.cancel_requested_at is null)))
+    and (old.cancel_requested_at is null) = (new.cancel_requested_at is null))
+    and not (new.lined_epoch > 0 and new.lined_epoch is distinct from old.lined_epoch)) -- no step in a job's life
 execute function demora.audit_moved();
 
 create or replace trigger audit_removed after delete on demora.jobs
 for each row execute function demora.audit_removed();
 
 -- The number says which of these triggers are there; it grows when they change, and then `begin` makes them anew.
-insert into demora.meta (name, value) values ('audit', '2') on conflict (name) do update set value = excluded.value;
+insert into demora.meta (name, value) values ('audit', '3') on conflict (name) do update set value = excluded.value;

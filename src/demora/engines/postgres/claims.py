@@ -13,6 +13,8 @@ from ...core.pace import look_at
 from ...core.spans import ZERO
 from ...core.states import Status
 from ...core.verdict import EXPIRED
+from ...line import Entry
+from ...outbox import Drawn
 from ...store import Claimed, ClaimedJob, Topic
 from ..paces import state_of
 from . import releases, rows, tidying
@@ -62,6 +64,36 @@ async def _claim_all(session: Session, wish: Wish, topics: set[Topic]) -> tuple[
         if not passed_over:
             return Claimed(jobs, claimed.lapsed, claimed.next_in), due
     return Claimed(jobs, claimed.lapsed, ZERO), due
+
+
+async def draw(session: Session, wish: Wish, entries: Sequence[Entry], topics: set[Topic], again: bool) -> Drawn:
+    """Lease the jobs that a line handed out. If it is asked `again`, what the lost call got is read, and is all."""
+    if again:
+        found = await session.rows("claimed", claim=wish.number, worker_id=wish.worker_id)
+        if found:
+            now = await session.row("now")
+            return Drawn(Claimed([rows.claimed_job(row) for row in found], [], ZERO), 0, now["us"])
+    found = await session.rows(
+        "draw",
+        ids=[rows.id_key(entry.id) for entry in entries],
+        queues=[entry.queue for entry in entries],
+        cancelled=EXPIRED.status.value,
+        expired=EXPIRED.error,
+        processing=Status.PROCESSING.value,
+        worker_id=wish.worker_id,
+        claim=wish.number,
+        lease=wish.lease,
+        lapsed=LAPSED_AT_ONCE,
+    )
+    sight = found[0]
+    jobs = [rows.claimed_job(row) for row in found if row["id"] is not None]
+    expired = sight["expired"] + sight["unheard"]
+    if expired:
+        topics.add(Topic.ENDED)
+    if sight["unheard"]:
+        await tidying.expire_telling(session, expired, topics)
+    next_in = _next_in(sight, wish.lease if jobs else None, ())
+    return Drawn(Claimed(jobs, rows.lapsed_jobs(sight["lapsed"]), next_in), expired, sight["us"])
 
 
 def as_of_now(claimed: Claimed, passed: float) -> Claimed:

@@ -28,19 +28,20 @@ class Session:
     """A connection for one call.
 
     `wall_us` is the time to use, in microseconds, or None for the database's own. `backend` is what the server calls the
-    connection; None behind a pooler, where it may be another at any moment.
+    connection; None behind a pooler, where it may be another at any moment. `lined` is what a row says of its place in a
+    line when it moves into waiting: 0, or None while there is no line in sight.
     """
 
-    __slots__ = ("_connection", "_statements", "backend", "wall_us")
+    __slots__ = ("_connection", "_statements", "backend", "lined", "wall_us")
 
-    def __init__(self, connection: Any, known: dict[str, Statement], wall_us: int | None) -> None:
-        self._connection, self._statements, self.wall_us = connection, known, wall_us
+    def __init__(self, connection: Any, known: dict[str, Statement], wall_us: int | None, lined: int | None = None) -> None:
+        self._connection, self._statements, self.wall_us, self.lined = connection, known, wall_us, lined
         self.backend: tuple[int, datetime] | None = connection.backend
 
     async def rows(self, statement: str | Statement, **what: Any) -> list[Any]:
         """Run a statement, by name as a rule, and answer with its rows."""
         sql, names = self._statements[statement] if isinstance(statement, str) else statement
-        what["clock"] = self.wall_us
+        what["clock"], what["lined"] = self.wall_us, self.lined
         found: list[Any] = await self._connection.fetch(sql, *[what[name] for name in names])
         return found
 
@@ -69,6 +70,7 @@ class Pool:
         self._url, self._options, self._clock = url, options, clock
         self.statements = statements(options.schema)
         self.place: Place | None = None
+        self.lined: int | None = None
         self._pool: Any = None
         self._kept: list[Any] = []
         self._sought = 0  # connections that somebody waits for
@@ -109,7 +111,7 @@ class Pool:
         pool = self._pool
         connection = await self._take(pool)
         try:
-            yield Session(connection, self.statements, self._clock())
+            yield Session(connection, self.statements, self._clock(), self.lined)
         except BaseException:
             await _release(pool, connection)  # whoever was cancelled left a statement on its way
             raise

@@ -42,6 +42,7 @@ from .connections import Pool, Session
 from .drivers import borrow
 from .gathering import Gathering
 from .joining import Joined
+from .lining import Lining
 from .pacing import PacedVerbs
 from .sleepers import Sleeper
 from .writes import Writes
@@ -52,7 +53,7 @@ MOST_NAMES = 10_000  # queues remembered as named
 READS = 3  # tries of a read whose connection broke
 
 
-class PostgresStore(hooks.HookVerbs, PacedVerbs):
+class PostgresStore(hooks.HookVerbs, PacedVerbs, Lining):
     """Keeps the port's promises in one schema of a PostgreSQL database.
 
     Time is the database's; tests give a `clock` to use in its place. With `audit` an event is written for each transition,
@@ -202,6 +203,7 @@ class PostgresStore(hooks.HookVerbs, PacedVerbs):
             borrowed,
             pool.statements,
             wall_us=self._wall_us(),
+            lined=pool.lined,
             home=pool.place,
             name_queues=self._name_queues_from_a_thread if borrowed.blocks else self._name_queues,
             bells=self._bells,

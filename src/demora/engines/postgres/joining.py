@@ -29,12 +29,13 @@ class Joined:
         known: dict[str, Statement],
         *,
         wall_us: int | None,
+        lined: int | None,
         home: Place,
         name_queues: Naming,
         bells: Bells,
     ) -> None:
         self._borrowed, self._home, self._name_queues, self._bells = borrowed, home, name_queues, bells
-        self._session = Session(_Connection(borrowed, known), known, wall_us)
+        self._session = Session(_Connection(borrowed, known), known, wall_us, lined)
 
     async def add(self, jobs: Sequence[NewJob]) -> list[Added]:
         """Record jobs, to be there if the caller commits. With a conflict nothing is recorded and the transaction is as it

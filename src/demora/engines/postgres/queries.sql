@@ -66,11 +66,11 @@ wish as materialized (
 added as (
     insert into demora.jobs (id, type, name, queue, status, lane, rank, due_at, created_at, scheduled_at, expires_at,
                              max_retries, retry_delay, timeout, payload, tags, webhook_url, unique_key, webhook_on_cancel,
-                             cause)
+                             cause, lined_epoch)
     select id, type, name, queue, :queued::smallint,
         case when due_at > wall then :scheduled::smallint else :realtime::smallint end, rank, due_at,
         wall, case when due_at > wall then due_at end, expires_at, max_retries, retry_delay, timeout, payload, tags, webhook_url,
-        unique_key, webhook_on_cancel, cause
+        unique_key, webhook_on_cancel, cause, :lined::int
     from wish order by number
     on conflict do nothing
     returning id, queue, lane, rank, due_at, expires_at
@@ -101,11 +101,11 @@ from clock, woken
 -- A job that is due at once and never expires, in a queue that is on record. No row if its id was there before.
 with {clock}
 insert into demora.jobs (id, type, name, queue, status, lane, rank, due_at, created_at, max_retries, retry_delay, timeout,
-                         payload, tags, webhook_url, webhook_on_cancel, cause)
+                         payload, tags, webhook_url, webhook_on_cancel, cause, lined_epoch)
 select :id::uuid, :type::text, :name::text, :queue::text, :queued::smallint, :realtime::smallint, :rank::smallint, wall, wall,
     :max_retries::int, :retry_delay::bigint, :timeout::bigint, :payload::text, :tags::text,
     coalesce(:webhook_url::text, (select webhook_url from demora.queues where name = :queue::text)), :webhook_on_cancel::boolean,
-    :cause::uuid
+    :cause::uuid, :lined::int
 from clock
 on conflict do nothing
 returning created_at
@@ -123,7 +123,7 @@ update demora.jobs set name = :name, queue = :queue, rank = :rank,
     due_at = due, scheduled_at = due, expires_at = coalesce(:expiry::bigint, wall + :expires_in::bigint),
     max_retries = :max_retries, retry_delay = :retry_delay, timeout = :timeout, payload = :payload, tags = :tags,
     webhook_url = coalesce(:webhook_url, (select webhook_url from demora.queues where name = :queue)),
-    webhook_on_cancel = :webhook_on_cancel, cause = :cause
+    webhook_on_cancel = :webhook_on_cancel, cause = :cause, lined_epoch = :lined::int
 from (select wall, due_at as due from wish) as wish
 where id = :id
 returning due_at
@@ -291,6 +291,7 @@ moved as (
         strays = case when stray and not gives_way then jobs.strays + 1 else 0 end,
         started_at = case when credit = 0 then greatest(claimed_at, coalesce(started_at, wall - ran, claimed_at)) end,
         worker_id = case when credit = 0 then worker_id end,
+        lined_epoch = :lined::int,
         progress = coalesce(held.progress, jobs.progress), progress_message = coalesce(message, progress_message)
     from clock, held
     where jobs.seq = held.seq and held.token = current and old_status = 3 and (held.lease_until <= wall) = lapsed
@@ -370,7 +371,7 @@ held as materialized (select seq, id, status from demora.jobs where id = any(:id
 retried as (
     update demora.jobs set status = :queued, lane = :lane, due_at = wall, generation = generation + 1, credits = token,
         retries = 0, strays = 0, expires_at = null, completed_at = null, started_at = null, cancel_requested_at = null,
-        progress = null, progress_message = null, result = null, error = null
+        progress = null, progress_message = null, result = null, error = null, lined_epoch = :lined::int
     from clock, held where jobs.seq = held.seq and held.status = any(:from::smallint[])
     returning jobs.seq
 )
@@ -391,7 +392,7 @@ held as materialized (
 changed as (
     update demora.jobs set rank = coalesce(:rank::smallint, rank), tags = coalesce(:tags::text, tags),
         due_at = case when moves then due else due_at end, scheduled_at = case when moves then due else scheduled_at end,
-        lane = case when moves then :lane else lane end
+        lane = case when moves then :lane else lane end, lined_epoch = :lined::int
     from held where jobs.seq = held.seq and held.status < 3
     returning jobs.seq, queue, lane, rank, due_at
 )
@@ -627,7 +628,7 @@ chosen as materialized (
 ),
 numbered as (select seq, row_number() over (order by place, seq) as number from chosen),
 moved as (
-    update demora.jobs set lane = :released, due_at = (:slots::bigint[])[number]
+    update demora.jobs set lane = :released, due_at = (:slots::bigint[])[number], lined_epoch = :lined::int
     from clock, numbered where jobs.seq = numbered.seq
     returning number, id, rank, due_at
 ),
@@ -787,6 +788,116 @@ select worker_id, count(*) from demora.jobs where status = 3 group by worker_id
 
 -- name: pulse_due
 select queue, min(due_at) from demora.jobs where status < 3 and due_at <= :wall::bigint group by queue
+
+-- name: name_line
+insert into demora.meta (name, value) values ('line_database', :database), ('line_epoch', '0'), ('line_run', '')
+on conflict do nothing
+
+-- name: line_record
+with {clock}
+select us, (select value from demora.meta where name = 'line_database') as database,
+    (select value::int from demora.meta where name = 'line_epoch') as epoch,
+    (select value from demora.meta where name = 'line_run') as run
+from clock
+
+-- name: bump_line
+with held as (select name from demora.meta where name = 'line_epoch' and value = :expected::text for update)
+update demora.meta set value = case name when 'line_epoch' then :epoch::text else :run::text end
+where name in ('line_epoch', 'line_run') and exists (select from held)
+
+-- name: draw
+-- Lease the jobs that a line handed out, as far as their rows agree; what others have locked is passed over.
+with {clock},
+wish as (select * from unnest(:ids::uuid[], :queues::text[]) with ordinality as wish (id, queue, number)),
+chosen as materialized (
+    select number, jobs.seq, token = credits and coalesce(expires_at <= wall, false) as expired,
+        jobs.webhook_url is not null as hooked
+    from clock, wish join demora.jobs on jobs.id = wish.id and jobs.queue = wish.queue
+        left join demora.queues on queues.name = jobs.queue left join demora.paces on paces.queue = jobs.queue
+    where status < 3 and due_at <= wall and paused_at is null and not lane = any(coalesce(lanes, '{}'))
+    order by jobs.seq
+    for update of jobs skip locked
+),
+expired as (
+    update demora.jobs set status = :cancelled, completed_at = wall, error = :expired
+    from clock, chosen where jobs.seq = chosen.seq and chosen.expired and not chosen.hooked
+    returning 1
+),
+taken as (
+    update demora.jobs set status = :processing, token = token + 1, worker_id = :worker_id, claim = :claim,
+        lease_until = wall + :lease::bigint, claimed_at = wall, started_at = null, progress = null, progress_message = null
+    from clock, chosen where jobs.seq = chosen.seq and not chosen.expired
+    returning number, id, token, type, name, queue, rank, payload, credits, strays, max_retries, retry_delay,
+        timeout, coalesce(scheduled_at, created_at) as scheduled_at, tags
+),
+sight as materialized (
+    select us, wall, (select count(*) from expired) as expired,
+        (select count(*) from chosen where expired and hooked) as unheard,
+        (select min(lease_until) from demora.jobs where status = 3) as next_lapse,
+        (
+            select json_agg(json_build_array(id, token, credits, strays, max_retries, retry_delay, worker_id))
+            from (
+                select * from demora.jobs where status = 3 and lease_until <= wall order by lease_until limit :lapsed::int
+            ) as run_out
+        ) as lapsed
+    from clock
+)
+select sight.us, sight.wall, sight.expired, sight.unheard, next_lapse, null::bigint as next_due, lapsed, taken.*
+from sight left join taken on true order by number
+
+-- name: standings
+select id, queue, lane, rank, due_at, status from demora.jobs where id = any(:ids::uuid[])
+
+-- name: unlined
+with {clock}
+select id, queue, lane, rank, due_at from clock, demora.jobs
+where status < 3 and lined_epoch = 0 and due_at <= wall + :within::bigint order by due_at limit :limit::int
+
+-- name: walk
+-- By the index that a claim reads, a page at a time.
+with recursive {clock},
+line as (
+    (
+        select queue, lane, rank from demora.jobs
+        where status < 3 and (queue, lane, rank) >= (:queue::text, :lane::smallint, :rank::smallint)
+        order by queue, lane, rank limit 1
+    )
+    union all
+    select next.queue, next.lane, next.rank
+    from line, lateral (
+        select queue, lane, rank from demora.jobs
+        where status < 3 and (queue, lane, rank) > (line.queue, line.lane, line.rank)
+        order by queue, lane, rank limit 1
+    ) as next
+)
+select scan.* from clock, line, lateral (
+    select id, queue, lane, rank, due_at, seq from demora.jobs
+    where status < 3 and queue = line.queue and lane = line.lane and rank = line.rank and due_at <= wall + :within::bigint
+        and (due_at, seq) > (
+            case when (line.queue, line.lane, line.rank) = (:queue::text, :lane::smallint, :rank::smallint)
+                then :due_at::bigint else :first::bigint end,
+            case when (line.queue, line.lane, line.rank) = (:queue, :lane, :rank) then :seq::bigint else 0 end
+        )
+    order by due_at, seq limit :limit::int
+) as scan
+order by queue, lane, rank, due_at, seq limit :limit::int
+
+-- name: confirm
+with {clock},
+wish as (
+    select * from unnest(:ids::uuid[], :queues::text[], :lanes::smallint[], :ranks::smallint[], :dues::bigint[])
+        as wish (id, queue, lane, rank, due_at)
+),
+held as materialized (
+    select seq from clock, wish join demora.jobs using (id, queue, lane, rank, due_at) where status < 3
+    order by seq for update of jobs
+)
+update demora.jobs set lined_epoch = :epoch::int from held where jobs.seq = held.seq and status < 3
+returning jobs.id
+
+-- name: arrangements
+select name, step, strict, head_start, paused_at, coalesce(lanes, '{}') as held
+from demora.queues left join demora.paces on paces.queue = name where changed_at is not null
 
 -- name: notify
 select pg_notify(channel, :sender) from unnest(:channels::text[]) as channel

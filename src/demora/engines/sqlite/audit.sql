@@ -14,6 +14,7 @@ end;
 create trigger if not exists audit_moved after update on jobs
 when not (old.status = 3 and new.status = 3 and old.token = new.token and old.lease_until = new.lease_until
           and (old.cancel_requested_at is null) = (new.cancel_requested_at is null))
+    and not (new.lined_epoch > 0 and new.lined_epoch is not old.lined_epoch) -- a confirmed place is no step in a job's life
 begin
     insert into events (at, boot, job_id, kind, old_status, status, old_token, token, credits, retries, generation,
                         max_retries, queue, lane, rank, due_at, worker_id, old_lease_until, lease_until, wished, error,

@@ -15,7 +15,9 @@ from ...core.job import Lane, Priority
 from ...core.order import QueueOrder
 from ...core.spans import ZERO
 from ...core.states import Status
-from ...store import Claimed, ClaimedJob, Topic
+from ...line import Entry
+from ...outbox import Drawn
+from ...store import Claimed, ClaimedJob, LapsedJob, Topic
 from . import releases, rows
 from .batches import Transaction
 from .statements import SQL
@@ -72,11 +74,21 @@ def _claim(tx: Transaction, wish: Wish, heads: Sequence[_Head], looks: Sequence[
     ready = sorted((h for h in heads if h.due_at <= tx.wall), key=lambda h: h.place)
     chosen = _choose(tx, ready, wish.limit)
     jobs = _take(tx, chosen, wish)
-    lapsed = [rows.lapsed_job(row) for row in tx.db.execute(SQL["lapsed"], (tx.boot, LAPSED_AT_ONCE))]
+    lapsed = _lapsed(tx)
     if len(jobs) < len(chosen):  # some had expired, and others may be ready behind them
         return Claimed(jobs, lapsed, ZERO)
     exhausted = ready if len(jobs) < wish.limit else []
     return Claimed(jobs, lapsed, _next_in(tx, heads, exhausted, looks))
+
+
+def draw(tx: Transaction, wish: Wish, entries: Sequence[Entry]) -> Drawn:
+    """Lease the jobs that a line handed out, as far as their rows agree."""
+    settings = _settings(tx, None)
+    asked = json.dumps([(entry.id.replace("-", ""), entry.queue) for entry in entries])
+    found = list(tx.db.execute(SQL["drawable"], (asked, tx.wall))) if entries else []
+    chosen = [rowid for rowid, queue, lane in found if _hands_out(settings.get(queue, _USUAL), lane)]
+    jobs = _take(tx, chosen, wish)
+    return Drawn(Claimed(jobs, _lapsed(tx), _next_in(tx, (), (), ())), len(chosen) - len(jobs), tx.wall_us)
 
 
 def as_of_now(claimed: Claimed, passed: int) -> Claimed:
@@ -117,10 +129,15 @@ def _heads(
         queue, lane, rank, due_at, rowid = first
         turn = 0 if turns is None else turns.get(queue)
         own = settings.get(queue, _USUAL)
-        if turn is None or own is None or (isinstance(own, releases.Held) and own.governs(first)):
+        if turn is None or own is None or not _hands_out(own, lane):
             continue
         order = own.order if isinstance(own, releases.Held) else own
         yield _Head(queue, lane, rank, due_at, rowid, order.offset(Lane(lane), Priority(rank)), turn)
+
+
+def _hands_out(own: _Set, lane: int) -> bool:
+    """Whether a lane of a queue with these settings may be handed out: not of a paused one, nor what a pace governs."""
+    return own is not None and not (isinstance(own, releases.Held) and own.holds(lane))
 
 
 def _choose(tx: Transaction, ready: Sequence[_Head], limit: int) -> list[int]:
@@ -143,6 +160,10 @@ def _take(tx: Transaction, chosen: list[int], wish: Wish) -> list[ClaimedJob]:
     taken = {row[0]: row for row in tx.db.execute(SQL["claim_take"], what)}
     expire(tx, [rowid for rowid in chosen if rowid not in taken])
     return [rows.claimed_job(taken[rowid]) for rowid in chosen if rowid in taken]
+
+
+def _lapsed(tx: Transaction) -> list[LapsedJob]:
+    return [rows.lapsed_job(row) for row in tx.db.execute(SQL["lapsed"], (tx.boot, LAPSED_AT_ONCE))]
 
 
 def _next_in(tx: Transaction, heads: Sequence[_Head], exhausted: Sequence[_Head], looks: Sequence[int]) -> timedelta | None:

@@ -19,6 +19,8 @@ from ...core.retention import Retention
 from ...core.spans import span_ms
 from ...core.states import Status
 from ...keyring import Found, Ring
+from ...line import Arrangement, Entry, Place
+from ...outbox import Cursor, Drawn, LineRecord, Standing, Walked
 from ...store import (
     Added,
     Answer,
@@ -38,7 +40,7 @@ from ...store import (
     Worker,
 )
 from ...survey import Pulse, Survey
-from . import additions, audit, claims, connections, hooks, keys, registry, runs, surveys, tidying, views, wishes
+from . import additions, audit, claims, connections, hooks, keys, lining, registry, runs, surveys, tidying, views, wishes
 from .batches import Batches, Transaction
 from .bells import Bells, bells_of
 from .pacing import PacedVerbs
@@ -232,6 +234,36 @@ class SqliteStore(hooks.HookVerbs, PacedVerbs):
 
     def notes(self) -> tuple[str, ...]:
         return ()
+
+    # What is done for the sake of a line
+
+    def wall_us(self) -> int | None:
+        return self.clock.wall_us()
+
+    async def begin_lining(self) -> LineRecord:
+        return await self._write(lining.begin)
+
+    async def bump(self, expected: int, *, above: int, run: str) -> LineRecord:
+        return await self._write(lambda tx: lining.bump(tx, expected, above, run))
+
+    async def draw(self, worker_id: str, entries: Sequence[Entry], *, lease: timedelta) -> Drawn:
+        wish = claims.Wish(worker_id, len(entries), span_ms(lease), None, False)
+        return await self._write(lambda tx: claims.draw(tx, wish, entries), len(entries))
+
+    async def standings(self, ids: Sequence[str]) -> list[Standing]:
+        return await self._read(lambda tx: lining.standings(tx, ids), len(ids))
+
+    async def unlined(self, within: timedelta, limit: int) -> list[Place]:
+        return await self._read(lambda tx: lining.unlined(tx, span_ms(within), limit))
+
+    async def walk(self, within: timedelta, limit: int, after: Cursor | None = None) -> Walked:
+        return await self._read(lambda tx: lining.walk(tx, span_ms(within), limit, after))
+
+    async def confirm(self, places: Sequence[Place], epoch: int) -> list[Place]:
+        return await self._write(lambda tx: lining.confirm(tx, places, epoch), len(places))
+
+    async def arrangements(self) -> list[Arrangement]:
+        return await self._read(lining.arrangements, weight=1)
 
     def _begin(self, tx: Transaction) -> None:
         if self._audit:

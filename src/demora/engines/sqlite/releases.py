@@ -32,7 +32,10 @@ class Held(msgspec.Struct, frozen=True):
     state: PaceState
 
     def governs(self, head: Head) -> bool:
-        return head[0] == self.queue and head[1] in self.pace.governs.lanes
+        return head[0] == self.queue and self.holds(head[1])
+
+    def holds(self, lane: int) -> bool:
+        return lane in self.pace.governs.lanes
 
 
 def release(tx: Transaction, queues: Sequence[str] | None) -> Released:
@@ -94,7 +97,8 @@ def _let_go(tx: Transaction, held: Held, lines: Sequence[Head], *, quiet: bool) 
     first = islice(heapq.merge(*scans), len(planned.slots))
     moves = [(number, slot) for (_, _, number), slot in zip(first, planned.slots, strict=True)]
     tx.db.execute(SQL["keep_pace"], (text(planned.state), held.queue))
-    gone = {number: (id, rank) for number, id, rank in tx.db.execute(SQL["release"], (Lane.RELEASED, json.dumps(moves)))}
+    what = (Lane.RELEASED, tx.stamps.lined, json.dumps(moves))
+    gone = {number: (id, rank) for number, id, rank in tx.db.execute(SQL["release"], what)}
     return [_release(held.queue, *gone[number], slot) for number, slot in moves]
 
 

@@ -1,0 +1,127 @@
+"""What is done for the sake of a line: rows that wait and have no place there, and where rows stand."""
+
+import secrets
+from collections.abc import Awaitable, Callable, Sequence
+from datetime import timedelta
+from typing import Any, TypeVar
+
+from ...core.spans import span_ms
+from ...line import Arrangement, Entry, Place
+from ...outbox import Cursor, Drawn, LineRecord, Standing, Walked
+from ...store import Topic
+from ..lines import arranged
+from . import claims, rows
+from .connections import Pool, Session
+
+T = TypeVar("T")
+_FIRST: Cursor = ("", 0, 0, -(2**62), 0)
+
+
+class Lining:
+    """The part of the store that is an `Outbox`."""
+
+    def wall_us(self) -> int | None:
+        return self._wall_us()
+
+    async def begin_lining(self) -> LineRecord:
+        self._opened().lined = 0
+        return await self._write(lambda session, again: _begin(session))
+
+    async def bump(self, expected: int, *, above: int, run: str) -> LineRecord:
+        return await self._write(lambda session, again: _bump(session, expected, above, run))
+
+    async def draw(self, worker_id: str, entries: Sequence[Entry], *, lease: timedelta) -> Drawn:
+        wish = claims.Wish(worker_id, len(entries), span_ms(lease), None, False)
+        return await self._ringing(lambda session, topics, again: claims.draw(session, wish, entries, topics, again))
+
+    async def standings(self, ids: Sequence[str]) -> list[Standing]:
+        return await self._read(lambda session: _standings(session, ids))
+
+    async def unlined(self, within: timedelta, limit: int) -> list[Place]:
+        return await self._read(lambda session: _unlined(session, span_ms(within), limit))
+
+    async def walk(self, within: timedelta, limit: int, after: Cursor | None = None) -> Walked:
+        return await self._read(lambda session: _walk(session, span_ms(within), limit, after or _FIRST))
+
+    async def confirm(self, places: Sequence[Place], epoch: int) -> list[Place]:
+        return await self._write(lambda session, again: _confirm(session, places, epoch))
+
+    async def arrangements(self) -> list[Arrangement]:
+        return await self._read(_arrangements)
+
+    # What the store is besides
+
+    def _wall_us(self) -> int | None:
+        raise NotImplementedError
+
+    def _opened(self) -> Pool:
+        raise NotImplementedError
+
+    async def _ringing(self, verb: Callable[[Session, set[Topic], bool], Awaitable[T]]) -> T:
+        raise NotImplementedError
+
+    async def _write(self, verb: Callable[[Session, bool], Awaitable[T]]) -> T:
+        raise NotImplementedError
+
+    async def _read(self, look: Callable[[Session], Awaitable[T]]) -> T:
+        raise NotImplementedError
+
+
+async def _begin(session: Session) -> LineRecord:
+    await session.rows("name_line", database=secrets.token_hex(6))
+    return await _record(session)
+
+
+async def _bump(session: Session, expected: int, above: int, run: str) -> LineRecord:
+    epoch = str(max(expected, above) + 1)
+    await session.rows("bump_line", expected=str(expected), epoch=epoch, run=run)
+    return await _record(session)
+
+
+async def _record(session: Session) -> LineRecord:
+    row = await session.row("line_record")
+    return LineRecord(row["database"], row["epoch"], row["run"], row["us"])
+
+
+async def _standings(session: Session, ids: Sequence[str]) -> list[Standing]:
+    found = await session.rows("standings", ids=[rows.id_key(id) for id in ids])
+    return [Standing(_place(row), row["status"] < 3) for row in found]
+
+
+async def _unlined(session: Session, within: int, limit: int) -> list[Place]:
+    return [_place(row) for row in await session.rows("unlined", within=within, limit=limit)]
+
+
+async def _walk(session: Session, within: int, limit: int, after: Cursor) -> Walked:
+    queue, lane, rank, due_at, seq = after
+    where: dict[str, Any] = {"queue": queue, "lane": lane, "rank": rank, "due_at": due_at, "seq": seq, "first": _FIRST[3]}
+    found = await session.rows("walk", within=within, limit=limit, **where)
+    last = found[-1] if len(found) == limit else None
+    after_this = None if last is None else (last["queue"], last["lane"], last["rank"], last["due_at"], last["seq"])
+    return Walked([_place(row) for row in found], after_this)
+
+
+async def _confirm(session: Session, places: Sequence[Place], epoch: int) -> list[Place]:
+    confirmed = await session.rows(
+        "confirm",
+        ids=[place.id for place in places],
+        queues=[place.queue for place in places],
+        lanes=[place.lane for place in places],
+        ranks=[place.rank for place in places],
+        dues=[place.due_at for place in places],
+        epoch=epoch,
+    )
+    known = {str(row["id"]) for row in confirmed}
+    elsewhere = [place.id for place in places if place.id not in known]
+    return [s.place for s in await _standings(session, elsewhere) if s.waiting] if elsewhere else []
+
+
+async def _arrangements(session: Session) -> list[Arrangement]:
+    return [
+        arranged(name, rows.queue_order(step, strict, head_start), held, paused=paused_at is not None)
+        for name, step, strict, head_start, paused_at, held in await session.rows("arrangements")
+    ]
+
+
+def _place(row: rows.Row) -> Place:
+    return Place(str(row["id"]), row["queue"], row["lane"], row["rank"], row["due_at"])

@@ -1,0 +1,267 @@
+"""Connections to Redis or Valkey: one server or the nodes of a cluster, and what must be true of a server to be used.
+
+Every wait has a deadline and nothing is tried twice. Each new connection asks which run of the server it has reached: a
+server that was restarted in between has lost what it held, however quickly it is back.
+"""
+
+import asyncio
+import hashlib
+from collections.abc import Sequence
+from importlib.resources import files
+from typing import Any
+
+import redis.asyncio as driver
+from redis.asyncio.connection import AbstractConnection
+from redis.asyncio.retry import Retry
+from redis.backoff import NoBackoff
+from redis.crc import key_slot
+from redis.exceptions import (
+    AuthenticationError,
+    AuthorizationError,
+    NoPermissionError,
+    NoScriptError,
+    RedisError,
+    ResponseError,
+)
+
+from ...errors import BadSetting
+from ...line import LineAway, LineLost
+from ..options import REDIS_FORMS, REDIS_SCHEMES, is_redis_url
+
+PATIENCE = 1.0  # seconds to wait for a connection or an answer
+OLDEST = (7, 0)
+POLICY = "noeviction"
+_REFUSED = (AuthenticationError, AuthorizationError, NoPermissionError)
+
+
+class Script:
+    """A Lua file, called by its digest."""
+
+    def __init__(self, name: str) -> None:
+        self.text = (files(__package__) / "scripts" / f"{name}.lua").read_text()
+        self.sha = hashlib.sha1(self.text.encode()).hexdigest()
+
+    def call(self, keys: Sequence[str], *arguments: Any) -> "Call":
+        return Call(keys[0], ("EVALSHA", self.sha, len(keys), *keys, *arguments), self)
+
+
+class Call:
+    """A command on its way to the node of its key."""
+
+    __slots__ = ("key", "script", "words")
+
+    def __init__(self, key: str, words: tuple[Any, ...], script: Script | None = None) -> None:
+        self.key, self.words, self.script = key, words, script
+
+    def in_full(self) -> tuple[Any, ...]:
+        """The command for a server that does not know the script, which it learns by it."""
+        return self.words if self.script is None else ("EVAL", self.script.text, *self.words[2:])
+
+
+def command(word: str, key: str, *arguments: Any) -> Call:
+    return Call(key, (word, key, *arguments))
+
+
+class Nodes:
+    """The servers of a line: one, or those of a cluster that hold slots."""
+
+    def __init__(self, url: str) -> None:
+        self._url = checked(url)
+        self._nodes: dict[str, _Node] = {}
+        self._slots: list[tuple[int, int, _Node]] = []
+        self._first: _Node | None = None
+
+    async def connect(self) -> str:
+        """Connect, and say which run of which servers it is."""
+        await self.close()
+        first = self._first = _Node("", driver.Redis.from_url(self._url, **_OPTIONS))
+        self._nodes = {"": first}
+        first.run = await self._examined(first)
+        if first.facts.get("cluster_enabled") == "1":
+            await self._join_cluster(first)
+        return " ".join(sorted(node.run for node in set(self._nodes.values())))
+
+    async def close(self) -> None:
+        nodes, self._nodes, self._slots, self._first = {*self._nodes.values(), self._first}, {}, [], None
+        for node in nodes:
+            if node is not None:
+                await node.close()
+
+    async def ask(self, *calls: Call) -> list[Any]:
+        """What each command answers, in order; those to one node go there together."""
+        by_node: dict[_Node, list[int]] = {}
+        for n, call in enumerate(calls):
+            by_node.setdefault(self._of(call.key), []).append(n)
+        try:
+            parts = await asyncio.gather(*(node.ask([calls[n] for n in numbers]) for node, numbers in by_node.items()))
+        except (RedisError, OSError, TimeoutError) as problem:
+            raise translate(problem) from problem
+        answers: list[Any] = [None] * len(calls)
+        for numbers, part in zip(by_node.values(), parts, strict=True):
+            for n, answer in zip(numbers, part, strict=True):
+                answers[n] = answer
+        return answers
+
+    async def bell(self, channel: str) -> Any:
+        """A subscription to a channel, on a connection of its own: what is published anywhere in a cluster is heard."""
+        if self._first is None:
+            raise LineAway("the line is not connected")
+        heard = self._first.client.pubsub(ignore_subscribe_messages=False)
+        try:
+            async with asyncio.timeout(PATIENCE):
+                await heard.subscribe(channel)
+                while (await heard.get_message(timeout=PATIENCE)) is None:
+                    pass
+        except (RedisError, OSError, TimeoutError) as problem:
+            raise translate(problem) from problem
+        return heard
+
+    def _of(self, key: str) -> "_Node":
+        if self._first is None:
+            raise LineAway("the line is not connected")
+        if not self._slots:
+            return self._first
+        slot = key_slot(key.encode())
+        for start, end, node in self._slots:
+            if start <= slot <= end:
+                return node
+        raise LineAway(f"no node of the cluster has slot {slot}")
+
+    async def _join_cluster(self, first: "_Node") -> None:
+        try:
+            ranges = await first.client.execute_command("CLUSTER SLOTS")
+        except (RedisError, OSError, TimeoutError) as problem:
+            raise translate(problem) from problem
+        seen = ranges.items() if isinstance(ranges, dict) else _as_items(ranges)
+        for (start, end), (host, port) in seen:
+            name = f"{host}:{port}"
+            if name not in self._nodes:
+                node = self._nodes[name] = _Node(name, self._client_at(first, host, port))
+                node.run = await self._examined(node)
+            self._slots.append((start, end, self._nodes[name]))
+        del self._nodes[""]
+
+    def _client_at(self, first: "_Node", host: str, port: int) -> Any:
+        known = first.client.connection_pool.connection_kwargs
+        kept = {name: value for name, value in known.items() if name in _KEPT or name.startswith("ssl_")}
+        secure = issubclass(first.client.connection_pool.connection_class, driver.SSLConnection)
+        return driver.Redis(host=host or known.get("host", "127.0.0.1"), port=port, ssl=secure, **kept, **_OPTIONS)
+
+    async def _examined(self, node: "_Node") -> str:
+        """The run that a node is in; `BadSetting` if it can never be used."""
+        try:
+            for section in ("server", "memory", "cluster"):
+                node.facts |= {name: str(value) for name, value in (await node.client.info(section)).items()}
+        except _REFUSED as problem:
+            raise BadSetting(
+                "redis_url", f"the server refused us ({problem}): see user and password in the URL"
+            ) from problem
+        except (RedisError, OSError, TimeoutError) as problem:
+            raise translate(problem) from problem
+        version = node.facts.get("redis_version", "0")
+        if tuple(int(part) for part in version.split(".")[:2]) < OLDEST:
+            raise BadSetting("redis_url", f"the server is Redis {version}; demora needs Redis 7.0 or later, or Valkey")
+        policy = node.facts.get("maxmemory_policy", POLICY)
+        if policy != POLICY:
+            raise BadSetting(
+                "redis_url",
+                f"the server may throw away what it holds (maxmemory-policy {policy}); set it to {POLICY}: "
+                f"CONFIG SET maxmemory-policy {POLICY}, and in its configuration file",
+            )
+        return node.facts["run_id"]
+
+
+class _Node:
+    """One server, and the run of it that we know. A connection to another run is refused."""
+
+    def __init__(self, name: str, client: Any) -> None:
+        self.name, self.client, self.run = name, client, ""
+        self.facts: dict[str, str] = {}
+        client.connection_pool.connection_kwargs["redis_connect_func"] = self._check  # before the first connection is made
+
+    async def ask(self, calls: Sequence[Call]) -> list[Any]:
+        if len(calls) == 1:
+            try:
+                return [await self.client.execute_command(*calls[0].words)]
+            except NoScriptError:
+                return [await self.client.execute_command(*calls[0].in_full())]
+        answers = await self._together([call.words for call in calls])
+        unknown = [n for n, answer in enumerate(answers) if isinstance(answer, NoScriptError)]
+        if unknown:
+            for n, answer in zip(unknown, await self._together([calls[n].in_full() for n in unknown]), strict=True):
+                answers[n] = answer
+        for answer in answers:
+            if isinstance(answer, Exception):
+                raise answer
+        return answers
+
+    async def close(self) -> None:
+        try:
+            async with asyncio.timeout(PATIENCE):
+                await self.client.aclose()
+        except (RedisError, OSError, TimeoutError):
+            pass  # it is gone already
+
+    async def _together(self, commands: Sequence[tuple[Any, ...]]) -> list[Any]:
+        pipeline = self.client.pipeline(transaction=False)
+        for words in commands:
+            pipeline.execute_command(*words)
+        answers: list[Any] = await pipeline.execute(raise_on_error=False)
+        return answers
+
+    async def _check(self, connection: AbstractConnection) -> None:
+        try:
+            await connection.on_connect()
+            if self.run and f"run_id:{self.run}" not in await _asked(connection, "INFO", "server"):
+                raise _OtherRun("the server was restarted, or is another one")
+        except BaseException:
+            await connection.disconnect(nowait=True)  # the driver would leave it open
+            raise
+
+
+async def _asked(connection: AbstractConnection, *words: str) -> str:
+    await connection.send_command(*words)
+    told = await connection.read_response()
+    return told if isinstance(told, str) else bytes(told).decode()
+
+
+class _OtherRun(RedisError):
+    """A connection has reached another run of the server than the one that was filled."""
+
+
+def checked(url: str) -> str:
+    """The URL as the driver takes it."""
+    if not is_redis_url(url):
+        raise BadSetting("redis_url", f"is no way to reach Redis or Valkey; {REDIS_FORMS}")
+    scheme, _, rest = url.partition("://")
+    known = f"{REDIS_SCHEMES[scheme]}://{rest}"
+    try:
+        driver.Redis.from_url(known)
+    except ValueError as problem:
+        raise BadSetting("redis_url", f"{problem}; {REDIS_FORMS}") from problem
+    return known
+
+
+def translate(problem: Exception) -> LineAway:
+    """The line's own error for a driver's. What was asked, with ids in it, is not told."""
+    if isinstance(problem, _OtherRun):
+        return LineLost(str(problem))
+    words = str(problem).splitlines()[0] if str(problem) else type(problem).__name__
+    if isinstance(problem, ResponseError) and words.startswith("LOST"):
+        return LineLost(words.removeprefix("LOST "))
+    return LineAway(words)
+
+
+def _as_items(ranges: Any) -> Any:
+    return [((start, end), (first[0], first[1])) for start, end, first, *_ in ranges]
+
+
+_KEPT = ("username", "password", "socket_keepalive")
+_OPTIONS: dict[str, Any] = {
+    "decode_responses": True,
+    "socket_timeout": PATIENCE,
+    "socket_connect_timeout": PATIENCE,
+    "retry": Retry(NoBackoff(), 0),
+    "health_check_interval": 0,
+    "client_name": "demora",
+}

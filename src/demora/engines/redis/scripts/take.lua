@@ -1,0 +1,75 @@
+-- Hand out the first jobs of one queue that are due, in order; first those that somebody took and never said anything of.
+-- KEYS  1 the queue's own hash, 2 what was handed out, then a sorted set for each lane and rank, scored by due time
+-- ARGV  1 now, 2 how many at most, 3 what was handed out before this is taken to be forgotten, 4 the usual offsets of the lanes,
+--       separated by spaces, then the ids of jobs that were handed out and are done
+-- Gives the next due time or "", then the ids in order. Refuses with LOST where the queue was not begun, or what it held is gone.
+local kept = redis.call('HMGET', KEYS[1], 'begun', 'paused', 'offsets')
+if not kept[1] then
+    return redis.error_reply('LOST this queue is not in the line')
+end
+if #ARGV > 4 then
+    redis.call('ZREM', KEYS[2], unpack(ARGV, 5))
+end
+if kept[2] == '1' then
+    return { '' }
+end
+local now, limit = tonumber(ARGV[1]), tonumber(ARGV[2])
+local out = { '' }
+local next_due = math.huge
+local heads = {}
+local n = 2
+for offset in string.gmatch(kept[3] or ARGV[4], '%S+') do
+    n = n + 1
+    if offset ~= 'held' then
+        local due = redis.call('ZRANGEBYSCORE', KEYS[n], '-inf', now, 'WITHSCORES', 'LIMIT', 0, limit)
+        if #due > 0 then
+            heads[#heads + 1] = { key = KEYS[n], due = due, at = 1, offset = tonumber(offset), taken = {} }
+        end
+        local later = redis.call('ZRANGEBYSCORE', KEYS[n], '(' .. ARGV[1], '+inf', 'WITHSCORES', 'LIMIT', 0, 1)
+        if later[2] then
+            next_due = math.min(next_due, tonumber(later[2]))
+        end
+    end
+end
+for _, id in ipairs(redis.call('ZRANGEBYSCORE', KEYS[2], '-inf', '(' .. ARGV[3], 'LIMIT', 0, limit)) do
+    out[#out + 1] = id
+end
+while #out <= limit and #heads > 0 do
+    local best, sum, id = nil, nil, nil
+    for _, head in ipairs(heads) do
+        local this = tonumber(head.due[head.at + 1]) + head.offset
+        if not best or this < sum or (this == sum and head.due[head.at] < id) then
+            best, sum, id = head, this, head.due[head.at]
+        end
+    end
+    out[#out + 1] = id
+    best.taken[#best.taken + 1] = id
+    best.at = best.at + 2
+    if best.at > #best.due then
+        for i, head in ipairs(heads) do
+            if head == best then
+                table.remove(heads, i)
+                break
+            end
+        end
+        redis.call('ZREM', best.key, unpack(best.taken))
+        best.taken = {}
+    end
+end
+for _, head in ipairs(heads) do
+    if #head.taken > 0 then
+        redis.call('ZREM', head.key, unpack(head.taken))
+    end
+end
+local handed = {}
+for i = 2, #out do
+    handed[#handed + 1] = ARGV[1]
+    handed[#handed + 1] = out[i]
+end
+if #handed > 0 then
+    redis.call('ZADD', KEYS[2], unpack(handed))
+end
+if next_due < math.huge then
+    out[1] = string.format('%.0f', next_due)
+end
+return out

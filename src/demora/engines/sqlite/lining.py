@@ -1,0 +1,84 @@
+"""What is done for the sake of a line: rows that wait and have no place there, and where rows stand."""
+
+import json
+import secrets
+from collections.abc import Sequence
+
+from ...line import Arrangement, Place
+from ...outbox import Cursor, LineRecord, Standing, Walked
+from ..lines import arranged
+from ..paces import pace_of
+from . import rows
+from .batches import Transaction
+from .statements import SQL
+
+_FIRST = -(2**62)
+
+
+def begin(tx: Transaction) -> LineRecord:
+    tx.stamps.lined = 0
+    tx.db.execute(SQL["name_line"], (secrets.token_hex(6),))
+    return _record(tx)
+
+
+def bump(tx: Transaction, expected: int, above: int, run: str) -> LineRecord:
+    if _record(tx).epoch == expected:
+        tx.db.execute(SQL["bump_line"], (str(max(expected, above) + 1), run))
+    return _record(tx)
+
+
+def standings(tx: Transaction, ids: Sequence[str]) -> list[Standing]:
+    asked = json.dumps([id.replace("-", "") for id in ids])
+    return [Standing(_place(row), row[5] < 3) for row in tx.db.execute(SQL["standings"], (asked,))]
+
+
+def unlined(tx: Transaction, within: int, limit: int) -> list[Place]:
+    return [_place(row) for row in tx.db.execute(SQL["unlined"], (tx.wall + within, limit))]
+
+
+def walk(tx: Transaction, within: int, limit: int, after: Cursor | None) -> Walked:
+    """One lane and rank of a queue after another, by the index that a claim reads."""
+    places: list[Place] = []
+    for queue, lane, rank, due_at, _ in sorted(tx.db.execute(SQL["claim_heads"])):
+        start = (queue, lane, rank, _FIRST, 0)
+        if after is not None and (queue, lane, rank) <= after[:3]:
+            if (queue, lane, rank) < after[:3]:
+                continue
+            start = after
+        if due_at > tx.wall + within:
+            continue
+        found = list(tx.db.execute(SQL["walk"], (*start, tx.wall + within, limit - len(places))))
+        places += [_place(row) for row in found]
+        if len(places) >= limit:
+            return Walked(places, (queue, lane, rank, found[-1][4], found[-1][5]))
+    return Walked(places, None)
+
+
+def confirm(tx: Transaction, places: Sequence[Place], epoch: int) -> list[Place]:
+    elsewhere = []
+    for place in places:
+        key = rows.id_bytes(place.id)
+        tx.db.execute(SQL["confirm"], (epoch, key, place.queue, place.lane, place.rank, place.due_at))
+        if not tx.db.changes():
+            elsewhere.append(place.id)
+    return [standing.place for standing in standings(tx, elsewhere) if standing.waiting] if elsewhere else []
+
+
+def arrangements(tx: Transaction) -> list[Arrangement]:
+    return [_arrangement(row) for row in tx.db.execute(SQL["queues_set"])]
+
+
+def _arrangement(row: rows.Row) -> Arrangement:
+    name, step, strict, head_start, paused_at, pace, _ = row
+    held = () if pace is None else pace_of(pace).governs.lanes
+    return arranged(name, rows.queue_order(step, strict, head_start), held, paused=paused_at is not None)
+
+
+def _record(tx: Transaction) -> LineRecord:
+    kept = dict(tx.db.execute(SQL["line_record"]))
+    return LineRecord(kept["line_database"], int(kept["line_epoch"]), kept["line_run"], tx.wall_us)
+
+
+def _place(row: rows.Row) -> Place:
+    id, queue, lane, rank, due_at, *_ = row
+    return Place(rows.id_text(id), queue, lane, rank, due_at)

@@ -1,0 +1,136 @@
+"""The port of the line: who is next and when. It holds ids, times and order, and nothing that cannot be lost.
+
+The rows of the database are the truth; a line that is emptied, restarted or restored from an old copy is filled again from
+them. Times are milliseconds since 1970 by the database's clock, of which every verb is given an estimate: a line never reads
+a clock of its own. Every verb can be repeated. A line that cannot be used raises `LineAway` within seconds, and `LineLost`
+if it answers but is not the one that was filled; what a verb did until then, nobody knows and nobody need know.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Protocol
+
+import msgspec
+
+from .errors import DemoraError
+
+
+class LineAway(DemoraError):
+    """The line cannot be used at the moment."""
+
+
+class LineLost(LineAway):
+    """The line answers, but what it held is gone, in whole or in part."""
+
+
+class Place(msgspec.Struct, frozen=True):
+    """Where a waiting job stands: its queue, lane and rank, and when it is due."""
+
+    id: str
+    queue: str
+    lane: int
+    rank: int
+    due_at: int
+
+
+class Entry(msgspec.Struct, frozen=True):
+    """A job that the line handed out, and the queue in which it stood. It is a hint: the row decides."""
+
+    id: str
+    queue: str
+
+
+class Arrangement(msgspec.Struct, frozen=True):
+    """How a queue is served: what to add to a due time for each lane and rank, in the order lane × ranks + rank, None for
+    what a pace holds; and whether it hands out nothing."""
+
+    queue: str
+    offsets: tuple[int | None, ...]
+    paused: bool = False
+
+
+class LineState(msgspec.Struct, frozen=True):
+    """What the line says of itself: the number under which it was begun, None if it never was; whether it was filled since;
+    until when every job that is due was put into it; and whether some queue has a pace."""
+
+    epoch: int | None = None
+    filled: bool = False
+    until: int = 0
+    paced: bool = False
+
+
+class Taken(msgspec.Struct, frozen=True):
+    """What was handed out, in order, and when the next job is due that was not yet."""
+
+    entries: list[Entry]
+    next_due: int | None
+    state: LineState
+
+
+class Line(Protocol):
+    """The verbs. `epoch` is the number that all of them work under; a line of another number they do not touch."""
+
+    epoch: int
+
+    async def connect(self, database: str) -> str:
+        """Connect to the line of a database, and say which run of which servers it is: another answer means that what
+        was there may be gone. `BadSetting` if this server can never be used."""
+        ...
+
+    async def close(self) -> None:
+        """Disconnect."""
+        ...
+
+    async def state(self) -> LineState:
+        """What the line says of itself."""
+        ...
+
+    async def begin(self, epoch: int) -> None:
+        """Work under a new number from now on, with an empty line; what stood under lower numbers is forgotten."""
+        ...
+
+    async def note(self, *, filled: bool = False, until: int | None = None) -> None:
+        """Record that the line was filled, or until when all that is due was put into it."""
+        ...
+
+    async def put(self, places: Sequence[Place], *, now: int, fresh: bool = False) -> bool:
+        """Give jobs their places, and take them from any other in their queue; say whether sleepers were woken, which they
+        are for what is ready or the new head of its lane. `fresh` ones were added just now and stand nowhere yet."""
+        ...
+
+    async def take(self, queues: Sequence[str] | None, limit: int, *, now: int, stale: int, in_turn: bool = False) -> Taken:
+        """Hand out the first jobs that are due, in order, and before them those that were handed out before `stale` and of
+        which nobody said that they are `done`: whoever took them has died. In `now`, `limit` and order it is as a claim."""
+        ...
+
+    async def done(self, entries: Sequence[Entry]) -> None:
+        """Forget what was handed out: its row has moved on. May be done late, with the next verb; with no entries, all that
+        is left to do is done."""
+        ...
+
+    async def remove(self, entries: Sequence[Entry]) -> None:
+        """Take jobs out of wherever they stand in their queue."""
+        ...
+
+    async def arrange(self, arrangements: Sequence[Arrangement]) -> None:
+        """Serve queues so from now on, and wake sleepers. They are all that somebody has changed."""
+        ...
+
+    async def tend(self, who: str, span: int) -> bool:
+        """Whether `who` is the one that looks after the line for the next milliseconds. Two at once do no harm."""
+        ...
+
+    async def places(self) -> tuple[list[Place], list[Entry]]:
+        """All that stands in the line, and all that was handed out and is not done."""
+        ...
+
+    async def listen(self, heard: Callable[[], None]) -> None:
+        """Call `heard` whenever somebody else wakes sleepers; returns once that is certain, and ends with `close`."""
+        ...
+
+
+def by_queue(entries: Sequence[Place] | Sequence[Entry]) -> Mapping[str, list[str]]:
+    """Ids by the queue they stand in."""
+    grouped: dict[str, list[str]] = {}
+    for entry in entries:
+        grouped.setdefault(entry.queue, []).append(entry.id)
+    return grouped

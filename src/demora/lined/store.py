@@ -1,0 +1,333 @@
+"""The store on top of an SQL store and a line.
+
+Every verb asks SQL first and tells the line second. What a crash between the two leaves is a waiting row that is not marked
+as lined, which the next sweep lines up, or an entry in the line whose row has moved on, which is dropped when it is handed
+out. Without its line it is the SQL store that it stands on.
+"""
+
+import asyncio
+import contextlib
+import math
+from collections.abc import Callable, Iterator, Sequence
+from datetime import timedelta
+from typing import Any
+
+import msgspec
+
+from .. import crash
+from ..core.job import Job, Lane, NewJob
+from ..core.pace import USUAL_PACE, Pace, Release
+from ..core.pace_wish import PaceWish
+from ..core.retention import Retention
+from ..core.spans import ZERO, to_ms
+from ..core.states import Status
+from ..line import Entry, Line, Place, Taken
+from ..outbox import Drawn
+from ..pacing import Pacing, Released
+from ..reconciling import Comparison
+from ..store import (
+    Added,
+    Answer,
+    Change,
+    Claimed,
+    ClaimedJob,
+    Heard,
+    Lease,
+    Page,
+    Query,
+    Queue,
+    QueueChange,
+    Report,
+    Settlement,
+    Subscription,
+    Tidied,
+    Topic,
+    Worker,
+)
+from ..transactions import Transaction, Transactional
+from .comparing import compare
+from .inner import Inner, Passed
+from .tending import Tender
+
+LOOK = 5.0  # seconds after which a worker asks SQL alone, for jobs that fell out of the line
+ROUNDS = 8  # of asking the line in one claim, while what it hands out has moved on
+
+
+class LinedStore(Passed):
+    """Keeps the port's promises by those of the SQL store; the line only makes it quick to find who is next."""
+
+    def __init__(self, inner: Inner, make_line: Callable[[], Line], *, eager: bool = True, ticks: bool = True) -> None:
+        self.inner, self._make_line = inner, make_line
+        self._eager, self._ticks = eager, ticks
+        self._sleepers: dict[Subscription, None] = {}  # in the order of their coming
+        self._opening: asyncio.Future[Tender] | None = None
+        self._looked_at = 0.0
+        self._let_go_at = 0.0  # when a pace may let something go, by the loop's time
+
+    async def open(self) -> None:
+        await self.inner.open()
+        if self._opening is None and self._eager:
+            try:
+                await self._tended()
+            except BaseException:
+                self._opening = None
+                await self.inner.close()
+                raise
+
+    async def close(self) -> None:
+        opening, self._opening = self._opening, None
+        if opening is not None and not opening.cancelled():
+            with contextlib.suppress(Exception):
+                await (await opening).close()
+        await self.inner.close()
+
+    def sibling(self) -> "LinedStore | None":
+        inner: Any = self.inner.sibling()
+        return None if inner is None else type(self)(inner, self._make_line, eager=False)
+
+    async def add(self, jobs: Sequence[NewJob]) -> list[Added]:
+        tender = await self._tended()
+        answers = await self.inner.add(jobs)
+        crash.at("line.recorded")
+        if not any(answer.conflict for answer in answers):
+            new = [(job, answer) for job, answer in zip(jobs, answers, strict=True) if not (answer.replayed or answer.kept)]
+            await tender.put([_place(*pair) for pair in new if not pair[1].replaced], fresh=True)
+            await tender.put([_place(*pair) for pair in new if pair[1].replaced])
+            crash.at("line.told")
+        return answers
+
+    async def claim(
+        self,
+        worker_id: str,
+        limit: int,
+        *,
+        lease: timedelta,
+        queues: Sequence[str] | None = None,
+        in_turn: bool = False,
+    ) -> Claimed:
+        """Asks the line who is next and leases those rows; asks SQL alone while the line is away, and now and then as a
+        safety net."""
+        tender, loop = await self._tended(), asyncio.get_running_loop()
+        if limit and loop.time() < self._looked_at + LOOK:
+            released = await self._let_go(queues) if tender.paced else []
+            claimed = await self._claim_by_line(tender, worker_id, limit, lease, queues, in_turn)
+            if claimed is not None:
+                return self._until_let_go(claimed, released) if tender.paced else claimed
+        claimed = await self.inner.claim(worker_id, limit, lease=lease, queues=queues, in_turn=in_turn)
+        if limit:
+            self._looked_at = loop.time()
+        await tender.remove([Entry(job.lease.id, job.queue) for job in claimed.jobs])
+        await self._follow([job.id for job in claimed.released])
+        return claimed
+
+    async def renew(self, reports: Sequence[Report], *, lease: timedelta) -> Heard:
+        return await self.inner.renew(reports, lease=lease)
+
+    async def listen(self, leases: Sequence[Lease]) -> Heard:
+        return await self.inner.listen(leases)
+
+    async def settle(self, settlements: Sequence[Settlement]) -> list[Status | None]:
+        answers = await self.inner.settle(settlements)
+        pairs = zip(settlements, answers, strict=True)
+        await self._follow([s.report.lease.id for s, status in pairs if status is not None and status.waiting])
+        return answers
+
+    async def cancel(self, ids: Sequence[str]) -> list[Answer]:
+        answers = await self.inner.cancel(ids)
+        await self._follow([id for id, answer in zip(ids, answers, strict=True) if answer.did])
+        return answers
+
+    async def retry(self, ids: Sequence[str]) -> list[Answer]:
+        answers = await self.inner.retry(ids)
+        await self._follow([id for id, answer in zip(ids, answers, strict=True) if answer.did])
+        return answers
+
+    async def change(self, id: str, change: Change) -> Answer:
+        answer = await self.inner.change(id, change)
+        await self._follow([id] if answer.did else [])
+        return answer
+
+    async def remove(self, ids: Sequence[str]) -> list[Answer]:
+        return await self.inner.remove(ids)
+
+    async def purge(self, status: Status, *, older_than: timedelta, limit: int, queue: str | None = None) -> int:
+        return await self.inner.purge(status, older_than=older_than, limit=limit, queue=queue)
+
+    async def tidy(self, retention: Retention, *, limit: int) -> Tidied:
+        return await self.inner.tidy(retention, limit=limit)
+
+    async def get(self, id: str) -> Job | None:
+        return await self.inner.get(id)
+
+    async def find(self, query: Query) -> Page:
+        return await self.inner.find(query)
+
+    async def queues(self) -> list[Queue]:
+        return await self.inner.queues()
+
+    async def set_queue(self, name: str, change: QueueChange) -> Queue:
+        queue = await self.inner.set_queue(name, change)
+        crash.at("line.recorded")
+        await (await self._tended()).arrange()
+        crash.at("line.told")
+        return queue
+
+    async def set_pace(
+        self, queue: str, wish: PaceWish | None, *, by: str, usual: Pace = USUAL_PACE, setting: str | None = None
+    ) -> Pacing | None:
+        pacing = await self.inner.set_pace(queue, wish, by=by, usual=usual, setting=setting)
+        crash.at("line.recorded")
+        await (await self._tended()).arrange()
+        crash.at("line.told")
+        return pacing
+
+    async def release(self, queues: Sequence[str] | None = None) -> Released:
+        released = await self.inner.release(queues)
+        await self._follow([job.id for job in released.jobs])
+        return released
+
+    async def heartbeat(self, worker: Worker) -> None:
+        await self.inner.heartbeat(worker)
+
+    async def retire(self, worker_id: str) -> None:
+        await self.inner.retire(worker_id)
+
+    async def workers(self) -> list[Worker]:
+        return await self.inner.workers()
+
+    @contextlib.contextmanager
+    def subscribe(self, topic: Topic) -> Iterator[Subscription]:
+        """The SQL store's own place, woken by the line too."""
+        with self.inner.subscribe(topic) as sleeper:
+            if topic is Topic.READY:
+                self._sleepers[sleeper] = None
+            try:
+                yield sleeper
+            finally:
+                self._sleepers.pop(sleeper, None)
+
+    # What those who look after it may ask
+
+    def notes(self) -> tuple[str, ...]:
+        opening = self._opening
+        if opening is None or not opening.done() or opening.cancelled() or opening.exception() is not None:
+            return self.inner.notes()
+        tender = opening.result()
+        if tender.trusted:
+            return self.inner.notes()
+        why = "it is being filled" if tender.up else tender.trouble
+        return *self.inner.notes(), f"the Redis line is not used ({why}): jobs are handed out by the database"
+
+    # How rows and line agree
+
+    async def compare(self, *, repair: bool = False) -> Comparison:
+        return await compare(self.inner, await self._tended(), repair=repair)
+
+    async def rebuild(self) -> int:
+        return await (await self._tended()).rebuild()
+
+    # How it is done
+
+    def _tended(self) -> "asyncio.Future[Tender]":
+        """The tender of this store's line, opened when it is first needed."""
+        if self._opening is None:
+            self._opening = asyncio.ensure_future(self._open_line())
+        return asyncio.shield(self._opening)
+
+    async def _open_line(self) -> Tender:
+        tender = Tender(self.inner, self._make_line(), self._woken, ticks=self._ticks)
+        self._looked_at = asyncio.get_running_loop().time()
+        await tender.open()
+        return tender
+
+    async def _follow(self, ids: Sequence[str]) -> None:
+        if ids:
+            tender = await self._tended()
+            crash.at("line.recorded")
+            await tender.follow(ids)
+            crash.at("line.told")
+
+    async def _let_go(self, queues: Sequence[str] | None) -> Sequence[Release]:
+        """Let go what paces allow, if it is time."""
+        now = asyncio.get_running_loop().time()
+        if now < self._let_go_at:
+            return ()
+        self._let_go_at = math.inf  # what is put meanwhile sets it anew
+        released = await self.release(queues)
+        if released.next_in is not None:
+            self._let_go_at = min(self._let_go_at, now + released.next_in.total_seconds())
+        return released.jobs
+
+    def _until_let_go(self, claimed: Claimed, released: Sequence[Release]) -> Claimed:
+        """The claim, with what was let go before it, and its next moment no later than that of a pace."""
+        left = self._let_go_at - asyncio.get_running_loop().time()
+        next_in = claimed.next_in
+        if left < math.inf:
+            slot = timedelta(seconds=max(left, 0))
+            next_in = slot if next_in is None else min(next_in, slot)
+        return msgspec.structs.replace(claimed, next_in=next_in, released=released)
+
+    async def _claim_by_line(
+        self, tender: Tender, worker_id: str, limit: int, lease: timedelta, queues: Sequence[str] | None, in_turn: bool
+    ) -> Claimed | None:
+        """Lease what the line hands out; asks it again while what it handed out had moved on. None if it is away."""
+        jobs: list[ClaimedJob] = []
+        expired = 0
+        for last in reversed(range(ROUNDS)):
+            want = limit - len(jobs) - expired
+            taken = await tender.take(queues, want, in_turn=in_turn)
+            if taken is None:
+                break
+            crash.at("line.taken")
+            asked = asyncio.get_running_loop().time()
+            drawn = await self.inner.draw(worker_id, taken.entries, lease=lease)
+            tender.learn(drawn.wall_us, asked)
+            crash.at("line.drawn")
+            missed = await self._settle_entries(tender, taken.entries, drawn)
+            jobs += drawn.claimed.jobs
+            expired += drawn.expired
+            more = len(taken.entries) >= want and len(jobs) + expired < limit
+            if missed or last == 0 or not more:
+                next_in = ZERO if more or expired else _next_in(taken, drawn, missed)
+                return Claimed(jobs, drawn.claimed.lapsed, next_in)
+        return Claimed(jobs, [], ZERO) if jobs else None
+
+    async def _settle_entries(self, tender: Tender, entries: Sequence[Entry], drawn: Drawn) -> list[Place]:
+        """Tell the line what became of what it handed out; answers with the places of those that still wait."""
+        got = {job.lease.id for job in drawn.claimed.jobs}
+        missed = [entry for entry in entries if entry.id not in got]
+        places: list[Place] = []
+        if missed:
+            standings = await self.inner.standings([entry.id for entry in missed])
+            places = [standing.place for standing in standings if standing.waiting]
+            await tender.put(places)
+        back = {(place.id, place.queue) for place in places}
+        await tender.done([entry for entry in entries if (entry.id, entry.queue) not in back])
+        return places
+
+    def _woken(self) -> None:
+        self._let_go_at = 0.0
+        for sleeper in list(self._sleepers):
+            sleeper.wake()
+
+
+class JoiningLinedStore(LinedStore):
+    """A store whose SQL store can join transactions: what is added so is lined up by the sweep after the commit."""
+
+    def within(self, connection: Any) -> Transaction:
+        assert isinstance(self.inner, Transactional)
+        return self.inner.within(connection)
+
+
+def _place(job: NewJob, added: Added) -> Place:
+    """Where a job stands that was added just now."""
+    lane = Lane.SCHEDULED if added.scheduled_at > added.created_at else Lane.REALTIME
+    return Place(added.id, job.queue, lane, job.priority, to_ms(added.scheduled_at))
+
+
+def _next_in(taken: Taken, drawn: Drawn, missed: Sequence[Place]) -> timedelta | None:
+    """Until the next due time or lapse."""
+    dues = [place.due_at for place in missed] + ([] if taken.next_due is None else [taken.next_due])
+    waits = [timedelta(microseconds=max(due * 1000 - drawn.wall_us, 0)) for due in dues]
+    waits += [] if drawn.claimed.next_in is None else [drawn.claimed.next_in]
+    return min(waits, default=None)

@@ -1,0 +1,68 @@
+"""compare and rebuild: every waiting job within the horizon in exactly one place, and no place without its job."""
+
+import pytest
+
+from demora.core.job import Priority
+from demora.doctor import judge_line
+from demora.line import Entry, Place
+from demora.lined import LinedStore, comparing
+from tests.builders import DONE, add_ids, add_one, claim_one, seconds, settle
+from tests.lined.conftest import Open
+from tests.servers.valkey import Server
+
+
+@pytest.fixture(autouse=True)
+def no_sweep(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Look again at once, before anybody has repaired anything."""
+    monkeypatch.setattr(comparing, "TICK", 0.0)
+
+
+async def test_a_line_that_was_only_used_agrees_with_its_rows(server: Server, open_store: Open) -> None:
+    store = await open_store(server.url)
+    await add_ids(store, {}, {"delay": seconds(60)}, {"delay": seconds(9000)})
+    await settle(store, await claim_one(store), DONE)
+    compared = await store.compare()
+    assert (compared.agrees, compared.waiting, compared.away) == (True, 1, None)
+    [finding] = judge_line(compared)
+    assert finding.level == "ok"
+
+
+async def spoiled(store: LinedStore) -> tuple[str, str, str]:
+    """Three jobs: not in the line, in the line after their end, in a wrong place and twice."""
+    tender = await store._tended()
+    stray = await add_one(store)
+    await settle(store, await claim_one(store), DONE)
+    missing, misplaced = await add_ids(store, {"delay": seconds(60)}, {"delay": seconds(60), "queue": "b"})
+    await tender.line.remove([Entry(missing, "default")])
+    wrong = [Place(id, "default", 0, Priority.LOW, 2**40) for id in (stray.id, misplaced)]
+    await tender.line.put(wrong, now=0)
+    return missing, stray.id, misplaced
+
+
+async def test_what_does_not_agree_is_told_and_repaired(server: Server, open_store: Open) -> None:
+    store = await open_store(server.url)
+    missing, stray, misplaced = await spoiled(store)
+    compared = await store.compare()
+    assert (compared.missing, compared.strays, compared.misplaced) == ((missing,), (stray,), (misplaced,))
+    assert [finding.level for finding in judge_line(compared)] == ["problem"] * 3
+    repaired = await store.compare(repair=True)
+    assert repaired.repaired
+    assert [finding.level for finding in judge_line(repaired)] == ["ok"] * 3
+    assert (await store.compare()).agrees
+
+
+async def test_a_rebuilt_line_agrees(server: Server, open_store: Open) -> None:
+    store = await open_store(server.url)
+    await spoiled(store)
+    before = (await store.inner.begin_lining()).epoch
+    assert await store.rebuild() == before + 1
+    assert (await store.compare()).agrees
+
+
+async def test_without_a_server_there_is_nothing_to_compare(open_store: Open) -> None:
+    store = await open_store("redis://127.0.0.1:1")
+    compared = await store.compare()
+    assert compared.away is not None
+    [finding] = judge_line(compared)
+    assert (finding.level, "not used" in finding.fact) == ("warning", True)
+    assert list(judge_line(None)) == []

@@ -1,0 +1,248 @@
+"""The line is disposable: whatever becomes of it, no job is lost, none runs twice, and it is filled again by itself."""
+
+import asyncio
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from demora.core.job import Priority
+from demora.core.outcome import Raised
+from demora.line import Entry, Place
+from demora.lined import LinedStore, tending
+from demora.lined import store as lined_store
+from demora.store import Topic
+from tests.builders import DONE, LEASE, add_ids, add_one, claim, claim_ids, claim_one, seconds, settle, status_of
+from tests.facts import eventually
+from tests.lined.conftest import Open
+from tests.servers.valkey import Server
+
+SOON = 2.0  # seconds within which the service goes on from the database
+
+
+@pytest.fixture(autouse=True)
+def _brisk(brisk: None) -> None:
+    pass
+
+
+@pytest.fixture(autouse=True)
+def no_safety_net(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let no claim ask SQL alone while the line is there."""
+    monkeypatch.setattr(lined_store, "LOOK", 3600.0)
+
+
+async def trusted(store: LinedStore, *, is_it: bool = True) -> None:
+    async def look() -> bool:
+        return (await store._tended()).trusted
+
+    await eventually(look, lambda trust: trust is is_it, within=20)
+
+
+async def standing(store: LinedStore, fact: Callable[[Any], bool] = bool) -> tuple[list[str], list[str]]:
+    """What stands in the line and what was handed out, once `fact` holds of it."""
+
+    async def look() -> tuple[list[str], list[str]]:
+        places, out = await (await store._tended()).line.places()
+        return [place.id for place in places], [entry.id for entry in out]
+
+    return await eventually(look, fact, within=20)
+
+
+async def epoch(store: LinedStore) -> int:
+    return (await store.inner.begin_lining()).epoch
+
+
+async def test_jobs_come_by_the_line(server: Server, open_store: Open) -> None:
+    store = await open_store(server.url)
+    ids = await add_ids(store, {}, {}, {})
+    assert store.notes() == ()
+    server.ask("CONFIG", "RESETSTAT")
+    assert await claim_ids(store) == ids
+    assert "cmdstat_evalsha" in server.ask("INFO", "commandstats")
+
+
+async def test_an_emptied_line_is_filled_again(server: Server, open_store: Open) -> None:
+    store = await open_store(server.url)
+    ids = await add_ids(store, {}, {"delay": seconds(60)}, {})
+    before = await epoch(store)
+    server.ask("FLUSHALL")
+    await trusted(store, is_it=False)
+    await trusted(store)
+    assert await epoch(store) > before
+    assert await claim_ids(store) == [ids[0], ids[2]]
+    assert await standing(store, lambda held: not held[1]) == ([ids[1]], [])
+
+
+async def test_no_claim_waits_for_a_line_that_was_emptied(server: Server, open_store: Open) -> None:
+    store = await open_store(server.url)
+    ids = await add_ids(store, {}, {}, {})
+    server.ask("FLUSHALL")
+    assert await claim_ids(store) == ids
+
+
+async def test_a_killed_server_costs_less_than_two_seconds_and_no_job(server: Server, open_store: Open) -> None:
+    store = await open_store(server.url)
+    before = await add_ids(store, {}, {})
+    server.kill()
+    started = time.monotonic()
+    after = await add_ids(store, {})
+    assert await claim_ids(store) == before + after
+    assert time.monotonic() - started < SOON
+    [note] = store.notes()
+    assert "handed out by the database" in note
+    server.start()
+    await trusted(store)
+    assert store.notes() == ()
+    again = await add_ids(store, {})
+    assert await claim_ids(store) == again
+
+
+async def test_a_server_that_does_not_answer_costs_less_than_two_seconds(server: Server, open_store: Open) -> None:
+    store = await open_store(server.url)
+    before = await add_ids(store, {}, {})
+    server.pause()
+    started = time.monotonic()
+    try:
+        assert await claim_ids(store) == before
+        assert time.monotonic() - started < SOON
+        after = await add_ids(store, {})
+        assert await claim_ids(store) == after
+    finally:
+        server.go_on()
+    await trusted(store)
+    last = await add_ids(store, {})
+    assert await claim_ids(store) == last
+
+
+async def test_a_server_restored_from_an_old_copy_is_not_believed(server: Server, open_store: Open) -> None:
+    store = await open_store(server.url)
+    ran, waits = await add_ids(store, {}, {"delay": seconds(60)})
+    server.ask("SAVE")
+    job = await claim_one(store)
+    await settle(store, job, DONE)
+    later = await add_one(store, delay=seconds(30))
+    before = await epoch(store)
+    server.kill()
+    server.start()
+    assert "dbsize" not in server.ask("DBSIZE")
+    await trusted(store, is_it=False)
+    await trusted(store)
+    assert await epoch(store) > before
+    places, _ = await (await store._tended()).line.places()
+    assert {place.id for place in places} == {waits, later.id}
+    assert (await claim(store)).jobs == []
+    assert ran not in {place.id for place in places}
+
+
+async def test_a_database_restored_from_a_backup_gets_a_line_of_its_own(server: Server, open_store: Open) -> None:
+    store = await open_store(server.url)
+    tender = await store._tended()
+    server.ask("HSET", f"demora:{(await store.inner.begin_lining()).database}:{{*}}:state", "epoch", 99)
+    await trusted(store, is_it=False)
+    await trusted(store)
+    assert await epoch(store) == tender.line.epoch > 99
+
+
+async def test_two_processes_agree_on_the_new_line(server: Server, open_store: Open) -> None:
+    one, other = await open_store(server.url), await open_store(server.url)
+    ids = await add_ids(one, *[{} for _ in range(20)])
+    server.ask("FLUSHALL")
+    for store in (one, other):
+        await trusted(store, is_it=False)
+    for store in (one, other):
+        await trusted(store)
+    assert await epoch(one) == await epoch(other) > 1
+    assert await claim_ids(one, 10) + await claim_ids(other, 10) == ids
+
+
+async def test_a_job_that_was_never_lined_up_is_by_the_sweep(server: Server, open_store: Open) -> None:
+    store = await open_store(server.url)
+    added = await add_one(store.inner, delay=seconds(60))  # as if the process had died before it told the line
+
+    async def lined() -> list[str]:
+        places, _ = await (await store._tended()).line.places()
+        return [place.id for place in places]
+
+    assert await eventually(lined) == [added.id]
+
+
+async def test_whoever_died_with_what_the_line_handed_out_is_noticed(
+    server: Server, open_store: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = await open_store(server.url)
+    added = await add_one(store)
+    tender = await store._tended()
+    now = tender.now()
+    taken = await tender.line.take(None, 1, now=now, stale=0)
+    assert [entry.id for entry in taken.entries] == [added.id]
+    assert await claim_ids(store) == []
+    monkeypatch.setattr(tending, "FORGOTTEN", -1)
+    assert await claim_ids(store) == [added.id]
+
+
+async def test_what_stands_wrongly_in_the_line_never_runs(server: Server, open_store: Open) -> None:
+    """An entry of a job that has ended, that is due later, that does not exist."""
+    store = await open_store(server.url)
+    tender = await store._tended()
+    ended = await add_one(store)
+    await settle(store, await claim_one(store), DONE)
+    later = await add_one(store, delay=seconds(60))
+    nobody = "01900000-0000-7000-8000-000000000000"
+    wrong = [Place(id, "default", 0, Priority.NORMAL, 0) for id in (ended.id, later.id, nobody)]
+    await tender.line.put(wrong, now=tender.now())
+    assert await claim_ids(store) == []
+    places, _ = await tender.line.places()
+    assert [(place.id, place.due_at > tender.now()) for place in places] == [(later.id, True)]
+
+
+async def test_a_job_is_served_in_its_own_queue_whatever_the_line_says(server: Server, open_store: Open) -> None:
+    store = await open_store(server.url)
+    tender = await store._tended()
+    elsewhere = await add_one(store, queue="mail")
+    await add_one(store)
+    await tender.line.put([Place(elsewhere.id, "default", 0, Priority.NORMAL, 0)], now=tender.now())
+    assert elsewhere.id not in await claim_ids(store, queues=["default"])
+    assert await claim_ids(store, queues=["mail"]) == [elsewhere.id]
+
+
+async def test_the_safety_net_finds_what_fell_out_of_the_line(
+    server: Server, open_store: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = await open_store(server.url)
+    added = await add_one(store)
+    tender = await store._tended()
+    await tender.line.remove([Entry(added.id, "default")])
+    assert await claim_ids(store) == []
+    monkeypatch.setattr(lined_store, "LOOK", 0.0)
+    assert await claim_ids(store) == [added.id]
+
+
+async def test_a_sleeper_of_another_process_is_woken_by_the_line(server: Server, open_store: Open) -> None:
+    one, other = await open_store(server.url), await open_store(server.url)
+    with one.subscribe(Topic.READY) as place:
+        place.clear()
+        tender = await other._tended()
+        await tender.line.put([Place("x", "default", 0, 2, 0)], now=1)
+        await asyncio.wait_for(place.wait(None), SOON)
+
+
+async def test_places_are_confirmed_for_jobs_that_still_wait(server: Server, open_store: Open) -> None:
+    store = await open_store(server.url)
+    await add_one(store, delay=seconds(60))
+
+    async def unlined() -> int:
+        return len(await store.inner.unlined(seconds(600), 10))
+
+    await eventually(unlined, lambda count: count == 0)
+    await store.claim("ann", 1, lease=LEASE)
+
+
+async def test_a_worker_that_waits_again_is_confirmed_anew(server: Server, open_store: Open) -> None:
+    store = await open_store(server.url)
+    added = await add_one(store)
+    job = await claim_one(store)
+    await settle(store, job, Raised("no", after=seconds(60)))
+    assert (await status_of(store, added.id)).waiting
+    places, _ = await (await store._tended()).line.places()
+    assert [place.id for place in places] == [added.id]
