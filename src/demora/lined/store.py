@@ -303,7 +303,8 @@ class LinedStore(Passed):
             await tender.put(places)
         back = {(place.id, place.queue) for place in places}
         await tender.done([entry for entry in entries if (entry.id, entry.queue) not in back])
-        return places
+        asked = {(entry.id, entry.queue) for entry in missed}
+        return [place for place in places if (place.id, place.queue) in asked]  # others left the queue: more may be behind
 
     def _woken(self) -> None:
         self._let_go_at = 0.0
