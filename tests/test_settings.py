@@ -69,3 +69,26 @@ def test_names_are_separated_by_commas_in_a_variable_and_listed_in_the_file(fold
 def test_a_setting_of_postgresql_out_of_its_range_is_refused(name: str, value: object) -> None:
     with pytest.raises(BadSetting, match=name):
         load({}, **{name: value})
+
+
+def test_a_secret_that_is_none_is_refused_without_being_repeated() -> None:
+    for text in ("canary", "whsec_canary", "whsec_c2hvcnQ="):
+        with pytest.raises(BadSetting) as refused:
+            load({"DEMORA_WEBHOOK_SECRET": text})
+        assert "webhook_secret: must be whsec_" in str(refused.value)
+        assert "canary" not in str(refused.value)
+
+
+def test_several_secrets_may_be_given_while_one_is_being_replaced() -> None:
+    one, other = "whsec_" + "A" * 32, "whsec_" + "B" * 32
+    for between in (" ", ",", ", "):
+        assert len(load({"DEMORA_WEBHOOK_SECRET": one + between + other}).webhook_secrets) == 2
+    assert load({}).webhook_secrets == ()
+
+
+def test_networks_are_opened_by_name_and_nonsense_is_refused() -> None:
+    policy = load({"DEMORA_OUTBOUND_ALLOW": "127.0.0.0/8, 10.1.0.0/16", "DEMORA_OUTBOUND_HTTP": "true"}).outbound
+    assert ([str(network) for network in policy.allowed], policy.plain_http) == (["127.0.0.0/8", "10.1.0.0/16"], True)
+    for name, value in {"ALLOW": "localhost", "TIMEOUT": "1h", "PER_HOST": "0"}.items():
+        with pytest.raises(BadSetting, match=f"outbound_{name.lower()}"):
+            load({f"DEMORA_OUTBOUND_{name}": value})
