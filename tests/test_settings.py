@@ -108,3 +108,26 @@ def test_the_variables_of_the_sources_are_the_usual_pace(tmp_path: Path) -> None
 def test_a_pace_that_cannot_be_used_is_refused_with_its_variable(text: str) -> None:
     with pytest.raises(BadSetting, match="DEMORA_PACE_"):
         load({"DEMORA_PACE_MAIL": text})
+
+
+def test_a_secret_that_is_none_is_refused_without_being_repeated() -> None:
+    for text in ("canary", "whsec_canary", "whsec_c2hvcnQ="):
+        with pytest.raises(BadSetting) as refused:
+            load({"DEMORA_WEBHOOK_SECRET": text})
+        assert "webhook_secret: must be whsec_" in str(refused.value)
+        assert "canary" not in str(refused.value)
+
+
+def test_several_secrets_may_be_given_while_one_is_being_replaced() -> None:
+    one, other = "whsec_" + "A" * 32, "whsec_" + "B" * 32
+    for between in (" ", ",", ", "):
+        assert len(load({"DEMORA_WEBHOOK_SECRET": one + between + other}).webhook_secrets) == 2
+    assert load({}).webhook_secrets == ()
+
+
+def test_networks_are_opened_by_name_and_nonsense_is_refused() -> None:
+    policy = load({"DEMORA_OUTBOUND_ALLOW": "127.0.0.0/8, 10.1.0.0/16", "DEMORA_OUTBOUND_HTTP": "true"}).outbound
+    assert ([str(network) for network in policy.allowed], policy.plain_http) == (["127.0.0.0/8", "10.1.0.0/16"], True)
+    for name, value in {"ALLOW": "localhost", "TIMEOUT": "1h", "PER_HOST": "0"}.items():
+        with pytest.raises(BadSetting, match=f"outbound_{name.lower()}"):
+            load({f"DEMORA_OUTBOUND_{name}": value})
