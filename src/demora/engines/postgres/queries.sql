@@ -704,8 +704,14 @@ where id = :id and (last_used_at is null or last_used_at <= wall - :within::bigi
 returning id
 
 -- name: survey_waiting
-select queue, type, count(*) filter (where due_at <= :wall::bigint), count(*) filter (where due_at > :wall), min(due_at)
-from demora.jobs where status < 3 group by queue, type
+-- What a pace holds is delayed, and is not what waits longest.
+select line.queue, type, coalesce(sum(due) filter (where not held), 0)::bigint,
+    sum(case when held then jobs else jobs - due end)::bigint, coalesce(min(first) filter (where not held), min(first))
+from (
+    select queue, type, lane, count(*) as jobs, count(*) filter (where due_at <= :wall::bigint) as due, min(due_at) as first
+    from demora.jobs where status < 3 group by queue, type, lane
+) as line left join demora.paces on paces.queue = line.queue, lateral (select lane = any(coalesce(lanes, '{}')) as held) as pace
+group by line.queue, type
 
 -- name: survey_lapsed
 select count(*) as lapsed, min(lease_until) as first from demora.jobs where status = 3 and lease_until <= :wall::bigint
@@ -724,7 +730,11 @@ select queue, count(*) from demora.jobs where seq > :mark::bigint group by queue
 select worker_id, count(*) from demora.jobs where status = 3 group by worker_id
 
 -- name: pulse_due
-select queue, min(due_at) from demora.jobs where status < 3 and due_at <= :wall::bigint group by queue
+select line.queue, min(first) from (
+    select queue, lane, min(due_at) as first from demora.jobs where status < 3 and due_at <= :wall::bigint group by queue, lane
+) as line left join demora.paces on paces.queue = line.queue
+where lanes is null or lane <> all(lanes)
+group by line.queue
 
 -- name: notify
 select pg_notify(channel, :sender) from unnest(:channels::text[]) as channel

@@ -272,8 +272,8 @@ insert into queues (name, changed_at) values (:name, :wall) on conflict (name) d
 select setting from pace_changes where queue = ? and setting is not null order by seq desc limit 1
 
 -- name: set_pace
-insert into paces (queue, pace, state, set_at, set_by) values (:queue, :pace, :state, :wall, :by)
-on conflict (queue) do update set pace = :pace, state = :state, set_at = :wall, set_by = :by
+insert into paces (queue, pace, lanes, state, set_at, set_by) values (:queue, :pace, :lanes, :state, :wall, :by)
+on conflict (queue) do update set pace = :pace, lanes = :lanes, state = :state, set_at = :wall, set_by = :by
 
 -- name: record_pace
 insert into pace_changes (queue, at, by, pace, setting) values (:queue, :wall, :by, :pace, :setting)
@@ -400,7 +400,15 @@ select scope, key, job_id, created_at, expires_at from idempotency_keys
 select distinct job_id from attempts where job_id not in (select id from jobs)
 
 -- name: survey_waiting
-select queue, type, sum(due_at <= ?1), sum(due_at > ?1), min(due_at) from jobs where status < 3 group by queue, type
+-- What a pace holds is delayed, and is not what waits longest.
+select queue, type, sum(iif(held, 0, due)), sum(iif(held, jobs, jobs - due)), coalesce(min(iif(held, null, first)), min(first))
+from (
+    select queue, type, count(*) as jobs, sum(due_at <= ?1) as due, min(due_at) as first, exists (
+        select 1 from paces, json_each(lanes) where paces.queue = jobs.queue and value = lane
+    ) as held
+    from jobs where status < 3 group by queue, type, lane
+)
+group by queue, type
 
 -- name: survey_lapsed
 select count(*), min(lease_until) from jobs where status = 3 and lease_until <= ?
@@ -418,7 +426,11 @@ select queue, count(*) from jobs where rowid > ? group by queue
 select worker_id, count(*) from jobs where status = 3 group by worker_id
 
 -- name: pulse_due
-select queue, min(due_at) from jobs where status < 3 and due_at <= ? group by queue
+select queue, min(first) from (
+    select queue, lane, min(due_at) as first from jobs where status < 3 and due_at <= ? group by queue, lane
+) as line
+where not exists (select 1 from paces, json_each(lanes) where paces.queue = line.queue and value = line.lane)
+group by queue
 
 -- name: pace_facts
 select queue, at, pace from pace_changes order by seq

@@ -3,6 +3,7 @@
 create table paces (
     queue text primary key,
     pace text,                      -- core.pace.Pace as JSON; null: taken off
+    lanes text,                     -- what core.pace says that it governs, as JSON; null: taken off
     state text not null,            -- core.pace.PaceState as JSON
     set_at int not null,
     set_by text not null
