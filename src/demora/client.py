@@ -27,7 +27,7 @@ from .core.states import ENDED, RETRYABLE, WAITING, Status
 from .errors import Invalid, JobFailed, JobNotFound, KeyReused, StillRunning, StoreError, WrongState
 from .handlers import Registry
 from .keys import Keys
-from .pacer import Pacer
+from .pacer import CODE, Pacer
 from .store import Added, Answer, Change, Page, Queue, QueueChange, Store, Topic, Worker
 from .transactions import Transaction, Transactional
 from .upkeep import Upkeep
@@ -197,9 +197,9 @@ class Client(Upkeep, Pacer):
     async def queues(self) -> list[Queue]:
         return await self.store.queues()
 
-    async def pause(self, queue: str, reason: str | None = None) -> Queue:
+    async def pause(self, queue: str, reason: str | None = None, *, by: str = CODE) -> Queue:
         """Hand out nothing from this queue until it is resumed; what runs goes on."""
-        return await self.set_queue(queue, QueueChange(paused=True, reason=reason))
+        return await self.set_queue(queue, QueueChange(paused=True, reason=reason, by=by))
 
     async def resume(self, queue: str) -> Queue:
         return await self.set_queue(queue, QueueChange(paused=False))
@@ -263,6 +263,7 @@ def _checked(change: QueueChange) -> QueueChange:
         strict=change.strict,
         head_start=None if change.head_start is None else span(change.head_start, "headStart"),
         paused=change.paused,
+        by=change.by,
         retention=change.retention,
         reason=None if change.reason is None else check_reason(change.reason),
     )

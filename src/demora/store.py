@@ -156,10 +156,11 @@ class Page(msgspec.Struct, frozen=True):
 
 
 class Pause(msgspec.Struct, frozen=True):
-    """A queue that hands out nothing, and why."""
+    """A queue that hands out nothing, why, since when, and by whom."""
 
     reason: str | None
     paused_at: datetime
+    by: str | None = None
 
 
 class Queue(msgspec.Struct, frozen=True):
@@ -183,6 +184,7 @@ class QueueChange(msgspec.Struct, frozen=True):
     head_start: timedelta | None = None
     paused: bool | None = None
     reason: str | None = None
+    by: str | None = None  # who pauses it
     retention: Retention | None = None  # each of its parts that is None stays as it is
 
 

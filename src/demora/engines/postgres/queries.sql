@@ -507,7 +507,7 @@ waiting as (
 ),
 processing as (select queue, count(*) as processing from demora.jobs where status = 3 group by queue),
 dead as (select queue, count(*) as dead from demora.jobs where status = 5 group by queue)
-select name, step, strict, head_start, paused_at, pause_reason, retention,
+select name, step, strict, head_start, paused_at, pause_reason, paused_by, retention,
     coalesce(ready, 0) as ready, coalesce(delayed, 0) as delayed, coalesce(processing, 0) as processing,
     coalesce(dead, 0) as dead
 from demora.queues
@@ -517,7 +517,7 @@ left join dead on dead.queue = name
 order by name
 
 -- name: queue
-select name, step, strict, head_start, paused_at, pause_reason, retention from demora.queues where name = :name for update
+select name, step, strict, head_start, paused_at, pause_reason, paused_by, retention from demora.queues where name = :name for update
 
 -- name: name_queue
 insert into demora.queues (name) values (:name) on conflict do nothing
@@ -527,9 +527,10 @@ with {clock}
 update demora.queues set step = :step, strict = :strict, head_start = :head_start, offsets = :offsets::bigint[],
     paused_at = case when :paused::boolean is null then paused_at when :paused then coalesce(paused_at, wall) end,
     pause_reason = case when :paused::boolean is null then pause_reason when :paused then :reason end,
+    paused_by = case when :paused::boolean is null then paused_by when :paused then :by end,
     retention = coalesce(:retention, retention), changed_at = wall
 from clock where name = :name
-returning name, step, strict, head_start, paused_at, pause_reason, retention
+returning name, step, strict, head_start, paused_at, pause_reason, paused_by, retention
 
 -- name: touch_queue
 with {clock}
@@ -640,7 +641,7 @@ group by paces.queue, state
 select queue, at, by, pace from demora.pace_changes where queue = :queue order by seq desc limit :limit::int
 
 -- name: queue_as_it_is
-select name, step, strict, head_start, paused_at, pause_reason, retention from demora.queues where name = :name
+select name, step, strict, head_start, paused_at, pause_reason, paused_by, retention from demora.queues where name = :name
 
 -- name: count_recent
 select count(*) as recent from demora.jobs

@@ -164,8 +164,8 @@ def offsets(order: QueueOrder) -> list[int]:
 
 def queue(row: Row) -> Queue:
     """A queue, with the counts of its jobs if they were asked for: ready, delayed, processing, dead."""
-    name, step, strict, head_start, paused_at, reason, own, *counts = row
-    pause = None if paused_at is None else Pause(reason, from_ms(paused_at))
+    name, step, strict, head_start, paused_at, reason, by, own, *counts = row
+    pause = None if paused_at is None else Pause(reason, from_ms(paused_at), by)
     return Queue(name, queue_order(step, strict, head_start), pause, retention(own), *counts)
 
 

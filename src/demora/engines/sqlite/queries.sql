@@ -241,10 +241,10 @@ where job_id in (select unhex(value) from json_each(?)) order by job_id, token
 select at, line from logs where job_id = ? order by rowid
 
 -- name: queues
-select name, step, strict, head_start, paused_at, pause_reason, retention from queues order by name
+select name, step, strict, head_start, paused_at, pause_reason, paused_by, retention from queues order by name
 
 -- name: queue
-select name, step, strict, head_start, paused_at, pause_reason, retention from queues where name = ?
+select name, step, strict, head_start, paused_at, pause_reason, paused_by, retention from queues where name = ?
 
 -- name: count_waiting
 select queue, lane, sum(due_at <= ?1), sum(due_at > ?1) from jobs where status < 3 group by queue, lane
@@ -256,12 +256,14 @@ select queue, count(*) from jobs where status = 3 group by queue
 select queue, count(*) from jobs where status = 5 group by queue
 
 -- name: set_queue
-insert into queues (name, step, strict, head_start, paused_at, pause_reason, retention, changed_at)
-values (:name, :step, :strict, :head_start, iif(:paused, :wall, null), iif(:paused, :reason, null), :retention, :wall)
+insert into queues (name, step, strict, head_start, paused_at, pause_reason, paused_by, retention, changed_at)
+values (:name, :step, :strict, :head_start, iif(:paused, :wall, null), iif(:paused, :reason, null), iif(:paused, :by, null),
+        :retention, :wall)
 on conflict (name) do update set
     step = coalesce(:step, step), strict = coalesce(:strict, strict), head_start = coalesce(:head_start, head_start),
     paused_at = case when :paused is null then paused_at when :paused then coalesce(paused_at, :wall) end,
     pause_reason = case when :paused is null then pause_reason when :paused then :reason end,
+    paused_by = case when :paused is null then paused_by when :paused then :by end,
     retention = coalesce(:retention, retention),
     changed_at = :wall
 

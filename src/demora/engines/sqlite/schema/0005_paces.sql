@@ -18,3 +18,5 @@ create table pace_changes (
     setting text                    -- what the settings asked for, if they did
 );
 create index changes_of_pace on pace_changes (queue, seq);
+
+alter table queues add column paused_by text;
