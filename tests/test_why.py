@@ -66,9 +66,9 @@ def test_a_retry_that_is_not_due() -> None:
 
 
 def test_a_job_whose_queue_is_paused() -> None:
-    reason, sentence = told(Outlook(job(), NOW, pause=Pause("closed", NOW - seconds(60))))
+    reason, sentence = told(Outlook(job(), NOW, pause=Pause("closed", NOW - seconds(60), "cli:ann")))
     assert reason == "queue_paused"
-    assert sentence == "Its queue mail was paused at 07:59:00 (closed); nothing of it is handed out."
+    assert sentence == "Its queue mail was paused by cli:ann at 07:59:00 (closed); nothing of it is handed out."
 
 
 def test_a_job_that_a_pace_holds_knows_its_place_and_its_time() -> None:

@@ -30,7 +30,7 @@ from .core.urls import check_target, read_url
 from .errors import Invalid, JobFailed, JobNotFound, KeyReused, StillRunning, StoreError, WrongState
 from .handlers import Registry
 from .keys import Keys
-from .pacer import Pacer
+from .pacer import CODE, Pacer
 from .store import Added, Answer, Change, Page, Queue, QueueChange, Store, Topic, Worker
 from .transactions import Transaction, Transactional
 from .upkeep import Upkeep
@@ -207,9 +207,9 @@ class Client(Upkeep, Pacer):
     async def queues(self) -> list[Queue]:
         return await self.store.queues()
 
-    async def pause(self, queue: str, reason: str | None = None) -> Queue:
+    async def pause(self, queue: str, reason: str | None = None, *, by: str = CODE) -> Queue:
         """Hand out nothing from this queue until it is resumed; what runs goes on."""
-        return await self.set_queue(queue, QueueChange(paused=True, reason=reason))
+        return await self.set_queue(queue, QueueChange(paused=True, reason=reason, by=by))
 
     async def resume(self, queue: str) -> Queue:
         return await self.set_queue(queue, QueueChange(paused=False))
@@ -278,6 +278,7 @@ def _checked(change: QueueChange) -> QueueChange:
         strict=change.strict,
         head_start=None if change.head_start is None else span(change.head_start, "headStart"),
         paused=change.paused,
+        by=change.by,
         retention=change.retention,
         reason=None if change.reason is None else check_reason(change.reason),
         webhook_url=change.webhook_url,

@@ -5,7 +5,7 @@ into waiting on, and the number of the line once the job's place there is confir
 is read from the clock is told, in microseconds, so that whoever asks can estimate the database's time.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import Protocol, runtime_checkable
 
@@ -57,6 +57,11 @@ class Outbox(Protocol):
 
     def wall_us(self) -> int | None:
         """The database's time, if it is known without asking."""
+        ...
+
+    def hear_of_deliveries(self, heard: Callable[[], None]) -> None:
+        """Call `heard` on the loop whenever this store has recorded jobs that no caller is told of: before the verb that did
+        it answers."""
         ...
 
     async def begin_lining(self) -> LineRecord:

@@ -28,6 +28,7 @@ class Topic(Enum):
     ENDED = "ended"  # a job ended
     EXPIRY = "expiry"  # a job was added that expires before all others
     PACE = "pace"  # the pace of a queue was changed
+    TOLD = "told"  # what tells of a job's end was recorded with it: a job of which no caller hears
 
 
 class Added(msgspec.Struct, frozen=True):
@@ -156,10 +157,11 @@ class Page(msgspec.Struct, frozen=True):
 
 
 class Pause(msgspec.Struct, frozen=True):
-    """A queue that hands out nothing, and why."""
+    """A queue that hands out nothing, why, since when, and by whom."""
 
     reason: str | None
     paused_at: datetime
+    by: str | None = None
 
 
 class Queue(msgspec.Struct, frozen=True):
@@ -184,6 +186,7 @@ class QueueChange(msgspec.Struct, frozen=True):
     head_start: timedelta | None = None
     paused: bool | None = None
     reason: str | None = None
+    by: str | None = None  # who pauses it
     retention: Retention | None = None  # each of its parts that is None stays as it is
     webhook_url: str | None = None  # empty: none any more
 

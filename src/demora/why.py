@@ -80,13 +80,11 @@ def _not_due(job: Job, outlook: Outlook) -> Why:
 def _paused(outlook: Outlook) -> Why:
     pause, queue = outlook.pause, outlook.job.queue
     assert pause is not None
-    because = f" ({pause.reason})" if pause.reason else ""
-    sentence = (
-        f"Its queue {queue} was paused at {_clock(pause.paused_at, outlook.now)}{because}; nothing of it is handed out."
-    )
-    return Why(
-        "queue_paused", sentence, {"queue": queue, "pausedAt": timestamp(pause.paused_at), "pauseReason": pause.reason}
-    )
+    by, because = (f" by {pause.by}" if pause.by else ""), (f" ({pause.reason})" if pause.reason else "")
+    at = _clock(pause.paused_at, outlook.now)
+    sentence = f"Its queue {queue} was paused{by} at {at}{because}; nothing of it is handed out."
+    data = {"queue": queue, "pausedBy": pause.by, "pausedAt": timestamp(pause.paused_at), "pauseReason": pause.reason}
+    return Why("queue_paused", sentence, data)
 
 
 def _held(outlook: Outlook) -> Why:

@@ -14,6 +14,7 @@ from demora.core.states import Status
 from demora.core.verdict import Verdict
 from demora.pacing import Paced
 from demora.store import Change, Claimed, Lease, Query, QueueChange, Report, Settlement, Store, Topic
+from demora.survey import Surveyed
 from tests.builders import (
     add_ids,
     add_one,
@@ -410,6 +411,17 @@ async def test_held_jobs_count_as_delayed(store: Store, clock: TestClock) -> Non
     assert [(queue.ready, queue.delayed) for queue in await store.queues()] == [(1, 4)]
     await paced(store).release()
     assert [(queue.ready, queue.delayed) for queue in await store.queues()] == [(2, 3)]
+
+
+async def test_those_who_look_after_it_see_held_jobs_as_delayed(store: Store, clock: TestClock) -> None:
+    assert isinstance(store, Surveyed)
+    await set_pace(store)
+    await add_ids(store, *[{"delay": seconds(1)}] * 3)
+    clock.turn(100)
+    await add_one(store)
+    [waiting] = (await store.survey()).waiting
+    assert (waiting.ready, waiting.delayed, waiting.oldest_due_at) == (1, 3, clock.now())
+    assert (await store.pulse()).due_since == {"default": clock.now()}
 
 
 async def test_a_pacing_says_how_a_queue_stands(store: Store, clock: TestClock) -> None:

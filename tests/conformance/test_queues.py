@@ -64,6 +64,13 @@ async def test_a_pause_has_a_reason_and_a_time(store: Store, clock: TestClock) -
     assert [queue.pause for queue in await store.queues()] == [paused.pause]
 
 
+async def test_a_pause_knows_who_made_it(store: Store, clock: TestClock) -> None:
+    paused = await store.set_queue("q", QueueChange(paused=True, by="ann"))
+    assert paused.pause == Pause(None, clock.now(), "ann")
+    assert (await store.set_queue("q", QueueChange(strict=True))).pause == paused.pause
+    assert (await store.set_queue("q", QueueChange(paused=False))).pause is None
+
+
 async def test_pausing_again_keeps_the_time_and_takes_the_new_reason(store: Store, clock: TestClock) -> None:
     await store.set_queue("q", QueueChange(paused=True, reason="one"))
     since = clock.now()

@@ -61,7 +61,7 @@ async def pause_queue(ask: Ask) -> Reply:
     """Hand out nothing from a queue until it is resumed; what runs goes on."""
     wish: PauseWish = ask.body
     client = await ask.client()
-    return await _shown(client, await client.pause(ask.path["name"], wish.reason))
+    return await _shown(client, await client.pause(ask.path["name"], wish.reason, by=ask.by))
 
 
 async def resume_queue(ask: Ask) -> Reply:

@@ -14,7 +14,7 @@ from ..views import job_view, queue_view
 from .completing import queue_names
 from .opening import existing
 from .options import STATUS, as_json, asynchronous, timing
-from .root import Failure, verb
+from .root import Failure, verb, who
 from .sweeping import Sweep, by_filter, carry_out, check_choice
 from .text import due, plain
 from .wire import print_json
@@ -108,7 +108,7 @@ async def reschedule(id: str, *, at: datetime | None, delay: timedelta | None, p
 async def pause(queue: str, *, reason: str | None, as_json: bool) -> None:
     """Hand out nothing from a queue until it is resumed. What runs goes on."""
     said = f"{queue} is paused; demora resume {queue} lets it go on"
-    await _set_queue(queue, QueueChange(paused=True, reason=reason), said, as_json=as_json)
+    await _set_queue(queue, QueueChange(paused=True, reason=reason, by=who()), said, as_json=as_json)
 
 
 @verb("resume")

@@ -1,6 +1,5 @@
 """`demora pace`: the pace of a queue, shown, changed or taken off; `demora why`: why a job is where it is."""
 
-import getpass
 from collections.abc import Iterator
 from datetime import timedelta
 
@@ -13,7 +12,7 @@ from ..pace_views import PaceView, pace_view
 from ..pacing import PaceChange, Pacing
 from .opening import existing
 from .options import SPAN, as_json, asynchronous
-from .root import Failure, verb
+from .root import verb, who
 from .text import plain
 from .wire import print_json
 
@@ -65,9 +64,9 @@ async def pace(
         raise click.UsageError("--off goes alone")
     async with existing() as client:
         if off:
-            await client.take_pace_off(name, by=_who())
+            await client.take_pace_off(name, by=who())
         elif wish != PaceWish():
-            await client.set_pace(name, wish, by=_who())
+            await client.set_pace(name, wish, by=who())
         found, changes = await client.pacing(name), await client.pace_changes(name)
     if as_json:
         print_json({"queue": name, "pace": pace_view(found), "changes": [_change(change) for change in changes]})
@@ -87,13 +86,6 @@ async def why(id: str, *, as_json: bool) -> None:
         print_json(found)
     else:
         click.echo(plain(found.sentence))
-
-
-def _who() -> str:
-    try:
-        return f"cli:{getpass.getuser()}"
-    except (KeyError, OSError):
-        raise Failure("cannot tell who you are, and changes of a pace are recorded; set USER") from None
 
 
 def _about(name: str, found: Pacing | None, changes: list[PaceChange]) -> Iterator[str]:

@@ -1,5 +1,6 @@
 """`demora` itself: the options that every command takes, and how trouble is told: one line and an exit code."""
 
+import getpass
 from collections.abc import Callable
 from typing import IO, Any
 
@@ -60,6 +61,14 @@ def asked_database_url() -> str | None:
     """What `--database-url` said; None leaves it to the settings."""
     url: str | None = click.get_current_context().meta.get(_DATABASE_URL)
     return url
+
+
+def who() -> str:
+    """Whoever typed this, as it is recorded with what it changes."""
+    try:
+        return f"cli:{getpass.getuser()}"
+    except (KeyError, OSError):
+        raise Failure("cannot tell who you are, which is recorded with this change; set USER") from None
 
 
 def _database_option() -> click.Option:

@@ -49,6 +49,7 @@ from .comparing import compare
 from .inner import Inner, Passed
 from .tending import Tender
 
+MICROSECOND = timedelta(microseconds=1)
 LOOK = 5.0  # seconds after which a worker asks SQL alone, for jobs that fell out of the line
 ROUNDS = 8  # of asking the line in one claim, while what it hands out has moved on
 
@@ -62,7 +63,8 @@ class LinedStore(Passed):
         self._sleepers: dict[Subscription, None] = {}  # in the order of their coming
         self._opening: asyncio.Future[Tender] | None = None
         self._looked_at = 0.0
-        self._let_go_at = 0.0  # when a pace may let something go, by the loop's time
+        self._let_go_at: float = 0  # when a pace may let something go, in microseconds of the database's time
+        self._deliveries = False  # were recorded and are not lined up
 
     async def open(self) -> None:
         await self.inner.open()
@@ -109,15 +111,16 @@ class LinedStore(Passed):
         safety net."""
         tender, loop = await self._tended(), asyncio.get_running_loop()
         if limit and loop.time() < self._looked_at + LOOK:
-            released = await self._let_go(queues) if tender.paced else []
+            released = await self._let_go(tender, queues) if tender.paced else ()
             claimed = await self._claim_by_line(tender, worker_id, limit, lease, queues, in_turn)
             if claimed is not None:
-                return self._until_let_go(claimed, released) if tender.paced else claimed
+                return self._until_let_go(tender, claimed, released) if tender.paced else claimed
         claimed = await self.inner.claim(worker_id, limit, lease=lease, queues=queues, in_turn=in_turn)
         if limit:
             self._looked_at = loop.time()
         await tender.remove([Entry(job.lease.id, job.queue) for job in claimed.jobs])
         await self._follow([job.id for job in claimed.released])
+        await self._line_up_deliveries()
         return claimed
 
     async def renew(self, reports: Sequence[Report], *, lease: timedelta) -> Heard:
@@ -130,11 +133,13 @@ class LinedStore(Passed):
         answers = await self.inner.settle(settlements)
         pairs = zip(settlements, answers, strict=True)
         await self._follow([s.report.lease.id for s, status in pairs if status is not None and status.waiting])
+        await self._line_up_deliveries()
         return answers
 
     async def cancel(self, ids: Sequence[str]) -> list[Answer]:
         answers = await self.inner.cancel(ids)
         await self._follow([id for id, answer in zip(ids, answers, strict=True) if answer.did])
+        await self._line_up_deliveries()
         return answers
 
     async def retry(self, ids: Sequence[str]) -> list[Answer]:
@@ -154,7 +159,9 @@ class LinedStore(Passed):
         return await self.inner.purge(status, older_than=older_than, limit=limit, queue=queue)
 
     async def tidy(self, retention: Retention, *, limit: int) -> Tidied:
-        return await self.inner.tidy(retention, limit=limit)
+        tidied = await self.inner.tidy(retention, limit=limit)
+        await self._line_up_deliveries()
+        return tidied
 
     async def get(self, id: str) -> Job | None:
         return await self.inner.get(id)
@@ -235,6 +242,7 @@ class LinedStore(Passed):
         return asyncio.shield(self._opening)
 
     async def _open_line(self) -> Tender:
+        self.inner.hear_of_deliveries(self._heard_of_deliveries)
         tender = Tender(self.inner, self._make_line(), self._woken, ticks=self._ticks)
         self._looked_at = asyncio.get_running_loop().time()
         await tender.open()
@@ -247,25 +255,32 @@ class LinedStore(Passed):
             await tender.follow(ids)
             crash.at("line.told")
 
-    async def _let_go(self, queues: Sequence[str] | None) -> Sequence[Release]:
+    async def _let_go(self, tender: Tender, queues: Sequence[str] | None) -> Sequence[Release]:
         """Let go what paces allow, if it is time."""
-        now = asyncio.get_running_loop().time()
-        if now < self._let_go_at:
+        if tender.now_us() < self._let_go_at:
             return ()
         self._let_go_at = math.inf  # what is put meanwhile sets it anew
         released = await self.release(queues)
         if released.next_in is not None:
-            self._let_go_at = min(self._let_go_at, now + released.next_in.total_seconds())
+            self._let_go_at = min(self._let_go_at, tender.now_us() + released.next_in / MICROSECOND)
         return released.jobs
 
-    def _until_let_go(self, claimed: Claimed, released: Sequence[Release]) -> Claimed:
+    def _until_let_go(self, tender: Tender, claimed: Claimed, released: Sequence[Release]) -> Claimed:
         """The claim, with what was let go before it, and its next moment no later than that of a pace."""
-        left = self._let_go_at - asyncio.get_running_loop().time()
         next_in = claimed.next_in
-        if left < math.inf:
-            slot = timedelta(seconds=max(left, 0))
+        if self._let_go_at < math.inf:
+            slot = max(self._let_go_at - tender.now_us(), 0) * MICROSECOND
             next_in = slot if next_in is None else min(next_in, slot)
         return msgspec.structs.replace(claimed, next_in=next_in, released=released)
+
+    async def _line_up_deliveries(self) -> None:
+        """Line up what was recorded to tell of the ends of jobs, if something was."""
+        if self._deliveries:
+            self._deliveries = False
+            await (await self._tended()).sweep()
+
+    def _heard_of_deliveries(self) -> None:
+        self._deliveries = True
 
     async def _claim_by_line(
         self, tender: Tender, worker_id: str, limit: int, lease: timedelta, queues: Sequence[str] | None, in_turn: bool
@@ -286,6 +301,7 @@ class LinedStore(Passed):
             missed = await self._settle_entries(tender, taken.entries, drawn)
             jobs += drawn.claimed.jobs
             expired += drawn.expired
+            await self._line_up_deliveries()
             more = len(taken.entries) >= want and len(jobs) + expired < limit
             if missed or last == 0 or not more:
                 next_in = ZERO if more or expired else _next_in(taken, drawn, missed)
@@ -307,7 +323,7 @@ class LinedStore(Passed):
         return [place for place in places if (place.id, place.queue) in asked]  # others left the queue: more may be behind
 
     def _woken(self) -> None:
-        self._let_go_at = 0.0
+        self._let_go_at = 0
         for sleeper in list(self._sleepers):
             sleeper.wake()
 

@@ -278,6 +278,14 @@ class Tender:
         await self.line.done([])
         await self._confirm()
 
+    async def sweep(self) -> None:
+        """Line up now what nobody has lined up yet."""
+        if self.trusted:
+            try:
+                await self._sweep()
+            except LineAway as problem:
+                self._lose(problem)
+
     async def _sweep(self) -> None:
         """Line up what was forgotten, and what the horizon has reached."""
         until = self.now() + span_ms(self.horizon)

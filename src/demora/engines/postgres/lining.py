@@ -23,6 +23,9 @@ class Lining:
     def wall_us(self) -> int | None:
         return self._wall_us()
 
+    def hear_of_deliveries(self, heard: Callable[[], None]) -> None:
+        self._deliveries_heard = heard
+
     async def begin_lining(self) -> LineRecord:
         self._opened().lined = 0
         return await self._write(lambda session, again: _begin(session))

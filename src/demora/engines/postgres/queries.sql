@@ -532,7 +532,7 @@ waiting as (
 ),
 processing as (select queue, count(*) as processing from demora.jobs where status = 3 group by queue),
 dead as (select queue, count(*) as dead from demora.jobs where status = 5 group by queue)
-select name, step, strict, head_start, paused_at, pause_reason, retention, webhook_url,
+select name, step, strict, head_start, paused_at, pause_reason, paused_by, retention, webhook_url,
     coalesce(ready, 0) as ready, coalesce(delayed, 0) as delayed, coalesce(processing, 0) as processing,
     coalesce(dead, 0) as dead
 from demora.queues
@@ -542,8 +542,8 @@ left join dead on dead.queue = name
 order by name
 
 -- name: queue
-select name, step, strict, head_start, paused_at, pause_reason, retention, webhook_url from demora.queues where name = :name
-for update
+select name, step, strict, head_start, paused_at, pause_reason, paused_by, retention, webhook_url
+from demora.queues where name = :name for update
 
 -- name: name_queue
 insert into demora.queues (name) values (:name) on conflict do nothing
@@ -553,9 +553,10 @@ with {clock}
 update demora.queues set step = :step, strict = :strict, head_start = :head_start, offsets = :offsets::bigint[],
     paused_at = case when :paused::boolean is null then paused_at when :paused then coalesce(paused_at, wall) end,
     pause_reason = case when :paused::boolean is null then pause_reason when :paused then :reason end,
+    paused_by = case when :paused::boolean is null then paused_by when :paused then :by end,
     retention = coalesce(:retention, retention), webhook_url = nullif(coalesce(:webhook_url, webhook_url), ''), changed_at = wall
 from clock where name = :name
-returning name, step, strict, head_start, paused_at, pause_reason, retention, webhook_url
+returning name, step, strict, head_start, paused_at, pause_reason, paused_by, retention, webhook_url
 
 -- name: touch_queue
 with {clock}
@@ -666,7 +667,7 @@ group by paces.queue, state
 select queue, at, by, pace from demora.pace_changes where queue = :queue order by seq desc limit :limit::int
 
 -- name: queue_as_it_is
-select name, step, strict, head_start, paused_at, pause_reason, retention, webhook_url from demora.queues where name = :name
+select name, step, strict, head_start, paused_at, pause_reason, paused_by, retention, webhook_url from demora.queues where name = :name
 
 -- name: count_recent
 select count(*) as recent from demora.jobs
@@ -767,8 +768,14 @@ delete from demora.disabled_webhooks where url = :url returning url
 select url, reason, disabled_at from demora.disabled_webhooks order by disabled_at, url
 
 -- name: survey_waiting
-select queue, type, count(*) filter (where due_at <= :wall::bigint), count(*) filter (where due_at > :wall), min(due_at)
-from demora.jobs where status < 3 group by queue, type
+-- What a pace holds is delayed, and is not what waits longest.
+select line.queue, type, coalesce(sum(due) filter (where not held), 0)::bigint,
+    sum(case when held then jobs else jobs - due end)::bigint, coalesce(min(first) filter (where not held), min(first))
+from (
+    select queue, type, lane, count(*) as jobs, count(*) filter (where due_at <= :wall::bigint) as due, min(due_at) as first
+    from demora.jobs where status < 3 group by queue, type, lane
+) as line left join demora.paces on paces.queue = line.queue, lateral (select lane = any(coalesce(lanes, '{}')) as held) as pace
+group by line.queue, type
 
 -- name: survey_lapsed
 select count(*) as lapsed, min(lease_until) as first from demora.jobs where status = 3 and lease_until <= :wall::bigint
@@ -787,7 +794,11 @@ select queue, count(*) from demora.jobs where seq > :mark::bigint group by queue
 select worker_id, count(*) from demora.jobs where status = 3 group by worker_id
 
 -- name: pulse_due
-select queue, min(due_at) from demora.jobs where status < 3 and due_at <= :wall::bigint group by queue
+select line.queue, min(first) from (
+    select queue, lane, min(due_at) as first from demora.jobs where status < 3 and due_at <= :wall::bigint group by queue, lane
+) as line left join demora.paces on paces.queue = line.queue
+where lanes is null or lane <> all(lanes)
+group by line.queue
 
 -- name: name_line
 insert into demora.meta (name, value) values ('line_database', :database), ('line_epoch', '0'), ('line_run', '')

@@ -37,6 +37,7 @@ async def set_queue(session: Session, name: str, change: QueueChange, topics: se
             offsets=None if order == QueueOrder() else rows.offsets(order),
             paused=change.paused,
             reason=rows.text(change.reason),
+            by=rows.text(change.by),
             retention=own and msgspec.json.encode(own).decode(),
             webhook_url=change.webhook_url,
         )

@@ -170,8 +170,8 @@ def offsets(order: QueueOrder) -> list[int]:
 
 def queue(row: Row) -> Queue:
     """A queue, with the counts of its jobs if they were asked for: ready, delayed, processing, dead."""
-    name, step, strict, head_start, paused_at, reason, own, url, *counts = row
-    pause = None if paused_at is None else Pause(reason, from_ms(paused_at))
+    name, step, strict, head_start, paused_at, reason, by, own, url, *counts = row
+    pause = None if paused_at is None else Pause(reason, from_ms(paused_at), by)
     found = Queue(name, queue_order(step, strict, head_start), pause, retention(own), *counts)
     return found if url is None else msgspec.structs.replace(found, webhook_url=url)
 

@@ -11,6 +11,7 @@ from ...core.spans import from_ms, span_ms
 from ...core.states import Status
 from ...core.webhook import Ended, delivery
 from ...hookstore import Disabled, Signing, StoredSecret
+from ...store import Topic
 from . import additions, rows, views
 from .batches import Transaction
 from .statements import SQL
@@ -55,6 +56,7 @@ def tell(tx: Transaction, ids: Iterable[bytes]) -> None:
     wishes = [wish for id in ids for row in list(tx.db.execute(SQL["ended"], (id,))) if (wish := delivery(_ended(row)))]
     if wishes:
         additions.write(tx, wishes, frozenset())
+        tx.wake(Topic.TOLD)
 
 
 def _ended(row: rows.Row) -> Ended:

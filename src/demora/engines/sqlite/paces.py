@@ -22,9 +22,11 @@ def set_pace(tx: Transaction, queue: str, wish: PaceWish | None, by: str, usual:
             return pacing(tx, queue)
     row = tx.db.execute(SQL["pace"], (queue,)).fetchone()
     now = pace_of(row[1]) if row is not None and row[1] is not None else usual
-    pace = None if wish is None else text(wish.over(now))
+    wanted = None if wish is None else wish.over(now)
+    pace = None if wanted is None else text(wanted)
+    lanes = None if wanted is None else json.dumps(wanted.governs.lanes)
     state = text(begin(tx.wall)) if row is None else row[2]
-    what = {"queue": queue, "pace": pace, "state": state, "wall": tx.wall, "by": by}
+    what = {"queue": queue, "pace": pace, "lanes": lanes, "state": state, "wall": tx.wall, "by": by}
     tx.db.execute(SQL["touch_queue"], {"name": queue, "wall": tx.wall})
     tx.db.execute(SQL["set_pace"], what)
     tx.db.execute(SQL["record_pace"], {**what, "setting": setting})

@@ -247,10 +247,10 @@ where job_id in (select unhex(value) from json_each(?)) order by job_id, token
 select at, line from logs where job_id = ? order by rowid
 
 -- name: queues
-select name, step, strict, head_start, paused_at, pause_reason, retention, webhook_url from queues order by name
+select name, step, strict, head_start, paused_at, pause_reason, paused_by, retention, webhook_url from queues order by name
 
 -- name: queue
-select name, step, strict, head_start, paused_at, pause_reason, retention, webhook_url from queues where name = ?
+select name, step, strict, head_start, paused_at, pause_reason, paused_by, retention, webhook_url from queues where name = ?
 
 -- name: count_waiting
 select queue, lane, sum(due_at <= ?1), sum(due_at > ?1) from jobs where status < 3 group by queue, lane
@@ -262,13 +262,14 @@ select queue, count(*) from jobs where status = 3 group by queue
 select queue, count(*) from jobs where status = 5 group by queue
 
 -- name: set_queue
-insert into queues (name, step, strict, head_start, paused_at, pause_reason, retention, webhook_url, changed_at)
-values (:name, :step, :strict, :head_start, iif(:paused, :wall, null), iif(:paused, :reason, null), :retention,
-        nullif(:webhook_url, ''), :wall)
+insert into queues (name, step, strict, head_start, paused_at, pause_reason, paused_by, retention, webhook_url, changed_at)
+values (:name, :step, :strict, :head_start, iif(:paused, :wall, null), iif(:paused, :reason, null), iif(:paused, :by, null),
+        :retention, nullif(:webhook_url, ''), :wall)
 on conflict (name) do update set
     step = coalesce(:step, step), strict = coalesce(:strict, strict), head_start = coalesce(:head_start, head_start),
     paused_at = case when :paused is null then paused_at when :paused then coalesce(paused_at, :wall) end,
     pause_reason = case when :paused is null then pause_reason when :paused then :reason end,
+    paused_by = case when :paused is null then paused_by when :paused then :by end,
     retention = coalesce(:retention, retention), webhook_url = nullif(coalesce(:webhook_url, webhook_url), ''),
     changed_at = :wall
 
@@ -279,8 +280,8 @@ insert into queues (name, changed_at) values (:name, :wall) on conflict (name) d
 select setting from pace_changes where queue = ? and setting is not null order by seq desc limit 1
 
 -- name: set_pace
-insert into paces (queue, pace, state, set_at, set_by) values (:queue, :pace, :state, :wall, :by)
-on conflict (queue) do update set pace = :pace, state = :state, set_at = :wall, set_by = :by
+insert into paces (queue, pace, lanes, state, set_at, set_by) values (:queue, :pace, :lanes, :state, :wall, :by)
+on conflict (queue) do update set pace = :pace, lanes = :lanes, state = :state, set_at = :wall, set_by = :by
 
 -- name: record_pace
 insert into pace_changes (queue, at, by, pace, setting) values (:queue, :wall, :by, :pace, :setting)
@@ -439,7 +440,15 @@ select scope, key, job_id, created_at, expires_at from idempotency_keys
 select distinct job_id from attempts where job_id not in (select id from jobs)
 
 -- name: survey_waiting
-select queue, type, sum(due_at <= ?1), sum(due_at > ?1), min(due_at) from jobs where status < 3 group by queue, type
+-- What a pace holds is delayed, and is not what waits longest.
+select queue, type, sum(iif(held, 0, due)), sum(iif(held, jobs, jobs - due)), coalesce(min(iif(held, null, first)), min(first))
+from (
+    select queue, type, count(*) as jobs, sum(due_at <= ?1) as due, min(due_at) as first, exists (
+        select 1 from paces, json_each(lanes) where paces.queue = jobs.queue and value = lane
+    ) as held
+    from jobs where status < 3 group by queue, type, lane
+)
+group by queue, type
 
 -- name: survey_lapsed
 select count(*), min(lease_until) from jobs where status = 3 and lease_until <= ?
@@ -457,7 +466,11 @@ select queue, count(*) from jobs where rowid > ? group by queue
 select worker_id, count(*) from jobs where status = 3 group by worker_id
 
 -- name: pulse_due
-select queue, min(due_at) from jobs where status < 3 and due_at <= ? group by queue
+select queue, min(first) from (
+    select queue, lane, min(due_at) as first from jobs where status < 3 and due_at <= ? group by queue, lane
+) as line
+where not exists (select 1 from paces, json_each(lanes) where paces.queue = line.queue and value = line.lane)
+group by queue
 
 -- name: pace_facts
 select queue, at, pace from pace_changes order by seq

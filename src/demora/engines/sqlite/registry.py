@@ -32,6 +32,7 @@ def set_queue(tx: Transaction, name: str, change: QueueChange) -> Queue:
         "head_start": None if change.head_start is None else span_ms(change.head_start),
         "paused": None if change.paused is None else int(change.paused),
         "reason": change.reason,
+        "by": change.by,
         "retention": own and msgspec.json.encode(own).decode(),
         "webhook_url": change.webhook_url,
         "wall": tx.wall,

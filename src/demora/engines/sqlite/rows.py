@@ -175,8 +175,8 @@ def queue_order(step: int | None, strict: int | None, head_start: int | None) ->
 
 
 def queue(row: Row, ready: int = 0, delayed: int = 0, processing: int = 0, dead: int = 0) -> Queue:
-    name, step, strict, head_start, paused_at, reason, own, url = row
-    pause = None if paused_at is None else Pause(reason, from_ms(paused_at))
+    name, step, strict, head_start, paused_at, reason, by, own, url = row
+    pause = None if paused_at is None else Pause(reason, from_ms(paused_at), by)
     return Queue(name, queue_order(step, strict, head_start), pause, retention(own), ready, delayed, processing, dead, url)
 
 

@@ -21,3 +21,5 @@ create table demora.pace_changes (
     setting text                      -- what the settings asked for, if they did
 );
 create index changes_of_pace on demora.pace_changes (queue, seq);
+
+alter table demora.queues add column paused_by text;

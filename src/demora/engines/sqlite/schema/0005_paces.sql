@@ -3,6 +3,7 @@
 create table paces (
     queue text primary key,
     pace text,                      -- core.pace.Pace as JSON; null: taken off
+    lanes text,                     -- what core.pace says that it governs, as JSON; null: taken off
     state text not null,            -- core.pace.PaceState as JSON
     set_at int not null,
     set_by text not null
@@ -17,3 +18,5 @@ create table pace_changes (
     setting text                    -- what the settings asked for, if they did
 );
 create index changes_of_pace on pace_changes (queue, seq);
+
+alter table queues add column paused_by text;
