@@ -111,10 +111,9 @@ class LinedStore(Passed):
         safety net."""
         tender, loop = await self._tended(), asyncio.get_running_loop()
         if limit and loop.time() < self._looked_at + LOOK:
-            released = await self._let_go(tender, queues) if tender.paced else ()
-            claimed = await self._claim_by_line(tender, worker_id, limit, lease, queues, in_turn)
+            claimed = await self._claim_at_pace(tender, worker_id, limit, lease, queues, in_turn)
             if claimed is not None:
-                return self._until_let_go(tender, claimed, released) if tender.paced else claimed
+                return claimed
         claimed = await self.inner.claim(worker_id, limit, lease=lease, queues=queues, in_turn=in_turn)
         if limit:
             self._looked_at = loop.time()
@@ -174,18 +173,14 @@ class LinedStore(Passed):
 
     async def set_queue(self, name: str, change: QueueChange) -> Queue:
         queue = await self.inner.set_queue(name, change)
-        crash.at("line.recorded")
-        await (await self._tended()).arrange()
-        crash.at("line.told")
+        await self._arrange()
         return queue
 
     async def set_pace(
         self, queue: str, wish: PaceWish | None, *, by: str, usual: Pace = USUAL_PACE, setting: str | None = None
     ) -> Pacing | None:
         pacing = await self.inner.set_pace(queue, wish, by=by, usual=usual, setting=setting)
-        crash.at("line.recorded")
-        await (await self._tended()).arrange()
-        crash.at("line.told")
+        await self._arrange()
         return pacing
 
     async def release(self, queues: Sequence[str] | None = None) -> Released:
@@ -248,6 +243,13 @@ class LinedStore(Passed):
         await tender.open()
         return tender
 
+    async def _arrange(self) -> None:
+        tender = await self._tended()
+        crash.at("line.recorded")
+        await tender.arrange()
+        crash.at("line.told")
+        self._let_go_at = 0
+
     async def _follow(self, ids: Sequence[str]) -> None:
         if ids:
             tender = await self._tended()
@@ -255,12 +257,31 @@ class LinedStore(Passed):
             await tender.follow(ids)
             crash.at("line.told")
 
+    async def _claim_at_pace(self, tender: Tender, *wish: Any) -> Claimed | None:
+        """Let go what paces allow, where there are any, and then ask the line."""
+        paced, queues = tender.paced, wish[3]
+        released = await self._let_go(tender, queues) if paced else ()
+        claimed = await self._claim_by_line(tender, *wish)
+        if claimed is None or not tender.paced:
+            return claimed
+        if not paced and not claimed.jobs:  # only now the line has said that there are paces
+            released = await self._let_go(tender, queues)
+            claimed = await self._claim_by_line(tender, *wish) if released else claimed
+        if claimed is None:
+            return None
+        if len(released) > len(claimed.jobs):  # there is work for others
+            self._woken()
+        return self._until_let_go(tender, claimed, released)
+
     async def _let_go(self, tender: Tender, queues: Sequence[str] | None) -> Sequence[Release]:
         """Let go what paces allow, if it is time."""
         if tender.now_us() < self._let_go_at:
             return ()
         self._let_go_at = math.inf  # what is put meanwhile sets it anew
-        released = await self.release(queues)
+        released = await self.inner.release(queues)
+        crash.at("line.recorded")
+        await tender.follow([job.id for job in released.jobs], quiet=True)
+        crash.at("line.told")
         if released.next_in is not None:
             self._let_go_at = min(self._let_go_at, tender.now_us() + released.next_in / MICROSECOND)
         return released.jobs

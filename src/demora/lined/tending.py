@@ -91,8 +91,8 @@ class Tender:
 
     # What others do with the line
 
-    async def put(self, places: Iterable[Place], *, fresh: bool = False) -> None:
-        """Line up those that are due within the horizon, and confirm them later."""
+    async def put(self, places: Iterable[Place], *, fresh: bool = False, quiet: bool = False) -> None:
+        """Line up those that are due within the horizon, and confirm them later; `quiet` wakes nobody in this process."""
         now = self.now()
         due = [place for place in places if place.due_at <= now + span_ms(self.horizon)]
         if not (self._up and due):
@@ -103,7 +103,7 @@ class Tender:
             self._lose(problem)
         else:
             self._note_put(due)
-            if rang:
+            if rang and not quiet:
                 self._woken()
 
     async def remove(self, entries: Sequence[Entry]) -> None:
@@ -116,7 +116,7 @@ class Tender:
         except LineAway as problem:
             self._lose(problem)
 
-    async def follow(self, ids: Sequence[str]) -> None:
+    async def follow(self, ids: Sequence[str], *, quiet: bool = False) -> None:
         """Bring the line in step with the rows of these jobs."""
         if not (self._up and ids):
             return
@@ -124,7 +124,7 @@ class Tender:
         until = self.now() + span_ms(self.horizon)
         here = [s.place for s in standings if s.waiting and s.place.due_at <= until]
         gone = [Entry(s.place.id, s.place.queue) for s in standings if not s.waiting or s.place.due_at > until]
-        await self.put(here)
+        await self.put(here, quiet=quiet)
         await self.remove(gone)
 
     async def take(self, queues: Sequence[str] | None, limit: int, *, in_turn: bool) -> Taken | None:
