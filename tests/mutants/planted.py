@@ -22,6 +22,10 @@ CONFORMANCE = "tests/conformance/"
 PACE, PACE_RULE = "tests/conformance/test_pace.py", "tests/core/test_pace.py"
 WRITES, CUT = "engines/postgres/writes.py", "tests/engines/postgres/test_lost_answers.py"
 LOSS, TENDING, STORE = "tests/lined/test_loss.py", "lined/tending.py", "lined/store.py"
+CLAIMING = "lined/claiming.py"
+HOUSEKEEPING = """                except {} as problem:
+                    wait, pause = pause, min(pause * 2, LONGEST_PAUSE)
+                    notices.store_trouble("the housekeeping\""""
 LINE_NODES = "engines/redis/connections.py"
 LINE_TAKE, LINE_PUT = "engines/redis/scripts/take.lua", "engines/redis/scripts/put.lua"
 
@@ -143,8 +147,8 @@ MUTANTS = (
     Mutant(
         "a paused queue hands out jobs",
         "engines/sqlite/claims.py",
-        "if paused_at is not None:",
-        "if paused_at is None and False:",
+        "settings[name] = None if paused_at is not None else unpaused",
+        "settings[name] = unpaused",
         CONFORMANCE + "test_claim.py",
     ),
     Mutant(
@@ -231,14 +235,14 @@ MUTANTS = (
     Mutant(
         "an expiry is ignored",
         SQL,
-        "and (expires_at is null or expires_at > ? or token > credits)",
-        "and (1 or expires_at > ?)",
+        "json_each(?)) and (expires_at is null or expires_at > ? or token > credits)",
+        "json_each(?)) and (1 or expires_at > ?)",
     ),
     Mutant(
         "a job that was tried expires all the same",
         SQL,
-        "expires_at > ? or token > credits)",
-        "expires_at > ?)",
+        "json_each(?)) and (expires_at is null or expires_at > ? or token > credits)",
+        "json_each(?)) and (expires_at is null or expires_at > ?)",
         CONFORMANCE + "test_expiry.py",
     ),
     Mutant("a retry by hand keeps the expiry", SQL, "error = null, expires_at = null", "error = null", CONFORMANCE),
@@ -280,8 +284,8 @@ MUTANTS = (
     Mutant(
         "housekeeping ends with the first error",
         "scheduler.py",
-        "                except Exception as problem:\n",
-        "                except ZeroDivisionError as problem:\n",
+        HOUSEKEEPING.format("Exception"),
+        HOUSEKEEPING.format("ZeroDivisionError"),
         "tests/test_scheduler.py",
     ),
     Mutant(
@@ -389,7 +393,9 @@ MUTANTS = (
         "raise troubles.unreachable(problem) from problem",
         CUT,
     ),
-    Mutant("PostgreSQL: a write is made again without reading", WRITES, "again=lost is not None", "again=False", CUT),
+    Mutant(
+        "PostgreSQL: a write is made again without reading", WRITES, "again=again or lost is not None", "again=False", CUT
+    ),
     Mutant(
         "PostgreSQL: a write is made again though the old session goes on",
         WRITES,
@@ -655,10 +661,24 @@ MUTANTS = (
     ),
     Mutant(
         "line: claims wait for a line that is away",
-        STORE,
+        CLAIMING,
         "return Claimed(jobs, [], ZERO) if jobs else None",
         "return Claimed(jobs, [], ZERO)",
         LOSS,
+    ),
+    Mutant(
+        "line: what a pace holds is handed out",
+        "engines/lines.py",
+        "None if lane in held else order.offset(lane, rank)",
+        "order.offset(lane, rank)",
+        PACE,
+    ),
+    Mutant(
+        "line: deliveries wait for the next sweep",
+        STORE,
+        "        self._deliveries = True\n",
+        "        self._deliveries = False\n",
+        "tests/conformance/test_deliveries.py",
     ),
     Mutant("line: nobody asks SQL alone", STORE, "if limit and loop.time() < self._looked_at + LOOK:", "if limit:", LOSS),
 )

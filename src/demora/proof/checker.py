@@ -18,7 +18,7 @@ E = TypeVar("E", SqlEvent, HandlerEvent)
 Found = tuple[str | None, Fault]  # the job that a fault is about, if it is about one
 
 NOT_YET = {"I11": "there are no schedules yet"}
-NOT_YET |= {"I14": "there is no line yet"}
+NOT_YET |= {"I14": "no rule of its own: where the line was lost, all others must hold"}
 
 
 def check(

@@ -1,0 +1,120 @@
+"""A claim by the line: it says who is next, SQL leases. What paces allow is let go first."""
+
+import asyncio
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import Any
+
+import msgspec
+
+from .. import crash
+from ..core.pace import Release
+from ..core.spans import ZERO
+from ..line import Entry, Place, Taken
+from ..outbox import Drawn
+from ..store import Claimed, ClaimedJob
+from .inner import Inner
+from .tending import Tender
+
+MICROSECOND = timedelta(microseconds=1)
+ROUNDS = 8  # of asking the line in one claim, while what it hands out has moved on
+
+
+class Claiming(ABC):
+    """How a store with a line claims."""
+
+    inner: Inner
+    _let_go_at: float = 0  # when a pace may let something go, in microseconds of the database's time
+
+    @abstractmethod
+    async def _line_up_deliveries(self) -> None: ...
+
+    @abstractmethod
+    def _woken(self) -> None: ...
+
+    async def _claim_at_pace(self, tender: Tender, *wish: Any) -> Claimed | None:
+        """Let go what paces allow, where there are any, and then ask the line."""
+        paced, queues = tender.paced, wish[3]
+        released = await self._let_go(tender, queues) if paced else ()
+        claimed = await self._claim_by_line(tender, *wish)
+        if claimed is None or not tender.paced:
+            return claimed
+        if not paced and not claimed.jobs:  # only now the line has said that there are paces
+            released = await self._let_go(tender, queues)
+            claimed = await self._claim_by_line(tender, *wish) if released else claimed
+        if claimed is None:
+            return None
+        if len(released) > len(claimed.jobs):  # there is work for others
+            self._woken()
+        return self._until_let_go(tender, claimed, released)
+
+    async def _let_go(self, tender: Tender, queues: Sequence[str] | None) -> Sequence[Release]:
+        """Let go what paces allow, if it is time."""
+        if tender.now_us() < self._let_go_at:
+            return ()
+        self._let_go_at = math.inf  # what is put meanwhile sets it anew
+        released = await self.inner.release(queues)
+        crash.at("line.recorded")
+        await tender.follow([job.id for job in released.jobs], quiet=True)
+        crash.at("line.told")
+        if released.next_in is not None:
+            self._let_go_at = min(self._let_go_at, tender.now_us() + released.next_in / MICROSECOND)
+        return released.jobs
+
+    def _until_let_go(self, tender: Tender, claimed: Claimed, released: Sequence[Release]) -> Claimed:
+        """The claim, with what was let go before it, and its next moment no later than that of a pace."""
+        next_in = claimed.next_in
+        if self._let_go_at < math.inf:
+            slot = max(self._let_go_at - tender.now_us(), 0) * MICROSECOND
+            next_in = slot if next_in is None else min(next_in, slot)
+        return msgspec.structs.replace(claimed, next_in=next_in, released=released)
+
+    async def _claim_by_line(
+        self, tender: Tender, worker_id: str, limit: int, lease: timedelta, queues: Sequence[str] | None, in_turn: bool
+    ) -> Claimed | None:
+        """Lease what the line hands out; asks it again while what it handed out had moved on. None if it is away."""
+        jobs: list[ClaimedJob] = []
+        expired = 0
+        for last in reversed(range(ROUNDS)):
+            want = limit - len(jobs) - expired
+            taken = await tender.take(queues, want, in_turn=in_turn)
+            if taken is None:
+                break
+            crash.at("line.taken")
+            asked = asyncio.get_running_loop().time()
+            drawn = await self.inner.draw(worker_id, taken.entries, lease=lease)
+            tender.learn(drawn.wall_us, asked)
+            crash.at("line.drawn")
+            missed = await self._settle_entries(tender, taken.entries, drawn)
+            jobs += drawn.claimed.jobs
+            expired += drawn.expired
+            await self._line_up_deliveries()
+            more = len(taken.entries) >= want and len(jobs) + expired < limit
+            if missed or last == 0 or not more:
+                next_in = ZERO if more or expired else _next_in(taken, drawn, missed)
+                return Claimed(jobs, drawn.claimed.lapsed, next_in)
+        return Claimed(jobs, [], ZERO) if jobs else None
+
+    async def _settle_entries(self, tender: Tender, entries: Sequence[Entry], drawn: Drawn) -> list[Place]:
+        """Tell the line what became of what it handed out; answers with the places of those that still wait."""
+        got = {job.lease.id for job in drawn.claimed.jobs}
+        missed = [entry for entry in entries if entry.id not in got]
+        places: list[Place] = []
+        if missed:
+            standings = await self.inner.standings([entry.id for entry in missed])
+            places = [standing.place for standing in standings if standing.waiting]
+            await tender.put(places)
+        back = {(place.id, place.queue) for place in places}
+        await tender.done([entry for entry in entries if (entry.id, entry.queue) not in back])
+        asked = {(entry.id, entry.queue) for entry in missed}
+        return [place for place in places if (place.id, place.queue) in asked]  # others left the queue: more may be behind
+
+
+def _next_in(taken: Taken, drawn: Drawn, missed: Sequence[Place]) -> timedelta | None:
+    """Until the next due time or lapse."""
+    dues = [place.due_at for place in missed] + ([] if taken.next_due is None else [taken.next_due])
+    waits = [timedelta(microseconds=max(due * 1000 - drawn.wall_us, 0)) for due in dues]
+    waits += [] if drawn.claimed.next_in is None else [drawn.claimed.next_in]
+    return min(waits, default=None)
