@@ -55,8 +55,8 @@ async def memory(on: LinedServers, jobs: int) -> dict[str, float]:
         await add_rows(url, jobs, "02", after=HOUR, over=DAY, lane=Lane.SCHEDULED)
         second = await _refilled_memory(client)
     return {
-        "Redis MB for a million jobs over 24 h": (first - empty) / 1e6,
-        "Redis MB with another million beyond the horizon": (second - empty) / 1e6,
+        f"Redis MB for {jobs:,} jobs over 24 h": (first - empty) / 1e6,
+        f"Redis MB with another {jobs:,} beyond the horizon": (second - empty) / 1e6,
     }
 
 

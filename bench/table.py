@@ -50,8 +50,8 @@ GOALS: dict[str, Goals] = {
         "pick-up in the flood p99 ms": ("≤", 50),
         "through with Redis away / alone": ("≥", 0.5),
         "100,000 due jobs back in line, s": ("≤", 5),
-        "Redis MB for a million jobs over 24 h": ("≤", 10),
-        "Redis MB with another million beyond the horizon": ("≤", 10),
+        "Redis MB for 1,000,000 jobs over 24 h": ("≤", 10),
+        "Redis MB with another 1,000,000 beyond the horizon": ("≤", 10),
     },
 }
 

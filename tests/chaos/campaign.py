@@ -19,6 +19,7 @@ from tests.chaos.world import World
 
 LIFE = {"sqlite": 30.0, "postgres": 60.0, "sqlite+line": 60.0, "postgres+line": 60.0}  # seconds of faults in one world
 ROUND = 90.0  # seconds that the first round of all faults may take beyond the time that was given
+BROAD = {"DEMORA_CONCURRENCY": "16"}  # so that workers keep up with several producers
 KILLS, ZOMBIES = "kill -9 of a worker in mid-job", OVERTAKEN
 KINDS = {  # of worlds
     "sqlite": ("plain", "full", "clock"),
@@ -165,6 +166,8 @@ class Campaign:
             stack.enter_context(tools.small_disk(disk))
         elif kind == "clock":
             environment = _faked_clock(self._folder, folder)
+        elif self.plan.flushes:
+            environment = BROAD
         servers = {
             "postgres": Postgres() if "postgres" in kind else None,
             "line": LineServer() if "lined" in kind else None,
