@@ -2,10 +2,12 @@
 
     python -m bench [--rounds 5] [--jobs 20000] [--only a,b,c,c2,d,e,f,g,h,i,n,p] [--json FILE]
     python -m bench --database postgres [--only a,b,c,c2,d,e,f,h,j,n,p] [--share 0.1]
+    python -m bench --database postgres+line [--only a,b,c,c2,d,e,f,h,n,o,r,m,v,p] [--share 0.1]
 
 A figure is the median of the rounds in which it was taken, each on a new database; ratios compare what ran in the same
 round. `--database postgres` starts a durable PostgreSQL of its own, with the settings it comes with; `--database
-postgresql://…` uses a running one, on which it makes and drops databases.
+postgresql://…` uses a running one, on which it makes and drops databases; `--database postgres+line` starts a durable
+PostgreSQL and a Valkey.
 """
 
 import argparse
@@ -19,10 +21,10 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from bench import table
-from bench.databases import Databases, PostgresServer, SqliteFiles
+from bench.databases import Databases, LinedServers, PostgresServer, SqliteFiles
 from bench.figures import CASES, Round
 from bench.table import GOALS
-from tests.servers import postgres
+from tests.servers import postgres, valkey
 
 
 def main() -> None:
@@ -40,7 +42,7 @@ def _measure(args: argparse.Namespace, databases: Databases) -> None:
     report = {what: statistics.median(values) for what, values in rounds.items()}
     table.show(report, GOALS[args.kind])
     if args.json:
-        Path(args.json).write_text(json.dumps(report, indent=1))
+        Path(args.json).write_text(json.dumps(report, indent=1, default=float))
     sys.exit("\n".join(troubles) or None)
 
 
@@ -64,6 +66,9 @@ def _databases(wanted: str) -> Iterator[Databases]:
     elif wanted == "postgres":
         with postgres.running() as server:
             yield PostgresServer(server.url)
+    elif wanted == "postgres+line":
+        with postgres.running() as server, valkey.running() as line:
+            yield LinedServers(server, line)
     else:
         yield PostgresServer(wanted)
 
@@ -72,12 +77,18 @@ def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="bench", description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--rounds", type=int, default=5, help="of the quick cases; slow ones take fewer")
     parser.add_argument("--jobs", type=int, default=20_000, help="to enqueue in batches and to drain")
-    parser.add_argument("--database", default="sqlite", help="sqlite, postgres (a server of its own) or postgresql://…")
+    parser.add_argument(
+        "--database",
+        default="sqlite",
+        help="sqlite, postgres or postgres+line (with servers of their own), or postgresql://…",
+    )
     parser.add_argument("--only", help="cases, by letter")
-    parser.add_argument("--share", type=float, default=1.0, help="of the 6,100,000 rows that (j) makes")
+    parser.add_argument(
+        "--share", type=float, default=1.0, help="of the rows that (j), (r) and (m) make, and of the minute in (o)"
+    )
     parser.add_argument("--json", help="write the figures to this file too")
     args = parser.parse_args()
-    args.kind = "sqlite" if args.database == "sqlite" else "postgres"
+    args.kind = {"sqlite": "sqlite", "postgres+line": "line"}.get(args.database, "postgres")
     known = CASES[args.kind]
     args.only = set(args.only.split(",")) if args.only else set(known)
     if unknown := args.only - set(known):

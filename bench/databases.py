@@ -1,4 +1,4 @@
-"""What the cases run on: a new SQLite file for each, or a new database on one durable PostgreSQL."""
+"""What the cases run on: a new SQLite file for each, or a new database on one durable PostgreSQL, which may have a line."""
 
 import itertools
 import tempfile
@@ -8,7 +8,10 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 from typing import Any, Protocol
 
+import redis.asyncio
+
 from bench import floor
+from tests.servers import postgres, valkey
 
 _WRITTEN = """
 select pg_current_wal_lsn() - '0/0'::pg_lsn as "WAL bytes",
@@ -18,7 +21,9 @@ select pg_current_wal_lsn() - '0/0'::pg_lsn as "WAL bytes",
 
 
 class Databases(Protocol):
-    """Where new databases are made, and what the machine can do there at best."""
+    """Where new databases are made, and what the machine can do there at best. `redis_url` is where their line is."""
+
+    redis_url: str | None
 
     def new(self) -> AbstractAsyncContextManager[str]:
         """The URL of an empty database, gone afterwards."""
@@ -34,6 +39,8 @@ class Databases(Protocol):
 
 
 class SqliteFiles:
+    redis_url = None
+
     @asynccontextmanager
     async def new(self) -> AsyncIterator[str]:
         with tempfile.TemporaryDirectory() as folder:
@@ -48,6 +55,8 @@ class SqliteFiles:
 
 class PostgresServer:
     """Databases on a running server; `url` names one that may make others."""
+
+    redis_url: str | None = None
 
     def __init__(self, url: str) -> None:
         self._url = url
@@ -84,3 +93,35 @@ class PostgresServer:
             await connection.execute(sql)
         finally:
             await connection.close()
+
+
+class LinedServers(PostgresServer):
+    """Databases on a PostgreSQL of our own, with their line on a Valkey of our own."""
+
+    def __init__(self, server: postgres.Server, line: valkey.Server) -> None:
+        super().__init__(server.url)
+        self.server, self.line, self.redis_url = server, line, line.url
+
+    def without_line(self) -> PostgresServer:
+        return PostgresServer(self._url)
+
+    @asynccontextmanager
+    async def new(self) -> AsyncIterator[str]:
+        await self.flush()
+        async with super().new() as url:
+            yield url
+
+    def floor(self) -> Any:
+        return floor.Line(self._url, self.line.url)
+
+    async def written(self, url: str) -> Counter[str]:
+        async with redis.asyncio.from_url(self.line.url) as client:
+            commands = (await client.info("stats"))["total_commands_processed"]
+            calls = (await client.info("commandstats")).items()
+        scripts = sum(of["calls"] for name, of in calls if name in ("cmdstat_eval", "cmdstat_evalsha"))
+        told = {"Redis scripts": scripts, "Redis commands, also in scripts,": commands}
+        return await super().written(url) + Counter(told)
+
+    async def flush(self) -> None:
+        async with redis.asyncio.from_url(self.line.url) as client:
+            await client.flushall()

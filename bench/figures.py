@@ -5,10 +5,12 @@ from collections.abc import Callable
 from functools import cached_property
 from typing import NamedTuple
 
-from bench import cases, crowd, flood, floor, laden, million, paced, procrastinate, rivals
-from bench.databases import Databases
+from bench import cases, crowd, flood, floor, laden, lines, million, paced, procrastinate, rivals, saq_rival, worth
+from bench.databases import Databases, LinedServers
 
 HUEY_JOBS = PROCRASTINATE_JOBS = 1000
+REDIS_JOBS = 5000  # of each rival on Redis
+REFILLED = 100_000
 MILLION = 1_000_000
 
 
@@ -56,6 +58,14 @@ def drain_beside_procrastinate(here: Round) -> None:
     drain(here)
     here.figures["procrastinate drain"] = found = asyncio.run(procrastinate.drain(here.on, PROCRASTINATE_JOBS))
     here.figures["drain / procrastinate"] = here.drain / found
+
+
+def drain_beside_redis(here: Round) -> None:
+    drain(here)
+    url = _lined(here).line.url
+    here.figures["saq drain"] = saq = saq_rival.drain(url, REDIS_JOBS)
+    here.figures["huey drain on Redis"] = huey = rivals.huey_drain_on_redis(url, REDIS_JOBS)
+    here.figures["drain / fastest rival on Redis"] = here.drain / max(saq, huey)
 
 
 def drain_two(here: Round) -> None:
@@ -122,6 +132,28 @@ def counts(here: Round) -> None:
     here.figures |= asyncio.run(cases.counts(here.on, 5000))
 
 
+def refill(here: Round) -> None:
+    jobs = int(REFILLED * here.share)
+    here.figures[f"{jobs:,} due jobs back in line, s"] = asyncio.run(lines.refill(_lined(here), jobs))
+
+
+def redis_memory(here: Round) -> None:
+    here.figures |= asyncio.run(lines.memory(_lined(here), int(MILLION * here.share)))
+
+
+def redis_away(here: Round) -> None:
+    here.figures |= asyncio.run(lines.away(_lined(here), 60 * here.share))
+
+
+def line_worth(here: Round) -> None:
+    here.figures |= asyncio.run(worth.worth(_lined(here), here.jobs, 30))
+
+
+def _lined(here: Round) -> LinedServers:
+    assert isinstance(here.on, LinedServers)
+    return here.on
+
+
 class Case(NamedTuple):
     title: str
     measure: Callable[[Round], None]
@@ -155,6 +187,16 @@ CASES = {
         "h": Case("an idle worker's share of a core", idle, 1),
         "j": Case("a claim from a laden table", laden_claim, 1),
         "n": _COUNTS,
+    },
+    "line": _ANYWHERE
+    | {
+        "c": Case("drain with one worker", drain_beside_redis),
+        "h": Case("an idle worker's share of a core", idle, 1),
+        "n": _COUNTS,
+        "o": Case("Redis away", redis_away, 1),
+        "r": Case("a line that was emptied", refill, 3),
+        "m": Case("Redis's memory", redis_memory, 1),
+        "v": Case("what the line buys", line_worth, 1),
     },
 }
 

@@ -1,12 +1,13 @@
-"""Huey's side of the comparison; its file is named by the environment."""
+"""Huey's side of the comparison; its file, or its Redis, is named by the environment."""
 
 import os
 import time
 
-from huey import SqliteHuey
+from huey import RedisHuey, SqliteHuey
 
-FILE = "DEMORA_BENCH_HUEY"
-huey = SqliteHuey(filename=os.environ[FILE], fsync=True)
+PLACE = "DEMORA_BENCH_HUEY"
+_place = os.environ[PLACE]
+huey = RedisHuey(url=_place) if _place.startswith("redis://") else SqliteHuey(filename=_place, fsync=True)
 
 
 @huey.task()

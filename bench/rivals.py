@@ -1,4 +1,4 @@
-"""Rivals, run as their own documentation says, on the same disk and in the same run.
+"""Huey, run as its own documentation says, on the same disk or Redis and in the same run.
 
 python -m bench.rivals drain JOBS    enqueues so many jobs to Huey, starts its consumer, prints the jobs per second
 python -m bench.rivals flood JOBS    as (f) for demora: prints the seconds that each real-time task waited
@@ -25,6 +25,11 @@ def huey_drain(jobs: int) -> float:
     return float(_ask("drain", jobs))
 
 
+def huey_drain_on_redis(url: str, jobs: int) -> float:
+    """Jobs per second of one Huey consumer on Redis, with results stored."""
+    return float(_ask_at(url, "drain", jobs))
+
+
 def huey_flood(jobs: int) -> list[float]:
     """Seconds from the return of enqueue to the task's first line, for tasks sent while a flood of scheduled ones drains."""
     waits: list[float] = _ask("flood", jobs)
@@ -33,12 +38,15 @@ def huey_flood(jobs: int) -> list[float]:
 
 def _ask(what: str, jobs: int) -> Any:
     with tempfile.TemporaryDirectory() as folder:
-        environment = os.environ | {"DEMORA_BENCH_HUEY": str(Path(folder) / "huey.db")}
-        run = [sys.executable, "-m", "bench.rivals", what, str(jobs)]
-        ended = subprocess.run(run, env=environment, capture_output=True, text=True)
-        if ended.returncode:
-            raise RuntimeError("Huey failed: " + ended.stderr.strip().rpartition("\n")[2])
-        return json.loads(ended.stdout)
+        return _ask_at(str(Path(folder) / "huey.db"), what, jobs)
+
+
+def _ask_at(place: str, what: str, jobs: int) -> Any:
+    run = [sys.executable, "-m", "bench.rivals", what, str(jobs)]
+    ended = subprocess.run(run, env=os.environ | {"DEMORA_BENCH_HUEY": place}, capture_output=True, text=True)
+    if ended.returncode:
+        raise RuntimeError("Huey failed: " + ended.stderr.strip().rpartition("\n")[2])
+    return json.loads(ended.stdout)
 
 
 def _drain(jobs: int) -> float:

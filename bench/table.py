@@ -42,6 +42,23 @@ GOALS: dict[str, Goals] = {
         "slots unlike the oracle": ("≤", 0),
         "claim, laden / alone": ("≤", 2),
     },
+    "line": {
+        "enqueue_many / floor": ("≥", 0.45),
+        "drain / floor": ("≥", 0.50),
+        "drain / fastest rival on Redis": ("≥", 3),
+        "pick-up in process p99 ms": ("≤", 8),
+        "pick-up across processes p99 ms": ("≤", 8),
+        "lateness p50 ms": ("≤", 3),
+        "lateness p99 ms": ("≤", 10),
+        "early": ("≤", 0),
+        "pick-up in the flood p99 ms": ("≤", 50),
+        "paced flood p99 beyond idle, ms": ("≤", 5),
+        "slots unlike the oracle": ("≤", 0),
+        "through with Redis away / alone": ("≥", 0.5),
+        "100,000 due jobs back in line, s": ("≤", 5),
+        "Redis MB for 1,000,000 jobs over 24 h": ("≤", 10),
+        "Redis MB with another 1,000,000 beyond the horizon": ("≤", 10),
+    },
 }
 
 

@@ -1,5 +1,6 @@
 """`python -m tests.chaos --minutes 2`: real faults on real processes; `--kills 1000 --zombies 300` goes on until so many;
-`--database postgres --restarts 50 --cuts 1000` does it to a PostgreSQL of its own.
+`--database postgres --restarts 50 --cuts 1000` does it to a PostgreSQL of its own, `--database postgres+line --flushes 100`
+to the Valkey beside it.
 
 Faults and load are drawn with a seed, which is printed; when things happen is the machine's to say, so a seed repeats the
 mix and not the run. What is found is kept in the folder that is named.
@@ -20,9 +21,10 @@ from typing import NamedTuple
 from tests.chaos import webhooks
 from tests.chaos.campaign import KINDS, Campaign, Plan
 from tests.chaos.judging import Result
+from tests.chaos.lines import LINED_UP
 
 COUNTED = ("acknowledged", "lost", "doubled", "stuck", "early", "stale accepted", "other")
-BESIDES = ("calls without an answer", "runs", "lapses", "stale refused", "handlers that finished a job twice")
+BESIDES = ("calls without an answer", "runs", "lapses", "stale refused", "handlers that finished a job twice", LINED_UP)
 MOST = 5  # violations told in full
 
 
@@ -60,6 +62,7 @@ def _plan(arguments: Sequence[str] | None) -> Plan | Deliver:
     parser.add_argument("--zombies", type=int, default=0, help="only what is counted, until so many were overtaken")
     parser.add_argument("--restarts", type=int, default=0, help="only what is counted, until so many restarts of the server")
     parser.add_argument("--cuts", type=int, default=0, help="only what is counted, until so many sent COMMITs were cut")
+    parser.add_argument("--flushes", type=int, default=0, help="only what is counted, until so many losses of the line")
     parser.add_argument("--groups", type=int, help="worlds side by side")
     parser.add_argument("--only", default="", help="kinds of faults, by the beginnings of their names: kill,crash,clock")
     parser.add_argument("--seed", type=int, default=random.randrange(10**6))
@@ -67,11 +70,14 @@ def _plan(arguments: Sequence[str] | None) -> Plan | Deliver:
     args = parser.parse_args(arguments)
     if args.webhooks:
         return Deliver(args.webhooks, args.database, args.seed)
-    if args.database == "sqlite" and (args.restarts or args.cuts):
+    if "postgres" not in args.database and (args.restarts or args.cuts):
         parser.error("--restarts and --cuts are done to a server: --database postgres")
+    if "line" not in args.database and args.flushes:
+        parser.error("--flushes are done to a line: --database postgres+line")
     groups = args.groups or (4 if args.database == "sqlite" and (args.kills or args.zombies) else 2)
     only = tuple(filter(None, args.only.split(",")))
     goals = {"kills": args.kills, "zombies": args.zombies, "restarts": args.restarts, "cuts": args.cuts}
+    goals["flushes"] = args.flushes
     return Plan(args.seed, args.minutes * 60, groups=groups, only=only, database=args.database, **goals)
 
 
@@ -90,7 +96,8 @@ async def _interruptible(campaign: Campaign) -> None:
 async def _progress(campaign: Campaign) -> None:
     while True:
         await asyncio.sleep(20)
-        goals = [f"{campaign.total(name)} × {name}, " for name, _ in campaign.plan.goals.values()]
+        counted = dict.fromkeys(name for name, _ in campaign.plan.goals.values())
+        goals = [f"{campaign.total(name)} × {name.rstrip(': ')}, " for name in counted]
         print(f"  … {''.join(goals)}{len(campaign.result.violations)} violations", file=sys.stderr, flush=True)
 
 

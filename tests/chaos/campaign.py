@@ -13,19 +13,26 @@ import msgspec
 from tests.chaos import tools
 from tests.chaos.faults import FAULTS, OVERTAKEN, Fault, set_clock
 from tests.chaos.judging import Result
+from tests.chaos.lines import LOST, LineServer
 from tests.chaos.outages import CUTS, RESTARTS, Postgres
 from tests.chaos.world import World
 
-LIFE = {"sqlite": 30.0, "postgres": 60.0}  # seconds of faults in one world
+LIFE = {"sqlite": 30.0, "postgres": 60.0, "sqlite+line": 60.0, "postgres+line": 60.0}  # seconds of faults in one world
 ROUND = 90.0  # seconds that the first round of all faults may take beyond the time that was given
+BROAD = {"DEMORA_CONCURRENCY": "16"}  # so that workers keep up with several producers
 KILLS, ZOMBIES = "kill -9 of a worker in mid-job", OVERTAKEN
-KINDS = {"sqlite": ("plain", "full", "clock"), "postgres": ("postgres",)}  # of worlds
-WORKERS = {"plain": 3, "full": 3, "clock": 2, "postgres": 2}
-PLAGUES = {"plain": 3, "full": 1, "clock": 1, "postgres": 3}  # faults at a time
+KINDS = {  # of worlds
+    "sqlite": ("plain", "full", "clock"),
+    "postgres": ("postgres",),
+    "sqlite+line": ("lined",),
+    "postgres+line": ("lined postgres",),
+}
+WORKERS = {"plain": 3, "full": 3, "clock": 2, "postgres": 2, "lined": 3, "lined postgres": 2}
+PLAGUES = {"plain": 3, "full": 1, "clock": 1, "postgres": 3, "lined": 3, "lined postgres": 3}  # faults at a time
 
 
 class Plan(msgspec.Struct, frozen=True):
-    """What a campaign is to do: for so long, or until so many kills, zombies, restarts and cuts."""
+    """What a campaign is to do: for so long, or until so many kills, zombies, restarts, cuts and losses of the line."""
 
     seed: int
     seconds: float = 0
@@ -33,6 +40,7 @@ class Plan(msgspec.Struct, frozen=True):
     zombies: int = 0
     restarts: int = 0
     cuts: int = 0
+    flushes: int = 0
     groups: int = 2
     only: tuple[str, ...] = ()
     database: str = "sqlite"
@@ -42,7 +50,8 @@ class Plan(msgspec.Struct, frozen=True):
         """By the name of the fault: how its counts begin, and how many there are to be."""
         wanted = {"kill": (KILLS, self.kills), "zombie": (ZOMBIES, self.zombies)}
         servers = {"server": (RESTARTS, self.restarts), "cut": (CUTS, self.cuts)}
-        return {fault: goal for fault, goal in {**wanted, **servers}.items() if goal[1]}
+        lines = {"flush": (LOST, self.flushes), "line-kill": (LOST, self.flushes)}
+        return {fault: goal for fault, goal in {**wanted, **servers, **lines}.items() if goal[1]}
 
 
 class Bag:
@@ -157,11 +166,17 @@ class Campaign:
             stack.enter_context(tools.small_disk(disk))
         elif kind == "clock":
             environment = _faked_clock(self._folder, folder)
-        postgres = Postgres() if kind == "postgres" else None
+        elif self.plan.flushes:
+            environment = BROAD
+        servers = {
+            "postgres": Postgres() if "postgres" in kind else None,
+            "line": LineServer() if "lined" in kind else None,
+        }
         seed = f"{self.plan.seed} {number}"
-        world = World(f"world {number}, {kind}", folder, seed, disk=disk, postgres=postgres, **environment)
+        world = World(f"world {number}, {kind}", folder, seed, disk=disk, **servers, **environment)
         workers = 4 if self.plan.kills or self.plan.zombies else WORKERS[kind]
-        world.wanted.update({"worker": workers, "producer": 1, "service": int(kind in ("plain", "postgres"))})
+        producers = 3 if self.plan.flushes else 1
+        world.wanted.update({"worker": workers, "producer": producers, "service": int(kind not in ("full", "clock"))})
         return world
 
     async def _trouble(self, world: World, kind: str, until: float) -> None:

@@ -7,7 +7,9 @@ from tests.chaos.processes import Process
 from tests.chaos.world import World
 
 AT_THE_START = "schema.migrated"  # every world begins with it
-TO_WALK = tuple(sorted(POINTS - {AT_THE_START}))
+TO_WALK = tuple(sorted(point for point in POINTS - {AT_THE_START} if not point.startswith("line.")))
+OF_THE_LINE = tuple(sorted(point for point in POINTS if point.startswith("line.")))
+WHEN_LOST = ("line.bumped", "line.filling", "line.confirming")  # passed by whoever looks after a line that was lost
 DEEPEST = {"batch.applied": 30, "batch.committed": 30, "batch.rung": 15, "client.added": 20}  # the others: 3
 REACHED = 15.0  # seconds within which a point is passed
 
@@ -25,7 +27,7 @@ async def crash_at(world: World, point: str, nth: int) -> bool:
 
 
 def _start(world: World, crash: str) -> Process:
-    if crash.startswith("client."):
+    if crash.startswith(("client.", *world.chance.sample(("line.recorded", "line.told"), 1))):
         return world.start_producer(30, DEMORA_CRASH=crash)
     if world.postgres and crash.startswith("batch.applied"):  # there a worker's writes are one statement each
         return world.start_producer(DEMORA_CRASH=crash)
@@ -33,7 +35,7 @@ def _start(world: World, crash: str) -> Process:
 
 
 async def _help(world: World, process: Process, point: str) -> None:
-    """Most points are passed by working; for two of them something must happen."""
+    """Most points are passed by working; for some of them something must happen."""
     until = time.monotonic() + REACHED
     while point == "worker.stopping" and process.code is None and time.monotonic() < until:
         if world.watch.runs(process.pid):
@@ -44,3 +46,8 @@ async def _help(world: World, process: Process, point: str) -> None:
         if victim is not None and world.watch.has_run(process.pid):
             world.kill(victim)
         await process.ended(0.4 + world.lease / 1000)
+    while point in WHEN_LOST and process.code is None and time.monotonic() < until:
+        assert world.line is not None
+        async with world.line.undisturbed():
+            await world.line.count("flush")
+        await process.ended(world.chance.uniform(0.5, 2))

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import msgspec
 
-from tests.chaos import outages
-from tests.chaos.crashes import DEEPEST, TO_WALK, crash_at
+from tests.chaos import lines, outages
+from tests.chaos.crashes import DEEPEST, OF_THE_LINE, TO_WALK, crash_at
 from tests.chaos.processes import Process, injected, strace
 from tests.chaos.watch import boot_ms
 from tests.chaos.world import STUCK, World
@@ -237,13 +237,15 @@ def set_clock(stamp: Path, seconds: int) -> None:
 
 BOTH = ("plain", "postgres")
 POSTGRES = ("postgres",)
+LINED = ("lined", "lined postgres")
+SERVERS = ("postgres", "lined postgres")
 FAULTS = (
-    Fault("kill", kill_worker, worlds=("plain", "full", "clock", "postgres")),
-    Fault("zombie", zombie, worlds=("plain", "clock", "postgres")),
-    Fault("service", kill_service, worlds=BOTH),
-    Fault("producer", kill_producer, worlds=BOTH),
-    Fault("restart", rolling_restart, worlds=("plain", "clock", "postgres")),
-    Fault("schedulers", schedulers, worlds=BOTH),
+    Fault("kill", kill_worker, worlds=("plain", "full", "clock", "postgres", *LINED)),
+    Fault("zombie", zombie, worlds=("plain", "clock", "postgres", *LINED)),
+    Fault("service", kill_service, worlds=(*BOTH, *LINED)),
+    Fault("producer", kill_producer, worlds=(*BOTH, *LINED)),
+    Fault("restart", rolling_restart, worlds=("plain", "clock", "postgres", *LINED)),
+    Fault("schedulers", schedulers, worlds=(*BOTH, *LINED)),
     Fault("herd", herd),
     Fault("slow-fsync", slow_fsync, "strace"),
     Fault("failing-fsync", failing_fsync, "strace"),
@@ -253,10 +255,18 @@ FAULTS = (
     *(Fault(f"crash-{point}", crash(point), worlds=BOTH) for point in TO_WALK),
     Fault("full-disk", full_disk, "mount", ("full",)),
     Fault("clock", clock_jump, "libfaketime", ("clock",)),
-    Fault("server", outages.restart, worlds=POSTGRES),
+    Fault("server", outages.restart, worlds=SERVERS),
     Fault("kill-backend", outages.kill_backend, worlds=POSTGRES),
     Fault("end-backends", outages.end_backends, worlds=POSTGRES),
-    Fault("cut", outages.cut_commit, worlds=POSTGRES),
-    Fault("partition", outages.partition, worlds=POSTGRES),
+    Fault("cut", outages.cut_commit, worlds=SERVERS),
+    Fault("partition", outages.partition, worlds=SERVERS),
     Fault("fill-up", outages.fill_up, worlds=POSTGRES),
+    Fault("flush", lines.flush, worlds=LINED),
+    Fault("line-kill", lines.kill, worlds=LINED),
+    Fault("line-copy", lines.old_copy, worlds=LINED),
+    Fault("line-stop", lines.stop, worlds=LINED),
+    Fault("line-pause", lines.pause, worlds=LINED),
+    Fault("line-full", lines.fill_up, worlds=LINED),
+    Fault("line-cut", lines.cut_off, worlds=LINED),
+    *(Fault(f"crash-{point}", crash(point), worlds=LINED) for point in OF_THE_LINE),
 )

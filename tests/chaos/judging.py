@@ -38,6 +38,7 @@ def judge(world: "World", evidence: Evidence) -> Result:
     found = check(history, evidence, bounds=Bounds(drain=DRAIN), canaries=[world.canary], output=[output])
     counts = Counter(_kind_of(violation) for violation in found.violations)
     counts.update(_told(history, evidence))
+    counts.update(world.besides)
     said = [violation.explain() for violation in found.violations] + world.troubles + list(_more(history, evidence, output))
     if said:
         write(world.folder / "history.jsonl", [*history, *(evidence.events or ())])

@@ -25,7 +25,7 @@ from demora.core.webhook import TYPE
 from demora.errors import DemoraError
 from tests.chaos.processes import PYTHON, Process
 from tests.facts import eventually
-from tests.servers import postgres
+from tests.servers import postgres, valkey
 from tests.servers.receiver import HANG, Received, Receiver, answer
 
 KILLS = 10
@@ -49,7 +49,8 @@ class Deliveries:
 
     def __init__(self, jobs: int, database: str, folder: Path, seed: int) -> None:
         self._jobs, self._folder, self._chance = jobs, folder, random.Random(seed)
-        self._url = f"sqlite:///{folder}/jobs.db" if database == "sqlite" else postgres.shared().url
+        self._url = postgres.shared().url if "postgres" in database else f"sqlite:///{folder}/jobs.db"
+        self._redis_url = valkey.shared().url if "line" in database else None
         self._schema = f"webhooks_{seed}"
         self.told, self.kills, self.violations = Told(), 0, list[str]()
         self.dead = 0
@@ -58,7 +59,7 @@ class Deliveries:
     async def run(self) -> None:
         began = time.monotonic()
         app = Demora(self._url)
-        app.configure(outbound_allow=("127.0.0.0/8",), database_schema=self._schema)
+        app.configure(outbound_allow=("127.0.0.0/8",), database_schema=self._schema, redis_url=self._redis_url)
         async with app, Receiver(self._receive) as receiver:
             client = await app.open()
             made = await client.webhooks.create_secret()
@@ -95,6 +96,8 @@ class Deliveries:
             "DEMORA_CONCURRENCY": "40",
             "DEMORA_LOG_LEVEL": "INFO",
         }
+        if self._redis_url is not None:
+            own["DEMORA_REDIS_URL"] = self._redis_url
         return {**os.environ, **own}
 
     @contextlib.asynccontextmanager

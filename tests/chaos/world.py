@@ -9,15 +9,16 @@ import sys
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager, nullcontext, suppress
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from pathlib import Path
 
 from demora import Demora
-from demora.engines.postgres.connections import newest
+from demora.engines import postgres as postgres_engine
 from demora.errors import StoreError
 from demora.proof import WorldEvent
 from tests.chaos import jobs, producer
 from tests.chaos.judging import Result, judge
+from tests.chaos.lines import LineServer
 from tests.chaos.outages import CONNECTIONS, Postgres
 from tests.chaos.processes import PRODUCER, PYTHON, WORKER, Process, holds_write_lock
 from tests.chaos.watch import Watch, boot_ms, wall_ms
@@ -25,6 +26,7 @@ from tests.chaos.watch import Watch, boot_ms, wall_ms
 LONGEST_DRAIN = 60.0  # seconds
 FAR = 20_000  # milliseconds: due so much later only because a clock had jumped
 STUCK = "drains and exits"  # what a worker says that leaves because of handlers that did not end
+SCHEMA = Path(postgres_engine.__file__).parent / "schema"
 TEND = 0.04  # seconds between looks
 
 
@@ -39,17 +41,20 @@ class World:
         *,
         disk: Path | None = None,
         postgres: Postgres | None = None,
+        line: LineServer | None = None,
         **environment: str,
     ) -> None:
         self.name, self.folder, self.chance = name, folder, random.Random(seed)
         self.database = (disk or folder) / "jobs.db"
-        self.disk, self.postgres, self.environment, self._port = disk, postgres, environment, _free_port()
+        self.disk, self.postgres, self.line = disk, postgres, line
+        self.environment, self._port = environment, _free_port()
         self.lease = self.chance.choice((800, 1000, 1200) if postgres else (300, 400, 500))
         self.clients, self.notes, self.output = folder / "clients.jsonl", folder / "handlers.jsonl", folder / "output"
         self.canary = f"canary{secrets.token_hex(8)}"
         self.wanted: Counter[str] = Counter()
         self.processes: list[Process] = []
         self.fired: Counter[str] = Counter()
+        self.besides: Counter[str] = Counter()  # what else is worth telling
         self.events: list[WorldEvent] = []
         self.troubles: list[str] = []
         self._traces = 0
@@ -63,7 +68,9 @@ class World:
         self.folder.mkdir(parents=True, exist_ok=True)
         for path in (self.clients, self.notes, self.output):
             path.touch()
-        async with self.postgres.running() if self.postgres else nullcontext():
+        async with AsyncExitStack() as servers:
+            for server in filter(None, (self.postgres, self.line)):
+                await servers.enter_async_context(server.running())
             try:
                 await self._migrate_twice()
                 async with self._watched():
@@ -179,6 +186,7 @@ class World:
         environment = {
             **os.environ,
             "DEMORA_DATABASE_URL": self.url,
+            **({"DEMORA_REDIS_URL": self.line.url} if self.line else {}),
             "DEMORA_DATABASE_CONNECTIONS": str(CONNECTIONS),
             "DEMORA_AUDIT": "1",
             "DEMORA_LEASE": f"{self.lease}ms",
@@ -197,7 +205,7 @@ class World:
 
     async def _migrate_twice(self) -> None:
         """The first to make the database dies between two steps of the schema; the second finishes."""
-        steps = newest() if self.postgres else 2
+        steps = len(list(SCHEMA.glob("*.sql"))) if self.postgres else 2
         for point in (f"schema.migrated:{self.chance.randint(1, steps)}", ""):
             environment = {"DEMORA_CRASH": point} if point else {}
             made = self._start("maker", (sys.executable, "-m", "demora", "migrate"), (), environment)
