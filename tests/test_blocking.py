@@ -22,7 +22,7 @@ from demora.errors import Invalid, OneLoopOnly, StillRunning, StoreClosed, Would
 from tests.facts import eventually
 from tests.worker.conftest import ended
 
-NOT_FOR_APPLICATIONS = {"add", "apply_paces", "evidence", "end_audit"}
+NOT_FOR_APPLICATIONS = {"add", "apply_paces", "compare_line", "rebuild_line", "evidence", "end_audit"}
 
 
 @pytest.fixture

@@ -6,7 +6,8 @@ import pytest
 
 from demora.crash import POINTS
 from tests.chaos import tools
-from tests.chaos.crashes import AT_THE_START, crash_at
+from tests.chaos.crashes import AT_THE_START, OF_THE_LINE, crash_at
+from tests.chaos.lines import LineServer
 from tests.chaos.processes import strace
 from tests.chaos.world import World
 
@@ -18,7 +19,7 @@ WITHOUT_STRACE = tools.missing("strace")
 
 @pytest.mark.parametrize("point", sorted(POINTS))
 async def test_a_process_dies_at_a_point_and_the_others_finish(point: str, tmp_path: Path) -> None:
-    world = World(point, tmp_path / "world", point)
+    world = World(point, tmp_path / "world", point, line=LineServer() if point in OF_THE_LINE else None)
     async with world.alive():
         await add_jobs(world)
         if point == "worker.lapsed":

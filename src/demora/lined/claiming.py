@@ -87,18 +87,19 @@ class Claiming(ABC):
             drawn = await self.inner.draw(worker_id, taken.entries, lease=lease)
             tender.learn(drawn.wall_us, asked)
             crash.at("line.drawn")
-            missed = await self._settle_entries(tender, taken.entries, drawn)
+            missed, moved = await self._settle_entries(tender, taken.entries, drawn)
             jobs += drawn.claimed.jobs
             expired += drawn.expired
             await self._line_up_deliveries()
             more = len(taken.entries) >= want and len(jobs) + expired < limit
-            if missed or last == 0 or not more:
+            if missed or last == 0 or not (more or moved):
                 next_in = ZERO if more or expired else _next_in(taken, drawn, missed)
                 return Claimed(jobs, drawn.claimed.lapsed, next_in)
         return Claimed(jobs, [], ZERO) if jobs else None
 
-    async def _settle_entries(self, tender: Tender, entries: Sequence[Entry], drawn: Drawn) -> list[Place]:
-        """Tell the line what became of what it handed out; answers with the places of those that still wait."""
+    async def _settle_entries(self, tender: Tender, entries: Sequence[Entry], drawn: Drawn) -> tuple[list[Place], bool]:
+        """Tell the line what became of what it handed out; answers with the places of those that still wait there, and
+        whether others have left for another queue, where they may be next."""
         got = {job.lease.id for job in drawn.claimed.jobs}
         missed = [entry for entry in entries if entry.id not in got]
         places: list[Place] = []
@@ -109,7 +110,8 @@ class Claiming(ABC):
         back = {(place.id, place.queue) for place in places}
         await tender.done([entry for entry in entries if (entry.id, entry.queue) not in back])
         asked = {(entry.id, entry.queue) for entry in missed}
-        return [place for place in places if (place.id, place.queue) in asked]  # others left the queue: more may be behind
+        still = [place for place in places if (place.id, place.queue) in asked]
+        return still, len(still) < len(places)
 
 
 def _next_in(taken: Taken, drawn: Drawn, missed: Sequence[Place]) -> timedelta | None:

@@ -214,10 +214,10 @@ class RedisLine:
             counts[queue] = counts.get(queue, 0) + 1
         takes = [self._take(queue, count, now, stale) for queue, count in counts.items()]
         taken = await self._nodes.ask(*takes) if takes else []
-        entries = {id: Entry(id, queue) for queue, told in zip(counts, taken, strict=True) for id in told[1:]}
-        order = {id: n for n, (_, _, id, _) in enumerate(first)}
+        entries = [Entry(id, queue) for queue, told in zip(counts, taken, strict=True) for id in told[1:]]
+        order = {(id, queue): n for n, (_, _, id, queue) in enumerate(first)}
         nexts = [int(told[0]) for told in seen if told[0]]
-        merged = sorted(entries.values(), key=lambda entry: order.get(entry.id, limit))
+        merged = sorted(entries, key=lambda entry: order.get((entry.id, entry.queue), limit))
         return Taken(merged, min(nexts, default=None), LineState())
 
     def _take(self, queue: str, limit: int, now: int, stale: int) -> Call:
