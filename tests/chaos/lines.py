@@ -220,6 +220,8 @@ async def _in_use(world: "World", work: int = WORK) -> bool:
         if world.watch.seen > before + work and await _line(world).is_filled():
             return True
         await asyncio.sleep(0.02)
+    if world.watch.seen > before + work:
+        world.troubles.append(f"the line was not filled within {FILLED:g} s")
     return False
 
 
