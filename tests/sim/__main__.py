@@ -92,7 +92,7 @@ WAYS = ("late", "busy", "failed before", "failed after")
 def _missing(fired: Counter[str]) -> list[str]:
     from demora.crash import POINTS
 
-    crashes = {f"crash at {point}" for point in POINTS if not point.startswith(("client.", "schema."))}
+    crashes = {f"crash at {point}" for point in POINTS if not point.startswith(("client.", "schema.", "line."))}
     wanted = {*EXPECTED, *crashes, *(f"{verb} {way}" for verb in VERBS for way in WAYS)}
     return sorted(wanted - set(fired))
 
