@@ -104,6 +104,7 @@ class Caller:
         self._app, self._world, self._recorder, self._left = app, world, recorder, jobs
         self._chance: random.Random = world.random
         self._keys = itertools.count()
+        self._asked_again: list[str] = []
         self._unknown = 1 if self._chance.random() < 0.1 else 0  # seldom: they take an hour to end
         self._owner = OWNER.get()
         self._additions = (self._add, self._add_with_key, self._add_unique)
@@ -137,7 +138,7 @@ class Caller:
             "max_retries": self._chance.choice((0, 1, 3)),
             "retry_delay": self._chance.choice(("100ms", "1s")),
             "expires_in": self._chance.choices((None, "41s", "60s"), (80, 10, 10))[0],
-            "webhook_url": HOOK.format(self._chance.randrange(20)) if self._chance.random() < 0.4 else None,
+            "webhook_url": HOOK.format(self._chance.randrange(20)) if self._chance.random() < 0.2 else None,
             "webhook_on_cancel": self._chance.random() < 0.5,
         }
 
@@ -164,7 +165,12 @@ class Caller:
         await self._about_one("cancel", lambda client, id: client.cancel(id))
 
     async def _retry(self) -> None:
-        await self._about_one("retry", lambda client, id: client.retry(id))
+        """One of all, or one that was asked for before: so that some come to a third generation."""
+        known = self._asked_again if self._asked_again and self._chance.random() < 0.5 else self._recorder.known
+        if known:
+            client, id = await self._app.open(), self._chance.choice(known)
+            self._asked_again.append(id)
+            await self._ask("retry", [id], lambda: client.retry(id))
 
     async def _move(self) -> None:
         delay = self._chance.choice(("0ms", "2s", "20s"))
