@@ -128,6 +128,9 @@ class Campaign:
         while turn < len(kinds) or not self._fulfilled(time.monotonic() + 5):
             await self._live(kinds[turn % len(kinds)], self._life(len(kinds)))
             turn += 1
+        for kind in kinds:
+            if self._wanting(kind) and not self.plan.goals:  # the last world of its kind did not know that it was
+                await self._live(kind, self._life(len(kinds)))
 
     def _life(self, kinds: int) -> float:
         longest = LIFE[self.plan.database]
