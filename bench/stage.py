@@ -27,7 +27,8 @@ async def producer(databases: Databases) -> AsyncIterator[Demora]:
 async def application(url: str, redis_url: str | None = None) -> AsyncIterator[Demora]:
     app = Demora(url, redis_url)
     for handler in jobs_app.registry:
-        app.registry.register(handler)
+        if app.registry.get(handler.type) is None:  # what is built in, each application has already
+            app.registry.register(handler)
     async with app:
         yield app
 
