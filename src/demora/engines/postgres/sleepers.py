@@ -10,7 +10,8 @@ CLOCK_LOOK = 1.95  # seconds between looks for a stepped clock
 CLOCK_STEP = 50  # milliseconds that count as a step
 SAFETY = 5.0  # seconds after which a sleeper looks again although nobody rang
 DEAF_LOOK = 0.25  # seconds between looks when no bell can reach us
-UNHURRIED = frozenset({Topic.EXPIRY})  # what nobody waits for: no claim hands out a job that expired
+# What nobody waits for: no claim hands out a job that expired, and each follows the paces as they are.
+UNHURRIED = frozenset({Topic.EXPIRY, Topic.PACE})
 
 
 class Sleeper:

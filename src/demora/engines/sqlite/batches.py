@@ -93,7 +93,7 @@ class Batches:
         in_turn = False
         try:
             if not self._db.in_transaction and not self.begin_at_once():
-                in_turn = self._turns.take()
+                in_turn = self._patience.next = self._turns.take()
                 self._execute(self._begin)
             self._run(batch, finished, topics)
             crash.at("batch.applied")

@@ -155,11 +155,12 @@ class Patience:
     def __init__(self) -> None:
         self._since = time.monotonic()
         self.lost = False  # then it does not wait at all
+        self.next = False  # then few others wait for the same, and there is no need to give way
 
     def __call__(self, count: int) -> bool:
         if self.lost:
             return False
         if count == 0:
             self._since = time.monotonic()
-        time.sleep(random.uniform(0.0002, 0.0005 * min(count + 1, 8)))
+        time.sleep(0.0001 if self.next else random.uniform(0.0002, 0.0005 * min(count + 1, 8)))
         return time.monotonic() - self._since < PATIENCE

@@ -51,6 +51,7 @@ from .turns import Turns
 T = TypeVar("T")
 
 MOST_NAMES = 10_000  # queues remembered as named
+UNHURRIED = frozenset({Topic.EXPIRY, Topic.PACE})
 SCAN = 1000  # the weight of a read that may scan: such go to their thread
 USUAL = 4096  # bytes of a payload or result that weigh as much as a job
 
@@ -183,7 +184,7 @@ class SqliteStore(hooks.HookVerbs, PacedVerbs):
 
     @contextlib.contextmanager
     def subscribe(self, topic: Topic) -> Iterator[Subscription]:
-        watches = topic is not Topic.EXPIRY and not self._inline  # who waits for expiries looks by itself often enough
+        watches = topic not in UNHURRIED and not self._inline  # who waits for those looks by itself often enough
         sleeper = Sleeper(topic, self.clock, self._data_version if watches else None)
         if self._bells is not None:
             reachable = self._bells.hang(topic, lambda: self._woken({topic}))
