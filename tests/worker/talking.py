@@ -72,8 +72,11 @@ class Talk:
         return self._process.returncode
 
     def _read(self, size: int) -> bytes:
-        read = self._pipe.recv(size, socket.MSG_WAITALL)
-        assert len(read) == size, "the process is gone"
+        read = b""
+        while len(read) < size:
+            part = self._pipe.recv(size - len(read))
+            assert part, "the process is gone"
+            read += part
         return read
 
 
