@@ -3,7 +3,9 @@
 import asyncio
 import contextlib
 import threading
+from collections.abc import Callable
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
@@ -270,75 +272,52 @@ async def test_a_running_job_hears_of_its_cancel_within_a_second(app: Demora, ga
     assert found.completed_at - found.cancel_requested_at < timedelta(seconds=1)
 
 
-async def test_a_plain_function_can_look_whether_it_should_end(app: Demora) -> None:
+async def cancelled_while_it_looks(app: Demora, then: Callable[[], Any]) -> Job:
+    """The job of a plain function that looks whether it should end, is asked to, and does `then`."""
     started, looking = threading.Event(), threading.Event()
 
     @app.job("looks")
-    def looks(ctx: Context) -> None:
+    def looks(ctx: Context) -> Any:
         started.set()
         while not ctx.cancel_requested:
             looking.wait(0.01)
-        raise Cancel("as you wish")
+        return then()
 
+    job = await looks.enqueue()
+    await asyncio.to_thread(started.wait, 60)
+    await app.cancel(job.id)
+    return await ended(app, job)
+
+
+def obey() -> None:
+    raise Cancel("as you wish")
+
+
+def fail() -> None:
+    raise ValueError("half done")
+
+
+async def test_a_plain_function_can_look_whether_it_should_end(app: Demora) -> None:
     async with app.worker():
-        job = await looks.enqueue()
-        await asyncio.to_thread(started.wait, 60)
-        await app.cancel(job.id)
-        found = await ended(app, job)
+        found = await cancelled_while_it_looks(app, obey)
     assert (found.status, found.error) == (Status.CANCELLED, "as you wish")
 
 
 async def test_a_plain_function_may_still_end_well_soon_after_its_cancel(app: Demora) -> None:
-    started, looking = threading.Event(), threading.Event()
-
-    @app.job("tidies")
-    def tidies(ctx: Context) -> str:
-        started.set()
-        while not ctx.cancel_requested:
-            looking.wait(0.01)
-        return "tidied up"
-
     async with app.worker():
-        job = await tidies.enqueue()
-        await asyncio.to_thread(started.wait, 10)
-        await app.cancel(job.id)
-        found = await ended(app, job)
+        found = await cancelled_while_it_looks(app, lambda: "tidied up")
     assert (found.status, found.result) == (Status.COMPLETED, "tidied up")
 
 
 async def test_a_plain_function_that_fails_because_of_its_cancel_is_not_tried_again(app: Demora) -> None:
-    started, looking = threading.Event(), threading.Event()
-
-    @app.job("breaks")
-    def breaks(ctx: Context) -> None:
-        started.set()
-        while not ctx.cancel_requested:
-            looking.wait(0.01)
-        raise ValueError("half done")
-
     async with app.worker():
-        job = await breaks.enqueue()
-        await asyncio.to_thread(started.wait, 10)
-        await app.cancel(job.id)
-        found = await ended(app, job)
+        found = await cancelled_while_it_looks(app, fail)
     assert (found.status, found.attempts[0].error) == (Status.CANCELLED, "ValueError: half done")
 
 
 async def test_a_cancelled_plain_function_that_heeds_it_does_not_cost_its_worker_a_slot(app: Demora) -> None:
-    started, looking = threading.Event(), threading.Event()
-
-    @app.job("looks")
-    def looks(ctx: Context) -> None:
-        started.set()
-        while not ctx.cancel_requested:
-            looking.wait(0.01)
-        raise Cancel("as you wish")
-
     async with app.worker(concurrency=1):
-        job = await looks.enqueue()
-        await asyncio.to_thread(started.wait, 10)
-        await app.cancel(job.id)
-        assert (await ended(app, job)).status is Status.CANCELLED
+        assert (await cancelled_while_it_looks(app, obey)).status is Status.CANCELLED
         assert (await ended(app, await app.enqueue("demo.echo"))).status is Status.COMPLETED
 
 
