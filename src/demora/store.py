@@ -28,7 +28,7 @@ class Topic(Enum):
     ENDED = "ended"  # a job ended
     EXPIRY = "expiry"  # a job was added that expires before all others
     PACE = "pace"  # the pace of a queue was changed
-    TOLD = "told"  # what tells of a job's end was recorded with it: a job of which no caller hears
+    TOLD = "told"  # a job that tells of another's end was recorded with it; heard of in this process alone
 
 
 class Added(msgspec.Struct, frozen=True):

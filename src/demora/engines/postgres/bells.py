@@ -36,7 +36,7 @@ class Bells:
     def __init__(self, url: str, options: PostgresOptions, clock: Clock, woken: Callable[[set[Topic]], None]) -> None:
         self._url, self._options, self._clock, self._woken = options.listen_url or url, options, clock, woken
         self._own = secrets.token_hex(8)
-        self._channels = {f"demora_{options.schema}_{topic.value}": topic for topic in Topic}
+        self._channels = {f"demora_{options.schema}_{topic.value}": topic for topic in Topic if topic is not Topic.TOLD}
         self._listening: asyncio.Task[None] | None = None
         self._ready: asyncio.Future[None] | None = None
         self._ringing: asyncio.Task[None] | None = None
