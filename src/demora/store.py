@@ -175,7 +175,7 @@ class Queue(msgspec.Struct, frozen=True):
     delayed: int = 0
     processing: int = 0
     dead: int = 0
-    webhook_url: str | None = None  # of jobs that are added without one
+    webhook_url: str | None = None  # of jobs that name none
 
 
 class QueueChange(msgspec.Struct, frozen=True):

@@ -202,18 +202,44 @@ async def test_a_delivery_outlives_its_cause_and_does_not_keep_it(store: Store, 
         assert (await message(store, id))["jobId"] == id
 
 
-async def test_a_job_without_a_webhook_has_that_of_its_queue(store: Store) -> None:
-    await store.set_queue("mail", QueueChange(webhook_url=URL))
-    plain, own, other = await add_ids(
-        store, {"queue": "mail"}, {"queue": "mail", "webhook_url": "https://other.example/"}, {"queue": "default"}
+async def test_a_job_without_a_webhook_has_that_of_its_queue_when_it_ends(store: Store) -> None:
+    early = await add_one(store, queue="mail")
+    assert (await store.set_queue("mail", QueueChange(webhook_url=URL))).webhook_url == URL
+    own, late, other = await add_ids(
+        store, {"queue": "mail", "webhook_url": "https://other.example/"}, {"queue": "mail"}, {"queue": "default"}
     )
-    urls = [(await job_of(store, id)).webhook_url for id in (plain, own, other)]
-    assert urls == [URL, "https://other.example/", None]
     assert {queue.name: queue.webhook_url for queue in await store.queues()} == {"default": None, "mail": URL}
     await store.set_queue("mail", QueueChange(paused=False))
-    assert (await job_of(store, (await add_one(store, queue="mail")).id)).webhook_url == URL
+    for job in (await claim(store, queues=["mail", "default"])).jobs:
+        await settle(store, job, DONE)
+    urls = [[one.payload["url"] for one in await told(store, id)] for id in (early.id, late, own, other)]
+    assert urls == [[URL], [URL], ["https://other.example/"], []]
+
+
+async def test_a_queue_that_has_no_webhook_any_more_tells_of_nothing(store: Store) -> None:
+    await store.set_queue("mail", QueueChange(webhook_url=URL))
+    id = (await add_one(store, queue="mail")).id
     assert (await store.set_queue("mail", QueueChange(webhook_url=""))).webhook_url is None
-    assert (await job_of(store, (await add_one(store, queue="mail")).id)).webhook_url is None
+    await settle(store, await claim_one(store), DONE)
+    assert await told(store, id) == []
+
+
+@pytest.mark.parametrize("by", ["cancel", "claim", "tidy", "lapse"])
+async def test_whatever_ends_a_job_is_told_to_the_webhook_of_its_queue(store: Store, clock: TestClock, by: str) -> None:
+    await store.set_queue("default", QueueChange(webhook_url=URL))
+    id = (await add_one(store, webhook_on_cancel=True, max_retries=0, expires_in=seconds(5))).id
+    if by == "cancel":
+        await store.cancel([id])
+    elif by == "lapse":
+        await claim_one(store, lease=seconds(5))
+    clock.turn(6)
+    if by == "lapse":
+        await settle_lapsed(store)
+    elif by == "tidy":
+        await store.tidy(Retention(), limit=100)
+    elif by == "claim":
+        assert not (await claim(store, **OWN)).jobs
+    assert (await message(store, id))["status"] == ("failed" if by == "lapse" else "cancelled")
 
 
 async def test_what_takes_the_place_of_a_unique_job_has_its_own_webhook(store: Store) -> None:

@@ -25,5 +25,6 @@ def test_every_block_of_sql_has_a_name_and_no_comment(engine: ModuleType) -> Non
 
 @each
 def test_every_block_of_sql_is_used(engine: ModuleType) -> None:
-    code = "".join(path.read_text() for path in folder(engine).glob("*.py"))
-    assert [name for name in queries.load(engine.__name__) if f'"{name}"' not in code] == []
+    code, sql = ("".join(path.read_text() for path in folder(engine).glob(kind)) for kind in ("*.py", "queries.sql"))
+    unused = [name for name in queries.load(engine.__name__) if f'"{name}"' not in code and f"{{{name}}}" not in sql]
+    assert unused == []

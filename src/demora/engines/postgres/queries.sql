@@ -58,7 +58,7 @@ wish as materialized (
     select number, (new->>0)::uuid as id, new->>1 as type, new->>2 as name, new->>3 as queue, (new->>4)::smallint as rank, wall,
         greatest(coalesce((new->>5)::bigint, wall + (new->>6)::bigint, wall), wall) as due_at,
         (new->>7)::int as max_retries, (new->>8)::bigint as retry_delay, (new->>9)::bigint as timeout, payload,
-        new->>10 as tags, coalesce(new->>11, (select webhook_url from demora.queues where name = new->>3)) as webhook_url, coalesce((new->>12)::bigint, wall + (new->>13)::bigint) as expires_at,
+        new->>10 as tags, new->>11 as webhook_url, coalesce((new->>12)::bigint, wall + (new->>13)::bigint) as expires_at,
         new->>14 as unique_key, (new->>15)::boolean as webhook_on_cancel, (new->>16)::uuid as cause
     from clock, rows from (jsonb_array_elements(:jobs::jsonb), unnest(:payloads::text[])) with ordinality
         as given (new, payload, number)
@@ -104,7 +104,7 @@ insert into demora.jobs (id, type, name, queue, status, lane, rank, due_at, crea
                          payload, tags, webhook_url, webhook_on_cancel, cause, lined_epoch)
 select :id::uuid, :type::text, :name::text, :queue::text, :queued::smallint, :realtime::smallint, :rank::smallint, wall, wall,
     :max_retries::int, :retry_delay::bigint, :timeout::bigint, :payload::text, :tags::text,
-    coalesce(:webhook_url::text, (select webhook_url from demora.queues where name = :queue::text)), :webhook_on_cancel::boolean,
+    :webhook_url::text, :webhook_on_cancel::boolean,
     :cause::uuid, :lined::int
 from clock
 on conflict do nothing
@@ -122,7 +122,7 @@ update demora.jobs set name = :name, queue = :queue, rank = :rank,
     lane = case when due > wall then :scheduled::smallint else :realtime::smallint end,
     due_at = due, scheduled_at = due, expires_at = coalesce(:expiry::bigint, wall + :expires_in::bigint),
     max_retries = :max_retries, retry_delay = :retry_delay, timeout = :timeout, payload = :payload, tags = :tags,
-    webhook_url = coalesce(:webhook_url, (select webhook_url from demora.queues where name = :queue)),
+    webhook_url = :webhook_url,
     webhook_on_cancel = :webhook_on_cancel, cause = :cause, lined_epoch = :lined::int
 from (select wall, due_at as due from wish) as wish
 where id = :id
@@ -162,7 +162,7 @@ found as materialized (
 ),
 chosen as materialized (
     select turn, place, jobs.seq, token = credits and coalesce(expires_at <= wall, false) as expired,
-        webhook_url is not null as hooked
+        {hooked} as hooked
     from clock, found join demora.jobs using (seq)
     where status < 3 and due_at <= wall
     order by turn, place, seq limit :limit::int
@@ -274,7 +274,7 @@ wish as (
 held as materialized (
     select wish.*, seq, jobs.token as current, jobs.status as old_status, lease_until,
         cancel_requested_at is not null as wished, cancel_requested_at is not null and not stands as gives_way,
-        webhook_url is not null and not :telling::boolean and (ends or (cancel_requested_at is not null and not stands)) as put_off
+        {hooked} and not :telling::boolean and (ends or (cancel_requested_at is not null and not stands)) as put_off
     from wish join demora.jobs on jobs.id = wish.id order by seq for update of jobs
 ),
 moved as (
@@ -344,7 +344,7 @@ on job_id = id and logs.line = log.line
 -- name: cancel
 with {clock},
 held as materialized (
-    select seq, id, status, status < 3 and webhook_url is not null and not :telling::boolean as put_off
+    select seq, id, status, status < 3 and {hooked} and not :telling::boolean as put_off
     from demora.jobs where id = any(:ids::uuid[]) order by seq for update
 ),
 cancelled as (
@@ -452,7 +452,7 @@ delete from demora.idempotency_keys where (scope, key) in (
 -- name: expire
 with {clock},
 due as materialized (
-    select jobs.seq, webhook_url is not null and not :telling::boolean as put_off from clock, demora.jobs
+    select jobs.seq, {hooked} and not :telling::boolean as put_off from clock, demora.jobs
     where status < 3 and expires_at is not null and token = credits and expires_at <= wall
     order by expires_at limit :limit::int for update of jobs skip locked
 ),
@@ -730,10 +730,16 @@ update demora.api_keys set last_used_at = wall from clock
 where id = :id and (last_used_at is null or last_used_at <= wall - :within::bigint)
 returning id
 
+-- name: hooked
+-- Whether somebody is to hear of a job's end: the job says who, or else its queue. Queues are looked at once in a statement.
+(jobs.webhook_url is not null or jobs.queue = any(array(select name from demora.queues where webhook_url is not null)))
+
 -- name: ended
--- What is told of jobs that ended, of those that have a webhook.
-select id, type, generation, status, completed_at, token - credits as attempts, webhook_url, webhook_on_cancel, result, error
-from demora.jobs where id = any(:ids::uuid[]) and status > 3 and webhook_url is not null order by seq
+-- What is told of jobs that ended, of those of which somebody is to hear.
+select id, type, generation, status, completed_at, token - credits as attempts,
+    coalesce(jobs.webhook_url, queues.webhook_url) as webhook_url, webhook_on_cancel, result, error
+from demora.jobs left join demora.queues on queues.name = queue
+where id = any(:ids::uuid[]) and status > 3 and coalesce(jobs.webhook_url, queues.webhook_url) is not null order by seq
 
 -- name: deliveries
 select {job_columns}, null as log from demora.jobs where cause = :cause order by id
@@ -822,7 +828,7 @@ with {clock},
 wish as (select * from unnest(:ids::uuid[], :queues::text[]) with ordinality as wish (id, queue, number)),
 chosen as materialized (
     select number, jobs.seq, token = credits and coalesce(expires_at <= wall, false) as expired,
-        jobs.webhook_url is not null as hooked
+        {hooked} as hooked
     from clock, wish join demora.jobs on jobs.id = wish.id and jobs.queue = wish.queue
         left join demora.queues on queues.name = jobs.queue left join demora.paces on paces.queue = jobs.queue
     where status < 3 and due_at <= wall and paused_at is null and not lane = any(coalesce(lanes, '{}'))
@@ -947,7 +953,7 @@ from demora.events where seq > :after order by seq
 -- name: job_facts
 select id, status, queue, token, token - credits, retries, generation, max_retries, created_at, due_at, lease_until,
     completed_at, worker_id, cancel_requested_at is not null, error,
-    array(select token from demora.attempts where job_id = jobs.id order by token), webhook_url is not null, webhook_on_cancel,
+    array(select token from demora.attempts where job_id = jobs.id order by token), {hooked}, webhook_on_cancel,
     cause
 from demora.jobs order by seq
 

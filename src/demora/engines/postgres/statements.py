@@ -8,7 +8,6 @@ from typing import NamedTuple
 from .. import queries
 
 _BLOCKS = queries.load(__package__)
-_INCLUDED = ("clock", "now", "job_columns", "key_columns")
 _PARAMETER = re.compile(r"(?<!:):([a-z_]+)")
 _SCHEMA = re.compile(r"\bdemora\.(?=[a-z])")
 
@@ -23,13 +22,13 @@ class Statement(NamedTuple):
 @cache
 def statements(schema: str) -> dict[str, Statement]:
     """Every statement, on the tables of a schema. Names are qualified, so that no session need be set up."""
-    return {name: _numbered(in_schema(_whole(sql), schema)) for name, sql in _BLOCKS.items()}
+    return {name: _numbered(in_schema(sql, schema)) for name, sql in _BLOCKS.items()}
 
 
 @cache
 def narrowed_find(schema: str, narrow: str) -> Statement:
     """`find`, kept to what a partial index knows."""
-    sql = _whole(_BLOCKS["find"]).replace("/* narrowed to */ where true", _BLOCKS[narrow])
+    sql = _BLOCKS["find"].replace("/* narrowed to */ where true", _BLOCKS[narrow])
     return _numbered(in_schema(sql, schema))
 
 
@@ -40,12 +39,6 @@ def script(name: str, schema: str) -> str:
 
 def in_schema(sql: str, schema: str) -> str:
     return _SCHEMA.sub(f'"{schema}".', sql)
-
-
-def _whole(sql: str) -> str:
-    for name in _INCLUDED:
-        sql = sql.replace("{" + name + "}", _BLOCKS[name])
-    return sql
 
 
 def _numbered(sql: str) -> Statement:

@@ -19,8 +19,7 @@ insert or ignore into queues (name) values (?)
 insert into jobs (id, type, name, queue, status, lane, rank, due_at, created_at, scheduled_at, max_retries, retry_delay,
                   timeout, payload, tags, webhook_url, expires_at, unique_key, webhook_on_cancel, cause,
                   lined_epoch)
-values (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15,
-        coalesce(?16, (select webhook_url from queues where name = ?4)), ?17, ?18, ?19, ?20, ?21)
+values (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20, ?21)
 on conflict (id) do nothing
 
 -- name: unique_waiting
@@ -31,8 +30,7 @@ where unique_key = ? and type = ? and status < 3 and token = 0 and generation = 
 -- All that a wish can say; the job stays where it is in the order of adding. It is a row as `add` takes it.
 update jobs set name = ?3, queue = ?4, status = ?5, lane = ?6, rank = ?7, due_at = ?8, scheduled_at = ?8,
     max_retries = ?11, retry_delay = ?12, timeout = ?13, payload = ?14, tags = ?15,
-    webhook_url = coalesce(?16, (select webhook_url from queues where name = ?4)), expires_at = ?17,
-    webhook_on_cancel = ?19, cause = ?20, lined_epoch = ?21
+    webhook_url = ?16, expires_at = ?17, webhook_on_cancel = ?19, cause = ?20, lined_epoch = ?21
 where id = ?1 and type = ?2 and unique_key = ?18
 
 -- name: expires_earlier
@@ -82,7 +80,7 @@ returning rowid, id, token, type, name, queue, rank, payload, credits, strays, m
 
 -- name: expire_chosen
 update jobs set status = ?, completed_at = ?, error = ? where rowid in (select value from json_each(?)) and status < 3
-returning id, webhook_url is not null
+returning id, {hooked}
 
 -- name: lapsed
 select id, token, credits, strays, max_retries, retry_delay, worker_id from jobs
@@ -120,7 +118,7 @@ from (
     from json_each(:done)
 ) as done
 where jobs.id = done.id and jobs.token = done.token and status = 3 and lease_until > :boot
-returning jobs.id, jobs.token, webhook_url is not null
+returning jobs.id, jobs.token, {hooked}
 
 -- name: settle
 update jobs set status = :status, completed_at = :completed_at, lease_until = null, result = :result, error = :error,
@@ -131,7 +129,7 @@ update jobs set status = :status, completed_at = :completed_at, lease_until = nu
     progress = coalesce(:progress, progress), progress_message = coalesce(:message, progress_message)
 where id = :id and token = :token and status = 3 and (lease_until <= :boot) = :lapsed
     and (cancel_requested_at is null or :stands)
-returning queue, lane, rank, due_at, webhook_url is not null
+returning queue, lane, rank, due_at, {hooked}
 
 -- name: record_attempt
 insert into attempts (job_id, token, started_at, ended_at, worker_id, error, traceback)
@@ -139,7 +137,7 @@ select id, token, started_at, ?, worker_id, ?, ? from jobs where id = ?
 
 -- name: cancel_waiting
 update jobs set status = ?, completed_at = ?, error = ? where id = ? and status < 3
-returning webhook_url is not null
+returning {hooked}
 
 -- name: cancel_running
 update jobs set cancel_requested_at = coalesce(cancel_requested_at, ?) where id = ? and status = 3
@@ -375,10 +373,15 @@ delete from api_keys where id = :id and (revoked_at is not null or expires_at <=
 -- name: use_key
 update api_keys set last_used_at = :wall where id = :id and (last_used_at is null or last_used_at <= :wall - :within)
 
+-- name: hooked
+-- Whether somebody is to hear of a job's end: the job says who, or else its queue.
+(jobs.webhook_url is not null or exists (select 1 from queues where name = jobs.queue and queues.webhook_url is not null))
+
 -- name: ended
--- What is told of a job that ended, if it has a webhook.
-select id, type, generation, status, completed_at, token - credits, webhook_url, webhook_on_cancel, result, error
-from jobs where id = ? and status > 3 and webhook_url is not null
+-- What is told of a job that ended, if somebody is to hear of it.
+select id, type, generation, status, completed_at, token - credits, coalesce(jobs.webhook_url, queues.webhook_url) as url,
+    webhook_on_cancel, result, error
+from jobs left join queues on queues.name = queue where id = ? and status > 3 and url is not null
 
 -- name: deliveries
 select id from jobs where cause = ? order by id
@@ -430,7 +433,7 @@ from events where seq > ? order by seq
 -- name: job_facts
 select id, status, queue, token, token - credits, retries, generation, max_retries, created_at, due_at, lease_until,
     completed_at, worker_id, cancel_requested_at is not null, error,
-    (select json_group_array(token) from attempts where job_id = jobs.id), webhook_url is not null, webhook_on_cancel, cause
+    (select json_group_array(token) from attempts where job_id = jobs.id), {hooked}, webhook_on_cancel, cause
 from jobs order by rowid
 
 -- name: key_facts
