@@ -5,7 +5,7 @@ from collections.abc import Callable
 from functools import cached_property
 from typing import NamedTuple
 
-from bench import cases, crowd, flood, floor, laden, lines, million, paced, procrastinate, rivals, saq_rival, worth
+from bench import cases, crowd, flood, floor, huey, laden, lines, million, paced, procrastinate, saq, worth
 from bench.databases import Databases, LinedServers
 
 HUEY_JOBS = PROCRASTINATE_JOBS = 1000
@@ -50,7 +50,7 @@ def drain(here: Round) -> None:
 
 def drain_beside_huey(here: Round) -> None:
     drain(here)
-    here.figures["huey drain"] = found = rivals.huey_drain(HUEY_JOBS)
+    here.figures["huey drain"] = found = huey.drain(HUEY_JOBS)
     here.figures["drain / huey"] = here.drain / found
 
 
@@ -63,9 +63,9 @@ def drain_beside_procrastinate(here: Round) -> None:
 def drain_beside_redis(here: Round) -> None:
     drain(here)
     url = _lined(here).line.url
-    here.figures["saq drain"] = saq = saq_rival.drain(url, REDIS_JOBS)
-    here.figures["huey drain on Redis"] = huey = rivals.huey_drain_on_redis(url, REDIS_JOBS)
-    here.figures["drain / fastest rival on Redis"] = here.drain / max(saq, huey)
+    here.figures["saq drain"] = by_saq = saq.drain(url, REDIS_JOBS)
+    here.figures["huey drain on Redis"] = by_huey = huey.drain_on_redis(url, REDIS_JOBS)
+    here.figures["drain / fastest rival on Redis"] = here.drain / max(by_saq, by_huey)
 
 
 def drain_two(here: Round) -> None:
@@ -107,7 +107,7 @@ def paced_flood(here: Round) -> None:
 
 def flooded_beside_huey(here: Round) -> None:
     flooded(here)
-    here.figures |= _spread(f"huey pick-up in a flood of {HUEY_JOBS:,}", rivals.huey_flood(HUEY_JOBS))
+    here.figures |= _spread(f"huey pick-up in a flood of {HUEY_JOBS:,}", huey.flood(HUEY_JOBS))
 
 
 def million_delayed(here: Round) -> None:

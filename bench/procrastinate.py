@@ -6,28 +6,20 @@ Its worker runs one job at a time unless told otherwise; here it is told to run 
 """
 
 import asyncio
-import contextlib
-import os
-import subprocess
 import sys
 import time
-from collections.abc import Iterator
 
+from bench import rivals
 from bench.databases import Databases
 from bench.stage import PAYLOAD
 
-CONCURRENCY = 20
+_WORKER = ("procrastinate", "--app", "bench.procrastinate_app.app", "worker", "--concurrency", "20")
 
 
 async def drain(on: Databases, jobs: int) -> float:
     """Jobs per second of one worker process, from its first finished job to its last."""
     async with on.new() as url:
-        environment = os.environ | {"DEMORA_BENCH_PROCRASTINATE": url}
-        run = [sys.executable, "-m", "bench.procrastinate", str(jobs)]
-        ended = await asyncio.to_thread(subprocess.run, run, env=environment, capture_output=True, text=True)
-        if ended.returncode:
-            raise RuntimeError("Procrastinate failed: " + ended.stderr.strip().rpartition("\n")[2])
-        return float(ended.stdout)
+        return float(await asyncio.to_thread(rivals.asked, "procrastinate", "DEMORA_BENCH_PROCRASTINATE", url, str(jobs)))
 
 
 async def _drain(jobs: int) -> float:
@@ -39,24 +31,13 @@ async def _drain(jobs: int) -> float:
     async with app.open_async():
         await app.schema_manager.apply_schema_async()
         await noop.batch_defer_async(*[PAYLOAD] * jobs)
-        with _worker():
+        with rivals.worker(*_WORKER):
             while not (first := await done()):
                 await asyncio.sleep(0.005)
             began = time.perf_counter()
             while await done() < jobs:
                 await asyncio.sleep(0.03)
             return (jobs - first) / (time.perf_counter() - began)
-
-
-@contextlib.contextmanager
-def _worker() -> Iterator[None]:
-    command = ["-m", "procrastinate", "--app", "bench.procrastinate_app.app", "worker", "--concurrency", str(CONCURRENCY)]
-    worker = subprocess.Popen([sys.executable, *command], stderr=subprocess.DEVNULL)
-    try:
-        yield
-    finally:
-        worker.terminate()
-        worker.wait()
 
 
 if __name__ == "__main__":

@@ -1,93 +1,29 @@
-"""Huey, run as its own documentation says, on the same disk or Redis and in the same run.
-
-python -m bench.rivals drain JOBS    enqueues so many jobs to Huey, starts its consumer, prints the jobs per second
-python -m bench.rivals flood JOBS    as (f) for demora: prints the seconds that each real-time task waited
-"""
+"""How a rival is run: as its own documentation says, on the same disk or server, in the same run, in its own processes."""
 
 import json
 import os
 import subprocess
 import sys
-import tempfile
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import Any
 
-_WORK = {"to": "user@example.com", "subject": "hello there", "body": "x" * 48}
-_EACH = 0.05  # seconds from one real-time task to the next: as many as this consumer can run beside the flood
 
-
-def huey_drain(jobs: int) -> float:
-    """Jobs per second of one Huey consumer on SQLite, with durable writes and results stored."""
-    return float(_ask("drain", jobs))
-
-
-def huey_drain_on_redis(url: str, jobs: int) -> float:
-    """Jobs per second of one Huey consumer on Redis, with results stored."""
-    return float(_ask_at(url, "drain", jobs))
-
-
-def huey_flood(jobs: int) -> list[float]:
-    """Seconds from the return of enqueue to the task's first line, for tasks sent while a flood of scheduled ones drains."""
-    waits: list[float] = _ask("flood", jobs)
-    return waits
-
-
-def _ask(what: str, jobs: int) -> Any:
-    with tempfile.TemporaryDirectory() as folder:
-        return _ask_at(str(Path(folder) / "huey.db"), what, jobs)
-
-
-def _ask_at(place: str, what: str, jobs: int) -> Any:
-    run = [sys.executable, "-m", "bench.rivals", what, str(jobs)]
-    ended = subprocess.run(run, env=os.environ | {"DEMORA_BENCH_HUEY": place}, capture_output=True, text=True)
+def asked(module: str, variable: str, place: str, *words: str) -> Any:
+    """What a module of this package prints, told by a variable where to keep its jobs."""
+    run = [sys.executable, "-m", f"bench.{module}", *words]
+    ended = subprocess.run(run, env=os.environ | {variable: place}, capture_output=True, text=True)
     if ended.returncode:
-        raise RuntimeError("Huey failed: " + ended.stderr.strip().rpartition("\n")[2])
+        raise RuntimeError(f"{module} failed: " + ended.stderr.strip().rpartition("\n")[2])
     return json.loads(ended.stdout)
 
 
-def _drain(jobs: int) -> float:
-    from bench.huey_app import huey, noop
-
-    for _ in range(jobs):
-        noop(**_WORK)
-    with _consumer():
-        while huey.pending_count() == jobs:
-            time.sleep(0.001)
-        began, left = time.perf_counter(), huey.pending_count()
-        while huey.pending_count():
-            time.sleep(0.005)
-        return left / (time.perf_counter() - began)
-
-
-def _flood(jobs: int) -> list[float]:
-    from bench.huey_app import huey, noop, stamp
-
-    due = datetime.now(UTC) + timedelta(seconds=1 + jobs / 100)
-    for _ in range(jobs):
-        last = noop.schedule(kwargs=_WORK, eta=due.replace(tzinfo=None))
-    with _consumer():
-        while huey.scheduled_count():
-            time.sleep(0.01)
-        sent = []
-        while last.get(preserve=True) is None:
-            sent.append((stamp(), time.time()))
-            time.sleep(_EACH)
-        return [task.get(blocking=True) - returned for task, returned in sent]
-
-
 @contextmanager
-def _consumer() -> Iterator[None]:
-    consumer = subprocess.Popen([sys.executable, "-m", "huey.bin.huey_consumer", "bench.huey_app.huey", "-w", "1", "-q"])
+def worker(module: str, *words: str) -> Iterator[None]:
+    """A rival's own worker, at work."""
+    process = subprocess.Popen([sys.executable, "-m", module, *words], stderr=subprocess.DEVNULL)
     try:
         yield
     finally:
-        consumer.terminate()
-        consumer.wait()
-
-
-if __name__ == "__main__":
-    print(json.dumps({"drain": _drain, "flood": _flood}[sys.argv[1]](int(sys.argv[2]))))
+        process.terminate()
+        process.wait()
