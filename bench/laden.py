@@ -3,29 +3,25 @@
 The rows are made in the database: it is the claim that is measured, not how they came.
 """
 
-import asyncio
+import json
 import statistics
-import time
-from datetime import timedelta
 
 import asyncpg
 
 from bench.databases import Databases
+from bench.million import CLAIMS, HUNDRED_BYTES, claim
 from bench.stage import application
-from demora import Demora
 from demora.core.job import Lane
 from demora.core.states import Status
 
-READY, CLAIMS = 100, 40
 DELAYED, WAITING, ENDED = 1_000_000, 100_000, 5_000_000
 _DAY = 86_400_000  # milliseconds
-_LEASE = timedelta(seconds=30)
 # Ids in the order of adding, as those of demora are.
 _ROWS = f"""
 insert into demora.jobs (id, type, queue, status, lane, rank, due_at, created_at, scheduled_at, max_retries, retry_delay,
                          token, payload, worker_id, claimed_at, started_at, completed_at, result)
 select ($2::text || '000000-0000-7000-8000-' || lpad(to_hex(n), 12, '0'))::uuid, 'bench.noop', 'default', $4, $5, 2,
-    due, due - {_DAY}, due, 3, 1000, ran, '{{"body":"{"x" * 89}"}}',
+    due, due - {_DAY}, due, 3, 1000, ran, '{json.dumps(HUNDRED_BYTES)}',
     case ran when 1 then 'bench' end, case ran when 1 then due end, case ran when 1 then due end,
     case ran when 1 then due + 5 end, case ran when 1 then '{{"ok":true}}' end
 from (
@@ -47,7 +43,7 @@ async def laden(on: Databases, share: float) -> dict[str, float]:
             pass
         size = await _fill(full, share)
         async with application(empty) as alone, application(full) as beside:
-            pairs = [(await _claim(alone), await _claim(beside)) for _ in range(CLAIMS)]
+            pairs = [(await claim(alone), await claim(beside)) for _ in range(CLAIMS)]
     usual, heavy = (1000 * statistics.median(times) for times in zip(*pairs, strict=True))
     return {
         "claim of 100 alone, ms": usual,
@@ -79,15 +75,3 @@ async def _fill(url: str, share: float) -> float:
     finally:
         await connection.close()
     return float(size / (share * (DELAYED + WAITING + ENDED)))
-
-
-async def _claim(app: Demora) -> float:
-    """Seconds that one claim of 100 takes, as a worker calls it."""
-    await app.enqueue_many([("bench.bytes", {"body": "x" * 89})] * READY)
-    store = (await app.open()).store
-    await asyncio.sleep(0)
-    began = time.perf_counter()
-    claimed = await store.claim("bench", READY, lease=_LEASE)
-    took = time.perf_counter() - began
-    assert len(claimed.jobs) == READY
-    return took
