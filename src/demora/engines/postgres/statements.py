@@ -8,7 +8,7 @@ from typing import NamedTuple
 from .. import queries
 
 _BLOCKS = queries.load(__package__)
-_INCLUDED = ("clock", "now", "job_columns", "key_columns")
+_INCLUDED = ("clock", "move", "now", "job_columns", "key_columns")
 _PARAMETER = re.compile(r"(?<!:):([a-z_]+)")
 _SCHEMA = re.compile(r"\bdemora\.(?=[a-z])")
 
