@@ -821,27 +821,33 @@ update demora.meta set value = case name when 'line_epoch' then :epoch::text els
 where name in ('line_epoch', 'line_run') and exists (select from held)
 
 -- name: draw
--- Lease the jobs that a line handed out, as far as their rows agree; what others have locked is passed over.
+-- Lease the jobs that a line handed out, as far as their rows agree; what others have locked, or have changed since this began, is
+-- passed over: so the rows need not be looked up a second time.
 with {clock},
+barred as materialized (
+    select name, paused_at is not null as paused, coalesce(lanes, '{}') as held
+    from demora.queues left join demora.paces on paces.queue = name
+    where paused_at is not null or lanes is not null
+),
 wish as (select * from unnest(:ids::uuid[], :queues::text[]) with ordinality as wish (id, queue, number)),
 chosen as materialized (
-    select number, jobs.seq, token = credits and coalesce(expires_at <= wall, false) as expired,
+    select number, jobs.ctid as row, token = credits and coalesce(expires_at <= wall, false) as expired,
         jobs.webhook_url is not null as hooked
     from clock, wish join demora.jobs on jobs.id = wish.id and jobs.queue = wish.queue
-        left join demora.queues on queues.name = jobs.queue left join demora.paces on paces.queue = jobs.queue
-    where status < 3 and due_at <= wall and paused_at is null and not lane = any(coalesce(lanes, '{}'))
+    where status < 3 and due_at <= wall
+        and not exists (select from barred where name = jobs.queue and (paused or lane = any(held)))
     order by jobs.seq
     for update of jobs skip locked
 ),
 expired as (
     update demora.jobs set status = :cancelled, completed_at = wall, error = :expired
-    from clock, chosen where jobs.seq = chosen.seq and chosen.expired and not chosen.hooked
+    from clock, chosen where jobs.ctid = chosen.row and chosen.expired and not chosen.hooked
     returning 1
 ),
 taken as (
     update demora.jobs set status = :processing, token = token + 1, worker_id = :worker_id, claim = :claim,
         lease_until = wall + :lease::bigint, claimed_at = wall, started_at = null, progress = null, progress_message = null
-    from clock, chosen where jobs.seq = chosen.seq and not chosen.expired
+    from clock, chosen where jobs.ctid = chosen.row and not chosen.expired
     returning number, id, token, type, name, queue, rank, payload, credits, strays, max_retries, retry_delay,
         timeout, coalesce(scheduled_at, created_at) as scheduled_at, tags
 ),

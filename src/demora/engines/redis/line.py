@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from itertools import islice
 from typing import Any
 
+import msgspec
 from redis.exceptions import RedisError
 
 from ...core.order import QueueOrder
@@ -75,8 +76,7 @@ class RedisLine:
         calls = []
         for queue, group in grouped.items():
             for part in _parts(group):
-                jobs = [word for p in part for word in (number_of(p.lane, p.rank), p.due_at, p.id)]
-                calls.append(_PUT.call(self._keys.of(queue), now, self._keys.bell, self._who, how.value, *jobs))
+                calls.append(_PUT.call(self._keys.of(queue), now, self._keys.bell, self._who, how.value, _lanes(part)))
         return any(await self._nodes.ask(*calls)) if calls else False
 
     async def take(self, queues: Sequence[str] | None, limit: int, *, now: int, stale: int, in_turn: bool = False) -> Taken:
@@ -247,6 +247,17 @@ def _state(told: Sequence[str | None]) -> LineState:
     epoch, filled, until, position, paced = told
     is_filled = filled is not None and filled == epoch and position is not None
     return LineState(None if epoch is None else int(epoch), is_filled, int(until or 0), position or "", paced == "1")
+
+
+def _lanes(places: Iterable[Place]) -> bytes:
+    """For each lane and rank its number among the keys, and a list of due times and ids in turn."""
+    lanes: dict[tuple[int, int], list[Any]] = {}
+    for place in places:
+        lane = lanes.get((place.lane, place.rank))
+        if lane is None:
+            lane = lanes[place.lane, place.rank] = []
+        lane += place.due_at, place.id
+    return msgspec.json.encode([(number_of(*which), lane) for which, lane in lanes.items()])
 
 
 def _parts(whole: Sequence[Any]) -> Iterable[list[Any]]:
