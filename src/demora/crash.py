@@ -26,7 +26,7 @@ POINTS = frozenset(
         "line.drawn",  # claimed in the database, the line does not know it
         "line.bumped",  # a new number on record, nothing in the line under it
         "line.filling",  # a part of the waiting jobs is in the line
-        "line.confirming",  # in the line, not confirmed in the database
+        "line.sweeping",  # what moved is in the line, that it is is not noted
         "schema.migrated",  # one schema file applied, the next one not
     }
 )

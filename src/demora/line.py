@@ -7,6 +7,7 @@ if it answers but is not the one that was filled; what a verb did until then, no
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from enum import Enum
 from typing import Protocol
 
 import msgspec
@@ -32,6 +33,14 @@ class Place(msgspec.Struct, frozen=True):
     due_at: int
 
 
+class Putting(Enum):
+    """What is known of jobs that are put."""
+
+    MOVED = "moved"  # they may stand elsewhere, or be handed out, and do so no longer
+    FRESH = "fresh"  # they are new and stand nowhere
+    MISSING = "missing"  # they are put if they are missing: what stands there, or is handed out, is left alone
+
+
 class Entry(msgspec.Struct, frozen=True):
     """A job that the line handed out, and the queue in which it stood. It is a hint: the row decides."""
 
@@ -50,11 +59,13 @@ class Arrangement(msgspec.Struct, frozen=True):
 
 class LineState(msgspec.Struct, frozen=True):
     """What the line says of itself: the number under which it was begun, None if it never was; whether it was filled since;
-    until when every job that is due was put into it; and whether some queue has a pace."""
+    until when every job that is due was put into it, of all that moved into waiting up to a position of the database; and
+    whether some queue has a pace."""
 
     epoch: int | None = None
     filled: bool = False
     until: int = 0
+    position: str = ""
     paced: bool = False
 
 
@@ -88,13 +99,14 @@ class Line(Protocol):
         """Work under a new number from now on, with an empty line; what stood under lower numbers is forgotten."""
         ...
 
-    async def note(self, *, filled: bool = False, until: int | None = None) -> None:
-        """Record that the line was filled, or until when all that is due was put into it."""
+    async def note(self, until: int, position: str, *, filled: bool = False) -> None:
+        """Record until when all that is due was put into the line, of what had moved up to a position, and that by this it
+        was filled. `LineLost` if the line has another number."""
         ...
 
-    async def put(self, places: Sequence[Place], *, now: int, fresh: bool = False) -> bool:
+    async def put(self, places: Sequence[Place], *, now: int, how: Putting = Putting.MOVED) -> bool:
         """Give jobs their places, and take them from any other in their queue; say whether sleepers were woken, which they
-        are for what is ready or the new head of its lane. `fresh` ones were added just now and stand nowhere yet."""
+        are for what is ready or the new head of its lane."""
         ...
 
     async def take(self, queues: Sequence[str] | None, limit: int, *, now: int, stale: int, in_turn: bool = False) -> Taken:

@@ -1,8 +1,8 @@
 """A small port beside the store: what an SQL engine says and does for the sake of a line.
 
-The outbox is every waiting row. `lined_epoch` is null in a row that was written without a line in sight, 0 from each move
-into waiting on, and the number of the line once the job's place there is confirmed. As in `Store`, verbs take no time; what
-is read from the clock is told, in microseconds, so that whoever asks can estimate the database's time.
+The outbox is every waiting row: it tells when it moved into waiting, in the order of commits, and whoever looks after a line
+remembers up to which position all of them were lined up. Nothing is written to confirm it. As in `Store`, verbs take no
+time; what is read from the clock is told, in microseconds, so that whoever asks can estimate the database's time.
 """
 
 from collections.abc import Callable, Sequence
@@ -51,6 +51,18 @@ class Walked(msgspec.Struct, frozen=True):
     next: Cursor | None
 
 
+Move = tuple[int, int]  # which move, and the number of the last row of a page
+
+
+class Moved(msgspec.Struct, frozen=True):
+    """A page of jobs that moved into waiting, where the next one begins, None at the end; and the position that this is as
+    of: what is committed later counts as moved since."""
+
+    places: list[Place]
+    position: str
+    next: Move | None
+
+
 @runtime_checkable
 class Outbox(Protocol):
     """An engine whose jobs can be lined up elsewhere."""
@@ -65,7 +77,7 @@ class Outbox(Protocol):
         ...
 
     async def begin_lining(self) -> LineRecord:
-        """From now on mark every row that this store moves into waiting, and say what is on record about the line."""
+        """From now on every row that this store moves into waiting tells so; say what is on record about the line."""
         ...
 
     async def bump(self, expected: int, *, above: int, run: str) -> LineRecord:
@@ -82,17 +94,17 @@ class Outbox(Protocol):
         """Where the jobs with these ids stand; those that do not exist are left out."""
         ...
 
-    async def unlined(self, within: timedelta, limit: int) -> list[Place]:
-        """Waiting jobs due `within` so long from now whose place is not confirmed, the earliest first."""
+    async def position(self) -> str:
+        """The position that we are at: whatever is committed later counts as moved since."""
         ...
 
-    async def walk(self, within: timedelta, limit: int, after: Cursor | None = None) -> Walked:
-        """All waiting jobs due `within` so long from now, page by page."""
+    async def moved(self, since: str, within: timedelta, limit: int, after: Move | None = None) -> Moved | None:
+        """Jobs due `within` so long from now that moved into waiting since a position and wait, page by page: each of them,
+        in whatever order their transactions began and were committed. None if this database was never at that position."""
         ...
 
-    async def confirm(self, places: Sequence[Place], epoch: int) -> list[Place]:
-        """Record that these jobs have these places; those that wait elsewhere by now are not confirmed but answered with,
-        as they stand. Rows that no longer wait are left alone."""
+    async def walk(self, within: timedelta, limit: int, after: Cursor | None = None, *, since: int | None = None) -> Walked:
+        """All waiting jobs due `within` so long from now, page by page; those due before `since` are left out."""
         ...
 
     async def arrangements(self) -> list[Arrangement]:

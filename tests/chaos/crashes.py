@@ -9,7 +9,7 @@ from tests.chaos.world import World
 AT_THE_START = "schema.migrated"  # every world begins with it
 TO_WALK = tuple(sorted(point for point in POINTS - {AT_THE_START} if not point.startswith("line.")))
 OF_THE_LINE = tuple(sorted(point for point in POINTS if point.startswith("line.")))
-WHEN_LOST = ("line.bumped", "line.filling", "line.confirming")  # passed by whoever looks after a line that was lost
+WHEN_LOST = ("line.bumped", "line.filling", "line.sweeping")  # passed by whoever looks after a line that was lost
 DEEPEST = {"batch.applied": 30, "batch.committed": 30, "batch.rung": 15, "client.added": 20}  # the others: 3
 REACHED = 15.0  # seconds within which a point is passed
 

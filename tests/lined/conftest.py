@@ -49,4 +49,3 @@ async def opened(path: Path, url: str) -> AsyncIterator[LinedStore]:
 def brisk(monkeypatch: pytest.MonkeyPatch) -> None:
     """Look after lines more often than usual."""
     monkeypatch.setattr(tending, "TICK", 0.05)
-    monkeypatch.setattr(tending, "LATE", 0.05)

@@ -13,7 +13,7 @@ from demora.line import Entry, Place
 from demora.lined import LinedStore, tending
 from demora.lined import store as lined_store
 from demora.store import Topic
-from tests.builders import DONE, LEASE, add_ids, add_one, claim, claim_ids, claim_one, seconds, settle, status_of
+from tests.builders import DONE, add_ids, add_one, claim, claim_ids, claim_one, seconds, settle, status_of
 from tests.facts import eventually
 from tests.lined.conftest import Open
 from tests.servers.valkey import Server
@@ -227,18 +227,29 @@ async def test_a_sleeper_of_another_process_is_woken_by_the_line(server: Server,
         await asyncio.wait_for(place.wait(None), SOON)
 
 
-async def test_places_are_confirmed_for_jobs_that_still_wait(server: Server, open_store: Open) -> None:
+async def test_a_line_that_was_filled_from_what_the_database_lost_is_begun_anew(server: Server, open_store: Open) -> None:
+    """As after a restore of the database: the position that the line was filled up to is ahead of it."""
     store = await open_store(server.url)
-    await add_one(store, delay=seconds(60))
+    tender = await store._tended()
+    before = await epoch(store)
+    await tender.line.note(tender.now() + 600_000, str(10**15), filled=True)
+    added = await add_one(store.inner, delay=seconds(60))
+    await eventually(lambda: epoch(store), lambda now: now > before)
+    await trusted(store)
+    assert await standing(store) == ([added.id], [])
 
-    async def unlined() -> int:
-        return len(await store.inner.unlined(seconds(600), 10))
 
-    await eventually(unlined, lambda count: count == 0)
-    await store.claim("ann", 1, lease=LEASE)
+async def test_a_sweep_leaves_alone_what_others_have_lined_up(server: Server, open_store: Open) -> None:
+    store = await open_store(server.url)
+    first, second = await add_ids(store, {}, {})
+    tender = await store._tended()
+    taken = await tender.line.take(None, 1, now=tender.now(), stale=0)
+    assert [entry.id for entry in taken.entries] == [first]
+    await tender.sweep()
+    assert await standing(store) == ([second], [first])
 
 
-async def test_a_worker_that_waits_again_is_confirmed_anew(server: Server, open_store: Open) -> None:
+async def test_a_job_that_waits_again_is_lined_up_again(server: Server, open_store: Open) -> None:
     store = await open_store(server.url)
     added = await add_one(store)
     job = await claim_one(store)

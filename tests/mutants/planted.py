@@ -636,7 +636,7 @@ MUTANTS = (
         "tests/engines/redis/test_connections.py",
     ),
     Mutant("line: the run on record is not looked at", TENDING, "if record.run != run or state", "if state", LOSS),
-    Mutant("line: a move into waiting is not marked", "engines/sqlite/lining.py", "tx.stamps.lined = 0", "pass", LOSS),
+    Mutant("line: a move into waiting is not marked", "engines/sqlite/lining.py", "tx.stamps.lined = True", "pass", LOSS),
     Mutant(
         "line: nobody sweeps",
         TENDING,
@@ -648,7 +648,7 @@ MUTANTS = (
     Mutant(
         "line: an id keeps its old place",
         LINE_PUT,
-        "if ARGV[4] ~= '1' then",
+        "if ARGV[4] ~= 'fresh' and next(lanes) then",
         "if false then",
         "tests/engines/redis/test_line.py",
     ),

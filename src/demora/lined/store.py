@@ -18,7 +18,7 @@ from ..core.pace_wish import PaceWish
 from ..core.retention import Retention
 from ..core.spans import to_ms
 from ..core.states import Status
-from ..line import Entry, Line, Place
+from ..line import Entry, Line, Place, Putting
 from ..pacing import Pacing, Released
 from ..reconciling import Comparison
 from ..store import (
@@ -86,7 +86,7 @@ class LinedStore(Claiming, Passed):
         crash.at("line.recorded")
         if not any(answer.conflict for answer in answers):
             new = [(job, answer) for job, answer in zip(jobs, answers, strict=True) if not (answer.replayed or answer.kept)]
-            await tender.put([_place(*pair) for pair in new if not pair[1].replaced], fresh=True)
+            await tender.put([_place(*pair) for pair in new if not pair[1].replaced], how=Putting.FRESH)
             await tender.put([_place(*pair) for pair in new if pair[1].replaced])
             crash.at("line.told")
         return answers

@@ -1,7 +1,6 @@
-"""Looking after a line: whether it may be trusted, filling it again after a loss, and confirming what stands in it.
+"""Looking after a line: whether it may be trusted, filling it again after a loss, and lining up what nobody else has.
 
-Any number of processes do so at once, in small steps that can be repeated: one of them at a time fills and sweeps, each of
-them confirms what it put itself.
+Any number of processes do so at once, in small steps that can be repeated: one of them at a time fills and sweeps.
 """
 
 import asyncio
@@ -13,15 +12,14 @@ from datetime import timedelta
 from .. import crash, notices
 from ..core.spans import span_ms
 from ..errors import BadSetting, StoreError
-from ..line import Entry, Line, LineAway, LineLost, LineState, Place, Taken
+from ..line import Entry, Line, LineAway, LineLost, LineState, Place, Putting, Taken
 from ..outbox import Outbox
 
 HORIZON = timedelta(minutes=10)  # jobs that are due later stay in the database alone
+STEP = timedelta(minutes=1)  # by which the horizon moves on
 TICK = 1.0  # seconds between two looks at the line
 PAGE = 1000  # jobs at a time, so that nobody waits long for the lock
 FILL_PAGE = 5000  # jobs at a time where the rows are only read
-CONFIRM = 250  # jobs in one confirmation
-LATE = 2.0  # seconds after which a place is confirmed: most jobs have run by then and cost no write
 ARRANGE = 5  # ticks between two looks at the settings of queues
 FIRST_PAUSE, LONGEST_PAUSE = 0.05, 2.0  # seconds between two tries to reach a line that is away
 FORGOTTEN = 5000  # milliseconds after which what was handed out and is not done counts as forgotten
@@ -40,8 +38,7 @@ class Tender:
         self._offset_us = 0.0
         self._up = self._filled = False
         self.paced = False  # whether some queue has a pace
-        self._until = 0
-        self._put: dict[str, tuple[float, Place]] = {}  # put and not confirmed, with the time
+        self._until, self._position = 0, ""  # as in `LineState`
         self._kick = asyncio.Event()
         self._said_away = False
         self._task: asyncio.Task[None] | None = None
@@ -65,6 +62,9 @@ class Tender:
                 await self._fill(pages=1)
         except LineAway as problem:
             self._lose(problem)
+        except BadSetting:
+            await self.line.close()
+            raise
         if self._ticks:
             self._task = asyncio.ensure_future(self._tend())
 
@@ -91,26 +91,23 @@ class Tender:
 
     # What others do with the line
 
-    async def put(self, places: Iterable[Place], *, fresh: bool = False, quiet: bool = False) -> None:
-        """Line up those that are due within the horizon, and confirm them later; `quiet` wakes nobody in this process."""
+    async def put(self, places: Iterable[Place], *, how: Putting = Putting.MOVED, quiet: bool = False) -> None:
+        """Line up those that are due within the horizon; `quiet` wakes nobody in this process."""
         now = self.now()
         due = [place for place in places if place.due_at <= now + span_ms(self.horizon)]
         if not (self._up and due):
             return
         try:
-            rang = await self.line.put(due, now=now, fresh=fresh)
+            rang = await self.line.put(due, now=now, how=how)
         except LineAway as problem:
             self._lose(problem)
         else:
-            self._note_put(due)
             if rang and not quiet:
                 self._woken()
 
     async def remove(self, entries: Sequence[Entry]) -> None:
         if not (self._up and entries):
             return
-        for entry in entries:
-            self._put.pop(entry.id, None)
         try:
             await self.line.remove(entries)
         except LineAway as problem:
@@ -143,8 +140,6 @@ class Tender:
         return taken
 
     async def done(self, entries: Sequence[Entry]) -> None:
-        for entry in entries:
-            self._put.pop(entry.id, None)
         if self._up:
             try:
                 await self.line.done(entries)
@@ -192,18 +187,17 @@ class Tender:
         state = await self.line.state()
         if state.epoch != record.epoch:
             raise LineAway("it is being begun anew by another process")
-        self._put.clear()
-        self._up, self._filled, self._until = True, state.filled, state.until
+        self._up = True
+        self._adopt(state)
         if self._filled:
             self._back()
 
     async def _fill(self, pages: int | None = None) -> None:
         """Put every waiting job that is due within the horizon, in one go or up to so many pages."""
-        until, filled = self.now() + span_ms(self.horizon), 0
+        position, until, filled = await self._outbox.position(), self.now() + span_ms(self.horizon), 0
         walked = await self._outbox.walk(self.horizon, FILL_PAGE)
         while True:
-            await self.line.put(walked.places, now=self.now(), fresh=True)  # under this number nothing stands anywhere
-            self._note_put(walked.places)
+            await self.line.put(walked.places, now=self.now(), how=Putting.FRESH)  # nothing stands under this number
             filled += len(walked.places)
             crash.at("line.filling")
             if walked.next is None:
@@ -211,8 +205,8 @@ class Tender:
             if pages is not None and filled >= pages * FILL_PAGE:
                 return
             walked = await self._outbox.walk(self.horizon, FILL_PAGE, walked.next)
-        await self.line.note(filled=True, until=until)
-        self._filled, self._until = True, until
+        await self.line.note(until, position, filled=True)
+        self._filled, self._until, self._position = True, until, position
         notices.line_filled(self.line.epoch, filled)
         self._back()
 
@@ -227,8 +221,7 @@ class Tender:
 
     async def rebuild(self) -> int:
         """Begin the line anew under the next number, and fill it; answers with the number. `LineAway` if that fails."""
-        record = await self._outbox.begin_lining()
-        await self._outbox.bump(record.epoch, above=record.epoch, run=record.run)
+        await self._number_anew((await self._outbox.begin_lining()).epoch)
         try:
             await self._revive()
             await self._fill()
@@ -236,6 +229,11 @@ class Tender:
             self._lose(problem)
             raise
         return self.line.epoch
+
+    async def _number_anew(self, expected: int) -> None:
+        """Record the next number, unless somebody has: whoever looks next begins the line under it."""
+        record = await self._outbox.begin_lining()
+        await self._outbox.bump(expected, above=expected, run=record.run)
 
     # What is done every second
 
@@ -266,8 +264,7 @@ class Tender:
         state = await self.line.state()
         if state.epoch != self.line.epoch:
             raise LineLost("what it held is gone")
-        self._filled, self._until = state.filled, max(state.until, self._until if state.filled else 0)
-        self.paced = state.paced
+        self._adopt(state)
         if await self.line.tend(self._who, int(3000 * TICK)):
             if not self._filled:
                 await self._fill()
@@ -276,7 +273,10 @@ class Tender:
             if ticks % ARRANGE == 0:
                 await self._arrange()
         await self.line.done([])
-        await self._confirm()
+
+    def _adopt(self, state: LineState) -> None:
+        """Go on from what the line says of itself, whoever has noted it."""
+        self._filled, self._until, self._position, self.paced = state.filled, state.until, state.position, state.paced
 
     async def sweep(self) -> None:
         """Line up now what nobody has lined up yet."""
@@ -285,53 +285,49 @@ class Tender:
                 await self._sweep()
             except LineAway as problem:
                 self._lose(problem)
+            except StoreError:
+                pass  # the next sweep will
 
     async def _sweep(self) -> None:
-        """Line up what was forgotten, and what the horizon has reached."""
-        until = self.now() + span_ms(self.horizon)
-        while True:
-            found = await self._outbox.unlined(self.horizon, PAGE)
-            places = [
-                place for place in found if place.id not in self._put
-            ]  # what we put ourselves is confirmed in its time
-            if places and await self.line.put(places, now=self.now()):
-                self._woken()
-            crash.at("line.confirming")
-            if places:
-                await self._outbox.confirm(places, self.line.epoch)
-            if len(found) < PAGE or not places:
+        """Line up what moved into waiting since the last sweep, whoever moved it, and what the horizon has reached."""
+        until, since = await self._reach(), self._position
+        first = moved = await self._outbox.moved(since, self.horizon, PAGE)
+        while moved is not None:
+            await self._put_missing(moved.places)
+            if moved.next is None:
                 break
-        await self.line.note(until=until)
-        self._until = until
+            moved = await self._outbox.moved(since, self.horizon, PAGE, moved.next)
+        crash.at("line.sweeping")
+        if first is None or moved is None:
+            await self._number_anew(self.line.epoch)
+            raise LineLost("it was filled from another database, or from this one before a part of it was lost")
+        await self.line.note(until, first.position)
+        self._until, self._position = until, first.position
+
+    async def _reach(self) -> int:
+        """Line up what the horizon has reached, a step at a time; answers until when all that is due is in the line."""
+        now = self.now()
+        if self._until > now + span_ms(self.horizon - STEP):
+            return self._until
+        walked = await self._outbox.walk(self.horizon, PAGE, since=self._until)
+        while True:
+            await self._put_missing(walked.places)
+            if walked.next is None:
+                return now + span_ms(self.horizon)
+            walked = await self._outbox.walk(self.horizon, PAGE, walked.next, since=self._until)
+
+    async def _put_missing(self, places: Sequence[Place]) -> None:
+        if places and await self.line.put(places, now=self.now(), how=Putting.MISSING):
+            self._woken()
 
     async def _knows_the_present(self) -> bool:
-        """Whether all that is due by now was put into the line; if not, it is, unless there is too much."""
+        """Whether all that is due by now was put into the line; if not, it is."""
         if self.now() < self._until:
             return True
-        self._until = (await self.line.state()).until
+        self._adopt(await self.line.state())
         if self.now() >= self._until:
             await self._sweep()
         return self.now() < self._until
-
-    # Confirming
-
-    def _note_put(self, places: Iterable[Place]) -> None:
-        now = asyncio.get_running_loop().time()
-        for place in places:
-            self._put[place.id] = now, place
-
-    async def _confirm(self) -> None:
-        """Record the places of jobs that still wait; those that stand elsewhere by now are put there."""
-        before = asyncio.get_running_loop().time() - LATE
-        due = [entry for entry in self._put.values() if entry[0] <= before]
-        for start in range(0, len(due), CONFIRM):
-            part = due[start : start + CONFIRM]
-            crash.at("line.confirming")
-            elsewhere = await self._outbox.confirm([place for _, place in part], self.line.epoch)
-            for entry in part:
-                if self._put.get(entry[1].id) is entry:
-                    del self._put[entry[1].id]
-            await self.put(elsewhere)
 
 
 def _loop_us() -> float:

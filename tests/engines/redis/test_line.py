@@ -9,7 +9,7 @@ from demora.core.job import Lane, Priority
 from demora.core.order import QueueOrder
 from demora.engines.redis import RedisLine
 from demora.engines.redis.connections import command
-from demora.line import Arrangement, Entry, LineLost, Place
+from demora.line import Arrangement, Entry, LineLost, Place, Putting
 from tests.servers import valkey
 from tests.setups import redis_url
 
@@ -107,11 +107,36 @@ async def test_a_paused_queue_hands_out_nothing_and_has_no_next(line: RedisLine)
 
 async def test_a_new_number_begins_with_an_empty_line(line: RedisLine) -> None:
     await line.put([place("a")], now=NOW)
-    await line.note(filled=True, until=NOW)
+    await line.note(NOW, "5", filled=True)
     await line.begin(2)
     assert await taken(line) == []
     state = await line.state()
     assert (state.epoch, state.filled, state.until) == (2, False, 0)
+
+
+async def test_what_was_noted_is_told_and_a_late_note_is_refused(line: RedisLine) -> None:
+    await line.note(NOW, "5:3,4", filled=True)
+    state = await line.state()
+    assert (state.filled, state.until, state.position) == (True, NOW, "5:3,4")
+    late = RedisLine(line._nodes._url)
+    try:
+        await late.connect(line._database)
+        await late.begin(1)
+        await line.begin(2)
+        with pytest.raises(LineLost):
+            await late.note(NOW, "6", filled=True)
+    finally:
+        await late.close()
+    assert not (await line.state()).filled
+
+
+async def test_what_is_missing_is_put_and_the_rest_stays_as_it_is(line: RedisLine) -> None:
+    await line.put([place("a"), place("b"), place("c", lane=Lane.RETRY)], now=NOW)
+    assert await taken(line, 1) == ["a"]
+    await line.put([place(id) for id in "abcd"], now=NOW, how=Putting.MISSING)
+    places, out = await line.places()
+    assert ([p.id for p in places if p.lane is Lane.REALTIME], out) == (["b", "c", "d"], [Entry("a", "q")])
+    assert len(places) == 3
 
 
 async def test_a_lower_number_does_not_take_the_line_back(line: RedisLine) -> None:

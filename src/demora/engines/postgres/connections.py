@@ -28,13 +28,13 @@ class Session:
     """A connection for one call.
 
     `wall_us` is the time to use, in microseconds, or None for the database's own. `backend` is what the server calls the
-    connection; None behind a pooler, where it may be another at any moment. `lined` is what a row says of its place in a
-    line when it moves into waiting: 0, or None while there is no line in sight.
+    connection; None behind a pooler, where it may be another at any moment. `lined` says whether there is a
+    line in sight: then rows tell in which transaction they moved into waiting.
     """
 
     __slots__ = ("_connection", "_statements", "backend", "lined", "wall_us")
 
-    def __init__(self, connection: Any, known: dict[str, Statement], wall_us: int | None, lined: int | None = None) -> None:
+    def __init__(self, connection: Any, known: dict[str, Statement], wall_us: int | None, lined: bool = False) -> None:
         self._connection, self._statements, self.wall_us, self.lined = connection, known, wall_us, lined
         self.backend: tuple[int, datetime] | None = connection.backend
 
@@ -70,7 +70,7 @@ class Pool:
         self._url, self._options, self._clock = url, options, clock
         self.statements = statements(options.schema)
         self.place: Place | None = None
-        self.lined: int | None = None
+        self.lined = False
         self._pool: Any = None
         self._kept: list[Any] = []
         self._sought = 0  # connections that somebody waits for

@@ -29,7 +29,7 @@ class Joined:
         known: dict[str, Statement],
         *,
         wall_us: int | None,
-        lined: int | None,
+        lined: bool,
         home: Place,
         name_queues: Naming,
         bells: Bells,

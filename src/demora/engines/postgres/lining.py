@@ -7,14 +7,14 @@ from typing import Any, TypeVar
 
 from ...core.spans import span_ms
 from ...line import Arrangement, Entry, Place
-from ...outbox import Cursor, Drawn, LineRecord, Standing, Walked
+from ...outbox import Cursor, Drawn, LineRecord, Move, Moved, Standing, Walked
 from ...store import Topic
 from ..lines import arranged
 from . import claims, rows
 from .connections import Pool, Session
 
 T = TypeVar("T")
-_FIRST: Cursor = ("", 0, 0, -(2**62), 0)
+_FIRST = -(2**62)  # before any due time
 
 
 class Lining:
@@ -27,7 +27,7 @@ class Lining:
         self._deliveries_heard = heard
 
     async def begin_lining(self) -> LineRecord:
-        self._opened().lined = 0
+        self._opened().lined = True
         return await self._write(lambda session, again: _begin(session))
 
     async def bump(self, expected: int, *, above: int, run: str) -> LineRecord:
@@ -40,14 +40,15 @@ class Lining:
     async def standings(self, ids: Sequence[str]) -> list[Standing]:
         return await self._read(lambda session: _standings(session, ids))
 
-    async def unlined(self, within: timedelta, limit: int) -> list[Place]:
-        return await self._read(lambda session: _unlined(session, span_ms(within), limit))
+    async def position(self) -> str:
+        return await self._read(_position)
 
-    async def walk(self, within: timedelta, limit: int, after: Cursor | None = None) -> Walked:
-        return await self._read(lambda session: _walk(session, span_ms(within), limit, after or _FIRST))
+    async def moved(self, since: str, within: timedelta, limit: int, after: Move | None = None) -> Moved | None:
+        return await self._read(lambda session: _moved(session, since, span_ms(within), limit, after or (0, 0)))
 
-    async def confirm(self, places: Sequence[Place], epoch: int) -> list[Place]:
-        return await self._write(lambda session, again: _confirm(session, places, epoch))
+    async def walk(self, within: timedelta, limit: int, after: Cursor | None = None, *, since: int | None = None) -> Walked:
+        first = _FIRST if since is None else since
+        return await self._read(lambda session: _walk(session, span_ms(within), limit, first, after))
 
     async def arrangements(self) -> list[Arrangement]:
         return await self._read(_arrangements)
@@ -91,32 +92,32 @@ async def _standings(session: Session, ids: Sequence[str]) -> list[Standing]:
     return [Standing(_place(row), row["status"] < 3) for row in found]
 
 
-async def _unlined(session: Session, within: int, limit: int) -> list[Place]:
-    return [_place(row) for row in await session.rows("unlined", within=within, limit=limit)]
+async def _position(session: Session) -> str:
+    return _as_position(await session.row("position"))
 
 
-async def _walk(session: Session, within: int, limit: int, after: Cursor) -> Walked:
-    queue, lane, rank, due_at, seq = after
-    where: dict[str, Any] = {"queue": queue, "lane": lane, "rank": rank, "due_at": due_at, "seq": seq, "first": _FIRST[3]}
+async def _moved(session: Session, since: str, within: int, limit: int, after: Move) -> Moved | None:
+    seen, _, running = since.partition(":")
+    where = {"moved": str(after[0]), "seq": after[1], "running": running.split(",") if running else []}
+    found = await session.rows("moved", seen=seen, within=within, limit=limit, **where)
+    if not found[0]["known"]:
+        return None
+    last = found[-1] if len(found) == limit else None
+    after_this = None if last is None else (int(last["moved"]), last["seq"])
+    return Moved([_place(row) for row in found if row["id"] is not None], _as_position(found[0]), after_this)
+
+
+def _as_position(row: rows.Row) -> str:
+    return f"{row['seen']}:{','.join(row['running'])}"
+
+
+async def _walk(session: Session, within: int, limit: int, first: int, after: Cursor | None) -> Walked:
+    queue, lane, rank, due_at, seq = after or ("", 0, 0, first, 0)
+    where: dict[str, Any] = {"queue": queue, "lane": lane, "rank": rank, "due_at": due_at, "seq": seq, "first": first}
     found = await session.rows("walk", within=within, limit=limit, **where)
     last = found[-1] if len(found) == limit else None
     after_this = None if last is None else (last["queue"], last["lane"], last["rank"], last["due_at"], last["seq"])
     return Walked([_place(row) for row in found], after_this)
-
-
-async def _confirm(session: Session, places: Sequence[Place], epoch: int) -> list[Place]:
-    confirmed = await session.rows(
-        "confirm",
-        ids=[place.id for place in places],
-        queues=[place.queue for place in places],
-        lanes=[place.lane for place in places],
-        ranks=[place.rank for place in places],
-        dues=[place.due_at for place in places],
-        epoch=epoch,
-    )
-    known = {str(row["id"]) for row in confirmed}
-    elsewhere = [place.id for place in places if place.id not in known]
-    return [s.place for s in await _standings(session, elsewhere) if s.waiting] if elsewhere else []
 
 
 async def _arrangements(session: Session) -> list[Arrangement]:

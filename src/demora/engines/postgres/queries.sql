@@ -9,6 +9,10 @@ clock as materialized (
     from (select coalesce(:clock::bigint, (extract(epoch from clock_timestamp()) * 1000000)::bigint) as us) as read
 )
 
+-- name: move
+-- What a row says of its move into waiting: the transaction it moved in, null while there is no line in sight.
+case when :lined::boolean then pg_current_xact_id() end
+
 -- name: now
 select coalesce(:clock::bigint, (extract(epoch from clock_timestamp()) * 1000000)::bigint) as us
 
@@ -66,11 +70,11 @@ wish as materialized (
 added as (
     insert into demora.jobs (id, type, name, queue, status, lane, rank, due_at, created_at, scheduled_at, expires_at,
                              max_retries, retry_delay, timeout, payload, tags, webhook_url, unique_key, webhook_on_cancel,
-                             cause, lined_epoch)
+                             cause, moved)
     select id, type, name, queue, :queued::smallint,
         case when due_at > wall then :scheduled::smallint else :realtime::smallint end, rank, due_at,
         wall, case when due_at > wall then due_at end, expires_at, max_retries, retry_delay, timeout, payload, tags, webhook_url,
-        unique_key, webhook_on_cancel, cause, :lined::int
+        unique_key, webhook_on_cancel, cause, {move}
     from wish order by number
     on conflict do nothing
     returning id, queue, lane, rank, due_at, expires_at
@@ -101,11 +105,11 @@ from clock, woken
 -- A job that is due at once and never expires, in a queue that is on record. No row if its id was there before.
 with {clock}
 insert into demora.jobs (id, type, name, queue, status, lane, rank, due_at, created_at, max_retries, retry_delay, timeout,
-                         payload, tags, webhook_url, webhook_on_cancel, cause, lined_epoch)
+                         payload, tags, webhook_url, webhook_on_cancel, cause, moved)
 select :id::uuid, :type::text, :name::text, :queue::text, :queued::smallint, :realtime::smallint, :rank::smallint, wall, wall,
     :max_retries::int, :retry_delay::bigint, :timeout::bigint, :payload::text, :tags::text,
     :webhook_url::text, :webhook_on_cancel::boolean,
-    :cause::uuid, :lined::int
+    :cause::uuid, {move}
 from clock
 on conflict do nothing
 returning created_at
@@ -123,7 +127,7 @@ update demora.jobs set name = :name, queue = :queue, rank = :rank,
     due_at = due, scheduled_at = due, expires_at = coalesce(:expiry::bigint, wall + :expires_in::bigint),
     max_retries = :max_retries, retry_delay = :retry_delay, timeout = :timeout, payload = :payload, tags = :tags,
     webhook_url = :webhook_url,
-    webhook_on_cancel = :webhook_on_cancel, cause = :cause, lined_epoch = :lined::int
+    webhook_on_cancel = :webhook_on_cancel, cause = :cause, moved = {move}
 from (select wall, due_at as due from wish) as wish
 where id = :id
 returning due_at
@@ -291,7 +295,7 @@ moved as (
         strays = case when stray and not gives_way then jobs.strays + 1 else 0 end,
         started_at = case when credit = 0 then greatest(claimed_at, coalesce(started_at, wall - ran, claimed_at)) end,
         worker_id = case when credit = 0 then worker_id end,
-        lined_epoch = :lined::int,
+        moved = {move},
         progress = coalesce(held.progress, jobs.progress), progress_message = coalesce(message, progress_message)
     from clock, held
     where jobs.seq = held.seq and held.token = current and old_status = 3 and (held.lease_until <= wall) = lapsed
@@ -371,7 +375,7 @@ held as materialized (select seq, id, status from demora.jobs where id = any(:id
 retried as (
     update demora.jobs set status = :queued, lane = :lane, due_at = wall, generation = generation + 1, credits = token,
         retries = 0, strays = 0, expires_at = null, completed_at = null, started_at = null, cancel_requested_at = null,
-        progress = null, progress_message = null, result = null, error = null, lined_epoch = :lined::int
+        progress = null, progress_message = null, result = null, error = null, moved = {move}
     from clock, held where jobs.seq = held.seq and held.status = any(:from::smallint[])
     returning jobs.seq
 )
@@ -392,7 +396,7 @@ held as materialized (
 changed as (
     update demora.jobs set rank = coalesce(:rank::smallint, rank), tags = coalesce(:tags::text, tags),
         due_at = case when moves then due else due_at end, scheduled_at = case when moves then due else scheduled_at end,
-        lane = case when moves then :lane else lane end, lined_epoch = :lined::int
+        lane = case when moves then :lane else lane end, moved = {move}
     from held where jobs.seq = held.seq and held.status < 3
     returning jobs.seq, queue, lane, rank, due_at
 )
@@ -629,7 +633,7 @@ chosen as materialized (
 ),
 numbered as (select seq, row_number() over (order by place, seq) as number from chosen),
 moved as (
-    update demora.jobs set lane = :released, due_at = (:slots::bigint[])[number], lined_epoch = :lined::int
+    update demora.jobs set lane = :released, due_at = (:slots::bigint[])[number], moved = {move}
     from clock, numbered where jobs.seq = numbered.seq
     returning number, id, rank, due_at
 ),
@@ -823,27 +827,33 @@ update demora.meta set value = case name when 'line_epoch' then :epoch::text els
 where name in ('line_epoch', 'line_run') and exists (select from held)
 
 -- name: draw
--- Lease the jobs that a line handed out, as far as their rows agree; what others have locked is passed over.
+-- Lease the jobs that a line handed out, as far as their rows agree; what others have locked, or have changed since this began, is
+-- passed over: so the rows need not be looked up a second time.
 with {clock},
+barred as materialized (
+    select name, paused_at is not null as paused, coalesce(lanes, '{}') as held
+    from demora.queues left join demora.paces on paces.queue = name
+    where paused_at is not null or lanes is not null
+),
 wish as (select * from unnest(:ids::uuid[], :queues::text[]) with ordinality as wish (id, queue, number)),
 chosen as materialized (
-    select number, jobs.seq, token = credits and coalesce(expires_at <= wall, false) as expired,
+    select number, jobs.ctid as row, token = credits and coalesce(expires_at <= wall, false) as expired,
         {hooked} as hooked
     from clock, wish join demora.jobs on jobs.id = wish.id and jobs.queue = wish.queue
-        left join demora.queues on queues.name = jobs.queue left join demora.paces on paces.queue = jobs.queue
-    where status < 3 and due_at <= wall and paused_at is null and not lane = any(coalesce(lanes, '{}'))
+    where status < 3 and due_at <= wall
+        and not exists (select from barred where name = jobs.queue and (paused or lane = any(held)))
     order by jobs.seq
     for update of jobs skip locked
 ),
 expired as (
     update demora.jobs set status = :cancelled, completed_at = wall, error = :expired
-    from clock, chosen where jobs.seq = chosen.seq and chosen.expired and not chosen.hooked
+    from clock, chosen where jobs.ctid = chosen.row and chosen.expired and not chosen.hooked
     returning 1
 ),
 taken as (
     update demora.jobs set status = :processing, token = token + 1, worker_id = :worker_id, claim = :claim,
         lease_until = wall + :lease::bigint, claimed_at = wall, started_at = null, progress = null, progress_message = null
-    from clock, chosen where jobs.seq = chosen.seq and not chosen.expired
+    from clock, chosen where jobs.ctid = chosen.row and not chosen.expired
     returning number, id, token, type, name, queue, rank, payload, credits, strays, max_retries, retry_delay,
         timeout, coalesce(scheduled_at, created_at) as scheduled_at, tags
 ),
@@ -865,10 +875,47 @@ from sight left join taken on true order by number
 -- name: standings
 select id, queue, lane, rank, due_at, status from demora.jobs where id = any(:ids::uuid[])
 
--- name: unlined
-with {clock}
-select id, queue, lane, rank, due_at from clock, demora.jobs
-where status < 3 and lined_epoch = 0 and due_at <= wall + :within::bigint order by due_at limit :limit::int
+-- name: position
+-- The last transaction that moved a job which waits, and those before it that are not over yet.
+select coalesce(seen, '0')::text as seen,
+    array(select xid::text from pg_snapshot_xip(pg_current_snapshot()) as xid where xid < seen) as running
+from (
+    select (select moved from demora.jobs where status < 3 and moved is not null order by moved desc limit 1) as seen
+) as last
+
+-- name: moved
+-- What moved into waiting since a position, a page at a time, and the position that this is as of. `known` is false if the position
+-- is ahead of this server: it is that of another, or of a time that was lost with a crash.
+with {clock},
+last as materialized (
+    select greatest(
+        (select moved from demora.jobs where status < 3 and moved is not null order by moved desc limit 1), :seen::text::xid8
+    ) as seen
+),
+here as materialized (
+    select seen::text as seen, :seen::text::xid8 < pg_snapshot_xmax(pg_current_snapshot()) as known,
+        array(select xid::text from pg_snapshot_xip(pg_current_snapshot()) as xid where xid < seen) as running
+    from last
+),
+found as (
+    select scan.* from clock, lateral (
+        select id, queue, lane, rank, due_at, moved, seq from demora.jobs
+        where status < 3 and moved > :seen::text::xid8 and due_at <= wall + :within::bigint
+            and (moved, seq) > (:moved::text::xid8, :seq::bigint)
+        order by moved, seq limit :limit::int
+    ) as scan
+    union all
+    select scan.* from clock, unnest(:running::text[]) as running, lateral (
+        select id, queue, lane, rank, due_at, moved, seq from demora.jobs
+        where status < 3 and moved = running::xid8 and due_at <= wall + :within::bigint
+            and (moved, seq) > (:moved::text::xid8, :seq::bigint)
+        order by seq limit :limit::int
+    ) as scan
+    order by moved, seq limit :limit::int
+)
+select known, here.seen, here.running, id, queue, lane, rank, due_at, found.moved::text as moved, seq
+from here left join found on true
+order by found.moved, seq
 
 -- name: walk
 -- By the index that a claim reads, a page at a time.
@@ -898,19 +945,6 @@ select scan.* from clock, line, lateral (
     order by due_at, seq limit :limit::int
 ) as scan
 order by queue, lane, rank, due_at, seq limit :limit::int
-
--- name: confirm
-with {clock},
-wish as (
-    select * from unnest(:ids::uuid[], :queues::text[], :lanes::smallint[], :ranks::smallint[], :dues::bigint[])
-        as wish (id, queue, lane, rank, due_at)
-),
-held as materialized (
-    select seq from clock, wish join demora.jobs using (id, queue, lane, rank, due_at) where status < 3
-    order by seq for update of jobs
-)
-update demora.jobs set lined_epoch = :epoch::int from held where jobs.seq = held.seq and status < 3
-returning jobs.id
 
 -- name: arrangements
 select name, step, strict, head_start, paused_at, coalesce(lanes, '{}') as held

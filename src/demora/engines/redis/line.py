@@ -11,10 +11,11 @@ from collections.abc import Callable, Iterable, Sequence
 from itertools import islice
 from typing import Any
 
+import msgspec
 from redis.exceptions import RedisError
 
 from ...core.order import QueueOrder
-from ...line import Arrangement, Entry, LineAway, LineState, Place, Taken, by_queue
+from ...line import Arrangement, Entry, LineAway, LineState, Place, Putting, Taken, by_queue
 from .connections import Call, Nodes, Script, command, translate
 from .keys import LANES, Keys, number_of
 
@@ -22,8 +23,8 @@ AT_ONCE = 1000  # jobs put by one script: a server does nothing else meanwhile
 MOST_TAKEN = 3500  # jobs taken by one script: more are too many arguments for Lua
 _HELD = "held"  # in place of an offset: the lane is not handed out
 _USUAL = " ".join(str(QueueOrder().offset(lane, rank)) for lane, rank in LANES)
-_PUT, _TAKE, _PEEK, _REMOVE, _ARRANGE, _BEGIN, _TEND = map(
-    Script, ("put", "take", "peek", "remove", "arrange", "begin", "tend")
+_PUT, _TAKE, _PEEK, _REMOVE, _ARRANGE, _BEGIN, _NOTE, _TEND = map(
+    Script, ("put", "take", "peek", "remove", "arrange", "begin", "note", "tend")
 )
 
 
@@ -64,11 +65,10 @@ class RedisLine:
                 await self._nodes.ask(command("UNLINK", key))
             await self._nodes.ask(command("SREM", self._keys.queues, member))
 
-    async def note(self, *, filled: bool = False, until: int | None = None) -> None:
-        facts = (["filled", self.epoch] if filled else []) + ([] if until is None else ["until", until])
-        await self._nodes.ask(command("HSET", self._keys.state, *facts))
+    async def note(self, until: int, position: str, *, filled: bool = False) -> None:
+        await self._nodes.ask(_NOTE.call([self._keys.state], self.epoch, until, position, int(filled)))
 
-    async def put(self, places: Sequence[Place], *, now: int, fresh: bool = False) -> bool:
+    async def put(self, places: Sequence[Place], *, now: int, how: Putting = Putting.MOVED) -> bool:
         grouped: dict[str, list[Place]] = {}
         for place in places:
             grouped.setdefault(place.queue, []).append(place)
@@ -76,8 +76,7 @@ class RedisLine:
         calls = []
         for queue, group in grouped.items():
             for part in _parts(group):
-                jobs = [word for p in part for word in (number_of(p.lane, p.rank), p.due_at, p.id)]
-                calls.append(_PUT.call(self._keys.of(queue), now, self._keys.bell, self._who, int(fresh), *jobs))
+                calls.append(_PUT.call(self._keys.of(queue), now, self._keys.bell, self._who, how.value, _lanes(part)))
         return any(await self._nodes.ask(*calls)) if calls else False
 
     async def take(self, queues: Sequence[str] | None, limit: int, *, now: int, stale: int, in_turn: bool = False) -> Taken:
@@ -225,7 +224,7 @@ class RedisLine:
         return _TAKE.call(self._keys.of(queue), now, limit, stale, _USUAL, *done)
 
     def _state(self) -> Call:
-        return command("HMGET", self._keys.state, "epoch", "filled", "until", "paced")
+        return command("HMGET", self._keys.state, "epoch", "filled", "until", "position", "paced")
 
     def _members(self) -> Call:
         return command("SMEMBERS", self._keys.queues)
@@ -245,9 +244,20 @@ def _pairs(flat: Sequence[str]) -> list[tuple[str, float]]:
 
 
 def _state(told: Sequence[str | None]) -> LineState:
-    epoch, filled, until, paced = told
-    is_filled = filled is not None and filled == epoch
-    return LineState(None if epoch is None else int(epoch), is_filled, int(until or 0), paced == "1")
+    epoch, filled, until, position, paced = told
+    is_filled = filled is not None and filled == epoch and position is not None
+    return LineState(None if epoch is None else int(epoch), is_filled, int(until or 0), position or "", paced == "1")
+
+
+def _lanes(places: Iterable[Place]) -> bytes:
+    """For each lane and rank its number among the keys, and a list of due times and ids in turn."""
+    lanes: dict[tuple[int, int], list[Any]] = {}
+    for place in places:
+        lane = lanes.get((place.lane, place.rank))
+        if lane is None:
+            lane = lanes[place.lane, place.rank] = []
+        lane += place.due_at, place.id
+    return msgspec.json.encode([(number_of(*which), lane) for which, lane in lanes.items()])
 
 
 def _parts(whole: Sequence[Any]) -> Iterable[list[Any]]:

@@ -69,7 +69,7 @@ def _stand_in(tx: Transaction, job: NewJob, id: bytes, created_at: int, schedule
     replace = job.unique.replace
     if replace:
         scheduled_at = rows.due_ms(job, tx.wall)
-        row = rows.new_row(job, id, tx.wall, tx.stamps.lined)
+        row = rows.new_row(job, id, tx.wall, tx.next_move())
         tx.db.execute(SQL["replace_waiting"], row)
         _wake(tx, [row])
         tx.db.execute(SQL["name_queue"], (job.queue,))
@@ -80,8 +80,8 @@ def _stand_in(tx: Transaction, job: NewJob, id: bytes, created_at: int, schedule
 
 def write(tx: Transaction, jobs: Sequence[NewJob], named: Set[str]) -> int:
     """Store jobs; answers with how many of them were not there yet."""
-    lined = tx.stamps.lined
-    new = [rows.new_row(job, _id(job), tx.wall, lined) for job in jobs]
+    move = tx.next_move()
+    new = [rows.new_row(job, _id(job), tx.wall, move) for job in jobs]
     _wake(tx, new)
     before = tx.rows_written()
     tx.db.executemany(SQL["add"], new)

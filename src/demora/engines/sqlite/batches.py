@@ -12,6 +12,7 @@ from ...errors import StoreBusy, StoreError
 from ...store import Topic
 from .connections import Patience
 from .stamps import Stamps, has_triggers, stamps_of
+from .statements import SQL
 from .turns import Turns
 
 T = TypeVar("T")
@@ -30,6 +31,13 @@ class Transaction:
 
     def wake(self, topic: Topic) -> None:
         self.topics.add(topic)
+
+    def next_move(self) -> int | None:
+        """The number under which rows move into waiting now; None while there is no line in sight."""
+        if not self.stamps.lined:
+            return None
+        [(number,)] = self.db.execute(SQL["next_move"])
+        return int(number)
 
     def rows_written(self) -> int:
         """Rows written on this connection so far, but for the events of an audit."""

@@ -19,8 +19,8 @@ from ...core.retention import Retention
 from ...core.spans import span_ms
 from ...core.states import Status
 from ...keyring import Found, Ring
-from ...line import Arrangement, Entry, Place
-from ...outbox import Cursor, Drawn, LineRecord, Standing, Walked
+from ...line import Arrangement, Entry
+from ...outbox import Cursor, Drawn, LineRecord, Move, Moved, Standing, Walked
 from ...store import (
     Added,
     Answer,
@@ -258,14 +258,14 @@ class SqliteStore(hooks.HookVerbs, PacedVerbs):
     async def standings(self, ids: Sequence[str]) -> list[Standing]:
         return await self._read(lambda tx: lining.standings(tx, ids), len(ids))
 
-    async def unlined(self, within: timedelta, limit: int) -> list[Place]:
-        return await self._read(lambda tx: lining.unlined(tx, span_ms(within), limit))
+    async def position(self) -> str:
+        return await self._read(lining.position, weight=1)
 
-    async def walk(self, within: timedelta, limit: int, after: Cursor | None = None) -> Walked:
-        return await self._read(lambda tx: lining.walk(tx, span_ms(within), limit, after))
+    async def moved(self, since: str, within: timedelta, limit: int, after: Move | None = None) -> Moved | None:
+        return await self._read(lambda tx: lining.moved(tx, since, span_ms(within), limit, after))
 
-    async def confirm(self, places: Sequence[Place], epoch: int) -> list[Place]:
-        return await self._write(lambda tx: lining.confirm(tx, places, epoch), len(places))
+    async def walk(self, within: timedelta, limit: int, after: Cursor | None = None, *, since: int | None = None) -> Walked:
+        return await self._read(lambda tx: lining.walk(tx, span_ms(within), limit, after, since))
 
     async def arrangements(self) -> list[Arrangement]:
         return await self._read(lining.arrangements, weight=1)

@@ -5,7 +5,7 @@ import secrets
 from collections.abc import Sequence
 
 from ...line import Arrangement, Place
-from ...outbox import Cursor, LineRecord, Standing, Walked
+from ...outbox import Cursor, LineRecord, Move, Moved, Standing, Walked
 from ..lines import arranged
 from ..paces import pace_of
 from . import rows
@@ -16,7 +16,7 @@ _FIRST = -(2**62)
 
 
 def begin(tx: Transaction) -> LineRecord:
-    tx.stamps.lined = 0
+    tx.stamps.lined = True
     tx.db.execute(SQL["name_line"], (secrets.token_hex(6),))
     return _record(tx)
 
@@ -32,15 +32,24 @@ def standings(tx: Transaction, ids: Sequence[str]) -> list[Standing]:
     return [Standing(_place(row), row[5] < 3) for row in tx.db.execute(SQL["standings"], (asked,))]
 
 
-def unlined(tx: Transaction, within: int, limit: int) -> list[Place]:
-    return [_place(row) for row in tx.db.execute(SQL["unlined"], (tx.wall + within, limit))]
+def position(tx: Transaction) -> str:
+    [(moves,)] = tx.db.execute(SQL["position"])
+    return str(moves)
 
 
-def walk(tx: Transaction, within: int, limit: int, after: Cursor | None) -> Walked:
+def moved(tx: Transaction, since: str, within: int, limit: int, after: Move | None) -> Moved | None:
+    here = position(tx)
+    if int(since) > int(here):
+        return None
+    found = list(tx.db.execute(SQL["moved"], (int(since), tx.wall + within, *(after or (0, 0)), limit)))
+    return Moved([_place(row) for row in found], here, found[-1][5:7] if len(found) == limit else None)
+
+
+def walk(tx: Transaction, within: int, limit: int, after: Cursor | None, since: int | None) -> Walked:
     """One lane and rank of a queue after another, by the index that a claim reads."""
     places: list[Place] = []
     for queue, lane, rank, due_at, _ in sorted(tx.db.execute(SQL["claim_heads"])):
-        start = (queue, lane, rank, _FIRST, 0)
+        start = (queue, lane, rank, _FIRST if since is None else since, 0)
         if after is not None and (queue, lane, rank) <= after[:3]:
             if (queue, lane, rank) < after[:3]:
                 continue
@@ -52,16 +61,6 @@ def walk(tx: Transaction, within: int, limit: int, after: Cursor | None) -> Walk
         if len(places) >= limit:
             return Walked(places, (queue, lane, rank, found[-1][4], found[-1][5]))
     return Walked(places, None)
-
-
-def confirm(tx: Transaction, places: Sequence[Place], epoch: int) -> list[Place]:
-    elsewhere = []
-    for place in places:
-        key = rows.id_bytes(place.id)
-        tx.db.execute(SQL["confirm"], (epoch, key, place.queue, place.lane, place.rank, place.due_at))
-        if not tx.db.changes():
-            elsewhere.append(place.id)
-    return [standing.place for standing in standings(tx, elsewhere) if standing.waiting] if elsewhere else []
 
 
 def arrangements(tx: Transaction) -> list[Arrangement]:

@@ -18,7 +18,7 @@ insert or ignore into queues (name) values (?)
 -- name: add
 insert into jobs (id, type, name, queue, status, lane, rank, due_at, created_at, scheduled_at, max_retries, retry_delay,
                   timeout, payload, tags, webhook_url, expires_at, unique_key, webhook_on_cancel, cause,
-                  lined_epoch)
+                  moved)
 values (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20, ?21)
 on conflict (id) do nothing
 
@@ -30,7 +30,7 @@ where unique_key = ? and type = ? and status < 3 and token = 0 and generation = 
 -- All that a wish can say; the job stays where it is in the order of adding. It is a row as `add` takes it.
 update jobs set name = ?3, queue = ?4, status = ?5, lane = ?6, rank = ?7, due_at = ?8, scheduled_at = ?8,
     max_retries = ?11, retry_delay = ?12, timeout = ?13, payload = ?14, tags = ?15,
-    webhook_url = ?16, expires_at = ?17, webhook_on_cancel = ?19, cause = ?20, lined_epoch = ?21
+    webhook_url = ?16, expires_at = ?17, webhook_on_cancel = ?19, cause = ?20, moved = ?21
 where id = ?1 and type = ?2 and unique_key = ?18
 
 -- name: expires_earlier
@@ -122,7 +122,7 @@ returning jobs.id, jobs.token, {hooked}
 
 -- name: settle
 update jobs set status = :status, completed_at = :completed_at, lease_until = null, result = :result, error = :error,
-    due_at = coalesce(:due_at, due_at), lane = coalesce(:lane, lane), lined_epoch = :lined,
+    due_at = coalesce(:due_at, due_at), lane = coalesce(:lane, lane), moved = :moved,
     credits = credits + :credit, retries = retries + :retry, strays = iif(:stray, strays + 1, 0),
     started_at = iif(:credit, null, max(claimed_at, coalesce(started_at, :started_at, claimed_at))),
     worker_id = iif(:credit, null, worker_id),
@@ -148,12 +148,12 @@ select status from jobs where id = ?
 -- name: retry
 update jobs set status = :status, lane = :lane, due_at = :wall, generation = generation + 1, credits = token, retries = 0,
     strays = 0, completed_at = null, started_at = null, cancel_requested_at = null, progress = null,
-    progress_message = null, result = null, error = null, expires_at = null, lined_epoch = :lined
+    progress_message = null, result = null, error = null, expires_at = null, moved = :moved
 where id = :id and status in (select value from json_each(:from))
 
 -- name: change
 update jobs set rank = coalesce(:rank, rank), tags = iif(:tags is null, tags, :tags), due_at = coalesce(:due_at, due_at),
-    scheduled_at = coalesce(:due_at, scheduled_at), lane = iif(:due_at is null, lane, :lane), lined_epoch = :lined
+    scheduled_at = coalesce(:due_at, scheduled_at), lane = iif(:due_at is null, lane, :lane), moved = :moved
 where id = :id and status < 3
 returning queue, lane, rank, due_at
 
@@ -291,7 +291,7 @@ where status < 3 and queue = ? and lane = ? and rank = ? and due_at <= ?
 order by due_at, rowid limit ?
 
 -- name: release
-update jobs set lane = ?, due_at = slot, lined_epoch = ? from (select value ->> 0 as number, value ->> 1 as slot from json_each(?))
+update jobs set lane = ?, due_at = slot, moved = ? from (select value ->> 0 as number, value ->> 1 as slot from json_each(?))
 where jobs.rowid = number and status < 3
 returning jobs.rowid, id, rank
 
@@ -482,7 +482,7 @@ select queue, at, pace from pace_changes order by seq
 select name, value from meta where name in ('line_database', 'line_epoch', 'line_run')
 
 -- name: name_line
-insert or ignore into meta (name, value) values ('line_database', ?), ('line_epoch', '0'), ('line_run', '')
+insert or ignore into meta (name, value) values ('line_database', ?), ('line_epoch', '0'), ('line_run', ''), ('line_moves', '0')
 
 -- name: bump_line
 update meta set value = case name when 'line_epoch' then ?1 when 'line_run' then ?2 end
@@ -497,14 +497,18 @@ where jobs.queue = wish.value ->> 1 and status < 3 and due_at <= ?2 order by wis
 -- name: standings
 select jobs.id, jobs.queue, lane, rank, due_at, status from json_each(?) as wish cross join jobs on jobs.id = unhex(wish.value)
 
--- name: unlined
-select id, queue, lane, rank, due_at from jobs where status < 3 and lined_epoch = 0 and due_at <= ? order by due_at limit ?
+-- name: position
+select cast(value as int) from meta where name = 'line_moves'
+
+-- name: next_move
+update meta set value = cast(value as int) + 1 where name = 'line_moves' returning cast(value as int)
+
+-- name: moved
+select id, queue, lane, rank, due_at, moved, rowid from jobs
+where status < 3 and moved > ?1 and due_at <= ?2 and (moved, rowid) > (?3, ?4)
+order by moved, rowid limit ?5
 
 -- name: walk
 select id, queue, lane, rank, due_at, rowid from jobs
 where status < 3 and queue = ?1 and lane = ?2 and rank = ?3 and (due_at, rowid) > (?4, ?5) and due_at <= ?6
 order by due_at, rowid limit ?7
-
--- name: confirm
-update jobs set lined_epoch = ?1
-where id = ?2 and status < 3 and queue = ?3 and lane = ?4 and rank = ?5 and due_at = ?6

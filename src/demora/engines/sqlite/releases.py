@@ -97,7 +97,7 @@ def _let_go(tx: Transaction, held: Held, lines: Sequence[Head], *, quiet: bool) 
     first = islice(heapq.merge(*scans), len(planned.slots))
     moves = [(number, slot) for (_, _, number), slot in zip(first, planned.slots, strict=True)]
     tx.db.execute(SQL["keep_pace"], (text(planned.state), held.queue))
-    what = (Lane.RELEASED, tx.stamps.lined, json.dumps(moves))
+    what = (Lane.RELEASED, tx.next_move(), json.dumps(moves))
     gone = {number: (id, rank) for number, id, rank in tx.db.execute(SQL["release"], what)}
     return [_release(held.queue, *gone[number], slot) for number, slot in moves]
 

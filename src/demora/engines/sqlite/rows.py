@@ -46,7 +46,7 @@ def expiry_ms(job: NewJob, wall: int) -> int | None:
     return None if job.expires_in is None else wall + span_ms(job.expires_in)
 
 
-def new_row(job: NewJob, id: bytes, wall: int, lined: int | None) -> Row:
+def new_row(job: NewJob, id: bytes, wall: int, move: int | None) -> Row:
     due_at = due_ms(job, wall)
     later = due_at > wall
     return (
@@ -70,7 +70,7 @@ def new_row(job: NewJob, id: bytes, wall: int, lined: int | None) -> Row:
         None if job.unique is None else job.unique.key,
         int(job.webhook_on_cancel),
         None if job.cause is None else id_bytes(job.cause),
-        lined,
+        move,
     )
 
 

@@ -142,7 +142,7 @@ def _apply(tx: Transaction, settlement: Settlement, verdict: Verdict) -> _Moved 
             "stray": int(verdict.stray),
             "started_at": None if settlement.lapsed else tx.wall - report.ran // MILLISECOND,
             "lapsed": int(settlement.lapsed),
-            "lined": tx.stamps.lined,
+            "moved": tx.next_move() if verdict.status.waiting else None,
             "stands": int(verdict.stands),
             **_where(tx, report),
         },

@@ -12,8 +12,8 @@ class Stamps:
     """What one connection tells the triggers of an audit, and what it knows of them.
 
     `events` counts the events written on this connection: each asks once for the wall clock. `audited` says whether there
-    are triggers: they were there when the connection was opened, or have been heard of since. `lined` is what a row says of
-    its place in a line when it moves into waiting: 0, or None while there is no line in sight.
+    are triggers: they were there when the connection was opened, or have been heard of since. `lined` says whether
+    there is a line in sight.
     """
 
     __slots__ = ("__weakref__", "audited", "boot", "events", "lined", "wall", "wall_us")
@@ -23,7 +23,7 @@ class Stamps:
         self.wall = self.wall_us // 1000
         self.events = 0
         self.audited = False
-        self.lined: int | None = None
+        self.lined = False
 
     def ask_wall(self, *_: object) -> int:
         self.events += 1

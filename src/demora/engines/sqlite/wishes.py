@@ -25,7 +25,7 @@ def cancel(tx: Transaction, id: str) -> Answer:
 def retry(tx: Transaction, id: str) -> Answer:
     key = rows.id_bytes(id)
     again = {"status": Status.QUEUED.value, "lane": Lane.RETRY.value, "wall": tx.wall, "id": key}
-    did = _wrote(tx, "retry", {**again, "from": json.dumps(sorted(RETRYABLE)), "lined": tx.stamps.lined})
+    did = _wrote(tx, "retry", {**again, "from": json.dumps(sorted(RETRYABLE)), "moved": tx.next_move()})
     if did:
         tx.wake(Topic.READY)
     return Answer(did, _status(tx, key))
@@ -42,7 +42,7 @@ def change(tx: Transaction, id: str, change: Change) -> Answer:
         "tags": None if change.tags is None else json.dumps(change.tags),
         "due_at": due_at,
         "lane": Lane.SCHEDULED.value,
-        "lined": tx.stamps.lined,
+        "moved": tx.next_move(),
     }
     changed = tx.db.execute(SQL["change"], what).fetchone()
     if changed is not None:

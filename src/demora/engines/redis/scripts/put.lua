@@ -1,22 +1,40 @@
 -- Give jobs their places in one queue, and wake sleepers for what is ready or the new head of its lane.
 -- KEYS  1 the queue's own hash, 2 what was handed out, then a sorted set for each lane and rank, scored by due time
--- ARGV  1 now, 2 the channel of the bell, 3 who puts, 4 "1" if the jobs are new and stand nowhere, then for each job: the number of
---       its lane among KEYS, its due time, its id
+-- ARGV  1 now, 2 the channel of the bell, 3 who puts, 4 "moved" if the jobs may stand elsewhere, "fresh" if they stand nowhere,
+--       "missing" to leave alone what stands there or is handed out, 5 the jobs as JSON: for each lane its number among KEYS, and
+--       a list of due times and ids in turn
 -- Gives 1 if sleepers were woken, else 0. Refuses with LOST where the queue was not begun, or what it held is gone.
 if redis.call('EXISTS', KEYS[1]) == 0 then
     return redis.error_reply('LOST this queue is not in the line')
 end
-local lanes, ids, home = {}, {}, {}
-for n = 5, #ARGV, 3 do
-    local key = KEYS[tonumber(ARGV[n])]
-    local lane = lanes[key] or {}
-    lanes[key] = lane
-    lane[#lane + 1] = ARGV[n + 1]
-    lane[#lane + 1] = ARGV[n + 2]
-    ids[#ids + 1] = ARGV[n + 2]
-    home[ARGV[n + 2]] = key
+local lanes = {}
+for _, lane in ipairs(cjson.decode(ARGV[5])) do
+    lanes[KEYS[lane[1]]] = lane[2]
 end
-if ARGV[4] ~= '1' then
+if ARGV[4] == 'missing' then
+    for key, lane in pairs(lanes) do
+        local ids, missing = {}, {}
+        for n = 2, #lane, 2 do
+            ids[#ids + 1] = lane[n]
+        end
+        local stands, out = redis.call('ZMSCORE', key, unpack(ids)), redis.call('ZMSCORE', KEYS[2], unpack(ids))
+        for n, id in ipairs(ids) do
+            if not out[n] and not (stands[n] and tonumber(stands[n]) == lane[2 * n - 1]) then
+                missing[#missing + 1] = lane[2 * n - 1]
+                missing[#missing + 1] = id
+            end
+        end
+        lanes[key] = #missing > 0 and missing or nil
+    end
+end
+if ARGV[4] ~= 'fresh' and next(lanes) then
+    local ids, home = {}, {}
+    for key, lane in pairs(lanes) do
+        for n = 2, #lane, 2 do
+            ids[#ids + 1] = lane[n]
+            home[lane[n]] = key
+        end
+    end
     redis.call('ZREM', KEYS[2], unpack(ids))
     for n = 3, #KEYS do
         local strangers = {}
@@ -34,7 +52,7 @@ local wake = false
 for key, lane in pairs(lanes) do
     local first = math.huge
     for n = 1, #lane, 2 do
-        first = math.min(first, tonumber(lane[n]))
+        first = math.min(first, lane[n])
     end
     local head = redis.call('ZRANGE', key, 0, 0, 'WITHSCORES')
     local moved = redis.call('ZADD', key, 'CH', unpack(lane)) > 0

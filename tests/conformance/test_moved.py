@@ -1,0 +1,98 @@
+"""moved: what the outbox tells of moves into waiting, for whoever looks after a line."""
+
+import pytest
+
+from demora.core.outcome import Raised
+from demora.core.pace import Pace
+from demora.core.pace_wish import wish_of
+from demora.lined import Inner, LinedStore
+from demora.store import Change, Store
+from tests.builders import DONE, add_ids, add_one, claim_ids, claim_one, ms, seconds, settle
+from tests.clock import TestClock
+
+HORIZON = seconds(600)
+
+
+@pytest.fixture
+async def outbox(store: Store) -> Inner:
+    """The SQL store, below a line or not, with its rows telling of their moves."""
+    inner = store.inner if isinstance(store, LinedStore) else store
+    assert isinstance(inner, Inner)
+    await inner.begin_lining()
+    return inner
+
+
+async def moved(outbox: Inner, since: str) -> tuple[list[str], str]:
+    """The ids that moved since a position, and the position after them."""
+    found = await outbox.moved(since, HORIZON, 100)
+    assert found is not None
+    assert found.next is None
+    return [place.id for place in found.places], found.position
+
+
+async def test_every_move_into_waiting_is_told_once(outbox: Inner, clock: TestClock) -> None:
+    position = await outbox.position()
+    ids = await add_ids(outbox, {}, {"delay": seconds(60)})
+    told, position = await moved(outbox, position)
+    assert told == ids
+    assert (await moved(outbox, position))[0] == []
+    await settle(outbox, await claim_one(outbox), Raised("no", after=seconds(5)))
+    told, position = await moved(outbox, position)
+    assert told == [ids[0]]
+    await outbox.change(ids[1], Change(delay=seconds(30)))
+    told, position = await moved(outbox, position)
+    assert told == [ids[1]]
+    clock.turn(6)
+    await settle(outbox, await claim_one(outbox), Raised("no", permanent=True))
+    told, position = await moved(outbox, position)
+    assert told == []
+    await outbox.retry([ids[0]])
+    told, position = await moved(outbox, position)
+    assert told == [ids[0]]
+
+
+async def test_what_a_pace_lets_go_has_moved(outbox: Inner, clock: TestClock) -> None:
+    await outbox.set_pace("default", wish_of(Pace()), by="test")
+    added = await add_one(outbox, delay=ms(10))
+    position = await outbox.position()
+    clock.turn(ms=20)
+    assert [job.id for job in (await outbox.release()).jobs] == [added.id]
+    assert (await moved(outbox, position))[0] == [added.id]
+
+
+async def test_what_waits_no_longer_is_not_told(outbox: Inner) -> None:
+    position = await outbox.position()
+    done, cancelled, waits = await add_ids(outbox, {}, {}, {"delay": seconds(1)})
+    await outbox.cancel([cancelled])
+    await settle(outbox, await claim_one(outbox), DONE)
+    assert (await moved(outbox, position))[0] == [waits]
+    assert await claim_ids(outbox) == []
+    assert done != waits
+
+
+async def test_moves_are_told_page_by_page(outbox: Inner) -> None:
+    position = await outbox.position()
+    ids = [*await add_ids(outbox, *[{"delay": seconds(1)}] * 5), *await add_ids(outbox, *[{"delay": seconds(2)}] * 2)]
+    told: list[str] = []
+    page = await outbox.moved(position, HORIZON, 3)
+    while page is not None:
+        told += [place.id for place in page.places]
+        page = None if page.next is None else await outbox.moved(position, HORIZON, 3, page.next)
+    assert told == ids
+
+
+async def test_what_is_beyond_the_horizon_is_told_when_the_horizon_has_reached_it(outbox: Inner, clock: TestClock) -> None:
+    position, until = await outbox.position(), clock.wall() + 600_000
+    near, far = await add_ids(outbox, {"delay": seconds(599)}, {"delay": seconds(601)})
+    told, position = await moved(outbox, position)
+    assert told == [near]
+    clock.turn(2)
+    assert (await moved(outbox, position))[0] == []
+    walked = await outbox.walk(HORIZON, 100, since=until)
+    assert [place.id for place in walked.places] == [far]
+
+
+async def test_a_position_that_the_database_never_had_is_not_known(outbox: Inner) -> None:
+    here = await outbox.position()
+    beyond = f"{int(here.partition(':')[0]) + 10**12}{':' if ':' in here else ''}"
+    assert await outbox.moved(beyond, HORIZON, 10) is None
