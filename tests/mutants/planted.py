@@ -23,6 +23,7 @@ PACE, PACE_RULE = "tests/conformance/test_pace.py", "tests/core/test_pace.py"
 WRITES, CUT = "engines/postgres/writes.py", "tests/engines/postgres/test_lost_answers.py"
 LOSS, TENDING, STORE = "tests/lined/test_loss.py", "lined/tending.py", "lined/store.py"
 CLAIMING = "lined/claiming.py"
+PROCESS = "worker/process.py"
 HOUSEKEEPING = """                except {} as problem:
                     wait, pause = pause, min(pause * 2, LONGEST_PAUSE)
                     notices.store_trouble("the housekeeping\""""
@@ -681,4 +682,23 @@ MUTANTS = (
         "tests/conformance/test_deliveries.py",
     ),
     Mutant("line: nobody asks SQL alone", STORE, "if limit and loop.time() < self._looked_at + LOOK:", "if limit:", LOSS),
+    Mutant("processes: the last words of a dead one are not heard", PROCESS, "both, timeout=PATIENCE)", "both, timeout=0)"),
+    Mutant(
+        "processes: one that died before it began is believed to have begun",
+        PROCESS,
+        "return self._began.done() and self._began.result()",
+        "return self._began.done()",
+    ),
+    Mutant(
+        "processes: one whose run was given up goes on",
+        "worker/processes.py",
+        "        else:\n            process.kill()\n",
+        "        else:\n            pass\n",
+    ),
+    Mutant(
+        "processes: an answer does not say that the run began",
+        PROCESS,
+        "                self._get_going()\n                self._ended.set_result(ended)",
+        "                self._ended.set_result(ended)",
+    ),
 )

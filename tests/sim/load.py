@@ -16,14 +16,17 @@ from tests.sim.world import World
 QUEUES = ("default", "mail", "reports")
 PRIORITIES = ("CRITICAL", "HIGH", "NORMAL", "LOW")
 HOOK = "https://hooks.example/{}"
-KINDS = ("quick", "slow", "failing", "snoozing", "endless", "poisonous", "quitting", "hopeless", "picky", "unknown")
+KINDS = ("quick", "slow", "failing", "snoozing", "endless", "poisonous", "quitting", "hopeless", "picky", "apart")
+APART = "apart"
+UNKNOWN = "unknown"  # to every application
 
 
 def register(app: Demora, world: World, recorder: Recorder) -> None:
-    """Handlers of every kind; each writes down when it starts and how it ends."""
+    """Handlers of every kind; each writes down when it starts and how it ends, or the process does that it is in."""
     for kind in KINDS:
-        if kind != "unknown":
+        if kind != APART:
             app.job(kind, timeout="20s", jitter=0.5)(_recorded(globals()[kind], world, recorder))
+    app.job(APART, timeout="20s", jitter=0.5, process=True)(_begun(apart, world, recorder))
 
 
 def _recorded(handler: Callable[[Context, World], Awaitable[Any]], world: World, recorder: Recorder) -> Any:
@@ -38,6 +41,16 @@ def _recorded(handler: Callable[[Context, World], Awaitable[Any]], world: World,
             raise
         recorder.ended(ctx, "returned")
         return result
+
+    return run
+
+
+def _begun(handler: Callable[[Context, World], Awaitable[Any]], world: World, recorder: Recorder) -> Any:
+    """For a process of its own, which writes down how it ends when its worker can know."""
+
+    async def run(ctx: Context, **payload: Any) -> Any:
+        recorder.started(ctx)
+        return await handler(ctx, world)
 
     return run
 
@@ -97,6 +110,26 @@ async def picky(ctx: Context, world: World) -> str:
     return "ok"
 
 
+async def apart(ctx: Context, world: World) -> str:
+    """In a process of its own: everything that a handler may do, and in all of it the process may die."""
+    for half in range(2):
+        ctx.progress(half / 2)
+        await asyncio.sleep(world.random.random() / 2)
+    ctx.log("nearly there")
+    ways = (
+        None,
+        ValueError("chance had it so"),
+        Retry("not yet", after="1s"),
+        Snooze("700ms"),
+        Cancel("no need"),
+        Fail("no hope"),
+    )
+    problem = world.random.choices(ways, (80, 8, 3, 3, 3, 3))[0]
+    if problem is not None:
+        raise problem
+    return "ok"
+
+
 class Caller:
     """A simulated application: adds so many jobs, and now and then cancels, retries, moves, pauses."""
 
@@ -126,7 +159,7 @@ class Caller:
         await self._ask("add", [job.id for job in jobs], lambda: client.add(jobs))
 
     def _make(self, client: Any, **more: Any) -> Any:
-        kind = self._chance.choices(KINDS, (40, 8, 15, 6, 2, 2, 3, 3, 4, self._unknown))[0]
+        kind = self._chance.choices((*KINDS, UNKNOWN), (40, 8, 15, 6, 2, 2, 3, 3, 4, 8, self._unknown))[0]
         return client.make(kind, {"n": self._chance.randrange(100)}, **self._options(), **more)
 
     def _options(self) -> dict[str, Any]:

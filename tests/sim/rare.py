@@ -1,7 +1,7 @@
 """The "sometimes" list: rare situations that a campaign must reach, or it proves nothing about them."""
 
-from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
 from itertools import pairwise
 
 from demora.proof import SqlEvent
@@ -95,16 +95,25 @@ SOMETIMES: dict[str, Callable[[Life], bool]] = {
     ),
     "a webhook is given up": _some(lambda e: e.queue == HOOKS and _settled("FAILED")(e)),
     "a sender dies in mid-delivery": _some(lambda e: e.queue == HOOKS and "WorkerLost" in (e.error or "")),
+    "a job fails because its processes died": _some(_settled("FAILED", error="ProcessDied")),
+    "a job completes after its process died": lambda life: (
+        _some(_settled("RETRYING", error="ProcessDied"))(life) and _some(_settled("COMPLETED"))(life)
+    ),
+    "a process ends with an exit code": _some(
+        _settled("RETRYING", error="ProcessDied: the process of this run ended with exit")
+    ),
+    "a process ends with a signal": _some(
+        _settled("RETRYING", error="ProcessDied: the process of this run ended with signal")
+    ),
+    "a process closes its pipe": _some(_settled("RETRYING", error="closed its pipe")),
+    "a process does not start": _some(_settled("RETRYING", error="did not start within")),
     "a job is snoozed": _some(lambda e: e.kind == "settled" and e.status in ("QUEUED", "RETRYING") and e.lane == 2),
 }
 
 
-def reached(events: Iterable[SqlEvent], fired: Mapping[str, int]) -> dict[str, int]:
-    """How many jobs came into each rare situation."""
+def reached(events: Iterable[SqlEvent]) -> frozenset[str]:
+    """The situations that some job came into."""
     lives: dict[str, list[SqlEvent]] = defaultdict(list)
     for event in events:
         lives[event.job].append(event)
-    found: Counter[str] = Counter()
-    for life in lives.values():
-        found.update(name for name, fact in SOMETIMES.items() if fact(life))
-    return dict(found)
+    return frozenset(name for name, fact in SOMETIMES.items() if any(map(fact, lives.values())))

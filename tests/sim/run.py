@@ -12,7 +12,7 @@ from demora.core.pace_wish import wish_of
 from demora.errors import StoreError
 from demora.seams import Seams
 from demora.worker import Worker
-from tests.sim import rare
+from tests.sim import rare, slots
 from tests.sim.faults import FaultyStore, Rates
 from tests.sim.history import LONGEST_DRAIN, Recorder
 from tests.sim.load import Caller, register
@@ -22,6 +22,7 @@ from tests.sim.receivers import SECRET, Receivers
 from tests.sim.world import World
 
 CALLERS = 3
+UNWINDING = 10.0  # seconds until what ended elsewhere has ended here too
 WORKERS = 3
 SERVED: tuple[dict[str, Any], ...] = (
     {},
@@ -49,7 +50,7 @@ class Result(msgspec.Struct):
     trace: str
     violations: list[str]
     fired: dict[str, int]
-    reached: dict[str, int]
+    reached: frozenset[str]
     steps: int
 
 
@@ -67,12 +68,13 @@ class Simulation:
         self._recorder = Recorder(self._world)
         self._rates = Rates()
         self._receivers = Receivers(self._world)
+        self._slots = slots.Slots(self._world, self._recorder)
         self._keep = self._world.random.choice(("forever", "forever", "forever", "20s", "10", "60s,20"))
         self._pace = self._world.random.choice((None, *PACES))
         self._nemesis = Nemesis(self._world, self._rates, self._start_worker)
         self._crashes: list[str] = []
         self._started = 0
-        self._reached: dict[str, int] = {}
+        self._reached: frozenset[str] = frozenset()
 
     def run(self) -> Result:
         crash.arm(self._crash_point)
@@ -116,14 +118,21 @@ class Simulation:
         return owner
 
     async def _work(self, owner: str) -> None:
-        app, chance = self._app(), self._world.random
+        chance = self._world.random
+        app = slots.app = self._app()
+        concurrency = chance.choice((1, 2, 8))
         worker = Worker(
             app,
             **chance.choice(SERVED),
-            concurrency=chance.choice((1, 2, 8)),
+            concurrency=concurrency,
             lease=timedelta(seconds=chance.choice((2, 5, 10))),
             grace=timedelta(seconds=chance.choice((0, 1))),
-            seams=Seams(monotonic=self._world.loop.time, chance=chance.random, name=lambda: owner),
+            seams=Seams(
+                monotonic=self._world.loop.time,
+                chance=chance.random,
+                name=lambda: owner,
+                spawn=lambda: self._slots.spawn(app.registry, concurrency),
+            ),
         )
         self._world.on_terminate(worker.stop)
         await worker.run()
@@ -151,10 +160,12 @@ class Simulation:
                 break
             await asyncio.sleep(5)
         self._recorder.world("drained")
+        await asyncio.sleep(UNWINDING)
         evidence = await store.evidence(integrity=False)
         findings = self._recorder.judge(evidence)
-        self._reached = rare.reached(evidence.events or [], self._world.fired)
-        return [*(violation.explain() for violation in findings.violations), *self._receivers.judge(evidence)]
+        self._reached = rare.reached(evidence.events or [])
+        told = [*self._receivers.judge(evidence), *self._slots.judge(evidence)]
+        return [*(violation.explain() for violation in findings.violations), *told]
 
     def _crash_point(self, name: str) -> None:
         """End the process that passes a crash point, if chance has it so; what it had not committed is gone."""

@@ -74,6 +74,7 @@ class World:
         self.lost_rings = 0.0
         self.fired: dict[str, int] = {}
         self._stoppers: dict[str, tuple[contextvars.Context, Callable[[], None]]] = {}
+        self._pipes: dict[str, list[Callable[[], None]]] = {}
         self._db = _database()
         self._ids = 0
 
@@ -97,6 +98,12 @@ class World:
             self._db.execute("rollback")
         for key in [key for key in self.tower if key[0] == owner]:
             del self.tower[key]
+        for close in self._pipes.pop(owner, ()):
+            close()
+
+    def on_death(self, owner: str, close: Callable[[], None]) -> None:
+        """What the end of a process closes."""
+        self._pipes.setdefault(owner, []).append(close)
 
     def terminate(self, owner: str) -> None:
         """SIGTERM: the process hears it in its own time."""

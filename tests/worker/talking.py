@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from demora import seams
+from demora import spawned
 from demora.store import ClaimedJob
 from demora.worker.home import Home, Place
 from demora.worker.wire import HEAD, Ended, FromProcess, Hello, ToProcess, Work, frame, from_process
@@ -86,7 +86,7 @@ def talk(*, session: bool = False) -> Iterator[Talk]:
     ours, theirs = socket.socketpair()
     ours.settimeout(PATIENCE)
     with ours, theirs:
-        command = [sys.executable, "-c", seams._CHILD, str(theirs.fileno()), *sys.path]
+        command = [sys.executable, "-c", spawned._CHILD, str(theirs.fileno()), *sys.path]
         process = subprocess.Popen(command, stderr=subprocess.PIPE, pass_fds=[theirs.fileno()], start_new_session=session)
         theirs.close()
         spoken = Talk(ours, process)

@@ -16,10 +16,11 @@ from demora.context import Context
 from demora.core.outcome import Succeeded
 from demora.errors import ProcessDied
 from demora.seams import Seams
+from demora.spawned import Child, spawn
 from demora.store import Lease, Report
 from demora.worker.home import Place
 from demora.worker.process import Process
-from demora.worker.processes import Processes, _spawned
+from demora.worker.processes import Processes
 from demora.worker.run import Run
 from demora.worker.threads import run_on_thread
 from demora.worker.wire import Began, Ended, Logged, Said, Work, frame
@@ -37,7 +38,7 @@ async def started(command: str = "sleep 600") -> AsyncIterator[tuple[Process, so
     """A process, and the end of the pipe that is its own."""
     ours, theirs = socket.socketpair()
     reader, writer = await asyncio.open_connection(sock=ours)
-    process = Process(sh(command), reader, writer)
+    process = Process(Child(sh(command), reader, writer))
     try:
         with theirs:
             yield process, theirs
@@ -126,10 +127,10 @@ async def test_its_records_are_logged_here_if_their_level_counts_here(caplog: py
 
 
 async def test_a_process_that_cannot_be_started_fails_the_attempt() -> None:
-    def spawn(fd: int) -> "subprocess.Popen[bytes]":
+    def start(fd: int) -> "subprocess.Popen[bytes]":
         raise OSError("no more processes")
 
-    run, slots = a_run(spawn)
+    run, slots = a_run(start)
     with pytest.raises(OSError, match="no more processes"):
         await slots.call(run, PID)
 
@@ -137,12 +138,12 @@ async def test_a_process_that_cannot_be_started_fails_the_attempt() -> None:
 async def test_a_run_that_is_cancelled_while_its_process_starts_kills_it() -> None:
     pids: list[int] = []
 
-    def spawn(fd: int) -> "subprocess.Popen[bytes]":
+    def start(fd: int) -> "subprocess.Popen[bytes]":
         spawned = sh("sleep 600")
         pids.append(spawned.pid)
         return spawned
 
-    run, slots = a_run(spawn)
+    run, slots = a_run(start)
     calling = asyncio.ensure_future(slots.call(run, PID))
     await eventually(lambda: asyncio.sleep(0, slots._alive))
     calling.cancel()
@@ -154,7 +155,7 @@ async def test_a_run_that_is_cancelled_while_its_process_starts_kills_it() -> No
 
 async def test_a_start_that_is_cancelled_leaves_nothing_open() -> None:
     before = os.listdir("/dev/fd")
-    starting = asyncio.ensure_future(_spawned(no_process))
+    starting = asyncio.ensure_future(spawn(no_process))
     await asyncio.sleep(0)
     starting.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -176,8 +177,8 @@ def no_process(fd: int) -> "subprocess.Popen[bytes]":
 PID = process_jobs.pid.handler
 
 
-def a_run(spawn: Callable[[int], "subprocess.Popen[bytes]"]) -> tuple[Run, Processes]:
-    slots = Processes(process_jobs.app, Seams(spawn=spawn), began=lambda run: None)
+def a_run(start: Callable[[int], "subprocess.Popen[bytes]"]) -> tuple[Run, Processes]:
+    slots = Processes(process_jobs.app, Seams(spawn=lambda: spawn(start)), began=lambda run: None)
     run = Run(work()[0], PID, middlewares=(), pool=ThreadPoolExecutor(1), processes=slots)
     return run, slots
 

@@ -15,6 +15,7 @@ import pytest
 from demora import Context, Demora, Retry, Status
 from demora.errors import BadHandler, Invalid, RaisedInProcess, WrongProcess
 from demora.seams import Seams
+from demora.spawned import spawn
 from demora.worker import Worker, ending, home, processes
 from tests.facts import eventually
 from tests.worker import process_jobs
@@ -205,7 +206,7 @@ async def test_a_payload_that_does_not_fit_fails_at_once_and_starts_no_process(a
         job = await stranger.enqueue("exits", {"code": "three"})
     async with app.worker() as working:
         found = await ended(app, job)
-        assert (found.status, found.attempt, working._processes._alive) == (Status.FAILED, 1, set())
+        assert (found.status, found.attempt, working._processes._alive) == (Status.FAILED, 1, {})
     assert (found.error or "").startswith("Invalid: payload.code: ")
 
 
@@ -269,11 +270,11 @@ async def test_a_process_that_dies_before_it_calls_the_handler_is_replaced_and_c
 async def test_a_process_that_does_not_come_up_fails_the_attempt(
     app: Demora, monkeypatch: pytest.MonkeyPatch, command: str, seconds: float, fate: str
 ) -> None:
-    def spawn(fd: int) -> "subprocess.Popen[bytes]":
+    def start(fd: int) -> "subprocess.Popen[bytes]":
         return subprocess.Popen(["sh", "-c", command], pass_fds=[fd], start_new_session=True)
 
     monkeypatch.setattr(processes, "START_UP", seconds)
-    async with app.worker(seams=Seams(spawn=spawn)):
+    async with app.worker(seams=Seams(spawn=lambda: spawn(start))):
         found = await ended(app, await app.enqueue("pid", max_retries=0))
     assert found.error == f"ProcessDied: the process of this run {fate}"
 

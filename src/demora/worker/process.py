@@ -3,15 +3,13 @@
 import asyncio
 import contextlib
 import logging
-import os
 import signal
-import subprocess
-import threading
 from typing import Any
 
 import msgspec
 
 from ..context import Context
+from ..spawned import Spawned
 from .wire import HEAD, MOST_BYTES, Began, Ended, Logged, Said, ToProcess, Work, frame, from_process
 
 PATIENCE = 1.0  # seconds between the end of a pipe and that of its process, either first
@@ -20,18 +18,12 @@ PATIENCE = 1.0  # seconds between the end of a pipe and that of its process, eit
 class Process:
     """A started process. `gone` is done when it is dead and reaped; `fate` then says how it ended."""
 
-    def __init__(
-        self, spawned: "subprocess.Popen[bytes]", reader: asyncio.StreamReader, writer: asyncio.StreamWriter
-    ) -> None:
-        self._spawned, self._reader, self._writer = spawned, reader, writer
-        self._loop = asyncio.get_running_loop()
-        self._lock, self._reaped = threading.Lock(), False
-        self._exited: asyncio.Future[int] = self._loop.create_future()
+    def __init__(self, spawned: Spawned) -> None:
+        self._spawned, self._loop = spawned, asyncio.get_running_loop()
         self._ctx: Context | None = None
         self._began: asyncio.Future[bool] = self._loop.create_future()
         self._ended: asyncio.Future[Ended | None] = self._loop.create_future()
         self.fate: str | None = None
-        threading.Thread(target=self._await_exit, name="demora-process", daemon=True).start()
         self.gone = asyncio.ensure_future(self._watch())
 
     async def begin(self, ctx: Context, work: Work, seconds: float) -> bool:
@@ -55,25 +47,23 @@ class Process:
 
     def tell(self, message: ToProcess) -> None:
         if self.fate is None:
-            self._writer.write(frame(message))
+            self._spawned.write(frame(message))
 
     def kill(self) -> None:
         """SIGKILL, for all that it started too; returns at once."""
-        with self._lock:
-            if not self._reaped:
-                self._kill_group()
+        self._spawned.kill()
 
     async def _watch(self) -> None:
         """See it to its end. Its last words may come after its death, and its death after its last words."""
         listening = asyncio.ensure_future(self._listen())
-        both: set[asyncio.Future[Any]] = {listening, self._exited}
+        both: set[asyncio.Future[Any]] = {listening, self._spawned.exited}
         await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
         await asyncio.wait(both, timeout=PATIENCE)
-        closed = not self._exited.done()
+        closed = not self._spawned.exited.done()
         self.kill()
-        code = await self._exited
+        code = await self._spawned.exited
         listening.cancel()
-        self._writer.close()
+        self._spawned.close()
         self.fate = self.fate or ("closed its pipe" if closed else _fate(code))
         if not self._began.done():
             self._began.set_result(False)
@@ -83,10 +73,10 @@ class Process:
     async def _listen(self) -> None:
         try:
             while True:
-                size = int.from_bytes(await self._reader.readexactly(HEAD))
+                size = int.from_bytes(await self._spawned.reader.readexactly(HEAD))
                 if size > MOST_BYTES:
                     raise ValueError(size)
-                self._hear(await self._reader.readexactly(size))
+                self._hear(await self._spawned.reader.readexactly(size))
                 await asyncio.sleep(0)  # one that speaks without end lets others pass
         except (asyncio.IncompleteReadError, OSError):
             return
@@ -113,23 +103,6 @@ class Process:
     def _get_going(self) -> None:
         if not self._began.done():
             self._began.set_result(True)
-
-    def _await_exit(self) -> None:
-        """On a thread: wait for its death, end what it started while its id cannot be given to another, and reap it."""
-        if hasattr(os, "waitid"):
-            with contextlib.suppress(ChildProcessError):
-                os.waitid(os.P_PID, self._spawned.pid, os.WEXITED | os.WNOWAIT)
-        else:  # pragma: no cover - before Python 3.13 macOS has no waitid
-            self._spawned.wait()
-        with self._lock:
-            self._kill_group()
-            code, self._reaped = self._spawned.wait(), True
-        with contextlib.suppress(RuntimeError):  # the loop is closed: nobody asks any more
-            self._loop.call_soon_threadsafe(self._exited.set_result, code)
-
-    def _kill_group(self) -> None:
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(self._spawned.pid, signal.SIGKILL)
 
 
 def _fate(code: int) -> str:

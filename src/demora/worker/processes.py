@@ -5,7 +5,6 @@ They are started when needed, kept for the next job, and killed one by one: what
 
 import asyncio
 import logging
-import socket
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -33,7 +32,7 @@ class Processes:
 
     def __init__(self, app: "Demora", seams: Seams, *, began: Callable[["Run"], None]) -> None:
         self._app, self._spawn, self._began = app, seams.spawn, began
-        self._alive: set[Process] = set()
+        self._alive: dict[Process, None] = {}  # in the order of their start
         self._idle: list[Process] = []
         self._home: Home | None = None
         self._closed = False
@@ -89,8 +88,8 @@ class Processes:
         settings = self._app.settings
         level = logging.getLogger().getEffectiveLevel()
         hello = Hello(home, settings.database_url, settings.redis_url, shared=not self._app.in_memory(), level=level)
-        process = await _spawned(self._spawn)
-        self._alive.add(process)
+        process = Process(await self._spawn())
+        self._alive[process] = None
         process.gone.add_done_callback(lambda _: self._forget(process))
         process.tell(hello)
         return process
@@ -103,24 +102,9 @@ class Processes:
             process.kill()
 
     def _forget(self, process: Process) -> None:
-        self._alive.discard(process)
+        self._alive.pop(process, None)
         if process in self._idle:
             self._idle.remove(process)
-
-
-async def _spawned(spawn: Callable[[int], Any]) -> Process:
-    ours, theirs = socket.socketpair()
-    with theirs:
-        try:
-            reader, writer = await asyncio.open_connection(sock=ours)
-        except BaseException:
-            ours.close()
-            raise
-        try:
-            return Process(spawn(theirs.fileno()), reader, writer)
-        except BaseException:
-            writer.close()
-            raise
 
 
 async def _answer(process: Process, run: "Run") -> Ended:
