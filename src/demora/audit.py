@@ -70,6 +70,7 @@ class JobFacts(msgspec.Struct, frozen=True, omit_defaults=True):
     webhook: bool = False  # whether somebody is told of its end
     on_cancel: bool = False  # and also if that is a cancel
     cause: str | None = None  # of a delivery: the job whose end it tells of
+    lane: int = 0
 
 
 class KeyFacts(msgspec.Struct, frozen=True):

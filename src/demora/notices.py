@@ -110,7 +110,7 @@ def tidied(expired: int, removed: int) -> None:
 def let_go(released: Iterable[Release]) -> None:
     """One line for each queue."""
     for queue, jobs in Counter(job.queue for job in released).items():
-        _say(INFO, "pace.released", "the pace of {queue} let {jobs} delayed jobs go", queue=queue, jobs=jobs)
+        _say(INFO, "pace.released", "let go by the pace of {queue}: {jobs}", queue=queue, jobs=jobs)
 
 
 def keeper_died(problem: BaseException) -> None:

@@ -5,6 +5,7 @@ from datetime import timedelta
 
 import pytest
 
+from demora.audit import Audited
 from demora.core.job import Lane, Priority
 from demora.core.outcome import HandedBack, Raised
 from demora.core.pace import Governs, Pace
@@ -13,6 +14,7 @@ from demora.core.spans import to_ms
 from demora.core.states import Status
 from demora.core.verdict import Verdict
 from demora.pacing import Paced
+from demora.proof import check
 from demora.store import Change, Claimed, Lease, Query, QueueChange, Report, Settlement, Store, Topic
 from demora.survey import Surveyed
 from tests.builders import (
@@ -468,3 +470,14 @@ async def test_an_outlook_knows_what_ended_lately_and_who_works(store: Store, cl
 
 async def test_there_is_no_outlook_for_no_job(store: Store) -> None:
     assert await paced(store).outlook("no id") is None
+
+
+async def test_a_checker_counts_what_is_held_as_the_store_does(store: Store, clock: TestClock) -> None:
+    await set_pace(store)
+    await add_ids(store, {"delay": seconds(1)}, {"delay": seconds(1)}, {})
+    clock.turn(2)
+    assert isinstance(store, Audited)
+    found = await store.evidence(integrity=False)
+    [queue] = found.queues
+    assert (queue.ready, queue.delayed) == (1, 2)
+    assert not check([], found).violations

@@ -4,7 +4,8 @@ from typing import Any
 
 import pytest
 
-from demora.audit import Evidence, JobFacts, QueueFacts
+from demora.audit import Evidence, JobFacts, PaceFacts, QueueFacts
+from demora.core.job import Lane
 from demora.proof import WorldEvent, check
 from tests.proof.lives import JOB, START, Life, broken, evidence, facts
 
@@ -88,6 +89,13 @@ WRONG_COUNTS = [
 
 def test_counts_that_are_those_of_the_rows_are_accepted() -> None:
     assert broken(check([], evidence(facts(status="QUEUED"), queues=[QueueFacts("default", ready=1)]))) == []
+
+
+def test_what_a_pace_holds_counts_as_delayed_until_it_is_taken_off() -> None:
+    held, off = PaceFacts("default", START, lanes=(Lane.SCHEDULED,)), PaceFacts("default", START + 1)
+    waiting, queue = facts(status="QUEUED", lane=Lane.SCHEDULED), QueueFacts("default", delayed=1)
+    assert broken(check([], evidence(waiting, queues=[queue], paces=[held]))) == []
+    assert broken(check([], evidence(waiting, queues=[queue], paces=[held, off]))) == ["I15"]
 
 
 @pytest.mark.parametrize("queue", WRONG_COUNTS, ids=str)

@@ -39,7 +39,8 @@ def judge_last(job: JobFacts, events: Sequence[SqlEvent]) -> Iterator[Fault]:
 
 def judge_counts(evidence: Evidence) -> Iterator[Fault]:
     """The counts that the faces show are those of the rows."""
-    counted = Counter((job.queue, _where(job, evidence.now)) for job in evidence.jobs)
+    held = {pace.queue: pace.lanes for pace in evidence.paces}  # by the last change of each
+    counted = Counter((job.queue, _where(job, evidence.now, held.get(job.queue, ()))) for job in evidence.jobs)
     named = {queue.name for queue in evidence.queues}
     for queue in evidence.queues:
         for where in ("ready", "delayed", "processing", "dead"):
@@ -99,9 +100,9 @@ def _attempts(job: JobFacts) -> Iterator[Fault]:
         yield "I5", f"has {len(job.recorded)} attempts on record and counts {job.attempt}, being {job.status}"
 
 
-def _where(job: JobFacts, now: int) -> str:
+def _where(job: JobFacts, now: int, held: Sequence[int]) -> str:
     if job.status in WAITING:
-        return "ready" if job.due_at <= now else "delayed"
+        return "ready" if job.due_at <= now and job.lane not in held else "delayed"
     return {"PROCESSING": "processing", "FAILED": "dead"}.get(job.status, "ended")
 
 

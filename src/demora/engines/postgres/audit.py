@@ -56,9 +56,9 @@ def _event(row: Row) -> SqlEvent:
 
 
 def _job(row: Row) -> JobFacts:
-    id, status, *rest, recorded, webhook, on_cancel, cause = row
+    id, status, *rest, recorded, webhook, on_cancel, cause, lane = row
     told = (webhook, on_cancel, None if cause is None else str(cause))
-    fields: Row = (str(id), _NAMES[status], *rest, tuple(recorded), *told)
+    fields: Row = (str(id), _NAMES[status], *rest, tuple(recorded), *told, lane)
     return JobFacts(*fields)
 
 

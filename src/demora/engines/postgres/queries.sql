@@ -987,8 +987,8 @@ from demora.events where seq > :after order by seq
 -- name: job_facts
 select id, status, queue, token, token - credits, retries, generation, max_retries, created_at, due_at, lease_until,
     completed_at, worker_id, cancel_requested_at is not null, error,
-    array(select token from demora.attempts where job_id = jobs.id order by token), {hooked}, webhook_on_cancel,
-    cause
+    array(select token from demora.attempts where job_id = jobs.id order by token),
+    case when cause is null then {hooked} else webhook_url is not null end, webhook_on_cancel, cause, lane
 from demora.jobs order by seq
 
 -- name: key_facts

@@ -67,10 +67,10 @@ def _event(row: rows.Row) -> SqlEvent:
 
 
 def _job(row: rows.Row) -> JobFacts:
-    id, status, *rest, wished, error, recorded, webhook, on_cancel, cause = row
+    id, status, *rest, wished, error, recorded, webhook, on_cancel, cause, lane = row
     stands = (bool(wished), error, tuple(json.loads(recorded)))
     told = (bool(webhook), bool(on_cancel), None if cause is None else rows.id_text(cause))
-    fields: rows.Row = (rows.id_text(id), _NAMES[status], *rest, *stands, *told)
+    fields: rows.Row = (rows.id_text(id), _NAMES[status], *rest, *stands, *told, lane)
     return JobFacts(*fields)
 
 

@@ -433,7 +433,8 @@ from events where seq > ? order by seq
 -- name: job_facts
 select id, status, queue, token, token - credits, retries, generation, max_retries, created_at, due_at, lease_until,
     completed_at, worker_id, cancel_requested_at is not null, error,
-    (select json_group_array(token) from attempts where job_id = jobs.id), {hooked}, webhook_on_cancel, cause
+    (select json_group_array(token) from attempts where job_id = jobs.id),
+    iif(cause is null, {hooked}, webhook_url is not null), webhook_on_cancel, cause, lane
 from jobs order by rowid
 
 -- name: key_facts
