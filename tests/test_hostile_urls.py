@@ -19,7 +19,6 @@ from demora.core.webhook import Ended, delivery
 from demora.engines.sqlite import SqliteStore
 from demora.errors import DemoraError, Invalid
 from demora.outbound import Forbidden, NoAnswer, Sender
-from demora.store import QueueChange
 from tests.builders import add_one, job_of
 from tests.servers.names import Names
 from tests.servers.receiver import Receiver, answer
@@ -155,7 +154,7 @@ async def test_nobody_comes_from_creating_updating_or_testing(app: Demora, canar
             lambda url=url: app.enqueue("demo.echo", webhook_url=url),
             lambda url=url: app.enqueue("demo.echo", unique="u", if_waiting="replace", delay="1h", webhook_url=url),
             lambda url=url: app.enqueue("http.request", {"url": url}, delay="1h"),
-            lambda url=url: client.set_queue("mail", QueueChange(webhook_url=url)),
+            lambda url=url: client.set_queue("mail", webhook_url=url),
         ):
             with contextlib.suppress(Invalid):
                 await ask()

@@ -16,8 +16,7 @@ from demora import Demora, Job
 from demora.core.states import Status
 from demora.core.webhook import QUEUE, TYPE
 from demora.engines.sqlite import SqliteStore
-from demora.errors import Invalid, JobNotFound
-from demora.store import QueueChange
+from demora.errors import Invalid, JobNotFound, UrlNotDisabled
 from demora.testing import Sandbox
 from demora.webhooks import Told
 from tests.facts import eventually
@@ -131,7 +130,7 @@ async def test_410_disables_the_url_until_somebody_enables_it(app: Demora, secre
         [again] = await told(app, second, lambda found: found[0].delivery.status is Status.COMPLETED)
     assert again.delivery.id == kept.delivery.id
     assert [t.status for t in again.tries] == [None, 200]
-    with pytest.raises(Invalid, match="not disabled"):
+    with pytest.raises(UrlNotDisabled):
         await webhooks.enable(receiver.url)
 
 
@@ -172,7 +171,7 @@ async def test_types_and_queues_have_their_own_usual_webhook(app: Demora, secret
         async def send() -> None: ...
 
         client = await app.open()
-        await client.set_queue("told", QueueChange(webhook_url=receiver.url))
+        await client.set_queue("told", webhook_url=receiver.url)
         by_type = await app.enqueue("mail.send", delay="1h")
         await app.cancel(by_type.id)
         by_queue = await app.enqueue("demo.echo", queue="told")

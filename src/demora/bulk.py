@@ -46,7 +46,7 @@ def check_query(
         queue=None if queue is None else check_queue(queue),
         type=None if type is None else check_type(type),
         tag=None if tag is None else check_tag(tag),
-        older_than=None if older_than is None else span(older_than, "olderThan"),
+        older_than=None if older_than is None else span(older_than, "older_than"),
         after=None if after is None else check_cursor(after),
         limit=limit,
     )

@@ -17,8 +17,6 @@ from .core.networks import Policy
 from .core.request import (
     check_at,
     check_priority,
-    check_queue,
-    check_reason,
     check_tags,
     check_type,
     make_job,
@@ -30,8 +28,9 @@ from .core.urls import check_target, read_url
 from .errors import Invalid, JobFailed, JobNotFound, KeyReused, StillRunning, StoreError, WrongState
 from .handlers import Registry
 from .keys import Keys
-from .pacer import CODE, Pacer
-from .store import Added, Answer, Change, Page, Queue, QueueChange, Store, Topic, Worker
+from .pacer import Pacer
+from .queues import Queues
+from .store import Added, Answer, Change, Page, Store, Topic, Worker
 from .transactions import Transaction, Transactional
 from .upkeep import Upkeep
 from .webhooks import Webhooks
@@ -55,7 +54,7 @@ class Health(msgspec.Struct, frozen=True):
     notes: tuple[str, ...] = ()
 
 
-class Client(Upkeep, Pacer):
+class Client(Upkeep, Pacer, Queues):
     """Speaks to a store on behalf of an application; knows the defaults of the types that are registered."""
 
     def __init__(
@@ -67,7 +66,7 @@ class Client(Upkeep, Pacer):
     def make(self, type: str, payload: Any = None, **options: Any) -> NewJob:
         """A checked job that is not stored yet. Options are those of `enqueue`; the type's defaults fill the gaps."""
         if check_type(type) == webhook.TYPE:  # whoever could add one could have anything signed
-            raise Invalid("type", f"{webhook.TYPE} is added by demora itself, when a job with a webhookUrl ends")
+            raise Invalid("type", f"{webhook.TYPE} is added by demora itself, when a job with a webhook ends")
         handler = self.registry.expect(type)
         if handler is not None:
             for name, usual in handler.usual:
@@ -78,7 +77,7 @@ class Client(Upkeep, Pacer):
         except TypeError as problem:
             raise Invalid("options", str(problem).removeprefix("make_job() ")) from None
         if job.webhook_url is not None:
-            self._check_webhook(job.webhook_url)
+            self.check_webhook_url(job.webhook_url)
         if handler is not None:
             handler.fields(job.payload)
         return job
@@ -204,23 +203,6 @@ class Client(Upkeep, Pacer):
         [answer] = await self.store.remove([id])
         _done(answer, id, "delete", ENDED)
 
-    async def queues(self) -> list[Queue]:
-        return await self.store.queues()
-
-    async def pause(self, queue: str, reason: str | None = None, *, by: str = CODE) -> Queue:
-        """Hand out nothing from this queue until it is resumed; what runs goes on."""
-        return await self.set_queue(queue, QueueChange(paused=True, reason=reason, by=by))
-
-    async def resume(self, queue: str) -> Queue:
-        return await self.set_queue(queue, QueueChange(paused=False))
-
-    async def set_queue(self, queue: str, change: QueueChange) -> Queue:
-        """Change a queue, naming it if need be, and answer with how it stands, counts included."""
-        if change.webhook_url:
-            self._check_webhook(change.webhook_url)
-        await self.store.set_queue(check_queue(queue), _checked(change))
-        return next(found for found in await self.store.queues() if found.name == queue)
-
     async def workers(self) -> list[Worker]:
         """The workers that are alive."""
         return [worker for worker in await self.store.workers() if worker.heartbeat_ago < LIVE_WITHIN]
@@ -239,8 +221,8 @@ class Client(Upkeep, Pacer):
         """Write no more events of what becomes of jobs, in no process, and forget those that were written."""
         await self._audited().end_audit()
 
-    def _check_webhook(self, url: str) -> None:
-        check_target(read_url(url, "webhookUrl"), self._outbound, "webhookUrl")
+    def check_webhook_url(self, url: str) -> None:
+        check_target(read_url(url, "webhook_url"), self._outbound, "webhook_url")
 
     def _joined(self, connection: Any) -> Transaction:
         if isinstance(self.store, Transactional):
@@ -270,19 +252,6 @@ class Client(Upkeep, Pacer):
         except Invalid as problem:
             raise problem.__class__(f"jobs[{n}].{problem.field}", problem.reason) from None
         raise Invalid(f"jobs[{n}]", "must be a NewJob, (type, payload), (type, payload, options) or a dict with a type")
-
-
-def _checked(change: QueueChange) -> QueueChange:
-    return QueueChange(
-        step=None if change.step is None else span(change.step, "step"),
-        strict=change.strict,
-        head_start=None if change.head_start is None else span(change.head_start, "headStart"),
-        paused=change.paused,
-        by=change.by,
-        retention=change.retention,
-        reason=None if change.reason is None else check_reason(change.reason),
-        webhook_url=change.webhook_url,
-    )
 
 
 def _spread(jobs: Sequence[NewJob], over: timedelta | str) -> list[NewJob]:

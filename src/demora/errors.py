@@ -8,7 +8,8 @@ class DemoraError(Exception):
 
 
 class Invalid(DemoraError):
-    """What was asked for is malformed: `field` says where, `reason` what is wrong and what would be right."""
+    """What was asked for is malformed: `field` says where, by the name of the argument, `reason` what is wrong and what
+    would be right."""
 
     def __init__(self, field: str, reason: str) -> None:
         super().__init__(f"{field}: {reason}")
@@ -25,6 +26,10 @@ class BadSetting(DemoraError):
     def __init__(self, name: str, reason: str) -> None:
         super().__init__(f"{name}: {reason}")
         self.name, self.reason = name, reason
+
+
+class CannotListen(BadSetting):
+    """A setting is well formed, and the service cannot listen there, or must not yet."""
 
 
 class BadHandler(DemoraError):
@@ -78,6 +83,28 @@ class ApiKeyInForce(DemoraError):
 
     def __init__(self) -> None:
         super().__init__("this API key is still in force; revoke it first (demora keys revoke)")
+
+
+class SecretNotFound(DemoraError):
+    """No secret for webhooks has this id."""
+
+    def __init__(self) -> None:
+        super().__init__("no secret has this id; demora webhooks secret list shows them")
+
+
+class UrlNotDisabled(DemoraError):
+    """A URL cannot be enabled that is not disabled."""
+
+    def __init__(self) -> None:
+        super().__init__("this URL is not disabled; demora webhooks disabled lists those that are")
+
+
+class QueueNotFound(DemoraError):
+    """No queue has this name: nothing was ever enqueued there, and nobody changed it."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f"there is no queue {name}; demora queues lists them")
+        self.name = name
 
 
 class StillRunning(DemoraError):

@@ -13,6 +13,7 @@ from typing import Any
 
 from .context import current_run
 from .core.pace import Release
+from .core.states import Status
 
 log = logging.getLogger("demora")
 
@@ -59,10 +60,14 @@ def line_filled(epoch: int, jobs: int) -> None:
     _say(INFO, "line.filled", "the line was filled anew under the number {epoch}: {jobs} jobs", epoch=epoch, jobs=jobs)
 
 
-def job_failed(id: str, type: str, queue: str, status: str, attempt: int, error: str) -> None:
-    words = "job {job_id} ({type}) attempt {attempt} failed, now {status}: {error}"
-    facts = {"job_id": id, "type": type, "queue": queue, "status": status, "attempt": attempt}
-    _say(WARNING, "job.failed", words, **facts, error=_one_line(error))
+def run_ended_badly(id: str, type: str, queue: str, status: Status, attempt: int, error: str) -> None:
+    """A cancel is no failure: somebody wanted it."""
+    facts = {"job_id": id, "type": type, "queue": queue, "status": status.name, "attempt": attempt}
+    facts |= {"error": _one_line(error)}
+    if status is Status.CANCELLED:
+        _say(INFO, "job.cancelled", "job {job_id} ({type}) attempt {attempt} was cancelled: {error}", **facts)
+    else:
+        _say(WARNING, "job.failed", "job {job_id} ({type}) attempt {attempt} failed, now {status}: {error}", **facts)
 
 
 def job_lapsed(id: str, worker_id: str | None) -> None:

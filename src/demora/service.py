@@ -15,7 +15,7 @@ from . import notices
 from .addresses import Address, in_url, read_address
 from .api import make_api
 from .app import Demora
-from .errors import BadSetting
+from .errors import CannotListen
 from .scheduler import Scheduler
 from .settings import Settings
 from .stopping import stopping_on_signals
@@ -50,12 +50,12 @@ async def serve(
 
 
 def listen(address: Address, port: int) -> socket.socket:
-    """A listening socket, or `BadSetting` that says why there is none."""
+    """A listening socket, or `CannotListen` that says why there is none."""
     family = socket.AF_INET6 if address.version == 6 else socket.AF_INET
     try:
         return socket.create_server((str(address), port), family=family, backlog=BACKLOG)
     except OSError as problem:
-        raise BadSetting(*_why_not(problem, str(address), port)) from problem
+        raise CannotListen(*_why_not(problem, str(address), port)) from problem
 
 
 def address_of(listener: socket.socket) -> str:
@@ -170,7 +170,7 @@ async def _asks_for_keys(app: Demora, settings: Settings) -> bool:
     if address.is_loopback:
         return (await keys.find("")).any
     if not await keys.any_in_force():
-        raise BadSetting(
+        raise CannotListen(
             "host",
             f"others can reach {settings.host}, and there is no API key in force; make one first: "
             "demora keys create NAME --scope admin (or submit, read, operate), or listen on 127.0.0.1",

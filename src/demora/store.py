@@ -16,7 +16,7 @@ import msgspec
 from .core.job import Job, NewJob, Priority
 from .core.order import QueueOrder
 from .core.pace import Release
-from .core.retention import Retention
+from .core.retention import Retention, RetentionWish
 from .core.states import Status
 from .core.verdict import Standing, Verdict
 
@@ -185,9 +185,9 @@ class QueueChange(msgspec.Struct, frozen=True):
     strict: bool | None = None
     head_start: timedelta | None = None
     paused: bool | None = None
-    reason: str | None = None
-    by: str | None = None  # who pauses it
-    retention: Retention | None = None  # each of its parts that is None stays as it is
+    reason: str | None = None  # of the pause; without one a paused queue keeps the one it has
+    by: str | None = None  # who pauses it, or gives another reason
+    retention: RetentionWish | None = None
     webhook_url: str | None = None  # empty: none any more
 
 

@@ -11,7 +11,7 @@ from .core.payload import unpack
 from .core.signing import SECRET_BYTES, Secret, secret_text
 from .core.spans import span
 from .core.states import RETRYABLE, Status
-from .errors import Invalid, JobNotFound, StoreError
+from .errors import JobNotFound, SecretNotFound, StoreError, UrlNotDisabled
 from .hookstore import Disabled, HookStore, Signing, StoredSecret
 from .store import Store
 
@@ -80,7 +80,7 @@ class Webhooks:
     async def forget_secret(self, id: str) -> None:
         """Sign with it no more, from now on."""
         if not await self._hooks().forget_secret(id):
-            raise Invalid("id", "no secret has this id; demora webhooks secret list shows them")
+            raise SecretNotFound
 
     async def secrets(self) -> Signing:
         """The secrets on record, without their texts, and the time."""
@@ -95,7 +95,7 @@ class Webhooks:
     async def enable(self, url: str) -> None:
         """Send to a URL again that was disabled."""
         if not await self._hooks().enable(url):
-            raise Invalid("url", "it is not disabled; demora webhooks disabled lists those that are")
+            raise UrlNotDisabled
 
     async def disabled(self) -> list[Disabled]:
         return await self._hooks().disabled()

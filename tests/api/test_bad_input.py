@@ -1,5 +1,6 @@
 """Bad input: each a 4xx problem with nothing stored, and the same refusal from the Python client as an exception."""
 
+import re
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
@@ -121,7 +122,7 @@ async def test_http_refuses_it_and_stores_nothing(http: httpx.AsyncClient, app: 
 async def test_the_python_client_refuses_the_same_by_an_exception(app: Demora, bad: Bad) -> None:
     with pytest.raises(TooLarge if bad.status == 413 else Invalid) as refused:
         await app.enqueue(**{"type": "demo.echo", "payload": None, **bad.asked})
-    assert refused.value.field == bad.field
+    assert re.split(r"\W", refused.value.field)[0] in bad.asked, "the argument that was given"
     assert await stored(app) == 0
 
 
@@ -291,3 +292,14 @@ async def test_a_body_that_says_it_is_too_long_is_not_read(http: httpx.AsyncClie
     body = Endless()
     problem(await http.post(JOBS, content=body, headers={**JSON, "content-length": declared}), 413, "body")
     assert body.read == 0
+
+
+async def test_a_field_is_named_as_the_caller_wrote_it(http: httpx.AsyncClient, app: Demora) -> None:
+    """The client names its arguments; over HTTP they have other names, but for those that a caller made up."""
+    told = problem(await http.post(f"{JOBS}/batch", json={"jobs": [{"type": "a"}, {"type": "b", "maxRetries": -1}]}), 422)
+    assert (told["field"], told["detail"].partition(":")[0]) == ("jobs[1].maxRetries", "jobs[1].maxRetries")
+    problem(await http.post(JOBS, json={"type": "demo.echo", "max_retries": 3}), 422, "max_retries")
+    problem(await http.post(JOBS, json={"type": "demo.sleep", "payload": {"some_field": 1}}), 422, "payload.some_field")
+    problem(await http.get(JOBS, params={"cursor": "zz"}), 422, "cursor")
+    with pytest.raises(Invalid, match=r"^jobs\[1\]\.max_retries: "):
+        await app.enqueue_many([("a", None), ("b", None, {"max_retries": -1})])

@@ -41,6 +41,7 @@ NEEDS = {
     ("POST", f"{DEAD}/retry"): Scope.OPERATE,
     ("POST", f"{DEAD}/delete"): Scope.OPERATE,
     ("GET", QUEUES): Scope.READ,
+    ("GET", f"{QUEUES}/{{name}}"): Scope.READ,
     ("PATCH", f"{QUEUES}/{{name}}"): Scope.ADMIN,
     ("POST", f"{QUEUES}/{{name}}/pause"): Scope.OPERATE,
     ("POST", f"{QUEUES}/{{name}}/resume"): Scope.OPERATE,

@@ -34,6 +34,32 @@ async def test_a_queue_is_paused_with_a_reason_and_resumed(http: httpx.AsyncClie
     assert (resumed["paused"], resumed["pausedAt"], resumed["pauseReason"]) == (False, None, None)
 
 
+async def test_one_queue_is_shown_as_in_the_list(http: httpx.AsyncClient) -> None:
+    await add(http, queue="mail")
+    await http.patch(f"{QUEUES}/mail", json={"pace": {"gap": 1000}})
+    [listed] = (await http.get(QUEUES)).json()["queues"]
+    answer = await http.get(f"{QUEUES}/mail")
+    assert (answer.status_code, answer.json()) == (200, listed)
+    assert listed["pace"]["gap"] == 1000
+
+
+@pytest.mark.parametrize(("method", "path"), [("GET", "/mial"), ("POST", "/mial/resume")])
+async def test_a_queue_that_nobody_named_is_not_found_and_stays_unnamed(
+    http: httpx.AsyncClient, method: str, path: str
+) -> None:
+    told = problem(await http.request(method, QUEUES + path), 404)
+    assert "there is no queue mial" in told["detail"]
+    assert (await http.get(QUEUES)).json() == {"queues": []}
+
+
+async def test_a_queue_keeps_in_its_own_way_until_null_ends_that(http: httpx.AsyncClient) -> None:
+    own = (await http.patch(f"{QUEUES}/mail", json={"keepCompleted": "1d", "keepFailed": "9"})).json()
+    assert (own["keepCompleted"], own["keepCancelled"], own["keepFailed"]) == ("1d", None, "9")
+    left = (await http.patch(f"{QUEUES}/mail", json={"keepCompleted": None})).json()
+    assert (left["keepCompleted"], left["keepFailed"]) == (None, "9")
+    assert (await http.patch(f"{QUEUES}/mail", json={"keepFailed": "general"})).json()["keepFailed"] is None
+
+
 async def test_a_pause_needs_no_body(http: httpx.AsyncClient) -> None:
     answer = await http.post(f"{QUEUES}/new/pause")
     assert (answer.status_code, answer.json()["paused"], answer.json()["pauseReason"]) == (200, True, None)
@@ -51,6 +77,9 @@ async def test_the_order_of_a_queue_can_be_changed(http: httpx.AsyncClient) -> N
     ("method", "path", "body", "field"),
     [
         ("PATCH", "/mail", {}, "body"),
+        ("PATCH", "/mail", {"step": None}, "body"),
+        ("PATCH", "/mail", {"keepFailed": "soon"}, "keepFailed"),
+        ("GET", "/no spaces", None, "queue"),
         ("PATCH", "/mail", {"step": -1}, "step"),
         ("PATCH", "/mail", {"headStart": 2**70}, "headStart"),
         ("PATCH", "/mail", {"headStart": True}, "headStart"),

@@ -72,12 +72,33 @@ def test_a_paused_queue_hands_out_nothing_until_resumed(run: Run, enqueued: Call
     assert status(run, id) == "COMPLETED"
 
 
+def test_a_queue_that_was_not_paused_or_is_not_there_is_named_as_such(run: Run, enqueued: Callable[..., str]) -> None:
+    enqueued("demo.echo", "--queue", "mail")
+    assert run("resume", "mail").stdout == "mail was not paused\n"
+    refused = run("resume", "mial")
+    assert (refused.exit_code, refused.stderr) == (1, "error: there is no queue mial; demora queues lists them\n")
+    assert [queue["name"] for queue in answer(run("queues", "--json"))["queues"]] == ["mail"]
+
+
+def test_a_queue_paused_again_keeps_its_reason(run: Run) -> None:
+    run("migrate")
+    run("pause", "mail", "--reason", "the server is down")
+    assert answer(run("pause", "mail", "--json"))["pauseReason"] == "the server is down"
+
+
+def test_what_a_queue_keeps_can_be_left_to_the_settings_again(run: Run) -> None:
+    run("migrate")
+    assert answer(run("queue", "mail", "--keep-failed", "9", "--json"))["keepFailed"] == "9"
+    assert "keep failed     as the settings say" in run("queue", "mail", "--keep-failed", "general").stdout
+    assert run("queue", "mial").stderr == "error: there is no queue mial; demora queues lists them\n"
+
+
 @pytest.mark.parametrize("verb", ["pause", "resume"])
 def test_a_queue_with_a_malformed_name_is_refused(run: Run, verb: str) -> None:
     run("migrate")
     refused = run(verb, "no/such queue")
-    assert refused.exit_code == 1
-    assert refused.stderr.startswith("error: queue: ")
+    assert refused.exit_code == 2
+    assert "Invalid value for 'QUEUE': a queue is named with" in refused.stderr
 
 
 @pytest.mark.parametrize("verb", ["cancel", "retry", "delete"])

@@ -32,12 +32,15 @@ def test_exit_codes_are_as_documented(run: Run, enqueued: Callable[..., str]) ->
     assert run("retry", "--queue", "mail", "--yes").exit_code == 0  # nothing matched, nothing was to be done
     assert run("retry", NO_SUCH_ID).exit_code == 1
     assert run("retry", "--all").exit_code == 2
+    assert run("enqueue", "demo.echo", "--max-retries", "-1").exit_code == 2
+    assert run("enqueue", "demo.echo", "[1]").exit_code == 1
     assert run("doctor").exit_code == 0
 
 
-@pytest.mark.parametrize("words", [("migrate",), ("pause", "mail"), ("resume", "mail")])
+@pytest.mark.parametrize("words", [("migrate",), ("pause", "mail"), ("resume", "paused")])
 def test_what_changes_something_says_how_it_is_now_as_json(run: Run, words: tuple[str, ...]) -> None:
     run("migrate")
+    run("pause", "paused")
     said = run(*words, "--json")
     assert (said.exit_code, said.stdout.count("\n")) == (0, 1)
     assert said.stdout.startswith('{"')

@@ -40,10 +40,35 @@ def test_a_malformed_option_is_a_usage_error(run: Run, folder: Path, words: tupl
     assert not list(folder.iterdir())
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("--at", "2330-01-01T00:00:00Z"),
+        ("--max-retries", "-1"),
+        ("--retry-delay", "400d"),
+        ("--timeout", "0s"),
+        ("--queue", "a b"),
+        ("--key", ""),
+        ("--tag", ""),
+        ("--name", ""),
+        ("--webhook-url", "ftp://a.b"),
+        ("--if-waiting", "keep"),
+        ("--expires-in", "0s"),
+        ("--expires-at", "2000-01-01T00:00:00Z"),
+        ("--unique", ""),
+    ],
+)
+def test_a_value_that_cannot_be_is_a_usage_error_that_names_the_option(run: Run, words: tuple[str, str]) -> None:
+    refused = run("enqueue", "demo.echo", *words)
+    assert refused.exit_code == 2
+    assert f"Error: Invalid value for '{words[0]}': " in refused.stderr
+    assert answer(run("jobs", "--json"))["jobs"] == []
+
+
 def test_time_and_delay_exclude_each_other(run: Run) -> None:
     refused = run("enqueue", "demo.echo", "--at", "2099-01-01T00:00:00Z", "--delay", "1s")
-    assert refused.exit_code == 1
-    assert "not both" in refused.stderr
+    assert refused.exit_code == 2
+    assert "Invalid value for '--delay': give either a time or a delay, not both" in refused.stderr
 
 
 def test_the_payload_comes_from_a_file_or_standard_input(run: Run, folder: Path) -> None:
@@ -104,4 +129,6 @@ def test_with_an_app_its_defaults_and_its_types_apply(run: Run, folder: Path) ->
 
 def test_without_an_app_any_well_formed_type_is_taken(run: Run, enqueued: Callable[..., str]) -> None:
     assert json.loads(run("job", enqueued("no.such:type"), "--json").stdout)["type"] == "no.such:type"
-    assert run("enqueue", "no such type").exit_code == 1
+    refused = run("enqueue", "no such type")
+    assert refused.exit_code == 2
+    assert "Invalid value for 'TYPE': a type is" in refused.stderr

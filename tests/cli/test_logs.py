@@ -15,6 +15,7 @@ from demora.cli.logs import Lines, Objects, to_stderr
 from demora.core.job import Priority
 from demora.core.pace import Release
 from demora.core.spans import from_ms
+from demora.core.states import Status
 from demora.settings import Settings
 from tests.cli.conftest import Run, Start, read_until
 
@@ -54,7 +55,7 @@ def written(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Callable[
 
 def test_a_line_of_json_has_time_level_event_message_and_the_facts(written: Callable[..., Callable[[], str]]) -> None:
     said = written(log_format="json")
-    notices.job_failed("01a", "email.send", "mail", "RETRYING", 2, "ValueError: no")
+    notices.run_ended_badly("01a", "email.send", "mail", Status.RETRYING, 2, "ValueError: no")
     line = json.loads(said())
     assert line.pop("time").endswith("Z")
     assert line == {
@@ -76,7 +77,7 @@ NOTICES: list[Callable[[], None]] = [
     lambda: notices.worker_stopping("w", 1, 8.0),
     lambda: notices.worker_stopped("w", 1),
     lambda: notices.worker_stuck("w", 1, 2),
-    lambda: notices.job_failed("i", HOSTILE, "q", "FAILED", 1, HOSTILE),
+    lambda: notices.run_ended_badly("i", HOSTILE, "q", Status.FAILED, 1, HOSTILE),
     lambda: notices.job_lapsed("i", None),
     lambda: notices.job_unknown("i", "t"),
     lambda: notices.lease_lost("i", "t"),

@@ -69,9 +69,45 @@ def test_a_setting_that_cannot_be_used_is_told_in_one_line(run: Run, monkeypatch
     assert (refused.exit_code, refused.stderr) == (1, "error: DEMORA_PORT: must be a whole number\n")
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("worker", "--concurrency", "0"),
+        ("worker", "--lease", "1ms"),
+        ("worker", "--queues", "a,a"),
+        ("worker", "--queues", "a=0"),
+        ("worker", "--strict"),
+        ("serve", "--port", "99999"),
+        ("serve", "--concurrency", "0"),
+        ("serve", "--host", "example.com"),
+        ("jobs", "--cursor", "zz"),
+        ("jobs", "--type", "a b"),
+        ("retry", "--all", "--yes", "--status", "QUEUED"),
+        ("queue", "mail", "--keep-completed", "soon"),
+        ("queue", "mail", "--webhook-url", "ftp://a.b"),
+        ("pause", "mail", "--reason", ""),
+        ("reschedule", NO_SUCH_ID, "--at", "2330-01-01T00:00:00Z"),
+    ],
+)
+def test_an_option_that_cannot_be_is_a_usage_error_in_every_command(run: Run, words: tuple[str, ...]) -> None:
+    run("migrate")
+    refused = run(*words)
+    assert refused.exit_code == 2
+    typed = next(word for word in reversed(words) if word.startswith("--"))
+    assert f"Error: Invalid value for '{typed}': " in refused.stderr
+
+
+def test_a_setting_that_breaks_a_rule_is_no_usage_error(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DEMORA_CONCURRENCY", "0")
+    refused = run("worker", "--lease", "5s")
+    assert (refused.exit_code, refused.stderr) == (1, "error: concurrency: must be from 1 to 10000\n")
+
+
 def test_a_database_that_no_engine_knows_is_refused(run: Run) -> None:
-    refused = run("migrate", "--database-url", "mysql://somewhere")
-    assert (refused.exit_code, refused.stderr.count("\n")) == (1, 1)
+    for words in (("migrate", "--database-url", "mysql://somewhere"), ("--database-url", "mysql://somewhere", "jobs")):
+        refused = run(*words)
+        assert refused.exit_code == 2
+        assert "Invalid value for '--database-url': no engine for 'mysql'" in refused.stderr
 
 
 ONE_SHOTS = [

@@ -102,7 +102,7 @@ def test_a_test_of_a_forbidden_address_says_so(run: Run, monkeypatch: pytest.Mon
     monkeypatch.delenv("DEMORA_OUTBOUND_ALLOW")
     run("webhooks", "secret", "create")
     said = run("webhooks", "test", "https://127.0.0.1/")
-    assert said.exit_code == 1
+    assert said.exit_code == 2
     assert "this machine" in said.stderr
 
 
@@ -144,4 +144,4 @@ def test_a_queue_has_a_webhook_of_its_own(run: Run) -> None:
     )
     assert "https://example.com/" in run("queue", "mail").stdout
     assert answer(run("queue", "mail", "--webhook-url", "", "--json"))["webhookUrl"] is None
-    assert run("queue", "mail", "--webhook-url", "https://10.0.0.1/").exit_code == 1
+    assert run("queue", "mail", "--webhook-url", "https://10.0.0.1/").exit_code == 2

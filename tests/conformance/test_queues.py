@@ -78,6 +78,17 @@ async def test_pausing_again_keeps_the_time_and_takes_the_new_reason(store: Stor
     assert (await store.set_queue("q", QueueChange(paused=True, reason="two"))).pause == Pause("two", since)
 
 
+async def test_pausing_again_without_a_reason_leaves_the_pause_as_it_is(store: Store, clock: TestClock) -> None:
+    paused = await store.set_queue("q", QueueChange(paused=True, reason="one", by="ann"))
+    clock.turn(5)
+    assert (await store.set_queue("q", QueueChange(paused=True, by="bob"))).pause == paused.pause
+    again = await store.set_queue("q", QueueChange(paused=True, reason="two", by="bob"))
+    assert paused.pause is not None
+    assert again.pause == Pause("two", paused.pause.paused_at, "bob")
+    await store.set_queue("q", QueueChange(paused=False))
+    assert (await store.set_queue("q", QueueChange(paused=True, by="eve"))).pause == Pause(None, clock.now(), "eve")
+
+
 async def test_other_changes_leave_a_pause_alone(store: Store, clock: TestClock) -> None:
     before = await store.set_queue("q", QueueChange(paused=True, reason="one"))
     clock.turn(5)

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from demora.core.retention import Keep, Retention
+from demora.core.retention import Keep, Retention, RetentionWish
 from demora.core.states import Status
 from demora.store import Query, QueueChange, Store, Tidied, Worker
 from tests.builders import add_one, claim_one, ended_one, key, new_job, seconds
@@ -76,8 +76,8 @@ async def test_with_age_and_number_what_either_says_goes(store: Store, clock: Te
 
 
 async def test_a_queue_may_keep_in_its_own_way(store: Store, clock: TestClock) -> None:
-    await store.set_queue("brief", QueueChange(retention=Retention(completed=Keep(seconds(1)))))
-    await store.set_queue("long", QueueChange(retention=Retention(completed=Keep())))
+    await store.set_queue("brief", QueueChange(retention=RetentionWish(completed=Keep(seconds(1)))))
+    await store.set_queue("long", QueueChange(retention=RetentionWish(completed=Keep())))
     ids = {queue: await ended_one(store, Status.COMPLETED, queue=queue) for queue in ("brief", "long", "usual")}
     failed = await ended_one(store, Status.FAILED, queue="long")
     clock.turn(1)
@@ -89,12 +89,24 @@ async def test_a_queue_may_keep_in_its_own_way(store: Store, clock: TestClock) -
 
 
 async def test_a_queue_remembers_what_it_keeps_part_by_part(store: Store) -> None:
-    await store.set_queue("q", QueueChange(retention=Retention(completed=MINUTE)))
-    await store.set_queue("q", QueueChange(retention=Retention(failed=Keep(count=9))))
+    await store.set_queue("q", QueueChange(retention=RetentionWish(completed=MINUTE)))
+    await store.set_queue("q", QueueChange(retention=RetentionWish(failed=Keep(count=9))))
     changed = await store.set_queue("q", QueueChange(strict=True))
     assert changed.retention == Retention(completed=MINUTE, failed=Keep(count=9))
     [queue] = await store.queues()
     assert queue.retention == changed.retention
+
+
+async def test_a_queue_can_keep_as_all_do_again(store: Store, clock: TestClock) -> None:
+    await store.set_queue("q", QueueChange(retention=RetentionWish(completed=Keep(), failed=Keep())))
+    done = await ended_one(store, Status.COMPLETED, queue="q")
+    failed = await ended_one(store, Status.FAILED, queue="q")
+    changed = await store.set_queue("q", QueueChange(retention=RetentionWish(completed=None)))
+    assert changed.retention == Retention(failed=Keep())
+    clock.turn(60)
+    assert (await tidy(store, completed=MINUTE, failed=MINUTE)).removed == 1
+    assert await left(store) == {failed} != {done}
+    assert (await store.set_queue("q", QueueChange(retention=RetentionWish(failed=None)))).retention == Retention()
 
 
 async def test_no_more_than_the_limit_goes_at_once_and_the_rest_at_the_next(store: Store, clock: TestClock) -> None:

@@ -89,9 +89,9 @@ def test_scopes_that_there_are_not_are_refused(scopes: Any) -> None:
     [
         ({"name": ""}, "name"),
         ({"name": "a\0b"}, "name"),
-        ({"expires_in": "0s"}, "expiresIn"),
-        ({"expires_in": "soon"}, "expiresIn"),
-        ({"expires_in": timedelta(days=40000)}, "expiresIn"),
+        ({"expires_in": "0s"}, "expires_in"),
+        ({"expires_in": "soon"}, "expires_in"),
+        ({"expires_in": timedelta(days=40000)}, "expires_in"),
         ({"text": "dmr_x"}, "key"),
     ],
 )

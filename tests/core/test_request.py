@@ -119,16 +119,16 @@ REFUSED: dict[str, tuple[str, str, list[Any]]] = {
     "priority": ("priority", "CRITICAL, HIGH, NORMAL, LOW", ["", "low", 1, "URGENT", ["LOW"], "__class__"]),
     "payload": ("payload", "JSON object", [[], "text", 7, True]),
     "at": (
-        "scheduledAt",
+        "at",
         "",
         [datetime(2030, 1, 1), "2030-01-01T00:00:00Z", 7, NOW + CENTURY + MICRO, NOW - CENTURY - MICRO],
     ),
     "delay": ("delay", "span", [7, "7", "-1s", -MILLI, CENTURY + MICRO]),
-    "max_retries": ("maxRetries", "from 0 to 1000", [-1, MOST_RETRIES + 1, 1.0, "3", True]),
-    "retry_delay": ("retryDelay", "span", [7, "soon", -MILLI, LONGEST_RETRY_DELAY + MICRO]),
+    "max_retries": ("max_retries", "from 0 to 1000", [-1, MOST_RETRIES + 1, 1.0, "3", True]),
+    "retry_delay": ("retry_delay", "span", [7, "soon", -MILLI, LONGEST_RETRY_DELAY + MICRO]),
     "timeout": ("timeout", "", [7, "0s", timedelta(0), -MILLI, LONGEST_TIMEOUT + MICRO]),
     "webhook_url": (
-        "webhookUrl",
+        "webhook_url",
         "",
         [
             *("", 7, "shop.example", "ftp://shop.example", "https://", "https:///path", "//shop.example", "https://a:port/"),
@@ -144,11 +144,11 @@ REFUSED: dict[str, tuple[str, str, list[Any]]] = {
             HOST + "x" * (MOST_URL - len(HOST) + 1),
         ],
     ),
-    "expires_at": ("expiresAt", "", [NOW, NOW - HOUR, datetime(2031, 1, 1), NOW + CENTURY + MICRO]),
-    "expires_in": ("expiresIn", "", ["0s", 7, -MILLI, CENTURY + MICRO]),
+    "expires_at": ("expires_at", "", [NOW, NOW - HOUR, datetime(2031, 1, 1), NOW + CENTURY + MICRO]),
+    "expires_in": ("expires_in", "", ["0s", 7, -MILLI, CENTURY + MICRO]),
     "unique": ("unique", "text of 1 to 255", ["", 7, "u" * (MOST_KEY + 1)]),
-    "webhook_on_cancel": ("webhookOnCancel", "true or false", ["yes", 1]),
-    "key": ("idempotencyKey", "text of 1 to 255", ["", 7, "k" * (MOST_KEY + 1)]),
+    "webhook_on_cancel": ("webhook_on_cancel", "true or false", ["yes", 1]),
+    "key": ("key", "text of 1 to 255", ["", 7, "k" * (MOST_KEY + 1)]),
 }
 
 
@@ -183,13 +183,13 @@ def test_a_bad_tag_is_refused_by_its_place(tags: Any, field: str, words: str) ->
     ("fields", "named", "words"),
     [
         ({"at": NOW, "delay": "1s"}, "delay", "not both"),
-        ({"expires_at": NOW + HOUR, "expires_in": "1h"}, "expiresIn", "not both"),
-        ({"if_waiting": "keep"}, "ifWaiting", "give unique too"),
-        ({"unique": "u", "if_waiting": "drop"}, "ifWaiting", "keep or replace"),
-        ({"at": NOW + HOUR, "expires_at": NOW + HOUR}, "expiresAt", "before it is due"),
-        ({"at": NOW + HOUR, "expires_in": "59m"}, "expiresIn", "before it is due"),
-        ({"delay": "1h", "expires_in": HOUR}, "expiresIn", "before it is due"),
-        ({"delay": "1h", "expires_at": NOW + HOUR}, "expiresAt", "before it is due"),
+        ({"expires_at": NOW + HOUR, "expires_in": "1h"}, "expires_in", "not both"),
+        ({"if_waiting": "keep"}, "if_waiting", "give unique too"),
+        ({"unique": "u", "if_waiting": "drop"}, "if_waiting", "keep or replace"),
+        ({"at": NOW + HOUR, "expires_at": NOW + HOUR}, "expires_at", "before it is due"),
+        ({"at": NOW + HOUR, "expires_in": "59m"}, "expires_in", "before it is due"),
+        ({"delay": "1h", "expires_in": HOUR}, "expires_in", "before it is due"),
+        ({"delay": "1h", "expires_at": NOW + HOUR}, "expires_at", "before it is due"),
     ],
 )
 def test_fields_that_contradict_each_other_are_refused(fields: dict[str, Any], named: str, words: str) -> None:
@@ -298,7 +298,7 @@ def test_whatever_is_asked_for_is_taken_or_refused_by_name(fields: dict[str, Any
         assert isinstance(unpack(answer.payload), dict)
 
 
-NAMES = {named for named, _, _ in REFUSED.values()} | {"tags", "ifWaiting"}
+NAMES = {named for named, _, _ in REFUSED.values()} | {"tags", "if_waiting"}
 
 
 def taken_or_refused(payload: Any, fields: dict[str, Any]) -> NewJob | Invalid:
@@ -327,7 +327,7 @@ def test_a_status_that_is_none_is_refused_with_all_there_are(bad: Any) -> None:
 def test_a_cursor_is_the_id_of_a_job() -> None:
     assert check_cursor(NO_SUCH_ID) == NO_SUCH_ID
     for bad in (*NO_IDS, None, 7):
-        with pytest.raises(Invalid, match=r"^cursor: must be what an earlier page gave"):
+        with pytest.raises(Invalid, match=r"^after: must be what an earlier page gave"):
             check_cursor(bad)  # type: ignore[arg-type]
 
 

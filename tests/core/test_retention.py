@@ -4,7 +4,7 @@ from datetime import timedelta
 
 import pytest
 
-from demora.core.retention import Keep, Retention, keep, read_retention
+from demora.core.retention import Keep, Retention, RetentionWish, keep, read_retention
 from demora.core.states import ENDED, Status
 from demora.errors import Invalid
 
@@ -23,15 +23,15 @@ WEEK = timedelta(days=7)
     ],
 )
 def test_an_age_a_number_both_or_for_ever(text: str, meant: Keep, shown: str) -> None:
-    assert keep(text, "keepFailed") == meant
+    assert keep(text, "keep_failed") == meant
     assert str(meant) == shown
 
 
 @pytest.mark.parametrize("text", ["", "soon", "-1d", "7d,8d", "1,2", "7d,1000,3", "100001", None, 7])
 def test_anything_else_is_refused_by_name(text: object) -> None:
     with pytest.raises(Invalid) as refused:
-        keep(text, "keepFailed")  # type: ignore[arg-type]
-    assert refused.value.field == "keepFailed"
+        keep(text, "keep_failed")  # type: ignore[arg-type]
+    assert refused.value.field == "keep_failed"
     assert "forever" in refused.value.reason
 
 
@@ -52,5 +52,14 @@ def test_each_ended_state_has_its_part() -> None:
 
 
 def test_nothing_said_is_nothing_to_change() -> None:
-    assert read_retention(None, None, None) is None
-    assert read_retention("1d", None, None) == Retention(completed=Keep(timedelta(days=1)))
+    assert read_retention() is None
+    assert read_retention("1d") == RetentionWish(completed=Keep(timedelta(days=1)))
+
+
+def test_a_wish_changes_only_what_it_names_and_can_give_a_part_back() -> None:
+    own = Retention(Keep(WEEK), Keep(count=1))
+    wish = read_retention(completed="forever", cancelled=None)
+    assert wish is not None
+    assert wish.over(own) == Retention(Keep())
+    assert read_retention(cancelled="general") == RetentionWish(cancelled=None)
+    assert RetentionWish().over(own) == own

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import logging
 import threading
 from collections.abc import Callable
 from datetime import timedelta
@@ -297,10 +298,18 @@ def fail() -> None:
     raise ValueError("half done")
 
 
-async def test_a_plain_function_can_look_whether_it_should_end(app: Demora) -> None:
+async def test_a_plain_function_can_look_whether_it_should_end(app: Demora, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "demora")
     async with app.worker():
         found = await cancelled_while_it_looks(app, obey)
     assert (found.status, found.error) == (Status.CANCELLED, "as you wish")
+    assert said_of_jobs(caplog) == [("INFO", "job.cancelled", f"job {found.id} (looks) attempt 1 was cancelled: as you wish")]
+
+
+def said_of_jobs(caplog: pytest.LogCaptureFixture) -> list[tuple[str, str, str]]:
+    """The level, event and message of what was logged about single jobs."""
+    events = [(record.levelname, getattr(record, "event", ""), record.getMessage()) for record in caplog.records]
+    return [said for said in events if said[1].startswith("job.")]
 
 
 async def test_a_plain_function_may_still_end_well_soon_after_its_cancel(app: Demora) -> None:
@@ -309,10 +318,15 @@ async def test_a_plain_function_may_still_end_well_soon_after_its_cancel(app: De
     assert (found.status, found.result) == (Status.COMPLETED, "tidied up")
 
 
-async def test_a_plain_function_that_fails_because_of_its_cancel_is_not_tried_again(app: Demora) -> None:
+async def test_a_plain_function_that_fails_because_of_its_cancel_is_not_tried_again(
+    app: Demora, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "demora")
     async with app.worker():
         found = await cancelled_while_it_looks(app, fail)
     assert (found.status, found.attempts[0].error) == (Status.CANCELLED, "ValueError: half done")
+    said = f"job {found.id} (looks) attempt 1 was cancelled: ValueError: half done"
+    assert said_of_jobs(caplog) == [("INFO", "job.cancelled", said)]
 
 
 async def test_a_cancelled_plain_function_that_heeds_it_does_not_cost_its_worker_a_slot(app: Demora) -> None:

@@ -9,11 +9,12 @@ from starlette.types import Receive, Scope, Send
 
 from .. import notices
 from ..app import Demora
+from ..errors import Invalid
 from ..settings import Settings
 from .door import Door
 from .guard import Guard
 from .operations import PROBLEM, WITHOUT_KEY, Ask, Operation, Reply
-from .problems import NoRoute, WrongMethod, headers_of, problem_of
+from .problems import NoRoute, WrongMethod, as_sent, headers_of, problem_of
 from .reading import ClientGone, decode_body, decode_query, read_body
 from .routes import ROUTES
 
@@ -60,7 +61,11 @@ class _Resource:
         if operation is None:
             raise WrongMethod(sorted(self._operations))
         by = await self._guard.admit(Headers(scope=scope), operation.scope)
-        reply = await operation.call(await self._ask(operation, scope, receive, by))
+        ask = await self._ask(operation, scope, receive, by)
+        try:
+            reply = await operation.call(ask)
+        except Invalid as problem:
+            raise as_sent(problem) from None
         await reply.response()(scope, receive, send)
 
     async def _ask(self, operation: Operation, scope: Scope, receive: Receive, by: str | None) -> Ask:

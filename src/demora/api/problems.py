@@ -111,6 +111,7 @@ KINDS: dict[type[Exception], Kind] = {
     demora.Invalid: Kind(422, "Invalid value"),
     demora.TooLarge: Kind(413, "Too large"),
     demora.BadSetting: _UNKNOWN,
+    demora.CannotListen: _UNKNOWN,
     demora.BadHandler: _UNKNOWN,
     demora.ProcessDied: _UNKNOWN,
     demora.RaisedInProcess: _UNKNOWN,
@@ -121,6 +122,9 @@ KINDS: dict[type[Exception], Kind] = {
     demora.KeyReused: Kind(422, "Idempotency key reused", field="idempotencyKey"),
     demora.ApiKeyNotFound: Kind(404, "No such API key"),
     demora.ApiKeyInForce: Kind(409, "API key in force"),
+    demora.SecretNotFound: Kind(404, "No such secret"),
+    demora.UrlNotDisabled: Kind(409, "URL not disabled"),
+    demora.QueueNotFound: Kind(404, "No such queue"),
     demora.StillRunning: Kind(409, "Still running"),
     demora.JobFailed: Kind(409, "The job failed"),
     demora.WouldBlock: _UNKNOWN,
@@ -177,6 +181,23 @@ def problem_of(error: Exception) -> Problem:
         field=blamed.field if blamed else None,
         errors=[blamed] if blamed else [],
     )
+
+
+def as_sent(problem: demora.Invalid) -> demora.Invalid:
+    """The same, the field named as callers of the API write it. Inside a payload names are theirs."""
+    own, payload, inside = problem.field.partition("payload")
+    sent = _NAME.sub(lambda name: _SENT.get(name[0]) or _camel(name[0]), own)
+    return type(problem)(sent + payload + inside, problem.reason)
+
+
+# What the arguments of the client are called over HTTP; all others only lose their underscores.
+_SENT = {"at": "scheduledAt", "key": "idempotencyKey", "after": "cursor"}
+_NAME = re.compile(r"\w+")
+
+
+def _camel(name: str) -> str:
+    first, *others = name.split("_")
+    return first + "".join(map(str.title, others))
 
 
 def headers_of(error: Exception) -> dict[str, str]:

@@ -45,16 +45,22 @@ async def list_queues(ask: Ask) -> Reply:
     return Reply(200, QueuesView([queue_view(queue, paces.get(queue.name)) for queue in await client.queues()]))
 
 
+async def get_queue(ask: Ask) -> Reply:
+    """Show a queue with its counts, its order and its pace; 404 if nothing was ever enqueued there."""
+    client = await ask.client()
+    return await _shown(client, await client.queue(ask.path["name"]))
+
+
 async def change_queue(ask: Ask) -> Reply:
     """Change the order, the retention or the pace of a queue, naming the queue if need be; the next claim follows it."""
     wish: QueueWish = ask.body
-    name, change = check_queue(ask.path["name"]), wish.change()
+    name, options = check_queue(ask.path["name"]), wish.options()
     client = await ask.client()
     if isinstance(wish.pace, PaceWishBody):
         await client.set_pace(name, wish.pace.pace(), by=ask.by)
     elif wish.pace is None:
         await client.take_pace_off(name, by=ask.by)
-    return await _shown(client, await client.set_queue(name, change))
+    return await _shown(client, await client.set_queue(name, **options))
 
 
 async def pause_queue(ask: Ask) -> Reply:
@@ -65,7 +71,7 @@ async def pause_queue(ask: Ask) -> Reply:
 
 
 async def resume_queue(ask: Ask) -> Reply:
-    """Hand out jobs of a queue again."""
+    """Hand out jobs of a queue again; 404 if there is none of this name."""
     client = await ask.client()
     return await _shown(client, await client.resume(ask.path["name"]))
 

@@ -14,11 +14,9 @@ from ..core.job import Priority
 from ..core.pace import Governs
 from ..core.pace_wish import MOST_BURST, PaceWish, RateWish, check_governs, check_pace
 from ..core.request import MOST_KEY, MOST_NAME, MOST_REASON, MOST_RETRIES, MOST_TAG, MOST_TAGS
-from ..core.retention import read_retention
 from ..core.states import Status
 from ..core.urls import MOST_URL
 from ..errors import Invalid
-from ..store import QueueChange
 
 MOST_JOBS = 1000  # of one batch
 MOST_DEAD, USUAL_DEAD = 10_000, 1000  # dead letters that one request acts on
@@ -37,7 +35,9 @@ _Priority = Annotated[str, _told("How urgent; the first goes first.", enum=list(
 _Status = Annotated[str, _told("A status.", enum=list(Status.__members__))]
 _When = Annotated[datetime, _told("RFC 3339 with a zone; a time that has passed means now.")]
 _Tag = Annotated[str, _told("A tag.", minLength=1, maxLength=MOST_TAG)]
-_Keep = Annotated[str, _told("How long ended jobs are kept: an age, a number, both (`7d,1000`), or `forever`.")]
+_Keep = Annotated[
+    str, _told("How long ended jobs are kept: an age, a number, both (`7d,1000`), or `forever`; null: as in the settings.")
+]
 _Tags = Annotated[list[_Tag], _told("Words to find jobs by.", maxItems=MOST_TAGS)]
 
 
@@ -153,7 +153,7 @@ class PaceWishBody(RateWishBody, frozen=True, forbid_unknown_fields=True):
         try:
             return check_pace(wish)
         except Invalid as problem:
-            raise Invalid(f"pace.{problem.field}", problem.reason) from None
+            raise Invalid(f"pace.{problem.field.replace('rapid_', 'rapid.')}", problem.reason) from None
 
 
 class QueueWish(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
@@ -164,22 +164,24 @@ class QueueWish(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fiel
     ) = None
     strict: Annotated[bool, _told("Whether a higher priority always goes first.")] | None = None
     head_start: Annotated[int, _ms("How far real-time jobs are put before delayed ones")] | None = None
-    keep_completed: _Keep | None = None
-    keep_cancelled: _Keep | None = None
-    keep_failed: _Keep | None = None
+    keep_completed: _Keep | msgspec.UnsetType | None = msgspec.UNSET
+    keep_cancelled: _Keep | msgspec.UnsetType | None = msgspec.UNSET
+    keep_failed: _Keep | msgspec.UnsetType | None = msgspec.UNSET
     webhook_url: Annotated[str, _told("Of jobs that name none; empty for none.", maxLength=MOST_URL)] | None = None
     pace: Annotated[PaceWishBody, _told("Its pace; null takes it off.")] | msgspec.UnsetType | None = msgspec.UNSET
 
-    def change(self) -> QueueChange:
-        if self.pace is msgspec.UNSET:
-            _refuse_empty(self)
-        return QueueChange(
-            step=_span(self.step),
-            strict=self.strict,
-            head_start=_span(self.head_start),
-            retention=read_retention(self.keep_completed, self.keep_cancelled, self.keep_failed),
-            webhook_url=self.webhook_url,
-        )
+    def options(self) -> dict[str, Any]:
+        """The arguments of `Client.set_queue`."""
+        _refuse_empty(self)
+        return {
+            "step": _span(self.step),
+            "strict": self.strict,
+            "head_start": _span(self.head_start),
+            "keep_completed": self.keep_completed,
+            "keep_cancelled": self.keep_cancelled,
+            "keep_failed": self.keep_failed,
+            "webhook_url": self.webhook_url,
+        }
 
 
 class PauseWish(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -274,6 +276,6 @@ def _milliseconds(count: int) -> timedelta:
 
 
 def _refuse_empty(wish: msgspec.Struct) -> None:
-    names = wish.__struct_encode_fields__
-    if all(getattr(wish, name) in (None, msgspec.UNSET) for name in wish.__struct_fields__):
-        raise Invalid("body", f"says nothing to change; give at least one of {', '.join(names)}")
+    """Refuse a wish that gives no field; null gives one only where it means something."""
+    if all(getattr(wish, field.name) == field.default for field in msgspec.structs.fields(wish)):
+        raise Invalid("body", f"says nothing to change; give at least one of {', '.join(wish.__struct_encode_fields__)}")

@@ -9,7 +9,7 @@ import msgspec
 from ..client import Client
 from ..core.states import Status
 from ..errors import JobNotFound, WrongState
-from ..store import QueueChange
+from ..store import Queue
 from ..views import job_view, queue_view
 from .completing import queue_names
 from .opening import existing
@@ -107,8 +107,9 @@ async def reschedule(id: str, *, at: datetime | None, delay: timedelta | None, p
 @asynchronous
 async def pause(queue: str, *, reason: str | None, as_json: bool) -> None:
     """Hand out nothing from a queue until it is resumed. What runs goes on."""
-    said = f"{queue} is paused; demora resume {queue} lets it go on"
-    await _set_queue(queue, QueueChange(paused=True, reason=reason, by=who()), said, as_json=as_json)
+    async with existing() as client:
+        paused = await client.pause(queue, reason, by=who())
+    _show(paused, f"{queue} is paused; demora resume {queue} lets it go on", as_json=as_json)
 
 
 @verb("resume")
@@ -117,14 +118,15 @@ async def pause(queue: str, *, reason: str | None, as_json: bool) -> None:
 @asynchronous
 async def resume(queue: str, *, as_json: bool) -> None:
     """Hand out jobs from a paused queue again."""
-    await _set_queue(queue, QueueChange(paused=False), f"{queue} goes on", as_json=as_json)
-
-
-async def _set_queue(queue: str, change: QueueChange, said: str, *, as_json: bool) -> None:
     async with existing() as client:
-        changed = await client.set_queue(queue, change)
+        was_paused = (await client.queue(queue)).pause is not None
+        resumed = await client.resume(queue)
+    _show(resumed, f"{queue} goes on" if was_paused else f"{queue} was not paused", as_json=as_json)
+
+
+def _show(queue: Queue, said: str, *, as_json: bool) -> None:
     if as_json:
-        print_json(queue_view(changed))
+        print_json(queue_view(queue))
     else:
         click.echo(said)
 

@@ -16,7 +16,7 @@ from ..views import job_view
 from .hints import hints
 from .opening import chosen_app, opened
 from .options import MOMENT, SPAN, app_option, as_json, asynchronous, timing
-from .root import Failure, verb
+from .root import verb
 from .text import due, plain
 from .wire import print_json
 
@@ -77,7 +77,7 @@ def _source(text: str) -> str:
     try:
         return Path(text[1:]).read_bytes().decode()
     except OSError as problem:
-        raise Failure(f"payload: cannot read {text[1:]}: {problem.strerror}") from problem
+        raise Invalid("payload", f"cannot read {text[1:]}: {problem.strerror}") from problem
 
 
 def _say_enqueued(job: Job, replayed: bool) -> None:

@@ -98,9 +98,9 @@ async def workers(*, as_json: bool) -> None:
         tables.workers(found, datetime.now(UTC))
 
 
-async def _find(statuses: list[Status], *, cursor: str | None, **filters: Any) -> Page:
+async def _find(statuses: list[Status], **filters: Any) -> Page:
     async with existing() as client:
-        return await client.find(status=statuses, after=cursor, **filters)
+        return await client.find(status=statuses, **filters)
 
 
 def _say_more(page: Page) -> None:

@@ -89,7 +89,7 @@ def paged(command: F) -> F:
     """The filters and the paging of a list of jobs."""
     for option in (
         as_json,
-        click.option("--cursor", metavar="CURSOR", help="Go on where the page before ended."),
+        click.option("--cursor", "after", metavar="CURSOR", help="Go on where the page before ended."),
         click.option("--limit", type=click.IntRange(1, MOST_PER_PAGE), default=50, show_default=True, help="Jobs a page."),
         click.option("--tag", metavar="TAG", help="Only jobs with this tag."),
         click.option("--type", "type", metavar="TYPE", help="Only jobs of this type."),

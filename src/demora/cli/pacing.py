@@ -18,7 +18,7 @@ from .wire import print_json
 
 
 @verb("pace")
-@click.argument("name", metavar="QUEUE")
+@click.argument("queue", metavar="QUEUE")
 @click.option("--gap", type=SPAN, help="From the first release of a cycle to that of the next, at least.")
 @click.option("--burst", type=int, help="Releases in a cycle.")
 @click.option("--stagger", type=SPAN, help="Between two releases of a cycle.")
@@ -33,7 +33,7 @@ from .wire import print_json
 @as_json
 @asynchronous
 async def pace(
-    name: str,
+    queue: str,
     *,
     gap: timedelta | None,
     burst: int | None,
@@ -64,14 +64,14 @@ async def pace(
         raise click.UsageError("--off goes alone")
     async with existing() as client:
         if off:
-            await client.take_pace_off(name, by=who())
+            await client.take_pace_off(queue, by=who())
         elif wish != PaceWish():
-            await client.set_pace(name, wish, by=who())
-        found, changes = await client.pacing(name), await client.pace_changes(name)
+            await client.set_pace(queue, wish, by=who())
+        found, changes = await client.pacing(queue), await client.pace_changes(queue)
     if as_json:
-        print_json({"queue": name, "pace": pace_view(found), "changes": [_change(change) for change in changes]})
+        print_json({"queue": queue, "pace": pace_view(found), "changes": [_change(change) for change in changes]})
     else:
-        click.echo("\n".join(_about(name, found, changes if history else [])))
+        click.echo("\n".join(_about(queue, found, changes if history else [])))
 
 
 @verb("why")

@@ -1,13 +1,15 @@
 """`demora` itself: the options that every command takes, and how trouble is told: one line and an exit code."""
 
 import getpass
+import re
 from collections.abc import Callable
 from typing import IO, Any
 
 import click
+from click.core import ParameterSource
 
 from .. import __version__
-from ..errors import DemoraError
+from ..errors import BadSetting, CannotListen, DemoraError, Invalid
 from .text import plain
 
 INTERRUPTED = 130
@@ -41,11 +43,22 @@ class Root(Family):
 
 
 class Verb(click.Command):
-    """A command that also takes the options of `demora` itself, so that they may stand before or after its name."""
+    """A command that also takes the options of `demora` itself, so that they may stand before or after its name. What was
+    typed wrong is a usage error, whoever notices it."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.params.append(_database_option())
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except CannotListen:
+            raise
+        except Invalid as problem:
+            raise _mistyped(ctx, problem.field, problem.reason) or problem from None
+        except BadSetting as problem:
+            raise _mistyped(ctx, problem.name, problem.reason) or problem from None
 
 
 def verb(name: str) -> Callable[[Callable[..., None]], click.Command]:
@@ -69,6 +82,19 @@ def who() -> str:
         return f"cli:{getpass.getuser()}"
     except (KeyError, OSError):
         raise Failure("cannot tell who you are, which is recorded with this change; set USER") from None
+
+
+def _mistyped(ctx: click.Context | None, field: str, reason: str) -> click.BadParameter | None:
+    """The usage error for what is wrong with an argument of the client, under the name that was typed. None if it was not
+    typed here: then a setting is wrong, or a payload, which is data wherever it comes from."""
+    name = re.split(r"\W", field)[0]
+    while ctx is not None and name != "payload":
+        if ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE:
+            [param] = [param for param in ctx.command.params if param.name == name]
+            typed = max(param.opts, key=len) if isinstance(param, click.Option) else name.upper()
+            return click.BadParameter(plain(reason), ctx, param_hint=f"'{typed}'")
+        ctx = ctx.parent
+    return None
 
 
 def _database_option() -> click.Option:

@@ -111,9 +111,9 @@ def make_key(text: str, name: str, scopes: Iterable[Scope | str], expires_in: ti
     presented = present(text)
     if presented is None:
         raise Invalid("key", "has not the form of a key")
-    life = None if expires_in is None else span(expires_in, "expiresIn")
+    life = None if expires_in is None else span(expires_in, "expires_in")
     if life is not None and life < MILLISECOND:
-        raise Invalid("expiresIn", "must be longer than nothing")
+        raise Invalid("expires_in", "must be longer than nothing")
     return NewKey(presented.id, presented.digest, check_name(name), check_scopes(scopes), life)
 
 

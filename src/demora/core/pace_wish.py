@@ -49,7 +49,7 @@ class PaceWish(msgspec.Struct, frozen=True):
         rapid = self._rapid(pace)
         _expect_rest(rate, "gap")
         if rapid is not None:
-            _expect_rest(rapid, "rapid.gap")
+            _expect_rest(rapid, "rapid_gap")
         return Pace(
             *(rate.gap, rate.burst, rate.stagger),
             rapid=rapid,
@@ -77,7 +77,7 @@ def check_pace(wish: PaceWish) -> PaceWish:
     """The wish itself, or `Invalid` that names the field and says what would be right."""
     rapid = wish.rapid
     if isinstance(rapid, RateWish):
-        rapid = _rate(rapid, "rapid.")
+        rapid = _rate(rapid, "rapid_")
     rate = _rate(RateWish(wish.gap, wish.burst, wish.stagger))
     protect = None if wish.protect is None else _protect(wish.protect)
     return PaceWish(rate.gap, rate.burst, rate.stagger, rapid, wish.governs, protect)
@@ -99,7 +99,7 @@ def make_wish(
     given = (rapid_gap, rapid_burst, rapid_stagger)
     if rapid is False and any(value is not None for value in given):
         raise Invalid("rapid", "is off: give no rapid gap, burst or stagger with it")
-    fast = RateWish(_span(rapid_gap, "rapid.gap"), rapid_burst, _span(rapid_stagger, "rapid.stagger"))
+    fast = RateWish(_span(rapid_gap, "rapid_gap"), rapid_burst, _span(rapid_stagger, "rapid_stagger"))
     return check_pace(
         PaceWish(
             gap=_span(gap, "gap"),

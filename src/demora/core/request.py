@@ -57,7 +57,7 @@ def make_job(
     if_waiting: str | None = None,
     webhook_on_cancel: bool | None = None,
 ) -> NewJob:
-    """A job as it will be stored, or `Invalid` that names the field and says what would be right."""
+    """A job as it will be stored, or `Invalid` that names the argument and says what would be right."""
     if at is not None and delay is not None:
         raise Invalid("delay", "give either a time or a delay, not both")
     job = NewJob(
@@ -74,7 +74,7 @@ def make_job(
         timeout=None if timeout is None else check_timeout(timeout),
         tags=() if not tags else check_tags(tags),
         webhook_url=None if webhook_url is None else check_webhook(webhook_url),
-        webhook_on_cancel=_flag(webhook_on_cancel, "webhookOnCancel"),
+        webhook_on_cancel=_flag(webhook_on_cancel, "webhook_on_cancel"),
     )
     if expires_at is not None or expires_in is not None:
         job = _expiring(job, now, expires_at, expires_in)
@@ -113,7 +113,7 @@ def check_status(status: Status | str) -> Status:
 
 def check_cursor(cursor: str) -> str:
     if not isinstance(cursor, str) or not _ID.fullmatch(cursor):
-        raise Invalid("cursor", "must be what an earlier page gave as its next cursor")
+        raise Invalid("after", "must be what an earlier page gave as its next cursor")
     return cursor
 
 
@@ -129,7 +129,7 @@ def check_reason(reason: str) -> str:
     return _text(reason, "reason", MOST_REASON)
 
 
-def check_at(at: datetime, now: datetime, field: str = "scheduledAt") -> datetime:
+def check_at(at: datetime, now: datetime, field: str = "at") -> datetime:
     moment(at, field)
     if abs(at - now) > CENTURY:
         raise Invalid(field, "a time within 100 years of now is allowed")
@@ -154,7 +154,7 @@ def check_tags(tags: Iterable[str]) -> tuple[str, ...]:
 
 def check_webhook(url: str) -> str:
     """The URL as it was given; whether it may be called is for the settings to say."""
-    read_url(url, "webhookUrl")
+    read_url(url, "webhook_url")
     return url
 
 
@@ -167,7 +167,7 @@ def _text(value: str, field: str, most: int) -> str:
 
 def _retries(retries: int) -> int:
     if not isinstance(retries, int) or isinstance(retries, bool) or not 0 <= retries <= MOST_RETRIES:
-        raise Invalid("maxRetries", f"must be a whole number from 0 to {MOST_RETRIES}")
+        raise Invalid("max_retries", f"must be a whole number from 0 to {MOST_RETRIES}")
     return retries
 
 
@@ -178,28 +178,28 @@ def _flag(value: bool | None, field: str) -> bool:
 
 
 def _retry_delay(delay: timedelta | str) -> timedelta:
-    return span(delay, "retryDelay", most=LONGEST_RETRY_DELAY)
+    return span(delay, "retry_delay", most=LONGEST_RETRY_DELAY)
 
 
 def _expiring(job: NewJob, now: datetime, at: datetime | None, in_: timedelta | str | None) -> NewJob:
     if at is not None and in_ is not None:
-        raise Invalid("expiresIn", "give either a time or a span for the expiry, not both")
+        raise Invalid("expires_in", "give either a time or a span for the expiry, not both")
     job = msgspec.structs.replace(
         job,
-        expires_at=None if at is None else check_at(at, now, "expiresAt"),
-        expires_in=None if in_ is None else span(in_, "expiresIn"),
+        expires_at=None if at is None else check_at(at, now, "expires_at"),
+        expires_in=None if in_ is None else span(in_, "expires_in"),
     )
     due = max(now, job.at or now) + (job.delay or ZERO)
     if (job.expires_at or now + (job.expires_in or ZERO)) <= due:
-        raise Invalid("expiresAt" if at is not None else "expiresIn", "the job would expire before it is due")
+        raise Invalid("expires_at" if at is not None else "expires_in", "the job would expire before it is due")
     return job
 
 
 def _unique(job: NewJob, unique: str | None, if_waiting: str | None) -> Unique:
     if unique is None:
-        raise Invalid("ifWaiting", "says what to do with a unique job; give unique too")
+        raise Invalid("if_waiting", "says what to do with a unique job; give unique too")
     if if_waiting not in (None, "keep", "replace"):
-        raise Invalid("ifWaiting", "must be keep or replace")
+        raise Invalid("if_waiting", "must be keep or replace")
     _text(unique, "unique", MOST_KEY)
     if unique == TYPE_AND_PAYLOAD:
         same = msgspec.json.encode(unpack(job.payload), order="deterministic")
@@ -208,7 +208,7 @@ def _unique(job: NewJob, unique: str | None, if_waiting: str | None) -> Unique:
 
 
 def _key(job: NewJob, key: str) -> IdempotencyKey:
-    _text(key, "idempotencyKey", MOST_KEY)
+    _text(key, "key", MOST_KEY)
     return IdempotencyKey(key, _request_hash(job))
 
 

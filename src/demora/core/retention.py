@@ -10,7 +10,9 @@ from .spans import say, span
 from .states import ENDED, Status
 
 FOREVER = "forever"
+GENERAL = "general"  # of a queue: as all queues keep
 MOST_KEPT = 100_000
+Text = str | msgspec.UnsetType | None  # what to keep, as it is written
 _COUNT = re.compile(r"\d{1,10}")
 
 
@@ -45,6 +47,19 @@ class Retention(msgspec.Struct, frozen=True, omit_defaults=True):
         return Retention(**{status.name.lower(): self.of(status) or general.of(status) for status in ENDED})
 
 
+class RetentionWish(msgspec.Struct, frozen=True):
+    """What to change of a queue's retention: what is unset stays, None leaves it to the retention of all queues again."""
+
+    completed: Keep | msgspec.UnsetType | None = msgspec.UNSET
+    cancelled: Keep | msgspec.UnsetType | None = msgspec.UNSET
+    failed: Keep | msgspec.UnsetType | None = msgspec.UNSET
+
+    def over(self, own: Retention) -> Retention:
+        """The retention that is wished for, where there was this one."""
+        wishes = {name: getattr(self, name) for name in self.__struct_fields__}
+        return msgspec.structs.replace(own, **{name: wish for name, wish in wishes.items() if wish is not msgspec.UNSET})
+
+
 def keep(text: str, field: str) -> Keep:
     """What `7d`, `1000` (jobs), `7d,1000` or `forever` means."""
     if not isinstance(text, str):
@@ -69,8 +84,14 @@ def _age(text: str, field: str) -> timedelta:
         raise Invalid(field, f"{text[:64]!r} is neither an age nor a number of jobs; write for instance {ways}") from None
 
 
-def read_retention(completed: str | None, cancelled: str | None, failed: str | None) -> Retention | None:
-    """What a caller wants to be kept; None if nothing is said."""
+def read_retention(
+    completed: Text = msgspec.UNSET, cancelled: Text = msgspec.UNSET, failed: Text = msgspec.UNSET
+) -> RetentionWish | None:
+    """What a caller wants to be kept of a queue; `general` or None is what is kept of all. None if nothing is said."""
     texts = {"completed": completed, "cancelled": cancelled, "failed": failed}
-    said = {name: keep(text, f"keep{name.title()}") for name, text in texts.items() if text is not None}
-    return Retention(**said) if said else None
+    said = {
+        name: None if text in (None, GENERAL) else keep(text, f"keep_{name}")
+        for name, text in texts.items()
+        if text is not msgspec.UNSET
+    }
+    return RetentionWish(**said) if said else None

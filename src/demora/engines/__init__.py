@@ -40,16 +40,16 @@ def _sql_store(database_url: str, *, audit: bool, postgres: PostgresOptions | No
         if rest in ("", "/:memory:"):
             return SqliteStore(audit=audit)
         if not rest.startswith("/") or rest == "/" or "?" in rest:
-            raise BadSetting("database URL", _SQLITE_FORMS)
+            raise BadSetting("database_url", _SQLITE_FORMS)
         return SqliteStore(Path(unquote(rest[1:])), audit=audit)
     if scheme in ("postgresql", "postgres") and separator:
         try:
             from .postgres import PostgresStore
         except ModuleNotFoundError as missing:
-            raise BadSetting("database URL", _NO_DRIVER) from missing
+            raise BadSetting("database_url", _NO_DRIVER) from missing
         return PostgresStore(database_url, postgres, audit=audit)
     known = "sqlite:///… and postgresql://…"
-    raise BadSetting("database URL", f"no engine for {scheme or 'an empty scheme'!r}; this demora knows {known}")
+    raise BadSetting("database_url", f"no engine for {scheme or 'an empty scheme'!r}; this demora knows {known}")
 
 
 def examine(database_url: str, *, integrity: bool = True, postgres: PostgresOptions | None = None) -> Examination:

@@ -240,7 +240,8 @@ class Worker:
         elif isinstance(outcome, NoHandler):
             notices.job_unknown(job.lease.id, job.type)
         if verdict.error is not None:
-            notices.job_failed(job.lease.id, job.type, job.queue, verdict.status.name, standing.attempt, verdict.error)
+            status = (verdict.after_wish() if run is not None and run.ending is Ending.CANCEL else verdict).status
+            notices.run_ended_badly(job.lease.id, job.type, job.queue, status, standing.attempt, verdict.error)
         self._ledger.enter(Settlement(report, verdict))
 
     # Ending runs from outside

@@ -556,8 +556,9 @@ insert into demora.queues (name) values (:name) on conflict do nothing
 with {clock}
 update demora.queues set step = :step, strict = :strict, head_start = :head_start, offsets = :offsets::bigint[],
     paused_at = case when :paused::boolean is null then paused_at when :paused then coalesce(paused_at, wall) end,
-    pause_reason = case when :paused::boolean is null then pause_reason when :paused then :reason end,
-    paused_by = case when :paused::boolean is null then paused_by when :paused then :by end,
+    pause_reason = case when :paused::boolean is null then pause_reason when :paused then coalesce(:reason, pause_reason) end,
+    paused_by = case when :paused::boolean is null or :paused and paused_at is not null and :reason::text is null then paused_by
+        when :paused then :by end,
     retention = coalesce(:retention, retention), webhook_url = nullif(coalesce(:webhook_url, webhook_url), ''), changed_at = wall
 from clock where name = :name
 returning name, step, strict, head_start, paused_at, pause_reason, paused_by, retention, webhook_url

@@ -266,8 +266,9 @@ values (:name, :step, :strict, :head_start, iif(:paused, :wall, null), iif(:paus
 on conflict (name) do update set
     step = coalesce(:step, step), strict = coalesce(:strict, strict), head_start = coalesce(:head_start, head_start),
     paused_at = case when :paused is null then paused_at when :paused then coalesce(paused_at, :wall) end,
-    pause_reason = case when :paused is null then pause_reason when :paused then :reason end,
-    paused_by = case when :paused is null then paused_by when :paused then :by end,
+    pause_reason = case when :paused is null then pause_reason when :paused then coalesce(:reason, pause_reason) end,
+    paused_by = case when :paused is null or :paused and paused_at is not null and :reason is null then paused_by
+        when :paused then :by end,
     retention = coalesce(:retention, retention), webhook_url = nullif(coalesce(:webhook_url, webhook_url), ''),
     changed_at = :wall
 
