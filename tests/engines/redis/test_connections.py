@@ -1,5 +1,6 @@
 """Which servers are refused at the start, and with which words."""
 
+import asyncio
 from pathlib import Path
 
 import pytest
@@ -8,6 +9,7 @@ from demora.engines import make_store
 from demora.engines.redis import RedisLine, connections
 from demora.errors import BadSetting
 from demora.line import LineAway
+from tests.facts import eventually
 from tests.servers import valkey
 from tests.setups import redis_url
 
@@ -70,6 +72,29 @@ async def test_a_server_that_is_not_there_is_no_reason_not_to_start(tmp_path: Pa
     store = make_store(f"sqlite:///{tmp_path}/jobs.db", redis_url="redis://127.0.0.1:1/0")
     await store.open()
     await store.close()
+
+
+async def test_a_refused_subscription_leaves_no_connection_open() -> None:
+    redis_url()
+    with valkey.running() as server:
+        server.ask("ACL", "SETUSER", "deaf", "on", "nopass", "~*", "+@all", "-subscribe")
+        line = RedisLine(server.url.replace("://", "://deaf:any@"))
+        try:
+            await line.connect("db")
+            with pytest.raises(LineAway):
+                await line.listen(lambda: None)
+            await eventually(lambda: asyncio.to_thread(server.connections), lambda open_: open_ == 0)
+        finally:
+            await line.close()
+
+
+async def test_a_store_that_is_refused_leaves_no_connection_open(tmp_path: Path) -> None:
+    redis_url()
+    with valkey.running("--maxmemory-policy", "allkeys-lru") as server:
+        store = make_store(f"sqlite:///{tmp_path}/jobs.db", redis_url=server.url)
+        with pytest.raises(BadSetting):
+            await store.open()
+        await eventually(lambda: asyncio.to_thread(server.connections), lambda open_: open_ == 0)
 
 
 @pytest.mark.parametrize("url", ["", "redis", "http://host", "redis://", "redis://host:port"])

@@ -5,6 +5,7 @@ server that was restarted in between has lost what it held, however quickly it i
 """
 
 import asyncio
+import contextlib
 import hashlib
 from collections.abc import Sequence
 from importlib.resources import files
@@ -112,8 +113,11 @@ class Nodes:
                 await heard.subscribe(channel)
                 while (await heard.get_message(timeout=PATIENCE)) is None:
                     pass
-        except (RedisError, OSError, TimeoutError) as problem:
-            raise translate(problem) from problem
+        except BaseException as problem:
+            await hang_up(heard)
+            if isinstance(problem, (RedisError, OSError, TimeoutError)):
+                raise translate(problem) from problem
+            raise
         return heard
 
     def _of(self, key: str) -> "_Node":
@@ -227,6 +231,12 @@ async def _asked(connection: AbstractConnection, *words: str) -> str:
 
 class _OtherRun(RedisError):
     """A connection has reached another run of the server than the one that was filled."""
+
+
+async def hang_up(bell: Any) -> None:
+    """End a subscription, whatever has become of its connection."""
+    with contextlib.suppress(RedisError, OSError, TimeoutError):
+        await bell.aclose()
 
 
 def checked(url: str) -> str:

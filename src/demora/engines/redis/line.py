@@ -16,7 +16,7 @@ from redis.exceptions import RedisError
 
 from ...core.order import QueueOrder
 from ...line import Arrangement, Entry, LineAway, LineState, Place, Putting, Taken, by_queue
-from .connections import Call, Nodes, Script, command, translate
+from .connections import Call, Nodes, Script, command, hang_up, translate
 from .keys import LANES, Keys, number_of
 
 AT_ONCE = 1000  # jobs put by one script: a server does nothing else meanwhile
@@ -155,8 +155,7 @@ class RedisLine:
             heard()  # whoever looks next finds the trouble
             raise translate(problem) from problem
         finally:
-            with contextlib.suppress(RedisError, OSError, TimeoutError):
-                await bell.aclose()
+            await hang_up(bell)
 
     async def _stop_listening(self) -> None:
         bell, self._bell = self._bell, None

@@ -27,6 +27,16 @@ if ARGV[4] == 'missing' then
         lanes[key] = #missing > 0 and missing or nil
     end
 end
+local wake = false -- places are given before others are taken: a server that is out of memory refuses to, and nobody falls out
+for key, lane in pairs(lanes) do
+    local first = math.huge
+    for n = 1, #lane, 2 do
+        first = math.min(first, lane[n])
+    end
+    local head = redis.call('ZRANGE', key, 0, 0, 'WITHSCORES')
+    local moved = redis.call('ZADD', key, 'CH', unpack(lane)) > 0
+    wake = wake or (moved and (first <= tonumber(ARGV[1]) or not head[1] or first < tonumber(head[2])))
+end
 if ARGV[4] ~= 'fresh' and next(lanes) then
     local ids, home = {}, {}
     for key, lane in pairs(lanes) do
@@ -47,16 +57,6 @@ if ARGV[4] ~= 'fresh' and next(lanes) then
             redis.call('ZREM', KEYS[n], unpack(strangers))
         end
     end
-end
-local wake = false
-for key, lane in pairs(lanes) do
-    local first = math.huge
-    for n = 1, #lane, 2 do
-        first = math.min(first, lane[n])
-    end
-    local head = redis.call('ZRANGE', key, 0, 0, 'WITHSCORES')
-    local moved = redis.call('ZADD', key, 'CH', unpack(lane)) > 0
-    wake = wake or (moved and (first <= tonumber(ARGV[1]) or not head[1] or first < tonumber(head[2])))
 end
 if wake then
     redis.call('PUBLISH', ARGV[2], ARGV[3])

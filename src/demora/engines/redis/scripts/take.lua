@@ -23,7 +23,7 @@ for offset in string.gmatch(kept[3] or ARGV[4], '%S+') do
     if offset ~= 'held' then
         local due = redis.call('ZRANGEBYSCORE', KEYS[n], '-inf', now, 'WITHSCORES', 'LIMIT', 0, limit)
         if #due > 0 then
-            heads[#heads + 1] = { key = KEYS[n], due = due, at = 1, offset = tonumber(offset), taken = {} }
+            heads[#heads + 1] = { key = KEYS[n], due = due, at = 1, offset = tonumber(offset) }
         end
         local later = redis.call('ZRANGEBYSCORE', KEYS[n], '(' .. ARGV[1], '+inf', 'WITHSCORES', 'LIMIT', 0, 1)
         if later[2] then
@@ -34,31 +34,22 @@ end
 for _, id in ipairs(redis.call('ZRANGEBYSCORE', KEYS[2], '-inf', '(' .. ARGV[3], 'LIMIT', 0, limit)) do
     out[#out + 1] = id
 end
+local taken = {}
 while #out <= limit and #heads > 0 do
     local best, sum, id = nil, nil, nil
-    for _, head in ipairs(heads) do
+    for n, head in ipairs(heads) do
         local this = tonumber(head.due[head.at + 1]) + head.offset
         if not best or this < sum or (this == sum and head.due[head.at] < id) then
-            best, sum, id = head, this, head.due[head.at]
+            best, sum, id = n, this, head.due[head.at]
         end
     end
+    local head = heads[best]
     out[#out + 1] = id
-    best.taken[#best.taken + 1] = id
-    best.at = best.at + 2
-    if best.at > #best.due then
-        for i, head in ipairs(heads) do
-            if head == best then
-                table.remove(heads, i)
-                break
-            end
-        end
-        redis.call('ZREM', best.key, unpack(best.taken))
-        best.taken = {}
-    end
-end
-for _, head in ipairs(heads) do
-    if #head.taken > 0 then
-        redis.call('ZREM', head.key, unpack(head.taken))
+    taken[head.key] = taken[head.key] or {}
+    table.insert(taken[head.key], id)
+    head.at = head.at + 2
+    if head.at > #head.due then
+        table.remove(heads, best)
     end
 end
 local handed = {}
@@ -67,7 +58,10 @@ for i = 2, #out do
     handed[#handed + 1] = out[i]
 end
 if #handed > 0 then
-    redis.call('ZADD', KEYS[2], unpack(handed))
+    redis.call('ZADD', KEYS[2], unpack(handed)) -- first: a server that is out of memory refuses this and lets nothing fall out
+end
+for key, ids in pairs(taken) do
+    redis.call('ZREM', key, unpack(ids))
 end
 if next_due < math.huge then
     out[1] = string.format('%.0f', next_due)

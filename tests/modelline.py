@@ -1,0 +1,256 @@
+"""A line in memory, for tests: the same answers as that on Redis, without a server; `engines/redis/test_model.py` holds the
+two to each other."""
+
+import copy
+from collections.abc import Callable, Sequence
+
+from demora.core.job import Lane, Priority
+from demora.core.order import QueueOrder
+from demora.line import Arrangement, Entry, LineLost, LineState, Place, Putting, Taken, by_queue
+
+LANES = [(lane, rank) for lane in Lane for rank in Priority]
+USUAL: tuple[int | None, ...] = tuple(QueueOrder().offset(lane, rank) for lane, rank in LANES)
+Head = tuple[int, float, str, str]  # turn of the queue, place in the order, id, queue
+
+
+class QueueLine:
+    """What stands in one queue under one number."""
+
+    def __init__(self) -> None:
+        self.lanes: dict[tuple[int, int], dict[str, int]] = {lane: {} for lane in LANES}
+        self.out: dict[str, int] = {}
+        self.offsets, self.paused = USUAL, False
+
+    def heads(self, now: int, limit: int, stale: int) -> list[tuple[float, str]]:
+        """What would be handed out, with its place in the order."""
+        if self.paused:
+            return []
+        forgotten = sorted((when, id) for id, when in self.out.items() if when < stale)[:limit]
+        due = [
+            (when + offset, id)
+            for lane, offset in zip(LANES, self.offsets, strict=True)
+            if offset is not None
+            for id, when in self.lanes[lane].items()
+            if when <= now
+        ]
+        return [*((float("-inf"), id) for _, id in forgotten), *sorted(due)]
+
+    def next_due(self, now: int) -> int | None:
+        served = [self.lanes[lane] for lane, offset in zip(LANES, self.offsets, strict=True) if offset is not None]
+        return None if self.paused else min((due for lane in served for due in lane.values() if due > now), default=None)
+
+    def take(self, now: int, limit: int, stale: int) -> list[str]:
+        ids = [id for _, id in self.heads(now, limit, stale)][:limit]
+        for id in ids:
+            for lane, offset in zip(LANES, self.offsets, strict=True):
+                if offset is not None and self.lanes[lane].get(id, now + 1) <= now:
+                    del self.lanes[lane][id]
+                    break
+            self.out[id] = now
+        return ids
+
+    def put(self, places: Sequence[Place], now: int, how: Putting) -> bool:
+        """Whether something moved that is ready or the new head of its lane."""
+        if how is Putting.MISSING:
+            places = [p for p in places if p.id not in self.out and self.lanes[p.lane, p.rank].get(p.id) != p.due_at]
+        woken = False
+        for which in dict.fromkeys((place.lane, place.rank) for place in places):
+            lane, here = self.lanes[which], [place for place in places if (place.lane, place.rank) == which]
+            first, head = min(place.due_at for place in here), min(lane.values(), default=None)
+            moved = any(lane.get(place.id) != place.due_at for place in here)
+            lane |= {place.id: place.due_at for place in here}
+            woken = woken or (moved and (first <= now or head is None or first < head))
+        if how is not Putting.FRESH:
+            for place in places:
+                self.out.pop(place.id, None)
+                for which, lane in self.lanes.items():
+                    if which != (place.lane, place.rank):
+                        lane.pop(place.id, None)
+        return woken
+
+    def remove(self, id: str) -> None:
+        self.out.pop(id, None)
+        for lane in self.lanes.values():
+            lane.pop(id, None)
+
+
+class ModelServer:
+    """What all clients of one line share. It can be emptied, restarted, and restored from an old copy."""
+
+    def __init__(self, time: Callable[[], float]) -> None:
+        self.time = time
+        self.run = 1
+        self.bells: dict[ModelLine, Callable[[], None]] = {}
+        self.flush()
+
+    def flush(self) -> None:
+        self.state: dict[str, LineState] = {}
+        self.queues: dict[tuple[str, int, str], QueueLine] = {}  # by database, number and name
+        self.tender: dict[str, tuple[str, float]] = {}
+
+    def snapshot(self) -> object:
+        return copy.deepcopy((self.state, self.queues))
+
+    def restart(self, snapshot: object = None) -> None:
+        """Come back as another run, empty or as an old copy has it."""
+        self.run += 1
+        self.flush()
+        if snapshot is not None:
+            self.state, self.queues = copy.deepcopy(snapshot)  # type: ignore[misc]
+
+    def ring(self, ringer: "ModelLine") -> None:
+        for line, heard in list(self.bells.items()):
+            if line is not ringer:
+                heard()
+
+
+class ModelLine:
+    """One client of a line in memory. What is done is told with the next take, as by the one on Redis."""
+
+    def __init__(self, server: ModelServer) -> None:
+        self.epoch = 0
+        self._server, self._database = server, ""
+        self._run = 0
+        self._begun: set[str] = set()
+        self._done: dict[str, list[str]] = {}
+
+    async def connect(self, database: str) -> str:
+        self._server.bells.pop(self, None)
+        self._database, self._run = database, self._server.run
+        self._under(self.epoch)
+        return str(self._run)
+
+    async def close(self) -> None:
+        self._server.bells.pop(self, None)
+        self._run = 0
+
+    async def state(self) -> LineState:
+        self._check()
+        return self._server.state.get(self._database, LineState())
+
+    async def begin(self, epoch: int) -> None:
+        known = (await self.state()).epoch
+        if known is None or known < epoch:
+            self._server.state[self._database] = LineState(epoch)
+        self._under(epoch)
+        for key in [key for key in self._server.queues if key[0] == self._database and key[1] < epoch]:
+            del self._server.queues[key]
+
+    async def note(self, until: int, position: str, *, filled: bool = False) -> None:
+        state = await self.state()
+        if state.epoch != self.epoch:
+            raise LineLost("the line has another number")
+        noted = LineState(self.epoch, filled or state.filled, until, position, state.paced)
+        self._server.state[self._database] = noted
+
+    async def put(self, places: Sequence[Place], *, now: int, how: Putting = Putting.MOVED) -> bool:
+        self._check()
+        rang = False
+        for queue in dict.fromkeys(place.queue for place in places):
+            line = self._in_line(queue)
+            if line.put([place for place in places if place.queue == queue], now, how):
+                rang = True
+                self._server.ring(self)
+        return rang
+
+    async def take(self, queues: Sequence[str] | None, limit: int, *, now: int, stale: int, in_turn: bool = False) -> Taken:
+        state = await self.state()
+        self._begun |= self._members()
+        named = sorted(self._begun) if queues is None else list(dict.fromkeys(queues))
+        served = {queue: self._known(queue) for queue in named if queue in self._begun}
+        heads: list[Head] = []
+        for turn, (queue, line) in enumerate(served.items()):
+            self._tell_done(queue)
+            heads += [(turn if in_turn else 0, place, id, queue) for place, id in line.heads(now, limit, stale)]
+        nexts = [due for line in served.values() if (due := line.next_due(now)) is not None]
+        first = sorted(heads)[:limit]
+        for queue, line in served.items():
+            line.take(now, sum(head[3] == queue for head in first), stale)
+        return Taken([Entry(id, queue) for _, _, id, queue in first], min(nexts, default=None), state)
+
+    async def done(self, entries: Sequence[Entry]) -> None:
+        self._check()
+        for queue, ids in by_queue(entries).items():
+            self._done.setdefault(queue, []).extend(ids)
+        if not entries:
+            for queue in list(self._done):
+                self._tell_done(queue)
+
+    async def remove(self, entries: Sequence[Entry]) -> None:
+        self._check()
+        for entry in entries:
+            line = self._server.queues.get((self._database, self.epoch, entry.queue))
+            if line is not None:
+                line.remove(entry.id)
+
+    async def arrange(self, arrangements: Sequence[Arrangement]) -> None:
+        state = await self.state()
+        for one in arrangements:
+            line = self._server.queues.setdefault((self._database, self.epoch, one.queue), QueueLine())
+            changed = (line.offsets, line.paused) != (one.offsets, one.paused)
+            line.offsets, line.paused = one.offsets, one.paused
+            self._begun.add(one.queue)
+            if changed:
+                self._server.ring(self)
+        if arrangements:
+            paced = any(None in one.offsets for one in arrangements)
+            noted = LineState(state.epoch, state.filled, state.until, state.position, paced)
+            self._server.state[self._database] = noted
+
+    async def tend(self, who: str, span: int) -> bool:
+        self._check()
+        tender, until = self._server.tender.get(self._database, (who, 0.0))
+        if tender != who and until > self._server.time():
+            return False
+        self._server.tender[self._database] = who, self._server.time() + span / 1000
+        return True
+
+    async def places(self) -> tuple[list[Place], list[Entry]]:
+        self._check()
+        places: list[Place] = []
+        out: list[Entry] = []
+        self._begun |= self._members()
+        for queue in sorted(self._members()):
+            line = self._server.queues[self._database, self.epoch, queue]
+            for (lane, rank), ids in line.lanes.items():
+                standing = sorted((due, id) for id, due in ids.items())
+                places += [Place(id, queue, lane, rank, due) for due, id in standing]
+            out += [Entry(id, queue) for _, id in sorted((when, id) for id, when in line.out.items())]
+        return places, out
+
+    async def listen(self, heard: Callable[[], None]) -> None:
+        self._check()
+        self._server.bells[self] = heard
+
+    # How it is done
+
+    def _check(self) -> None:
+        if self._run != self._server.run:
+            raise LineLost("the server was restarted, or is another one")
+
+    def _under(self, epoch: int) -> None:
+        self.epoch = epoch
+        self._begun.clear()
+        self._done.clear()
+
+    def _members(self) -> set[str]:
+        return {queue for database, epoch, queue in self._server.queues if (database, epoch) == (self._database, self.epoch)}
+
+    def _in_line(self, queue: str) -> QueueLine:
+        """The line of a queue, begun if nobody has; one that we have begun and that is gone is lost."""
+        if queue not in self._begun:
+            self._server.queues.setdefault((self._database, self.epoch, queue), QueueLine())
+            self._begun.add(queue)
+        return self._known(queue)
+
+    def _known(self, queue: str) -> QueueLine:
+        line = self._server.queues.get((self._database, self.epoch, queue))
+        if line is None:
+            raise LineLost("this queue is not in the line")
+        return line
+
+    def _tell_done(self, queue: str) -> None:
+        line = self._server.queues.get((self._database, self.epoch, queue))
+        for id in self._done.pop(queue, []):
+            if line is not None:
+                line.out.pop(id, None)
