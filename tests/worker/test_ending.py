@@ -303,7 +303,8 @@ async def test_a_plain_function_can_look_whether_it_should_end(app: Demora, capl
     async with app.worker():
         found = await cancelled_while_it_looks(app, obey)
     assert (found.status, found.error) == (Status.CANCELLED, "as you wish")
-    assert said_of_jobs(caplog) == [("INFO", "job.cancelled", f"job {found.id} (looks) attempt 1 was cancelled: as you wish")]
+    said = f"job {found.id} (looks) attempt 1 was cancelled: as you wish"
+    assert said_of_jobs(caplog) == [("INFO", "job.cancelled", said)]
 
 
 def said_of_jobs(caplog: pytest.LogCaptureFixture) -> list[tuple[str, str, str]]:
