@@ -7,13 +7,13 @@ them confirms what it put itself.
 import asyncio
 import contextlib
 import secrets
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from datetime import timedelta
 
 from .. import crash, notices
 from ..core.spans import span_ms
 from ..errors import BadSetting, StoreError
-from ..line import Entry, Line, LineAway, LineLost, LineState, Place, Taken
+from ..line import Entry, Heard, Line, LineAway, LineLost, LineState, Place, Taken, are_delayed
 from ..outbox import Outbox
 
 HORIZON = timedelta(minutes=10)  # jobs that are due later stay in the database alone
@@ -31,7 +31,7 @@ class Tender:
     """A line and what is known of it. None of its verbs raises `LineAway`: they do nothing while it is away."""
 
     def __init__(
-        self, outbox: Outbox, line: Line, woken: Callable[[], None], *, horizon: timedelta = HORIZON, ticks: bool = True
+        self, outbox: Outbox, line: Line, woken: Heard, *, horizon: timedelta = HORIZON, ticks: bool = True
     ) -> None:
         self.line, self.trouble = line, "it was not asked yet"
         self._outbox, self._woken = outbox, woken
@@ -104,7 +104,7 @@ class Tender:
         else:
             self._note_put(due)
             if rang and not quiet:
-                self._woken()
+                self._woken(are_delayed(due))
 
     async def remove(self, entries: Sequence[Entry]) -> None:
         if not (self._up and entries):
@@ -116,7 +116,7 @@ class Tender:
         except LineAway as problem:
             self._lose(problem)
 
-    async def follow(self, ids: Sequence[str], *, quiet: bool = False) -> None:
+    async def follow(self, ids: Sequence[str]) -> None:
         """Bring the line in step with the rows of these jobs."""
         if not (self._up and ids):
             return
@@ -124,7 +124,7 @@ class Tender:
         until = self.now() + span_ms(self.horizon)
         here = [s.place for s in standings if s.waiting and s.place.due_at <= until]
         gone = [Entry(s.place.id, s.place.queue) for s in standings if not s.waiting or s.place.due_at > until]
-        await self.put(here, quiet=quiet)
+        await self.put(here)
         await self.remove(gone)
 
     async def take(self, queues: Sequence[str] | None, limit: int, *, in_turn: bool) -> Taken | None:
@@ -220,7 +220,7 @@ class Tender:
         if self._said_away:
             self._said_away = False
             notices.line_back(self.line.epoch)
-        self._woken()
+        self._woken(True)
 
     def _is_ours(self, state: LineState) -> bool:
         return state.epoch == self.line.epoch and state.filled
@@ -295,7 +295,7 @@ class Tender:
                 place for place in found if place.id not in self._put
             ]  # what we put ourselves is confirmed in its time
             if places and await self.line.put(places, now=self.now()):
-                self._woken()
+                self._woken(are_delayed(places))
             crash.at("line.confirming")
             if places:
                 await self._outbox.confirm(places, self.line.epoch)

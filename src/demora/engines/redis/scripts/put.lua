@@ -1,6 +1,6 @@
 -- Give jobs their places in one queue, and wake sleepers for what is ready or the new head of its lane.
 -- KEYS  1 the queue's own hash, 2 what was handed out, then a sorted set for each lane and rank, scored by due time
--- ARGV  1 now, 2 the channel of the bell, 3 who puts, 4 "1" if the jobs are new and stand nowhere, then for each job: the number of
+-- ARGV  1 now, 2 the channel of the bell, 3 what to ring with, 4 "1" if the jobs are new and stand nowhere, then for each job: the number of
 --       its lane among KEYS, its due time, its id
 -- Gives 1 if sleepers were woken, else 0. Refuses with LOST where the queue was not begun, or what it held is gone.
 if redis.call('EXISTS', KEYS[1]) == 0 then
