@@ -36,7 +36,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "keyring": {"core"},
     "hookstore": {"core"},
     "pacing": {"core", "store"},
-    "line": {"errors"},
+    "line": {"core", "errors"},
     "outbox": {"line", "store"},
     "reconciling": set(),
     "lined": {"core", "store", "transactions", "audit", "survey", "keyring", "line", "outbox", "errors", "crash", "notices"}
@@ -55,7 +55,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "bulk": {"core", "store", "errors"},
     "upkeep": {"core", "store", "errors", "bulk", "lapses", "line", "reconciling", "survey"},
     "worker": {"core", "store", "clock", "errors", "notices", "context", "handlers", "signals", "seams", "crash"}
-    | {"lapses", "scheduler", "spawned"},
+    | {"lapses", "scheduler", "spawned", "tally"},
     "doctor": {"core", "store", "hookstore", "survey", "settings", "client", "reconciling", "why"},
     "outbound": {"core", "errors"},
     "webhooks": {"core", "store", "hookstore", "errors"},
@@ -63,7 +63,8 @@ MAY_IMPORT: dict[str, set[str]] = {
     "calls": {"core", "errors", "context", "handlers", "outbound", "signals"},
     "spawned": set(),
     "seams": {"spawned"},
-    "scheduler": {"core", "store", "pacing", "errors", "notices", "seams"},
+    "tally": {"core", "notices"},
+    "scheduler": {"core", "store", "pacing", "errors", "notices", "seams", "tally"},
     "stopping": set(),
     "addresses": {"errors"},
     "keys": {"core", "store", "keyring", "errors"},

@@ -100,10 +100,6 @@ def test_a_job_that_is_ready(ahead: int, recent: int, sentence: str) -> None:
     assert told(Outlook(job(), NOW, ahead, recent, workers=[ANN])) == ("ready", sentence)
 
 
-def test_a_job_that_is_not_lined_up_yet() -> None:
-    assert told(Outlook(job(status=Status.PENDING), NOW, workers=[ANN]))[0] == "waiting_for_redis"
-
-
 def test_a_job_that_runs() -> None:
     running = job(
         status=Status.PROCESSING,

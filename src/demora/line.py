@@ -6,12 +6,13 @@ a clock of its own. Every verb can be repeated. A line that cannot be used raise
 if it answers but is not the one that was filled; what a verb did until then, nobody knows and nobody need know.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import Enum
 from typing import Protocol
 
 import msgspec
 
+from .core.pace import Governs
 from .errors import DemoraError
 
 
@@ -77,6 +78,9 @@ class Taken(msgspec.Struct, frozen=True):
     state: LineState
 
 
+Heard = Callable[[bool], None]  # told whether it may be about delayed jobs, which a pace may hold
+
+
 class Line(Protocol):
     """The verbs. `epoch` is the number that all of them work under; a line of another number they do not touch."""
 
@@ -135,9 +139,14 @@ class Line(Protocol):
         """All that stands in the line, and all that was handed out and is not done."""
         ...
 
-    async def listen(self, heard: Callable[[], None]) -> None:
+    async def listen(self, heard: Heard) -> None:
         """Call `heard` whenever somebody else wakes sleepers; returns once that is certain, and ends with `close`."""
         ...
+
+
+def are_delayed(places: Iterable[Place]) -> bool:
+    """Whether there are jobs among these that a pace may hold."""
+    return any(place.lane in Governs.BOTH.lanes for place in places)
 
 
 def by_queue(entries: Sequence[Place] | Sequence[Entry]) -> Mapping[str, list[str]]:

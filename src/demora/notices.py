@@ -5,14 +5,11 @@ A record carries `event` and `facts` beside its message, so that a log for machi
 
 import logging
 import traceback
-from collections import Counter
-from collections.abc import Iterable
 from logging import ERROR, INFO, WARNING
 from pathlib import PurePath
 from typing import Any
 
 from .context import current_run
-from .core.pace import Release
 from .core.states import Status
 
 log = logging.getLogger("demora")
@@ -112,10 +109,8 @@ def tidied(expired: int, removed: int) -> None:
     _say(INFO, "scheduler.tidied", words, expired=expired, removed=removed)
 
 
-def let_go(released: Iterable[Release]) -> None:
-    """One line for each queue."""
-    for queue, jobs in Counter(job.queue for job in released).items():
-        _say(INFO, "pace.released", "let go by the pace of {queue}: {jobs}", queue=queue, jobs=jobs)
+def let_go(queue: str, jobs: int) -> None:
+    _say(INFO, "pace.released", "let go by the pace of {queue}: {jobs}", queue=queue, jobs=jobs)
 
 
 def keeper_died(problem: BaseException) -> None:

@@ -94,8 +94,9 @@ class Paced(Protocol):
         """
         ...
 
-    async def release(self, queues: Sequence[str] | None = None) -> Released:
-        """Let go what the paces of these queues (None: of all) allow now, and wake sleepers for it.
+    async def release(self, queues: Sequence[str] | None = None, *, wake: bool = True) -> Released:
+        """Let go what the paces of these queues (None: of all) allow now, and wake sleepers for it, unless whoever asks
+        sees to it that it is claimed.
 
         One transaction for each queue moves the jobs and the state of the pace. Of several that try at once, one does it.
         A paused queue lets nothing go.

@@ -1,6 +1,7 @@
 """The scheduler role: housekeeping. Nothing waits for it, and any number of processes may do it at once."""
 
 import asyncio
+from contextlib import closing
 
 from . import notices
 from .core.retention import Retention
@@ -8,6 +9,7 @@ from .errors import StoreClosed
 from .pacing import Paced
 from .seams import Seams
 from .store import Store, Subscription, Topic
+from .tally import Tally
 
 PIECE = 200  # jobs at a time, so that nobody waits long for the lock
 REST = 0.02  # seconds between two pieces
@@ -54,13 +56,13 @@ class Scheduler:
     async def _release_on(self) -> None:
         if not isinstance(self._store, Paced):
             return
-        with self._store.subscribe(Topic.PACE) as bell:
+        with self._store.subscribe(Topic.PACE) as bell, closing(Tally()) as let_go:
             pause = FIRST_PAUSE
             while True:
                 bell.clear()
                 try:
                     released = await self._store.release()
-                    notices.let_go(released.jobs)
+                    let_go.add(released.jobs)
                     wait = LONGEST if released.next_in is None else released.next_in.total_seconds() + PATIENCE
                     pause = FIRST_PAUSE
                 except StoreClosed:

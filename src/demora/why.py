@@ -127,8 +127,6 @@ def _ready(outlook: Outlook) -> Why:
         "perSecond": round(rate, 3),
         "aboutMs": None if wait is None else wait // timedelta(milliseconds=1),
     }
-    if job.status is Status.PENDING:
-        return Why("waiting_for_redis", "It is recorded and waits to be lined up in Redis.", data)
     if ahead == 0:
         return Why("ready", "It is ready and next in line.", data)
     jobs = f"{ahead} job{'s' if ahead > 1 else ''}"

@@ -1,6 +1,6 @@
 """`python -m tests.chaos --minutes 2`: real faults on real processes; `--kills 1000 --zombies 300` goes on until so many;
 `--database postgres --restarts 50 --cuts 1000` does it to a PostgreSQL of its own, `--database postgres+line --flushes 100`
-to the Valkey beside it.
+to the Valkey beside it; `--kills 50 --schedulers 50` does it to four workers and four schedulers.
 
 Faults and load are drawn with a seed, which is printed; when things happen is the machine's to say, so a seed repeats the
 mix and not the run. What is found is kept in the folder that is named.
@@ -20,11 +20,19 @@ from typing import NamedTuple
 
 from tests.chaos import webhooks
 from tests.chaos.campaign import KINDS, Campaign, Plan
-from tests.chaos.judging import Result
+from tests.chaos.judging import RELEASES, Result
 from tests.chaos.lines import LINED_UP
 
 COUNTED = ("acknowledged", "lost", "doubled", "stuck", "early", "stale accepted", "other")
-BESIDES = ("calls without an answer", "runs", "lapses", "stale refused", "handlers that finished a job twice", LINED_UP)
+BESIDES = (
+    "calls without an answer",
+    "runs",
+    "lapses",
+    RELEASES,
+    "stale refused",
+    "handlers that finished a job twice",
+    LINED_UP,
+)
 MOST = 5  # violations told in full
 
 
@@ -59,6 +67,7 @@ def _plan(arguments: Sequence[str] | None) -> Plan | Deliver:
     parser.add_argument("--minutes", type=float, default=2)
     parser.add_argument("--database", choices=KINDS, default="sqlite")
     parser.add_argument("--kills", type=int, default=0, help="only what is counted, until so many workers died in mid-job")
+    parser.add_argument("--schedulers", type=int, default=0, help="only what is counted, until so many schedulers died")
     parser.add_argument("--zombies", type=int, default=0, help="only what is counted, until so many were overtaken")
     parser.add_argument("--restarts", type=int, default=0, help="only what is counted, until so many restarts of the server")
     parser.add_argument("--cuts", type=int, default=0, help="only what is counted, until so many sent COMMITs were cut")
@@ -77,7 +86,7 @@ def _plan(arguments: Sequence[str] | None) -> Plan | Deliver:
     groups = args.groups or (4 if args.database == "sqlite" and (args.kills or args.zombies) else 2)
     only = tuple(filter(None, args.only.split(",")))
     goals = {"kills": args.kills, "zombies": args.zombies, "restarts": args.restarts, "cuts": args.cuts}
-    goals["flushes"] = args.flushes
+    goals |= {"flushes": args.flushes, "schedulers": args.schedulers}
     return Plan(args.seed, args.minutes * 60, groups=groups, only=only, database=args.database, **goals)
 
 

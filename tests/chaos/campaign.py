@@ -20,19 +20,21 @@ from tests.chaos.world import World
 LIFE = {"sqlite": 30.0, "postgres": 60.0, "sqlite+line": 60.0, "postgres+line": 60.0}  # seconds of faults in one world
 ROUND = 90.0  # seconds that the first round of all faults may take beyond the time that was given
 BROAD = {"DEMORA_CONCURRENCY": "16"}  # so that workers keep up with several producers
-KILLS, ZOMBIES = "kill -9 of a worker in mid-job", OVERTAKEN
+KILLS, ZOMBIES, SCHEDULERS = "kill -9 of a worker in mid-job", OVERTAKEN, "kill -9 of a scheduler"
 KINDS = {  # of worlds
     "sqlite": ("plain", "full", "clock"),
     "postgres": ("postgres",),
     "sqlite+line": ("lined",),
     "postgres+line": ("lined postgres",),
 }
+CROWDED = ("plain", "postgres", "lined", "lined postgres")  # where a scheduler of its own is kept alive
 WORKERS = {"plain": 3, "full": 3, "clock": 2, "postgres": 2, "lined": 3, "lined postgres": 2}
 PLAGUES = {"plain": 3, "full": 1, "clock": 1, "postgres": 3, "lined": 3, "lined postgres": 3}  # faults at a time
 
 
 class Plan(msgspec.Struct, frozen=True):
-    """What a campaign is to do: for so long, or until so many kills, zombies, restarts, cuts and losses of the line."""
+    """What a campaign is to do: for so long, or until so many kills of workers and schedulers, zombies, restarts, cuts and
+    losses of the line."""
 
     seed: int
     seconds: float = 0
@@ -41,6 +43,7 @@ class Plan(msgspec.Struct, frozen=True):
     restarts: int = 0
     cuts: int = 0
     flushes: int = 0
+    schedulers: int = 0
     groups: int = 2
     only: tuple[str, ...] = ()
     database: str = "sqlite"
@@ -49,6 +52,7 @@ class Plan(msgspec.Struct, frozen=True):
     def goals(self) -> dict[str, tuple[str, int]]:
         """By the name of the fault: how its counts begin, and how many there are to be."""
         wanted = {"kill": (KILLS, self.kills), "zombie": (ZOMBIES, self.zombies)}
+        wanted["kill-scheduler"] = (SCHEDULERS, self.schedulers)
         servers = {"server": (RESTARTS, self.restarts), "cut": (CUTS, self.cuts)}
         lines = {"flush": (LOST, self.flushes), "line-kill": (LOST, self.flushes)}
         return {fault: goal for fault, goal in {**wanted, **servers, **lines}.items() if goal[1]}
@@ -180,6 +184,7 @@ class Campaign:
         workers = 4 if self.plan.kills or self.plan.zombies else WORKERS[kind]
         producers = 3 if self.plan.flushes else 1
         world.wanted.update({"worker": workers, "producer": producers, "service": int(kind not in ("full", "clock"))})
+        world.wanted["scheduler"] = 4 if self.plan.schedulers else int(kind in CROWDED)
         return world
 
     async def _trouble(self, world: World, kind: str, until: float) -> None:

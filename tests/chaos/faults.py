@@ -44,6 +44,10 @@ async def kill_service(world: World) -> bool:
     return await _kill(world, "service")
 
 
+async def kill_scheduler(world: World) -> bool:
+    return await _kill(world, "scheduler")
+
+
 async def kill_producer(world: World) -> bool:
     return await _kill(world, "producer")
 
@@ -90,7 +94,7 @@ async def _outsleep_the_lease(world: World, victim: Process) -> str:
 
 async def schedulers(world: World) -> bool:
     """Two that delete what has ended while it is still looked at, retried and settled; one of them dies in the middle."""
-    first, second = world.start_scheduler(), world.start_scheduler()
+    first, second = world.start_brief_scheduler(), world.start_brief_scheduler()
     await asyncio.sleep(world.chance.uniform(1.5, 3))
     first.kill()
     await asyncio.sleep(world.chance.uniform(0.5, 1.5))
@@ -243,6 +247,7 @@ FAULTS = (
     Fault("kill", kill_worker, worlds=("plain", "full", "clock", "postgres", *LINED)),
     Fault("zombie", zombie, worlds=("plain", "clock", "postgres", *LINED)),
     Fault("service", kill_service, worlds=(*BOTH, *LINED)),
+    Fault("kill-scheduler", kill_scheduler, worlds=(*BOTH, *LINED)),
     Fault("producer", kill_producer, worlds=(*BOTH, *LINED)),
     Fault("restart", rolling_restart, worlds=("plain", "clock", "postgres", *LINED)),
     Fault("schedulers", schedulers, worlds=(*BOTH, *LINED)),

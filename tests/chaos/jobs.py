@@ -8,10 +8,12 @@ import select
 import signal
 import time
 from collections.abc import Awaitable, Callable
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 from demora import Cancel, Context, Demora, Fail, Retry, Snooze
+from demora.core.pace import Pace
 from demora.proof import HandlerEvent, Recorder
 
 app = Demora()
@@ -19,6 +21,8 @@ HISTORY = "DEMORA_CHAOS_HANDLERS"  # names the file that the runs are written to
 SPARED = "DEMORA_CHAOS_SPARED"  # set in processes that must not die of a handler
 OUTCOMES = {"Snooze": "snooze", "Cancel": "cancel", "Fail": "permanent", "CancelledError": "cancelled"}
 OPTIONS: dict[str, Any] = {"timeout": "2s", "retry_delay": "20ms", "retry_cap": "200ms", "max_retries": 6}
+PACED = "paced"  # a queue that has a pace
+PACE = Pace(gap=timedelta(milliseconds=500), burst=20, stagger=timedelta(milliseconds=20), rapid=None)
 KINDS: dict[str, float] = {}  # how often producers ask for each
 
 Handler = Callable[[Context], Awaitable[Any]]

@@ -7,12 +7,15 @@ import msgspec
 
 from demora.audit import Evidence
 from demora.proof import Bounds, ClientEvent, Event, HandlerEvent, Violation, check, read, write
+from demora.proof.paces import RELEASED
 from tests.chaos.producer import NOTHING
 
 if TYPE_CHECKING:
     from tests.chaos.world import World
 
 DRAIN = 60_000  # milliseconds
+RELEASES = "let go by a pace"
+SLOTS = 0.95  # the share that a pace uses while jobs are held
 LOCKED = "stayed locked"  # what demora says if SQLite's lock was not to be had
 
 
@@ -35,7 +38,7 @@ def judge(world: "World", evidence: Evidence) -> Result:
     """Hold the world's histories to the promises. Where one is broken, the history stays in its folder."""
     history: list[Event] = [*read(world.clients, world.notes), *world.events]
     output = world.output.read_text(errors="replace")
-    found = check(history, evidence, bounds=Bounds(drain=DRAIN), canaries=[world.canary], output=[output])
+    found = check(history, evidence, bounds=Bounds(drain=DRAIN, slots=SLOTS), canaries=[world.canary], output=[output])
     counts = Counter(_kind_of(violation) for violation in found.violations)
     counts.update(_told(history, evidence))
     counts.update(world.besides)
@@ -65,6 +68,7 @@ def _told(history: list[Event], evidence: Evidence) -> dict[str, int]:
         "acknowledged": len(answered(history)),
         "calls without an answer": sum(event.kind == "unknown" for event in answers) + _unanswered(history),
         "runs": sum(isinstance(event, HandlerEvent) and event.kind == "start" for event in history),
+        RELEASES: sum(event.kind == "changed" and event.lane == RELEASED for event in events),
         "lapses": sum(event.kind == "accepted" and event.wrote == "lapse" for event in events),
         "stale refused": sum(event.kind == "stale" and event.wrote != "lapse" for event in events),
         "handlers that finished a job twice": sum(number > 1 for number in ends.values()),

@@ -13,6 +13,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 PYTHON = (sys.executable, "-m")
 WORKER = (*PYTHON, "demora", "worker", "--app", "tests.chaos.jobs:app")
+SCHEDULER = (*PYTHON, "demora", "scheduler")
 WRITE_LOCK = 120  # the byte of the -shm file that a writer locks
 PRODUCER = (*PYTHON, "tests.chaos.producer")
 

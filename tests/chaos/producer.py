@@ -24,7 +24,7 @@ from demora.client import Client
 from demora.core.states import Status
 from demora.errors import DemoraError, StoreBusy, StoreError
 from demora.proof import ClientEvent, Recorder
-from tests.chaos.jobs import KINDS, app
+from tests.chaos.jobs import KINDS, PACED, app
 
 HISTORY, SERVICE, CANARY = "DEMORA_CHAOS_CLIENTS", "DEMORA_CHAOS_SERVICE", "DEMORA_CHAOS_CANARY"
 NOTHING = "nothing was written"  # how demora ends what it says of a write that did not come about
@@ -52,9 +52,9 @@ class Caller:
         self._known: list[str] = []
 
     async def anything(self) -> None:
-        adds = (self.add, self._add_many, self._add_with_key, self._add_unique, self._over_http)
+        adds = (self.add, self._add_many, self._add_with_key, self._add_unique, self._over_http, self._add_paced)
         wishes = (*adds, self._cancel, self._retry, self._move)
-        await random.choices(wishes, (50, 5, 8, 8, 25 if self._http else 0, 4, 6, 3))[0]()
+        await random.choices(wishes, (50, 5, 8, 8, 25 if self._http else 0, 2, 4, 6, 3))[0]()
 
     async def add(self) -> None:
         job, due = self._make()
@@ -77,6 +77,14 @@ class Caller:
         timing = random.choice(({}, {"delay": "400ms"}, {"delay": "100ms", "expires_in": "300ms"}, {"expires_in": "50ms"}))
         job = self._client.make("quick", _payload(), **wish, **timing)
         await self._ask("add", (job.id,), lambda: self._add([job]))
+
+    async def _add_paced(self) -> None:
+        """Jobs that come due together in a queue that lets few of them go at a time; sometimes enough for a backlog."""
+        delay = f"{random.choice(DELAYS[3:])}ms"
+        jobs = [
+            self._client.make(_kind(), _payload(), queue=PACED, delay=delay) for _ in range(random.choice((1, 3, 8, 50)))
+        ]
+        await self._ask("add", tuple(job.id for job in jobs), lambda: self._add(jobs))
 
     async def _over_http(self) -> None:
         """With a key, so that a call without an answer is made again until there is one."""

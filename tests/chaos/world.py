@@ -20,7 +20,7 @@ from tests.chaos import jobs, producer
 from tests.chaos.judging import Result, judge
 from tests.chaos.lines import LineServer
 from tests.chaos.outages import CONNECTIONS, Postgres
-from tests.chaos.processes import PRODUCER, PYTHON, WORKER, Process, holds_write_lock
+from tests.chaos.processes import PRODUCER, PYTHON, SCHEDULER, WORKER, Process, holds_write_lock
 from tests.chaos.watch import Watch, boot_ms, wall_ms
 
 LONGEST_DRAIN = 60.0  # seconds
@@ -84,6 +84,7 @@ class World:
         app.configure(audit=True)
         async with app:
             self.app, client = app, await app.open()
+            await client.set_pace(jobs.PACED, jobs.PACE, by="chaos")
             self.watch = Watch(client.store, self.notes, wall_ms if self.postgres else boot_ms)  # type: ignore[arg-type]
             tending = asyncio.ensure_future(self._tend())
             try:
@@ -124,9 +125,12 @@ class World:
         return self._start("producer" if jobs is None else "writer", (*PRODUCER, *more), (), environment)
 
     def start_scheduler(self) -> Process:
+        return self._start("scheduler", SCHEDULER, (), {})
+
+    def start_brief_scheduler(self) -> Process:
         """One that keeps ended jobs for a second only."""
         brief = {f"DEMORA_KEEP_{kind}": "1s" for kind in ("COMPLETED", "CANCELLED", "FAILED")}
-        return self._start("scheduler", (*PYTHON, "demora", "scheduler"), (), brief)
+        return self._start("brief scheduler", SCHEDULER, (), brief)
 
     def start_service(self) -> Process:
         command = (*PYTHON, "demora", "serve", "--app", "tests.chaos.jobs:app", "--port", str(self._port))
@@ -229,6 +233,7 @@ class World:
             self.processes.remove(process)
             self._note_end(process)
         start = {"worker": self.start_worker, "service": self.start_service, "producer": self.start_producer}
+        start["scheduler"] = self.start_scheduler
         for kind, number in self.wanted.items():
             for _ in range(number - sum(p.kind == kind and not p.doomed for p in self.processes)):
                 start[kind]()

@@ -12,9 +12,6 @@ import pytest
 
 from demora import notices
 from demora.cli.logs import Lines, Objects, to_stderr
-from demora.core.job import Priority
-from demora.core.pace import Release
-from demora.core.spans import from_ms
 from demora.core.states import Status
 from demora.settings import Settings
 from tests.cli.conftest import Run, Start, read_until
@@ -87,7 +84,7 @@ NOTICES: list[Callable[[], None]] = [
     lambda: notices.store_trouble("claiming", OSError(HOSTILE), 0.1),
     lambda: notices.scheduler_started("s"),
     lambda: notices.tidied(1, 2),
-    lambda: notices.let_go([Release("i", "q", Priority.HIGH, from_ms(0))]),
+    lambda: notices.let_go("q", 1),
     lambda: notices.worker_died(1, -9, 1.0),
     lambda: notices.supervisor_gone(),
     lambda: notices.keeper_died(OSError(HOSTILE)),

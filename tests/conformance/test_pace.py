@@ -272,6 +272,15 @@ async def test_any_number_of_claimers_use_each_slot_once(pair: tuple[Store, Stor
     assert sorted(slots) == [slot for slot in oracle if slot <= 59 * 50]
 
 
+async def test_a_large_burst_goes_at_once_if_it_has_no_stagger(store: Store, clock: TestClock) -> None:
+    await set_pace(store, Pace(gap=seconds(10), burst=25, stagger=ms(0), rapid=None))
+    ids = await add_ids(store, *[{"delay": seconds(1)}] * 60)
+    clock.turn(1)
+    assert [job.lease.id for job in (await let_go(store)).jobs] == ids[:25]
+    clock.turn(10)
+    assert [job.lease.id for job in (await let_go(store)).jobs] == ids[25:50]
+
+
 async def test_slots_survive_a_restart(pair: tuple[Store, Store], clock: TestClock) -> None:
     await set_pace(pair[0])
     await add_ids(pair[0], *[{"delay": seconds(1)}] * 3)
@@ -321,6 +330,14 @@ async def test_with_no_pace_there_is_nothing_to_release(store: Store, clock: Tes
     clock.turn(1)
     released = await paced(store).release()
     assert (released.jobs, released.next_in) == ([], None)
+
+
+async def test_a_release_that_is_to_wake_nobody_lets_go_all_the_same(store: Store, clock: TestClock) -> None:
+    await set_pace(store)
+    [id] = await add_ids(store, {"delay": seconds(1)})
+    clock.turn(1)
+    assert [job.id for job in (await paced(store).release(wake=False)).jobs] == [id]
+    assert await claim_ids(store) == [id]
 
 
 async def test_a_release_wakes_those_who_wait_for_jobs(store: Store, clock: TestClock) -> None:

@@ -210,6 +210,15 @@ def test_one_look_never_lets_more_go_than_its_reach(rate: Rate, looks: list[int]
     assert all(sum(now == at for at, _ in used) < rate.reach for now, _ in used)
 
 
+@given(rates, st.lists(st.integers(0, 3000), max_size=12).map(sorted), st.integers(1, 4), st.integers(0, 3000))
+def test_a_plan_for_the_first_jobs_is_that_for_all_unless_it_lets_all_of_them_go(
+    rate: Rate, dues: list[int], few: int, now: int
+) -> None:
+    held = [due for due in dues if due <= now][: rate.reach]
+    narrow = plan(rate, begin(500), now, held[:few])
+    assert len(narrow.slots) == few or narrow == plan(rate, begin(500), now, held)
+
+
 @given(rates, st.integers(0, 20))
 def test_who_looks_in_time_uses_every_slot_of_a_backlog(rate: Rate, late: int) -> None:
     """Looks so often that no cycle is missed use exactly the slots of one who looks at each."""

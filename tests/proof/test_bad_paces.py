@@ -1,9 +1,11 @@
 """Releases that break the promise of a pace: each is flagged under I8."""
 
+from collections.abc import Collection, Sequence
+
 import pytest
 
 from demora.audit import PaceFacts
-from demora.proof import SqlEvent, check
+from demora.proof import Bounds, SqlEvent, WorldEvent, check
 from tests.proof.lives import START, Life, evidence
 
 CALM = PaceFacts("default", START - 1, lanes=(1, 2), rates=((1000, 2, 100), (1000, 2, 100)))
@@ -15,9 +17,14 @@ def released(number: int, slot: int, *, late: int = 0) -> list[SqlEvent]:
     return life.wait(slot + late).changed(lane=3, due_at=START + slot).claimed(lane=3).settled(lane=3).events
 
 
-def rules_broken(*lives: list[SqlEvent], paces: list[PaceFacts] | None = None) -> set[str]:
-    history = [event for life in lives for event in life]
-    found = check(history, evidence(paces=[CALM] if paces is None else paces))
+def rules_broken(
+    *lives: list[SqlEvent],
+    paces: list[PaceFacts] | None = None,
+    world: Sequence[WorldEvent] = (),
+    slots: float | None = None,
+) -> set[str]:
+    history = [*(event for life in lives for event in life), *world]
+    found = check(history, evidence(paces=[CALM] if paces is None else paces), bounds=Bounds(slots=slots))
     return {violation.rule for violation in found.violations if violation.rule == "I8"}
 
 
@@ -39,6 +46,47 @@ def test_slots_in_their_time_are_fine() -> None:
 def test_what_a_pace_forbids_is_flagged(lives: list[list[SqlEvent]]) -> None:
     assert rules_broken(*lives) == {"I8"}
     assert rules_broken(*lives, paces=[]) <= {"I8"}
+
+
+def backlog(cycles: int, *, left_out: Collection[int] = ()) -> list[list[SqlEvent]]:
+    """As many jobs as so many cycles have slots, all due at the start, let go in turn but for cycles that are left out; and
+    one that waits until the end."""
+    times = [cycle * 1000 + step for cycle in range(cycles + len(left_out)) if cycle not in left_out for step in (0, 100)]
+    return [released(n, slot) for n, slot in enumerate([*times, (cycles + len(left_out)) * 1000], 1)]
+
+
+def test_a_backlog_whose_slots_are_used_is_fine() -> None:
+    assert rules_broken(*backlog(20), slots=0.95) == set()
+
+
+def test_a_backlog_whose_slots_are_left_out_is_flagged_where_a_share_was_promised() -> None:
+    lazy = backlog(20, left_out={7, 12, 13})
+    assert rules_broken(*lazy, slots=0.95) == {"I8"}
+    assert rules_broken(*lazy) == set()
+
+
+def test_slots_may_be_left_out_while_nothing_is_held() -> None:
+    later = [released_late(n, 20_000 + n * 1000) for n in range(21, 24)]
+    assert rules_broken(*backlog(5), *later, slots=0.95) == set()
+
+
+def released_late(number: int, due: int) -> list[SqlEvent]:
+    """A job that is let go when it is due."""
+    life = Life(f"01900000-0000-7000-8000-00000000{number:04}", seq=number * 10).added(lane=1, due_at=START + due)
+    return life.wait(due).changed(lane=3, due_at=START + due).claimed(lane=3).settled(lane=3).events
+
+
+def test_slots_may_be_left_out_in_a_fault() -> None:
+    lazy = backlog(20, left_out={7, 8, 9, 10})
+    world = [WorldEvent("kill -9 of all", START + 6900), WorldEvent("healed", START + 11_000)]
+    assert rules_broken(*lazy, world=world, slots=0.95) == set()
+    assert rules_broken(*lazy, world=world[:1], slots=0.95) == set()
+    assert rules_broken(*backlog(20, left_out={15, 17, 18}), world=world, slots=0.95) == {"I8"}
+
+
+def test_what_has_expired_is_not_held() -> None:
+    expired = Life(seq=5000).added(lane=1, expires_at=START + 500).wait(30_000).cancelled(lane=1).events
+    assert rules_broken(*backlog(5), expired, slots=0.95) == set()
 
 
 def test_once_a_pace_is_off_nothing_is_held() -> None:

@@ -118,7 +118,8 @@ def begin(now: int) -> PaceState:
 
 
 def plan(rate: Rate, state: PaceState, now: int, dues: Sequence[int]) -> Plan:
-    """Which slots may be used now, for held jobs that were due at `dues` (in order, `Rate.reach` of them or all)."""
+    """Which slots may be used now, for held jobs that were due at `dues`: in order, and all of them, or `Rate.reach`. Fewer
+    will do if not all of those are let go."""
     state, slots = _as_of(state, now), list[int]()
     while len(slots) < len(dues):
         first = dues[len(slots)]

@@ -8,6 +8,8 @@ from ..audit import PaceFacts
 from ..core.pace import Pace, PaceState
 from ..core.spans import span_ms
 
+A_FEW = 4  # held jobs to plan for at first: whoever looks in time lets one go, and only who comes late must see all
+
 
 def text(value: Pace | PaceState) -> str:
     return msgspec.json.encode(value).decode()

@@ -10,8 +10,9 @@ from typing import Any
 import msgspec
 
 from .. import crash
+from ..core.job import Lane
 from ..core.pace import Release
-from ..core.spans import ZERO
+from ..core.spans import ZERO, to_ms
 from ..line import Entry, Place, Taken
 from ..outbox import Drawn
 from ..store import Claimed, ClaimedJob
@@ -32,7 +33,7 @@ class Claiming(ABC):
     async def _line_up_deliveries(self) -> None: ...
 
     @abstractmethod
-    def _woken(self) -> None: ...
+    def _woken(self, delayed: bool) -> None: ...
 
     async def _claim_at_pace(self, tender: Tender, *wish: Any) -> Claimed | None:
         """Let go what paces allow, where there are any, and then ask the line."""
@@ -47,7 +48,7 @@ class Claiming(ABC):
         if claimed is None:
             return None
         if len(released) > len(claimed.jobs):  # there is work for others
-            self._woken()
+            self._woken(False)
         return self._until_let_go(tender, claimed, released)
 
     async def _let_go(self, tender: Tender, queues: Sequence[str] | None) -> Sequence[Release]:
@@ -55,13 +56,18 @@ class Claiming(ABC):
         if tender.now_us() < self._let_go_at:
             return ()
         self._let_go_at = math.inf  # what is put meanwhile sets it anew
-        released = await self.inner.release(queues)
-        crash.at("line.recorded")
-        await tender.follow([job.id for job in released.jobs], quiet=True)
-        crash.at("line.told")
+        released = await self.inner.release(queues, wake=False)
+        await self._line_up_released(tender, released.jobs, quiet=True)
         if released.next_in is not None:
             self._let_go_at = min(self._let_go_at, tender.now_us() + released.next_in / MICROSECOND)
         return released.jobs
+
+    async def _line_up_released(self, tender: Tender, jobs: Sequence[Release], *, quiet: bool = False) -> None:
+        """Put jobs where the release has moved them; what has moved on since then is found out when it is handed out."""
+        crash.at("line.recorded")
+        places = [Place(job.id, job.queue, Lane.RELEASED, job.priority, to_ms(job.slot_at)) for job in jobs]
+        await tender.put(places, quiet=quiet)
+        crash.at("line.told")
 
     def _until_let_go(self, tender: Tender, claimed: Claimed, released: Sequence[Release]) -> Claimed:
         """The claim, with what was let go before it, and its next moment no later than that of a pace."""

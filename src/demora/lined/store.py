@@ -176,9 +176,10 @@ class LinedStore(Claiming, Passed):
         await self._arrange()
         return pacing
 
-    async def release(self, queues: Sequence[str] | None = None) -> Released:
-        released = await self.inner.release(queues)
-        await self._follow([job.id for job in released.jobs])
+    async def release(self, queues: Sequence[str] | None = None, *, wake: bool = True) -> Released:
+        released = await self.inner.release(queues, wake=wake)
+        if released.jobs:
+            await self._line_up_released(await self._tended(), released.jobs, quiet=not wake)
         return released
 
     async def heartbeat(self, worker: Worker) -> None:
@@ -259,8 +260,9 @@ class LinedStore(Claiming, Passed):
     def _heard_of_deliveries(self) -> None:
         self._deliveries = True
 
-    def _woken(self) -> None:
-        self._let_go_at = 0
+    def _woken(self, delayed: bool) -> None:
+        if delayed:
+            self._let_go_at = 0
         for sleeper in list(self._sleepers):
             sleeper.wake()
 

@@ -6,13 +6,13 @@ Any number of processes do so at once, in small steps that can be repeated: one 
 import asyncio
 import contextlib
 import secrets
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from datetime import timedelta
 
 from .. import crash, notices
 from ..core.spans import span_ms
 from ..errors import BadSetting, StoreError
-from ..line import Entry, Line, LineAway, LineLost, LineState, Place, Putting, Taken
+from ..line import Entry, Heard, Line, LineAway, LineLost, LineState, Place, Putting, Taken, are_delayed
 from ..outbox import Outbox
 
 HORIZON = timedelta(minutes=10)  # jobs that are due later stay in the database alone
@@ -29,7 +29,7 @@ class Tender:
     """A line and what is known of it. None of its verbs raises `LineAway`: they do nothing while it is away."""
 
     def __init__(
-        self, outbox: Outbox, line: Line, woken: Callable[[], None], *, horizon: timedelta = HORIZON, ticks: bool = True
+        self, outbox: Outbox, line: Line, woken: Heard, *, horizon: timedelta = HORIZON, ticks: bool = True
     ) -> None:
         self.line, self.trouble = line, "it was not asked yet"
         self._outbox, self._woken = outbox, woken
@@ -103,7 +103,7 @@ class Tender:
             self._lose(problem)
         else:
             if rang and not quiet:
-                self._woken()
+                self._woken(are_delayed(due))
 
     async def remove(self, entries: Sequence[Entry]) -> None:
         if not (self._up and entries):
@@ -113,7 +113,7 @@ class Tender:
         except LineAway as problem:
             self._lose(problem)
 
-    async def follow(self, ids: Sequence[str], *, quiet: bool = False) -> None:
+    async def follow(self, ids: Sequence[str]) -> None:
         """Bring the line in step with the rows of these jobs."""
         if not (self._up and ids):
             return
@@ -121,7 +121,7 @@ class Tender:
         until = self.now() + span_ms(self.horizon)
         here = [s.place for s in standings if s.waiting and s.place.due_at <= until]
         gone = [Entry(s.place.id, s.place.queue) for s in standings if not s.waiting or s.place.due_at > until]
-        await self.put(here, quiet=quiet)
+        await self.put(here)
         await self.remove(gone)
 
     async def take(self, queues: Sequence[str] | None, limit: int, *, in_turn: bool) -> Taken | None:
@@ -214,7 +214,7 @@ class Tender:
         if self._said_away:
             self._said_away = False
             notices.line_back(self.line.epoch)
-        self._woken()
+        self._woken(True)
 
     def _is_ours(self, state: LineState) -> bool:
         return state.epoch == self.line.epoch and state.filled
@@ -318,7 +318,7 @@ class Tender:
 
     async def _put_missing(self, places: Sequence[Place]) -> None:
         if places and await self.line.put(places, now=self.now(), how=Putting.MISSING):
-            self._woken()
+            self._woken(are_delayed(places))
 
     async def _knows_the_present(self) -> bool:
         """Whether all that is due by now was put into the line; if not, it is."""

@@ -10,7 +10,7 @@ from operator import attrgetter
 from typing import TypeVar
 
 from ..audit import Evidence
-from . import clients, lives, paces, rows, runs, timing
+from . import backlogs, clients, lives, paces, rows, runs, timing
 from .findings import RULES, Bounds, Fault, Findings, Violation, in_order
 from .history import ClientEvent, Event, HandlerEvent, SqlEvent, WorldEvent
 
@@ -97,7 +97,10 @@ class _Case:
                 for fault in timing.judge_starts(life, times, bound):
                     yield job, fault
         yield from lives.judge_unique(self.sql)
-        yield from paces.judge(self.sql, [] if self.evidence is None else self.evidence.paces)
+        paced = [] if self.evidence is None else self.evidence.paces
+        yield from paces.judge(self.sql, paced)
+        if self.bounds.slots is not None:
+            yield from backlogs.judge(self.sql, paced, times, self.bounds.slots)
         for job, seen in self.runs.items():
             life = self.lives.get(job, [])
             if life and life[0].kind == "added":

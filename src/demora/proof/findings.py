@@ -35,10 +35,12 @@ Fault = tuple[str, str]  # a rule and a sentence
 
 class Bounds(msgspec.Struct, frozen=True):
     """What a run promises of time, in milliseconds: `start` from due to claimed outside of faults, `drain` from `healed` to
-    `drained`. None leaves the promise unjudged."""
+    `drained`; and the share of its `slots` that a pace uses while jobs are held, outside of faults. None leaves the promise
+    unjudged."""
 
     start: int | None = None
     drain: int | None = None
+    slots: float | None = None
 
 
 class Violation(msgspec.Struct, frozen=True):

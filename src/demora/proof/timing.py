@@ -2,6 +2,7 @@
 
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
+from itertools import zip_longest
 
 from .findings import Fault
 from .history import SqlEvent, WorldEvent
@@ -29,6 +30,17 @@ class FaultTimes:
         if n < 0:
             return ready
         return None if n >= len(self._ends) or started <= self._ends[n] else max(ready, self._ends[n])
+
+    def calm(self, begin: int, end: int) -> Iterator[tuple[int, int]]:
+        """The parts of a span in which nothing was disturbed."""
+        for fault, healed in zip_longest(self._begins, self._ends):
+            if begin < min(fault, end):
+                yield begin, min(fault, end)
+            if healed is None:
+                return
+            begin = max(begin, healed)
+        if begin < end:
+            yield begin, end
 
 
 def judge_starts(events: Sequence[SqlEvent], times: FaultTimes, bound: int) -> Iterator[Fault]:

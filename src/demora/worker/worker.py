@@ -25,6 +25,7 @@ from ..scheduler import Scheduler
 from ..seams import Seams
 from ..store import ClaimedJob, Heard, LapsedJob, Lease, Report, Settlement, Store, Subscription, Topic
 from ..store import Worker as WorkerRecord
+from ..tally import Tally
 from .ending import Ending
 from .home import expect_worker
 from .hooks import run_hooks
@@ -85,6 +86,7 @@ class Worker:
         self._stopping = False
         self._exit_code = 0
         self._handed_back = 0
+        self._let_go = Tally()
         self._bell: Subscription | None = None
 
     async def run(self) -> int:
@@ -110,6 +112,7 @@ class Worker:
         finally:
             beating.cancel()
             tidying.cancel()
+            self._let_go.close()
             await self._keeper.stop()
             self._pool.shutdown(wait=False, cancel_futures=True)
             await self._processes.close()
@@ -139,6 +142,7 @@ class Worker:
                 wait = pause * (0.5 + self._chance() / 2)
                 notices.store_trouble("claiming", problem, wait)
                 pause = min(pause * 2, LONGEST_PAUSE)
+            await asyncio.sleep(0)  # what was claimed starts before anything else is asked of the store
             if wait is None or wait > 0:
                 await bell.wait(SAFETY_LOOK if wait is None else min(wait, SAFETY_LOOK))
 
@@ -154,7 +158,7 @@ class Worker:
         claimed = await self._store.claim(self.id, room, lease=self._lease, queues=queues, in_turn=self._share.in_turn)
         crash.at("worker.claimed")
         self._take(claimed.jobs)
-        notices.let_go(claimed.released)
+        self._let_go.add(claimed.released)
         self._more = len(claimed.jobs) == room
         if claimed.lapsed:
             crash.at("worker.lapsed")

@@ -48,7 +48,7 @@ async def claim(session: Session, wish: Wish, topics: set[Topic], again: bool) -
         return claimed
     if claimed.jobs:  # these first: what a pace allows is let go by the next claim
         return msgspec.structs.replace(claimed, next_in=ZERO)
-    released = [job for queue in due for job in await releases.let_go(session, queue, topics)]
+    released = (await releases.release(session, due, topics, wake=False)).jobs
     claimed, _ = await _claim_all(session, wish, topics)
     if len(released) > len(claimed.jobs):  # others may have looked before and found nothing
         topics.add(Topic.READY)

@@ -30,8 +30,8 @@ class PacedVerbs(ABC):
             lambda session, topics, again: paces.set_pace(session, topics, queue, wish, by, usual, setting)
         )
 
-    async def release(self, queues: Sequence[str] | None = None) -> Released:
-        return await self._ringing(lambda session, topics, again: releases.release(session, queues, topics))
+    async def release(self, queues: Sequence[str] | None = None, *, wake: bool = True) -> Released:
+        return await self._ringing(lambda session, topics, again: releases.release(session, queues, topics, wake=wake))
 
     async def pacings(self) -> list[Pacing]:
         return await self._read(paces.pacings)

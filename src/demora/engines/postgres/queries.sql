@@ -586,24 +586,40 @@ on conflict (queue) do update set pace = excluded.pace, lanes = excluded.lanes, 
     reach = excluded.reach, state = excluded.state, set_at = excluded.set_at, set_by = excluded.set_by
 
 -- name: held
--- What a plan needs to know of a queue that has a pace and is not paused.
+-- What a plan needs to know of the queues that have a pace and are not paused: when its first jobs were due, whether others before
+-- them have expired, and when the next is to come.
 with {clock}
-select wall, pace, state, lanes, offsets,
+select us, wall, paces.queue, pace, state, lanes, offsets, dues, expired, coming,
     not exists (
         select from demora.jobs where status < 3 and queue = any(protects) and lane = :realtime and due_at <= wall
-    ) as quiet,
-    array(
-        select scan.due_at
-        from unnest(lanes) as line (lane), generate_series(0, :ranks::int - 1) as level (rank), lateral (
-            select due_at from demora.jobs
-            where status < 3 and queue = :queue and lane = line.lane and rank = level.rank and due_at <= wall
-                and (expires_at is null or expires_at > wall or token > credits)
-            order by due_at limit reach
-        ) as scan
-        order by scan.due_at limit reach
-    ) as dues
-from clock, demora.paces join demora.queues on name = paces.queue
-where paces.queue = :queue and pace is not null and paused_at is null
+    ) as quiet
+from clock, demora.paces join demora.queues on name = paces.queue, lateral (
+    select array(
+            select scan.due_at
+            from unnest(lanes) as line (lane), generate_series(0, :ranks::int - 1) as level (rank), lateral (
+                select due_at from demora.jobs
+                where status < 3 and queue = paces.queue and lane = line.lane and rank = level.rank and due_at <= wall
+                    and (expires_at is null or expires_at > wall or token > credits)
+                order by due_at limit least(:width::int, reach)
+            ) as scan
+            order by scan.due_at limit least(:width::int, reach)
+        ) as dues
+) as held, lateral (
+    select coalesce(min(first.due_at) filter (where first.due_at <= wall) < coalesce(dues[1], wall + 1), false) as expired,
+        min(next.due_at) as coming
+    from unnest(lanes) as line (lane), generate_series(0, :ranks::int - 1) as level (rank)
+    left join lateral (
+        select due_at from demora.jobs where status < 3 and queue = paces.queue and lane = line.lane and rank = level.rank
+        order by due_at limit 1
+    ) as first on true
+    left join lateral (
+        select due_at from demora.jobs
+        where status < 3 and queue = paces.queue and lane = line.lane and rank = level.rank and due_at > wall
+        order by due_at limit 1
+    ) as next on true
+) as others
+where pace is not null and paused_at is null and (:queues::text[] is null or paces.queue = any(:queues::text[]))
+order by paces.queue
 
 -- name: let_go
 -- Nothing happens if the pace was used or changed since `held`. More jobs are looked at than there are slots, since others may
@@ -653,20 +669,6 @@ from clock, demora.paces, lateral (
 ) as counts
 where pace is not null and (:queue::text is null or paces.queue = :queue)
 order by paces.queue
-
--- name: paced_queues
-select queue from demora.paces where pace is not null and (:queues::text[] is null or queue = any(:queues::text[])) order by queue
-
--- name: next_held
--- The first due time of what a pace governs, held or to come.
-select state, min(first.due_at) as first
-from demora.paces join demora.queues on name = paces.queue, unnest(lanes) as line (lane), generate_series(0, :ranks::int - 1) as level (rank),
-    lateral (
-        select due_at from demora.jobs where status < 3 and queue = paces.queue and lane = line.lane and rank = level.rank
-        order by due_at limit 1
-    ) as first
-where pace is not null and paused_at is null and (:queues::text[] is null or paces.queue = any(:queues::text[]))
-group by paces.queue, state
 
 -- name: pace_changes
 select queue, at, by, pace from demora.pace_changes where queue = :queue order by seq desc limit :limit::int

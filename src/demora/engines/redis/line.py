@@ -7,7 +7,7 @@ the offsets that they are given. One script for each verb, each on the keys of o
 import asyncio
 import contextlib
 import secrets
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from itertools import islice
 from typing import Any
 
@@ -15,12 +15,13 @@ import msgspec
 from redis.exceptions import RedisError
 
 from ...core.order import QueueOrder
-from ...line import Arrangement, Entry, LineAway, LineState, Place, Putting, Taken, by_queue
+from ...line import Arrangement, Entry, Heard, LineAway, LineState, Place, Putting, Taken, are_delayed, by_queue
 from .connections import Call, Nodes, Script, command, hang_up, translate
 from .keys import LANES, Keys, number_of
 
 AT_ONCE = 1000  # jobs put by one script: a server does nothing else meanwhile
 MOST_TAKEN = 3500  # jobs taken by one script: more are too many arguments for Lua
+_REAL_TIME = "realtime"  # in a ring: nothing has moved that a pace may hold
 _HELD = "held"  # in place of an offset: the lane is not handed out
 _USUAL = " ".join(str(QueueOrder().offset(lane, rank)) for lane, rank in LANES)
 _PUT, _TAKE, _PEEK, _REMOVE, _ARRANGE, _BEGIN, _NOTE, _TEND = map(
@@ -76,7 +77,8 @@ class RedisLine:
         calls = []
         for queue, group in grouped.items():
             for part in _parts(group):
-                calls.append(_PUT.call(self._keys.of(queue), now, self._keys.bell, self._who, how.value, _lanes(part)))
+                ring = self._ring(delayed=are_delayed(part))
+                calls.append(_PUT.call(self._keys.of(queue), now, self._keys.bell, ring, how.value, _lanes(part)))
         return any(await self._nodes.ask(*calls)) if calls else False
 
     async def take(self, queues: Sequence[str] | None, limit: int, *, now: int, stale: int, in_turn: bool = False) -> Taken:
@@ -118,7 +120,7 @@ class RedisLine:
         for one in arrangements:
             offsets = " ".join(_HELD if offset is None else str(offset) for offset in one.offsets)
             own = self._keys.of(one.queue)[:1]
-            calls.append(_ARRANGE.call(own, offsets, int(one.paused), self._keys.bell, self._who))
+            calls.append(_ARRANGE.call(own, offsets, int(one.paused), self._keys.bell, self._ring(delayed=True)))
         if calls:
             paced = any(None in one.offsets for one in arrangements)
             await self._nodes.ask(*calls, command("HSET", self._keys.state, "paced", int(paced)))
@@ -139,20 +141,21 @@ class RedisLine:
             out += [Entry(id, queue) for id, _ in await self._scan(keys[1])]
         return places, out
 
-    async def listen(self, heard: Callable[[], None]) -> None:
+    async def listen(self, heard: Heard) -> None:
         await self._stop_listening()
         bell = await self._nodes.bell(self._keys.bell)
         self._bell = asyncio.ensure_future(self._hear(bell, heard))
 
-    async def _hear(self, bell: Any, heard: Callable[[], None]) -> None:
+    async def _hear(self, bell: Any, heard: Heard) -> None:
         """Call `heard` for what others put; what we put ourselves is told where it is put."""
         try:
             while True:
                 message = await bell.get_message(timeout=None)
-                if message is None or message.get("data") != self._who:
-                    heard()
+                who, _, what = str(message and message.get("data")).partition(" ")
+                if who != self._who:
+                    heard(what != _REAL_TIME)
         except (RedisError, OSError) as problem:
-            heard()  # whoever looks next finds the trouble
+            heard(True)  # whoever looks next finds the trouble
             raise translate(problem) from problem
         finally:
             await hang_up(bell)
@@ -165,6 +168,10 @@ class RedisLine:
                 await bell
 
     # How it is done
+
+    def _ring(self, *, delayed: bool) -> str:
+        """What sleepers are told: by whom they are woken, and whether it is for real-time jobs alone."""
+        return self._who if delayed else f"{self._who} {_REAL_TIME}"
 
     def _under(self, epoch: int) -> None:
         self.epoch, self._keys = epoch, Keys(self._database, epoch)

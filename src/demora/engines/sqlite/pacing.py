@@ -28,8 +28,8 @@ class PacedVerbs(ABC):
     ) -> Pacing | None:
         return await self._write(lambda tx: paces.set_pace(tx, queue, wish, by, usual, setting))
 
-    async def release(self, queues: Sequence[str] | None = None) -> Released:
-        return await self._write(lambda tx: releases.release(tx, queues))
+    async def release(self, queues: Sequence[str] | None = None, *, wake: bool = True) -> Released:
+        return await self._write(lambda tx: releases.release(tx, queues, wake=wake))
 
     async def pacings(self) -> list[Pacing]:
         return await self._read(paces.pacings)

@@ -14,7 +14,7 @@ from ...core.pace import Pace, PaceState, Release, look_at, plan
 from ...core.spans import from_ms
 from ...pacing import Released
 from ...store import Topic
-from ..paces import pace_of, state_of, text
+from ..paces import A_FEW, pace_of, state_of, text
 from . import rows
 from .batches import Transaction
 from .statements import SQL
@@ -38,13 +38,13 @@ class Held(msgspec.Struct, frozen=True):
         return lane in self.pace.governs.lanes
 
 
-def release(tx: Transaction, queues: Sequence[str] | None) -> Released:
+def release(tx: Transaction, queues: Sequence[str] | None, *, wake: bool) -> Released:
     """Let go what the paces of these queues allow."""
     paced = _paced(tx, queues)
     if not paced:
         return Released([], None)
     jobs = let_go(tx, paced, heads(tx))
-    if jobs:
+    if jobs and wake:
         tx.wake(Topic.READY)
     looks = next_looks(tx, _paced(tx, queues), heads(tx))
     return Released(jobs, timedelta(microseconds=max(min(looks) * 1000 - tx.wall_us, 0)) if looks else None)
@@ -91,9 +91,12 @@ def _paced(tx: Transaction, queues: Sequence[str] | None) -> list[Held]:
 def _let_go(tx: Transaction, held: Held, lines: Sequence[Head], *, quiet: bool) -> list[Release]:
     rate = held.pace.rate(quiet=quiet)
     expire_due(tx, rate.reach)
-    scans = [_scan(tx, held, line, rate.reach) for line in lines]
-    dues = sorted(due_at for scan in scans for _, due_at, _ in scan)[: rate.reach]
-    planned = plan(rate, held.state, tx.wall, dues)
+    for width in (A_FEW, rate.reach):
+        scans = [_scan(tx, held, line, width) for line in lines]
+        dues = sorted(due_at for scan in scans for _, due_at, _ in scan)[:width]
+        planned = plan(rate, held.state, tx.wall, dues)
+        if len(planned.slots) < width:
+            break
     first = islice(heapq.merge(*scans), len(planned.slots))
     moves = [(number, slot) for (_, _, number), slot in zip(first, planned.slots, strict=True)]
     tx.db.execute(SQL["keep_pace"], (text(planned.state), held.queue))

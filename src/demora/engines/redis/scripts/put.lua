@@ -1,8 +1,8 @@
 -- Give jobs their places in one queue, and wake sleepers for what is ready or the new head of its lane.
 -- KEYS  1 the queue's own hash, 2 what was handed out, then a sorted set for each lane and rank, scored by due time
--- ARGV  1 now, 2 the channel of the bell, 3 who puts, 4 "moved" if the jobs may stand elsewhere, "fresh" if they stand nowhere,
---       "missing" to leave alone what stands there or is handed out, 5 the jobs as JSON: for each lane its number among KEYS, and
---       a list of due times and ids in turn
+-- ARGV  1 now, 2 the channel of the bell, 3 what to ring with, 4 "moved" if the jobs may stand elsewhere, "fresh" if they stand
+--       nowhere, "missing" to leave alone what stands there or is handed out, 5 the jobs as JSON: for each lane its number among
+--       KEYS, and a list of due times and ids in turn
 -- Gives 1 if sleepers were woken, else 0. Refuses with LOST where the queue was not begun, or what it held is gone.
 if redis.call('EXISTS', KEYS[1]) == 0 then
     return redis.error_reply('LOST this queue is not in the line')
