@@ -125,7 +125,7 @@ class SimProcess:
         self._carry(0, self._inbox.feed_eof)
 
     def kill(self) -> None:
-        self._die(-signal.SIGKILL)
+        self._end(-signal.SIGKILL)
 
     # Its own life
 
@@ -142,7 +142,7 @@ class SimProcess:
                 self._waiting.put_nowait(message)
             elif isinstance(message, End) and self._handling is not None:
                 self._handling.cancel()
-        self._die(-signal.SIGKILL)
+        self._end(-signal.SIGKILL)
 
     async def _receive(self) -> ToProcess | None:
         try:
@@ -160,9 +160,15 @@ class SimProcess:
 
     async def _meet(self, fate: str, work: Work) -> None:
         """Run a job as the fate of this process has it."""
-        lease = work.job.lease
         if fate != "lives" and (fate != "never greets" or self._fresh):
             self._world.happened(f"process {fate}")
+        if await self._greet(fate, work):
+            self._upset(fate)
+            quiet = fate == "hangs" or (fate == "closes its pipe" and self._chance.random() < 0.5)
+            await self._finish(fate, await self._run(work, hangs=quiet))
+
+    async def _greet(self, fate: str, work: Work) -> bool:
+        """Say that the handler is called now, if it is."""
         if fate == "dies before its greeting":
             self._exit(1)
         if fate == "never greets" and self._fresh:
@@ -171,18 +177,24 @@ class SimProcess:
         if fate == "answers without a greeting":
             ctx = Context(work.job, work.worker_id, self._loop.time)
             self._answer(Ended(ctx.report(), Raised("BadHandler: gone")), ctx, "BadHandler")
-            return
-        self._say(frame(Began(lease)))
-        self._begun = lease
-        if fate in ("exits in mid-run", "is killed in mid-run"):
-            code = 3 if fate.startswith("exits") else -signal.SIGSEGV
-            self._loop.call_later(self._chance.random(), self._die, code)
+            return False
+        self._say(frame(Began(work.job.lease)))
+        self._begun = work.job.lease
+        return True
+
+    def _upset(self, fate: str) -> None:
+        """What happens in the middle of a run."""
+        if fate == "exits in mid-run":
+            self._loop.call_later(self._chance.random(), self._die, 3)
+        elif fate == "is killed in mid-run":
+            self._loop.call_later(self._chance.random(), self._die, -signal.SIGSEGV)
         elif fate == "closes its pipe":
             self._loop.call_later(self._chance.random(), self._hang_up)
         elif fate == "sends what is no message":
             self._fail()
             self._say(b"\0\0\0\4nope")
-        answer = await self._run(work, hangs=fate == "hangs" or (fate == "closes its pipe" and self._chance.random() < 0.5))
+
+    async def _finish(self, fate: str, answer: "tuple[Ended, Context, str]") -> None:
         if fate.startswith("sends half"):
             self._fail()
             self._say(frame(answer[0])[: self._chance.randrange(1, 40)])
@@ -241,19 +253,18 @@ class SimProcess:
         raise Killed
 
     def _die(self, code: int) -> None:
+        self._fail()
+        self._end(code)
+
+    def _end(self, code: int) -> None:
         """End at once, without a further line; what was said before arrives, and then the end of the pipe."""
         if not self.alive:
             return
-        self._fail()
         self.alive = False
         self._loop.kill(self.owner)
         if self._speaks:
             self._carry(1, self.reader.feed_eof)
-        self._loop.call_later(self._chance.random() * LONGEST_WAY, self._reap, code, context=self._kernel)
-
-    def _reap(self, code: int) -> None:
-        if not self.exited.done():
-            self.exited.set_result(code)
+        self._loop.call_later(self._chance.random() * LONGEST_WAY, self.exited.set_result, code, context=self._kernel)
 
     def _fail(self) -> None:
         """From now on the job at work may have failed by this process: it had begun it, or was started for it."""
