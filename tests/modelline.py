@@ -222,6 +222,12 @@ class ModelLine:
         self._check()
         self._server.bells[self] = heard
 
+    def as_it_is(self) -> "ModelLine":
+        """A copy, whose verbs are those that would be sent now."""
+        copied = copy.copy(self)
+        copied._begun, copied._done = set(self._begun), {queue: list(ids) for queue, ids in self._done.items()}
+        return copied
+
     # How it is done
 
     def _check(self) -> None:

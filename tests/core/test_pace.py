@@ -175,6 +175,11 @@ def test_a_clock_set_back_holds_nobody_longer_than_the_next_slot() -> None:
     assert moved.state.next_at == day - 7_200_000 + 30_000
 
 
+def test_a_clock_set_back_calls_nobody_before_a_job_is_due() -> None:
+    state = plan(NORMAL, begin(9_000), 9_000, [0]).state
+    assert look_at(state, 4_000, 6_500) == 6_500
+
+
 def test_a_clock_set_forward_gives_one_release_and_no_flood() -> None:
     state = plan(NORMAL, begin(0), 0, [0]).state
     assert len(plan(NORMAL, state, 7_200_000, [0] * 6).slots) == 1

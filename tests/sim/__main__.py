@@ -5,10 +5,12 @@ import logging
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 
+from tests.sim import lined
+from tests.sim.lined import EXPECTED as LINE_EXPECTED
 from tests.sim.rare import SOMETIMES
 from tests.sim.run import Result, simulate
 from tests.sim.slots import FAULTS
@@ -17,7 +19,7 @@ from tests.sim.slots import FAULTS
 def main() -> int:
     args = _arguments()
     _be_quiet()
-    return _replay(args.seed, args.jobs) if args.seed is not None else _campaign(args)
+    return _replay(args) if args.seed is not None else _campaign(args)
 
 
 def _arguments() -> argparse.Namespace:
@@ -26,6 +28,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--seeds", type=int, default=100, help="how many to live through")
     parser.add_argument("--first", type=int, default=1, help="the first of them")
     parser.add_argument("--jobs", type=int, default=200, help="jobs in each")
+    parser.add_argument("--line", action="store_true", help="with a line before every store, which has faults of its own")
     parser.add_argument("--processes", type=int, default=2)
     parser.add_argument("--small", action="store_true", help="do not ask that every fault and rare situation occurs")
     parser.add_argument("--first-bad", action="store_true", help="stop at the first seed with a violation")
@@ -38,8 +41,8 @@ def _be_quiet() -> None:
     sys.unraisablehook = lambda _: None
 
 
-def _replay(seed: int, jobs: int) -> int:
-    result = simulate(seed, jobs)
+def _replay(args: argparse.Namespace) -> int:
+    result = _simulate(args)(args.seed, args.jobs)
     for violation in result.violations:
         print(violation)
     print(f"{result.jobs} jobs, {result.steps} steps, {sum(result.fired.values())} faults")
@@ -57,12 +60,12 @@ def _campaign(args: argparse.Namespace) -> int:
         reached.update(result.reached)
         if result.violations:
             bad.append(result)
-            _explain(result, args.jobs)
+            _explain(result, args)
             if args.first_bad:
                 return 1
     _table("faults", fired)
     _table("rare situations, in seeds", Counter({name: reached[name] for name in SOMETIMES}))
-    never = [] if args.small else [name for name in SOMETIMES if not reached[name]] + _missing(fired)
+    never = [] if args.small else [name for name in SOMETIMES if not reached[name]] + _missing(fired, lined=args.line)
     for name in never:
         print(f"never happened: {name}")
     seconds = time.monotonic() - began
@@ -77,10 +80,10 @@ def _results(args: argparse.Namespace) -> Iterable[Result]:
 
     seeds = range(args.first, args.first + args.seeds)
     if args.processes == 1:
-        yield from (simulate(seed, args.jobs) for seed in seeds)
+        yield from (_simulate(args)(seed, args.jobs) for seed in seeds)
         return
     with ProcessPoolExecutor(args.processes, initializer=_be_quiet) as pool:
-        found = pool.map(partial(simulate, jobs=args.jobs), seeds, chunksize=4)
+        found = pool.map(partial(_simulate(args), jobs=args.jobs), seeds, chunksize=4)
         yield from track(found, total=len(seeds), description="seeds", disable=not sys.stdout.isatty())
 
 
@@ -90,18 +93,23 @@ VERBS = ("add", "claim", "renew", "listen", "settle", "cancel", "retry", "change
 WAYS = ("late", "busy", "failed before", "failed after")
 
 
-def _missing(fired: Counter[str]) -> list[str]:
+def _simulate(args: argparse.Namespace) -> Callable[[int, int], Result]:
+    return lined.simulate if args.line else simulate
+
+
+def _missing(fired: Counter[str], *, lined: bool) -> list[str]:
     from demora.crash import POINTS
 
-    crashes = {f"crash at {point}" for point in POINTS if not point.startswith(("client.", "schema.", "line."))}
-    wanted = {*EXPECTED, *crashes, *(f"{verb} {way}" for verb in VERBS for way in WAYS)}
+    others = ("client.", "schema.") if lined else ("client.", "schema.", "line.")
+    crashes = {f"crash at {point}" for point in POINTS if not point.startswith(others)}
+    wanted = {*EXPECTED, *(LINE_EXPECTED if lined else ()), *crashes, *(f"{verb} {way}" for verb in VERBS for way in WAYS)}
     return sorted(wanted - set(fired))
 
 
-def _explain(result: Result, jobs: int) -> None:
+def _explain(result: Result, args: argparse.Namespace) -> None:
     print(f"seed {result.seed}: {len(result.violations)} violations, the first of them:")
     print(result.violations[0])
-    print(f"replay: python -m tests.sim --seed {result.seed} --jobs {jobs}\n")
+    print(f"replay: python -m tests.sim --seed {result.seed} --jobs {args.jobs}{' --line' if args.line else ''}\n")
 
 
 def _table(title: str, counted: Counter[str]) -> None:

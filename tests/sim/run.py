@@ -142,12 +142,15 @@ class Simulation:
         await Caller(self._app(), self._world, self._recorder, jobs).run()
 
     def _app(self) -> Demora:
-        store: Any = FaultyStore(self._world, self._world.store(), self._rates)
-        app = Demora(store=store, new_id=self._world.new_id)
+        app = Demora(store=self._store(), new_id=self._world.new_id)
         register(app, self._world, self._recorder)
         app.configure(keep_completed=self._keep, webhook_secret=SECRET)
         app.sender = self._receivers  # type: ignore[assignment]
         return app
+
+    def _store(self) -> Any:
+        """A store for one process."""
+        return FaultyStore(self._world, self._world.store(), self._rates)
 
     async def _drain(self) -> list[str]:
         """Heal, wait until all jobs have ended, and judge. Workers that their own handlers kill are replaced."""

@@ -136,7 +136,7 @@ def plan(rate: Rate, state: PaceState, now: int, dues: Sequence[int]) -> Plan:
 
 def look_at(state: PaceState, now: int, first_due: int) -> int:
     """When to plan next, if the first held or coming job is due then: not before could anything be let go."""
-    return now if now < state.seen_at else max(state.next_at, first_due)
+    return max(now if now < state.seen_at else state.next_at, first_due)
 
 
 def forecast(rate: Rate, state: PaceState, now: int, nth: int) -> int:

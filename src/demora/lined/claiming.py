@@ -13,6 +13,7 @@ from .. import crash
 from ..core.job import Lane
 from ..core.pace import Release
 from ..core.spans import ZERO, to_ms
+from ..errors import StoreError
 from ..line import Entry, Place, Taken
 from ..outbox import Drawn
 from ..store import Claimed, ClaimedJob
@@ -90,7 +91,12 @@ class Claiming(ABC):
                 break
             crash.at("line.taken")
             asked = asyncio.get_running_loop().time()
-            drawn = await self.inner.draw(worker_id, taken.entries, lease=lease)
+            try:
+                drawn = await self.inner.draw(worker_id, taken.entries, lease=lease)
+            except StoreError:
+                if jobs:  # these are ours already
+                    break
+                raise
             tender.learn(drawn.wall_us, asked)
             crash.at("line.drawn")
             missed, moved = await self._settle_entries(tender, taken.entries, drawn)
@@ -110,7 +116,11 @@ class Claiming(ABC):
         missed = [entry for entry in entries if entry.id not in got]
         places: list[Place] = []
         if missed:
-            standings = await self.inner.standings([entry.id for entry in missed])
+            try:
+                standings = await self.inner.standings([entry.id for entry in missed])
+            except StoreError:  # what was handed out and is not done comes again
+                await tender.done([entry for entry in entries if entry.id in got])
+                return [], False
             places = [standing.place for standing in standings if standing.waiting]
             await tender.put(places)
         back = {(place.id, place.queue) for place in places}

@@ -114,10 +114,14 @@ class Tender:
             self._lose(problem)
 
     async def follow(self, ids: Sequence[str]) -> None:
-        """Bring the line in step with the rows of these jobs."""
+        """Bring the line in step with the rows of these jobs. If these cannot be read, the next sweep does, for those that
+        wait; others are dropped when they are handed out."""
         if not (self._up and ids):
             return
-        standings = await self._outbox.standings(ids)
+        try:
+            standings = await self._outbox.standings(ids)
+        except StoreError:
+            return
         until = self.now() + span_ms(self.horizon)
         here = [s.place for s in standings if s.waiting and s.place.due_at <= until]
         gone = [Entry(s.place.id, s.place.queue) for s in standings if not s.waiting or s.place.due_at > until]

@@ -1,0 +1,229 @@
+"""The simulation with a line: every process has one before its store, on one simulated server that has faults of its own."""
+
+import asyncio
+import contextlib
+import contextvars
+import random
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import msgspec
+
+from demora.line import LineAway, LineLost
+from demora.lined import LinedStore
+from demora.lined import store as lined_store
+from tests.modelline import ModelLine, ModelServer
+from tests.sim.faults import FaultyStore
+from tests.sim.loop import OWNER
+from tests.sim.run import Result, Simulation
+
+PATIENCE = 1.0  # seconds that a client waits for an answer
+NEEDS_MEMORY = ("begin", "note", "put", "take", "arrange", "tend")
+NET = lined_store.LOOK  # seconds between two looks of a worker at SQL alone
+
+EXPECTED = ("line flushed", "line restarted empty", "line restored from an old copy", "line away", "line out of memory")
+EXPECTED += ("line paused", "run twice", "run late", "refused", "answer lost", "handed out by the line")
+
+
+class LineRates(msgspec.Struct):
+    """How likely each fault is for one verb."""
+
+    twice: float = 0.0
+    late: float = 0.0
+    refused: float = 0.0
+    lost: float = 0.0
+
+
+class LineWorld:
+    """The server of the line, and what is wrong with it at the moment."""
+
+    def __init__(self, simulation: "LinedSimulation") -> None:
+        self.world = simulation._world
+        self.chance: random.Random = self.world.random
+        self.server = ModelServer(self.world.loop.time)
+        self.rates = LineRates()
+        self.away = self.full = False
+        self.paused_until = 0.0
+        self._copy: object = None
+        deeds = (self._flush, self._restart, self._copy_or_restore, self._go_away, self._fill_up, self._pause)
+        self._deeds = [deed for deed in deeds if self.chance.random() < 0.6]
+
+    async def trouble(self) -> None:
+        for name in LineRates.__struct_fields__:
+            if self.chance.random() < 0.6:
+                setattr(self.rates, name, self.chance.choice((0.005, 0.02, 0.1)))
+        while self._deeds:
+            await asyncio.sleep(self.chance.expovariate(1 / 5))
+            self.chance.choice(self._deeds)()
+
+    def heal(self) -> None:
+        self.rates = LineRates()
+        self._deeds = []
+        self.away = self.full = False
+        self.paused_until = 0.0
+
+    def _flush(self) -> None:
+        self.server.flush()
+        self.world.happened("line flushed")
+
+    def _restart(self) -> None:
+        self.server.restart()
+        self.world.happened("line restarted empty")
+
+    def _copy_or_restore(self) -> None:
+        if self._copy is None:
+            self._copy = self.server.snapshot()
+            return
+        self.server.restart(self._copy)
+        self._copy = None
+        self.world.happened("line restored from an old copy")
+
+    def _go_away(self) -> None:
+        self.away = not self.away
+        self.world.happened("line away")
+
+    def _fill_up(self) -> None:
+        self.full = not self.full
+        self.world.happened("line out of memory")
+
+    def _pause(self) -> None:
+        self.paused_until = self.world.loop.time() + self.chance.uniform(0.2, 12)
+        self.world.happened("line paused")
+
+
+class FaultyLine:
+    """A client of the simulated line, whose verbs fail: not carried out, carried out without an answer, late, or twice."""
+
+    def __init__(self, line: LineWorld) -> None:
+        self._line, self._chance = line, line.chance
+        self._model = ModelLine(line.server)
+
+    @property
+    def epoch(self) -> int:
+        return self._model.epoch
+
+    async def close(self) -> None:
+        await self._model.close()
+
+    async def listen(self, heard: Callable[[], None]) -> None:
+        world = self._line.world
+
+        def rung() -> None:
+            if not world.loses_ring():
+                world.loop.call_soon(heard, context=context)
+
+        context = contextvars.copy_context()
+        await self._model.listen(rung)
+
+    def __getattr__(self, name: str) -> Any:
+        async def faulty(*args: Any, **options: Any) -> Any:
+            return await self._with_faults(name, args, options)
+
+        return faulty
+
+    async def _with_faults(self, name: str, args: Sequence[Any], options: dict[str, Any]) -> Any:
+        rates, happened, verb = self._line.rates, self._line.world.happened, getattr(self._model, name)
+        await self._reach(name)
+        if self._chance.random() < rates.refused:
+            happened("refused")
+            raise LineAway("simulated: refused")
+        if self._chance.random() < rates.late:
+            happened("run late")
+            sent = getattr(self._model.as_it_is(), name)
+            self._line.world.loop.call_later(self._chance.uniform(0, 8), _run, sent, args, options, context=SERVER)
+            await asyncio.sleep(PATIENCE)
+            raise LineAway("simulated: no answer")
+        if self._chance.random() < rates.twice:
+            happened("run twice")
+            await verb(*args, **options)
+        answer = await verb(*args, **options)
+        if self._chance.random() < rates.lost:
+            happened("answer lost")
+            raise LineAway("simulated: the answer was lost")
+        if name == "take" and answer.entries:
+            happened("handed out by the line")
+        return answer
+
+    async def _reach(self, name: str) -> None:
+        line = self._line
+        if line.away:
+            raise LineAway("simulated: away")
+        if (left := line.paused_until - line.world.loop.time()) > 0:
+            await asyncio.sleep(min(left, PATIENCE))
+            if left > PATIENCE:
+                raise LineAway("simulated: no answer")
+        if line.full and name in NEEDS_MEMORY:
+            raise LineAway("simulated: out of memory")
+
+
+def _run(verb: Any, args: Sequence[Any], options: dict[str, Any]) -> None:
+    """What was sent is carried out by a server that took its time, whatever became of the sender."""
+    with contextlib.suppress(StopIteration, LineLost):
+        verb(*args, **options).send(None)
+
+
+SERVER = contextvars.Context()  # the server's own
+
+
+class FaultyInner(FaultyStore):
+    """A faulty store below a line: what is only asked of this process does not fail, nor does what it takes to open."""
+
+    opening = False
+
+    def wall_us(self) -> int | None:
+        return self._store.wall_us()
+
+    def hear_of_deliveries(self, heard: Callable[[], None]) -> None:
+        self._store.hear_of_deliveries(heard)
+
+    def notes(self) -> tuple[str, ...]:
+        return self._store.notes()
+
+    async def _with_faults(self, verb: str, call: Any, args: tuple[Any, ...], options: dict[str, Any]) -> Any:
+        if self.opening:
+            return await call(*args, **options)
+        return await super()._with_faults(verb, call, args, options)
+
+
+class OpenedLinedStore(LinedStore):
+    inner: Any
+
+    async def open(self) -> None:
+        self.inner.opening = True
+        await super().open()
+        self.inner.opening = False
+
+
+class LinedSimulation(Simulation):
+    """A seed with a line, come to life. In half of them no worker ever looks past the line: what falls out must come back by
+    itself."""
+
+    def __init__(self, seed: int, jobs: int) -> None:
+        super().__init__(seed, jobs)
+        self._line = LineWorld(self)
+        self._net = self._world.random.choice((NET, 10_000.0))
+
+    def run(self) -> Result:
+        lined_store.LOOK = self._net
+        try:
+            return super().run()
+        finally:
+            lined_store.LOOK = NET
+
+    def _store(self) -> Any:
+        inner: Any = FaultyInner(self._world, self._world.store(), self._rates)
+        return OpenedLinedStore(inner, lambda: FaultyLine(self._line))
+
+    async def _live(self) -> list[str]:
+        self._world.loop.spawn("line", self._line.trouble())
+        return await super()._live()
+
+    async def _drain(self) -> list[str]:
+        self._line.heal()
+        return await super()._drain()
+
+
+def simulate(seed: int, jobs: int) -> Result:
+    """Live through one seed with a line, and judge it."""
+    assert OWNER.get() == "world"
+    return LinedSimulation(seed, jobs).run()

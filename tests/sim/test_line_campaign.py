@@ -1,0 +1,13 @@
+"""The simulator with a line, as part of the suite: whatever becomes of the line, every promise is kept."""
+
+import pytest
+
+from tests.sim.test_campaign import simulate
+
+pytestmark = [pytest.mark.slow, pytest.mark.timed]
+
+
+def test_ten_thousand_simulated_jobs_keep_every_promise_whatever_becomes_of_the_line() -> None:
+    campaign = simulate("--line", "--seeds", "100", "--jobs", "100", "--small")
+    assert campaign.returncode == 0, campaign.stdout + campaign.stderr
+    assert "0 seeds with violations" in campaign.stdout
