@@ -701,4 +701,32 @@ MUTANTS = (
         "                self._get_going()\n                self._ended.set_result(ended)",
         "                self._ended.set_result(ended)",
     ),
+    Mutant(
+        "the rest of a cycle of a pace is lost if nobody looks in time",
+        "core/pace.py",
+        "return state if now < end + rate.cycle else",
+        "return state if now <= state.next_at else",
+        PACE_RULE,
+    ),
+    Mutant(
+        "the checker does not miss slots that nobody used",
+        "proof/backlogs.py",
+        "if used < share * there:",
+        "if used < 0:",
+        "tests/proof/test_bad_paces.py",
+    ),
+    Mutant(
+        "line: a sleeper is not told that delayed jobs have moved",
+        STORE,
+        "        if delayed:\n",
+        "        if not delayed:\n",
+        "tests/lined",
+    ),
+    Mutant(
+        "a worker claims again before what it claimed has started",
+        "worker/worker.py",
+        "            await asyncio.sleep(0)  # what was claimed starts before",
+        "            # what was claimed starts before",
+        "tests/worker/test_running.py",
+    ),
 )

@@ -6,12 +6,14 @@ import itertools
 import logging
 import threading
 from datetime import timedelta
+from typing import Any
 
 import msgspec
 import pytest
 
 from demora import Context, Demora, Status, current_run
 from demora.errors import BadHandler, Invalid, UnknownJobType
+from demora.store import Claimed
 from demora.worker import Worker
 from tests.facts import eventually
 from tests.worker.conftest import Gate, ended
@@ -276,3 +278,27 @@ async def test_built_in_handlers_do_what_they_say(app: Demora) -> None:
         assert (await ended(app, echo)).result == {"hi": [1, None, "ü"]}
         assert (await ended(app, sleep)).status is Status.COMPLETED
         assert (await ended(app, fail)).status is Status.FAILED
+
+
+async def test_what_was_claimed_starts_before_the_next_claim(app: Demora, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A claim may be over at once, so that nothing but the worker gives way to what the one before it brought."""
+    store, seen = (await app.open()).store, list[str]()
+    claim = store.claim
+
+    async def claim_once(*wish: Any, **how: Any) -> Claimed:
+        if "claimed" in seen:
+            seen.append("asked again")
+            return Claimed([], [], None)
+        claimed = await claim(*wish, **how)
+        seen.extend(["claimed"] * len(claimed.jobs))
+        return msgspec.structs.replace(claimed, next_in=timedelta(0)) if claimed.jobs else claimed
+
+    @app.job("mail")
+    async def mail() -> None:
+        seen.append("started")
+
+    monkeypatch.setattr(store, "claim", claim_once)
+    job = await mail.enqueue()
+    async with app.worker():
+        await ended(app, job)
+    assert seen[:3] == ["claimed", "started", "asked again"]

@@ -1,0 +1,56 @@
+"""Paces beside a line: the database is asked for them when it may be time, and not for every real-time job."""
+
+from collections.abc import Sequence
+
+import pytest
+
+from demora.core.pace import Pace
+from demora.core.pace_wish import wish_of
+from demora.lined import LinedStore
+from demora.lined import store as lined_store
+from demora.pacing import Released
+from tests.builders import add_ids, add_one, claim_ids, seconds
+from tests.facts import eventually
+from tests.lined.conftest import Open
+from tests.servers.valkey import Server
+
+SLOW = Pace(gap=seconds(600), burst=1, stagger=seconds(600), rapid=None)
+
+
+def counted(store: LinedStore, monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How often the database was asked to let something go, in a list that grows."""
+    release, asked = store.inner.release, list[int]()
+
+    async def release_and_count(queues: Sequence[str] | None = None, *, wake: bool = True) -> Released:
+        asked.append(len(asked))
+        return await release(queues, wake=wake)
+
+    monkeypatch.setattr(store.inner, "release", release_and_count)
+    return asked
+
+
+async def test_real_time_jobs_ask_the_database_for_no_pace(
+    server: Server, open_store: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    worker, producer = await open_store(server.url), await open_store(server.url)
+    await worker.set_pace("default", wish_of(SLOW), by="ann")
+    await add_ids(producer, {"delay": seconds(600)})
+    await eventually(lambda: claim_ids(worker), lambda ids: ids == [])
+    asked = counted(worker, monkeypatch)
+    await claim_ids(worker)
+    before = len(asked)
+    for _ in range(20):
+        added = await add_one(producer)
+        await eventually(lambda: claim_ids(worker), lambda ids, id=added.id: ids == [id])  # type: ignore[misc]
+    assert len(asked) == before
+
+
+async def test_a_delayed_job_of_another_process_is_let_go_at_once(
+    server: Server, open_store: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lined_store, "LOOK", 3600.0)  # without the safety net
+    worker, producer = await open_store(server.url), await open_store(server.url)
+    await worker.set_pace("default", wish_of(SLOW), by="ann")
+    assert await claim_ids(worker) == []
+    [id] = await add_ids(producer, {"delay": seconds(0.05)})
+    assert await eventually(lambda: claim_ids(worker), bool, within=20) == [id]
