@@ -51,6 +51,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "pacer": {"core", "store", "errors", "pacing", "why"},
     "notices": {"core", "context", "errors"},
     "handlers": {"core", "context", "errors", "signals"},
+    "jobfunction": {"core", "handlers"},
     "lapses": {"core", "store"},
     "bulk": {"core", "store", "errors"},
     "upkeep": {"core", "store", "errors", "bulk", "lapses", "line", "reconciling", "survey"},
@@ -79,6 +80,7 @@ MAY_IMPORT: dict[str, set[str]] = {
         "notices",
         "context",
         "handlers",
+        "jobfunction",
         "crash",
         "bulk",
         "upkeep",
@@ -89,7 +91,7 @@ MAY_IMPORT: dict[str, set[str]] = {
         "why",
     },
     "blocking": {"app", "client", "core", "errors"},
-    "testing": {"app", "blocking", "clock", "core", "engines", "errors", "seams", "store", "worker"},
+    "testing": {"app", "blocking", "clock", "core", "engines", "errors", "jobfunction", "seams", "store", "worker"},
 }
 
 # What a face must not import; of the store it may only use the values.

@@ -21,6 +21,7 @@ from .deliveries import Deliveries
 from .engines import examine, make_store, schema_version
 from .errors import OneLoopOnly, StoreError
 from .handlers import Handler, Middleware, Registry, defaults
+from .jobfunction import JobFunction
 from .outbound import Sender
 from .pacer import CODE
 from .store import Page, Store
@@ -71,7 +72,7 @@ class Demora:
 
     # Handlers
 
-    def job(self, type: str, **options: Any) -> Callable[[Callable[..., Any]], "JobFunction"]:
+    def job(self, type: str, **options: Any) -> Callable[[Callable[..., Any]], JobFunction]:
         """Register a function, async or plain, as the handler for a type. Options are the defaults of its jobs: queue,
         priority, max_retries, retry_delay, timeout, webhook_url, webhook_on_cancel; how failures are retried: retry_cap,
         jitter, permanent; and whether it is called in a process of its own: process, memory."""
@@ -315,37 +316,6 @@ class Demora:
         finally:
             worker.stop()
             await running
-
-
-class JobFunction:
-    """A registered function: call it as before, or enqueue it."""
-
-    def __init__(self, app: Demora, handler: Handler, options: dict[str, Any] | None = None) -> None:
-        self._app, self.handler, self._options = app, handler, options or {}
-        functools.update_wrapper(self, handler.function)
-
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        return self.handler.function(*args, **kwargs)
-
-    @property
-    def type(self) -> str:
-        return self.handler.type
-
-    def options(self, **options: Any) -> "JobFunction":
-        """The same function with options for `enqueue`: `send.options(delay="1h", priority="HIGH").enqueue(to=…)`."""
-        return JobFunction(self._app, self.handler, self._options | options)
-
-    async def enqueue(self, **payload: Any) -> Job:
-        """Store a job that calls this function with these arguments."""
-        return await self._app.enqueue(self.type, payload, **self._options)
-
-    def enqueue_blocking(self, **payload: Any) -> Job:
-        """`enqueue` for code without an event loop; see `Demora.blocking`."""
-        return self._app.blocking.enqueue(self.type, payload, **self._options)
-
-    def make(self, **payload: Any) -> tuple[str, dict[str, Any], dict[str, Any]]:
-        """A wish for `enqueue_many`."""
-        return self.type, payload, self._options
 
 
 class _Home:

@@ -15,7 +15,7 @@ from typing import Any, Self, TypeVar
 
 import msgspec
 
-from .app import Demora, JobFunction
+from .app import Demora
 from .blocking import Verb
 from .clock import Clock
 from .core.job import Job
@@ -23,6 +23,7 @@ from .core.spans import from_ms, moment, span, to_ms
 from .core.states import Status
 from .engines.sqlite import SqliteStore
 from .errors import DemoraError
+from .jobfunction import JobFunction
 from .seams import Seams
 from .store import Settlement, Subscription
 from .worker import Worker

@@ -2,8 +2,6 @@
 
 import asyncio
 import contextlib
-import os
-import socket
 from collections import deque
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -24,9 +22,9 @@ from ..lapses import lapse
 from ..scheduler import Scheduler
 from ..seams import Seams
 from ..store import ClaimedJob, Heard, LapsedJob, Lease, Report, Settlement, Store, Subscription, Topic
-from ..store import Worker as WorkerRecord
 from ..tally import Tally
 from .ending import Ending
+from .heartbeat import beat
 from .home import expect_worker
 from .hooks import run_hooks
 from .leases import Held, Keeper
@@ -39,7 +37,6 @@ from .timeouts import Timeouts
 if TYPE_CHECKING:
     from ..app import Demora
 
-HEARTBEAT = 10.0  # seconds
 SAFETY_LOOK = 60.0  # seconds that a worker sleeps at most
 UNWIND = 5.0  # seconds that a run has to end after it was told to
 PATIENCE = 2.0  # seconds that a thread may outlast its settled run before it counts as one that does not end
@@ -100,9 +97,10 @@ class Worker:
         notices.stamp_records()
         await run_hooks("startup", self._app.startup_hooks)
         await self._keeper.start()
-        beating = asyncio.ensure_future(self._beat())
+        types = self._app.registry.types()
+        beating = asyncio.ensure_future(beat(self._store, self.id, self.slots, self._share.queues, types))
         tidying = asyncio.ensure_future(Scheduler(self._store, self._retention, seams=self._seams).run())
-        notices.worker_started(self.id, self.slots, str(self._share), len(self._app.registry.types()))
+        notices.worker_started(self.id, self.slots, str(self._share), len(types))
         try:
             with self._store.subscribe(Topic.READY) as self._bell:
                 try:
@@ -336,22 +334,6 @@ class Worker:
         tasks = [run.task for run in self._runs.values() if run.task is not None]
         if tasks:
             await asyncio.wait(tasks, timeout=seconds)
-
-    async def _beat(self) -> None:
-        record = WorkerRecord(
-            id=self.id,
-            host=socket.gethostname(),
-            pid=os.getpid(),
-            slots=self.slots,
-            queues=self._share.queues or (),
-            types=self._app.registry.types(),
-        )
-        while True:
-            try:
-                await self._store.heartbeat(record)
-            except StoreError as problem:
-                notices.store_trouble("the heartbeat", problem, HEARTBEAT)
-            await asyncio.sleep(HEARTBEAT)
 
     def _wake(self) -> None:
         if self._bell is not None:
