@@ -1,7 +1,7 @@
 """The scheduler role: tidies, sleeps until there is something to do, and backs off when the store is in trouble."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -12,6 +12,7 @@ from demora.core.retention import Keep, Retention
 from demora.core.states import Status
 from demora.engines.sqlite import SqliteStore
 from demora.errors import StoreBusy
+from demora.pacing import Released
 from demora.scheduler import Scheduler
 from demora.store import QueueChange, Store, Tidied
 from tests.builders import add_one, ended_one, job_of, seconds
@@ -20,13 +21,23 @@ from tests.facts import eventually
 
 
 class Watched(SqliteStore):
-    """A store that notes each tidying, and fails as often as it is told."""
+    """A store that notes each tidying and each release, and fails as often as it is told."""
 
-    failures = 0
-    tidied = 0
+    failures = releases_that_fail = 0
+    tidied = released = 0
 
     async def looks(self) -> int:
         return self.tidied
+
+    async def release_looks(self) -> int:
+        return self.released
+
+    async def release(self, queues: Sequence[str] | None = None) -> Released:
+        self.released += 1
+        if self.releases_that_fail > 0:
+            self.releases_that_fail -= 1
+            raise StoreBusy("told to")
+        return await super().release(queues)
 
     async def tidy(self, retention: Retention, *, limit: int) -> Tidied:
         self.tidied += 1
@@ -93,6 +104,13 @@ async def test_it_backs_off_on_errors_and_goes_on(store: Watched, monkeypatch: p
     store.failures = 3
     async with tidying(store):
         await eventually(store.looks, lambda looks: looks == 4)
+
+
+async def test_it_backs_off_on_errors_of_a_release_and_goes_on(store: Watched, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(scheduler, "FIRST_PAUSE", 0.001)
+    store.releases_that_fail = 3
+    async with tidying(store):
+        await eventually(store.release_looks, lambda looks: looks == 4)
 
 
 async def test_it_ends_when_the_store_is_closed(store: Watched) -> None:

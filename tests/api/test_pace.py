@@ -74,10 +74,11 @@ async def test_a_change_without_a_key_is_recorded_as_one_over_http(http: httpx.A
         ({"burst": 10_001}, "pace.burst"),
         ({"stagger": 2**70}, "pace.stagger"),
         ({"rapid": {"burst": 0}}, "pace.rapid.burst"),
-        ({"governs": "all"}, "governs"),
+        ({"governs": "all"}, "pace.governs"),
         ({"protect": ["no spaces"]}, "pace.protect"),
         ({"unknown": 1}, "pace.unknown"),
-        ({"gap": 0, "stagger": 0}, "gap"),
+        ({"gap": 0, "stagger": 0}, "pace.gap"),
+        ({"rapid": {"gap": 0, "stagger": 0}}, "pace.rapid.gap"),
     ],
     ids=str,
 )

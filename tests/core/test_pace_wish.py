@@ -1,13 +1,14 @@
 """Wishes for a pace: laid over another, read from settings, and refused."""
 
 from itertools import pairwise
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from demora.core.pace import Governs, Pace, Rate
-from demora.core.pace_wish import PaceWish, RateWish, make_wish, read_pace, say_pace, wish_of
+from demora.core.pace_wish import MOST_PROTECTED, PaceWish, RateWish, make_wish, read_pace, say_pace, wish_of
 from demora.core.spread import spread
 from demora.errors import Invalid
 from tests.builders import ms, seconds
@@ -69,3 +70,33 @@ def test_a_spread_is_even_and_stays_within_its_span(count: int, over: int) -> No
     assert all(0 <= time < over for time in times)
     apart = [later - earlier for earlier, later in pairwise(times)]
     assert all(over // count <= gap <= over // count + 1 for gap in apart)
+
+
+def test_a_spread_of_no_time_is_refused() -> None:
+    with pytest.raises(Invalid, match=r"^spread: must be longer than nothing"):
+        spread(2, "0s")
+
+
+@pytest.mark.parametrize(
+    ("values", "field"),
+    [
+        ({"gap": "soon"}, "gap"),
+        ({"burst": 0}, "burst"),
+        ({"rapid_gap": "soon"}, "rapid_gap"),
+        ({"rapid_burst": 0}, "rapid_burst"),
+        ({"rapid_stagger": -1}, "rapid_stagger"),
+        ({"rapid": False, "rapid_burst": 2}, "rapid"),
+        ({"governs": "all"}, "governs"),
+        ({"protect": "mail"}, "protect"),
+        ({"protect": [f"q{n}" for n in range(MOST_PROTECTED + 1)]}, "protect"),
+    ],
+)
+def test_a_value_that_cannot_be_is_refused_under_the_name_of_its_argument(values: dict[str, Any], field: str) -> None:
+    with pytest.raises(Invalid) as refused:
+        make_wish(**values)
+    assert refused.value.field == field
+
+
+def test_a_rapid_rate_that_holds_nothing_is_refused() -> None:
+    with pytest.raises(Invalid, match=r"^rapid_gap: "):
+        PaceWish(rapid=RateWish(gap=ms(0), stagger=ms(0))).over(Pace())

@@ -7,11 +7,11 @@ import msgspec
 from .. import __version__, notices
 from ..client import Client, Health
 from ..core.request import check_queue
-from ..errors import StoreError
+from ..errors import Invalid, StoreError
 from ..store import Queue
 from ..views import QueueView, WorkerView, queue_view, worker_view
 from .operations import Ask, Reply
-from .wishes import PaceWishBody, PauseWish, QueueWish
+from .wishes import PaceWishBody, PauseWish, QueueWish, of_pace
 
 HEALTH_LIMIT = 5.0  # seconds that the store has to answer
 
@@ -57,7 +57,11 @@ async def change_queue(ask: Ask) -> Reply:
     name, options = check_queue(ask.path["name"]), wish.options()
     client = await ask.client()
     if isinstance(wish.pace, PaceWishBody):
-        await client.set_pace(name, wish.pace.pace(), by=ask.by)
+        pace = wish.pace.pace()
+        try:
+            await client.set_pace(name, pace, by=ask.by)
+        except Invalid as problem:  # with what the queue has already it holds nothing
+            raise of_pace(problem) from None
     elif wish.pace is None:
         await client.take_pace_off(name, by=ask.by)
     return await _shown(client, await client.set_queue(name, **options))

@@ -147,13 +147,17 @@ class PaceWishBody(RateWishBody, frozen=True, forbid_unknown_fields=True):
 
     def pace(self) -> PaceWish:
         rapid = None if self.rapid is msgspec.UNSET else False if self.rapid is None else self.rapid.wish()
-        governs = None if self.governs is None else check_governs(self.governs)
         protect = None if self.protect is None else tuple(self.protect)
-        wish = PaceWish(_span(self.gap), self.burst, _span(self.stagger), rapid, governs, protect)
         try:
-            return check_pace(wish)
+            governs = None if self.governs is None else check_governs(self.governs)
+            return check_pace(PaceWish(_span(self.gap), self.burst, _span(self.stagger), rapid, governs, protect))
         except Invalid as problem:
-            raise Invalid(f"pace.{problem.field.replace('rapid_', 'rapid.')}", problem.reason) from None
+            raise of_pace(problem) from None
+
+
+def of_pace(problem: Invalid) -> Invalid:
+    """The same, the field named by its place in the body."""
+    return Invalid(f"pace.{problem.field.replace('rapid_', 'rapid.')}", problem.reason)
 
 
 class QueueWish(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):

@@ -107,7 +107,7 @@ def make_wish(
             stagger=_span(stagger, "stagger"),
             rapid=fast if any(value is not None for value in given) else rapid,
             governs=None if governs is None else check_governs(governs),
-            protect=None if protect is None else tuple(protect),
+            protect=None if protect is None else _protect(protect),
         )
     )
 
