@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from tests.mutants.foreign import FOREIGN
-from tests.mutants.planted import MUTANTS, SIM, Mutant
+from tests.mutants.planted import LINE_SIM, MUTANTS, SIM, Mutant
 
 SOURCE = Path(__file__).parents[2] / "src" / "demora"
 ROOT = SOURCE.parents[1]
@@ -46,7 +46,7 @@ def judge(mutant: Mutant) -> Verdict:
         shutil.copytree(SOURCE, copy, ignore=shutil.ignore_patterns("__pycache__"))
         plant(mutant, copy)
         ways = mutant.caught_by.split(" or ")
-        engine = "postgres" if "postgres" in mutant.file else "sqlite"
+        engine = "postgres" if "postgres" in mutant.file else "lined-sqlite" if mutant.name.startswith("line:") else "sqlite"
         caught = next((by for way in ways if (by := _catch(way, folder, engine)) is not None), None)
     return Verdict(mutant, caught, time.monotonic() - began)
 
@@ -61,8 +61,9 @@ def plant(mutant: Mutant, source: Path) -> None:
 
 def _catch(way: str, folder: str, engine: str) -> str | None:
     """What caught it, or None if it went unnoticed; the other engine's tests would only take time."""
-    if way == SIM:
+    if way in (SIM, LINE_SIM):
         command = ["-m", "tests.sim", "--seeds", str(SEEDS), "--jobs", "100", "--processes", "1", "--small", "--first-bad"]
+        command += ["--line"] if way == LINE_SIM else []
     else:
         command = ["-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", "-m", "not timed", *way.split()]
     environment = os.environ | {"PYTHONPATH": folder, "DEMORA_TEST_ENGINE": engine}

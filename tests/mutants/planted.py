@@ -3,6 +3,7 @@
 from typing import NamedTuple
 
 SIM = "simulator"
+LINE_SIM = "simulator with a line"
 ANYTHING = f"tests/conformance tests/core tests/engines tests/worker tests/proof or {SIM}"
 
 
@@ -728,5 +729,54 @@ MUTANTS = (
         "            await asyncio.sleep(0)  # what was claimed starts before",
         "            # what was claimed starts before",
         "tests/worker/test_running.py",
+    ),
+    Mutant(
+        "line: a sweep forgets to put what moved",
+        TENDING,
+        "            await self._put_missing(moved.places)\n",
+        "            pass\n",
+        LINE_SIM,
+    ),
+    Mutant(
+        "line: who claims by the line sees no lapse",
+        CLAIMING,
+        "return Claimed(jobs, drawn.claimed.lapsed, next_in)",
+        "return Claimed(jobs, [], next_in)",
+        LINE_SIM,
+    ),
+    Mutant(
+        "line: what a dead worker took is never handed out again",
+        TENDING,
+        "stale=now - FORGOTTEN, in_turn=in_turn",
+        "stale=0, in_turn=in_turn",
+        LINE_SIM,
+    ),
+    Mutant(
+        "line: an emptied line is taken for a full one",
+        TENDING,
+        "        if not self._is_ours(taken.state):",
+        "        if False:",
+        LOSS,
+    ),
+    Mutant(
+        "line: a transaction that ends late falls between two sweeps",
+        "engines/postgres/queries.sql",
+        "where status < 3 and moved = running::xid8 and",
+        "where false and",
+        "tests/engines/postgres/test_moved.py",
+    ),
+    Mutant(
+        "line: a sweep takes back what is handed out",
+        LINE_PUT,
+        "if not out[n] and not (",
+        "if not (",
+        "tests/engines/redis/test_line.py",
+    ),
+    Mutant(
+        "pace: a clock that was set back lets nobody sleep",
+        "core/pace.py",
+        "return max(now if now < state.seen_at else state.next_at, first_due)",
+        "return now if now < state.seen_at else max(state.next_at, first_due)",
+        "tests/core/test_pace.py",
     ),
 )

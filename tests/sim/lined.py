@@ -44,8 +44,7 @@ class LineWorld:
         self.rates = LineRates()
         self.away = self.full = False
         self.paused_until = 0.0
-        self._copy: object = None
-        deeds = (self._flush, self._restart, self._copy_or_restore, self._go_away, self._fill_up, self._pause)
+        deeds = (self._flush, self._restart, self._restore, self._go_away, self._fill_up, self._pause)
         self._deeds = [deed for deed in deeds if self.chance.random() < 0.6]
 
     async def trouble(self) -> None:
@@ -70,13 +69,14 @@ class LineWorld:
         self.server.restart()
         self.world.happened("line restarted empty")
 
-    def _copy_or_restore(self) -> None:
-        if self._copy is None:
-            self._copy = self.server.snapshot()
-            return
-        self.server.restart(self._copy)
-        self._copy = None
-        self.world.happened("line restored from an old copy")
+    def _restore(self) -> None:
+        """Take a copy, and come back as it is after a while."""
+        self.world.loop.call_later(self.chance.uniform(1, 10), self._come_back_as, self.server.snapshot())
+
+    def _come_back_as(self, copy: object) -> None:
+        if self._deeds:
+            self.server.restart(copy)
+            self.world.happened("line restored from an old copy")
 
     def _go_away(self) -> None:
         self.away = not self.away

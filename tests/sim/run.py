@@ -40,6 +40,7 @@ PACES = (
     ),
 )
 SELDOM = {"worker.lapsed": 20, "worker.stopping": 30, "worker.renewed": 5, "worker.ran": 3}  # points that few pass
+SELDOM |= {"line.bumped": 30, "line.filling": 30, "line.sweeping": 5}
 
 
 class Result(msgspec.Struct):
