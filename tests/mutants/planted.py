@@ -709,4 +709,11 @@ MUTANTS = (
         "            # what was claimed starts before",
         "tests/worker/test_running.py",
     ),
+    Mutant(
+        "a scheduler does not hear of jobs that come under a pace",
+        "scheduler.py",
+        "topic = Topic.READY if released.paced else Topic.PACE",
+        "topic = Topic.PACE",
+        "tests/test_scheduler.py",
+    ),
 )
