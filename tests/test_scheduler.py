@@ -8,6 +8,9 @@ from typing import Any
 import pytest
 
 from demora import Demora, scheduler
+from demora.core.job import Lane
+from demora.core.pace import Pace
+from demora.core.pace_wish import wish_of
 from demora.core.retention import Keep, Retention
 from demora.core.states import Status
 from demora.engines.sqlite import SqliteStore
@@ -15,7 +18,7 @@ from demora.errors import StoreBusy
 from demora.pacing import Released
 from demora.scheduler import Scheduler
 from demora.store import QueueChange, Store, Tidied
-from tests.builders import add_one, ended_one, job_of, seconds
+from tests.builders import add_one, ended_one, job_of, ms, seconds
 from tests.clock import TestClock
 from tests.facts import eventually
 
@@ -126,3 +129,28 @@ async def test_every_worker_tidies(store: Watched, clock: TestClock) -> None:
     async with app, app.worker():
         job = await app.wait(expiring.id, "20s")
     assert job.status is Status.CANCELLED
+
+
+class Looked(SqliteStore):
+    """A store in real time that tells once somebody has looked at its paces."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.looked = asyncio.Event()
+
+    async def release(self, queues: Sequence[str] | None = None, *, wake: bool = True) -> Released:
+        released = await super().release(queues, wake=wake)
+        self.looked.set()
+        return released
+
+
+async def test_what_comes_due_under_a_pace_is_let_go_also_while_no_worker_claims() -> None:
+    """It comes after a look at which nothing was in sight, and no clock is turned that could wake anybody."""
+    store = Looked()
+    await store.open()
+    await store.set_pace("default", wish_of(Pace(rapid=None)), by="ann")
+    async with tidying(store):
+        await asyncio.wait_for(store.looked.wait(), 30)
+        added = await add_one(store, delay=ms(20))
+        await eventually(lambda: job_of(store, added.id), lambda job: job.lane is Lane.RELEASED, within=20)
+    await store.close()

@@ -104,10 +104,30 @@ def test_the_variables_of_the_sources_are_the_usual_pace(tmp_path: Path) -> None
     assert load({**variables, "DEMORA_USUAL_PACE": "burst=1"}).usual_pace == Pace(burst=1)
 
 
-@pytest.mark.parametrize("text", ["gap=2", "mail", "speed=1"])
-def test_a_pace_that_cannot_be_used_is_refused_with_its_variable(text: str) -> None:
-    with pytest.raises(BadSetting, match="DEMORA_PACE_"):
-        load({"DEMORA_PACE_MAIL": text})
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("gap=2", "gap: '2' is not a span"),
+        ("mail", "write for instance 'gap=2m burst=3 stagger=30s', or 'off'"),
+        ("speed=1", "'speed' is no part of a pace; it may name gap, burst"),
+    ],
+)
+def test_a_pace_that_cannot_be_used_is_refused_with_its_variable(text: str, said: str) -> None:
+    with pytest.raises(BadSetting, match=f"DEMORA_PACE_MAIL: of queue mail: {said}"):
+        load({"DEMORA_PACE_MAIL": text, "DEMORA_PACE_WEB": ""})
+
+
+def test_a_table_that_cannot_be_used_is_refused_with_its_queue(tmp_path: Path) -> None:
+    file = tmp_path / "own.toml"
+    for text, said in (("gap = 5", "gap: a span is"), ("protect = 5", "protect: must be a list of queues")):
+        file.write_text(f"[pace.mail]\n{text}\n")
+        with pytest.raises(BadSetting, match=f"pace: of queue mail: {said}"):
+            load({"DEMORA_CONFIG": str(file)})
+
+
+def test_a_variable_of_the_sources_that_is_no_number_is_refused() -> None:
+    with pytest.raises(BadSetting, match="DELAYED_JOB_GAP_SECONDS: must be a whole number, not 'soon'"):
+        load({"DELAYED_JOB_GAP_SECONDS": "soon"})
 
 
 def test_a_secret_that_is_none_is_refused_without_being_repeated() -> None:

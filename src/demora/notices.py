@@ -110,7 +110,8 @@ def tidied(expired: int, removed: int) -> None:
 
 
 def let_go(queue: str, jobs: int) -> None:
-    _say(INFO, "pace.released", "let go by the pace of {queue}: {jobs}", queue=queue, jobs=jobs)
+    words = "the pace of {queue} let {jobs} delayed " + ("job go" if jobs == 1 else "jobs go")
+    _say(INFO, "pace.released", words, queue=queue, jobs=jobs)
 
 
 def keeper_died(problem: BaseException) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 from .core.pace import Pace
 from .core.pace_wish import PaceWish, read_pace
 from .core.request import check_queue
-from .errors import Invalid
+from .errors import BadSetting, Invalid
 
 PACE_VARIABLE = "DEMORA_PACE_"
 USUAL = "usual_pace"
@@ -25,16 +25,22 @@ _SOURCES = {
 def paces_found(environment: Mapping[str, str], found: Mapping[str, tuple[str, Any]]) -> dict[str, tuple[str, Any]]:
     """What variables say of paces, besides what was found of them: by queue, and of the usual pace."""
     more: dict[str, tuple[str, Any]] = {}
-    own = {_queue(name): value for name, value in environment.items() if name.startswith(PACE_VARIABLE) and value}
+    own = {name: value for name, value in environment.items() if name.startswith(PACE_VARIABLE) and value}
     if own:
         source, before = found.get("pace", ("", {}))
         table = _table(before, source or "pace")
-        more["pace"] = (f"{PACE_VARIABLE}…", {**table, **own})
+        more["pace"] = (" and ".join(own), {**table, **{_queue(name): value for name, value in own.items()}})
     named = {name: environment[name] for name in _SOURCES if environment.get(name)}
     if named and USUAL not in found:
-        values = {field: f"{named[name]}{unit}" for name, (field, unit) in _SOURCES.items() if name in named}
+        values = {field: f"{_whole(name, named[name])}{unit}" for name, (field, unit) in _SOURCES.items() if name in named}
         more[USUAL] = (" and ".join(named), values)
     return more
+
+
+def _whole(name: str, value: str) -> str:
+    if not value.isdecimal():
+        raise BadSetting(name, f"must be a whole number, not {value!r}")
+    return value
 
 
 def read_usual(value: Any, source: str) -> Pace:
@@ -49,8 +55,14 @@ def read_paces(value: Any, source: str) -> dict[str, PaceWish | None]:
     """The paces by queue."""
     if isinstance(value, Mapping) and all(isinstance(one, PaceWish) for one in value.values()):
         return dict(value)
-    table = _table(value, source)
-    return {check_queue(queue, source): _read(pace, f"{source}: {queue}") for queue, pace in table.items()}
+    return {check_queue(queue, source): _of_queue(queue, pace, source) for queue, pace in _table(value, source).items()}
+
+
+def _of_queue(queue: str, pace: Any, source: str) -> PaceWish | None:
+    try:
+        return _read(pace, source)
+    except Invalid as problem:
+        raise Invalid(source, f"of queue {queue}: {problem.reason}") from None
 
 
 def _read(value: Any, source: str) -> PaceWish | None:

@@ -22,10 +22,12 @@ RECENT = timedelta(seconds=60)  # how far back an outlook counts what ended
 
 
 class Released(msgspec.Struct, frozen=True):
-    """What was let go. `next_in` is how long until there may be something to let go again, None if nothing is in sight."""
+    """What was let go. `next_in` is how long until there may be something to let go again, None if nothing is in sight;
+    `paced` says whether there is a pace at all."""
 
     jobs: list[Release]
     next_in: timedelta | None
+    paced: bool
 
 
 class Pacing(msgspec.Struct, frozen=True):

@@ -6,7 +6,7 @@ from contextlib import closing
 from . import notices
 from .core.retention import Retention
 from .errors import StoreClosed
-from .pacing import Paced
+from .pacing import Paced, Released
 from .seams import Seams
 from .store import Store, Subscription, Topic
 from .tally import Tally
@@ -54,23 +54,33 @@ class Scheduler:
                 await self._rest(wait)
 
     async def _release_on(self) -> None:
-        if not isinstance(self._store, Paced):
-            return
-        with self._store.subscribe(Topic.PACE) as bell, closing(Tally()) as let_go:
-            pause = FIRST_PAUSE
-            while True:
-                bell.clear()
-                try:
-                    released = await self._store.release()
-                    let_go.add(released.jobs)
-                    wait = LONGEST if released.next_in is None else released.next_in.total_seconds() + PATIENCE
-                    pause = FIRST_PAUSE
-                except StoreClosed:
-                    return
-                except Exception as problem:
-                    wait, pause = pause, min(pause * 2, LONGEST_PAUSE)
-                    notices.store_trouble("the release of delayed jobs", problem, wait)
-                await bell.wait(min(wait, LONGEST))
+        """Let go what no claim does. Where there is a pace, it hears of every job that comes; else of paces alone."""
+        topic, let_go = Topic.PACE, Tally()
+        with closing(let_go):
+            while isinstance(self._store, Paced):
+                with self._store.subscribe(topic) as bell:
+                    heard, pause = topic, FIRST_PAUSE
+                    while topic is heard:
+                        bell.clear()
+                        try:
+                            released, pause = await self._store.release(), FIRST_PAUSE
+                        except StoreClosed:
+                            return
+                        except Exception as problem:
+                            notices.store_trouble("the release of delayed jobs", problem, pause)
+                            await bell.wait(pause)
+                            pause = min(pause * 2, LONGEST_PAUSE)
+                            continue
+                        let_go.add(released.jobs)
+                        topic = Topic.READY if released.paced else Topic.PACE
+                        if topic is heard:
+                            await self._until_release(bell, released)
+
+    async def _until_release(self, bell: Subscription, released: Released) -> None:
+        """Sleep until there may be something to let go; where many jobs come, a few looks a second will do."""
+        if released.paced:
+            await asyncio.sleep(PATIENCE)
+        await bell.wait(LONGEST if released.next_in is None else min(released.next_in.total_seconds(), LONGEST))
 
     def stop(self) -> None:
         self._stopping = True

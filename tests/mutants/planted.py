@@ -779,4 +779,11 @@ MUTANTS = (
         "return now if now < state.seen_at else max(state.next_at, first_due)",
         "tests/core/test_pace.py",
     ),
+    Mutant(
+        "a scheduler does not hear of jobs that come under a pace",
+        "scheduler.py",
+        "topic = Topic.READY if released.paced else Topic.PACE",
+        "topic = Topic.PACE",
+        "tests/test_scheduler.py",
+    ),
 )

@@ -96,7 +96,7 @@ def _about(name: str, found: Pacing | None, changes: list[PaceChange]) -> Iterat
         yield f"{'queue':<15} {name}"
         yield f"{'pace':<15} {say_pace(found.pace)}"
         yield f"{'set':<15} {timestamp(found.set_at)} by {plain(found.set_by)}"
-        yield f"{'mode':<15} {view.mode}"
+        yield f"{'mode':<15} {_mode(found)}"
         yield f"{'delayed':<15} {view.total_delayed}, {view.ready_now} due, {view.ready_in_hour} due within the hour"
         yield f"{'waiting':<15} {view.waiting_for_gap} for their slot"
         yield f"{'next release':<15} {_seconds(view)}"
@@ -104,6 +104,15 @@ def _about(name: str, found: Pacing | None, changes: list[PaceChange]) -> Iterat
         yield f"{'last release':<15} {'none yet' if last is None else f'{last:.0f} s ago'}"
     for change in changes:
         yield f"{timestamp(change.at)} {plain(change.by)}: {'off' if change.pace is None else say_pace(change.pace)}"
+
+
+def _mode(found: Pacing) -> str:
+    """The mode, and where there are two, why it is this one."""
+    if found.pace.rapid is None:
+        return "normal"
+    queues = ", ".join(found.pace.protected(found.queue))
+    mode, waits = found.pace.mode(quiet=found.quiet), "no" if found.quiet else "a"
+    return f"{mode}, as {waits} real-time job waits in {plain(queues)}"
 
 
 def _seconds(view: PaceView) -> str:

@@ -15,7 +15,7 @@ from .spans import ZERO, say, span, span_ms
 LONGEST_GAP = timedelta(days=366)
 MOST_BURST = 10_000
 MOST_PROTECTED = 100
-_NAMES = "gap, burst, stagger, rapid_gap, rapid_burst, rapid_stagger, rapid, governs and protect"
+_NAMES = ("gap", "burst", "stagger", "rapid_gap", "rapid_burst", "rapid_stagger", "rapid", "governs", "protect")
 
 
 class RateWish(msgspec.Struct, frozen=True):
@@ -119,11 +119,15 @@ def read_pace(value: str | Mapping[str, Any], field: str) -> PaceWish | None:
     if isinstance(value, str):
         value = _pairs(value, field)
     try:
-        return make_wish(**_typed(value))
+        values = _typed(value)
+        if unknown := [name for name in values if name not in _NAMES]:
+            raise Invalid(field, f"{unknown[0]!r} is no part of a pace; it may name {', '.join(_NAMES)}, or be 'off'")
+        return make_wish(**values)
     except TypeError:
-        raise Invalid(field, f"may name {_NAMES}; or write 'off'") from None
+        raise Invalid(field, "protect: must be a list of queues") from None
     except Invalid as problem:
-        raise Invalid(field, f"{problem.field}: {problem.reason}") from None
+        where = "" if problem.field == field else f"{problem.field}: "
+        raise Invalid(field, f"{where}{problem.reason}") from None
 
 
 def check_governs(governs: Governs | str) -> Governs:

@@ -4,6 +4,7 @@ import json
 import secrets
 from collections.abc import Sequence
 from datetime import timedelta
+from typing import Any
 
 import msgspec
 
@@ -73,23 +74,9 @@ async def draw(session: Session, wish: Wish, entries: Sequence[Entry], topics: s
         if found:
             now = await session.row("now")
             return Drawn(Claimed([rows.claimed_job(row) for row in found], [], ZERO), 0, now["us"])
-    found = await session.rows(
-        "draw",
-        ids=[rows.id_key(entry.id) for entry in entries],
-        queues=[entry.queue for entry in entries],
-        cancelled=EXPIRED.status.value,
-        expired=EXPIRED.error,
-        processing=Status.PROCESSING.value,
-        worker_id=wish.worker_id,
-        claim=wish.number,
-        lease=wish.lease,
-        lapsed=LAPSED_AT_ONCE,
-    )
-    sight = found[0]
-    jobs = [rows.claimed_job(row) for row in found if row["id"] is not None]
-    expired = sight["expired"] + sight["unheard"]
-    if expired:
-        topics.add(Topic.ENDED)
+    ids, queues = [rows.id_key(entry.id) for entry in entries], [entry.queue for entry in entries]
+    sight, jobs = await _lease(session, "draw", wish, topics, ids=ids, queues=queues)
+    expired = sight["gone"] + sight["unheard"]
     if sight["unheard"]:
         await tidying.expire_telling(session, expired, topics)
     next_in = _next_in(sight, wish.lease if jobs else None, ())
@@ -109,14 +96,36 @@ async def _claim(
     session: Session, wish: Wish, limit: int, margin: int, topics: set[Topic]
 ) -> tuple[Claimed, bool, list[str]]:
     """One statement; also whether rows were passed over that may be free by now, and which paces may let something go."""
-    found = await session.rows(
+    sight, jobs = await _lease(
+        session,
         "claim",
+        wish,
+        topics,
         usual=_USUAL,
         ranks=len(Priority),
         in_turn=wish.in_turn,
         queues=None if wish.queues is None else list(wish.queues),
         window=limit + margin if limit else 0,
         limit=limit,
+    )
+    unheard = sight["unheard"]
+    if unheard:
+        await tidying.expire_telling(session, max(unheard, limit), topics)
+    met = len(jobs) + sight["gone"] + unheard
+    looks = _looks(sight)
+    next_in = _next_in(sight, wish.lease if jobs else None, [look for look in looks.values() if look > sight["wall"]])
+    if sight["gone"] or unheard:  # others may be ready behind them
+        next_in = ZERO
+    due = [queue for queue, look in looks.items() if look <= sight["wall"]]
+    return Claimed(jobs, rows.lapsed_jobs(sight["lapsed"]), next_in), met < min(limit, sight["found"]), due
+
+
+async def _lease(
+    session: Session, statement: str, wish: Wish, topics: set[Topic], **what: Any
+) -> tuple[rows.Row, list[ClaimedJob]]:
+    """What a statement sees that leases jobs, and the jobs."""
+    found = await session.rows(
+        statement,
         cancelled=EXPIRED.status.value,
         expired=EXPIRED.error,
         processing=Status.PROCESSING.value,
@@ -124,21 +133,12 @@ async def _claim(
         claim=wish.number,
         lease=wish.lease,
         lapsed=LAPSED_AT_ONCE,
+        **what,
     )
     sight = found[0]
-    jobs = [rows.claimed_job(row) for row in found if row["id"] is not None]
-    if sight["expired"] or sight["unheard"]:
+    if sight["gone"] or sight["unheard"]:
         topics.add(Topic.ENDED)
-    unheard = sight["unheard"]
-    if unheard:
-        await tidying.expire_telling(session, max(unheard, limit), topics)
-    met = len(jobs) + sight["expired"] + unheard
-    looks = _looks(sight)
-    next_in = _next_in(sight, wish.lease if jobs else None, [look for look in looks.values() if look > sight["wall"]])
-    if sight["expired"] or unheard:  # others may be ready behind them
-        next_in = ZERO
-    due = [queue for queue, look in looks.items() if look <= sight["wall"]]
-    return Claimed(jobs, rows.lapsed_jobs(sight["lapsed"]), next_in), met < min(limit, sight["found"]), due
+    return sight, [rows.claimed_job(row) for row in found if row["id"] is not None]
 
 
 def _looks(sight: rows.Row) -> dict[str, int]:

@@ -165,29 +165,15 @@ found as materialized (
     order by turn, place, seq limit :window::int
 ),
 chosen as materialized (
-    select turn, place, jobs.seq, token = credits and coalesce(expires_at <= wall, false) as expired,
-        {hooked} as hooked
+    select turn, place, {chosen}
     from clock, found join demora.jobs using (seq)
     where status < 3 and due_at <= wall
     order by turn, place, seq limit :limit::int
     for update of jobs skip locked
 ),
-expired as (
-    update demora.jobs set status = :cancelled, completed_at = wall, error = :expired
-    from clock, chosen where jobs.seq = chosen.seq and chosen.expired and not chosen.hooked
-    returning 1
-),
-taken as (
-    update demora.jobs set status = :processing, token = token + 1, worker_id = :worker_id, claim = :claim,
-        lease_until = wall + :lease::bigint, claimed_at = wall, started_at = null, progress = null, progress_message = null
-    from clock, chosen where jobs.seq = chosen.seq and not chosen.expired
-    returning turn, place, jobs.seq, id, token, type, name, queue, rank, payload, credits, strays, max_retries, retry_delay,
-        timeout, coalesce(scheduled_at, created_at) as scheduled_at, tags
-),
+{leasing},
 sight as materialized (
-    select us, wall, (select count(*) from found) as found, (select count(*) from expired) as expired,
-        (select count(*) from chosen where expired and hooked) as unheard,
-        (select min(lease_until) from demora.jobs where status = 3) as next_lapse,
+    select {sight}, (select count(*) from found) as found,
         (
             select min(next.due_at) from served, lateral (
                 select due_at from demora.jobs
@@ -203,17 +189,41 @@ sight as materialized (
                 order by due_at limit 1
             ) as first
             where held
-        ) as held,
-        (
-            select json_agg(json_build_array(id, token, credits, strays, max_retries, retry_delay, worker_id))
-            from (
-                select * from demora.jobs where status = 3 and lease_until <= wall order by lease_until limit :lapsed::int
-            ) as run_out
-        ) as lapsed
+        ) as held
     from clock
 )
-select sight.us, sight.wall, sight.found, sight.expired, sight.unheard, next_lapse, next_due, lapsed, held, taken.*
-from sight left join taken on true order by turn, place, seq
+select sight.*, taken.* from sight left join taken on true order by turn, place, seq
+
+-- name: chosen
+-- What is kept of a job that is chosen and locked. Its row is found again by where it stands; if it has changed since the statement
+-- began, it is passed over.
+jobs.seq, jobs.ctid as row, token = credits and coalesce(expires_at <= wall, false) as expired, {hooked} as hooked
+
+-- name: leasing
+-- Lease the chosen jobs; those that expired are ended instead, unless somebody is to hear of it.
+expired as (
+    update demora.jobs set status = :cancelled, completed_at = wall, error = :expired
+    from clock, chosen where jobs.ctid = chosen.row and chosen.expired and not chosen.hooked
+    returning 1
+),
+taken as (
+    update demora.jobs set status = :processing, token = token + 1, worker_id = :worker_id, claim = :claim,
+        lease_until = wall + :lease::bigint, claimed_at = wall, started_at = null, progress = null, progress_message = null
+    from clock, chosen where jobs.ctid = chosen.row and not chosen.expired
+    returning turn, place, jobs.seq, id, token, type, name, queue, rank, payload, credits, strays, max_retries, retry_delay,
+        timeout, coalesce(scheduled_at, created_at) as scheduled_at, tags
+)
+
+-- name: sight
+-- What whoever leases jobs also wants to know.
+us, wall, (select count(*) from expired) as gone, (select count(*) from chosen where expired and hooked) as unheard,
+    (select min(lease_until) from demora.jobs where status = 3) as next_lapse,
+    (
+        select json_agg(json_build_array(id, token, credits, strays, max_retries, retry_delay, worker_id))
+        from (
+            select * from demora.jobs where status = 3 and lease_until <= wall order by lease_until limit :lapsed::int
+        ) as run_out
+    ) as lapsed
 
 -- name: claimed
 -- What a call claimed whose answer was lost.
@@ -830,8 +840,7 @@ update demora.meta set value = case name when 'line_epoch' then :epoch::text els
 where name in ('line_epoch', 'line_run') and exists (select from held)
 
 -- name: draw
--- Lease the jobs that a line handed out, as far as their rows agree; what others have locked, or have changed since this began, is
--- passed over: so the rows need not be looked up a second time.
+-- Lease the jobs that a line handed out, as far as their rows agree; what others have locked is passed over.
 with {clock},
 barred as materialized (
     select name, paused_at is not null as paused, coalesce(lanes, '{}') as held
@@ -840,40 +849,16 @@ barred as materialized (
 ),
 wish as (select * from unnest(:ids::uuid[], :queues::text[]) with ordinality as wish (id, queue, number)),
 chosen as materialized (
-    select number, jobs.ctid as row, token = credits and coalesce(expires_at <= wall, false) as expired,
-        {hooked} as hooked
+    select 0 as turn, number as place, {chosen}
     from clock, wish join demora.jobs on jobs.id = wish.id and jobs.queue = wish.queue
     where status < 3 and due_at <= wall
         and not exists (select from barred where name = jobs.queue and (paused or lane = any(held)))
     order by jobs.seq
     for update of jobs skip locked
 ),
-expired as (
-    update demora.jobs set status = :cancelled, completed_at = wall, error = :expired
-    from clock, chosen where jobs.ctid = chosen.row and chosen.expired and not chosen.hooked
-    returning 1
-),
-taken as (
-    update demora.jobs set status = :processing, token = token + 1, worker_id = :worker_id, claim = :claim,
-        lease_until = wall + :lease::bigint, claimed_at = wall, started_at = null, progress = null, progress_message = null
-    from clock, chosen where jobs.ctid = chosen.row and not chosen.expired
-    returning number, id, token, type, name, queue, rank, payload, credits, strays, max_retries, retry_delay,
-        timeout, coalesce(scheduled_at, created_at) as scheduled_at, tags
-),
-sight as materialized (
-    select us, wall, (select count(*) from expired) as expired,
-        (select count(*) from chosen where expired and hooked) as unheard,
-        (select min(lease_until) from demora.jobs where status = 3) as next_lapse,
-        (
-            select json_agg(json_build_array(id, token, credits, strays, max_retries, retry_delay, worker_id))
-            from (
-                select * from demora.jobs where status = 3 and lease_until <= wall order by lease_until limit :lapsed::int
-            ) as run_out
-        ) as lapsed
-    from clock
-)
-select sight.us, sight.wall, sight.expired, sight.unheard, next_lapse, null::bigint as next_due, lapsed, taken.*
-from sight left join taken on true order by number
+{leasing},
+sight as materialized (select {sight}, null::bigint as next_due from clock)
+select sight.*, taken.* from sight left join taken on true order by place
 
 -- name: standings
 select id, queue, lane, rank, due_at, status from demora.jobs where id = any(:ids::uuid[])

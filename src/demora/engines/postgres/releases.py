@@ -26,14 +26,15 @@ async def release(session: Session, queues: Sequence[str] | None, topics: set[To
     """Let go what the paces of these queues allow, or what is left of it if others try too."""
     jobs: list[Release] = []
     waits: list[int] = []
-    for row in await _look(session, queues, A_FEW):
+    found = await _look(session, queues, A_FEW)
+    for row in found:
         gone, next_at = await _let_go(session, row, topics)
         jobs += gone
         if next_at is not None:
             waits.append(max(next_at * 1000 - row["us"], 0))
     if jobs and wake:
         topics.add(Topic.READY)
-    return Released(jobs, timedelta(microseconds=min(waits)) if waits else None)
+    return Released(jobs, timedelta(microseconds=min(waits)) if waits else None, paced=bool(found))
 
 
 async def _look(session: Session, queues: Sequence[str] | None, width: int | None) -> list[rows.Row]:

@@ -42,12 +42,13 @@ def release(tx: Transaction, queues: Sequence[str] | None, *, wake: bool) -> Rel
     """Let go what the paces of these queues allow."""
     paced = _paced(tx, queues)
     if not paced:
-        return Released([], None)
+        return Released([], None, paced=False)
     jobs = let_go(tx, paced, heads(tx))
     if jobs and wake:
         tx.wake(Topic.READY)
     looks = next_looks(tx, _paced(tx, queues), heads(tx))
-    return Released(jobs, timedelta(microseconds=max(min(looks) * 1000 - tx.wall_us, 0)) if looks else None)
+    next_in = timedelta(microseconds=max(min(looks) * 1000 - tx.wall_us, 0)) if looks else None
+    return Released(jobs, next_in, paced=True)
 
 
 def heads(tx: Transaction) -> list[Head]:
