@@ -704,13 +704,6 @@ MUTANTS = (
         LINE_SIM,
     ),
     Mutant(
-        "line: an emptied line is taken for a full one",
-        TENDING,
-        "        if not self._is_ours(taken.state):",
-        "        if False:",
-        LOSS,
-    ),
-    Mutant(
         "line: a transaction that ends late falls between two sweeps",
         "engines/postgres/queries.sql",
         "where status < 3 and moved = running::xid8 and",
