@@ -697,13 +697,6 @@ MUTANTS = (
         LINE_SIM,
     ),
     Mutant(
-        "line: what a dead worker took is never handed out again",
-        TENDING,
-        "stale=now - FORGOTTEN, in_turn=in_turn",
-        "stale=0, in_turn=in_turn",
-        LINE_SIM,
-    ),
-    Mutant(
         "line: a transaction that ends late falls between two sweeps",
         "engines/postgres/queries.sql",
         "where status < 3 and moved = running::xid8 and",
