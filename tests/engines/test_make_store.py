@@ -33,7 +33,7 @@ def test_three_slashes_are_relative_and_four_absolute(url: str, path: Path | Non
     "url", ["", "demora.db", "sqlite:///", "mysql://x", "sqlite:x.db", "sqlite://x.db", "sqlite:///x.db?mode=ro"]
 )
 def test_other_urls_are_refused(url: str) -> None:
-    with pytest.raises(BadSetting, match="database URL"):
+    with pytest.raises(BadSetting, match="database_url"):
         make_store(url)
 
 
