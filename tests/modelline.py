@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 from demora.core.job import Lane, Priority
 from demora.core.order import QueueOrder
-from demora.line import Arrangement, Entry, LineLost, LineState, Place, Putting, Taken, by_queue
+from demora.line import Arrangement, Entry, Heard, LineLost, LineState, Place, Putting, Taken, are_delayed, by_queue
 
 LANES = [(lane, rank) for lane in Lane for rank in Priority]
 USUAL: tuple[int | None, ...] = tuple(QueueOrder().offset(lane, rank) for lane, rank in LANES)
@@ -80,7 +80,7 @@ class ModelServer:
     def __init__(self, time: Callable[[], float]) -> None:
         self.time = time
         self.run = 1
-        self.bells: dict[ModelLine, Callable[[], None]] = {}
+        self.bells: dict[ModelLine, Heard] = {}
         self.flush()
 
     def flush(self) -> None:
@@ -98,10 +98,10 @@ class ModelServer:
         if snapshot is not None:
             self.state, self.queues = copy.deepcopy(snapshot)  # type: ignore[misc]
 
-    def ring(self, ringer: "ModelLine") -> None:
+    def ring(self, ringer: "ModelLine", *, delayed: bool) -> None:
         for line, heard in list(self.bells.items()):
             if line is not ringer:
-                heard()
+                heard(delayed)
 
 
 class ModelLine:
@@ -148,9 +148,10 @@ class ModelLine:
         rang = False
         for queue in dict.fromkeys(place.queue for place in places):
             line = self._in_line(queue)
-            if line.put([place for place in places if place.queue == queue], now, how):
+            group = [place for place in places if place.queue == queue]
+            if line.put(group, now, how):
                 rang = True
-                self._server.ring(self)
+                self._server.ring(self, delayed=are_delayed(group))
         return rang
 
     async def take(self, queues: Sequence[str] | None, limit: int, *, now: int, stale: int, in_turn: bool = False) -> Taken:
@@ -191,7 +192,7 @@ class ModelLine:
             line.offsets, line.paused = one.offsets, one.paused
             self._begun.add(one.queue)
             if changed:
-                self._server.ring(self)
+                self._server.ring(self, delayed=True)
         if arrangements:
             paced = any(None in one.offsets for one in arrangements)
             noted = LineState(state.epoch, state.filled, state.until, state.position, paced)
@@ -218,7 +219,7 @@ class ModelLine:
             out += [Entry(id, queue) for _, id in sorted((when, id) for id, when in line.out.items())]
         return places, out
 
-    async def listen(self, heard: Callable[[], None]) -> None:
+    async def listen(self, heard: Heard) -> None:
         self._check()
         self._server.bells[self] = heard
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from demora.line import LineAway, LineLost
+from demora.line import Heard, LineAway, LineLost
 from demora.lined import LinedStore
 from demora.lined import store as lined_store
 from tests.modelline import ModelLine, ModelServer
@@ -105,12 +105,12 @@ class FaultyLine:
     async def close(self) -> None:
         await self._model.close()
 
-    async def listen(self, heard: Callable[[], None]) -> None:
+    async def listen(self, heard: Heard) -> None:
         world = self._line.world
 
-        def rung() -> None:
+        def rung(delayed: bool) -> None:
             if not world.loses_ring():
-                world.loop.call_soon(heard, context=context)
+                world.loop.call_soon(heard, delayed, context=context)
 
         context = contextvars.copy_context()
         await self._model.listen(rung)
