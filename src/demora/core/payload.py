@@ -73,7 +73,11 @@ def _check(value: Any, field: str, depth: int) -> None:
             if type(key) is not str:
                 raise Invalid(field, f"object keys must be text, not {type(key).__name__}")
             check_text(key, field)
-            _check(inner, field, depth + 1)
+            if type(inner) is str:  # what most payloads hold most of
+                if "\0" in inner or not inner.isascii():
+                    check_text(inner, field)
+            else:
+                _check(inner, field, depth + 1)
     elif kind is list or kind is tuple:
         _check_depth(field, depth)
         for inner in value:

@@ -4,6 +4,7 @@ import hashlib
 import re
 from collections.abc import Iterable
 from datetime import datetime, timedelta
+from functools import lru_cache
 from typing import Any
 
 import msgspec
@@ -84,9 +85,14 @@ def make_job(
 
 
 def check_type(type: str) -> str:
-    if not isinstance(type, str) or not _TYPE.fullmatch(type):
+    if not isinstance(type, str) or not _is_type(type):
         raise Invalid("type", "a type is 1 to 128 letters, digits and . _ : / - and begins with a letter, digit or _")
     return type
+
+
+@lru_cache(1024)
+def _is_type(text: str) -> bool:
+    return _TYPE.fullmatch(text) is not None
 
 
 def check_queue(queue: str, field: str = "queue") -> str:
