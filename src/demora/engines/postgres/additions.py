@@ -1,9 +1,11 @@
 """Adding jobs: in one statement where no key and no unique job is asked for, else in one transaction."""
 
+import contextlib
 from collections.abc import Sequence, Set
 from datetime import datetime
-from typing import Any
+from typing import Any, Literal
 
+import asyncpg
 import msgspec
 
 from ... import crash
@@ -25,6 +27,16 @@ Topics = set[Topic]
 def is_plain(job: NewJob) -> bool:
     """Whether nothing need be looked at before the job is stored."""
     return job.key is None and job.unique is None
+
+
+async def add_new(session: Session, jobs: Sequence[NewJob], named: Set[str], topics: Topics, again: bool) -> list[Added]:
+    """`add_plain` for a statement that is a transaction of its own. Ids are new as a rule; if one is not, nothing was
+    written, and all are added with care."""
+    if not again:
+        with contextlib.suppress(asyncpg.UniqueViolationError):
+            added = await store(session, jobs, named, topics, how="_new")
+            return [added[job.id] for job in jobs]
+    return await add_plain(session, jobs, named, topics, again)
 
 
 async def add_plain(session: Session, jobs: Sequence[NewJob], named: Set[str], topics: Topics, again: bool) -> list[Added]:
@@ -179,14 +191,16 @@ async def _stand_in(session: Session, job: NewJob, waiting: Any, named: Set[str]
     return Added(str(id), from_ms(created_at), from_ms(scheduled_at), kept=not replace, replaced=replace)
 
 
-async def store(session: Session, jobs: Sequence[NewJob], named: Set[str], topics: Topics) -> dict[str, Added]:
+async def store(
+    session: Session, jobs: Sequence[NewJob], named: Set[str], topics: Topics, how: Literal["", "_new"] = ""
+) -> dict[str, Added]:
     """Those that were not there yet, by id."""
     if not jobs:
         return {}
     if len(jobs) == 1 and _is_simple(jobs[0]) and jobs[0].queue in named:
-        return await _store_simple(session, jobs[0], topics)
+        return await _store_simple(session, jobs[0], topics, how)
     unnamed = list({job.queue for job in jobs} - named)
-    ready, expiry, wall, added = await session.row("add", unnamed=unnamed, **_LANES, **rows.new_jobs(jobs))
+    ready, expiry, wall, added = await session.row("add" + how, unnamed=unnamed, **_LANES, **rows.new_jobs(jobs))
     if ready:
         topics.add(Topic.READY)
     if expiry:
@@ -202,9 +216,9 @@ def _is_simple(job: NewJob) -> bool:
     return all(asked is None for asked in (job.at, job.delay, job.expires_at, job.expires_in, job.unique))
 
 
-async def _store_simple(session: Session, job: NewJob, topics: Topics) -> dict[str, Added]:
+async def _store_simple(session: Session, job: NewJob, topics: Topics, how: str) -> dict[str, Added]:
     """`_store` for the most usual job of all: its statement takes half the time."""
-    added = await session.row("add_one", **_LANES, **rows.new_job(job))
+    added = await session.row("add_one" + how, **_LANES, **rows.new_job(job))
     if added is None:
         return {}
     topics.add(Topic.READY)

@@ -271,9 +271,7 @@ class PostgresStore(hooks.HookVerbs, PacedVerbs, Lining):
 
     async def _add_plain(self, jobs: Sequence[NewJob], again: bool) -> list[Added]:
         named = self._named_queues
-        return await self._told(
-            lambda session, topics, again: additions.add_plain(session, jobs, named, topics, again), again
-        )
+        return await self._told(lambda session, topics, again: additions.add_new(session, jobs, named, topics, again), again)
 
     async def _settle(self, settlements: Sequence[Settlement], again: bool) -> list[Status | None]:
         return await self._told(lambda session, topics, again: runs.settle(session, settlements, topics, again), again)
