@@ -70,6 +70,19 @@ async def pick_up_across(on: Databases, jobs: int) -> list[float]:
         return await _pick_up(app, jobs)
 
 
+async def bare_commits(on: Databases, times: int) -> list[float]:
+    """(d) Seconds that one durable row takes, as often: what the disk alone adds to a pick-up, whose claim is a write."""
+    floor, took = on.floor(), []
+    await floor.open()
+    for _ in range(times):
+        await asyncio.sleep(0.01)
+        began = time.perf_counter()
+        await floor.insert(1)
+        took.append(time.perf_counter() - began)
+    await floor.close()
+    return took
+
+
 async def lateness(on: Databases, jobs: int, seconds: float) -> list[float]:
     """(e) Seconds from the due time to the handler's first line, for jobs due at random over so many seconds."""
     async with producer(on) as app, workers(app, 1):

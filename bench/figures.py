@@ -77,6 +77,7 @@ def drain_two(here: Round) -> None:
 def pick_up(here: Round) -> None:
     here.figures |= _spread("pick-up in process", asyncio.run(cases.pick_up_in_process(here.on, 500)))
     here.figures |= _spread("pick-up across processes", asyncio.run(cases.pick_up_across(here.on, 500)))
+    here.figures |= _spread("bare commit", asyncio.run(cases.bare_commits(here.on, 500)))
     here.figures["idle statements per second"] = asyncio.run(cases.idle_statements(here.on, 30))
 
 
