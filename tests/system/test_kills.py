@@ -35,7 +35,7 @@ async def test_twenty_kills_in_mid_job_lose_nothing_and_recover_on_time(world: W
     await check_all_ended_once(world, app, others)
     assert min(lates) >= timedelta(0)
     assert sorted(lates)[len(lates) // 2] <= timedelta(milliseconds=50)
-    assert max(lates) <= timedelta(seconds=5)  # a disk that is busy holds up single writes: a bare commit took a second there
+    assert max(lates) <= timedelta(seconds=5)  # a busy disk holds up single writes
 
 
 async def kill_in_mid_job(world: World, app: Demora, job: Job, attempt: int) -> None:
