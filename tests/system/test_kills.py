@@ -22,7 +22,7 @@ RETRY_DELAY = timedelta(milliseconds=150)
 
 
 async def test_twenty_kills_in_mid_job_lose_nothing_and_recover_on_time(world: World, app: Demora) -> None:
-    others, lates = list[Job](), list[timedelta]()
+    others = []
     for _ in range(2):
         world.start_worker("--lease", "1s", "--concurrency", "4")
     for round in range(KILLS):
@@ -31,11 +31,8 @@ async def test_twenty_kills_in_mid_job_lose_nothing_and_recover_on_time(world: W
         job = await app.enqueue("hang", {"times": times}, retry_delay=RETRY_DELAY)
         for attempt in range(1, times + 1):
             await kill_in_mid_job(world, app, job, attempt)
-        lates += check_recovery(await app.wait(job.id, "60s"), times)
+        check_recovery(await app.wait(job.id, "60s"), times)
     await check_all_ended_once(world, app, others)
-    assert min(lates) >= timedelta(0)
-    assert sorted(lates)[len(lates) // 2] <= timedelta(milliseconds=500)
-    assert max(lates) <= timedelta(seconds=5)  # a busy disk holds up single writes
 
 
 async def kill_in_mid_job(world: World, app: Demora, job: Job, attempt: int) -> None:
@@ -46,7 +43,7 @@ async def kill_in_mid_job(world: World, app: Demora, job: Job, attempt: int) -> 
     lapsed = await eventually(lambda: app.get(job.id), lambda found: len(found.attempts) >= attempt)
     ended_at = lapsed.attempts[attempt - 1].ended_at
     assert ended_at is not None
-    assert ended_at - killed_at <= LEASE + timedelta(seconds=5)
+    assert ended_at - killed_at <= LEASE + timedelta(seconds=1)
     await eventually(lambda: begun_in(world, job, attempt + 1))
     world.start_worker("--lease", "1s", "--concurrency", "4")
 
@@ -55,16 +52,14 @@ async def begun_in(world: World, job: Job, attempt: int) -> Event | None:
     return next((event for event in world.events("begin") if (event.id, event.attempt) == (job.id, attempt)), None)
 
 
-def check_recovery(found: Job, times: int) -> list[timedelta]:
-    """How late each retry began."""
+def check_recovery(found: Job, times: int) -> None:
     assert (found.status, found.retry_count, len(found.attempts)) == (Status.COMPLETED, times, times + 1)
-    lates = []
     for n, (lost, following) in enumerate(zip(found.attempts, found.attempts[1:], strict=False)):
         assert "WorkerLost" in (lost.error or "")
         assert lost.ended_at is not None
         assert following.started_at is not None
-        lates.append(following.started_at - (lost.ended_at + RETRY_DELAY * 2**n))
-    return lates
+        late = following.started_at - (lost.ended_at + RETRY_DELAY * 2**n)
+        assert timedelta(0) <= late <= timedelta(milliseconds=50)
 
 
 async def check_all_ended_once(world: World, app: Demora, jobs: list[Job]) -> None:
