@@ -1,10 +1,13 @@
 """What all tests share."""
 
 import signal
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from tests.clock import TestClock
+from tests.stalls import Stalls, watching
 
 
 def pytest_configure() -> None:
@@ -15,3 +18,9 @@ def pytest_configure() -> None:
 @pytest.fixture
 def clock() -> TestClock:
     return TestClock()
+
+
+@pytest.fixture
+def stalls(tmp_path: Path) -> Iterator[Stalls]:
+    with watching(tmp_path) as stalls:
+        yield stalls

@@ -1,0 +1,29 @@
+"""A short campaign, seeded anew each time."""
+
+import random
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import pytest
+
+from tests.chaos.campaign import Campaign, Plan
+from tests.setups import postgres_url, redis_url
+
+Endure = Callable[..., Awaitable[Campaign]]
+
+
+@pytest.fixture
+def endure(tmp_path: Path) -> Endure:
+    """Runs a campaign with the faults of a plan; it must have kept every promise."""
+
+    async def endure(database: str = "sqlite", **faults: float) -> Campaign:
+        if database.startswith("postgres"):
+            postgres_url()
+        if database.endswith("+line"):
+            redis_url()
+        campaign = Campaign(Plan(seed=random.randrange(10**6), groups=1, database=database, **faults), tmp_path)  # type: ignore[arg-type]
+        await campaign.run()
+        assert campaign.result.violations == []
+        return campaign
+
+    return endure
