@@ -144,9 +144,12 @@ class Line(Protocol):
         ...
 
 
+_DELAYED = frozenset(Governs.BOTH.lanes)
+
+
 def are_delayed(places: Iterable[Place]) -> bool:
     """Whether there are jobs among these that a pace may hold."""
-    return any(place.lane in Governs.BOTH.lanes for place in places)
+    return not _DELAYED.isdisjoint({place.lane for place in places})
 
 
 def by_queue(entries: Sequence[Place] | Sequence[Entry]) -> Mapping[str, list[str]]:

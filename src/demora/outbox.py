@@ -51,12 +51,12 @@ class Walked(msgspec.Struct, frozen=True):
     next: Cursor | None
 
 
-Move = tuple[int, int]  # which move, and the number of the last row of a page
+Move = tuple[int, int, int]  # which move, the number of the last row of a page, and the last move that is to be told
 
 
 class Moved(msgspec.Struct, frozen=True):
     """A page of jobs that moved into waiting, where the next one begins, None at the end; and the position that this is as
-    of: what is committed later counts as moved since."""
+    of: what is committed later counts as moved since, and the pages that follow end there."""
 
     places: list[Place]
     position: str

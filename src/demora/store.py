@@ -33,7 +33,7 @@ class Topic(Enum):
 
 class Added(msgspec.Struct, frozen=True):
     """What became of one wish: a new job; the job that its key or id already made; a key that means another request; or the
-    unique job that waits already, kept as it is or replaced."""
+    unique job that waits already, kept as it is or replaced, when it `left` the queue it stood in, perhaps for the same."""
 
     id: str
     created_at: datetime
@@ -41,7 +41,11 @@ class Added(msgspec.Struct, frozen=True):
     replayed: bool = False
     conflict: bool = False
     kept: bool = False
-    replaced: bool = False
+    left: str | None = None
+
+    @property
+    def replaced(self) -> bool:
+        return self.left is not None
 
 
 class Lease(msgspec.Struct, frozen=True):

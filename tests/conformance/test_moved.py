@@ -81,6 +81,19 @@ async def test_moves_are_told_page_by_page(outbox: Inner) -> None:
     assert told == ids
 
 
+async def test_what_moves_while_pages_are_told_is_left_to_the_next_time(outbox: Inner) -> None:
+    start = await outbox.position()
+    ids = await add_ids(outbox, *[{"delay": seconds(1)}] * 3)
+    first = await outbox.moved(start, HORIZON, 2)
+    assert first is not None
+    later = await add_ids(outbox, *[{"delay": seconds(1)}] * 5)
+    second = await outbox.moved(start, HORIZON, 2, first.next)
+    assert second is not None
+    assert [place.id for place in first.places] == ids[:2]
+    assert ([place.id for place in second.places], second.next) == ([ids[2], later[0]], None)
+    assert (await moved(outbox, first.position))[0] == later
+
+
 async def test_what_is_beyond_the_horizon_is_told_when_the_horizon_has_reached_it(outbox: Inner, clock: TestClock) -> None:
     position, until = await outbox.position(), clock.wall() + 600_000
     near, far = await add_ids(outbox, {"delay": seconds(599)}, {"delay": seconds(601)})

@@ -1,8 +1,10 @@
 """compare and rebuild: every waiting job within the horizon in exactly one place, and no place without its job."""
 
+from typing import Any
+
 import pytest
 
-from demora.core.job import Priority
+from demora.core.job import Priority, Unique
 from demora.doctor import judge_line
 from demora.line import Entry, Place
 from demora.lined import LinedStore, comparing
@@ -25,6 +27,19 @@ async def test_a_line_that_was_only_used_agrees_with_its_rows(server: Server, op
     assert (compared.agrees, compared.waiting, compared.away) == (True, 1, None)
     [finding] = judge_line(compared)
     assert finding.level == "ok"
+
+
+@pytest.mark.parametrize("change", [{"queue": "b"}, {"delay": seconds(9000)}, {"queue": "b", "delay": seconds(9000)}])
+async def test_a_unique_job_that_is_replaced_leaves_its_place(
+    change: dict[str, Any], server: Server, open_store: Open
+) -> None:
+    store = await open_store(server.url)
+    unique = Unique("k", replace=True)
+    first = await add_one(store, unique=unique, delay=seconds(60))
+    assert (await add_one(store, **{"unique": unique, "delay": seconds(60), **change})).id == first.id
+    places, _ = await (await store._tended()).line.places()
+    assert [place.queue for place in places] == (["b"] if change == {"queue": "b"} else [])
+    assert (await store.compare()).agrees
 
 
 async def spoiled(store: LinedStore) -> tuple[str, str, str]:

@@ -650,8 +650,8 @@ MUTANTS = (
     Mutant(
         "line: an id keeps its old place",
         LINE_PUT,
-        "if ARGV[4] ~= 'fresh' and next(lanes) then",
-        "if false then",
+        "if ARGV[4] ~= 'fresh' then\n    redis.call",
+        "if false then\n    redis.call",
         "tests/engines/redis/test_line.py",
     ),
     Mutant(
@@ -754,9 +754,23 @@ MUTANTS = (
     Mutant(
         "line: a sweep takes back what is handed out",
         LINE_PUT,
-        "if not out[n] and not (",
+        "if not out[n / 2] and not (",
         "if not (",
         "tests/engines/redis/test_line.py",
+    ),
+    Mutant(
+        "line: a unique job that is replaced stays in the queue it left",
+        STORE,
+        "            await tender.remove([Entry(answer.id, answer.left) for _, answer in new if answer.left is not None])\n",
+        "",
+        "tests/lined/test_comparing.py",
+    ),
+    Mutant(
+        "line: pages of moves go on beyond where they are to end",
+        "engines/sqlite/lining.py",
+        "full = len(found) == limit and found[-1][5] <= end",
+        "full = len(found) == limit",
+        f"{CONFORMANCE}test_moved.py",
     ),
     Mutant(
         "pace: a clock that was set back lets nobody sleep",

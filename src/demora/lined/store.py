@@ -87,6 +87,7 @@ class LinedStore(Claiming, Passed):
         if not any(answer.conflict for answer in answers):
             new = [(job, answer) for job, answer in zip(jobs, answers, strict=True) if not (answer.replayed or answer.kept)]
             await tender.put([_place(*pair) for pair in new if not pair[1].replaced], how=Putting.FRESH)
+            await tender.remove([Entry(answer.id, answer.left) for _, answer in new if answer.left is not None])
             await tender.put([_place(*pair) for pair in new if pair[1].replaced])
             crash.at("line.told")
         return answers

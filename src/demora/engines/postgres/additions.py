@@ -179,7 +179,7 @@ async def _store_one(session: Session, job: NewJob, named: Set[str], topics: Top
 async def _stand_in(session: Session, job: NewJob, waiting: Any, named: Set[str], topics: Topics) -> Added:
     """The unique job that waits already, kept or replaced, stands for the new one, also before its idempotency key."""
     assert job.unique is not None
-    id, created_at, scheduled_at = waiting
+    id, created_at, scheduled_at, queue = waiting
     if job.key is not None:
         await session.rows("rekey", scope=job.key.scope, key=job.key.key, id=id)
     if job.unique.replace:
@@ -188,7 +188,8 @@ async def _stand_in(session: Session, job: NewJob, waiting: Any, named: Set[str]
         await session.rows("name_queue", name=job.queue)
         topics |= {Topic.READY, Topic.EXPIRY}
     replace = job.unique.replace
-    return Added(str(id), from_ms(created_at), from_ms(scheduled_at), kept=not replace, replaced=replace)
+    left = queue if replace else None
+    return Added(str(id), from_ms(created_at), from_ms(scheduled_at), kept=not replace, left=left)
 
 
 async def store(

@@ -44,7 +44,7 @@ class Lining:
         return await self._read(_position)
 
     async def moved(self, since: str, within: timedelta, limit: int, after: Move | None = None) -> Moved | None:
-        return await self._read(lambda session: _moved(session, since, span_ms(within), limit, after or (0, 0)))
+        return await self._read(lambda session: _moved(session, since, span_ms(within), limit, after))
 
     async def walk(self, within: timedelta, limit: int, after: Cursor | None = None, *, since: int | None = None) -> Walked:
         first = _FIRST if since is None else since
@@ -96,14 +96,16 @@ async def _position(session: Session) -> str:
     return _as_position(await session.row("position"))
 
 
-async def _moved(session: Session, since: str, within: int, limit: int, after: Move) -> Moved | None:
+async def _moved(session: Session, since: str, within: int, limit: int, after: Move | None) -> Moved | None:
     seen, _, running = since.partition(":")
-    where = {"moved": str(after[0]), "seq": after[1], "running": running.split(",") if running else []}
-    found = await session.rows("moved", seen=seen, within=within, limit=limit, **where)
+    move, seq, end = after or (0, 0, None)
+    asked = running.split(",") if running else []
+    found = await session.rows("moved", seen=seen, running=asked, within=within, moved=str(move), seq=seq, limit=limit)
     if not found[0]["known"]:
         return None
-    last = found[-1] if len(found) == limit else None
-    after_this = None if last is None else (int(last["moved"]), last["seq"])
+    end, last = end or int(found[0]["seen"]), found[-1]
+    full = len(found) == limit and int(last["moved"]) <= end
+    after_this = (int(last["moved"]), last["seq"], end) if full else None
     return Moved([_place(row) for row in found if row["id"] is not None], _as_position(found[0]), after_this)
 
 

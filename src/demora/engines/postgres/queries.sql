@@ -58,14 +58,18 @@ select id, created_at, coalesce(scheduled_at, created_at) as scheduled_at from d
 -- When jobs were added, the ids of those that were not there yet if some were, and whether sleepers are to be woken: for what
 -- is ready or the new head of its line, and for what expires first.
 with {clock},
+kind as materialized (
+    select number, new->>0 as type, new->>1 as name, new->>2 as queue, (new->>3)::smallint as rank, wall,
+        wall + (new->>4)::bigint as later, (new->>5)::int as max_retries, (new->>6)::bigint as retry_delay,
+        (new->>7)::bigint as timeout, new->>8 as tags, new->>9 as webhook_url,
+        coalesce((new->>10)::bigint, wall + (new->>11)::bigint) as expires_at, new->>12 as unique_key,
+        (new->>13)::boolean as webhook_on_cancel, (new->>14)::uuid as cause
+    from clock, jsonb_array_elements(:kinds::jsonb) with ordinality as given (new, number)
+),
 wish as materialized (
-    select number, (new->>0)::uuid as id, new->>1 as type, new->>2 as name, new->>3 as queue, (new->>4)::smallint as rank, wall,
-        greatest(coalesce((new->>5)::bigint, wall + (new->>6)::bigint, wall), wall) as due_at,
-        (new->>7)::int as max_retries, (new->>8)::bigint as retry_delay, (new->>9)::bigint as timeout, payload,
-        new->>10 as tags, new->>11 as webhook_url, coalesce((new->>12)::bigint, wall + (new->>13)::bigint) as expires_at,
-        new->>14 as unique_key, (new->>15)::boolean as webhook_on_cancel, (new->>16)::uuid as cause
-    from clock, rows from (jsonb_array_elements(:jobs::jsonb), unnest(:payloads::text[])) with ordinality
-        as given (new, payload, number)
+    select given.*, kind.*, greatest(coalesce(at, later, wall), wall) as due_at
+    from unnest(:ids::uuid[], :payloads::text[], :kinds_of::int[], :ats::bigint[]) with ordinality
+        as given (id, payload, kind, at, place) join kind on kind.number = coalesce(given.kind, 1)
 ),
 added as (
     insert into demora.jobs (id, type, name, queue, status, lane, rank, due_at, created_at, scheduled_at, expires_at,
@@ -75,7 +79,7 @@ added as (
         case when due_at > wall then :scheduled::smallint else :realtime::smallint end, rank, due_at,
         wall, case when due_at > wall then due_at end, expires_at, max_retries, retry_delay, timeout, payload, tags, webhook_url,
         unique_key, webhook_on_cancel, cause, {move}
-    from wish order by number
+    from wish order by place
     on conflict do nothing
     returning id, queue, lane, rank, due_at, expires_at
 ),
@@ -115,7 +119,7 @@ on conflict do nothing
 returning created_at
 
 -- name: unique_waiting
-select id, created_at, coalesce(scheduled_at, created_at) as scheduled_at from demora.jobs
+select id, created_at, coalesce(scheduled_at, created_at) as scheduled_at, queue from demora.jobs
 where unique_key = :key and type = :type and status < 3 and token = 0 and generation = 1
 for update
 

@@ -32,24 +32,32 @@ def text(words: str | None) -> str | None:
 
 
 def new_jobs(jobs: Sequence[NewJob]) -> dict[str, Any]:
-    """The parameters of `add`: rows as JSON, since the driver writes an array value by value; payloads apart, since all JSON
-    together may not be larger than 256 MB."""
-    return {"jobs": _encode([_new_row(job) for job in jobs]).decode(), "payloads": [job.payload.decode() for job in jobs]}
+    """The parameters of `add`: what jobs of a batch have in common once as JSON, and what each has of its own in arrays,
+    since the driver writes an array value by value. An array that is empty gives none of them anything of its own."""
+    kinds: dict[tuple[Any, ...], int] = {}
+    kinds_of = [kinds.setdefault(_kind(job), len(kinds) + 1) for job in jobs]
+    ats = [None if job.at is None else to_ms(job.at) for job in jobs]
+    return {
+        "ids": [job.id for job in jobs],
+        "payloads": [job.payload.decode() for job in jobs],
+        "kinds_of": kinds_of if len(kinds) > 1 else [],
+        "ats": ats if any(ats) else [],
+        "kinds": _encode(list(kinds)).decode(),
+    }
 
 
 def new_job(job: NewJob) -> dict[str, Any]:
     """The parameters of a statement about one new job, by name."""
-    return {**dict(zip(_NEW, _new_row(job), strict=True)), "payload": job.payload.decode()}
+    at = None if job.at is None else to_ms(job.at)
+    return {"id": job.id, "at": at, "payload": job.payload.decode(), **dict(zip(_KIND, _kind(job), strict=True))}
 
 
-# What `_new_row` holds, in the order that `add` reads it.
-_NEW = (
-    "id",
+# What `_kind` holds, in the order that `add` reads it.
+_KIND = (
     "type",
     "name",
     "queue",
     "rank",
-    "at",
     "delay",
     "max_retries",
     "retry_delay",
@@ -65,14 +73,13 @@ _NEW = (
 _encode = msgspec.json.Encoder().encode
 
 
-def _new_row(job: NewJob) -> tuple[Any, ...]:
+def _kind(job: NewJob) -> tuple[Any, ...]:
+    """What other jobs of the same call may have in common with this one."""
     return (
-        job.id,
         job.type,
         None if job.name == job.type else text(job.name),
         job.queue,
         job.priority.value,
-        None if job.at is None else to_ms(job.at),
         _span_or_none(job.delay),
         job.max_retries,
         _span_ms(job.retry_delay),

@@ -19,6 +19,7 @@ from ...line import Arrangement, Entry, Heard, LineAway, LineState, Place, Putti
 from .connections import Call, Nodes, Script, command, hang_up, translate
 from .keys import LANES, Keys, number_of
 
+_encode = msgspec.json.Encoder().encode
 AT_ONCE = 1000  # jobs put by one script: a server does nothing else meanwhile
 MOST_TAKEN = 3500  # jobs taken by one script: more are too many arguments for Lua
 _REAL_TIME = "realtime"  # in a ring: nothing has moved that a pace may hold
@@ -70,15 +71,20 @@ class RedisLine:
         await self._nodes.ask(_NOTE.call([self._keys.state], self.epoch, until, position, int(filled)))
 
     async def put(self, places: Sequence[Place], *, now: int, how: Putting = Putting.MOVED) -> bool:
-        grouped: dict[str, list[Place]] = {}
+        lanes: dict[tuple[str, int, int], list[Place]] = {}
         for place in places:
-            grouped.setdefault(place.queue, []).append(place)
-        await self._begin_queues(grouped)
+            lane = lanes.get(which := (place.queue, place.lane, place.rank))
+            if lane is None:
+                lane = lanes[which] = []
+            lane.append(place)
+        await self._begin_queues(dict.fromkeys(queue for queue, *_ in lanes))
         calls = []
-        for queue, group in grouped.items():
-            for part in _parts(group):
-                ring = self._ring(delayed=are_delayed(part))
-                calls.append(_PUT.call(self._keys.of(queue), now, self._keys.bell, ring, how.value, _lanes(part)))
+        for (queue, *lane_and_rank), all in lanes.items():
+            ring, number = self._ring(delayed=are_delayed(all)), number_of(*lane_and_rank)
+            for part in _parts(all):
+                pairs = [word for place in part for word in (place.due_at, place.id)]
+                what = (how.value, number, min(pairs[::2]), _encode(pairs))
+                calls.append(_PUT.call(self._keys.of(queue), now, self._keys.bell, ring, *what))
         return any(await self._nodes.ask(*calls)) if calls else False
 
     async def take(self, queues: Sequence[str] | None, limit: int, *, now: int, stale: int, in_turn: bool = False) -> Taken:
@@ -253,17 +259,6 @@ def _state(told: Sequence[str | None]) -> LineState:
     epoch, filled, until, position, paced = told
     is_filled = filled is not None and filled == epoch and position is not None
     return LineState(None if epoch is None else int(epoch), is_filled, int(until or 0), position or "", paced == "1")
-
-
-def _lanes(places: Iterable[Place]) -> bytes:
-    """For each lane and rank its number among the keys, and a list of due times and ids in turn."""
-    lanes: dict[tuple[int, int], list[Any]] = {}
-    for place in places:
-        lane = lanes.get((place.lane, place.rank))
-        if lane is None:
-            lane = lanes[place.lane, place.rank] = []
-        lane += place.due_at, place.id
-    return msgspec.json.encode([(number_of(*which), lane) for which, lane in lanes.items()])
 
 
 def _parts(whole: Sequence[Any]) -> Iterable[list[Any]]:

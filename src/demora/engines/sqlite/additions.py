@@ -57,13 +57,13 @@ def _add_one(tx: Transaction, job: NewJob, named: Set[str]) -> Added:
     for created_at, scheduled_at, _ in tx.db.execute(SQL["id_taken"], (_id(job), 0)):
         return Added(job.id, from_ms(created_at), from_ms(scheduled_at), replayed=True)
     if job.unique is not None:
-        for id, created_at, scheduled_at in tx.db.execute(SQL["unique_waiting"], (job.unique.key, job.type)):
-            return _stand_in(tx, job, id, created_at, scheduled_at)
+        for waiting in tx.db.execute(SQL["unique_waiting"], (job.unique.key, job.type)):
+            return _stand_in(tx, job, *waiting)
     write(tx, [job], named)
     return Added(job.id, from_ms(tx.wall), from_ms(rows.due_ms(job, tx.wall)))
 
 
-def _stand_in(tx: Transaction, job: NewJob, id: bytes, created_at: int, scheduled_at: int) -> Added:
+def _stand_in(tx: Transaction, job: NewJob, id: bytes, created_at: int, scheduled_at: int, queue: str) -> Added:
     """The unique job that waits already, kept or replaced, stands for the new one, also before its idempotency key."""
     assert job.unique is not None
     replace = job.unique.replace
@@ -75,7 +75,8 @@ def _stand_in(tx: Transaction, job: NewJob, id: bytes, created_at: int, schedule
         tx.db.execute(SQL["name_queue"], (job.queue,))
     if job.key is not None:
         tx.db.execute(SQL["take_key"], _key_row(job, id, tx.wall))
-    return Added(rows.id_text(id), from_ms(created_at), from_ms(scheduled_at), kept=not replace, replaced=replace)
+    left = queue if replace else None
+    return Added(rows.id_text(id), from_ms(created_at), from_ms(scheduled_at), kept=not replace, left=left)
 
 
 def write(tx: Transaction, jobs: Sequence[NewJob], named: Set[str]) -> int:

@@ -41,8 +41,10 @@ def moved(tx: Transaction, since: str, within: int, limit: int, after: Move | No
     here = position(tx)
     if int(since) > int(here):
         return None
-    found = list(tx.db.execute(SQL["moved"], (int(since), tx.wall + within, *(after or (0, 0)), limit)))
-    return Moved([_place(row) for row in found], here, found[-1][5:7] if len(found) == limit else None)
+    move, number, end = after or (0, 0, int(here))
+    found = list(tx.db.execute(SQL["moved"], (int(since), tx.wall + within, move, number, limit)))
+    full = len(found) == limit and found[-1][5] <= end
+    return Moved([_place(row) for row in found], here, (*found[-1][5:7], end) if full else None)
 
 
 def walk(tx: Transaction, within: int, limit: int, after: Cursor | None, since: int | None) -> Walked:

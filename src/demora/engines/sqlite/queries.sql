@@ -23,7 +23,7 @@ values (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?
 on conflict (id) do nothing
 
 -- name: unique_waiting
-select id, created_at, coalesce(scheduled_at, created_at) from jobs
+select id, created_at, coalesce(scheduled_at, created_at), queue from jobs
 where unique_key = ? and type = ? and status < 3 and token = 0 and generation = 1
 
 -- name: replace_waiting
