@@ -166,10 +166,10 @@ _ANYWHERE = {
     "b": Case("enqueue in batches", enqueue_many),
     "c": Case("drain with one worker", drain),
     "c2": Case("drain with two workers", drain_two),
-    "d": Case("pick-up and idleness", pick_up, 1),
-    "e": Case("lateness", lateness, 1),
+    "d": Case("pick-up and idleness", pick_up, 5),
+    "e": Case("lateness", lateness, 5),
     "f": Case("real-time jobs in a flood", flooded, 2),
-    "p": Case("real-time jobs in a paced flood", paced_flood, 1),
+    "p": Case("real-time jobs in a paced flood", paced_flood, 5),
 }
 _COUNTS = Case("what a job takes of the database", counts, 1)
 CASES = {
