@@ -5,15 +5,19 @@
     python -m bench --database postgres+line [--only a,b,c,c2,d,e,f,h,n,o,r,m,v,p] [--share 0.1]
 
 A figure is the median of the rounds in which it was taken, each on a new database; ratios compare what ran in the same
-round. `--database postgres` starts a durable PostgreSQL of its own, with the settings it comes with; `--database
-postgresql://…` uses a running one, on which it makes and drops databases; `--database postgres+line` starts a durable
-PostgreSQL and a Valkey.
+round. A wait in which the machine itself stood still, as a watch on each core has seen, tells of the host: the percentiles
+leave it out, and beside them stand those of all waits, and how many were left out.
+
+`--database postgres` starts a durable PostgreSQL of its own, with the settings it comes with; `--database postgresql://…`
+uses a running one, on which it makes and drops databases; `--database postgres+line` starts a durable PostgreSQL and a
+Valkey.
 """
 
 import argparse
 import json
 import statistics
 import sys
+import tempfile
 import time
 from collections import defaultdict
 from collections.abc import Iterator
@@ -25,19 +29,20 @@ from bench.databases import Databases, LinedServers, PostgresServer, SqliteFiles
 from bench.figures import CASES, Round
 from bench.table import GOALS
 from tests.servers import postgres, valkey
+from tests.stalls import Stalls, watching
 
 
 def main() -> None:
     args = _arguments()
-    with _databases(args.database) as databases:
-        _measure(args, databases)
+    with _databases(args.database) as databases, tempfile.TemporaryDirectory() as folder, watching(Path(folder)) as stalls:
+        _measure(args, databases, stalls)
 
 
-def _measure(args: argparse.Namespace, databases: Databases) -> None:
+def _measure(args: argparse.Namespace, databases: Databases, stalls: Stalls) -> None:
     rounds: dict[str, list[float]] = defaultdict(list)
     troubles: list[str] = []
     for number in range(1, args.rounds + 1):
-        for what, value in _round(args, databases, number, troubles).items():
+        for what, value in _round(args, databases, stalls, number, troubles).items():
             rounds[what].append(value)
     report = {what: statistics.median(values) for what, values in rounds.items()}
     table.show(report, GOALS[args.kind])
@@ -46,8 +51,10 @@ def _measure(args: argparse.Namespace, databases: Databases) -> None:
     sys.exit("\n".join(troubles) or None)
 
 
-def _round(args: argparse.Namespace, databases: Databases, number: int, troubles: list[str]) -> dict[str, float]:
-    here = Round(databases, args.jobs, args.share)
+def _round(
+    args: argparse.Namespace, databases: Databases, stalls: Stalls, number: int, troubles: list[str]
+) -> dict[str, float]:
+    here = Round(databases, args.jobs, args.share, stalls)
     for name, case in CASES[args.kind].items():
         if name not in args.only or number > case.rounds:
             continue

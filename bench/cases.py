@@ -12,7 +12,7 @@ from typing import Any
 
 from bench import counting
 from bench.databases import Databases
-from bench.stage import PAYLOAD, all_ended, enqueue, producer, workers
+from bench.stage import PAYLOAD, Wait, all_ended, enqueue, producer, workers
 from demora import Demora
 
 SINGLES, TURN = 1000, 50
@@ -58,39 +58,39 @@ async def drain(on: Databases, jobs: int, processes: int = 1) -> float:
             return jobs / (time.perf_counter() - began)
 
 
-async def pick_up_in_process(on: Databases, jobs: int) -> list[float]:
-    """(d) Seconds from the return of enqueue to the handler's first line, with a worker in the same process, idle."""
+async def pick_up_in_process(on: Databases, jobs: int) -> list[Wait]:
+    """(d) From the return of enqueue to the handler's first line, with a worker in the same process, idle."""
     async with producer(on) as app, app.worker():
         return await _pick_up(app, jobs)
 
 
-async def pick_up_across(on: Databases, jobs: int) -> list[float]:
+async def pick_up_across(on: Databases, jobs: int) -> list[Wait]:
     """(d) The same with the worker in another process."""
     async with producer(on) as app, workers(app, 1):
         return await _pick_up(app, jobs)
 
 
-async def bare_commits(on: Databases, times: int) -> list[float]:
-    """(d) Seconds that one durable row takes, as often: what the disk alone adds to a pick-up, whose claim is a write."""
-    floor, took = on.floor(), []
+async def bare_commits(on: Databases, times: int) -> list[Wait]:
+    """(d) What one durable row takes, as often: what the disk alone adds to a pick-up, whose claim is a write."""
+    floor, took = on.floor(), list[Wait]()
     await floor.open()
     for _ in range(times):
         await asyncio.sleep(0.01)
-        began = time.perf_counter()
+        began = time.time()
         await floor.insert(1)
-        took.append(time.perf_counter() - began)
+        took.append((began, time.time()))
     await floor.close()
     return took
 
 
-async def lateness(on: Databases, jobs: int, seconds: float) -> list[float]:
-    """(e) Seconds from the due time to the handler's first line, for jobs due at random over so many seconds."""
+async def lateness(on: Databases, jobs: int, seconds: float) -> list[Wait]:
+    """(e) From the due time to the handler's first line, for jobs due at random over so many seconds."""
     async with producer(on) as app, workers(app, 1):
         start = datetime.now(UTC) + timedelta(seconds=2)
         dues = [start + timedelta(seconds=random.uniform(0, seconds)) for _ in range(jobs)]
         added = await app.enqueue_many([("bench.stamp", {}, {"at": due}) for due in dues])
         stamps = [await app.result(job.id, "60s") for job in added]
-        return [stamp["now"] - stamp["due"] for stamp in stamps]
+        return [(stamp["due"], stamp["now"]) for stamp in stamps]
 
 
 async def counts(on: Databases, jobs: int) -> dict[str, float]:
@@ -153,12 +153,12 @@ def _cpu_seconds(pid: int) -> float:
     return sum(int((task / "schedstat").read_text().split()[0]) for task in tasks) / 1e9
 
 
-async def _pick_up(app: Demora, jobs: int) -> list[float]:
+async def _pick_up(app: Demora, jobs: int) -> list[Wait]:
     await app.result((await app.enqueue("bench.stamp")).id, "20s")
-    waits = []
+    waits = list[Wait]()
     for _ in range(jobs):
         await asyncio.sleep(0.01)  # idle again
         job = await app.enqueue("bench.stamp")
         returned = time.time()
-        waits.append((await app.result(job.id, "20s"))["now"] - returned)
+        waits.append((returned, (await app.result(job.id, "20s"))["now"]))
     return waits

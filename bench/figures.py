@@ -1,12 +1,14 @@
 """Which figures each case gives, and in how many rounds they are taken."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cached_property
 from typing import NamedTuple
 
 from bench import cases, crowd, flood, floor, huey, laden, lines, million, paced, procrastinate, saq, worth
 from bench.databases import Databases, LinedServers
+from bench.stage import Wait
+from tests.stalls import Stalls, covered
 
 HUEY_JOBS = PROCRASTINATE_JOBS = 1000
 REDIS_JOBS = 5000  # of each rival on Redis
@@ -17,8 +19,8 @@ MILLION = 1_000_000
 class Round:
     """The figures of one round. What several cases are compared with is measured at most once."""
 
-    def __init__(self, on: Databases, jobs: int, share: float) -> None:
-        self.on, self.jobs, self.share = on, jobs, share
+    def __init__(self, on: Databases, jobs: int, share: float, stalls: Stalls) -> None:
+        self.on, self.jobs, self.share, self._stalls = on, jobs, share, stalls
         self.figures: dict[str, float] = {}
 
     @cached_property
@@ -31,6 +33,17 @@ class Round:
     def drain(self) -> float:
         self.figures["drain"] = found = asyncio.run(cases.drain(self.on, self.jobs))
         return found
+
+    def spread(self, name: str, waits: Sequence[Wait]) -> dict[str, float]:
+        """The median and the 99th percentile of those waits in which no core of the machine stood still, and of all."""
+        first, last = min(begin for begin, _ in waits), max(end for _, end in waits)
+        stalls = [stall for stall in asyncio.run(self._stalls.until(last)) if stall[1] > first]
+        awake = [end - begin for begin, end in waits if not covered(stalls, begin, end)]
+        if len(awake) < len(waits) / 2:
+            raise RuntimeError("the machine stood still in most waits: it is too busy to measure them")
+        all = _spread(name, [end - begin for begin, end in waits])
+        raw = {f"{what}, and stalls": value for what, value in all.items() if "p99" in what}
+        return _spread(name, awake) | raw | {f"{name}: met by stalls, %": 100 * (1 - len(awake) / len(waits))}
 
 
 def enqueue(here: Round) -> None:
@@ -75,16 +88,16 @@ def drain_two(here: Round) -> None:
 
 
 def pick_up(here: Round) -> None:
-    here.figures |= _spread("pick-up in process", asyncio.run(cases.pick_up_in_process(here.on, 500)))
-    here.figures |= _spread("pick-up across processes", asyncio.run(cases.pick_up_across(here.on, 500)))
-    here.figures |= _spread("bare commit", asyncio.run(cases.bare_commits(here.on, 500)))
+    here.figures |= here.spread("pick-up in process", asyncio.run(cases.pick_up_in_process(here.on, 500)))
+    here.figures |= here.spread("pick-up across processes", asyncio.run(cases.pick_up_across(here.on, 500)))
+    here.figures |= here.spread("bare commit", asyncio.run(cases.bare_commits(here.on, 500)))
     here.figures["idle statements per second"] = asyncio.run(cases.idle_statements(here.on, 30))
 
 
 def lateness(here: Round) -> None:
     late = asyncio.run(cases.lateness(here.on, 1000, 10))
-    here.figures |= _spread("lateness", late)
-    here.figures["early"] = float(sum(one < 0 for one in late))
+    here.figures |= here.spread("lateness", late)
+    here.figures["early"] = float(sum(start < due for due, start in late))
 
 
 def flooded(here: Round) -> None:
@@ -92,14 +105,16 @@ def flooded(here: Round) -> None:
     jobs = max(60_000, int(1.3 * flood.ENOUGH * flood.EACH * usual) // 500 * 500)  # so that enough is sent before its end
     rate, waits = asyncio.run(flood.flood(here.on, jobs))
     here.figures |= {"flood": rate, "flood / drain": rate / usual}
-    here.figures |= _spread("pick-up in the flood", waits)
+    here.figures |= here.spread("pick-up in the flood", waits)
 
 
 def paced_flood(here: Round) -> None:
-    idle_ = _spread("pick-up across processes, idle", asyncio.run(cases.pick_up_across(here.on, 500)))
+    idle_ = here.spread("pick-up across processes, idle", asyncio.run(cases.pick_up_across(here.on, 500)))
     waits, slots = asyncio.run(paced.paced_flood(here.on, paced.PACE))
     bare, _ = asyncio.run(paced.paced_flood(here.on, None))
-    here.figures |= idle_ | _spread("pick-up in the paced flood", waits) | _spread("pick-up, flood without a pace", bare)
+    here.figures |= (
+        idle_ | here.spread("pick-up in the paced flood", waits) | here.spread("pick-up, flood without a pace", bare)
+    )
     used, wrong = paced.judged(slots)
     here.figures |= {"slots used in 10 s": float(used), "slots unlike the oracle": float(wrong)}
     p99 = "pick-up in the paced flood p99 ms", "pick-up across processes, idle p99 ms"

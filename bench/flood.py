@@ -8,16 +8,16 @@ import time
 from datetime import UTC, datetime, timedelta
 
 from bench.databases import Databases
-from bench.stage import BATCH, PAYLOAD, producer, workers
+from bench.stage import BATCH, PAYLOAD, Wait, producer, workers
 from demora import Demora
 
 EACH = 0.005  # seconds from one real-time job to the next
 ENOUGH = 1000  # real-time jobs that must be sent before the flood has ended
 
 
-async def flood(on: Databases, jobs: int) -> tuple[float, list[float]]:
+async def flood(on: Databases, jobs: int) -> tuple[float, list[Wait]]:
     """Jobs per second of the flood, from its due time to its last end; and of each real-time job that was sent while it
-    drained the seconds from the return of enqueue to the handler's first line."""
+    drained the wait from the return of enqueue to the handler's first line."""
     async with producer(on) as app, workers(app, 1):
         first, last, due = await _gather(app, jobs)
         while (await app.get(first)).status.waiting:
@@ -25,7 +25,7 @@ async def flood(on: Databases, jobs: int) -> tuple[float, list[float]]:
         sent = await _trickle(app, last[-1])
         ended = max([(await app.wait(id)).completed_at or due for id in last])
         counted = [(id, returned) for id, returned in sent if returned < ended.timestamp()]
-        waits = [(await app.result(id, "60s"))["now"] - returned for id, returned in counted]
+        waits = [(returned, (await app.result(id, "60s"))["now"]) for id, returned in counted]
         if len(waits) < ENOUGH:
             raise RuntimeError(f"only {len(waits)} real-time jobs were sent before the flood's end; it must be larger")
         return jobs / (ended - due).total_seconds(), waits

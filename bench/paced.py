@@ -8,7 +8,7 @@ import time
 from datetime import UTC, datetime, timedelta
 
 from bench.databases import Databases
-from bench.stage import BATCH, PAYLOAD, producer, workers
+from bench.stage import BATCH, PAYLOAD, Wait, producer, workers
 from demora import Demora
 from demora.core.job import Lane
 from demora.core.pace import Pace
@@ -19,8 +19,8 @@ PACE = Pace(gap=timedelta(seconds=1), burst=100, stagger=timedelta(milliseconds=
 EACH, LASTS = 0.005, 10.0  # seconds from one real-time job to the next, and for which they come
 
 
-async def paced_flood(on: Databases, pace: Pace | None) -> tuple[list[float], list[int]]:
-    """Of each real-time job the seconds from the return of enqueue to the handler's first line; and of each delayed job that
+async def paced_flood(on: Databases, pace: Pace | None) -> tuple[list[Wait], list[int]]:
+    """Of each real-time job the wait from the return of enqueue to the handler's first line; and of each delayed job that
     was let go the milliseconds from the due time to its slot."""
     async with producer(on) as app:
         if pace is not None:
@@ -34,7 +34,7 @@ async def paced_flood(on: Databases, pace: Pace | None) -> tuple[list[float], li
                 raise RuntimeError("the flood was due before it was gathered: this machine is too busy to measure it")
             await asyncio.sleep(left)
             sent = await _trickle(app)
-            waits = [(await app.result(id, "120s"))["now"] - returned for id, returned in sent]
+            waits = [(returned, (await app.result(id, "120s"))["now"]) for id, returned in sent]
         return waits, await _slots(app, to_ms(due)) if pace is not None else []
 
 

@@ -14,6 +14,7 @@ from demora import Demora
 
 PAYLOAD = {"to": "user@example.com", "subject": "hello there", "body": "x" * 48}
 BATCH = 500
+Wait = tuple[float, float]  # when it began and ended, in seconds since 1970
 
 
 @asynccontextmanager
