@@ -16,6 +16,7 @@ from demora.store import Topic
 from tests.builders import DONE, add_ids, add_one, claim, claim_ids, claim_one, seconds, settle, status_of
 from tests.facts import eventually
 from tests.lined.conftest import Open
+from tests.servers import proxy, valkey
 from tests.servers.valkey import Server
 
 SOON = 2.0  # seconds within which the service goes on from the database
@@ -113,6 +114,44 @@ async def test_a_server_that_does_not_answer_costs_less_than_two_seconds(server:
     await trusted(store)
     last = await add_ids(store, {})
     assert await claim_ids(store) == last
+
+
+async def test_a_replica_that_took_over_is_not_believed(server: Server, open_store: Open) -> None:
+    with valkey.running("--replicaof", f"127.0.0.1 {server.port}") as replica:
+        async with proxy.before(server.url) as (between, url):
+            store = await open_store(url)
+            before, first = await epoch(store), await add_ids(store, {}, {})
+            await eventually(
+                lambda: asyncio.to_thread(replica.ask, "DBSIZE"), lambda said: said.startswith(":") and said[1] != "0"
+            )
+            server.kill()
+            replica.ask("REPLICAOF", "NO", "ONE")
+            between.server_port = replica.port
+            assert await claim_ids(store) == first
+            await trusted(store)
+            assert await epoch(store) == before + 1
+            assert (await standing(store, lambda _: True))[0] == []
+            again = await add_ids(store, {})
+            assert await claim_ids(store) == again
+
+
+async def test_a_node_of_a_cluster_that_died_is_replaced_by_its_replica(open_store: Open) -> None:
+    cluster = valkey.Cluster()
+    try:
+        first = cluster.nodes[0]
+        replica = cluster.add_replica(of=first)
+        store = await open_store(first.url)
+        before, ids = await epoch(store), await add_ids(store, *({"queue": queue} for queue in "abcdef"))
+        first.kill()
+        assert sorted(await claim_ids(store)) == sorted(ids)
+        replica.ask("CLUSTER", "FAILOVER", "TAKEOVER")
+        await trusted(store)
+        assert await epoch(store) > before
+        again = await add_ids(store, *({"queue": queue} for queue in "abcdef"))
+        assert sorted((await standing(store, lambda seen: len(seen[0]) == 6))[0]) == sorted(again)
+        assert sorted(await claim_ids(store)) == sorted(again)
+    finally:
+        cluster.close()
 
 
 async def test_a_server_restored_from_an_old_copy_is_not_believed(server: Server, open_store: Open) -> None:

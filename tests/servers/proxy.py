@@ -22,7 +22,7 @@ class Proxy:
     """
 
     def __init__(self, port: int) -> None:
-        self._server_port = port
+        self.server_port = port
         self._left = 0
         self._moment: Moment = "before the answer"
         self._commits = False
@@ -56,7 +56,7 @@ class Proxy:
             to_client.transport.abort()
             return
         try:
-            server, to_server = await asyncio.open_connection("127.0.0.1", self._server_port)
+            server, to_server = await asyncio.open_connection("127.0.0.1", self.server_port)
         except OSError:
             to_client.transport.abort()
             return

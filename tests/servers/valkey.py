@@ -15,7 +15,7 @@ import socket
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -116,22 +116,34 @@ class Cluster:
     """Three servers that share the slots."""
 
     def __init__(self) -> None:
-        self.nodes = [Server("--cluster-enabled", "yes", "--cluster-node-timeout", "2000") for _ in range(3)]
+        self.nodes = [self._node() for _ in range(3)]
         share = SLOTS // len(self.nodes) + 1
         for n, node in enumerate(self.nodes):
             node.ask("CLUSTER", "ADDSLOTSRANGE", n * share, min((n + 1) * share, SLOTS) - 1)
             node.ask("CLUSTER", "SET-CONFIG-EPOCH", n + 1)
         for node in self.nodes[1:]:
             node.ask("CLUSTER", "MEET", "127.0.0.1", self.nodes[0].port)
-        deadline = time.monotonic() + PATIENCE
-        while not all("cluster_state:ok" in node.ask("CLUSTER", "INFO") and self._knows_all(node) for node in self.nodes):
-            if time.monotonic() > deadline:
-                raise RuntimeError("the cluster did not form")
-            time.sleep(0.02)
+        _await(
+            lambda: all("cluster_state:ok" in node.ask("CLUSTER", "INFO") and self._knows_all(node) for node in self.nodes)
+        )
 
     @property
     def url(self) -> str:
         return self.nodes[0].url
+
+    def add_replica(self, of: Server) -> Server:
+        """Another node, which has all that one of them has and can take its place."""
+        replica = self._node()
+        self.nodes.append(replica)
+        replica.ask("CLUSTER", "MEET", "127.0.0.1", of.port)
+        _await(lambda: all(self._knows_all(node) for node in self.nodes))
+        replica.ask("CLUSTER", "REPLICATE", of.ask("CLUSTER", "MYID").split("\r\n")[1])
+        _await(lambda: "master_link_status:up" in replica.ask("INFO", "replication"))
+        _await(lambda: all(str(replica.port) in node.ask("CLUSTER", "SLOTS") for node in self.nodes))
+        return replica
+
+    def _node(self) -> Server:
+        return Server("--cluster-enabled", "yes", "--cluster-node-timeout", "2000")
 
     def close(self) -> None:
         for node in self.nodes:
@@ -139,6 +151,14 @@ class Cluster:
 
     def _knows_all(self, node: Server) -> bool:
         return node.ask("CLUSTER", "NODES").count("connected") == len(self.nodes)
+
+
+def _await(fact: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + PATIENCE
+    while not fact():
+        if time.monotonic() > deadline:
+            raise RuntimeError("the cluster did not form")
+        time.sleep(0.02)
 
 
 @functools.cache

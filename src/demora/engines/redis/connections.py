@@ -71,11 +71,22 @@ class Nodes:
         self._nodes: dict[str, _Node] = {}
         self._slots: list[tuple[int, int, _Node]] = []
         self._first: _Node | None = None
+        self._others: list[tuple[str, int]] = []  # where nodes of the cluster were, masters and replicas
 
     async def connect(self) -> str:
-        """Connect, and say which run of which servers it is."""
+        """Connect, and say which run of which servers it is. If the server of the URL is away, another node of the cluster
+        that it was in will do."""
+        try:
+            return await self._connect(driver.Redis.from_url(self._url, **_OPTIONS))
+        except LineAway as away:
+            for host, port in self._others:
+                with contextlib.suppress(LineAway):
+                    return await self._connect(self._client_at(host, port))
+            raise away
+
+    async def _connect(self, client: Any) -> str:
         await self.close()
-        first = self._first = _Node("", driver.Redis.from_url(self._url, **_OPTIONS))
+        first = self._first = _Node("", client)
         self._nodes = {"": first}
         first.run = await self._examined(first)
         if first.facts.get("cluster_enabled") == "1":
@@ -136,19 +147,21 @@ class Nodes:
             ranges = await first.client.execute_command("CLUSTER SLOTS")
         except (RedisError, OSError, TimeoutError) as problem:
             raise translate(problem) from problem
-        seen = ranges.items() if isinstance(ranges, dict) else _as_items(ranges)
-        for (start, end), (host, port) in seen:
+        self._others = list(dict.fromkeys((host, port) for _, _, *servers in ranges for host, port, *_ in servers))
+        for start, end, (host, port, *_), *_ in ranges:
             name = f"{host}:{port}"
             if name not in self._nodes:
-                node = self._nodes[name] = _Node(name, self._client_at(first, host, port))
+                node = self._nodes[name] = _Node(name, self._client_at(host, port))
                 node.run = await self._examined(node)
             self._slots.append((start, end, self._nodes[name]))
         del self._nodes[""]
 
-    def _client_at(self, first: "_Node", host: str, port: int) -> Any:
-        known = first.client.connection_pool.connection_kwargs
+    def _client_at(self, host: str, port: int) -> Any:
+        """A client of another node, with what the URL says of all of them."""
+        pool = driver.ConnectionPool.from_url(self._url)
+        known = pool.connection_kwargs
         kept = {name: value for name, value in known.items() if name in _KEPT or name.startswith("ssl_")}
-        secure = issubclass(first.client.connection_pool.connection_class, driver.SSLConnection)
+        secure = issubclass(pool.connection_class, driver.SSLConnection)
         return driver.Redis(host=host or known.get("host", "127.0.0.1"), port=port, ssl=secure, **kept, **_OPTIONS)
 
     async def _examined(self, node: "_Node") -> str:
@@ -260,10 +273,6 @@ def translate(problem: Exception) -> LineAway:
     if isinstance(problem, ResponseError) and words.startswith("LOST"):
         return LineLost(words.removeprefix("LOST "))
     return LineAway(words)
-
-
-def _as_items(ranges: Any) -> Any:
-    return [((start, end), (first[0], first[1])) for start, end, first, *_ in ranges]
 
 
 _KEPT = ("username", "password", "socket_keepalive")
