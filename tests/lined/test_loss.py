@@ -135,6 +135,7 @@ async def test_a_replica_that_took_over_is_not_believed(server: Server, open_sto
             assert await claim_ids(store) == again
 
 
+@pytest.mark.slow
 async def test_a_node_of_a_cluster_that_died_is_replaced_by_its_replica(open_store: Open) -> None:
     cluster = valkey.Cluster()
     try:
