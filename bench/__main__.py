@@ -5,8 +5,8 @@
     python -m bench --database postgres+line [--only a,b,c,c2,d,e,f,h,n,o,r,m,v,p] [--share 0.1]
 
 A figure is the median of the rounds in which it was taken, each on a new database; ratios compare what ran in the same
-round. A wait in which the machine itself stood still, as a watch on each core has seen, tells of the host: the percentiles
-leave it out, and beside them stand those of all waits, and how many were left out.
+round. A wait in which the machine itself stood still, as watches on each core and on the disk have seen, tells of the host:
+the percentiles leave it out, and beside them stand those of all waits, and how many were left out.
 
 `--database postgres` starts a durable PostgreSQL of its own, with the settings it comes with; `--database postgresql://…`
 uses a running one, on which it makes and drops databases; `--database postgres+line` starts a durable PostgreSQL and a
@@ -34,7 +34,11 @@ from tests.stalls import Stalls, watching
 
 def main() -> None:
     args = _arguments()
-    with _databases(args.database) as databases, tempfile.TemporaryDirectory() as folder, watching(Path(folder)) as stalls:
+    with (
+        _databases(args.database) as databases,
+        tempfile.TemporaryDirectory() as folder,
+        watching(Path(folder), disk=True) as stalls,
+    ):
         _measure(args, databases, stalls)
 
 

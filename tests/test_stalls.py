@@ -29,7 +29,8 @@ def test_what_two_cores_saw_counts_once_and_only_within_the_time(spans: list[tup
     assert covered(spans, 10.0, 12.0) == seconds
 
 
-async def test_the_watches_are_heard_up_to_the_time_asked_about(tmp_path: Path) -> None:
-    with watching(tmp_path) as seen:
+@pytest.mark.parametrize("disk", [False, True])
+async def test_the_watches_are_heard_up_to_the_time_asked_about(disk: bool, tmp_path: Path) -> None:
+    with watching(tmp_path, disk=disk) as seen:
         now = datetime.now(UTC)
         assert timedelta(0) <= await seen.between(now, now + timedelta(milliseconds=50)) <= timedelta(milliseconds=50)

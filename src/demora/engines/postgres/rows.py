@@ -41,7 +41,7 @@ def new_jobs(jobs: Sequence[NewJob]) -> dict[str, Any]:
         "ids": [job.id for job in jobs],
         "payloads": [job.payload.decode() for job in jobs],
         "kinds_of": kinds_of if len(kinds) > 1 else [],
-        "ats": ats if any(ats) else [],
+        "ats": ats if any(at is not None for at in ats) else [],
         "kinds": _encode(list(kinds)).decode(),
     }
 
