@@ -60,16 +60,15 @@ select id, created_at, coalesce(scheduled_at, created_at) as scheduled_at from d
 with {clock},
 kind as materialized (
     select number, new->>0 as type, new->>1 as name, new->>2 as queue, (new->>3)::smallint as rank, wall,
-        wall + (new->>4)::bigint as later, (new->>5)::int as max_retries, (new->>6)::bigint as retry_delay,
-        (new->>7)::bigint as timeout, new->>8 as tags, new->>9 as webhook_url,
-        coalesce((new->>10)::bigint, wall + (new->>11)::bigint) as expires_at, new->>12 as unique_key,
-        (new->>13)::boolean as webhook_on_cancel, (new->>14)::uuid as cause
+        (new->>4)::int as max_retries, (new->>5)::bigint as retry_delay, (new->>6)::bigint as timeout, new->>7 as tags,
+        new->>8 as webhook_url, coalesce((new->>9)::bigint, wall + (new->>10)::bigint) as expires_at,
+        new->>11 as unique_key, (new->>12)::boolean as webhook_on_cancel, (new->>13)::uuid as cause
     from clock, jsonb_array_elements(:kinds::jsonb) with ordinality as given (new, number)
 ),
 wish as materialized (
-    select given.*, kind.*, greatest(coalesce(at, later, wall), wall) as due_at
-    from unnest(:ids::uuid[], :payloads::text[], :kinds_of::int[], :ats::bigint[]) with ordinality
-        as given (id, payload, kind, at, place) join kind on kind.number = coalesce(given.kind, 1)
+    select given.*, kind.*, greatest(coalesce(at, wall + delay, wall), wall) as due_at
+    from unnest(:ids::uuid[], :payloads::text[], :kinds_of::int[], :ats::bigint[], :delays::bigint[]) with ordinality
+        as given (id, payload, kind, at, delay, place) join kind on kind.number = coalesce(given.kind, 1)
 ),
 added as (
     insert into demora.jobs (id, type, name, queue, status, lane, rank, due_at, created_at, scheduled_at, expires_at,

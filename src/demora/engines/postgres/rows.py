@@ -3,7 +3,7 @@
 import json
 import re
 from collections.abc import Sequence
-from datetime import timedelta
+from datetime import datetime, timedelta
 from functools import lru_cache
 from typing import Any
 
@@ -36,20 +36,24 @@ def new_jobs(jobs: Sequence[NewJob]) -> dict[str, Any]:
     since the driver writes an array value by value. An array that is empty gives none of them anything of its own."""
     kinds: dict[tuple[Any, ...], int] = {}
     kinds_of = [kinds.setdefault(_kind(job), len(kinds) + 1) for job in jobs]
-    ats = [None if job.at is None else to_ms(job.at) for job in jobs]
     return {
         "ids": [job.id for job in jobs],
         "payloads": [job.payload.decode() for job in jobs],
         "kinds_of": kinds_of if len(kinds) > 1 else [],
-        "ats": ats if any(at is not None for at in ats) else [],
+        "ats": _some([_ms_or_none(job.at) for job in jobs]),
+        "delays": _some([_span_or_none(job.delay) for job in jobs]),
         "kinds": _encode(list(kinds)).decode(),
     }
 
 
 def new_job(job: NewJob) -> dict[str, Any]:
     """The parameters of a statement about one new job, by name."""
-    at = None if job.at is None else to_ms(job.at)
-    return {"id": job.id, "at": at, "payload": job.payload.decode(), **dict(zip(_KIND, _kind(job), strict=True))}
+    own = {"id": job.id, "at": _ms_or_none(job.at), "delay": _span_or_none(job.delay), "payload": job.payload.decode()}
+    return {**own, **dict(zip(_KIND, _kind(job), strict=True))}
+
+
+def _some(values: list[int | None]) -> list[int | None]:
+    return values if any(value is not None for value in values) else []
 
 
 # What `_kind` holds, in the order that `add` reads it.
@@ -58,7 +62,6 @@ _KIND = (
     "name",
     "queue",
     "rank",
-    "delay",
     "max_retries",
     "retry_delay",
     "timeout",
@@ -80,13 +83,12 @@ def _kind(job: NewJob) -> tuple[Any, ...]:
         None if job.name == job.type else text(job.name),
         job.queue,
         job.priority.value,
-        _span_or_none(job.delay),
         job.max_retries,
         _span_ms(job.retry_delay),
         _span_or_none(job.timeout),
         json.dumps(job.tags) if job.tags else None,
         job.webhook_url,
-        None if job.expires_at is None else to_ms(job.expires_at),
+        _ms_or_none(job.expires_at),
         _span_or_none(job.expires_in),
         None if job.unique is None else job.unique.key,
         job.webhook_on_cancel,
@@ -196,6 +198,10 @@ def _span(ms: int) -> timedelta:
 
 
 _span_ms = lru_cache(maxsize=1024)(span_ms)
+
+
+def _ms_or_none(moment: datetime | None) -> int | None:
+    return None if moment is None else to_ms(moment)
 
 
 def _span_or_none(span: timedelta | None) -> int | None:
