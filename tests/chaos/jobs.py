@@ -22,7 +22,8 @@ SPARED = "DEMORA_CHAOS_SPARED"  # set in processes that must not die of a handle
 OUTCOMES = {"Snooze": "snooze", "Cancel": "cancel", "Fail": "permanent", "CancelledError": "cancelled"}
 OPTIONS: dict[str, Any] = {"timeout": "2s", "retry_delay": "20ms", "retry_cap": "200ms", "max_retries": 6}
 PACED = "paced"  # a queue that has a pace
-PACE = Pace(gap=timedelta(milliseconds=500), burst=20, stagger=timedelta(milliseconds=20), rapid=None)
+# With a cycle so long that nobody, however busy the machine, lets a whole one pass without a look: that one would be lost.
+PACE = Pace(gap=timedelta(seconds=2), burst=80, stagger=timedelta(milliseconds=20), rapid=None)
 KINDS: dict[str, float] = {}  # how often producers ask for each
 
 Handler = Callable[[Context], Awaitable[Any]]

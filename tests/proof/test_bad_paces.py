@@ -66,14 +66,19 @@ def test_a_backlog_whose_slots_are_left_out_is_flagged_where_a_share_was_promise
 
 
 def test_slots_may_be_left_out_while_nothing_is_held() -> None:
-    later = [released_late(n, 20_000 + n * 1000) for n in range(21, 24)]
+    later = [made_up(n, due=20_000 + n * 1000, late=0) for n in range(21, 24)]
     assert rules_broken(*backlog(5), *later, slots=0.95) == set()
 
 
-def released_late(number: int, due: int) -> list[SqlEvent]:
-    """A job that is let go when it is due."""
+def test_slots_that_are_made_up_late_were_not_left_out() -> None:
+    single = [made_up(n, due=n * 4500, late=4000) for n in range(1, 20)]
+    assert rules_broken(*single, slots=0.95) == set()
+
+
+def made_up(number: int, *, due: int, late: int) -> list[SqlEvent]:
+    """A job that is let go late, under the slot at which it was due."""
     life = Life(f"01900000-0000-7000-8000-00000000{number:04}", seq=number * 10).added(lane=1, due_at=START + due)
-    return life.wait(due).changed(lane=3, due_at=START + due).claimed(lane=3).settled(lane=3).events
+    return life.wait(due + late).changed(lane=3, due_at=START + due).claimed(lane=3).settled(lane=3).events
 
 
 def test_slots_may_be_left_out_in_a_fault() -> None:

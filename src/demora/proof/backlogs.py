@@ -65,14 +65,15 @@ def _reigns(paces: Sequence[PaceFacts], last: int) -> Iterator[tuple[PaceFacts, 
 
 
 def _held(events: Iterable[SqlEvent], pace: PaceFacts) -> Iterator[Spell]:
-    """When each job of the pace's queue was due and in a lane that it governs."""
+    """When each job of the pace's queue was due and in a lane that it governs. One that was let go late, under the slot that
+    it had missed, was so up to that slot: what is made up was not wasted."""
     since: dict[str, SqlEvent] = {}
     last = 0
     for event in events:
         last = max(last, event.at)
         before = since.pop(event.job, None)
         if before is not None:
-            yield _due(before), _until(before, event.at)
+            yield _due(before), _until(before, event.due_at if event.lane == RELEASED else event.at)
         if event.status in WAITING and event.queue == pace.queue and event.lane in pace.lanes:
             since[event.job] = event
     yield from ((_due(event), _until(event, last)) for event in since.values())
