@@ -37,14 +37,13 @@ class Claiming(ABC):
     def _woken(self, delayed: bool) -> None: ...
 
     async def _claim_at_pace(self, tender: Tender, *wish: Any) -> Claimed | None:
-        """Let go what paces allow, where there are any, and then ask the line."""
-        paced, queues = tender.paced, wish[3]
-        released = await self._let_go(tender, queues) if paced else ()
+        """Ask the line, and where that has nothing and there are paces, let go what they allow and ask again."""
         claimed = await self._claim_by_line(tender, *wish)
         if claimed is None or not tender.paced:
             return claimed
-        if not paced and not claimed.jobs:  # only now the line has said that there are paces
-            released = await self._let_go(tender, queues)
+        released: Sequence[Release] = ()
+        if not claimed.jobs:  # else these first: what a pace allows is let go by the next claim
+            released = await self._let_go(tender, queues=wish[3])
             claimed = await self._claim_by_line(tender, *wish) if released else claimed
         if claimed is None:
             return None
