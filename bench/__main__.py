@@ -1,6 +1,7 @@
 """`make bench`: demora beside the floor of this machine and beside a rival, in one run.
 
     python -m bench [--rounds 5] [--jobs 20000] [--only a,b,c,c2,d,e,f,g,h,i,n,p] [--json FILE]
+    python -m bench --database sqlite+line [--only a,b,c,c2,d,e,f,p]
     python -m bench --database postgres [--only a,b,c,c2,d,e,f,h,j,n,p] [--share 0.1]
     python -m bench --database postgres+line [--only a,b,c,c2,d,e,f,h,n,o,r,m,v,p] [--share 0.1]
 
@@ -9,8 +10,7 @@ round. A wait in which the machine itself stood still, as watches on each core a
 the percentiles leave it out, and beside them stand those of all waits, and how many were left out.
 
 `--database postgres` starts a durable PostgreSQL of its own, with the settings it comes with; `--database postgresql://…`
-uses a running one, on which it makes and drops databases; `--database postgres+line` starts a durable PostgreSQL and a
-Valkey.
+uses a running one, on which it makes and drops databases; with `+line` a Valkey is started too.
 """
 
 import argparse
@@ -25,7 +25,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from bench import table
-from bench.databases import Databases, LinedServers, PostgresServer, SqliteFiles
+from bench.databases import Databases, LinedFiles, LinedServers, PostgresServer, SqliteFiles
 from bench.figures import CASES, Round
 from bench.table import GOALS
 from tests.servers import postgres, valkey
@@ -74,6 +74,9 @@ def _round(
 def _databases(wanted: str) -> Iterator[Databases]:
     if wanted == "sqlite":
         yield SqliteFiles()
+    elif wanted == "sqlite+line":
+        with valkey.running() as line:
+            yield LinedFiles(line)
     elif wanted == "postgres":
         with postgres.running() as server:
             yield PostgresServer(server.url)
@@ -91,7 +94,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument(
         "--database",
         default="sqlite",
-        help="sqlite, postgres or postgres+line (with servers of their own), or postgresql://…",
+        help="sqlite, sqlite+line, postgres or postgres+line (with servers of their own), or postgresql://…",
     )
     parser.add_argument("--only", help="cases, by letter")
     parser.add_argument(
@@ -99,7 +102,8 @@ def _arguments() -> argparse.Namespace:
     )
     parser.add_argument("--json", help="write the figures to this file too")
     args = parser.parse_args()
-    args.kind = {"sqlite": "sqlite", "postgres+line": "line"}.get(args.database, "postgres")
+    kinds = {"sqlite": "sqlite", "sqlite+line": "lined file", "postgres+line": "line"}
+    args.kind = kinds.get(args.database, "postgres")
     known = CASES[args.kind]
     args.only = set(args.only.split(",")) if args.only else set(known)
     if unknown := args.only - set(known):

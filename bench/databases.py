@@ -39,7 +39,7 @@ class Databases(Protocol):
 
 
 class SqliteFiles:
-    redis_url = None
+    redis_url: str | None = None
 
     @asynccontextmanager
     async def new(self) -> AsyncIterator[str]:
@@ -51,6 +51,19 @@ class SqliteFiles:
 
     async def written(self, url: str) -> Counter[str]:
         return Counter()
+
+
+class LinedFiles(SqliteFiles):
+    """Files with their line on a Valkey of our own."""
+
+    def __init__(self, line: valkey.Server) -> None:
+        self.redis_url = line.url
+
+    @asynccontextmanager
+    async def new(self) -> AsyncIterator[str]:
+        await _flush(self.redis_url)
+        async with super().new() as url:
+            yield url
 
 
 class PostgresServer:
@@ -107,7 +120,7 @@ class LinedServers(PostgresServer):
 
     @asynccontextmanager
     async def new(self) -> AsyncIterator[str]:
-        await self.flush()
+        await _flush(self.redis_url)
         async with super().new() as url:
             yield url
 
@@ -122,6 +135,7 @@ class LinedServers(PostgresServer):
         told = {"Redis scripts": scripts, "Redis commands, also in scripts,": commands}
         return await super().written(url) + Counter(told)
 
-    async def flush(self) -> None:
-        async with redis.asyncio.from_url(self.line.url) as client:
-            await client.flushall()
+
+async def _flush(url: str | None) -> None:
+    async with redis.asyncio.from_url(url) as client:
+        await client.flushall()

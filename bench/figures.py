@@ -197,6 +197,7 @@ CASES = {
         "i": Case("32 processes on one file", crowded, 2),
         "n": _COUNTS,
     },
+    "lined file": _ANYWHERE,
     "postgres": _ANYWHERE
     | {
         "c": Case("drain with one worker", drain_beside_procrastinate),

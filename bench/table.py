@@ -30,6 +30,11 @@ GOALS: dict[str, Goals] = {
         "file bytes per job": ("≤", 350),
         "32 processes / 2": ("≥", 0.5),
     },
+    "lined file": {
+        "early": ("≤", 0),
+        "paced flood p99 beyond idle, ms": ("≤", 5),
+        "slots unlike the oracle": ("≤", 0),
+    },
     "postgres": _ANYWHERE
     | {
         "drain / procrastinate": ("≥", 10),
