@@ -52,7 +52,7 @@ class Caller:
         self._known: list[str] = []
 
     async def anything(self) -> None:
-        adds = (self.add, self._add_many, self._add_with_key, self._add_unique, self._over_http, self._add_paced)
+        adds = (self.add, self._add_many, self._add_with_key, self._add_unique, self._over_http, self.add_paced)
         wishes = (*adds, self._cancel, self._retry, self._move)
         await random.choices(wishes, (50, 5, 8, 8, 25 if self._http else 0, 2, 4, 6, 3))[0]()
 
@@ -78,7 +78,7 @@ class Caller:
         job = self._client.make("quick", _payload(), **wish, **timing)
         await self._ask("add", (job.id,), lambda: self._add([job]))
 
-    async def _add_paced(self) -> None:
+    async def add_paced(self) -> None:
         """Jobs that come due together in a queue that lets few of them go at a time; sometimes enough for a backlog."""
         delay = f"{random.choice(DELAYS[3:])}ms"
         jobs = [
@@ -190,6 +190,7 @@ async def main(jobs: int | None) -> None:
         if jobs is not None:
             await asyncio.gather(*(_several(caller, share) for share in _shares(jobs)))
         else:
+            await caller.add_paced()  # chance may have it so that nobody does for a while
             await asyncio.gather(*(_until(stopped, caller) for _ in range(TASKS)))
 
 
