@@ -35,14 +35,14 @@ class Round:
         return found
 
     def spread(self, name: str, waits: Sequence[Wait]) -> dict[str, float]:
-        """The median and the 99th percentile of those waits in which no core of the machine stood still, and of all."""
+        """The median and the 99th percentile of those waits in which the machine did not stand still, and of all."""
         first, last = min(begin for begin, _ in waits), max(end for _, end in waits)
         stalls = [stall for stall in asyncio.run(self._stalls.until(last)) if stall[1] > first]
         awake = [end - begin for begin, end in waits if not covered(stalls, begin, end)]
         if len(awake) < len(waits) / 2:
             raise RuntimeError("the machine stood still in most waits: it is too busy to measure them")
-        all = _spread(name, [end - begin for begin, end in waits])
-        raw = {f"{what}, and stalls": value for what, value in all.items() if "p99" in what}
+        raw = _spread(name, [end - begin for begin, end in waits])
+        raw = {f"{what}, and stalls": value for what, value in raw.items() if "p99" in what}
         return _spread(name, awake) | raw | {f"{name}: met by stalls, %": 100 * (1 - len(awake) / len(waits))}
 
 

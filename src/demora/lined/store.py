@@ -1,7 +1,7 @@
 """The store on top of an SQL store and a line.
 
-Every verb asks SQL first and tells the line second. What a crash between the two leaves is a waiting row that is not marked
-as lined, which the next sweep lines up, or an entry in the line whose row has moved on, which is dropped when it is handed
+Every verb asks SQL first and tells the line second. What a crash between the two leaves is a waiting row without a place
+there, which the next sweep gives it, or an entry in the line whose row has moved on, which is dropped when it is handed
 out. Without its line it is the SQL store that it stands on.
 """
 

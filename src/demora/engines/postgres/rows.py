@@ -40,8 +40,8 @@ def new_jobs(jobs: Sequence[NewJob]) -> dict[str, Any]:
         "ids": [job.id for job in jobs],
         "payloads": [job.payload.decode() for job in jobs],
         "kinds_of": kinds_of if len(kinds) > 1 else [],
-        "ats": _some([_ms_or_none(job.at) for job in jobs]),
-        "delays": _some([_span_or_none(job.delay) for job in jobs]),
+        "ats": _if_any([_ms_or_none(job.at) for job in jobs]),
+        "delays": _if_any([_span_or_none(job.delay) for job in jobs]),
         "kinds": _encode(list(kinds)).decode(),
     }
 
@@ -52,7 +52,7 @@ def new_job(job: NewJob) -> dict[str, Any]:
     return {**own, **dict(zip(_KIND, _kind(job), strict=True))}
 
 
-def _some(values: list[int | None]) -> list[int | None]:
+def _if_any(values: list[int | None]) -> list[int | None]:
     return values if any(value is not None for value in values) else []
 
 

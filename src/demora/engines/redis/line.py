@@ -79,9 +79,9 @@ class RedisLine:
             lane.append(place)
         await self._begin_queues(dict.fromkeys(queue for queue, *_ in lanes))
         calls = []
-        for (queue, *lane_and_rank), all in lanes.items():
-            ring, number = self._ring(delayed=are_delayed(all)), number_of(*lane_and_rank)
-            for part in _parts(all):
+        for (queue, *lane_and_rank), together in lanes.items():
+            ring, number = self._ring(delayed=are_delayed(together)), number_of(*lane_and_rank)
+            for part in _parts(together):
                 pairs = [word for place in part for word in (place.due_at, place.id)]
                 what = (how.value, number, min(pairs[::2]), _encode(pairs))
                 calls.append(_PUT.call(self._keys.of(queue), now, self._keys.bell, ring, *what))
