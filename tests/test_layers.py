@@ -28,6 +28,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "errors": set(),
     "crash": set(),
     "clock": set(),
+    "alarms": set(),
     "core": {"errors"},
     "store": {"core", "errors"},
     "audit": set(),
@@ -40,9 +41,9 @@ MAY_IMPORT: dict[str, set[str]] = {
     "outbox": {"line", "store"},
     "reconciling": set(),
     "lined": {"core", "store", "transactions", "audit", "survey", "keyring", "line", "outbox", "errors", "crash", "notices"}
-    | {"hookstore", "pacing", "reconciling"},
+    | {"hookstore", "pacing", "reconciling", "clock"},
     "engines": {"core", "store", "transactions", "audit", "survey", "keyring", "clock", "errors", "crash"}
-    | {"hookstore", "pacing", "line", "outbox", "lined"},
+    | {"hookstore", "pacing", "line", "outbox", "lined", "alarms"},
     "proof": {"audit"},
     "context": {"core", "store", "errors"},
     "signals": {"core", "errors"},
@@ -56,7 +57,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "bulk": {"core", "store", "errors"},
     "upkeep": {"core", "store", "errors", "bulk", "lapses", "line", "reconciling", "survey"},
     "worker": {"core", "store", "clock", "errors", "notices", "context", "handlers", "signals", "seams", "crash"}
-    | {"lapses", "scheduler", "spawned", "tally"},
+    | {"lapses", "pauses", "scheduler", "spawned", "tally"},
     "doctor": {"core", "store", "hookstore", "survey", "settings", "client", "reconciling", "why"},
     "outbound": {"core", "errors"},
     "webhooks": {"core", "store", "hookstore", "errors"},
@@ -65,7 +66,8 @@ MAY_IMPORT: dict[str, set[str]] = {
     "spawned": set(),
     "seams": {"spawned"},
     "tally": {"core", "notices"},
-    "scheduler": {"core", "store", "pacing", "errors", "notices", "seams", "tally"},
+    "pauses": {"store"},
+    "scheduler": {"core", "store", "pacing", "pauses", "errors", "notices", "seams", "tally"},
     "stopping": set(),
     "addresses": {"errors"},
     "keys": {"core", "store", "keyring", "errors"},

@@ -6,6 +6,8 @@ import time
 from pathlib import Path
 from typing import Protocol
 
+DRIFT = 100.0  # microseconds in a second by which two clocks may differ in speed
+
 
 class Clock(Protocol):
     """Wall time for people, boot time for leases: a jump of the wall clock moves no lease."""
@@ -37,6 +39,30 @@ class SystemClock:
             asked = subprocess.run(["sysctl", "-n", "kern.bootsessionuuid"], capture_output=True, text=True, check=True)
             return asked.stdout.strip()
         return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+
+
+class Distance:
+    """How far a clock elsewhere is ahead of this machine's monotonic one, in microseconds.
+
+    What that clock said was read at some time between the asking and the answer. Where several looks overlap, the distance
+    is known better than by any of them; with time each tells less, since clocks drift.
+    """
+
+    def __init__(self) -> None:
+        self._least = self._most = self._at = 0.0
+
+    def learn(self, there_us: int, asked: float, answered: float) -> None:
+        """Note what that clock said between two times of this one, in seconds."""
+        least, most = there_us - answered * 1e6, there_us - asked * 1e6
+        loose = (answered - self._at) * DRIFT
+        self._least, self._most = max(self._least - loose, least), min(self._most + loose, most)
+        if self._least > self._most:  # it was stepped, or nothing was known yet
+            self._least, self._most = least, most
+        self._at = answered
+
+    def there_us(self, now: float) -> int:
+        """What that clock says at a time of this one."""
+        return int(now * 1e6 + (self._least + self._most) / 2)
 
 
 _BOOT_CLOCK: int = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)

@@ -3,7 +3,7 @@
 import asyncio
 from contextlib import closing
 
-from . import notices
+from . import notices, pauses
 from .core.retention import Retention
 from .errors import StoreClosed
 from .pacing import Paced, Released
@@ -68,7 +68,7 @@ class Scheduler:
                             return
                         except Exception as problem:
                             notices.store_trouble("the release of delayed jobs", problem, pause)
-                            await bell.wait(pause)
+                            await pauses.pause(bell, pause)
                             pause = min(pause * 2, LONGEST_PAUSE)
                             continue
                         let_go.add(released.jobs)

@@ -219,8 +219,9 @@ class Subscription(Protocol):
         """Forget earlier wake-ups; call it before the look."""
         ...
 
-    async def wait(self, timeout: float | None) -> None:
-        """Return when woken, when the clock was stepped, or after `timeout` seconds. It may return for no reason."""
+    async def wait(self, timeout: float | None) -> bool:
+        """Return when woken, when the clock was stepped, or after `timeout` seconds. It may return for no reason. Whether
+        there may be something new: not if only time has passed."""
         ...
 
 

@@ -49,7 +49,8 @@ async def test_on_postgres(seen: list[str], tmp_path: Path, monkeypatch: pytest.
     ask = Session.rows
 
     async def rows(session: Session, statement: Any, **parameters: Any) -> Any:
-        seen.append(f"select {statement}")
+        if statement != "notify":  # the ring that follows
+            seen.append(f"select {statement}")
         return await ask(session, statement, **parameters)
 
     monkeypatch.setattr(Session, "rows", rows)

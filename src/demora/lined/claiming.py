@@ -1,7 +1,7 @@
 """A claim by the line: it says who is next, SQL leases. What paces allow is let go first."""
 
-import asyncio
 import math
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from datetime import timedelta
@@ -89,7 +89,7 @@ class Claiming(ABC):
             if taken is None:
                 break
             crash.at("line.taken")
-            asked = asyncio.get_running_loop().time()
+            asked = time.monotonic()
             try:
                 drawn = await self.inner.draw(worker_id, taken.entries, lease=lease)
             except StoreError:
@@ -104,7 +104,7 @@ class Claiming(ABC):
             await self._line_up_deliveries()
             more = len(taken.entries) >= want and len(jobs) + expired < limit
             if missed or last == 0 or not (more or moved):
-                next_in = ZERO if more or expired else _next_in(taken, drawn, missed)
+                next_in = ZERO if more or expired else _next_in(taken, drawn, missed, tender.now_us())
                 return Claimed(jobs, drawn.claimed.lapsed, next_in)
         return Claimed(jobs, [], ZERO) if jobs else None
 
@@ -129,9 +129,9 @@ class Claiming(ABC):
         return still, len(still) < len(places)
 
 
-def _next_in(taken: Taken, drawn: Drawn, missed: Sequence[Place]) -> timedelta | None:
+def _next_in(taken: Taken, drawn: Drawn, missed: Sequence[Place], now_us: int) -> timedelta | None:
     """Until the next due time or lapse."""
     dues = [place.due_at for place in missed] + ([] if taken.next_due is None else [taken.next_due])
-    waits = [timedelta(microseconds=max(due * 1000 - drawn.wall_us, 0)) for due in dues]
+    waits = [timedelta(microseconds=max(due * 1000 - now_us, 0)) for due in dues]
     waits += [] if drawn.claimed.next_in is None else [drawn.claimed.next_in]
     return min(waits, default=None)

@@ -6,10 +6,12 @@ Any number of processes do so at once, in small steps that can be repeated: one 
 import asyncio
 import contextlib
 import secrets
+import time
 from collections.abc import Iterable, Sequence
 from datetime import timedelta
 
 from .. import crash, notices
+from ..clock import Distance
 from ..core.spans import span_ms
 from ..errors import BadSetting, StoreError
 from ..line import Entry, Heard, Line, LineAway, LineLost, LineState, Place, Putting, Taken, are_delayed
@@ -35,7 +37,7 @@ class Tender:
         self._outbox, self._woken = outbox, woken
         self.horizon, self._ticks = horizon, ticks
         self._who = secrets.token_hex(8)
-        self._offset_us = 0.0
+        self._distance = Distance()
         self._up = self._filled = False
         self.paced = False  # whether some queue has a pace
         self._until, self._position = 0, ""  # as in `LineState`
@@ -80,14 +82,14 @@ class Tender:
     def now_us(self) -> int:
         """The database's time, as far as it is known here."""
         known = self._outbox.wall_us()
-        return known if known is not None else int(_loop_us() + self._offset_us)
+        return known if known is not None else self._distance.there_us(time.monotonic())
 
     def now(self) -> int:
         return self.now_us() // 1000
 
     def learn(self, wall_us: int, asked: float) -> None:
-        """Note what the database's clock said between `asked`, a time of the loop, and now."""
-        self._offset_us = wall_us - (asked * 1e6 + _loop_us()) / 2
+        """Note what the database's clock said between `asked`, a monotonic time, and now."""
+        self._distance.learn(wall_us, asked, time.monotonic())
 
     # What others do with the line
 
@@ -175,7 +177,7 @@ class Tender:
 
     async def _revive(self) -> None:
         """Reach the line. If it is not the one that was filled last, begin it anew under the next number."""
-        asked = asyncio.get_running_loop().time()
+        asked = time.monotonic()
         record = await self._outbox.begin_lining()
         self.learn(record.wall_us, asked)
         run = await self.line.connect(record.database)
@@ -332,7 +334,3 @@ class Tender:
         if self.now() >= self._until:
             await self._sweep()
         return self.now() < self._until
-
-
-def _loop_us() -> float:
-    return asyncio.get_running_loop().time() * 1e6

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import math
 from collections import deque
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from .. import crash, notices
+from .. import crash, notices, pauses
 from ..context import Context
 from ..core.backoff import CAP
 from ..core.outcome import GaveUp, HandedBack, NoHandler, Outcome
@@ -132,7 +133,7 @@ class Worker:
         while not self._stopping:
             bell.clear()
             try:
-                wait = await self._claim()
+                until = await self._claim()
                 pause = FIRST_PAUSE
             except StoreClosed:
                 return
@@ -140,20 +141,24 @@ class Worker:
                 wait = pause * (0.5 + self._chance() / 2)
                 notices.store_trouble("claiming", problem, wait)
                 pause = min(pause * 2, LONGEST_PAUSE)
+                await pauses.pause(bell, wait)
+                continue
             await asyncio.sleep(0)  # what was claimed starts before anything else is asked of the store
-            if wait is None or wait > 0:
-                await bell.wait(SAFETY_LOOK if wait is None else min(wait, SAFETY_LOOK))
+            left = until - self._seams.monotonic()
+            if left > 0:
+                await bell.wait(min(left, SAFETY_LOOK))
 
-    async def _claim(self) -> float | None:
-        """Claim what there is room for; answers with the seconds until the next look, None if only a wake-up can help."""
+    async def _claim(self) -> float:
+        """Claim what there is room for; answers with when to look next, for ever if only a wake-up can help."""
         if not self._runs:
             self._prefetch.looks(self._loop.time())
         room = self._room()
         if room <= 0:
             self._more = True  # perhaps: whoever makes room looks
-            return None
+            return math.inf
         queues = self._share.turn(self._chance)
         claimed = await self._store.claim(self.id, room, lease=self._lease, queues=queues, in_turn=self._share.in_turn)
+        answered = self._seams.monotonic()
         crash.at("worker.claimed")
         self._take(claimed.jobs)
         self._let_go.add(claimed.released)
@@ -161,10 +166,10 @@ class Worker:
         if claimed.lapsed:
             crash.at("worker.lapsed")
             await self._store.settle([self._lapse(lapsed) for lapsed in claimed.lapsed])
-            return 0.0
+            return answered
         if self._more:
-            return 0.0 if self._room() > 0 else None
-        return None if claimed.next_in is None else claimed.next_in.total_seconds()
+            return answered if self._room() > 0 else math.inf
+        return math.inf if claimed.next_in is None else answered + claimed.next_in.total_seconds()
 
     def _room(self) -> int:
         """How many to claim: none while there is still half of what should be held, so that claims come in batches."""

@@ -90,10 +90,9 @@ async def test_the_commit_wakes_the_sleepers_of_the_same_process_too(caller: Cal
         await store.queues()  # by now the bell hangs
         place.clear()
         await caller.enqueue()
-        assert not place._rung.is_set()
+        assert not await place.wait(0)
         await caller.commit()
-        await asyncio.wait_for(place.wait(None), SOON)
-        assert place._rung.is_set()
+        assert await asyncio.wait_for(place.wait(None), SOON)
 
 
 async def test_a_rollback_leaves_no_job_no_key_and_nobody_awake(

@@ -59,13 +59,14 @@ class Bells:
         if self._ready is not None and not self._ready.done():
             await asyncio.wait([self._ready], timeout=CONNECT)
 
-    def ring(self, topics: set[Topic], pool: Pool) -> None:
+    async def ring(self, topics: set[Topic], pool: Pool) -> None:
         """Wake the sleepers of other stores soon; never fails."""
         if not self._options.notify:
             return
         self._topics |= topics
         if self._ringing is None:
             self._ringing = asyncio.ensure_future(self._ring(pool))
+            await asyncio.sleep(0)  # it is sent before whoever rang goes on, with what may keep the loop busy for long
 
     async def ring_at_commit(self, topics: set[Topic], session: Session) -> None:
         """Wake all sleepers, this store's too, when the transaction of a session commits, and only then."""
@@ -100,9 +101,10 @@ class Bells:
             try:
                 await self._hear()
             except (*troubles.DRIVER, ValueError):
-                self.reachable = False
+                lost, self.reachable = self.reachable, False
                 self._say_ready()
-                self._woken(set(Topic))  # they wait no longer than one who cannot hear may
+                if lost:
+                    self._woken(set(Topic))  # they wait no longer than one who cannot hear may
             await asyncio.sleep(PAUSE)
 
     async def _hear(self) -> None:

@@ -2,6 +2,7 @@
 
 import json
 import secrets
+import time
 from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
@@ -75,28 +76,19 @@ async def draw(session: Session, wish: Wish, entries: Sequence[Entry], topics: s
             now = await session.row("now")
             return Drawn(Claimed([rows.claimed_job(row) for row in found], [], ZERO), 0, now["us"])
     ids, queues = [rows.id_key(entry.id) for entry in entries], [entry.queue for entry in entries]
-    sight, jobs = await _lease(session, "draw", wish, topics, ids=ids, queues=queues)
+    sight, jobs, now_us = await _lease(session, "draw", wish, topics, ids=ids, queues=queues)
     expired = sight["gone"] + sight["unheard"]
     if sight["unheard"]:
         await tidying.expire_telling(session, expired, topics)
-    next_in = _next_in(sight, wish.lease if jobs else None, ())
+    next_in = _next_in(sight, now_us, wish.lease if jobs else None, ())
     return Drawn(Claimed(jobs, rows.lapsed_jobs(sight["lapsed"]), next_in), expired, sight["us"])
-
-
-def as_of_now(claimed: Claimed, passed: float) -> Claimed:
-    """The claim with its next moment counted from now, when the answer took so many seconds: half of that, as a rule, since
-    the clock was read."""
-    if claimed.next_in is None or passed <= 0:
-        return claimed
-    left = max(claimed.next_in - timedelta(seconds=passed / 2), ZERO)
-    return msgspec.structs.replace(claimed, next_in=left)
 
 
 async def _claim(
     session: Session, wish: Wish, limit: int, margin: int, topics: set[Topic]
 ) -> tuple[Claimed, bool, list[str]]:
     """One statement; also whether rows were passed over that may be free by now, and which paces may let something go."""
-    sight, jobs = await _lease(
+    sight, jobs, now_us = await _lease(
         session,
         "claim",
         wish,
@@ -113,7 +105,8 @@ async def _claim(
         await tidying.expire_telling(session, max(unheard, limit), topics)
     met = len(jobs) + sight["gone"] + unheard
     looks = _looks(sight)
-    next_in = _next_in(sight, wish.lease if jobs else None, [look for look in looks.values() if look > sight["wall"]])
+    later = [look for look in looks.values() if look > sight["wall"]]
+    next_in = _next_in(sight, now_us, wish.lease if jobs else None, later)
     if sight["gone"] or unheard:  # others may be ready behind them
         next_in = ZERO
     due = [queue for queue, look in looks.items() if look <= sight["wall"]]
@@ -122,8 +115,9 @@ async def _claim(
 
 async def _lease(
     session: Session, statement: str, wish: Wish, topics: set[Topic], **what: Any
-) -> tuple[rows.Row, list[ClaimedJob]]:
-    """What a statement sees that leases jobs, and the jobs."""
+) -> tuple[rows.Row, list[ClaimedJob], int]:
+    """What a statement sees that leases jobs, the jobs, and what the database's clock says by now."""
+    asked = time.monotonic()  # a loop's own time may stand still between two looks at its sockets
     found = await session.rows(
         statement,
         cancelled=EXPIRED.status.value,
@@ -138,7 +132,8 @@ async def _lease(
     sight = found[0]
     if sight["gone"] or sight["unheard"]:
         topics.add(Topic.ENDED)
-    return sight, [rows.claimed_job(row) for row in found if row["id"] is not None]
+    now_us = sight["us"] + session.passed_since(sight["us"], asked)
+    return sight, [rows.claimed_job(row) for row in found if row["id"] is not None], now_us
 
 
 def _looks(sight: rows.Row) -> dict[str, int]:
@@ -150,11 +145,11 @@ def _looks(sight: rows.Row) -> dict[str, int]:
     return looks
 
 
-def _next_in(sight: rows.Row, lease: int | None, looks: Sequence[int]) -> timedelta | None:
+def _next_in(sight: rows.Row, now_us: int, lease: int | None, looks: Sequence[int]) -> timedelta | None:
     """Until the next due time, slot of a pace, or lapse, also of what was just taken.
 
     What is ready and was not taken waits for a free slot, not for a time.
     """
     moments = [sight["next_due"], sight["next_lapse"], None if lease is None else sight["wall"] + lease, *looks]
-    waits = [max(moment * 1000 - sight["us"], 0) for moment in moments if moment is not None]
+    waits = [max(moment * 1000 - now_us, 0) for moment in moments if moment is not None]
     return timedelta(microseconds=min(waits)) if waits else None

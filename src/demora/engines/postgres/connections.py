@@ -1,6 +1,7 @@
 """Connections to PostgreSQL: a pool, what a session is asked, and the numbered schema files."""
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, suppress
 from datetime import datetime
@@ -10,6 +11,7 @@ from typing import Any
 import asyncpg
 
 from ... import crash
+from ...clock import Distance
 from ...errors import SchemaTooNew, StoreError
 from ..options import PostgresOptions
 from . import troubles
@@ -32,10 +34,18 @@ class Session:
     line in sight: then rows tell in which transaction they moved into waiting.
     """
 
-    __slots__ = ("_connection", "_statements", "backend", "lined", "wall_us")
+    __slots__ = ("_connection", "_distance", "_statements", "backend", "lined", "wall_us")
 
-    def __init__(self, connection: Any, known: dict[str, Statement], wall_us: int | None, lined: bool = False) -> None:
+    def __init__(
+        self,
+        connection: Any,
+        known: dict[str, Statement],
+        wall_us: int | None,
+        lined: bool = False,
+        distance: Distance | None = None,
+    ) -> None:
         self._connection, self._statements, self.wall_us, self.lined = connection, known, wall_us, lined
+        self._distance = distance or Distance()
         self.backend: tuple[int, datetime] | None = connection.backend
 
     async def rows(self, statement: str | Statement, **what: Any) -> list[Any]:
@@ -48,6 +58,15 @@ class Session:
     async def row(self, statement: str, **what: Any) -> Any:
         found = await self.rows(statement, **what)
         return found[0] if found else None
+
+    def passed_since(self, us: int, asked: float) -> int:
+        """The microseconds since the database's clock was read by a statement that was sent at `asked`, a monotonic time,
+        and was answered just now."""
+        if self.wall_us is not None:
+            return 0
+        now = time.monotonic()
+        self._distance.learn(us, asked, now)
+        return self._distance.there_us(now) - us
 
     async def script(self, sql: str) -> None:
         """Run several statements without parameters."""
@@ -71,6 +90,7 @@ class Pool:
         self.statements = statements(options.schema)
         self.place: Place | None = None
         self.lined = False
+        self._distance = Distance()
         self._pool: Any = None
         self._kept: list[Any] = []
         self._sought = 0  # connections that somebody waits for
@@ -111,7 +131,7 @@ class Pool:
         pool = self._pool
         connection = await self._take(pool)
         try:
-            yield Session(connection, self.statements, self._clock(), self.lined)
+            yield Session(connection, self.statements, self._clock(), self.lined, self._distance)
         except BaseException:
             await _release(pool, connection)  # whoever was cancelled left a statement on its way
             raise

@@ -131,10 +131,7 @@ class PostgresStore(hooks.HookVerbs, PacedVerbs, Lining):
     ) -> Claimed:
         await self._bells.hung()
         wish = claims.Wish(worker_id, limit, span_ms(lease), queues, in_turn)
-        loop = asyncio.get_running_loop()
-        asked = loop.time()
-        claimed = await self._ringing(lambda session, topics, again: claims.claim(session, wish, topics, again))
-        return claims.as_of_now(claimed, loop.time() - asked if self.clock is None else 0)
+        return await self._taking(lambda session, topics, again: claims.claim(session, wish, topics, again))
 
     async def renew(self, reports: Sequence[Report], *, lease: timedelta) -> Heard:
         return await self._write(lambda session, again: runs.renew(session, reports, span_ms(lease), again))
@@ -289,13 +286,20 @@ class PostgresStore(hooks.HookVerbs, PacedVerbs, Lining):
         crash.at("batch.committed")
         if topics:
             self._woken(topics)
-            self._bells.ring(topics, pool)
+            await self._bells.ring(topics, pool)
             crash.at("batch.rung")
         return answer
 
     async def _ringing(self, verb: Callable[[Session, set[Topic], bool], Awaitable[T]]) -> T:
         self._opened()
         return await asyncio.shield(self._writes.start(self._told(verb)))
+
+    async def _taking(self, verb: Callable[[Session, set[Topic], bool], Awaitable[T]]) -> T:
+        """Run a verb in the task of whoever asked: a hand-over takes as long as a part of it. If that is cancelled, nobody
+        waits for what it took, which comes back by its lease."""
+        self._opened()
+        with self._writes.under_way():
+            return await self._told(verb)
 
     async def _write(self, verb: Callable[[Session, bool], Awaitable[T]]) -> T:
         self._opened()

@@ -35,7 +35,7 @@ class Lining:
 
     async def draw(self, worker_id: str, entries: Sequence[Entry], *, lease: timedelta) -> Drawn:
         wish = claims.Wish(worker_id, len(entries), span_ms(lease), None, False)
-        return await self._ringing(lambda session, topics, again: claims.draw(session, wish, entries, topics, again))
+        return await self._taking(lambda session, topics, again: claims.draw(session, wish, entries, topics, again))
 
     async def standings(self, ids: Sequence[str]) -> list[Standing]:
         return await self._read(lambda session: _standings(session, ids))
@@ -61,7 +61,7 @@ class Lining:
     def _opened(self) -> Pool:
         raise NotImplementedError
 
-    async def _ringing(self, verb: Callable[[Session, set[Topic], bool], Awaitable[T]]) -> T:
+    async def _taking(self, verb: Callable[[Session, set[Topic], bool], Awaitable[T]]) -> T:
         raise NotImplementedError
 
     async def _write(self, verb: Callable[[Session, bool], Awaitable[T]]) -> T:

@@ -1,10 +1,9 @@
 """Waiting without polling: a sleeper is woken by a bell, and as a safety net comes back after a while by itself."""
 
-import asyncio
-import contextlib
 from collections.abc import Callable
 
 from ...store import Topic
+from ..naps import Nap
 
 CLOCK_LOOK = 1.95  # seconds between looks for a stepped clock
 CLOCK_STEP = 50  # milliseconds that count as a step
@@ -20,19 +19,16 @@ class Sleeper:
     def __init__(self, topic: Topic, reachable: Callable[[], bool]) -> None:
         self.topic = topic
         self._reachable = reachable
-        self._rung = asyncio.Event()
+        self._nap = Nap()
 
     def wake(self) -> None:
-        self._rung.set()
+        self._nap.ring()
 
     def clear(self) -> None:
-        self._rung.clear()
+        self._nap.forget()
 
-    async def wait(self, timeout: float | None) -> None:
+    async def wait(self, timeout: float | None) -> bool:
         longest = SAFETY if self._reachable() else DEAF_LOOK
         if self.topic in UNHURRIED and timeout is not None:
             longest = timeout
-        pause = longest if timeout is None else min(timeout, longest)
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(pause):
-                await self._rung.wait()
+        return await self._nap.take(longest if timeout is None else min(timeout, longest))

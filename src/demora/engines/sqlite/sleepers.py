@@ -2,10 +2,12 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from itertools import count
 
 from ...clock import Clock
 from ...errors import StoreError
 from ...store import Topic
+from ..naps import Nap
 
 CLOCK_LOOK = 0.95  # seconds between looks for a stepped clock
 CLOCK_STEP = 50  # milliseconds that count as a step
@@ -22,48 +24,31 @@ class Sleeper:
         self.reachable = True
         self._clock, self._data_version = clock, data_version
         self._seen: int | None = None
-        self._rung = False
-        self._waiter: asyncio.Future[None] | None = None
+        self._nap = Nap()
 
     def wake(self) -> None:
-        self._rung = True
-        self._nudge()
+        self._nap.ring()
 
     def clear(self) -> None:
-        self._rung = False
+        self._nap.forget()
 
-    async def wait(self, timeout: float | None) -> None:
+    async def wait(self, timeout: float | None) -> bool:
         loop = asyncio.get_running_loop()
         deadline = None if timeout is None else loop.time() + timeout
         drift = self._drift()
-        for look in range(1, 2**31):
+        for look in count(1):
             if await self._rest(None if deadline is None else deadline - loop.time()):
-                return
+                return True
             if deadline is not None and deadline - loop.time() < CLOSE_ENOUGH:
-                return
+                return False
             if abs(self._drift() - drift) > CLOCK_STEP or await self._file_changed(look):
-                return
+                return True
+        raise AssertionError("it looks without end")
 
     async def _rest(self, left: float | None) -> bool:
         """Sleep until rung, but not for long; True if rung."""
         pause = CLOCK_LOOK if self.reachable else DEAF_LOOK
-        if left is not None:
-            pause = min(pause, max(left, 0))
-        if self._rung:
-            return True
-        loop = asyncio.get_running_loop()
-        self._waiter = loop.create_future()
-        timer = loop.call_later(pause, self._nudge)
-        try:
-            await self._waiter
-        finally:
-            timer.cancel()
-            self._waiter = None
-        return self._rung
-
-    def _nudge(self) -> None:
-        if self._waiter is not None and not self._waiter.done():
-            self._waiter.set_result(None)
+        return await self._nap.take(pause if left is None else min(pause, max(left, 0)))
 
     def _drift(self) -> float:
         """Moves when the wall clock is stepped, and when the machine slept, which the loop's clock does not count."""
