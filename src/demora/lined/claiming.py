@@ -1,4 +1,4 @@
-"""A claim by the line: it says who is next, SQL leases. What paces allow is let go first."""
+"""A claim by the line: it says who is next, SQL leases. What paces allow is let go where the line has nothing."""
 
 import math
 import time
@@ -33,34 +33,31 @@ class Claiming(ABC):
     @abstractmethod
     async def _line_up_deliveries(self) -> None: ...
 
-    @abstractmethod
-    def _woken(self, delayed: bool) -> None: ...
-
     async def _claim_at_pace(self, tender: Tender, *wish: Any) -> Claimed | None:
-        """Ask the line, and where that has nothing and there are paces, let go what they allow and ask again."""
+        """Ask the line. None if it is away, or if it has nothing and a pace may let something go: SQL does both at once."""
         claimed = await self._claim_by_line(tender, *wish)
         if claimed is None or not tender.paced:
             return claimed
-        released: Sequence[Release] = ()
-        if not claimed.jobs:  # else these first: what a pace allows is let go by the next claim
-            released = await self._let_go(tender, queues=wish[3])
-            claimed = await self._claim_by_line(tender, *wish) if released else claimed
-        if claimed is None:
+        left = self._let_go_at - tender.now_us()
+        if left <= 0 and not claimed.jobs:
             return None
-        if len(released) > len(claimed.jobs):  # there is work for others
-            self._woken(False)
-        return self._until_let_go(tender, claimed, released)
+        if left == math.inf:
+            return claimed
+        slot = max(left, 0) * MICROSECOND
+        next_in = slot if claimed.next_in is None else min(claimed.next_in, slot)
+        return msgspec.structs.replace(claimed, next_in=next_in)
 
-    async def _let_go(self, tender: Tender, queues: Sequence[str] | None) -> Sequence[Release]:
-        """Let go what paces allow, if it is time."""
-        if tender.now_us() < self._let_go_at:
-            return ()
+    async def _claim_by_sql(self, tender: Tender, *wish: Any) -> Claimed:
+        """Ask SQL alone, which lets go what paces allow, and bring the line in step."""
+        worker_id, limit, lease, queues, in_turn = wish
         self._let_go_at = math.inf  # what is put meanwhile sets it anew
-        released = await self.inner.release(queues, wake=False)
-        await self._line_up_released(tender, released.jobs, quiet=True)
-        if released.next_in is not None:
-            self._let_go_at = min(self._let_go_at, tender.now_us() + released.next_in / MICROSECOND)
-        return released.jobs
+        claimed = await self.inner.claim(worker_id, limit, lease=lease, queues=queues, in_turn=in_turn)
+        if claimed.next_in is not None:
+            self._let_go_at = min(self._let_go_at, tender.now_us() + claimed.next_in / MICROSECOND)
+        await tender.remove([Entry(job.lease.id, job.queue) for job in claimed.jobs])
+        got = {job.lease.id for job in claimed.jobs}
+        await self._line_up_released(tender, [job for job in claimed.released if job.id not in got])
+        return claimed
 
     async def _line_up_released(self, tender: Tender, jobs: Sequence[Release], *, quiet: bool = False) -> None:
         """Put jobs where the release has moved them; what has moved on since then is found out when it is handed out."""
@@ -68,14 +65,6 @@ class Claiming(ABC):
         places = [Place(job.id, job.queue, Lane.RELEASED, job.priority, to_ms(job.slot_at)) for job in jobs]
         await tender.put(places, quiet=quiet)
         crash.at("line.told")
-
-    def _until_let_go(self, tender: Tender, claimed: Claimed, released: Sequence[Release]) -> Claimed:
-        """The claim, with what was let go before it, and its next moment no later than that of a pace."""
-        next_in = claimed.next_in
-        if self._let_go_at < math.inf:
-            slot = max(self._let_go_at - tender.now_us(), 0) * MICROSECOND
-            next_in = slot if next_in is None else min(next_in, slot)
-        return msgspec.structs.replace(claimed, next_in=next_in, released=released)
 
     async def _claim_by_line(
         self, tender: Tender, worker_id: str, limit: int, lease: timedelta, queues: Sequence[str] | None, in_turn: bool

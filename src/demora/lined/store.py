@@ -104,15 +104,14 @@ class LinedStore(Claiming, Passed):
         """Asks the line who is next and leases those rows; asks SQL alone while the line is away, and now and then as a
         safety net."""
         tender, loop = await self._tended(), asyncio.get_running_loop()
+        wish = worker_id, limit, lease, queues, in_turn
         if limit and loop.time() < self._looked_at + LOOK:
-            claimed = await self._claim_at_pace(tender, worker_id, limit, lease, queues, in_turn)
+            claimed = await self._claim_at_pace(tender, *wish)
             if claimed is not None:
                 return claimed
-        claimed = await self.inner.claim(worker_id, limit, lease=lease, queues=queues, in_turn=in_turn)
+        claimed = await self._claim_by_sql(tender, *wish)
         if limit:
             self._looked_at = loop.time()
-        await tender.remove([Entry(job.lease.id, job.queue) for job in claimed.jobs])
-        await self._follow([job.id for job in claimed.released])
         await self._line_up_deliveries()
         return claimed
 
