@@ -1,6 +1,6 @@
 """Paces beside a line: the database is asked for them when it may be time, and not for every real-time job."""
 
-from collections.abc import Sequence
+from typing import Any
 
 import pytest
 
@@ -8,7 +8,7 @@ from demora.core.pace import Pace
 from demora.core.pace_wish import wish_of
 from demora.lined import LinedStore
 from demora.lined import store as lined_store
-from demora.pacing import Released
+from demora.store import Claimed
 from tests.builders import add_ids, add_one, claim_ids, seconds
 from tests.facts import eventually
 from tests.lined.conftest import Open
@@ -18,20 +18,21 @@ SLOW = Pace(gap=seconds(600), burst=1, stagger=seconds(600), rapid=None)
 
 
 def counted(store: LinedStore, monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """How often the database was asked to let something go, in a list that grows."""
-    release, asked = store.inner.release, list[int]()
+    """How often the database was asked for what a pace lets go, in a list that grows."""
+    ask, asked = store.inner.claim, list[int]()
 
-    async def release_and_count(queues: Sequence[str] | None = None, *, wake: bool = True) -> Released:
+    async def claim_and_count(*wish: Any, **more: Any) -> Claimed:
         asked.append(len(asked))
-        return await release(queues, wake=wake)
+        return await ask(*wish, **more)
 
-    monkeypatch.setattr(store.inner, "release", release_and_count)
+    monkeypatch.setattr(store.inner, "claim", claim_and_count)
     return asked
 
 
 async def test_real_time_jobs_ask_the_database_for_no_pace(
     server: Server, open_store: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(lined_store, "LOOK", 3600.0)  # without the safety net
     worker, producer = await open_store(server.url), await open_store(server.url)
     await worker.set_pace("default", wish_of(SLOW), by="ann")
     await add_ids(producer, {"delay": seconds(600)})

@@ -93,7 +93,7 @@ class Claiming(ABC):
             await self._line_up_deliveries()
             more = len(taken.entries) >= want and len(jobs) + expired < limit
             if missed or last == 0 or not (more or moved):
-                next_in = ZERO if more or expired else _next_in(taken, drawn, missed, tender.now_us())
+                next_in = ZERO if more or expired else _next_in(taken, drawn, missed, tender.soon_us())
                 return Claimed(jobs, drawn.claimed.lapsed, next_in)
         return Claimed(jobs, [], ZERO) if jobs else None
 
@@ -118,9 +118,9 @@ class Claiming(ABC):
         return still, len(still) < len(places)
 
 
-def _next_in(taken: Taken, drawn: Drawn, missed: Sequence[Place], now_us: int) -> timedelta | None:
-    """Until the next due time or lapse."""
+def _next_in(taken: Taken, drawn: Drawn, missed: Sequence[Place], soon_us: int) -> timedelta | None:
+    """Until the line is to be asked for what is due next, or until the next lapse."""
     dues = [place.due_at for place in missed] + ([] if taken.next_due is None else [taken.next_due])
-    waits = [timedelta(microseconds=max(due * 1000 - now_us, 0)) for due in dues]
+    waits = [timedelta(microseconds=max(due * 1000 - soon_us, 0)) for due in dues]
     waits += [] if drawn.claimed.next_in is None else [drawn.claimed.next_in]
     return min(waits, default=None)

@@ -24,6 +24,7 @@ PAGE = 1000  # jobs at a time, so that nobody waits long for the lock
 FILL_PAGE = 5000  # jobs at a time where the rows are only read
 ARRANGE = 5  # ticks between two looks at the settings of queues
 FIRST_PAUSE, LONGEST_PAUSE = 0.05, 2.0  # seconds between two tries to reach a line that is away
+SLOWER = 1.02  # by how much a line may be slower than when it was last asked, before that is believed
 FORGOTTEN = 5000  # milliseconds after which what was handed out and is not done counts as forgotten
 
 
@@ -38,6 +39,7 @@ class Tender:
         self.horizon, self._ticks = horizon, ticks
         self._who = secrets.token_hex(8)
         self._distance = Distance()
+        self._quickest_us = 0.0  # the shortest time that the line took lately to say who is next
         self._up = self._filled = False
         self.paced = False  # whether some queue has a pace
         self._until, self._position = 0, ""  # as in `LineState`
@@ -87,6 +89,11 @@ class Tender:
     def now(self) -> int:
         return self.now_us() // 1000
 
+    def soon_us(self) -> int:
+        """The earliest time at which the line's answer can be here: what is due by then may be handed out, since SQL looks
+        at its own clock before it leases anything."""
+        return self.now_us() + (int(self._quickest_us) if self._outbox.wall_us() is None else 0)
+
     def learn(self, wall_us: int, asked: float) -> None:
         """Note what the database's clock said between `asked`, a monotonic time, and now."""
         self._distance.learn(wall_us, asked, time.monotonic())
@@ -135,8 +142,9 @@ class Tender:
         try:
             if not self.trusted or not await self._knows_the_present():
                 return None
-            now = self.now()
+            now, asked = self.soon_us() // 1000, time.monotonic()
             taken = await self.line.take(queues, limit, now=now, stale=now - FORGOTTEN, in_turn=in_turn)
+            self._quickest_us = min((time.monotonic() - asked) * 1e6, self._quickest_us * SLOWER + 10)
         except LineAway as problem:
             self._lose(problem)
             return None
@@ -328,9 +336,9 @@ class Tender:
 
     async def _knows_the_present(self) -> bool:
         """Whether all that is due by now was put into the line; if not, it is."""
-        if self.now() < self._until:
+        if self.soon_us() < self._until * 1000:
             return True
         self._adopt(await self.line.state())
-        if self.now() >= self._until:
+        if self.soon_us() >= self._until * 1000:
             await self._sweep()
-        return self.now() < self._until
+        return self.soon_us() < self._until * 1000

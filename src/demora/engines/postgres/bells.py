@@ -66,7 +66,8 @@ class Bells:
         self._topics |= topics
         if self._ringing is None:
             self._ringing = asyncio.ensure_future(self._ring(pool))
-            await asyncio.sleep(0)  # it is sent before whoever rang goes on, with what may keep the loop busy for long
+            if not pool.lined:  # else sleepers are woken by the line, once the jobs are there
+                await asyncio.sleep(0)  # it is sent before whoever rang goes on, with what may keep the loop busy for long
 
     async def ring_at_commit(self, topics: set[Topic], session: Session) -> None:
         """Wake all sleepers, this store's too, when the transaction of a session commits, and only then."""

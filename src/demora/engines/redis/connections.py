@@ -7,6 +7,7 @@ server that was restarted in between has lost what it held, however quickly it i
 import asyncio
 import contextlib
 import hashlib
+import time
 from collections.abc import Sequence
 from importlib.resources import files
 from typing import Any
@@ -30,6 +31,8 @@ from ...line import LineAway, LineLost
 from ..options import REDIS_FORMS, REDIS_SCHEMES, is_redis_url
 
 PATIENCE = 1.0  # seconds to wait for a connection or an answer
+KEPT = 2  # connections at hand
+FRESH = 1.0  # seconds after an answer in which a connection is taken to be alive
 OLDEST = (7, 0)
 POLICY = "noeviction"
 _REFUSED = (AuthenticationError, AuthorizationError, NoPermissionError)
@@ -105,6 +108,9 @@ class Nodes:
         for n, call in enumerate(calls):
             by_node.setdefault(self._of(call.key), []).append(n)
         try:
+            if len(by_node) == 1:
+                [node] = by_node
+                return await node.ask(calls)
             parts = await asyncio.gather(*(node.ask([calls[n] for n in numbers]) for node, numbers in by_node.items()))
         except (RedisError, OSError, TimeoutError) as problem:
             raise translate(problem) from problem
@@ -189,19 +195,18 @@ class Nodes:
 
 
 class _Node:
-    """One server, and the run of it that we know. A connection to another run is refused."""
+    """One server, and the run of it that we know. A connection to another run is refused.
+
+    Connections that were just used stay at hand: to have the driver's pool look after one takes longer than most answers.
+    """
 
     def __init__(self, name: str, client: Any) -> None:
         self.name, self.client, self.run = name, client, ""
         self.facts: dict[str, str] = {}
+        self._kept: list[tuple[Any, float]] = []  # with the time of their last answer
         client.connection_pool.connection_kwargs["redis_connect_func"] = self._check  # before the first connection is made
 
     async def ask(self, calls: Sequence[Call]) -> list[Any]:
-        if len(calls) == 1:
-            try:
-                return [await self.client.execute_command(*calls[0].words)]
-            except NoScriptError:
-                return [await self.client.execute_command(*calls[0].in_full())]
         answers = await self._together([call.words for call in calls])
         unknown = [n for n, answer in enumerate(answers) if isinstance(answer, NoScriptError)]
         if unknown:
@@ -213,6 +218,7 @@ class _Node:
         return answers
 
     async def close(self) -> None:
+        self._kept.clear()
         try:
             async with asyncio.timeout(PATIENCE):
                 await self.client.aclose()
@@ -220,11 +226,34 @@ class _Node:
             pass  # it is gone already
 
     async def _together(self, commands: Sequence[tuple[Any, ...]]) -> list[Any]:
-        pipeline = self.client.pipeline(transaction=False)
-        for words in commands:
-            pipeline.execute_command(*words)
-        answers: list[Any] = await pipeline.execute(raise_on_error=False)
+        connection = await self._take()
+        try:
+            async with asyncio.timeout(PATIENCE):
+                await connection.send_packed_command(connection.pack_commands(commands), check_health=False)
+                answers = [await _answer(connection) for _ in commands]
+        except BaseException:
+            await connection.disconnect(nowait=True)  # an answer may be on its way
+            await self._give_back(connection)
+            raise
+        if len(self._kept) < KEPT:
+            self._kept.append((connection, time.monotonic()))
+        else:
+            await self._give_back(connection)
         return answers
+
+    async def _take(self) -> Any:
+        while self._kept:
+            connection, answered = self._kept.pop()
+            if time.monotonic() - answered < FRESH:
+                return connection
+            await self._give_back(connection)
+        connection = await self.client.connection_pool.get_connection()
+        connection.socket_timeout = None  # there is one deadline for all answers together
+        return connection
+
+    async def _give_back(self, connection: Any) -> None:
+        connection.socket_timeout = PATIENCE
+        await self.client.connection_pool.release(connection)
 
     async def _check(self, connection: AbstractConnection) -> None:
         try:
@@ -234,6 +263,13 @@ class _Node:
         except BaseException:
             await connection.disconnect(nowait=True)  # the driver would leave it open
             raise
+
+
+async def _answer(connection: AbstractConnection) -> Any:
+    try:
+        return await connection.read_response()
+    except ResponseError as refused:
+        return refused
 
 
 async def _asked(connection: AbstractConnection, *words: str) -> str:
@@ -269,6 +305,8 @@ def translate(problem: Exception) -> LineAway:
     """The line's own error for a driver's. What was asked, with ids in it, is not told."""
     if isinstance(problem, _OtherRun):
         return LineLost(str(problem))
+    if isinstance(problem, TimeoutError) and not str(problem):
+        return LineAway(f"no answer within {PATIENCE:.0f} s")
     words = str(problem).splitlines()[0] if str(problem) else type(problem).__name__
     if isinstance(problem, ResponseError) and words.startswith("LOST"):
         return LineLost(words.removeprefix("LOST "))

@@ -1,0 +1,45 @@
+"""When the line is asked: as early as its answer takes, where the database has a clock of its own."""
+
+import time
+from datetime import UTC, datetime
+
+import pytest
+
+from demora.lined.tending import Tender
+from tests.builders import add_ids, claim_ids, job_of, seconds
+from tests.facts import eventually
+from tests.lined.conftest import Open
+from tests.servers.valkey import Server
+
+TIMES = 40  # that the line is asked, before it is known how quick it is
+
+
+async def test_what_is_due_when_the_answer_is_here_is_asked_for_and_nothing_starts_early(
+    server: Server, open_store: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = await open_store(server.url)
+    monkeypatch.setattr(store.inner, "wall_us", lambda: None)
+    tender = await store._tended()
+    await claim_ids(store)
+    [id] = await add_ids(store, {"delay": seconds(0.3)})
+    last = [await _ask(tender) for _ in range(TIMES)][-1]
+    assert 0 < tender._quickest_us <= last
+    due = (await job_of(store, id)).due_at
+    assert await eventually(lambda: claim_ids(store), bool) == [id]
+    assert datetime.now(UTC) >= due
+
+
+async def test_who_reads_the_clock_of_the_database_asks_when_it_is_time(server: Server, open_store: Open) -> None:
+    store = await open_store(server.url)
+    tender = await store._tended()
+    for _ in range(TIMES):
+        await _ask(tender)
+    store.inner.wall_us = lambda: 1_000_000  # type: ignore[method-assign]
+    assert tender.soon_us() == tender.now_us() == 1_000_000
+
+
+async def _ask(tender: Tender) -> float:
+    """Ask who is next, for nobody; answers with the microseconds that it took."""
+    began = time.monotonic()
+    assert await tender.take([], 1, in_turn=False) is not None
+    return (time.monotonic() - began) * 1e6
