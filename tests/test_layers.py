@@ -41,7 +41,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "outbox": {"line", "store"},
     "reconciling": set(),
     "lined": {"core", "store", "transactions", "audit", "survey", "keyring", "line", "outbox", "errors", "crash", "notices"}
-    | {"hookstore", "pacing", "reconciling", "clock"},
+    | {"hookstore", "pacing", "reconciling", "clock", "alarms"},
     "engines": {"core", "store", "transactions", "audit", "survey", "keyring", "clock", "errors", "crash"}
     | {"hookstore", "pacing", "line", "outbox", "lined", "alarms"},
     "proof": {"audit"},

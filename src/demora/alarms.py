@@ -56,6 +56,17 @@ class Alarm:
             os.close(timer)
 
 
+async def sleep(seconds: float) -> None:
+    """Sleep for so long, to a fraction of a millisecond."""
+    loop = asyncio.get_running_loop()
+    over: asyncio.Future[None] = loop.create_future()
+    alarm = Alarm(loop, seconds, lambda: over.set_result(None) if not over.done() else None)
+    try:
+        await over
+    finally:
+        alarm.cancel()
+
+
 def _hears_files(loop: asyncio.AbstractEventLoop) -> bool:
     """Whether a loop can: not one that simulates time."""
     return type(loop).add_reader is not asyncio.AbstractEventLoop.add_reader

@@ -1,14 +1,19 @@
 """compare and rebuild: every waiting job within the horizon in exactly one place, and no place without its job."""
 
+import asyncio
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 
 from demora.core.job import Priority, Unique
+from demora.core.pace import Pace
+from demora.core.pace_wish import wish_of
 from demora.doctor import judge_line
 from demora.line import Entry, Place
 from demora.lined import LinedStore, comparing
-from tests.builders import DONE, add_ids, add_one, claim_one, seconds, settle
+from tests.builders import DONE, add_ids, add_one, claim, claim_one, seconds, settle
+from tests.facts import eventually
 from tests.lined.conftest import Open
 from tests.servers.valkey import Server
 
@@ -27,6 +32,18 @@ async def test_a_line_that_was_only_used_agrees_with_its_rows(server: Server, op
     assert (compared.agrees, compared.waiting, compared.away) == (True, 1, None)
     [finding] = judge_line(compared)
     assert finding.level == "ok"
+
+
+async def test_what_a_pace_lets_go_beside_a_claim_is_lined_up(server: Server, open_store: Open) -> None:
+    store = await open_store(server.url)
+    await store.set_pace("default", wish_of(Pace(gap=seconds(600), burst=2, stagger=seconds(0.001), rapid=None)), by="ann")
+    await add_ids(store, {"delay": seconds(0.01)}, {"delay": seconds(0.01)})
+    passed = datetime.now(UTC) + timedelta(seconds=0.05)  # both slots
+    await eventually(lambda: asyncio.to_thread(datetime.now, UTC), lambda now: now > passed)
+    claimed = await claim(store, limit=1)
+    assert (len(claimed.released), len(claimed.jobs)) == (2, 1)
+    compared = await store.compare()
+    assert (compared.agrees, compared.waiting) == (True, 1)
 
 
 @pytest.mark.parametrize("change", [{"queue": "b"}, {"delay": seconds(9000)}, {"queue": "b", "delay": seconds(9000)}])

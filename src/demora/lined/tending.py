@@ -10,7 +10,7 @@ import time
 from collections.abc import Iterable, Sequence
 from datetime import timedelta
 
-from .. import crash, notices
+from .. import alarms, crash, notices
 from ..clock import Distance
 from ..core.spans import span_ms
 from ..errors import BadSetting, StoreError
@@ -24,6 +24,7 @@ PAGE = 1000  # jobs at a time, so that nobody waits long for the lock
 FILL_PAGE = 5000  # jobs at a time where the rows are only read
 ARRANGE = 5  # ticks between two looks at the settings of queues
 FIRST_PAUSE, LONGEST_PAUSE = 0.05, 2.0  # seconds between two tries to reach a line that is away
+HEAD_START = 700  # microseconds that an answer may take longer than the quickest ones
 SLOWER = 1.02  # by how much a line may be slower than when it was last asked, before that is believed
 FORGOTTEN = 5000  # milliseconds after which what was handed out and is not done counts as forgotten
 
@@ -40,6 +41,7 @@ class Tender:
         self._who = secrets.token_hex(8)
         self._distance = Distance()
         self._quickest_us = 0.0  # the shortest time that the line took lately to say who is next
+        self._next_due: int | None = None  # as the line said last
         self._up = self._filled = False
         self.paced = False  # whether some queue has a pace
         self._until, self._position = 0, ""  # as in `LineState`
@@ -90,9 +92,8 @@ class Tender:
         return self.now_us() // 1000
 
     def soon_us(self) -> int:
-        """The earliest time at which the line's answer can be here: what is due by then may be handed out, since SQL looks
-        at its own clock before it leases anything."""
-        return self.now_us() + (int(self._quickest_us) if self._outbox.wall_us() is None else 0)
+        """The time at which an answer of the line will be here: what is due by then is asked for already, and waited for."""
+        return self.now_us() + (int(self._quickest_us) + HEAD_START if self._outbox.wall_us() is None else 0)
 
     def learn(self, wall_us: int, asked: float) -> None:
         """Note what the database's clock said between `asked`, a monotonic time, and now."""
@@ -142,9 +143,13 @@ class Tender:
         try:
             if not self.trusted or not await self._knows_the_present():
                 return None
-            now, asked = self.soon_us() // 1000, time.monotonic()
+            now, asked = self._due_by(), time.monotonic()
             taken = await self.line.take(queues, limit, now=now, stale=now - FORGOTTEN, in_turn=in_turn)
             self._quickest_us = min((time.monotonic() - asked) * 1e6, self._quickest_us * SLOWER + 10)
+            self._next_due = taken.next_due
+            early = now * 1000 - self.now_us()
+            if early > 0 and taken.entries:
+                await alarms.sleep(early / 1e6)
         except LineAway as problem:
             self._lose(problem)
             return None
@@ -152,6 +157,11 @@ class Tender:
         if not self._is_ours(taken.state):
             self._lose(LineLost("what it held is gone"))
         return taken
+
+    def _due_by(self) -> int:
+        """Until when what the line hands out may be due: now, or when the next one is if that is before the answer."""
+        now = self.now()
+        return self._next_due if self._next_due is not None and now < self._next_due <= self.soon_us() // 1000 else now
 
     async def done(self, entries: Sequence[Entry]) -> None:
         if self._up:
@@ -336,9 +346,9 @@ class Tender:
 
     async def _knows_the_present(self) -> bool:
         """Whether all that is due by now was put into the line; if not, it is."""
-        if self.soon_us() < self._until * 1000:
+        if self._due_by() < self._until:
             return True
         self._adopt(await self.line.state())
-        if self.soon_us() >= self._until * 1000:
+        if self._due_by() >= self._until:
             await self._sweep()
-        return self.soon_us() < self._until * 1000
+        return self._due_by() < self._until

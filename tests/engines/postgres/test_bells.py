@@ -112,3 +112,15 @@ async def test_a_later_job_rings_nobody(url: str, schema: str) -> None:
 
 async def _quiet(store: PostgresStore) -> bool:
     return store._bells._ringing is None
+
+
+async def test_who_cannot_hear_is_not_woken_by_every_try_to_listen(
+    url: str, schema: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bells, "PAUSE", 0.001)
+    async with opened(url, schema, listen_url="postgresql://127.0.0.1:1/nobody") as store:
+        with store.subscribe(Topic.READY) as place:
+            await store.queues()
+            assert store.notes() == (bells.UNHEARD,)
+            place.clear()
+            assert [await place.wait(0.05) for _ in range(3)] == [False] * 3

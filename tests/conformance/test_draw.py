@@ -1,0 +1,55 @@
+"""draw: what a line handed out is leased only if its row agrees, whatever the line believes."""
+
+from datetime import timedelta
+
+from demora.core.pace import Pace
+from demora.core.pace_wish import wish_of
+from demora.line import Entry
+from demora.outbox import Outbox
+from demora.pacing import Paced
+from demora.store import QueueChange, Store
+from tests.builders import add_ids, seconds
+from tests.clock import TestClock
+
+
+async def drawn(store: Store, *ids: str, queue: str = "default") -> list[str]:
+    """What is leased of these."""
+    below = getattr(store, "inner", store)
+    assert isinstance(below, Outbox)
+    got = await below.draw("ann", [Entry(id, queue) for id in ids], lease=timedelta(seconds=30))
+    return [job.lease.id for job in got.claimed.jobs]
+
+
+async def test_nothing_is_leased_a_millisecond_before_it_is_due(store: Store, clock: TestClock) -> None:
+    ids = await add_ids(store, {"delay": seconds(1)})
+    clock.turn(ms=999)
+    assert await drawn(store, *ids) == []
+    clock.turn(ms=1)
+    assert await drawn(store, *ids) == ids
+
+
+async def test_nothing_is_leased_twice_or_from_another_queue(store: Store) -> None:
+    ids = await add_ids(store, {}, {})
+    assert await drawn(store, *ids, queue="other") == []
+    assert await drawn(store, *ids) == ids
+    assert await drawn(store, *ids) == []
+
+
+async def test_nothing_is_leased_that_was_cancelled(store: Store) -> None:
+    ids = await add_ids(store, {}, {})
+    await store.cancel(ids[:1])
+    assert await drawn(store, *ids) == ids[1:]
+
+
+async def test_nothing_is_leased_from_a_paused_queue(store: Store) -> None:
+    ids = await add_ids(store, {})
+    await store.set_queue("default", QueueChange(paused=True))
+    assert await drawn(store, *ids) == []
+
+
+async def test_nothing_is_leased_that_a_pace_holds(store: Store, clock: TestClock) -> None:
+    assert isinstance(store, Paced)
+    await store.set_pace("default", wish_of(Pace()), by="ann")
+    delayed, now = await add_ids(store, {"delay": seconds(1)}, {})
+    clock.turn(1)
+    assert await drawn(store, delayed, now) == [now]
