@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import math
 from collections import deque
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -81,6 +80,7 @@ class Worker:
         self._processes = Processes(app, self._seams, began=self._restart_timeout)
         self._processes.check()
         self._more = False
+        self._claimed_at = 0.0
         self._stopping = False
         self._exit_code = 0
         self._handed_back = 0
@@ -133,32 +133,33 @@ class Worker:
         while not self._stopping:
             bell.clear()
             try:
-                until = await self._claim()
+                wait = await self._claim()
                 pause = FIRST_PAUSE
             except StoreClosed:
                 return
             except StoreError as problem:
-                wait = pause * (0.5 + self._chance() / 2)
-                notices.store_trouble("claiming", problem, wait)
+                trouble = pause * (0.5 + self._chance() / 2)
+                notices.store_trouble("claiming", problem, trouble)
                 pause = min(pause * 2, LONGEST_PAUSE)
-                await pauses.pause(bell, wait)
+                await pauses.pause(bell, trouble)
                 continue
             await asyncio.sleep(0)  # what was claimed starts before anything else is asked of the store
-            left = until - self._seams.monotonic()
+            left = SAFETY_LOOK if wait is None else min(self._claimed_at + wait - self._seams.monotonic(), SAFETY_LOOK)
             if left > 0:
-                await bell.wait(min(left, SAFETY_LOOK))
+                await bell.wait(left)
 
-    async def _claim(self) -> float:
-        """Claim what there is room for; answers with when to look next, for ever if only a wake-up can help."""
+    async def _claim(self) -> float | None:
+        """Claim what there is room for; answers with the seconds from then until the next look, None if only a wake-up can
+        help."""
         if not self._runs:
             self._prefetch.looks(self._loop.time())
         room = self._room()
         if room <= 0:
             self._more = True  # perhaps: whoever makes room looks
-            return math.inf
+            return None
         queues = self._share.turn(self._chance)
         claimed = await self._store.claim(self.id, room, lease=self._lease, queues=queues, in_turn=self._share.in_turn)
-        answered = self._seams.monotonic()
+        self._claimed_at = self._seams.monotonic()
         crash.at("worker.claimed")
         self._take(claimed.jobs)
         self._let_go.add(claimed.released)
@@ -166,10 +167,10 @@ class Worker:
         if claimed.lapsed:
             crash.at("worker.lapsed")
             await self._store.settle([self._lapse(lapsed) for lapsed in claimed.lapsed])
-            return answered
+            return 0.0
         if self._more:
-            return answered if self._room() > 0 else math.inf
-        return math.inf if claimed.next_in is None else answered + claimed.next_in.total_seconds()
+            return 0.0 if self._room() > 0 else None
+        return None if claimed.next_in is None else claimed.next_in.total_seconds()
 
     def _room(self) -> int:
         """How many to claim: none while there is still half of what should be held, so that claims come in batches."""
