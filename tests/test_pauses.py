@@ -20,7 +20,8 @@ class Bell:
         self.waits.append(timeout)
         if len(self.waits) > self.early:
             return True
-        await asyncio.sleep(min(timeout, 0.01))
+        if len(self.waits) > 1:
+            await asyncio.sleep(min(timeout, 0.01))
         return False
 
 

@@ -1,4 +1,5 @@
-"""Writing: each call runs in a task of the store's own, so that whoever awaits it may be cancelled and the write stands.
+"""Writing: as a rule each call runs in a task of the store's own, so that whoever awaits it may be cancelled and the write
+stands. A claim runs in the task of whoever asked: what it took comes back by its lease.
 
 When the connection breaks in the middle, nobody knows whether the write was committed. Then the old session is ended, which
 settles what became of it, and the verb is asked again with `again`: it reads first, and does only what was not done.
