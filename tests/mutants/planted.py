@@ -810,9 +810,23 @@ MUTANTS = (
     Mutant(
         "line: a job is taken for due before its time",
         "engines/postgres/queries.sql",
-        "    where status < 3 and due_at <= wall\n        and not exists (select from barred",
-        "    where status < 3\n        and not exists (select from barred",
+        "    where status + 0 < 3 and due_at <= wall\n        and not exists (select from barred",
+        "    where status + 0 < 3\n        and not exists (select from barred",
         "tests/conformance/test_draw.py",
+    ),
+    Mutant(
+        "line: what was handed out is looked for among all that waits",
+        "engines/postgres/queries.sql",
+        "    where status + 0 < 3 and due_at <= wall\n        and not exists (select from barred",
+        "    where status < 3 and due_at <= wall\n        and not exists (select from barred",
+        "tests/engines/postgres/test_reads.py",
+    ),
+    Mutant(
+        "line: a page of moves is the first of all moves, sorted",
+        "engines/postgres/connections.py",
+        '"enable_bitmapscan": "off"',
+        '"enable_bitmapscan": "on"',
+        "tests/engines/postgres/test_reads.py",
     ),
     Mutant(
         "line: pages of moves go on beyond where they are to end",

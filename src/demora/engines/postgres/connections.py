@@ -191,6 +191,7 @@ def connection_options(options: PostgresOptions) -> dict[str, Any]:
         "jit": "off",  # compiling takes longer than any of these statements
         "plan_cache_mode": "force_generic_plan",  # what these statements need is one index each, whatever the values
         "enable_seqscan": "off",  # plans are kept, and a table that was empty when they were made may hold millions
+        "enable_bitmapscan": "off",  # for the same reason: it reads all that an index has, however few are wanted
     }
     return {**usual, "server_settings": session}
 

@@ -1,6 +1,7 @@
 -- The verbs of the port on PostgreSQL, in port order. `demora.` stands for the schema that was set, {clock} for the block of
 -- that name. Whatever writes to several rows of jobs locks them in the order of `seq` first, so that no two writers wait for
--- each other in a circle; what is decided, is decided by the rows as they are once they are locked.
+-- each other in a circle; what is decided, is decided by the rows as they are once they are locked. `status + 0` keeps a plan
+-- that was made for an empty table from looking for a row that it knows by walking the index of all that wait.
 
 -- name: clock
 -- The time of this statement, read once; the triggers of an audit read it from the setting. :clock is null but in tests.
@@ -170,7 +171,7 @@ found as materialized (
 chosen as materialized (
     select turn, place, {chosen}
     from clock, found join demora.jobs using (seq)
-    where status < 3 and due_at <= wall
+    where status + 0 < 3 and due_at <= wall
     order by turn, place, seq limit :limit::int
     for update of jobs skip locked
 ),
@@ -854,7 +855,7 @@ wish as (select * from unnest(:ids::uuid[], :queues::text[]) with ordinality as 
 chosen as materialized (
     select 0 as turn, number as place, {chosen}
     from clock, wish join demora.jobs on jobs.id = wish.id and jobs.queue = wish.queue
-    where status < 3 and due_at <= wall
+    where status + 0 < 3 and due_at <= wall
         and not exists (select from barred where name = jobs.queue and (paused or lane = any(held)))
     order by jobs.seq
     for update of jobs skip locked
