@@ -82,6 +82,16 @@ async def test_no_claim_waits_for_a_line_that_was_emptied(server: Server, open_s
     assert await claim_ids(store) == ids
 
 
+async def test_nor_does_one_that_knew_no_queue_of_it(
+    server: Server, open_store: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tending, "TICK", 3600.0)
+    store = await open_store(server.url)
+    server.ask("FLUSHALL")
+    added = await add_one(store.inner)
+    assert await claim_ids(store) == [added.id]
+
+
 async def test_a_killed_server_costs_less_than_two_seconds_and_no_job(server: Server, open_store: Open) -> None:
     store = await open_store(server.url)
     before = await add_ids(store, {}, {})

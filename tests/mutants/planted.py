@@ -745,6 +745,20 @@ MUTANTS = (
         LINE_SIM,
     ),
     Mutant(
+        "line: what a dead worker took is never handed out again",
+        TENDING,
+        "stale=now - FORGOTTEN, in_turn=in_turn",
+        "stale=0, in_turn=in_turn",
+        LOSS,
+    ),
+    Mutant(
+        "line: an emptied line is taken for one in which nothing waits",
+        TENDING,
+        "        if not self._is_ours(taken.state):",
+        "        if False:",
+        LOSS,
+    ),
+    Mutant(
         "line: a transaction that ends late falls between two sweeps",
         "engines/postgres/queries.sql",
         "where status < 3 and moved = running::xid8 and",

@@ -78,7 +78,7 @@ class Tender:
         task, self._task = self._task, None
         while task is not None and not task.done():
             task.cancel()  # again, if a driver has swallowed it
-            await asyncio.wait([task], timeout=TICK)
+            await asyncio.wait([task], timeout=FIRST_PAUSE)
         await self.line.close()
 
     # The database's time
@@ -156,6 +156,7 @@ class Tender:
         self.paced = taken.state.paced
         if not self._is_ours(taken.state):
             self._lose(LineLost("what it held is gone"))
+            return None
         return taken
 
     def _due_by(self) -> int:
