@@ -71,9 +71,9 @@ class Outbox(Protocol):
         """The database's time, if it is known without asking."""
         ...
 
-    def hear_of_deliveries(self, heard: Callable[[], None]) -> None:
-        """Call `heard` on the loop whenever this store has recorded jobs that no caller is told of: before the verb that did
-        it answers."""
+    def hear_of_unlined(self, heard: Callable[[], None]) -> None:
+        """Call `heard` on the loop whenever jobs were recorded that no caller lines up: when this store did so, before the
+        verb answers; when a transaction that somebody added them in has committed, before sleepers are woken."""
         ...
 
     async def begin_lining(self) -> LineRecord:

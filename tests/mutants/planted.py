@@ -678,9 +678,16 @@ MUTANTS = (
     Mutant(
         "line: deliveries wait for the next sweep",
         STORE,
-        "        self._deliveries = True\n",
-        "        self._deliveries = False\n",
+        "        self._unlined = True\n",
+        "        self._unlined = False\n",
         "tests/conformance/test_deliveries.py",
+    ),
+    Mutant(
+        "line: what a transaction of its caller's brings waits for the next sweep",
+        "engines/postgres/bells.py",
+        "if sender == _COMMIT else",
+        "if False else",
+        "tests/lined/test_joining.py",
     ),
     Mutant("line: nobody asks SQL alone", STORE, "if limit and loop.time() < self._looked_at + LOOK:", "if limit:", LOSS),
     Mutant("processes: the last words of a dead one are not heard", PROCESS, "both, timeout=PATIENCE)", "both, timeout=0)"),

@@ -31,7 +31,7 @@ class Claiming(ABC):
     _let_go_at: float = 0  # when a pace may let something go, in microseconds of the database's time
 
     @abstractmethod
-    async def _line_up_deliveries(self) -> None: ...
+    async def _line_up_rest(self) -> None: ...
 
     async def _claim_at_pace(self, tender: Tender, *wish: Any) -> Claimed | None:
         """Ask the line. None if it is away, or if it has nothing and a pace may let something go: SQL does both at once."""
@@ -90,7 +90,7 @@ class Claiming(ABC):
             missed, moved = await self._settle_entries(tender, taken.entries, drawn)
             jobs += drawn.claimed.jobs
             expired += drawn.expired
-            await self._line_up_deliveries()
+            await self._line_up_rest()
             more = len(taken.entries) >= want and len(jobs) + expired < limit
             if missed or last == 0 or not (more or moved):
                 next_in = ZERO if more or expired else _next_in(taken, drawn, missed, tender.soon_us())

@@ -57,7 +57,7 @@ class LinedStore(Claiming, Passed):
         self._sleepers: dict[Subscription, None] = {}  # in the order of their coming
         self._opening: asyncio.Future[Tender] | None = None
         self._looked_at = 0.0
-        self._deliveries = False  # were recorded and are not lined up
+        self._unlined = False  # whether jobs were recorded that nobody has lined up
 
     async def open(self) -> None:
         await self.inner.open()
@@ -105,6 +105,7 @@ class LinedStore(Claiming, Passed):
         safety net."""
         tender, loop = await self._tended(), asyncio.get_running_loop()
         wish = worker_id, limit, lease, queues, in_turn
+        await self._line_up_rest()
         if limit and loop.time() < self._looked_at + LOOK:
             claimed = await self._claim_at_pace(tender, *wish)
             if claimed is not None:
@@ -112,7 +113,7 @@ class LinedStore(Claiming, Passed):
         claimed = await self._claim_by_sql(tender, *wish)
         if limit:
             self._looked_at = loop.time()
-        await self._line_up_deliveries()
+        await self._line_up_rest()
         return claimed
 
     async def renew(self, reports: Sequence[Report], *, lease: timedelta) -> Heard:
@@ -125,13 +126,13 @@ class LinedStore(Claiming, Passed):
         answers = await self.inner.settle(settlements)
         pairs = zip(settlements, answers, strict=True)
         await self._follow([s.report.lease.id for s, status in pairs if status is not None and status.waiting])
-        await self._line_up_deliveries()
+        await self._line_up_rest()
         return answers
 
     async def cancel(self, ids: Sequence[str]) -> list[Answer]:
         answers = await self.inner.cancel(ids)
         await self._follow([id for id, answer in zip(ids, answers, strict=True) if answer.did])
-        await self._line_up_deliveries()
+        await self._line_up_rest()
         return answers
 
     async def retry(self, ids: Sequence[str]) -> list[Answer]:
@@ -152,7 +153,7 @@ class LinedStore(Claiming, Passed):
 
     async def tidy(self, retention: Retention, *, limit: int) -> Tidied:
         tidied = await self.inner.tidy(retention, limit=limit)
-        await self._line_up_deliveries()
+        await self._line_up_rest()
         return tidied
 
     async def get(self, id: str) -> Job | None:
@@ -231,7 +232,7 @@ class LinedStore(Claiming, Passed):
         return asyncio.shield(self._opening)
 
     async def _open_line(self) -> Tender:
-        self.inner.hear_of_deliveries(self._heard_of_deliveries)
+        self.inner.hear_of_unlined(self._heard_of_unlined)
         tender = Tender(self.inner, self._make_line(), self._woken, ticks=self._ticks)
         self._looked_at = asyncio.get_running_loop().time()
         await tender.open()
@@ -251,14 +252,15 @@ class LinedStore(Claiming, Passed):
             await tender.follow(ids)
             crash.at("line.told")
 
-    async def _line_up_deliveries(self) -> None:
-        """Line up what was recorded to tell of the ends of jobs, if something was."""
-        if self._deliveries:
-            self._deliveries = False
+    async def _line_up_rest(self) -> None:
+        """Line up what nobody else does, if there is something: what tells of the ends of jobs, and what a transaction of a
+        caller's has brought."""
+        if self._unlined:
+            self._unlined = False
             await (await self._tended()).sweep()
 
-    def _heard_of_deliveries(self) -> None:
-        self._deliveries = True
+    def _heard_of_unlined(self) -> None:
+        self._unlined = True
 
     def _woken(self, delayed: bool) -> None:
         if delayed:
@@ -268,7 +270,8 @@ class LinedStore(Claiming, Passed):
 
 
 class JoiningLinedStore(LinedStore):
-    """A store whose SQL store can join transactions: what is added so is lined up by the sweep after the commit."""
+    """A store whose SQL store can join transactions: what is added so is lined up by whoever first hears of the commit, and
+    else by the next sweep."""
 
     def within(self, connection: Any) -> Transaction:
         assert isinstance(self.inner, Transactional)

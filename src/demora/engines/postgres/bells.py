@@ -24,6 +24,7 @@ BREATH = 0.002  # seconds between two rings
 PAUSE = 1.0  # seconds before a lost connection is made anew
 ANSWER = 5.0  # seconds that the server may take to say the time
 
+_COMMIT = ""  # in place of a sender: a transaction that was not ours to follow
 _LOOKS = f"idle workers look every {sleepers.DEAF_LOOK * 1000:.0f} ms"
 UNHEARD = f"LISTEN does not reach the database: {_LOOKS}"
 _POOLED = f"no LISTEN behind a pooler without database_listen_url: {_LOOKS}"
@@ -36,7 +37,7 @@ class Bells:
     def __init__(self, url: str, options: PostgresOptions, clock: Clock, woken: Callable[[set[Topic]], None]) -> None:
         self._url, self._options, self._clock, self._woken = options.listen_url or url, options, clock, woken
         self._own = secrets.token_hex(8)
-        self._channels = {f"demora_{options.schema}_{topic.value}": topic for topic in Topic if topic is not Topic.TOLD}
+        self._channels = {f"demora_{options.schema}_{topic.value}": topic for topic in Topic if topic is not Topic.UNLINED}
         self._listening: asyncio.Task[None] | None = None
         self._ready: asyncio.Future[None] | None = None
         self._ringing: asyncio.Task[None] | None = None
@@ -72,7 +73,7 @@ class Bells:
     async def ring_at_commit(self, topics: set[Topic], session: Session) -> None:
         """Wake all sleepers, this store's too, when the transaction of a session commits, and only then."""
         if topics and self._options.notify:
-            await session.rows("notify", channels=self._channels_of(topics), sender="")
+            await session.rows("notify", channels=self._channels_of(topics), sender=_COMMIT)
 
     async def close(self) -> None:
         if self._ringing is not None:
@@ -141,7 +142,7 @@ class Bells:
 
     def _heard(self, connection: Any, pid: int, channel: str, sender: str) -> None:
         if sender != self._own:
-            self._woken({self._channels[channel]})
+            self._woken({self._channels[channel]} | ({Topic.UNLINED} if sender == _COMMIT else set()))
 
     def _say_ready(self) -> None:
         if self._ready is not None and not self._ready.done():

@@ -72,7 +72,7 @@ class PostgresStore(hooks.HookVerbs, PacedVerbs, Lining):
         self._audit = audit
         self._sleepers: dict[Sleeper, None] = {}  # in the order of their coming
         self._named_queues: set[str] = set()
-        self._deliveries_heard: Callable[[], None] = lambda: None
+        self._unlined_heard: Callable[[], None] = lambda: None
         self._bells = Bells(url, self.options, self._wall_us, self._woken)
         self._pool: Pool | None = None
 
@@ -328,8 +328,8 @@ class PostgresStore(hooks.HookVerbs, PacedVerbs, Lining):
         return None if self.clock is None else self.clock.wall_us()
 
     def _woken(self, topics: set[Topic]) -> None:
-        if Topic.TOLD in topics:
-            self._deliveries_heard()
+        if Topic.UNLINED in topics:
+            self._unlined_heard()
         for sleeper in list(self._sleepers):
             if sleeper.topic in topics:
                 sleeper.wake()

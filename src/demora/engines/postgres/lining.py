@@ -23,8 +23,8 @@ class Lining:
     def wall_us(self) -> int | None:
         return self._wall_us()
 
-    def hear_of_deliveries(self, heard: Callable[[], None]) -> None:
-        self._deliveries_heard = heard
+    def hear_of_unlined(self, heard: Callable[[], None]) -> None:
+        self._unlined_heard = heard
 
     async def begin_lining(self) -> LineRecord:
         self._opened().lined = True

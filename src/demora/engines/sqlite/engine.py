@@ -81,7 +81,7 @@ class SqliteStore(hooks.HookVerbs, PacedVerbs):
         self._bells = bells if self._inline or path is None else bells or Bells(path)
         self._sleepers: dict[Sleeper, None] = {}  # in the order of their coming
         self._named_queues: set[str] = set()
-        self._deliveries_heard: Callable[[], None] = lambda: None
+        self._unlined_heard: Callable[[], None] = lambda: None
         self._writes: Transactor | None = None
         self._reads: Transactor | None = None
 
@@ -242,8 +242,8 @@ class SqliteStore(hooks.HookVerbs, PacedVerbs):
     def wall_us(self) -> int | None:
         return self.clock.wall_us()
 
-    def hear_of_deliveries(self, heard: Callable[[], None]) -> None:
-        self._deliveries_heard = heard
+    def hear_of_unlined(self, heard: Callable[[], None]) -> None:
+        self._unlined_heard = heard
 
     async def begin_lining(self) -> LineRecord:
         return await self._write(lining.begin)
@@ -294,8 +294,8 @@ class SqliteStore(hooks.HookVerbs, PacedVerbs):
             self._bells.ring(topics)
 
     def _woken(self, topics: set[Topic]) -> None:
-        if Topic.TOLD in topics:
-            self._deliveries_heard()
+        if Topic.UNLINED in topics:
+            self._unlined_heard()
         for sleeper in list(self._sleepers):
             if sleeper.topic in topics:
                 sleeper.wake()

@@ -56,7 +56,7 @@ def tell(tx: Transaction, ids: Iterable[bytes]) -> None:
     wishes = [wish for id in ids for row in list(tx.db.execute(SQL["ended"], (id,))) if (wish := delivery(_ended(row)))]
     if wishes:
         additions.write(tx, wishes, frozenset())
-        tx.wake(Topic.TOLD)
+        tx.wake(Topic.UNLINED)
 
 
 def _ended(row: rows.Row) -> Ended:

@@ -1,0 +1,44 @@
+"""A job that was added in a transaction of its caller's gets its place in the line with the commit."""
+
+from pathlib import Path
+
+import asyncpg
+import pytest
+
+from demora.engines.redis import RedisLine
+from demora.lined import lined, tending
+from demora.lined import store as lined_store
+from demora.store import Topic
+from tests.builders import claim, claim_ids, new_job, seconds
+from tests.servers.valkey import Server
+from tests.setups import postgres_store, postgres_url
+
+SOON = 5.0  # seconds
+
+
+@pytest.fixture(autouse=True)
+def _nobody_else_looks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tending, "TICK", 3600.0)
+    monkeypatch.setattr(lined_store, "LOOK", 3600.0)
+
+
+async def test_who_sleeps_is_woken_by_a_commit_and_finds_what_it_brought(server: Server, tmp_path: Path) -> None:
+    store = lined(postgres_store(tmp_path), lambda: RedisLine(server.url))
+    await store.open()
+    connection = await asyncpg.connect(postgres_url())
+    try:
+        with store.subscribe(Topic.READY) as place:
+            assert await claim_ids(store) == []
+            place.clear()
+            async with connection.transaction():
+                soon, later = await store.within(connection).add([new_job(), new_job(delay=seconds(60))])
+                assert await claim_ids(store) == []
+            assert await place.wait(SOON)
+            claimed = await claim(store)
+        assert [job.lease.id for job in claimed.jobs] == [soon.id]
+        assert claimed.next_in is not None
+        places, _ = await (await store._tended()).line.places()
+        assert [place.id for place in places] == [later.id]
+    finally:
+        await connection.close()
+        await store.close()
