@@ -23,7 +23,7 @@ async def test_what_is_due_when_the_answer_is_here_is_asked_for_and_nothing_star
     await claim_ids(store)
     [id] = await add_ids(store, {"delay": seconds(0.3)})
     last = [await _ask(tender) for _ in range(TIMES)][-1]
-    assert 0 < tender._quickest_us <= last
+    assert 0 < tender.present._quickest_us <= last
     due = (await job_of(store, id)).due_at
     assert await eventually(lambda: claim_ids(store), bool) == [id]
     assert datetime.now(UTC) >= due
@@ -35,7 +35,7 @@ async def test_who_reads_the_clock_of_the_database_asks_when_it_is_time(server: 
     for _ in range(TIMES):
         await _ask(tender)
     store.inner.wall_us = lambda: 1_000_000  # type: ignore[method-assign]
-    assert tender.soon_us() == tender.now_us() == 1_000_000
+    assert tender.present.soon_us() == tender.present.now_us() == 1_000_000
 
 
 async def _ask(tender: Tender) -> float:

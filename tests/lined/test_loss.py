@@ -223,7 +223,7 @@ async def test_whoever_died_with_what_the_line_handed_out_is_noticed(
     store = await open_store(server.url)
     added = await add_one(store)
     tender = await store._tended()
-    now = tender.now()
+    now = tender.present.now()
     taken = await tender.line.take(None, 1, now=now, stale=0)
     assert [entry.id for entry in taken.entries] == [added.id]
     assert await claim_ids(store) == []
@@ -240,10 +240,10 @@ async def test_what_stands_wrongly_in_the_line_never_runs(server: Server, open_s
     later = await add_one(store, delay=seconds(60))
     nobody = "01900000-0000-7000-8000-000000000000"
     wrong = [Place(id, "default", 0, Priority.NORMAL, 0) for id in (ended.id, later.id, nobody)]
-    await tender.line.put(wrong, now=tender.now())
+    await tender.line.put(wrong, now=tender.present.now())
     assert await claim_ids(store) == []
     places, _ = await tender.line.places()
-    assert [(place.id, place.due_at > tender.now()) for place in places] == [(later.id, True)]
+    assert [(place.id, place.due_at > tender.present.now()) for place in places] == [(later.id, True)]
 
 
 async def test_a_job_is_served_in_its_own_queue_whatever_the_line_says(server: Server, open_store: Open) -> None:
@@ -251,7 +251,7 @@ async def test_a_job_is_served_in_its_own_queue_whatever_the_line_says(server: S
     tender = await store._tended()
     elsewhere = await add_one(store, queue="mail")
     await add_one(store)
-    await tender.line.put([Place(elsewhere.id, "default", 0, Priority.NORMAL, 0)], now=tender.now())
+    await tender.line.put([Place(elsewhere.id, "default", 0, Priority.NORMAL, 0)], now=tender.present.now())
     assert elsewhere.id not in await claim_ids(store, queues=["default"])
     assert await claim_ids(store, queues=["mail"]) == [elsewhere.id]
 
@@ -282,7 +282,7 @@ async def test_a_line_that_was_filled_from_what_the_database_lost_is_begun_anew(
     store = await open_store(server.url)
     tender = await store._tended()
     before = await epoch(store)
-    await tender.line.note(tender.now() + 600_000, str(10**15), filled=True)
+    await tender.line.note(tender.present.now() + 600_000, str(10**15), filled=True)
     added = await add_one(store.inner, delay=seconds(60))
     await eventually(lambda: epoch(store), lambda now: now > before)
     await trusted(store)
@@ -293,7 +293,7 @@ async def test_a_sweep_leaves_alone_what_others_have_lined_up(server: Server, op
     store = await open_store(server.url)
     first, second = await add_ids(store, {}, {})
     tender = await store._tended()
-    taken = await tender.line.take(None, 1, now=tender.now(), stale=0)
+    taken = await tender.line.take(None, 1, now=tender.present.now(), stale=0)
     assert [entry.id for entry in taken.entries] == [first]
     await tender.sweep()
     assert await standing(store) == ([second], [first])

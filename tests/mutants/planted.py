@@ -328,7 +328,7 @@ MUTANTS = (
     Mutant(
         "a ring within a transaction is kept from its own process",
         "engines/postgres/bells.py",
-        'channels=self._channels_of(topics), sender="")',
+        "channels=self._channels_of(topics), sender=_COMMIT)",
         "channels=self._channels_of(topics), sender=self._own)",
         "tests/engines/postgres/test_within.py",
     ),

@@ -38,7 +38,7 @@ class Claiming(ABC):
         claimed = await self._claim_by_line(tender, *wish)
         if claimed is None or not tender.paced:
             return claimed
-        left = self._let_go_at - tender.now_us()
+        left = self._let_go_at - tender.present.now_us()
         if left <= 0 and not claimed.jobs:
             return None
         if left == math.inf:
@@ -53,7 +53,7 @@ class Claiming(ABC):
         self._let_go_at = math.inf  # what is put meanwhile sets it anew
         claimed = await self.inner.claim(worker_id, limit, lease=lease, queues=queues, in_turn=in_turn)
         if claimed.next_in is not None:
-            self._let_go_at = min(self._let_go_at, tender.now_us() + claimed.next_in / MICROSECOND)
+            self._let_go_at = min(self._let_go_at, tender.present.now_us() + claimed.next_in / MICROSECOND)
         await tender.remove([Entry(job.lease.id, job.queue) for job in claimed.jobs])
         got = {job.lease.id for job in claimed.jobs}
         await self._line_up_released(tender, [job for job in claimed.released if job.id not in got])
@@ -85,7 +85,7 @@ class Claiming(ABC):
                 if jobs:  # these are ours already
                     break
                 raise
-            tender.learn(drawn.wall_us, asked)
+            tender.present.learn(drawn.wall_us, asked)
             crash.at("line.drawn")
             missed, moved = await self._settle_entries(tender, taken.entries, drawn)
             jobs += drawn.claimed.jobs
@@ -93,7 +93,7 @@ class Claiming(ABC):
             await self._line_up_rest()
             more = len(taken.entries) >= want and len(jobs) + expired < limit
             if missed or last == 0 or not (more or moved):
-                next_in = ZERO if more or expired else _next_in(taken, drawn, missed, tender.soon_us())
+                next_in = ZERO if more or expired else _next_in(taken, drawn, missed, tender.present.soon_us())
                 return Claimed(jobs, drawn.claimed.lapsed, next_in)
         return Claimed(jobs, [], ZERO) if jobs else None
 

@@ -10,12 +10,12 @@ import time
 from collections.abc import Iterable, Sequence
 from datetime import timedelta
 
-from .. import alarms, crash, notices
-from ..clock import Distance
+from .. import crash, notices
 from ..core.spans import span_ms
 from ..errors import BadSetting, StoreError
 from ..line import Entry, Heard, Line, LineAway, LineLost, LineState, Place, Putting, Taken, are_delayed
 from ..outbox import Outbox
+from .present import Present
 
 HORIZON = timedelta(minutes=10)  # jobs that are due later stay in the database alone
 STEP = timedelta(minutes=1)  # by which the horizon moves on
@@ -24,8 +24,6 @@ PAGE = 1000  # jobs at a time, so that nobody waits long for the lock
 FILL_PAGE = 5000  # jobs at a time where the rows are only read
 ARRANGE = 5  # ticks between two looks at the settings of queues
 FIRST_PAUSE, LONGEST_PAUSE = 0.05, 2.0  # seconds between two tries to reach a line that is away
-HEAD_START = 700  # microseconds that an answer may take longer than the quickest ones
-SLOWER = 1.02  # by how much a line may be slower than when it was last asked, before that is believed
 FORGOTTEN = 5000  # milliseconds after which what was handed out and is not done counts as forgotten
 
 
@@ -39,9 +37,7 @@ class Tender:
         self._outbox, self._woken = outbox, woken
         self.horizon, self._ticks = horizon, ticks
         self._who = secrets.token_hex(8)
-        self._distance = Distance()
-        self._quickest_us = 0.0  # the shortest time that the line took lately to say who is next
-        self._next_due: int | None = None  # as the line said last
+        self.present = Present(outbox)
         self._up = self._filled = False
         self.paced = False  # whether some queue has a pace
         self._until, self._position = 0, ""  # as in `LineState`
@@ -81,29 +77,11 @@ class Tender:
             await asyncio.wait([task], timeout=FIRST_PAUSE)
         await self.line.close()
 
-    # The database's time
-
-    def now_us(self) -> int:
-        """The database's time, as far as it is known here."""
-        known = self._outbox.wall_us()
-        return known if known is not None else self._distance.there_us(time.monotonic())
-
-    def now(self) -> int:
-        return self.now_us() // 1000
-
-    def soon_us(self) -> int:
-        """The time at which an answer of the line will be here: what is due by then is asked for already, and waited for."""
-        return self.now_us() + (int(self._quickest_us) + HEAD_START if self._outbox.wall_us() is None else 0)
-
-    def learn(self, wall_us: int, asked: float) -> None:
-        """Note what the database's clock said between `asked`, a monotonic time, and now."""
-        self._distance.learn(wall_us, asked, time.monotonic())
-
     # What others do with the line
 
     async def put(self, places: Iterable[Place], *, how: Putting = Putting.MOVED, quiet: bool = False) -> None:
         """Line up those that are due within the horizon; `quiet` wakes nobody in this process."""
-        now = self.now()
+        now = self.present.now()
         due = [place for place in places if place.due_at <= now + span_ms(self.horizon)]
         if not (self._up and due):
             return
@@ -132,7 +110,7 @@ class Tender:
             standings = await self._outbox.standings(ids)
         except StoreError:
             return
-        until = self.now() + span_ms(self.horizon)
+        until = self.present.now() + span_ms(self.horizon)
         here = [s.place for s in standings if s.waiting and s.place.due_at <= until]
         gone = [Entry(s.place.id, s.place.queue) for s in standings if not s.waiting or s.place.due_at > until]
         await self.put(here)
@@ -143,13 +121,11 @@ class Tender:
         try:
             if not self.trusted or not await self._knows_the_present():
                 return None
-            now, asked = self._due_by(), time.monotonic()
+            now, asked = self.present.due_by(), time.monotonic()
             taken = await self.line.take(queues, limit, now=now, stale=now - FORGOTTEN, in_turn=in_turn)
-            self._quickest_us = min((time.monotonic() - asked) * 1e6, self._quickest_us * SLOWER + 10)
-            self._next_due = taken.next_due
-            early = now * 1000 - self.now_us()
-            if early > 0 and taken.entries:
-                await alarms.sleep(early / 1e6)
+            self.present.answered(taken.next_due, asked)
+            if taken.entries:
+                await self.present.reach(now)
         except LineAway as problem:
             self._lose(problem)
             return None
@@ -158,11 +134,6 @@ class Tender:
             self._lose(LineLost("what it held is gone"))
             return None
         return taken
-
-    def _due_by(self) -> int:
-        """Until when what the line hands out may be due: now, or when the next one is if that is before the answer."""
-        now = self.now()
-        return self._next_due if self._next_due is not None and now < self._next_due <= self.soon_us() // 1000 else now
 
     async def done(self, entries: Sequence[Entry]) -> None:
         if self._up:
@@ -198,7 +169,7 @@ class Tender:
         """Reach the line. If it is not the one that was filled last, begin it anew under the next number."""
         asked = time.monotonic()
         record = await self._outbox.begin_lining()
-        self.learn(record.wall_us, asked)
+        self.present.learn(record.wall_us, asked)
         run = await self.line.connect(record.database)
         state = await self.line.state()
         if record.run != run or state.epoch is None or state.epoch > record.epoch:
@@ -219,10 +190,10 @@ class Tender:
 
     async def _fill(self, pages: int | None = None) -> None:
         """Put every waiting job that is due within the horizon, in one go or up to so many pages."""
-        position, until, filled = await self._outbox.position(), self.now() + span_ms(self.horizon), 0
+        position, until, filled = await self._outbox.position(), self.present.now() + span_ms(self.horizon), 0
         walked = await self._outbox.walk(self.horizon, FILL_PAGE)
         while True:
-            await self.line.put(walked.places, now=self.now(), how=Putting.FRESH)  # nothing stands under this number
+            await self.line.put(walked.places, now=self.present.now(), how=Putting.FRESH)  # nothing stands under this number
             filled += len(walked.places)
             crash.at("line.filling")
             if walked.next is None:
@@ -331,7 +302,7 @@ class Tender:
 
     async def _reach(self) -> int:
         """Line up what the horizon has reached, a step at a time; answers until when all that is due is in the line."""
-        now = self.now()
+        now = self.present.now()
         if self._until > now + span_ms(self.horizon - STEP):
             return self._until
         walked = await self._outbox.walk(self.horizon, PAGE, since=self._until)
@@ -342,14 +313,14 @@ class Tender:
             walked = await self._outbox.walk(self.horizon, PAGE, walked.next, since=self._until)
 
     async def _put_missing(self, places: Sequence[Place]) -> None:
-        if places and await self.line.put(places, now=self.now(), how=Putting.MISSING):
+        if places and await self.line.put(places, now=self.present.now(), how=Putting.MISSING):
             self._woken(are_delayed(places))
 
     async def _knows_the_present(self) -> bool:
         """Whether all that is due by now was put into the line; if not, it is."""
-        if self._due_by() < self._until:
+        if self.present.due_by() < self._until:
             return True
         self._adopt(await self.line.state())
-        if self._due_by() >= self._until:
+        if self.present.due_by() >= self._until:
             await self._sweep()
-        return self._due_by() < self._until
+        return self.present.due_by() < self._until
