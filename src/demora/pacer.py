@@ -34,8 +34,9 @@ class Pacer:
         return found
 
     async def take_pace_off(self, queue: str, *, by: str = CODE) -> None:
-        """Hold nothing of a queue any longer."""
-        await self._paced().set_pace(check_queue(queue), None, by=by)
+        """Hold nothing of a queue any longer. Where it has no pace, nothing is changed, and no queue comes into being."""
+        if await self.pacing(check_queue(queue)) is not None:
+            await self._paced().set_pace(queue, None, by=by)
 
     async def pacings(self) -> list[Pacing]:
         """Every queue that has a pace, and how it stands."""

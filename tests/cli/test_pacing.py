@@ -20,6 +20,12 @@ def test_a_pace_is_set_shown_and_taken_off(run: Run, enqueued: Callable[..., str
     assert ": off\n" in history
 
 
+def test_to_take_off_what_is_not_there_changes_nothing(run: Run, enqueued: Callable[..., str]) -> None:
+    enqueued()
+    assert "mial has no pace" in run("pace", "mial", "--off").stdout
+    assert "mial" not in run("queues").stdout
+
+
 def test_as_json_it_has_the_figures_and_the_changes(run: Run, enqueued: Callable[..., str]) -> None:
     enqueued("demo.echo", "--queue", "mail", "--delay", "1h")
     shown = answer(run("pace", "mail", "--no-rapid", "--governs", "retries", "--protect", "web", "--json"))

@@ -6,6 +6,7 @@ from typing import Any, TypeVar
 from urllib.parse import parse_qsl
 
 import msgspec
+from msgspec import inspect
 from starlette.datastructures import Headers
 from starlette.types import Receive
 
@@ -59,7 +60,7 @@ def decode_body(body: bytes, headers: Headers, shape: type[S]) -> S:
     except RecursionError:
         raise Invalid("payload", f"is nested deeper than {MOST_DEPTH} levels") from None
     except msgspec.ValidationError as problem:
-        raise misfit(problem) from None
+        raise _misfit(problem, shape) from None
     except msgspec.DecodeError as problem:
         raise BrokenJson(_not_json(problem, body)) from None
     except UnicodeDecodeError:
@@ -75,7 +76,7 @@ def decode_query(query: bytes, shape: type[S]) -> S:
     try:
         return msgspec.convert(_gathered(pairs, shape), shape, strict=False)
     except msgspec.ValidationError as problem:
-        raise misfit(problem) from None
+        raise _misfit(problem, shape) from None
 
 
 def read_key(headers: Headers, field: str | None) -> str | None:
@@ -88,6 +89,37 @@ def read_key(headers: Headers, field: str | None) -> str | None:
     if len(keys) > 1:
         raise Invalid("idempotencyKey", "the Idempotency-Key header and the field differ; give one, or the same twice")
     return keys.pop() if keys else None
+
+
+def _misfit(problem: msgspec.ValidationError, shape: type[msgspec.Struct]) -> Invalid:
+    """What does not fit, and what the field means where the OpenAPI document says so: with that, its unit."""
+    found = misfit(problem)
+    meaning = _meaning(shape, found.field)
+    return found if meaning is None else Invalid(found.field, f"{found.reason}: {meaning}")
+
+
+def _meaning(shape: type[msgspec.Struct], path: str) -> str | None:
+    """The description of the field at a path like `jobs[0].delay`."""
+    kind: Any = inspect.type_info(shape)
+    for name in path.split("."):
+        fields = [field for struct in _structs(kind) for field in struct.fields]
+        kind = next((field.type for field in fields if field.encode_name == name.partition("[")[0]), None)
+    for one in kind.types if isinstance(kind, inspect.UnionType) else [kind]:
+        if isinstance(one, inspect.Metadata) and one.extra_json_schema is not None:
+            meaning: str | None = one.extra_json_schema.get("description")
+            return meaning
+    return None
+
+
+def _structs(kind: Any) -> list[inspect.StructType]:
+    """The structs that a value of this kind may be, or hold in a list."""
+    if isinstance(kind, inspect.UnionType):
+        return [struct for one in kind.types for struct in _structs(one)]
+    if isinstance(kind, inspect.Metadata):
+        return _structs(kind.type)
+    if isinstance(kind, inspect.ListType):
+        return _structs(kind.item_type)
+    return [kind] if isinstance(kind, inspect.StructType) else []
 
 
 def _too_large(most: int) -> TooLarge:
