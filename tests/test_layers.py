@@ -93,6 +93,7 @@ MAY_IMPORT: dict[str, set[str]] = {
         "why",
     },
     "blocking": {"app", "client", "core", "errors"},
+    "patience": {"app", "errors", "notices"},
     "testing": {"app", "blocking", "clock", "core", "engines", "errors", "jobfunction", "seams", "store", "worker"},
 }
 

@@ -138,6 +138,15 @@ class StoreError(DemoraError):
     """The database refused or could not be reached; whether a write happened is unknown unless said otherwise."""
 
 
+class StoreUnreachable(StoreError):
+    """No connection to the database could be had; nothing was written. `may_pass` says that the server may only be
+    starting, or out of reach for a while."""
+
+    def __init__(self, message: str, *, may_pass: bool) -> None:
+        super().__init__(message)
+        self.may_pass = may_pass
+
+
 class StoreBusy(StoreError):
     """The database stayed locked by others for longer than the limit; nothing was written."""
 

@@ -16,6 +16,7 @@ from .addresses import Address, in_url, read_address
 from .api import make_api
 from .app import Demora
 from .errors import CannotListen
+from .patience import opened_when_there
 from .scheduler import Scheduler
 from .settings import Settings
 from .stopping import stopping_on_signals
@@ -41,7 +42,7 @@ async def serve(
     answered, jobs get the grace. A second signal ends the process at once. A worker that stops by itself stops the service.
     """
     address = read_address(settings.host)
-    async with app:
+    async with opened_when_there(app):
         with_key = await _asks_for_keys(app, settings)
         with listen(address, settings.port) as listener:
             service = _Service(app, settings, listener, lambda at: started and started(at, with_key))

@@ -815,6 +815,20 @@ MUTANTS = (
         "tests/test_pauses.py",
     ),
     Mutant(
+        "a worker that is started before its database ends",
+        "engines/postgres/troubles.py",
+        "may_pass=may_pass",
+        "may_pass=False",
+        "tests/system/test_late_database.py",
+    ),
+    Mutant(
+        "a worker asks for a minute for a database that there is not",
+        "engines/postgres/troubles.py",
+        "may_pass = isinstance(problem, (*LOST, asyncpg.TooManyConnectionsError))",
+        "may_pass = True",
+        "tests/system/test_late_database.py",
+    ),
+    Mutant(
         "who cannot hear is woken with every try to listen",
         "engines/postgres/bells.py",
         "                if lost:\n",

@@ -104,6 +104,7 @@ _UNKNOWN = Kind(500, "Unexpected error", "something went wrong here that should 
 _STORE = Kind(
     503, "The store does not answer", "the database could not be reached or refused; look before you repeat a write"
 )
+_AWAY = Kind(503, "The store is away", "the database could not be reached; nothing was written, try again", retry_after=1)
 _BUSY = Kind(503, "The store is busy", "the database stayed locked; nothing was written, try again", retry_after=1)
 
 KINDS: dict[type[Exception], Kind] = {
@@ -129,6 +130,7 @@ KINDS: dict[type[Exception], Kind] = {
     demora.JobFailed: Kind(409, "The job failed"),
     demora.WouldBlock: _UNKNOWN,
     demora.StoreError: _STORE,
+    demora.StoreUnreachable: _AWAY,
     demora.StoreBusy: _BUSY,
     demora.StoreClosed: _STORE,
     demora.OneLoopOnly: _STORE,

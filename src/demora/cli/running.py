@@ -110,21 +110,23 @@ async def migrate(*, as_json: bool) -> None:
 
 
 async def _work(app: Demora, queues: Queues, strict: bool) -> int:
+    from ..patience import opened_when_there
     from ..stopping import stopping_on_signals
     from ..worker import Worker
 
-    async with app:
+    async with opened_when_there(app):
         worker = Worker(app, queues=queues, strict=strict)
         with stopping_on_signals(worker.stop):
             return await worker.run()
 
 
 async def _tidy(app: Demora) -> int:
+    from ..patience import opened_when_there
     from ..scheduler import Scheduler
     from ..seams import Seams
     from ..stopping import stopping_on_signals
 
-    async with app:
+    async with opened_when_there(app):
         await app.apply_paces()
         scheduler = Scheduler((await app.open()).store, app.settings.retention)
         with stopping_on_signals(scheduler.stop):

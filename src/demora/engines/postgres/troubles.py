@@ -2,7 +2,7 @@
 
 import asyncpg
 
-from ...errors import StoreBusy, StoreError
+from ...errors import StoreBusy, StoreError, StoreUnreachable
 
 # The connection broke. A server that shuts down may have committed before it said so.
 LOST = (
@@ -27,12 +27,9 @@ def is_lost(problem: BaseException) -> bool:
     return isinstance(problem, LOST)
 
 
-class Unreachable(StoreError):
-    """No connection could be had."""
-
-
-def unreachable(problem: BaseException) -> StoreError:
-    error = Unreachable(f"cannot reach PostgreSQL: {_words(problem)}; nothing was written")
+def unreachable(problem: BaseException) -> StoreUnreachable:
+    may_pass = isinstance(problem, (*LOST, asyncpg.TooManyConnectionsError))
+    error = StoreUnreachable(f"cannot reach PostgreSQL: {_words(problem)}; nothing was written", may_pass=may_pass)
     error.__cause__ = problem
     return error
 

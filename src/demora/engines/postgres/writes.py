@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
-from ...errors import StoreClosed
+from ...errors import StoreClosed, StoreUnreachable
 from . import troubles
 from .connections import Pool, Session
 
@@ -65,7 +65,7 @@ class Writes:
             except _Lost as loss:
                 problem = lost = loss
                 await self._fence(loss)
-            except troubles.Unreachable as out_of_reach:
+            except StoreUnreachable as out_of_reach:
                 if lost is None:
                     raise
                 problem = out_of_reach
@@ -98,7 +98,7 @@ class Writes:
         while True:
             try:
                 return await self._end(lost)
-            except (troubles.Unreachable, *troubles.DRIVER) as problem:
+            except (StoreUnreachable, *troubles.DRIVER) as problem:
                 if loop.time() > deadline:
                     raise troubles.unknown(problem) from problem
             await asyncio.sleep(PAUSE)

@@ -1,0 +1,31 @@
+"""Opening an application whose database may not be there yet: what is started together is not up at the same moment."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from . import notices
+from .app import Demora
+from .errors import StoreUnreachable
+
+PATIENCE = 60.0  # seconds in which the database must be there
+FIRST_PAUSE, LONGEST_PAUSE = 0.25, 4.0  # seconds between two tries
+
+
+@asynccontextmanager
+async def opened_when_there(app: Demora) -> AsyncIterator[None]:
+    """An open application; `StoreUnreachable` if its database stays out of reach, or at once if waiting will not help."""
+    loop, pause = asyncio.get_running_loop(), FIRST_PAUSE
+    until = loop.time() + PATIENCE
+    while True:
+        try:
+            await app.open()
+            break
+        except StoreUnreachable as problem:
+            if not problem.may_pass or loop.time() + pause > until:
+                raise
+            notices.store_trouble("opening the database", problem, pause)
+        await asyncio.sleep(pause)
+        pause = min(pause * 2, LONGEST_PAUSE)
+    async with app:
+        yield
