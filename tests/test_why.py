@@ -49,8 +49,8 @@ def told(outlook: Outlook) -> tuple[str, str]:
 
 
 def test_a_job_that_is_not_due() -> None:
-    later = job(due_at=NOW + seconds(90))
-    assert told(Outlook(later, NOW)) == ("not_due", "It is not due until 08:01:30, in 1m30s.")
+    later = job(due_at=NOW + seconds(90), scheduled_at=NOW + seconds(90))
+    assert told(Outlook(later, NOW)) == ("not_due", "It is not due until 08:01:30 UTC, in 1m30s.")
 
 
 def test_another_day_is_said_with_its_date() -> None:
@@ -60,7 +60,7 @@ def test_another_day_is_said_with_its_date() -> None:
 def test_a_retry_that_is_not_due() -> None:
     again = job(status=Status.RETRYING, lane=Lane.RETRY, due_at=NOW + seconds(4), attempt=2, token=2, error="ValueError: no")
     expected = (
-        "It failed after ValueError: no; retry 2 of 3 is due at 08:00:04, in 4s; then the pace of its queue lets it go."
+        "It failed after ValueError: no; retry 2 of 3 is due at 08:00:04 UTC, in 4s; then the pace of its queue lets it go."
     )
     assert told(Outlook(again, NOW, pacing=pacing())) == ("retry_due", expected)
 
@@ -68,14 +68,14 @@ def test_a_retry_that_is_not_due() -> None:
 def test_a_job_whose_queue_is_paused() -> None:
     reason, sentence = told(Outlook(job(), NOW, pause=Pause("closed", NOW - seconds(60), "cli:ann")))
     assert reason == "queue_paused"
-    assert sentence == "Its queue mail was paused by cli:ann at 07:59:00 (closed); nothing of it is handed out."
+    assert sentence == "Its queue mail was paused by cli:ann at 07:59:00 UTC (closed); nothing of it is handed out."
 
 
 def test_a_job_that_a_pace_holds_knows_its_place_and_its_time() -> None:
     held = job(lane=Lane.SCHEDULED)
     why = explain(Outlook(held, NOW, ahead=2, pacing=pacing(held=5)))
     assert why.reason == "held_by_pace"
-    assert why.sentence == "It is held by the pace of its queue mail, 3rd in line, released about 08:01:30."
+    assert why.sentence == "It is held by the pace of its queue mail, 3rd in line, released about 08:01:30 UTC."
     assert (why.data["place"], why.data["held"], why.data["mode"], why.data["paceSetBy"]) == (3, 5, "normal", "ann")
 
 
@@ -100,6 +100,31 @@ def test_a_job_that_is_ready(ahead: int, recent: int, sentence: str) -> None:
     assert told(Outlook(job(), NOW, ahead, recent, workers=[ANN])) == ("ready", sentence)
 
 
+def test_a_job_that_was_handed_back_for_want_of_a_handler() -> None:
+    stray, ignorant = job(due_at=NOW + seconds(4)), Worker("bob", "host", 1, 4)
+    nobody = "It waits, since no live worker that serves its queue mail knows its type mail.send; "
+    assert told(Outlook(stray, NOW, workers=[ignorant])) == ("no_handler", nobody + "it is offered again at 08:00:04 UTC.")
+    one = "It waits, since a worker that does not know its type mail.send has handed it back; "
+    expected = ("handed_back", one + "it is offered again at 08:00:04 UTC.")
+    assert told(Outlook(stray, NOW, workers=[ignorant, ANN])) == expected
+    snoozed = job(due_at=NOW + seconds(4), lane=Lane.RETRY)
+    assert told(Outlook(snoozed, NOW, workers=[ignorant]))[0] == "not_due"
+
+
+def test_a_job_that_expired_and_was_not_cancelled_yet() -> None:
+    expired = job(expires_at=NOW - seconds(1))
+    expected = "It expired at 07:59:59 UTC without having run; the next worker or scheduler that looks cancels it."
+    assert told(Outlook(expired, NOW)) == ("expired", expected)
+    started = job(expires_at=NOW - seconds(1), attempt=1, status=Status.RETRYING, lane=Lane.RETRY)
+    assert told(Outlook(started, NOW, workers=[ANN]))[0] == "ready"
+
+
+def test_a_job_whose_worker_is_gone() -> None:
+    lost = job(status=Status.PROCESSING, worker_id="ann", attempt=1, lease_until=NOW - seconds(2))
+    expected = "It ran on ann, whose lease lapsed at 07:59:58 UTC; the next worker that looks for work takes over."
+    assert told(Outlook(lost, NOW)) == ("lapsed", expected)
+
+
 def test_a_job_that_runs() -> None:
     running = job(
         status=Status.PROCESSING,
@@ -109,12 +134,12 @@ def test_a_job_that_runs() -> None:
         token=2,
         lease_until=NOW + seconds(25),
     )
-    expected = "It runs on ann since 07:59:55, attempt 2 of 4, lease until 08:00:25."
+    expected = "It runs on ann since 07:59:55 UTC, attempt 2 of 4, lease until 08:00:25 UTC."
     assert told(Outlook(running, NOW)) == ("running", expected)
 
 
 def test_a_job_that_ended() -> None:
     failed = job(status=Status.FAILED, completed_at=NOW, attempt=4, error="ValueError: no")
-    assert told(Outlook(failed, NOW)) == ("ended", "It ended FAILED at 08:00:00, in attempt 4 of 4: ValueError: no.")
+    assert told(Outlook(failed, NOW)) == ("ended", "It ended FAILED at 08:00:00 UTC, in attempt 4 of 4: ValueError: no.")
     never = job(status=Status.CANCELLED, completed_at=NOW)
-    assert told(Outlook(never, NOW)) == ("ended", "It ended CANCELLED at 08:00:00 without having run.")
+    assert told(Outlook(never, NOW)) == ("ended", "It ended CANCELLED at 08:00:00 UTC without having run.")

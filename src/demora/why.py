@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from .core.job import Job
+from .core.job import Job, Lane
 from .core.pace import forecast
 from .core.spans import from_ms, say, timestamp, to_ms
 from .core.states import Status
@@ -31,8 +31,10 @@ def explain(outlook: Outlook) -> Why:
         return _ended(job, outlook.now)
     if job.status is Status.PROCESSING:
         return _running(job, outlook.now)
+    if job.expires_at is not None and job.expires_at <= outlook.now and job.attempt == 0:
+        return _expired(job, job.expires_at, outlook.now)
     if job.due_at > outlook.now:
-        return _not_due(job, outlook)
+        return _strayed(job, outlook) if _is_stray(job, outlook.now) else _not_due(job, outlook)
     if outlook.pause is not None:
         return _paused(outlook)
     if outlook.held:
@@ -62,7 +64,29 @@ def _running(job: Job, now: datetime) -> Why:
         "leaseUntil": _maybe(job.lease_until),
         "cancelRequestedAt": _maybe(job.cancel_requested_at),
     }
-    return Why("running", f"It runs on {job.worker_id or 'a worker'}{since}, {attempt}{until}{told}.", data)
+    worker = job.worker_id or "a worker"
+    if job.lease_until is not None and job.lease_until <= now:
+        lapsed = f"whose lease lapsed at {_clock(job.lease_until, now)}"
+        return Why("lapsed", f"It ran on {worker}{since}, {lapsed}; the next worker that looks for work takes over.", data)
+    return Why("running", f"It runs on {worker}{since}, {attempt}{until}{told}.", data)
+
+
+def _expired(job: Job, at: datetime, now: datetime) -> Why:
+    sentence = f"It expired at {_clock(at, now)} without having run; the next worker or scheduler that looks cancels it."
+    return Why("expired", sentence, {"expiresAt": timestamp(at)})
+
+
+def _is_stray(job: Job, now: datetime) -> bool:
+    """Whether a job was due before, and was put off by a worker that had no handler for it."""
+    return job.status is Status.QUEUED and job.lane in (Lane.REALTIME, Lane.SCHEDULED) and job.scheduled_at <= now
+
+
+def _strayed(job: Job, outlook: Outlook) -> Why:
+    nobody = f"no live worker that serves its queue {job.queue} knows its type {job.type}"
+    one = f"a worker that does not know its type {job.type} has handed it back"
+    known = _know(_serving(outlook), job.type)
+    sentence = f"It waits, since {one if known else nobody}; it is offered again at {_clock(job.due_at, outlook.now)}."
+    return Why("handed_back" if known else "no_handler", sentence, {**_workers(outlook), "dueAt": timestamp(job.due_at)})
 
 
 def _not_due(job: Job, outlook: Outlook) -> Why:
@@ -106,9 +130,8 @@ def _held(outlook: Outlook) -> Why:
 
 
 def _unserved(outlook: Outlook) -> Why | None:
-    job, alive = outlook.job, [worker for worker in outlook.workers if worker.heartbeat_ago < LIVE_WITHIN]
-    serving = [worker for worker in alive if not worker.queues or job.queue in worker.queues]
-    data = {"queue": job.queue, "type": job.type, "liveWorkers": len(alive), "serveQueue": len(serving)}
+    job, serving = outlook.job, _serving(outlook)
+    data = _workers(outlook)
     if not serving:
         return Why("no_worker", f"It is ready, but no live worker serves its queue {job.queue}.", data)
     if not _know(serving, job.type):
@@ -141,6 +164,19 @@ def _governed(outlook: Outlook) -> bool:
     return outlook.pacing is not None and outlook.job.lane in outlook.pacing.pace.governs.lanes
 
 
+def _alive(outlook: Outlook) -> list[Worker]:
+    return [worker for worker in outlook.workers if worker.heartbeat_ago < LIVE_WITHIN]
+
+
+def _serving(outlook: Outlook) -> list[Worker]:
+    return [worker for worker in _alive(outlook) if not worker.queues or outlook.job.queue in worker.queues]
+
+
+def _workers(outlook: Outlook) -> dict[str, Any]:
+    counts = {"liveWorkers": len(_alive(outlook)), "serveQueue": len(_serving(outlook))}
+    return {"queue": outlook.job.queue, "type": outlook.job.type, **counts}
+
+
 def _know(workers: Sequence[Worker], type: str) -> bool:
     return any(type in worker.types for worker in workers)
 
@@ -157,7 +193,7 @@ def _rough(wait: timedelta) -> str:
 def _clock(at: datetime, now: datetime) -> str:
     """The time of day in UTC, with the day unless it is today."""
     at, now = at.astimezone(UTC), now.astimezone(UTC)
-    return f"{at:%H:%M:%S}" if at.date() == now.date() else f"{at:%Y-%m-%d %H:%M:%S}"
+    return f"{at:%H:%M:%S} UTC" if at.date() == now.date() else f"{at:%Y-%m-%d %H:%M:%S} UTC"
 
 
 def _maybe(at: datetime | None) -> str | None:

@@ -107,7 +107,7 @@ def strays() -> list[Verdict]:
 
 def test_a_stray_waits_longer_each_time() -> None:
     delays = [given.delay for given in strays()[:-1]]
-    assert delays[:4] == [SECOND, 2 * SECOND, 4 * SECOND, 8 * SECOND]
+    assert delays[:4] == [SECOND / 100, SECOND / 50, SECOND / 25, SECOND / 12.5]
     assert all(before <= after <= STRAY_CAP for before, after in pairwise(delays))
     assert all(given.stray and not given.counts for given in strays()[:-1])
 

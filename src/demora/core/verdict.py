@@ -10,7 +10,7 @@ from .outcome import GaveUp, HandedBack, Lapsed, NoHandler, Outcome, Raised, Sno
 from .spans import ZERO
 from .states import Status
 
-STRAY_DELAY = timedelta(seconds=1)
+STRAY_DELAY = timedelta(milliseconds=10)  # short: another worker that is free may know it
 STRAY_CAP = timedelta(minutes=1)
 STRAY_GRACE = timedelta(hours=1)
 
