@@ -67,6 +67,19 @@ async def test_only_waiting_jobs_that_match_are_cancelled(store: SqliteStore, cl
     assert [await status_of(store, id) for id in (hit, other)] == [Status.CANCELLED, Status.QUEUED]
 
 
+async def test_a_status_may_be_given_alone(store: SqliteStore, client: Client) -> None:
+    [id] = await add_ids(store, {})
+    for status in ("QUEUED", Status.QUEUED, ["QUEUED"]):
+        assert [job.id for job in (await client.find(status=status)).jobs] == [id]
+    assert await client.cancel_many(status="QUEUED") == Tally(matched=1, done=1)
+
+
+async def test_to_change_nothing_is_refused(store: SqliteStore, client: Client) -> None:
+    [id] = await add_ids(store, {})
+    with pytest.raises(Invalid, match="nothing is to be changed"):
+        await client.reschedule(id)
+
+
 async def test_running_jobs_are_not_cancelled_by_a_filter(store: SqliteStore, client: Client) -> None:
     await add_ids(store, {})
     await claim_one(store)

@@ -32,7 +32,7 @@ Verb = Callable[[Sequence[str]], Awaitable[list[Answer]]]
 
 def check_query(
     *,
-    status: Iterable[Status | str] = (),
+    status: Iterable[Status | str] | Status | str = (),
     queue: str | None = None,
     type: str | None = None,
     tag: str | None = None,
@@ -42,7 +42,7 @@ def check_query(
 ) -> Query:
     """The query that these filters mean; `Invalid` names the one that means nothing."""
     return Query(
-        statuses=frozenset(check_status(one) for one in status),
+        statuses=frozenset(check_status(one) for one in ((status,) if isinstance(status, Status | str) else status)),
         queue=None if queue is None else check_queue(queue),
         type=None if type is None else check_type(type),
         tag=None if tag is None else check_tag(tag),

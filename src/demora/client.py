@@ -16,12 +16,13 @@ from .core.job import Job, Lane, NewJob, Priority
 from .core.networks import Policy
 from .core.request import (
     check_at,
+    check_expiry,
     check_priority,
     check_tags,
     check_type,
     make_job,
 )
-from .core.spans import span
+from .core.spans import ZERO, span, timestamp
 from .core.spread import spread as spread_over
 from .core.states import ENDED, RETRYABLE, WAITING, Status
 from .core.urls import check_target, read_url
@@ -99,9 +100,9 @@ class Client(Upkeep, Pacer, Queues):
         answers = await store.add(jobs)
         crash.at("client.added")
         added = []
-        for job, answer in zip(jobs, answers, strict=True):
+        for n, (job, answer) in enumerate(zip(jobs, answers, strict=True)):
             if answer.conflict:
-                raise KeyReused(job.key.key if job.key else "")
+                raise KeyReused(job.key.key if job.key else "", n if len(jobs) > 1 else None)
             stored = await _standing(store, job, answer) if _stands(job, answer) else _as_added(job, answer)
             added.append((stored, _was_there(answer)))
         return added
@@ -129,7 +130,7 @@ class Client(Upkeep, Pacer, Queues):
     async def find(
         self,
         *,
-        status: Iterable[Status | str] = (),
+        status: Iterable[Status | str] | Status | str = (),
         queue: str | None = None,
         type: str | None = None,
         tag: str | None = None,
@@ -189,12 +190,16 @@ class Client(Upkeep, Pacer, Queues):
         """Change when a waiting job runs, its priority or its tags; it keeps its id."""
         if at is not None and delay is not None:
             raise Invalid("delay", "give either a time or a delay, not both")
+        if at is None and delay is None and priority is None and tags is None:
+            raise Invalid("at", "nothing is to be changed; give a time, a delay, a priority or tags")
         change = Change(
             priority=None if priority is None else check_priority(priority),
             at=None if at is None else check_at(at, datetime.now(UTC)),
             delay=None if delay is None else span(delay, "delay"),
             tags=None if tags is None else check_tags(tags),
         )
+        if change.at is not None or change.delay is not None:
+            _expect_in_time(await self.get(id), change)
         _done(await self.store.change(id, change), id, "change", WAITING)
         return await self.get(id)
 
@@ -259,7 +264,19 @@ def _spread(jobs: Sequence[NewJob], over: timedelta | str) -> list[NewJob]:
     for n, job in enumerate(jobs):
         if job.at is not None or job.delay is not None:
             raise Invalid(f"jobs[{n}].delay", "spread says when each job is due; give neither a time nor a delay with it")
-    return [msgspec.structs.replace(job, delay=delay) for job, delay in zip(jobs, spread_over(len(jobs), over), strict=True)]
+    delays = spread_over(len(jobs), over)
+    spread = [msgspec.structs.replace(job, delay=delay) for job, delay in zip(jobs, delays, strict=True)]
+    for n, job in enumerate(spread):
+        check_expiry(job, datetime.now(UTC), f"jobs[{n}].")
+    return spread
+
+
+def _expect_in_time(job: Job, change: Change) -> None:
+    """Refuse to move a job that has not run yet to where it would have expired."""
+    due = change.at or datetime.now(UTC) + (change.delay or ZERO)
+    if job.expires_at is not None and job.expires_at <= due and job.attempt == 0 and job.status.waiting:
+        field = "at" if change.at is not None else "delay"
+        raise Invalid(field, f"the job would expire before it is due, at {timestamp(job.expires_at)}")
 
 
 def _was_there(answer: Added) -> bool:

@@ -66,9 +66,10 @@ class WrongState(DemoraError):
 class KeyReused(DemoraError):
     """The idempotency key already belongs to a different request."""
 
-    def __init__(self, key: str) -> None:
-        super().__init__(f"the idempotency key {key!r} was used before with a different request; use a new key")
-        self.key = key
+    def __init__(self, key: str, job: int | None = None) -> None:
+        of = "" if job is None else f" of jobs[{job}]"
+        super().__init__(f"the idempotency key {key!r}{of} was used before with a different request; use a new key")
+        self.key, self.job = key, job
 
 
 class ApiKeyNotFound(DemoraError):

@@ -51,7 +51,7 @@ async def test_one_bad_job_keeps_out_the_whole_batch(
 
 async def test_a_key_that_means_another_request_keeps_out_the_whole_batch(http: httpx.AsyncClient, app: Demora) -> None:
     jobs = [{**job, "idempotencyKey": "same"} for job in echoes(2)]
-    problem(await http.post(BATCH, json={"jobs": jobs}), 422, "idempotencyKey")
+    problem(await http.post(BATCH, json={"jobs": jobs}), 422, "jobs[1].idempotencyKey")
     assert await stored(app) == 0
 
 

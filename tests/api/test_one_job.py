@@ -57,6 +57,15 @@ async def test_a_delay_counts_from_the_change(http: httpx.AsyncClient) -> None:
     assert job["createdAt"] <= changed["scheduledAt"] < job["scheduledAt"]
 
 
+async def test_a_job_is_not_moved_beyond_its_expiry(http: httpx.AsyncClient) -> None:
+    job = await add(http, delay=60_000, expiresIn=3_600_000)
+    path = f"{JOBS}/{job['id']}"
+    refused = problem(await http.patch(path, json={"delay": 7_200_000}), 422, "delay")
+    assert job["expiresAt"] in refused["detail"]
+    assert (await http.get(path)).json() == job
+    assert (await http.patch(path, json={"delay": 120_000})).status_code == 200
+
+
 @pytest.mark.parametrize(
     ("change", "field"),
     [

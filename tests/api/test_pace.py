@@ -134,3 +134,9 @@ async def test_a_spread_says_when_jobs_are_due_and_the_jobs_do_not(http: httpx.A
     batch = {"jobs": [{"type": "demo.echo"}, {"type": "demo.echo", "delay": 5}], "spread": 3_600_000}
     problem(await http.post(f"{JOBS}/batch", json=batch), 422, "jobs[1].delay")
     problem(await http.post(f"{JOBS}/batch", json={**batch, "jobs": batch["jobs"][:1], "spread": 0}), 422, "spread")
+
+
+async def test_no_job_of_a_spread_batch_may_expire_before_it_is_due(http: httpx.AsyncClient) -> None:
+    batch = {"jobs": [{"type": "demo.echo", "expiresIn": 60_000}] * 3, "spread": 3_600_000}
+    problem(await http.post(f"{JOBS}/batch", json=batch), 422, "jobs[1].expiresIn")
+    assert (await http.post(f"{JOBS}/batch", json={**batch, "spread": 30_000})).status_code == 201

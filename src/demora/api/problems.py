@@ -213,6 +213,8 @@ def headers_of(error: Exception) -> dict[str, str]:
 def _blamed(error: Exception, kind: Kind) -> FieldProblem | None:
     if isinstance(error, demora.Invalid):
         return FieldProblem(_short(error.field), _short(error.reason))
+    if isinstance(error, demora.KeyReused) and error.job is not None:
+        return FieldProblem(f"jobs[{error.job}].{kind.field}", str(error))
     return None if kind.field is None else FieldProblem(kind.field, _short(str(error)))
 
 

@@ -195,10 +195,20 @@ def _expiring(job: NewJob, now: datetime, at: datetime | None, in_: timedelta | 
         expires_at=None if at is None else check_at(at, now, "expires_at"),
         expires_in=None if in_ is None else span(in_, "expires_in"),
     )
-    due = max(now, job.at or now) + (job.delay or ZERO)
-    if (job.expires_at or now + (job.expires_in or ZERO)) <= due:
-        raise Invalid("expires_at" if at is not None else "expires_in", "the job would expire before it is due")
+    check_expiry(job, now)
     return job
+
+
+def check_expiry(job: NewJob, now: datetime, prefix: str = "") -> None:
+    """Refuse a job that would expire before it is due; `prefix` says which of many it is."""
+    due = max(now, job.at or now) + (job.delay or ZERO)
+    if job.expires_at is not None and job.expires_at <= due:
+        raise Invalid(f"{prefix}expires_at", _TOO_SOON)
+    if job.expires_in is not None and now + job.expires_in <= due:
+        raise Invalid(f"{prefix}expires_in", _TOO_SOON)
+
+
+_TOO_SOON = "the job would expire before it is due"
 
 
 def _unique(job: NewJob, unique: str | None, if_waiting: str | None) -> Unique:
