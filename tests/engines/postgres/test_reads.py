@@ -1,4 +1,4 @@
-"""What a statement reads does not grow with what waits, although its plan was made when nothing did."""
+"""What a statement reads does not grow with what waits and has ended, whatever the planner knew when it made its plan."""
 
 from collections import Counter
 from collections.abc import AsyncIterator
@@ -6,25 +6,31 @@ from typing import Any
 
 import pytest
 
+from demora.core.job import Priority, Unique
+from demora.core.outcome import GaveUp, Raised
 from demora.core.pace_wish import PaceWish
+from demora.core.retention import Keep, Retention
+from demora.core.states import Status
 from demora.engines.postgres import PostgresOptions, PostgresStore
 from demora.engines.postgres.connections import Session
 from demora.line import Entry
 from demora.store import Change, Report
-from tests.builders import DONE, LEASE, add_ids, claim, job_of, new_job, seconds, settlement
+from tests.builders import BROKEN, DONE, LEASE, add_ids, claim, job_of, key, new_job, seconds, settlement
+from tests.clock import TestClock
 
-WAITING, FEW = 2000, 3
-MOST = 100  # rows of jobs, and entries of its indexes, that a statement may read for a few jobs
+MANY, FEW = 700, 3  # of each kind of jobs there are, and those that are led through their lives
+MOST = 150  # rows, and entries of indexes, that a statement may read for a few jobs
 READ = """
-select pg_stat_get_xact_tuples_returned($1::regclass) + sum(pg_stat_get_xact_tuples_returned(indexrelid))::bigint
-from pg_index where indrelid = $1::regclass
+select sum(pg_stat_get_xact_tuples_returned(pg_class.oid))::bigint from pg_class
+where relnamespace = $1::regnamespace and relkind in ('r', 'i')
 """
+KEPT = Retention(*[Keep(age=seconds(3600))] * 3)
 
 
 @pytest.fixture
-async def store(url: str, schema: str) -> AsyncIterator[PostgresStore]:
+async def store(url: str, schema: str, clock: TestClock) -> AsyncIterator[PostgresStore]:
     """A store that keeps to one connection, and so to its plans."""
-    store = PostgresStore(url, PostgresOptions(schema=schema, connections=1, notify=False))
+    store = PostgresStore(url, PostgresOptions(schema=schema, connections=1, notify=False), clock=clock)
     await store.open()
     yield store
     await store.close()
@@ -38,9 +44,9 @@ def read(schema: str, monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
 
     async def counted(self: Session, statement: str, **what: Any) -> list[Any]:
         async with self.transaction():
-            before = await self._connection.fetchval(READ, f"{schema}.jobs")
+            before = await self._connection.fetchval(READ, schema)
             found = await rows(self, statement, **what)
-            after = await self._connection.fetchval(READ, f"{schema}.jobs")
+            after = await self._connection.fetchval(READ, schema)
         most[statement] = max(most[statement], after - before)
         return found
 
@@ -48,38 +54,84 @@ def read(schema: str, monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
     return most
 
 
-async def test_the_verbs_of_a_worker_and_of_its_line_read_few_rows(store: PostgresStore, read: Counter[str]) -> None:
+@pytest.mark.parametrize("analyzed", ["never", "empty", "full"])
+async def test_verbs_about_a_few_jobs_read_a_few_rows(
+    store: PostgresStore, clock: TestClock, schema: str, read: Counter[str], analyzed: str
+) -> None:
     await store.begin_lining()
-    await store.set_pace("paced", PaceWish(gap=seconds(1)), by="ann")
-    await _live(store)
-    before = await store.position()
-    for _ in range(4):
-        await store.add([new_job() for _ in range(WAITING // 4)])
-        await store.add([new_job(queue="paced", delay=seconds(0.01)) for _ in range(WAITING // 4)])
+    await store.set_pace("paced", PaceWish(gap=seconds(1), stagger=seconds(0.1), rapid=False), by="ann")
+    if analyzed == "empty":
+        await _analyze(store, schema)
+    await _live(store, clock, "before")
+    position = await store.position()
+    await _lade(store, clock)
+    if analyzed == "full":
+        await _analyze(store, schema)
+    await _live(store, clock, "meanwhile")  # whoever first comes to what has moved on marks it as dead
     read.clear()
-    await _live(store)
-    await store.moved(before, seconds(600), FEW)
-    assert {"draw", "claim", "settle", "renew", "listen", "moved", "let_go"} <= read.keys()
+    await _live(store, clock, "after")
+    await store.moved(position, seconds(600), FEW)
+    expected = {"draw", "claim", "settle", "renew", "listen", "moved", "let_go", "walk"}
+    expected |= {"cancel", "retry", "remove", "change", "expire", "purge", "purge_keys", "unique_waiting", "keys_taken"}
+    assert expected <= read.keys()
     assert {name: rows for name, rows in read.items() if rows > MOST} == {}
 
 
-async def _live(store: PostgresStore) -> None:
-    """Lead a few jobs through what they meet."""
+async def _analyze(store: PostgresStore, schema: str) -> None:
+    async with store._opened().session() as session:
+        for table in ("jobs", "attempts", "logs", "idempotency_keys"):
+            await session.script(f'analyze "{schema}".{table}')
+
+
+async def _lade(store: PostgresStore, clock: TestClock) -> None:
+    """Have many jobs of every kind: that wait, are held, expire, have a key, run and have ended."""
+    for queue, options in (
+        ("default", {}),
+        ("paced", {"delay": seconds(0.01)}),
+        ("later", {"delay": seconds(300)}),
+        ("expiring", {"delay": seconds(3000), "expires_in": seconds(9000)}),
+        ("running", {}),
+    ):
+        await store.add([new_job(queue=queue, **options) for _ in range(MANY)])
+    await store.add([new_job(queue="later", delay=seconds(3000), key=key(f"k{n}")) for n in range(MANY)])
+    await store.add([new_job(queue="later", delay=seconds(3000), unique=Unique(f"u{n}")) for n in range(MANY // 7)])
+    clock.turn(1)
+    assert len((await claim(store, MANY, queues=["running"])).jobs) == MANY
+    for outcome in (DONE, BROKEN, GaveUp("no need")):
+        await store.add([new_job(queue="ended") for _ in range(MANY)])
+        jobs = (await claim(store, MANY, queues=["ended"])).jobs
+        await store.settle([settlement(job, outcome) for job in jobs])
+
+
+async def _live(store: PostgresStore, clock: TestClock, when: str) -> None:
+    """Lead a few jobs through all that they can meet."""
     position = await store.position()
-    drawn, changed, cancelled, _ = [await add_ids(store, *[{}] * FEW) for _ in range(4)]
+    drawn, changed, cancelled, _ = [await add_ids(store, *[{"queue": when}] * FEW) for _ in range(4)]
     moved = await store.moved(position, seconds(600), FEW)
     assert moved is not None
     assert len(moved.places) == FEW
     await store.standings(drawn)
-    jobs = (await store.draw("ann", [Entry(id, "default") for id in drawn], lease=LEASE)).claimed.jobs
+    jobs = (await store.draw("ann", [Entry(id, when) for id in drawn], lease=LEASE)).claimed.jobs
     assert [job.lease.id for job in jobs] == drawn
-    await store.renew([Report(job.lease, seconds(0)) for job in jobs], lease=LEASE)
+    await store.renew([Report(job.lease, seconds(0), log=((seconds(0), "a line"),)) for job in jobs], lease=LEASE)
     await store.listen([job.lease for job in jobs])
-    await store.settle([settlement(job, DONE) for job in jobs])
-    assert len((await claim(store, FEW)).jobs) == FEW
+    await store.settle([settlement(job, Raised("no")) for job in jobs])
+    assert len((await claim(store, FEW, queues=[when])).jobs) == FEW
     await store.change(changed[0], Change(delay=seconds(60)))
+    await store.change(changed[1], Change(priority=Priority.HIGH))
     await store.cancel(cancelled)
     await store.retry(cancelled)
+    await store.cancel(cancelled)
     await store.remove(cancelled)
     await store.release()
+    await store.walk(seconds(100), FEW)
+    await add_ids(store, *[{"queue": when, "unique": Unique(when)}] * 2)
+    await add_ids(store, {"queue": when, "unique": Unique(when, replace=True)})
+    await add_ids(store, *[{"queue": when, "key": key(f"{when}{n}")} for n in range(FEW)])
+    await add_ids(store, {"queue": when, "key": key(f"{when}0")})
+    await add_ids(store, *[{"queue": when, "expires_in": seconds(1)}] * FEW)
+    clock.turn(2)
+    await store.tidy(KEPT, limit=200)
+    await store.purge(Status.COMPLETED, older_than=seconds(0), limit=FEW)
+    await store.purge(Status.CANCELLED, older_than=seconds(0), limit=FEW, queue="ended")
     await job_of(store, drawn[0])

@@ -1,12 +1,13 @@
-"""The claim's statements stay short: they seek in the waiting index and never walk it."""
+"""Statements that are run often stay short: they seek in an index and never walk it."""
 
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
 from demora.engines.sqlite import SqliteStore
 from demora.engines.sqlite.statements import SQL
-from tests.builders import claim, new_job
+from tests.builders import DONE, claim, new_job, settlement
 
 ARGUMENTS = {"claim_heads": (), "claim_scan": ("q", 0, 0, 0, 1), "lapsed": (0, 1), "next_lapse": ()}
 
@@ -21,10 +22,29 @@ async def test_a_claim_reads_jobs_through_an_index_only(store: SqliteStore, name
 
 
 async def test_delayed_rows_cost_a_claim_no_steps(store: SqliteStore) -> None:
-    async def steps() -> int:
-        return await store._writes.bare(lambda db: count_steps(db))
+    await store.add([new_job(delay=timedelta(hours=1))])
+    few = await _steps(store, "claim_heads")
+    await store.add([new_job(delay=timedelta(hours=1, seconds=n)) for n in range(5000)])
+    assert await _steps(store, "claim_heads") <= few * 1.1
+    assert (await claim(store)).jobs == []
 
-    def count_steps(db) -> int:
+
+async def test_ended_rows_cost_whoever_looks_for_kinds_of_them_no_steps(store: SqliteStore) -> None:
+    await _end(store, 1)
+    few = await _steps(store, "ended_kinds")
+    await _end(store, 2000)
+    assert await _steps(store, "ended_kinds") <= few * 1.1
+
+
+async def _end(store: SqliteStore, number: int) -> None:
+    await store.add([new_job() for _ in range(number)])
+    await store.settle([settlement(job, DONE) for job in (await claim(store, number)).jobs])
+
+
+async def _steps(store: SqliteStore, name: str) -> int:
+    """The steps of SQLite's machine that a statement without arguments takes."""
+
+    def count(db: Any) -> int:
         counted = 0
 
         def step() -> bool:
@@ -33,12 +53,8 @@ async def test_delayed_rows_cost_a_claim_no_steps(store: SqliteStore) -> None:
             return False
 
         db.set_progress_handler(step, 1)
-        list(db.execute(SQL["claim_heads"]))
+        list(db.execute(SQL[name]))
         db.set_progress_handler(None)
         return counted
 
-    await store.add([new_job(delay=timedelta(hours=1))])
-    few = await steps()
-    await store.add([new_job(delay=timedelta(hours=1, seconds=n)) for n in range(5000)])
-    assert await steps() <= few * 1.1
-    assert (await claim(store)).jobs == []
+    return await store._writes.bare(count)

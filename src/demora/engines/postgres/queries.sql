@@ -1,7 +1,8 @@
 -- The verbs of the port on PostgreSQL, in port order. `demora.` stands for the schema that was set, {clock} for the block of
 -- that name. Whatever writes to several rows of jobs locks them in the order of `seq` first, so that no two writers wait for
--- each other in a circle; what is decided, is decided by the rows as they are once they are locked. `status + 0` keeps a plan
--- that was made for an empty table from looking for a row that it knows by walking the index of all that wait.
+-- each other in a circle; what is decided, is decided by the rows as they are once they are locked. Plans are kept, and
+-- may have been made for an empty table: `status + 0` and `seq + 0` keep them from walking an index of all that wait to find a row
+-- by its id, `= any(array(…))` and `(select wall from clock)` from reading a table to its end for a few rows of it.
 
 -- name: clock
 -- The time of this statement, read once; the triggers of an audit read it from the setting. :clock is null but in tests.
@@ -46,8 +47,10 @@ on conflict (scope, key) do update set
 returning scope, key
 
 -- name: keys_taken
-select scope, key, request_hash, job_id, created_at, scheduled_at from demora.idempotency_keys
-where (scope, key) in (select * from unnest(:scopes::text[], :keys::text[]))
+select taken.* from unnest(:scopes::text[], :keys::text[]) as asked (scope, key), lateral (
+    select scope, key, request_hash, job_id, created_at, scheduled_at from demora.idempotency_keys
+    where scope = asked.scope and key = asked.key limit 1
+) as taken
 
 -- name: rekey
 update demora.idempotency_keys set job_id = :id where scope = :scope and key = :key
@@ -96,9 +99,9 @@ woken as (
             )
         ) as ready,
         exists (
-            select from (select min(expires_at) as first from added) as soonest where first is not null and not exists (
-                select from demora.jobs where status < 3 and token = credits and expires_at <= first
-            )
+            select from (select min(expires_at) as first from added) as soonest where first is not null and coalesce(first < (
+                select min(expires_at) from demora.jobs where status < 3 and expires_at is not null and token = credits
+            ), true)
         ) as expiry
 )
 select ready, expiry, wall,
@@ -275,7 +278,7 @@ select id, token, wished from renewed
 -- name: listen
 with {clock}
 select id, token, cancel_requested_at is not null as wished from clock, demora.jobs
-where id = any(:ids::uuid[]) and status = 3 and lease_until > wall
+where id = any(:ids::uuid[]) and status + 0 = 3 and lease_until > wall
 
 -- name: settle
 -- A verdict that would ignore a wish to cancel gives way to the one that follows it. One that ends a job of which somebody is
@@ -363,7 +366,7 @@ on job_id = id and logs.line = log.line
 with {clock},
 held as materialized (
     select seq, id, status, status < 3 and {hooked} and not :telling::boolean as put_off
-    from demora.jobs where id = any(:ids::uuid[]) order by seq for update
+    from demora.jobs where id = any(:ids::uuid[]) order by seq + 0 for update
 ),
 cancelled as (
     update demora.jobs set status = :cancelled, completed_at = wall, error = :error
@@ -385,7 +388,7 @@ select id, status, status = :cancelled or cancel_requested_at is not null as did
 
 -- name: retry
 with {clock},
-held as materialized (select seq, id, status from demora.jobs where id = any(:ids::uuid[]) order by seq for update),
+held as materialized (select seq, id, status from demora.jobs where id = any(:ids::uuid[]) order by seq + 0 for update),
 retried as (
     update demora.jobs set status = :queued, lane = :lane, due_at = wall, generation = generation + 1, credits = token,
         retries = 0, strays = 0, expires_at = null, completed_at = null, started_at = null, cancel_requested_at = null,
@@ -423,10 +426,10 @@ from clock, held left join changed using (seq)
 
 -- name: remove
 with {clock},
-held as materialized (select seq, id, status from clock, demora.jobs where id = any(:ids::uuid[]) order by seq for update of jobs),
+held as materialized (select seq, id, status from clock, demora.jobs where id = any(:ids::uuid[]) order by seq + 0 for update of jobs),
 removed as (delete from demora.jobs using held where jobs.seq = held.seq and held.status > 3 returning jobs.id),
-forgotten as (delete from demora.attempts using removed where job_id = removed.id),
-silenced as (delete from demora.logs using removed where job_id = removed.id)
+forgotten as (delete from demora.attempts where job_id = any(array(select id from removed))),
+silenced as (delete from demora.logs where job_id = any(array(select id from removed)))
 select id, status, status > 3 as did from clock, held
 
 -- name: queue_names
@@ -436,13 +439,13 @@ select name from demora.queues order by name
 -- The oldest that ended so, in a queue. Others that purge at the same time pass over them.
 with {clock},
 doomed as materialized (
-    select jobs.seq, id from clock, demora.jobs
-    where queue = :queue and status = :status and status > 3 and completed_at <= wall - :older_than::bigint
-    order by completed_at, jobs.seq limit :limit::int for update of jobs skip locked
+    select seq from demora.jobs
+    where queue = :queue and status = :status and status > 3 and completed_at <= (select wall from clock) - :older_than::bigint
+    order by completed_at, seq limit :limit::int for update skip locked
 ),
-removed as (delete from demora.jobs using doomed where jobs.seq = doomed.seq returning jobs.id),
-forgotten as (delete from demora.attempts using removed where job_id = removed.id),
-silenced as (delete from demora.logs using removed where job_id = removed.id)
+removed as (delete from demora.jobs where seq = any(array(select seq from doomed)) returning id),
+forgotten as (delete from demora.attempts where job_id = any(array(select id from removed))),
+silenced as (delete from demora.logs where job_id = any(array(select id from removed)))
 select count(*) as removed from removed
 
 -- name: purge_beyond
@@ -455,28 +458,29 @@ doomed as materialized (
     ) and status > 3
     order by jobs.seq for update of jobs skip locked
 ),
-removed as (delete from demora.jobs using doomed where jobs.seq = doomed.seq returning jobs.id),
-forgotten as (delete from demora.attempts using removed where job_id = removed.id),
-silenced as (delete from demora.logs using removed where job_id = removed.id)
+removed as (delete from demora.jobs where seq = any(array(select seq from doomed)) returning id),
+forgotten as (delete from demora.attempts where job_id = any(array(select id from removed))),
+silenced as (delete from demora.logs where job_id = any(array(select id from removed)))
 select count(*) as removed from removed
 
 -- name: purge_keys
-with {clock}
-delete from demora.idempotency_keys where (scope, key) in (
-    select scope, key from clock, demora.idempotency_keys where expires_at <= wall order by expires_at limit :limit::int
-    for update of idempotency_keys skip locked
+with {clock},
+doomed as materialized (
+    select ctid as row from demora.idempotency_keys where expires_at <= (select wall from clock)
+    order by expires_at limit :limit::int for update skip locked
 )
+delete from demora.idempotency_keys where ctid = any(array(select row from doomed))
 
 -- name: expire
 with {clock},
 due as materialized (
-    select jobs.seq, {hooked} and not :telling::boolean as put_off from clock, demora.jobs
-    where status < 3 and expires_at is not null and token = credits and expires_at <= wall
-    order by expires_at limit :limit::int for update of jobs skip locked
+    select seq, {hooked} and not :telling::boolean as put_off from demora.jobs
+    where status < 3 and expires_at is not null and token = credits and expires_at <= (select wall from clock)
+    order by expires_at limit :limit::int for update skip locked
 ),
 expired as (
     update demora.jobs set status = :cancelled, completed_at = wall, error = :expired
-    from clock, due where jobs.seq = due.seq and not put_off
+    from clock where seq = any(array(select seq from due where not put_off))
     returning id
 )
 select (select count(*) from expired) as expired, (select array_agg(id) from expired) as ids,
@@ -665,7 +669,7 @@ chosen as materialized (
 numbered as (select seq, row_number() over (order by place, seq) as number from chosen),
 moved as (
     update demora.jobs set lane = :released, due_at = (:slots::bigint[])[number], moved = {move}
-    from clock, numbered where jobs.seq = numbered.seq
+    from clock, numbered where jobs.seq = numbered.seq and jobs.seq = any(array(select seq from chosen))
     returning number, id, rank, due_at
 ),
 kept as (update demora.paces set state = :after from taken where paces.queue = taken.queue)
@@ -760,7 +764,7 @@ returning id
 select id, type, generation, status, completed_at, token - credits as attempts,
     coalesce(jobs.webhook_url, queues.webhook_url) as webhook_url, webhook_on_cancel, result, error
 from demora.jobs left join demora.queues on queues.name = queue
-where id = any(:ids::uuid[]) and status > 3 and coalesce(jobs.webhook_url, queues.webhook_url) is not null order by seq
+where id = any(:ids::uuid[]) and status + 0 > 3 and coalesce(jobs.webhook_url, queues.webhook_url) is not null order by seq + 0
 
 -- name: deliveries
 select {job_columns}, null as log from demora.jobs where cause = :cause order by id
@@ -853,12 +857,12 @@ barred as materialized (
 ),
 wish as (select * from unnest(:ids::uuid[], :queues::text[]) with ordinality as wish (id, queue, number)),
 chosen as materialized (
-    select 0 as turn, number as place, {chosen}
-    from clock, wish join demora.jobs on jobs.id = wish.id and jobs.queue = wish.queue
-    where status + 0 < 3 and due_at <= wall
-        and not exists (select from barred where name = jobs.queue and (paused or lane = any(held)))
-    order by jobs.seq
-    for update of jobs skip locked
+    select 0 as turn, number as place, job.* from clock, wish, lateral (
+        select {chosen} from demora.jobs
+        where jobs.id = wish.id and jobs.queue = wish.queue and status + 0 < 3 and due_at <= wall
+            and not exists (select from barred where name = jobs.queue and (paused or lane = any(held)))
+        for update of jobs skip locked
+    ) as job
 ),
 {leasing},
 sight as materialized (select {sight}, null::bigint as next_due from clock)

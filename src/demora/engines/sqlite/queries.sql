@@ -195,7 +195,7 @@ with recursive kind (queue, status, oldest) as (
     select next.queue, next.status, next.completed_at
     from kind
     join jobs as next on next.rowid = coalesce(
-        (select rowid from jobs where status > 3 and queue = kind.queue and status > kind.status
+        (select rowid from jobs where likely(status > 3) and queue = kind.queue and status > kind.status
          order by status, completed_at limit 1),
         (select rowid from jobs where status > 3 and queue > kind.queue order by queue, status, completed_at limit 1)
     )
