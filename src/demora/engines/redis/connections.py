@@ -32,6 +32,7 @@ from ..options import REDIS_FORMS, REDIS_SCHEMES, is_redis_url
 
 PATIENCE = 1.0  # seconds to wait for a connection or an answer
 KEPT = 2  # connections at hand
+SILENCE = 5.0  # seconds without a ring after which a subscription is asked whether it is alive
 FRESH = 1.0  # seconds after an answer in which a connection is taken to be alive
 OLDEST = (7, 0)
 POLICY = "noeviction"
@@ -280,6 +281,20 @@ async def _asked(connection: AbstractConnection, *words: str) -> str:
 
 class _OtherRun(RedisError):
     """A connection has reached another run of the server than the one that was filled."""
+
+
+async def next_ring(bell: Any) -> str:
+    """What is published next. A subscription that is silent for long is asked whether it is alive."""
+    asked = False
+    while True:
+        heard = await bell.get_message(timeout=PATIENCE if asked else SILENCE)
+        if heard is not None and heard["type"] == "message":
+            return str(heard["data"])
+        if heard is None and asked:
+            raise TimeoutError
+        if heard is None:
+            await bell.ping()
+        asked = heard is None
 
 
 async def hang_up(bell: Any) -> None:

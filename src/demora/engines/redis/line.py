@@ -16,7 +16,7 @@ from redis.exceptions import RedisError
 
 from ...core.order import QueueOrder
 from ...line import Arrangement, Entry, Heard, LineAway, LineState, Place, Putting, Taken, are_delayed, by_queue
-from .connections import Call, Nodes, Script, command, hang_up, translate
+from .connections import Call, Nodes, Script, command, hang_up, next_ring, translate
 from .keys import LANES, Keys, number_of
 
 _encode = msgspec.json.Encoder().encode
@@ -54,6 +54,8 @@ class RedisLine:
         await self._nodes.close()
 
     async def state(self) -> LineState:
+        if self._bell is not None and self._bell.done():
+            raise LineAway("its bell is not heard any more")
         [told] = await self._nodes.ask(self._state())
         return _state(told)
 
@@ -156,11 +158,10 @@ class RedisLine:
         """Call `heard` for what others put; what we put ourselves is told where it is put."""
         try:
             while True:
-                message = await bell.get_message(timeout=None)
-                who, _, what = str(message and message.get("data")).partition(" ")
+                who, _, what = (await next_ring(bell)).partition(" ")
                 if who != self._who:
                     heard(what != _REAL_TIME)
-        except (RedisError, OSError) as problem:
+        except (RedisError, OSError, TimeoutError) as problem:
             heard(True)  # whoever looks next finds the trouble
             raise translate(problem) from problem
         finally:
@@ -228,6 +229,8 @@ class RedisLine:
         entries = [Entry(id, queue) for queue, told in zip(counts, taken, strict=True) for id in told[1:]]
         order = {(id, queue): n for n, (_, _, id, queue) in enumerate(first)}
         nexts = [int(told[0]) for told in seen if told[0]]
+        if len(entries) < len(first):  # others took them: what stands behind them was not looked at
+            nexts.append(now)
         merged = sorted(entries, key=lambda entry: order.get((entry.id, entry.queue), limit))
         return Taken(merged, min(nexts, default=None), LineState())
 
