@@ -2,6 +2,7 @@
 two to each other."""
 
 import copy
+from collections import Counter
 from collections.abc import Callable, Sequence
 
 from demora.core.job import Lane, Priority
@@ -59,7 +60,8 @@ class QueueLine:
             first, head = min(place.due_at for place in here), min(lane.values(), default=None)
             moved = any(lane.get(place.id) != place.due_at for place in here)
             lane |= {place.id: place.due_at for place in here}
-            woken = woken or (moved and (first <= now or head is None or first < head))
+            wakes = moved and how is not Putting.BACK
+            woken = woken or (wakes and (first <= now or head is None or first < head))
         if how is not Putting.FRESH:
             for place in places:
                 self.out.pop(place.id, None)
@@ -145,29 +147,54 @@ class ModelLine:
 
     async def put(self, places: Sequence[Place], *, now: int, how: Putting = Putting.MOVED) -> bool:
         self._check()
-        rang = False
+        rang, lost = False, None
         for queue in dict.fromkeys(place.queue for place in places):
-            line = self._in_line(queue)
             group = [place for place in places if place.queue == queue]
-            if line.put(group, now, how):
-                rang = True
-                self._server.ring(self, delayed=are_delayed(group))
+            try:
+                if self._in_line(queue).put(group, now, how):
+                    rang = True
+                    self._server.ring(self, delayed=are_delayed(group))
+            except LineLost as problem:
+                lost = lost or problem  # a pipeline goes on
+        if lost is not None:
+            raise lost
         return rang
 
     async def take(self, queues: Sequence[str] | None, limit: int, *, now: int, stale: int, in_turn: bool = False) -> Taken:
-        state = await self.state()
-        self._begun |= self._members()
-        named = sorted(self._begun) if queues is None else list(dict.fromkeys(queues))
-        served = {queue: self._known(queue) for queue in named if queue in self._begun}
+        """As the real one: who knows of one queue takes from it at once, and looks at others that it then hears of."""
+        state, known, members = await self.state(), self._served(queues), self._members()
+        first: list[Entry] = []
+        if len(known) == 1 and limit:
+            [queue] = known
+            line = self._known(queue)
+            self._tell_done(queue)
+            next_due = line.next_due(now)
+            first = [Entry(id, queue) for id in line.take(now, limit, stale)]
+            new = members - self._begun
+            if not (new if queues is None else new.intersection(queues)):
+                self._begun |= members
+                return Taken(first, next_due, state)
+        self._begun |= members
+        rest, next_due = self._merge(self._served(queues), limit - len(first), now, stale, in_turn)
+        return Taken(first + rest, next_due, state)
+
+    def _served(self, queues: Sequence[str] | None) -> list[str]:
+        return sorted(self._begun) if queues is None else [queue for queue in dict.fromkeys(queues) if queue in self._begun]
+
+    def _merge(
+        self, queues: Sequence[str], limit: int, now: int, stale: int, in_turn: bool
+    ) -> tuple[list[Entry], int | None]:
+        lines = {queue: self._known(queue) for queue in queues}
         heads: list[Head] = []
-        for turn, (queue, line) in enumerate(served.items()):
+        for turn, (queue, line) in enumerate(lines.items()):
             self._tell_done(queue)
             heads += [(turn if in_turn else 0, place, id, queue) for place, id in line.heads(now, limit, stale)]
-        nexts = [due for line in served.values() if (due := line.next_due(now)) is not None]
+        nexts = [due for line in lines.values() if (due := line.next_due(now)) is not None]
         first = sorted(heads)[:limit]
-        for queue, line in served.items():
-            line.take(now, sum(head[3] == queue for head in first), stale)
-        return Taken([Entry(id, queue) for _, _, id, queue in first], min(nexts, default=None), state)
+        order = {(id, queue): n for n, (_, _, id, queue) in enumerate(first)}
+        counts = Counter(queue for *_, queue in first)
+        taken = [Entry(id, queue) for queue, count in counts.items() for id in lines[queue].take(now, count, stale)]
+        return sorted(taken, key=lambda entry: order.get((entry.id, entry.queue), limit)), min(nexts, default=None)
 
     async def done(self, entries: Sequence[Entry]) -> None:
         self._check()

@@ -40,6 +40,7 @@ class Putting(Enum):
     MOVED = "moved"  # they may stand elsewhere, or be handed out, and do so no longer
     FRESH = "fresh"  # they are new and stand nowhere
     MISSING = "missing"  # they are put if they are missing: what stands there, or is handed out, is left alone
+    BACK = "back"  # they were handed out, are due and could not be had; nobody is woken, since whoever tried comes again
 
 
 class Entry(msgspec.Struct, frozen=True):
@@ -110,7 +111,7 @@ class Line(Protocol):
 
     async def put(self, places: Sequence[Place], *, now: int, how: Putting = Putting.MOVED) -> bool:
         """Give jobs their places, and take them from any other in their queue; say whether sleepers were woken, which they
-        are for what is ready or the new head of its lane."""
+        are for what is ready or the new head of its lane, unless it only comes back."""
         ...
 
     async def take(self, queues: Sequence[str] | None, limit: int, *, now: int, stale: int, in_turn: bool = False) -> Taken:

@@ -76,6 +76,10 @@ class Outbox(Protocol):
         verb answers; when a transaction that somebody added them in has committed, before sleepers are woken."""
         ...
 
+    async def read_clock(self) -> int:
+        """The database's time, asked for."""
+        ...
+
     async def begin_lining(self) -> LineRecord:
         """From now on every row that this store moves into waiting tells so; say what is on record about the line."""
         ...

@@ -78,6 +78,9 @@ class LapsedJob(msgspec.Struct, frozen=True):
     standing: Standing
 
 
+HELD_LOOK = timedelta(milliseconds=50)  # until the next look at ready jobs that another transaction holds
+
+
 class Claimed(msgspec.Struct, frozen=True):
     """The answer to a claim. `next_in` is how long from this answer until there is something to do, None if nothing is
     in sight; `released` is what was let go before, claimed now or not."""

@@ -30,6 +30,11 @@ async def moved(outbox: Inner, since: str) -> tuple[list[str], str]:
     return [place.id for place in found.places], found.position
 
 
+async def test_the_clock_can_be_asked_for(outbox: Inner, clock: TestClock) -> None:
+    clock.turn(5)
+    assert await outbox.read_clock() == clock.wall_us()
+
+
 async def test_every_move_into_waiting_is_told_once(outbox: Inner, clock: TestClock) -> None:
     position = await outbox.position()
     ids = await add_ids(outbox, {}, {"delay": seconds(60)})

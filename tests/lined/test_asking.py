@@ -1,10 +1,12 @@
 """When the line is asked: as early as its answer takes, where the database has a clock of its own."""
 
 import time
+from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
 
 import pytest
 
+from demora.lined import tending
 from demora.lined.tending import Tender
 from tests.builders import add_ids, claim_ids, job_of, seconds
 from tests.facts import eventually
@@ -36,6 +38,24 @@ async def test_who_reads_the_clock_of_the_database_asks_when_it_is_time(server: 
         await _ask(tender)
     store.inner.wall_us = lambda: 1_000_000  # type: ignore[method-assign]
     assert tender.present.soon_us() == tender.present.now_us() == 1_000_000
+
+
+async def test_who_only_looks_after_the_line_hears_of_a_clock_that_was_set(
+    server: Server, open_store: Open, monkeypatch: pytest.MonkeyPatch, brisk: None
+) -> None:
+    monkeypatch.setattr(tending, "CLOCK", 1)
+    store = await open_store(server.url)
+    monkeypatch.setattr(store.inner, "wall_us", lambda: None)
+    tender = await store._tended()
+    tender.present.learn(1, time.monotonic())
+    await eventually(_later(tender.present.now_us), lambda now_us: abs(now_us / 1e6 - time.time()) < 1)
+
+
+def _later(ask: Callable[[], int]) -> Callable[[], Awaitable[int]]:
+    async def asked() -> int:
+        return ask()
+
+    return asked
 
 
 async def _ask(tender: Tender) -> float:

@@ -5,11 +5,12 @@ from pathlib import Path
 import asyncpg
 import pytest
 
+from demora.core.job import Unique
 from demora.engines.redis import RedisLine
-from demora.lined import lined, tending
+from demora.lined import claiming, lined, tending
 from demora.lined import store as lined_store
-from demora.store import Topic
-from tests.builders import claim, claim_ids, new_job, seconds
+from demora.store import HELD_LOOK, Topic
+from tests.builders import add_one, claim, claim_ids, new_job, seconds
 from tests.servers.valkey import Server
 from tests.setups import postgres_store, postgres_url
 
@@ -39,6 +40,31 @@ async def test_who_sleeps_is_woken_by_a_commit_and_finds_what_it_brought(server:
         assert claimed.next_in is not None
         places, _ = await (await store._tended()).line.places()
         assert [place.id for place in places] == [later.id]
+    finally:
+        await connection.close()
+        await store.close()
+
+
+async def test_a_job_that_a_transaction_holds_is_looked_at_now_and_then_and_wakes_nobody(
+    server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(claiming, "LONG_DUE", -1)
+    store = lined(postgres_store(tmp_path), lambda: RedisLine(server.url))
+    await store.open()
+    connection = await asyncpg.connect(postgres_url())
+    try:
+        added = await add_one(store, unique=Unique("one"))
+        with store.subscribe(Topic.READY) as place:
+            async with connection.transaction():
+                await store.within(connection).add([new_job(unique=Unique("one", replace=True))])
+                for _ in range(3):
+                    place.clear()
+                    claimed = await claim(store)
+                    assert (claimed.jobs, claimed.next_in) == ([], HELD_LOOK)
+                    assert not await place.wait(0)
+                assert (await claim(store.inner)).next_in == HELD_LOOK
+            assert await place.wait(SOON)
+        assert await claim_ids(store) == [added.id]
     finally:
         await connection.close()
         await store.close()

@@ -3,17 +3,22 @@
 import asyncio
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from demora.core.job import Priority
 from demora.core.outcome import Raised
+from demora.engines.redis import RedisLine, line
+from demora.engines.sqlite import SqliteStore
 from demora.line import Entry, Place
 from demora.lined import LinedStore, tending
+from demora.lined import lined as make_lined
 from demora.lined import store as lined_store
 from demora.store import Topic
 from tests.builders import DONE, add_ids, add_one, claim, claim_ids, claim_one, seconds, settle, status_of
+from tests.clock import TestClock
 from tests.facts import eventually
 from tests.lined.conftest import Open
 from tests.servers import proxy, valkey
@@ -266,6 +271,56 @@ async def test_the_safety_net_finds_what_fell_out_of_the_line(
     assert await claim_ids(store) == []
     monkeypatch.setattr(lined_store, "LOOK", 0.0)
     assert await claim_ids(store) == [added.id]
+
+
+async def test_the_safety_net_is_for_each_that_asks_for_other_queues(
+    server: Server, open_store: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = await open_store(server.url)
+    added = await add_one(store, queue="b")
+    tender = await store._tended()
+    assert await claim_ids(store, 0, queues=["b"]) == await claim_ids(store, 0, queues=["a"]) == []
+    await tender.line.remove([Entry(added.id, "b")])
+    assert await claim_ids(store, queues=["b"]) == []
+    monkeypatch.setattr(lined_store, "LOOK", 0.0)
+    assert await claim_ids(store, queues=["a"]) == []
+    monkeypatch.setattr(lined_store, "LOOK", 3600.0)
+    store._asked[frozenset("b")].looked_at -= 3600.0
+    assert await claim_ids(store, queues=["b"]) == [added.id]
+
+
+async def test_what_another_takes_between_the_look_and_the_taking_hides_nothing(server: Server, open_store: Open) -> None:
+    one, other = await open_store(server.url), await open_store(server.url)
+    await add_ids(one, *[{"queue": "first"}] * 3)
+    behind = await add_ids(one, *[{"queue": "second"}] * 3)
+    nodes, rival = (await one._tended()).line._nodes, []  # type: ignore[attr-defined]
+    ask = nodes.ask
+
+    async def between(*calls: Any) -> list[Any]:
+        answers = await ask(*calls)
+        if any(call.script is line._PEEK for call in calls) and not rival:
+            rival.extend(await claim_ids(other, 3, queues=["first"]))
+        return list(answers)
+
+    nodes.ask = between
+    claimed = await claim(one, 3)
+    assert (len(rival), claimed.jobs, claimed.next_in) == (3, [], seconds(0))
+    assert await claim_ids(one, 3) == behind
+
+
+async def test_jobs_beyond_the_horizon_come_also_after_the_clock_was_set_back(server: Server, tmp_path: Path) -> None:
+    clock = TestClock()
+    store = make_lined(SqliteStore(tmp_path / "jobs.db", clock=clock), lambda: RedisLine(server.url))
+    await store.open()
+    tender = await store._tended()
+    await tender.sweep()
+    clock.step_wall(-3600)
+    added = await add_one(store, delay=seconds(1200))
+    for _ in range(3):
+        await tender.sweep()
+        clock.turn(300)
+    assert (await standing(store, lambda _: True))[0] == [added.id]
+    await store.close()
 
 
 async def test_a_sleeper_of_another_process_is_woken_by_the_line(server: Server, open_store: Open) -> None:

@@ -14,31 +14,41 @@ from ..core.job import Lane
 from ..core.pace import Release
 from ..core.spans import ZERO, to_ms
 from ..errors import StoreError
-from ..line import Entry, Place, Taken
+from ..line import Entry, Place, Putting, Taken
 from ..outbox import Drawn
-from ..store import Claimed, ClaimedJob
+from ..store import HELD_LOOK, Claimed, ClaimedJob
 from .inner import Inner
 from .tending import Tender
 
 MICROSECOND = timedelta(microseconds=1)
+LONG_DUE = 100_000  # microseconds for which a job has been due that could not be had, if not for the clock's sake
 ROUNDS = 8  # of asking the line in one claim, while what it hands out has moved on
+
+
+class Asked:
+    """What is known to those who ask for the same queues: when SQL was asked alone, by the loop's time, and when a pace may
+    let something go, in microseconds of the database's."""
+
+    __slots__ = ("let_go_at", "looked_at")
+
+    def __init__(self, looked_at: float) -> None:
+        self.looked_at, self.let_go_at = looked_at, 0.0
 
 
 class Claiming(ABC):
     """How a store with a line claims."""
 
     inner: Inner
-    _let_go_at: float = 0  # when a pace may let something go, in microseconds of the database's time
 
     @abstractmethod
     async def _line_up_rest(self) -> None: ...
 
-    async def _claim_at_pace(self, tender: Tender, *wish: Any) -> Claimed | None:
+    async def _claim_at_pace(self, tender: Tender, asked: Asked, *wish: Any) -> Claimed | None:
         """Ask the line. None if it is away, or if it has nothing and a pace may let something go: SQL does both at once."""
         claimed = await self._claim_by_line(tender, *wish)
         if claimed is None or not tender.paced:
             return claimed
-        left = self._let_go_at - tender.present.now_us()
+        left = asked.let_go_at - tender.present.now_us()
         if left <= 0 and not claimed.jobs:
             return None
         if left == math.inf:
@@ -47,13 +57,13 @@ class Claiming(ABC):
         next_in = slot if claimed.next_in is None else min(claimed.next_in, slot)
         return msgspec.structs.replace(claimed, next_in=next_in)
 
-    async def _claim_by_sql(self, tender: Tender, *wish: Any) -> Claimed:
+    async def _claim_by_sql(self, tender: Tender, asked: Asked, *wish: Any) -> Claimed:
         """Ask SQL alone, which lets go what paces allow, and bring the line in step."""
         worker_id, limit, lease, queues, in_turn = wish
-        self._let_go_at = math.inf  # what is put meanwhile sets it anew
+        asked.let_go_at = math.inf  # what is put meanwhile sets it anew
         claimed = await self.inner.claim(worker_id, limit, lease=lease, queues=queues, in_turn=in_turn)
         if claimed.next_in is not None:
-            self._let_go_at = min(self._let_go_at, tender.present.now_us() + claimed.next_in / MICROSECOND)
+            asked.let_go_at = min(asked.let_go_at, tender.present.now_us() + claimed.next_in / MICROSECOND)
         await tender.remove([Entry(job.lease.id, job.queue) for job in claimed.jobs])
         got = {job.lease.id for job in claimed.jobs}
         await self._line_up_released(tender, [job for job in claimed.released if job.id not in got])
@@ -110,17 +120,25 @@ class Claiming(ABC):
                 await tender.done([entry for entry in entries if entry.id in got])
                 return [], False
             places = [standing.place for standing in standings if standing.waiting]
-            await tender.put(places)
+        asked, now_us = {(entry.id, entry.queue) for entry in missed}, tender.present.now_us()
+        still = [place for place in places if (place.id, place.queue) in asked]
+        held = [place for place in still if _is_held(place, now_us)]
+        await tender.put(held, how=Putting.BACK)
+        await tender.put([place for place in places if place not in held])
         back = {(place.id, place.queue) for place in places}
         await tender.done([entry for entry in entries if (entry.id, entry.queue) not in back])
-        asked = {(entry.id, entry.queue) for entry in missed}
-        still = [place for place in places if (place.id, place.queue) in asked]
         return still, len(still) < len(places)
 
 
 def _next_in(taken: Taken, drawn: Drawn, missed: Sequence[Place], soon_us: int) -> timedelta | None:
     """Until the line is to be asked for what is due next, or until the next lapse."""
-    dues = [place.due_at for place in missed] + ([] if taken.next_due is None else [taken.next_due])
+    held = [place for place in missed if _is_held(place, soon_us)]
+    dues = [place.due_at for place in missed if place not in held] + ([] if taken.next_due is None else [taken.next_due])
     waits = [timedelta(microseconds=max(due * 1000 - soon_us, 0)) for due in dues]
-    waits += [] if drawn.claimed.next_in is None else [drawn.claimed.next_in]
+    waits += ([] if drawn.claimed.next_in is None else [drawn.claimed.next_in]) + [HELD_LOOK] * bool(held)
     return min(waits, default=None)
+
+
+def _is_held(place: Place, now_us: int) -> bool:
+    """Whether a job that could not be had is held by somebody, and not only due a little later than was believed."""
+    return place.due_at * 1000 < now_us - LONG_DUE

@@ -40,7 +40,7 @@ from ..store import (
     Worker,
 )
 from ..transactions import Transaction, Transactional
-from .claiming import Claiming
+from .claiming import Asked, Claiming
 from .comparing import compare
 from .inner import Inner, Passed
 from .tending import Tender
@@ -56,7 +56,7 @@ class LinedStore(Claiming, Passed):
         self._eager, self._ticks = eager, ticks
         self._sleepers: dict[Subscription, None] = {}  # in the order of their coming
         self._opening: asyncio.Future[Tender] | None = None
-        self._looked_at = 0.0
+        self._asked: dict[frozenset[str] | None, Asked] = {}  # by the queues asked for
         self._unlined = False  # whether jobs were recorded that nobody has lined up
 
     async def open(self) -> None:
@@ -106,13 +106,15 @@ class LinedStore(Claiming, Passed):
         tender, loop = await self._tended(), asyncio.get_running_loop()
         wish = worker_id, limit, lease, queues, in_turn
         await self._line_up_rest()
-        if limit and loop.time() < self._looked_at + LOOK:
-            claimed = await self._claim_at_pace(tender, *wish)
+        which = None if queues is None else frozenset(queues)
+        asked = self._asked.get(which) or self._asked.setdefault(which, Asked(loop.time()))
+        if limit and loop.time() < asked.looked_at + LOOK:
+            claimed = await self._claim_at_pace(tender, asked, *wish)
             if claimed is not None:
                 return claimed
-        claimed = await self._claim_by_sql(tender, *wish)
+        claimed = await self._claim_by_sql(tender, asked, *wish)
         if limit:
-            self._looked_at = loop.time()
+            asked.looked_at = loop.time()
         await self._line_up_rest()
         return claimed
 
@@ -234,7 +236,6 @@ class LinedStore(Claiming, Passed):
     async def _open_line(self) -> Tender:
         self.inner.hear_of_unlined(self._heard_of_unlined)
         tender = Tender(self.inner, self._make_line(), self._woken, ticks=self._ticks)
-        self._looked_at = asyncio.get_running_loop().time()
         await tender.open()
         return tender
 
@@ -243,7 +244,7 @@ class LinedStore(Claiming, Passed):
         crash.at("line.recorded")
         await tender.arrange()
         crash.at("line.told")
-        self._let_go_at = 0
+        self._let_go_again()
 
     async def _follow(self, ids: Sequence[str]) -> None:
         if ids:
@@ -262,9 +263,14 @@ class LinedStore(Claiming, Passed):
     def _heard_of_unlined(self) -> None:
         self._unlined = True
 
+    def _let_go_again(self) -> None:
+        """Let the next claim look whether a pace lets something go."""
+        for asked in self._asked.values():
+            asked.let_go_at = 0.0
+
     def _woken(self, delayed: bool) -> None:
         if delayed:
-            self._let_go_at = 0
+            self._let_go_again()
         for sleeper in list(self._sleepers):
             sleeper.wake()
 

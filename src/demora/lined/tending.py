@@ -20,8 +20,10 @@ from .present import Present
 HORIZON = timedelta(minutes=10)  # jobs that are due later stay in the database alone
 STEP = timedelta(minutes=1)  # by which the horizon moves on
 TICK = 1.0  # seconds between two looks at the line
+SPAN = 3000  # milliseconds for which one looks after the line, unless it says so again
 PAGE = 1000  # jobs at a time, so that nobody waits long for the lock
 FILL_PAGE = 5000  # jobs at a time where the rows are only read
+CLOCK = 10  # ticks between two looks at the database's clock
 ARRANGE = 5  # ticks between two looks at the settings of queues
 FIRST_PAUSE, LONGEST_PAUSE = 0.05, 2.0  # seconds between two tries to reach a line that is away
 FORGOTTEN = 5000  # milliseconds after which what was handed out and is not done counts as forgotten
@@ -195,6 +197,7 @@ class Tender:
         while True:
             await self.line.put(walked.places, now=self.present.now(), how=Putting.FRESH)  # nothing stands under this number
             filled += len(walked.places)
+            await self.line.tend(self._who, SPAN)  # else another begins the same once this takes long
             crash.at("line.filling")
             if walked.next is None:
                 break
@@ -246,7 +249,10 @@ class Tender:
                 pause = min(pause * 2, LONGEST_PAUSE)
                 self._lose(problem if isinstance(problem, LineAway) else LineAway(str(problem)))
             except StoreError:
-                pass  # whoever asks the database next is told
+                pause = min(pause * 2, LONGEST_PAUSE)  # whoever asks the database next is told
+            except Exception as problem:  # a fault of ours must not end it: the line would stay as it is for good
+                pause = LONGEST_PAUSE
+                self._lose(LineAway(f"looking after it failed: {problem!r}"))
 
     async def _rest(self, pause: float) -> None:
         if not self._up:
@@ -261,13 +267,16 @@ class Tender:
         if state.epoch != self.line.epoch:
             raise LineLost("what it held is gone")
         self._adopt(state)
-        if await self.line.tend(self._who, int(3000 * TICK)):
+        if await self.line.tend(self._who, SPAN):
             if not self._filled:
                 await self._fill()
             else:
                 await self._sweep()
             if ticks % ARRANGE == 0:
                 await self._arrange()
+        if ticks % CLOCK == 0 and self._outbox.wall_us() is None:  # it may have been stepped, and not all processes claim
+            asked = time.monotonic()
+            self.present.learn(await self._outbox.read_clock(), asked)
         await self.line.done([])
 
     def _adopt(self, state: LineState) -> None:
@@ -302,15 +311,16 @@ class Tender:
 
     async def _reach(self) -> int:
         """Line up what the horizon has reached, a step at a time; answers until when all that is due is in the line."""
-        now = self.present.now()
-        if self._until > now + span_ms(self.horizon - STEP):
-            return self._until
-        walked = await self._outbox.walk(self.horizon, PAGE, since=self._until)
+        horizon = self.present.now() + span_ms(self.horizon)
+        since = min(self._until, horizon)  # beyond it, if the clock was stepped back: what was added since is not there
+        if since > horizon - span_ms(STEP):
+            return since
+        walked = await self._outbox.walk(self.horizon, PAGE, since=since)
         while True:
             await self._put_missing(walked.places)
             if walked.next is None:
-                return now + span_ms(self.horizon)
-            walked = await self._outbox.walk(self.horizon, PAGE, walked.next, since=self._until)
+                return horizon
+            walked = await self._outbox.walk(self.horizon, PAGE, walked.next, since=since)
 
     async def _put_missing(self, places: Sequence[Place]) -> None:
         if places and await self.line.put(places, now=self.present.now(), how=Putting.MISSING):

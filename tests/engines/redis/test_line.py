@@ -78,6 +78,13 @@ async def test_what_was_handed_out_is_put_back_by_a_put(line: RedisLine) -> None
     assert await line.places() == ([place("a", due=NOW + 1)], [])
 
 
+async def test_what_only_comes_back_wakes_nobody(line: RedisLine) -> None:
+    assert await line.put([place("a")], now=NOW)
+    assert await taken(line) == ["a"]
+    assert not await line.put([place("a")], now=NOW, how=Putting.BACK)
+    assert await taken(line) == ["a"]
+
+
 async def test_what_is_done_is_forgotten_and_what_is_not_comes_again(line: RedisLine) -> None:
     await line.put([place("a"), place("b")], now=NOW)
     assert await taken(line) == ["a", "b"]

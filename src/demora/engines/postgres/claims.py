@@ -17,7 +17,7 @@ from ...core.states import Status
 from ...core.verdict import EXPIRED
 from ...line import Entry
 from ...outbox import Drawn
-from ...store import Claimed, ClaimedJob, Topic
+from ...store import HELD_LOOK, Claimed, ClaimedJob, Topic
 from ..paces import state_of
 from . import releases, rows, tidying
 from .connections import Session
@@ -88,6 +88,7 @@ async def _claim(
     session: Session, wish: Wish, limit: int, margin: int, topics: set[Topic]
 ) -> tuple[Claimed, bool, list[str]]:
     """One statement; also whether rows were passed over that may be free by now, and which paces may let something go."""
+    window = limit + margin if limit else 0
     sight, jobs, now_us = await _lease(
         session,
         "claim",
@@ -97,7 +98,7 @@ async def _claim(
         ranks=len(Priority),
         in_turn=wish.in_turn,
         queues=None if wish.queues is None else list(wish.queues),
-        window=limit + margin if limit else 0,
+        window=window,
         limit=limit,
     )
     unheard = sight["unheard"]
@@ -109,8 +110,12 @@ async def _claim(
     next_in = _next_in(sight, now_us, wish.lease if jobs else None, later)
     if sight["gone"] or unheard:  # others may be ready behind them
         next_in = ZERO
+    locked = met < min(limit, sight["found"])
+    wider = locked and sight["found"] == window  # else all that is ready was looked at
+    if locked and not wider:
+        next_in = HELD_LOOK if next_in is None else min(next_in, HELD_LOOK)
     due = [queue for queue, look in looks.items() if look <= sight["wall"]]
-    return Claimed(jobs, rows.lapsed_jobs(sight["lapsed"]), next_in), met < min(limit, sight["found"]), due
+    return Claimed(jobs, rows.lapsed_jobs(sight["lapsed"]), next_in), wider, due
 
 
 async def _lease(

@@ -26,6 +26,10 @@ class Lining:
     def hear_of_unlined(self, heard: Callable[[], None]) -> None:
         self._unlined_heard = heard
 
+    async def read_clock(self) -> int:
+        us: int = (await self._read(lambda session: session.row("now")))["us"]
+        return us
+
     async def begin_lining(self) -> LineRecord:
         self._opened().lined = True
         return await self._write(lambda session, again: _begin(session))

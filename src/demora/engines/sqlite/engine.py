@@ -242,6 +242,9 @@ class SqliteStore(hooks.HookVerbs, PacedVerbs):
     def wall_us(self) -> int | None:
         return self.clock.wall_us()
 
+    async def read_clock(self) -> int:
+        return self.clock.wall_us()
+
     def hear_of_unlined(self, heard: Callable[[], None]) -> None:
         self._unlined_heard = heard
 
