@@ -7,7 +7,7 @@ import pytest
 from demora.core.pace import Pace
 from demora.core.pace_wish import make_wish
 from demora.errors import BadSetting
-from demora.settings import load, strangers
+from demora.settings import load, strangers, troubles
 
 
 @pytest.fixture(autouse=True)
@@ -52,6 +52,18 @@ def test_a_line_of_the_file_that_cannot_be_used_is_told_what_would_be_right(fold
     with pytest.raises(BadSetting) as refused:
         load({})
     assert str(refused.value) == f"demora.toml: {line.split()[0]}: {BAD_LINES[line]}"
+
+
+def test_a_value_out_of_its_range_is_told_with_what_gave_it(folder: Path) -> None:
+    (folder / "demora.toml").write_text("port = 70000")
+    for environment, given, source in (
+        ({"DEMORA_CONCURRENCY": "0", "DEMORA_PORT": "1"}, {}, "DEMORA_CONCURRENCY"),
+        ({"DEMORA_CONCURRENCY": "5", "DEMORA_PORT": "1"}, {"concurrency": 0}, "concurrency"),
+        ({}, {}, "demora.toml: port"),
+    ):
+        with pytest.raises(BadSetting, match=f"^{source}: must be from "):
+            load(environment, **given)
+        assert [problem.name for problem in troubles(environment, **given)] == [source]
 
 
 @pytest.mark.parametrize(("text", "meant"), [("true", True), ("1", True), ("False", False), ("0", False)])
@@ -134,7 +146,7 @@ def test_a_secret_that_is_none_is_refused_without_being_repeated() -> None:
     for text in ("canary", "whsec_canary", "whsec_c2hvcnQ="):
         with pytest.raises(BadSetting) as refused:
             load({"DEMORA_WEBHOOK_SECRET": text})
-        assert "webhook_secret: must be whsec_" in str(refused.value)
+        assert "DEMORA_WEBHOOK_SECRET: must be whsec_" in str(refused.value)
         assert "canary" not in str(refused.value)
 
 
@@ -149,5 +161,5 @@ def test_networks_are_opened_by_name_and_nonsense_is_refused() -> None:
     policy = load({"DEMORA_OUTBOUND_ALLOW": "127.0.0.0/8, 10.1.0.0/16", "DEMORA_OUTBOUND_HTTP": "true"}).outbound
     assert ([str(network) for network in policy.allowed], policy.plain_http) == (["127.0.0.0/8", "10.1.0.0/16"], True)
     for name, value in {"ALLOW": "localhost", "TIMEOUT": "1h", "PER_HOST": "0"}.items():
-        with pytest.raises(BadSetting, match=f"outbound_{name.lower()}"):
+        with pytest.raises(BadSetting, match=f"DEMORA_OUTBOUND_{name}: "):
             load({f"DEMORA_OUTBOUND_{name}": value})

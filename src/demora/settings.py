@@ -91,7 +91,7 @@ def load(environment: Mapping[str, str] | None = None, **given: Any) -> Settings
     found = _found(os.environ if environment is None else environment, given)
     settings = Settings(**{name: _value(name, source, value) for name, (source, value) in found.items()})
     for problem in _broken_rules(settings):
-        raise problem
+        raise _from_source(problem, found)
     return settings
 
 
@@ -112,7 +112,7 @@ def troubles(environment: Mapping[str, str], **given: Any) -> list[BadSetting]:
             values[name] = _value(name, source, value)
         except BadSetting as problem:
             refused.append(problem)
-    return [*refused, *_broken_rules(Settings(**values))]
+    return [*refused, *(_from_source(problem, found) for problem in _broken_rules(Settings(**values)))]
 
 
 def strangers(environment: Mapping[str, str]) -> list[str]:
@@ -210,6 +210,12 @@ _KINDS: dict[str, Any] = {
     "usual_pace": Pace,
     "pace": dict,
 }
+
+
+def _from_source(problem: BadSetting, found: Mapping[str, tuple[str, Any]]) -> BadSetting:
+    """The same problem under the name of what gave the setting: a variable, a line of the file."""
+    source, _ = found.get(problem.name, (problem.name, None))
+    return BadSetting(source, problem.reason)
 
 
 def _broken_rules(settings: Settings) -> Iterator[BadSetting]:

@@ -192,7 +192,7 @@ def test_a_worker_that_is_to_log_errors_only_starts_in_silence(start: Start, run
 
 @pytest.mark.parametrize(
     ("variable", "reason"),
-    [("DEMORA_LOG_FORMAT", "log_format: must be text or json"), ("DEMORA_LOG_LEVEL", "log_level: must be one of DEBUG")],
+    [("DEMORA_LOG_FORMAT", "must be text or json"), ("DEMORA_LOG_LEVEL", "must be one of DEBUG")],
 )
 def test_a_format_or_level_that_there_is_not_is_refused(
     run: Run, monkeypatch: pytest.MonkeyPatch, variable: str, reason: str
@@ -200,4 +200,4 @@ def test_a_format_or_level_that_there_is_not_is_refused(
     monkeypatch.setenv(variable, "loud")
     refused = run("worker")
     assert refused.exit_code == 1
-    assert refused.stderr.startswith(f"error: {reason}")
+    assert refused.stderr.startswith(f"error: {variable}: {reason}")
