@@ -7,7 +7,7 @@ import pytest
 from demora.core.pace import Pace
 from demora.core.pace_wish import make_wish
 from demora.errors import BadSetting
-from demora.settings import load, strangers, troubles
+from demora.settings import load, nearest, strangers, troubles
 
 
 @pytest.fixture(autouse=True)
@@ -83,6 +83,12 @@ def test_names_are_separated_by_commas_in_a_variable_and_listed_in_the_file(fold
 def test_a_setting_of_postgresql_out_of_its_range_is_refused(name: str, value: object) -> None:
     with pytest.raises(BadSetting, match=name):
         load({}, **{name: value})
+
+
+def test_a_misspelt_variable_is_found_and_what_was_meant_is_told() -> None:
+    environment = dict.fromkeys(("DEMORA_DATABSE_URL", "DEMORA_PORT", "DEMORA_LIFELINE", "DEMORA_CRASH", "DEMORA_ZZZ"), "x")
+    assert strangers(environment) == ["DEMORA_DATABSE_URL", "DEMORA_ZZZ"]
+    assert (nearest("DEMORA_DATABSE_URL"), nearest("DEMORA_ZZZ")) == ("DEMORA_DATABASE_URL", None)
 
 
 # Paces

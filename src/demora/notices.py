@@ -15,6 +15,16 @@ from .core.states import Status
 log = logging.getLogger("demora")
 
 
+def stranger(variable: str, nearest: str | None) -> None:
+    words = "the variable {variable} is no setting of demora and sets nothing" + ("; is {nearest} meant?" if nearest else "")
+    _say(WARNING, "settings.stranger", words, variable=variable, nearest=nearest)
+
+
+def database_used(database: str, line: str | None) -> None:
+    words = "jobs in {database}" + (", lined up in {line}" if line else "")
+    _say(INFO, "database.used", words, database=database, line=line)
+
+
 def worker_started(worker_id: str, slots: int, queues: str, types: int) -> None:
     words = "worker {worker} started: {slots} slots, queues {queues}, {types} types"
     _say(INFO, "worker.started", words, worker=worker_id, slots=slots, queues=queues, types=types)

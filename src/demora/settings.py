@@ -1,5 +1,6 @@
 """Settings, read at the edge only: arguments first, then `DEMORA_…` variables, then a TOML file, then defaults."""
 
+import difflib
 import os
 import tomllib
 from collections.abc import Iterator, Mapping
@@ -21,6 +22,7 @@ from .pace_settings import PACE_VARIABLE, paces_found, read_paces, read_usual
 
 DEFAULT_FILE, FILE_VARIABLE = "demora.toml", "DEMORA_CONFIG"
 _PREFIX = "DEMORA_"
+_OWN = {"DEMORA_CRASH", "DEMORA_LIFELINE"}  # of tests, and of a supervisor for its workers
 LOG_FORMATS = ("text", "json")
 LOG_LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR")
 
@@ -117,10 +119,15 @@ def troubles(environment: Mapping[str, str], **given: Any) -> list[BadSetting]:
 
 def strangers(environment: Mapping[str, str]) -> list[str]:
     """Variables that look like ours and set nothing."""
-    ours = {FILE_VARIABLE, *(_variable(name) for name in Settings.__struct_fields__)}
+    ours = {*_variables(), *_OWN}
     return sorted(
         name for name in environment if name.startswith(_PREFIX) and name not in ours and not name.startswith(PACE_VARIABLE)
     )
+
+
+def nearest(stranger: str) -> str | None:
+    """The variable that was probably meant, if one is much like it."""
+    return next(iter(difflib.get_close_matches(stranger, _variables(), 1, cutoff=0.8)), None)
 
 
 def _found(environment: Mapping[str, str], given: Mapping[str, Any]) -> dict[str, tuple[str, Any]]:
@@ -130,6 +137,10 @@ def _found(environment: Mapping[str, str], given: Mapping[str, Any]) -> dict[str
             found[name] = (_variable(name), environment[_variable(name)])
     found |= paces_found(environment, found)
     return found | {name: (name, value) for name, value in given.items() if value is not None}
+
+
+def _variables() -> list[str]:
+    return [FILE_VARIABLE, *map(_variable, Settings.__struct_fields__)]
 
 
 def _variable(name: str) -> str:
