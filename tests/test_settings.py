@@ -85,6 +85,20 @@ def test_a_setting_of_postgresql_out_of_its_range_is_refused(name: str, value: o
         load({}, **{name: value})
 
 
+@pytest.mark.parametrize("name", ["DATABASE_URL", "DATABASE_LISTEN_URL"])
+def test_a_parameter_of_a_url_that_cannot_be_followed_is_refused_by_its_name(name: str) -> None:
+    for query, said in (
+        ("sslmode=require&channel_binding=require", "channel_binding asks for what the driver cannot do; take it out"),
+        ("requirepeer=postgres", "requirepeer asks for what the driver cannot do"),
+        ("conect_timeout=5", "unknown parameter conect_timeout: take it out"),
+        ("canary@host/db", "no parameter follows its question mark"),
+    ):
+        with pytest.raises(BadSetting, match=f"^DEMORA_{name}: {said}") as refused:
+            load({f"DEMORA_{name}": f"postgresql://me@host/db?{query}"})
+        assert "canary" not in str(refused.value)
+    assert load({"DEMORA_DATABASE_URL": "postgresql://me@host/db?sslmode=require&connect_timeout=5"}).database_url
+
+
 def test_a_misspelt_variable_is_found_and_what_was_meant_is_told() -> None:
     environment = dict.fromkeys(("DEMORA_DATABSE_URL", "DEMORA_PORT", "DEMORA_LIFELINE", "DEMORA_CRASH", "DEMORA_ZZZ"), "x")
     assert strangers(environment) == ["DEMORA_DATABSE_URL", "DEMORA_ZZZ"]

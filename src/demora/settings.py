@@ -16,7 +16,7 @@ from .core.pace_wish import PaceWish
 from .core.retention import Keep, Retention, keep
 from .core.signing import Secret, read_secret
 from .core.spans import span
-from .engines.options import REDIS_FORMS, PostgresOptions, is_redis_url
+from .engines.options import REDIS_FORMS, PostgresOptions, driver_url, is_redis_url
 from .errors import BadSetting, Invalid
 from .pace_settings import PACE_VARIABLE, paces_found, read_paces, read_usual
 
@@ -241,9 +241,20 @@ def _broken_rules(settings: Settings) -> Iterator[BadSetting]:
     if settings.log_level not in LOG_LEVELS:
         yield BadSetting("log_level", f"must be one of {', '.join(LOG_LEVELS)}")
     yield from settings.postgres.broken_rules()
+    yield from _broken_urls(settings)
     yield from _broken_outbound(settings)
     if settings.redis_url is not None and not is_redis_url(settings.redis_url):
         yield BadSetting("redis_url", f"is no way to reach Redis or Valkey; {REDIS_FORMS}")
+
+
+def _broken_urls(settings: Settings) -> Iterator[BadSetting]:
+    for name in ("database_url", "database_listen_url"):
+        url = getattr(settings, name) or ""
+        try:
+            if url.startswith(("postgresql://", "postgres://")):
+                driver_url(url, name)
+        except BadSetting as problem:
+            yield problem
 
 
 def _broken_outbound(settings: Settings) -> Iterator[BadSetting]:
