@@ -1,6 +1,7 @@
 """`demora webhooks`: what was told, secrets that are shown once, and help for whoever receives."""
 
 import json
+import socket
 import subprocess
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -81,6 +82,14 @@ def test_a_listener_trusts_no_stranger(run: Run, start: Start) -> None:
     assert process.returncode == 1
     assert "NOT VERIFIED" in out
     assert "no signature fits" in err
+
+
+def test_a_listener_on_a_port_that_is_taken_says_so_in_a_line(run: Run) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = other.getsockname()[1]
+        refused = run("webhooks", "listen", "--port", str(port))
+    said = f"error: port: {port} on 127.0.0.1 is taken by another program; choose another with --port, 0 for a free one\n"
+    assert (refused.exit_code, refused.stderr) == (1, said)
 
 
 def test_nothing_is_sent_without_a_secret(run: Run, start: Start) -> None:
