@@ -30,6 +30,10 @@ def worker_started(worker_id: str, slots: int, queues: str, types: int) -> None:
     _say(INFO, "worker.started", words, worker=worker_id, slots=slots, queues=queues, types=types)
 
 
+def queue_new(queue: str) -> None:
+    _say(INFO, "worker.queue_new", "queue {queue} is new: no job was ever put there", queue=queue)
+
+
 def worker_stopping(worker_id: str, running: int, grace: float) -> None:
     words = "worker {worker} stops: {running} running, up to {grace_s:.1f} s for them to end"
     _say(INFO, "worker.stopping", words, worker=worker_id, running=running, grace_s=grace)

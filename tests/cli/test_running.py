@@ -133,6 +133,13 @@ def test_what_stays_says_at_its_start_which_variables_set_nothing(start: Start, 
     assert command == "serve" or "jobs in sqlite:///demora.db\n" in said
 
 
+def test_a_worker_says_which_of_its_queues_are_new(start: Start, enqueued: Callable[..., str]) -> None:
+    enqueued("demo.echo", "--queue", "mail")
+    said = read_until(start("worker", "--queues", "mail=3,mial=1"), "started")
+    assert "queue mial is new: no job was ever put there" in said
+    assert "queue mail is new" not in said
+
+
 def test_workers_say_once_where_the_jobs_are_however_many_they_are(start: Start) -> None:
     url = redis_url()
     workers = start("worker", "--processes", "2", DEMORA_REDIS_URL=url)

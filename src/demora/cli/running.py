@@ -2,7 +2,8 @@
 
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from datetime import timedelta
 from typing import Any
 
@@ -12,6 +13,7 @@ from .. import notices
 from ..app import Demora
 from ..core.shares import Share
 from ..core.spans import say
+from ..errors import StoreError
 from ..settings import load, nearest, strangers
 from . import logs, processes
 from .banner import banner, without_password
@@ -133,9 +135,19 @@ async def _work(app: Demora, queues: Queues, strict: bool) -> int:
     from ..worker import Worker
 
     async with opened_when_there(app):
+        await _tell_new_queues(app, queues or ())
         worker = Worker(app, queues=queues, strict=strict)
         with stopping_on_signals(worker.stop):
             return await worker.run()
+
+
+async def _tell_new_queues(app: Demora, named: Iterable[str]) -> None:
+    """Say which of these queues nobody ever named, since a name may be misspelt."""
+    with suppress(StoreError):  # the worker itself waits for a database that goes away
+        known = {queue.name for queue in await (await app.open()).queues()} if named else set()
+        for name in named:
+            if name not in known:
+                notices.queue_new(name)
 
 
 async def _tidy(app: Demora) -> int:
