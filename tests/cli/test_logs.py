@@ -85,6 +85,7 @@ NOTICES: list[Callable[[], None]] = [
     lambda: notices.run_timed_out("i", "t", 1.5),
     lambda: notices.run_ignores_end("i", "t"),
     lambda: notices.store_trouble("claiming", OSError(HOSTILE), 0.1),
+    lambda: notices.store_well("claiming"),
     lambda: notices.scheduler_started("s"),
     lambda: notices.tidied(1, 2),
     lambda: notices.let_go("q", 1),
@@ -120,6 +121,24 @@ def test_every_notice_there_is_was_tried() -> None:
     public = [name for name in vars(notices) if not name.startswith("_") and callable(getattr(notices, name))]
     ours = [name for name in public if getattr(notices, name).__module__ == notices.__name__]
     assert len(ours) - 1 == len(NOTICES)  # stamp_records says nothing
+
+
+def test_trouble_that_lasts_is_told_now_and_then_and_its_end_once(
+    written: Callable[..., Callable[[], str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(notices, "_troubled", {})
+    said = written(log_format="json")
+    for again in (3600.0, 3600.0, 0.0, 3600.0):  # at the third its time has come
+        monkeypatch.setattr(notices, "AGAIN", again)
+        notices.store_trouble("claiming", OSError("away"), 1.0)
+        notices.store_trouble("settling", OSError(), 1.0)
+    notices.store_trouble("claiming", OSError("another"), 1.0)
+    for _ in range(2):
+        notices.store_well("claiming")
+        notices.store_well("renewing leases")
+    lines = [(line["what"], line.get("error")) for line in map(json.loads, said().splitlines())]
+    both = [("claiming", "away"), ("settling", "")]
+    assert lines == [*both, *both, ("claiming", "another"), ("claiming", None)]
 
 
 def test_what_an_application_logs_is_escaped_too(written: Callable[..., Callable[[], str]]) -> None:
