@@ -58,7 +58,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "upkeep": {"core", "store", "errors", "bulk", "lapses", "line", "reconciling", "survey"},
     "worker": {"core", "store", "clock", "errors", "notices", "context", "handlers", "signals", "seams", "crash"}
     | {"lapses", "pauses", "scheduler", "spawned", "tally"},
-    "doctor": {"core", "store", "hookstore", "survey", "settings", "client", "reconciling", "why"},
+    "doctor": {"core", "store", "hookstore", "pacing", "survey", "settings", "client", "reconciling", "why"},
     "outbound": {"core", "errors"},
     "webhooks": {"core", "store", "hookstore", "errors"},
     "deliveries": {"core", "errors", "context", "handlers", "outbound", "signals", "calls", "webhooks", "hookstore"},

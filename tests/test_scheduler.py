@@ -109,6 +109,18 @@ async def test_it_backs_off_on_errors_and_goes_on(store: Watched, monkeypatch: p
         await eventually(store.looks, lambda looks: looks == 4)
 
 
+async def test_it_says_that_it_works_again(store: Watched, caplog: pytest.LogCaptureFixture) -> None:
+    store.failures = 1
+    with caplog.at_level("INFO", logger="demora"):
+        async with tidying(store):
+            await eventually(store.looks, lambda looks: looks >= 2)
+            await eventually(lambda: _said(caplog), lambda said: "the housekeeping works again" in said)
+
+
+async def _said(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return caplog.messages
+
+
 async def test_it_backs_off_on_errors_of_a_release_and_goes_on(store: Watched, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(scheduler, "FIRST_PAUSE", 0.001)
     store.releases_that_fail = 3

@@ -7,7 +7,7 @@ import pytest
 from demora.core.pace import Pace
 from demora.core.pace_wish import make_wish
 from demora.errors import BadSetting
-from demora.settings import load, strangers
+from demora.settings import load, nearest, strangers, troubles
 
 
 @pytest.fixture(autouse=True)
@@ -54,6 +54,18 @@ def test_a_line_of_the_file_that_cannot_be_used_is_told_what_would_be_right(fold
     assert str(refused.value) == f"demora.toml: {line.split()[0]}: {BAD_LINES[line]}"
 
 
+def test_a_value_out_of_its_range_is_told_with_what_gave_it(folder: Path) -> None:
+    (folder / "demora.toml").write_text("port = 70000")
+    for environment, given, source in (
+        ({"DEMORA_CONCURRENCY": "0", "DEMORA_PORT": "1"}, {}, "DEMORA_CONCURRENCY"),
+        ({"DEMORA_CONCURRENCY": "5", "DEMORA_PORT": "1"}, {"concurrency": 0}, "concurrency"),
+        ({}, {}, "demora.toml: port"),
+    ):
+        with pytest.raises(BadSetting, match=f"^{source}: must be from "):
+            load(environment, **given)
+        assert [problem.name for problem in troubles(environment, **given)] == [source]
+
+
 @pytest.mark.parametrize(("text", "meant"), [("true", True), ("1", True), ("False", False), ("0", False)])
 def test_yes_and_no_are_words_or_digits_in_a_variable(text: str, meant: bool) -> None:
     assert load({"DEMORA_AUDIT": text}).audit is meant
@@ -71,6 +83,26 @@ def test_names_are_separated_by_commas_in_a_variable_and_listed_in_the_file(fold
 def test_a_setting_of_postgresql_out_of_its_range_is_refused(name: str, value: object) -> None:
     with pytest.raises(BadSetting, match=name):
         load({}, **{name: value})
+
+
+@pytest.mark.parametrize("name", ["DATABASE_URL", "DATABASE_LISTEN_URL"])
+def test_a_parameter_of_a_url_that_cannot_be_followed_is_refused_by_its_name(name: str) -> None:
+    for query, said in (
+        ("sslmode=require&channel_binding=require", "channel_binding asks for what the driver cannot do; take it out"),
+        ("requirepeer=postgres", "requirepeer asks for what the driver cannot do"),
+        ("conect_timeout=5", "unknown parameter conect_timeout: take it out"),
+        ("canary@host/db", "no parameter follows its question mark"),
+    ):
+        with pytest.raises(BadSetting, match=f"^DEMORA_{name}: {said}") as refused:
+            load({f"DEMORA_{name}": f"postgresql://me@host/db?{query}"})
+        assert "canary" not in str(refused.value)
+    assert load({"DEMORA_DATABASE_URL": "postgresql://me@host/db?sslmode=require&connect_timeout=5"}).database_url
+
+
+def test_a_misspelt_variable_is_found_and_what_was_meant_is_told() -> None:
+    environment = dict.fromkeys(("DEMORA_DATABSE_URL", "DEMORA_PORT", "DEMORA_LIFELINE", "DEMORA_CRASH", "DEMORA_ZZZ"), "x")
+    assert strangers(environment) == ["DEMORA_DATABSE_URL", "DEMORA_ZZZ"]
+    assert (nearest("DEMORA_DATABSE_URL"), nearest("DEMORA_ZZZ")) == ("DEMORA_DATABASE_URL", None)
 
 
 # Paces
@@ -134,7 +166,7 @@ def test_a_secret_that_is_none_is_refused_without_being_repeated() -> None:
     for text in ("canary", "whsec_canary", "whsec_c2hvcnQ="):
         with pytest.raises(BadSetting) as refused:
             load({"DEMORA_WEBHOOK_SECRET": text})
-        assert "webhook_secret: must be whsec_" in str(refused.value)
+        assert "DEMORA_WEBHOOK_SECRET: must be whsec_" in str(refused.value)
         assert "canary" not in str(refused.value)
 
 
@@ -149,5 +181,5 @@ def test_networks_are_opened_by_name_and_nonsense_is_refused() -> None:
     policy = load({"DEMORA_OUTBOUND_ALLOW": "127.0.0.0/8, 10.1.0.0/16", "DEMORA_OUTBOUND_HTTP": "true"}).outbound
     assert ([str(network) for network in policy.allowed], policy.plain_http) == (["127.0.0.0/8", "10.1.0.0/16"], True)
     for name, value in {"ALLOW": "localhost", "TIMEOUT": "1h", "PER_HOST": "0"}.items():
-        with pytest.raises(BadSetting, match=f"outbound_{name.lower()}"):
+        with pytest.raises(BadSetting, match=f"DEMORA_OUTBOUND_{name}: "):
             load({f"DEMORA_OUTBOUND_{name}": value})

@@ -4,6 +4,7 @@ A record carries `event` and `facts` beside its message, so that a log for machi
 """
 
 import logging
+import time
 import traceback
 from logging import ERROR, INFO, WARNING
 from pathlib import PurePath
@@ -13,11 +14,27 @@ from .context import current_run
 from .core.states import Status
 
 log = logging.getLogger("demora")
+AGAIN = 30.0  # seconds until the same trouble is told again
+_troubled: dict[str, tuple[str, float]] = {}  # what is in trouble, by which error, and when that was last told
+
+
+def stranger(variable: str, nearest: str | None) -> None:
+    words = "the variable {variable} is no setting of demora and sets nothing" + ("; is {nearest} meant?" if nearest else "")
+    _say(WARNING, "settings.stranger", words, variable=variable, nearest=nearest)
+
+
+def database_used(database: str, line: str | None) -> None:
+    words = "jobs in {database}" + (", lined up in {line}" if line else "")
+    _say(INFO, "database.used", words, database=database, line=line)
 
 
 def worker_started(worker_id: str, slots: int, queues: str, types: int) -> None:
     words = "worker {worker} started: {slots} slots, queues {queues}, {types} types"
     _say(INFO, "worker.started", words, worker=worker_id, slots=slots, queues=queues, types=types)
+
+
+def queue_new(queue: str) -> None:
+    _say(INFO, "worker.queue_new", "queue {queue} is new: no job was ever put there", queue=queue)
 
 
 def worker_stopping(worker_id: str, running: int, grace: float) -> None:
@@ -96,8 +113,20 @@ def run_ignores_end(id: str, type: str) -> None:
 
 
 def store_trouble(what: str, problem: Exception, seconds: float) -> None:
+    """Says the same of the same thing once, and then every half minute while it lasts."""
+    error, now = _one_line(str(problem)), time.monotonic()
+    before, said_at = _troubled.get(what, (None, now))
+    if error == before and now - said_at < AGAIN:
+        return
+    _troubled[what] = error, now
     words = "{what} failed, next try in {next_try_s:.1f} s: {error}"
-    _say(ERROR, "store.trouble", words, what=what, next_try_s=seconds, error=_one_line(str(problem)))
+    _say(ERROR, "store.trouble", words, what=what, next_try_s=seconds, error=error)
+
+
+def store_well(what: str) -> None:
+    """Says so if there was trouble with it before; else nothing, so that it may be called after every success."""
+    if _troubled.pop(what, None) is not None:
+        _say(INFO, "store.well", "{what} works again", what=what)
 
 
 def scheduler_started(name: str) -> None:

@@ -8,6 +8,7 @@ from . import notices
 from .app import Demora
 from .errors import StoreUnreachable
 
+OPENING = "opening the database"
 PATIENCE = 60.0  # seconds in which the database must be there
 FIRST_PAUSE, LONGEST_PAUSE = 0.25, 4.0  # seconds between two tries
 
@@ -20,11 +21,12 @@ async def opened_when_there(app: Demora) -> AsyncIterator[None]:
     while True:
         try:
             await app.open()
+            notices.store_well(OPENING)
             break
         except StoreUnreachable as problem:
             if not problem.may_pass or loop.time() + pause > until:
                 raise
-            notices.store_trouble("opening the database", problem, pause)
+            notices.store_trouble(OPENING, problem, pause)
         await asyncio.sleep(pause)
         pause = min(pause * 2, LONGEST_PAUSE)
     async with app:

@@ -46,6 +46,7 @@ class Scheduler:
                 self._bell.clear()
                 try:
                     wait, pause = await self._tidy(), FIRST_PAUSE
+                    notices.store_well("the housekeeping")
                 except StoreClosed:
                     return
                 except Exception as problem:
@@ -71,6 +72,7 @@ class Scheduler:
                             await pauses.pause(bell, pause)
                             pause = min(pause * 2, LONGEST_PAUSE)
                             continue
+                        notices.store_well("the release of delayed jobs")
                         let_go.add(released.jobs)
                         topic = Topic.READY if released.paced else Topic.PACE
                         if topic is heard:

@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import errno
 import logging
 import math
 import socket
@@ -12,7 +11,7 @@ from ipaddress import ip_address
 import uvicorn
 
 from . import notices
-from .addresses import Address, in_url, read_address
+from .addresses import Address, cannot_listen, in_url, read_address
 from .api import make_api
 from .app import Demora
 from .errors import CannotListen
@@ -56,7 +55,7 @@ def listen(address: Address, port: int) -> socket.socket:
     try:
         return socket.create_server((str(address), port), family=family, backlog=BACKLOG)
     except OSError as problem:
-        raise CannotListen(*_why_not(problem, str(address), port)) from problem
+        raise cannot_listen(problem, str(address), port, "--port or DEMORA_PORT") from problem
 
 
 def address_of(listener: socket.socket) -> str:
@@ -179,13 +178,3 @@ async def _asks_for_keys(app: Demora, settings: Settings) -> bool:
     names = (*settings.allowed_hosts, *(() if address.is_unspecified else (in_url(address),)))
     notices.service_reachable(settings.host, ", ".join(names) or "(none: set DEMORA_ALLOWED_HOSTS)")
     return True
-
-
-def _why_not(problem: OSError, host: str, port: int) -> tuple[str, str]:
-    """Which setting is to blame, and what to do."""
-    another = "choose another with --port or DEMORA_PORT"
-    if problem.errno == errno.EADDRINUSE:
-        return "port", f"{port} on {host} is taken by another program; {another}, 0 for a free one"
-    if problem.errno == errno.EADDRNOTAVAIL:
-        return "host", f"{host} is no address of this machine; 0.0.0.0 stands for all that it has"
-    return "port", f"cannot listen on {host} port {port}: {problem.strerror or problem}; {another}"

@@ -1,5 +1,6 @@
 """Settings, read at the edge only: arguments first, then `DEMORA_…` variables, then a TOML file, then defaults."""
 
+import difflib
 import os
 import tomllib
 from collections.abc import Iterator, Mapping
@@ -15,12 +16,13 @@ from .core.pace_wish import PaceWish
 from .core.retention import Keep, Retention, keep
 from .core.signing import Secret, read_secret
 from .core.spans import span
-from .engines.options import REDIS_FORMS, PostgresOptions, is_redis_url
+from .engines.options import REDIS_FORMS, PostgresOptions, driver_url, is_redis_url
 from .errors import BadSetting, Invalid
 from .pace_settings import PACE_VARIABLE, paces_found, read_paces, read_usual
 
 DEFAULT_FILE, FILE_VARIABLE = "demora.toml", "DEMORA_CONFIG"
 _PREFIX = "DEMORA_"
+_OWN = {"DEMORA_CRASH", "DEMORA_LIFELINE"}  # of tests, and of a supervisor for its workers
 LOG_FORMATS = ("text", "json")
 LOG_LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR")
 
@@ -91,7 +93,7 @@ def load(environment: Mapping[str, str] | None = None, **given: Any) -> Settings
     found = _found(os.environ if environment is None else environment, given)
     settings = Settings(**{name: _value(name, source, value) for name, (source, value) in found.items()})
     for problem in _broken_rules(settings):
-        raise problem
+        raise _from_source(problem, found)
     return settings
 
 
@@ -112,15 +114,20 @@ def troubles(environment: Mapping[str, str], **given: Any) -> list[BadSetting]:
             values[name] = _value(name, source, value)
         except BadSetting as problem:
             refused.append(problem)
-    return [*refused, *_broken_rules(Settings(**values))]
+    return [*refused, *(_from_source(problem, found) for problem in _broken_rules(Settings(**values)))]
 
 
 def strangers(environment: Mapping[str, str]) -> list[str]:
     """Variables that look like ours and set nothing."""
-    ours = {FILE_VARIABLE, *(_variable(name) for name in Settings.__struct_fields__)}
+    ours = {*_variables(), *_OWN}
     return sorted(
         name for name in environment if name.startswith(_PREFIX) and name not in ours and not name.startswith(PACE_VARIABLE)
     )
+
+
+def nearest(stranger: str) -> str | None:
+    """The variable that was probably meant, if one is much like it."""
+    return next(iter(difflib.get_close_matches(stranger, _variables(), 1, cutoff=0.8)), None)
 
 
 def _found(environment: Mapping[str, str], given: Mapping[str, Any]) -> dict[str, tuple[str, Any]]:
@@ -130,6 +137,10 @@ def _found(environment: Mapping[str, str], given: Mapping[str, Any]) -> dict[str
             found[name] = (_variable(name), environment[_variable(name)])
     found |= paces_found(environment, found)
     return found | {name: (name, value) for name, value in given.items() if value is not None}
+
+
+def _variables() -> list[str]:
+    return [FILE_VARIABLE, *map(_variable, Settings.__struct_fields__)]
 
 
 def _variable(name: str) -> str:
@@ -212,6 +223,12 @@ _KINDS: dict[str, Any] = {
 }
 
 
+def _from_source(problem: BadSetting, found: Mapping[str, tuple[str, Any]]) -> BadSetting:
+    """The same problem under the name of what gave the setting: a variable, a line of the file."""
+    source, _ = found.get(problem.name, (problem.name, None))
+    return BadSetting(source, problem.reason)
+
+
 def _broken_rules(settings: Settings) -> Iterator[BadSetting]:
     if not 0 <= settings.port <= 65535:
         yield BadSetting("port", "must be from 0 to 65535")
@@ -224,9 +241,20 @@ def _broken_rules(settings: Settings) -> Iterator[BadSetting]:
     if settings.log_level not in LOG_LEVELS:
         yield BadSetting("log_level", f"must be one of {', '.join(LOG_LEVELS)}")
     yield from settings.postgres.broken_rules()
+    yield from _broken_urls(settings)
     yield from _broken_outbound(settings)
     if settings.redis_url is not None and not is_redis_url(settings.redis_url):
         yield BadSetting("redis_url", f"is no way to reach Redis or Valkey; {REDIS_FORMS}")
+
+
+def _broken_urls(settings: Settings) -> Iterator[BadSetting]:
+    for name in ("database_url", "database_listen_url"):
+        url = getattr(settings, name) or ""
+        try:
+            if url.startswith(("postgresql://", "postgres://")):
+                driver_url(url, name)
+        except BadSetting as problem:
+            yield problem
 
 
 def _broken_outbound(settings: Settings) -> Iterator[BadSetting]:

@@ -32,13 +32,14 @@ async def supervise(command: Sequence[str], number: int) -> int:
     return await _Supervisor(command, number).run()
 
 
-def hold_lifeline(grace: timedelta) -> None:
-    """In a supervised process: stop when the supervisor is gone; does nothing in any other."""
+def hold_lifeline(grace: timedelta) -> bool:
+    """In a supervised process: stop when the supervisor is gone; does nothing in any other. Answers which it is."""
     fd = os.environ.pop(_LIFELINE, None)  # not for what this process starts
     if fd is not None:
         os.set_inheritable(int(fd), False)
         watch = threading.Thread(target=_outlive, args=(int(fd), grace.total_seconds()), name="demora-lifeline", daemon=True)
         watch.start()
+    return fd is not None
 
 
 class _Supervisor:

@@ -80,6 +80,13 @@ def test_a_queue_that_was_not_paused_or_is_not_there_is_named_as_such(run: Run, 
     assert [queue["name"] for queue in answer(run("queues", "--json"))["queues"]] == ["mail"]
 
 
+def test_a_queue_that_is_paused_before_its_first_job_is_said_to_be_new(run: Run) -> None:
+    run("migrate")
+    new = "mial is paused; it is new: no job was ever put there; demora resume mial lets it go on\n"
+    assert run("pause", "mial").stdout == new
+    assert run("pause", "mial").stdout == "mial is paused; demora resume mial lets it go on\n"
+
+
 def test_a_queue_paused_again_keeps_its_reason(run: Run) -> None:
     run("migrate")
     run("pause", "mail", "--reason", "the server is down")

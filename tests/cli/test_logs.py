@@ -70,7 +70,10 @@ def test_a_line_of_json_has_time_level_event_message_and_the_facts(written: Call
 
 
 NOTICES: list[Callable[[], None]] = [
+    lambda: notices.stranger("DEMORA_X", None),
+    lambda: notices.database_used("sqlite:///demora.db", "redis://host"),
     lambda: notices.worker_started("w", 1, "all", 3),
+    lambda: notices.queue_new("q"),
     lambda: notices.worker_stopping("w", 1, 8.0),
     lambda: notices.worker_stopped("w", 1),
     lambda: notices.worker_stuck("w", 1, 2),
@@ -82,6 +85,7 @@ NOTICES: list[Callable[[], None]] = [
     lambda: notices.run_timed_out("i", "t", 1.5),
     lambda: notices.run_ignores_end("i", "t"),
     lambda: notices.store_trouble("claiming", OSError(HOSTILE), 0.1),
+    lambda: notices.store_well("claiming"),
     lambda: notices.scheduler_started("s"),
     lambda: notices.tidied(1, 2),
     lambda: notices.let_go("q", 1),
@@ -117,6 +121,24 @@ def test_every_notice_there_is_was_tried() -> None:
     public = [name for name in vars(notices) if not name.startswith("_") and callable(getattr(notices, name))]
     ours = [name for name in public if getattr(notices, name).__module__ == notices.__name__]
     assert len(ours) - 1 == len(NOTICES)  # stamp_records says nothing
+
+
+def test_trouble_that_lasts_is_told_now_and_then_and_its_end_once(
+    written: Callable[..., Callable[[], str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(notices, "_troubled", {})
+    said = written(log_format="json")
+    for again in (3600.0, 3600.0, 0.0, 3600.0):  # at the third its time has come
+        monkeypatch.setattr(notices, "AGAIN", again)
+        notices.store_trouble("claiming", OSError("away"), 1.0)
+        notices.store_trouble("settling", OSError(), 1.0)
+    notices.store_trouble("claiming", OSError("another"), 1.0)
+    for _ in range(2):
+        notices.store_well("claiming")
+        notices.store_well("renewing leases")
+    lines = [(line["what"], line.get("error")) for line in map(json.loads, said().splitlines())]
+    both = [("claiming", "away"), ("settling", "")]
+    assert lines == [*both, *both, ("claiming", "another"), ("claiming", None)]
 
 
 def test_what_an_application_logs_is_escaped_too(written: Callable[..., Callable[[], str]]) -> None:
@@ -175,10 +197,10 @@ def test_a_worker_writes_json_if_told_to(start: Start, run: Run, words: tuple[st
     worker.send_signal(signal.SIGTERM)
     said += worker.communicate(timeout=30)[1]
     lines = [json.loads(line) for line in said.splitlines()]
-    assert [line["event"] for line in lines] == ["worker.started", "job.failed", "worker.stopping", "worker.stopped"]
+    events = ["database.used", "worker.started", "job.failed", "worker.stopping", "worker.stopped"]
+    assert [line["event"] for line in lines] == events
     assert len({line["worker"] for line in lines if "worker" in line}) == 1
     assert "canary-tag" not in said
-    assert "demora.db" not in said
 
 
 @pytest.mark.slow
@@ -192,7 +214,7 @@ def test_a_worker_that_is_to_log_errors_only_starts_in_silence(start: Start, run
 
 @pytest.mark.parametrize(
     ("variable", "reason"),
-    [("DEMORA_LOG_FORMAT", "log_format: must be text or json"), ("DEMORA_LOG_LEVEL", "log_level: must be one of DEBUG")],
+    [("DEMORA_LOG_FORMAT", "must be text or json"), ("DEMORA_LOG_LEVEL", "must be one of DEBUG")],
 )
 def test_a_format_or_level_that_there_is_not_is_refused(
     run: Run, monkeypatch: pytest.MonkeyPatch, variable: str, reason: str
@@ -200,4 +222,4 @@ def test_a_format_or_level_that_there_is_not_is_refused(
     monkeypatch.setenv(variable, "loud")
     refused = run("worker")
     assert refused.exit_code == 1
-    assert refused.stderr.startswith(f"error: {reason}")
+    assert refused.stderr.startswith(f"error: {variable}: {reason}")

@@ -20,6 +20,16 @@ def test_a_pace_is_set_shown_and_taken_off(run: Run, enqueued: Callable[..., str
     assert ": off\n" in history
 
 
+def test_the_list_of_queues_and_the_doctor_tell_of_a_pace(run: Run, enqueued: Callable[..., str]) -> None:
+    enqueued("demo.echo", "--queue", "mail")
+    enqueued("demo.echo", "--queue", "web")
+    run("pace", "mail", "--gap", "2m", "--burst", "3")
+    heads, mail, web = run("queues").stdout.splitlines()
+    at = heads.index("PACE")
+    assert (mail[at:].strip(), web[at:].strip()) == ("3 in 2m", "")
+    assert "queue mail has a pace, 3 in 2m: 0 jobs due and not let go yet" in run("doctor").stdout
+
+
 def test_to_take_off_what_is_not_there_changes_nothing(run: Run, enqueued: Callable[..., str]) -> None:
     enqueued()
     assert "mial has no pace" in run("pace", "mial", "--off").stdout

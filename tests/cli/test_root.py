@@ -100,7 +100,7 @@ def test_an_option_that_cannot_be_is_a_usage_error_in_every_command(run: Run, wo
 def test_a_setting_that_breaks_a_rule_is_no_usage_error(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DEMORA_CONCURRENCY", "0")
     refused = run("worker", "--lease", "5s")
-    assert (refused.exit_code, refused.stderr) == (1, "error: concurrency: must be from 1 to 10000\n")
+    assert (refused.exit_code, refused.stderr) == (1, "error: DEMORA_CONCURRENCY: must be from 1 to 10000\n")
 
 
 def test_a_database_that_no_engine_knows_is_refused(run: Run) -> None:

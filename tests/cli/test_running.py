@@ -9,7 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from demora.cli.banner import without_password
 from tests.cli.conftest import Run, Start, answer, await_start, read_until
+from tests.setups import redis_url
 
 pytestmark = pytest.mark.slow
 
@@ -116,6 +118,49 @@ def test_serve_says_where_it_is_and_what_to_try(run: Run, start: Start) -> None:
     assert run("enqueue", "demo.echo", "--wait").exit_code == 0
     service.send_signal(signal.SIGTERM)
     assert service.wait(DEADLINE) == 0
+
+
+@pytest.mark.parametrize("command", ["worker", "scheduler", "serve"])
+def test_what_stays_says_at_its_start_which_variables_set_nothing(start: Start, command: str) -> None:
+    words = (command, "--port", "0") if command == "serve" else (command,)
+    process = start(*words, DEMORA_DATABSE_URL="postgresql://me:canary@host/db")
+    said = read_until(process, "started" if command == "worker" else f"{command.replace('serve', 'service')} ")
+    assert (
+        "WARNING the variable DEMORA_DATABSE_URL is no setting of demora and sets nothing; is DEMORA_DATABASE_URL meant?"
+        in said
+    )
+    assert "canary" not in said
+    assert command == "serve" or "jobs in sqlite:///demora.db\n" in said
+
+
+def test_a_worker_says_which_of_its_queues_are_new(start: Start, enqueued: Callable[..., str]) -> None:
+    enqueued("demo.echo", "--queue", "mail")
+    said = read_until(start("worker", "--queues", "mail=3,mial=1"), "started")
+    assert "queue mial is new: no job was ever put there" in said
+    assert "queue mail is new" not in said
+
+
+def test_workers_say_once_where_the_jobs_are_however_many_they_are(start: Start) -> None:
+    url = redis_url()
+    workers = start("worker", "--processes", "2", DEMORA_REDIS_URL=url)
+    said = read_until(workers, "started") + read_until(workers, "started")
+    assert said.count("jobs in sqlite:///demora.db") == 1
+    assert f"jobs in sqlite:///demora.db, lined up in {url}\n" in said
+
+
+@pytest.mark.parametrize(
+    ("url", "shown"),
+    [
+        ("sqlite:////var/a:b@c.db", "sqlite:////var/a:b@c.db"),
+        ("postgresql://me@host:5433/db", "postgresql://me@host:5433/db"),
+        ("postgresql://me:canary@host:5433/db", "postgresql://me:…@host:5433/db"),
+        ("postgresql://me:ca#na/r?y@x@host/db", "postgresql://me:…@host/db"),
+        ("postgresql://host/db?password=canary&user=me", "postgresql://host/db?password=…&user=me"),
+        ("redis://:canary@host:6379/0", "redis://:…@host:6379/0"),
+    ],
+)
+def test_no_password_is_shown(url: str, shown: str) -> None:
+    assert without_password(url) == shown
 
 
 @pytest.mark.parametrize("words", [("serve", "--port", "0"), ("worker",)], ids=lambda words: words[0])

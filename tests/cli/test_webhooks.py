@@ -1,6 +1,9 @@
 """`demora webhooks`: what was told, secrets that are shown once, and help for whoever receives."""
 
+import asyncio
 import json
+import re
+import socket
 import subprocess
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -9,9 +12,11 @@ import httpx
 import pytest
 from standardwebhooks import Webhook
 
+from demora import Demora, Status
 from demora.core.signing import read_secret
 from tests.builders import NO_SUCH_ID
 from tests.cli.conftest import Run, Start, answer, work_off
+from tests.facts import eventually
 
 Enqueued = Callable[..., str]
 
@@ -83,6 +88,14 @@ def test_a_listener_trusts_no_stranger(run: Run, start: Start) -> None:
     assert "no signature fits" in err
 
 
+def test_a_listener_on_a_port_that_is_taken_says_so_in_a_line(run: Run) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = other.getsockname()[1]
+        refused = run("webhooks", "listen", "--port", str(port))
+    said = f"error: port: {port} on 127.0.0.1 is taken by another program; choose another with --port, 0 for a free one\n"
+    assert (refused.exit_code, refused.stderr) == (1, said)
+
+
 def test_nothing_is_sent_without_a_secret(run: Run, start: Start) -> None:
     run("migrate")
     _, url = listening(start)
@@ -120,6 +133,26 @@ def test_what_nobody_wants_to_hear_is_listed_and_enabled(run: Run, start: Start,
     assert run("webhooks", "enable", url).exit_code == 1
     [again] = answer(run("webhooks", "retry", id, "--json"))["deliveries"]
     assert (again["status"], again["webhookId"]) == ("QUEUED", told["webhookId"])
+
+
+def test_a_retry_of_what_was_not_given_up_says_that_it_did_nothing(run: Run, start: Start, enqueued: Enqueued) -> None:
+    run("webhooks", "secret", "create")
+    _, url = listening(start, "--answer", "503")
+    id = enqueued("demo.echo", "{}", "--webhook-url", url)
+    work_off(id)
+    [told] = answer(run("webhooks", id, "--json"))["deliveries"]
+    asyncio.run(try_once(told["id"]))
+    said = run("webhooks", "retry", id)
+    lines = said.stdout.splitlines()
+    assert (said.exit_code, lines[-2]) == (0, "nothing was given up about this job, so nothing is delivered again")
+    assert re.fullmatch(rf"{told['webhookId']} is tried next (in \d+m?s|now)", lines[-1])
+    assert answer(run("webhooks", "retry", id, "--json"))["deliveries"][0]["status"] == "RETRYING"
+
+
+async def try_once(id: str) -> None:
+    """Run a worker until this delivery was tried and is to be tried again."""
+    async with Demora() as app, app.worker():
+        await eventually(lambda: app.get(id), lambda job: job.status is Status.RETRYING)
 
 
 def test_there_is_nothing_to_tell_of_a_job_without_a_webhook(run: Run, enqueued: Enqueued) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from demora.engines import make_store
-from demora.engines.options import PostgresOptions
+from demora.engines.options import PostgresOptions, driver_url
 from demora.engines.postgres import PostgresStore
 from demora.engines.sqlite import SqliteStore
 from demora.errors import BadSetting
@@ -42,6 +42,21 @@ def test_postgresql_is_used_as_its_options_say(url: str) -> None:
     store = make_store(url, postgres=PostgresOptions(schema="mine"))
     assert isinstance(store, PostgresStore)
     assert (store.url, store.options.schema) == (url, "mine")
+
+
+@pytest.mark.parametrize(
+    ("query", "left"),
+    [
+        ("", ""),
+        ("?", ""),
+        ("?connect_timeout=5", ""),
+        ("?keepalives=1&sslmode=require&keepalives_idle=30&gssencmode=disable", "?sslmode=require"),
+        ("?channel_binding=prefer&options=-c%20geqo%3Doff", "?options=-c%20geqo%3Doff"),
+        ("?target_session_attrs=read-write", "?target_session_attrs=read-write"),
+    ],
+)
+def test_parameters_that_mean_nothing_to_the_driver_are_not_given_to_it(query: str, left: str) -> None:
+    assert driver_url(f"postgresql://me@host/db{query}") == f"postgresql://me@host/db{left}"
 
 
 def test_without_the_driver_it_is_said_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:

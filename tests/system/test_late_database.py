@@ -26,7 +26,9 @@ async def test_a_worker_waits_for_a_server_that_is_started_after_it(world: World
         async with Demora(server.url) as app:
             job = await app.enqueue("demo.echo", {"hi": 1})
             assert (await app.wait(job.id, "30s")).status is Status.COMPLETED
-        assert "cannot reach PostgreSQL" in world.output.read_text()
+        said = world.output.read_text()
+        assert "cannot reach PostgreSQL" in said
+        assert "opening the database works again" in said
     finally:
         server.close()
 

@@ -108,8 +108,10 @@ async def reschedule(id: str, *, at: datetime | None, delay: timedelta | None, p
 async def pause(queue: str, *, reason: str | None, as_json: bool) -> None:
     """Hand out nothing from a queue until it is resumed. What runs goes on."""
     async with existing() as client:
+        known = {one.name for one in await client.queues()}
         paused = await client.pause(queue, reason, by=who())
-    _show(paused, f"{queue} is paused; demora resume {queue} lets it go on", as_json=as_json)
+    new = "" if queue in known else "it is new: no job was ever put there; "
+    _show(paused, f"{queue} is paused; {new}demora resume {queue} lets it go on", as_json=as_json)
 
 
 @verb("resume")

@@ -2,23 +2,27 @@
 
 import json
 import os
+import re
 import shlex
 import shutil
 import sys
-from urllib.parse import urlsplit
 
 from .. import __version__
-from ..settings import load
+from ..settings import Settings, load
 
+_PASSWORD = re.compile(r"(://[^:/?#@]*):.*@")
+_PARAMETER = re.compile(r"([?&](?:ssl)?password=)[^&]*", re.IGNORECASE)
 _TRY = {"type": "demo.echo", "payload": {"hi": 1}, "delay": 3000}
 
 
-def banner(address: str, database_url: str, *, in_memory: bool, with_key: bool = False) -> str:
+def banner(address: str, settings: Settings, *, in_memory: bool, with_key: bool = False) -> str:
+    database_url, redis_url = settings.database_url, settings.redis_url
+    line = "" if redis_url is None else f", lined up in {without_password(redis_url)}"
     body = json.dumps(_TRY, separators=(",", ":"))
     key = ' -H "authorization: Bearer $KEY"' if with_key else ""
     return "\n".join(
         [
-            f"demora {__version__} at {address}, jobs in {without_password(database_url)}",
+            f"demora {__version__} at {address}, jobs in {without_password(database_url)}{line}",
             "",
             "Try, with KEY=dmr_… (demora keys create makes one):" if with_key else "Try:",
             f"  curl -s {address}/api/v1/jobs{key} -H 'content-type: application/json' -d '{body}'",
@@ -30,8 +34,8 @@ def banner(address: str, database_url: str, *, in_memory: bool, with_key: bool =
 
 
 def without_password(url: str) -> str:
-    password = urlsplit(url).password
-    return url if password is None else url.replace(f":{password}@", ":…@", 1)
+    """The URL as it may be shown: rather too little of it than a part of a password that has signs which mean something."""
+    return _PARAMETER.sub(r"\1…", _PASSWORD.sub(r"\1:…@", url))
 
 
 def _looking(database_url: str) -> str:

@@ -11,7 +11,7 @@ import click
 
 from .. import __version__
 from ..app import Demora
-from ..doctor import judge_jobs, judge_line, judge_settings, judge_webhooks, versions
+from ..doctor import judge_jobs, judge_line, judge_paces, judge_settings, judge_webhooks, versions
 from ..errors import BadSetting, StoreError
 from ..survey import Finding
 from .opening import chosen_app, opened, refuse_memory
@@ -60,6 +60,7 @@ async def _jobs(app: Demora, *, repair: bool) -> list[Finding]:
     try:
         async with opened(app) as client:
             survey, queues, workers = await client.survey(), await client.queues(), await client.registered_workers()
+            paces = await client.pacings()
             secrets, disabled = await client.webhooks.secrets(), await client.webhooks.disabled()
             line = await client.compare_line(repair=repair)
     except BadSetting as problem:
@@ -70,7 +71,7 @@ async def _jobs(app: Demora, *, repair: bool) -> list[Finding]:
         ]
     given = len(app.settings.webhook_secrets)
     told = judge_webhooks(secrets, disabled, queues, given=given)
-    return [*judge_line(line), *judge_jobs(survey, queues, workers), *told]
+    return [*judge_line(line), *judge_jobs(survey, queues, workers), *judge_paces(paces), *told]
 
 
 @contextmanager

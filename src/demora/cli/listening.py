@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 
 import click
 
+from ..addresses import cannot_listen
 from ..client import Client
 from ..core.signing import Secret, objection
 from .opening import chosen_app, opened
@@ -13,6 +14,7 @@ from .options import asynchronous
 from .root import Failure, verb
 from .text import plain
 
+HERE = "127.0.0.1"
 MOST_BODY = 2 * 1024 * 1024
 PATIENCE = 10.0  # seconds for one request to arrive
 
@@ -27,7 +29,7 @@ async def listen(*, port: int, answer: int, once: bool) -> None:
     app = chosen_app(None)
     async with opened(app) as client:
         receiver = _Receiver(lambda: _secrets(app.settings.webhook_secrets, client), answer)
-        server = await asyncio.start_server(receiver.serve, "127.0.0.1", port, limit=MOST_BODY)
+        server = await _started(receiver, port)
         address = server.sockets[0].getsockname()
         click.echo(
             f"listening on http://{address[0]}:{address[1]}/ (DEMORA_OUTBOUND_ALLOW=127.0.0.0/8 lets demora send here)"
@@ -39,6 +41,13 @@ async def listen(*, port: int, answer: int, once: bool) -> None:
                     break
     if problem is not None:
         raise Failure(f"the message is not to be trusted: {problem}")
+
+
+async def _started(receiver: "_Receiver", port: int) -> asyncio.Server:
+    try:
+        return await asyncio.start_server(receiver.serve, HERE, port, limit=MOST_BODY)
+    except OSError as problem:
+        raise cannot_listen(problem, HERE, port, "--port") from problem
 
 
 class _Receiver:

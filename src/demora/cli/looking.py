@@ -66,7 +66,7 @@ async def dead_letters(*, as_json: bool, **filters: Any) -> None:
 @click.option("--interval", type=SPAN, help="With --watch: how long between looks, 1s if not given.")
 @as_json
 def queues(*, watched: bool, interval: timedelta | None, as_json: bool) -> None:
-    """List the queues: their counts, and whether paused."""
+    """List the queues: their counts, and whether paced or paused."""
     if interval is not None and (not watched or interval < LEAST_INTERVAL):
         raise click.UsageError("--interval goes with --watch and is at least 100ms")
     if watched:
@@ -82,7 +82,7 @@ async def _queues(*, as_json: bool) -> None:
     if as_json:
         print_json({"queues": [queue_view(queue, paces.get(queue.name)) for queue in found]})
     else:
-        tables.queues(found)
+        tables.queues(found, paces)
 
 
 @verb("workers")

@@ -15,7 +15,7 @@ from .banner import without_password
 from .root import Failure, asked_database_url
 from .text import plain
 
-_MAKERS = "demora serve, worker, scheduler, enqueue, keys create and migrate make one"
+_MAKERS = "demora serve, worker, scheduler, enqueue, keys create, webhooks secret create and migrate make one"
 _IN_MEMORY = (
     "a database in memory ends with this command, and its jobs with it; only demora serve, worker and scheduler take one; "
     "name a file, for instance --database-url sqlite:///demora.db"

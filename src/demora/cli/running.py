@@ -1,7 +1,9 @@
 """Commands that run: the service, a worker, and the migration that both make by themselves."""
 
+import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from datetime import timedelta
 from typing import Any
 
@@ -11,7 +13,8 @@ from .. import notices
 from ..app import Demora
 from ..core.shares import Share
 from ..core.spans import say
-from ..settings import load
+from ..errors import StoreError
+from ..settings import load, nearest, strangers
 from . import logs, processes
 from .banner import banner, without_password
 from .opening import chosen_app, opened
@@ -38,9 +41,10 @@ def serve(
     logs.to_stderr(load(**log))
     app = chosen_app(spec, host=host, port=port, concurrency=concurrency)
     settings = app.settings
+    _tell_strangers()
 
     def started(address: str, with_key: bool) -> None:
-        click.echo(banner(address, settings.database_url, in_memory=app.in_memory(), with_key=with_key))
+        click.echo(banner(address, settings, in_memory=app.in_memory(), with_key=with_key))
 
     processes.run(serve(app, settings, with_worker=not no_worker, concurrency=concurrency, started=started))
 
@@ -77,10 +81,12 @@ def worker(
     logs.to_stderr(load(**log))
     app = chosen_app(spec, concurrency=concurrency, lease=lease)
     if number == 1:
-        hold_lifeline(app.settings.grace)
+        if not hold_lifeline(app.settings.grace):
+            _tell_settings(app)
         processes.run(_work(app, queues, strict))
     if app.in_memory():
         raise Failure("several processes cannot share a database in memory; name a file or a server with --database-url")
+    _tell_settings(app)
     processes.run(supervise(_worker_command(spec, queues, strict, concurrency, lease, log), number))
 
 
@@ -90,7 +96,9 @@ def scheduler(**log: Any) -> None:
     """Do the housekeeping until SIGTERM or Ctrl-C: expiry, retention, workers that are gone. Every worker and `serve` do it
     too, safely at the same time; this is for when none runs for long."""
     logs.to_stderr(load(**log))
-    processes.run(_tidy(chosen_app(None)))
+    app = chosen_app(None)
+    _tell_settings(app)
+    processes.run(_tidy(app))
 
 
 @verb("migrate")
@@ -109,15 +117,37 @@ async def migrate(*, as_json: bool) -> None:
         click.echo(_migrated(url, before, now))
 
 
+def _tell_settings(app: Demora) -> None:
+    """Say where the jobs are, and which variables set nothing, once for all processes of a command."""
+    line = app.settings.redis_url
+    notices.database_used(without_password(app.settings.database_url), None if line is None else without_password(line))
+    _tell_strangers()
+
+
+def _tell_strangers() -> None:
+    for name in strangers(os.environ):
+        notices.stranger(name, nearest(name))
+
+
 async def _work(app: Demora, queues: Queues, strict: bool) -> int:
     from ..patience import opened_when_there
     from ..stopping import stopping_on_signals
     from ..worker import Worker
 
     async with opened_when_there(app):
+        await _tell_new_queues(app, queues or ())
         worker = Worker(app, queues=queues, strict=strict)
         with stopping_on_signals(worker.stop):
             return await worker.run()
+
+
+async def _tell_new_queues(app: Demora, named: Iterable[str]) -> None:
+    """Say which of these queues nobody ever named, since a name may be misspelt."""
+    with suppress(StoreError):  # the worker itself waits for a database that goes away
+        known = {queue.name for queue in await (await app.open()).queues()} if named else set()
+        for name in named:
+            if name not in known:
+                notices.queue_new(name)
 
 
 async def _tidy(app: Demora) -> int:

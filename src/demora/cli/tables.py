@@ -8,7 +8,9 @@ import click
 
 from ..core.access import ApiKey
 from ..core.job import Job
+from ..core.pace_wish import say_briefly
 from ..core.states import Status
+from ..pacing import Pacing
 from ..store import Queue, Worker
 from ..survey import Pulse
 from .text import due, from_now, plain, rough
@@ -37,9 +39,10 @@ def dead_letters(found: Sequence[Job], now: datetime) -> None:
     _show(("id", "type", "queue", "failed", "error"), (_dead_cells(job, now) for job in found), none="no dead letters")
 
 
-def queues(found: Sequence[Queue]) -> None:
-    columns = ("queue", "ready", "delayed", "processing", "dead", "paused")
-    _show(columns, (_queue_cells(queue) for queue in found), none="no queues yet")
+def queues(found: Sequence[Queue], paces: Mapping[str, Pacing]) -> None:
+    """Queues with their counts; `paces` has those that are paced."""
+    columns = ("queue", "ready", "delayed", "processing", "dead", "pace", "paused")
+    _show(columns, (_paced_cells(queue, paces.get(queue.name)) for queue in found), none="no queues yet")
 
 
 def workers(found: Sequence[Worker], now: datetime) -> None:
@@ -71,6 +74,11 @@ def _queue_cells(queue: Queue) -> list[str]:
     counts = (queue.ready, queue.delayed, queue.processing, queue.dead)
     paused = "" if queue.pause is None else queue.pause.reason or "yes"
     return [queue.name, *map(str, counts), paused]
+
+
+def _paced_cells(queue: Queue, pacing: Pacing | None) -> list[str]:
+    *counts, paused = _queue_cells(queue)
+    return [*counts, "" if pacing is None else say_briefly(pacing.pace), paused]
 
 
 def _worker_cells(worker: Worker, now: datetime) -> list[str]:

@@ -1,12 +1,14 @@
 """`demora webhooks`: what was told of a job's end, the secrets it is signed with, and help for whoever receives it."""
 
-from datetime import timedelta
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import click
 
 from ..client import new_id
 from ..core.spans import say
+from ..core.states import RETRYABLE
 from ..core.webhook import message_id
 from ..hookstore import Signing
 from ..outbound import Crowded, Forbidden, NoAnswer
@@ -16,7 +18,7 @@ from .listening import listen
 from .opening import chosen_app, existing, opened
 from .options import SPAN, as_json, asynchronous
 from .root import Failure, Family, group, verb
-from .text import plain
+from .text import due, plain
 from .wire import print_json
 
 job_id = click.argument("id", metavar="ID")
@@ -52,7 +54,11 @@ async def show(id: str, *, as_json: bool) -> None:
 async def retry(id: str, *, as_json: bool) -> None:
     """Deliver again what was given up about a job, under the same ids."""
     async with existing() as client:
-        _show(await client.webhooks.redeliver(id), as_json=as_json)
+        before = await client.webhooks.of(id)
+        found = await client.webhooks.redeliver(id)
+    _show(found, as_json=as_json)
+    if found and not as_json and not any(told.delivery.status in RETRYABLE for told in before):
+        click.echo("\n".join(_nothing_done(found)))
 
 
 @verb("test")
@@ -193,6 +199,14 @@ def _show(found: list[Told], *, as_json: bool) -> None:
         click.echo(f"{message_id(job.id)}  {job.status.name}  {plain(told.url)}")
         for one in told.tries:
             click.echo(f"  {_line(one)}")
+
+
+def _nothing_done(found: list[Told]) -> Iterator[str]:
+    """Why nothing is delivered again, and what comes by itself."""
+    yield "nothing was given up about this job, so nothing is delivered again"
+    for job in (told.delivery for told in found):
+        if job.status.waiting:
+            yield f"{message_id(job.id)} is tried next {due(job, datetime.now(UTC))}"
 
 
 def _line(one: Try) -> str:

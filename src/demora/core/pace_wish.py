@@ -146,6 +146,11 @@ def say_pace(pace: Pace) -> str:
     return "; ".join([*rates, f"governs {pace.governs.value}", *protects])
 
 
+def say_briefly(pace: Pace) -> str:
+    """The normal rate alone: `3 in 2m`."""
+    return f"{pace.burst} in {say(pace.gap)}"
+
+
 def _say_rate(rate: Rate) -> str:
     return f"{rate.burst} in {say(rate.gap)}, {say(rate.stagger)} apart"
 

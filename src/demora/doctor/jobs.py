@@ -4,8 +4,10 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import timedelta
 
+from ..core.pace_wish import say_briefly
 from ..core.spans import say
 from ..core.webhook import QUEUE
+from ..pacing import Pacing
 from ..store import Queue, Worker
 from ..survey import Finding, Level, Survey, Waiting
 from ..why import LIVE_WITHIN
@@ -30,6 +32,13 @@ def judge_jobs(survey: Survey, queues: Sequence[Queue], workers: Sequence[Worker
     yield _late(survey, awaited)
     yield _lapsed(survey)
     yield _dead(queues)
+
+
+def judge_paces(paces: Iterable[Pacing]) -> Iterator[Finding]:
+    """Which queues have a pace, and how many jobs it holds: that is as wanted, and may be what somebody wonders about."""
+    for pacing in paces:
+        fact = f"queue {pacing.queue} has a pace, {say_briefly(pacing.pace)}: {_jobs(pacing.held)} due and not let go yet"
+        yield Finding("paces", "ok", fact)
 
 
 def _clock(survey: Survey) -> Finding:

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
-from ..settings import Settings, sources, strangers, troubles
+from ..settings import Settings, nearest, sources, strangers, troubles
 from ..survey import Finding
 
 _LIBRARIES = ("click", "msgspec", "rich", "starlette", "uvicorn", "uvloop")
@@ -21,7 +21,9 @@ def judge_settings(environment: Mapping[str, str], **given: Any) -> Iterator[Fin
         usual = len(Settings.__struct_fields__) - len(set_by)
         yield Finding("settings", "ok", "; ".join([*set_by, f"{usual} left at their defaults"]))
     for name in strangers(environment):
-        yield Finding("settings", "warning", f"the variable {name} is no setting of demora", "correct its name, or unset it")
+        meant = nearest(name)
+        advice = "correct its name, or unset it" if meant is None else f"write {meant} if that is meant, or unset it"
+        yield Finding("settings", "warning", f"the variable {name} is no setting of demora", advice)
 
 
 def versions(demora: str) -> Finding:

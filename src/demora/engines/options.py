@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterator
 from datetime import timedelta
+from urllib.parse import unquote_plus
 
 import msgspec
 
@@ -10,6 +11,24 @@ from ..errors import BadSetting
 
 REDIS_SCHEMES = {"redis": "redis", "rediss": "rediss", "valkey": "redis", "valkeys": "rediss", "unix": "unix"}
 REDIS_FORMS = "write redis://host:6379/0, rediss:// for TLS, valkey:// or valkeys://, or unix:///path/to/socket"
+_PARAMETER = re.compile(r"[A-Za-z_][A-Za-z0-9_.]*")
+# Parameters of a PostgreSQL URL that the driver follows, or the server.
+FOLLOWED = frozenset(
+    {"host", "port", "dbname", "database", "user", "password", "passfile", "service", "target_session_attrs"}
+    | {"sslmode", "sslcert", "sslkey", "sslpassword", "sslrootcert", "sslcrl", "sslnegotiation"}
+    | {"ssl_min_protocol_version", "ssl_max_protocol_version", "krbsrvname", "gsslib", "application_name", "options"}
+)
+# Those of libpq that mean nothing to the driver, with the values that nobody misses: None for any. The driver can neither
+# bind SCRAM to the channel nor encrypt with GSS, so whoever requires that is refused.
+IGNORED: dict[str, frozenset[str] | None] = {
+    **dict.fromkeys(("connect_timeout", "keepalives", "keepalives_idle", "keepalives_interval", "keepalives_count")),
+    **dict.fromkeys(("tcp_user_timeout", "fallback_application_name", "client_encoding", "load_balance_hosts")),
+    **dict.fromkeys(("channel_binding", "gssencmode"), frozenset({"prefer", "disable"})),
+    **dict.fromkeys(("sslcompression", "gssdelegation"), frozenset({"0"})),
+    "sslsni": frozenset({"1"}),
+    "sslcertmode": frozenset({"allow"}),
+    **dict.fromkeys(("hostaddr", "require_auth", "requirepeer", "sslcrldir", "replication"), frozenset()),
+}
 _SCHEMA = re.compile(r"[a-z_][a-z0-9_]{0,39}")
 
 
@@ -17,6 +36,32 @@ def is_redis_url(url: str) -> bool:
     """Whether it looks like the address of a Redis or Valkey."""
     scheme, separator, rest = url.partition("://")
     return scheme in REDIS_SCHEMES and bool(separator and rest)
+
+
+def driver_url(url: str, setting: str = "database_url") -> str:
+    """The URL of a PostgreSQL database without the parameters that mean nothing to the driver, which would take them for
+    settings of the server. `BadSetting` names one that is unknown, or that asks for what the driver cannot do."""
+    start, mark, query = url.partition("?")
+    kept = [part for part in query.split("&") if _is_followed(part, setting)]
+    return start + mark + "&".join(kept) if kept else start
+
+
+def _is_followed(part: str, setting: str) -> bool:
+    name, _, value = map(unquote_plus, part.partition("="))
+    if not part or name in FOLLOWED:
+        return bool(part)
+    if name not in IGNORED:
+        raise BadSetting(setting, _unknown(name))
+    harmless = IGNORED[name]
+    if harmless is not None and value not in harmless:
+        raise BadSetting(setting, f"{name} asks for what the driver cannot do; take it out, if you can do without")
+    return False
+
+
+def _unknown(name: str) -> str:
+    if not _PARAMETER.fullmatch(name):  # it may be the rest of a password, which is not to be repeated
+        return "no parameter follows its question mark; one in a password is written %3F"
+    return f"unknown parameter {name}: take it out; a setting of the server is written options=-c%20name%3Dvalue"
 
 
 class PostgresOptions(msgspec.Struct, frozen=True):

@@ -8,12 +8,14 @@ import asyncpg
 import pytest
 
 from demora.engines.postgres import PostgresOptions, PostgresStore, connections
+from demora.engines.postgres.statements import Statement
 from demora.errors import BadSetting, SchemaTooNew, StoreError
 from tests.builders import add_one, claim_ids
 
 OPEN = """
 import asyncio, sys
 from demora.engines.postgres import PostgresOptions, PostgresStore
+from demora.engines.postgres.statements import Statement
 async def main():
     store = PostgresStore(sys.argv[1], PostgresOptions(schema=sys.argv[2], connections=1), audit=True)
     await store.open()
@@ -76,3 +78,20 @@ def test_names_that_are_no_names_are_refused(url: str, name: str) -> None:
 async def test_where_no_server_answers_that_is_said(url: str) -> None:
     with pytest.raises(StoreError, match="cannot reach PostgreSQL"):
         await PostgresStore("postgresql://nobody:hidden@127.0.0.1:1/none").open()
+
+
+async def test_a_url_for_other_clients_opens_the_database_too(url: str, schema: str) -> None:
+    """With what libpq knows and the driver does not, and with a setting for the server."""
+    ignored = (
+        "connect_timeout=5&keepalives=1&keepalives_idle=9&gssencmode=prefer&channel_binding=prefer&client_encoding=utf8"
+    )
+    longer = f"{url}{'&' if '?' in url else '?'}{ignored}&target_session_attrs=read-write&options=-c%20work_mem%3D7MB"
+    store = PostgresStore(longer, PostgresOptions(schema=schema))
+    await store.open()
+    try:
+        async with store._opened().session() as session:
+            [row] = await session.rows(Statement("select current_setting('work_mem') as memory", ()))
+        assert row["memory"] == "7MB"
+    finally:
+        await store.close()
+    assert await connections.peek(longer, PostgresOptions(schema=schema)) == connections.newest()

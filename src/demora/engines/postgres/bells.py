@@ -15,7 +15,7 @@ from typing import Any
 import asyncpg
 
 from ...store import Topic
-from ..options import PostgresOptions
+from ..options import PostgresOptions, driver_url
 from . import sleepers, troubles
 from .connections import CONNECT, Clock, Pool, Session, connection_options
 from .statements import statements
@@ -35,7 +35,8 @@ class Bells:
     """The bells of one store: rung through its pool, heard on a connection of its own, made when somebody first sleeps."""
 
     def __init__(self, url: str, options: PostgresOptions, clock: Clock, woken: Callable[[set[Topic]], None]) -> None:
-        self._url, self._options, self._clock, self._woken = options.listen_url or url, options, clock, woken
+        self._url = driver_url(url) if options.listen_url is None else driver_url(options.listen_url, "database_listen_url")
+        self._options, self._clock, self._woken = options, clock, woken
         self._own = secrets.token_hex(8)
         self._channels = {f"demora_{options.schema}_{topic.value}": topic for topic in Topic if topic is not Topic.UNLINED}
         self._listening: asyncio.Task[None] | None = None

@@ -13,7 +13,7 @@ import asyncpg
 from ... import crash
 from ...clock import Distance
 from ...errors import SchemaTooNew, StoreError
-from ..options import PostgresOptions
+from ..options import PostgresOptions, driver_url
 from . import troubles
 from .statements import Statement, in_schema, script, statements
 
@@ -86,7 +86,7 @@ class Pool:
     """Connections, made when they are needed. Nothing of a session is ever changed, so nothing is reset."""
 
     def __init__(self, url: str, options: PostgresOptions, clock: Clock) -> None:
-        self._url, self._options, self._clock = url, options, clock
+        self._url, self._options, self._clock = driver_url(url), options, clock
         self.statements = statements(options.schema)
         self.place: Place | None = None
         self.lined = False
@@ -220,7 +220,7 @@ async def peek(url: str, options: PostgresOptions) -> int | None:
 async def connected(url: str) -> AsyncIterator[Any]:
     """A connection of its own, on which nothing is prepared and nothing limited."""
     try:
-        connection = await asyncpg.connect(url, timeout=CONNECT, statement_cache_size=0)
+        connection = await asyncpg.connect(driver_url(url), timeout=CONNECT, statement_cache_size=0)
     except (*troubles.DRIVER, ValueError) as problem:
         raise troubles.unreachable(problem) from problem
     try:
