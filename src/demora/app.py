@@ -21,6 +21,7 @@ from .deliveries import Deliveries
 from .engines import examine, make_store, schema_version
 from .errors import OneLoopOnly, StoreError
 from .handlers import Handler, Middleware, Registry, defaults
+from .holds import Holds
 from .jobfunction import JobFunction
 from .outbound import Sender
 from .pacer import CODE
@@ -35,7 +36,8 @@ Hook = Callable[[], Awaitable[None] | None]
 
 
 class Demora:
-    """Registers handlers and enqueues jobs. `async with app:` opens the store; without it the first call does.
+    """Registers handlers and enqueues jobs. `async with app:` opens the store; without it the first call does. Such blocks
+    may overlap: the last one to end on an event loop closes the store there.
 
     Each event loop that asks has the store for itself, with its own connection. `blocking` asks without a loop.
     """
@@ -58,6 +60,7 @@ class Demora:
         }
         self._store, self._new_id = store, new_id
         self._homes: dict[asyncio.AbstractEventLoop, _Home] = {}
+        self._holds = Holds()
         self.moving = threading.Lock()  # held while the store moves in with one more loop
         self._kept_closed: str | None = None
         self.registry = Registry()
@@ -157,7 +160,7 @@ class Demora:
         return await asyncio.shield(home.opening)
 
     async def close(self) -> None:
-        """Close the store on this loop."""
+        """Close the store on this loop, at once, whatever blocks still hold it open."""
         home = self._homes.pop(asyncio.get_running_loop(), None)
         if home is not None and home.opening is not None:
             await asyncio.wait([home.opening])
@@ -211,11 +214,22 @@ class Demora:
         return (await self.open()).webhooks
 
     async def __aenter__(self) -> Self:
-        await self.open()
+        await self._hold()
         return self
 
     async def __aexit__(self, *exc_info: object) -> None:
-        await self.close()
+        if self._holds.end(closes=True):
+            await self.close()
+
+    async def _hold(self) -> None:
+        """Open the store for a block, which holds it from now on: others may end while it is being opened."""
+        self._holds.begin()
+        try:
+            await self.open()
+        except BaseException:
+            if self._holds.end(closes=False):
+                await self.close()
+            raise
 
     # What an application may ask
 
@@ -308,14 +322,18 @@ class Demora:
         """A worker inside this process, for as long as the block lasts."""
         from .worker import Worker
 
-        await self.open()
-        worker = Worker(self, **options)
-        running = asyncio.ensure_future(worker.run())
+        await self._hold()
         try:
-            yield worker
+            worker = Worker(self, **options)
+            running = asyncio.ensure_future(worker.run())
+            try:
+                yield worker
+            finally:
+                worker.stop()
+                await running
         finally:
-            worker.stop()
-            await running
+            if self._holds.end(closes=False):
+                await self.close()
 
 
 class _Home:
