@@ -203,7 +203,7 @@ async def test_a_worker_without_its_keeper_stops(app: Demora, monkeypatch: pytes
 
     monkeypatch.setattr(SqliteStore, "sibling", no_sibling)
     async with asyncio.timeout(60):
-        await Worker(app).run()
+        assert await Worker(app).run() == 1
 
 
 class Broken:

@@ -6,6 +6,7 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -82,18 +83,20 @@ class Worker:
         self._more = False
         self._claimed_at = 0.0
         self._stopping = False
-        self._exit_code = 0
+        self.trouble: str | None = None
         self._handed_back = 0
         self._let_go = Tally()
         self._bell: Subscription | None = None
 
     async def run(self) -> int:
-        """Work until stopped; 0, or 1 if half of the slots were held by runs that would not end."""
+        """Work until stopped; 0, or 1 if there was `trouble`: half of the slots were held by runs that would not end, the
+        store was closed, or leases could no longer be renewed."""
         client, self._loop = await self._app.open(), asyncio.get_running_loop()
         await self._app.apply_paces()
         self._store: Store = client.store
         self._ledger = Ledger(self._store, self._recorded, self._lease, chance=self._chance)
-        self._keeper = Keeper(self._store, self._lease, tell=self._heard, died=self.stop, monotonic=self._seams.monotonic)
+        died = partial(self._give_up, "renewing its leases has failed for good")
+        self._keeper = Keeper(self._store, self._lease, tell=self._heard, died=died, monotonic=self._seams.monotonic)
         self._pool = ThreadPoolExecutor(self.slots, thread_name_prefix="demora-job")
         notices.stamp_records()
         await run_hooks("startup", self._app.startup_hooks)
@@ -119,7 +122,7 @@ class Worker:
         with contextlib.suppress(StoreError):
             await self._store.retire(self.id)
         notices.worker_stopped(self.id, self._handed_back)
-        return self._exit_code
+        return 0 if self.trouble is None else 1
 
     def stop(self) -> None:
         """Claim no more, let what runs end within the grace, hand back the rest without counting an attempt."""
@@ -136,7 +139,10 @@ class Worker:
                 wait = await self._claim()
                 pause = FIRST_PAUSE
             except StoreClosed:
-                return
+                if not self._stopping:
+                    notices.worker_store_closed(self.id)
+                self._give_up("its store was closed")
+                continue
             except StoreError as problem:
                 trouble = pause * (0.5 + self._chance() / 2)
                 notices.store_trouble("claiming", problem, trouble)
@@ -279,8 +285,7 @@ class Worker:
         notices.run_ignores_end(run.ctx.id, run.ctx.job.type)
         if self._stuck * 2 >= self.slots and not self._stopping:
             notices.worker_stuck(self.id, self._stuck, self.slots)
-            self._exit_code = 1
-            self.stop()
+            self._give_up(f"{self._stuck} of {self.slots} slots are held by runs that did not end")
 
     def _free_slot(self, ended: "asyncio.Future[Any]") -> None:
         if not ended.cancelled():
@@ -319,6 +324,12 @@ class Worker:
             notices.settled_too_late(settlement.report.lease.id)
 
     # Stopping and staying in touch
+
+    def _give_up(self, trouble: str) -> None:
+        """Stop because of this, unless that was under way anyway."""
+        if not self._stopping:
+            self.trouble = trouble
+        self.stop()
 
     async def _wind_down(self) -> None:
         self._stopping = True
