@@ -319,18 +319,15 @@ class Demora:
 
     @asynccontextmanager
     async def worker(self, **options: Any) -> AsyncIterator[Any]:
-        """A worker inside this process, for as long as the block lasts."""
+        """A worker inside this process, for as long as the block lasts: it has started when the block begins, and if it dies
+        the block is cancelled and raises why. Options are queues, strict, concurrency, lease and grace; see `Worker`."""
         from .worker import Worker
+        from .worker.block import working
 
         await self._hold()
         try:
-            worker = Worker(self, **options)
-            running = asyncio.ensure_future(worker.run())
-            try:
+            async with working(Worker(self, **options)) as worker:
                 yield worker
-            finally:
-                worker.stop()
-                await running
         finally:
             if self._holds.end(closes=False):
                 await self.close()

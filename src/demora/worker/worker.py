@@ -83,6 +83,7 @@ class Worker:
         self._more = False
         self._claimed_at = 0.0
         self._stopping = False
+        self.started = asyncio.Event()
         self.trouble: str | None = None
         self._handed_back = 0
         self._let_go = Tally()
@@ -105,6 +106,7 @@ class Worker:
         beating = asyncio.ensure_future(beat(self._store, self.id, self.slots, self._share.queues, types))
         tidying = asyncio.ensure_future(Scheduler(self._store, self._retention, seams=self._seams).run())
         notices.worker_started(self.id, self.slots, str(self._share), len(types))
+        self.started.set()
         try:
             with self._store.subscribe(Topic.READY) as self._bell:
                 try:
