@@ -81,7 +81,7 @@ class Demora:
         jitter, permanent; and whether it is called in a process of its own: process, memory."""
 
         def register(function: Callable[..., Any]) -> JobFunction:
-            handler = Handler(type, function, defaults(**options))
+            handler = Handler(type, function, defaults(type, **options))
             self.registry.register(handler)
             return JobFunction(self, handler)
 

@@ -1,8 +1,9 @@
 """Handlers: the functions registered for job types, their defaults, and how a payload becomes their arguments."""
 
+import builtins
 import inspect
 import typing
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -17,6 +18,7 @@ from .core.sizes import size
 from .core.spans import span
 from .errors import BadHandler, Invalid, UnknownJobType
 
+Permanent = type[BaseException] | Sequence[type[BaseException]]
 Next = Callable[[], Awaitable[Any]]
 Middleware = Callable[[Context, Next], Awaitable[Any]]
 
@@ -31,7 +33,7 @@ class Defaults(msgspec.Struct, frozen=True):
     timeout: timedelta = DEFAULT_TIMEOUT
     retry_cap: timedelta = CAP
     jitter: float = 0.0
-    permanent: tuple[type[Exception], ...] = ()
+    permanent: tuple[type[BaseException], ...] = ()
     process: bool = False  # whether it is called in a process of its own
     memory: int | None = None  # bytes of address space that such a process may have
     webhook_url: str | None = None
@@ -112,6 +114,7 @@ class Registry:
 
 
 def defaults(
+    type: str,
     *,
     queue: str | None = None,
     priority: Priority | str | None = None,
@@ -120,13 +123,13 @@ def defaults(
     timeout: timedelta | str = DEFAULT_TIMEOUT,
     retry_cap: timedelta | str = CAP,
     jitter: float = 0.0,
-    permanent: tuple[type[Exception], ...] = (),
+    permanent: Permanent = (),
     process: bool = False,
     memory: str | None = None,
     webhook_url: str | None = None,
     webhook_on_cancel: bool | None = None,
 ) -> Defaults:
-    """Checked defaults from what `@app.job` was given."""
+    """Checked defaults from what `@app.job` was given for a type."""
     if not 0 <= jitter <= 1:
         raise Invalid("jitter", "must be a part from 0 to 1")
     if memory is not None and not process:
@@ -139,12 +142,20 @@ def defaults(
         timeout=check_timeout(timeout),
         retry_cap=span(retry_cap, "retry_cap"),
         jitter=jitter,
-        permanent=tuple(permanent),
+        permanent=_permanent(type, permanent),
         process=bool(process),
         memory=None if memory is None else size(memory, "memory"),
         webhook_url=None if webhook_url is None else check_webhook(webhook_url),
         webhook_on_cancel=webhook_on_cancel,
     )
+
+
+def _permanent(type: str, given: Permanent) -> tuple[builtins.type[BaseException], ...]:
+    classes = tuple(given) if isinstance(given, tuple | list) else (given,)
+    for one in classes:
+        if not isinstance(one, builtins.type) or not issubclass(one, BaseException):
+            raise BadHandler(type, f"permanent takes exception classes, such as (LookupError,), and {one!r} is none")
+    return classes
 
 
 _Field = tuple[str, Any] | tuple[str, Any, Any]

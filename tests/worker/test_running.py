@@ -121,6 +121,15 @@ def test_two_functions_for_one_type_are_refused() -> None:
         app.job("one")(lambda: 2)
 
 
+def test_permanent_errors_are_exception_classes_or_one_alone() -> None:
+    app = Demora()
+    assert app.job("one", permanent=KeyError)(lambda: 1).handler.defaults.permanent == (KeyError,)
+    assert app.job("two", permanent=[KeyError, OSError])(lambda: 1).handler.defaults.permanent == (KeyError, OSError)
+    for wrong in (("ValueError",), "ValueError", (int,), (KeyError("gone"),), None, {KeyError}):
+        with pytest.raises(BadHandler, match=r"handler for 'bad': permanent takes exception classes"):
+            app.job("bad", permanent=wrong)(lambda: 1)
+
+
 async def test_no_more_run_at_once_than_there_are_slots(app: Demora) -> None:
     running, most, seen = 0, 0, asyncio.Semaphore(0)
 

@@ -17,7 +17,6 @@ from ..core.backoff import CAP
 from ..core.outcome import GaveUp, HandedBack, NoHandler, Outcome
 from ..core.shares import Share
 from ..core.states import Status
-from ..core.verdict import decide
 from ..errors import StoreClosed, StoreError
 from ..lapses import lapse
 from ..scheduler import Scheduler
@@ -30,6 +29,7 @@ from .home import expect_worker
 from .hooks import run_hooks
 from .leases import Held, Keeper
 from .ledger import Ledger
+from .outcomes import verdict_on
 from .prefetch import Prefetch
 from .processes import Processes
 from .run import Run
@@ -249,7 +249,7 @@ class Worker:
             usual = run.handler.defaults
             if usual.jitter or usual.retry_cap is not CAP:
                 standing = msgspec.structs.replace(standing, retry_cap=usual.retry_cap, jitter=usual.jitter)
-        verdict = decide(outcome, standing, self._chance())
+        verdict = verdict_on(outcome, standing, self._chance())
         report = Report(job.lease, timedelta(0)) if run is None else run.ctx.report()
         if isinstance(outcome, HandedBack):
             self._handed_back += 1
