@@ -2,7 +2,6 @@
 
 import asyncio
 import functools
-import os
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
 from contextlib import asynccontextmanager, contextmanager
@@ -19,9 +18,9 @@ from .core.request import check_queue
 from .core.states import Status
 from .deliveries import Deliveries
 from .engines import examine, make_store, schema_version
-from .errors import OneLoopOnly, StoreError
+from .errors import BadSetting, Invalid, OneLoopOnly, StoreError
 from .handlers import Handler, Middleware, Registry, defaults
-from .holds import Holds
+from .homes import Holds, Home
 from .jobfunction import JobFunction
 from .outbound import Sender
 from .pacer import CODE
@@ -59,7 +58,7 @@ class Demora:
             "known_types_only": known_types_only,
         }
         self._store, self._new_id = store, new_id
-        self._homes: dict[asyncio.AbstractEventLoop, _Home] = {}
+        self._homes: dict[asyncio.AbstractEventLoop, Home] = {}
         self._holds = Holds()
         self.moving = threading.Lock()  # held while the store moves in with one more loop
         self._kept_closed: str | None = None
@@ -119,6 +118,16 @@ class Demora:
     def settings(self) -> settings_.Settings:
         return settings_.load(**self._given)
 
+    def settings_with(self, **given: Any) -> settings_.Settings:
+        """The settings with these instead, which are somebody's arguments: `Invalid` names the one that cannot be used."""
+        asked = {name: value for name, value in given.items() if value is not None}
+        try:
+            return settings_.load(**self._given | asked)
+        except BadSetting as problem:
+            if problem.name not in asked:
+                raise
+            raise Invalid(problem.name, problem.reason) from None
+
     def configure(self, **given: Any) -> None:
         """Override settings before the store is opened; None leaves as it is."""
         self._given |= {name: value for name, value in given.items() if value is not None}
@@ -167,7 +176,7 @@ class Demora:
         if home is not None and home.client is not None:
             await home.client.store.close()
 
-    def move_in(self, loop: asyncio.AbstractEventLoop) -> "_Home":
+    def move_in(self, loop: asyncio.AbstractEventLoop) -> Home:
         """A store for one more loop, not yet open; `OneLoopOnly` if it is in memory and lives on another that runs."""
         with self.moving:
             self._homes = {other: home for other, home in self._homes.items() if home.is_here() and not other.is_closed()}
@@ -180,7 +189,7 @@ class Demora:
                 if sibling is None:
                     raise OneLoopOnly
                 store = sibling
-            return self._homes.setdefault(loop, _Home(store))
+            return self._homes.setdefault(loop, Home(store))
 
     def only_loop(self) -> asyncio.AbstractEventLoop | None:
         """The running loop that alone can reach the store, since that is in memory; None if there is no such loop."""
@@ -199,7 +208,7 @@ class Demora:
         finally:
             self._store, self._homes = before
 
-    async def _opened(self, loop: asyncio.AbstractEventLoop, home: "_Home") -> Client:
+    async def _opened(self, loop: asyncio.AbstractEventLoop, home: Home) -> Client:
         try:
             await home.store.open()
         except BaseException:
@@ -331,19 +340,6 @@ class Demora:
         finally:
             if self._holds.end(closes=False):
                 await self.close()
-
-
-class _Home:
-    """The store as one event loop has it; the client is there once it is open."""
-
-    def __init__(self, store: Store) -> None:
-        self.store, self.in_memory, self._pid = store, store.sibling() is None, os.getpid()
-        self.opening: asyncio.Task[Client] | None = None
-        self.client: Client | None = None
-
-    def is_here(self) -> bool:
-        """Whether it was made in this process, and not in one that this was forked from."""
-        return self._pid == os.getpid()
 
 
 def _blocking_face(app: Demora) -> "Blocking":

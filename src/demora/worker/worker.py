@@ -7,17 +7,15 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from functools import partial
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any
-
-import msgspec
 
 from .. import crash, notices, pauses
 from ..context import Context
-from ..core.backoff import CAP
 from ..core.outcome import GaveUp, HandedBack, NoHandler, Outcome
 from ..core.shares import Share
 from ..core.states import Status
-from ..errors import StoreClosed, StoreError
+from ..errors import Invalid, StoreClosed, StoreError
 from ..lapses import lapse
 from ..scheduler import Scheduler
 from ..seams import Seams
@@ -42,6 +40,7 @@ SAFETY_LOOK = 60.0  # seconds that a worker sleeps at most
 UNWIND = 5.0  # seconds that a run has to end after it was told to
 PATIENCE = 2.0  # seconds that a thread may outlast its settled run before it counts as one that does not end
 FIRST_PAUSE, LONGEST_PAUSE = 0.1, 5.0  # seconds between claims while the store is in trouble
+_BY_ID = attrgetter("id", "token")
 
 
 class Worker:
@@ -49,7 +48,8 @@ class Worker:
 
     `queues` None means all, also those named later. With weights, `{"mail": 3, "reports": 1}`, each is served first so
     often; with `strict` always in the order named; otherwise they are one line. `lease` is how long others wait before they
-    take over what a dead worker held; `grace` how long running jobs may go on after `stop`.
+    take over what a dead worker held; `grace` how long running jobs may go on after `stop`. What is not given is as the
+    settings say, and what could not be a setting is `Invalid`.
     """
 
     def __init__(
@@ -59,20 +59,21 @@ class Worker:
         queues: Sequence[str] | Mapping[str, int] | None = None,
         strict: bool = False,
         concurrency: int | None = None,
-        lease: timedelta | None = None,
-        grace: timedelta | None = None,
+        lease: timedelta | str | None = None,
+        grace: timedelta | str | None = None,
         seams: Seams | None = None,
     ) -> None:
         expect_worker()
-        settings = app.settings
+        if concurrency is not None and type(concurrency) is not int:
+            raise Invalid("concurrency", f"must be a whole number, not {type(concurrency).__name__}")
+        settings = app.settings_with(concurrency=concurrency, lease=lease, grace=grace)
         self._seams = seams or Seams()
         self.id = self._seams.name()
-        self.slots = concurrency or settings.concurrency
+        self.slots = settings.concurrency
         self._app, self._chance = app, self._seams.chance
         self._share = Share(queues, strict=strict)
         self._retention = settings.retention
-        self._lease = lease or settings.lease
-        self._grace = (settings.grace if grace is None else grace).total_seconds()
+        self._lease, self._grace = settings.lease, settings.grace.total_seconds()
         self._backlog: deque[tuple[ClaimedJob, Held]] = deque()
         self._runs: dict[Lease, Run] = {}
         self._stuck = 0
@@ -244,11 +245,7 @@ class Worker:
             self._wake()
 
     def _enter(self, job: ClaimedJob, outcome: Outcome, run: Run | None = None) -> None:
-        standing = job.standing
-        if run is not None and run.handler is not None:
-            usual = run.handler.defaults
-            if usual.jitter or usual.retry_cap is not CAP:
-                standing = msgspec.structs.replace(standing, retry_cap=usual.retry_cap, jitter=usual.jitter)
+        standing = job.standing if run is None else run.standing()
         verdict = verdict_on(outcome, standing, self._chance())
         report = Report(job.lease, timedelta(0)) if run is None else run.ctx.report()
         if isinstance(outcome, HandedBack):
@@ -297,9 +294,9 @@ class Worker:
         self._wake()
 
     def _heard(self, news: Heard) -> None:
-        for lease in sorted(news.lost, key=_by_id):
+        for lease in sorted(news.lost, key=_BY_ID):
             self._lose(lease)
-        for lease in sorted(news.wished, key=_by_id):
+        for lease in sorted(news.wished, key=_BY_ID):
             if (run := self._runs.get(lease)) is not None and run.ending is None:
                 run.end(Ending.CANCEL)
             elif (job := self._withdraw(lease)) is not None:
@@ -357,7 +354,3 @@ class Worker:
     def _wake(self) -> None:
         if self._bell is not None:
             self._bell.wake()
-
-
-def _by_id(lease: Lease) -> tuple[str, int]:
-    return lease.id, lease.token

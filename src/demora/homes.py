@@ -1,6 +1,23 @@
-"""The blocks that hold an application's store open, counted for each event loop."""
+"""An application's store as each event loop has it, and the blocks that hold it open there."""
 
 import asyncio
+import os
+
+from .client import Client
+from .store import Store
+
+
+class Home:
+    """The store as one event loop has it; the client is there once it is open."""
+
+    def __init__(self, store: Store) -> None:
+        self.store, self.in_memory, self._pid = store, store.sibling() is None, os.getpid()
+        self.opening: asyncio.Task[Client] | None = None
+        self.client: Client | None = None
+
+    def is_here(self) -> bool:
+        """Whether it was made in this process, and not in one that this was forked from."""
+        return self._pid == os.getpid()
 
 
 class Holds:
