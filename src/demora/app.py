@@ -18,7 +18,7 @@ from .core.request import check_queue
 from .core.states import Status
 from .deliveries import Deliveries
 from .engines import examine, make_store, schema_version
-from .errors import BadSetting, Invalid, OneLoopOnly, StoreError
+from .errors import BadHandler, BadSetting, Invalid, OneLoopOnly, StoreError
 from .handlers import Handler, Middleware, Registry, defaults
 from .homes import Holds, Home
 from .jobfunction import JobFunction
@@ -78,6 +78,9 @@ class Demora:
         """Register a function, async or plain, as the handler for a type. Options are the defaults of its jobs: queue,
         priority, max_retries, retry_delay, timeout, webhook_url, webhook_on_cancel; how failures are retried: retry_cap,
         jitter, permanent; and whether it is called in a process of its own: process, memory."""
+
+        if callable(type):
+            raise BadHandler(name := getattr(type, "__name__", "?"), f'give the type of its jobs: write @app.job("{name}")')
 
         def register(function: Callable[..., Any]) -> JobFunction:
             handler = Handler(type, function, defaults(type, **options))

@@ -114,6 +114,14 @@ def test_a_function_whose_arguments_have_no_names_is_refused() -> None:
         app.job("bad")(lambda *numbers: None)
 
 
+def test_a_decorator_without_a_type_is_refused() -> None:
+    app = Demora()
+    with pytest.raises(BadHandler, match=r"write @app\.job\(\"mail\"\)"):
+
+        @app.job  # type: ignore[arg-type]
+        def mail(to: str) -> None: ...
+
+
 def test_two_functions_for_one_type_are_refused() -> None:
     app = Demora()
     app.job("one")(lambda: 1)
