@@ -47,6 +47,6 @@ class Fail(Signal):
     """End the job as FAILED at once: trying again is useless. `detail` is kept with the attempt, in the place of a
     traceback, and not logged."""
 
-    def __init__(self, reason: str, *, detail: object = None) -> None:
+    def __init__(self, reason: str = "the handler says that trying again is useless", *, detail: object = None) -> None:
         super().__init__(reason)
         self.detail = detail
