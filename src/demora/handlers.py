@@ -13,7 +13,16 @@ from .context import Context
 from .core.backoff import CAP
 from .core.job import DEFAULT_TIMEOUT, Priority
 from .core.payload import misfit, unpack
-from .core.request import check_priority, check_queue, check_timeout, check_type, check_webhook
+from .core.request import (
+    check_flag,
+    check_priority,
+    check_queue,
+    check_retries,
+    check_retry_delay,
+    check_timeout,
+    check_type,
+    check_webhook,
+)
 from .core.sizes import size
 from .core.spans import span
 from .errors import BadHandler, Invalid, UnknownJobType
@@ -130,23 +139,23 @@ def defaults(
     webhook_on_cancel: bool | None = None,
 ) -> Defaults:
     """Checked defaults from what `@app.job` was given for a type."""
-    if not 0 <= jitter <= 1:
+    if not isinstance(jitter, int | float) or not 0 <= jitter <= 1:
         raise Invalid("jitter", "must be a part from 0 to 1")
     if memory is not None and not process:
         raise Invalid("memory", "only a process can be held to a limit; add process=True")
     return Defaults(
         queue=None if queue is None else check_queue(queue),
         priority=None if priority is None else check_priority(priority),
-        max_retries=max_retries,
-        retry_delay=None if retry_delay is None else span(retry_delay, "retry_delay"),
+        max_retries=None if max_retries is None else check_retries(max_retries),
+        retry_delay=None if retry_delay is None else check_retry_delay(retry_delay),
         timeout=check_timeout(timeout),
         retry_cap=span(retry_cap, "retry_cap"),
         jitter=jitter,
         permanent=_permanent(type, permanent),
-        process=bool(process),
+        process=check_flag(process, "process"),
         memory=None if memory is None else size(memory, "memory"),
         webhook_url=None if webhook_url is None else check_webhook(webhook_url),
-        webhook_on_cancel=webhook_on_cancel,
+        webhook_on_cancel=None if webhook_on_cancel is None else check_flag(webhook_on_cancel, "webhook_on_cancel"),
     )
 
 

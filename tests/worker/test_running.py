@@ -101,6 +101,27 @@ async def test_defaults_of_a_type_apply_where_its_handler_is_known(app: Demora) 
     assert (other.queue, other.max_retries) == ("own", 0)
 
 
+REFUSED: list[tuple[str, Any, str]] = [
+    *(("max_retries", value, "must be a whole number from 0 to 1000") for value in (-1, 1001, "3", True, 1.5)),
+    ("retry_delay", 5, "a span is a timedelta or text"),
+    ("retry_delay", "400d", "at most 366d"),
+    ("webhook_on_cancel", "yes", "must be true or false"),
+    ("webhook_url", "no url", "URL"),
+    ("queue", "no good", "a queue is named"),
+    ("priority", "URGENT", "must be one of"),
+    ("timeout", "0s", "longer than nothing"),
+    ("jitter", "half", "from 0 to 1"),
+    ("process", "yes", "must be true or false"),
+]
+
+
+@pytest.mark.parametrize(("name", "value", "reason"), REFUSED)
+def test_options_that_no_job_could_have_are_refused_when_a_handler_is_registered(name: str, value: Any, reason: str) -> None:
+    with pytest.raises(Invalid, match=reason) as refused:
+        Demora().job("bad", **{name: value})(lambda: 1)
+    assert refused.value.field == name
+
+
 async def test_only_known_types_are_taken_if_so_set(app: Demora) -> None:
     app.registry.known_types_only = True
     with pytest.raises(UnknownJobType, match=r"demo\.echo"):
