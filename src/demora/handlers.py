@@ -72,6 +72,11 @@ class Handler:
         self._shape = msgspec.defstruct("Payload", self._fields, forbid_unknown_fields=not self._open, kw_only=True)
         self._decode = msgspec.json.Decoder(self._shape).decode
 
+    @property
+    def field_names(self) -> tuple[str, ...]:
+        """The names of the payload's fields, as far as the function tells them."""
+        return self._shape.__struct_fields__
+
     def fields(self, payload: bytes) -> Any:
         """The fields of a payload, checked; `Invalid` names the one that the function could not be called with."""
         try:

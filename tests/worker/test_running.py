@@ -69,6 +69,26 @@ async def test_a_payload_that_does_not_fit_is_refused_where_the_handler_is_known
     assert (await app.find()).jobs == []
 
 
+async def test_a_payload_without_names_is_refused_with_the_names(app: Demora) -> None:
+    @app.job("mail")
+    async def mail(ctx: Context, to: str, copies: int = 2) -> None: ...
+
+    unnamed: Any = "a@b.c"
+    with pytest.raises(Invalid, match=r"payload: is given by name: enqueue\(to=…, copies=…\)"):
+        await mail.enqueue(unnamed)
+    with pytest.raises(Invalid, match=r"make\(to=…, copies=…\)"):
+        mail.make(unnamed)
+    with pytest.raises(Invalid, match=r"enqueue_blocking\(to=…, copies=…\)"):
+        await asyncio.to_thread(mail.enqueue_blocking, unnamed)
+
+
+async def test_a_payload_may_have_any_names(app: Demora) -> None:
+    @app.job("any")
+    async def takes_any(**fields: Any) -> None: ...
+
+    assert (await takes_any.enqueue(self=1, unnamed=2)).payload == {"self": 1, "unnamed": 2}
+
+
 async def test_a_payload_that_does_not_fit_fails_the_job_without_retries(app: Demora, tmp_path: object) -> None:
     job = await app.enqueue("mail", {"to": 7})
 
