@@ -294,9 +294,10 @@ async def test_a_keeper_goes_on_when_its_connection_can_be_opened(app: Demora, m
             raise StoreError("the disk is away")
         await real(self)
 
+    monkeypatch.setattr(SqliteStore, "open", open_third_time)
     async with app.worker(lease=timedelta(seconds=1)):
-        monkeypatch.setattr(SqliteStore, "open", open_third_time)
         assert (await ended(app, await app.enqueue("demo.sleep", {"seconds": 2.5}))).token == 1
+    assert len(tries) == 3
 
 
 def test_an_app_can_be_used_from_one_loop_after_another(tmp_path: object) -> None:
