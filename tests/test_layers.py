@@ -52,7 +52,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "pacer": {"core", "store", "errors", "pacing", "why"},
     "notices": {"core", "context", "errors"},
     "handlers": {"core", "context", "errors", "signals"},
-    "jobfunction": {"core", "handlers"},
+    "jobfunction": {"core", "errors", "handlers"},
     "lapses": {"core", "store"},
     "bulk": {"core", "store", "errors"},
     "upkeep": {"core", "store", "errors", "bulk", "lapses", "line", "reconciling", "survey"},

@@ -2,7 +2,6 @@
 
 import asyncio
 import functools
-import os
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
 from contextlib import asynccontextmanager, contextmanager
@@ -19,8 +18,9 @@ from .core.request import check_queue
 from .core.states import Status
 from .deliveries import Deliveries
 from .engines import examine, make_store, schema_version
-from .errors import OneLoopOnly, StoreError
+from .errors import BadHandler, BadSetting, Invalid, OneLoopOnly, StoreError
 from .handlers import Handler, Middleware, Registry, defaults
+from .homes import Holds, Home
 from .jobfunction import JobFunction
 from .outbound import Sender
 from .pacer import CODE
@@ -35,7 +35,8 @@ Hook = Callable[[], Awaitable[None] | None]
 
 
 class Demora:
-    """Registers handlers and enqueues jobs. `async with app:` opens the store; without it the first call does.
+    """Registers handlers and enqueues jobs. `async with app:` opens the store; without it the first call does. Such blocks
+    may overlap: the last one to end on an event loop closes the store there.
 
     Each event loop that asks has the store for itself, with its own connection. `blocking` asks without a loop.
     """
@@ -57,7 +58,8 @@ class Demora:
             "known_types_only": known_types_only,
         }
         self._store, self._new_id = store, new_id
-        self._homes: dict[asyncio.AbstractEventLoop, _Home] = {}
+        self._homes: dict[asyncio.AbstractEventLoop, Home] = {}
+        self._holds = Holds()
         self.moving = threading.Lock()  # held while the store moves in with one more loop
         self._kept_closed: str | None = None
         self.registry = Registry()
@@ -77,8 +79,11 @@ class Demora:
         priority, max_retries, retry_delay, timeout, webhook_url, webhook_on_cancel; how failures are retried: retry_cap,
         jitter, permanent; and whether it is called in a process of its own: process, memory."""
 
+        if callable(type):
+            raise BadHandler(name := getattr(type, "__name__", "?"), f'give the type of its jobs: write @app.job("{name}")')
+
         def register(function: Callable[..., Any]) -> JobFunction:
-            handler = Handler(type, function, defaults(**options))
+            handler = Handler(type, function, defaults(type, **options))
             self.registry.register(handler)
             return JobFunction(self, handler)
 
@@ -115,6 +120,16 @@ class Demora:
     @property
     def settings(self) -> settings_.Settings:
         return settings_.load(**self._given)
+
+    def settings_with(self, **given: Any) -> settings_.Settings:
+        """The settings with these instead, which are somebody's arguments: `Invalid` names the one that cannot be used."""
+        asked = {name: value for name, value in given.items() if value is not None}
+        try:
+            return settings_.load(**self._given | asked)
+        except BadSetting as problem:
+            if problem.name not in asked:
+                raise
+            raise Invalid(problem.name, problem.reason) from None
 
     def configure(self, **given: Any) -> None:
         """Override settings before the store is opened; None leaves as it is."""
@@ -157,14 +172,14 @@ class Demora:
         return await asyncio.shield(home.opening)
 
     async def close(self) -> None:
-        """Close the store on this loop."""
+        """Close the store on this loop, at once, whatever blocks still hold it open."""
         home = self._homes.pop(asyncio.get_running_loop(), None)
         if home is not None and home.opening is not None:
             await asyncio.wait([home.opening])
         if home is not None and home.client is not None:
             await home.client.store.close()
 
-    def move_in(self, loop: asyncio.AbstractEventLoop) -> "_Home":
+    def move_in(self, loop: asyncio.AbstractEventLoop) -> Home:
         """A store for one more loop, not yet open; `OneLoopOnly` if it is in memory and lives on another that runs."""
         with self.moving:
             self._homes = {other: home for other, home in self._homes.items() if home.is_here() and not other.is_closed()}
@@ -177,7 +192,7 @@ class Demora:
                 if sibling is None:
                     raise OneLoopOnly
                 store = sibling
-            return self._homes.setdefault(loop, _Home(store))
+            return self._homes.setdefault(loop, Home(store))
 
     def only_loop(self) -> asyncio.AbstractEventLoop | None:
         """The running loop that alone can reach the store, since that is in memory; None if there is no such loop."""
@@ -196,7 +211,7 @@ class Demora:
         finally:
             self._store, self._homes = before
 
-    async def _opened(self, loop: asyncio.AbstractEventLoop, home: "_Home") -> Client:
+    async def _opened(self, loop: asyncio.AbstractEventLoop, home: Home) -> Client:
         try:
             await home.store.open()
         except BaseException:
@@ -211,11 +226,22 @@ class Demora:
         return (await self.open()).webhooks
 
     async def __aenter__(self) -> Self:
-        await self.open()
+        await self._hold()
         return self
 
     async def __aexit__(self, *exc_info: object) -> None:
-        await self.close()
+        if self._holds.end(closes=True):
+            await self.close()
+
+    async def _hold(self) -> None:
+        """Open the store for a block, which holds it from now on: others may end while it is being opened."""
+        self._holds.begin()
+        try:
+            await self.open()
+        except BaseException:
+            if self._holds.end(closes=False):
+                await self.close()
+            raise
 
     # What an application may ask
 
@@ -305,30 +331,18 @@ class Demora:
 
     @asynccontextmanager
     async def worker(self, **options: Any) -> AsyncIterator[Any]:
-        """A worker inside this process, for as long as the block lasts."""
+        """A worker inside this process, for as long as the block lasts: it has started when the block begins, and if it dies
+        the block is cancelled and raises why. Options are queues, strict, concurrency, lease and grace; see `Worker`."""
         from .worker import Worker
+        from .worker.block import working
 
-        await self.open()
-        worker = Worker(self, **options)
-        running = asyncio.ensure_future(worker.run())
+        await self._hold()
         try:
-            yield worker
+            async with working(Worker(self, **options)) as worker:
+                yield worker
         finally:
-            worker.stop()
-            await running
-
-
-class _Home:
-    """The store as one event loop has it; the client is there once it is open."""
-
-    def __init__(self, store: Store) -> None:
-        self.store, self.in_memory, self._pid = store, store.sibling() is None, os.getpid()
-        self.opening: asyncio.Task[Client] | None = None
-        self.client: Client | None = None
-
-    def is_here(self) -> bool:
-        """Whether it was made in this process, and not in one that this was forked from."""
-        return self._pid == os.getpid()
+            if self._holds.end(closes=False):
+                await self.close()
 
 
 def _blocking_face(app: Demora) -> "Blocking":

@@ -202,6 +202,14 @@ class RaisedInProcess(DemoraError):
         self.error, self.traceback, self.permanent = error, traceback, permanent
 
 
+class WorkerDied(DemoraError):
+    """A worker gave up, and with it the block that it was to last for."""
+
+    def __init__(self, id: str, trouble: str) -> None:
+        super().__init__(f"worker {id} gave up: {trouble}")
+        self.id, self.trouble = id, trouble
+
+
 class WrongProcess(DemoraError):
     """A worker was to start in a process that was made to call handlers."""
 

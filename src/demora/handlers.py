@@ -1,8 +1,9 @@
 """Handlers: the functions registered for job types, their defaults, and how a payload becomes their arguments."""
 
+import builtins
 import inspect
 import typing
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -12,11 +13,21 @@ from .context import Context
 from .core.backoff import CAP
 from .core.job import DEFAULT_TIMEOUT, Priority
 from .core.payload import misfit, unpack
-from .core.request import check_priority, check_queue, check_timeout, check_type, check_webhook
+from .core.request import (
+    check_flag,
+    check_priority,
+    check_queue,
+    check_retries,
+    check_retry_delay,
+    check_timeout,
+    check_type,
+    check_webhook,
+)
 from .core.sizes import size
 from .core.spans import span
 from .errors import BadHandler, Invalid, UnknownJobType
 
+Permanent = type[BaseException] | Sequence[type[BaseException]]
 Next = Callable[[], Awaitable[Any]]
 Middleware = Callable[[Context, Next], Awaitable[Any]]
 
@@ -31,7 +42,7 @@ class Defaults(msgspec.Struct, frozen=True):
     timeout: timedelta = DEFAULT_TIMEOUT
     retry_cap: timedelta = CAP
     jitter: float = 0.0
-    permanent: tuple[type[Exception], ...] = ()
+    permanent: tuple[type[BaseException], ...] = ()
     process: bool = False  # whether it is called in a process of its own
     memory: int | None = None  # bytes of address space that such a process may have
     webhook_url: str | None = None
@@ -60,6 +71,11 @@ class Handler:
         self._context_name, self._fields, self._open = _signature(type, function)
         self._shape = msgspec.defstruct("Payload", self._fields, forbid_unknown_fields=not self._open, kw_only=True)
         self._decode = msgspec.json.Decoder(self._shape).decode
+
+    @property
+    def field_names(self) -> tuple[str, ...]:
+        """The names of the payload's fields, as far as the function tells them."""
+        return self._shape.__struct_fields__
 
     def fields(self, payload: bytes) -> Any:
         """The fields of a payload, checked; `Invalid` names the one that the function could not be called with."""
@@ -112,6 +128,7 @@ class Registry:
 
 
 def defaults(
+    type: str,
     *,
     queue: str | None = None,
     priority: Priority | str | None = None,
@@ -120,31 +137,39 @@ def defaults(
     timeout: timedelta | str = DEFAULT_TIMEOUT,
     retry_cap: timedelta | str = CAP,
     jitter: float = 0.0,
-    permanent: tuple[type[Exception], ...] = (),
+    permanent: Permanent = (),
     process: bool = False,
     memory: str | None = None,
     webhook_url: str | None = None,
     webhook_on_cancel: bool | None = None,
 ) -> Defaults:
-    """Checked defaults from what `@app.job` was given."""
-    if not 0 <= jitter <= 1:
+    """Checked defaults from what `@app.job` was given for a type."""
+    if not isinstance(jitter, int | float) or not 0 <= jitter <= 1:
         raise Invalid("jitter", "must be a part from 0 to 1")
     if memory is not None and not process:
         raise Invalid("memory", "only a process can be held to a limit; add process=True")
     return Defaults(
         queue=None if queue is None else check_queue(queue),
         priority=None if priority is None else check_priority(priority),
-        max_retries=max_retries,
-        retry_delay=None if retry_delay is None else span(retry_delay, "retry_delay"),
+        max_retries=None if max_retries is None else check_retries(max_retries),
+        retry_delay=None if retry_delay is None else check_retry_delay(retry_delay),
         timeout=check_timeout(timeout),
         retry_cap=span(retry_cap, "retry_cap"),
         jitter=jitter,
-        permanent=tuple(permanent),
-        process=bool(process),
+        permanent=_permanent(type, permanent),
+        process=check_flag(process, "process"),
         memory=None if memory is None else size(memory, "memory"),
         webhook_url=None if webhook_url is None else check_webhook(webhook_url),
-        webhook_on_cancel=webhook_on_cancel,
+        webhook_on_cancel=None if webhook_on_cancel is None else check_flag(webhook_on_cancel, "webhook_on_cancel"),
     )
+
+
+def _permanent(type: str, given: Permanent) -> tuple[builtins.type[BaseException], ...]:
+    classes = tuple(given) if isinstance(given, tuple | list) else (given,)
+    for one in classes:
+        if not isinstance(one, builtins.type) or not issubclass(one, BaseException):
+            raise BadHandler(type, f"permanent takes exception classes, such as (LookupError,), and {one!r} is none")
+    return classes
 
 
 _Field = tuple[str, Any] | tuple[str, Any, Any]

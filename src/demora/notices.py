@@ -52,6 +52,11 @@ def worker_stuck(worker_id: str, stuck: int, slots: int) -> None:
     _say(ERROR, "worker.stuck", words, worker=worker_id, stuck=stuck, slots=slots)
 
 
+def worker_store_closed(worker_id: str) -> None:
+    words = "worker {worker} stops: its store was closed while it ran; what it held is taken over when its leases lapse"
+    _say(ERROR, "worker.store_closed", words, worker=worker_id)
+
+
 def worker_died(pid: int, code: int, pause: float) -> None:
     words = "worker process {pid} ended with {end}, another starts in {next_start_s:.1f} s"
     _say(ERROR, "worker.died", words, pid=pid, end=_end(code), next_start_s=pause)

@@ -1,4 +1,7 @@
-"""What a handler raises to speak to the worker, with a root of its own, so that `except DemoraError` lets it pass."""
+"""What a handler raises to speak to the worker, with a root of its own, so that `except DemoraError` lets it pass.
+
+A reason and a `detail` are text, or whatever `str` makes text of.
+"""
 
 from datetime import timedelta
 
@@ -18,7 +21,7 @@ class Retry(Signal):
         reason: str = "the handler asked for a retry",
         *,
         after: timedelta | str | None = None,
-        detail: str | None = None,
+        detail: object = None,
     ) -> None:
         super().__init__(reason)
         self.detail = detail
@@ -44,6 +47,6 @@ class Fail(Signal):
     """End the job as FAILED at once: trying again is useless. `detail` is kept with the attempt, in the place of a
     traceback, and not logged."""
 
-    def __init__(self, reason: str, *, detail: str | None = None) -> None:
+    def __init__(self, reason: str = "the handler says that trying again is useless", *, detail: object = None) -> None:
         super().__init__(reason)
         self.detail = detail

@@ -236,7 +236,7 @@ class Store(Protocol):
         ...
 
     async def close(self) -> None:
-        """Finish the writes under way and disconnect."""
+        """Finish the writes under way, disconnect, and wake all sleepers."""
         ...
 
     def sibling(self) -> "Store | None":

@@ -77,6 +77,7 @@ NOTICES: list[Callable[[], None]] = [
     lambda: notices.worker_stopping("w", 1, 8.0),
     lambda: notices.worker_stopped("w", 1),
     lambda: notices.worker_stuck("w", 1, 2),
+    lambda: notices.worker_store_closed("w"),
     lambda: notices.run_ended_badly("i", HOSTILE, "q", Status.FAILED, 1, HOSTILE),
     lambda: notices.job_lapsed("i", None),
     lambda: notices.job_unknown("i", "t"),

@@ -89,6 +89,13 @@ async def test_the_earliest_job_of_a_call_decides_whether_sleepers_wake(store: S
         await woken(waiting)
 
 
+@pytest.mark.parametrize("topic", Topic)
+async def test_closing_wakes_sleepers(store: Store, topic: Topic) -> None:
+    async with asleep(store, topic) as waiting:
+        await store.close()
+        await woken(waiting)
+
+
 async def test_a_sleeper_can_be_woken_from_within(store: Store) -> None:
     with store.subscribe(Topic.READY) as place:
         place.clear()

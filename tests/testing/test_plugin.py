@@ -66,6 +66,13 @@ def test_async_tests_use_the_same_fixture(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+def test_async_tests_may_be_marked_instead(tmp_path: Path) -> None:
+    marked = ASYNC_TESTS.replace("async def", "@pytest.mark.asyncio\nasync def")
+    ran = run_pytest(tmp_path, f"import pytest\n{marked}", "-p", "pytest_asyncio.plugin")
+    assert "1 passed" in ran.stdout, ran.stdout
+
+
+@pytest.mark.slow
 def test_without_an_application_the_fixture_says_how_to_name_one(tmp_path: Path) -> None:
     ran = run_pytest(tmp_path, TESTS, ini="")
     assert "Set `demora_app = module:app`" in ran.stdout, ran.stdout

@@ -26,6 +26,13 @@ class Odd(Exception):
     pass
 
 
+class Unjudged(Snooze):
+    """A signal that says nothing that could be stored."""
+
+    def __init__(self) -> None:
+        self.delay = "soon"  # type: ignore[assignment]
+
+
 def sign(file: str, pid: int | None = None) -> None:
     """Say which process is there, in one step."""
     new = Path(f"{file}.new")
@@ -156,6 +163,10 @@ def raises(what: str) -> None:
             raise Cancel("not needed")
         case "fail":
             raise Fail("useless")
+        case "detail":
+            raise Fail("useless", detail={"a": 1})
+        case "unjudged":
+            raise Unjudged
         case "permanent":
             raise KeyError("gone")
         case "exit":

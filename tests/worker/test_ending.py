@@ -100,6 +100,21 @@ async def test_a_permanent_error_fails_at_once(app: Demora) -> None:
             assert (found.status, found.retry_count, len(found.attempts)) == (Status.FAILED, 0, 1)
 
 
+async def test_signals_need_no_reason(app: Demora) -> None:
+    @app.job("raises", max_retries=1, retry_delay="1ms")
+    async def raises(signal: str) -> None:
+        raise {"fail": Fail, "retry": Retry, "cancel": Cancel}[signal]
+
+    async with app.worker():
+        jobs = [await raises.enqueue(signal=signal) for signal in ("fail", "retry", "cancel")]
+        found = [await ended(app, job) for job in jobs]
+    assert [(job.status, len(job.attempts), job.error) for job in found] == [
+        (Status.FAILED, 1, "Fail: the handler says that trying again is useless"),
+        (Status.FAILED, 2, "Retry: the handler asked for a retry"),
+        (Status.CANCELLED, 1, "cancelled by its handler"),
+    ]
+
+
 async def test_an_exception_without_a_text_is_recorded_by_its_name(app: Demora) -> None:
     @app.job("silent", max_retries=0)
     async def silent() -> None:

@@ -7,7 +7,8 @@ from typing import NoReturn
 
 import pytest
 
-from demora import Cancel, Context, Demora, Snooze, Status
+from demora import Cancel, Context, Demora, Fail, Retry, Snooze, Status
+from demora.core import verdict
 from demora.engines.sqlite import SqliteStore
 from demora.errors import StoreError
 from demora.store import Heard
@@ -28,6 +29,33 @@ class Untraceable(Exception):
         raise LookupError("no notes")
 
 
+class Escaping(Exception):
+    def __str__(self) -> str:
+        raise SystemExit(3)
+
+    __repr__ = __str__
+
+
+class Namelessness(type):
+    @property
+    def __name__(cls) -> str:  # type: ignore[override]
+        raise SystemExit(3)
+
+
+class Nameless(Exception, metaclass=Namelessness):
+    pass
+
+
+class Soon(Snooze):
+    def __init__(self) -> None:
+        self.delay = "soon"  # type: ignore[assignment]
+
+
+class Later(Retry):
+    def __init__(self) -> None:
+        self.after, self.detail = 5, None  # type: ignore[assignment]
+
+
 class Beyond(BaseException):
     """What gevent and others raise."""
 
@@ -39,6 +67,13 @@ def raising(problem: BaseException) -> NoReturn:
 HOSTILE = {
     "an error without words": Unspeakable(),
     "an error without a traceback": Untraceable("none"),
+    "an error whose words are an exit": Escaping(),
+    "an error whose class has no name": Nameless(),
+    "a snooze without a span": Soon(),
+    "a retry without a span": Later(),
+    "a detail that is no text": Fail("no", detail={"a": 1}),
+    "a detail without words": Fail("no", detail=Escaping()),
+    "a reason without words": Fail(Escaping()),  # type: ignore[arg-type]
     "an error beyond exceptions": Beyond("far out"),
     "an exit": SystemExit(3),
     "the end of an iteration": StopIteration(),
@@ -61,6 +96,42 @@ async def test_whatever_a_handler_raises_its_slot_is_free_again(app: Demora, nam
         assert (await ended(app, await app.enqueue("demo.echo"))).status is Status.COMPLETED
     assert found.status is Status.FAILED
     assert found.error
+
+
+async def test_a_detail_that_is_no_text_is_kept_as_text(app: Demora) -> None:
+    @app.job("bad")
+    async def bad() -> None:
+        raise Fail("no", detail={"a": 1})
+
+    async with app.worker():
+        [attempt] = (await ended(app, await bad.enqueue())).attempts
+    assert (attempt.error, attempt.traceback) == ("Fail: no", "{'a': 1}")
+
+
+async def test_a_cancel_without_words_is_a_cancel(app: Demora) -> None:
+    @app.job("bad")
+    async def bad() -> None:
+        raise Cancel(Escaping())  # type: ignore[arg-type]
+
+    async with app.worker():
+        assert (await ended(app, await bad.enqueue())).status is Status.CANCELLED
+
+
+async def test_an_outcome_that_cannot_be_decided_on_is_a_failed_attempt(
+    app: Demora, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def undecided(*_: object, **__: object) -> NoReturn:
+        raise OverflowError("as a bug would")
+
+    monkeypatch.setattr(verdict, "backoff", undecided)
+
+    @app.job("bad", max_retries=1, retry_delay="1ms")
+    async def bad() -> None:
+        raise LookupError("no")
+
+    async with app.worker(concurrency=1):
+        found = await ended(app, await bad.enqueue())
+    assert [attempt.error for attempt in found.attempts] == ["OverflowError: as a bug would", "LookupError: no"]
 
 
 async def test_a_keyboard_interrupt_in_a_thread_fails_its_job_alone(app: Demora) -> None:
@@ -203,7 +274,7 @@ async def test_a_worker_without_its_keeper_stops(app: Demora, monkeypatch: pytes
 
     monkeypatch.setattr(SqliteStore, "sibling", no_sibling)
     async with asyncio.timeout(60):
-        await Worker(app).run()
+        assert await Worker(app).run() == 1
 
 
 class Broken:
@@ -223,9 +294,10 @@ async def test_a_keeper_goes_on_when_its_connection_can_be_opened(app: Demora, m
             raise StoreError("the disk is away")
         await real(self)
 
+    monkeypatch.setattr(SqliteStore, "open", open_third_time)
     async with app.worker(lease=timedelta(seconds=1)):
-        monkeypatch.setattr(SqliteStore, "open", open_third_time)
         assert (await ended(app, await app.enqueue("demo.sleep", {"seconds": 2.5}))).token == 1
+    assert len(tries) == 3
 
 
 def test_an_app_can_be_used_from_one_loop_after_another(tmp_path: object) -> None:

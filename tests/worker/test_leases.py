@@ -6,6 +6,8 @@ import threading
 from collections.abc import Awaitable, Callable
 from datetime import timedelta
 
+import pytest
+
 from demora import Context, Demora, Job, Status
 from demora.core.outcome import Raised
 from demora.core.verdict import Standing, decide
@@ -255,10 +257,29 @@ async def test_what_a_handler_said_is_said_again_when_it_could_not_be_recorded(a
     assert troubled.failures == {"renew": 0, "heartbeat": 0}
 
 
-async def test_a_worker_ends_when_its_store_is_closed(app: Demora) -> None:
+async def test_a_worker_whose_store_is_closed_ends_badly_and_says_so(app: Demora, caplog: pytest.LogCaptureFixture) -> None:
     (await app.open()).store = Closed((await app.open()).store)  # type: ignore[assignment]
     async with asyncio.timeout(60):
-        assert await Worker(app).run() == 0
+        assert await Worker(app).run() == 1
+    assert ["its store was closed" in record.message for record in caplog.records if record.levelname == "ERROR"] == [True]
+
+
+async def test_a_worker_that_sleeps_hears_at_once_that_its_store_is_closed() -> None:
+    app = Demora("sqlite://")
+    worker = Worker(app)
+    working = asyncio.ensure_future(worker.run())
+    await eventually((await app.open()).workers)
+    await app.close()
+    async with asyncio.timeout(30):  # well before it would look by itself
+        assert await working == 1
+
+
+async def test_a_worker_that_stops_anyway_may_find_its_store_closed(app: Demora, caplog: pytest.LogCaptureFixture) -> None:
+    worker = Worker(app)
+    (await app.open()).store = Closed((await app.open()).store, worker.stop)  # type: ignore[assignment]
+    async with asyncio.timeout(60):
+        assert await worker.run() == 0
+    assert [record for record in caplog.records if record.levelname == "ERROR"] == []
 
 
 class Troubled:
@@ -282,15 +303,16 @@ class Troubled:
 
 
 class Closed:
-    """A store that somebody closed."""
+    """A store that somebody closed, with something that happens at the next claim."""
 
-    def __init__(self, store: Store) -> None:
-        self._store = store
+    def __init__(self, store: Store, happens: Callable[[], None] = lambda: None) -> None:
+        self._store, self._happens = store, happens
 
     def __getattr__(self, name: str) -> object:
         return getattr(self._store, name)
 
     async def claim(self, *args: object, **options: object) -> None:
+        self._happens()
         raise StoreClosed
 
 

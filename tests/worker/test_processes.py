@@ -178,12 +178,17 @@ async def test_progress_and_log_are_seen_while_the_process_runs(
     assert "Odd: caught" in (traced.exc_text or "")
 
 
+NO_SPAN = "'soon' is not a span; write for instance '250ms', '30s', '5m', '1h30m' or '7d'"
+
+
 async def test_what_a_handler_raises_means_what_it_means_elsewhere(app: Demora) -> None:
     wanted = {
         "retry": (Status.FAILED, 2, "Retry: later"),
         "snooze": (Status.COMPLETED, 1, None),
         "cancel": (Status.CANCELLED, 1, "not needed"),
         "fail": (Status.FAILED, 1, "Fail: useless"),
+        "detail": (Status.FAILED, 1, "Fail: useless"),
+        "unjudged": (Status.FAILED, 2, f"Invalid: delay: {NO_SPAN}"),
         "permanent": (Status.FAILED, 1, "KeyError: 'gone'"),
         "exit": (Status.FAILED, 2, "SystemExit: 3"),
         "odd": (Status.FAILED, 2, "Odd: odd \\ud800 \\0 text"),
@@ -195,6 +200,7 @@ async def test_what_a_handler_raises_means_what_it_means_elsewhere(app: Demora) 
         odd = await ended(app, await app.enqueue("odd.result"))
     assert {what: (found[what].status, found[what].attempt, found[what].error) for what in wanted} == wanted
     assert (odd.status, odd.attempt) == (Status.FAILED, 1)
+    assert found["detail"].attempts[0].traceback == "{'a': 1}"
     for what in ("odd", "async"):
         first, second, *_ = (found[what].attempts[0].traceback or "").splitlines()
         assert first.startswith("Traceback")

@@ -69,6 +69,26 @@ async def test_a_payload_that_does_not_fit_is_refused_where_the_handler_is_known
     assert (await app.find()).jobs == []
 
 
+async def test_a_payload_without_names_is_refused_with_the_names(app: Demora) -> None:
+    @app.job("mail")
+    async def mail(ctx: Context, to: str, copies: int = 2) -> None: ...
+
+    unnamed: Any = "a@b.c"
+    with pytest.raises(Invalid, match=r"payload: is given by name: enqueue\(to=…, copies=…\)"):
+        await mail.enqueue(unnamed)
+    with pytest.raises(Invalid, match=r"make\(to=…, copies=…\)"):
+        mail.make(unnamed)
+    with pytest.raises(Invalid, match=r"enqueue_blocking\(to=…, copies=…\)"):
+        await asyncio.to_thread(mail.enqueue_blocking, unnamed)
+
+
+async def test_a_payload_may_have_any_names(app: Demora) -> None:
+    @app.job("any")
+    async def takes_any(**fields: Any) -> None: ...
+
+    assert (await takes_any.enqueue(self=1, unnamed=2)).payload == {"self": 1, "unnamed": 2}
+
+
 async def test_a_payload_that_does_not_fit_fails_the_job_without_retries(app: Demora, tmp_path: object) -> None:
     job = await app.enqueue("mail", {"to": 7})
 
@@ -101,6 +121,27 @@ async def test_defaults_of_a_type_apply_where_its_handler_is_known(app: Demora) 
     assert (other.queue, other.max_retries) == ("own", 0)
 
 
+REFUSED: list[tuple[str, Any, str]] = [
+    *(("max_retries", value, "must be a whole number from 0 to 1000") for value in (-1, 1001, "3", True, 1.5)),
+    ("retry_delay", 5, "a span is a timedelta or text"),
+    ("retry_delay", "400d", "at most 366d"),
+    ("webhook_on_cancel", "yes", "must be true or false"),
+    ("webhook_url", "no url", "URL"),
+    ("queue", "no good", "a queue is named"),
+    ("priority", "URGENT", "must be one of"),
+    ("timeout", "0s", "longer than nothing"),
+    ("jitter", "half", "from 0 to 1"),
+    ("process", "yes", "must be true or false"),
+]
+
+
+@pytest.mark.parametrize(("name", "value", "reason"), REFUSED)
+def test_options_that_no_job_could_have_are_refused_when_a_handler_is_registered(name: str, value: Any, reason: str) -> None:
+    with pytest.raises(Invalid, match=reason) as refused:
+        Demora().job("bad", **{name: value})(lambda: 1)
+    assert refused.value.field == name
+
+
 async def test_only_known_types_are_taken_if_so_set(app: Demora) -> None:
     app.registry.known_types_only = True
     with pytest.raises(UnknownJobType, match=r"demo\.echo"):
@@ -114,11 +155,28 @@ def test_a_function_whose_arguments_have_no_names_is_refused() -> None:
         app.job("bad")(lambda *numbers: None)
 
 
+def test_a_decorator_without_a_type_is_refused() -> None:
+    app = Demora()
+    with pytest.raises(BadHandler, match=r"write @app\.job\(\"mail\"\)"):
+
+        @app.job  # type: ignore[arg-type]
+        def mail(to: str) -> None: ...
+
+
 def test_two_functions_for_one_type_are_refused() -> None:
     app = Demora()
     app.job("one")(lambda: 1)
     with pytest.raises(BadHandler, match="already"):
         app.job("one")(lambda: 2)
+
+
+def test_permanent_errors_are_exception_classes_or_one_alone() -> None:
+    app = Demora()
+    assert app.job("one", permanent=KeyError)(lambda: 1).handler.defaults.permanent == (KeyError,)
+    assert app.job("two", permanent=[KeyError, OSError])(lambda: 1).handler.defaults.permanent == (KeyError, OSError)
+    for wrong in (("ValueError",), "ValueError", (int,), (KeyError("gone"),), None, {KeyError}):
+        with pytest.raises(BadHandler, match=r"handler for 'bad': permanent takes exception classes"):
+            app.job("bad", permanent=wrong)(lambda: 1)
 
 
 async def test_no_more_run_at_once_than_there_are_slots(app: Demora) -> None:

@@ -117,6 +117,7 @@ KINDS: dict[type[Exception], Kind] = {
     demora.ProcessDied: _UNKNOWN,
     demora.RaisedInProcess: _UNKNOWN,
     demora.WrongProcess: _UNKNOWN,
+    demora.WorkerDied: _UNKNOWN,
     demora.UnknownJobType: Kind(422, "Unknown job type", field="type"),
     demora.JobNotFound: Kind(404, "No such job"),
     demora.WrongState: Kind(409, "Wrong state"),

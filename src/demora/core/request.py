@@ -70,12 +70,12 @@ def make_job(
         payload=pack_object({} if payload is None else payload, "payload"),
         at=None if at is None else check_at(at, now),
         delay=None if delay is None else span(delay, "delay"),
-        max_retries=DEFAULT_RETRIES if max_retries is None else _retries(max_retries),
-        retry_delay=DEFAULT_RETRY_DELAY if retry_delay is None else _retry_delay(retry_delay),
+        max_retries=DEFAULT_RETRIES if max_retries is None else check_retries(max_retries),
+        retry_delay=DEFAULT_RETRY_DELAY if retry_delay is None else check_retry_delay(retry_delay),
         timeout=None if timeout is None else check_timeout(timeout),
         tags=() if not tags else check_tags(tags),
         webhook_url=None if webhook_url is None else check_webhook(webhook_url),
-        webhook_on_cancel=_flag(webhook_on_cancel, "webhook_on_cancel"),
+        webhook_on_cancel=check_flag(webhook_on_cancel, "webhook_on_cancel"),
     )
     if expires_at is not None or expires_in is not None:
         job = _expiring(job, now, expires_at, expires_in)
@@ -149,6 +149,16 @@ def check_timeout(timeout: timedelta | str) -> timedelta:
     return checked
 
 
+def check_retries(retries: int) -> int:
+    if not isinstance(retries, int) or isinstance(retries, bool) or not 0 <= retries <= MOST_RETRIES:
+        raise Invalid("max_retries", f"must be a whole number from 0 to {MOST_RETRIES}")
+    return retries
+
+
+def check_retry_delay(delay: timedelta | str) -> timedelta:
+    return span(delay, "retry_delay", most=LONGEST_RETRY_DELAY)
+
+
 def check_tags(tags: Iterable[str]) -> tuple[str, ...]:
     if isinstance(tags, str) or not isinstance(tags, Iterable):
         raise Invalid("tags", f"must be a list of texts, not {type(tags).__name__}")
@@ -164,27 +174,17 @@ def check_webhook(url: str) -> str:
     return url
 
 
-def _text(value: str, field: str, most: int) -> str:
-    if not isinstance(value, str) or not 1 <= len(value) <= most:
-        raise Invalid(field, f"must be text of 1 to {most} characters")
-    check_text(value, field)
-    return value
-
-
-def _retries(retries: int) -> int:
-    if not isinstance(retries, int) or isinstance(retries, bool) or not 0 <= retries <= MOST_RETRIES:
-        raise Invalid("max_retries", f"must be a whole number from 0 to {MOST_RETRIES}")
-    return retries
-
-
-def _flag(value: bool | None, field: str) -> bool:
+def check_flag(value: bool | None, field: str) -> bool:
     if value is not None and not isinstance(value, bool):
         raise Invalid(field, "must be true or false")
     return bool(value)
 
 
-def _retry_delay(delay: timedelta | str) -> timedelta:
-    return span(delay, "retry_delay", most=LONGEST_RETRY_DELAY)
+def _text(value: str, field: str, most: int) -> str:
+    if not isinstance(value, str) or not 1 <= len(value) <= most:
+        raise Invalid(field, f"must be text of 1 to {most} characters")
+    check_text(value, field)
+    return value
 
 
 def _expiring(job: NewJob, now: datetime, at: datetime | None, in_: timedelta | str | None) -> NewJob:

@@ -1,6 +1,6 @@
 """How a worker that serves several queues divides itself among them."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from ..errors import Invalid
 from .request import check_queue
@@ -14,7 +14,7 @@ class Share:
     sense, such as a queue named twice."""
 
     def __init__(self, queues: Sequence[str] | Mapping[str, int] | None, *, strict: bool = False) -> None:
-        self.queues = None if queues is None else tuple(check_queue(queue, "queues") for queue in queues)
+        self.queues = None if queues is None else _names(queues)
         self._weights = queues if isinstance(queues, Mapping) else None
         self.in_turn = strict or self._weights is not None
         _refuse(self.queues, self._weights, strict)
@@ -36,9 +36,17 @@ class Share:
         return "all" if self.queues is None else (" then " if self.in_turn else ",").join(self.queues)
 
 
+def _names(queues: Sequence[str] | Mapping[str, int]) -> tuple[str, ...]:
+    if isinstance(queues, str) or not isinstance(queues, Iterable):
+        raise Invalid("queues", f"must be a list of names, or names with weights, not {type(queues).__name__}")
+    return tuple(check_queue(queue, "queues") for queue in queues)
+
+
 def _refuse(queues: Sequence[str] | None, weights: Mapping[str, int] | None, strict: bool) -> None:
     if queues is not None and (not queues or len(set(queues)) < len(queues)):
         raise Invalid("queues", "name at least one queue, and each only once")
+    if not isinstance(strict, bool):
+        raise Invalid("strict", "must be true or false")
     if strict and (queues is None or weights is not None):
         raise Invalid("strict", "serves queues in the order they are named: name them, without weights")
     for queue, weight in (weights or {}).items():

@@ -27,7 +27,7 @@ from ..context import Context
 from ..core.outcome import GaveUp, Raised, Snoozed, Succeeded
 from ..core.payload import pack
 from ..handlers import Handler
-from ..signals import Signal
+from ..signals import Fail, Retry
 from ..store import Report
 from . import home
 from .outcomes import CANCELLED_WITHIN, failed
@@ -106,9 +106,9 @@ class Slot:
             time.sleep(PAUSE)
 
     def _run(self, work: Work, ctx: "ProcessContext") -> tuple[Outcome | None, bool]:
-        """What the run came to, and whether the handler raised a signal to say so."""
+        """What the run came to, and whether the handler asked for a retry or a failure by a signal."""
         context.enter(ctx)
-        permanent: tuple[type[Exception], ...] = ()
+        permanent: tuple[type[BaseException], ...] = ()
         try:
             handler = self._find(work)
             permanent = handler.defaults.permanent
@@ -121,7 +121,7 @@ class Slot:
         except asyncio.CancelledError:
             return (None if ctx.cancel_requested else Raised(CANCELLED_WITHIN)), False
         except BaseException as problem:
-            return failed(problem, permanent), isinstance(problem, Signal)
+            return failed(problem, permanent), isinstance(problem, Retry | Fail)
 
     def _call(self, handler: Handler, arguments: dict[str, Any], ctx: "ProcessContext") -> Any:
         if handler.is_async:

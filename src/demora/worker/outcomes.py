@@ -1,4 +1,7 @@
-"""What a run came to whose handler raised: signals mean what they say, everything else is a failed attempt."""
+"""What a run came to whose handler raised: signals mean what they say, everything else is a failed attempt.
+
+Nothing here raises, whatever the handler did: a run without an outcome would hold its slot for ever.
+"""
 
 import asyncio
 import concurrent.futures.thread
@@ -6,7 +9,9 @@ import os
 import traceback
 from types import TracebackType
 
-from ..core.outcome import GaveUp, Raised, Snoozed
+from ..core.outcome import GaveUp, Outcome, Raised, Snoozed
+from ..core.spans import span
+from ..core.verdict import Standing, Verdict, decide
 from ..errors import Invalid, ProcessDied, RaisedInProcess
 from ..signals import Cancel, Fail, Retry, Snooze
 
@@ -18,15 +23,32 @@ CANCELLED_WITHIN = "CancelledError: the handler was cancelled from within"
 _AROUND = {os.path.dirname(file) for file in (__file__, asyncio.__file__, concurrent.futures.thread.__file__)}
 
 
-def failed(problem: BaseException, permanent: tuple[type[Exception], ...]) -> Raised | Snoozed | GaveUp:
-    """The outcome that a handler asked for by raising; `permanent` are errors after which trying again is useless."""
+def failed(problem: BaseException, permanent: tuple[type[BaseException], ...]) -> Raised | Snoozed | GaveUp:
+    """The outcome that a handler asked for by raising; `permanent` are errors after which trying again is useless. What
+    cannot be judged is an attempt that failed with the error of who tried."""
+    try:
+        return _judged(problem, permanent)
+    except BaseException as trouble:  # even a SystemExit: it comes from what was raised, not from outside
+        return _unjudged(trouble)
+
+
+def verdict_on(outcome: Outcome, standing: Standing, drawn: float) -> Verdict:
+    """What the core decides; if it cannot, the attempt failed with its error."""
+    try:
+        return decide(outcome, standing, drawn)
+    except Exception as trouble:
+        failure = _unjudged(trouble)
+        return decide(Raised(failure.error, failure.traceback, after=standing.retry_delay), standing, drawn)
+
+
+def _judged(problem: BaseException, permanent: tuple[type[BaseException], ...]) -> Raised | Snoozed | GaveUp:
     match problem:
         case Snooze(delay=delay):
-            return Snoozed(delay)
+            return Snoozed(span(delay, "delay"))
         case Cancel():
-            return GaveUp(_storable(str(problem)[:MOST_ERROR]))
+            return GaveUp(_storable(_text(problem)[:MOST_ERROR]))
         case Retry(after=after, detail=detail):
-            return Raised(_describe(problem), _detail(detail), after=after)
+            return Raised(_describe(problem), _detail(detail), after=None if after is None else span(after, "after"))
         case Fail(detail=detail):
             return Raised(_describe(problem), _detail(detail), permanent=True)
         case Invalid():
@@ -39,11 +61,22 @@ def failed(problem: BaseException, permanent: tuple[type[Exception], ...]) -> Ra
             return Raised(_describe(problem), _trace(problem), permanent=isinstance(problem, permanent))
 
 
-def _describe(problem: BaseException) -> str:
+def _unjudged(trouble: BaseException) -> Raised:
     try:
-        text = str(problem)
-    except Exception:
-        text = "(its text cannot be had)"
+        return Raised(_describe(trouble), _trace(trouble))
+    except BaseException:
+        return Raised("Unjudged: what the handler raised cannot be told")
+
+
+def _text(value: object) -> str:
+    try:
+        return str(value)
+    except BaseException:
+        return "(its text cannot be had)"
+
+
+def _describe(problem: BaseException) -> str:
+    text = _text(problem)
     name = type(problem).__name__
     return _storable(f"{name}: {text}"[:MOST_ERROR] if text else name)
 
@@ -51,7 +84,7 @@ def _describe(problem: BaseException) -> str:
 def _trace(problem: BaseException) -> str:
     try:
         text = "".join(traceback.format_exception(type(problem), problem, _from_handler(problem.__traceback__)))
-    except Exception:
+    except BaseException:
         text = "(its traceback cannot be had)"
     return _storable(text[-MOST_TRACEBACK:])
 
@@ -68,8 +101,8 @@ def _is_around(trace: TracebackType) -> bool:
     return os.path.dirname(trace.tb_frame.f_code.co_filename) in _AROUND
 
 
-def _detail(detail: str | None) -> str | None:
-    return None if detail is None else _storable(detail[:MOST_TRACEBACK])
+def _detail(detail: object) -> str | None:
+    return None if detail is None else _storable(_text(detail)[:MOST_TRACEBACK])
 
 
 def _storable(text: str) -> str:

@@ -142,4 +142,6 @@ def _repeat(answer: Ended) -> Any:
 
 def _signal(raised: Raised) -> Retry | Fail:
     reason = raised.error.partition(": ")[2]
-    return Fail(reason) if raised.permanent else Retry(reason, after=raised.after)
+    if raised.permanent:
+        return Fail(reason, detail=raised.traceback)
+    return Retry(reason, after=raised.after, detail=raised.traceback)

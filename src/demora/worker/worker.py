@@ -6,18 +6,16 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
+from functools import partial
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any
-
-import msgspec
 
 from .. import crash, notices, pauses
 from ..context import Context
-from ..core.backoff import CAP
 from ..core.outcome import GaveUp, HandedBack, NoHandler, Outcome
 from ..core.shares import Share
 from ..core.states import Status
-from ..core.verdict import decide
-from ..errors import StoreClosed, StoreError
+from ..errors import Invalid, StoreClosed, StoreError
 from ..lapses import lapse
 from ..scheduler import Scheduler
 from ..seams import Seams
@@ -29,6 +27,7 @@ from .home import expect_worker
 from .hooks import run_hooks
 from .leases import Held, Keeper
 from .ledger import Ledger
+from .outcomes import verdict_on
 from .prefetch import Prefetch
 from .processes import Processes
 from .run import Run
@@ -41,6 +40,7 @@ SAFETY_LOOK = 60.0  # seconds that a worker sleeps at most
 UNWIND = 5.0  # seconds that a run has to end after it was told to
 PATIENCE = 2.0  # seconds that a thread may outlast its settled run before it counts as one that does not end
 FIRST_PAUSE, LONGEST_PAUSE = 0.1, 5.0  # seconds between claims while the store is in trouble
+_BY_ID = attrgetter("id", "token")
 
 
 class Worker:
@@ -48,7 +48,8 @@ class Worker:
 
     `queues` None means all, also those named later. With weights, `{"mail": 3, "reports": 1}`, each is served first so
     often; with `strict` always in the order named; otherwise they are one line. `lease` is how long others wait before they
-    take over what a dead worker held; `grace` how long running jobs may go on after `stop`.
+    take over what a dead worker held; `grace` how long running jobs may go on after `stop`. What is not given is as the
+    settings say, and what could not be a setting is `Invalid`.
     """
 
     def __init__(
@@ -58,20 +59,21 @@ class Worker:
         queues: Sequence[str] | Mapping[str, int] | None = None,
         strict: bool = False,
         concurrency: int | None = None,
-        lease: timedelta | None = None,
-        grace: timedelta | None = None,
+        lease: timedelta | str | None = None,
+        grace: timedelta | str | None = None,
         seams: Seams | None = None,
     ) -> None:
         expect_worker()
-        settings = app.settings
+        if concurrency is not None and type(concurrency) is not int:
+            raise Invalid("concurrency", f"must be a whole number, not {type(concurrency).__name__}")
+        settings = app.settings_with(concurrency=concurrency, lease=lease, grace=grace)
         self._seams = seams or Seams()
         self.id = self._seams.name()
-        self.slots = concurrency or settings.concurrency
+        self.slots = settings.concurrency
         self._app, self._chance = app, self._seams.chance
         self._share = Share(queues, strict=strict)
         self._retention = settings.retention
-        self._lease = lease or settings.lease
-        self._grace = (settings.grace if grace is None else grace).total_seconds()
+        self._lease, self._grace = settings.lease, settings.grace.total_seconds()
         self._backlog: deque[tuple[ClaimedJob, Held]] = deque()
         self._runs: dict[Lease, Run] = {}
         self._stuck = 0
@@ -82,18 +84,21 @@ class Worker:
         self._more = False
         self._claimed_at = 0.0
         self._stopping = False
-        self._exit_code = 0
+        self.started = asyncio.Event()
+        self.trouble: str | None = None
         self._handed_back = 0
         self._let_go = Tally()
         self._bell: Subscription | None = None
 
     async def run(self) -> int:
-        """Work until stopped; 0, or 1 if half of the slots were held by runs that would not end."""
+        """Work until stopped; 0, or 1 if there was `trouble`: half of the slots were held by runs that would not end, the
+        store was closed, or leases could no longer be renewed."""
         client, self._loop = await self._app.open(), asyncio.get_running_loop()
         await self._app.apply_paces()
         self._store: Store = client.store
         self._ledger = Ledger(self._store, self._recorded, self._lease, chance=self._chance)
-        self._keeper = Keeper(self._store, self._lease, tell=self._heard, died=self.stop, monotonic=self._seams.monotonic)
+        died = partial(self._give_up, "renewing its leases has failed for good")
+        self._keeper = Keeper(self._store, self._lease, tell=self._heard, died=died, monotonic=self._seams.monotonic)
         self._pool = ThreadPoolExecutor(self.slots, thread_name_prefix="demora-job")
         notices.stamp_records()
         await run_hooks("startup", self._app.startup_hooks)
@@ -102,6 +107,7 @@ class Worker:
         beating = asyncio.ensure_future(beat(self._store, self.id, self.slots, self._share.queues, types))
         tidying = asyncio.ensure_future(Scheduler(self._store, self._retention, seams=self._seams).run())
         notices.worker_started(self.id, self.slots, str(self._share), len(types))
+        self.started.set()
         try:
             with self._store.subscribe(Topic.READY) as self._bell:
                 try:
@@ -119,7 +125,7 @@ class Worker:
         with contextlib.suppress(StoreError):
             await self._store.retire(self.id)
         notices.worker_stopped(self.id, self._handed_back)
-        return self._exit_code
+        return 0 if self.trouble is None else 1
 
     def stop(self) -> None:
         """Claim no more, let what runs end within the grace, hand back the rest without counting an attempt."""
@@ -136,7 +142,10 @@ class Worker:
                 wait = await self._claim()
                 pause = FIRST_PAUSE
             except StoreClosed:
-                return
+                if not self._stopping:
+                    notices.worker_store_closed(self.id)
+                self._give_up("its store was closed")
+                continue
             except StoreError as problem:
                 trouble = pause * (0.5 + self._chance() / 2)
                 notices.store_trouble("claiming", problem, trouble)
@@ -236,12 +245,8 @@ class Worker:
             self._wake()
 
     def _enter(self, job: ClaimedJob, outcome: Outcome, run: Run | None = None) -> None:
-        standing = job.standing
-        if run is not None and run.handler is not None:
-            usual = run.handler.defaults
-            if usual.jitter or usual.retry_cap is not CAP:
-                standing = msgspec.structs.replace(standing, retry_cap=usual.retry_cap, jitter=usual.jitter)
-        verdict = decide(outcome, standing, self._chance())
+        standing = job.standing if run is None else run.standing()
+        verdict = verdict_on(outcome, standing, self._chance())
         report = Report(job.lease, timedelta(0)) if run is None else run.ctx.report()
         if isinstance(outcome, HandedBack):
             self._handed_back += 1
@@ -279,8 +284,7 @@ class Worker:
         notices.run_ignores_end(run.ctx.id, run.ctx.job.type)
         if self._stuck * 2 >= self.slots and not self._stopping:
             notices.worker_stuck(self.id, self._stuck, self.slots)
-            self._exit_code = 1
-            self.stop()
+            self._give_up(f"{self._stuck} of {self.slots} slots are held by runs that did not end")
 
     def _free_slot(self, ended: "asyncio.Future[Any]") -> None:
         if not ended.cancelled():
@@ -290,9 +294,9 @@ class Worker:
         self._wake()
 
     def _heard(self, news: Heard) -> None:
-        for lease in sorted(news.lost, key=_by_id):
+        for lease in sorted(news.lost, key=_BY_ID):
             self._lose(lease)
-        for lease in sorted(news.wished, key=_by_id):
+        for lease in sorted(news.wished, key=_BY_ID):
             if (run := self._runs.get(lease)) is not None and run.ending is None:
                 run.end(Ending.CANCEL)
             elif (job := self._withdraw(lease)) is not None:
@@ -320,6 +324,12 @@ class Worker:
 
     # Stopping and staying in touch
 
+    def _give_up(self, trouble: str) -> None:
+        """Stop because of this, unless that was under way anyway."""
+        if not self._stopping:
+            self.trouble = trouble
+        self.stop()
+
     async def _wind_down(self) -> None:
         self._stopping = True
         notices.worker_stopping(self.id, len(self._runs), self._grace)
@@ -344,7 +354,3 @@ class Worker:
     def _wake(self) -> None:
         if self._bell is not None:
             self._bell.wake()
-
-
-def _by_id(lease: Lease) -> tuple[str, int]:
-    return lease.id, lease.token

@@ -101,6 +101,8 @@ class PostgresStore(hooks.HookVerbs, PacedVerbs, Lining):
             await self._writes.close()
             await self._bells.close()
             await pool.close()
+            for sleeper in list(self._sleepers):
+                sleeper.wake()
 
     def sibling(self) -> "PostgresStore":
         """A store with connections of its own: what is renewed there never waits for this pool."""

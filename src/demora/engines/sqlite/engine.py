@@ -108,6 +108,8 @@ class SqliteStore(hooks.HookVerbs, PacedVerbs):
             await transactor.close()
         if self._bells is not None:
             self._bells.close()
+        for sleeper in list(self._sleepers):
+            sleeper.wake()
 
     def sibling(self) -> "SqliteStore | None":
         return None if self._inline else SqliteStore(self.path, clock=self.clock)
