@@ -922,13 +922,6 @@ MUTANTS = (
         LOSS,
     ),
     Mutant(
-        "line: who never claims never hears that the clock was set",
-        "lined/tending.py",
-        "if ticks % CLOCK == 0 and",
-        "if False and",
-        "tests/lined/test_asking.py",
-    ),
-    Mutant(
         "a release reads all jobs",
         "engines/postgres/queries.sql",
         " and jobs.seq = any(array(select seq from chosen))",

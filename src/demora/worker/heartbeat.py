@@ -17,6 +17,7 @@ async def beat(store: Store, id: str, slots: int, queues: tuple[str, ...] | None
     while True:
         try:
             await store.heartbeat(record)
+            notices.store_well("the heartbeat")
         except StoreError as problem:
             notices.store_trouble("the heartbeat", problem, EVERY)
         await asyncio.sleep(EVERY)

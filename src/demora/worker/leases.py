@@ -123,6 +123,7 @@ class Keeper:
             woken.clear()
             try:
                 await self._look_after(store)
+                notices.store_well("renewing leases")
             except StoreError as problem:
                 notices.store_trouble("renewing leases", problem, tick)
 

@@ -75,7 +75,9 @@ class Ledger:
         until = loop.time() + self._lease
         while True:
             try:
-                return await self._store.settle(batch)
+                answers = await self._store.settle(batch)
+                notices.store_well("settling")
+                return answers
             except StoreError as problem:
                 if isinstance(problem, StoreClosed) or loop.time() > until:
                     return await self._settle_each(batch)

@@ -141,6 +141,7 @@ class Worker:
             try:
                 wait = await self._claim()
                 pause = FIRST_PAUSE
+                notices.store_well("claiming")
             except StoreClosed:
                 if not self._stopping:
                     notices.worker_store_closed(self.id)
