@@ -7,7 +7,7 @@ import subprocess
 import sys
 import textwrap
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -22,6 +22,7 @@ from demora.errors import Invalid, OneLoopOnly, StillRunning, StoreClosed, Would
 from tests.facts import eventually
 from tests.worker.conftest import ended
 
+Names = Callable[[], list[str]]
 NOT_FOR_APPLICATIONS = {"add", "apply_paces", "compare_line", "rebuild_line", "evidence", "end_audit"}
 
 
@@ -32,8 +33,11 @@ def app(tmp_path: Path) -> Iterator[Demora]:
     app.blocking.close()
 
 
-def our_threads() -> list[str]:
-    return [thread.name for thread in threading.enumerate() if thread.name.startswith("demora-")]
+@pytest.fixture
+def our_threads() -> Names:
+    """The names of demora's threads that were started since; other tests may have left some."""
+    before = set(threading.enumerate())
+    return lambda: [one.name for one in threading.enumerate() if one.name.startswith("demora-") and one not in before]
 
 
 def script(folder: Path, text: str, *options: str) -> subprocess.CompletedProcess[str]:
@@ -80,7 +84,7 @@ def test_a_result_is_waited_for_only_so_long(app: Demora) -> None:
         app.blocking.result(job.id, timeout="1ms")
 
 
-def test_calls_of_many_threads_share_one_loop_and_none_is_lost(app: Demora) -> None:
+def test_calls_of_many_threads_share_one_loop_and_none_is_lost(app: Demora, our_threads: Names) -> None:
     def enqueue(_: int) -> list[str]:
         return [app.blocking.enqueue("demo.echo").id for _ in range(50)]
 
@@ -98,7 +102,7 @@ async def test_a_call_on_the_thread_of_a_running_loop_is_refused(app: Demora) ->
     await app.close()
 
 
-def test_a_close_ends_the_threads_and_the_next_call_opens_anew(app: Demora) -> None:
+def test_a_close_ends_the_threads_and_the_next_call_opens_anew(app: Demora, our_threads: Names) -> None:
     with app.blocking:
         job = app.blocking.enqueue("demo.echo")
     assert our_threads() == []

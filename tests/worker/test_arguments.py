@@ -58,5 +58,5 @@ def test_what_is_not_given_is_as_the_settings_say(monkeypatch: pytest.MonkeyPatc
 
 def test_a_setting_that_is_wrong_is_not_blamed_on_the_arguments(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DEMORA_CONCURRENCY", "0")
-    with pytest.raises(BadSetting, match="concurrency"):
+    with pytest.raises(BadSetting, match="DEMORA_CONCURRENCY"):
         Worker(Demora("sqlite://"), lease="1m")

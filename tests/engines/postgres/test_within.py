@@ -142,7 +142,7 @@ async def test_a_conflict_adds_nothing_and_leaves_the_transaction_as_it_was(
     await app.enqueue("mail", {"n": 1}, key="a", delay="1h")
     await caller.execute(in_schema(THEIRS, schema))
     wishes = [("mail", None, {"key": "new"}), ("mail", {"n": 2}, {"key": "a"})]
-    with pytest.raises(KeyReused, match="'a' was used before"):
+    with pytest.raises(KeyReused, match=r"'a' of jobs\[1\] was used before"):
         await caller.enqueue_many(wishes)
     job = await caller.enqueue("other", None, key="new")
     await caller.commit()
