@@ -7,6 +7,7 @@ import socket
 import subprocess
 from collections.abc import Callable
 from datetime import UTC, datetime
+from typing import Any
 
 import httpx
 import pytest
@@ -119,12 +120,18 @@ def test_a_test_of_a_forbidden_address_says_so(run: Run, monkeypatch: pytest.Mon
     assert "this machine" in said.stderr
 
 
-def test_what_nobody_wants_to_hear_is_listed_and_enabled(run: Run, start: Start, enqueued: Enqueued) -> None:
+def delivering(run: Run, start: Start, enqueued: Enqueued, status: str) -> tuple[str, str, dict[str, Any]]:
+    """A job that has ended, a listener that answers with a status, and what is about to tell it of that end."""
     run("webhooks", "secret", "create")
-    _, url = listening(start, "--answer", "410")
+    _, url = listening(start, "--answer", status)
     id = enqueued("demo.echo", "{}", "--webhook-url", url)
     work_off(id)
     [told] = answer(run("webhooks", id, "--json"))["deliveries"]
+    return id, url, told
+
+
+def test_what_nobody_wants_to_hear_is_listed_and_enabled(run: Run, start: Start, enqueued: Enqueued) -> None:
+    id, url, told = delivering(run, start, enqueued, "410")
     work_off(told["id"])
     assert answer(run("webhooks", "disabled", "--json"))["disabled"][0]["url"] == url
     assert url in run("webhooks", "disabled").stdout
@@ -136,11 +143,7 @@ def test_what_nobody_wants_to_hear_is_listed_and_enabled(run: Run, start: Start,
 
 
 def test_a_retry_of_what_was_not_given_up_says_that_it_did_nothing(run: Run, start: Start, enqueued: Enqueued) -> None:
-    run("webhooks", "secret", "create")
-    _, url = listening(start, "--answer", "503")
-    id = enqueued("demo.echo", "{}", "--webhook-url", url)
-    work_off(id)
-    [told] = answer(run("webhooks", id, "--json"))["deliveries"]
+    id, _, told = delivering(run, start, enqueued, "503")
     asyncio.run(try_once(told["id"]))
     said = run("webhooks", "retry", id)
     lines = said.stdout.splitlines()

@@ -273,6 +273,26 @@ async def test_the_safety_net_finds_what_fell_out_of_the_line(
     assert await claim_ids(store) == [added.id]
 
 
+async def test_a_fault_in_looking_after_the_line_does_not_end_it(
+    server: Server, open_store: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tending, "LONGEST_PAUSE", 0.05)
+    store = await open_store(server.url)
+    tender, sweep, faults = await store._tended(), tending.Tender._sweep, []
+
+    async def faulty(self: tending.Tender) -> None:
+        if not faults:
+            faults.append(self)
+            raise RuntimeError("a fault of ours")
+        await sweep(self)
+
+    monkeypatch.setattr(tending.Tender, "_sweep", faulty)
+    await trusted(store, is_it=False)
+    assert "a fault of ours" in tender.trouble
+    await trusted(store)
+    assert await claim_ids(store) == []
+
+
 async def test_the_safety_net_is_for_each_that_asks_for_other_queues(
     server: Server, open_store: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -424,12 +424,16 @@ select held.status, changed.seq is not null as did, changed.seq is not null and 
 )) as ready
 from clock, held left join changed using (seq)
 
+-- name: forgetting
+-- What is kept of jobs goes with them.
+forgotten as (delete from demora.attempts where job_id = any(array(select id from removed))),
+silenced as (delete from demora.logs where job_id = any(array(select id from removed)))
+
 -- name: remove
 with {clock},
 held as materialized (select seq, id, status from clock, demora.jobs where id = any(:ids::uuid[]) order by seq + 0 for update of jobs),
 removed as (delete from demora.jobs using held where jobs.seq = held.seq and held.status > 3 returning jobs.id),
-forgotten as (delete from demora.attempts where job_id = any(array(select id from removed))),
-silenced as (delete from demora.logs where job_id = any(array(select id from removed)))
+{forgetting}
 select id, status, status > 3 as did from clock, held
 
 -- name: queue_names
@@ -444,8 +448,7 @@ doomed as materialized (
     order by completed_at, seq limit :limit::int for update skip locked
 ),
 removed as (delete from demora.jobs where seq = any(array(select seq from doomed)) returning id),
-forgotten as (delete from demora.attempts where job_id = any(array(select id from removed))),
-silenced as (delete from demora.logs where job_id = any(array(select id from removed)))
+{forgetting}
 select count(*) as removed from removed
 
 -- name: purge_beyond
@@ -459,8 +462,7 @@ doomed as materialized (
     order by jobs.seq for update of jobs skip locked
 ),
 removed as (delete from demora.jobs where seq = any(array(select seq from doomed)) returning id),
-forgotten as (delete from demora.attempts where job_id = any(array(select id from removed))),
-silenced as (delete from demora.logs where job_id = any(array(select id from removed)))
+{forgetting}
 select count(*) as removed from removed
 
 -- name: purge_keys
