@@ -1,4 +1,4 @@
-"""A line in memory, for tests: the same answers as that on Redis, without a server; `engines/redis/test_model.py` holds the
+"""A line in memory, for tests: the same answers as that on Redis, without a server; `line/redis/test_model.py` holds the
 two to each other."""
 
 import copy
@@ -7,7 +7,8 @@ from collections.abc import Callable, Sequence
 
 from demora.core.job import Lane, Priority
 from demora.core.order import QueueOrder
-from demora.line import Arrangement, Entry, Heard, LineLost, LineState, Place, Putting, Taken, are_delayed, by_queue
+from demora.line.port import Heard, LineLost, LineState, Putting, Taken, are_delayed, by_queue
+from demora.line_feed import Arrangement, Entry, Place
 
 LANES = [(lane, rank) for lane in Lane for rank in Priority]
 USUAL: tuple[int | None, ...] = tuple(QueueOrder().offset(lane, rank) for lane, rank in LANES)

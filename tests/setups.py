@@ -11,10 +11,10 @@ from demora.clock import Clock
 from demora.engines.postgres import PostgresOptions, PostgresStore
 from demora.engines.postgres import sleepers as postgres_sleepers
 from demora.engines.postgres.statements import in_schema
-from demora.engines.redis import RedisLine
 from demora.engines.sqlite import SqliteStore
 from demora.engines.sqlite import sleepers as sqlite_sleepers
-from demora.lined import Inner, LinedStore, lined
+from demora.line import Inner, LinedStore, lined
+from demora.line.redis import RedisLine
 from demora.store import Store
 from tests.servers import pgbouncer, postgres, valkey
 

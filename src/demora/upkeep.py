@@ -15,8 +15,8 @@ from .core.states import ENDED, RETRYABLE, WAITING, Status
 from .core.verdict import Standing, decide
 from .errors import Invalid, StoreError
 from .lapses import lapse
-from .line import LineAway
-from .reconciling import Comparison, Reconciled
+from .line.port import LineAway
+from .line.reconciling import Comparison, Reconciled
 from .store import Lease, Query, Report, Settlement, Store, Worker
 from .survey import Pulse, Survey, Surveyed
 

@@ -4,8 +4,7 @@ from datetime import timedelta
 
 from demora.core.pace import Pace
 from demora.core.pace_wish import wish_of
-from demora.line import Entry
-from demora.outbox import Outbox
+from demora.line_feed import Entry, Outbox
 from demora.pacing import Paced
 from demora.store import QueueChange, Store
 from tests.builders import add_ids, seconds

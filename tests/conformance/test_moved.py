@@ -5,7 +5,7 @@ import pytest
 from demora.core.outcome import Raised
 from demora.core.pace import Pace
 from demora.core.pace_wish import wish_of
-from demora.lined import Inner, LinedStore
+from demora.line import Inner, LinedStore
 from demora.store import Change, Store
 from tests.builders import DONE, add_ids, add_one, claim_ids, claim_one, ms, seconds, settle
 from tests.clock import TestClock

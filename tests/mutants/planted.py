@@ -22,14 +22,14 @@ RUNS = "engines/sqlite/runs.py"
 CONFORMANCE = "tests/conformance/"
 PACE, PACE_RULE = "tests/conformance/test_pace.py", "tests/core/test_pace.py"
 WRITES, CUT = "engines/postgres/writes.py", "tests/engines/postgres/test_lost_answers.py"
-LOSS, TENDING, STORE = "tests/lined/test_loss.py", "lined/tending.py", "lined/store.py"
-CLAIMING = "lined/claiming.py"
+LOSS, TENDING, STORE = "tests/line/test_loss.py", "line/maintainer.py", "line/store.py"
+CLAIMING = "line/claiming.py"
 PROCESS = "worker/process.py"
 HOUSEKEEPING = """                except {} as problem:
                     wait, pause = pause, min(pause * 2, LONGEST_PAUSE)
                     notices.store_trouble("the housekeeping\""""
-LINE_NODES = "engines/redis/connections.py"
-LINE_TAKE, LINE_PUT = "engines/redis/scripts/take.lua", "engines/redis/scripts/put.lua"
+LINE_NODES = "line/redis/connections.py"
+LINE_TAKE, LINE_PUT = "line/redis/scripts/take.lua", "line/redis/scripts/put.lua"
 
 MUTANTS = (
     Mutant(
@@ -635,7 +635,7 @@ MUTANTS = (
         LINE_NODES,
         "if self.run and f",
         "if False and f",
-        "tests/engines/redis/test_connections.py",
+        "tests/line/redis/test_connections.py",
     ),
     Mutant("line: the run on record is not looked at", TENDING, "if record.run != run or state", "if state", LOSS),
     Mutant("line: a move into waiting is not marked", "engines/sqlite/lining.py", "tx.stamps.lined = True", "pass", LOSS),
@@ -652,14 +652,14 @@ MUTANTS = (
         LINE_PUT,
         "if ARGV[4] ~= 'fresh' then\n    redis.call",
         "if false then\n    redis.call",
-        "tests/engines/redis/test_line.py",
+        "tests/line/redis/test_line.py",
     ),
     Mutant(
         "line: a vanished queue is taken for an empty one",
         LINE_TAKE,
         "if not kept[1] then",
         "if false then",
-        "tests/engines/redis/test_line.py",
+        "tests/line/redis/test_line.py",
     ),
     Mutant(
         "line: claims wait for a line that is away",
@@ -670,7 +670,7 @@ MUTANTS = (
     ),
     Mutant(
         "line: what a pace holds is handed out",
-        "engines/lines.py",
+        "line_feed.py",
         "None if lane in held else order.offset(lane, rank)",
         "order.offset(lane, rank)",
         PACE,
@@ -687,7 +687,7 @@ MUTANTS = (
         "engines/postgres/bells.py",
         "if sender == _COMMIT else",
         "if False else",
-        "tests/lined/test_joining.py",
+        "tests/line/test_joining.py",
     ),
     Mutant("line: nobody asks SQL alone", STORE, "if limit and loop.time() < asked.looked_at + LOOK:", "if limit:", LOSS),
     Mutant("processes: the last words of a dead one are not heard", PROCESS, "both, timeout=PATIENCE)", "both, timeout=0)"),
@@ -728,7 +728,7 @@ MUTANTS = (
         STORE,
         "        if delayed:\n",
         "        if not delayed:\n",
-        "tests/lined",
+        "tests/line",
     ),
     Mutant(
         "a worker claims again before what it claimed has started",
@@ -777,14 +777,14 @@ MUTANTS = (
         LINE_PUT,
         "if not out[n / 2] and not (",
         "if not (",
-        "tests/engines/redis/test_line.py",
+        "tests/line/redis/test_line.py",
     ),
     Mutant(
         "line: a unique job that is replaced stays in the queue it left",
         STORE,
         "            await tender.remove([Entry(answer.id, answer.left) for _, answer in new if answer.left is not None])\n",
         "",
-        "tests/lined/test_comparing.py",
+        "tests/line/test_reconcile.py",
     ),
     Mutant(
         "an alarm goes off early",
@@ -840,7 +840,7 @@ MUTANTS = (
         CLAIMING,
         "        await self._line_up_released(tender, [job for job in claimed.released if job.id not in got])\n",
         "",
-        "tests/lined/test_comparing.py",
+        "tests/line/test_reconcile.py",
     ),
     Mutant(
         "line: a job is taken for due before its time",
@@ -874,49 +874,49 @@ MUTANTS = (
     ),
     Mutant(
         "line: a bell is no longer heard after a silence",
-        "engines/redis/connections.py",
+        "line/redis/connections.py",
         "timeout=PATIENCE if asked else SILENCE",
         "timeout=None",
-        "tests/lined/test_bells.py",
+        "tests/line/test_notify.py",
     ),
     Mutant(
         "line: a bell whose connection was cut is never hung again",
-        "engines/redis/line.py",
+        "line/redis/line.py",
         "if self._bell is not None and self._bell.done():",
         "if False:",
-        "tests/lined/test_bells.py",
+        "tests/line/test_notify.py",
     ),
     Mutant(
         "line: what others take meanwhile hides what stands behind it",
-        "engines/redis/line.py",
+        "line/redis/line.py",
         "if len(entries) < len(first):",
         "if False:",
         LOSS,
     ),
     Mutant(
         "line: a job that somebody holds wakes everybody again and again",
-        "engines/redis/scripts/put.lua",
+        "line/redis/scripts/put.lua",
         "moved and ARGV[4] ~= 'back' and",
         "moved and",
-        "tests/engines/redis/test_line.py",
+        "tests/line/redis/test_line.py",
     ),
     Mutant(
         "a job that somebody holds keeps who claims in a circle",
         "engines/postgres/claims.py",
         'wider = locked and sight["found"] == window',
         "wider = locked",
-        "tests/lined/test_joining.py",
+        "tests/line/test_joining.py",
     ),
     Mutant(
         "line: after the clock was set back the horizon reaches nothing",
-        "lined/tending.py",
+        "line/maintainer.py",
         "since = min(self._until, horizon)",
         "since = self._until",
         LOSS,
     ),
     Mutant(
         "line: who asks for other queues looks for all",
-        "lined/store.py",
+        "line/store.py",
         "which = None if queues is None else frozenset(queues)",
         "which = None",
         LOSS,

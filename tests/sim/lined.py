@@ -9,9 +9,9 @@ from typing import Any
 
 import msgspec
 
-from demora.line import Heard, LineAway, LineLost
-from demora.lined import LinedStore
-from demora.lined import store as lined_store
+from demora.line import LinedStore
+from demora.line import store as lined_store
+from demora.line.port import Heard, LineAway, LineLost
 from tests.modelline import ModelLine, ModelServer
 from tests.sim.faults import FaultyStore
 from tests.sim.loop import OWNER

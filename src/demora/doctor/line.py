@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 
-from ..reconciling import Comparison
+from ..line.reconciling import Comparison
 from ..survey import Finding
 
 _SHOWN = 3  # ids that are told

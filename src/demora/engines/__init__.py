@@ -5,7 +5,7 @@ from pathlib import Path
 from urllib.parse import unquote
 
 from ..errors import BadSetting
-from ..lined import Inner, lined
+from ..line import Inner, lined
 from ..store import Store
 from ..survey import Examination
 from .options import PostgresOptions
@@ -26,7 +26,7 @@ def make_store(
 
 def _with_line(store: Inner, redis_url: str) -> Store:
     try:
-        from .redis import RedisLine
+        from ..line.redis import RedisLine
     except ModuleNotFoundError as missing:
         raise BadSetting("redis_url", _NO_REDIS) from missing
     return lined(store, lambda: RedisLine(redis_url))

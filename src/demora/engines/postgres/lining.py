@@ -6,10 +6,8 @@ from datetime import timedelta
 from typing import Any, TypeVar
 
 from ...core.spans import span_ms
-from ...line import Arrangement, Entry, Place
-from ...outbox import Cursor, Drawn, LineRecord, Move, Moved, Standing, Walked
+from ...line_feed import Arrangement, Cursor, Drawn, Entry, LineRecord, Move, Moved, Place, Standing, Walked, arranged
 from ...store import Topic
-from ..lines import arranged
 from . import claims, rows
 from .connections import Pool, Session
 

@@ -19,8 +19,7 @@ from ...core.retention import Retention
 from ...core.spans import span_ms
 from ...core.states import Status
 from ...keyring import Found, Ring
-from ...line import Arrangement, Entry
-from ...outbox import Cursor, Drawn, LineRecord, Move, Moved, Standing, Walked
+from ...line_feed import Arrangement, Cursor, Drawn, Entry, LineRecord, Move, Moved, Standing, Walked
 from ...store import (
     Added,
     Answer,

@@ -5,12 +5,12 @@ import re
 
 import pytest
 
-from demora.engines.redis import connections
-from demora.line import Place
-from demora.lined import LinedStore
+from demora.line import LinedStore
+from demora.line.redis import connections
+from demora.line_feed import Place
 from demora.store import Topic
 from tests.facts import eventually
-from tests.lined.conftest import Open
+from tests.line.conftest import Open
 from tests.servers.valkey import Server
 
 SOON = 5.0  # seconds

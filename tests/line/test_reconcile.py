@@ -10,18 +10,18 @@ from demora.core.job import Priority, Unique
 from demora.core.pace import Pace
 from demora.core.pace_wish import wish_of
 from demora.doctor import judge_line
-from demora.line import Entry, Place
-from demora.lined import LinedStore, comparing
+from demora.line import LinedStore, reconcile
+from demora.line_feed import Entry, Place
 from tests.builders import DONE, add_ids, add_one, claim, claim_one, seconds, settle
 from tests.facts import eventually
-from tests.lined.conftest import Open
+from tests.line.conftest import Open
 from tests.servers.valkey import Server
 
 
 @pytest.fixture(autouse=True)
 def no_sweep(monkeypatch: pytest.MonkeyPatch) -> None:
     """Look again at once, before anybody has repaired anything."""
-    monkeypatch.setattr(comparing, "TICK", 0.0)
+    monkeypatch.setattr(reconcile, "TICK", 0.0)
 
 
 async def test_a_line_that_was_only_used_agrees_with_its_rows(server: Server, open_store: Open) -> None:

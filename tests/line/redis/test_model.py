@@ -12,8 +12,9 @@ from hypothesis import HealthCheck, Phase, settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule, run_state_machine_as_test
 
 from demora.core.job import Lane, Priority
-from demora.engines.redis import RedisLine
-from demora.line import Arrangement, Entry, LineLost, Place, Putting
+from demora.line.port import LineLost, Putting
+from demora.line.redis import RedisLine
+from demora.line_feed import Arrangement, Entry, Place
 from tests.modelline import USUAL, ModelLine, ModelServer
 from tests.setups import redis_url
 

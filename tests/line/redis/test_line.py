@@ -7,9 +7,10 @@ import pytest
 
 from demora.core.job import Lane, Priority
 from demora.core.order import QueueOrder
-from demora.engines.redis import RedisLine
-from demora.engines.redis.connections import command
-from demora.line import Arrangement, Entry, LineLost, Place, Putting
+from demora.line.port import LineLost, Putting
+from demora.line.redis import RedisLine
+from demora.line.redis.connections import command
+from demora.line_feed import Arrangement, Entry, Place
 from tests.servers import valkey
 from tests.setups import redis_url
 

@@ -3,10 +3,10 @@
 import asyncio
 from collections import Counter
 
-from ..line import Entry, LineAway, Place
-from ..outbox import Outbox
-from ..reconciling import Comparison
-from .tending import PAGE, TICK, Tender
+from ..line_feed import Entry, Outbox, Place
+from .maintainer import PAGE, TICK, Tender
+from .port import LineAway
+from .reconciling import Comparison
 
 LOOKS = 2  # what only one of them shows was moving
 

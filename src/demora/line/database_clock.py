@@ -4,7 +4,7 @@ import time
 
 from .. import alarms
 from ..clock import Distance
-from ..outbox import Outbox
+from ..line_feed import Outbox
 
 HEAD_START = 700  # microseconds that an answer may take longer than the quickest ones
 SLOWER = 1.02  # by how much a line may be slower than when it was last asked, before that is believed

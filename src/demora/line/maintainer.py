@@ -13,9 +13,9 @@ from datetime import timedelta
 from .. import crash, notices
 from ..core.spans import span_ms
 from ..errors import BadSetting, StoreError
-from ..line import Entry, Heard, Line, LineAway, LineLost, LineState, Place, Putting, Taken, are_delayed
-from ..outbox import Outbox
-from .present import Present
+from ..line_feed import Entry, Outbox, Place
+from .database_clock import Present
+from .port import Heard, Line, LineAway, LineLost, LineState, Putting, Taken, are_delayed
 
 HORIZON = timedelta(minutes=10)  # jobs that are due later stay in the database alone
 STEP = timedelta(minutes=1)  # by which the horizon moves on

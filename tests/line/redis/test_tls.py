@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from demora.core.job import Lane, Priority
-from demora.engines.redis import RedisLine
-from demora.line import LineAway, Place
+from demora.line.port import LineAway
+from demora.line.redis import RedisLine
+from demora.line_feed import Place
 from tests.servers import valkey
 from tests.servers.postgres import free_port
 from tests.setups import redis_url

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from demora.engines import make_store
-from demora.engines.redis import RedisLine, connections
 from demora.errors import BadSetting
-from demora.line import LineAway
+from demora.line.port import LineAway
+from demora.line.redis import RedisLine, connections
 from tests.facts import eventually
 from tests.servers import valkey
 from tests.setups import redis_url

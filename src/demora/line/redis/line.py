@@ -15,7 +15,8 @@ import msgspec
 from redis.exceptions import RedisError
 
 from ...core.order import QueueOrder
-from ...line import Arrangement, Entry, Heard, LineAway, LineState, Place, Putting, Taken, are_delayed, by_queue
+from ...line_feed import Arrangement, Entry, Place
+from ..port import Heard, LineAway, LineState, Putting, Taken, are_delayed, by_queue
 from .connections import Call, Nodes, Script, command, hang_up, next_ring, translate
 from .keys import LANES, Keys, number_of
 

@@ -9,7 +9,7 @@ from ..core.job import Job
 from ..core.signing import Secret
 from ..hookstore import Disabled, HookStore, Signing, StoredSecret
 from ..keyring import Found, Keyring, Ring
-from ..outbox import Outbox
+from ..line_feed import Outbox
 from ..pacing import Outlook, PaceChange, Paced, Pacing
 from ..store import Store
 from ..survey import Pulse, Survey, Surveyed

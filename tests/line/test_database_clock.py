@@ -6,11 +6,11 @@ from datetime import UTC, datetime
 
 import pytest
 
-from demora.lined import tending
-from demora.lined.tending import Tender
+from demora.line import maintainer
+from demora.line.maintainer import Tender
 from tests.builders import add_ids, claim_ids, job_of, seconds
 from tests.facts import eventually
-from tests.lined.conftest import Open
+from tests.line.conftest import Open
 from tests.servers.valkey import Server
 
 TIMES = 40  # that the line is asked, before it is known how quick it is
@@ -43,7 +43,7 @@ async def test_who_reads_the_clock_of_the_database_asks_when_it_is_time(server: 
 async def test_who_only_looks_after_the_line_hears_of_a_clock_that_was_set(
     server: Server, open_store: Open, monkeypatch: pytest.MonkeyPatch, brisk: None
 ) -> None:
-    monkeypatch.setattr(tending, "CLOCK", 1)
+    monkeypatch.setattr(maintainer, "CLOCK", 1)
     store = await open_store(server.url)
     monkeypatch.setattr(store.inner, "wall_us", lambda: None)
     tender = await store._tended()

@@ -27,8 +27,8 @@ from redis.exceptions import (
 )
 
 from ...errors import BadSetting
-from ...line import LineAway, LineLost
-from ..options import REDIS_FORMS, REDIS_SCHEMES, is_redis_url
+from ..address import REDIS_FORMS, SCHEMES, is_redis_url
+from ..port import LineAway, LineLost
 
 PATIENCE = 1.0  # seconds to wait for a connection or an answer
 KEPT = 2  # connections at hand
@@ -308,7 +308,7 @@ def checked(url: str) -> str:
     if not is_redis_url(url):
         raise BadSetting("redis_url", f"is no way to reach Redis or Valkey; {REDIS_FORMS}")
     scheme, _, rest = url.partition("://")
-    known = f"{REDIS_SCHEMES[scheme]}://{rest}"
+    known = f"{SCHEMES[scheme]}://{rest}"
     try:
         driver.Redis.from_url(known)
     except ValueError as problem:

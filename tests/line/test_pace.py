@@ -6,12 +6,12 @@ import pytest
 
 from demora.core.pace import Pace
 from demora.core.pace_wish import wish_of
-from demora.lined import LinedStore
-from demora.lined import store as lined_store
+from demora.line import LinedStore
+from demora.line import store as lined_store
 from demora.store import Claimed
 from tests.builders import add_ids, add_one, claim_ids, seconds
 from tests.facts import eventually
-from tests.lined.conftest import Open
+from tests.line.conftest import Open
 from tests.servers.valkey import Server
 
 SLOW = Pace(gap=seconds(600), burst=1, stagger=seconds(600), rapid=None)

@@ -5,14 +5,41 @@ remembers up to which position all of them were lined up. Nothing is written to 
 time; what is read from the clock is told, in microseconds, so that whoever asks can estimate the database's time.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from datetime import timedelta
 from typing import Protocol, runtime_checkable
 
 import msgspec
 
-from .line import Arrangement, Entry, Place
+from .core.job import Lane, Priority
+from .core.order import QueueOrder
 from .store import Claimed
+
+
+class Place(msgspec.Struct, frozen=True):
+    """Where a waiting job stands: its queue, lane and rank, and when it is due."""
+
+    id: str
+    queue: str
+    lane: int
+    rank: int
+    due_at: int
+
+
+class Entry(msgspec.Struct, frozen=True):
+    """A job that the line handed out, and the queue in which it stood. It is a hint: the row decides."""
+
+    id: str
+    queue: str
+
+
+class Arrangement(msgspec.Struct, frozen=True):
+    """How a queue is served: what to add to a due time for each lane and rank, in the order lane × ranks + rank, None for
+    what a pace holds; and whether it hands out nothing."""
+
+    queue: str
+    offsets: tuple[int | None, ...]
+    paused: bool = False
 
 
 class LineRecord(msgspec.Struct, frozen=True):
@@ -114,3 +141,9 @@ class Outbox(Protocol):
     async def arrangements(self) -> list[Arrangement]:
         """How the queues are served that somebody has changed."""
         ...
+
+
+def arranged(queue: str, order: QueueOrder, held: Collection[int], *, paused: bool) -> Arrangement:
+    """The arrangement of a queue; what its pace governs is in the lanes that are `held`."""
+    offsets = tuple(None if lane in held else order.offset(lane, rank) for lane in Lane for rank in Priority)
+    return Arrangement(queue, offsets, paused)

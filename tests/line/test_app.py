@@ -11,7 +11,7 @@ from demora.core.states import Status
 from demora.engines import make_store
 from demora.errors import BadSetting
 from demora.keyring import Keyring
-from demora.reconciling import Reconciled
+from demora.line.reconciling import Reconciled
 from demora.store import QueueChange
 from demora.survey import Surveyed
 from demora.transactions import Transactional

@@ -14,11 +14,11 @@ from ..core.job import Lane
 from ..core.pace import Release
 from ..core.spans import ZERO, to_ms
 from ..errors import StoreError
-from ..line import Entry, Place, Putting, Taken
-from ..outbox import Drawn
+from ..line_feed import Drawn, Entry, Place
 from ..store import HELD_LOOK, Claimed, ClaimedJob
 from .inner import Inner
-from .tending import Tender
+from .maintainer import Tender
+from .port import Putting, Taken
 
 MICROSECOND = timedelta(microseconds=1)
 LONG_DUE = 100_000  # microseconds for which a job has been due that could not be had, if not for the clock's sake

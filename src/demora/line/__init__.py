@@ -7,8 +7,8 @@ __all__ = ["Inner", "JoiningLinedStore", "LinedStore", "lined"]
 
 from collections.abc import Callable
 
-from ..line import Line
 from ..transactions import Transactional
+from .port import Line
 
 
 def lined(inner: Inner, make_line: Callable[[], Line]) -> LinedStore:

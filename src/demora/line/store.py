@@ -18,9 +18,8 @@ from ..core.pace_wish import PaceWish
 from ..core.retention import Retention
 from ..core.spans import to_ms
 from ..core.states import Status
-from ..line import Entry, Line, Place, Putting
+from ..line_feed import Entry, Place
 from ..pacing import Pacing, Released
-from ..reconciling import Comparison
 from ..store import (
     Added,
     Answer,
@@ -41,9 +40,11 @@ from ..store import (
 )
 from ..transactions import Transaction, Transactional
 from .claiming import Asked, Claiming
-from .comparing import compare
 from .inner import Inner, Passed
-from .tending import Tender
+from .maintainer import Tender
+from .port import Line, Putting
+from .reconcile import compare
+from .reconciling import Comparison
 
 LOOK = 5.0  # seconds after which a worker asks SQL alone, for jobs that fell out of the line
 

@@ -10,17 +10,17 @@ import pytest
 
 from demora.core.job import Priority
 from demora.core.outcome import Raised
-from demora.engines.redis import RedisLine, line
 from demora.engines.sqlite import SqliteStore
-from demora.line import Entry, Place
-from demora.lined import LinedStore, tending
-from demora.lined import lined as make_lined
-from demora.lined import store as lined_store
+from demora.line import LinedStore, maintainer
+from demora.line import lined as make_lined
+from demora.line import store as lined_store
+from demora.line.redis import RedisLine, line
+from demora.line_feed import Entry, Place
 from demora.store import Topic
 from tests.builders import DONE, add_ids, add_one, claim, claim_ids, claim_one, seconds, settle, status_of
 from tests.clock import TestClock
 from tests.facts import eventually
-from tests.lined.conftest import Open
+from tests.line.conftest import Open
 from tests.servers import proxy, valkey
 from tests.servers.valkey import Server
 
@@ -90,7 +90,7 @@ async def test_no_claim_waits_for_a_line_that_was_emptied(server: Server, open_s
 async def test_nor_does_one_that_knew_no_queue_of_it(
     server: Server, open_store: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tending, "TICK", 3600.0)
+    monkeypatch.setattr(maintainer, "TICK", 3600.0)
     store = await open_store(server.url)
     server.ask("FLUSHALL")
     added = await add_one(store.inner)
@@ -232,7 +232,7 @@ async def test_whoever_died_with_what_the_line_handed_out_is_noticed(
     taken = await tender.line.take(None, 1, now=now, stale=0)
     assert [entry.id for entry in taken.entries] == [added.id]
     assert await claim_ids(store) == []
-    monkeypatch.setattr(tending, "FORGOTTEN", -1)
+    monkeypatch.setattr(maintainer, "FORGOTTEN", -1)
     assert await claim_ids(store) == [added.id]
 
 
@@ -276,17 +276,17 @@ async def test_the_safety_net_finds_what_fell_out_of_the_line(
 async def test_a_fault_in_looking_after_the_line_does_not_end_it(
     server: Server, open_store: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tending, "LONGEST_PAUSE", 0.05)
+    monkeypatch.setattr(maintainer, "LONGEST_PAUSE", 0.05)
     store = await open_store(server.url)
-    tender, sweep, faults = await store._tended(), tending.Tender._sweep, []
+    tender, sweep, faults = await store._tended(), maintainer.Tender._sweep, []
 
-    async def faulty(self: tending.Tender) -> None:
+    async def faulty(self: maintainer.Tender) -> None:
         if not faults:
             faults.append(self)
             raise RuntimeError("a fault of ours")
         await sweep(self)
 
-    monkeypatch.setattr(tending.Tender, "_sweep", faulty)
+    monkeypatch.setattr(maintainer.Tender, "_sweep", faulty)
     await trusted(store, is_it=False)
     assert "a fault of ours" in tender.trouble
     await trusted(store)

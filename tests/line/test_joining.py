@@ -6,9 +6,9 @@ import asyncpg
 import pytest
 
 from demora.core.job import Unique
-from demora.engines.redis import RedisLine
-from demora.lined import claiming, lined, tending
-from demora.lined import store as lined_store
+from demora.line import claiming, lined, maintainer
+from demora.line import store as lined_store
+from demora.line.redis import RedisLine
 from demora.store import HELD_LOOK, Topic
 from tests.builders import add_one, claim, claim_ids, new_job, seconds
 from tests.servers.valkey import Server
@@ -19,7 +19,7 @@ SOON = 5.0  # seconds
 
 @pytest.fixture(autouse=True)
 def _nobody_else_looks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tending, "TICK", 3600.0)
+    monkeypatch.setattr(maintainer, "TICK", 3600.0)
     monkeypatch.setattr(lined_store, "LOOK", 3600.0)
 
 

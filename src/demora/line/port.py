@@ -12,8 +12,9 @@ from typing import Protocol
 
 import msgspec
 
-from .core.pace import Governs
-from .errors import DemoraError
+from ..core.pace import Governs
+from ..errors import DemoraError
+from ..line_feed import Arrangement, Entry, Place
 
 
 class LineAway(DemoraError):
@@ -24,16 +25,6 @@ class LineLost(LineAway):
     """The line answers, but what it held is gone, in whole or in part."""
 
 
-class Place(msgspec.Struct, frozen=True):
-    """Where a waiting job stands: its queue, lane and rank, and when it is due."""
-
-    id: str
-    queue: str
-    lane: int
-    rank: int
-    due_at: int
-
-
 class Putting(Enum):
     """What is known of jobs that are put."""
 
@@ -41,22 +32,6 @@ class Putting(Enum):
     FRESH = "fresh"  # they are new and stand nowhere
     MISSING = "missing"  # they are put if they are missing: what stands there, or is handed out, is left alone
     BACK = "back"  # they were handed out, are due and could not be had; nobody is woken, since whoever tried comes again
-
-
-class Entry(msgspec.Struct, frozen=True):
-    """A job that the line handed out, and the queue in which it stood. It is a hint: the row decides."""
-
-    id: str
-    queue: str
-
-
-class Arrangement(msgspec.Struct, frozen=True):
-    """How a queue is served: what to add to a due time for each lane and rank, in the order lane × ranks + rank, None for
-    what a pace holds; and whether it hands out nothing."""
-
-    queue: str
-    offsets: tuple[int | None, ...]
-    paused: bool = False
 
 
 class LineState(msgspec.Struct, frozen=True):

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from demora.engines.redis import RedisLine
 from demora.engines.sqlite import SqliteStore
-from demora.lined import LinedStore, tending
-from demora.lined import lined as make_lined
+from demora.line import LinedStore, maintainer
+from demora.line import lined as make_lined
+from demora.line.redis import RedisLine
 from tests.servers import valkey
 from tests.setups import redis_url
 
@@ -48,4 +48,4 @@ async def opened(path: Path, url: str) -> AsyncIterator[LinedStore]:
 @pytest.fixture
 def brisk(monkeypatch: pytest.MonkeyPatch) -> None:
     """Look after lines more often than usual."""
-    monkeypatch.setattr(tending, "TICK", 0.05)
+    monkeypatch.setattr(maintainer, "TICK", 0.05)
