@@ -98,9 +98,12 @@ class Outbox(Protocol):
         """The database's time, if it is known without asking."""
         ...
 
-    def hear_of_unlined(self, heard: Callable[[], None]) -> None:
-        """Call `heard` on the loop whenever jobs were recorded that no caller lines up: when this store did so, before the
-        verb answers; when a transaction that somebody added them in has committed, before sleepers are woken."""
+    def on_unplaced(self, callback: Callable[[], None]) -> None:
+        """Call `callback` on the event loop after a commit that records jobs that no caller puts into the line.
+
+        For the webhook deliveries that this store records with the end of a job, the call precedes the answer of the verb.
+        For jobs that a caller adds in a transaction of its own, the call precedes the wake-up of the waiters.
+        """
         ...
 
     async def read_clock(self) -> int:

@@ -685,8 +685,8 @@ MUTANTS = (
     Mutant(
         "line: what a transaction of its caller's brings waits for the next sweep",
         "engines/postgres/bells.py",
-        "if sender == _COMMIT else",
-        "if False else",
+        "if sender == _COMMIT:",
+        "if False:",
         "tests/line/test_joining.py",
     ),
     Mutant("line: nobody asks SQL alone", STORE, "if limit and loop.time() < asked.looked_at + LOOK:", "if limit:", LOSS),

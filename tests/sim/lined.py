@@ -173,8 +173,8 @@ class FaultyInner(FaultyStore):
     def wall_us(self) -> int | None:
         return self._store.wall_us()
 
-    def hear_of_unlined(self, heard: Callable[[], None]) -> None:
-        self._store.hear_of_unlined(heard)
+    def on_unplaced(self, callback: Callable[[], None]) -> None:
+        self._store.on_unplaced(callback)
 
     def notes(self) -> tuple[str, ...]:
         return self._store.notes()

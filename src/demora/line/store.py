@@ -235,7 +235,7 @@ class LinedStore(Claiming, Passed):
         return asyncio.shield(self._opening)
 
     async def _open_line(self) -> Tender:
-        self.inner.hear_of_unlined(self._heard_of_unlined)
+        self.inner.on_unplaced(self._note_unplaced)
         tender = Tender(self.inner, self._make_line(), self._woken, ticks=self._ticks)
         await tender.open()
         return tender
@@ -261,7 +261,7 @@ class LinedStore(Claiming, Passed):
             self._unlined = False
             await (await self._tended()).sweep()
 
-    def _heard_of_unlined(self) -> None:
+    def _note_unplaced(self) -> None:
         self._unlined = True
 
     def _let_go_again(self) -> None:

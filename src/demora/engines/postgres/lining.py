@@ -21,8 +21,8 @@ class Lining:
     def wall_us(self) -> int | None:
         return self._wall_us()
 
-    def hear_of_unlined(self, heard: Callable[[], None]) -> None:
-        self._unlined_heard = heard
+    def on_unplaced(self, callback: Callable[[], None]) -> None:
+        self._unplaced = callback
 
     async def read_clock(self) -> int:
         us: int = (await self._read(lambda session: session.row("now")))["us"]
