@@ -1,8 +1,8 @@
-"""A small port beside the store: what an SQL engine says and does for the sake of a line.
+"""A small port beside the store: what an SQL engine offers so that a line can be kept in step with its rows.
 
-The outbox is every waiting row: it tells when it moved into waiting, in the order of commits, and whoever looks after a line
-remembers up to which position all of them were lined up. Nothing is written to confirm it. As in `Store`, verbs take no
-time; what is read from the clock is told, in microseconds, so that whoever asks can estimate the database's time.
+The outbox is every waiting row. A row records in which transaction it moved into waiting, and the line records the position
+up to which it holds all of them; nothing is written to confirm a single job. As in `Store`, verbs take no time. Where a verb
+returns the database's clock, it does so in microseconds, so that the caller can estimate the database's time.
 """
 
 from collections.abc import Callable, Collection, Sequence
@@ -17,7 +17,7 @@ from .store import Claimed
 
 
 class Place(msgspec.Struct, frozen=True):
-    """Where a waiting job stands: its queue, lane and rank, and when it is due."""
+    """Where a waiting job stands: its queue, lane and rank, and when it is due, in milliseconds since 1970."""
 
     id: str
     queue: str
@@ -34,8 +34,8 @@ class Entry(msgspec.Struct, frozen=True):
 
 
 class Arrangement(msgspec.Struct, frozen=True):
-    """How a queue is served: what to add to a due time for each lane and rank, in the order lane × ranks + rank, None for
-    what a pace holds; and whether it hands out nothing."""
+    """How a queue is served: what to add to a due time for each lane and rank, in the order lane × ranks + rank, None for a
+    lane that a pace holds; and whether the queue is paused."""
 
     queue: str
     offsets: tuple[int | None, ...]
@@ -43,8 +43,8 @@ class Arrangement(msgspec.Struct, frozen=True):
 
 
 class LineRecord(msgspec.Struct, frozen=True):
-    """What the database remembers of its line: the name it goes by there, the number, and which run of which servers was
-    filled last under it."""
+    """What the database records about its line: the database's name in the line's keys, the epoch, and the run ids of the
+    servers that were last filled under that epoch. `wall_us` is the database's clock."""
 
     database: str
     epoch: int
@@ -53,8 +53,8 @@ class LineRecord(msgspec.Struct, frozen=True):
 
 
 class Drawn(msgspec.Struct, frozen=True):
-    """A claim by ids. Its `next_in` is about lapses alone; `expired` jobs had expired, and others may be ready behind them.
-    And the clock as it was read."""
+    """The answer to a claim by ids. `claimed.next_in` counts lapses alone. `expired` is how many of the jobs had expired, so
+    that others may be ready behind them. `wall_us` is the database's clock."""
 
     claimed: Claimed
     expired: int
@@ -62,7 +62,7 @@ class Drawn(msgspec.Struct, frozen=True):
 
 
 class Standing(msgspec.Struct, frozen=True):
-    """Where a job's row says that it stands; `waiting` is False for one that runs or has ended."""
+    """The place that a job's row gives it; `waiting` is False for a job that runs or has ended."""
 
     place: Place
     waiting: bool
@@ -72,18 +72,18 @@ Cursor = tuple[str, int, int, int, int]  # queue, lane, rank, due time and numbe
 
 
 class Walked(msgspec.Struct, frozen=True):
-    """A page of waiting rows, and where the next one begins; None at the end."""
+    """A page of waiting rows, and where the next page begins; None at the end."""
 
     places: list[Place]
     next: Cursor | None
 
 
-Move = tuple[int, int, int]  # which move, the number of the last row of a page, and the last move that is to be told
+Move = tuple[int, int, int]  # the last move of a page, the number of its row, and the move that the last page ends with
 
 
 class Moved(msgspec.Struct, frozen=True):
-    """A page of jobs that moved into waiting, where the next one begins, None at the end; and the position that this is as
-    of: what is committed later counts as moved since, and the pages that follow end there."""
+    """A page of jobs that moved into waiting, and where the next page begins; None at the end. `position` is that of the
+    database when it read this page: a later commit counts as moved since. The pages that follow end there too."""
 
     places: list[Place]
     position: str
@@ -91,11 +91,11 @@ class Moved(msgspec.Struct, frozen=True):
 
 
 @runtime_checkable
-class Outbox(Protocol):
-    """An engine whose jobs can be lined up elsewhere."""
+class LineFeed(Protocol):
+    """An engine whose waiting jobs can be put into a line."""
 
     def wall_us(self) -> int | None:
-        """The database's time, if it is known without asking."""
+        """Return the database's time if this process can read it without a query, else None."""
         ...
 
     def on_unplaced(self, callback: Callable[[], None]) -> None:
@@ -107,46 +107,49 @@ class Outbox(Protocol):
         ...
 
     async def read_clock(self) -> int:
-        """The database's time, asked for."""
+        """Query the database's time."""
         ...
 
     async def begin_lining(self) -> LineRecord:
-        """From now on every row that this store moves into waiting tells so; say what is on record about the line."""
+        """Return what is on record about the line. From now on every row that this store moves into waiting records its
+        transaction."""
         ...
 
     async def bump(self, expected: int, *, above: int, run: str) -> LineRecord:
-        """Begin a new number, greater than `above` too, if `expected` is still the one on record; answers with what is on
-        record then. Of several that try at once, one does."""
+        """Record a new epoch, greater than `above` too, if `expected` is still the one on record; return the record. Of
+        several processes that try at once, one succeeds."""
         ...
 
     async def draw(self, worker_id: str, entries: Sequence[Entry], *, lease: timedelta) -> Drawn:
-        """Lease these jobs as `Store.claim` does, in this order: those that wait in that queue, are due, not paused and not
-        expired. Shows what lapsed."""
+        """Lease these jobs as `Store.claim` does, in this order, and show lapsed leases. A job is leased only if it waits in
+        the queue of its entry, is due, has not expired, and neither a pause nor a pace holds it."""
         ...
 
     async def standings(self, ids: Sequence[str]) -> list[Standing]:
-        """Where the jobs with these ids stand; those that do not exist are left out."""
+        """Return the places of the jobs with these ids; jobs that do not exist are omitted."""
         ...
 
     async def position(self) -> str:
-        """The position that we are at: whatever is committed later counts as moved since."""
+        """Return the current position: every later commit counts as moved since."""
         ...
 
     async def moved(self, since: str, within: timedelta, limit: int, after: Move | None = None) -> Moved | None:
-        """Jobs due `within` so long from now that moved into waiting since a position and wait, page by page: each of them,
-        in whatever order their transactions began and were committed. None if this database was never at that position."""
+        """Return, page by page, the jobs that moved into waiting since a position, still wait and are due `within` this
+        span. No job is skipped, in whatever order their transactions began and committed. None if this database was never at
+        that position."""
         ...
 
     async def walk(self, within: timedelta, limit: int, after: Cursor | None = None, *, since: int | None = None) -> Walked:
-        """All waiting jobs due `within` so long from now, page by page; those due before `since` are left out."""
+        """Return, page by page, all waiting jobs that are due `within` this span; with `since`, only those due from then on,
+        in milliseconds since 1970."""
         ...
 
     async def arrangements(self) -> list[Arrangement]:
-        """How the queues are served that somebody has changed."""
+        """Return the arrangement of each queue whose settings were ever changed."""
         ...
 
 
 def arranged(queue: str, order: QueueOrder, held: Collection[int], *, paused: bool) -> Arrangement:
-    """The arrangement of a queue; what its pace governs is in the lanes that are `held`."""
+    """Return the arrangement of a queue whose pace holds the lanes in `held`."""
     offsets = tuple(None if lane in held else order.offset(lane, rank) for lane in Lane for rank in Priority)
     return Arrangement(queue, offsets, paused)

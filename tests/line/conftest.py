@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from demora.engines.sqlite import SqliteStore
-from demora.line import LinedStore, maintainer
-from demora.line import lined as make_lined
+from demora.line import LinedStore
+from demora.line import maintainer as maintaining
 from demora.line.redis import RedisLine
 from tests.servers import valkey
 from tests.setups import redis_url
@@ -37,7 +37,7 @@ async def open_store(tmp_path: Path) -> AsyncIterator[Open]:
 
 @asynccontextmanager
 async def opened(path: Path, url: str) -> AsyncIterator[LinedStore]:
-    store = make_lined(SqliteStore(path), lambda: RedisLine(url))
+    store = LinedStore(SqliteStore(path), lambda: RedisLine(url))
     await store.open()
     try:
         yield store
@@ -48,4 +48,4 @@ async def opened(path: Path, url: str) -> AsyncIterator[LinedStore]:
 @pytest.fixture
 def brisk(monkeypatch: pytest.MonkeyPatch) -> None:
     """Look after lines more often than usual."""
-    monkeypatch.setattr(maintainer, "TICK", 0.05)
+    monkeypatch.setattr(maintaining, "TICK", 0.05)

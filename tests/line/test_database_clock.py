@@ -6,8 +6,8 @@ from datetime import UTC, datetime
 
 import pytest
 
-from demora.line import maintainer
-from demora.line.maintainer import Tender
+from demora.line import maintainer as maintaining
+from demora.line.maintainer import Maintainer
 from tests.builders import add_ids, claim_ids, job_of, seconds
 from tests.facts import eventually
 from tests.line.conftest import Open
@@ -21,11 +21,11 @@ async def test_what_is_due_when_the_answer_is_here_is_asked_for_and_nothing_star
 ) -> None:
     store = await open_store(server.url)
     monkeypatch.setattr(store.inner, "wall_us", lambda: None)
-    tender = await store._tended()
+    maintainer = await store._maintainer()
     await claim_ids(store)
     [id] = await add_ids(store, {"delay": seconds(0.3)})
-    last = [await _ask(tender) for _ in range(TIMES)][-1]
-    assert 0 < tender.present._quickest_us <= last
+    last = [await _ask(maintainer) for _ in range(TIMES)][-1]
+    assert 0 < maintainer.clock._quickest_us <= last
     due = (await job_of(store, id)).due_at
     assert await eventually(lambda: claim_ids(store), bool) == [id]
     assert datetime.now(UTC) >= due
@@ -33,22 +33,22 @@ async def test_what_is_due_when_the_answer_is_here_is_asked_for_and_nothing_star
 
 async def test_who_reads_the_clock_of_the_database_asks_when_it_is_time(server: Server, open_store: Open) -> None:
     store = await open_store(server.url)
-    tender = await store._tended()
+    maintainer = await store._maintainer()
     for _ in range(TIMES):
-        await _ask(tender)
+        await _ask(maintainer)
     store.inner.wall_us = lambda: 1_000_000  # type: ignore[method-assign]
-    assert tender.present.soon_us() == tender.present.now_us() == 1_000_000
+    assert maintainer.clock.answer_us() == maintainer.clock.now_us() == 1_000_000
 
 
 async def test_who_only_looks_after_the_line_hears_of_a_clock_that_was_set(
     server: Server, open_store: Open, monkeypatch: pytest.MonkeyPatch, brisk: None
 ) -> None:
-    monkeypatch.setattr(maintainer, "CLOCK", 1)
+    monkeypatch.setattr(maintaining, "CLOCK_TICKS", 1)
     store = await open_store(server.url)
     monkeypatch.setattr(store.inner, "wall_us", lambda: None)
-    tender = await store._tended()
-    tender.present.learn(1, time.monotonic())
-    await eventually(_later(tender.present.now_us), lambda now_us: abs(now_us / 1e6 - time.time()) < 1, within=20)
+    maintainer = await store._maintainer()
+    maintainer.clock.learn(1, time.monotonic())
+    await eventually(_later(maintainer.clock.now_us), lambda now_us: abs(now_us / 1e6 - time.time()) < 1, within=20)
 
 
 def _later(ask: Callable[[], int]) -> Callable[[], Awaitable[int]]:
@@ -58,8 +58,8 @@ def _later(ask: Callable[[], int]) -> Callable[[], Awaitable[int]]:
     return asked
 
 
-async def _ask(tender: Tender) -> float:
+async def _ask(maintainer: Maintainer) -> float:
     """Ask who is next, for nobody; answers with the microseconds that it took."""
     began = time.monotonic()
-    assert await tender.take([], 1, in_turn=False) is not None
+    assert await maintainer.take([], 1, in_turn=False) is not None
     return (time.monotonic() - began) * 1e6

@@ -6,8 +6,8 @@ import asyncpg
 import pytest
 
 from demora.core.job import Unique
-from demora.line import claiming, lined, maintainer
-from demora.line import store as lined_store
+from demora.line import LinedStore, claiming
+from demora.line import maintainer as maintaining
 from demora.line.redis import RedisLine
 from demora.store import HELD_LOOK, Topic
 from tests.builders import add_one, claim, claim_ids, new_job, seconds
@@ -19,12 +19,12 @@ SOON = 5.0  # seconds
 
 @pytest.fixture(autouse=True)
 def _nobody_else_looks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(maintainer, "TICK", 3600.0)
-    monkeypatch.setattr(lined_store, "LOOK", 3600.0)
+    monkeypatch.setattr(maintaining, "TICK", 3600.0)
+    monkeypatch.setattr(claiming, "SQL_CLAIM_EVERY", 3600.0)
 
 
 async def test_who_sleeps_is_woken_by_a_commit_and_finds_what_it_brought(server: Server, tmp_path: Path) -> None:
-    store = lined(postgres_store(tmp_path), lambda: RedisLine(server.url))
+    store = LinedStore(postgres_store(tmp_path), lambda: RedisLine(server.url))
     await store.open()
     connection = await asyncpg.connect(postgres_url())
     try:
@@ -38,7 +38,7 @@ async def test_who_sleeps_is_woken_by_a_commit_and_finds_what_it_brought(server:
             claimed = await claim(store)
         assert [job.lease.id for job in claimed.jobs] == [soon.id]
         assert claimed.next_in is not None
-        places, _ = await (await store._tended()).line.places()
+        places, _ = await (await store._maintainer()).line.places()
         assert [place.id for place in places] == [later.id]
     finally:
         await connection.close()
@@ -49,7 +49,7 @@ async def test_a_job_that_a_transaction_holds_is_looked_at_now_and_then_and_wake
     server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(claiming, "LONG_DUE", -1)
-    store = lined(postgres_store(tmp_path), lambda: RedisLine(server.url))
+    store = LinedStore(postgres_store(tmp_path), lambda: RedisLine(server.url))
     await store.open()
     connection = await asyncpg.connect(postgres_url())
     try:

@@ -11,9 +11,8 @@ import pytest
 from demora.core.job import Priority
 from demora.core.outcome import Raised
 from demora.engines.sqlite import SqliteStore
-from demora.line import LinedStore, maintainer
-from demora.line import lined as make_lined
-from demora.line import store as lined_store
+from demora.line import LinedStore, claiming, filling
+from demora.line import maintainer as maintaining
 from demora.line.redis import RedisLine, line
 from demora.line_feed import Entry, Place
 from demora.store import Topic
@@ -35,12 +34,12 @@ def _brisk(brisk: None) -> None:
 @pytest.fixture(autouse=True)
 def no_safety_net(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let no claim ask SQL alone while the line is there."""
-    monkeypatch.setattr(lined_store, "LOOK", 3600.0)
+    monkeypatch.setattr(claiming, "SQL_CLAIM_EVERY", 3600.0)
 
 
 async def trusted(store: LinedStore, *, is_it: bool = True) -> None:
     async def look() -> bool:
-        return (await store._tended()).trusted
+        return (await store._maintainer()).trusted
 
     await eventually(look, lambda trust: trust is is_it, within=20)
 
@@ -49,7 +48,7 @@ async def standing(store: LinedStore, fact: Callable[[Any], bool] = bool) -> tup
     """What stands in the line and what was handed out, once `fact` holds of it."""
 
     async def look() -> tuple[list[str], list[str]]:
-        places, out = await (await store._tended()).line.places()
+        places, out = await (await store._maintainer()).line.places()
         return [place.id for place in places], [entry.id for entry in out]
 
     return await eventually(look, fact, within=20)
@@ -90,7 +89,7 @@ async def test_no_claim_waits_for_a_line_that_was_emptied(server: Server, open_s
 async def test_nor_does_one_that_knew_no_queue_of_it(
     server: Server, open_store: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(maintainer, "TICK", 3600.0)
+    monkeypatch.setattr(maintaining, "TICK", 3600.0)
     store = await open_store(server.url)
     server.ask("FLUSHALL")
     added = await add_one(store.inner)
@@ -184,7 +183,7 @@ async def test_a_server_restored_from_an_old_copy_is_not_believed(server: Server
     await trusted(store, is_it=False)
     await trusted(store)
     assert await epoch(store) > before
-    places, _ = await (await store._tended()).line.places()
+    places, _ = await (await store._maintainer()).line.places()
     assert {place.id for place in places} == {waits, later.id}
     assert (await claim(store)).jobs == []
     assert ran not in {place.id for place in places}
@@ -192,11 +191,11 @@ async def test_a_server_restored_from_an_old_copy_is_not_believed(server: Server
 
 async def test_a_database_restored_from_a_backup_gets_a_line_of_its_own(server: Server, open_store: Open) -> None:
     store = await open_store(server.url)
-    tender = await store._tended()
+    maintainer = await store._maintainer()
     server.ask("HSET", f"demora:{(await store.inner.begin_lining()).database}:{{*}}:state", "epoch", 99)
     await trusted(store, is_it=False)
     await trusted(store)
-    assert await epoch(store) == tender.line.epoch > 99
+    assert await epoch(store) == maintainer.line.epoch > 99
 
 
 async def test_two_processes_agree_on_the_new_line(server: Server, open_store: Open) -> None:
@@ -216,7 +215,7 @@ async def test_a_job_that_was_never_lined_up_is_by_the_sweep(server: Server, ope
     added = await add_one(store.inner, delay=seconds(60))  # as if the process had died before it told the line
 
     async def lined() -> list[str]:
-        places, _ = await (await store._tended()).line.places()
+        places, _ = await (await store._maintainer()).line.places()
         return [place.id for place in places]
 
     assert await eventually(lined) == [added.id]
@@ -227,36 +226,36 @@ async def test_whoever_died_with_what_the_line_handed_out_is_noticed(
 ) -> None:
     store = await open_store(server.url)
     added = await add_one(store)
-    tender = await store._tended()
-    now = tender.present.now()
-    taken = await tender.line.take(None, 1, now=now, stale=0)
+    maintainer = await store._maintainer()
+    now = maintainer.clock.now()
+    taken = await maintainer.line.take(None, 1, now=now, stale=0)
     assert [entry.id for entry in taken.entries] == [added.id]
     assert await claim_ids(store) == []
-    monkeypatch.setattr(maintainer, "FORGOTTEN", -1)
+    monkeypatch.setattr(maintaining, "STALE_AFTER", -1)
     assert await claim_ids(store) == [added.id]
 
 
 async def test_what_stands_wrongly_in_the_line_never_runs(server: Server, open_store: Open) -> None:
     """An entry of a job that has ended, that is due later, that does not exist."""
     store = await open_store(server.url)
-    tender = await store._tended()
+    maintainer = await store._maintainer()
     ended = await add_one(store)
     await settle(store, await claim_one(store), DONE)
     later = await add_one(store, delay=seconds(60))
     nobody = "01900000-0000-7000-8000-000000000000"
     wrong = [Place(id, "default", 0, Priority.NORMAL, 0) for id in (ended.id, later.id, nobody)]
-    await tender.line.put(wrong, now=tender.present.now())
+    await maintainer.line.put(wrong, now=maintainer.clock.now())
     assert await claim_ids(store) == []
-    places, _ = await tender.line.places()
-    assert [(place.id, place.due_at > tender.present.now()) for place in places] == [(later.id, True)]
+    places, _ = await maintainer.line.places()
+    assert [(place.id, place.due_at > maintainer.clock.now()) for place in places] == [(later.id, True)]
 
 
 async def test_a_job_is_served_in_its_own_queue_whatever_the_line_says(server: Server, open_store: Open) -> None:
     store = await open_store(server.url)
-    tender = await store._tended()
+    maintainer = await store._maintainer()
     elsewhere = await add_one(store, queue="mail")
     await add_one(store)
-    await tender.line.put([Place(elsewhere.id, "default", 0, Priority.NORMAL, 0)], now=tender.present.now())
+    await maintainer.line.put([Place(elsewhere.id, "default", 0, Priority.NORMAL, 0)], now=maintainer.clock.now())
     assert elsewhere.id not in await claim_ids(store, queues=["default"])
     assert await claim_ids(store, queues=["mail"]) == [elsewhere.id]
 
@@ -266,29 +265,29 @@ async def test_the_safety_net_finds_what_fell_out_of_the_line(
 ) -> None:
     store = await open_store(server.url)
     added = await add_one(store)
-    tender = await store._tended()
-    await tender.line.remove([Entry(added.id, "default")])
+    maintainer = await store._maintainer()
+    await maintainer.line.remove([Entry(added.id, "default")])
     assert await claim_ids(store) == []
-    monkeypatch.setattr(lined_store, "LOOK", 0.0)
+    monkeypatch.setattr(claiming, "SQL_CLAIM_EVERY", 0.0)
     assert await claim_ids(store) == [added.id]
 
 
 async def test_a_fault_in_looking_after_the_line_does_not_end_it(
     server: Server, open_store: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(maintainer, "LONGEST_PAUSE", 0.05)
+    monkeypatch.setattr(maintaining, "LONGEST_PAUSE", 0.05)
     store = await open_store(server.url)
-    tender, sweep, faults = await store._tended(), maintainer.Tender._sweep, []
+    maintainer, sweep, faults = await store._maintainer(), filling.Filler.sweep, []
 
-    async def faulty(self: maintainer.Tender) -> None:
+    async def faulty(self: filling.Filler) -> None:
         if not faults:
             faults.append(self)
             raise RuntimeError("a fault of ours")
         await sweep(self)
 
-    monkeypatch.setattr(maintainer.Tender, "_sweep", faulty)
+    monkeypatch.setattr(filling.Filler, "sweep", faulty)
     await trusted(store, is_it=False)
-    assert "a fault of ours" in tender.trouble
+    assert "a fault of ours" in maintainer.trouble
     await trusted(store)
     assert await claim_ids(store) == []
 
@@ -298,14 +297,14 @@ async def test_the_safety_net_is_for_each_that_asks_for_other_queues(
 ) -> None:
     store = await open_store(server.url)
     added = await add_one(store, queue="b")
-    tender = await store._tended()
+    maintainer = await store._maintainer()
     assert await claim_ids(store, 0, queues=["b"]) == await claim_ids(store, 0, queues=["a"]) == []
-    await tender.line.remove([Entry(added.id, "b")])
+    await maintainer.line.remove([Entry(added.id, "b")])
     assert await claim_ids(store, queues=["b"]) == []
-    monkeypatch.setattr(lined_store, "LOOK", 0.0)
+    monkeypatch.setattr(claiming, "SQL_CLAIM_EVERY", 0.0)
     assert await claim_ids(store, queues=["a"]) == []
-    monkeypatch.setattr(lined_store, "LOOK", 3600.0)
-    store._asked[frozenset("b")].looked_at -= 3600.0
+    monkeypatch.setattr(claiming, "SQL_CLAIM_EVERY", 3600.0)
+    store._claimer._times[frozenset("b")].sql_claimed_at -= 3600.0
     assert await claim_ids(store, queues=["b"]) == [added.id]
 
 
@@ -313,7 +312,7 @@ async def test_what_another_takes_between_the_look_and_the_taking_hides_nothing(
     one, other = await open_store(server.url), await open_store(server.url)
     await add_ids(one, *[{"queue": "first"}] * 3)
     behind = await add_ids(one, *[{"queue": "second"}] * 3)
-    nodes, rival = (await one._tended()).line._nodes, []  # type: ignore[attr-defined]
+    nodes, rival = (await one._maintainer()).line._nodes, []  # type: ignore[attr-defined]
     ask = nodes.ask
 
     async def between(*calls: Any) -> list[Any]:
@@ -330,14 +329,14 @@ async def test_what_another_takes_between_the_look_and_the_taking_hides_nothing(
 
 async def test_jobs_beyond_the_horizon_come_also_after_the_clock_was_set_back(server: Server, tmp_path: Path) -> None:
     clock = TestClock()
-    store = make_lined(SqliteStore(tmp_path / "jobs.db", clock=clock), lambda: RedisLine(server.url))
+    store = LinedStore(SqliteStore(tmp_path / "jobs.db", clock=clock), lambda: RedisLine(server.url))
     await store.open()
-    tender = await store._tended()
-    await tender.sweep()
+    maintainer = await store._maintainer()
+    await maintainer.sweep()
     clock.step_wall(-3600)
     added = await add_one(store, delay=seconds(1200))
     for _ in range(3):
-        await tender.sweep()
+        await maintainer.sweep()
         clock.turn(300)
     assert (await standing(store, lambda _: True))[0] == [added.id]
     await store.close()
@@ -347,17 +346,17 @@ async def test_a_sleeper_of_another_process_is_woken_by_the_line(server: Server,
     one, other = await open_store(server.url), await open_store(server.url)
     with one.subscribe(Topic.READY) as place:
         place.clear()
-        tender = await other._tended()
-        await tender.line.put([Place("x", "default", 0, 2, 0)], now=1)
+        maintainer = await other._maintainer()
+        await maintainer.line.put([Place("x", "default", 0, 2, 0)], now=1)
         await asyncio.wait_for(place.wait(None), SOON)
 
 
 async def test_a_line_that_was_filled_from_what_the_database_lost_is_begun_anew(server: Server, open_store: Open) -> None:
     """As after a restore of the database: the position that the line was filled up to is ahead of it."""
     store = await open_store(server.url)
-    tender = await store._tended()
+    maintainer = await store._maintainer()
     before = await epoch(store)
-    await tender.line.note(tender.present.now() + 600_000, str(10**15), filled=True)
+    await maintainer.line.checkpoint(maintainer.clock.now() + 600_000, str(10**15), filled=True)
     added = await add_one(store.inner, delay=seconds(60))
     await eventually(lambda: epoch(store), lambda now: now > before)
     await trusted(store)
@@ -367,10 +366,10 @@ async def test_a_line_that_was_filled_from_what_the_database_lost_is_begun_anew(
 async def test_a_sweep_leaves_alone_what_others_have_lined_up(server: Server, open_store: Open) -> None:
     store = await open_store(server.url)
     first, second = await add_ids(store, {}, {})
-    tender = await store._tended()
-    taken = await tender.line.take(None, 1, now=tender.present.now(), stale=0)
+    maintainer = await store._maintainer()
+    taken = await maintainer.line.take(None, 1, now=maintainer.clock.now(), stale=0)
     assert [entry.id for entry in taken.entries] == [first]
-    await tender.sweep()
+    await maintainer.sweep()
     assert await standing(store) == ([second], [first])
 
 
@@ -380,5 +379,5 @@ async def test_a_job_that_waits_again_is_lined_up_again(server: Server, open_sto
     job = await claim_one(store)
     await settle(store, job, Raised("no", after=seconds(60)))
     assert (await status_of(store, added.id)).waiting
-    places, _ = await (await store._tended()).line.places()
+    places, _ = await (await store._maintainer()).line.places()
     assert [place.id for place in places] == [added.id]

@@ -25,7 +25,7 @@ async def rings(one: LinedStore, other: LinedStore, id: str) -> None:
     """See that what one puts wakes whoever sleeps at the other."""
     with other.subscribe(Topic.READY) as place:
         place.clear()
-        await (await one._tended()).line.put([Place(id, "default", 0, 2, 0)], now=1)
+        await (await one._maintainer()).line.put([Place(id, "default", 0, 2, 0)], now=1)
         assert await asyncio.wait_for(place.wait(None), SOON)
 
 
@@ -40,7 +40,7 @@ async def test_it_is_heard_after_a_silence_longer_than_any_answer_may_take(
         return int(found[1]) if found else 0
 
     before = asked()
-    longer = 2 * int(connections.PATIENCE / connections.SILENCE) + 4  # of two listeners
+    longer = 2 * int(connections.TIMEOUT / connections.SILENCE) + 4  # of two listeners
     await eventually(lambda: asyncio.to_thread(asked), lambda now: now >= before + longer, within=20)
     await rings(one, other, "x")
 

@@ -6,8 +6,7 @@ import pytest
 
 from demora.core.pace import Pace
 from demora.core.pace_wish import wish_of
-from demora.line import LinedStore
-from demora.line import store as lined_store
+from demora.line import LinedStore, claiming
 from demora.store import Claimed
 from tests.builders import add_ids, add_one, claim_ids, seconds
 from tests.facts import eventually
@@ -32,7 +31,7 @@ def counted(store: LinedStore, monkeypatch: pytest.MonkeyPatch) -> list[int]:
 async def test_real_time_jobs_ask_the_database_for_no_pace(
     server: Server, open_store: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(lined_store, "LOOK", 3600.0)  # without the safety net
+    monkeypatch.setattr(claiming, "SQL_CLAIM_EVERY", 3600.0)  # without the safety net
     worker, producer = await open_store(server.url), await open_store(server.url)
     await worker.set_pace("default", wish_of(SLOW), by="ann")
     await add_ids(producer, {"delay": seconds(600)})
@@ -49,7 +48,7 @@ async def test_real_time_jobs_ask_the_database_for_no_pace(
 async def test_a_delayed_job_of_another_process_is_let_go_at_once(
     server: Server, open_store: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(lined_store, "LOOK", 3600.0)  # without the safety net
+    monkeypatch.setattr(claiming, "SQL_CLAIM_EVERY", 3600.0)  # without the safety net
     worker, producer = await open_store(server.url), await open_store(server.url)
     await worker.set_pace("default", wish_of(SLOW), by="ann")
     assert await claim_ids(worker) == []

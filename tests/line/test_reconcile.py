@@ -21,14 +21,14 @@ from tests.servers.valkey import Server
 @pytest.fixture(autouse=True)
 def no_sweep(monkeypatch: pytest.MonkeyPatch) -> None:
     """Look again at once, before anybody has repaired anything."""
-    monkeypatch.setattr(reconcile, "TICK", 0.0)
+    monkeypatch.setattr(reconcile, "RECHECK", 0.0)
 
 
 async def test_a_line_that_was_only_used_agrees_with_its_rows(server: Server, open_store: Open) -> None:
     store = await open_store(server.url)
     await add_ids(store, {}, {"delay": seconds(60)}, {"delay": seconds(9000)})
     await settle(store, await claim_one(store), DONE)
-    compared = await store.compare()
+    compared = await store.reconcile()
     assert (compared.agrees, compared.waiting, compared.away) == (True, 1, None)
     [finding] = judge_line(compared)
     assert finding.level == "ok"
@@ -42,7 +42,7 @@ async def test_what_a_pace_lets_go_beside_a_claim_is_lined_up(server: Server, op
     await eventually(lambda: asyncio.to_thread(datetime.now, UTC), lambda now: now > passed)
     claimed = await claim(store, limit=1)
     assert (len(claimed.released), len(claimed.jobs)) == (2, 1)
-    compared = await store.compare()
+    compared = await store.reconcile()
     assert (compared.agrees, compared.waiting) == (True, 1)
 
 
@@ -54,33 +54,33 @@ async def test_a_unique_job_that_is_replaced_leaves_its_place(
     unique = Unique("k", replace=True)
     first = await add_one(store, unique=unique, delay=seconds(60))
     assert (await add_one(store, **{"unique": unique, "delay": seconds(60), **change})).id == first.id
-    places, _ = await (await store._tended()).line.places()
+    places, _ = await (await store._maintainer()).line.places()
     assert [place.queue for place in places] == (["b"] if change == {"queue": "b"} else [])
-    assert (await store.compare()).agrees
+    assert (await store.reconcile()).agrees
 
 
 async def spoiled(store: LinedStore) -> tuple[str, str, str]:
     """Three jobs: not in the line, in the line after their end, in a wrong place and twice."""
-    tender = await store._tended()
+    maintainer = await store._maintainer()
     stray = await add_one(store)
     await settle(store, await claim_one(store), DONE)
     missing, misplaced = await add_ids(store, {"delay": seconds(60)}, {"delay": seconds(60), "queue": "b"})
-    await tender.line.remove([Entry(missing, "default")])
+    await maintainer.line.remove([Entry(missing, "default")])
     wrong = [Place(id, "default", 0, Priority.LOW, 2**40) for id in (stray.id, misplaced)]
-    await tender.line.put(wrong, now=0)
+    await maintainer.line.put(wrong, now=0)
     return missing, stray.id, misplaced
 
 
 async def test_what_does_not_agree_is_told_and_repaired(server: Server, open_store: Open) -> None:
     store = await open_store(server.url)
     missing, stray, misplaced = await spoiled(store)
-    compared = await store.compare()
+    compared = await store.reconcile()
     assert (compared.missing, compared.strays, compared.misplaced) == ((missing,), (stray,), (misplaced,))
     assert [finding.level for finding in judge_line(compared)] == ["problem"] * 3
-    repaired = await store.compare(repair=True)
+    repaired = await store.reconcile(repair=True)
     assert repaired.repaired
     assert [finding.level for finding in judge_line(repaired)] == ["ok"] * 3
-    assert (await store.compare()).agrees
+    assert (await store.reconcile()).agrees
 
 
 async def test_a_rebuilt_line_agrees(server: Server, open_store: Open) -> None:
@@ -88,12 +88,12 @@ async def test_a_rebuilt_line_agrees(server: Server, open_store: Open) -> None:
     await spoiled(store)
     before = (await store.inner.begin_lining()).epoch
     assert await store.rebuild() == before + 1
-    assert (await store.compare()).agrees
+    assert (await store.reconcile()).agrees
 
 
 async def test_without_a_server_there_is_nothing_to_compare(open_store: Open) -> None:
     store = await open_store("redis://127.0.0.1:1")
-    compared = await store.compare()
+    compared = await store.reconcile()
     assert compared.away is not None
     [finding] = judge_line(compared)
     assert (finding.level, "not used" in finding.fact) == ("warning", True)

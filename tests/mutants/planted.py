@@ -22,8 +22,8 @@ RUNS = "engines/sqlite/runs.py"
 CONFORMANCE = "tests/conformance/"
 PACE, PACE_RULE = "tests/conformance/test_pace.py", "tests/core/test_pace.py"
 WRITES, CUT = "engines/postgres/writes.py", "tests/engines/postgres/test_lost_answers.py"
-LOSS, TENDING, STORE = "tests/line/test_loss.py", "line/maintainer.py", "line/store.py"
-CLAIMING = "line/claiming.py"
+LOSS, LINE_STORE, CLAIMING = "tests/line/test_loss.py", "line/store.py", "line/claiming.py"
+MAINTAINER, FILLING = "line/maintainer.py", "line/filling.py"
 PROCESS = "worker/process.py"
 HOUSEKEEPING = """                except {} as problem:
                     wait, pause = pause, min(pause * 2, LONGEST_PAUSE)
@@ -637,12 +637,12 @@ MUTANTS = (
         "if False and f",
         "tests/line/redis/test_connections.py",
     ),
-    Mutant("line: the run on record is not looked at", TENDING, "if record.run != run or state", "if state", LOSS),
+    Mutant("line: the run on record is not looked at", MAINTAINER, "if record.run != run or state", "if state", LOSS),
     Mutant("line: a move into waiting is not marked", "engines/sqlite/lining.py", "tx.stamps.lined = True", "pass", LOSS),
     Mutant(
         "line: nobody sweeps",
-        TENDING,
-        "                await self._sweep()\n            if ticks",
+        MAINTAINER,
+        "                await self._filler.sweep()\n            if ticks",
         "                pass\n            if ticks",
         LOSS,
     ),
@@ -677,9 +677,9 @@ MUTANTS = (
     ),
     Mutant(
         "line: deliveries wait for the next sweep",
-        STORE,
-        "        self._unlined = True\n",
-        "        self._unlined = False\n",
+        LINE_STORE,
+        "        self._unplaced = True\n",
+        "        self._unplaced = False\n",
         "tests/conformance/test_deliveries.py",
     ),
     Mutant(
@@ -689,7 +689,13 @@ MUTANTS = (
         "if False:",
         "tests/line/test_joining.py",
     ),
-    Mutant("line: nobody asks SQL alone", STORE, "if limit and loop.time() < asked.looked_at + LOOK:", "if limit:", LOSS),
+    Mutant(
+        "line: no claim asks SQL alone",
+        CLAIMING,
+        "if request.limit and loop.time() < times.sql_claimed_at + SQL_CLAIM_EVERY:",
+        "if request.limit:",
+        LOSS,
+    ),
     Mutant("processes: the last words of a dead one are not heard", PROCESS, "both, timeout=PATIENCE)", "both, timeout=0)"),
     Mutant(
         "processes: one that died before it began is believed to have begun",
@@ -724,8 +730,8 @@ MUTANTS = (
         "tests/proof/test_bad_paces.py",
     ),
     Mutant(
-        "line: a sleeper is not told that delayed jobs have moved",
-        STORE,
+        "line: a claim does not learn that delayed jobs have moved",
+        LINE_STORE,
         "        if delayed:\n",
         "        if not delayed:\n",
         "tests/line",
@@ -739,7 +745,7 @@ MUTANTS = (
     ),
     Mutant(
         "line: a sweep forgets to put what moved",
-        TENDING,
+        FILLING,
         "            await self._put_missing(moved.places)\n",
         "            pass\n",
         LINE_SIM,
@@ -753,16 +759,16 @@ MUTANTS = (
     ),
     Mutant(
         "line: what a dead worker took is never handed out again",
-        TENDING,
-        "stale=now - FORGOTTEN, in_turn=in_turn",
+        MAINTAINER,
+        "stale=now - STALE_AFTER, in_turn=in_turn",
         "stale=0, in_turn=in_turn",
         LOSS,
     ),
     Mutant(
         "line: an emptied line is taken for one in which nothing waits",
-        TENDING,
-        "        if not self._is_ours(taken.state):",
-        "        if False:",
+        MAINTAINER,
+        "            if not (taken.state.epoch == self.line.epoch and taken.state.filled):",
+        "            if False:",
         LOSS,
     ),
     Mutant(
@@ -775,15 +781,15 @@ MUTANTS = (
     Mutant(
         "line: a sweep takes back what is handed out",
         LINE_PUT,
-        "if not out[n / 2] and not (",
+        "if not handed_out[n / 2] and not (",
         "if not (",
         "tests/line/redis/test_line.py",
     ),
     Mutant(
         "line: a unique job that is replaced stays in the queue it left",
-        STORE,
-        "            await tender.remove([Entry(answer.id, answer.left) for _, answer in new if answer.left is not None])\n",
-        "",
+        LINE_STORE,
+        "for _, answer in new if answer.left is not None])",
+        "for _, answer in new if False])",
         "tests/line/test_reconcile.py",
     ),
     Mutant(
@@ -838,7 +844,7 @@ MUTANTS = (
     Mutant(
         "line: what SQL let go beside a claim is not lined up",
         CLAIMING,
-        "        await self._line_up_released(tender, [job for job in claimed.released if job.id not in got])\n",
+        "        await put_released(maintainer, [job for job in claimed.released if job.id not in leased])\n",
         "",
         "tests/line/test_reconcile.py",
     ),
@@ -873,16 +879,16 @@ MUTANTS = (
         f"{CONFORMANCE}test_moved.py",
     ),
     Mutant(
-        "line: a bell is no longer heard after a silence",
+        "line: notifications no longer arrive after a silence",
         "line/redis/connections.py",
-        "timeout=PATIENCE if asked else SILENCE",
+        "timeout=TIMEOUT if pinged else SILENCE",
         "timeout=None",
         "tests/line/test_notify.py",
     ),
     Mutant(
-        "line: a bell whose connection was cut is never hung again",
+        "line: a subscription whose connection was cut is never renewed",
         "line/redis/line.py",
-        "if self._bell is not None and self._bell.done():",
+        "if self._listener is not None and self._listener.done():",
         "if False:",
         "tests/line/test_notify.py",
     ),
@@ -896,7 +902,7 @@ MUTANTS = (
     Mutant(
         "line: a job that somebody holds wakes everybody again and again",
         "line/redis/scripts/put.lua",
-        "moved and ARGV[4] ~= 'back' and",
+        "moved and ARGV[4] ~= 'returned' and",
         "moved and",
         "tests/line/redis/test_line.py",
     ),
@@ -909,15 +915,15 @@ MUTANTS = (
     ),
     Mutant(
         "line: after the clock was set back the horizon reaches nothing",
-        "line/maintainer.py",
-        "since = min(self._until, horizon)",
-        "since = self._until",
+        FILLING,
+        "since = min(self.until, horizon)",
+        "since = self.until",
         LOSS,
     ),
     Mutant(
         "line: who asks for other queues looks for all",
-        "line/store.py",
-        "which = None if queues is None else frozenset(queues)",
+        CLAIMING,
+        "which = None if request.queues is None else frozenset(request.queues)",
         "which = None",
         LOSS,
     ),

@@ -1,16 +1,10 @@
-"""A store whose jobs are lined up elsewhere: SQL remembers, the line says who is next."""
+"""The Redis line: it says quickly which job is next, and the SQL store decides.
 
-from .inner import Inner
-from .store import JoiningLinedStore, LinedStore
+`LinedStore` is a store on top of an SQL store and a line. Every verb writes to SQL first and to the line second, so the line
+can be lost at any moment: the maintainer fills it again from the rows, and meanwhile the SQL store hands out the jobs.
+Without this folder demora is correct and slower. Nothing in it imports the Redis driver except `redis/`.
+"""
 
-__all__ = ["Inner", "JoiningLinedStore", "LinedStore", "lined"]
+from .store import LinedStore, SqlStore
 
-from collections.abc import Callable
-
-from ..transactions import Transactional
-from .port import Line
-
-
-def lined(inner: Inner, make_line: Callable[[], Line]) -> LinedStore:
-    """A store on top of an SQL store and a line; it can join transactions if the SQL store can."""
-    return (JoiningLinedStore if isinstance(inner, Transactional) else LinedStore)(inner, make_line)
+__all__ = ["LinedStore", "SqlStore"]

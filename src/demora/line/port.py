@@ -1,9 +1,11 @@
-"""The port of the line: who is next and when. It holds ids, times and order, and nothing that cannot be lost.
+"""The port of the line: which job is next, and when.
 
-The rows of the database are the truth; a line that is emptied, restarted or restored from an old copy is filled again from
-them. Times are milliseconds since 1970 by the database's clock, of which every verb is given an estimate: a line never reads
-a clock of its own. Every verb can be repeated. A line that cannot be used raises `LineAway` within seconds, and `LineLost`
-if it answers but is not the one that was filled; what a verb did until then, nobody knows and nobody need know.
+A line holds ids, times and order, and nothing that the database does not have. If it is emptied, restarted or restored from
+an old copy, the maintainer fills it again from the rows. Times are milliseconds since 1970 by the database's clock. A line
+reads no clock: the caller passes an estimate of the database's time. Every verb can be repeated.
+
+A verb raises `LineAway` within seconds if the line cannot be used, and `LineLost` if the server answers but no longer holds
+what was put there. After either error the verb may or may not have taken effect; no caller depends on which.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -22,22 +24,24 @@ class LineAway(DemoraError):
 
 
 class LineLost(LineAway):
-    """The line answers, but what it held is gone, in whole or in part."""
+    """The server answers, but what the line held is gone, in whole or in part."""
 
 
-class Putting(Enum):
-    """What is known of jobs that are put."""
+class PutMode(Enum):
+    """What the caller of `put` knows about the jobs."""
 
-    MOVED = "moved"  # they may stand elsewhere, or be handed out, and do so no longer
+    MOVED = "moved"  # they may stand elsewhere in their queue, or be handed out: put removes them from there
     FRESH = "fresh"  # they are new and stand nowhere
-    MISSING = "missing"  # they are put if they are missing: what stands there, or is handed out, is left alone
-    BACK = "back"  # they were handed out, are due and could not be had; nobody is woken, since whoever tried comes again
+    MISSING = "missing"  # they may be there already: put skips those in their place and those that are handed out
+    RETURNED = "returned"  # they were handed out and a transaction holds their rows: as MOVED, but put wakes no waiter
 
 
 class LineState(msgspec.Struct, frozen=True):
-    """What the line says of itself: the number under which it was begun, None if it never was; whether it was filled since;
-    until when every job that is due was put into it, of all that moved into waiting up to a position of the database; and
-    whether some queue has a pace."""
+    """What the line says about itself.
+
+    `epoch` is None if the line was never begun. `filled` says whether it was filled in this epoch. It then holds every job
+    that is due before `until`, of those that moved into waiting up to `position`. `paced` says whether any queue has a pace.
+    """
 
     epoch: int | None = None
     filled: bool = False
@@ -47,24 +51,25 @@ class LineState(msgspec.Struct, frozen=True):
 
 
 class Taken(msgspec.Struct, frozen=True):
-    """What was handed out, in order, and when the next job is due that was not yet."""
+    """The jobs that the line handed out, in order, and when the next job is due that it did not hand out yet."""
 
     entries: list[Entry]
     next_due: int | None
     state: LineState
 
 
-Heard = Callable[[bool], None]  # told whether it may be about delayed jobs, which a pace may hold
+# Wakes the waiters of a process. The argument says whether delayed jobs may have moved, which a pace may hold.
+WakeWaiters = Callable[[bool], None]
 
 
 class Line(Protocol):
-    """The verbs. `epoch` is the number that all of them work under; a line of another number they do not touch."""
+    """The verbs. All of them work under `epoch`; only `begin` touches the keys of another epoch."""
 
     epoch: int
 
     async def connect(self, database: str) -> str:
-        """Connect to the line of a database, and say which run of which servers it is: another answer means that what
-        was there may be gone. `BadSetting` if this server can never be used."""
+        """Connect to the line of a database, and return the run ids of its servers. Another answer than last time means that
+        what the line held may be gone. `BadSetting` if this server can never be used."""
         ...
 
     async def close(self) -> None:
@@ -72,51 +77,54 @@ class Line(Protocol):
         ...
 
     async def state(self) -> LineState:
-        """What the line says of itself."""
+        """Return what the line says about itself. `LineAway` if its notifications no longer arrive."""
         ...
 
     async def begin(self, epoch: int) -> None:
-        """Work under a new number from now on, with an empty line; what stood under lower numbers is forgotten."""
+        """Work under this epoch from now on, and delete the keys of lower epochs. A new epoch begins with an empty line."""
         ...
 
-    async def note(self, until: int, position: str, *, filled: bool = False) -> None:
-        """Record until when all that is due was put into the line, of what had moved up to a position, and that by this it
-        was filled. `LineLost` if the line has another number."""
+    async def checkpoint(self, until: int, position: str, *, filled: bool = False) -> None:
+        """Record that the line holds every job due before `until`, of those that moved into waiting up to `position`; with
+        `filled`, that this completes filling it. `LineLost` if the line is in another epoch."""
         ...
 
-    async def put(self, places: Sequence[Place], *, now: int, how: Putting = Putting.MOVED) -> bool:
-        """Give jobs their places, and take them from any other in their queue; say whether sleepers were woken, which they
-        are for what is ready or the new head of its lane, unless it only comes back."""
+    async def put(self, places: Sequence[Place], *, now: int, mode: PutMode = PutMode.MOVED) -> bool:
+        """Give jobs their places; a job keeps no other place in its queue. Return whether waiters were woken: they are if a
+        job that moved is ready or the new head of its lane, except under `RETURNED`."""
         ...
 
     async def take(self, queues: Sequence[str] | None, limit: int, *, now: int, stale: int, in_turn: bool = False) -> Taken:
-        """Hand out the first jobs that are due, in order, and before them those that were handed out before `stale` and of
-        which nobody said that they are `done`: whoever took them has died. In `now`, `limit` and order it is as a claim."""
+        """Hand out up to `limit` jobs that are due, in the order of a claim. Jobs that were handed out before `stale` and
+        are not `done` come first: the process that took them has died."""
         ...
 
     async def done(self, entries: Sequence[Entry]) -> None:
-        """Forget what was handed out: its row has moved on. May be done late, with the next verb; with no entries, all that
-        is left to do is done."""
+        """Forget jobs that were handed out and whose rows have moved on. The line may delay this until its next verb; a call
+        without entries completes what was delayed."""
         ...
 
     async def remove(self, entries: Sequence[Entry]) -> None:
-        """Take jobs out of wherever they stand in their queue."""
+        """Remove jobs from every place in their queue."""
         ...
 
     async def arrange(self, arrangements: Sequence[Arrangement]) -> None:
-        """Serve queues so from now on, and wake sleepers. They are all that somebody has changed."""
+        """Serve these queues so from now on, and wake waiters if that is a change. The arrangements are those of all queues
+        whose settings were ever changed."""
         ...
 
-    async def tend(self, who: str, span: int) -> bool:
-        """Whether `who` is the one that looks after the line for the next milliseconds. Two at once do no harm."""
+    async def maintain(self, process: str, span: int) -> bool:
+        """Return whether this process maintains the line for the next `span` milliseconds. It does if it does so already, or
+        if no other process does. Two maintainers at once do no harm."""
         ...
 
     async def places(self) -> tuple[list[Place], list[Entry]]:
-        """All that stands in the line, and all that was handed out and is not done."""
+        """Return all jobs that stand in the line, and all that were handed out and are not `done`."""
         ...
 
-    async def listen(self, heard: Heard) -> None:
-        """Call `heard` whenever somebody else wakes sleepers; returns once that is certain, and ends with `close`."""
+    async def listen(self, wake: WakeWaiters) -> None:
+        """Call `wake` whenever another client notifies waiters. Returns once the subscription is in place; it ends with
+        `close`."""
         ...
 
 
@@ -124,12 +132,12 @@ _DELAYED = frozenset(Governs.BOTH.lanes)
 
 
 def are_delayed(places: Iterable[Place]) -> bool:
-    """Whether there are jobs among these that a pace may hold."""
+    """Return whether a pace may hold any of these jobs."""
     return not _DELAYED.isdisjoint({place.lane for place in places})
 
 
 def by_queue(entries: Sequence[Place] | Sequence[Entry]) -> Mapping[str, list[str]]:
-    """Ids by the queue they stand in."""
+    """Group ids by queue."""
     grouped: dict[str, list[str]] = {}
     for entry in entries:
         grouped.setdefault(entry.queue, []).append(entry.id)

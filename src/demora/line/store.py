@@ -1,70 +1,77 @@
 """The store on top of an SQL store and a line.
 
-Every verb asks SQL first and tells the line second. What a crash between the two leaves is a waiting row without a place
-there, which the next sweep gives it, or an entry in the line whose row has moved on, which is dropped when it is handed
-out. Without its line it is the SQL store that it stands on.
+Every verb that moves jobs writes to SQL first and to the line second. A crash between the two leaves a waiting row without a
+place in the line, which the next sweep puts there, or an entry whose row has moved on, which a claim drops when the line
+hands it out. While its line is away this store behaves as the SQL store alone.
 """
 
 import asyncio
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
 from datetime import timedelta
-from typing import Any
+from typing import Any, Protocol
 
 from .. import crash
-from ..core.job import Job, Lane, NewJob
+from ..audit import Audited
+from ..core.job import Lane, NewJob
 from ..core.pace import USUAL_PACE, Pace
 from ..core.pace_wish import PaceWish
 from ..core.retention import Retention
 from ..core.spans import to_ms
 from ..core.states import Status
-from ..line_feed import Entry, Place
-from ..pacing import Pacing, Released
-from ..store import (
-    Added,
-    Answer,
-    Change,
-    Claimed,
-    Heard,
-    Lease,
-    Page,
-    Query,
-    Queue,
-    QueueChange,
-    Report,
-    Settlement,
-    Subscription,
-    Tidied,
-    Topic,
-    Worker,
-)
-from ..transactions import Transaction, Transactional
-from .claiming import Asked, Claiming
-from .inner import Inner, Passed
-from .maintainer import Tender
-from .port import Line, Putting
-from .reconcile import compare
-from .reconciling import Comparison
-
-LOOK = 5.0  # seconds after which a worker asks SQL alone, for jobs that fell out of the line
+from ..hookstore import HookStore
+from ..keyring import Keyring
+from ..line_feed import Entry, LineFeed, Place
+from ..pacing import Paced, Pacing, Released
+from ..store import Added, Answer, Change, Claimed, Queue, QueueChange, Settlement, Store, Subscription, Tidied, Topic
+from ..survey import Surveyed
+from ..transactions import Transactional
+from .claiming import Claimer, ClaimRequest, put_released
+from .maintainer import Maintainer
+from .port import Line, PutMode
+from .reconcile import Reconciliation, reconcile
 
 
-class LinedStore(Claiming, Passed):
-    """Keeps the port's promises by those of the SQL store; the line only makes it quick to find who is next."""
+class SqlStore(Store, LineFeed, Audited, Surveyed, Keyring, HookStore, Paced, Protocol):
+    """The ports that an SQL store must offer to have a line."""
 
-    def __init__(self, inner: Inner, make_line: Callable[[], Line], *, eager: bool = True, ticks: bool = True) -> None:
+
+class LinedStore:
+    """The SQL store `inner`, with a line that makes it quick to find the next job.
+
+    Every promise of the port is kept by the SQL store. Unless `eager`, the line is opened when a verb first needs it.
+    Without `ticks` no task maintains the line in the background: for tests.
+    """
+
+    def __init__(self, inner: SqlStore, make_line: Callable[[], Line], *, eager: bool = True, ticks: bool = True) -> None:
         self.inner, self._make_line = inner, make_line
         self._eager, self._ticks = eager, ticks
-        self._sleepers: dict[Subscription, None] = {}  # in the order of their coming
-        self._opening: asyncio.Future[Tender] | None = None
-        self._asked: dict[frozenset[str] | None, Asked] = {}  # by the queues asked for
-        self._unlined = False  # whether jobs were recorded that nobody has lined up
+        self._waiters: dict[Subscription, None] = {}  # in the order of their subscription
+        self._opening: asyncio.Future[Maintainer] | None = None
+        self._unplaced = False  # whether jobs were recorded that no process has put into the line
+        self._claimer = Claimer(inner, self._sweep_unplaced)
+
+        # The line has no part in these verbs.
+        self.renew, self.listen = inner.renew, inner.listen
+        self.remove, self.purge = inner.remove, inner.purge
+        self.get, self.find, self.queues = inner.get, inner.find, inner.queues
+        self.heartbeat, self.retire, self.workers = inner.heartbeat, inner.retire, inner.workers
+        self.add_key, self.keys, self.find_key = inner.add_key, inner.keys, inner.find_key
+        self.revoke_key, self.forget_key, self.use_key = inner.revoke_key, inner.forget_key, inner.use_key
+        self.events, self.evidence, self.end_audit = inner.events, inner.evidence, inner.end_audit
+        self.survey, self.pulse = inner.survey, inner.pulse
+        self.deliveries, self.signing = inner.deliveries, inner.signing
+        self.add_secret, self.forget_secret = inner.add_secret, inner.forget_secret
+        self.disable, self.enable, self.disabled = inner.disable, inner.enable, inner.disabled
+        self.pacings, self.pace_changes, self.outlook = inner.pacings, inner.pace_changes, inner.outlook
+        if isinstance(inner, Transactional):  # its callers can add jobs in a transaction of their own
+            self.within = inner.within
 
     async def open(self) -> None:
         await self.inner.open()
         if self._opening is None and self._eager:
             try:
-                await self._tended()
+                await self._maintainer()
             except BaseException:
                 self._opening = None
                 await self.inner.close()
@@ -82,14 +89,14 @@ class LinedStore(Claiming, Passed):
         return None if inner is None else type(self)(inner, self._make_line, eager=False)
 
     async def add(self, jobs: Sequence[NewJob]) -> list[Added]:
-        tender = await self._tended()
+        maintainer = await self._maintainer()
         answers = await self.inner.add(jobs)
         crash.at("line.recorded")
         if not any(answer.conflict for answer in answers):
             new = [(job, answer) for job, answer in zip(jobs, answers, strict=True) if not (answer.replayed or answer.kept)]
-            await tender.put([_place(*pair) for pair in new if not pair[1].replaced], how=Putting.FRESH)
-            await tender.remove([Entry(answer.id, answer.left) for _, answer in new if answer.left is not None])
-            await tender.put([_place(*pair) for pair in new if pair[1].replaced])
+            await maintainer.put([_place(*pair) for pair in new if not pair[1].replaced], mode=PutMode.FRESH)
+            await maintainer.remove([Entry(answer.id, answer.left) for _, answer in new if answer.left is not None])
+            await maintainer.put([_place(*pair) for pair in new if pair[1].replaced])
             crash.at("line.told")
         return answers
 
@@ -102,40 +109,19 @@ class LinedStore(Claiming, Passed):
         queues: Sequence[str] | None = None,
         in_turn: bool = False,
     ) -> Claimed:
-        """Asks the line who is next and leases those rows; asks SQL alone while the line is away, and now and then as a
-        safety net."""
-        tender, loop = await self._tended(), asyncio.get_running_loop()
-        wish = worker_id, limit, lease, queues, in_turn
-        await self._line_up_rest()
-        which = None if queues is None else frozenset(queues)
-        asked = self._asked.get(which) or self._asked.setdefault(which, Asked(loop.time()))
-        if limit and loop.time() < asked.looked_at + LOOK:
-            claimed = await self._claim_at_pace(tender, asked, *wish)
-            if claimed is not None:
-                return claimed
-        claimed = await self._claim_by_sql(tender, asked, *wish)
-        if limit:
-            asked.looked_at = loop.time()
-        await self._line_up_rest()
-        return claimed
-
-    async def renew(self, reports: Sequence[Report], *, lease: timedelta) -> Heard:
-        return await self.inner.renew(reports, lease=lease)
-
-    async def listen(self, leases: Sequence[Lease]) -> Heard:
-        return await self.inner.listen(leases)
+        return await self._claimer.claim(await self._maintainer(), ClaimRequest(worker_id, limit, lease, queues, in_turn))
 
     async def settle(self, settlements: Sequence[Settlement]) -> list[Status | None]:
         answers = await self.inner.settle(settlements)
         pairs = zip(settlements, answers, strict=True)
         await self._follow([s.report.lease.id for s, status in pairs if status is not None and status.waiting])
-        await self._line_up_rest()
+        await self._sweep_unplaced()
         return answers
 
     async def cancel(self, ids: Sequence[str]) -> list[Answer]:
         answers = await self.inner.cancel(ids)
         await self._follow([id for id, answer in zip(ids, answers, strict=True) if answer.did])
-        await self._line_up_rest()
+        await self._sweep_unplaced()
         return answers
 
     async def retry(self, ids: Sequence[str]) -> list[Answer]:
@@ -148,25 +134,10 @@ class LinedStore(Claiming, Passed):
         await self._follow([id] if answer.did else [])
         return answer
 
-    async def remove(self, ids: Sequence[str]) -> list[Answer]:
-        return await self.inner.remove(ids)
-
-    async def purge(self, status: Status, *, older_than: timedelta, limit: int, queue: str | None = None) -> int:
-        return await self.inner.purge(status, older_than=older_than, limit=limit, queue=queue)
-
     async def tidy(self, retention: Retention, *, limit: int) -> Tidied:
         tidied = await self.inner.tidy(retention, limit=limit)
-        await self._line_up_rest()
+        await self._sweep_unplaced()
         return tidied
-
-    async def get(self, id: str) -> Job | None:
-        return await self.inner.get(id)
-
-    async def find(self, query: Query) -> Page:
-        return await self.inner.find(query)
-
-    async def queues(self) -> list[Queue]:
-        return await self.inner.queues()
 
     async def set_queue(self, name: str, change: QueueChange) -> Queue:
         queue = await self.inner.set_queue(name, change)
@@ -183,109 +154,84 @@ class LinedStore(Claiming, Passed):
     async def release(self, queues: Sequence[str] | None = None, *, wake: bool = True) -> Released:
         released = await self.inner.release(queues, wake=wake)
         if released.jobs:
-            await self._line_up_released(await self._tended(), released.jobs, quiet=not wake)
+            await put_released(await self._maintainer(), released.jobs, quiet=not wake)
         return released
-
-    async def heartbeat(self, worker: Worker) -> None:
-        await self.inner.heartbeat(worker)
-
-    async def retire(self, worker_id: str) -> None:
-        await self.inner.retire(worker_id)
-
-    async def workers(self) -> list[Worker]:
-        return await self.inner.workers()
 
     @contextlib.contextmanager
     def subscribe(self, topic: Topic) -> Iterator[Subscription]:
-        """The SQL store's own place, woken by the line too."""
-        with self.inner.subscribe(topic) as sleeper:
+        """A subscription of the SQL store that notifications of the line wake too."""
+        with self.inner.subscribe(topic) as waiter:
             if topic is Topic.READY:
-                self._sleepers[sleeper] = None
+                self._waiters[waiter] = None
             try:
-                yield sleeper
+                yield waiter
             finally:
-                self._sleepers.pop(sleeper, None)
-
-    # What those who look after it may ask
+                self._waiters.pop(waiter, None)
 
     def notes(self) -> tuple[str, ...]:
         opening = self._opening
         if opening is None or not opening.done() or opening.cancelled() or opening.exception() is not None:
             return self.inner.notes()
-        tender = opening.result()
-        if tender.trusted:
+        maintainer = opening.result()
+        if maintainer.trusted:
             return self.inner.notes()
-        why = "it is being filled" if tender.up else tender.trouble
+        why = "it is being filled" if maintainer.up else maintainer.trouble
         return *self.inner.notes(), f"the Redis line is not used ({why}): jobs are handed out by the database"
 
-    # How rows and line agree
-
-    async def compare(self, *, repair: bool = False) -> Comparison:
-        return await compare(self.inner, await self._tended(), repair=repair)
+    async def reconcile(self, *, repair: bool = False) -> Reconciliation:
+        return await reconcile(self.inner, await self._maintainer(), repair=repair)
 
     async def rebuild(self) -> int:
-        return await (await self._tended()).rebuild()
+        return await (await self._maintainer()).rebuild()
 
-    # How it is done
+    # How the verbs reach the line
 
-    def _tended(self) -> "asyncio.Future[Tender]":
-        """The tender of this store's line, opened when it is first needed."""
+    def _maintainer(self) -> "asyncio.Future[Maintainer]":
+        """The maintainer of this store's line, opened when a verb first needs it."""
         if self._opening is None:
             self._opening = asyncio.ensure_future(self._open_line())
         return asyncio.shield(self._opening)
 
-    async def _open_line(self) -> Tender:
+    async def _open_line(self) -> Maintainer:
         self.inner.on_unplaced(self._note_unplaced)
-        tender = Tender(self.inner, self._make_line(), self._woken, ticks=self._ticks)
-        await tender.open()
-        return tender
-
-    async def _arrange(self) -> None:
-        tender = await self._tended()
-        crash.at("line.recorded")
-        await tender.arrange()
-        crash.at("line.told")
-        self._let_go_again()
+        maintainer = Maintainer(self.inner, self._make_line(), self._wake, ticks=self._ticks)
+        await maintainer.open()
+        return maintainer
 
     async def _follow(self, ids: Sequence[str]) -> None:
+        """Bring the line in step with the rows of jobs that have just moved."""
         if ids:
-            tender = await self._tended()
+            maintainer = await self._maintainer()
             crash.at("line.recorded")
-            await tender.follow(ids)
+            await maintainer.follow(ids)
             crash.at("line.told")
 
-    async def _line_up_rest(self) -> None:
-        """Line up what nobody else does, if there is something: what tells of the ends of jobs, and what a transaction of a
-        caller's has brought."""
-        if self._unlined:
-            self._unlined = False
-            await (await self._tended()).sweep()
+    async def _arrange(self) -> None:
+        """Have the line serve the queues as their new settings say."""
+        maintainer = await self._maintainer()
+        crash.at("line.recorded")
+        await maintainer.arrange()
+        crash.at("line.told")
+        self._claimer.expect_releases()
+
+    async def _sweep_unplaced(self) -> None:
+        """Put jobs into the line that no caller puts there, if the SQL store has recorded any: webhook deliveries, and jobs
+        that were added in a transaction of a caller's own."""
+        if self._unplaced:
+            self._unplaced = False
+            await (await self._maintainer()).sweep()
 
     def _note_unplaced(self) -> None:
-        self._unlined = True
+        self._unplaced = True
 
-    def _let_go_again(self) -> None:
-        """Let the next claim look whether a pace lets something go."""
-        for asked in self._asked.values():
-            asked.let_go_at = 0.0
-
-    def _woken(self, delayed: bool) -> None:
+    def _wake(self, delayed: bool) -> None:
         if delayed:
-            self._let_go_again()
-        for sleeper in list(self._sleepers):
-            sleeper.wake()
-
-
-class JoiningLinedStore(LinedStore):
-    """A store whose SQL store can join transactions: what is added so is lined up by whoever first hears of the commit, and
-    else by the next sweep."""
-
-    def within(self, connection: Any) -> Transaction:
-        assert isinstance(self.inner, Transactional)
-        return self.inner.within(connection)
+            self._claimer.expect_releases()
+        for waiter in list(self._waiters):
+            waiter.wake()
 
 
 def _place(job: NewJob, added: Added) -> Place:
-    """Where a job stands that was added just now."""
+    """Return the place of a job that was just added."""
     lane = Lane.SCHEDULED if added.scheduled_at > added.created_at else Lane.REALTIME
     return Place(added.id, job.queue, lane, job.priority, to_ms(added.scheduled_at))

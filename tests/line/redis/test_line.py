@@ -7,7 +7,7 @@ import pytest
 
 from demora.core.job import Lane, Priority
 from demora.core.order import QueueOrder
-from demora.line.port import LineLost, Putting
+from demora.line.port import LineLost, PutMode
 from demora.line.redis import RedisLine
 from demora.line.redis.connections import command
 from demora.line_feed import Arrangement, Entry, Place
@@ -82,7 +82,7 @@ async def test_what_was_handed_out_is_put_back_by_a_put(line: RedisLine) -> None
 async def test_what_only_comes_back_wakes_nobody(line: RedisLine) -> None:
     assert await line.put([place("a")], now=NOW)
     assert await taken(line) == ["a"]
-    assert not await line.put([place("a")], now=NOW, how=Putting.BACK)
+    assert not await line.put([place("a")], now=NOW, mode=PutMode.RETURNED)
     assert await taken(line) == ["a"]
 
 
@@ -115,7 +115,7 @@ async def test_a_paused_queue_hands_out_nothing_and_has_no_next(line: RedisLine)
 
 async def test_a_new_number_begins_with_an_empty_line(line: RedisLine) -> None:
     await line.put([place("a")], now=NOW)
-    await line.note(NOW, "5", filled=True)
+    await line.checkpoint(NOW, "5", filled=True)
     await line.begin(2)
     assert await taken(line) == []
     state = await line.state()
@@ -123,7 +123,7 @@ async def test_a_new_number_begins_with_an_empty_line(line: RedisLine) -> None:
 
 
 async def test_what_was_noted_is_told_and_a_late_note_is_refused(line: RedisLine) -> None:
-    await line.note(NOW, "5:3,4", filled=True)
+    await line.checkpoint(NOW, "5:3,4", filled=True)
     state = await line.state()
     assert (state.filled, state.until, state.position) == (True, NOW, "5:3,4")
     late = RedisLine(line._nodes._url)
@@ -132,7 +132,7 @@ async def test_what_was_noted_is_told_and_a_late_note_is_refused(line: RedisLine
         await late.begin(1)
         await line.begin(2)
         with pytest.raises(LineLost):
-            await late.note(NOW, "6", filled=True)
+            await late.checkpoint(NOW, "6", filled=True)
     finally:
         await late.close()
     assert not (await line.state()).filled
@@ -141,7 +141,7 @@ async def test_what_was_noted_is_told_and_a_late_note_is_refused(line: RedisLine
 async def test_what_is_missing_is_put_and_the_rest_stays_as_it_is(line: RedisLine) -> None:
     await line.put([place("a"), place("b"), place("c", lane=Lane.RETRY)], now=NOW)
     assert await taken(line, 1) == ["a"]
-    await line.put([place(id) for id in "abcd"], now=NOW, how=Putting.MISSING)
+    await line.put([place(id) for id in "abcd"], now=NOW, mode=PutMode.MISSING)
     places, out = await line.places()
     assert ([p.id for p in places if p.lane is Lane.REALTIME], out) == (["b", "c", "d"], [Entry("a", "q")])
     assert len(places) == 3
@@ -172,7 +172,7 @@ async def test_scripts_that_the_server_forgot_are_sent_again(line: RedisLine) ->
 
 
 async def test_one_at_a_time_looks_after_the_line(line: RedisLine) -> None:
-    assert [await line.tend(who, 60_000) for who in ("ann", "bob", "ann")] == [True, False, True]
+    assert [await line.maintain(who, 60_000) for who in ("ann", "bob", "ann")] == [True, False, True]
 
 
 async def test_a_line_has_only_keys_of_its_own_name(line: RedisLine) -> None:

@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, Phase, settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule, run_state_machine_as_test
 
 from demora.core.job import Lane, Priority
-from demora.line.port import LineLost, Putting
+from demora.line.port import LineLost, PutMode
 from demora.line.redis import RedisLine
 from demora.line_feed import Arrangement, Entry, Place
 from tests.modelline import USUAL, ModelLine, ModelServer
@@ -69,9 +69,9 @@ class Both(RuleBasedStateMachine):
         real, model = [self.runner.run(line.places()) for line in self.lines[who]]
         assert real == model
 
-    @rule(who=st.integers(0, 1), wanted=st.lists(places, max_size=5).map(distinct), how=st.sampled_from(list(Putting)))
-    def put(self, who: int, wanted: list[Place], how: Putting) -> None:
-        self.both(who, lambda line: line.put(wanted, now=self.now, how=how))
+    @rule(who=st.integers(0, 1), wanted=st.lists(places, max_size=5).map(distinct), mode=st.sampled_from(list(PutMode)))
+    def put(self, who: int, wanted: list[Place], mode: PutMode) -> None:
+        self.both(who, lambda line: line.put(wanted, now=self.now, mode=mode))
 
     @rule(
         who=st.integers(0, 1),
@@ -112,7 +112,7 @@ class Both(RuleBasedStateMachine):
 
     @rule(who=st.integers(0, 1), until=st.integers(0, 9), filled=st.booleans())
     def note(self, who: int, until: int, filled: bool) -> None:
-        self.both(who, lambda line: line.note(until, f"{until}:", filled=filled))
+        self.both(who, lambda line: line.checkpoint(until, f"{until}:", filled=filled))
 
     @rule(who=st.integers(0, 1), epoch=st.integers(1, 3))
     def begin_anew(self, who: int, epoch: int) -> None:
@@ -124,7 +124,7 @@ class Both(RuleBasedStateMachine):
 
     @rule(who=st.integers(0, 1), name=st.sampled_from(("ann", "bob")))
     def tend(self, who: int, name: str) -> None:
-        self.both(who, lambda line: line.tend(name, 60_000))
+        self.both(who, lambda line: line.maintain(name, 60_000))
 
     def teardown(self) -> None:
         for pair in self.lines:

@@ -1,7 +1,7 @@
-"""Connections to Redis or Valkey: one server or the nodes of a cluster, and what must be true of a server to be used.
+"""Connections to Redis or Valkey: to one server or to the nodes of a cluster, and the requirements on a server.
 
-Every wait has a deadline and nothing is tried twice. Each new connection asks which run of the server it has reached: a
-server that was restarted in between has lost what it held, however quickly it is back.
+Every wait has a deadline, and no command is retried. Each new connection checks the server's run id: a server that was
+restarted in between has lost what it held, however quickly it came back.
 """
 
 import asyncio
@@ -30,17 +30,17 @@ from ...errors import BadSetting
 from ..address import REDIS_FORMS, SCHEMES, is_redis_url
 from ..port import LineAway, LineLost
 
-PATIENCE = 1.0  # seconds to wait for a connection or an answer
-KEPT = 2  # connections at hand
-SILENCE = 5.0  # seconds without a ring after which a subscription is asked whether it is alive
-FRESH = 1.0  # seconds after an answer in which a connection is taken to be alive
+TIMEOUT = 1.0  # seconds to wait for a connection or an answer
+IDLE = 2  # connections of a node that are kept outside of the driver's pool
+SILENCE = 5.0  # seconds without a message after which a subscription is pinged
+ALIVE = 1.0  # seconds after its last answer in which a connection is used without a check
 OLDEST = (7, 0)
 POLICY = "noeviction"
 _REFUSED = (AuthenticationError, AuthorizationError, NoPermissionError)
 
 
 class Script:
-    """A Lua file, called by its digest."""
+    """A Lua file, called by its SHA-1 digest."""
 
     def __init__(self, name: str) -> None:
         self.text = (files(__package__) / "scripts" / f"{name}.lua").read_text()
@@ -51,7 +51,7 @@ class Script:
 
 
 class Call:
-    """A command on its way to the node of its key."""
+    """A command for the node that holds its key."""
 
     __slots__ = ("key", "script", "words")
 
@@ -59,7 +59,7 @@ class Call:
         self.key, self.words, self.script = key, words, script
 
     def in_full(self) -> tuple[Any, ...]:
-        """The command for a server that does not know the script, which it learns by it."""
+        """Return the command with the whole script, for a server that does not have it in its cache; it then does."""
         return self.words if self.script is None else ("EVAL", self.script.text, *self.words[2:])
 
 
@@ -68,18 +68,18 @@ def command(word: str, key: str, *arguments: Any) -> Call:
 
 
 class Nodes:
-    """The servers of a line: one, or those of a cluster that hold slots."""
+    """The servers of a line: one server, or the nodes of a cluster that hold slots."""
 
     def __init__(self, url: str) -> None:
-        self._url = checked(url)
+        self._url = driver_url(url)
         self._nodes: dict[str, _Node] = {}
         self._slots: list[tuple[int, int, _Node]] = []
         self._first: _Node | None = None
-        self._others: list[tuple[str, int]] = []  # where nodes of the cluster were, masters and replicas
+        self._others: list[tuple[str, int]] = []  # the last known addresses of the cluster's masters and replicas
 
     async def connect(self) -> str:
-        """Connect, and say which run of which servers it is. If the server of the URL is away, another node of the cluster
-        that it was in will do."""
+        """Connect, and return the run ids of all servers. If the server of the URL is away, connect by another node of the
+        cluster that it belonged to."""
         try:
             return await self._connect(driver.Redis.from_url(self._url, **_OPTIONS))
         except LineAway as away:
@@ -92,7 +92,7 @@ class Nodes:
         await self.close()
         first = self._first = _Node("", client)
         self._nodes = {"": first}
-        first.run = await self._examined(first)
+        first.run = await self._examine(first)
         if first.facts.get("cluster_enabled") == "1":
             await self._join_cluster(first)
         return " ".join(sorted(node.run for node in set(self._nodes.values())))
@@ -104,7 +104,7 @@ class Nodes:
                 await node.close()
 
     async def ask(self, *calls: Call) -> list[Any]:
-        """What each command answers, in order; those to one node go there together."""
+        """Send the commands, those for one node together, and return their answers in order."""
         by_node: dict[_Node, list[int]] = {}
         for n, call in enumerate(calls):
             by_node.setdefault(self._of(call.key), []).append(n)
@@ -121,22 +121,22 @@ class Nodes:
                 answers[n] = answer
         return answers
 
-    async def bell(self, channel: str) -> Any:
-        """A subscription to a channel, on a connection of its own: what is published anywhere in a cluster is heard."""
+    async def subscribe(self, channel: str) -> Any:
+        """Subscribe to a channel on a connection of its own. A cluster forwards what is published on any of its nodes."""
         if self._first is None:
             raise LineAway("the line is not connected")
-        heard = self._first.client.pubsub(ignore_subscribe_messages=False)
+        subscription = self._first.client.pubsub(ignore_subscribe_messages=False)
         try:
-            async with asyncio.timeout(PATIENCE):
-                await heard.subscribe(channel)
-                while (await heard.get_message(timeout=PATIENCE)) is None:
+            async with asyncio.timeout(TIMEOUT):
+                await subscription.subscribe(channel)
+                while (await subscription.get_message(timeout=TIMEOUT)) is None:
                     pass
         except BaseException as problem:
-            await hang_up(heard)
+            await unsubscribe(subscription)
             if isinstance(problem, (RedisError, OSError, TimeoutError)):
                 raise translate(problem) from problem
             raise
-        return heard
+        return subscription
 
     def _of(self, key: str) -> "_Node":
         if self._first is None:
@@ -159,20 +159,20 @@ class Nodes:
             name = f"{host}:{port}"
             if name not in self._nodes:
                 node = self._nodes[name] = _Node(name, self._client_at(host, port))
-                node.run = await self._examined(node)
+                node.run = await self._examine(node)
             self._slots.append((start, end, self._nodes[name]))
         del self._nodes[""]
 
     def _client_at(self, host: str, port: int) -> Any:
-        """A client of another node, with what the URL says of all of them."""
+        """Return a client of another node, with the user, password and TLS options of the URL."""
         pool = driver.ConnectionPool.from_url(self._url)
         known = pool.connection_kwargs
-        kept = {name: value for name, value in known.items() if name in _KEPT or name.startswith("ssl_")}
+        kept = {name: value for name, value in known.items() if name in _SHARED or name.startswith("ssl_")}
         secure = issubclass(pool.connection_class, driver.SSLConnection)
         return driver.Redis(host=host or known.get("host", "127.0.0.1"), port=port, ssl=secure, **kept, **_OPTIONS)
 
-    async def _examined(self, node: "_Node") -> str:
-        """The run that a node is in; `BadSetting` if it can never be used."""
+    async def _examine(self, node: "_Node") -> str:
+        """Return the run id of a node. `BadSetting` if it can never be used."""
         try:
             for section in ("server", "memory", "cluster"):
                 node.facts |= {name: str(value) for name, value in (await node.client.info(section)).items()}
@@ -196,16 +196,16 @@ class Nodes:
 
 
 class _Node:
-    """One server, and the run of it that we know. A connection to another run is refused.
+    """One server in one run. A connection that reaches another run of it is refused.
 
-    Connections that were just used stay at hand: to have the driver's pool look after one takes longer than most answers.
+    Some connections are kept between calls: the driver's pool takes longer to check one than most answers take.
     """
 
     def __init__(self, name: str, client: Any) -> None:
         self.name, self.client, self.run = name, client, ""
         self.facts: dict[str, str] = {}
-        self._kept: list[tuple[Any, float]] = []  # with the time of their last answer
-        client.connection_pool.connection_kwargs["redis_connect_func"] = self._check  # before the first connection is made
+        self._idle: list[tuple[Any, float]] = []  # connections, with the time of their last answer
+        client.connection_pool.connection_kwargs["redis_connect_func"] = self._check  # must precede the first connection
 
     async def ask(self, calls: Sequence[Call]) -> list[Any]:
         answers = await self._together([call.words for call in calls])
@@ -219,41 +219,41 @@ class _Node:
         return answers
 
     async def close(self) -> None:
-        self._kept.clear()
+        self._idle.clear()
         try:
-            async with asyncio.timeout(PATIENCE):
+            async with asyncio.timeout(TIMEOUT):
                 await self.client.aclose()
         except (RedisError, OSError, TimeoutError):
-            pass  # it is gone already
+            pass  # the server has closed it already
 
     async def _together(self, commands: Sequence[tuple[Any, ...]]) -> list[Any]:
         connection = await self._take()
         try:
-            async with asyncio.timeout(PATIENCE):
+            async with asyncio.timeout(TIMEOUT):
                 await connection.send_packed_command(connection.pack_commands(commands), check_health=False)
                 answers = [await _answer(connection) for _ in commands]
         except BaseException:
-            await connection.disconnect(nowait=True)  # an answer may be on its way
+            await connection.disconnect(nowait=True)  # the answer may still arrive
             await self._give_back(connection)
             raise
-        if len(self._kept) < KEPT:
-            self._kept.append((connection, time.monotonic()))
+        if len(self._idle) < IDLE:
+            self._idle.append((connection, time.monotonic()))
         else:
             await self._give_back(connection)
         return answers
 
     async def _take(self) -> Any:
-        while self._kept:
-            connection, answered = self._kept.pop()
-            if time.monotonic() - answered < FRESH:
+        while self._idle:
+            connection, answered = self._idle.pop()
+            if time.monotonic() - answered < ALIVE:
                 return connection
             await self._give_back(connection)
         connection = await self.client.connection_pool.get_connection()
-        connection.socket_timeout = None  # there is one deadline for all answers together
+        connection.socket_timeout = None  # all answers together have one deadline
         return connection
 
     async def _give_back(self, connection: Any) -> None:
-        connection.socket_timeout = PATIENCE
+        connection.socket_timeout = TIMEOUT
         await self.client.connection_pool.release(connection)
 
     async def _check(self, connection: AbstractConnection) -> None:
@@ -275,36 +275,36 @@ async def _answer(connection: AbstractConnection) -> Any:
 
 async def _asked(connection: AbstractConnection, *words: str) -> str:
     await connection.send_command(*words)
-    told = await connection.read_response()
-    return told if isinstance(told, str) else bytes(told).decode()
+    answer = await connection.read_response()
+    return answer if isinstance(answer, str) else bytes(answer).decode()
 
 
 class _OtherRun(RedisError):
-    """A connection has reached another run of the server than the one that was filled."""
+    """A connection reached another run of the server than the one that was filled."""
 
 
-async def next_ring(bell: Any) -> str:
-    """What is published next. A subscription that is silent for long is asked whether it is alive."""
-    asked = False
+async def next_message(subscription: Any) -> str:
+    """Return the next message that is published. A silent subscription is pinged; `TimeoutError` if it does not answer."""
+    pinged = False
     while True:
-        heard = await bell.get_message(timeout=PATIENCE if asked else SILENCE)
-        if heard is not None and heard["type"] == "message":
-            return str(heard["data"])
-        if heard is None and asked:
+        received = await subscription.get_message(timeout=TIMEOUT if pinged else SILENCE)
+        if received is not None and received["type"] == "message":
+            return str(received["data"])
+        if received is None and pinged:
             raise TimeoutError
-        if heard is None:
-            await bell.ping()
-        asked = heard is None
+        if received is None:
+            await subscription.ping()
+        pinged = received is None
 
 
-async def hang_up(bell: Any) -> None:
-    """End a subscription, whatever has become of its connection."""
+async def unsubscribe(subscription: Any) -> None:
+    """End a subscription; its connection may be broken already."""
     with contextlib.suppress(RedisError, OSError, TimeoutError):
-        await bell.aclose()
+        await subscription.aclose()
 
 
-def checked(url: str) -> str:
-    """The URL as the driver takes it."""
+def driver_url(url: str) -> str:
+    """Return the URL in the form that the driver takes. `BadSetting` if it is not the address of a server."""
     if not is_redis_url(url):
         raise BadSetting("redis_url", f"is no way to reach Redis or Valkey; {REDIS_FORMS}")
     scheme, _, rest = url.partition("://")
@@ -317,22 +317,22 @@ def checked(url: str) -> str:
 
 
 def translate(problem: Exception) -> LineAway:
-    """The line's own error for a driver's. What was asked, with ids in it, is not told."""
+    """Return the line's own error for one of the driver. It does not repeat the command, which contains ids."""
     if isinstance(problem, _OtherRun):
         return LineLost(str(problem))
     if isinstance(problem, TimeoutError) and not str(problem):
-        return LineAway(f"no answer within {PATIENCE:.0f} s")
+        return LineAway(f"no answer within {TIMEOUT:.0f} s")
     words = str(problem).splitlines()[0] if str(problem) else type(problem).__name__
     if isinstance(problem, ResponseError) and words.startswith("LOST"):
         return LineLost(words.removeprefix("LOST "))
     return LineAway(words)
 
 
-_KEPT = ("username", "password", "socket_keepalive")
+_SHARED = ("username", "password", "socket_keepalive")
 _OPTIONS: dict[str, Any] = {
     "decode_responses": True,
-    "socket_timeout": PATIENCE,
-    "socket_connect_timeout": PATIENCE,
+    "socket_timeout": TIMEOUT,
+    "socket_connect_timeout": TIMEOUT,
     "retry": Retry(NoBackoff(), 0),
     "health_check_interval": 0,
     "client_name": "demora",

@@ -1,7 +1,12 @@
--- Begin a queue if it is not begun, serve it so from now on, and wake sleepers if that is another way than before.
--- KEYS  1 the queue's own hash
--- ARGV  1 the offsets of its lanes, separated by spaces, 2 "1" if it hands out nothing, 3 the channel of the bell, 4 what to ring with
--- Gives 1 if it was served in another way before, else 0.
+-- Begins a queue if it is not begun, records how it is served, and notifies waiters if that is a change.
+--
+-- KEYS  1  hash of the queue: begun, offsets, paused
+-- ARGV  1  offsets of the lanes, separated by spaces; "held" for a lane that is not handed out
+--       2  "1" if the queue is paused, else "0"
+--       3  channel of the notifications
+--       4  notification
+--
+-- Returns 1 if the queue was served differently before, else 0.
 local before = redis.call('HMGET', KEYS[1], 'offsets', 'paused')
 redis.call('HSET', KEYS[1], 'begun', '1', 'offsets', ARGV[1], 'paused', ARGV[2])
 if before[1] == ARGV[1] and before[2] == ARGV[2] then

@@ -1,7 +1,9 @@
--- Work under a new number; a line that already has it, or a greater one, stays as it is.
--- KEYS  1 the state of the line
--- ARGV  1 the number
--- Gives 1 if it is new.
+-- Begins an epoch. A line that is in this epoch, or in a later one, stays as it is.
+--
+-- KEYS  1  hash of the line's state
+-- ARGV  1  epoch
+--
+-- Returns 1 if the epoch was begun, else 0.
 local epoch = redis.call('HGET', KEYS[1], 'epoch')
 if epoch and tonumber(epoch) >= tonumber(ARGV[1]) then
     return 0

@@ -1,8 +1,15 @@
--- Show the first jobs of one queue that are due, lane by lane, so that several queues can be merged; takes nothing.
--- KEYS  1 the queue's own hash, 2 what was handed out, then a sorted set for each lane and rank, scored by due time
--- ARGV  1 now, 2 how many of a lane at most, 3 what was handed out before this is taken to be forgotten, 4 the usual offsets of the
---       lanes, separated by spaces
--- Gives the next due time or "", then for each job its place in the order and its id. Refuses with LOST as `take` does.
+-- Shows the first due jobs of one queue, lane by lane, so that the caller can merge several queues. Takes nothing.
+--
+-- KEYS  1  hash of the queue: begun, offsets, paused
+--       2  sorted set of the jobs that were handed out, scored by when
+--       3+ sorted sets of the lanes and ranks, scored by due time
+-- ARGV  1  now, in ms
+--       2  number of jobs of each lane, at most
+--       3  jobs that were handed out before this time are shown first
+--       4  offsets of a queue without its own, separated by spaces
+--
+-- Returns the next due time or "", then for each job its sum of due time and offset, and its id.
+-- Error LOST if the queue was not begun, or what it held is gone.
 local kept = redis.call('HMGET', KEYS[1], 'begun', 'paused', 'offsets')
 if not kept[1] then
     return redis.error_reply('LOST this queue is not in the line')

@@ -1,10 +1,18 @@
--- Give jobs their places in one lane of a queue, and wake sleepers for what is ready or the new head of the lane.
--- KEYS  1 the queue's own hash, 2 what was handed out, then a sorted set for each lane and rank, scored by due time
--- ARGV  1 now, 2 the channel of the bell, 3 what to ring with, 4 "moved" if the jobs may stand elsewhere, "fresh" if they stand
---       nowhere, "missing" to leave alone what stands there or is handed out, "back" as "moved" but to wake nobody, 5 the number
---       of the lane among KEYS, 6 the first due time, 7 due times and ids in turn, as JSON: that is written and sent much faster
---       than as many arguments
--- Gives 1 if sleepers were woken, else 0. Refuses with LOST where the queue was not begun, or what it held is gone.
+-- Gives jobs their places in one lane of a queue, and notifies waiters if one of them is ready or the new head of the lane.
+--
+-- KEYS  1  hash of the queue
+--       2  sorted set of the jobs that were handed out
+--       3+ sorted sets of the lanes and ranks, scored by due time
+-- ARGV  1  now, in ms
+--       2  channel of the notifications
+--       3  notification
+--       4  mode: "moved" if the jobs may stand elsewhere or be handed out, "fresh" if they stand nowhere, "missing" to skip
+--          those in their place and those that are handed out, "returned" as "moved" but without a notification
+--       5  index of the lane among KEYS
+--       6  first due time
+--       7  due times and ids alternately, as JSON: the client writes and sends it much faster than as many arguments
+--
+-- Returns 1 if waiters were notified, else 0. Error LOST if the queue was not begun, or what it held is gone.
 if redis.call('EXISTS', KEYS[1]) == 0 then
     return redis.error_reply('LOST this queue is not in the line')
 end
@@ -15,11 +23,11 @@ if ARGV[4] ~= 'fresh' then
     end
 end
 if ARGV[4] == 'missing' then
-    local stands, out, all = redis.call('ZMSCORE', key, unpack(ids)), redis.call('ZMSCORE', KEYS[2], unpack(ids)), places
+    local stands, handed_out, all = redis.call('ZMSCORE', key, unpack(ids)), redis.call('ZMSCORE', KEYS[2], unpack(ids)), places
     places, ids, first = {}, {}, math.huge
     for n = 2, #all, 2 do
         local due = tonumber(all[n - 1])
-        if not out[n / 2] and not (stands[n / 2] and tonumber(stands[n / 2]) == due) then
+        if not handed_out[n / 2] and not (stands[n / 2] and tonumber(stands[n / 2]) == due) then
             places[#places + 1], places[#places + 2], ids[#ids + 1] = all[n - 1], all[n], all[n]
             first = math.min(first, due)
         end
@@ -29,9 +37,9 @@ if ARGV[4] == 'missing' then
     end
 end
 local head = redis.call('ZRANGE', key, 0, 0, 'WITHSCORES')
--- Places are given before others are taken: a server that is out of memory refuses to, and nobody falls out.
+-- Add before removing: a server that is out of memory refuses the ZADD, and no job falls out of the line.
 local moved = redis.call('ZADD', key, 'CH', unpack(places)) > 0
-local wake = moved and ARGV[4] ~= 'back' and (first <= tonumber(ARGV[1]) or not head[1] or first < tonumber(head[2]))
+local wake = moved and ARGV[4] ~= 'returned' and (first <= tonumber(ARGV[1]) or not head[1] or first < tonumber(head[2]))
 if ARGV[4] ~= 'fresh' then
     redis.call('ZREM', KEYS[2], unpack(ids))
     for n = 3, #KEYS do

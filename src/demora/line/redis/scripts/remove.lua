@@ -1,7 +1,11 @@
--- Take jobs of one queue out of wherever they stand.
--- KEYS  1 the queue's own hash, 2 what was handed out, then a sorted set for each lane and rank
--- ARGV  ids
--- Gives how many stood somewhere.
+-- Removes jobs from every place in one queue.
+--
+-- KEYS  1  hash of the queue
+--       2  sorted set of the jobs that were handed out
+--       3+ sorted sets of the lanes and ranks
+-- ARGV  1+ ids
+--
+-- Returns the number of places from which jobs were removed.
 local found = 0
 for n = 2, #KEYS do
     found = found + redis.call('ZREM', KEYS[n], unpack(ARGV))

@@ -1,8 +1,15 @@
--- Hand out the first jobs of one queue that are due, in order; first those that somebody took and never said anything of.
--- KEYS  1 the queue's own hash, 2 what was handed out, then a sorted set for each lane and rank, scored by due time
--- ARGV  1 now, 2 how many at most, 3 what was handed out before this is taken to be forgotten, 4 the usual offsets of the lanes,
---       separated by spaces, then the ids of jobs that were handed out and are done
--- Gives the next due time or "", then the ids in order. Refuses with LOST where the queue was not begun, or what it held is gone.
+-- Hands out the first due jobs of one queue, in order; before them those that were handed out long ago and are not done.
+--
+-- KEYS  1  hash of the queue: begun, offsets, paused
+--       2  sorted set of the jobs that were handed out, scored by when
+--       3+ sorted sets of the lanes and ranks, scored by due time
+-- ARGV  1  now, in ms
+--       2  number of jobs, at most
+--       3  jobs that were handed out before this time are handed out again
+--       4  offsets of a queue without its own, separated by spaces
+--       5+ ids of jobs that were handed out earlier and are done
+--
+-- Returns the next due time or "", then the ids in order. Error LOST if the queue was not begun, or what it held is gone.
 local kept = redis.call('HMGET', KEYS[1], 'begun', 'paused', 'offsets')
 if not kept[1] then
     return redis.error_reply('LOST this queue is not in the line')
@@ -58,7 +65,7 @@ for i = 2, #out do
     handed[#handed + 1] = out[i]
 end
 if #handed > 0 then
-    redis.call('ZADD', KEYS[2], unpack(handed)) -- first: a server that is out of memory refuses this and lets nothing fall out
+    redis.call('ZADD', KEYS[2], unpack(handed)) -- before ZREM: a server that is out of memory refuses it, and no job falls out of the line
 end
 for key, ids in pairs(taken) do
     redis.call('ZREM', key, unpack(ids))
