@@ -272,7 +272,7 @@ class ModelLine:
         return {queue for database, epoch, queue in self._server.queues if (database, epoch) == (self._database, self.epoch)}
 
     def _in_line(self, queue: str) -> QueueLine:
-        """The line of a queue, begun if nobody has; one that we have begun and that is gone is lost."""
+        """The line of a queue, begun if it is not; `LineLost` if this client has begun it and it is gone."""
         if queue not in self._begun:
             self._server.queues.setdefault((self._database, self.epoch, queue), QueueLine())
             self._begun.add(queue)

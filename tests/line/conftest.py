@@ -47,5 +47,5 @@ async def opened(path: Path, url: str) -> AsyncIterator[LinedStore]:
 
 @pytest.fixture
 def brisk(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Look after lines more often than usual."""
+    """Check lines more often than usual."""
     monkeypatch.setattr(maintaining, "TICK", 0.05)

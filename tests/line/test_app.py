@@ -56,7 +56,7 @@ async def test_the_other_ports_of_the_store_are_there(tmp_path: Path) -> None:
     assert store.sibling() is not None
 
 
-async def test_with_postgresql_it_joins_transactions_and_the_sweep_lines_up(tmp_path: Path) -> None:
+async def test_with_postgresql_it_joins_transactions(tmp_path: Path) -> None:
     store = lined_store(postgres_store(tmp_path))
     assert isinstance(store, Transactional)
 
@@ -66,7 +66,7 @@ async def test_an_address_that_is_none_is_refused_by_the_settings() -> None:
         Demora(redis_url="http://host").settings  # noqa: B018
 
 
-async def test_a_sibling_lines_up_too(tmp_path: Path, server: Server) -> None:
+async def test_a_sibling_puts_jobs_into_the_line_too(tmp_path: Path, server: Server) -> None:
     store = make_store(f"sqlite:///{tmp_path}/jobs.db", redis_url=server.url)
     await store.open()
     sibling = store.sibling()

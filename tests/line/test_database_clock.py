@@ -1,4 +1,4 @@
-"""When the line is asked: as early as its answer takes, where the database has a clock of its own."""
+"""When a claim asks the line: so early that the answer arrives in time, if the database has a clock of its own."""
 
 import time
 from collections.abc import Awaitable, Callable
@@ -16,7 +16,7 @@ from tests.servers.valkey import Server
 TIMES = 40  # that the line is asked, before it is known how quick it is
 
 
-async def test_what_is_due_when_the_answer_is_here_is_asked_for_and_nothing_starts_early(
+async def test_a_claim_asks_for_jobs_due_when_the_answer_arrives_and_leases_none_early(
     server: Server, open_store: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store = await open_store(server.url)
@@ -31,7 +31,7 @@ async def test_what_is_due_when_the_answer_is_here_is_asked_for_and_nothing_star
     assert datetime.now(UTC) >= due
 
 
-async def test_who_reads_the_clock_of_the_database_asks_when_it_is_time(server: Server, open_store: Open) -> None:
+async def test_a_process_that_can_read_the_database_clock_asks_when_a_job_is_due(server: Server, open_store: Open) -> None:
     store = await open_store(server.url)
     maintainer = await store._maintainer()
     for _ in range(TIMES):
@@ -40,7 +40,7 @@ async def test_who_reads_the_clock_of_the_database_asks_when_it_is_time(server: 
     assert maintainer.clock.answer_us() == maintainer.clock.now_us() == 1_000_000
 
 
-async def test_who_only_looks_after_the_line_hears_of_a_clock_that_was_set(
+async def test_a_process_that_only_maintains_the_line_notices_that_the_clock_was_set(
     server: Server, open_store: Open, monkeypatch: pytest.MonkeyPatch, brisk: None
 ) -> None:
     monkeypatch.setattr(maintaining, "CLOCK_TICKS", 1)
@@ -59,7 +59,7 @@ def _later(ask: Callable[[], int]) -> Callable[[], Awaitable[int]]:
 
 
 async def _ask(maintainer: Maintainer) -> float:
-    """Ask who is next, for nobody; answers with the microseconds that it took."""
+    """Ask the line for jobs of no queue; return the microseconds that it took."""
     began = time.monotonic()
     assert await maintainer.take([], 1, in_turn=False) is not None
     return (time.monotonic() - began) * 1e6

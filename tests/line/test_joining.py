@@ -1,4 +1,4 @@
-"""A job that was added in a transaction of its caller's gets its place in the line with the commit."""
+"""A job that a caller adds in a transaction of its own gets its place in the line with the commit."""
 
 from pathlib import Path
 
@@ -18,12 +18,12 @@ SOON = 5.0  # seconds
 
 
 @pytest.fixture(autouse=True)
-def _nobody_else_looks(monkeypatch: pytest.MonkeyPatch) -> None:
+def _no_sweep_and_no_safety_net(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(maintaining, "TICK", 3600.0)
     monkeypatch.setattr(claiming, "SQL_CLAIM_EVERY", 3600.0)
 
 
-async def test_who_sleeps_is_woken_by_a_commit_and_finds_what_it_brought(server: Server, tmp_path: Path) -> None:
+async def test_a_commit_wakes_a_waiter_and_its_claim_finds_the_jobs(server: Server, tmp_path: Path) -> None:
     store = LinedStore(postgres_store(tmp_path), lambda: RedisLine(server.url))
     await store.open()
     connection = await asyncpg.connect(postgres_url())
@@ -45,7 +45,7 @@ async def test_who_sleeps_is_woken_by_a_commit_and_finds_what_it_brought(server:
         await store.close()
 
 
-async def test_a_job_that_a_transaction_holds_is_looked_at_now_and_then_and_wakes_nobody(
+async def test_a_job_that_a_transaction_holds_is_tried_now_and_then_and_wakes_no_waiter(
     server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(claiming, "LONG_DUE", -1)

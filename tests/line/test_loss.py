@@ -1,4 +1,4 @@
-"""The line is disposable: whatever becomes of it, no job is lost, none runs twice, and it is filled again by itself."""
+"""The line is disposable: if it is lost, no job is lost or runs twice, and the maintainer fills it again."""
 
 import asyncio
 import time
@@ -86,7 +86,7 @@ async def test_no_claim_waits_for_a_line_that_was_emptied(server: Server, open_s
     assert await claim_ids(store) == ids
 
 
-async def test_nor_does_one_that_knew_no_queue_of_it(
+async def test_no_claim_of_a_process_that_knew_no_queue_waits_for_it(
     server: Server, open_store: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(maintaining, "TICK", 3600.0)
@@ -210,7 +210,7 @@ async def test_two_processes_agree_on_the_new_line(server: Server, open_store: O
     assert await claim_ids(one, 10) + await claim_ids(other, 10) == ids
 
 
-async def test_a_job_that_was_never_lined_up_is_by_the_sweep(server: Server, open_store: Open) -> None:
+async def test_a_sweep_puts_a_job_that_no_process_has_put(server: Server, open_store: Open) -> None:
     store = await open_store(server.url)
     added = await add_one(store.inner, delay=seconds(60))  # as if the process had died before it told the line
 
@@ -221,7 +221,7 @@ async def test_a_job_that_was_never_lined_up_is_by_the_sweep(server: Server, ope
     assert await eventually(lined) == [added.id]
 
 
-async def test_whoever_died_with_what_the_line_handed_out_is_noticed(
+async def test_a_job_taken_by_a_process_that_died_is_handed_out_again(
     server: Server, open_store: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store = await open_store(server.url)
@@ -235,15 +235,15 @@ async def test_whoever_died_with_what_the_line_handed_out_is_noticed(
     assert await claim_ids(store) == [added.id]
 
 
-async def test_what_stands_wrongly_in_the_line_never_runs(server: Server, open_store: Open) -> None:
+async def test_a_wrong_entry_in_the_line_never_runs(server: Server, open_store: Open) -> None:
     """An entry of a job that has ended, that is due later, that does not exist."""
     store = await open_store(server.url)
     maintainer = await store._maintainer()
     ended = await add_one(store)
     await settle(store, await claim_one(store), DONE)
     later = await add_one(store, delay=seconds(60))
-    nobody = "01900000-0000-7000-8000-000000000000"
-    wrong = [Place(id, "default", 0, Priority.NORMAL, 0) for id in (ended.id, later.id, nobody)]
+    unknown = "01900000-0000-7000-8000-000000000000"
+    wrong = [Place(id, "default", 0, Priority.NORMAL, 0) for id in (ended.id, later.id, unknown)]
     await maintainer.line.put(wrong, now=maintainer.clock.now())
     assert await claim_ids(store) == []
     places, _ = await maintainer.line.places()
@@ -260,7 +260,7 @@ async def test_a_job_is_served_in_its_own_queue_whatever_the_line_says(server: S
     assert await claim_ids(store, queues=["mail"]) == [elsewhere.id]
 
 
-async def test_the_safety_net_finds_what_fell_out_of_the_line(
+async def test_the_safety_net_finds_a_job_that_fell_out_of_the_line(
     server: Server, open_store: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store = await open_store(server.url)
@@ -272,7 +272,7 @@ async def test_the_safety_net_finds_what_fell_out_of_the_line(
     assert await claim_ids(store) == [added.id]
 
 
-async def test_a_fault_in_looking_after_the_line_does_not_end_it(
+async def test_a_defect_in_the_maintenance_does_not_end_it(
     server: Server, open_store: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(maintaining, "LONGEST_PAUSE", 0.05)
@@ -292,7 +292,7 @@ async def test_a_fault_in_looking_after_the_line_does_not_end_it(
     assert await claim_ids(store) == []
 
 
-async def test_the_safety_net_is_for_each_that_asks_for_other_queues(
+async def test_each_set_of_queues_has_its_own_safety_net(
     server: Server, open_store: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store = await open_store(server.url)
@@ -308,7 +308,7 @@ async def test_the_safety_net_is_for_each_that_asks_for_other_queues(
     assert await claim_ids(store, queues=["b"]) == [added.id]
 
 
-async def test_what_another_takes_between_the_look_and_the_taking_hides_nothing(server: Server, open_store: Open) -> None:
+async def test_jobs_taken_by_another_between_peek_and_take_hide_no_others(server: Server, open_store: Open) -> None:
     one, other = await open_store(server.url), await open_store(server.url)
     await add_ids(one, *[{"queue": "first"}] * 3)
     behind = await add_ids(one, *[{"queue": "second"}] * 3)
@@ -342,7 +342,7 @@ async def test_jobs_beyond_the_horizon_come_also_after_the_clock_was_set_back(se
     await store.close()
 
 
-async def test_a_sleeper_of_another_process_is_woken_by_the_line(server: Server, open_store: Open) -> None:
+async def test_the_line_wakes_a_waiter_of_another_process(server: Server, open_store: Open) -> None:
     one, other = await open_store(server.url), await open_store(server.url)
     with one.subscribe(Topic.READY) as place:
         place.clear()
@@ -351,7 +351,7 @@ async def test_a_sleeper_of_another_process_is_woken_by_the_line(server: Server,
         await asyncio.wait_for(place.wait(None), SOON)
 
 
-async def test_a_line_that_was_filled_from_what_the_database_lost_is_begun_anew(server: Server, open_store: Open) -> None:
+async def test_a_line_filled_from_rows_that_the_database_lost_begins_a_new_epoch(server: Server, open_store: Open) -> None:
     """As after a restore of the database: the position that the line was filled up to is ahead of it."""
     store = await open_store(server.url)
     maintainer = await store._maintainer()
@@ -363,7 +363,7 @@ async def test_a_line_that_was_filled_from_what_the_database_lost_is_begun_anew(
     assert await standing(store) == ([added.id], [])
 
 
-async def test_a_sweep_leaves_alone_what_others_have_lined_up(server: Server, open_store: Open) -> None:
+async def test_a_sweep_leaves_jobs_alone_that_other_processes_have_put(server: Server, open_store: Open) -> None:
     store = await open_store(server.url)
     first, second = await add_ids(store, {}, {})
     maintainer = await store._maintainer()
@@ -373,7 +373,7 @@ async def test_a_sweep_leaves_alone_what_others_have_lined_up(server: Server, op
     assert await standing(store) == ([second], [first])
 
 
-async def test_a_job_that_waits_again_is_lined_up_again(server: Server, open_store: Open) -> None:
+async def test_a_job_that_waits_again_is_put_again(server: Server, open_store: Open) -> None:
     store = await open_store(server.url)
     added = await add_one(store)
     job = await claim_one(store)

@@ -1,4 +1,4 @@
-"""The line's bell: heard after any silence, and hung anew when its connection is lost."""
+"""Notifications of the line: they arrive after any silence, and the subscription is renewed when its connection is lost."""
 
 import asyncio
 import re
@@ -21,15 +21,15 @@ def _brisk(brisk: None) -> None:
     pass
 
 
-async def rings(one: LinedStore, other: LinedStore, id: str) -> None:
-    """See that what one puts wakes whoever sleeps at the other."""
+async def notifies(one: LinedStore, other: LinedStore, id: str) -> None:
+    """Check that a put of one store wakes a waiter of the other."""
     with other.subscribe(Topic.READY) as place:
         place.clear()
         await (await one._maintainer()).line.put([Place(id, "default", 0, 2, 0)], now=1)
         assert await asyncio.wait_for(place.wait(None), SOON)
 
 
-async def test_it_is_heard_after_a_silence_longer_than_any_answer_may_take(
+async def test_notifications_arrive_after_a_silence_longer_than_the_timeout(
     server: Server, open_store: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(connections, "SILENCE", 0.3)
@@ -42,10 +42,10 @@ async def test_it_is_heard_after_a_silence_longer_than_any_answer_may_take(
     before = asked()
     longer = 2 * int(connections.TIMEOUT / connections.SILENCE) + 4  # of two listeners
     await eventually(lambda: asyncio.to_thread(asked), lambda now: now >= before + longer, within=20)
-    await rings(one, other, "x")
+    await notifies(one, other, "x")
 
 
-async def test_it_is_hung_anew_when_its_connection_is_cut(server: Server, open_store: Open) -> None:
+async def test_a_subscription_is_renewed_when_its_connection_is_cut(server: Server, open_store: Open) -> None:
     one, other = await open_store(server.url), await open_store(server.url)
     server.ask("CLIENT", "KILL", "TYPE", "pubsub")
     clients = "connected and listening"
@@ -54,4 +54,4 @@ async def test_it_is_hung_anew_when_its_connection_is_cut(server: Server, open_s
         return clients if server.ask("CLIENT", "LIST", "TYPE", "pubsub").count("name=demora") == 2 else ""
 
     assert await eventually(lambda: asyncio.to_thread(listening), bool, within=20) == clients
-    await rings(one, other, "y")
+    await notifies(one, other, "y")

@@ -1,4 +1,4 @@
-"""Paces beside a line: the database is asked for them when it may be time, and not for every real-time job."""
+"""Paces beside a line: a claim asks the database when a release may be due, and not for every real-time job."""
 
 from typing import Any
 
@@ -17,7 +17,7 @@ SLOW = Pace(gap=seconds(600), burst=1, stagger=seconds(600), rapid=None)
 
 
 def counted(store: LinedStore, monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """How often the database was asked for what a pace lets go, in a list that grows."""
+    """A list that grows with each claim by the SQL store alone."""
     ask, asked = store.inner.claim, list[int]()
 
     async def claim_and_count(*wish: Any, **more: Any) -> Claimed:
@@ -45,7 +45,7 @@ async def test_real_time_jobs_ask_the_database_for_no_pace(
     assert len(asked) == before
 
 
-async def test_a_delayed_job_of_another_process_is_let_go_at_once(
+async def test_a_delayed_job_of_another_process_is_released_at_once(
     server: Server, open_store: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(claiming, "SQL_CLAIM_EVERY", 3600.0)  # without the safety net

@@ -1,4 +1,4 @@
-"""compare and rebuild: every waiting job within the horizon in exactly one place, and no place without its job."""
+"""reconcile and rebuild: every waiting job within the horizon has exactly one place, and every place has its job."""
 
 import asyncio
 from datetime import UTC, datetime, timedelta
@@ -20,7 +20,7 @@ from tests.servers.valkey import Server
 
 @pytest.fixture(autouse=True)
 def no_sweep(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Look again at once, before anybody has repaired anything."""
+    """Compare again at once, before a sweep repairs the line."""
     monkeypatch.setattr(reconcile, "RECHECK", 0.0)
 
 
@@ -34,7 +34,7 @@ async def test_a_line_that_was_only_used_agrees_with_its_rows(server: Server, op
     assert finding.level == "ok"
 
 
-async def test_what_a_pace_lets_go_beside_a_claim_is_lined_up(server: Server, open_store: Open) -> None:
+async def test_a_job_released_beside_a_claim_is_put_into_the_line(server: Server, open_store: Open) -> None:
     store = await open_store(server.url)
     await store.set_pace("default", wish_of(Pace(gap=seconds(600), burst=2, stagger=seconds(0.001), rapid=None)), by="ann")
     await add_ids(store, {"delay": seconds(0.01)}, {"delay": seconds(0.01)})
@@ -71,7 +71,7 @@ async def spoiled(store: LinedStore) -> tuple[str, str, str]:
     return missing, stray.id, misplaced
 
 
-async def test_what_does_not_agree_is_told_and_repaired(server: Server, open_store: Open) -> None:
+async def test_differences_are_listed_and_repaired(server: Server, open_store: Open) -> None:
     store = await open_store(server.url)
     missing, stray, misplaced = await spoiled(store)
     compared = await store.reconcile()

@@ -640,7 +640,7 @@ MUTANTS = (
     Mutant("line: the run on record is not looked at", MAINTAINER, "if record.run != run or state", "if state", LOSS),
     Mutant("line: a move into waiting is not marked", "engines/sqlite/lining.py", "tx.stamps.lined = True", "pass", LOSS),
     Mutant(
-        "line: nobody sweeps",
+        "line: no process sweeps",
         MAINTAINER,
         "                await self._filler.sweep()\n            if ticks",
         "                pass\n            if ticks",
@@ -751,7 +751,7 @@ MUTANTS = (
         LINE_SIM,
     ),
     Mutant(
-        "line: who claims by the line sees no lapse",
+        "line: a claim by the line shows no lapsed lease",
         CLAIMING,
         "return Claimed(jobs, drawn.claimed.lapsed, next_in)",
         "return Claimed(jobs, [], next_in)",
@@ -900,7 +900,7 @@ MUTANTS = (
         LOSS,
     ),
     Mutant(
-        "line: a job that somebody holds wakes everybody again and again",
+        "line: a job that a transaction holds wakes all waiters again and again",
         "line/redis/scripts/put.lua",
         "moved and ARGV[4] ~= 'returned' and",
         "moved and",
@@ -921,7 +921,7 @@ MUTANTS = (
         LOSS,
     ),
     Mutant(
-        "line: who asks for other queues looks for all",
+        "line: one safety net serves all sets of queues",
         CLAIMING,
         "which = None if request.queues is None else frozenset(request.queues)",
         "which = None",

@@ -36,7 +36,7 @@ async def test_a_password_that_is_refused_is_named() -> None:
         await line.close()
 
 
-async def test_a_server_that_throws_away_what_it_holds_is_refused() -> None:
+async def test_a_server_that_may_evict_keys_is_refused() -> None:
     redis_url()
     with valkey.running("--maxmemory-policy", "allkeys-lru") as server:
         words = await refused(server.url)
@@ -64,7 +64,7 @@ async def test_a_server_that_was_restarted_is_never_taken_for_the_one_before() -
         await line.close()
 
 
-async def test_a_server_that_is_not_there_is_no_reason_not_to_start(tmp_path: Path) -> None:
+async def test_a_store_opens_without_its_server(tmp_path: Path) -> None:
     line = RedisLine("redis://127.0.0.1:1/0")
     with pytest.raises(LineAway):
         await line.connect("db")

@@ -72,21 +72,21 @@ async def test_an_id_has_one_place_however_often_it_is_put(line: RedisLine) -> N
     assert (places, out) == ([place("a", lane=Lane.RETRY, rank=Priority.HIGH)], [])
 
 
-async def test_what_was_handed_out_is_put_back_by_a_put(line: RedisLine) -> None:
+async def test_a_put_takes_back_a_job_that_was_handed_out(line: RedisLine) -> None:
     await line.put([place("a")], now=NOW)
     assert await taken(line) == ["a"]
     await line.put([place("a", due=NOW + 1)], now=NOW)
     assert await line.places() == ([place("a", due=NOW + 1)], [])
 
 
-async def test_what_only_comes_back_wakes_nobody(line: RedisLine) -> None:
+async def test_a_returned_job_wakes_no_waiter(line: RedisLine) -> None:
     assert await line.put([place("a")], now=NOW)
     assert await taken(line) == ["a"]
     assert not await line.put([place("a")], now=NOW, mode=PutMode.RETURNED)
     assert await taken(line) == ["a"]
 
 
-async def test_what_is_done_is_forgotten_and_what_is_not_comes_again(line: RedisLine) -> None:
+async def test_a_job_that_is_done_is_forgotten_and_any_other_is_handed_out_again(line: RedisLine) -> None:
     await line.put([place("a"), place("b")], now=NOW)
     assert await taken(line) == ["a", "b"]
     await line.done([Entry("a", "q")])
@@ -95,7 +95,7 @@ async def test_what_is_done_is_forgotten_and_what_is_not_comes_again(line: Redis
     assert await taken(line, now=NOW + 10, stale=NOW + 1) == []
 
 
-async def test_what_is_removed_stands_nowhere(line: RedisLine) -> None:
+async def test_a_removed_job_stands_nowhere(line: RedisLine) -> None:
     await line.put([place("a"), place("b", lane=Lane.SCHEDULED), place("c")], now=NOW)
     assert await taken(line, 1) == ["a"]
     await line.remove([Entry(id, "q") for id in "ab"])
@@ -113,7 +113,7 @@ async def test_a_paused_queue_hands_out_nothing_and_has_no_next(line: RedisLine)
     assert await taken(line) == ["a"]
 
 
-async def test_a_new_number_begins_with_an_empty_line(line: RedisLine) -> None:
+async def test_a_new_epoch_begins_with_an_empty_line(line: RedisLine) -> None:
     await line.put([place("a")], now=NOW)
     await line.checkpoint(NOW, "5", filled=True)
     await line.begin(2)
@@ -122,7 +122,7 @@ async def test_a_new_number_begins_with_an_empty_line(line: RedisLine) -> None:
     assert (state.epoch, state.filled, state.until) == (2, False, 0)
 
 
-async def test_what_was_noted_is_told_and_a_late_note_is_refused(line: RedisLine) -> None:
+async def test_the_state_shows_the_checkpoint_and_a_late_checkpoint_is_refused(line: RedisLine) -> None:
     await line.checkpoint(NOW, "5:3,4", filled=True)
     state = await line.state()
     assert (state.filled, state.until, state.position) == (True, NOW, "5:3,4")
@@ -138,7 +138,7 @@ async def test_what_was_noted_is_told_and_a_late_note_is_refused(line: RedisLine
     assert not (await line.state()).filled
 
 
-async def test_what_is_missing_is_put_and_the_rest_stays_as_it_is(line: RedisLine) -> None:
+async def test_missing_jobs_are_put_and_the_others_keep_their_places(line: RedisLine) -> None:
     await line.put([place("a"), place("b"), place("c", lane=Lane.RETRY)], now=NOW)
     assert await taken(line, 1) == ["a"]
     await line.put([place(id) for id in "abcd"], now=NOW, mode=PutMode.MISSING)
@@ -147,7 +147,7 @@ async def test_what_is_missing_is_put_and_the_rest_stays_as_it_is(line: RedisLin
     assert len(places) == 3
 
 
-async def test_a_lower_number_does_not_take_the_line_back(line: RedisLine) -> None:
+async def test_a_lower_epoch_does_not_take_the_line_back(line: RedisLine) -> None:
     await line.begin(5)
     await line.begin(4)
     assert (await line.state()).epoch == 5
@@ -171,7 +171,7 @@ async def test_scripts_that_the_server_forgot_are_sent_again(line: RedisLine) ->
     assert await taken(line) == ["a", "b", "c"]
 
 
-async def test_one_at_a_time_looks_after_the_line(line: RedisLine) -> None:
+async def test_one_process_at_a_time_maintains_the_line(line: RedisLine) -> None:
     assert [await line.maintain(who, 60_000) for who in ("ann", "bob", "ann")] == [True, False, True]
 
 

@@ -1,4 +1,4 @@
-"""The line in memory, by which simulations run, is held to the one on Redis: the same verbs, the same answers."""
+"""The line in memory, which simulations use, gives the same answers to the same verbs as the line on Redis."""
 
 import asyncio
 import secrets
@@ -123,7 +123,7 @@ class Both(RuleBasedStateMachine):
         self.both(who, lambda line: line.state())
 
     @rule(who=st.integers(0, 1), name=st.sampled_from(("ann", "bob")))
-    def tend(self, who: int, name: str) -> None:
+    def maintain(self, who: int, name: str) -> None:
         self.both(who, lambda line: line.maintain(name, 60_000))
 
     def teardown(self) -> None:

@@ -58,7 +58,7 @@ async def test_a_line_behind_tls_is_used_as_any_other(secured: Secured) -> None:
         await line.close()
 
 
-async def test_a_certificate_that_nobody_vouches_for_is_not_believed(secured: Secured) -> None:
+async def test_a_certificate_without_a_known_issuer_is_refused(secured: Secured) -> None:
     line = RedisLine(secured.url)
     try:
         with pytest.raises(LineAway, match=r"(?i)certificate"):
