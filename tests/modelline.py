@@ -1,4 +1,4 @@
-"""A line in memory, for tests: the same answers as that on Redis, without a server; `engines/redis/test_model.py` holds the
+"""A line in memory, for tests: the same answers as that on Redis, without a server; `line/redis/test_model.py` holds the
 two to each other."""
 
 import copy
@@ -7,7 +7,8 @@ from collections.abc import Callable, Sequence
 
 from demora.core.job import Lane, Priority
 from demora.core.order import QueueOrder
-from demora.line import Arrangement, Entry, Heard, LineLost, LineState, Place, Putting, Taken, are_delayed, by_queue
+from demora.line.port import LineLost, LineState, PutMode, Taken, WakeWaiters, are_delayed, by_queue
+from demora.line_feed import Arrangement, Entry, Place
 
 LANES = [(lane, rank) for lane in Lane for rank in Priority]
 USUAL: tuple[int | None, ...] = tuple(QueueOrder().offset(lane, rank) for lane, rank in LANES)
@@ -50,9 +51,9 @@ class QueueLine:
             self.out[id] = now
         return ids
 
-    def put(self, places: Sequence[Place], now: int, how: Putting) -> bool:
+    def put(self, places: Sequence[Place], now: int, mode: PutMode) -> bool:
         """Whether something moved that is ready or the new head of its lane."""
-        if how is Putting.MISSING:
+        if mode is PutMode.MISSING:
             places = [p for p in places if p.id not in self.out and self.lanes[p.lane, p.rank].get(p.id) != p.due_at]
         woken = False
         for which in dict.fromkeys((place.lane, place.rank) for place in places):
@@ -60,9 +61,9 @@ class QueueLine:
             first, head = min(place.due_at for place in here), min(lane.values(), default=None)
             moved = any(lane.get(place.id) != place.due_at for place in here)
             lane |= {place.id: place.due_at for place in here}
-            wakes = moved and how is not Putting.BACK
+            wakes = moved and mode is not PutMode.RETURNED
             woken = woken or (wakes and (first <= now or head is None or first < head))
-        if how is not Putting.FRESH:
+        if mode is not PutMode.FRESH:
             for place in places:
                 self.out.pop(place.id, None)
                 for which, lane in self.lanes.items():
@@ -82,13 +83,13 @@ class ModelServer:
     def __init__(self, time: Callable[[], float]) -> None:
         self.time = time
         self.run = 1
-        self.bells: dict[ModelLine, Heard] = {}
+        self.listeners: dict[ModelLine, WakeWaiters] = {}
         self.flush()
 
     def flush(self) -> None:
         self.state: dict[str, LineState] = {}
         self.queues: dict[tuple[str, int, str], QueueLine] = {}  # by database, number and name
-        self.tender: dict[str, tuple[str, float]] = {}
+        self.maintainer: dict[str, tuple[str, float]] = {}
 
     def snapshot(self) -> object:
         return copy.deepcopy((self.state, self.queues))
@@ -100,10 +101,10 @@ class ModelServer:
         if snapshot is not None:
             self.state, self.queues = copy.deepcopy(snapshot)  # type: ignore[misc]
 
-    def ring(self, ringer: "ModelLine", *, delayed: bool) -> None:
-        for line, heard in list(self.bells.items()):
-            if line is not ringer:
-                heard(delayed)
+    def notify(self, sender: "ModelLine", *, delayed: bool) -> None:
+        for line, wake in list(self.listeners.items()):
+            if line is not sender:
+                wake(delayed)
 
 
 class ModelLine:
@@ -117,13 +118,13 @@ class ModelLine:
         self._done: dict[str, list[str]] = {}
 
     async def connect(self, database: str) -> str:
-        self._server.bells.pop(self, None)
+        self._server.listeners.pop(self, None)
         self._database, self._run = database, self._server.run
         self._under(self.epoch)
         return str(self._run)
 
     async def close(self) -> None:
-        self._server.bells.pop(self, None)
+        self._server.listeners.pop(self, None)
         self._run = 0
 
     async def state(self) -> LineState:
@@ -138,27 +139,27 @@ class ModelLine:
         for key in [key for key in self._server.queues if key[0] == self._database and key[1] < epoch]:
             del self._server.queues[key]
 
-    async def note(self, until: int, position: str, *, filled: bool = False) -> None:
+    async def checkpoint(self, until: int, position: str, *, filled: bool = False) -> None:
         state = await self.state()
         if state.epoch != self.epoch:
-            raise LineLost("the line has another number")
+            raise LineLost("the line is in another epoch")
         noted = LineState(self.epoch, filled or state.filled, until, position, state.paced)
         self._server.state[self._database] = noted
 
-    async def put(self, places: Sequence[Place], *, now: int, how: Putting = Putting.MOVED) -> bool:
+    async def put(self, places: Sequence[Place], *, now: int, mode: PutMode = PutMode.MOVED) -> bool:
         self._check()
-        rang, lost = False, None
+        woken, lost = False, None
         for queue in dict.fromkeys(place.queue for place in places):
             group = [place for place in places if place.queue == queue]
             try:
-                if self._in_line(queue).put(group, now, how):
-                    rang = True
-                    self._server.ring(self, delayed=are_delayed(group))
+                if self._in_line(queue).put(group, now, mode):
+                    woken = True
+                    self._server.notify(self, delayed=are_delayed(group))
             except LineLost as problem:
                 lost = lost or problem  # a pipeline goes on
         if lost is not None:
             raise lost
-        return rang
+        return woken
 
     async def take(self, queues: Sequence[str] | None, limit: int, *, now: int, stale: int, in_turn: bool = False) -> Taken:
         """As the real one: who knows of one queue takes from it at once, and looks at others that it then hears of."""
@@ -219,18 +220,18 @@ class ModelLine:
             line.offsets, line.paused = one.offsets, one.paused
             self._begun.add(one.queue)
             if changed:
-                self._server.ring(self, delayed=True)
+                self._server.notify(self, delayed=True)
         if arrangements:
             paced = any(None in one.offsets for one in arrangements)
             noted = LineState(state.epoch, state.filled, state.until, state.position, paced)
             self._server.state[self._database] = noted
 
-    async def tend(self, who: str, span: int) -> bool:
+    async def maintain(self, process: str, span: int) -> bool:
         self._check()
-        tender, until = self._server.tender.get(self._database, (who, 0.0))
-        if tender != who and until > self._server.time():
+        maintainer, until = self._server.maintainer.get(self._database, (process, 0.0))
+        if maintainer != process and until > self._server.time():
             return False
-        self._server.tender[self._database] = who, self._server.time() + span / 1000
+        self._server.maintainer[self._database] = process, self._server.time() + span / 1000
         return True
 
     async def places(self) -> tuple[list[Place], list[Entry]]:
@@ -246,9 +247,9 @@ class ModelLine:
             out += [Entry(id, queue) for _, id in sorted((when, id) for id, when in line.out.items())]
         return places, out
 
-    async def listen(self, heard: Heard) -> None:
+    async def listen(self, wake: WakeWaiters) -> None:
         self._check()
-        self._server.bells[self] = heard
+        self._server.listeners[self] = wake
 
     def as_it_is(self) -> "ModelLine":
         """A copy, whose verbs are those that would be sent now."""
@@ -271,7 +272,7 @@ class ModelLine:
         return {queue for database, epoch, queue in self._server.queues if (database, epoch) == (self._database, self.epoch)}
 
     def _in_line(self, queue: str) -> QueueLine:
-        """The line of a queue, begun if nobody has; one that we have begun and that is gone is lost."""
+        """The line of a queue, begun if it is not; `LineLost` if this client has begun it and it is gone."""
         if queue not in self._begun:
             self._server.queues.setdefault((self._database, self.epoch, queue), QueueLine())
             self._begun.add(queue)

@@ -11,10 +11,10 @@ from demora.clock import Clock
 from demora.engines.postgres import PostgresOptions, PostgresStore
 from demora.engines.postgres import sleepers as postgres_sleepers
 from demora.engines.postgres.statements import in_schema
-from demora.engines.redis import RedisLine
 from demora.engines.sqlite import SqliteStore
 from demora.engines.sqlite import sleepers as sqlite_sleepers
-from demora.lined import Inner, LinedStore, lined
+from demora.line import LinedStore, SqlStore
+from demora.line.redis import RedisLine
 from demora.store import Store
 from tests.servers import pgbouncer, postgres, valkey
 
@@ -103,10 +103,10 @@ def redis_url() -> str:
         pytest.skip(str(missing))
 
 
-def lined_store(inner: Inner) -> LinedStore:
+def lined_store(inner: SqlStore) -> LinedStore:
     """A store with a line on this run's Valkey."""
     url = redis_url()
-    return lined(inner, lambda: RedisLine(url))
+    return LinedStore(inner, lambda: RedisLine(url))
 
 
 _ALL = [

@@ -37,13 +37,11 @@ MAY_IMPORT: dict[str, set[str]] = {
     "keyring": {"core"},
     "hookstore": {"core"},
     "pacing": {"core", "store"},
-    "line": {"core", "errors"},
-    "outbox": {"line", "store"},
-    "reconciling": set(),
-    "lined": {"core", "store", "transactions", "audit", "survey", "keyring", "line", "outbox", "errors", "crash", "notices"}
-    | {"hookstore", "pacing", "reconciling", "clock", "alarms"},
+    "line_feed": {"core", "store"},
+    "line": {"core", "store", "transactions", "audit", "survey", "keyring", "line_feed", "errors", "crash", "notices"}
+    | {"hookstore", "pacing", "clock", "alarms"},
     "engines": {"core", "store", "transactions", "audit", "survey", "keyring", "clock", "errors", "crash"}
-    | {"hookstore", "pacing", "line", "outbox", "lined", "alarms"},
+    | {"hookstore", "pacing", "line", "line_feed", "alarms"},
     "proof": {"audit"},
     "context": {"core", "store", "errors"},
     "signals": {"core", "errors"},
@@ -55,10 +53,10 @@ MAY_IMPORT: dict[str, set[str]] = {
     "jobfunction": {"core", "errors", "handlers"},
     "lapses": {"core", "store"},
     "bulk": {"core", "store", "errors"},
-    "upkeep": {"core", "store", "errors", "bulk", "lapses", "line", "reconciling", "survey"},
+    "upkeep": {"core", "store", "errors", "bulk", "lapses", "line", "survey"},
     "worker": {"core", "store", "clock", "errors", "notices", "context", "handlers", "signals", "seams", "crash"}
     | {"lapses", "pauses", "scheduler", "spawned", "tally"},
-    "doctor": {"core", "store", "hookstore", "pacing", "survey", "settings", "client", "reconciling", "why"},
+    "doctor": {"core", "store", "hookstore", "pacing", "survey", "settings", "client", "line", "why"},
     "outbound": {"core", "errors"},
     "webhooks": {"core", "store", "hookstore", "errors"},
     "deliveries": {"core", "errors", "context", "handlers", "outbound", "signals", "calls", "webhooks", "hookstore"},
@@ -182,7 +180,7 @@ def test_a_part_imports_only_what_the_arrows_allow(part: str) -> None:
 
 @pytest.mark.parametrize(
     "part",
-    ["core", "store", "transactions", "audit", "survey", "keyring", "hookstore", "pacing", "line", "outbox"],
+    ["core", "store", "transactions", "audit", "survey", "keyring", "hookstore", "pacing", "line_feed"],
 )
 def test_core_and_port_are_pure(part: str) -> None:
     assert [i for i in theirs(part) if i.part in IMPURE] == []
@@ -198,8 +196,15 @@ def test_the_core_asks_no_clock() -> None:
 
 
 def test_drivers_stay_in_their_engines() -> None:
-    users = {i.module for i in IMPORTS if i.part in DRIVERS and i.part not in EXCEPTIONS.get(i.module, ())}
-    assert {part_of(module) for module in users} == {"engines"}
+    users = {
+        (part_of(i.module), i.part) for i in IMPORTS if i.part in DRIVERS and i.part not in EXCEPTIONS.get(i.module, ())
+    }
+    assert users == {("engines", "apsw"), ("engines", "asyncpg"), ("line", "redis")}
+
+
+def test_the_line_is_named_only_where_a_store_gets_one_and_where_it_is_reconciled() -> None:
+    users = {i.module for i in IMPORTS if i.ours and i.part == "line" and part_of(i.module) != "line"}
+    assert users == {"engines", "engines.options", "upkeep", "doctor.line"}
 
 
 def test_engines_do_not_know_each_other() -> None:

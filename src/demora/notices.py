@@ -67,16 +67,17 @@ def supervisor_gone() -> None:
 
 
 def line_away(problem: Exception) -> None:
-    words = "the line cannot be used ({error}): jobs are handed out by the database until it is back"
+    words = "the Redis line cannot be used ({error}): the database hands out the jobs until it is back"
     _say(WARNING, "line.away", words, error=_one_line(str(problem)))
 
 
 def line_back(epoch: int) -> None:
-    _say(INFO, "line.back", "the line is used, under the number {epoch}", epoch=epoch)
+    _say(INFO, "line.back", "the Redis line is in use again, in epoch {epoch}", epoch=epoch)
 
 
 def line_filled(epoch: int, jobs: int) -> None:
-    _say(INFO, "line.filled", "the line was filled anew under the number {epoch}: {jobs} jobs", epoch=epoch, jobs=jobs)
+    words = "the Redis line was filled from the database in epoch {epoch}: {jobs} jobs"
+    _say(INFO, "line.filled", words, epoch=epoch, jobs=jobs)
 
 
 def run_ended_badly(id: str, type: str, queue: str, status: Status, attempt: int, error: str) -> None:

@@ -28,7 +28,6 @@ class Topic(Enum):
     ENDED = "ended"  # a job ended
     EXPIRY = "expiry"  # a job was added that expires before all others
     PACE = "pace"  # the pace of a queue was changed
-    UNLINED = "unlined"  # jobs were recorded that nobody lines up; no sleeper's, and on no channel of its own
 
 
 class Added(msgspec.Struct, frozen=True):

@@ -15,8 +15,8 @@ from .core.states import ENDED, RETRYABLE, WAITING, Status
 from .core.verdict import Standing, decide
 from .errors import Invalid, StoreError
 from .lapses import lapse
-from .line import LineAway
-from .reconciling import Comparison, Reconciled
+from .line.port import LineAway
+from .line.reconcile import Reconcilable, Reconciliation
 from .store import Lease, Query, Report, Settlement, Store, Worker
 from .survey import Pulse, Survey, Surveyed
 
@@ -115,13 +115,13 @@ class Upkeep:
         await self.store.retire(worker_id)
         return recovered
 
-    async def compare_line(self, *, repair: bool = False) -> Comparison | None:
+    async def compare_line(self, *, repair: bool = False) -> Reconciliation | None:
         """How the Redis line agrees with the database, brought in step with `repair`; None if there is no line."""
-        return await self.store.compare(repair=repair) if isinstance(self.store, Reconciled) else None
+        return await self.store.reconcile(repair=repair) if isinstance(self.store, Reconcilable) else None
 
     async def rebuild_line(self) -> int:
         """Begin the Redis line anew and fill it from the database; answers with its new number."""
-        if not isinstance(self.store, Reconciled):
+        if not isinstance(self.store, Reconcilable):
             raise StoreError("there is no Redis line to rebuild: DEMORA_REDIS_URL is not set")
         try:
             return await self.store.rebuild()

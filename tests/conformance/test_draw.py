@@ -4,8 +4,7 @@ from datetime import timedelta
 
 from demora.core.pace import Pace
 from demora.core.pace_wish import wish_of
-from demora.line import Entry
-from demora.outbox import Outbox
+from demora.line_feed import Entry, LineFeed
 from demora.pacing import Paced
 from demora.store import QueueChange, Store
 from tests.builders import add_ids, seconds
@@ -15,7 +14,7 @@ from tests.clock import TestClock
 async def drawn(store: Store, *ids: str, queue: str = "default") -> list[str]:
     """What is leased of these."""
     below = getattr(store, "inner", store)
-    assert isinstance(below, Outbox)
+    assert isinstance(below, LineFeed)
     got = await below.draw("ann", [Entry(id, queue) for id in ids], lease=timedelta(seconds=30))
     return [job.lease.id for job in got.claimed.jobs]
 

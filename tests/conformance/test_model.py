@@ -17,7 +17,7 @@ from demora.core.outcome import GaveUp, HandedBack, Lapsed, Outcome, Raised, Sno
 from demora.core.retention import Retention
 from demora.core.spans import to_ms
 from demora.core.states import Status
-from demora.lined import LinedStore
+from demora.line import LinedStore
 from demora.store import Added, Change, ClaimedJob, Query, QueueChange
 from tests.builders import claim, ms, new_job, settle
 from tests.clock import TestClock

@@ -1,11 +1,11 @@
-"""moved: what the outbox tells of moves into waiting, for whoever looks after a line."""
+"""moved: the jobs that moved into waiting since a position, for the maintainer of a line."""
 
 import pytest
 
 from demora.core.outcome import Raised
 from demora.core.pace import Pace
 from demora.core.pace_wish import wish_of
-from demora.lined import Inner, LinedStore
+from demora.line import LinedStore, SqlStore
 from demora.store import Change, Store
 from tests.builders import DONE, add_ids, add_one, claim_ids, claim_one, ms, seconds, settle
 from tests.clock import TestClock
@@ -14,15 +14,15 @@ HORIZON = seconds(600)
 
 
 @pytest.fixture
-async def outbox(store: Store) -> Inner:
+async def outbox(store: Store) -> SqlStore:
     """The SQL store, below a line or not, with its rows telling of their moves."""
     inner = store.inner if isinstance(store, LinedStore) else store
-    assert isinstance(inner, Inner)
+    assert isinstance(inner, SqlStore)
     await inner.begin_lining()
     return inner
 
 
-async def moved(outbox: Inner, since: str) -> tuple[list[str], str]:
+async def moved(outbox: SqlStore, since: str) -> tuple[list[str], str]:
     """The ids that moved since a position, and the position after them."""
     found = await outbox.moved(since, HORIZON, 100)
     assert found is not None
@@ -30,12 +30,12 @@ async def moved(outbox: Inner, since: str) -> tuple[list[str], str]:
     return [place.id for place in found.places], found.position
 
 
-async def test_the_clock_can_be_asked_for(outbox: Inner, clock: TestClock) -> None:
+async def test_the_clock_can_be_asked_for(outbox: SqlStore, clock: TestClock) -> None:
     clock.turn(5)
     assert await outbox.read_clock() == clock.wall_us()
 
 
-async def test_every_move_into_waiting_is_told_once(outbox: Inner, clock: TestClock) -> None:
+async def test_every_move_into_waiting_is_told_once(outbox: SqlStore, clock: TestClock) -> None:
     position = await outbox.position()
     ids = await add_ids(outbox, {}, {"delay": seconds(60)})
     told, position = await moved(outbox, position)
@@ -56,7 +56,7 @@ async def test_every_move_into_waiting_is_told_once(outbox: Inner, clock: TestCl
     assert told == [ids[0]]
 
 
-async def test_what_a_pace_lets_go_has_moved(outbox: Inner, clock: TestClock) -> None:
+async def test_what_a_pace_lets_go_has_moved(outbox: SqlStore, clock: TestClock) -> None:
     await outbox.set_pace("default", wish_of(Pace()), by="test")
     added = await add_one(outbox, delay=ms(10))
     position = await outbox.position()
@@ -65,7 +65,7 @@ async def test_what_a_pace_lets_go_has_moved(outbox: Inner, clock: TestClock) ->
     assert (await moved(outbox, position))[0] == [added.id]
 
 
-async def test_what_waits_no_longer_is_not_told(outbox: Inner) -> None:
+async def test_what_waits_no_longer_is_not_told(outbox: SqlStore) -> None:
     position = await outbox.position()
     done, cancelled, waits = await add_ids(outbox, {}, {}, {"delay": seconds(1)})
     await outbox.cancel([cancelled])
@@ -75,7 +75,7 @@ async def test_what_waits_no_longer_is_not_told(outbox: Inner) -> None:
     assert done != waits
 
 
-async def test_moves_are_told_page_by_page(outbox: Inner) -> None:
+async def test_moves_are_told_page_by_page(outbox: SqlStore) -> None:
     position = await outbox.position()
     ids = [*await add_ids(outbox, *[{"delay": seconds(1)}] * 5), *await add_ids(outbox, *[{"delay": seconds(2)}] * 2)]
     told: list[str] = []
@@ -86,7 +86,7 @@ async def test_moves_are_told_page_by_page(outbox: Inner) -> None:
     assert told == ids
 
 
-async def test_what_moves_while_pages_are_told_is_left_to_the_next_time(outbox: Inner) -> None:
+async def test_what_moves_while_pages_are_told_is_left_to_the_next_time(outbox: SqlStore) -> None:
     start = await outbox.position()
     ids = await add_ids(outbox, *[{"delay": seconds(1)}] * 3)
     first = await outbox.moved(start, HORIZON, 2)
@@ -99,7 +99,9 @@ async def test_what_moves_while_pages_are_told_is_left_to_the_next_time(outbox: 
     assert (await moved(outbox, first.position))[0] == later
 
 
-async def test_what_is_beyond_the_horizon_is_told_when_the_horizon_has_reached_it(outbox: Inner, clock: TestClock) -> None:
+async def test_what_is_beyond_the_horizon_is_told_when_the_horizon_has_reached_it(
+    outbox: SqlStore, clock: TestClock
+) -> None:
     position, until = await outbox.position(), clock.wall() + 600_000
     near, far = await add_ids(outbox, {"delay": seconds(599)}, {"delay": seconds(601)})
     told, position = await moved(outbox, position)
@@ -110,7 +112,7 @@ async def test_what_is_beyond_the_horizon_is_told_when_the_horizon_has_reached_i
     assert [place.id for place in walked.places] == [far]
 
 
-async def test_a_position_that_the_database_never_had_is_not_known(outbox: Inner) -> None:
+async def test_a_position_that_the_database_never_had_is_not_known(outbox: SqlStore) -> None:
     here = await outbox.position()
     beyond = f"{int(here.partition(':')[0]) + 10**12}{':' if ':' in here else ''}"
     assert await outbox.moved(beyond, HORIZON, 10) is None

@@ -9,7 +9,7 @@ import pytest
 from demora.core.job import Unique
 from demora.core.outcome import GaveUp, HandedBack, Raised, Snoozed
 from demora.core.states import Status
-from demora.lined import tending
+from demora.line import maintainer as maintaining
 from demora.store import Change, QueueChange, Store, Topic
 from tests.builders import BROKEN, DONE, LEASE, add_one, claim_one, ended_one, ms, new_job, seconds, settle, settle_lapsed
 from tests.clock import TestClock
@@ -24,7 +24,7 @@ def no_safety_net(monkeypatch: pytest.MonkeyPatch) -> None:
     """A clock that stands still looks like a machine that slept, for which sleepers wake, and whoever looks after a line may
     wake them for nothing; here only wake-ups may do it."""
     look_at_clock(monkeypatch, every=60.0)
-    monkeypatch.setattr(tending, "TICK", 60.0)
+    monkeypatch.setattr(maintaining, "TICK", 60.0)
 
 
 def look_at_clock(monkeypatch: pytest.MonkeyPatch, *, every: float, step: int = 60_000) -> None:

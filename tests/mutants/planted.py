@@ -22,14 +22,14 @@ RUNS = "engines/sqlite/runs.py"
 CONFORMANCE = "tests/conformance/"
 PACE, PACE_RULE = "tests/conformance/test_pace.py", "tests/core/test_pace.py"
 WRITES, CUT = "engines/postgres/writes.py", "tests/engines/postgres/test_lost_answers.py"
-LOSS, TENDING, STORE = "tests/lined/test_loss.py", "lined/tending.py", "lined/store.py"
-CLAIMING = "lined/claiming.py"
+LOSS, LINE_STORE, CLAIMING = "tests/line/test_loss.py", "line/store.py", "line/claiming.py"
+MAINTAINER, FILLING = "line/maintainer.py", "line/filling.py"
 PROCESS = "worker/process.py"
 HOUSEKEEPING = """                except {} as problem:
                     wait, pause = pause, min(pause * 2, LONGEST_PAUSE)
                     notices.store_trouble("the housekeeping\""""
-LINE_NODES = "engines/redis/connections.py"
-LINE_TAKE, LINE_PUT = "engines/redis/scripts/take.lua", "engines/redis/scripts/put.lua"
+LINE_NODES = "line/redis/connections.py"
+LINE_TAKE, LINE_PUT = "line/redis/scripts/take.lua", "line/redis/scripts/put.lua"
 
 MUTANTS = (
     Mutant(
@@ -635,14 +635,14 @@ MUTANTS = (
         LINE_NODES,
         "if self.run and f",
         "if False and f",
-        "tests/engines/redis/test_connections.py",
+        "tests/line/redis/test_connections.py",
     ),
-    Mutant("line: the run on record is not looked at", TENDING, "if record.run != run or state", "if state", LOSS),
+    Mutant("line: the run on record is not looked at", MAINTAINER, "if record.run != run or state", "if state", LOSS),
     Mutant("line: a move into waiting is not marked", "engines/sqlite/lining.py", "tx.stamps.lined = True", "pass", LOSS),
     Mutant(
-        "line: nobody sweeps",
-        TENDING,
-        "                await self._sweep()\n            if ticks",
+        "line: no process sweeps",
+        MAINTAINER,
+        "                await self._filler.sweep()\n            if ticks",
         "                pass\n            if ticks",
         LOSS,
     ),
@@ -652,14 +652,14 @@ MUTANTS = (
         LINE_PUT,
         "if ARGV[4] ~= 'fresh' then\n    redis.call",
         "if false then\n    redis.call",
-        "tests/engines/redis/test_line.py",
+        "tests/line/redis/test_line.py",
     ),
     Mutant(
         "line: a vanished queue is taken for an empty one",
         LINE_TAKE,
         "if not kept[1] then",
         "if false then",
-        "tests/engines/redis/test_line.py",
+        "tests/line/redis/test_line.py",
     ),
     Mutant(
         "line: claims wait for a line that is away",
@@ -670,26 +670,32 @@ MUTANTS = (
     ),
     Mutant(
         "line: what a pace holds is handed out",
-        "engines/lines.py",
+        "line_feed.py",
         "None if lane in held else order.offset(lane, rank)",
         "order.offset(lane, rank)",
         PACE,
     ),
     Mutant(
         "line: deliveries wait for the next sweep",
-        STORE,
-        "        self._unlined = True\n",
-        "        self._unlined = False\n",
+        LINE_STORE,
+        "        self._unplaced = True\n",
+        "        self._unplaced = False\n",
         "tests/conformance/test_deliveries.py",
     ),
     Mutant(
         "line: what a transaction of its caller's brings waits for the next sweep",
         "engines/postgres/bells.py",
-        "if sender == _COMMIT else",
-        "if False else",
-        "tests/lined/test_joining.py",
+        "if sender == _COMMIT:",
+        "if False:",
+        "tests/line/test_joining.py",
     ),
-    Mutant("line: nobody asks SQL alone", STORE, "if limit and loop.time() < asked.looked_at + LOOK:", "if limit:", LOSS),
+    Mutant(
+        "line: no claim asks SQL alone",
+        CLAIMING,
+        "if request.limit and loop.time() < times.sql_claimed_at + SQL_CLAIM_EVERY:",
+        "if request.limit:",
+        LOSS,
+    ),
     Mutant("processes: the last words of a dead one are not heard", PROCESS, "both, timeout=PATIENCE)", "both, timeout=0)"),
     Mutant(
         "processes: one that died before it began is believed to have begun",
@@ -724,11 +730,11 @@ MUTANTS = (
         "tests/proof/test_bad_paces.py",
     ),
     Mutant(
-        "line: a sleeper is not told that delayed jobs have moved",
-        STORE,
+        "line: a claim does not learn that delayed jobs have moved",
+        LINE_STORE,
         "        if delayed:\n",
         "        if not delayed:\n",
-        "tests/lined",
+        "tests/line",
     ),
     Mutant(
         "a worker claims again before what it claimed has started",
@@ -739,13 +745,13 @@ MUTANTS = (
     ),
     Mutant(
         "line: a sweep forgets to put what moved",
-        TENDING,
+        FILLING,
         "            await self._put_missing(moved.places)\n",
         "            pass\n",
         LINE_SIM,
     ),
     Mutant(
-        "line: who claims by the line sees no lapse",
+        "line: a claim by the line shows no lapsed lease",
         CLAIMING,
         "return Claimed(jobs, drawn.claimed.lapsed, next_in)",
         "return Claimed(jobs, [], next_in)",
@@ -753,16 +759,16 @@ MUTANTS = (
     ),
     Mutant(
         "line: what a dead worker took is never handed out again",
-        TENDING,
-        "stale=now - FORGOTTEN, in_turn=in_turn",
+        MAINTAINER,
+        "stale=now - STALE_AFTER, in_turn=in_turn",
         "stale=0, in_turn=in_turn",
         LOSS,
     ),
     Mutant(
         "line: an emptied line is taken for one in which nothing waits",
-        TENDING,
-        "        if not self._is_ours(taken.state):",
-        "        if False:",
+        MAINTAINER,
+        "            if not (taken.state.epoch == self.line.epoch and taken.state.filled):",
+        "            if False:",
         LOSS,
     ),
     Mutant(
@@ -775,16 +781,16 @@ MUTANTS = (
     Mutant(
         "line: a sweep takes back what is handed out",
         LINE_PUT,
-        "if not out[n / 2] and not (",
+        "if not handed_out[n / 2] and not (",
         "if not (",
-        "tests/engines/redis/test_line.py",
+        "tests/line/redis/test_line.py",
     ),
     Mutant(
         "line: a unique job that is replaced stays in the queue it left",
-        STORE,
-        "            await tender.remove([Entry(answer.id, answer.left) for _, answer in new if answer.left is not None])\n",
-        "",
-        "tests/lined/test_comparing.py",
+        LINE_STORE,
+        "for _, answer in new if answer.left is not None])",
+        "for _, answer in new if False])",
+        "tests/line/test_reconcile.py",
     ),
     Mutant(
         "an alarm goes off early",
@@ -838,9 +844,9 @@ MUTANTS = (
     Mutant(
         "line: what SQL let go beside a claim is not lined up",
         CLAIMING,
-        "        await self._line_up_released(tender, [job for job in claimed.released if job.id not in got])\n",
+        "        await put_released(maintainer, [job for job in claimed.released if job.id not in leased])\n",
         "",
-        "tests/lined/test_comparing.py",
+        "tests/line/test_reconcile.py",
     ),
     Mutant(
         "line: a job is taken for due before its time",
@@ -873,51 +879,51 @@ MUTANTS = (
         f"{CONFORMANCE}test_moved.py",
     ),
     Mutant(
-        "line: a bell is no longer heard after a silence",
-        "engines/redis/connections.py",
-        "timeout=PATIENCE if asked else SILENCE",
+        "line: notifications no longer arrive after a silence",
+        "line/redis/connections.py",
+        "timeout=TIMEOUT if pinged else SILENCE",
         "timeout=None",
-        "tests/lined/test_bells.py",
+        "tests/line/test_notify.py",
     ),
     Mutant(
-        "line: a bell whose connection was cut is never hung again",
-        "engines/redis/line.py",
-        "if self._bell is not None and self._bell.done():",
+        "line: a subscription whose connection was cut is never renewed",
+        "line/redis/line.py",
+        "if self._listener is not None and self._listener.done():",
         "if False:",
-        "tests/lined/test_bells.py",
+        "tests/line/test_notify.py",
     ),
     Mutant(
         "line: what others take meanwhile hides what stands behind it",
-        "engines/redis/line.py",
+        "line/redis/line.py",
         "if len(entries) < len(first):",
         "if False:",
         LOSS,
     ),
     Mutant(
-        "line: a job that somebody holds wakes everybody again and again",
-        "engines/redis/scripts/put.lua",
-        "moved and ARGV[4] ~= 'back' and",
+        "line: a job that a transaction holds wakes all waiters again and again",
+        "line/redis/scripts/put.lua",
+        "moved and ARGV[4] ~= 'returned' and",
         "moved and",
-        "tests/engines/redis/test_line.py",
+        "tests/line/redis/test_line.py",
     ),
     Mutant(
         "a job that somebody holds keeps who claims in a circle",
         "engines/postgres/claims.py",
         'wider = locked and sight["found"] == window',
         "wider = locked",
-        "tests/lined/test_joining.py",
+        "tests/line/test_joining.py",
     ),
     Mutant(
         "line: after the clock was set back the horizon reaches nothing",
-        "lined/tending.py",
-        "since = min(self._until, horizon)",
-        "since = self._until",
+        FILLING,
+        "since = min(self.until, horizon)",
+        "since = self.until",
         LOSS,
     ),
     Mutant(
-        "line: who asks for other queues looks for all",
-        "lined/store.py",
-        "which = None if queues is None else frozenset(queues)",
+        "line: one safety net serves all sets of queues",
+        CLAIMING,
+        "which = None if request.queues is None else frozenset(request.queues)",
         "which = None",
         LOSS,
     ),

@@ -9,17 +9,16 @@ from typing import Any
 
 import msgspec
 
-from demora.line import Heard, LineAway, LineLost
-from demora.lined import LinedStore
-from demora.lined import store as lined_store
+from demora.line import LinedStore, claiming
+from demora.line.port import LineAway, LineLost, WakeWaiters
 from tests.modelline import ModelLine, ModelServer
 from tests.sim.faults import FaultyStore
 from tests.sim.loop import OWNER
 from tests.sim.run import Result, Simulation
 
 PATIENCE = 1.0  # seconds that a client waits for an answer
-NEEDS_MEMORY = ("begin", "note", "put", "take", "arrange", "tend")
-NET = lined_store.LOOK  # seconds between two looks of a worker at SQL alone
+NEEDS_MEMORY = ("begin", "checkpoint", "put", "take", "arrange", "maintain")
+NET = claiming.SQL_CLAIM_EVERY  # seconds between two looks of a worker at SQL alone
 
 EXPECTED = ("line flushed", "line restarted empty", "line restored from an old copy", "line away", "line out of memory")
 EXPECTED += ("line paused", "run twice", "run late", "refused", "answer lost", "handed out by the line")
@@ -105,12 +104,12 @@ class FaultyLine:
     async def close(self) -> None:
         await self._model.close()
 
-    async def listen(self, heard: Heard) -> None:
+    async def listen(self, wake: WakeWaiters) -> None:
         world = self._line.world
 
         def rung(delayed: bool) -> None:
             if not world.loses_ring():
-                world.loop.call_soon(heard, delayed, context=context)
+                world.loop.call_soon(wake, delayed, context=context)
 
         context = contextvars.copy_context()
         await self._model.listen(rung)
@@ -173,8 +172,8 @@ class FaultyInner(FaultyStore):
     def wall_us(self) -> int | None:
         return self._store.wall_us()
 
-    def hear_of_unlined(self, heard: Callable[[], None]) -> None:
-        self._store.hear_of_unlined(heard)
+    def on_unplaced(self, callback: Callable[[], None]) -> None:
+        self._store.on_unplaced(callback)
 
     def notes(self) -> tuple[str, ...]:
         return self._store.notes()
@@ -204,11 +203,11 @@ class LinedSimulation(Simulation):
         self._net = self._world.random.choice((NET, 10_000.0))
 
     def run(self) -> Result:
-        lined_store.LOOK = self._net
+        claiming.SQL_CLAIM_EVERY = self._net
         try:
             return super().run()
         finally:
-            lined_store.LOOK = NET
+            claiming.SQL_CLAIM_EVERY = NET
 
     def _store(self) -> Any:
         inner: Any = FaultyInner(self._world, self._world.store(), self._rates)

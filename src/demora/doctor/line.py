@@ -2,14 +2,14 @@
 
 from collections.abc import Iterator, Sequence
 
-from ..reconciling import Comparison
+from ..line.reconcile import Reconciliation
 from ..survey import Finding
 
 _SHOWN = 3  # ids that are told
 _REPAIR = "demora doctor --repair brings it in step, demora rebuild fills it anew"
 
 
-def judge_line(line: Comparison | None) -> Iterator[Finding]:
+def judge_line(line: Reconciliation | None) -> Iterator[Finding]:
     """What is to be said of the line, if there is one."""
     if line is None:
         return

@@ -5,7 +5,7 @@ from pathlib import Path
 from urllib.parse import unquote
 
 from ..errors import BadSetting
-from ..lined import Inner, lined
+from ..line import LinedStore, SqlStore
 from ..store import Store
 from ..survey import Examination
 from .options import PostgresOptions
@@ -24,15 +24,15 @@ def make_store(
     return store if redis_url is None else _with_line(store, redis_url)
 
 
-def _with_line(store: Inner, redis_url: str) -> Store:
+def _with_line(store: SqlStore, redis_url: str) -> Store:
     try:
-        from .redis import RedisLine
+        from ..line.redis import RedisLine
     except ModuleNotFoundError as missing:
         raise BadSetting("redis_url", _NO_REDIS) from missing
-    return lined(store, lambda: RedisLine(redis_url))
+    return LinedStore(store, lambda: RedisLine(redis_url))
 
 
-def _sql_store(database_url: str, *, audit: bool, postgres: PostgresOptions | None) -> Inner:
+def _sql_store(database_url: str, *, audit: bool, postgres: PostgresOptions | None) -> SqlStore:
     scheme, separator, rest = database_url.partition("://")
     if scheme == "sqlite" and separator:
         from .sqlite import SqliteStore

@@ -8,9 +8,9 @@ from urllib.parse import unquote_plus
 import msgspec
 
 from ..errors import BadSetting
+from ..line.address import REDIS_FORMS, is_redis_url
 
-REDIS_SCHEMES = {"redis": "redis", "rediss": "rediss", "valkey": "redis", "valkeys": "rediss", "unix": "unix"}
-REDIS_FORMS = "write redis://host:6379/0, rediss:// for TLS, valkey:// or valkeys://, or unix:///path/to/socket"
+__all__ = ["FOLLOWED", "IGNORED", "REDIS_FORMS", "PostgresOptions", "driver_url", "is_redis_url"]
 _PARAMETER = re.compile(r"[A-Za-z_][A-Za-z0-9_.]*")
 # Parameters of a PostgreSQL URL that the driver follows, or the server.
 FOLLOWED = frozenset(
@@ -30,12 +30,6 @@ IGNORED: dict[str, frozenset[str] | None] = {
     **dict.fromkeys(("hostaddr", "require_auth", "requirepeer", "sslcrldir", "replication"), frozenset()),
 }
 _SCHEMA = re.compile(r"[a-z_][a-z0-9_]{0,39}")
-
-
-def is_redis_url(url: str) -> bool:
-    """Whether it looks like the address of a Redis or Valkey."""
-    scheme, separator, rest = url.partition("://")
-    return scheme in REDIS_SCHEMES and bool(separator and rest)
 
 
 def driver_url(url: str, setting: str = "database_url") -> str:

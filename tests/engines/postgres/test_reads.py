@@ -13,7 +13,7 @@ from demora.core.retention import Keep, Retention
 from demora.core.states import Status
 from demora.engines.postgres import PostgresOptions, PostgresStore
 from demora.engines.postgres.connections import Session
-from demora.line import Entry
+from demora.line_feed import Entry
 from demora.store import Change, Report
 from tests.builders import BROKEN, DONE, LEASE, add_ids, claim, job_of, key, new_job, seconds, settlement
 from tests.clock import TestClock

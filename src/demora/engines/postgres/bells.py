@@ -34,11 +34,18 @@ _OFF = f"wake-ups are switched off by database_notify: {_LOOKS}"
 class Bells:
     """The bells of one store: rung through its pool, heard on a connection of its own, made when somebody first sleeps."""
 
-    def __init__(self, url: str, options: PostgresOptions, clock: Clock, woken: Callable[[set[Topic]], None]) -> None:
+    def __init__(
+        self,
+        url: str,
+        options: PostgresOptions,
+        clock: Clock,
+        woken: Callable[[set[Topic]], None],
+        unplaced: Callable[[], None],
+    ) -> None:
         self._url = driver_url(url) if options.listen_url is None else driver_url(options.listen_url, "database_listen_url")
-        self._options, self._clock, self._woken = options, clock, woken
+        self._options, self._clock, self._woken, self._unplaced = options, clock, woken, unplaced
         self._own = secrets.token_hex(8)
-        self._channels = {f"demora_{options.schema}_{topic.value}": topic for topic in Topic if topic is not Topic.UNLINED}
+        self._channels = {f"demora_{options.schema}_{topic.value}": topic for topic in Topic}
         self._listening: asyncio.Task[None] | None = None
         self._ready: asyncio.Future[None] | None = None
         self._ringing: asyncio.Task[None] | None = None
@@ -107,7 +114,7 @@ class Bells:
                 lost, self.reachable = self.reachable, False
                 self._say_ready()
                 if lost:
-                    self._woken(set(Topic))  # they wait no longer than one who cannot hear may
+                    self._wake_all()  # they wait no longer than one who cannot hear may
             await asyncio.sleep(PAUSE)
 
     async def _hear(self) -> None:
@@ -120,7 +127,7 @@ class Bells:
             again, self.reachable = self._ready is not None and self._ready.done(), True
             self._say_ready()
             if again:
-                self._woken(set(Topic))  # nobody knows what was rung meanwhile
+                self._wake_all()  # nobody knows what was rung meanwhile
             await self._watch_clock(connection)
         finally:
             connection.terminate()
@@ -132,7 +139,7 @@ class Bells:
             await asyncio.sleep(sleepers.CLOCK_LOOK)
             drift = await self._drift(connection)
             if abs(drift - before) > sleepers.CLOCK_STEP:
-                self._woken(set(Topic))
+                self._wake_all()
                 before = drift
 
     async def _drift(self, connection: Any) -> float:
@@ -142,8 +149,15 @@ class Bells:
         return float(us / 1000 - asyncio.get_running_loop().time() * 1000)
 
     def _heard(self, connection: Any, pid: int, channel: str, sender: str) -> None:
+        if sender == _COMMIT:
+            self._unplaced()
         if sender != self._own:
-            self._woken({self._channels[channel]} | ({Topic.UNLINED} if sender == _COMMIT else set()))
+            self._woken({self._channels[channel]})
+
+    def _wake_all(self) -> None:
+        """Wake every waiter of this store, and have its line swept: any notification may have been missed."""
+        self._unplaced()
+        self._woken(set(Topic))
 
     def _say_ready(self) -> None:
         if self._ready is not None and not self._ready.done():

@@ -15,8 +15,7 @@ from ...core.pace import look_at
 from ...core.spans import ZERO
 from ...core.states import Status
 from ...core.verdict import EXPIRED
-from ...line import Entry
-from ...outbox import Drawn
+from ...line_feed import Drawn, Entry
 from ...store import HELD_LOOK, Claimed, ClaimedJob, Topic
 from ..paces import state_of
 from . import releases, rows, tidying

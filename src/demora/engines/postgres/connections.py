@@ -31,10 +31,11 @@ class Session:
 
     `wall_us` is the time to use, in microseconds, or None for the database's own. `backend` is what the server calls the
     connection; None behind a pooler, where it may be another at any moment. `lined` says whether there is a
-    line in sight: then rows tell in which transaction they moved into waiting.
+    line in sight: then rows tell in which transaction they moved into waiting. `unplaced` says that the call records jobs
+    that no caller puts into a line.
     """
 
-    __slots__ = ("_connection", "_distance", "_statements", "backend", "lined", "wall_us")
+    __slots__ = ("_connection", "_distance", "_statements", "backend", "lined", "unplaced", "wall_us")
 
     def __init__(
         self,
@@ -46,6 +47,7 @@ class Session:
     ) -> None:
         self._connection, self._statements, self.wall_us, self.lined = connection, known, wall_us, lined
         self._distance = distance or Distance()
+        self.unplaced = False
         self.backend: tuple[int, datetime] | None = connection.backend
 
     async def rows(self, statement: str | Statement, **what: Any) -> list[Any]:

@@ -72,8 +72,8 @@ class PostgresStore(hooks.HookVerbs, PacedVerbs, Lining):
         self._audit = audit
         self._sleepers: dict[Sleeper, None] = {}  # in the order of their coming
         self._named_queues: set[str] = set()
-        self._unlined_heard: Callable[[], None] = lambda: None
-        self._bells = Bells(url, self.options, self._wall_us, self._woken)
+        self._unplaced: Callable[[], None] = lambda: None
+        self._bells = Bells(url, self.options, self._wall_us, self._woken, lambda: self._unplaced())
         self._pool: Pool | None = None
 
     async def open(self) -> None:
@@ -278,14 +278,19 @@ class PostgresStore(hooks.HookVerbs, PacedVerbs, Lining):
     async def _told(self, verb: Callable[[Session, set[Topic], bool], Awaitable[T]], again: bool = False) -> T:
         """Finish a verb, and then wake those whom it concerns."""
         topics: set[Topic] = set()
-        pool = self._writes.pool
+        pool, unplaced = self._writes.pool, False
 
         async def once(session: Session, again: bool) -> T:
+            nonlocal unplaced
             topics.clear()
-            return await verb(session, topics, again)
+            answer = await verb(session, topics, again)
+            unplaced = session.unplaced
+            return answer
 
         answer = await self._writes.finish(once, again=again)
         crash.at("batch.committed")
+        if unplaced:
+            self._unplaced()
         if topics:
             self._woken(topics)
             await self._bells.ring(topics, pool)
@@ -330,8 +335,6 @@ class PostgresStore(hooks.HookVerbs, PacedVerbs, Lining):
         return None if self.clock is None else self.clock.wall_us()
 
     def _woken(self, topics: set[Topic]) -> None:
-        if Topic.UNLINED in topics:
-            self._unlined_heard()
         for sleeper in list(self._sleepers):
             if sleeper.topic in topics:
                 sleeper.wake()

@@ -66,7 +66,7 @@ async def _tell(session: Session, ids: Iterable[str], topics: set[Topic]) -> Non
     found = await session.rows("ended", ids=list(ids))
     wishes = [wish for row in found if (wish := delivery(_ended(row))) is not None]
     await additions.store(session, wishes, frozenset(), topics)
-    topics.add(Topic.UNLINED)
+    session.unplaced = True
 
 
 def _ended(row: rows.Row) -> Ended:

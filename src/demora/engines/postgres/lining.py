@@ -6,10 +6,8 @@ from datetime import timedelta
 from typing import Any, TypeVar
 
 from ...core.spans import span_ms
-from ...line import Arrangement, Entry, Place
-from ...outbox import Cursor, Drawn, LineRecord, Move, Moved, Standing, Walked
+from ...line_feed import Arrangement, Cursor, Drawn, Entry, LineRecord, Move, Moved, Place, Standing, Walked, arranged
 from ...store import Topic
-from ..lines import arranged
 from . import claims, rows
 from .connections import Pool, Session
 
@@ -23,8 +21,8 @@ class Lining:
     def wall_us(self) -> int | None:
         return self._wall_us()
 
-    def hear_of_unlined(self, heard: Callable[[], None]) -> None:
-        self._unlined_heard = heard
+    def on_unplaced(self, callback: Callable[[], None]) -> None:
+        self._unplaced = callback
 
     async def read_clock(self) -> int:
         us: int = (await self._read(lambda session: session.row("now")))["us"]

@@ -21,13 +21,17 @@ LOCK_HELD_AT_MOST = 0.005  # seconds; others that write to the file wait no long
 
 
 class Transaction:
-    """What a verb works on: the connection, the clocks read at its start, and whom to wake once it is committed."""
+    """What a verb works on: the connection, the clocks read at its start, and whom to wake once it is committed.
 
-    __slots__ = ("boot", "db", "stamps", "topics", "wall", "wall_us")
+    `unplaced` says that it records jobs that no caller puts into a line.
+    """
+
+    __slots__ = ("boot", "db", "stamps", "topics", "unplaced", "wall", "wall_us")
 
     def __init__(self, db: apsw.Connection, stamps: Stamps, topics: set[Topic]) -> None:
         self.db, self.stamps, self.topics = db, stamps, topics
         self.wall, self.wall_us, self.boot = stamps.wall, stamps.wall_us, stamps.boot
+        self.unplaced = False
 
     def wake(self, topic: Topic) -> None:
         self.topics.add(topic)
@@ -47,14 +51,17 @@ class Transaction:
 class Pending:
     """A call on its way, and the future of whoever awaits it."""
 
-    __slots__ = ("bare", "call", "error", "future", "result")
+    __slots__ = ("after_commit", "bare", "call", "error", "future", "result")
 
     def __init__(self, call: Callable[[Any], Any], future: "asyncio.Future[Any]", *, bare: bool = False) -> None:
         self.call, self.future, self.bare = call, future, bare
         self.result: Any = None
         self.error: Exception | None = None
+        self.after_commit: Callable[[], None] | None = None  # runs on the loop, before the future is resolved
 
     def resolve(self) -> None:
+        if self.error is None and self.after_commit is not None:
+            self.after_commit()
         if self.future.done():  # the awaiting task was cancelled; the write stands
             return
         if self.error is not None:
@@ -74,8 +81,9 @@ class Batches:
         ring: Callable[[set[Topic]], None],
         timer: Callable[[], float] = time.perf_counter,
         turns: Turns | None = None,
+        on_unplaced: Callable[[], None] | None = None,
     ) -> None:
-        self._timer, self._turns = timer, turns or Turns(None)
+        self._timer, self._turns, self._on_unplaced = timer, turns or Turns(None), on_unplaced
         self._db, self._begin, self._clocks, self._ring = db, begin, clocks, ring
         self._patience = Patience()
         db.set_busy_handler(self._patience)
@@ -155,7 +163,10 @@ class Batches:
         stamps = self._stamps
         stamps.wall_us, stamps.boot = self._clocks()
         stamps.wall = stamps.wall_us // 1000
-        pending.result = pending.call(Transaction(self._db, stamps, topics))
+        tx = Transaction(self._db, stamps, topics)
+        pending.result = pending.call(tx)
+        if tx.unplaced:
+            pending.after_commit = self._on_unplaced
 
     def _apply_in_savepoint(self, pending: Pending, topics: set[Topic]) -> None:
         self._execute("savepoint one")

@@ -15,8 +15,7 @@ from ...core.job import Lane, Priority
 from ...core.order import QueueOrder
 from ...core.spans import ZERO
 from ...core.states import Status
-from ...line import Entry
-from ...outbox import Drawn
+from ...line_feed import Drawn, Entry
 from ...store import Claimed, ClaimedJob, LapsedJob, Topic
 from . import releases, rows
 from .batches import Transaction

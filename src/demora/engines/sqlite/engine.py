@@ -19,8 +19,7 @@ from ...core.retention import Retention
 from ...core.spans import span_ms
 from ...core.states import Status
 from ...keyring import Found, Ring
-from ...line import Arrangement, Entry
-from ...outbox import Cursor, Drawn, LineRecord, Move, Moved, Standing, Walked
+from ...line_feed import Arrangement, Cursor, Drawn, Entry, LineRecord, Move, Moved, Standing, Walked
 from ...store import (
     Added,
     Answer,
@@ -81,7 +80,7 @@ class SqliteStore(hooks.HookVerbs, PacedVerbs):
         self._bells = bells if self._inline or path is None else bells or Bells(path)
         self._sleepers: dict[Sleeper, None] = {}  # in the order of their coming
         self._named_queues: set[str] = set()
-        self._unlined_heard: Callable[[], None] = lambda: None
+        self._unplaced: Callable[[], None] = lambda: None
         self._writes: Transactor | None = None
         self._reads: Transactor | None = None
 
@@ -247,8 +246,8 @@ class SqliteStore(hooks.HookVerbs, PacedVerbs):
     async def read_clock(self) -> int:
         return self.clock.wall_us()
 
-    def hear_of_unlined(self, heard: Callable[[], None]) -> None:
-        self._unlined_heard = heard
+    def on_unplaced(self, callback: Callable[[], None]) -> None:
+        self._unplaced = callback
 
     async def begin_lining(self) -> LineRecord:
         return await self._write(lining.begin)
@@ -289,7 +288,8 @@ class SqliteStore(hooks.HookVerbs, PacedVerbs):
     def _batches(self, begin: str) -> Batches:
         timer = (lambda: 0.0) if self._inline else time.perf_counter  # inline, nobody waits for the lock
         turns = Turns(None if self._inline or self.path is None else bells_of(self.path))
-        return Batches(self._connect(self.path), begin, self._clocks, self._ring, timer, turns)
+        connection = self._connect(self.path)
+        return Batches(connection, begin, self._clocks, self._ring, timer, turns, lambda: self._unplaced())
 
     def _clocks(self) -> tuple[int, int]:
         return self.clock.wall_us(), self.clock.boot()
@@ -299,8 +299,6 @@ class SqliteStore(hooks.HookVerbs, PacedVerbs):
             self._bells.ring(topics)
 
     def _woken(self, topics: set[Topic]) -> None:
-        if Topic.UNLINED in topics:
-            self._unlined_heard()
         for sleeper in list(self._sleepers):
             if sleeper.topic in topics:
                 sleeper.wake()

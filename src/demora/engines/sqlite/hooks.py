@@ -11,7 +11,6 @@ from ...core.spans import from_ms, span_ms
 from ...core.states import Status
 from ...core.webhook import Ended, delivery
 from ...hookstore import Disabled, Signing, StoredSecret
-from ...store import Topic
 from . import additions, rows, views
 from .batches import Transaction
 from .statements import SQL
@@ -56,7 +55,7 @@ def tell(tx: Transaction, ids: Iterable[bytes]) -> None:
     wishes = [wish for id in ids for row in list(tx.db.execute(SQL["ended"], (id,))) if (wish := delivery(_ended(row)))]
     if wishes:
         additions.write(tx, wishes, frozenset())
-        tx.wake(Topic.UNLINED)
+        tx.unplaced = True
 
 
 def _ended(row: rows.Row) -> Ended:

@@ -4,9 +4,7 @@ import json
 import secrets
 from collections.abc import Sequence
 
-from ...line import Arrangement, Place
-from ...outbox import Cursor, LineRecord, Move, Moved, Standing, Walked
-from ..lines import arranged
+from ...line_feed import Arrangement, Cursor, LineRecord, Move, Moved, Place, Standing, Walked, arranged
 from ..paces import pace_of
 from . import rows
 from .batches import Transaction

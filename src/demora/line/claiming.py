@@ -1,0 +1,187 @@
+"""A claim with a line: the line says which jobs are next, and the SQL store leases them.
+
+The SQL store claims alone while the line is away, where a pace may release a job, and every few seconds as a safety net.
+"""
+
+import asyncio
+import math
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from datetime import timedelta
+from typing import Protocol
+
+import msgspec
+
+from .. import crash
+from ..core.job import Lane
+from ..core.pace import Release
+from ..core.spans import ZERO, to_ms
+from ..errors import StoreError
+from ..line_feed import Drawn, Entry, LineFeed, Place
+from ..store import HELD_LOOK, Claimed, ClaimedJob, Store
+from .maintainer import Maintainer
+from .port import PutMode, Taken
+
+SQL_CLAIM_EVERY = 5.0  # seconds after which a claim asks the SQL store alone, for jobs that fell out of the line
+ROUNDS = 8  # of asking the line in one claim, while the jobs it hands out have moved on
+LONG_DUE = 100_000  # microseconds: a job due for longer that cannot be leased is held, and not due a little later
+MICROSECOND = timedelta(microseconds=1)
+
+
+class ClaimRequest(msgspec.Struct, frozen=True):
+    """The arguments of `Store.claim`."""
+
+    worker_id: str
+    limit: int
+    lease: timedelta
+    queues: Sequence[str] | None
+    in_turn: bool
+
+
+class Source(Store, LineFeed, Protocol):
+    """The SQL store that leases the jobs."""
+
+
+class ClaimTimes:
+    """What is known about the claims of one set of queues: when the SQL store was last asked alone, by the loop's clock, and
+    when a pace may release a job next, in microseconds of the database's clock."""
+
+    __slots__ = ("release_at", "sql_claimed_at")
+
+    def __init__(self, sql_claimed_at: float) -> None:
+        self.sql_claimed_at, self.release_at = sql_claimed_at, 0.0
+
+
+class Claimer:
+    """Claims jobs for the workers of one store. It calls `sweep_unplaced` wherever jobs may have been recorded that no
+    process has put into the line."""
+
+    def __init__(self, source: Source, sweep_unplaced: Callable[[], Awaitable[None]]) -> None:
+        self._source, self._sweep_unplaced = source, sweep_unplaced
+        self._times: dict[frozenset[str] | None, ClaimTimes] = {}  # by the queues of the request
+
+    async def claim(self, maintainer: Maintainer, request: ClaimRequest) -> Claimed:
+        """Lease the jobs that the line names, or those that the SQL store finds by itself. The promises are those of
+        `Store.claim`; as there, no row is leased that is not due."""
+        loop = asyncio.get_running_loop()
+        await self._sweep_unplaced()
+        which = None if request.queues is None else frozenset(request.queues)
+        times = self._times.get(which) or self._times.setdefault(which, ClaimTimes(loop.time()))
+        if request.limit and loop.time() < times.sql_claimed_at + SQL_CLAIM_EVERY:
+            claimed = await self._claim_unless_released(maintainer, times, request)
+            if claimed is not None:
+                return claimed
+        claimed = await self._claim_by_sql(maintainer, times, request)
+        if request.limit:
+            times.sql_claimed_at = loop.time()
+        await self._sweep_unplaced()
+        return claimed
+
+    def expect_releases(self) -> None:
+        """Have the next claim check whether a pace releases a job: delayed jobs have moved, or settings have changed."""
+        for times in self._times.values():
+            times.release_at = 0.0
+
+    async def _claim_unless_released(
+        self, maintainer: Maintainer, times: ClaimTimes, request: ClaimRequest
+    ) -> Claimed | None:
+        """Claim by the line. None if it is away, or if it has no job and a pace may release one: SQL does both at once."""
+        claimed = await self._claim_by_line(maintainer, request)
+        if claimed is None or not maintainer.paced:
+            return claimed
+        left = times.release_at - maintainer.clock.now_us()
+        if left <= 0 and not claimed.jobs:
+            return None
+        if left == math.inf:
+            return claimed
+        release = max(left, 0) * MICROSECOND
+        next_in = release if claimed.next_in is None else min(claimed.next_in, release)
+        return msgspec.structs.replace(claimed, next_in=next_in)
+
+    async def _claim_by_sql(self, maintainer: Maintainer, times: ClaimTimes, request: ClaimRequest) -> Claimed:
+        """Claim by the SQL store alone, which also releases the jobs that a pace allows, and bring the line in step."""
+        times.release_at = math.inf  # `expect_releases` may lower it meanwhile
+        claimed = await self._source.claim(
+            request.worker_id, request.limit, lease=request.lease, queues=request.queues, in_turn=request.in_turn
+        )
+        if claimed.next_in is not None:
+            times.release_at = min(times.release_at, maintainer.clock.now_us() + claimed.next_in / MICROSECOND)
+        await maintainer.remove([Entry(job.lease.id, job.queue) for job in claimed.jobs])
+        leased = {job.lease.id for job in claimed.jobs}
+        await put_released(maintainer, [job for job in claimed.released if job.id not in leased])
+        return claimed
+
+    async def _claim_by_line(self, maintainer: Maintainer, request: ClaimRequest) -> Claimed | None:
+        """Lease the jobs that the line hands out, and ask it again while they have moved on. None if it is away."""
+        jobs: list[ClaimedJob] = []
+        expired = 0
+        for last in reversed(range(ROUNDS)):
+            want = request.limit - len(jobs) - expired
+            taken = await maintainer.take(request.queues, want, in_turn=request.in_turn)
+            if taken is None:
+                break
+            crash.at("line.taken")
+            asked = time.monotonic()
+            try:
+                drawn = await self._source.draw(request.worker_id, taken.entries, lease=request.lease)
+            except StoreError:
+                if jobs:  # the worker holds these leases already
+                    break
+                raise
+            maintainer.clock.learn(drawn.wall_us, asked)
+            crash.at("line.drawn")
+            missed, moved = await self._settle_entries(maintainer, taken.entries, drawn)
+            jobs += drawn.claimed.jobs
+            expired += drawn.expired
+            await self._sweep_unplaced()
+            more = len(taken.entries) >= want and len(jobs) + expired < request.limit
+            if missed or last == 0 or not (more or moved):
+                next_in = ZERO if more or expired else _next_in(taken, drawn, missed, maintainer.clock.answer_us())
+                return Claimed(jobs, drawn.claimed.lapsed, next_in)
+        return Claimed(jobs, [], ZERO) if jobs else None
+
+    async def _settle_entries(
+        self, maintainer: Maintainer, entries: Sequence[Entry], drawn: Drawn
+    ) -> tuple[list[Place], bool]:
+        """Tell the line what became of the jobs that it handed out. Return the places of those that were not leased and
+        still wait in the queue of their entry, and whether others wait in another queue, where they may be next."""
+        leased = {job.lease.id for job in drawn.claimed.jobs}
+        missed = [entry for entry in entries if entry.id not in leased]
+        places: list[Place] = []
+        if missed:
+            try:
+                standings = await self._source.standings([entry.id for entry in missed])
+            except StoreError:  # the line hands out again those that are not done
+                await maintainer.done([entry for entry in entries if entry.id in leased])
+                return [], False
+            places = [standing.place for standing in standings if standing.waiting]
+        asked, now_us = {(entry.id, entry.queue) for entry in missed}, maintainer.clock.now_us()
+        still = [place for place in places if (place.id, place.queue) in asked]
+        held = [place for place in still if _is_held(place, now_us)]
+        await maintainer.put(held, mode=PutMode.RETURNED)
+        await maintainer.put([place for place in places if place not in held])
+        back = {(place.id, place.queue) for place in places}
+        await maintainer.done([entry for entry in entries if (entry.id, entry.queue) not in back])
+        return still, len(still) < len(places)
+
+
+async def put_released(maintainer: Maintainer, jobs: Sequence[Release], *, quiet: bool = False) -> None:
+    """Put jobs where their release has moved them. A claim drops those that have moved on since then."""
+    crash.at("line.recorded")
+    places = [Place(job.id, job.queue, Lane.RELEASED, job.priority, to_ms(job.slot_at)) for job in jobs]
+    await maintainer.put(places, quiet=quiet)
+    crash.at("line.told")
+
+
+def _next_in(taken: Taken, drawn: Drawn, missed: Sequence[Place], answer_us: int) -> timedelta | None:
+    """Return how long until the next job is due, the next lease lapses, or a held job should be tried again."""
+    held = [place for place in missed if _is_held(place, answer_us)]
+    dues = [place.due_at for place in missed if place not in held] + ([] if taken.next_due is None else [taken.next_due])
+    waits = [timedelta(microseconds=max(due * 1000 - answer_us, 0)) for due in dues]
+    waits += ([] if drawn.claimed.next_in is None else [drawn.claimed.next_in]) + [HELD_LOOK] * bool(held)
+    return min(waits, default=None)
+
+
+def _is_held(place: Place, now_us: int) -> bool:
+    """Return whether a job that could not be leased is held by a transaction, and not only due later than estimated."""
+    return place.due_at * 1000 < now_us - LONG_DUE

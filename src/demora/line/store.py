@@ -1,0 +1,237 @@
+"""The store on top of an SQL store and a line.
+
+Every verb that moves jobs writes to SQL first and to the line second. A crash between the two leaves a waiting row without a
+place in the line, which the next sweep puts there, or an entry whose row has moved on, which a claim drops when the line
+hands it out. While its line is away this store behaves as the SQL store alone.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
+from datetime import timedelta
+from typing import Any, Protocol
+
+from .. import crash
+from ..audit import Audited
+from ..core.job import Lane, NewJob
+from ..core.pace import USUAL_PACE, Pace
+from ..core.pace_wish import PaceWish
+from ..core.retention import Retention
+from ..core.spans import to_ms
+from ..core.states import Status
+from ..hookstore import HookStore
+from ..keyring import Keyring
+from ..line_feed import Entry, LineFeed, Place
+from ..pacing import Paced, Pacing, Released
+from ..store import Added, Answer, Change, Claimed, Queue, QueueChange, Settlement, Store, Subscription, Tidied, Topic
+from ..survey import Surveyed
+from ..transactions import Transactional
+from .claiming import Claimer, ClaimRequest, put_released
+from .maintainer import Maintainer
+from .port import Line, PutMode
+from .reconcile import Reconciliation, reconcile
+
+
+class SqlStore(Store, LineFeed, Audited, Surveyed, Keyring, HookStore, Paced, Protocol):
+    """The ports that an SQL store must offer to have a line."""
+
+
+class LinedStore:
+    """The SQL store `inner`, with a line that makes it quick to find the next job.
+
+    Every promise of the port is kept by the SQL store. Unless `eager`, the line is opened when a verb first needs it.
+    Without `ticks` no task maintains the line in the background: for tests.
+    """
+
+    def __init__(self, inner: SqlStore, make_line: Callable[[], Line], *, eager: bool = True, ticks: bool = True) -> None:
+        self.inner, self._make_line = inner, make_line
+        self._eager, self._ticks = eager, ticks
+        self._waiters: dict[Subscription, None] = {}  # in the order of their subscription
+        self._opening: asyncio.Future[Maintainer] | None = None
+        self._unplaced = False  # whether jobs were recorded that no process has put into the line
+        self._claimer = Claimer(inner, self._sweep_unplaced)
+
+        # The line has no part in these verbs.
+        self.renew, self.listen = inner.renew, inner.listen
+        self.remove, self.purge = inner.remove, inner.purge
+        self.get, self.find, self.queues = inner.get, inner.find, inner.queues
+        self.heartbeat, self.retire, self.workers = inner.heartbeat, inner.retire, inner.workers
+        self.add_key, self.keys, self.find_key = inner.add_key, inner.keys, inner.find_key
+        self.revoke_key, self.forget_key, self.use_key = inner.revoke_key, inner.forget_key, inner.use_key
+        self.events, self.evidence, self.end_audit = inner.events, inner.evidence, inner.end_audit
+        self.survey, self.pulse = inner.survey, inner.pulse
+        self.deliveries, self.signing = inner.deliveries, inner.signing
+        self.add_secret, self.forget_secret = inner.add_secret, inner.forget_secret
+        self.disable, self.enable, self.disabled = inner.disable, inner.enable, inner.disabled
+        self.pacings, self.pace_changes, self.outlook = inner.pacings, inner.pace_changes, inner.outlook
+        if isinstance(inner, Transactional):  # its callers can add jobs in a transaction of their own
+            self.within = inner.within
+
+    async def open(self) -> None:
+        await self.inner.open()
+        if self._opening is None and self._eager:
+            try:
+                await self._maintainer()
+            except BaseException:
+                self._opening = None
+                await self.inner.close()
+                raise
+
+    async def close(self) -> None:
+        opening, self._opening = self._opening, None
+        if opening is not None and not opening.cancelled():
+            with contextlib.suppress(Exception):
+                await (await opening).close()
+        await self.inner.close()
+
+    def sibling(self) -> "LinedStore | None":
+        inner: Any = self.inner.sibling()
+        return None if inner is None else type(self)(inner, self._make_line, eager=False)
+
+    async def add(self, jobs: Sequence[NewJob]) -> list[Added]:
+        maintainer = await self._maintainer()
+        answers = await self.inner.add(jobs)
+        crash.at("line.recorded")
+        if not any(answer.conflict for answer in answers):
+            new = [(job, answer) for job, answer in zip(jobs, answers, strict=True) if not (answer.replayed or answer.kept)]
+            await maintainer.put([_place(*pair) for pair in new if not pair[1].replaced], mode=PutMode.FRESH)
+            await maintainer.remove([Entry(answer.id, answer.left) for _, answer in new if answer.left is not None])
+            await maintainer.put([_place(*pair) for pair in new if pair[1].replaced])
+            crash.at("line.told")
+        return answers
+
+    async def claim(
+        self,
+        worker_id: str,
+        limit: int,
+        *,
+        lease: timedelta,
+        queues: Sequence[str] | None = None,
+        in_turn: bool = False,
+    ) -> Claimed:
+        return await self._claimer.claim(await self._maintainer(), ClaimRequest(worker_id, limit, lease, queues, in_turn))
+
+    async def settle(self, settlements: Sequence[Settlement]) -> list[Status | None]:
+        answers = await self.inner.settle(settlements)
+        pairs = zip(settlements, answers, strict=True)
+        await self._follow([s.report.lease.id for s, status in pairs if status is not None and status.waiting])
+        await self._sweep_unplaced()
+        return answers
+
+    async def cancel(self, ids: Sequence[str]) -> list[Answer]:
+        answers = await self.inner.cancel(ids)
+        await self._follow([id for id, answer in zip(ids, answers, strict=True) if answer.did])
+        await self._sweep_unplaced()
+        return answers
+
+    async def retry(self, ids: Sequence[str]) -> list[Answer]:
+        answers = await self.inner.retry(ids)
+        await self._follow([id for id, answer in zip(ids, answers, strict=True) if answer.did])
+        return answers
+
+    async def change(self, id: str, change: Change) -> Answer:
+        answer = await self.inner.change(id, change)
+        await self._follow([id] if answer.did else [])
+        return answer
+
+    async def tidy(self, retention: Retention, *, limit: int) -> Tidied:
+        tidied = await self.inner.tidy(retention, limit=limit)
+        await self._sweep_unplaced()
+        return tidied
+
+    async def set_queue(self, name: str, change: QueueChange) -> Queue:
+        queue = await self.inner.set_queue(name, change)
+        await self._arrange()
+        return queue
+
+    async def set_pace(
+        self, queue: str, wish: PaceWish | None, *, by: str, usual: Pace = USUAL_PACE, setting: str | None = None
+    ) -> Pacing | None:
+        pacing = await self.inner.set_pace(queue, wish, by=by, usual=usual, setting=setting)
+        await self._arrange()
+        return pacing
+
+    async def release(self, queues: Sequence[str] | None = None, *, wake: bool = True) -> Released:
+        released = await self.inner.release(queues, wake=wake)
+        if released.jobs:
+            await put_released(await self._maintainer(), released.jobs, quiet=not wake)
+        return released
+
+    @contextlib.contextmanager
+    def subscribe(self, topic: Topic) -> Iterator[Subscription]:
+        """A subscription of the SQL store that notifications of the line wake too."""
+        with self.inner.subscribe(topic) as waiter:
+            if topic is Topic.READY:
+                self._waiters[waiter] = None
+            try:
+                yield waiter
+            finally:
+                self._waiters.pop(waiter, None)
+
+    def notes(self) -> tuple[str, ...]:
+        opening = self._opening
+        if opening is None or not opening.done() or opening.cancelled() or opening.exception() is not None:
+            return self.inner.notes()
+        maintainer = opening.result()
+        if maintainer.trusted:
+            return self.inner.notes()
+        why = "it is being filled" if maintainer.up else maintainer.trouble
+        return *self.inner.notes(), f"the Redis line is not used ({why}): jobs are handed out by the database"
+
+    async def reconcile(self, *, repair: bool = False) -> Reconciliation:
+        return await reconcile(self.inner, await self._maintainer(), repair=repair)
+
+    async def rebuild(self) -> int:
+        return await (await self._maintainer()).rebuild()
+
+    # How the verbs reach the line
+
+    def _maintainer(self) -> "asyncio.Future[Maintainer]":
+        """The maintainer of this store's line, opened when a verb first needs it."""
+        if self._opening is None:
+            self._opening = asyncio.ensure_future(self._open_line())
+        return asyncio.shield(self._opening)
+
+    async def _open_line(self) -> Maintainer:
+        self.inner.on_unplaced(self._note_unplaced)
+        maintainer = Maintainer(self.inner, self._make_line(), self._wake, ticks=self._ticks)
+        await maintainer.open()
+        return maintainer
+
+    async def _follow(self, ids: Sequence[str]) -> None:
+        """Bring the line in step with the rows of jobs that have just moved."""
+        if ids:
+            maintainer = await self._maintainer()
+            crash.at("line.recorded")
+            await maintainer.follow(ids)
+            crash.at("line.told")
+
+    async def _arrange(self) -> None:
+        """Have the line serve the queues as their new settings say."""
+        maintainer = await self._maintainer()
+        crash.at("line.recorded")
+        await maintainer.arrange()
+        crash.at("line.told")
+        self._claimer.expect_releases()
+
+    async def _sweep_unplaced(self) -> None:
+        """Put jobs into the line that no caller puts there, if the SQL store has recorded any: webhook deliveries, and jobs
+        that were added in a transaction of a caller's own."""
+        if self._unplaced:
+            self._unplaced = False
+            await (await self._maintainer()).sweep()
+
+    def _note_unplaced(self) -> None:
+        self._unplaced = True
+
+    def _wake(self, delayed: bool) -> None:
+        if delayed:
+            self._claimer.expect_releases()
+        for waiter in list(self._waiters):
+            waiter.wake()
+
+
+def _place(job: NewJob, added: Added) -> Place:
+    """Return the place of a job that was just added."""
+    lane = Lane.SCHEDULED if added.scheduled_at > added.created_at else Lane.REALTIME
+    return Place(added.id, job.queue, lane, job.priority, to_ms(added.scheduled_at))
