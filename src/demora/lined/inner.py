@@ -1,11 +1,13 @@
 """The SQL store below a line, and the small ports of it that a line has nothing to do with."""
 
+from collections.abc import Set
 from datetime import timedelta
 from typing import Protocol
 
 from ..audit import Audited, Evidence, SqlEvent
-from ..core.access import ApiKey, NewKey
+from ..core.access import ApiKey, NewKey, NewSecret
 from ..core.job import Job
+from ..core.keylimits import KeyLimits, NameKind
 from ..core.signing import Secret
 from ..hookstore import Disabled, HookStore, Signing, StoredSecret
 from ..keyring import Found, Keyring, Ring
@@ -38,11 +40,23 @@ class Passed:
     async def revoke_key(self, id: str) -> ApiKey | None:
         return await self.inner.revoke_key(id)
 
+    async def rotate_key(self, secret: NewSecret) -> ApiKey | None:
+        return await self.inner.rotate_key(secret)
+
+    async def limit_key(self, id: str, limits: KeyLimits) -> ApiKey | None:
+        return await self.inner.limit_key(id, limits)
+
     async def forget_key(self, id: str) -> bool:
         return await self.inner.forget_key(id)
 
     async def use_key(self, id: str, *, unless_within: timedelta) -> bool:
         return await self.inner.use_key(id, unless_within=unless_within)
+
+    async def name_for_key(self, id: str, queues: Set[str], types: Set[str], limits: KeyLimits) -> NameKind | None:
+        return await self.inner.name_for_key(id, queues, types, limits)
+
+    async def waiting_for_key(self, id: str, *, most: int) -> int:
+        return await self.inner.waiting_for_key(id, most=most)
 
     # What can be shown to a checker
 
