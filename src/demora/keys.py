@@ -4,11 +4,12 @@ import secrets
 import string
 from collections.abc import Iterable, Set
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import msgspec
 
 from .core.access import USE_NOTED_EVERY, ApiKey, Scope, is_key_id, key_text, make_key, make_secret
-from .core.keylimits import KeyLimits, NameKind
+from .core.keylimits import KeyLimits, NameKind, check_limits
 from .errors import ApiKeyInForce, ApiKeyNotFound, ApiKeyNotInForce, StoreError
 from .keyring import Found, Keyring, Ring
 from .store import Store
@@ -55,9 +56,13 @@ class Keys:
             raise ApiKeyNotFound if (await self.find(id)).key is None else ApiKeyNotInForce
         return MadeKey(key, text)
 
-    async def limit(self, id: str, limits: KeyLimits) -> ApiKey:
-        """Give a key other limits. Services follow within a second."""
-        key = await self._ring().limit_key(_checked(id), limits)
+    async def limit(self, id: str, **changes: Any) -> ApiKey:
+        """Change limits of a key, named as `check_limits` has them; the others stay. Services follow within a second."""
+        ring = self._ring()
+        key = (await ring.find_key(_checked(id))).key
+        if key is not None:
+            limits = check_limits(**{**msgspec.structs.asdict(key.limits), **changes})
+            key = await ring.limit_key(id, limits)
         if key is None:
             raise ApiKeyNotFound
         return key

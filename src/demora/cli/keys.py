@@ -9,7 +9,6 @@ import msgspec
 
 from ..core.access import ApiKey, Scope
 from ..core.keylimits import check_limits
-from ..errors import ApiKeyNotFound
 from ..views import key_view, made_key_view
 from . import tables
 from .opening import chosen_app, existing, opened
@@ -99,15 +98,11 @@ async def limit(id: str, *, as_json: bool, **limits: Any) -> None:
     given = {name: value for name, value in limits.items() if value not in (None, ())}
     if not given:
         raise click.UsageError("says nothing to change; give at least one limit, such as --max-queues")
-    check_limits(**given)
     async with existing() as client:
-        found = await client.keys.find(id)
-        if found.key is None:
-            raise ApiKeyNotFound
-        changed = check_limits(**{**msgspec.structs.asdict(found.key.limits), **given})
-        key = await client.keys.limit(id, changed)
+        key = await client.keys.limit(id, **given)
+        now = (await client.keys.find(id)).now
     if as_json:
-        print_json(key_view(key, found.now))
+        print_json(key_view(key, now))
     else:
         click.echo(f"{key.id} ({plain(key.name)}) has its new limits")
 
