@@ -92,8 +92,9 @@ class _Room:
             self._idle.set()
 
     async def _look(self, jobs: int, most: int, count: Callable[[], Awaitable[int]]) -> int:
-        room = most - self._under_way - await count()
-        if room < jobs and self._under_way:
+        under_way = self._under_way  # before the count: those that end meanwhile may be in it
+        room = most - under_way - await count()
+        if room < jobs and under_way:
             await self._idle.wait()  # they may have been counted twice
             room = most - await count()
         if room < jobs:
