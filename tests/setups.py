@@ -50,7 +50,7 @@ class _Emptied(PostgresStore):
 
 
 EMPTY = """truncate demora.jobs, demora.attempts, demora.logs, demora.idempotency_keys, demora.queues, demora.workers,
-demora.events, demora.api_keys, demora.webhook_secrets, demora.disabled_webhooks, demora.paces,
+demora.events, demora.api_keys, demora.key_names, demora.webhook_secrets, demora.disabled_webhooks, demora.paces,
 demora.pace_changes restart identity;
 delete from demora.meta where name like 'line_%'"""
 _SCHEMAS: dict[tuple[Path, bool], str] = {}

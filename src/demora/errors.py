@@ -86,6 +86,39 @@ class ApiKeyInForce(DemoraError):
         super().__init__("this API key is still in force; revoke it first (demora keys revoke)")
 
 
+class ApiKeyNotInForce(DemoraError):
+    """An API key that is revoked or has expired gets no new secret."""
+
+    def __init__(self) -> None:
+        super().__init__("this API key is revoked or has expired; make another (demora keys create)")
+
+
+class NotAllowedForKey(DemoraError):
+    """The API key may not submit jobs to this queue, or of this type."""
+
+    def __init__(self, field: str, name: str, allowed: Sequence[str]) -> None:
+        super().__init__(f"{field}: this API key may not use {name!r}; it may use {', '.join(allowed)}")
+        self.field = field
+
+
+class LimitReached(DemoraError):
+    """The API key has used as many names of queues, or of types, as it may. To wait does not help."""
+
+    def __init__(self, kind: str, most: int) -> None:
+        super().__init__(
+            f"{kind}: this API key has used {most:,} names of {kind}s, which is its limit; use one of these, or raise the "
+            f"limit (demora keys limit ID --max-{kind}s)"
+        )
+        self.field = kind
+
+
+class TooManyWaiting(DemoraError):
+    """As many jobs of the API key wait as it may have. Once some have run, there is room again."""
+
+    def __init__(self, most: int) -> None:
+        super().__init__(f"{most:,} jobs of this API key may wait at a time; try again when some of them have run")
+
+
 class SecretNotFound(DemoraError):
     """No secret for webhooks has this id."""
 

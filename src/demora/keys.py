@@ -2,13 +2,15 @@
 
 import secrets
 import string
-from collections.abc import Iterable
+from collections.abc import Iterable, Set
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import msgspec
 
-from .core.access import USE_NOTED_EVERY, ApiKey, Scope, is_key_id, key_text, make_key
-from .errors import ApiKeyInForce, ApiKeyNotFound, StoreError
+from .core.access import USE_NOTED_EVERY, ApiKey, Scope, is_key_id, key_text, make_key, make_secret
+from .core.keylimits import KeyLimits, NameKind, check_limits
+from .errors import ApiKeyInForce, ApiKeyNotFound, ApiKeyNotInForce, StoreError
 from .keyring import Found, Keyring, Ring
 from .store import Store
 
@@ -30,11 +32,40 @@ class Keys:
         self._store = store
 
     async def create(
-        self, name: str, scopes: Iterable[Scope | str], *, expires_in: timedelta | str | None = None
+        self,
+        name: str,
+        scopes: Iterable[Scope | str],
+        *,
+        expires_in: timedelta | str | None = None,
+        namespace: str | None = None,
+        limits: KeyLimits | None = None,
     ) -> MadeKey:
         """Make a key. Its text is in this answer and nowhere else: the store keeps a digest."""
-        text = key_text(_drawn(_ID, 12), _drawn(_SECRET, 43))  # 43 of 62 letters are 256 bits
-        return MadeKey(await self._ring().add_key(make_key(text, name, scopes, expires_in)), text)
+        text = _text(_drawn(_ID, 12))
+        new = make_key(text, name, scopes, expires_in, namespace=namespace, limits=limits)
+        return MadeKey(await self._ring().add_key(new), text)
+
+    async def rotate(
+        self, id: str, *, overlap: timedelta | str | None = None, expires_in: timedelta | str | None = None
+    ) -> MadeKey:
+        """Give a key in force a new secret: its id, name, scopes, limits and namespace stay. The old secret is accepted for
+        the `overlap`, or no longer."""
+        text = _text(_checked(id))
+        key = await self._ring().rotate_key(make_secret(text, overlap=overlap, expires_in=expires_in))
+        if key is None:
+            raise ApiKeyNotFound if (await self.find(id)).key is None else ApiKeyNotInForce
+        return MadeKey(key, text)
+
+    async def limit(self, id: str, **changes: Any) -> ApiKey:
+        """Change limits of a key, named as `check_limits` has them; the others stay. Services follow within a second."""
+        ring = self._ring()
+        key = (await ring.find_key(_checked(id))).key
+        if key is not None:
+            limits = check_limits(**{**msgspec.structs.asdict(key.limits), **changes})
+            key = await ring.limit_key(id, limits)
+        if key is None:
+            raise ApiKeyNotFound
+        return key
 
     async def list(self) -> Ring:
         return await self._ring().keys()
@@ -68,6 +99,14 @@ class Keys:
         """Note that a key is in use, at most once a minute over all processes."""
         await self._ring().use_key(key.id, unless_within=USE_NOTED_EVERY)
 
+    async def name(self, key: ApiKey, queues: Set[str], types: Set[str], limits: KeyLimits) -> NameKind | None:
+        """Record which queues and types a key uses; the answer says of which there would be too many."""
+        return await self._ring().name_for_key(key.id, queues, types, limits)
+
+    async def waiting(self, key: ApiKey, *, most: int) -> int:
+        """How many waiting jobs count for a key, up to `most`."""
+        return await self._ring().waiting_for_key(key.id, most=most)
+
     def _ring(self) -> Keyring:
         if isinstance(self._store, Keyring):
             return self._store
@@ -78,6 +117,10 @@ def _checked(id: str) -> str:
     if not is_key_id(id):
         raise ApiKeyNotFound
     return id
+
+
+def _text(id: str) -> str:
+    return key_text(id, _drawn(_SECRET, 43))  # 43 of 62 letters are 256 bits
 
 
 def _drawn(letters: str, count: int) -> str:

@@ -10,7 +10,8 @@ from typing import Any
 
 import msgspec
 
-from .core.networks import Policy, read_networks
+from .core.keylimits import MOST_LIMIT, KeyLimits
+from .core.networks import Network, Policy, read_networks
 from .core.pace import Pace
 from .core.pace_wish import PaceWish
 from .core.retention import Keep, Retention, keep
@@ -45,6 +46,12 @@ class Settings(msgspec.Struct, frozen=True):
     concurrency: int = 20
     known_types_only: bool = False
     allowed_hosts: tuple[str, ...] = ()
+    trusted_proxies: tuple[str, ...] = ()
+    failed_auth_rate: int = 10
+    key_rate: int = 1000
+    key_max_queues: int = 10_000
+    key_max_types: int = 1000
+    key_max_waiting: int = 0
     audit: bool = False
     log_format: str = "text"
     log_level: str = "INFO"
@@ -63,6 +70,16 @@ class Settings(msgspec.Struct, frozen=True):
     def retention(self) -> Retention:
         """How long ended jobs are kept in queues that say nothing else."""
         return Retention(self.keep_completed, self.keep_cancelled, self.keep_failed)
+
+    @property
+    def key_limits(self) -> KeyLimits:
+        """The limits of API keys that have none of their own."""
+        return KeyLimits(self.key_max_queues, self.key_max_types, self.key_max_waiting, self.key_rate)
+
+    @property
+    def proxies(self) -> tuple[Network, ...]:
+        """Where proxies stand that may say who calls."""
+        return read_networks(self.trusted_proxies, "trusted_proxies")
 
     @property
     def outbound(self) -> Policy:
@@ -207,6 +224,12 @@ _KINDS: dict[str, Any] = {
     "concurrency": int,
     "known_types_only": bool,
     "allowed_hosts": _NAMES,
+    "trusted_proxies": _NAMES,
+    "failed_auth_rate": int,
+    "key_rate": int,
+    "key_max_queues": int,
+    "key_max_types": int,
+    "key_max_waiting": int,
     "audit": bool,
     "log_format": str,
     "log_level": str,
@@ -240,6 +263,9 @@ def _broken_rules(settings: Settings) -> Iterator[BadSetting]:
         yield BadSetting("log_format", f"must be {' or '.join(LOG_FORMATS)}")
     if settings.log_level not in LOG_LEVELS:
         yield BadSetting("log_level", f"must be one of {', '.join(LOG_LEVELS)}")
+    for name in ("failed_auth_rate", "key_rate", "key_max_queues", "key_max_types", "key_max_waiting"):
+        if not 0 <= getattr(settings, name) <= MOST_LIMIT:
+            yield BadSetting(name, f"must be from 0, which means no limit, to {MOST_LIMIT}")
     yield from settings.postgres.broken_rules()
     yield from _broken_urls(settings)
     yield from _broken_outbound(settings)
@@ -262,7 +288,7 @@ def _broken_outbound(settings: Settings) -> Iterator[BadSetting]:
         yield BadSetting("outbound_timeout", "must be from 100ms to 5m")
     if not 1 <= settings.outbound_per_host <= 1000:
         yield BadSetting("outbound_per_host", "must be from 1 to 1000")
-    for name in ("outbound", "webhook_secrets"):
+    for name in ("outbound", "webhook_secrets", "proxies"):
         try:
             getattr(settings, name)
         except Invalid as problem:

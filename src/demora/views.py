@@ -7,6 +7,7 @@ import msgspec
 from .bulk import Tally
 from .core.access import ApiKey
 from .core.job import Attempt, Job
+from .core.keylimits import KeyLimits
 from .core.retention import Keep
 from .core.spans import span_ms, timestamp
 from .core.webhook import message_id
@@ -121,6 +122,27 @@ class RecoveredView(msgspec.Struct, frozen=True, rename="camel"):
     status: str
 
 
+class LimitsView(msgspec.Struct, frozen=True, rename="camel"):
+    """What an API key may submit. A number that is null is that of the settings; 0 is no limit; an empty list allows all."""
+
+    max_queues: int | None
+    max_types: int | None
+    max_waiting: int | None
+    rate: int | None
+    queues: list[str]
+    types: list[str]
+
+
+class ReceiptView(msgspec.Struct, frozen=True, rename="camel"):
+    """What a key that may only submit is told of a job."""
+
+    id: str
+    status: str
+    created_at: str
+    scheduled_at: str
+    due_at: str
+
+
 class KeyView(msgspec.Struct, frozen=True, rename="camel"):
     """An API key, without anything that could be used in its place. The key itself is there once, when it is made."""
 
@@ -132,6 +154,9 @@ class KeyView(msgspec.Struct, frozen=True, rename="camel"):
     expires_at: str | None
     revoked_at: str | None
     last_used_at: str | None
+    namespace: str
+    limits: LimitsView
+    former_until: str | None
     key: str | msgspec.UnsetType = msgspec.UNSET
 
 
@@ -228,6 +253,16 @@ def job_view(job: Job, *, listed: bool = False) -> JobView:
     )
 
 
+def receipt_view(job: Job) -> ReceiptView:
+    return ReceiptView(
+        id=job.id,
+        status=job.status.name,
+        created_at=timestamp(job.created_at),
+        scheduled_at=timestamp(job.scheduled_at),
+        due_at=timestamp(job.due_at),
+    )
+
+
 def page_view(page: Page) -> PageView:
     return PageView([job_view(job, listed=True) for job in page.jobs], page.next)
 
@@ -285,12 +320,26 @@ def key_view(key: ApiKey, now: datetime) -> KeyView:
         expires_at=_maybe(key.expires_at),
         revoked_at=_maybe(key.revoked_at),
         last_used_at=_maybe(key.last_used_at),
+        namespace=key.namespace,
+        limits=_limits(key.limits),
+        former_until=None if key.former(now) is None else _maybe(key.former_until),
     )
 
 
 def made_key_view(key: ApiKey, text: str) -> KeyView:
     """A new key with its text."""
     return msgspec.structs.replace(key_view(key, key.created_at), key=text)
+
+
+def _limits(limits: KeyLimits) -> LimitsView:
+    return LimitsView(
+        max_queues=limits.max_queues,
+        max_types=limits.max_types,
+        max_waiting=limits.max_waiting,
+        rate=limits.rate,
+        queues=list(limits.queues),
+        types=list(limits.types),
+    )
 
 
 def _attempt(attempt: Attempt) -> AttemptView:

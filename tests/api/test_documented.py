@@ -12,11 +12,19 @@ import pytest
 from demora import Demora
 from demora.api.problems import KINDS
 from demora.api.routes import ROUTES
-from demora.errors import ApiKeyInForce, ApiKeyNotFound, JobFailed, SecretNotFound, StillRunning, UrlNotDisabled
+from demora.errors import (
+    ApiKeyInForce,
+    ApiKeyNotFound,
+    ApiKeyNotInForce,
+    JobFailed,
+    SecretNotFound,
+    StillRunning,
+    UrlNotDisabled,
+)
 
 PAGE = (Path(__file__).parents[2] / "docs" / "reference" / "http.md").read_text()
 ANY = "…"
-NEVER_MET = (StillRunning, JobFailed, ApiKeyNotFound, ApiKeyInForce, SecretNotFound, UrlNotDisabled)
+NEVER_MET = (StillRunning, JobFailed, ApiKeyNotFound, ApiKeyInForce, ApiKeyNotInForce, SecretNotFound, UrlNotDisabled)
 
 
 class Example(NamedTuple):

@@ -12,6 +12,7 @@ from demora.api import make_api
 from demora.api.operations import Operation
 from demora.api.routes import ROUTES
 from demora.core.access import Scope
+from demora.core.keylimits import KeyLimits
 from demora.engines.sqlite import SqliteStore
 from demora.settings import Settings
 from tests.api.asking import JOBS, problem
@@ -175,3 +176,39 @@ async def test_who_is_refused_changes_nothing(http: httpx.AsyncClient, app: Demo
     for key in (None, UNKNOWN, weak):
         assert (await ask(http, route, key, id=job.id)).status_code in (401, 403)
     assert (await app.find(), await client.queues()) == before
+
+
+@pytest.fixture
+async def strict(app: Demora) -> AsyncIterator[httpx.AsyncClient]:
+    """The API where each key and each address may ask once in a long time."""
+    transport = httpx.ASGITransport(make_api(app, Settings(host="0.0.0.0", key_rate=1, failed_auth_rate=1)))
+    async with httpx.AsyncClient(transport=transport, base_url=BASE) as http:
+        yield http
+
+
+@pytest.mark.parametrize("route", GUARDED)
+async def test_too_many_requests_of_a_key_are_answered_429(strict: httpx.AsyncClient, app: Demora, route: Operation) -> None:
+    made = await (await app.open()).keys.create("slow", [Scope.ADMIN], limits=KeyLimits(rate=1))
+    answers = [await ask(strict, route, made.text) for _ in range(4)]
+    refused = [answer for answer in answers if answer.status_code == 429]
+    assert refused
+    assert problem(refused[0], 429)["title"] == "Too many requests"
+    assert int(refused[0].headers["retry-after"]) == 1
+
+
+@pytest.mark.parametrize("route", GUARDED)
+async def test_too_many_failed_authentications_are_answered_429_and_a_valid_key_is_not(
+    strict: httpx.AsyncClient, app: Demora, route: Operation
+) -> None:
+    for key in (None, UNKNOWN) * 10:
+        await ask(strict, route, key)
+    for key in (None, UNKNOWN):
+        answer = await ask(strict, route, key)
+        assert problem(answer, 429)["title"] == "Too many failed authentications"
+        assert int(answer.headers["retry-after"]) == 1
+    assert (await ask(strict, route, await key_for(app, Scope.ADMIN))).status_code in {*route.gives, 404}
+
+
+@pytest.mark.parametrize("route", OPEN)
+async def test_an_open_route_is_not_limited(strict: httpx.AsyncClient, route: Operation) -> None:
+    assert {(await ask(strict, route)).status_code for _ in range(30)} == {200}

@@ -97,7 +97,7 @@ def test_only_a_revoked_key_is_forgotten(run: Run) -> None:
     assert listed(run) == []
 
 
-@pytest.mark.parametrize("verb", ["revoke", "forget"])
+@pytest.mark.parametrize("verb", ["revoke", "forget", "rotate"])
 @pytest.mark.parametrize("id", ["abcdefghijk1", "", "no id", "é", "\udcff"])
 def test_an_id_that_no_key_has_is_not_told_back(run: Run, verb: str, id: str) -> None:
     create(run)
@@ -113,6 +113,9 @@ def test_an_id_that_no_key_has_is_not_told_back(run: Run, verb: str, id: str) ->
         (("ci", "--scope", "read", "--expires-in", "90"), 2),
         (("ci", "--scope", "read", "--expires-in", "0s"), 2),
         (("", "--scope", "read"), 2),
+        (("ci", "--scope", "submit", "--queue", "a*b*c"), 2),
+        (("ci", "--scope", "submit", "--max-queues", "-1"), 2),
+        (("ci", "--scope", "submit", "--namespace", "a b"), 2),
         (("x" * 201, "--scope", "read"), 2),
     ],
 )
@@ -122,6 +125,52 @@ def test_a_key_that_cannot_be_made_is_refused(run: Run, words: tuple[str, ...], 
     assert refused.stderr
     run("migrate")
     assert listed(run) == []
+
+
+def test_a_key_that_only_submits_has_its_own_namespace_and_the_limits_that_it_was_given(run: Run) -> None:
+    words = ("--queue", "mail.*", "--queue", "news", "--type", "email.*", "--max-queues", "5", "--max-types", "0")
+    made = answer(run("keys", "create", "ci", "--scope", "submit", *words, "--max-waiting", "9", "--rate", "7", "--json"))
+    assert made["namespace"] == made["id"]
+    numbers = {"maxQueues": 5, "maxTypes": 0, "maxWaiting": 9, "rate": 7}
+    assert made["limits"] == {**numbers, "queues": ["mail.*", "news"], "types": ["email.*"]}
+    create(run, "other", "--scope", "submit", "--namespace", "shop")
+    create(run, "third", "--scope", "submit", "--namespace", "")
+    assert [key["namespace"] for key in listed(run)][1:] == ["shop", ""]
+
+
+def test_limits_are_changed_one_by_one(run: Run) -> None:
+    id, _ = create(run, "ci", "--scope", "submit", "--max-queues", "5", "--queue", "a")
+    assert run("keys", "limit", id, "--max-types", "3").stdout == f"{id} (ci) has its new limits\n"
+    changed = answer(run("keys", "limit", id, "--queue", "*", "--json"))
+    assert changed == listed(run)[0]
+    assert (changed["limits"]["maxQueues"], changed["limits"]["maxTypes"], changed["limits"]["queues"]) == (5, 3, ["*"])
+    refused = run("keys", "limit", id)
+    assert (refused.exit_code, "give at least one limit" in refused.stderr) == (2, True)
+
+
+def test_a_rotated_key_keeps_all_but_its_secret(run: Run, folder: Path) -> None:
+    id, old = create(run, "ci", "--scope", "submit", "--max-queues", "5")
+    [before] = listed(run)
+    made = run("keys", "rotate", id, "--overlap", "1h")
+    form = TEXT.fullmatch(made.stdout)
+    assert form is not None
+    assert (form[1], form[0].strip() != old) == (id, True)
+    assert made.stderr == (f"key {id} (ci) has a new secret, which is not shown again; the old one is accepted for 1h\n")
+    [after] = listed(run)
+    assert after.pop("formerUntil") is not None
+    assert before.pop("formerUntil") is None
+    assert after == before
+    again = answer(run("keys", "rotate", id, "--json"))
+    assert (again["formerUntil"], TEXT.fullmatch(again["key"] + "\n") is not None) == (None, True)
+    assert form[2].encode() not in b"".join(path.read_bytes() for path in folder.glob("demora.db*") if path.is_file())
+
+
+def test_a_key_that_is_not_in_force_is_not_rotated(run: Run) -> None:
+    id, _ = create(run)
+    run("keys", "revoke", id)
+    refused = run("keys", "rotate", id)
+    assert (refused.exit_code, refused.stdout) == (1, "")
+    assert refused.stderr == "error: this API key is revoked or has expired; make another (demora keys create)\n"
 
 
 @pytest.mark.slow

@@ -99,3 +99,33 @@ def test_a_key_that_cannot_be_made_is_told_why(wish: dict[str, Any], field: str)
     with pytest.raises(Invalid) as refused:
         make_key(**{"text": TEXT, "name": "ci", "scopes": ["read"], **wish})
     assert refused.value.field == field
+
+
+def test_a_key_that_may_only_submit_has_a_namespace_of_its_own() -> None:
+    assert make_key(TEXT, "ci", [Scope.SUBMIT]).namespace == "abcdefghijk1"
+    assert make_key(TEXT, "ci", [Scope.SUBMIT], namespace="").namespace == ""
+    assert make_key(TEXT, "ci", [Scope.SUBMIT], namespace="shop").namespace == "shop"
+
+
+@pytest.mark.parametrize("scopes", [["submit", "read"], ["read"], ["operate"], ["admin"]])
+def test_a_key_that_may_do_more_shares_the_namespace_of_the_library(scopes: list[str]) -> None:
+    assert make_key(TEXT, "ci", scopes).namespace == ""
+    assert make_key(TEXT, "ci", scopes, namespace="shop").namespace == "shop"
+
+
+@pytest.mark.parametrize("namespace", ["a b", "x" * 65, "é", "a/b"])
+def test_a_namespace_that_is_no_name_is_refused(namespace: str) -> None:
+    with pytest.raises(Invalid, match="namespace: must be 1 to 64"):
+        make_key(TEXT, "ci", [Scope.SUBMIT], namespace=namespace)
+
+
+def test_the_secret_before_is_accepted_until_the_overlap_ends() -> None:
+    new = claim(TEXT[:-1] + "t")
+    rotated = key(digest=new.digest, former_digest=claim().digest, former_until=NOW + HOUR)
+    assert accepts(rotated, new, NOW)
+    assert accepts(rotated, claim(), NOW + HOUR - timedelta.resolution)
+    assert not accepts(rotated, claim(), NOW + HOUR)
+    assert accepts(rotated, new, NOW + HOUR)
+    assert not accepts(key(digest=new.digest, former_digest=claim().digest, former_until=None), claim(), NOW)
+    revoked = key(digest=new.digest, former_digest=claim().digest, former_until=NOW + HOUR, revoked_at=NOW)
+    assert not accepts(revoked, claim(), NOW)

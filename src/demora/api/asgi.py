@@ -9,6 +9,7 @@ from starlette.types import Receive, Scope, Send
 
 from .. import notices
 from ..app import Demora
+from ..core.access import ApiKey
 from ..errors import Invalid
 from ..settings import Settings
 from .door import Door
@@ -17,6 +18,7 @@ from .operations import PROBLEM, WITHOUT_KEY, Ask, Operation, Reply
 from .problems import NoRoute, WrongMethod, as_sent, headers_of, problem_of
 from .reading import ClientGone, decode_body, decode_query, read_body
 from .routes import ROUTES
+from .submitting import Submissions
 
 
 def make_api(app: Demora, settings: Settings) -> "Api":
@@ -30,7 +32,8 @@ class Api:
     def __init__(self, app: Demora, settings: Settings) -> None:
         self._door = Door(settings)
         self._stopping = asyncio.Event()
-        self._router = Router(_routes(app, Guard(app, settings), self._stopping), redirect_slashes=False, default=_nowhere)
+        routes = _routes(app, Guard(app, settings), Submissions(settings), self._stopping)
+        self._router = Router(routes, redirect_slashes=False, default=_nowhere)
 
     def stop(self) -> None:
         """Answer those who wait for a job to end now, so that the server can shut down."""
@@ -52,35 +55,48 @@ class Api:
 class _Resource:
     """All operations on one path, as an ASGI application."""
 
-    def __init__(self, operations: Iterable[Operation], app: Demora, guard: Guard, stopping: asyncio.Event) -> None:
+    def __init__(
+        self,
+        operations: Iterable[Operation],
+        app: Demora,
+        guard: Guard,
+        submissions: Submissions,
+        stopping: asyncio.Event,
+    ) -> None:
         self._operations = {operation.method: operation for operation in operations}
-        self._app, self._guard, self._stopping = app, guard, stopping
+        self._app, self._guard, self._submissions, self._stopping = app, guard, submissions, stopping
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         operation = self._operations.get("GET" if scope["method"] == "HEAD" else scope["method"])
         if operation is None:
             raise WrongMethod(sorted(self._operations))
-        by = await self._guard.admit(Headers(scope=scope), operation.scope)
-        ask = await self._ask(operation, scope, receive, by)
+        peer = scope.get("client")
+        key = await self._guard.admit(Headers(scope=scope), operation.scope, peer[0] if peer else None)
+        ask = await self._ask(operation, scope, receive, key)
         try:
             reply = await operation.call(ask)
         except Invalid as problem:
             raise as_sent(problem) from None
         await reply.response()(scope, receive, send)
 
-    async def _ask(self, operation: Operation, scope: Scope, receive: Receive, by: str | None) -> Ask:
+    async def _ask(self, operation: Operation, scope: Scope, receive: Receive, key: ApiKey | None) -> Ask:
         headers, body = Headers(scope=scope), None
         query = decode_query(scope["query_string"], operation.query)
         if operation.takes is not None:
             body = decode_body(await read_body(headers, receive, operation.most), headers, operation.takes)
-        return Ask(self._app, scope["path_params"], headers, query, body, receive, self._stopping, by or WITHOUT_KEY)
+        return Ask(
+            *(self._app, scope["path_params"], headers, query, body, receive, self._stopping),
+            by=WITHOUT_KEY if key is None else key.name,
+            key=key,
+            submissions=self._submissions,
+        )
 
 
-def _routes(app: Demora, guard: Guard, stopping: asyncio.Event) -> list[Route]:
+def _routes(app: Demora, guard: Guard, submissions: Submissions, stopping: asyncio.Event) -> list[Route]:
     by_path: dict[str, list[Operation]] = {}
     for operation in ROUTES:
         by_path.setdefault(operation.path, []).append(operation)
-    return [Route(path, _Resource(operations, app, guard, stopping)) for path, operations in by_path.items()]
+    return [Route(path, _Resource(operations, app, guard, submissions, stopping)) for path, operations in by_path.items()]
 
 
 async def _nowhere(scope: Scope, receive: Receive, send: Send) -> None:

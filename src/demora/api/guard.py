@@ -3,9 +3,13 @@
 A service on a loopback address asks for none until the first key is made. From then on it asks everybody, since behind a
 reverse proxy every caller looks local; neither a revocation nor an expiry opens it again. A service that others can reach
 always asks.
+
+Requests are limited here too, in the memory of this process: those of each key, and those without a valid key by the address
+that they come from. A valid key is let in whatever else comes from its address.
 """
 
 import asyncio
+import math
 import time
 from collections.abc import Callable
 from datetime import datetime, timedelta
@@ -16,13 +20,18 @@ from starlette.datastructures import Headers
 from .. import notices
 from ..addresses import read_address
 from ..app import Demora
-from ..core.access import ApiKey, Presented, Scope, accepts, present
+from ..core.access import ApiKey, Presented, Scope, accepts, has_secret, present
+from ..core.callers import caller_of
+from ..core.ratelimit import Rate, RateLimiter
 from ..errors import DemoraError
 from ..keys import Keys
 from ..settings import Settings
-from .problems import BadKey, NoKey, WrongScope
+from .problems import BadKey, NoKey, TooManyFailures, TooManyRequests, WrongScope
 
 FRESH = 1.0  # seconds that what was read of a key is believed: so long may a revocation take
+KEY_BURST = 2  # seconds' worth of requests that a key may make at once
+FAILED_BURST = 10  # the same of failed authentications
+MOST_REMEMBERED = 10_000  # keys, and addresses, whose requests are counted
 
 
 class _Seen(msgspec.Struct, frozen=True):
@@ -40,29 +49,60 @@ class Guard:
     def __init__(self, app: Demora, settings: Settings, *, timer: Callable[[], float] = time.monotonic) -> None:
         self._app, self._timer = app, timer
         self._local = read_address(settings.host).is_loopback
-        self._open_until = -FRESH
+        self._open_until = self._closed_until = -math.inf  # of requests without a key
         self._seen: dict[str, _Seen] = {}
         self._notes: set[asyncio.Task[None]] = set()
+        self._usual, self._proxies = settings.key_limits, settings.proxies
+        self._requests, self._failures = RateLimiter(MOST_REMEMBERED), RateLimiter(MOST_REMEMBERED)
+        self._failure_rate = Rate(settings.failed_auth_rate, settings.failed_auth_rate * FAILED_BURST)
 
-    async def admit(self, headers: Headers, scope: Scope | None) -> str | None:
+    async def admit(self, headers: Headers, scope: Scope | None, peer: str | None = None) -> ApiKey | None:
         """Let a request for an operation of this scope in, or raise why not. With no scope everybody may. Answers with the
-        name of the key, None if none is needed."""
+        key, None if none is needed. `peer` is the address at the other end of the connection."""
         if scope is None or self._timer() < self._open_until:
             return None
+        try:
+            key = await self._identify(headers)
+        except (NoKey, BadKey):
+            self._count_failure(headers, peer)
+            raise
+        if key is None:
+            return None
+        self._count_request(key)
+        if not key.allows(scope):
+            raise WrongScope(scope)
+        return key
+
+    async def _identify(self, headers: Headers) -> ApiKey | None:
+        """The key that is presented; None if none is needed."""
         presented = _presented(headers)
+        if presented is None and self._timer() < self._closed_until:
+            raise BadKey if "authorization" in headers else NoKey
         seen = self._fresh(presented) or await self._look(presented)
         if seen is None:
             return None
         if presented is None:
             raise BadKey if "authorization" in headers else NoKey
-        key = self._accepted(seen, presented)
-        if not key.allows(scope):
-            raise WrongScope(scope)
-        return key.name
+        return self._accepted(seen, presented)
+
+    def _count_request(self, key: ApiKey) -> None:
+        rate = key.limits.over(self._usual).rate or 0
+        wait = self._requests.take(key.id, Rate(rate, rate * KEY_BURST), self._timer())
+        if wait:
+            raise TooManyRequests(wait)
+
+    def _count_failure(self, headers: Headers, peer: str | None) -> None:
+        forwarded = headers.getlist("x-forwarded-for"), headers.getlist("forwarded")
+        wait = self._failures.take(caller_of(peer, *forwarded, self._proxies), self._failure_rate, self._timer())
+        if wait:
+            raise TooManyFailures(wait) from None
 
     def _fresh(self, presented: Presented | None) -> _Seen | None:
+        """What was seen of the key within the last second. With another secret it is looked up: it may have a new one."""
         seen = None if presented is None else self._seen.get(presented.id)
-        return seen if seen is not None and self._timer() - seen.at < FRESH else None
+        if seen is None or presented is None or not has_secret(seen.key, presented):
+            return None
+        return seen if self._timer() - seen.at < FRESH else None
 
     async def _look(self, presented: Presented | None) -> _Seen | None:
         """What the store says of the key; None if it has no key at all and none is needed."""
@@ -72,6 +112,7 @@ class Guard:
         if self._local and not found.any:
             self._open_until = at + FRESH
             return None
+        self._closed_until = at + FRESH
         return _Seen(keys, found.key, found.now, at)
 
     def _accepted(self, seen: _Seen, presented: Presented) -> ApiKey:

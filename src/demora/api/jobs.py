@@ -8,11 +8,12 @@ from datetime import UTC, datetime
 import msgspec
 
 from ..client import Client
+from ..core.access import Scope
 from ..core.job import Job, NewJob
 from ..core.spans import ZERO, timestamp
 from ..core.states import Status
 from ..errors import Invalid
-from ..views import JobView, job_view, page_view
+from ..views import JobView, ReceiptView, job_view, page_view, receipt_view
 from .operations import Ask, Reply
 from .reading import ClientGone, disconnected, read_key
 from .wishes import BatchWish, FindQuery, JobChange, JobWish, WaitQuery
@@ -22,6 +23,12 @@ class BatchView(msgspec.Struct, frozen=True):
     """The jobs of a batch, in the order they were sent."""
 
     jobs: list[JobView]
+
+
+class ReceiptsView(msgspec.Struct, frozen=True):
+    """The same for a key that may only submit."""
+
+    jobs: list[ReceiptView]
 
 
 class PreviewView(msgspec.Struct, frozen=True, rename="camel"):
@@ -35,8 +42,9 @@ async def add_job(ask: Ask) -> Reply:
     wish: JobWish = ask.body
     key = read_key(ask.headers, wish.idempotency_key)
     client = await ask.client()
-    [job], headers = await _add(client, [client.make(**wish.options() | {"key": key})])
-    return Reply(201, job_view(job), {**headers, "location": f"/api/v1/jobs/{job.id}"})
+    [job], headers = await _add(ask, client, [client.make(**wish.options() | {"key": key})])
+    told = job_view(job) if _may_read(ask) else receipt_view(job)
+    return Reply(201, told, {**headers, "location": f"/api/v1/jobs/{job.id}"})
 
 
 async def add_batch(ask: Ask) -> Reply:
@@ -49,7 +57,9 @@ async def add_batch(ask: Ask) -> Reply:
     checked = await asyncio.to_thread(make)  # up to 16 MiB must not hold up the loop
     if wish.preview:
         return Reply(200, _preview(checked))
-    jobs, headers = await _add(client, checked)
+    jobs, headers = await _add(ask, client, checked)
+    if not _may_read(ask):
+        return Reply(201, ReceiptsView([receipt_view(job) for job in jobs]), headers)
     return Reply(201, BatchView([job_view(job, listed=True) for job in jobs]), headers)
 
 
@@ -118,11 +128,15 @@ async def wait_for_job(ask: Ask) -> Reply:
             task.cancel()
 
 
-async def _add(client: Client, jobs: Sequence[NewJob]) -> tuple[list[Job], Mapping[str, str]]:
+async def _add(ask: Ask, client: Client, jobs: Sequence[NewJob]) -> tuple[list[Job], Mapping[str, str]]:
     """The jobs as they were when made, and a header if all of them had been made before."""
-    added = await client.add(jobs)
+    added = await ask.submissions.add(client, ask.key, jobs)
     replayed = all(again for _, again in added)
     return [job for job, _ in added], {"idempotency-replayed": "true"} if replayed else {}
+
+
+def _may_read(ask: Ask) -> bool:
+    return ask.key is None or ask.key.allows(Scope.READ)
 
 
 def _shown(job: Job, status: int = 200) -> Reply:

@@ -73,14 +73,16 @@ def _response(status: int, gives: Any) -> dict[str, Any]:
 
 
 def _content(shape: Any, media: str = JSON) -> dict[str, Any]:
-    [schema], _ = msgspec.json.schema_components([shape], ref_template=_REF)
-    return {media: {"schema": schema}}
+    shapes = shape if isinstance(shape, tuple) else (shape,)
+    schemas, _ = msgspec.json.schema_components(shapes, ref_template=_REF)
+    return {media: {"schema": schemas[0] if len(schemas) == 1 else {"anyOf": list(schemas)}}}
 
 
 def _schemas(routes: Sequence[Operation]) -> Mapping[str, Any]:
     read = [operation.takes for operation in routes if operation.takes is not None]
     written = [gives for operation in routes for gives in operation.gives.values() if gives is not None]
-    return _components([*read, *written, Problem])
+    shapes = [shape for gives in written for shape in (gives if isinstance(gives, tuple) else (gives,))]
+    return _components([*read, *shapes, Problem])
 
 
 def _components(shapes: Sequence[Any]) -> dict[str, Any]:

@@ -11,8 +11,9 @@ from starlette.types import Receive
 
 from ..app import Demora
 from ..client import Client
-from ..core.access import Scope
+from ..core.access import ApiKey, Scope
 from .reading import ONE_JOB
+from .submitting import Submissions
 from .wishes import Nothing
 
 WITHOUT_KEY = "http"  # who asks where no key is needed
@@ -31,6 +32,8 @@ class Ask(msgspec.Struct, frozen=True):
     receive: Receive
     stopping: asyncio.Event
     by: str
+    key: ApiKey | None  # None where no key is needed
+    submissions: Submissions
 
     async def client(self) -> Client:
         return await self.app.open()
@@ -57,7 +60,7 @@ class Operation(msgspec.Struct, frozen=True):
     path: str
     scope: Scope | None  # that a key must have; None: everybody may, without a key
     call: Callable[[Ask], Awaitable[Reply]]
-    gives: Mapping[int, Any]
+    gives: Mapping[int, Any]  # a tuple where it can be one of several shapes
     takes: type[msgspec.Struct] | None = None
     query: type[msgspec.Struct] = Nothing
     most: int = ONE_JOB

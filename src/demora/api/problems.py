@@ -3,6 +3,7 @@
 A problem carries no stack, SQL, path or payload: what a caller did not cause is described in fixed sentences.
 """
 
+import math
 import re
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -85,6 +86,25 @@ class WrongScope(Refused):
         self.challenge = f'Bearer realm="demora", error="insufficient_scope", scope="{needed}"'
 
 
+class TooManyRequests(Refused):
+    """The key has made more requests than it may."""
+
+    def __init__(self, wait: float) -> None:
+        super().__init__("this API key makes too many requests; Retry-After says when to try again")
+        self.retry_after = math.ceil(wait)
+
+
+class TooManyFailures(Refused):
+    """Too many requests of this address came without a key, or with one that is not valid."""
+
+    def __init__(self, wait: float) -> None:
+        super().__init__(
+            "too many requests of this address had no valid API key; Retry-After says when to try again. A valid key is let "
+            "in at any time"
+        )
+        self.retry_after = math.ceil(wait)
+
+
 class Kind(NamedTuple):
     """How an error is told. With no `detail` the error's own sentence is used."""
 
@@ -124,6 +144,10 @@ KINDS: dict[type[Exception], Kind] = {
     demora.KeyReused: Kind(422, "Idempotency key reused", field="idempotencyKey"),
     demora.ApiKeyNotFound: Kind(404, "No such API key"),
     demora.ApiKeyInForce: Kind(409, "API key in force"),
+    demora.ApiKeyNotInForce: Kind(409, "API key not in force"),
+    demora.NotAllowedForKey: Kind(403, "Queue or type not allowed"),
+    demora.LimitReached: Kind(403, "Limit of the API key reached"),
+    demora.TooManyWaiting: Kind(429, "Too many waiting jobs", retry_after=1),
     demora.SecretNotFound: Kind(404, "No such secret"),
     demora.UrlNotDisabled: Kind(409, "URL not disabled"),
     demora.QueueNotFound: Kind(404, "No such queue"),
@@ -146,6 +170,8 @@ KINDS: dict[type[Exception], Kind] = {
     NoKey: Kind(401, "API key needed"),
     BadKey: Kind(401, "API key not valid"),
     WrongScope: Kind(403, "API key not allowed"),
+    TooManyRequests: Kind(429, "Too many requests"),
+    TooManyFailures: Kind(429, "Too many failed authentications"),
 }
 
 
@@ -206,6 +232,8 @@ def _camel(name: str) -> str:
 def headers_of(error: Exception) -> dict[str, str]:
     kind = kind_of(error)
     headers = {} if kind.retry_after is None else {"retry-after": str(kind.retry_after)}
+    if isinstance(error, TooManyRequests | TooManyFailures):
+        headers["retry-after"] = str(error.retry_after)
     if isinstance(error, NoKey | BadKey | WrongScope):
         headers["www-authenticate"] = error.challenge
     return headers | {"allow": ", ".join(error.allowed)} if isinstance(error, WrongMethod) else headers
@@ -214,6 +242,8 @@ def headers_of(error: Exception) -> dict[str, str]:
 def _blamed(error: Exception, kind: Kind) -> FieldProblem | None:
     if isinstance(error, demora.Invalid):
         return FieldProblem(_short(error.field), _short(error.reason))
+    if isinstance(error, demora.NotAllowedForKey | demora.LimitReached):
+        return FieldProblem(error.field, _short(str(error)))
     if isinstance(error, demora.KeyReused) and error.job is not None:
         return FieldProblem(f"jobs[{error.job}].{kind.field}", str(error))
     return None if kind.field is None else FieldProblem(kind.field, _short(str(error)))

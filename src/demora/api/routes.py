@@ -5,7 +5,7 @@ from typing import Any
 
 from ..client import Health
 from ..core.access import Scope
-from ..views import JobView, PageView, QueueView, TallyView, ToldView
+from ..views import JobView, PageView, QueueView, ReceiptView, TallyView, ToldView
 from ..why import Why
 from . import dead, jobs, service, webhooks
 from .openapi import describe
@@ -40,10 +40,10 @@ ROUTES: tuple[Operation, ...] = (
     Operation("GET", "/health/live", None, service.live, {200: service.AliveView}),
     Operation("GET", "/health/ready", None, service.ready, {200: Health, 503: Health}),
     Operation("GET", "/api/v1/openapi.json", Scope.READ, show_openapi, {200: dict[str, Any]}),
-    Operation("POST", _JOBS, Scope.SUBMIT, jobs.add_job, {201: JobView}, JobWish, headers=_KEY),
+    Operation("POST", _JOBS, Scope.SUBMIT, jobs.add_job, {201: (JobView, ReceiptView)}, JobWish, headers=_KEY),
     Operation(
         *("POST", f"{_JOBS}/batch", Scope.SUBMIT, jobs.add_batch),
-        *({201: jobs.BatchView, 200: jobs.PreviewView}, BatchWish),
+        *({201: (jobs.BatchView, jobs.ReceiptsView), 200: jobs.PreviewView}, BatchWish),
         most=ONE_BATCH,
     ),
     Operation("GET", _JOBS, Scope.READ, jobs.find_jobs, {200: PageView}, query=FindQuery),

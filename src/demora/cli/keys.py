@@ -1,10 +1,14 @@
-"""`demora keys`: API keys for the HTTP service; made, listed, revoked, forgotten."""
+"""`demora keys`: API keys for the HTTP service; made, listed, limited, rotated, revoked, forgotten."""
 
+from collections.abc import Callable
 from datetime import timedelta
+from typing import Any
 
 import click
+import msgspec
 
 from ..core.access import ApiKey, Scope
+from ..core.keylimits import check_limits
 from ..views import key_view, made_key_view
 from . import tables
 from .opening import chosen_app, existing, opened
@@ -17,6 +21,20 @@ SCOPE = click.Choice([scope.value for scope in Scope])
 key_id = click.argument("id", metavar="ID")
 
 
+def limits(command: Callable[..., Any]) -> Callable[..., Any]:
+    """The options that limit what a key may submit."""
+    for option in (
+        click.option("--rate", type=int, help="Requests a second; 0 for no limit."),
+        click.option("--max-waiting", type=int, help="Its jobs that may wait at a time; 0 for no limit."),
+        click.option("--max-types", type=int, help="Different types that it may use; 0 for no limit."),
+        click.option("--max-queues", type=int, help="Different queues that it may use; 0 for no limit."),
+        click.option("--type", "types", multiple=True, help="A type it may submit, such as email.*; may be repeated."),
+        click.option("--queue", "queues", multiple=True, help="A queue it may submit to, such as mail.*; may be repeated."),
+    ):
+        command = option(command)
+    return command
+
+
 @group("keys")
 def keys() -> None:
     """API keys for the HTTP service, which asks for one as soon as there is any."""
@@ -26,17 +44,67 @@ def keys() -> None:
 @click.argument("name", metavar="NAME")
 @click.option("--scope", "scopes", type=SCOPE, multiple=True, required=True, help="What it is for; may be repeated.")
 @click.option("--expires-in", type=SPAN, help="How long it is good for, for instance 90d; without it until revoked.")
+@click.option("--namespace", help="Where its unique and idempotency keys count; a submit-only key has its own without it.")
+@limits
 @as_json
 @asynchronous
-async def create(name: str, *, scopes: tuple[str, ...], expires_in: timedelta | None, as_json: bool) -> None:
+async def create(
+    name: str,
+    *,
+    scopes: tuple[str, ...],
+    expires_in: timedelta | None,
+    namespace: str | None,
+    as_json: bool,
+    **limits: Any,
+) -> None:
     """Make a key and print it, this once: only a hash of it is stored. NAME is for people: who uses it, and where."""
+    checked = check_limits(**limits)
     async with opened(chosen_app(None)) as client:
-        made = await client.keys.create(name, scopes, expires_in=expires_in)
+        made = await client.keys.create(name, scopes, expires_in=expires_in, namespace=namespace, limits=checked)
     if as_json:
         print_json(made_key_view(made.key, made.text))
     else:
         click.echo(made.text)
         click.echo(_about(made.key, expires_in), err=True)
+
+
+@verb("rotate")
+@key_id
+@click.option("--overlap", type=SPAN, help="How long the old secret is accepted, for instance 1h; without it no longer.")
+@click.option("--expires-in", type=SPAN, help="How long the key is good for from now; without it as before.")
+@as_json
+@asynchronous
+async def rotate(id: str, *, overlap: timedelta | None, expires_in: timedelta | None, as_json: bool) -> None:
+    """Give a key a new secret and print it, this once. Its id, name, scopes, limits and namespace stay."""
+    async with existing() as client:
+        made = await client.keys.rotate(id, overlap=overlap, expires_in=expires_in)
+        now = (await client.keys.find(id)).now
+    if as_json:
+        print_json(msgspec.structs.replace(key_view(made.key, now), key=made.text))
+    else:
+        click.echo(made.text)
+        old = "is refused within a second" if overlap is None else f"is accepted for {rough(overlap)}"
+        said = f"key {made.key.id} ({plain(made.key.name)}) has a new secret, which is not shown again; the old one {old}"
+        click.echo(said, err=True)
+
+
+@verb("limit")
+@key_id
+@limits
+@as_json
+@asynchronous
+async def limit(id: str, *, as_json: bool, **limits: Any) -> None:
+    """Change the limits of a key; those that are left out stay. Services follow within a second."""
+    given = {name: value for name, value in limits.items() if value not in (None, ())}
+    if not given:
+        raise click.UsageError("says nothing to change; give at least one limit, such as --max-queues")
+    async with existing() as client:
+        key = await client.keys.limit(id, **given)
+        now = (await client.keys.find(id)).now
+    if as_json:
+        print_json(key_view(key, now))
+    else:
+        click.echo(f"{key.id} ({plain(key.name)}) has its new limits")
 
 
 @verb("list")
@@ -82,7 +150,7 @@ async def forget(id: str, *, as_json: bool) -> None:
         click.echo(f"{id} is forgotten" + ("" if left else "; it was the last: a service on 127.0.0.1 asks for no key now"))
 
 
-for command in (create, list_, revoke, forget):
+for command in (create, list_, rotate, limit, revoke, forget):
     keys.add_command(command)
 
 

@@ -47,7 +47,7 @@ class IdempotencyKey(msgspec.Struct, frozen=True):
 
 
 class Unique(msgspec.Struct, frozen=True):
-    """A wish to have at most one job of its type with this key that waits and was never claimed.
+    """A wish to have at most one job of its type and namespace with this key that waits and was never claimed.
 
     If there is one, it is kept as it is and the new one is not stored; with `replace` it becomes what the new one asks for.
     """
@@ -81,6 +81,14 @@ class NewJob(msgspec.Struct, frozen=True):
     unique: Unique | None = None
     webhook_on_cancel: bool = False
     cause: str | None = None  # the job whose end this one tells of
+    namespace: str = ""  # of its unique key; the scope of its idempotency key is the same
+    submitter: str | None = None  # the API key that it counts for, while it waits
+
+
+def in_namespace(job: NewJob, namespace: str, submitter: str | None = None) -> NewJob:
+    """The job with its unique key and its idempotency key in a namespace: it meets no job of another one."""
+    key = None if job.key is None else msgspec.structs.replace(job.key, scope=namespace)
+    return msgspec.structs.replace(job, key=key, namespace=namespace, submitter=submitter)
 
 
 class Attempt(msgspec.Struct, frozen=True):

@@ -58,6 +58,8 @@ class LinedStore:
         self.heartbeat, self.retire, self.workers = inner.heartbeat, inner.retire, inner.workers
         self.add_key, self.keys, self.find_key = inner.add_key, inner.keys, inner.find_key
         self.revoke_key, self.forget_key, self.use_key = inner.revoke_key, inner.forget_key, inner.use_key
+        self.rotate_key, self.limit_key = inner.rotate_key, inner.limit_key
+        self.name_for_key, self.waiting_for_key = inner.name_for_key, inner.waiting_for_key
         self.events, self.evidence, self.end_audit = inner.events, inner.evidence, inner.end_audit
         self.survey, self.pulse = inner.survey, inner.pulse
         self.deliveries, self.signing = inner.deliveries, inner.signing

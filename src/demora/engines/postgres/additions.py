@@ -168,7 +168,7 @@ async def _store_one(session: Session, job: NewJob, named: Set[str], topics: Top
         if before:
             return msgspec.structs.replace(before[job.id], replayed=True)
         if job.unique is not None:
-            waiting = await session.row("unique_waiting", key=job.unique.key, type=job.type)
+            waiting = await session.row("unique_waiting", key=job.unique.key, type=job.type, namespace=job.namespace)
             if waiting is not None:
                 return await _stand_in(session, job, waiting, named, topics)
         added = await store(session, [job], named, topics)

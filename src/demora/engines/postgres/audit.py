@@ -8,7 +8,7 @@ from .connections import Session
 from .rows import Row
 from .statements import script, statements
 
-TRIGGERS = "3"  # as audit.sql numbers them
+TRIGGERS = "4"  # as audit.sql numbers them
 _NAMES = {status.value: status.name for status in Status} | {None: None}
 
 

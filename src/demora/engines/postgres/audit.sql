@@ -9,7 +9,7 @@ begin
                                due_at, expires_at, unique_key)
     values (current_setting('demora_clock.wall')::bigint, new.id, 'added', new.status, new.token, new.credits, new.retries,
             new.generation, new.max_retries, new.queue, new.lane, new.rank, new.due_at, new.expires_at,
-            new.type || ' ' || new.unique_key);
+            case when new.namespace = '' then '' else new.namespace || ' ' end || new.type || ' ' || new.unique_key);
     return null;
 end $$;
 
@@ -32,7 +32,7 @@ begin
         old.status, new.status, old.token, new.token, new.credits, new.retries, new.generation, new.max_retries, new.queue,
         new.lane, new.rank, new.due_at, new.worker_id, old.lease_until, new.lease_until,
         new.cancel_requested_at is not null, case when old.status = 3 and new.status <> 3 then new.error end,
-        new.expires_at, new.type || ' ' || new.unique_key
+        new.expires_at, case when new.namespace = '' then '' else new.namespace || ' ' end || new.type || ' ' || new.unique_key
     );
     return new;
 end $$;
@@ -60,4 +60,4 @@ create or replace trigger audit_removed after delete on demora.jobs
 for each row execute function demora.audit_removed();
 
 -- The number says which of these triggers are there; it grows when they change, and then `begin` makes them anew.
-insert into demora.meta (name, value) values ('audit', '3') on conflict (name) do update set value = excluded.value;
+insert into demora.meta (name, value) values ('audit', '4') on conflict (name) do update set value = excluded.value;

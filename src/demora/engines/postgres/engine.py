@@ -9,8 +9,9 @@ from typing import Any, TypeVar
 from ... import crash
 from ...audit import Evidence, SqlEvent
 from ...clock import Clock
-from ...core.access import ApiKey, NewKey
+from ...core.access import ApiKey, NewKey, NewSecret
 from ...core.job import Job, NewJob
+from ...core.keylimits import KeyLimits, NameKind
 from ...core.retention import Retention
 from ...core.spans import span_ms
 from ...core.states import Status
@@ -237,11 +238,23 @@ class PostgresStore(hooks.HookVerbs, PacedVerbs, Lining):
     async def revoke_key(self, id: str) -> ApiKey | None:
         return await self._write(lambda session, again: keys.revoke(session, id))
 
+    async def rotate_key(self, secret: NewSecret) -> ApiKey | None:
+        return await self._write(lambda session, again: keys.rotate(session, secret))
+
+    async def limit_key(self, id: str, limits: KeyLimits) -> ApiKey | None:
+        return await self._write(lambda session, again: keys.limit(session, id, limits))
+
     async def forget_key(self, id: str) -> bool:
         return await self._write(lambda session, again: keys.forget(session, id, again))
 
     async def use_key(self, id: str, *, unless_within: timedelta) -> bool:
         return await self._write(lambda session, again: keys.use(session, id, span_ms(unless_within)))
+
+    async def name_for_key(self, id: str, queues: Set[str], types: Set[str], limits: KeyLimits) -> NameKind | None:
+        return await self._write(lambda session, again: keys.name(session, id, queues, types, limits))
+
+    async def waiting_for_key(self, id: str, *, most: int) -> int:
+        return await self._read(lambda session: keys.waiting(session, id, most))
 
     # What can be shown to a checker
 

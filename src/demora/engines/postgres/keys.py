@@ -1,6 +1,11 @@
 """API keys: made, found, revoked and forgotten, and when each was last used."""
 
-from ...core.access import ApiKey, NewKey, Scope
+from collections.abc import Set
+
+import msgspec
+
+from ...core.access import ApiKey, NewKey, NewSecret, Scope
+from ...core.keylimits import KeyLimits, NameKind
 from ...core.spans import from_ms, span_ms
 from ...keyring import Found, Ring
 from . import rows
@@ -17,6 +22,8 @@ async def add(session: Session, key: NewKey, again: bool) -> ApiKey:
         name=key.name,
         scopes=list(key.scopes),
         expires_in=None if key.expires_in is None else span_ms(key.expires_in),
+        namespace=key.namespace,
+        limits=_limits_text(key.limits),
     )
     return _key(row)
 
@@ -36,6 +43,22 @@ async def revoke(session: Session, id: str) -> ApiKey | None:
     return None if row is None else _key(row)
 
 
+async def rotate(session: Session, secret: NewSecret) -> ApiKey | None:
+    row = await session.row(
+        "rotate_key",
+        id=secret.id,
+        digest=secret.digest,
+        overlap=None if secret.overlap is None else span_ms(secret.overlap),
+        expires_in=None if secret.expires_in is None else span_ms(secret.expires_in),
+    )
+    return None if row is None else _key(row)
+
+
+async def limit(session: Session, id: str, limits: KeyLimits) -> ApiKey | None:
+    row = await session.row("limit_key", id=id, limits=_limits_text(limits))
+    return None if row is None else _key(row)
+
+
 async def forget(session: Session, id: str, again: bool) -> bool:
     """Delete a key; asked `again`, one that is gone counts as deleted by the call whose answer was lost."""
     forgotten = bool(await session.rows("forget_key", id=id))
@@ -46,7 +69,53 @@ async def use(session: Session, id: str, within: int) -> bool:
     return bool(await session.rows("use_key", id=id, within=within))
 
 
+async def name(session: Session, id: str, queues: Set[str], types: Set[str], limits: KeyLimits) -> NameKind | None:
+    """Record names under the lock of the key, so that calls at the same time count each other's."""
+    most = {NameKind.QUEUE: limits.max_queues, NameKind.TYPE: limits.max_types}
+    asked = [(NameKind.QUEUE, name) for name in sorted(queues)] + [(NameKind.TYPE, name) for name in sorted(types)]
+    counted = [(kind, name) for kind, name in asked if most[kind]]
+    transaction = session.transaction()
+    await transaction.start()
+    try:
+        too_many = await _name(session, id, counted, most) if await session.rows("lock_key", id=id) else None
+    except BaseException:
+        await transaction.rollback()
+        raise
+    await (transaction.commit() if too_many is None else transaction.rollback())
+    return too_many
+
+
+async def _name(
+    session: Session, id: str, names: list[tuple[NameKind, str]], most: dict[NameKind, int | None]
+) -> NameKind | None:
+    kinds, texts = [kind.value for kind, _ in names], [name for _, name in names]
+    new = {row["kind"] for row in await session.rows("name_for_key", id=id, kinds=kinds, names=texts)}
+    counts = {row["kind"]: row["count"] for row in await session.rows("names_of_key", id=id)}
+    return next((kind for kind in NameKind if kind in new and counts[kind] > (most[kind] or 0)), None)
+
+
+async def waiting(session: Session, id: str, most: int) -> int:
+    return int((await session.row("waiting_for_key", id=id, most=most))["count"])
+
+
 def _key(row: rows.Row) -> ApiKey:
-    id, digest, name, scopes, created_at, *times = row[:8]
+    id, digest, name, scopes, created_at, *times, namespace, limits, former_digest, former_until = row[:12]
     expires_at, revoked_at, last_used_at = (None if at is None else from_ms(at) for at in times)
-    return ApiKey(id, digest, name, tuple(map(Scope, scopes)), from_ms(created_at), expires_at, revoked_at, last_used_at)
+    return ApiKey(
+        id,
+        digest,
+        name,
+        tuple(map(Scope, scopes)),
+        from_ms(created_at),
+        expires_at,
+        revoked_at,
+        last_used_at,
+        namespace,
+        KeyLimits() if limits is None else msgspec.json.decode(limits, type=KeyLimits),
+        former_digest,
+        None if former_until is None else from_ms(former_until),
+    )
+
+
+def _limits_text(limits: KeyLimits) -> str | None:
+    return None if limits == KeyLimits() else msgspec.json.encode(limits).decode()

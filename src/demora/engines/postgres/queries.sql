@@ -66,7 +66,8 @@ kind as materialized (
     select number, new->>0 as type, new->>1 as name, new->>2 as queue, (new->>3)::smallint as rank, wall,
         (new->>4)::int as max_retries, (new->>5)::bigint as retry_delay, (new->>6)::bigint as timeout, new->>7 as tags,
         new->>8 as webhook_url, coalesce((new->>9)::bigint, wall + (new->>10)::bigint) as expires_at,
-        new->>11 as unique_key, (new->>12)::boolean as webhook_on_cancel, (new->>13)::uuid as cause
+        new->>11 as unique_key, (new->>12)::boolean as webhook_on_cancel, (new->>13)::uuid as cause,
+        new->>14 as namespace, new->>15 as submitter
     from clock, jsonb_array_elements(:kinds::jsonb) with ordinality as given (new, number)
 ),
 wish as materialized (
@@ -77,11 +78,11 @@ wish as materialized (
 added as (
     insert into demora.jobs (id, type, name, queue, status, lane, rank, due_at, created_at, scheduled_at, expires_at,
                              max_retries, retry_delay, timeout, payload, tags, webhook_url, unique_key, webhook_on_cancel,
-                             cause, moved)
+                             cause, namespace, submitter, moved)
     select id, type, name, queue, :queued::smallint,
         case when due_at > wall then :scheduled::smallint else :realtime::smallint end, rank, due_at,
         wall, case when due_at > wall then due_at end, expires_at, max_retries, retry_delay, timeout, payload, tags, webhook_url,
-        unique_key, webhook_on_cancel, cause, {move}
+        unique_key, webhook_on_cancel, cause, namespace, submitter, {move}
     from wish order by place
     on conflict do nothing
     returning id, queue, lane, rank, due_at, expires_at
@@ -112,18 +113,18 @@ from clock, woken
 -- A job that is due at once and never expires, in a queue that is on record. No row if its id was there before.
 with {clock}
 insert into demora.jobs (id, type, name, queue, status, lane, rank, due_at, created_at, max_retries, retry_delay, timeout,
-                         payload, tags, webhook_url, webhook_on_cancel, cause, moved)
+                         payload, tags, webhook_url, webhook_on_cancel, cause, namespace, submitter, moved)
 select :id::uuid, :type::text, :name::text, :queue::text, :queued::smallint, :realtime::smallint, :rank::smallint, wall, wall,
     :max_retries::int, :retry_delay::bigint, :timeout::bigint, :payload::text, :tags::text,
     :webhook_url::text, :webhook_on_cancel::boolean,
-    :cause::uuid, {move}
+    :cause::uuid, :namespace::text, :submitter::text, {move}
 from clock
 on conflict do nothing
 returning created_at
 
 -- name: unique_waiting
 select id, created_at, coalesce(scheduled_at, created_at) as scheduled_at, queue from demora.jobs
-where unique_key = :key and type = :type and status < 3 and token = 0 and generation = 1
+where unique_key = :key and type = :type and namespace = :namespace and status < 3 and token = 0 and generation = 1
 for update
 
 -- name: replace_waiting
@@ -134,7 +135,7 @@ update demora.jobs set name = :name, queue = :queue, rank = :rank,
     due_at = due, scheduled_at = due, expires_at = coalesce(:expiry::bigint, wall + :expires_in::bigint),
     max_retries = :max_retries, retry_delay = :retry_delay, timeout = :timeout, payload = :payload, tags = :tags,
     webhook_url = :webhook_url,
-    webhook_on_cancel = :webhook_on_cancel, cause = :cause, moved = {move}
+    webhook_on_cancel = :webhook_on_cancel, cause = :cause, submitter = :submitter, moved = {move}
 from (select wall, due_at as due from wish) as wish
 where id = :id
 returning due_at
@@ -724,12 +725,13 @@ select id, host, pid, slots, queues, types, started_at, greatest(wall - heartbea
 from clock, demora.workers order by id
 
 -- name: key_columns
-id, digest, name, scopes, created_at, expires_at, revoked_at, last_used_at
+id, digest, name, scopes, created_at, expires_at, revoked_at, last_used_at, namespace, limits, former_digest, former_until
 
 -- name: add_key
 with {clock}
-insert into demora.api_keys (id, digest, name, scopes, created_at, expires_at)
-select :id::text, :digest::bytea, :name::text, :scopes::text[], wall, wall + :expires_in::bigint from clock
+insert into demora.api_keys (id, digest, name, scopes, created_at, expires_at, namespace, limits)
+select :id::text, :digest::bytea, :name::text, :scopes::text[], wall, wall + :expires_in::bigint, :namespace::text, :limits::text
+from clock
 returning {key_columns}
 
 -- name: keys
@@ -746,10 +748,43 @@ with {clock}
 update demora.api_keys set revoked_at = coalesce(revoked_at, wall) from clock where id = :id
 returning {key_columns}
 
--- name: forget_key
+-- name: rotate_key
+-- Asked again, it finds the secret that it gave, and keeps the one before that.
 with {clock}
-delete from demora.api_keys using clock where id = :id and (revoked_at is not null or expires_at <= wall)
-returning id
+update demora.api_keys set digest = :digest,
+    former_digest = case when digest = :digest then former_digest when :overlap::bigint is not null then digest end,
+    former_until = wall + :overlap::bigint, expires_at = coalesce(wall + :expires_in::bigint, expires_at)
+from clock where id = :id and revoked_at is null and (expires_at is null or expires_at > wall)
+returning {key_columns}
+
+-- name: limit_key
+update demora.api_keys set limits = :limits where id = :id
+returning {key_columns}
+
+-- name: forget_key
+with {clock},
+forgotten as (
+    delete from demora.api_keys using clock where id = :id and (revoked_at is not null or expires_at <= wall) returning id
+),
+names as (delete from demora.key_names where key_id = any(array(select id from forgotten)))
+select id from forgotten
+
+-- name: lock_key
+select id from demora.api_keys where id = :id for update
+
+-- name: name_for_key
+insert into demora.key_names (key_id, kind, name)
+select :id::text, kind, name from unnest(:kinds::text[], :names::text[]) as new (kind, name)
+on conflict do nothing
+returning kind
+
+-- name: names_of_key
+select kind, count(*) as count from demora.key_names where key_id = :id group by kind
+
+-- name: waiting_for_key
+select count(*) as count from (
+    select from demora.jobs where status < 3 and submitter is not null and submitter = :id limit :most
+) as waiting
 
 -- name: use_key
 with {clock}

@@ -72,6 +72,8 @@ _KIND = (
     "unique_key",
     "webhook_on_cancel",
     "cause",
+    "namespace",
+    "submitter",
 )
 _encode = msgspec.json.Encoder().encode
 
@@ -93,6 +95,8 @@ def _kind(job: NewJob) -> tuple[Any, ...]:
         None if job.unique is None else job.unique.key,
         job.webhook_on_cancel,
         job.cause,
+        job.namespace,
+        job.submitter,
     )
 
 

@@ -57,7 +57,7 @@ def _add_one(tx: Transaction, job: NewJob, named: Set[str]) -> Added:
     for created_at, scheduled_at, _ in tx.db.execute(SQL["id_taken"], (_id(job), 0)):
         return Added(job.id, from_ms(created_at), from_ms(scheduled_at), replayed=True)
     if job.unique is not None:
-        for waiting in tx.db.execute(SQL["unique_waiting"], (job.unique.key, job.type)):
+        for waiting in tx.db.execute(SQL["unique_waiting"], (job.unique.key, job.type, job.namespace)):
             return _stand_in(tx, job, *waiting)
     write(tx, [job], named)
     return Added(job.id, from_ms(tx.wall), from_ms(rows.due_ms(job, tx.wall)))

@@ -11,7 +11,7 @@ from ...core.states import Status
 from ...store import Lease, Queue
 from . import paces, rows, views
 from .batches import Transaction
-from .stamps import has_triggers
+from .stamps import has_triggers, triggers
 from .statements import SQL
 
 _TRIGGERS = (files(__package__) / "audit.sql").read_text()
@@ -20,11 +20,14 @@ _NAMES = {status.value: status.name for status in Status} | {None: None}
 
 def begin(tx: Transaction) -> None:
     """Write an event for each transition from now on, whichever process makes it. To begin twice is to begin once."""
+    if "new.namespace" not in triggers(tx.db):  # there are none, or those of an earlier version
+        tx.db.execute(SQL["drop_triggers"])
     tx.db.execute(_TRIGGERS)
     tx.stamps.audited = True
 
 
 def end(tx: Transaction) -> None:
+    tx.db.execute(SQL["drop_triggers"])
     tx.db.execute(SQL["end_audit"])
     tx.stamps.audited = False
 

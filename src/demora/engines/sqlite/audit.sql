@@ -8,7 +8,7 @@ begin
                         due_at, expires_at, unique_key)
     values (demora_wall(), demora_boot(), new.id, 'added', new.status, new.token, new.credits, new.retries,
             new.generation, new.max_retries, new.queue, new.lane, new.rank, new.due_at, new.expires_at,
-            new.type || ' ' || new.unique_key);
+            iif(new.namespace = '', '', new.namespace || ' ') || new.type || ' ' || new.unique_key);
 end;
 
 create trigger if not exists audit_moved after update on jobs
@@ -34,7 +34,7 @@ begin
         old.status, new.status, old.token, new.token, new.credits, new.retries, new.generation, new.max_retries, new.queue,
         new.lane, new.rank, new.due_at, new.worker_id, old.lease_until, new.lease_until,
         new.cancel_requested_at is not null, iif(old.status = 3 and new.status <> 3, new.error, null),
-        new.expires_at, new.type || ' ' || new.unique_key
+        new.expires_at, iif(new.namespace = '', '', new.namespace || ' ') || new.type || ' ' || new.unique_key
     );
 end;
 

@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence, Set
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
@@ -13,8 +13,9 @@ import apsw
 
 from ...audit import Evidence, SqlEvent
 from ...clock import Clock, SystemClock
-from ...core.access import ApiKey, NewKey
+from ...core.access import ApiKey, NewKey, NewSecret
 from ...core.job import Job, NewJob
+from ...core.keylimits import KeyLimits, NameKind
 from ...core.retention import Retention
 from ...core.spans import span_ms
 from ...core.states import Status
@@ -210,11 +211,23 @@ class SqliteStore(hooks.HookVerbs, PacedVerbs):
     async def revoke_key(self, id: str) -> ApiKey | None:
         return await self._write(lambda tx: keys.revoke(tx, id))
 
+    async def rotate_key(self, secret: NewSecret) -> ApiKey | None:
+        return await self._write(lambda tx: keys.rotate(tx, secret))
+
+    async def limit_key(self, id: str, limits: KeyLimits) -> ApiKey | None:
+        return await self._write(lambda tx: keys.limit(tx, id, limits))
+
     async def forget_key(self, id: str) -> bool:
         return await self._write(lambda tx: keys.forget(tx, id))
 
     async def use_key(self, id: str, *, unless_within: timedelta) -> bool:
         return await self._write(lambda tx: keys.use(tx, id, span_ms(unless_within)))
+
+    async def name_for_key(self, id: str, queues: Set[str], types: Set[str], limits: KeyLimits) -> NameKind | None:
+        return await self._write(lambda tx: keys.name(tx, id, queues, types, limits))
+
+    async def waiting_for_key(self, id: str, *, most: int) -> int:
+        return await self._read(lambda tx: keys.waiting(tx, id, most))
 
     # What can be shown to a checker
 

@@ -18,20 +18,20 @@ insert or ignore into queues (name) values (?)
 -- name: add
 insert into jobs (id, type, name, queue, status, lane, rank, due_at, created_at, scheduled_at, max_retries, retry_delay,
                   timeout, payload, tags, webhook_url, expires_at, unique_key, webhook_on_cancel, cause,
-                  moved)
-values (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20, ?21)
+                  moved, namespace, submitter)
+values (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20, ?21, ?22, ?23)
 on conflict (id) do nothing
 
 -- name: unique_waiting
 select id, created_at, coalesce(scheduled_at, created_at), queue from jobs
-where unique_key = ? and type = ? and status < 3 and token = 0 and generation = 1
+where unique_key = ? and type = ? and namespace = ? and status < 3 and token = 0 and generation = 1
 
 -- name: replace_waiting
 -- All that a wish can say; the job stays where it is in the order of adding. It is a row as `add` takes it.
 update jobs set name = ?3, queue = ?4, status = ?5, lane = ?6, rank = ?7, due_at = ?8, scheduled_at = ?8,
     max_retries = ?11, retry_delay = ?12, timeout = ?13, payload = ?14, tags = ?15,
-    webhook_url = ?16, expires_at = ?17, webhook_on_cancel = ?19, cause = ?20, moved = ?21
-where id = ?1 and type = ?2 and unique_key = ?18
+    webhook_url = ?16, expires_at = ?17, webhook_on_cancel = ?19, cause = ?20, moved = ?21, submitter = ?23
+where id = ?1 and type = ?2 and unique_key = ?18 and namespace = ?22
 
 -- name: expires_earlier
 -- Whether another job expires as early.
@@ -353,14 +353,16 @@ update jobs set lease_until = 0 where status = 3
 delete from workers
 
 -- name: add_key
-insert into api_keys (id, digest, name, scopes, created_at, expires_at)
-values (:id, :digest, :name, :scopes, :wall, :expires_at)
+insert into api_keys (id, digest, name, scopes, created_at, expires_at, namespace, limits)
+values (:id, :digest, :name, :scopes, :wall, :expires_at, :namespace, :limits)
 
 -- name: keys
-select id, digest, name, scopes, created_at, expires_at, revoked_at, last_used_at from api_keys order by created_at, id
+select id, digest, name, scopes, created_at, expires_at, revoked_at, last_used_at, namespace, limits, former_digest, former_until
+from api_keys order by created_at, id
 
 -- name: find_key
-select id, digest, name, scopes, created_at, expires_at, revoked_at, last_used_at from api_keys where id = ?
+select id, digest, name, scopes, created_at, expires_at, revoked_at, last_used_at, namespace, limits, former_digest, former_until
+from api_keys where id = ?
 
 -- name: any_key
 select exists (select 1 from api_keys)
@@ -368,8 +370,31 @@ select exists (select 1 from api_keys)
 -- name: revoke_key
 update api_keys set revoked_at = coalesce(revoked_at, :wall) where id = :id
 
+-- name: rotate_key
+update api_keys set digest = :digest, former_digest = iif(:until is null, null, digest), former_until = :until,
+    expires_at = coalesce(:expires_at, expires_at)
+where id = :id and revoked_at is null and (expires_at is null or expires_at > :wall)
+
+-- name: limit_key
+update api_keys set limits = :limits where id = :id
+
 -- name: forget_key
 delete from api_keys where id = :id and (revoked_at is not null or expires_at <= :wall)
+
+-- name: forget_names
+delete from key_names where key_id = ?
+
+-- name: is_key
+select 1 from api_keys where id = ?
+
+-- name: name_for_key
+insert or ignore into key_names (key_id, kind, name) values (?, ?, ?)
+
+-- name: names_of_key
+select count(*) from key_names where key_id = ? and kind = ?
+
+-- name: waiting_for_key
+select count(*) from (select 1 from jobs where status < 3 and submitter is not null and submitter = ? limit ?)
 
 -- name: use_key
 update api_keys set last_used_at = :wall where id = :id and (last_used_at is null or last_used_at <= :wall - :within)
@@ -412,12 +437,14 @@ delete from disabled_webhooks where url = ?
 select url, reason, disabled_at from disabled_webhooks order by disabled_at, url
 
 -- name: audit_triggers
-select 1 from sqlite_schema where type = 'trigger' and name = 'audit_moved'
+select sql from sqlite_schema where type = 'trigger' and name = 'audit_moved'
 
--- name: end_audit
+-- name: drop_triggers
 drop trigger if exists audit_added;
 drop trigger if exists audit_moved;
-drop trigger if exists audit_removed;
+drop trigger if exists audit_removed
+
+-- name: end_audit
 delete from events
 
 -- name: trace

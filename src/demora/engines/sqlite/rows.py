@@ -71,6 +71,8 @@ def new_row(job: NewJob, id: bytes, wall: int, move: int | None) -> Row:
         int(job.webhook_on_cancel),
         None if job.cause is None else id_bytes(job.cause),
         move,
+        job.namespace,
+        job.submitter,
     )
 
 

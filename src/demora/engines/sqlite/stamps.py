@@ -48,4 +48,9 @@ def stamps_of(db: apsw.Connection) -> Stamps:
 
 
 def has_triggers(db: apsw.Connection) -> bool:
-    return bool(db.execute(SQL["audit_triggers"]).fetchone())
+    return bool(triggers(db))
+
+
+def triggers(db: apsw.Connection) -> str:
+    """The text of a trigger of the audit, empty if there is none."""
+    return "".join(text for (text,) in db.execute(SQL["audit_triggers"]))
