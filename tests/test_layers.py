@@ -59,7 +59,9 @@ MAY_IMPORT: dict[str, set[str]] = {
     "worker": {"core", "store", "clock", "errors", "notices", "context", "handlers", "signals", "seams", "crash"}
     | {"lapses", "pauses", "scheduler", "spawned", "tally"},
     "doctor": {"core", "store", "hookstore", "pacing", "survey", "settings", "client", "reconciling", "why"},
-    "outbound": {"core", "errors"},
+    "lookups": set(),
+    "turns": {"core", "errors"},
+    "outbound": {"core", "errors", "lookups", "turns"},
     "webhooks": {"core", "store", "hookstore", "errors"},
     "deliveries": {"core", "errors", "context", "handlers", "outbound", "signals", "calls", "webhooks", "hookstore"},
     "calls": {"core", "errors", "context", "handlers", "outbound", "signals"},
