@@ -35,7 +35,7 @@ def come_back(crowd: Crowd | None, *, now: float, gap: float, drawn: float) -> t
     ahead = min(max(SHORTEST, GROWTH * (now - crowd.since)), LONGEST)
     turn = max(crowd.booked_until, now) + gap
     if turn - now <= ahead:
-        wait, booked = turn - now + gap * drawn, turn
+        wait, booked = min(turn - now + gap * drawn, ahead), turn
     else:
         wait, booked = ahead * (1 - drawn / 2), crowd.booked_until
     return Crowd(crowd.since, booked, max(crowd.last_back, now + wait)), wait
