@@ -176,7 +176,7 @@ def _session(guard: _Guard) -> "aiohttp.ClientSession":
         resolver=guard,  # type: ignore[arg-type]  # has its two methods
         socket_factory=guard.socket,
         use_dns_cache=False,
-        interleave=MOST_DIALLED,  # after a round without success aiohttp drops so many of each family, and dials the rest again
+        interleave=MOST_DIALLED,  # so many of each family does aiohttp drop after a failed round; it dials the rest again
         force_close=True,
         limit=1,
         ssl=_tls(),

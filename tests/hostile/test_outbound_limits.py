@@ -1,4 +1,4 @@
-"""Names with a thousand addresses, name servers that hang, hosts that hang, and errors that would tell of the inner network."""
+"""Names with a thousand addresses, name servers and hosts that hang, and errors that would tell of the inner network."""
 
 import asyncio
 import socket
