@@ -55,7 +55,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "jobfunction": {"core", "errors", "handlers"},
     "lapses": {"core", "store"},
     "bulk": {"core", "store", "errors"},
-    "upkeep": {"core", "store", "errors", "bulk", "lapses", "line", "reconciling", "survey"},
+    "upkeep": {"core", "store", "errors", "bulk", "handlers", "lapses", "line", "reconciling", "survey"},
     "worker": {"core", "store", "clock", "errors", "notices", "context", "handlers", "signals", "seams", "crash"}
     | {"lapses", "pauses", "scheduler", "spawned", "tally"},
     "doctor": {"core", "store", "hookstore", "pacing", "survey", "settings", "client", "reconciling", "why"},

@@ -191,7 +191,7 @@ class Worker:
 
     def _lapse(self, lapsed: LapsedJob) -> Settlement:
         notices.job_lapsed(lapsed.lease.id, lapsed.worker_id)
-        return lapse(lapsed, self._chance())
+        return lapse(lapsed, self._chance(), self._app.registry.standing)
 
     def _take(self, jobs: Sequence[ClaimedJob]) -> None:
         for job in jobs:
