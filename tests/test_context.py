@@ -1,10 +1,14 @@
 """What a handler says of its run: nothing of it is lost or said twice, from whatever thread it comes."""
 
+import math
 import threading
 from collections.abc import Iterable
 from datetime import timedelta
 
+import pytest
+
 from demora.context import _CUT, MOST_LINES, Context
+from demora.errors import Invalid
 from demora.store import Report
 from tests.builders import claimed_job
 
@@ -97,3 +101,12 @@ def test_progress_is_held_between_nothing_and_all_and_text_is_made_storable() ->
     assert (ctx.report().progress, ctx.report().message) == (1.0, "a\ufffdb?")
     ctx.progress(-1)
     assert (ctx.report().progress, ctx.report().message) == (0.0, None)
+
+
+@pytest.mark.parametrize("fraction", [math.nan, math.inf, -math.inf, "nan"])
+def test_progress_that_is_no_number_is_refused_and_what_was_said_before_stands(fraction: float) -> None:
+    ctx = a_run()
+    ctx.progress(0.5, "half")
+    with pytest.raises(Invalid, match="fraction: must be a number from 0 to 1"):
+        ctx.progress(fraction, "lost")
+    assert (ctx.report().progress, ctx.report().message) == (0.5, "half")

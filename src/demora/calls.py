@@ -21,7 +21,6 @@ METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
 USUALLY_KEPT = ("content-type", "etag", "last-modified", "location", "retry-after")
 MOST_KEPT, MOST_EXPECTED, MOST_EXCERPT = 20, 20, 500
 TIMEOUT = timedelta(minutes=5)  # of a run; the sender's own deadline is shorter
-_CROWDED = timedelta(milliseconds=500)  # at least, to wait while a host has as many calls as it may
 
 
 class Calls:
@@ -70,8 +69,8 @@ async def guarded(ctx: Context, sending: Any, cap: timedelta = CAP) -> Reply:
     """The reply, or the signal that says what becomes of a job that got none."""
     try:
         reply: Reply = await sending
-    except Crowded:
-        raise Snooze(_CROWDED + timedelta(milliseconds=int(ctx.id[-4:], 16) % 1000)) from None  # not all at once
+    except Crowded as problem:
+        raise Snooze(problem.wait) from None
     except Forbidden as problem:
         raise Fail(str(problem)) from None
     except NoAnswer as problem:

@@ -52,8 +52,9 @@ class Distance:
         self._least = self._most = self._at = 0.0
 
     def learn(self, there_us: int, asked: float, answered: float) -> None:
-        """Note what that clock said between two times of this one, in seconds."""
-        least, most = there_us - answered * 1e6, there_us - asked * 1e6
+        """Note what that clock said between two times of this one, in seconds. It speaks in whole microseconds, so it was
+        at that one or within the next."""
+        least, most = there_us - answered * 1e6, there_us + 1 - asked * 1e6
         loose = (answered - self._at) * DRIFT
         self._least, self._most = max(self._least - loose, least), min(self._most + loose, most)
         if self._least > self._most:  # it was stepped, or nothing was known yet

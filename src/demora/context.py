@@ -1,11 +1,13 @@
 """What a handler knows of the run it is in, and how it speaks back while running."""
 
 import contextlib
+import math
 import time
 from collections.abc import Callable, Iterator
 from contextvars import ContextVar
 from datetime import timedelta
 
+from .errors import Invalid
 from .store import ClaimedJob, Report
 
 MOST_LINES = 200  # of one run
@@ -51,8 +53,11 @@ class Context:
         self._cancel_requested = True
 
     def progress(self, fraction: float, message: str | None = None) -> None:
-        """Say how far the job is, from 0 to 1; shown within a second."""
-        self._progress = min(max(float(fraction), 0.0), 1.0)
+        """Say how far the job is, from 0 to 1; shown within a second. `Invalid` for NaN and infinities."""
+        part = float(fraction)
+        if not math.isfinite(part):
+            raise Invalid("fraction", f"must be a number from 0 to 1, not {part}")
+        self._progress = min(max(part, 0.0), 1.0)
         self._message = None if message is None else _clean(message)
         self._news = True
 

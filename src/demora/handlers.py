@@ -25,6 +25,7 @@ from .core.request import (
 )
 from .core.sizes import size
 from .core.spans import span
+from .core.verdict import Standing
 from .errors import BadHandler, Invalid, UnknownJobType
 
 Permanent = type[BaseException] | Sequence[type[BaseException]]
@@ -87,6 +88,13 @@ class Handler:
             self._check(fields)
         return fields
 
+    def standing(self, standing: Standing) -> Standing:
+        """The standing of a job with the cap and the jitter that this type has for its retries."""
+        usual = self.defaults
+        if usual.jitter or usual.retry_cap is not CAP:
+            return msgspec.structs.replace(standing, retry_cap=usual.retry_cap, jitter=usual.jitter)
+        return standing
+
     def arguments(self, payload: bytes, context: Context) -> dict[str, Any]:
         """The keyword arguments for a stored payload."""
         fields = self.fields(payload)
@@ -119,6 +127,11 @@ class Registry:
         if handler is None and self.known_types_only:
             raise UnknownJobType(type, list(self._handlers))
         return handler
+
+    def standing(self, type: str, standing: Standing) -> Standing:
+        """The standing of a job with the cap and the jitter of its type; as it is if no handler is known."""
+        handler = self._handlers.get(type)
+        return standing if handler is None else handler.standing(standing)
 
     def types(self) -> tuple[str, ...]:
         return tuple(sorted(self._handlers))

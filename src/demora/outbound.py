@@ -6,13 +6,12 @@ socket is made. No redirect is followed, no proxy variable read, nothing unpacke
 
 import asyncio
 import functools
+import os
 import socket
 import ssl
-from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from datetime import timedelta
+from itertools import chain, zip_longest
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -20,13 +19,17 @@ import msgspec
 from .core.networks import Address, Policy, read_address
 from .core.urls import Target, objection
 from .errors import DemoraError
+from .lookups import lookups
+from .turns import Crowded, Turns
 
 if TYPE_CHECKING:
     import aiohttp
 
 MOST_READ = 64 * 1024  # bytes of an answer
-MOST_ADDRESSES = 32  # that one name may lead to
-RESOLVERS = 16  # threads; a name that hangs holds one until the system gives up
+MOST_ADDRESSES = 32  # of one name that are looked at
+MOST_DIALLED = 4  # of these, in one call
+
+__all__ = ("MOST_READ", "Crowded", "Forbidden", "NoAnswer", "Reply", "Sender")
 
 Resolve = Callable[[str, int], Awaitable[Sequence[str]]]
 
@@ -37,13 +40,6 @@ class Forbidden(DemoraError):
 
 class NoAnswer(DemoraError):
     """The server could not be reached, or did not answer in time."""
-
-
-class Crowded(DemoraError):
-    """As many calls as one host may have are under way; nothing was sent."""
-
-    def __init__(self, host: str, most: int) -> None:
-        super().__init__(f"{most} calls of {host} are under way, which is as many as there may be")
 
 
 class Reply(msgspec.Struct, frozen=True):
@@ -69,32 +65,20 @@ class Sender:
         timeout: timedelta = timedelta(seconds=15),
         per_host: int = 4,
         resolve: Resolve | None = None,
+        turns: Turns | None = None,
     ) -> None:
-        self.policy, self.per_host = policy or Policy(), per_host
-        self._timeout, self._resolve = timeout.total_seconds(), resolve or _resolved
-        self._under_way: Counter[str] = Counter()
+        self.policy, self.turns = policy or Policy(), turns or Turns(per_host)
+        self._timeout, self._resolve = timeout.total_seconds(), resolve or lookups().resolve
 
     async def send(self, method: str, target: Target, *, headers: Mapping[str, str], body: bytes | None = None) -> Reply:
         """Send one request and answer with the reply, whatever its status. Raises `Forbidden`, `NoAnswer` or `Crowded`."""
-        with self._place(target.host):
+        async with self.turns.at(target.host):
             try:
                 async with asyncio.timeout(self._timeout):
                     guard = _Guard(target, self.policy, await self._addresses(target))
                     return await _exchange(guard, method, headers, body)
             except TimeoutError:
                 raise NoAnswer(f"{target.origin} did not answer within {self._timeout:g} s") from None
-
-    @contextmanager
-    def _place(self, host: str) -> Iterator[None]:
-        if self._under_way[host] >= self.per_host:
-            raise Crowded(host, self.per_host)
-        self._under_way[host] += 1
-        try:
-            yield
-        finally:
-            self._under_way[host] -= 1
-            if not self._under_way[host]:
-                del self._under_way[host]
 
     async def _addresses(self, target: Target) -> list[Address]:
         """Where the target leads; `Forbidden` if any of it must not be called, since the choice among them is chance."""
@@ -112,7 +96,14 @@ class Sender:
             refusal = objection(target, address, self.policy)
             if refusal is not None:
                 raise Forbidden(refusal)
-        return found
+        return _chosen(found)
+
+
+def _chosen(addresses: Sequence[Address]) -> list[Address]:
+    """The few that are dialled: the first ones, of both families if there are two, since one may not work from here."""
+    first = [address for address in addresses if address.version == addresses[0].version]
+    others = [address for address in addresses if address.version != addresses[0].version]
+    return [address for address in chain(*zip_longest(first, others)) if address is not None][:MOST_DIALLED]
 
 
 class _Guard:
@@ -185,6 +176,7 @@ def _session(guard: _Guard) -> "aiohttp.ClientSession":
         resolver=guard,  # type: ignore[arg-type]  # has its two methods
         socket_factory=guard.socket,
         use_dns_cache=False,
+        interleave=MOST_DIALLED,  # so many of each family does aiohttp drop after a failed round; it dials the rest again
         force_close=True,
         limit=1,
         ssl=_tls(),
@@ -221,21 +213,27 @@ def _tls() -> ssl.SSLContext:
     return ssl.create_default_context()
 
 
-@functools.cache
-def _resolvers() -> ThreadPoolExecutor:
-    return ThreadPoolExecutor(RESOLVERS, thread_name_prefix="demora-names")
-
-
-async def _resolved(host: str, port: int) -> list[str]:
-    """The addresses of a name, as this machine resolves names; not on the loop's own threads, which others need."""
-    ask = functools.partial(socket.getaddrinfo, host, port, type=socket.SOCK_STREAM)
-    found = await asyncio.get_running_loop().run_in_executor(_resolvers(), ask)
-    return list(dict.fromkeys(str(address[0]) for *_, address in found))
-
-
 def _said(problem: BaseException) -> str:
-    """What went wrong, without repeating where to: a URL may hold what is nobody's business."""
+    """What went wrong, in words that hold no URL and no address: an error of asyncio names the address that was dialled,
+    and where a name leads inside is not for the caller to know."""
     inner = getattr(problem, "os_error", problem)
     name = type(inner).__name__
-    reason = getattr(inner, "strerror", None)
-    return f"{name}: {reason}" if isinstance(reason, str) and reason else name
+    for kind, words in _WORDS:
+        if isinstance(inner, kind):
+            return words
+    if isinstance(inner, ssl.SSLCertVerificationError):
+        return f"{name}: {inner.verify_message}"
+    if isinstance(inner, ssl.SSLError):
+        return f"{name}: {inner.reason}" if inner.reason else name
+    if isinstance(inner, socket.gaierror) and inner.strerror:
+        return f"{name}: {inner.strerror}"
+    if isinstance(inner, OSError) and inner.errno is not None and inner.errno > 0:
+        return f"{name}: {os.strerror(inner.errno)}"
+    return name
+
+
+_WORDS = (
+    (ConnectionRefusedError, "the connection was refused"),
+    (TimeoutError, "the connection timed out"),
+    ((ConnectionResetError, BrokenPipeError), "the connection was closed before an answer came"),
+)

@@ -73,6 +73,7 @@ class LapsedJob(msgspec.Struct, frozen=True):
     """A job whose lease ran out, still under its old token; whoever sees it settles it."""
 
     lease: Lease
+    type: str
     worker_id: str | None
     standing: Standing
 

@@ -14,6 +14,7 @@ from .core.spans import ZERO, span
 from .core.states import ENDED, RETRYABLE, WAITING, Status
 from .core.verdict import Standing, decide
 from .errors import Invalid, StoreError
+from .handlers import Registry
 from .lapses import lapse
 from .line.port import LineAway
 from .line.reconcile import Reconcilable, Reconciliation
@@ -37,6 +38,7 @@ class Upkeep:
     older_than. Every verb works in small batches, so that it can be interrupted, and goes on where it is called again."""
 
     store: Store
+    registry: Registry
 
     async def retry_many(
         self, /, *, limit: int | None = None, dry_run: bool = False, told: Told | None = None, **filters: Any
@@ -97,7 +99,7 @@ class Upkeep:
         """Settle every lease that has lapsed, as the next claim of any worker would, and run nothing."""
         recovered: list[Recovered] = []
         while lapsed := (await self.store.claim(_NOBODY, 0, lease=timedelta(seconds=1))).lapsed:
-            settlements = [lapse(job, random.random()) for job in lapsed]
+            settlements = [lapse(job, random.random(), self.registry.standing) for job in lapsed]
             settled = await self._settle(settlements, [job.worker_id for job in lapsed])
             recovered += settled
             if not settled:
@@ -111,7 +113,7 @@ class Upkeep:
         jobs, is told so, and can record nothing more; but until it hears of it, it may run a job that another has begun.
         """
         held = [job async for job in self._running() if job.worker_id == worker_id]
-        recovered = await self._settle([_taken(job) for job in held], [worker_id] * len(held))
+        recovered = await self._settle([self._taken(job) for job in held], [worker_id] * len(held))
         await self.store.retire(worker_id)
         return recovered
 
@@ -149,6 +151,12 @@ class Upkeep:
                 return
             query = msgspec.structs.replace(query, after=page.next)
 
+    def _taken(self, job: Job) -> Settlement:
+        standing = Standing(attempt=job.attempt, max_retries=job.max_retries, retry_delay=job.retry_delay)
+        failure = Raised(f"WorkerGivenUp: the job was taken from worker {job.worker_id}")
+        verdict = decide(failure, self.registry.standing(job.type, standing), random.random())
+        return Settlement(Report(Lease(job.id, job.token), ZERO), verdict)
+
     async def _settle(self, settlements: Sequence[Settlement], held_by: Sequence[str | None]) -> list[Recovered]:
         """Record the settlements; answers with those that were accepted."""
         statuses = await self.store.settle(settlements) if settlements else []
@@ -169,9 +177,3 @@ def _checked(verb: str, allowed: frozenset[Status], usual: frozenset[Status], **
 
 def _unless(dry_run: bool, verb: Verb) -> Verb | None:
     return None if dry_run else verb
-
-
-def _taken(job: Job) -> Settlement:
-    standing = Standing(attempt=job.attempt, max_retries=job.max_retries, retry_delay=job.retry_delay)
-    verdict = decide(Raised(f"WorkerGivenUp: the job was taken from worker {job.worker_id}"), standing, random.random())
-    return Settlement(Report(Lease(job.id, job.token), ZERO), verdict)

@@ -101,7 +101,7 @@ async def test_a_lapsed_job_is_shown_to_whoever_claims_but_not_handed_out(store:
     claimed = await claim(store, worker="bob", queues=["other"])
     [lapsed] = claimed.lapsed
     assert claimed.jobs == []
-    assert (lapsed.lease, lapsed.worker_id, lapsed.standing) == (job.lease, "ann", job.standing)
+    assert (lapsed.lease, lapsed.type, lapsed.worker_id, lapsed.standing) == (job.lease, job.type, "ann", job.standing)
 
 
 async def test_a_jump_of_the_wall_clock_lapses_nothing(steady: Store, clock: TestClock) -> None:

@@ -2,6 +2,8 @@
 
 import asyncio
 
+import pytest
+
 from demora.core.job import Priority, Unique
 from demora.core.outcome import HandedBack, Raised
 from demora.core.states import Status
@@ -96,12 +98,38 @@ async def test_adding_the_same_id_twice_is_adding_it_once(store: Store) -> None:
     assert other.id != job.id
 
 
+async def test_one_id_twice_in_one_call_is_a_job_and_its_replay(store: Store) -> None:
+    job = new_job(unique=KEEP)
+    answers = await store.add([job, job])
+    assert [(added.id, added.replayed) for added in answers] == [(job.id, False), (job.id, True)]
+
+
 async def test_an_idempotency_key_means_the_job_that_stood_for_it(store: Store) -> None:
     first = await add_one(store, unique=KEEP)
     second = await add_one(store, unique=KEEP, key=key("request"))
     again = await add_one(store, unique=KEEP, key=key("request"))
     assert (second.id, second.kept) == (first.id, True)
     assert (again.id, again.replayed) == (first.id, True)
+
+
+async def test_two_jobs_of_one_call_with_one_idempotency_key_are_a_job_and_its_replay(store: Store) -> None:
+    first, again = await store.add([new_job(unique=KEEP, key=key("i")), new_job(unique=KEEP, key=key("i"))])
+    assert [(added.id, added.replayed, added.kept) for added in (first, again)] == [
+        (first.id, False, False),
+        (first.id, True, False),
+    ]
+    assert await number_of_jobs(store) == 1
+
+
+@pytest.mark.parametrize("unique", [KEEP, REPLACE], ids=["keep", "replace"])
+async def test_a_replay_within_one_call_means_the_job_that_stood_for_the_first(store: Store, unique: Unique) -> None:
+    waiting = await add_one(store, unique=KEEP, delay=seconds(5))
+    wishes = [new_job(unique=unique, key=key("i"), delay=seconds(9)) for _ in range(2)]
+    answers = await store.add(wishes)
+    assert [(added.id, added.replayed) for added in answers] == [(waiting.id, False), (waiting.id, True)]
+    assert (answers[0].kept, answers[0].replaced) == (not unique.replace, unique.replace)
+    assert (answers[1].kept, answers[1].replaced) == (False, False)
+    assert await number_of_jobs(store) == 1
 
 
 async def test_of_many_adders_at_once_one_stores(pair: tuple[Store, Store]) -> None:

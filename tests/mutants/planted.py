@@ -25,6 +25,7 @@ WRITES, CUT = "engines/postgres/writes.py", "tests/engines/postgres/test_lost_an
 LOSS, LINE_STORE, CLAIMING = "tests/line/test_loss.py", "line/store.py", "line/claiming.py"
 MAINTAINER, FILLING = "line/maintainer.py", "line/filling.py"
 PROCESS = "worker/process.py"
+OUTBOUND = "tests/hostile/test_outbound_limits.py"
 HOUSEKEEPING = """                except {} as problem:
                     wait, pause = pause, min(pause * 2, LONGEST_PAUSE)
                     notices.store_trouble("the housekeeping\""""
@@ -440,10 +441,67 @@ MUTANTS = (
     Mutant("answers are unpacked", "outbound.py", "auto_decompress=False", "auto_decompress=True", "tests/test_outbound.py"),
     Mutant(
         "one host may take all calls",
-        "outbound.py",
-        "if self._under_way[host] >= self.per_host:",
+        "turns.py",
+        "if self.under_way >= most:",
         "if False:",
         "tests/test_outbound.py",
+    ),
+    Mutant(
+        "a host may take all slots of a small worker",
+        "turns.py",
+        "min(self._asked_for, max(1, slots - 1))",
+        "self._asked_for",
+        OUTBOUND,
+    ),
+    Mutant(
+        "a job asks for a busy host every second",
+        "core/turns.py",
+        "ahead = min(max(SHORTEST, GROWTH * (now - crowd.since)), LONGEST)",
+        "ahead = 1.0",
+        OUTBOUND,
+    ),
+    Mutant(
+        "a caller who gives up keeps a place at a host",
+        "turns.py",
+        "if not self._withdrawn(host, waiter):\n                self._give_back(name, host, None)\n            raise",
+        "self._withdrawn(host, waiter)\n            raise",
+        OUTBOUND,
+    ),
+    Mutant(
+        "all addresses of a name are dialled",
+        "outbound.py",
+        "if address is not None][:MOST_DIALLED]",
+        "if address]",
+        OUTBOUND,
+    ),
+    Mutant("the addresses of a name are dialled again", "outbound.py", "interleave=MOST_DIALLED, ", "", OUTBOUND),
+    Mutant(
+        "an error tells where a name leads",
+        "outbound.py",
+        "return words",
+        'return f"refused: {inner}"',
+        OUTBOUND,
+    ),
+    Mutant(
+        "each caller looks a name up",
+        "lookups.py",
+        "self._under_way.get(host) or self._start(host, port)",
+        "self._start(host, port)",
+        OUTBOUND,
+    ),
+    Mutant(
+        "a look-up is made although its callers have gone",
+        "lookups.py",
+        "if not lookup.callers and lookup.future.cancel():",
+        "if False:",
+        OUTBOUND,
+    ),
+    Mutant(
+        "an address has as many spellings as there are",
+        "core/urls.py",
+        "host if address is None else str(address)",
+        'host.strip("[]")',
+        OUTBOUND,
     ),
     Mutant(
         "an address in an odd spelling is taken for a name",

@@ -21,7 +21,8 @@ _PORTS = {"http": 80, "https": 443}
 
 
 class Target(msgspec.Struct, frozen=True):
-    """Where a URL leads: `host` in small letters, without brackets; `rest` is path and query."""
+    """Where a URL leads. `host` has one spelling for all that mean the same: a name in small letters, an address as it is
+    written for short, without brackets. `rest` is path and query."""
 
     scheme: str
     host: str
@@ -55,7 +56,8 @@ def read_url(url: str, field: str = "url") -> Target:
     host, port = form["host"].lower(), int(form["port"] or _PORTS[form["scheme"]])
     if not 1 <= port <= 65535:
         raise Invalid(field, "its port must be from 1 to 65535")
-    return Target(form["scheme"], host.strip("[]"), port, form["rest"], _address(host, field))
+    address = _address(host, field)
+    return Target(form["scheme"], host if address is None else str(address), port, form["rest"], address)
 
 
 def check_target(target: Target, policy: Policy, field: str = "url") -> None:

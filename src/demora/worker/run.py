@@ -6,11 +6,8 @@ from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import Executor
 from typing import Any
 
-import msgspec
-
 from .. import context
 from ..context import Context
-from ..core.backoff import CAP
 from ..core.job import DEFAULT_TIMEOUT
 from ..core.outcome import GaveUp, HandedBack, NoHandler, Outcome, Raised, Succeeded
 from ..core.payload import pack
@@ -118,11 +115,7 @@ class Run:
     def standing(self) -> Standing:
         """What a verdict on this run needs to know, the handler's own way of retrying included."""
         standing = self.ctx.job.standing
-        if self.handler is not None:
-            usual = self.handler.defaults
-            if usual.jitter or usual.retry_cap is not CAP:
-                standing = msgspec.structs.replace(standing, retry_cap=usual.retry_cap, jitter=usual.jitter)
-        return standing
+        return standing if self.handler is None else self.handler.standing(standing)
 
     def _raised(self, problem: BaseException) -> Outcome:
         if isinstance(problem, _NoHandler):

@@ -320,3 +320,15 @@ async def test_connections_that_the_server_ended_while_nobody_used_them_are_not_
 
 async def _open_ones(store: PostgresStore) -> int:
     return sum(map(connections._is_open, store._opened()._kept))
+
+
+@lost
+async def test_a_job_and_its_replay_in_one_call_are_answered_as_such(
+    store: PostgresStore, proxy: Proxy, arrives: bool
+) -> None:
+    await add_one(store, key=key("warm"))
+    wishes = [new_job(key=key("k")), new_job(key=key("k"))]
+    proxy.cut_at(5, arrives=arrives)
+    answers = await store.add(wishes)
+    assert proxy.cuts == 1
+    assert [(answer.id, answer.replayed) for answer in answers] == [(wishes[0].id, False), (wishes[0].id, True)]

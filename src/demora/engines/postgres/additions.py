@@ -1,7 +1,7 @@
 """Adding jobs: in one statement where no key and no unique job is asked for, else in one transaction."""
 
 import contextlib
-from collections.abc import Sequence, Set
+from collections.abc import Mapping, Sequence, Set
 from datetime import datetime
 from typing import Any, Literal
 
@@ -73,8 +73,10 @@ async def add(session: Session, jobs: Sequence[NewJob], named: Set[str], topics:
     else:
         crash.at("batch.applied")
         await transaction.commit()
-    asked = {job.id for job in jobs}
-    return [_as_new(answer) if answer.id in asked and answer.id in known else answer for answer in answers]
+    return [
+        _as_new(answer) if answer.id == job.id and answer.id in known else answer
+        for job, answer in zip(jobs, answers, strict=True)
+    ]
 
 
 def _as_new(answer: Added) -> Added:
@@ -92,8 +94,16 @@ async def _add(session: Session, jobs: Sequence[NewJob], named: Set[str], topics
     if any(answer is not None and answer.conflict for answer in answers):
         return [answer or _new(_now(session), job) for job, answer in zip(jobs, answers, strict=True)]
     fresh = [job for job, answer in zip(jobs, answers, strict=True) if answer is None]
-    stored = iter(await _store_fresh(session, fresh, named, topics))
-    return [answer or next(stored) for answer in answers]
+    stored = await _store_fresh(session, fresh, named, topics)
+    in_turn = iter(stored)
+    first_of = {job.id: answer for job, answer in zip(reversed(fresh), reversed(stored), strict=True)}
+    return [next(in_turn) if answer is None else _as_stored(answer, first_of) for answer in answers]
+
+
+def _as_stored(replay: Added, stored: Mapping[str, Added]) -> Added:
+    """A replay of a job of the same call means what stands for that job, which may be a unique one that waited."""
+    first = stored.get(replay.id)
+    return replay if first is None else Added(first.id, first.created_at, first.scheduled_at, replayed=True)
 
 
 async def _take_keys(session: Session, jobs: Sequence[NewJob]) -> dict[tuple[str, str], Any]:

@@ -227,7 +227,7 @@ taken as (
 us, wall, (select count(*) from expired) as gone, (select count(*) from chosen where expired and hooked) as unheard,
     (select min(lease_until) from demora.jobs where status = 3) as next_lapse,
     (
-        select json_agg(json_build_array(id, token, credits, strays, max_retries, retry_delay, worker_id))
+        select json_agg(json_build_array(id, token, credits, strays, max_retries, retry_delay, worker_id, type))
         from (
             select * from demora.jobs where status = 3 and lease_until <= wall order by lease_until limit :lapsed::int
         ) as run_out

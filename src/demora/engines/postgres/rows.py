@@ -118,8 +118,8 @@ def claimed_job(row: Row) -> ClaimedJob:
 def lapsed_jobs(rows: str | None) -> list[LapsedJob]:
     """Jobs whose lease ran out, from the JSON that `claim` makes of them."""
     return [
-        LapsedJob(Lease(id, token), worker_id, Standing(token - credits, max_retries, _span(retry_delay), strays))
-        for id, token, credits, strays, max_retries, retry_delay, worker_id in json.loads(rows or "[]")
+        LapsedJob(Lease(id, token), type, worker_id, Standing(token - credits, max_retries, _span(retry_delay), strays))
+        for id, token, credits, strays, max_retries, retry_delay, worker_id, type in json.loads(rows or "[]")
     ]
 
 

@@ -1,6 +1,6 @@
 """Adding jobs: keys are looked at first, then all is written or nothing."""
 
-from collections.abc import Sequence, Set
+from collections.abc import Mapping, Sequence, Set
 
 from ...core.job import Lane, NewJob
 from ...core.spans import from_ms, span_ms
@@ -29,10 +29,18 @@ def add(tx: Transaction, jobs: Sequence[NewJob], named: Set[str]) -> list[Added]
     if conflict:
         return answers
     if unique:
-        one_by_one = {job.id: _add_one(tx, job, named) for job in fresh}
-        return [one_by_one.get(answer.id, answer) for answer in answers]
+        stored = [_add_one(tx, job, named) for job in fresh]
+        in_turn = iter(stored)
+        first_of = {job.id: answer for job, answer in zip(reversed(fresh), reversed(stored), strict=True)}
+        return [_as_stored(answer, first_of) if answer.replayed else next(in_turn) for answer in answers]
     stored = write(tx, fresh, named)
     return answers if stored == len(fresh) else _with_replays(tx, answers, stored)
+
+
+def _as_stored(replay: Added, stored: Mapping[str, Added]) -> Added:
+    """A replay of a job of the same call means what stands for that job, which may be a unique one that waited."""
+    first = stored.get(replay.id)
+    return replay if first is None else Added(first.id, first.created_at, first.scheduled_at, replayed=True)
 
 
 def _known(tx: Transaction, job: NewJob, taken: dict[tuple[str, str], tuple[bytes, Added]]) -> Added | None:

@@ -83,7 +83,7 @@ update jobs set status = ?, completed_at = ?, error = ? where rowid in (select v
 returning id, {hooked}
 
 -- name: lapsed
-select id, token, credits, strays, max_retries, retry_delay, worker_id from jobs
+select id, token, credits, strays, max_retries, retry_delay, worker_id, type from jobs
 where status = 3 and lease_until <= ? order by lease_until limit ?
 
 -- name: next_due

@@ -109,10 +109,9 @@ def claimed_job(row: Row) -> ClaimedJob:
 
 
 def lapsed_job(row: Row) -> LapsedJob:
-    id, token, credits, strays, max_retries, retry_delay, worker_id = row
-    return LapsedJob(
-        Lease(id_text(id), token), worker_id, Standing(token - credits, max_retries, _span(retry_delay), strays)
-    )
+    id, token, credits, strays, max_retries, retry_delay, worker_id, type = row
+    standing = Standing(token - credits, max_retries, _span(retry_delay), strays)
+    return LapsedJob(Lease(id_text(id), token), type, worker_id, standing)
 
 
 def whole_job(row: Row, attempts: list[Attempt], log: list[LogLine], to_wall: int) -> Job:
