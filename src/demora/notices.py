@@ -6,6 +6,7 @@ A record carries `event` and `facts` beside its message, so that a log for machi
 import logging
 import time
 import traceback
+from collections.abc import Sequence
 from logging import ERROR, INFO, WARNING
 from pathlib import PurePath
 from typing import Any
@@ -31,6 +32,11 @@ def database_used(database: str, line: str | None) -> None:
 def worker_started(worker_id: str, slots: int, queues: str, types: int) -> None:
     words = "worker {worker} started: {slots} slots, queues {queues}, {types} types"
     _say(INFO, "worker.started", words, worker=worker_id, slots=slots, queues=queues, types=types)
+
+
+def builtins_off(types: Sequence[str], reason: str) -> None:
+    words = "built-in handlers are switched off: {types} ({reason})"
+    _say(INFO, "worker.builtins_off", words, types=", ".join(types), reason=reason)
 
 
 def queue_new(queue: str) -> None:

@@ -73,6 +73,7 @@ NOTICES: list[Callable[[], None]] = [
     lambda: notices.stranger("DEMORA_X", None),
     lambda: notices.database_used("sqlite:///demora.db", "redis://host"),
     lambda: notices.worker_started("w", 1, "all", 3),
+    lambda: notices.builtins_off(["demo.echo"], "why"),
     lambda: notices.queue_new("q"),
     lambda: notices.worker_stopping("w", 1, 8.0),
     lambda: notices.worker_stopped("w", 1),

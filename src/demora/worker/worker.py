@@ -2,6 +2,8 @@
 
 import asyncio
 import contextlib
+import os
+import socket
 from collections import deque
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -20,6 +22,7 @@ from ..lapses import lapse
 from ..scheduler import Scheduler
 from ..seams import Seams
 from ..store import ClaimedJob, Heard, LapsedJob, Lease, Report, Settlement, Store, Subscription, Topic
+from ..store import Worker as Record
 from ..tally import Tally
 from .ending import Ending
 from .heartbeat import beat
@@ -74,6 +77,7 @@ class Worker:
         self._share = Share(queues, strict=strict)
         self._retention = settings.retention
         self._lease, self._grace = settings.lease, settings.grace.total_seconds()
+        self._longest = settings.max_timeout
         self._backlog: deque[tuple[ClaimedJob, Held]] = deque()
         self._runs: dict[Lease, Run] = {}
         self._stuck = 0
@@ -103,8 +107,9 @@ class Worker:
         notices.stamp_records()
         await run_hooks("startup", self._app.startup_hooks)
         await self._keeper.start()
+        await self._app.switch_builtins()
         types = self._app.registry.types()
-        beating = asyncio.ensure_future(beat(self._store, self.id, self.slots, self._share.queues, types))
+        beating = asyncio.ensure_future(beat(self._store, self._record))
         tidying = asyncio.ensure_future(Scheduler(self._store, self._retention, seams=self._seams).run())
         notices.worker_started(self.id, self.slots, str(self._share), len(types))
         self.started.set()
@@ -131,6 +136,12 @@ class Worker:
         """Claim no more, let what runs end within the grace, hand back the rest without counting an attempt."""
         self._stopping = True
         self._wake()
+
+    async def _record(self) -> Record:
+        """This worker as it registers itself now: a slot held by a run that does not end is no slot."""
+        await self._app.switch_builtins()
+        slots, queues, types = self.slots - self._stuck, self._share.queues or (), self._app.registry.types()
+        return Record(self.id, socket.gethostname(), os.getpid(), slots, queues, types)
 
     # Claiming
 
@@ -206,7 +217,7 @@ class Worker:
     def _start(self, job: ClaimedJob, held: Held) -> None:
         handler = self._app.registry.get(job.type)
         ctx, around = Context(job, self.id, self._seams.monotonic), self._app.middlewares
-        run = Run(ctx, handler, middlewares=around, pool=self._pool, processes=self._processes)
+        run = Run(ctx, handler, middlewares=around, pool=self._pool, processes=self._processes, longest=self._longest)
         held.start(run.ctx, run.limit + UNWIND)
         if not self._runs:
             self._prefetch.resumes(self._loop.time())
