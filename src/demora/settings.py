@@ -17,7 +17,7 @@ from .core.request import LONGEST_TIMEOUT
 from .core.retention import Keep, Retention, keep
 from .core.signing import Secret, read_secret
 from .core.spans import say, span
-from .engines.options import REDIS_FORMS, PostgresOptions, driver_url, is_redis_url
+from .engines.options import PostgresOptions, driver_url, redis_dsn
 from .errors import BadSetting, Invalid
 from .pace_settings import PACE_VARIABLE, paces_found, read_paces, read_usual
 
@@ -258,8 +258,6 @@ def _broken_rules(settings: Settings) -> Iterator[BadSetting]:
     yield from settings.postgres.broken_rules()
     yield from _broken_urls(settings)
     yield from _broken_outbound(settings)
-    if settings.redis_url is not None and not is_redis_url(settings.redis_url):
-        yield BadSetting("redis_url", f"is no way to reach Redis or Valkey; {REDIS_FORMS}")
 
 
 def _are_builtins(names: tuple[str, ...]) -> bool:
@@ -272,6 +270,11 @@ def _broken_urls(settings: Settings) -> Iterator[BadSetting]:
         try:
             if url.startswith(("postgresql://", "postgres://")):
                 driver_url(url, name)
+        except BadSetting as problem:
+            yield problem
+    if settings.redis_url is not None:
+        try:
+            redis_dsn(settings.redis_url)
         except BadSetting as problem:
             yield problem
 

@@ -7,11 +7,16 @@ from urllib.parse import unquote_plus
 
 import msgspec
 
+from ..core.dsn import ADVICE, Dsn, check_hosts, is_port, nth, read, scheme_of
 from ..errors import BadSetting
 
 REDIS_SCHEMES = {"redis": "redis", "rediss": "rediss", "valkey": "redis", "valkeys": "rediss", "unix": "unix"}
 REDIS_FORMS = "write redis://host:6379/0, rediss:// for TLS, valkey:// or valkeys://, or unix:///path/to/socket"
-_PARAMETER = re.compile(r"[A-Za-z_][A-Za-z0-9_.]*")
+REDIS_PARAMETERS = frozenset(
+    {"db", "username", "password", "client_name", "protocol", "timeout", "socket_timeout", "socket_connect_timeout"}
+    | {"socket_keepalive", "retry_on_timeout", "max_connections", "health_check_interval"}
+)
+SSL_MODES = ("disable", "allow", "prefer", "require", "verify-ca", "verify-full")
 # Parameters of a PostgreSQL URL that the driver follows, or the server.
 FOLLOWED = frozenset(
     {"host", "port", "dbname", "database", "user", "password", "passfile", "service", "target_session_attrs"}
@@ -32,36 +37,55 @@ IGNORED: dict[str, frozenset[str] | None] = {
 _SCHEMA = re.compile(r"[a-z_][a-z0-9_]{0,39}")
 
 
-def is_redis_url(url: str) -> bool:
-    """Whether it looks like the address of a Redis or Valkey."""
-    scheme, separator, rest = url.partition("://")
-    return scheme in REDIS_SCHEMES and bool(separator and rest)
+def redis_dsn(url: str, setting: str = "redis_url") -> Dsn:
+    """The address of a Redis or Valkey in its parts, under a scheme that the driver knows."""
+    if scheme_of(url) not in REDIS_SCHEMES:
+        raise BadSetting(setting, f"is no way to reach Redis or Valkey; {REDIS_FORMS}")
+    dsn = read(url, setting)
+    if dsn.scheme == "unix":
+        if dsn.hosts or not dsn.path.strip("/"):
+            raise BadSetting(setting, f"names no socket; {REDIS_FORMS}")
+    elif not dsn.hosts or "," in dsn.hosts:
+        raise BadSetting(setting, f"does not name one host; {REDIS_FORMS}")
+    elif not re.fullmatch(r"/?|/[0-9]{1,5}", dsn.path):
+        raise BadSetting(setting, f"its database, behind the host, is no number; {ADVICE}")
+    for number, (name, _) in enumerate(dsn.parameters, 1):
+        if name not in REDIS_PARAMETERS and not re.fullmatch(r"ssl_[a-z_]{1,40}", name):
+            raise BadSetting(setting, f"{nth(number)} behind its question mark is unknown; {ADVICE}")
+    return msgspec.structs.replace(dsn, scheme=REDIS_SCHEMES[dsn.scheme])
 
 
 def driver_url(url: str, setting: str = "database_url") -> str:
     """The URL of a PostgreSQL database without the parameters that mean nothing to the driver, which would take them for
-    settings of the server. `BadSetting` names one that is unknown, or that asks for what the driver cannot do."""
-    start, mark, query = url.partition("?")
-    kept = [part for part in query.split("&") if _is_followed(part, setting)]
-    return start + mark + "&".join(kept) if kept else start
+    settings of the server. `BadSetting` says which part the driver could not read or follow."""
+    dsn, kept = read(url, setting), []
+    for number, (name, value) in enumerate(dsn.parameters, 1):
+        if _is_followed(name, unquote_plus(value), number, setting):
+            kept.append((name, value))
+    return msgspec.structs.replace(dsn, parameters=tuple(kept)).url()
 
 
-def _is_followed(part: str, setting: str) -> bool:
-    name, _, value = map(unquote_plus, part.partition("="))
-    if not part or name in FOLLOWED:
-        return bool(part)
+def _is_followed(name: str, value: str, number: int, setting: str) -> bool:
+    if name in FOLLOWED:
+        _check_value(name, value, setting)
+        return True
     if name not in IGNORED:
-        raise BadSetting(setting, _unknown(name))
+        server = "a setting of the server is written options=-c%20name%3Dvalue"
+        raise BadSetting(setting, f"{nth(number)} behind its question mark is unknown: take it out; {server}; {ADVICE}")
     harmless = IGNORED[name]
     if harmless is not None and value not in harmless:
         raise BadSetting(setting, f"{name} asks for what the driver cannot do; take it out, if you can do without")
     return False
 
 
-def _unknown(name: str) -> str:
-    if not _PARAMETER.fullmatch(name):  # it may be the rest of a password, which is not to be repeated
-        return "no parameter follows its question mark; one in a password is written %3F"
-    return f"unknown parameter {name}: take it out; a setting of the server is written options=-c%20name%3Dvalue"
+def _check_value(name: str, value: str, setting: str) -> None:
+    """Refuse what the driver would refuse with an error that repeats it."""
+    if name == "host" and not value.startswith("/"):
+        check_hosts(value, setting)
+    if name == "port" and not all(map(is_port, value.split(","))):
+        raise BadSetting(setting, "its parameter port is no number from 1 to 65535")
+    if name == "sslmode" and value not in SSL_MODES:
+        raise BadSetting(setting, f"its parameter sslmode must be one of {', '.join(SSL_MODES)}")
 
 
 class PostgresOptions(msgspec.Struct, frozen=True):

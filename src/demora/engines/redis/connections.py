@@ -28,7 +28,7 @@ from redis.exceptions import (
 
 from ...errors import BadSetting
 from ...line import LineAway, LineLost
-from ..options import REDIS_FORMS, REDIS_SCHEMES, is_redis_url
+from ..options import REDIS_FORMS, redis_dsn
 
 PATIENCE = 1.0  # seconds to wait for a connection or an answer
 KEPT = 2  # connections at hand
@@ -305,14 +305,11 @@ async def hang_up(bell: Any) -> None:
 
 def checked(url: str) -> str:
     """The URL as the driver takes it."""
-    if not is_redis_url(url):
-        raise BadSetting("redis_url", f"is no way to reach Redis or Valkey; {REDIS_FORMS}")
-    scheme, _, rest = url.partition("://")
-    known = f"{REDIS_SCHEMES[scheme]}://{rest}"
+    known = redis_dsn(url).url()
     try:
         driver.Redis.from_url(known)
-    except ValueError as problem:
-        raise BadSetting("redis_url", f"{problem}; {REDIS_FORMS}") from problem
+    except (ValueError, TypeError):  # its text may repeat a part of the URL
+        raise BadSetting("redis_url", f"the driver takes a parameter of it otherwise; {REDIS_FORMS}") from None
     return known
 
 
