@@ -2,6 +2,7 @@
 
 import asyncio
 import contextvars
+import os
 from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import Executor
 from datetime import timedelta
@@ -9,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from .. import context
+from .. import context, forks
 from ..context import Context
 from ..core.backoff import CAP
 from ..core.job import DEFAULT_TIMEOUT
@@ -144,7 +145,10 @@ def _around(middleware: Middleware, ctx: Context, call: Next) -> Next:
 
 def _call_plain(function: Callable[..., Any], arguments: dict[str, Any]) -> Any:
     """Call a plain function; what a future cannot carry or a loop would not survive becomes an ordinary error."""
+    pid = os.getpid()
     try:
         return function(**arguments)
     except (StopIteration, KeyboardInterrupt) as problem:
         raise RuntimeError(f"the handler raised {type(problem).__name__}") from problem
+    finally:
+        forks.exit_in_child(pid)

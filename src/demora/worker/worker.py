@@ -12,7 +12,7 @@ from functools import partial
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
-from .. import crash, notices, pauses
+from .. import crash, error_texts, forks, notices, pauses
 from ..context import Context
 from ..core.outcome import GaveUp, HandedBack, NoHandler, Outcome
 from ..core.shares import Share
@@ -77,7 +77,7 @@ class Worker:
         self._share = Share(queues, strict=strict)
         self._retention = settings.retention
         self._lease, self._grace = settings.lease, settings.grace.total_seconds()
-        self._longest = settings.max_timeout
+        self._longest, self._log_errors = settings.max_timeout, settings.log_errors
         self._backlog: deque[tuple[ClaimedJob, Held]] = deque()
         self._runs: dict[Lease, Run] = {}
         self._stuck = 0
@@ -105,6 +105,7 @@ class Worker:
         self._keeper = Keeper(self._store, self._lease, tell=self._heard, died=died, monotonic=self._seams.monotonic)
         self._pool = ThreadPoolExecutor(self.slots, thread_name_prefix="demora-job")
         notices.stamp_records()
+        error_texts.configure(self._log_errors)
         await run_hooks("startup", self._app.startup_hooks)
         await self._keeper.start()
         await self._app.switch_builtins()
@@ -114,7 +115,7 @@ class Worker:
         notices.worker_started(self.id, self.slots, str(self._share), len(types))
         self.started.set()
         try:
-            with self._store.subscribe(Topic.READY) as self._bell:
+            with forks.running_jobs(), self._store.subscribe(Topic.READY) as self._bell:
                 try:
                     await self._work(self._bell)
                 finally:
@@ -262,9 +263,9 @@ class Worker:
         report = Report(job.lease, timedelta(0)) if run is None else run.ctx.report()
         if isinstance(outcome, HandedBack):
             self._handed_back += 1
-        elif isinstance(outcome, NoHandler):
-            notices.job_unknown(job.lease.id, job.type)
-        if verdict.error is not None:
+        if isinstance(outcome, NoHandler):
+            notices.job_unknown(job.lease.id, job.type, verdict.error)
+        elif verdict.error is not None:
             status = (verdict.after_wish() if run is not None and run.ending is Ending.CANCEL else verdict).status
             notices.run_ended_badly(job.lease.id, job.type, job.queue, status, standing.attempt, verdict.error)
         self._ledger.enter(Settlement(report, verdict))

@@ -26,6 +26,7 @@ from redis.exceptions import (
     ResponseError,
 )
 
+from ... import forks
 from ...errors import BadSetting
 from ...line import LineAway, LineLost
 from ..options import REDIS_FORMS, redis_dsn
@@ -257,6 +258,7 @@ class _Node:
         await self.client.connection_pool.release(connection)
 
     async def _check(self, connection: AbstractConnection) -> None:
+        forks.let_go_in_child(connection, _descriptors)
         try:
             await connection.on_connect()
             if self.run and f"run_id:{self.run}" not in await _asked(connection, "INFO", "server"):
@@ -264,6 +266,10 @@ class _Node:
         except BaseException:
             await connection.disconnect(nowait=True)  # the driver would leave it open
             raise
+
+
+def _descriptors(connection: Any) -> list[int]:
+    return [] if connection._writer is None else forks.descriptors_of(connection._writer.transport)
 
 
 async def _answer(connection: AbstractConnection) -> Any:
