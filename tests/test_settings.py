@@ -90,8 +90,8 @@ def test_a_parameter_of_a_url_that_cannot_be_followed_is_refused_by_its_name(nam
     for query, said in (
         ("sslmode=require&channel_binding=require", "channel_binding asks for what the driver cannot do; take it out"),
         ("requirepeer=postgres", "requirepeer asks for what the driver cannot do"),
-        ("conect_timeout=5", "unknown parameter conect_timeout: take it out"),
-        ("canary@host/db", "no parameter follows its question mark"),
+        ("conect_timeout=5", "the first parameter behind its question mark is unknown: take it out"),
+        ("canary@host/db", "the first parameter behind its question mark has no ="),
     ):
         with pytest.raises(BadSetting, match=f"^DEMORA_{name}: {said}") as refused:
             load({f"DEMORA_{name}": f"postgresql://me@host/db?{query}"})

@@ -8,9 +8,9 @@ from contextlib import asynccontextmanager, contextmanager
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Self
 
+from . import calls, notices
 from . import settings as settings_
-from .builtin import BUILT_IN
-from .calls import Calls
+from .builtin import BUILT_IN, unwanted
 from .client import Client, new_id
 from .core.job import Job, Priority
 from .core.pace_wish import PaceWish, make_wish
@@ -68,7 +68,7 @@ class Demora:
         self.shutdown_hooks: list[Hook] = []
         self._paces: dict[str, PaceWish] = {}
         self.deliveries = Deliveries(self._webhooks, lambda: self.sender, lambda: self.settings.webhook_secrets)
-        for handler in (*BUILT_IN, Calls(lambda: self.sender).handler(), self.deliveries.handler()):
+        for handler in (*BUILT_IN, calls.Calls(lambda: self.sender).handler(), self.deliveries.handler()):
             self.registry.register(handler)
         self.blocking = _blocking_face(self)
 
@@ -114,6 +114,19 @@ class Demora:
         client, asked = await self.open(), self.settings.pace
         await client.apply_paces({queue: wish for queue, wish in self._paces.items() if queue not in asked}, by=CODE)
         await client.apply_paces(asked)
+
+    async def switch_builtins(self) -> None:
+        """Switch off the built-in handlers that are not wanted; for those who run jobs, now and then. If the setting
+        `builtin_handlers` is not given, those to try demora with are not wanted once there is an API key."""
+        names = self.settings.builtin_handlers
+        if names is not None:
+            self._switch_off(unwanted(names), "DEMORA_BUILTIN_HANDLERS names what is on")
+        elif self.registry.get(BUILT_IN[0].type) is not None and (await (await self.open()).keys.find("")).any:
+            self._switch_off(unwanted((calls.TYPE,)), "there are API keys; DEMORA_BUILTIN_HANDLERS=all switches it on")
+
+    def _switch_off(self, types: list[str], reason: str) -> None:
+        if gone := self.registry.switch_off(types, reason):
+            notices.builtins_off(gone, reason)
 
     # The store
 
@@ -217,9 +230,12 @@ class Demora:
         except BaseException:
             self._homes.pop(loop, None)  # the next call tries anew, perhaps with other settings
             raise
-        self.registry.known_types_only = self.settings.known_types_only
-        home.client = Client(home.store, self.registry, new_id=self._new_id, outbound=self.settings.outbound)
-        home.client.usual_pace = self.settings.usual_pace
+        settings = self.settings
+        self.registry.known_types_only = settings.known_types_only
+        home.client = Client(home.store, self.registry, new_id=self._new_id, outbound=settings.outbound)
+        home.client.usual_pace, home.client.longest_timeout = settings.usual_pace, settings.max_timeout
+        if settings.builtin_handlers is not None:
+            self._switch_off(unwanted(settings.builtin_handlers), "DEMORA_BUILTIN_HANDLERS names what is on")
         return home.client
 
     async def _webhooks(self) -> Webhooks:

@@ -1,8 +1,10 @@
-"""Handlers that every demora knows, to try it with."""
+"""Handlers that every demora knows, to try it with, and which of the built-in ones are to be switched off."""
 
 import asyncio
+from collections.abc import Sequence
 from typing import Any
 
+from . import calls
 from .handlers import Defaults, Handler
 
 
@@ -27,3 +29,10 @@ BUILT_IN = (
     Handler("demo.sleep", sleep, Defaults()),
     Handler("demo.fail", fail, Defaults()),
 )
+_SWITCHES = {"demo": tuple(handler.type for handler in BUILT_IN), calls.TYPE: (calls.TYPE,)}
+
+
+def unwanted(names: Sequence[str]) -> list[str]:
+    """The types that these values of the setting `builtin_handlers` switch off. That of the webhooks is always on."""
+    wanted = () if "none" in names else tuple(_SWITCHES) if "all" in names else names
+    return [type for name, types in _SWITCHES.items() if name not in wanted for type in types]

@@ -15,6 +15,7 @@ from .core import webhook
 from .core.job import Job, Lane, NewJob, Priority
 from .core.networks import Policy
 from .core.request import (
+    LONGEST_TIMEOUT,
     check_at,
     check_expiry,
     check_priority,
@@ -22,12 +23,12 @@ from .core.request import (
     check_type,
     make_job,
 )
-from .core.spans import ZERO, span, timestamp
+from .core.spans import ZERO, say, span, timestamp
 from .core.spread import spread as spread_over
 from .core.states import ENDED, RETRYABLE, WAITING, Status
 from .core.urls import check_target, read_url
 from .errors import Invalid, JobFailed, JobNotFound, KeyReused, StillRunning, StoreError, WrongState
-from .handlers import Registry
+from .handlers import Handler, Registry
 from .keys import Keys
 from .pacer import Pacer
 from .queues import Queues
@@ -63,6 +64,7 @@ class Client(Upkeep, Pacer, Queues):
     ) -> None:
         self.store, self.registry, self._new_id = store, registry, new_id
         self.keys, self.webhooks, self._outbound = Keys(store), Webhooks(store), outbound or Policy()
+        self.longest_timeout = LONGEST_TIMEOUT
 
     def make(self, type: str, payload: Any = None, **options: Any) -> NewJob:
         """A checked job that is not stored yet. Options are those of `enqueue`; the type's defaults fill the gaps."""
@@ -77,6 +79,8 @@ class Client(Upkeep, Pacer, Queues):
             job = make_job(self._new_id(), type, payload, now=datetime.now(UTC), **options)
         except TypeError as problem:
             raise Invalid("options", str(problem).removeprefix("make_job() ")) from None
+        if job.timeout is not None:
+            self._check_timeout(job.timeout, handler)
         if job.webhook_url is not None:
             self.check_webhook_url(job.webhook_url)
         if handler is not None:
@@ -228,6 +232,12 @@ class Client(Upkeep, Pacer, Queues):
 
     def check_webhook_url(self, url: str) -> None:
         check_target(read_url(url, "webhook_url"), self._outbound, "webhook_url")
+
+    def _check_timeout(self, timeout: timedelta, handler: Handler | None) -> None:
+        """Refuse a timeout over the limit; a type whose own timeout is longer has that for its limit."""
+        most = self.longest_timeout if handler is None else max(self.longest_timeout, handler.defaults.timeout)
+        if timeout > most:
+            raise Invalid("timeout", f"at most {say(most)} is allowed here; the setting DEMORA_MAX_TIMEOUT allows more")
 
     def _joined(self, connection: Any) -> Transaction:
         if isinstance(self.store, Transactional):

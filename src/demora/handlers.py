@@ -3,7 +3,7 @@
 import builtins
 import inspect
 import typing
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -112,11 +112,19 @@ class Registry:
     def __init__(self, *, known_types_only: bool = False) -> None:
         self.known_types_only = known_types_only
         self._handlers: dict[str, Handler] = {}
+        self._off: dict[str, str] = {}  # types that were switched off, with what would switch them on
 
     def register(self, handler: Handler) -> None:
         if handler.type in self._handlers and self._handlers[handler.type].function is not handler.function:
             raise BadHandler(handler.type, "another function is registered for this type already")
         self._handlers[handler.type] = handler
+        self._off.pop(handler.type, None)
+
+    def switch_off(self, types: Iterable[str], reason: str) -> list[str]:
+        """Forget the handlers of these types and refuse such jobs; answers with those that were registered until now."""
+        gone = [type for type in types if self._handlers.pop(type, None) is not None]
+        self._off |= dict.fromkeys(gone, reason)
+        return gone
 
     def get(self, type: str) -> Handler | None:
         return self._handlers.get(type)
@@ -124,6 +132,8 @@ class Registry:
     def expect(self, type: str) -> Handler | None:
         """The handler, if known; refuses an unknown type where only known ones are allowed."""
         handler = self._handlers.get(type)
+        if type in self._off:
+            raise Invalid("type", f"the built-in handler {type} is switched off: {self._off[type]}")
         if handler is None and self.known_types_only:
             raise UnknownJobType(type, list(self._handlers))
         return handler

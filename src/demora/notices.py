@@ -6,15 +6,18 @@ A record carries `event` and `facts` beside its message, so that a log for machi
 import logging
 import time
 import traceback
+from collections.abc import Sequence
 from logging import ERROR, INFO, WARNING
 from pathlib import PurePath
 from typing import Any
 
+from . import error_texts, log_limits
 from .context import current_run
 from .core.states import Status
 
 log = logging.getLogger("demora")
 AGAIN = 30.0  # seconds until the same trouble is told again
+_unknown = log_limits.Limit()
 _troubled: dict[str, tuple[str, float]] = {}  # what is in trouble, by which error, and when that was last told
 
 
@@ -31,6 +34,11 @@ def database_used(database: str, line: str | None) -> None:
 def worker_started(worker_id: str, slots: int, queues: str, types: int) -> None:
     words = "worker {worker} started: {slots} slots, queues {queues}, {types} types"
     _say(INFO, "worker.started", words, worker=worker_id, slots=slots, queues=queues, types=types)
+
+
+def builtins_off(types: Sequence[str], reason: str) -> None:
+    words = "built-in handlers are switched off: {types} ({reason})"
+    _say(INFO, "worker.builtins_off", words, types=", ".join(types), reason=reason)
 
 
 def queue_new(queue: str) -> None:
@@ -68,7 +76,7 @@ def supervisor_gone() -> None:
 
 def line_away(problem: Exception) -> None:
     words = "the Redis line cannot be used ({error}): the database hands out the jobs until it is back"
-    _say(WARNING, "line.away", words, error=_one_line(str(problem)))
+    _say(WARNING, "line.away", words, error=_one_line(error_texts.of_error(problem)))
 
 
 def line_back(epoch: int) -> None:
@@ -83,7 +91,8 @@ def line_filled(epoch: int, jobs: int) -> None:
 def run_ended_badly(id: str, type: str, queue: str, status: Status, attempt: int, error: str) -> None:
     """A cancel is no failure: somebody wanted it."""
     facts = {"job_id": id, "type": type, "queue": queue, "status": status.name, "attempt": attempt}
-    facts |= {"error": _one_line(error)}
+    shown = error_texts.of_reason(error) if status is Status.CANCELLED else error_texts.of_text(error)
+    facts |= {"error": _one_line(shown)}
     if status is Status.CANCELLED:
         _say(INFO, "job.cancelled", "job {job_id} ({type}) attempt {attempt} was cancelled: {error}", **facts)
     else:
@@ -94,9 +103,23 @@ def job_lapsed(id: str, worker_id: str | None) -> None:
     _say(WARNING, "job.lapsed", "job {job_id}: the lease of worker {worker} lapsed", job_id=id, worker=worker_id)
 
 
-def job_unknown(id: str, type: str) -> None:
-    words = "job {job_id} is handed back: this worker has no handler for type {type}"
-    _say(WARNING, "job.unknown_type", words, job_id=id, type=type)
+def job_unknown(id: str, type: str, error: str | None = None) -> None:
+    """Says it once for each type and minute, of a hundred types; for more there is one line. With an error the job has
+    failed for good."""
+    if (left_out := _unknown.over()) is not None:
+        words = "in the minute before, {jobs} more jobs of unknown types were handed back or failed without a line here"
+        _say(WARNING, "job.unknown_left_out", words, types=left_out[0], jobs=left_out[1])
+    if not _unknown.admits(f"{type} {error is None}"):
+        return
+    if error is None:
+        words = "job {job_id} is handed back: this worker has no handler for type {type}"
+        _say(WARNING, "job.unknown_type", words, job_id=id, type=type)
+    else:
+        words = "job {job_id} ({type}) failed for good: no worker had a handler for its type"
+        _say(WARNING, "job.unknown_failed", words, job_id=id, type=type)
+    if _unknown.full:
+        words = "this worker meets more than {types} unknown types in a minute: further ones are counted, not named"
+        _say(WARNING, "job.unknown_many", words, types=log_limits.MOST_SUBJECTS)
 
 
 def lease_lost(id: str, type: str) -> None:
@@ -113,6 +136,15 @@ def run_timed_out(id: str, type: str, seconds: float) -> None:
     _say(WARNING, "job.timed_out", words, job_id=id, type=type, timeout_s=seconds)
 
 
+def process_forked() -> None:
+    """Says which job did it, if one did."""
+    run = current_run()
+    facts = {} if run is None else {"job_id": run.id, "type": run.job.type}
+    by = "" if run is None else " by job {job_id} ({type})"
+    advice = "its child must not use the worker's connections or loop; use process=True, or start processes with spawn"
+    _say(WARNING, "worker.forked", f"this process was forked{by}: {advice}", **facts)
+
+
 def run_ignores_end(id: str, type: str) -> None:
     words = "job {job_id} ({type}) goes on although its run was ended; its slot stays taken"
     _say(ERROR, "job.ignores_end", words, job_id=id, type=type)
@@ -120,7 +152,7 @@ def run_ignores_end(id: str, type: str) -> None:
 
 def store_trouble(what: str, problem: Exception, seconds: float) -> None:
     """Says the same of the same thing once, and then every half minute while it lasts."""
-    error, now = _one_line(str(problem)), time.monotonic()
+    error, now = _one_line(error_texts.of_error(problem)), time.monotonic()
     before, said_at = _troubled.get(what, (None, now))
     if error == before and now - said_at < AGAIN:
         return
@@ -151,16 +183,17 @@ def let_go(queue: str, jobs: int) -> None:
 
 def keeper_died(problem: BaseException) -> None:
     words = "renewing leases has failed for good, the worker stops: {error}"
-    _say(ERROR, "worker.keeper_died", words, error=_one_line(repr(problem)))
+    _say(ERROR, "worker.keeper_died", words, error=_one_line(error_texts.of_error(problem, quoted=True)))
 
 
 def settlement_dropped(id: str, problem: Exception) -> None:
     words = "job {job_id}: its end could not be recorded, so its lease will lapse: {error}"
-    _say(ERROR, "job.not_settled", words, job_id=id, error=_one_line(repr(problem)))
+    _say(ERROR, "job.not_settled", words, job_id=id, error=_one_line(error_texts.of_error(problem, quoted=True)))
 
 
 def hook_failed(which: str, problem: BaseException) -> None:
-    _say(ERROR, "worker.hook_failed", "{hook} hook failed: {error}", hook=which, error=_one_line(repr(problem)))
+    error = _one_line(error_texts.of_error(problem, quoted=True))
+    _say(ERROR, "worker.hook_failed", "{hook} hook failed: {error}", hook=which, error=error)
 
 
 def service_started(url: str, database: str) -> None:

@@ -14,6 +14,7 @@ import msgspec
 from .core.job import Job
 from .core.pace import USUAL_PACE, Pace, PaceState, Release
 from .core.pace_wish import PaceWish
+from .occupancy import Running
 from .store import Pause, Worker
 
 BY_SETTINGS = "settings"
@@ -63,7 +64,8 @@ class Outlook(msgspec.Struct, frozen=True):
     """A job and all that decides when it runs, from one moment.
 
     `ahead` counts the jobs of its queue that go before it: ready ones if it is ready, held ones if it is held. `recent` is
-    how many jobs of its queue ended well within the last `RECENT`.
+    how many jobs of its queue ended well within the last `RECENT`. If it is ready or held, `running` are the jobs
+    that workers run, by worker and type.
     """
 
     job: Job
@@ -73,6 +75,7 @@ class Outlook(msgspec.Struct, frozen=True):
     pause: Pause | None = None
     pacing: Pacing | None = None
     workers: list[Worker] = []
+    running: list[Running] = []
 
     @property
     def held(self) -> bool:

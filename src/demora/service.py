@@ -10,7 +10,7 @@ from ipaddress import ip_address
 
 import uvicorn
 
-from . import notices
+from . import forks, notices
 from .addresses import Address, cannot_listen, in_url, read_address
 from .api import make_api
 from .app import Demora
@@ -73,6 +73,12 @@ class _Service:
         self._started = started
         self._server = _Server(_config(self._api, settings), self._announce)
         self._worker: Worker | None = None
+        forks.let_go_in_child(self, _Service.descriptors)
+
+    def descriptors(self) -> list[int]:
+        """The listening socket and the connections of callers."""
+        transports = [getattr(protocol, "transport", None) for protocol in self._server.server_state.connections]
+        return [self._listener.fileno(), *(fd for transport in transports for fd in forks.descriptors_of(transport))]
 
     async def run(self, worker: Worker | None) -> int:
         self._worker = worker

@@ -14,10 +14,11 @@ from .core.keylimits import MOST_LIMIT, KeyLimits
 from .core.networks import Network, Policy, read_networks
 from .core.pace import Pace
 from .core.pace_wish import PaceWish
+from .core.request import LONGEST_TIMEOUT
 from .core.retention import Keep, Retention, keep
 from .core.signing import Secret, read_secret
-from .core.spans import span
-from .engines.options import REDIS_FORMS, PostgresOptions, driver_url, is_redis_url
+from .core.spans import say, span
+from .engines.options import PostgresOptions, driver_url, redis_dsn
 from .errors import BadSetting, Invalid
 from .pace_settings import PACE_VARIABLE, paces_found, read_paces, read_usual
 
@@ -26,6 +27,8 @@ _PREFIX = "DEMORA_"
 _OWN = {"DEMORA_CRASH", "DEMORA_LIFELINE"}  # of tests, and of a supervisor for its workers
 LOG_FORMATS = ("text", "json")
 LOG_LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR")
+LOG_ERRORS = ("text", "class")
+BUILTIN_HANDLERS = ("demo", "http.request")  # those that can be switched off
 
 
 class Settings(msgspec.Struct, frozen=True):
@@ -45,6 +48,8 @@ class Settings(msgspec.Struct, frozen=True):
     grace: timedelta = timedelta(seconds=8)
     concurrency: int = 20
     known_types_only: bool = False
+    builtin_handlers: tuple[str, ...] | None = None
+    max_timeout: timedelta = timedelta(days=1)
     allowed_hosts: tuple[str, ...] = ()
     trusted_proxies: tuple[str, ...] = ()
     failed_auth_rate: int = 10
@@ -55,6 +60,7 @@ class Settings(msgspec.Struct, frozen=True):
     audit: bool = False
     log_format: str = "text"
     log_level: str = "INFO"
+    log_errors: str = "text"
     keep_completed: Keep = Keep(timedelta(days=7))
     keep_cancelled: Keep = Keep(timedelta(days=7))
     keep_failed: Keep = Keep(timedelta(days=90))
@@ -192,7 +198,7 @@ def _value(name: str, source: str, value: Any) -> Any:
         if name == "pace":
             return read_paces(value, source)
         if kind is _NAMES and isinstance(value, str):
-            value = value.split(",")
+            value = [name.strip() for name in value.split(",")]
         return msgspec.convert(value, kind, strict=not isinstance(value, str))
     except Invalid as problem:
         raise BadSetting(source, problem.reason) from None
@@ -223,6 +229,8 @@ _KINDS: dict[str, Any] = {
     "grace": timedelta,
     "concurrency": int,
     "known_types_only": bool,
+    "builtin_handlers": _NAMES,
+    "max_timeout": timedelta,
     "allowed_hosts": _NAMES,
     "trusted_proxies": _NAMES,
     "failed_auth_rate": int,
@@ -233,6 +241,7 @@ _KINDS: dict[str, Any] = {
     "audit": bool,
     "log_format": str,
     "log_level": str,
+    "log_errors": str,
     "keep_completed": Keep,
     "keep_cancelled": Keep,
     "keep_failed": Keep,
@@ -259,6 +268,12 @@ def _broken_rules(settings: Settings) -> Iterator[BadSetting]:
         yield BadSetting("concurrency", "must be from 1 to 10000")
     if not timedelta(milliseconds=100) <= settings.lease <= timedelta(days=1):
         yield BadSetting("lease", "must be from 100ms to 1d")
+    if not timedelta(seconds=1) <= settings.max_timeout <= LONGEST_TIMEOUT:
+        yield BadSetting("max_timeout", f"must be from 1s to {say(LONGEST_TIMEOUT)}")
+    if settings.builtin_handlers is not None and not _are_builtins(settings.builtin_handlers):
+        yield BadSetting("builtin_handlers", f"must be all, none, or a list of {' and '.join(BUILTIN_HANDLERS)}")
+    if settings.log_errors not in LOG_ERRORS:
+        yield BadSetting("log_errors", f"must be {' or '.join(LOG_ERRORS)}")
     if settings.log_format not in LOG_FORMATS:
         yield BadSetting("log_format", f"must be {' or '.join(LOG_FORMATS)}")
     if settings.log_level not in LOG_LEVELS:
@@ -269,8 +284,10 @@ def _broken_rules(settings: Settings) -> Iterator[BadSetting]:
     yield from settings.postgres.broken_rules()
     yield from _broken_urls(settings)
     yield from _broken_outbound(settings)
-    if settings.redis_url is not None and not is_redis_url(settings.redis_url):
-        yield BadSetting("redis_url", f"is no way to reach Redis or Valkey; {REDIS_FORMS}")
+
+
+def _are_builtins(names: tuple[str, ...]) -> bool:
+    return names in (("all",), ("none",)) or (bool(names) and set(names) <= set(BUILTIN_HANDLERS))
 
 
 def _broken_urls(settings: Settings) -> Iterator[BadSetting]:
@@ -279,6 +296,11 @@ def _broken_urls(settings: Settings) -> Iterator[BadSetting]:
         try:
             if url.startswith(("postgresql://", "postgres://")):
                 driver_url(url, name)
+        except BadSetting as problem:
+            yield problem
+    if settings.redis_url is not None:
+        try:
+            redis_dsn(settings.redis_url)
         except BadSetting as problem:
             yield problem
 

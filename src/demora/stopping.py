@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from types import FrameType
 
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
+_stoppers: list[Callable[[int, FrameType | None], None]] = []  # in force
 
 
 @contextlib.contextmanager
@@ -25,12 +26,28 @@ def stopping_on_signals(stop: Callable[[], None]) -> Iterator[None]:
         loop.call_soon_threadsafe(stop)
 
     before = {number: signal.signal(number, first) for number in _SIGNALS}
+    _stoppers.append(first)
     try:
         yield
     finally:
+        _stoppers.remove(first)
         for number, handler in before.items():
             signal.signal(number, handler)
 
 
 def _exit_at_once(number: int, frame: FrameType | None) -> None:
     os._exit(128 + number)
+
+
+def _hear_as_usual() -> None:
+    """In a forked child: let a signal end it, and tell nothing of it to the loop of the parent, with which it shares the
+    descriptor that signals are written to."""
+    if not _stoppers or threading.current_thread() is not threading.main_thread():
+        return
+    signal.set_wakeup_fd(-1)
+    for number in _SIGNALS:
+        if signal.getsignal(number) in (*_stoppers, _exit_at_once):
+            signal.signal(number, signal.SIG_DFL)
+
+
+os.register_at_fork(after_in_child=_hear_as_usual)

@@ -9,6 +9,7 @@ from typing import Literal, Protocol, runtime_checkable
 
 import msgspec
 
+from .occupancy import Running
 from .store import Queue
 
 Level = Literal["ok", "warning", "problem"]
@@ -44,7 +45,8 @@ class Survey(msgspec.Struct, frozen=True):
     """How the jobs stand, all from one moment of the database's clock.
 
     `lapsed` leases nobody has settled yet, the first of them for `lapsed_for`. `ahead` jobs were added later than now, by up
-    to `ahead_by`, which a clock that was set back explains; `ahead_waiting` of them wait.
+    to `ahead_by`, which a clock that was set back explains; `ahead_waiting` of them wait. `running` are the jobs whose
+    leases hold, by worker and type.
     """
 
     now: datetime
@@ -54,6 +56,7 @@ class Survey(msgspec.Struct, frozen=True):
     ahead: int = 0
     ahead_waiting: int = 0
     ahead_by: timedelta = timedelta(0)
+    running: list[Running] = []
 
 
 class Pulse(msgspec.Struct, frozen=True):

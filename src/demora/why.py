@@ -10,9 +10,11 @@ from .core.job import Job, Lane
 from .core.pace import forecast
 from .core.spans import from_ms, say, timestamp, to_ms
 from .core.states import Status
+from .occupancy import Taken, all_taken, say_types, serves
 from .pacing import RECENT, Outlook
 from .store import Worker
 
+_MOST_TYPES = 20  # that the data of an answer counts
 LIVE_WITHIN = timedelta(seconds=30)  # of its last heartbeat a worker counts as alive
 
 
@@ -150,14 +152,34 @@ def _ready(outlook: Outlook) -> Why:
         "perSecond": round(rate, 3),
         "aboutMs": None if wait is None else wait // timedelta(milliseconds=1),
     }
-    if ahead == 0:
-        return Why("ready", "It is ready and next in line.", data)
     jobs = f"{ahead} job{'s' if ahead > 1 else ''}"
-    if wait is None:
-        sentence = f"It is ready behind {jobs}; none of this queue was completed in the last {say(RECENT)}."
+    if ahead == 0:
+        place = "It is ready and next in line"
+    elif wait is None:
+        place = f"It is ready behind {jobs}; none of this queue was completed in the last {say(RECENT)}"
     else:
-        sentence = f"It is ready behind {jobs}, at the present rate about {_rough(wait)}."
-    return Why("ready", sentence, data)
+        place = f"It is ready behind {jobs}, at the present rate about {_rough(wait)}"
+    knowing = [worker for worker in _serving(outlook) if job.type in worker.types]
+    taken = all_taken(knowing, outlook.running)
+    return Why("ready", f"{place}.", data) if taken is None else _crowded_out(place, data, taken, outlook)
+
+
+def _crowded_out(place: str, data: dict[str, Any], taken: Taken, outlook: Outlook) -> Why:
+    longest = taken.longest[0]
+    since = _clock(longest.since, outlook.now)
+    workers = f"the workers that serve its queue {outlook.job.queue}"
+    slots = f"all {taken.slots} slots" if taken.slots > 1 else "the only slot"
+    are = "are" if taken.slots > 1 else "is"
+    sentence = (
+        f"{place}, but {slots} of {workers} {are} taken ({say_types(taken)}), "
+        f"the longest by {longest.longest_id} ({longest.type}) since {since}."
+    )
+    more = {
+        "slots": taken.slots,
+        "takenBy": dict(taken.by_type[:_MOST_TYPES]),
+        "longest": [{"id": one.longest_id, "type": one.type, "since": timestamp(one.since)} for one in taken.longest],
+    }
+    return Why("slots_taken", sentence, data | more)
 
 
 def _governed(outlook: Outlook) -> bool:
@@ -169,7 +191,7 @@ def _alive(outlook: Outlook) -> list[Worker]:
 
 
 def _serving(outlook: Outlook) -> list[Worker]:
-    return [worker for worker in _alive(outlook) if not worker.queues or outlook.job.queue in worker.queues]
+    return [worker for worker in _alive(outlook) if serves(worker, outlook.job.queue)]
 
 
 def _workers(outlook: Outlook) -> dict[str, Any]:

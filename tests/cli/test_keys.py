@@ -183,7 +183,7 @@ def test_a_service_for_others_asks_for_keys_and_hears_of_new_ones_and_revocation
     service = start("serve", "--host", "0.0.0.0", "--port", "0", DEMORA_ALLOWED_HOSTS="jobs.example.com")
     address = read_until(service, "openapi.json", "stdout").split(" at ")[1].split(",")[0]
     with httpx.Client(base_url=address, timeout=DEADLINE, headers={"host": "jobs.example.com"}) as http:
-        job, key = {"type": "demo.echo"}, {"authorization": f"Bearer {text}"}
+        job, key = {"type": "mail.send"}, {"authorization": f"Bearer {text}"}
         assert http.get("/health/ready").status_code == 200
         assert http.post("/api/v1/jobs", json=job).status_code == 401
         assert http.post("/api/v1/jobs", json=job, headers=key).status_code == 201

@@ -10,9 +10,10 @@ from typing import Any
 
 import pytest
 
-from demora import notices
+from demora import error_texts, notices
 from demora.cli.logs import Lines, Objects, to_stderr
 from demora.core.states import Status
+from demora.log_limits import Limit
 from demora.settings import Settings
 from tests.cli.conftest import Run, Start, read_until
 
@@ -35,6 +36,7 @@ def written(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Callable[
 
     def begin(stream: io.StringIO | None = None, **settings: Any) -> Callable[[], str]:
         stream = stream or io.StringIO()
+        monkeypatch.setattr(notices, "_unknown", Limit())
         monkeypatch.setattr(sys, "stderr", stream)
         others = [handler for handler in root.handlers if handler not in ours]
         root.handlers.clear()
@@ -44,6 +46,7 @@ def written(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Callable[
         return stream.getvalue
 
     yield begin
+    error_texts.configure("text")
     for handler in ours:
         root.removeHandler(handler)
     root.setLevel(level)
@@ -73,6 +76,7 @@ NOTICES: list[Callable[[], None]] = [
     lambda: notices.stranger("DEMORA_X", None),
     lambda: notices.database_used("sqlite:///demora.db", "redis://host"),
     lambda: notices.worker_started("w", 1, "all", 3),
+    lambda: notices.builtins_off(["demo.echo"], "why"),
     lambda: notices.queue_new("q"),
     lambda: notices.worker_stopping("w", 1, 8.0),
     lambda: notices.worker_stopped("w", 1),
@@ -84,6 +88,7 @@ NOTICES: list[Callable[[], None]] = [
     lambda: notices.lease_lost("i", "t"),
     lambda: notices.settled_too_late("i"),
     lambda: notices.run_timed_out("i", "t", 1.5),
+    lambda: notices.process_forked(),
     lambda: notices.run_ignores_end("i", "t"),
     lambda: notices.store_trouble("claiming", OSError(HOSTILE), 0.1),
     lambda: notices.store_well("claiming"),

@@ -7,6 +7,7 @@ import pytest
 
 from demora.core.spans import from_ms
 from demora.core.states import Status
+from demora.pacing import Paced
 from demora.store import Store
 from demora.survey import Survey, Surveyed, Waiting
 from tests.builders import DONE, LEASE, add_ids, add_one, claim, claim_one, ended_one, seconds, settle, settle_lapsed
@@ -89,3 +90,34 @@ async def test_a_pulse_says_what_each_worker_runs_and_since_when_jobs_are_due(
     ]
     await settle(store, running[0], DONE)
     assert (await surveyed.pulse()).running == {"ann": 1}
+
+
+async def test_running_jobs_are_told_by_worker_and_type_with_the_one_that_runs_longest(
+    store: Store, surveyed: Surveyed, clock: TestClock
+) -> None:
+    began = clock.now()
+    [first, *_] = await add_ids(store, {"type": "a"}, {"type": "a"}, {"type": "b"}, {"type": "a"})
+    await claim(store, 1, worker="ann")
+    clock.turn(5)
+    await claim(store, 2, worker="ann")
+    await claim(store, 1, worker="bob")
+    running = {(one.worker_id, one.type): one for one in (await surveyed.survey()).running}
+    assert {key: one.jobs for key, one in running.items()} == {("ann", "a"): 2, ("ann", "b"): 1, ("bob", "a"): 1}
+    longest = running["ann", "a"]
+    assert (longest.longest_id, longest.since, longest.latest_at) == (first, began, began + seconds(5))
+    clock.turn(LEASE.total_seconds() - 5)
+    left = {(one.worker_id, one.type): one.jobs for one in (await surveyed.survey()).running}
+    assert left == {("ann", "a"): 1, ("ann", "b"): 1, ("bob", "a"): 1}  # the first lease has lapsed
+
+
+async def test_the_outlook_of_a_ready_job_tells_what_runs(store: Store, clock: TestClock) -> None:
+    assert isinstance(store, Paced)
+    running = await add_one(store)
+    await claim_one(store)
+    ready, later = await add_ids(store, {}, {"delay": seconds(60)})
+    outlook = await store.outlook(ready)
+    assert outlook is not None
+    assert [(one.worker_id, one.longest_id, one.since) for one in outlook.running] == [("ann", running.id, clock.now())]
+    unready = await store.outlook(later)
+    assert unready is not None
+    assert unready.running == []

@@ -7,7 +7,7 @@ import sys
 from datetime import UTC, datetime
 from typing import Any
 
-from .. import notices
+from .. import error_texts, notices
 from ..core.spans import timestamp
 from ..settings import Settings
 from .text import plain
@@ -38,7 +38,7 @@ class Lines(logging.Formatter):
         return name if colour is None else f"\x1b[{colour}m{name}\x1b[0m"
 
     def _traceback(self, record: logging.LogRecord) -> list[str]:
-        text = self.formatException(record.exc_info) if record.exc_info else record.exc_text or ""
+        text = error_texts.of_traceback(record.exc_info) if record.exc_info else record.exc_text or ""
         return [plain(line) for line in text.splitlines()]
 
 
@@ -57,13 +57,16 @@ class Objects(logging.Formatter):
             said["jobId"] = job_id
         said |= {_camel(name): value for name, value in getattr(record, "facts", {}).items()}
         if record.exc_info:
-            said["traceback"] = self.formatException(record.exc_info)
+            said["traceback"] = error_texts.of_traceback(record.exc_info)
+        elif record.exc_text:
+            said["traceback"] = record.exc_text
         return json.dumps(said, default=str).replace("\x7f", "\\u007f")
 
 
 def to_stderr(settings: Settings) -> None:
     """Write what is logged from now on to stderr, in the format and from the level up that the settings name."""
     notices.stamp_records()
+    error_texts.configure(settings.log_errors)
     handler = logging.StreamHandler(sys.stderr)
     colour = sys.stderr.isatty() and not os.environ.get("NO_COLOR")
     handler.setFormatter(Objects() if settings.log_format == "json" else Lines(colour=colour))

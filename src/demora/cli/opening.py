@@ -11,7 +11,7 @@ import click
 
 from ..app import Demora
 from ..client import Client
-from .banner import without_password
+from ..core.dsn import without_secrets
 from .root import Failure, asked_database_url
 from .text import plain
 
@@ -51,7 +51,7 @@ async def existing() -> AsyncIterator[Client]:
     """The client for commands that look or act. Where there is no database yet it says so and makes none."""
     app = chosen_app(None)
     if await app.schema_version() is None and not app.in_memory():
-        raise Failure(f"there is no database yet at {without_password(app.settings.database_url)}; {_MAKERS}")
+        raise Failure(f"there is no database yet at {without_secrets(app.settings.database_url)}; {_MAKERS}")
     async with opened(app) as client:
         yield client
 

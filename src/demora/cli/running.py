@@ -11,12 +11,13 @@ import click
 
 from .. import notices
 from ..app import Demora
+from ..core.dsn import without_secrets
 from ..core.shares import Share
 from ..core.spans import say
 from ..errors import StoreError
 from ..settings import load, nearest, strangers
 from . import logs, processes
-from .banner import banner, without_password
+from .banner import banner
 from .opening import chosen_app, opened
 from .options import QUEUES, SPAN, app_option, as_json, asynchronous, concurrency, logged
 from .root import Failure, asked_database_url, verb
@@ -107,7 +108,7 @@ def scheduler(**log: Any) -> None:
 async def migrate(*, as_json: bool) -> None:
     """Make the database or bring it up to date. Says which version its schema has."""
     app = chosen_app(None)
-    url = without_password(app.settings.database_url)
+    url = without_secrets(app.settings.database_url)
     before = await app.schema_version()
     async with opened(app):
         now = await app.schema_version()
@@ -120,7 +121,7 @@ async def migrate(*, as_json: bool) -> None:
 def _tell_settings(app: Demora) -> None:
     """Say where the jobs are, and which variables set nothing, once for all processes of a command."""
     line = app.settings.redis_url
-    notices.database_used(without_password(app.settings.database_url), None if line is None else without_password(line))
+    notices.database_used(without_secrets(app.settings.database_url), None if line is None else without_secrets(line))
     _tell_strangers()
 
 

@@ -6,7 +6,7 @@ from datetime import timedelta
 
 from ..core.pace_wish import say_briefly
 from ..core.spans import say
-from ..core.webhook import QUEUE
+from ..occupancy import all_taken, say_types, serves
 from ..pacing import Pacing
 from ..store import Queue, Worker
 from ..survey import Finding, Level, Survey, Waiting
@@ -15,6 +15,7 @@ from ..why import LIVE_WITHIN
 LATE = timedelta(minutes=5)  # past its due time a job that nothing holds back is told of
 PAUSED_LONG = timedelta(hours=1)
 UNSETTLED = timedelta(seconds=10)  # a live worker settles a lapse in far less
+HELD_LONG = timedelta(minutes=1)  # in which no slot changed hands although jobs were ready
 CLOCK_SLACK = timedelta(seconds=1)
 _SECOND = timedelta(seconds=1)
 
@@ -28,6 +29,7 @@ def judge_jobs(survey: Survey, queues: Sequence[Queue], workers: Sequence[Worker
     yield from _workers(live, workers, any(waiting.ready for waiting in awaited))
     if live:
         yield from _unserved(awaited, live)
+        yield from _slots(survey, awaited, live)
     yield from _paused(survey, queues)
     yield _late(survey, awaited)
     yield _lapsed(survey)
@@ -69,7 +71,7 @@ def _unserved(awaited: Iterable[Waiting], live: Sequence[Worker]) -> Iterator[Fi
     """Waiting jobs that no live worker would run: nobody serves their queue, or nobody who does knows their type."""
     queues: Counter[str] = Counter()
     for waiting in awaited:
-        serving = [worker for worker in live if _serves(worker, waiting.queue)]
+        serving = [worker for worker in live if serves(worker, waiting.queue)]
         count, level = waiting.ready + waiting.delayed, _weight(waiting.ready)
         if not serving:
             queues[waiting.queue] += count
@@ -83,9 +85,29 @@ def _unserved(awaited: Iterable[Waiting], live: Sequence[Worker]) -> Iterator[Fi
         yield Finding("queues", _weight(ready), fact, f"start one that does: demora worker --queues {name}")
 
 
-def _serves(worker: Worker, queue: str) -> bool:
-    """Whether it claims from this queue; from that of the webhooks everybody does."""
-    return not worker.queues or queue in worker.queues or queue == QUEUE
+def _slots(survey: Survey, awaited: Iterable[Waiting], live: Sequence[Worker]) -> Iterator[Finding]:
+    """Ready jobs for which every slot is taken: once for each group of workers that could run them."""
+    waits: dict[tuple[str, ...], int] = {}
+    for waiting in awaited:
+        able = tuple(worker.id for worker in live if serves(worker, waiting.queue) and waiting.type in worker.types)
+        if able and waiting.ready:
+            waits[able] = waits.get(able, 0) + waiting.ready
+    found = False
+    for able, ready in waits.items():
+        taken = all_taken([worker for worker in live if worker.id in able], survey.running)
+        if taken is None:
+            continue
+        found, still = True, survey.now - taken.latest_at
+        named = ", ".join(f"{one.longest_id} ({one.type}) for {_rough(survey.now - one.since)}" for one in taken.longest)
+        whose = f"worker {able[0]}" if len(able) == 1 else f"{len(able)} workers"
+        fact = (
+            f"all {taken.slots} slots of {whose} are taken ({say_types(taken)}) while {_jobs(ready)} wait; longest: {named}"
+        )
+        advice = "demora cancel ID ends a job; more workers or slots (--concurrency) run more at a time; DEMORA_MAX_TIMEOUT"
+        level: Level = "problem" if still >= HELD_LONG else "warning"
+        yield Finding("slots", level, fact, f"{advice} bounds how long one may take")
+    if not found:
+        yield Finding("slots", "ok", "no job waits for a slot")
 
 
 def _weight(ready: int) -> Level:

@@ -4,6 +4,7 @@ import asyncio
 from pathlib import Path
 from urllib.parse import unquote
 
+from ..core.dsn import scheme_of
 from ..errors import BadSetting
 from ..line import LinedStore, SqlStore
 from ..store import Store
@@ -48,8 +49,9 @@ def _sql_store(database_url: str, *, audit: bool, postgres: PostgresOptions | No
         except ModuleNotFoundError as missing:
             raise BadSetting("database_url", _NO_DRIVER) from missing
         return PostgresStore(database_url, postgres, audit=audit)
-    known = "sqlite:///… and postgresql://…"
-    raise BadSetting("database_url", f"no engine for {scheme or 'an empty scheme'!r}; this demora knows {known}")
+    known, named = "sqlite:///… and postgresql://…", scheme_of(database_url)
+    which = "a URL without a scheme" if named is None else repr(named)
+    raise BadSetting("database_url", f"no engine for {which}; this demora knows {known}")
 
 
 def examine(database_url: str, *, integrity: bool = True, postgres: PostgresOptions | None = None) -> Examination:

@@ -7,11 +7,12 @@ from urllib.parse import unquote_plus
 
 import msgspec
 
+from ..core.dsn import ADVICE, check_hosts, is_port, nth, read
 from ..errors import BadSetting
-from ..line.address import REDIS_FORMS, is_redis_url
+from ..line.address import REDIS_FORMS, redis_dsn
 
-__all__ = ["FOLLOWED", "IGNORED", "REDIS_FORMS", "PostgresOptions", "driver_url", "is_redis_url"]
-_PARAMETER = re.compile(r"[A-Za-z_][A-Za-z0-9_.]*")
+__all__ = ["FOLLOWED", "IGNORED", "REDIS_FORMS", "PostgresOptions", "driver_url", "redis_dsn"]
+SSL_MODES = ("disable", "allow", "prefer", "require", "verify-ca", "verify-full")
 # Parameters of a PostgreSQL URL that the driver follows, or the server.
 FOLLOWED = frozenset(
     {"host", "port", "dbname", "database", "user", "password", "passfile", "service", "target_session_attrs"}
@@ -34,28 +35,35 @@ _SCHEMA = re.compile(r"[a-z_][a-z0-9_]{0,39}")
 
 def driver_url(url: str, setting: str = "database_url") -> str:
     """The URL of a PostgreSQL database without the parameters that mean nothing to the driver, which would take them for
-    settings of the server. `BadSetting` names one that is unknown, or that asks for what the driver cannot do."""
-    start, mark, query = url.partition("?")
-    kept = [part for part in query.split("&") if _is_followed(part, setting)]
-    return start + mark + "&".join(kept) if kept else start
+    settings of the server. `BadSetting` says which part the driver could not read or follow."""
+    dsn, kept = read(url, setting), []
+    for number, (name, value) in enumerate(dsn.parameters, 1):
+        if _is_followed(name, unquote_plus(value), number, setting):
+            kept.append((name, value))
+    return msgspec.structs.replace(dsn, parameters=tuple(kept)).url()
 
 
-def _is_followed(part: str, setting: str) -> bool:
-    name, _, value = map(unquote_plus, part.partition("="))
-    if not part or name in FOLLOWED:
-        return bool(part)
+def _is_followed(name: str, value: str, number: int, setting: str) -> bool:
+    if name in FOLLOWED:
+        _check_value(name, value, setting)
+        return True
     if name not in IGNORED:
-        raise BadSetting(setting, _unknown(name))
+        server = "a setting of the server is written options=-c%20name%3Dvalue"
+        raise BadSetting(setting, f"{nth(number)} behind its question mark is unknown: take it out; {server}; {ADVICE}")
     harmless = IGNORED[name]
     if harmless is not None and value not in harmless:
         raise BadSetting(setting, f"{name} asks for what the driver cannot do; take it out, if you can do without")
     return False
 
 
-def _unknown(name: str) -> str:
-    if not _PARAMETER.fullmatch(name):  # it may be the rest of a password, which is not to be repeated
-        return "no parameter follows its question mark; one in a password is written %3F"
-    return f"unknown parameter {name}: take it out; a setting of the server is written options=-c%20name%3Dvalue"
+def _check_value(name: str, value: str, setting: str) -> None:
+    """Refuse what the driver would refuse with an error that repeats it."""
+    if name == "host" and not value.startswith("/"):
+        check_hosts(value, setting)
+    if name == "port" and not all(map(is_port, value.split(","))):
+        raise BadSetting(setting, "its parameter port is no number from 1 to 65535")
+    if name == "sslmode" and value not in SSL_MODES:
+        raise BadSetting(setting, f"its parameter sslmode must be one of {', '.join(SSL_MODES)}")
 
 
 class PostgresOptions(msgspec.Struct, frozen=True):

@@ -22,7 +22,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from .. import context, notices
+from .. import context, error_texts, notices
 from ..context import Context
 from ..core.outcome import GaveUp, Raised, Snoozed, Succeeded
 from ..core.payload import pack
@@ -146,6 +146,7 @@ class Slot:
             if not self._hello.shared:
                 app.keep_closed("the worker's database is in its memory: a process handler cannot reach it")
             self._app = app
+            error_texts.configure(app.settings.log_errors)
             self._log_to_worker()
         return home.find(self._app, where, work.place, work.job.type)
 

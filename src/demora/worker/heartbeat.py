@@ -1,8 +1,7 @@
 """A worker's heartbeat: its record among the workers, written again and again while it lives."""
 
 import asyncio
-import os
-import socket
+from collections.abc import Awaitable, Callable
 
 from .. import notices
 from ..errors import StoreError
@@ -11,12 +10,11 @@ from ..store import Store, Worker
 EVERY = 10.0  # seconds
 
 
-async def beat(store: Store, id: str, slots: int, queues: tuple[str, ...] | None, types: tuple[str, ...]) -> None:
-    """Go on until cancelled; trouble of the store is told and outlived."""
-    record = Worker(id, socket.gethostname(), os.getpid(), slots, queues or (), types)
+async def beat(store: Store, record: Callable[[], Awaitable[Worker]]) -> None:
+    """Go on until cancelled, with a record made anew for each beat; trouble of the store is told and outlived."""
     while True:
         try:
-            await store.heartbeat(record)
+            await store.heartbeat(await record())
             notices.store_well("the heartbeat")
         except StoreError as problem:
             notices.store_trouble("the heartbeat", problem, EVERY)

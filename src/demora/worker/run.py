@@ -2,15 +2,18 @@
 
 import asyncio
 import contextvars
+import os
 from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import Executor
+from datetime import timedelta
 from typing import Any
 
-from .. import context
+from .. import context, forks
 from ..context import Context
 from ..core.job import DEFAULT_TIMEOUT
 from ..core.outcome import GaveUp, HandedBack, NoHandler, Outcome, Raised, Succeeded
 from ..core.payload import pack
+from ..core.request import LONGEST_TIMEOUT
 from ..core.verdict import Standing
 from ..handlers import Handler, Middleware, Next
 from .ending import Ending, grace, stands
@@ -34,10 +37,12 @@ class Run:
         middlewares: Sequence[Middleware],
         pool: Executor,
         processes: Processes,
+        longest: timedelta = LONGEST_TIMEOUT,
     ) -> None:
         self.ctx, self.handler, self.middlewares, self.pool, self.processes = ctx, handler, middlewares, pool, processes
         usual = handler.defaults.timeout if handler is not None else DEFAULT_TIMEOUT
-        self.timeout = (ctx.job.timeout or usual).total_seconds()
+        asked = ctx.job.timeout or usual
+        self.timeout = min(asked, max(usual, longest)).total_seconds()  # a job may be older than the limit
         own_process = handler is not None and handler.defaults.process
         self.limit = self.timeout + START_UP if own_process else self.timeout  # until the handler is called
         self.ending: Ending | None = None
@@ -133,7 +138,10 @@ def _around(middleware: Middleware, ctx: Context, call: Next) -> Next:
 
 def _call_plain(function: Callable[..., Any], arguments: dict[str, Any]) -> Any:
     """Call a plain function; what a future cannot carry or a loop would not survive becomes an ordinary error."""
+    pid = os.getpid()
     try:
         return function(**arguments)
     except (StopIteration, KeyboardInterrupt) as problem:
         raise RuntimeError(f"the handler raised {type(problem).__name__}") from problem
+    finally:
+        forks.exit_in_child(pid)

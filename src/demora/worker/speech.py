@@ -5,6 +5,7 @@ import os
 import socket
 import threading
 
+from .. import error_texts
 from .wire import HEAD, FromProcess, Logged, ToProcess, for_process, frame
 
 
@@ -70,7 +71,7 @@ class Relay(logging.Handler):
             self.handleError(record)
 
     def _told(self, record: logging.LogRecord) -> Logged:
-        exc_text = _FORMATTER.formatException(record.exc_info) if record.exc_info else record.exc_text
+        exc_text = error_texts.of_traceback(record.exc_info) if record.exc_info else record.exc_text
         return Logged(
             name=record.name,
             levelno=record.levelno,
@@ -84,7 +85,6 @@ class Relay(logging.Handler):
         )
 
 
-_FORMATTER = logging.Formatter()
 MOST_TEXT = 100_000  # characters of a message
 
 

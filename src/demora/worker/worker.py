@@ -2,6 +2,8 @@
 
 import asyncio
 import contextlib
+import os
+import socket
 from collections import deque
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -10,7 +12,7 @@ from functools import partial
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
-from .. import crash, notices, pauses
+from .. import crash, error_texts, forks, notices, pauses
 from ..context import Context
 from ..core.outcome import GaveUp, HandedBack, NoHandler, Outcome
 from ..core.shares import Share
@@ -20,6 +22,7 @@ from ..lapses import lapse
 from ..scheduler import Scheduler
 from ..seams import Seams
 from ..store import ClaimedJob, Heard, LapsedJob, Lease, Report, Settlement, Store, Subscription, Topic
+from ..store import Worker as Record
 from ..tally import Tally
 from .ending import Ending
 from .heartbeat import beat
@@ -74,6 +77,7 @@ class Worker:
         self._share = Share(queues, strict=strict)
         self._retention = settings.retention
         self._lease, self._grace = settings.lease, settings.grace.total_seconds()
+        self._longest, self._log_errors = settings.max_timeout, settings.log_errors
         self._backlog: deque[tuple[ClaimedJob, Held]] = deque()
         self._runs: dict[Lease, Run] = {}
         self._stuck = 0
@@ -102,15 +106,17 @@ class Worker:
         self._keeper = Keeper(self._store, self._lease, tell=self._heard, died=died, monotonic=self._seams.monotonic)
         self._pool = ThreadPoolExecutor(self.slots, thread_name_prefix="demora-job")
         notices.stamp_records()
+        error_texts.configure(self._log_errors)
         await run_hooks("startup", self._app.startup_hooks)
         await self._keeper.start()
+        await self._app.switch_builtins()
         types = self._app.registry.types()
-        beating = asyncio.ensure_future(beat(self._store, self.id, self.slots, self._share.queues, types))
+        beating = asyncio.ensure_future(beat(self._store, self._record))
         tidying = asyncio.ensure_future(Scheduler(self._store, self._retention, seams=self._seams).run())
         notices.worker_started(self.id, self.slots, str(self._share), len(types))
         self.started.set()
         try:
-            with self._store.subscribe(Topic.READY) as self._bell:
+            with forks.running_jobs(), self._store.subscribe(Topic.READY) as self._bell:
                 try:
                     await self._work(self._bell)
                 finally:
@@ -132,6 +138,12 @@ class Worker:
         """Claim no more, let what runs end within the grace, hand back the rest without counting an attempt."""
         self._stopping = True
         self._wake()
+
+    async def _record(self) -> Record:
+        """This worker as it registers itself now: a slot held by a run that does not end is no slot."""
+        await self._app.switch_builtins()
+        slots, queues, types = self.slots - self._stuck, self._share.queues or (), self._app.registry.types()
+        return Record(self.id, socket.gethostname(), os.getpid(), slots, queues, types)
 
     # Claiming
 
@@ -207,7 +219,7 @@ class Worker:
     def _start(self, job: ClaimedJob, held: Held) -> None:
         handler = self._app.registry.get(job.type)
         ctx, around = Context(job, self.id, self._seams.monotonic), self._app.middlewares
-        run = Run(ctx, handler, middlewares=around, pool=self._pool, processes=self._processes)
+        run = Run(ctx, handler, middlewares=around, pool=self._pool, processes=self._processes, longest=self._longest)
         held.start(run.ctx, run.limit + UNWIND)
         if not self._runs:
             self._prefetch.resumes(self._loop.time())
@@ -252,9 +264,9 @@ class Worker:
         report = Report(job.lease, timedelta(0)) if run is None else run.ctx.report()
         if isinstance(outcome, HandedBack):
             self._handed_back += 1
-        elif isinstance(outcome, NoHandler):
-            notices.job_unknown(job.lease.id, job.type)
-        if verdict.error is not None:
+        if isinstance(outcome, NoHandler):
+            notices.job_unknown(job.lease.id, job.type, verdict.error)
+        elif verdict.error is not None:
             status = (verdict.after_wish() if run is not None and run.ending is Ending.CANCEL else verdict).status
             notices.run_ended_badly(job.lease.id, job.type, job.queue, status, standing.attempt, verdict.error)
         self._ledger.enter(Settlement(report, verdict))

@@ -5,7 +5,7 @@ from ...core.spans import from_ms, span_ms, to_ms
 from ...core.states import Status
 from ...pacing import RECENT, Outlook, Pacing
 from ...store import Queue
-from . import paces, registry, rows, views
+from . import paces, registry, rows, surveys, views
 from .connections import Session
 
 
@@ -22,8 +22,9 @@ async def outlook(session: Session, id: str) -> Outlook | None:
         recent = await session.row("count_recent", queue=job.queue, completed=Status.COMPLETED.value, since=since)
         waits = job.status.waiting and to_ms(job.due_at) <= wall
         ahead = await _ahead(session, job, queue, pacing, wall) if waits else 0
+        running = await surveys.running(session, wall) if waits else []
         workers = await registry.workers(session)
-    return Outlook(job, from_ms(wall), ahead, recent["recent"], queue.pause, pacing, workers)
+    return Outlook(job, from_ms(wall), ahead, recent["recent"], queue.pause, pacing, workers, running)
 
 
 async def _ahead(session: Session, job: Job, queue: Queue, pacing: Pacing | None, wall: int) -> int:

@@ -852,6 +852,11 @@ select count(*) as lapsed, min(lease_until) as first from demora.jobs where stat
 select count(*) as ahead, count(*) filter (where status < 3) as waiting, max(created_at) as latest
 from demora.jobs where created_at > :wall::bigint
 
+-- name: running
+select worker_id, type, count(*) as jobs, (array_agg(id order by coalesce(started_at, claimed_at), seq))[1] as longest,
+    min(coalesce(started_at, claimed_at)) as since, max(coalesce(started_at, claimed_at)) as latest
+from demora.jobs where status = 3 and lease_until > :wall::bigint group by worker_id, type
+
 -- name: pulse_mark
 select coalesce(max(seq), 0) as mark from demora.jobs
 

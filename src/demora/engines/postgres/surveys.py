@@ -3,6 +3,7 @@
 from datetime import timedelta
 
 from ...core.spans import from_ms
+from ...occupancy import Running
 from ...survey import Pulse, Survey, Waiting
 from . import views
 from .connections import Session
@@ -22,7 +23,16 @@ async def survey(session: Session) -> Survey:
             ahead=ahead["ahead"],
             ahead_waiting=ahead["waiting"],
             ahead_by=timedelta(milliseconds=ahead["latest"] - wall if ahead["ahead"] else 0),
+            running=await running(session, wall),
         )
+
+
+async def running(session: Session, wall: int) -> list[Running]:
+    """The jobs whose leases hold at this time, by worker and type."""
+    return [
+        Running(worker_id, type, jobs, str(longest), from_ms(since), from_ms(latest))
+        for worker_id, type, jobs, longest, since, latest in await session.rows("running", wall=wall)
+    ]
 
 
 def _waiting(row: Row) -> Waiting:

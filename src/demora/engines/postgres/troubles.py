@@ -63,4 +63,9 @@ def refused_within(problem: BaseException) -> StoreError:
 
 
 def _words(problem: BaseException) -> str:
-    return str(problem).strip() or type(problem).__name__
+    """The driver's own words, but for those that may repeat values: the details of the server, which show rows, and what the
+    driver says of arguments and URLs that it does not take."""
+    if isinstance(problem, ValueError):
+        return f"{type(problem).__name__}: the driver does not take what it was given"
+    words = str(problem.args[0]) if isinstance(problem, asyncpg.PostgresError) and problem.args else str(problem)
+    return words.strip() or type(problem).__name__

@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
+from ... import forks
 from ...store import Topic
 
 _GRAIN = 100_000_000  # nanoseconds; time stamps of folders move in steps of some milliseconds
@@ -37,6 +38,11 @@ class Bells:
         self._looked_at = 0.0
         self._sender: socket.socket | None = None
         self._handle: int | None = None
+        forks.let_go_in_child(self, Bells.descriptors)
+
+    def descriptors(self) -> list[int]:
+        """The sockets, which a forked child would keep alive for those who ring."""
+        return [*(bell.fileno() for _, bell in self._own.values()), *([self._sender.fileno()] if self._sender else [])]
 
     def hang(self, topic: Topic, rung: Callable[[], None]) -> bool:
         """Call `rung` on each ring from another store, until closed. False if no bell can be hung here."""

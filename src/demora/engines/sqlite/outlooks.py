@@ -5,7 +5,7 @@ from ...core.spans import from_ms, span_ms, to_ms
 from ...core.states import Status
 from ...pacing import RECENT, Outlook, Pacing
 from ...store import Queue
-from . import paces, registry, rows, views
+from . import paces, registry, rows, surveys, views
 from .batches import Transaction
 from .statements import SQL
 
@@ -18,8 +18,10 @@ def outlook(tx: Transaction, id: str) -> Outlook | None:
     pacing = paces.pacing(tx, job.queue)
     since = tx.wall - span_ms(RECENT)
     [(recent,)] = tx.db.execute(SQL["count_recent"], (job.queue, Status.COMPLETED, since))
-    ahead = _ahead(tx, job, queue, pacing) if job.status.waiting and to_ms(job.due_at) <= tx.wall else 0
-    return Outlook(job, from_ms(tx.wall), ahead, recent, queue.pause, pacing, registry.workers(tx))
+    waits = job.status.waiting and to_ms(job.due_at) <= tx.wall
+    ahead = _ahead(tx, job, queue, pacing) if waits else 0
+    running = surveys.running(tx) if waits else []
+    return Outlook(job, from_ms(tx.wall), ahead, recent, queue.pause, pacing, registry.workers(tx), running)
 
 
 def _ahead(tx: Transaction, job: Job, queue: Queue, pacing: Pacing | None) -> int:

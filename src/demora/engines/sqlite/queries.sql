@@ -488,6 +488,17 @@ select count(*), min(lease_until) from jobs where status = 3 and lease_until <= 
 -- name: survey_ahead
 select count(*), sum(status < 3), max(created_at) from jobs where created_at > ?
 
+-- name: running
+-- The id is that of the row with the smallest start, as SQLite promises for min(); two aggregates would leave it open.
+select first.worker_id, first.type, first.jobs, first.id, first.since, (
+    select max(coalesce(started_at, claimed_at)) from jobs
+    where status = 3 and lease_until > ?1 and worker_id = first.worker_id and type = first.type
+)
+from (
+    select worker_id, type, count(*) as jobs, id, min(coalesce(started_at, claimed_at)) as since
+    from jobs where status = 3 and lease_until > ?1 group by worker_id, type
+) as first
+
 -- name: pulse_mark
 select coalesce(max(rowid), 0) from jobs
 

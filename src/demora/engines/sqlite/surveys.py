@@ -3,6 +3,7 @@
 from datetime import timedelta
 
 from ...core.spans import from_ms
+from ...occupancy import Running
 from ...survey import Pulse, Survey, Waiting
 from . import rows, views
 from .batches import Transaction
@@ -20,7 +21,16 @@ def survey(tx: Transaction) -> Survey:
         ahead=ahead,
         ahead_waiting=ahead_waiting or 0,
         ahead_by=timedelta(milliseconds=latest - tx.wall if ahead else 0),
+        running=running(tx),
     )
+
+
+def running(tx: Transaction) -> list[Running]:
+    """The jobs whose leases hold, by worker and type."""
+    return [
+        Running(worker_id, type, jobs, rows.id_text(id), from_ms(since), from_ms(latest))
+        for worker_id, type, jobs, id, since, latest in tx.db.execute(SQL["running"], (tx.boot,))
+    ]
 
 
 def _waiting(row: rows.Row) -> Waiting:

@@ -4,7 +4,9 @@ While one batch commits, the next gathers; there is no timer.
 """
 
 import asyncio
+import os
 import threading
+import weakref
 from collections.abc import Callable, Sequence
 from queue import Empty, SimpleQueue
 from typing import Any, Protocol, TypeVar
@@ -61,6 +63,7 @@ class ThreadTransactor:
         self._ready: asyncio.Future[None] = self._loop.create_future()
         self._gone: asyncio.Future[None] = self._loop.create_future()
         self._thread = threading.Thread(target=self._main, name=name, daemon=True)
+        _made.add(self)
 
     async def start(self) -> None:
         """Open the connection on its thread; raises what that raises."""
@@ -168,6 +171,18 @@ class ThreadTransactor:
             pending.resolve()
         if topics:
             self._woken(topics)
+
+
+_made: "weakref.WeakSet[ThreadTransactor]" = weakref.WeakSet()
+
+
+def _close_inherited() -> None:
+    """In a forked child there is neither the thread nor the right to use the connection."""
+    for transactor in [*_made]:
+        transactor._closed = True
+
+
+os.register_at_fork(after_in_child=_close_inherited)
 
 
 def _set_done(future: "asyncio.Future[None]") -> None:

@@ -26,8 +26,9 @@ from redis.exceptions import (
     ResponseError,
 )
 
+from ... import forks
 from ...errors import BadSetting
-from ..address import REDIS_FORMS, SCHEMES, is_redis_url
+from ..address import REDIS_FORMS, redis_dsn
 from ..port import LineAway, LineLost
 
 TIMEOUT = 1.0  # seconds to wait for a connection or an answer
@@ -257,6 +258,7 @@ class _Node:
         await self.client.connection_pool.release(connection)
 
     async def _check(self, connection: AbstractConnection) -> None:
+        forks.let_go_in_child(connection, _descriptors)
         try:
             await connection.on_connect()
             if self.run and f"run_id:{self.run}" not in await _asked(connection, "INFO", "server"):
@@ -264,6 +266,10 @@ class _Node:
         except BaseException:
             await connection.disconnect(nowait=True)  # the driver would leave it open
             raise
+
+
+def _descriptors(connection: Any) -> list[int]:
+    return [] if connection._writer is None else forks.descriptors_of(connection._writer.transport)
 
 
 async def _answer(connection: AbstractConnection) -> Any:
@@ -305,14 +311,11 @@ async def unsubscribe(subscription: Any) -> None:
 
 def driver_url(url: str) -> str:
     """Return the URL in the form that the driver takes. `BadSetting` if it is not the address of a server."""
-    if not is_redis_url(url):
-        raise BadSetting("redis_url", f"is no way to reach Redis or Valkey; {REDIS_FORMS}")
-    scheme, _, rest = url.partition("://")
-    known = f"{SCHEMES[scheme]}://{rest}"
+    known = redis_dsn(url).url()
     try:
         driver.Redis.from_url(known)
-    except ValueError as problem:
-        raise BadSetting("redis_url", f"{problem}; {REDIS_FORMS}") from problem
+    except (ValueError, TypeError):  # its text may repeat a part of the URL
+        raise BadSetting("redis_url", f"the driver takes a parameter of it otherwise; {REDIS_FORMS}") from None
     return known
 
 

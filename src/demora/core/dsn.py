@@ -1,0 +1,118 @@
+"""URLs of databases and of Redis, read here and nowhere else: a driver that cannot read one repeats parts of it in its
+error, and where a password has a sign that means something in a URL, those parts are the password.
+
+An error says which part is wrong and shows nothing of the URL but its scheme.
+"""
+
+import re
+from urllib.parse import quote, unquote
+
+import msgspec
+
+from ..errors import BadSetting
+
+ADVICE = "in a user name or password write / as %2F, ? as %3F, # as %23, @ as %40, : as %3A and % as %25"
+SECRET = ("password", "sslpassword", "ssl_password")  # parameters that are never shown
+
+_SCHEME = re.compile(r"[a-z][a-z0-9+.-]{0,19}")
+_HOST = re.compile(r"(\[[0-9A-Fa-f:.%\w]+\]|[\w.~%-]*)(?::(.*))?", re.DOTALL)
+_STRAY_PERCENT = re.compile(r"%(?![0-9A-Fa-f]{2})")
+
+
+class Dsn(msgspec.Struct, frozen=True):
+    """A URL in its parts. User and password are decoded, all else is as it was written."""
+
+    scheme: str
+    user: str | None
+    password: str | None
+    hosts: str
+    path: str
+    parameters: tuple[tuple[str, str], ...]
+
+    def url(self) -> str:
+        """The URL with user and password encoded, so that every driver reads it alike."""
+        return self._written(quote(self.password or "", safe=""), self.parameters)
+
+    def shown(self) -> str:
+        """The URL without its secrets."""
+        return self._written("…", tuple((name, "…" if name.lower() in SECRET else value) for name, value in self.parameters))
+
+    def _written(self, password: str, parameters: tuple[tuple[str, str], ...]) -> str:
+        user = "" if self.user is None else quote(self.user, safe="")
+        secret = "" if self.password is None else f":{password}"
+        at = "" if self.user is None else "@"
+        query = "&".join(f"{name}={value}" for name, value in parameters)
+        return f"{self.scheme}://{user}{secret}{at}{self.hosts}{self.path}{'?' if query else ''}{query}"
+
+
+def read(url: str, setting: str) -> Dsn:
+    """The parts of a URL; `BadSetting` says which of them is wrong."""
+    scheme, separator, rest = url.partition("://")
+    if not separator or not _SCHEME.fullmatch(scheme):
+        raise BadSetting(setting, "does not begin with a scheme such as postgresql:// or redis://")
+    if not rest.isprintable() or " " in rest:
+        raise BadSetting(setting, "contains a blank or a character that does not print; percent-encode it")
+    if "#" in rest:
+        raise BadSetting(setting, f"contains a #, which ends a URL; {ADVICE}")
+    if _STRAY_PERCENT.search(rest):
+        raise BadSetting(setting, f"contains a % that no two hexadecimal digits follow; {ADVICE}")
+    before, _, query = rest.partition("?")
+    authority, slash, path = before.partition("/")
+    if "@" in path:
+        raise BadSetting(setting, f"contains an @ behind the host; {ADVICE}")
+    account, at, hosts = authority.rpartition("@")
+    check_hosts(hosts, setting)
+    user, colon, password = account.partition(":")
+    return Dsn(
+        scheme=scheme,
+        user=unquote(user) if at else None,
+        password=unquote(password) if colon else None,
+        hosts=hosts,
+        path=slash + path,
+        parameters=tuple(_parameter(part, n, setting) for n, part in enumerate(query.split("&"), 1) if part),
+    )
+
+
+def without_secrets(url: str) -> str:
+    """The URL as it may be shown; of one that cannot be read only the scheme."""
+    scheme, separator, _ = url.partition("://")
+    if scheme == "sqlite" and separator:
+        return url
+    try:
+        return read(url, "").shown()
+    except BadSetting:
+        return f"{scheme}://…" if separator and _SCHEME.fullmatch(scheme) else "…"
+
+
+def scheme_of(url: str) -> str | None:
+    """The scheme, if there is one that may be shown."""
+    scheme, separator, _ = url.partition("://")
+    return scheme if separator and _SCHEME.fullmatch(scheme) else None
+
+
+def check_hosts(hosts: str, setting: str) -> None:
+    """Refuse hosts, several joined by commas, of which one is no host or has a port that is none."""
+    for one in hosts.split(","):
+        found = _HOST.fullmatch(one)
+        if found is None:
+            raise BadSetting(setting, f"its host is no name or address; {ADVICE}")
+        if found[2] is not None and not is_port(found[2]):
+            raise BadSetting(setting, f"its port is no number from 1 to 65535; {ADVICE}")
+
+
+def is_port(text: str) -> bool:
+    return text.isascii() and text.isdigit() and len(text) <= 5 and 1 <= int(text) <= 65535
+
+
+def nth(number: int) -> str:
+    """How a parameter is named that must not be repeated: it may be a part of a password."""
+    return {1: "the first", 2: "the second", 3: "the third"}.get(number, f"number {number} of the") + (
+        " parameter" if number <= 3 else " parameters"
+    )
+
+
+def _parameter(part: str, number: int, setting: str) -> tuple[str, str]:
+    name, equals, value = part.partition("=")
+    if not equals:
+        raise BadSetting(setting, f"{nth(number)} behind its question mark has no =; {ADVICE}")
+    return unquote(name), value

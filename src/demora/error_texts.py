@@ -1,0 +1,56 @@
+"""How errors are written to the log: with their text, or by their class alone.
+
+The text of an error may repeat what a caller sent: `KeyError: 'the value of a payload'`. With the setting
+`log_errors=class` no text of an error goes to the log; it is still stored with the attempt of the job, for those who may
+read jobs. A traceback never holds the values of variables.
+"""
+
+import re
+import traceback
+from types import TracebackType
+
+_CLASS = re.compile(r"[A-Za-z_][\w.]*(?=:|$)")
+NOT_SHOWN = "(its text is not logged)"
+_shown = True
+
+ExcInfo = tuple[type[BaseException], BaseException, TracebackType | None] | tuple[None, None, None]
+
+
+def configure(style: str) -> None:
+    """Log errors as the setting `log_errors` says from now on, in this process."""
+    global _shown
+    _shown = style != "class"
+
+
+def of_error(problem: BaseException, *, quoted: bool = False) -> str:
+    """What the log says of an error: its text, as a call of its class if `quoted`, or its class and that of its cause."""
+    if _shown:
+        return repr(problem) if quoted else str(problem)
+    cause = problem.__cause__
+    return type(problem).__name__ if cause is None else f"{type(problem).__name__} ({type(cause).__name__})"
+
+
+def of_text(error: str) -> str:
+    """The same for the stored error of an attempt, which begins with its class."""
+    found = None if _shown else _CLASS.match(error)
+    return error if _shown else NOT_SHOWN if found is None else found[0]
+
+
+def of_reason(reason: str) -> str:
+    """The same for a reason that a handler gave in words of its own."""
+    return reason if _shown else NOT_SHOWN
+
+
+def of_traceback(info: ExcInfo) -> str:
+    """A traceback for the log: in full, or the lines of code with the classes of the errors."""
+    if _shown or info[1] is None:
+        return "".join(traceback.format_exception(*info)).rstrip("\n")
+    return "\n".join(_by_class(info[1], info[2], set()))
+
+
+def _by_class(problem: BaseException, trace: TracebackType | None, seen: set[int]) -> list[str]:
+    seen.add(id(problem))
+    before = problem.__cause__ or (None if problem.__suppress_context__ else problem.__context__)
+    lines = [] if before is None or id(before) in seen else [*_by_class(before, before.__traceback__, seen), "then:"]
+    frames = "".join(traceback.format_tb(trace)).splitlines()
+    return [*lines, "Traceback (most recent call last):", *frames, type(problem).__name__]
