@@ -22,6 +22,7 @@ from ..line import Entry, Line, Place, Putting
 from ..pacing import Pacing, Released
 from ..reconciling import Comparison
 from ..store import (
+    ALL_QUEUES,
     Added,
     Answer,
     Change,
@@ -32,6 +33,7 @@ from ..store import (
     Query,
     Queue,
     QueueChange,
+    QueueQuery,
     Report,
     Settlement,
     Subscription,
@@ -164,8 +166,8 @@ class LinedStore(Claiming, Passed):
     async def find(self, query: Query) -> Page:
         return await self.inner.find(query)
 
-    async def queues(self) -> list[Queue]:
-        return await self.inner.queues()
+    async def queues(self, which: QueueQuery = ALL_QUEUES) -> list[Queue]:
+        return await self.inner.queues(which)
 
     async def set_queue(self, name: str, change: QueueChange) -> Queue:
         queue = await self.inner.set_queue(name, change)
