@@ -23,6 +23,7 @@ from .pace_settings import PACE_VARIABLE, paces_found, read_paces, read_usual
 DEFAULT_FILE, FILE_VARIABLE = "demora.toml", "DEMORA_CONFIG"
 _PREFIX = "DEMORA_"
 _OWN = {"DEMORA_CRASH", "DEMORA_LIFELINE"}  # of tests, and of a supervisor for its workers
+LEAST_IN_FLIGHT = 48 * 1024 * 1024  # bytes
 LOG_FORMATS = ("text", "json")
 LOG_LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR")
 
@@ -45,6 +46,7 @@ class Settings(msgspec.Struct, frozen=True):
     concurrency: int = 20
     known_types_only: bool = False
     allowed_hosts: tuple[str, ...] = ()
+    in_flight_bytes: int = 256 * 1024 * 1024
     audit: bool = False
     log_format: str = "text"
     log_level: str = "INFO"
@@ -207,6 +209,7 @@ _KINDS: dict[str, Any] = {
     "concurrency": int,
     "known_types_only": bool,
     "allowed_hosts": _NAMES,
+    "in_flight_bytes": int,
     "audit": bool,
     "log_format": str,
     "log_level": str,
@@ -236,6 +239,8 @@ def _broken_rules(settings: Settings) -> Iterator[BadSetting]:
         yield BadSetting("concurrency", "must be from 1 to 10000")
     if not timedelta(milliseconds=100) <= settings.lease <= timedelta(days=1):
         yield BadSetting("lease", "must be from 100ms to 1d")
+    if not LEAST_IN_FLIGHT <= settings.in_flight_bytes <= 2**50:
+        yield BadSetting("in_flight_bytes", f"must be at least {LEAST_IN_FLIGHT}, for one batch of jobs and its answer")
     if settings.log_format not in LOG_FORMATS:
         yield BadSetting("log_format", f"must be {' or '.join(LOG_FORMATS)}")
     if settings.log_level not in LOG_LEVELS:

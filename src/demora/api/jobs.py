@@ -4,6 +4,7 @@ import asyncio
 import functools
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
+from typing import Any
 
 import msgspec
 
@@ -12,8 +13,8 @@ from ..core.job import Job, NewJob
 from ..core.spans import ZERO, timestamp
 from ..core.states import Status
 from ..errors import Invalid
-from ..views import JobView, job_view, page_view
-from .operations import Ask, Reply
+from ..views import JobView, job_view
+from .operations import PAGE_BYTES, SEARCH_LIMIT, Ask, Listing, Reply
 from .reading import ClientGone, disconnected, read_key
 from .wishes import BatchWish, FindQuery, JobChange, JobWish, WaitQuery
 
@@ -50,7 +51,7 @@ async def add_batch(ask: Ask) -> Reply:
     if wish.preview:
         return Reply(200, _preview(checked))
     jobs, headers = await _add(client, checked)
-    return Reply(201, BatchView([job_view(job, listed=True) for job in jobs]), headers)
+    return Reply(201, Listing("jobs", (job_view(job, listed=True) for job in jobs)), headers)
 
 
 def _preview(jobs: Sequence[NewJob]) -> PreviewView:
@@ -61,7 +62,14 @@ def _preview(jobs: Sequence[NewJob]) -> PreviewView:
 async def find_jobs(ask: Ask) -> Reply:
     """List jobs, newest first, page by page."""
     query: FindQuery = ask.query
-    return Reply(200, page_view(await (await ask.client()).find(**query.options())))
+    return await list_page(ask, query.options())
+
+
+async def list_page(ask: Ask, options: Mapping[str, Any]) -> Reply:
+    """A page of jobs: as many bytes are counted before it is read as it may hold."""
+    ask.share.answer(PAGE_BYTES)
+    page = await (await ask.client()).find(**options, most_bytes=PAGE_BYTES, within=SEARCH_LIMIT)
+    return Reply(200, Listing("jobs", (job_view(job, listed=True) for job in page.jobs), {"nextCursor": page.next}))
 
 
 async def get_job(ask: Ask) -> Reply:

@@ -85,6 +85,16 @@ class WrongScope(Refused):
         self.challenge = f'Bearer realm="demora", error="insufficient_scope", scope="{needed}"'
 
 
+class Overloaded(Refused):
+    """Requests and answers that are under way hold as many bytes as they may."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "too much is being sent and answered at the moment, and nothing was done; try again in a second, with less at a "
+            "time. DEMORA_IN_FLIGHT_BYTES is the limit"
+        )
+
+
 class Kind(NamedTuple):
     """How an error is told. With no `detail` the error's own sentence is used."""
 
@@ -127,12 +137,15 @@ KINDS: dict[type[Exception], Kind] = {
     demora.SecretNotFound: Kind(404, "No such secret"),
     demora.UrlNotDisabled: Kind(409, "URL not disabled"),
     demora.QueueNotFound: Kind(404, "No such queue"),
+    demora.NotRead: _UNKNOWN,
     demora.StillRunning: Kind(409, "Still running"),
     demora.JobFailed: Kind(409, "The job failed"),
     demora.WouldBlock: _UNKNOWN,
     demora.StoreError: _STORE,
     demora.StoreUnreachable: _AWAY,
     demora.StoreBusy: _BUSY,
+    demora.SearchTooSlow: Kind(422, "Search too slow"),
+    demora.TooManySearches: Kind(503, "Too many searches", retry_after=2),
     demora.StoreClosed: _STORE,
     demora.OneLoopOnly: _STORE,
     demora.OpenInParent: _STORE,
@@ -146,6 +159,7 @@ KINDS: dict[type[Exception], Kind] = {
     NoKey: Kind(401, "API key needed"),
     BadKey: Kind(401, "API key not valid"),
     WrongScope: Kind(403, "API key not allowed"),
+    Overloaded: Kind(503, "Too much in flight", retry_after=1),
 }
 
 
