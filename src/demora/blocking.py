@@ -114,6 +114,7 @@ class Blocking:
     reschedule = of_client(Client.reschedule)
     delete = of_client(Client.delete)
     queues = of_client(Client.queues)
+    queues_page = of_client(Client.queues_page)
     queue = of_client(Client.queue)
     pause = of_client(Client.pause)
     resume = of_client(Client.resume)

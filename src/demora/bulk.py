@@ -11,6 +11,7 @@ from .core.states import Status
 from .errors import Invalid
 from .store import Answer, Query, Store
 
+FIELDS = ("payload", "result")  # that can be left out of found jobs
 BATCH = 100  # jobs; a transaction about so many holds the lock of a database for milliseconds
 
 
@@ -39,8 +40,12 @@ def check_query(
     older_than: timedelta | str | None = None,
     after: str | None = None,
     limit: int = BATCH,
+    fields: Iterable[str] = FIELDS,
+    most_bytes: int | None = None,
+    within: timedelta | None = None,
 ) -> Query:
     """The query that these filters mean; `Invalid` names the one that means nothing."""
+    wanted = check_fields(fields)
     return Query(
         statuses=frozenset(check_status(one) for one in ((status,) if isinstance(status, Status | str) else status)),
         queue=None if queue is None else check_queue(queue),
@@ -49,7 +54,19 @@ def check_query(
         older_than=None if older_than is None else span(older_than, "older_than"),
         after=None if after is None else check_cursor(after),
         limit=limit,
+        payload="payload" in wanted,
+        result="result" in wanted,
+        bytes=most_bytes,
+        within=within,
     )
+
+
+def check_fields(fields: Iterable[str]) -> frozenset[str]:
+    """The fields to read besides those that every found job has."""
+    wanted = frozenset((fields,) if isinstance(fields, str) else fields)
+    if unknown := sorted(wanted - set(FIELDS)):
+        raise Invalid("fields", f"{unknown[0][:100]!r} is not one of {' and '.join(FIELDS)}")
+    return wanted
 
 
 async def on_each(
@@ -62,6 +79,7 @@ async def on_each(
     if limit is not None and limit < 1:
         raise Invalid("limit", "must be at least 1")
     tally, after = Tally(), query.after
+    query = msgspec.structs.replace(query, payload=False, result=False)
     while True:
         size = BATCH if limit is None else min(BATCH, limit - tally.matched)
         page = await store.find(msgspec.structs.replace(query, after=after, limit=size))

@@ -10,7 +10,7 @@ from uuid_utils import uuid7
 
 from . import crash
 from .audit import Audited, Evidence
-from .bulk import check_query
+from .bulk import FIELDS, check_query
 from .core import webhook
 from .core.job import Job, Lane, NewJob, Priority
 from .core.networks import Policy
@@ -31,6 +31,7 @@ from .errors import Invalid, JobFailed, JobNotFound, KeyReused, StillRunning, St
 from .handlers import Handler, Registry
 from .keys import Keys
 from .pacer import Pacer
+from .queues import MOST_PER_PAGE as MOST_PER_PAGE
 from .queues import Queues
 from .store import Added, Answer, Change, Page, Store, Topic, Worker
 from .transactions import Transaction, Transactional
@@ -39,7 +40,6 @@ from .webhooks import Webhooks
 from .why import LIVE_WITHIN
 
 MOST_PER_CALL = 100_000
-MOST_PER_PAGE = 200
 
 
 def new_id() -> str:
@@ -141,11 +141,29 @@ class Client(Upkeep, Pacer, Queues):
         older_than: timedelta | str | None = None,
         after: str | None = None,
         limit: int = 50,
+        fields: Iterable[str] = FIELDS,
+        most_bytes: int | None = None,
+        within: timedelta | None = None,
     ) -> Page:
-        """Jobs, newest first, page by page: give the `next` of one page as `after` for the following one."""
+        """Jobs, newest first, page by page: give the `next` of one page as `after` for the following one.
+
+        `fields` says which of payload and result are read; leave them out of long lists. A page may end before its limit,
+        where it would hold more than `most_bytes`. With a limit of time, `within`, a slow search raises `SearchTooSlow`.
+        """
         if not 1 <= limit <= MOST_PER_PAGE:
             raise Invalid("limit", f"must be from 1 to {MOST_PER_PAGE}")
-        query = check_query(status=status, queue=queue, type=type, tag=tag, older_than=older_than, after=after, limit=limit)
+        query = check_query(
+            status=status,
+            queue=queue,
+            type=type,
+            tag=tag,
+            older_than=older_than,
+            after=after,
+            limit=limit,
+            fields=fields,
+            most_bytes=most_bytes,
+            within=within,
+        )
         return await self.store.find(query)
 
     async def wait(self, id: str, timeout: timedelta | str | None = None) -> Job:

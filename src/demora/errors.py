@@ -141,6 +141,16 @@ class QueueNotFound(DemoraError):
         self.name = name
 
 
+class NotRead(DemoraError):
+    """A payload or result was asked of a job that was found without it."""
+
+    def __init__(self, id: str, field: str) -> None:
+        super().__init__(
+            f"the {field} of job {id} was not read: find jobs with {field!r} in fields, or get the job by its id"
+        )
+        self.id, self.field = id, field
+
+
 class StillRunning(DemoraError):
     """The wait ended before the job did."""
 
@@ -183,6 +193,23 @@ class StoreUnreachable(StoreError):
 
 class StoreBusy(StoreError):
     """The database stayed locked by others for longer than the limit; nothing was written."""
+
+
+class SearchTooSlow(StoreError):
+    """A search was stopped because it read for longer than its limit of time."""
+
+    def __init__(self, seconds: float) -> None:
+        super().__init__(
+            f"the search was stopped after {seconds:g} s: too many jobs had to be read one by one. Add status=FAILED or "
+            "status=PROCESSING, which have an index, or leave filters out; demora jobs searches without a limit of time"
+        )
+
+
+class TooManySearches(StoreError):
+    """A search was not started because as many as may run at once were running, and none ended in time."""
+
+    def __init__(self, most: int) -> None:
+        super().__init__(f"{most} searches of jobs are running already, as many as may; try again in a few seconds")
 
 
 class StoreClosed(StoreError):

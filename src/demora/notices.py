@@ -218,6 +218,12 @@ def request_failed(method: str, path: str, problem: BaseException) -> None:
     _say(ERROR, "request.failed", words, method=method, path=_one_line(path), error=type(problem).__name__, places=places)
 
 
+def overloaded(held: int, most: int) -> None:
+    """Said now and then while requests are refused."""
+    words = "requests are refused: those under way hold {held} bytes, and DEMORA_IN_FLIGHT_BYTES is {most}"
+    _say(WARNING, "service.overloaded", words, held=held, most=most)
+
+
 def stamp_records() -> None:
     """Put `job_id` on every log record from now on: the id of the job it was written for, or `-`."""
     make = logging.getLogRecordFactory()

@@ -7,9 +7,18 @@ import msgspec
 from .core.request import check_queue, check_reason
 from .core.retention import Text, read_retention
 from .core.spans import span
-from .errors import QueueNotFound
+from .errors import Invalid, QueueNotFound
 from .pacer import CODE
-from .store import Queue, QueueChange, Store
+from .store import Queue, QueueChange, QueueQuery, Store
+
+MOST_PER_PAGE = 200
+
+
+class QueuePage(msgspec.Struct, frozen=True):
+    """Queues found; `next` is the name to go on after, None at the end."""
+
+    queues: list[Queue]
+    next: str | None
 
 
 class Queues:
@@ -18,14 +27,26 @@ class Queues:
     store: Store
 
     async def queues(self) -> list[Queue]:
+        """Every queue, by name. Where there may be many, `queues_page` gives them page by page."""
         return await self.store.queues()
+
+    async def queues_page(
+        self, *, after: str | None = None, limit: int = MOST_PER_PAGE, within: timedelta | None = None
+    ) -> QueuePage:
+        """Queues by name, page by page: give the `next` of one page as `after` for the following one. With a limit of time,
+        `within`, a slow count raises `SearchTooSlow`."""
+        if not 1 <= limit <= MOST_PER_PAGE:
+            raise Invalid("limit", f"must be from 1 to {MOST_PER_PAGE}")
+        start = None if after is None else _cursor(after)
+        found = await self.store.queues(QueueQuery(after=start, limit=limit + 1, within=within))
+        page = found[:limit]
+        return QueuePage(page, page[-1].name if len(found) > limit else None)
 
     async def queue(self, queue: str) -> Queue:
         """One queue, counts included; `QueueNotFound` if nothing was ever enqueued there and nobody changed it."""
         name = check_queue(queue)
-        for found in await self.store.queues():
-            if found.name == name:
-                return found
+        for found in await self.store.queues(QueueQuery(name=name)):
+            return found
         raise QueueNotFound(name)
 
     async def pause(self, queue: str, reason: str | None = None, *, by: str = CODE) -> Queue:
@@ -71,3 +92,10 @@ class Queues:
     async def _set_queue(self, queue: str, change: QueueChange) -> Queue:
         await self.store.set_queue(check_queue(queue), change)
         return await self.queue(queue)
+
+
+def _cursor(after: str) -> str:
+    try:
+        return check_queue(after)
+    except Invalid:
+        raise Invalid("after", "must be the name of the queue that the page before ended with") from None

@@ -25,6 +25,7 @@ from .pace_settings import PACE_VARIABLE, paces_found, read_paces, read_usual
 DEFAULT_FILE, FILE_VARIABLE = "demora.toml", "DEMORA_CONFIG"
 _PREFIX = "DEMORA_"
 _OWN = {"DEMORA_CRASH", "DEMORA_LIFELINE"}  # of tests, and of a supervisor for its workers
+LEAST_IN_FLIGHT = 48 * 1024 * 1024  # bytes
 LOG_FORMATS = ("text", "json")
 LOG_LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR")
 LOG_ERRORS = ("text", "class")
@@ -57,6 +58,7 @@ class Settings(msgspec.Struct, frozen=True):
     key_max_queues: int = 10_000
     key_max_types: int = 1000
     key_max_waiting: int = 0
+    in_flight_bytes: int = 256 * 1024 * 1024
     audit: bool = False
     log_format: str = "text"
     log_level: str = "INFO"
@@ -238,6 +240,7 @@ _KINDS: dict[str, Any] = {
     "key_max_queues": int,
     "key_max_types": int,
     "key_max_waiting": int,
+    "in_flight_bytes": int,
     "audit": bool,
     "log_format": str,
     "log_level": str,
@@ -274,6 +277,8 @@ def _broken_rules(settings: Settings) -> Iterator[BadSetting]:
         yield BadSetting("builtin_handlers", f"must be all, none, or a list of {' and '.join(BUILTIN_HANDLERS)}")
     if settings.log_errors not in LOG_ERRORS:
         yield BadSetting("log_errors", f"must be {' or '.join(LOG_ERRORS)}")
+    if not LEAST_IN_FLIGHT <= settings.in_flight_bytes <= 2**50:
+        yield BadSetting("in_flight_bytes", f"must be at least {LEAST_IN_FLIGHT}, for one batch of jobs and its answer")
     if settings.log_format not in LOG_FORMATS:
         yield BadSetting("log_format", f"must be {' or '.join(LOG_FORMATS)}")
     if settings.log_level not in LOG_LEVELS:

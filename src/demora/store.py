@@ -144,7 +144,9 @@ class Change(msgspec.Struct, frozen=True):
 class Query(msgspec.Struct, frozen=True):
     """Which jobs to find, newest first; `after` is the id that the previous page ended with.
 
-    `older_than` takes jobs that ended so long ago, or if they have not ended, were added so long ago.
+    `older_than` takes jobs that ended so long ago, or if they have not ended, were added so long ago. Without `payload` or
+    `result` those are not read. A page ends early, after one job at least, where another job would bring its payloads,
+    results, errors and tracebacks to more than `bytes`. With a limit of time, `within`, the search is stopped after so long.
     """
 
     statuses: frozenset[Status] = frozenset()
@@ -154,6 +156,16 @@ class Query(msgspec.Struct, frozen=True):
     after: str | None = None
     limit: int = 50
     older_than: timedelta | None = None
+    payload: bool = True
+    result: bool = True
+    bytes: int | None = None
+    within: timedelta | None = None
+
+    @property
+    def reads_many(self) -> bool:
+        """Whether jobs may have to be read that do not match."""
+        filters = (self.queue, self.type, self.tag, self.older_than)
+        return bool(self.statuses) or any(one is not None for one in filters)
 
 
 class Page(msgspec.Struct, frozen=True):
@@ -185,6 +197,28 @@ class Queue(msgspec.Struct, frozen=True):
     webhook_url: str | None = None  # of jobs that name none
 
 
+class QueueQuery(msgspec.Struct, frozen=True):
+    """Which queues to show, by name: those after a name, at most so many, or the one of this `name`. With a limit of time,
+    `within`, the counting is stopped after so long."""
+
+    after: str | None = None
+    limit: int | None = None
+    name: str | None = None
+    within: timedelta | None = None
+
+    @property
+    def reads_many(self) -> bool:
+        return self.name is None
+
+    @property
+    def first(self) -> str:
+        return self.name or self.after or ""
+
+    @property
+    def last(self) -> str:
+        return self.name or "~"  # comes after all characters of names
+
+
 class QueueChange(msgspec.Struct, frozen=True):
     """What to change of a queue; None leaves as it is."""
 
@@ -209,6 +243,9 @@ class Worker(msgspec.Struct, frozen=True):
     types: tuple[str, ...] = ()
     started_at: datetime | None = None
     heartbeat_ago: timedelta = timedelta(0)
+
+
+ALL_QUEUES = QueueQuery()
 
 
 class Subscription(Protocol):
@@ -320,11 +357,13 @@ class Store(Protocol):
         ...
 
     async def find(self, query: Query) -> Page:
-        """Jobs that match, newest first, with their attempts."""
+        """Jobs that match, newest first, with their attempts. A search that has to read more than its page runs beside
+        everything else, only few at once: with a limit of time `TooManySearches` says that none of them ended soon, and
+        `SearchTooSlow` that this one was stopped."""
         ...
 
-    async def queues(self) -> list[Queue]:
-        """Every queue ever named, by name, with its counts."""
+    async def queues(self, which: QueueQuery = ALL_QUEUES) -> list[Queue]:
+        """The queues ever named, by name, with their counts. Counting is limited like a search."""
         ...
 
     async def set_queue(self, name: str, change: QueueChange) -> Queue:

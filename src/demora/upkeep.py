@@ -142,7 +142,7 @@ class Upkeep:
         raise StoreError("this store does not say how it is doing")
 
     async def _running(self) -> AsyncIterator[Job]:
-        query = Query(frozenset({Status.PROCESSING}), limit=BATCH)
+        query = Query(frozenset({Status.PROCESSING}), limit=BATCH, payload=False, result=False)
         while True:
             page = await self.store.find(query)
             for job in page.jobs:

@@ -32,14 +32,14 @@ class LogView(msgspec.Struct, frozen=True):
     line: str
 
 
-class JobView(msgspec.Struct, frozen=True, rename="camel"):
-    """A job as HTTP and `--json` show it; lists leave out the log."""
+class JobView(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
+    """A job as HTTP and `--json` show it. Lists leave out the log, and over HTTP payload and result unless asked for."""
 
     id: str
     name: str
     type: str
     queue: str
-    payload: msgspec.Raw
+    payload: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
     priority: str
     status: str
     scheduled_at: str
@@ -52,7 +52,7 @@ class JobView(msgspec.Struct, frozen=True, rename="camel"):
     retry_delay: int
     timeout: int | None
     attempts: list[AttemptView]
-    result: msgspec.Raw
+    result: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
     error: str | None
     progress: float | None
     progress_message: str | None
@@ -224,7 +224,7 @@ def job_view(job: Job, *, listed: bool = False) -> JobView:
         name=job.name,
         type=job.type,
         queue=job.queue,
-        payload=msgspec.Raw(job.payload_json),
+        payload=_raw(job.payload_json),
         priority=job.priority.name,
         status=job.status.name,
         scheduled_at=timestamp(job.scheduled_at),
@@ -237,7 +237,7 @@ def job_view(job: Job, *, listed: bool = False) -> JobView:
         retry_delay=span_ms(job.retry_delay),
         timeout=None if job.timeout is None else span_ms(job.timeout),
         attempts=[_attempt(attempt) for attempt in job.attempts],
-        result=msgspec.Raw(job.result_json or b"null"),
+        result=_raw(b"null" if job.result_json is None else job.result_json),
         error=job.error,
         progress=job.progress,
         progress_message=job.progress_message,
@@ -345,6 +345,11 @@ def _limits(limits: KeyLimits) -> LimitsView:
 def _attempt(attempt: Attempt) -> AttemptView:
     started_at, ended_at = _maybe(attempt.started_at), _maybe(attempt.ended_at)
     return AttemptView(started_at, ended_at, attempt.worker_id, attempt.error, attempt.traceback)
+
+
+def _raw(text: bytes) -> msgspec.Raw | msgspec.UnsetType:
+    """JSON as it is kept; nothing for what was not read."""
+    return msgspec.Raw(text) if text else msgspec.UNSET
 
 
 def _kept(keep: Keep | None) -> str | None:

@@ -73,7 +73,7 @@ async def test_a_page_of_another_site_may_change_nothing(
     problem(await http.post("/api/v1/queues/default/pause", headers=headers), 403)
     problem(await http.post(JOBS, json={"type": "demo.echo"}, headers=headers), 403)
     assert await stored(app) == 0
-    assert (await http.get("/api/v1/queues")).json() == {"queues": []}
+    assert (await http.get("/api/v1/queues")).json() == {"queues": [], "nextCursor": None}
 
 
 @pytest.mark.parametrize("headers", [{}, {"sec-fetch-site": "same-origin", "origin": BASE}, {"origin": BASE}])

@@ -75,6 +75,9 @@ async def test_statuses_are_repeated_or_separated_by_commas(http: httpx.AsyncCli
         ("cursor=%00", "cursor"),
         (f"cursor={NO_SUCH_ID}0", "cursor"),
         ("page=2", "page"),
+        ("fields=log", "fields"),
+        ("fields=", "fields"),
+        ("fields=payload,", "fields"),
         ("status=QUEUED&Queue=x", "Queue"),
     ],
 )
@@ -91,11 +94,14 @@ async def test_an_unknown_parameter_is_not_repeated_at_length(http: httpx.AsyncC
     problem(await http.get(f"{JOBS}?{'x' * 5000}=1"), 422, "x" * 100)
 
 
-async def test_a_list_shows_all_of_a_job_but_its_log(http: httpx.AsyncClient) -> None:
-    job = await add(http)
-    [listed] = (await http.get(JOBS)).json()["jobs"]
+async def test_a_list_shows_all_of_a_job_but_its_log_and_what_is_not_asked_for(http: httpx.AsyncClient) -> None:
+    job = await add(http, payload={"a": 1})
+    [listed] = (await http.get(f"{JOBS}?fields=payload,result")).json()["jobs"]
     assert {**listed, "log": []} == (await http.get(f"{JOBS}/{job['id']}")).json() == job
     assert "log" not in listed
+    for query, left_out in (("", {"payload", "result"}), ("?fields=payload", {"result"}), ("?fields=result", {"payload"})):
+        [shown] = (await http.get(JOBS + query)).json()["jobs"]
+        assert shown == {name: value for name, value in listed.items() if name not in left_out}
     batch = await http.post(f"{JOBS}/batch", json={"jobs": [{"type": "demo.echo"}]})
     assert "log" not in batch.json()["jobs"][0]
 

@@ -53,10 +53,10 @@ async def test_a_body_is_described_with_its_bounds_and_nothing_else_allowed(http
     assert {"scheduledAt", "maxRetries", "webhookUrl", "idempotencyKey"} <= set(wish["properties"])
 
 
-async def test_a_job_is_described_with_a_log_that_may_be_left_out(http: httpx.AsyncClient) -> None:
+async def test_a_job_is_described_with_what_lists_leave_out(http: httpx.AsyncClient) -> None:
     job = (await document(http))["components"]["schemas"]["JobView"]
-    assert set(job["properties"]) - set(job["required"]) == {"log"}
-    assert (job["properties"]["log"]["type"], "lists leave out the log" in job["description"]) == ("array", True)
+    assert set(job["properties"]) - set(job["required"]) == {"log", "payload", "result"}
+    assert (job["properties"]["log"]["type"], "Lists leave out the log" in job["description"]) == ("array", True)
 
 
 async def test_every_route_answers_at_its_path(http: httpx.AsyncClient) -> None:

@@ -26,6 +26,24 @@ async def test_queues_show_what_stands_where(http: httpx.AsyncClient, app: Demor
     assert (answer.status_code, counts) == (200, {"a": [1, 1, 0, 1], "b": [1, 0, 0, 0]})
 
 
+async def test_queues_come_by_name_page_by_page(http: httpx.AsyncClient) -> None:
+    names = [f"q{number}" for number in range(5)]
+    for name in reversed(names):
+        await add(http, queue=name)
+    seen, cursor = [], ""
+    while cursor is not None:
+        page = (await http.get(f"{QUEUES}?limit=2{cursor and '&cursor=' + cursor}")).json()
+        assert [queue["ready"] for queue in page["queues"]] == [1] * len(page["queues"])
+        seen.append([queue["name"] for queue in page["queues"]])
+        cursor = page["nextCursor"]
+    assert seen == [names[:2], names[2:4], names[4:]]
+
+
+@pytest.mark.parametrize(("query", "field"), [("limit=0", "limit"), ("limit=201", "limit"), ("cursor=%00", "cursor")])
+async def test_a_page_of_queues_that_means_nothing_is_refused(http: httpx.AsyncClient, query: str, field: str) -> None:
+    problem(await http.get(f"{QUEUES}?{query}"), 422, field)
+
+
 async def test_a_queue_is_paused_with_a_reason_and_resumed(http: httpx.AsyncClient) -> None:
     await add(http, queue="mail")
     paused = (await http.post(f"{QUEUES}/mail/pause", json={"reason": "the server is down"})).json()
@@ -49,7 +67,7 @@ async def test_a_queue_that_nobody_named_is_not_found_and_stays_unnamed(
 ) -> None:
     told = problem(await http.request(method, QUEUES + path), 404)
     assert "there is no queue mial" in told["detail"]
-    assert (await http.get(QUEUES)).json() == {"queues": []}
+    assert (await http.get(QUEUES)).json() == {"queues": [], "nextCursor": None}
 
 
 async def test_a_queue_keeps_in_its_own_way_until_null_ends_that(http: httpx.AsyncClient) -> None:
@@ -99,7 +117,7 @@ async def test_what_means_nothing_is_refused_and_names_no_queue(
     http: httpx.AsyncClient, method: str, path: str, body: Any, field: str
 ) -> None:
     problem(await http.request(method, QUEUES + path, json=body), 422, field)
-    assert (await http.get(QUEUES)).json() == {"queues": []}
+    assert (await http.get(QUEUES)).json() == {"queues": [], "nextCursor": None}
 
 
 async def test_live_workers_are_listed(http: httpx.AsyncClient, app: Demora) -> None:

@@ -106,6 +106,7 @@ NOTICES: list[Callable[[], None]] = [
     lambda: notices.service_started("http://127.0.0.1:1", "sqlite"),
     lambda: notices.service_reachable("0.0.0.0", "jobs.example.com"),
     lambda: notices.use_not_noted("abc", OSError(HOSTILE)),
+    lambda: notices.overloaded(2, 1),
     lambda: notices.request_failed("GET", HOSTILE, OSError(HOSTILE)),
 ]
 

@@ -10,12 +10,13 @@ from starlette.types import Receive, Scope, Send
 from .. import notices
 from ..app import Demora
 from ..core.access import ApiKey
-from ..errors import Invalid
+from ..errors import Invalid, TooManySearches
 from ..settings import Settings
+from .budget import Budget, Share
 from .door import Door
 from .guard import Guard
 from .operations import PROBLEM, WITHOUT_KEY, Ask, Operation, Reply
-from .problems import NoRoute, WrongMethod, as_sent, headers_of, problem_of
+from .problems import NoRoute, Overloaded, WrongMethod, as_sent, headers_of, problem_of
 from .reading import ClientGone, decode_body, decode_query, read_body
 from .routes import ROUTES
 from .submitting import Submissions
@@ -32,7 +33,8 @@ class Api:
     def __init__(self, app: Demora, settings: Settings) -> None:
         self._door = Door(settings)
         self._stopping = asyncio.Event()
-        routes = _routes(app, Guard(app, settings), Submissions(settings), self._stopping)
+        self._budget = Budget(settings.in_flight_bytes)
+        routes = _routes(app, Guard(app, settings), Submissions(settings), self._stopping, self._budget)
         self._router = Router(routes, redirect_slashes=False, default=_nowhere)
 
     def stop(self) -> None:
@@ -48,8 +50,7 @@ class Api:
         except ClientGone:
             return
         except Exception as error:
-            reply = _problem(scope, error)
-            await reply.response()(scope, receive, send)
+            await _problem(scope, error).send(send)
 
 
 class _Resource:
@@ -62,9 +63,11 @@ class _Resource:
         guard: Guard,
         submissions: Submissions,
         stopping: asyncio.Event,
+        budget: Budget,
     ) -> None:
         self._operations = {operation.method: operation for operation in operations}
-        self._app, self._guard, self._submissions, self._stopping = app, guard, submissions, stopping
+        self._app, self._guard, self._submissions = app, guard, submissions
+        self._stopping, self._budget = stopping, budget
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         operation = self._operations.get("GET" if scope["method"] == "HEAD" else scope["method"])
@@ -72,31 +75,36 @@ class _Resource:
             raise WrongMethod(sorted(self._operations))
         peer = scope.get("client")
         key = await self._guard.admit(Headers(scope=scope), operation.scope, peer[0] if peer else None)
-        ask = await self._ask(operation, scope, receive, key)
-        try:
-            reply = await operation.call(ask)
-        except Invalid as problem:
-            raise as_sent(problem) from None
-        await reply.response()(scope, receive, send)
+        with self._budget.share() as share:
+            ask = await self._ask(operation, scope, receive, key, share)
+            try:
+                reply = await operation.call(ask)
+            except Invalid as problem:
+                raise as_sent(problem) from None
+            del ask  # and with it the body
+            await reply.send(send, share)
 
-    async def _ask(self, operation: Operation, scope: Scope, receive: Receive, key: ApiKey | None) -> Ask:
+    async def _ask(self, operation: Operation, scope: Scope, receive: Receive, key: ApiKey | None, share: Share) -> Ask:
         headers, body = Headers(scope=scope), None
         query = decode_query(scope["query_string"], operation.query)
         if operation.takes is not None:
-            body = decode_body(await read_body(headers, receive, operation.most), headers, operation.takes)
+            body = decode_body(await read_body(headers, receive, operation.most, share), headers, operation.takes)
         return Ask(
             *(self._app, scope["path_params"], headers, query, body, receive, self._stopping),
             by=WITHOUT_KEY if key is None else key.name,
             key=key,
             submissions=self._submissions,
+            share=share,
         )
 
 
-def _routes(app: Demora, guard: Guard, submissions: Submissions, stopping: asyncio.Event) -> list[Route]:
+def _routes(app: Demora, guard: Guard, submissions: Submissions, stopping: asyncio.Event, budget: Budget) -> list[Route]:
     by_path: dict[str, list[Operation]] = {}
     for operation in ROUTES:
         by_path.setdefault(operation.path, []).append(operation)
-    return [Route(path, _Resource(operations, app, guard, submissions, stopping)) for path, operations in by_path.items()]
+    return [
+        Route(path, _Resource(operations, app, guard, submissions, stopping, budget)) for path, operations in by_path.items()
+    ]
 
 
 async def _nowhere(scope: Scope, receive: Receive, send: Send) -> None:
@@ -106,6 +114,6 @@ async def _nowhere(scope: Scope, receive: Receive, send: Send) -> None:
 def _problem(scope: Scope, error: Exception) -> Reply:
     """The error as an answer; what the caller did not cause is noted in the log."""
     problem = problem_of(error)
-    if problem.status >= 500:
+    if problem.status >= 500 and not isinstance(error, Overloaded | TooManySearches):
         notices.request_failed(scope["method"], scope["path"], error)
     return Reply(problem.status, problem, headers_of(error), PROBLEM)

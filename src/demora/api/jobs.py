@@ -4,6 +4,7 @@ import asyncio
 import functools
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
+from typing import Any
 
 import msgspec
 
@@ -13,8 +14,8 @@ from ..core.job import Job, NewJob
 from ..core.spans import ZERO, timestamp
 from ..core.states import Status
 from ..errors import Invalid
-from ..views import JobView, ReceiptView, job_view, page_view, receipt_view
-from .operations import Ask, Reply
+from ..views import JobView, ReceiptView, job_view, receipt_view
+from .operations import PAGE_BYTES, SEARCH_LIMIT, Ask, Listing, Reply
 from .reading import ClientGone, disconnected, read_key
 from .wishes import BatchWish, FindQuery, JobChange, JobWish, WaitQuery
 
@@ -60,7 +61,7 @@ async def add_batch(ask: Ask) -> Reply:
     jobs, headers = await _add(ask, client, checked)
     if not _may_read(ask):
         return Reply(201, ReceiptsView([receipt_view(job) for job in jobs]), headers)
-    return Reply(201, BatchView([job_view(job, listed=True) for job in jobs]), headers)
+    return Reply(201, Listing("jobs", (job_view(job, listed=True) for job in jobs)), headers)
 
 
 def _preview(jobs: Sequence[NewJob]) -> PreviewView:
@@ -71,7 +72,14 @@ def _preview(jobs: Sequence[NewJob]) -> PreviewView:
 async def find_jobs(ask: Ask) -> Reply:
     """List jobs, newest first, page by page."""
     query: FindQuery = ask.query
-    return Reply(200, page_view(await (await ask.client()).find(**query.options())))
+    return await list_page(ask, query.options())
+
+
+async def list_page(ask: Ask, options: Mapping[str, Any]) -> Reply:
+    """A page of jobs: as many bytes are counted before it is read as it may hold."""
+    ask.share.answer(PAGE_BYTES)
+    page = await (await ask.client()).find(**options, most_bytes=PAGE_BYTES, within=SEARCH_LIMIT)
+    return Reply(200, Listing("jobs", (job_view(job, listed=True) for job in page.jobs), {"nextCursor": page.next}))
 
 
 async def get_job(ask: Ask) -> Reply:

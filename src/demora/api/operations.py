@@ -2,27 +2,32 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
+from datetime import timedelta
 from typing import Any
 
 import msgspec
 from starlette.datastructures import Headers
-from starlette.responses import Response
 from starlette.types import Receive
 
 from ..app import Demora
 from ..client import Client
 from ..core.access import ApiKey, Scope
+from .answers import JSON, PROBLEM, Listing, Reply
+from .budget import Share
 from .reading import ONE_JOB
 from .submitting import Submissions
 from .wishes import Nothing
 
 WITHOUT_KEY = "http"  # who asks where no key is needed
-JSON, PROBLEM = "application/json", "application/problem+json"
+PAGE_BYTES = 4 * 1024 * 1024  # of payloads, results and errors on one page, which ends before there are more
+SEARCH_LIMIT = timedelta(seconds=3)
+
+__all__ = ["JSON", "PAGE_BYTES", "PROBLEM", "SEARCH_LIMIT", "WITHOUT_KEY", "Ask", "Listing", "Operation", "Reply"]
 
 
 class Ask(msgspec.Struct, frozen=True):
     """A request with its path, query and body checked for their types. `stopping` is set when the service shuts down;
-    `by` is the name of the key that it came with."""
+    `by` is the name of the key that it came with; `share` counts the bytes that it holds."""
 
     app: Demora
     path: Mapping[str, str]
@@ -34,23 +39,10 @@ class Ask(msgspec.Struct, frozen=True):
     by: str
     key: ApiKey | None  # None where no key is needed
     submissions: Submissions
+    share: Share
 
     async def client(self) -> Client:
         return await self.app.open()
-
-
-class Reply(msgspec.Struct, frozen=True):
-    """An answer: a status, a value to be written as JSON unless None, and headers."""
-
-    status: int
-    value: Any = None
-    headers: Mapping[str, str] = {}
-    media: str = JSON
-
-    def response(self) -> Response:
-        content = b"" if self.value is None else msgspec.json.encode(self.value)
-        headers = {"cache-control": "no-store", "x-content-type-options": "nosniff", **self.headers}
-        return Response(content, self.status, headers, None if self.value is None else self.media)
 
 
 class Operation(msgspec.Struct, frozen=True):

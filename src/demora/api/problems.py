@@ -105,6 +105,16 @@ class TooManyFailures(Refused):
         self.retry_after = math.ceil(wait)
 
 
+class Overloaded(Refused):
+    """Requests and answers that are under way hold as many bytes as they may."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "too much is being sent and answered at the moment, and nothing was done; try again in a second, with less at a "
+            "time. DEMORA_IN_FLIGHT_BYTES is the limit"
+        )
+
+
 class Kind(NamedTuple):
     """How an error is told. With no `detail` the error's own sentence is used."""
 
@@ -151,12 +161,15 @@ KINDS: dict[type[Exception], Kind] = {
     demora.SecretNotFound: Kind(404, "No such secret"),
     demora.UrlNotDisabled: Kind(409, "URL not disabled"),
     demora.QueueNotFound: Kind(404, "No such queue"),
+    demora.NotRead: _UNKNOWN,
     demora.StillRunning: Kind(409, "Still running"),
     demora.JobFailed: Kind(409, "The job failed"),
     demora.WouldBlock: _UNKNOWN,
     demora.StoreError: _STORE,
     demora.StoreUnreachable: _AWAY,
     demora.StoreBusy: _BUSY,
+    demora.SearchTooSlow: Kind(422, "Search too slow"),
+    demora.TooManySearches: Kind(503, "Too many searches", retry_after=2),
     demora.StoreClosed: _STORE,
     demora.OneLoopOnly: _STORE,
     demora.OpenInParent: _STORE,
@@ -172,6 +185,7 @@ KINDS: dict[type[Exception], Kind] = {
     WrongScope: Kind(403, "API key not allowed"),
     TooManyRequests: Kind(429, "Too many requests"),
     TooManyFailures: Kind(429, "Too many failed authentications"),
+    Overloaded: Kind(503, "Too much in flight", retry_after=1),
 }
 
 

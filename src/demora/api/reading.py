@@ -12,6 +12,7 @@ from starlette.types import Receive
 
 from ..core.payload import MOST_DEPTH, misfit
 from ..errors import Invalid, TooLarge
+from .budget import Share
 from .problems import BrokenJson, WrongContent
 
 ONE_JOB = 1024 * 1024 + 64 * 1024  # bytes of a body
@@ -27,8 +28,9 @@ class ClientGone(Exception):
     """Nobody waits for the answer any more."""
 
 
-async def read_body(headers: Headers, receive: Receive, most: int) -> bytes:
-    """The whole body. What is over the limit is refused as soon as it is known, whatever Content-Length says."""
+async def read_body(headers: Headers, receive: Receive, most: int, share: Share) -> bytearray:
+    """The whole body, counted in the share as it arrives. What is over the limit is refused as soon as it is known, whatever
+    Content-Length says."""
     declared = headers.get("content-length", "")
     if declared.isascii() and declared.isdecimal() and (len(declared) > 15 or int(declared) > most):
         raise _too_large(most)
@@ -40,8 +42,9 @@ async def read_body(headers: Headers, receive: Receive, most: int) -> bytes:
         body += message.get("body", b"")
         if len(body) > most:
             raise _too_large(most)
+        share.body(len(body))
         more = message.get("more_body", False)
-    return bytes(body)
+    return body
 
 
 async def disconnected(receive: Receive) -> None:
@@ -50,7 +53,7 @@ async def disconnected(receive: Receive) -> None:
         pass
 
 
-def decode_body(body: bytes, headers: Headers, shape: type[S]) -> S:
+def decode_body(body: bytes | bytearray, headers: Headers, shape: type[S]) -> S:
     """The body as a struct; no body at all is the same as `{}` where no field is required."""
     if not body:
         return _without_body(shape)
@@ -132,7 +135,7 @@ def _without_body(shape: type[S]) -> S:
     return shape()
 
 
-def _not_json(problem: msgspec.DecodeError, body: bytes) -> str:
+def _not_json(problem: msgspec.DecodeError, body: bytes | bytearray) -> str:
     """What is wrong with the body. Of half a surrogate pair near its end msgspec says that the body is truncated."""
     if "surrogate" in str(problem) or _HALF_A_PAIR.search(body):
         return "text in the body contains a lone surrogate, which is not valid Unicode"

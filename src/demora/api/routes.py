@@ -20,6 +20,7 @@ from .wishes import (
     JobWish,
     Nothing,
     PauseWish,
+    QueuesQuery,
     QueueWish,
     WaitQuery,
 )
@@ -59,7 +60,7 @@ ROUTES: tuple[Operation, ...] = (
     Operation("GET", _DEAD, Scope.READ, dead.list_dead_letters, {200: PageView}, query=DeadQuery),
     Operation("POST", f"{_DEAD}/retry", Scope.OPERATE, dead.retry_dead_letters, {200: TallyView}, DeadWish),
     Operation("POST", f"{_DEAD}/delete", Scope.OPERATE, dead.delete_dead_letters, {200: TallyView}, DeadWish),
-    Operation("GET", _QUEUES, Scope.READ, service.list_queues, {200: service.QueuesView}),
+    Operation("GET", _QUEUES, Scope.READ, service.list_queues, {200: service.QueuesView}, query=QueuesQuery),
     Operation("GET", f"{_QUEUES}/{{name}}", Scope.READ, service.get_queue, {200: QueueView}),
     Operation("PATCH", f"{_QUEUES}/{{name}}", Scope.ADMIN, service.change_queue, {200: QueueView}, QueueWish),
     Operation("POST", f"{_QUEUES}/{{name}}/pause", Scope.OPERATE, service.pause_queue, {200: QueueView}, PauseWish),

@@ -10,14 +10,15 @@ from ..core.request import check_queue
 from ..errors import Invalid, StoreError
 from ..store import Queue
 from ..views import QueueView, WorkerView, queue_view, worker_view
-from .operations import Ask, Reply
-from .wishes import PaceWishBody, PauseWish, QueueWish, of_pace
+from .operations import SEARCH_LIMIT, Ask, Listing, Reply
+from .wishes import PaceWishBody, PauseWish, QueuesQuery, QueueWish, of_pace
 
 HEALTH_LIMIT = 5.0  # seconds that the store has to answer
 
 
-class QueuesView(msgspec.Struct, frozen=True):
+class QueuesView(msgspec.Struct, frozen=True, rename="camel"):
     queues: list[QueueView]
+    next_cursor: str | None
 
 
 class WorkersView(msgspec.Struct, frozen=True):
@@ -39,10 +40,13 @@ class Welcome(msgspec.Struct, frozen=True):
 
 
 async def list_queues(ask: Ask) -> Reply:
-    """List every queue ever named, with its counts and its order."""
+    """List the queues ever named, by name, with their counts and their order, page by page."""
+    query: QueuesQuery = ask.query
     client = await ask.client()
+    page = await client.queues_page(after=query.cursor, limit=query.limit, within=SEARCH_LIMIT)
     paces = {pacing.queue: pacing for pacing in await client.pacings()}
-    return Reply(200, QueuesView([queue_view(queue, paces.get(queue.name)) for queue in await client.queues()]))
+    shown = (queue_view(queue, paces.get(queue.name)) for queue in page.queues)
+    return Reply(200, Listing("queues", shown, {"nextCursor": page.next}))
 
 
 async def get_queue(ask: Ask) -> Reply:

@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta
 
+from ..bulk import FIELDS
 from ..client import MOST_PER_PAGE
 from ..core.job import Priority
 from ..core.pace import Governs
@@ -37,6 +38,10 @@ _When = Annotated[datetime, _told("RFC 3339 with a zone; a time that has passed 
 _Tag = Annotated[str, _told("A tag.", minLength=1, maxLength=MOST_TAG)]
 _Keep = Annotated[
     str, _told("How long ended jobs are kept: an age, a number, both (`7d,1000`), or `forever`; null: as in the settings.")
+]
+_Fields = Annotated[
+    list[Annotated[str, _told("A field.", enum=list(FIELDS))]],
+    _told("Fields that a list leaves out unless they are named here; repeat it or separate with commas."),
 ]
 _Tags = Annotated[list[_Tag], _told("Words to find jobs by.", maxItems=MOST_TAGS)]
 
@@ -194,6 +199,13 @@ class PauseWish(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     reason: Annotated[str, _told("For people.", minLength=1, maxLength=MOST_REASON)] | None = None
 
 
+class QueuesQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Which queues to list, by name."""
+
+    limit: Annotated[int, _told("How many.", minimum=1, maximum=MOST_PER_PAGE)] = MOST_PER_PAGE
+    cursor: Annotated[str, _told("The nextCursor of the page before.")] | None = None
+
+
 class Nothing(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """No field at all."""
 
@@ -207,11 +219,12 @@ class FindQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     tag: Annotated[str, _told("Only with this tag.")] | None = None
     limit: Annotated[int, _told("How many.", minimum=1, maximum=MOST_PER_PAGE)] = 50
     cursor: Annotated[str, _told("The nextCursor of the page before.")] | None = None
+    fields: _Fields = []
 
     def options(self) -> dict[str, Any]:
         """The arguments of `Client.find`."""
-        wanted = [one for given in self.status for one in given.split(",")]
-        narrowed = {"queue": self.queue, "type": self.type, "tag": self.tag}
+        wanted = _separated(self.status)
+        narrowed = {"queue": self.queue, "type": self.type, "tag": self.tag, "fields": _separated(self.fields)}
         return {**narrowed, "status": wanted, "limit": self.limit, "after": self.cursor}
 
 
@@ -232,10 +245,12 @@ class DeadQuery(_WhichDead, frozen=True, rename="camel", forbid_unknown_fields=T
 
     limit: Annotated[int, _told("How many.", minimum=1, maximum=MOST_PER_PAGE)] = 50
     cursor: Annotated[str, _told("The nextCursor of the page before.")] | None = None
+    fields: _Fields = []
 
     def options(self) -> dict[str, Any]:
         """The arguments of `Client.find`."""
-        return {**self.filters(), "status": [Status.FAILED], "limit": self.limit, "after": self.cursor}
+        page = {"limit": self.limit, "after": self.cursor, "fields": _separated(self.fields)}
+        return {**self.filters(), "status": [Status.FAILED], **page}
 
 
 class DeadWish(_WhichDead, frozen=True, rename="camel", forbid_unknown_fields=True):
@@ -268,6 +283,11 @@ class WaitQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         if wanted > LONGEST_WAIT:
             raise Invalid("timeout", f"must be from 0 to {LONGEST_WAIT // timedelta(milliseconds=1)} milliseconds")
         return wanted
+
+
+def _separated(given: list[str]) -> list[str]:
+    """Values that are repeated, or separated by commas."""
+    return [one for some in given for one in some.split(",")]
 
 
 def _span(milliseconds: int | None) -> timedelta | None:

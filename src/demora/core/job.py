@@ -6,6 +6,7 @@ from typing import Any
 
 import msgspec
 
+from ..errors import NotRead
 from .payload import unpack
 from .states import Status
 
@@ -110,7 +111,8 @@ class LogLine(msgspec.Struct, frozen=True):
 
 
 class Job(msgspec.Struct, frozen=True):
-    """A job as the store remembers it; payload and result are kept as JSON text and read when asked for."""
+    """A job as the store remembers it; payload and result are kept as JSON text and read when asked for. Each is empty if
+    the job was found without it, and then to ask for it raises `NotRead`."""
 
     id: str
     name: str
@@ -150,9 +152,13 @@ class Job(msgspec.Struct, frozen=True):
 
     @property
     def payload(self) -> Any:
+        if not self.payload_json:
+            raise NotRead(self.id, "payload")
         return unpack(self.payload_json)
 
     @property
     def result(self) -> Any:
         """What the handler returned; None until the job is completed."""
+        if self.result_json == b"":
+            raise NotRead(self.id, "result")
         return None if self.result_json is None else unpack(self.result_json)

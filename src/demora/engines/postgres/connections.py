@@ -35,7 +35,7 @@ class Session:
     that no caller puts into a line.
     """
 
-    __slots__ = ("_connection", "_distance", "_statements", "backend", "lined", "unplaced", "wall_us")
+    __slots__ = ("_connection", "_distance", "_statements", "backend", "limit", "lined", "unplaced", "wall_us")
 
     def __init__(
         self,
@@ -49,12 +49,13 @@ class Session:
         self._distance = distance or Distance()
         self.unplaced = False
         self.backend: tuple[int, datetime] | None = connection.backend
+        self.limit: float | None = None  # seconds that a statement may take, if less than usual; then it is cancelled
 
     async def rows(self, statement: str | Statement, **what: Any) -> list[Any]:
         """Run a statement, by name as a rule, and answer with its rows."""
         sql, names = self._statements[statement] if isinstance(statement, str) else statement
         what["clock"], what["lined"] = self.wall_us, self.lined
-        found: list[Any] = await self._connection.fetch(sql, *[what[name] for name in names])
+        found: list[Any] = await self._connection.fetch(sql, *[what[name] for name in names], timeout=self.limit)
         return found
 
     async def row(self, statement: str, **what: Any) -> Any:

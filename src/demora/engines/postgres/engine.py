@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable, Iterator, Sequence, Set
 from datetime import timedelta
+from functools import partial
 from typing import Any, TypeVar
 
 from ... import crash
@@ -15,9 +16,10 @@ from ...core.keylimits import KeyLimits, NameKind
 from ...core.retention import Retention
 from ...core.spans import span_ms
 from ...core.states import Status
-from ...errors import StoreClosed
+from ...errors import SearchTooSlow, StoreClosed
 from ...keyring import Found, Ring
 from ...store import (
+    ALL_QUEUES,
     Added,
     Answer,
     Change,
@@ -28,6 +30,7 @@ from ...store import (
     Query,
     Queue,
     QueueChange,
+    QueueQuery,
     Report,
     Settlement,
     Subscription,
@@ -37,12 +40,14 @@ from ...store import (
 )
 from ...survey import Pulse, Survey
 from ..options import PostgresOptions
+from ..searching import AT_ONCE, SearchTurns
 from . import additions, audit, claims, hooks, keys, registry, runs, surveys, tidying, troubles, views, wishes
 from .bells import Bells
 from .connections import Pool, Session
 from .drivers import borrow
 from .gathering import Gathering
 from .joining import Joined
+from .lanes import Lane
 from .lining import Lining
 from .pacing import PacedVerbs
 from .sleepers import Sleeper
@@ -76,6 +81,8 @@ class PostgresStore(hooks.HookVerbs, PacedVerbs, Lining):
         self._unplaced: Callable[[], None] = lambda: None
         self._bells = Bells(url, self.options, self._wall_us, self._woken, lambda: self._unplaced())
         self._pool: Pool | None = None
+        self._quick: Lane | None = None
+        self._searches: Lane | None = None
 
     async def open(self) -> None:
         if self._pool is not None:
@@ -87,6 +94,9 @@ class PostgresStore(hooks.HookVerbs, PacedVerbs, Lining):
         except BaseException:
             await pool.close()
             raise
+        self._quick = Lane(self.url, self.options, self._wall_us, connections=1)
+        self._searches = Lane(self.url, self.options, self._wall_us, connections=AT_ONCE)
+        self._turns = SearchTurns()
         self._writes = Writes(pool)
         self._additions = Gathering(self._writes, self._add_plain)
         self._settlements = Gathering(self._writes, self._settle, _lease)
@@ -101,6 +111,11 @@ class PostgresStore(hooks.HookVerbs, PacedVerbs, Lining):
             self._settlements.close()
             await self._writes.close()
             await self._bells.close()
+            quick, searches = self._quick, self._searches
+            self._quick = self._searches = None
+            for lane in (quick, searches):
+                if lane is not None:
+                    await lane.close()
             await pool.close()
             for sleeper in list(self._sleepers):
                 sleeper.wake()
@@ -168,10 +183,12 @@ class PostgresStore(hooks.HookVerbs, PacedVerbs, Lining):
         return await self._read(lambda session: views.get(session, id))
 
     async def find(self, query: Query) -> Page:
-        return await self._read(lambda session: views.find(session, query, self.options.schema))
+        look = partial(views.find, query=query, schema=self.options.schema)
+        return await (self._search(look, query.within) if query.reads_many else self._read(look))
 
-    async def queues(self) -> list[Queue]:
-        return await self._read(views.queues)
+    async def queues(self, which: QueueQuery = ALL_QUEUES) -> list[Queue]:
+        look = partial(views.queues, which=which)
+        return await (self._search(look, which.within) if which.reads_many else self._read(look))
 
     async def set_queue(self, name: str, change: QueueChange) -> Queue:
         return await self._ringing(lambda session, topics, again: registry.set_queue(session, name, change, topics))
@@ -183,7 +200,7 @@ class PostgresStore(hooks.HookVerbs, PacedVerbs, Lining):
         await self._write(lambda session, again: registry.retire(session, worker_id))
 
     async def workers(self) -> list[Worker]:
-        return await self._read(registry.workers)
+        return await self._look(registry.workers)
 
     @contextlib.contextmanager
     def subscribe(self, topic: Topic) -> Iterator[Subscription]:
@@ -233,7 +250,7 @@ class PostgresStore(hooks.HookVerbs, PacedVerbs, Lining):
         return await self._read(keys.ring)
 
     async def find_key(self, id: str) -> Found:
-        return await self._read(lambda session: keys.find(session, id))
+        return await self._look(lambda session: keys.find(session, id))
 
     async def revoke_key(self, id: str) -> ApiKey | None:
         return await self._write(lambda session, again: keys.revoke(session, id))
@@ -328,11 +345,30 @@ class PostgresStore(hooks.HookVerbs, PacedVerbs, Lining):
     async def _read(self, look: Callable[[Session], Awaitable[T]]) -> T:
         """Look, and look again if the connection breaks meanwhile."""
         await self._bells.hung()
-        pool = self._opened()
+        return await self._read_in(self._opened(), look)
+
+    async def _look(self, look: Callable[[Session], Awaitable[T]]) -> T:
+        """Read what is found at once, and wait for no other call."""
+        return await self._read_in(await connected(self._quick).opened(), look)
+
+    async def _search(self, look: Callable[[Session], Awaitable[T]], within: timedelta | None) -> T:
+        """Read what may take long, and let no other call wait for it."""
+        await self._bells.hung()
+        lane = connected(self._searches)
+        async with self._turns.turn(within):
+            return await self._read_in(await lane.opened(), look, within)
+
+    async def _read_in(self, pool: Pool, look: Callable[[Session], Awaitable[T]], within: timedelta | None = None) -> T:
         for left in reversed(range(READS)):
             try:
                 async with pool.session() as session:
+                    session.limit = None if within is None else within.total_seconds()
                     return await look(session)
+            except TimeoutError as problem:
+                if within is not None:
+                    raise SearchTooSlow(within.total_seconds()) from problem
+                if not left:
+                    raise troubles.translate(problem) from problem
             except troubles.DRIVER as problem:
                 if left and troubles.is_lost(problem):
                     continue
@@ -351,6 +387,12 @@ class PostgresStore(hooks.HookVerbs, PacedVerbs, Lining):
         for sleeper in list(self._sleepers):
             if sleeper.topic in topics:
                 sleeper.wake()
+
+
+def connected(lane: Lane | None) -> Lane:
+    if lane is None:
+        raise StoreClosed
+    return lane
 
 
 def _lease(settlement: Settlement) -> Lease:

@@ -526,7 +526,28 @@ select {job_columns},
 from demora.jobs where id = :id
 
 -- name: find
-select {job_columns}, null as log
+-- A page ends where it would hold more bytes than asked for; `matching` counts what its limit allows. The length of a text is
+-- known without reading it, so that only payloads and results are read that are answered.
+select {job_columns}, null as log, matching
+from (
+    select *, sum(size) over pages as bytes, row_number() over pages as place, count(*) over () as matching
+    from (
+{matching}
+    ) as jobs
+    window pages as (order by id desc)
+) as jobs
+where :bytes::bigint is null or place = 1 or bytes <= :bytes
+order by id desc
+
+-- name: matching
+select seq, id, type, name, queue, status, lane, rank, due_at, created_at, scheduled_at, expires_at, max_retries, retry_delay,
+    timeout, token, credits, retries, generation, case when :with_payload::boolean then payload end as payload, tags, webhook_url,
+    unique_key, worker_id, lease_until, started_at, completed_at, cancel_requested_at, progress, progress_message,
+    case when :with_result::boolean then result else '' end as result, error, webhook_on_cancel, cause,
+    case when :bytes::bigint is null then 0 else case when :with_payload then octet_length(payload) else 0 end
+        + case when :with_result then coalesce(octet_length(result), 0) else 0 end + coalesce(octet_length(error), 0)
+        + (select coalesce(sum(coalesce(octet_length(attempts.error), 0) + coalesce(octet_length(traceback), 0)), 0)
+           from demora.attempts where job_id = jobs.id) end as size
 from demora.jobs /* narrowed to */ where true
     and (:after::uuid is null or id < :after)
     and (:statuses::smallint[] is null or status = any(:statuses))
@@ -545,9 +566,15 @@ where status = 3
 -- name: queues
 -- In one statement, which sees one moment: a job that moves meanwhile is counted once.
 with {clock},
+named as materialized (
+    select name, step, strict, head_start, paused_at, pause_reason, paused_by, retention, webhook_url from demora.queues
+    where name >= :first and name <= :last and (:after::text is null or name > :after) order by name limit :limit::int
+),
+shown as materialized (select min(name) as first, max(name) as last from named),
 line as (
     select queue, lane, count(*) as jobs, count(*) filter (where due_at <= wall) as due
-    from clock, demora.jobs where status < 3 group by queue, lane
+    from clock, demora.jobs
+    where status < 3 and queue >= (select first from shown) and queue <= (select last from shown) group by queue, lane
 ),
 waiting as (
     select line.queue, sum(case when held then 0 else due end)::bigint as ready,
@@ -556,11 +583,14 @@ waiting as (
     group by line.queue
 ),
 processing as (select queue, count(*) as processing from demora.jobs where status = 3 group by queue),
-dead as (select queue, count(*) as dead from demora.jobs where status = 5 group by queue)
+dead as (
+    select queue, count(*) as dead from demora.jobs
+    where status = 5 and queue >= (select first from shown) and queue <= (select last from shown) group by queue
+)
 select name, step, strict, head_start, paused_at, pause_reason, paused_by, retention, webhook_url,
     coalesce(ready, 0) as ready, coalesce(delayed, 0) as delayed, coalesce(processing, 0) as processing,
     coalesce(dead, 0) as dead
-from demora.queues
+from named
 left join waiting on waiting.queue = name
 left join processing on processing.queue = name
 left join dead on dead.queue = name

@@ -133,7 +133,7 @@ def whole_job(row: Row) -> Job:
         name=row["name"] or row["type"],
         type=row["type"],
         queue=row["queue"],
-        payload_json=row["payload"].encode(),
+        payload_json=b"" if row["payload"] is None else row["payload"].encode(),
         priority=Priority(row["rank"]),
         status=Status(row["status"]),
         lane=Lane(row["lane"]),

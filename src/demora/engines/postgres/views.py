@@ -3,7 +3,7 @@
 from ...core.job import Job
 from ...core.spans import span_ms
 from ...core.states import Status
-from ...store import Page, Query, Queue
+from ...store import ALL_QUEUES, Page, Query, Queue, QueueQuery
 from . import rows
 from .connections import Session
 from .statements import narrowed_find
@@ -28,10 +28,14 @@ async def find(session: Session, query: Query, schema: str) -> Page:
         tag=query.tag,
         older_than=None if query.older_than is None else span_ms(query.older_than),
         limit=query.limit + 1,
+        with_payload=query.payload,
+        with_result=query.result,
+        bytes=query.bytes,
     )
     jobs = [rows.whole_job(row) for row in found[: query.limit]]
-    return Page(jobs, jobs[-1].id if len(found) > len(jobs) else None)
+    return Page(jobs, jobs[-1].id if jobs and found[0]["matching"] > len(jobs) else None)
 
 
-async def queues(session: Session) -> list[Queue]:
-    return [rows.queue(row) for row in await session.rows("queues")]
+async def queues(session: Session, which: QueueQuery = ALL_QUEUES) -> list[Queue]:
+    what = {"first": which.first, "last": which.last, "after": which.after, "limit": which.limit}
+    return [rows.queue(row) for row in await session.rows("queues", **what)]

@@ -143,6 +143,13 @@ class Batches:
                 pending.error = translate(problem)
         return bare, set()
 
+    def set_cache(self, kibibytes: int) -> None:
+        self._db.pragma("cache_size", -kibibytes)
+
+    def interrupt(self) -> None:
+        """End the statement that runs, if one does. Any thread may call it."""
+        self._db.interrupt()
+
     def close(self) -> None:
         self._db.close()
         self._turns.close()

@@ -22,6 +22,7 @@ from ...core.states import Status
 from ...keyring import Found, Ring
 from ...line_feed import Arrangement, Cursor, Drawn, Entry, LineRecord, Move, Moved, Standing, Walked
 from ...store import (
+    ALL_QUEUES,
     Added,
     Answer,
     Change,
@@ -32,6 +33,7 @@ from ...store import (
     Query,
     Queue,
     QueueChange,
+    QueueQuery,
     Report,
     Settlement,
     Subscription,
@@ -44,6 +46,7 @@ from . import additions, audit, claims, connections, hooks, keys, lining, regist
 from .batches import Batches, Transaction
 from .bells import Bells, bells_of
 from .pacing import PacedVerbs
+from .searches import QuickReads, Searches
 from .sleepers import Sleeper
 from .transactors import InlineTransactor, ThreadTransactor, Transactor
 from .turns import Turns
@@ -53,6 +56,7 @@ T = TypeVar("T")
 MOST_NAMES = 10_000  # queues remembered as named
 UNHURRIED = frozenset({Topic.EXPIRY, Topic.PACE})
 SCAN = 1000  # the weight of a read that may scan: such go to their thread
+APART_CACHE = 2048  # KiB of cache for a connection that only reads now and then
 USUAL = 4096  # bytes of a payload or result that weigh as much as a job
 
 
@@ -84,6 +88,8 @@ class SqliteStore(hooks.HookVerbs, PacedVerbs):
         self._unplaced: Callable[[], None] = lambda: None
         self._writes: Transactor | None = None
         self._reads: Transactor | None = None
+        self._quick: QuickReads | None = None
+        self._searches: Searches | None = None
 
     async def open(self) -> None:
         if self._writes is not None:
@@ -99,11 +105,17 @@ class SqliteStore(hooks.HookVerbs, PacedVerbs):
         reads = ThreadTransactor(partial(self._batches, "begin"), self._woken, "demora-sqlite-reader")
         await reads.start()
         self._writes, self._reads = writes, reads
+        self._quick, self._searches = QuickReads(self._reader), Searches(self._reader)
         await self._write(self._begin)
 
     async def close(self) -> None:
         writes, reads = self._writes, self._reads
         self._writes = self._reads = None
+        quick, searches = self._quick, self._searches
+        self._quick = self._searches = None
+        for apart in (quick, searches):
+            if apart is not None:
+                await apart.close()
         for transactor in {id(t): t for t in (writes, reads) if t is not None}.values():
             await transactor.close()
         if self._bells is not None:
@@ -167,10 +179,12 @@ class SqliteStore(hooks.HookVerbs, PacedVerbs):
         return await self._read(lambda tx: views.get(tx, id), weight=1)
 
     async def find(self, query: Query) -> Page:
-        return await self._read(lambda tx: views.find(tx, query))
+        look = partial(views.find, query=query)
+        return await (self._search(look, query.within) if query.reads_many else self._read(look))
 
-    async def queues(self) -> list[Queue]:
-        return await self._read(lambda tx: views.queues(tx))
+    async def queues(self, which: QueueQuery = ALL_QUEUES) -> list[Queue]:
+        look = partial(views.queues, which=which)
+        return await (self._search(look, which.within) if which.reads_many else self._read(look))
 
     async def set_queue(self, name: str, change: QueueChange) -> Queue:
         return await self._write(lambda tx: registry.set_queue(tx, name, change))
@@ -182,7 +196,7 @@ class SqliteStore(hooks.HookVerbs, PacedVerbs):
         await self._write(lambda tx: registry.retire(tx, worker_id))
 
     async def workers(self) -> list[Worker]:
-        return await self._read(lambda tx: registry.workers(tx))
+        return await self._look(registry.workers)
 
     @contextlib.contextmanager
     def subscribe(self, topic: Topic) -> Iterator[Subscription]:
@@ -206,7 +220,7 @@ class SqliteStore(hooks.HookVerbs, PacedVerbs):
         return await self._read(keys.ring)
 
     async def find_key(self, id: str) -> Found:
-        return await self._read(lambda tx: keys.find(tx, id), weight=1)
+        return await self._look(lambda tx: keys.find(tx, id))
 
     async def revoke_key(self, id: str) -> ApiKey | None:
         return await self._write(lambda tx: keys.revoke(tx, id))
@@ -297,6 +311,31 @@ class SqliteStore(hooks.HookVerbs, PacedVerbs):
 
     def _read(self, call: Callable[[Transaction], T], weight: int = SCAN) -> "asyncio.Future[T]":
         return connections.opened(self._reads).run(call, weight)
+
+    async def _look(self, call: Callable[[Transaction], T]) -> T:
+        """Read what is found at once, and wait for no other read."""
+        return await (self._read(call, weight=1) if self._quick is None else self._quick.run(call))
+
+    async def _search(self, call: Callable[[Transaction], T], within: timedelta | None) -> T:
+        """Read what may take long, and let no other read wait for it. On the event loop itself it is not limited."""
+        return await (self._read(call) if self._searches is None else self._searches.run(call, within))
+
+    async def _reader(self, name: str) -> ThreadTransactor:
+        reader = ThreadTransactor(self._apart, self._woken, name)
+        starting = asyncio.ensure_future(reader.start())
+        try:
+            await asyncio.shield(starting)
+        except asyncio.CancelledError:
+            await asyncio.wait([starting])
+            if starting.exception() is None:
+                await reader.close()
+            raise
+        return reader
+
+    def _apart(self) -> Batches:
+        batches = self._batches("begin")
+        batches.set_cache(APART_CACHE)
+        return batches
 
     def _batches(self, begin: str) -> Batches:
         timer = (lambda: 0.0) if self._inline else time.perf_counter  # inline, nobody waits for the lock

@@ -219,9 +219,15 @@ select id, type, name, queue, status, lane, rank, due_at, created_at, scheduled_
 from jobs where id = ?
 
 -- name: find
+-- With the bytes of a job that differ much between jobs, if a page is limited by them.
 select id, type, name, queue, status, lane, rank, due_at, created_at, scheduled_at, max_retries, retry_delay, timeout,
-    token, credits, retries, generation, payload, tags, webhook_url, worker_id, lease_until, started_at, completed_at,
-    cancel_requested_at, progress, progress_message, result, error, expires_at, unique_key, webhook_on_cancel, cause
+    token, credits, retries, generation, iif(:payload, payload, null), tags, webhook_url, worker_id, lease_until, started_at,
+    completed_at, cancel_requested_at, progress, progress_message, iif(:result, result, ''), error, expires_at, unique_key,
+    webhook_on_cancel, cause,
+    iif(:bytes is null, 0, iif(:payload, octet_length(payload), 0) + iif(:result, coalesce(octet_length(result), 0), 0)
+        + coalesce(octet_length(error), 0)
+        + (select coalesce(sum(coalesce(octet_length(error), 0) + coalesce(octet_length(traceback), 0)), 0)
+           from attempts where job_id = jobs.id))
 from jobs /* narrowed to */ where true
     and (:after is null or id < :after)
     and (:statuses is null or status in (select value from json_each(:statuses)))
@@ -245,19 +251,21 @@ where job_id in (select unhex(value) from json_each(?)) order by job_id, token
 select at, line from logs where job_id = ? order by rowid
 
 -- name: queues
-select name, step, strict, head_start, paused_at, pause_reason, paused_by, retention, webhook_url from queues order by name
+select name, step, strict, head_start, paused_at, pause_reason, paused_by, retention, webhook_url from queues
+where name between :first and :last and (:after is null or name > :after) order by name limit :limit
 
 -- name: queue
 select name, step, strict, head_start, paused_at, pause_reason, paused_by, retention, webhook_url from queues where name = ?
 
 -- name: count_waiting
-select queue, lane, sum(due_at <= ?1), sum(due_at > ?1) from jobs where status < 3 group by queue, lane
+select queue, lane, sum(due_at <= :wall), sum(due_at > :wall) from jobs
+where status < 3 and queue between :first and :last group by queue, lane
 
 -- name: count_processing
-select queue, count(*) from jobs where status = 3 group by queue
+select queue, count(*) from jobs where status = 3 and queue between :first and :last group by queue
 
 -- name: count_dead
-select queue, count(*) from jobs where status = 5 group by queue
+select queue, count(*) from jobs where status = 5 and queue between :first and :last group by queue
 
 -- name: set_queue
 insert into queues (name, step, strict, head_start, paused_at, pause_reason, paused_by, retention, webhook_url, changed_at)

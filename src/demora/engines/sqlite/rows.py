@@ -127,7 +127,7 @@ def whole_job(row: Row, attempts: list[Attempt], log: list[LogLine], to_wall: in
         name=name or type,
         type=type,
         queue=queue,
-        payload_json=payload.encode(),
+        payload_json=b"" if payload is None else payload.encode(),
         priority=Priority(rank),
         status=Status(status),
         lane=Lane(lane),

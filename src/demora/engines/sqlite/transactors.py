@@ -89,6 +89,11 @@ class ThreadTransactor:
             self._hand_over(pending)
         return pending.future
 
+    def interrupt(self) -> None:
+        """End the statement that runs on the thread, if one does."""
+        if self._batches is not None:
+            self._batches.interrupt()
+
     async def close(self) -> None:
         if not self._closed:
             self._closed = True

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from ...core.job import Attempt, Job, LogLine
 from ...core.spans import from_ms, span_ms
 from ...core.states import Status
-from ...store import Page, Query, Queue
+from ...store import ALL_QUEUES, Page, Query, Queue, QueueQuery
 from . import paces, rows
 from .batches import Transaction
 from .statements import SQL
@@ -33,28 +33,46 @@ def find(tx: Transaction, query: Query) -> Page:
         "tag": query.tag,
         "before": None if query.older_than is None else tx.wall - span_ms(query.older_than),
         "limit": query.limit + 1,
+        "payload": query.payload,
+        "result": query.result,
+        "bytes": query.bytes,
     }
-    found = list(tx.db.execute(_find_sql(query), what))
-    page = found[: query.limit]
+    page, more = _page(tx.db.execute(_find_sql(query), what), query)
     attempts = _attempts(tx, [row[0] for row in page])
     jobs = [rows.whole_job(row, attempts[row[0]], [], tx.wall - tx.boot) for row in page]
-    return Page(jobs, jobs[-1].id if len(found) > len(page) else None)
+    return Page(jobs, jobs[-1].id if more else None)
 
 
-def queues(tx: Transaction) -> list[Queue]:
-    waiting = _waiting(tx)
-    processing = dict(tx.db.execute(SQL["count_processing"]))
-    dead = dict(tx.db.execute(SQL["count_dead"]))
-    return [
-        rows.queue(row, *waiting.get(row[0], (0, 0)), processing.get(row[0], 0), dead.get(row[0], 0))
-        for row in tx.db.execute(SQL["queues"])
-    ]
+def queues(tx: Transaction, which: QueueQuery = ALL_QUEUES) -> list[Queue]:
+    limit = -1 if which.limit is None else which.limit
+    what = {"first": which.first, "last": which.last, "after": which.after, "limit": limit}
+    found: list[rows.Row] = list(tx.db.execute(SQL["queues"], what))
+    if not found:
+        return []
+    shown = {"first": found[0][0], "last": found[-1][0]}
+    waiting = _waiting(tx, shown)
+    processing = dict(tx.db.execute(SQL["count_processing"], shown))
+    dead = dict(tx.db.execute(SQL["count_dead"], shown))
+    return [rows.queue(row, *waiting.get(row[0], (0, 0)), processing.get(row[0], 0), dead.get(row[0], 0)) for row in found]
 
 
-def _waiting(tx: Transaction) -> dict[str, tuple[int, int]]:
+def _page(found: Iterable[rows.Row], query: Query) -> tuple[list[rows.Row], bool]:
+    """The rows of a page, without their sizes, and whether there are more."""
+    page: list[rows.Row] = []
+    room = query.bytes
+    for *row, size in found:
+        if len(page) == query.limit or (room is not None and page and size > room):
+            return page, True
+        page.append(tuple(row))
+        if room is not None:
+            room -= size
+    return page, False
+
+
+def _waiting(tx: Transaction, shown: dict[str, str]) -> dict[str, tuple[int, int]]:
     """How many jobs of each queue are ready and how many delayed: due later, or held by a pace."""
     governed, counts = paces.governed(tx), defaultdict[str, tuple[int, int]](lambda: (0, 0))
-    for queue, lane, due, later in tx.db.execute(SQL["count_waiting"], (tx.wall,)):
+    for queue, lane, due, later in tx.db.execute(SQL["count_waiting"], {"wall": tx.wall, **shown}):
         ready, delayed = counts[queue]
         holds = lane in governed.get(queue, ())
         counts[queue] = (ready, delayed + due + later) if holds else (ready + due, delayed + later)
