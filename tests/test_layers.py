@@ -43,7 +43,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "lined": {"core", "store", "transactions", "audit", "survey", "keyring", "line", "outbox", "errors", "crash", "notices"}
     | {"hookstore", "pacing", "reconciling", "clock", "alarms"},
     "engines": {"core", "store", "transactions", "audit", "survey", "keyring", "clock", "errors", "crash"}
-    | {"hookstore", "pacing", "line", "outbox", "lined", "alarms"},
+    | {"hookstore", "pacing", "line", "outbox", "lined", "alarms", "notices"},
     "proof": {"audit"},
     "context": {"core", "store", "errors"},
     "signals": {"core", "errors"},

@@ -106,6 +106,9 @@ _STORE = Kind(
 )
 _AWAY = Kind(503, "The store is away", "the database could not be reached; nothing was written, try again", retry_after=1)
 _BUSY = Kind(503, "The store is busy", "the database stayed locked; nothing was written, try again", retry_after=1)
+_LOST = Kind(
+    503, "The database is damaged", "the files of the database were changed by another program; nothing was written"
+)
 
 KINDS: dict[type[Exception], Kind] = {
     demora.DemoraError: _UNKNOWN,
@@ -133,6 +136,8 @@ KINDS: dict[type[Exception], Kind] = {
     demora.StoreError: _STORE,
     demora.StoreUnreachable: _AWAY,
     demora.StoreBusy: _BUSY,
+    demora.StoreGone: _LOST,
+    demora.StoreDamaged: _LOST,
     demora.StoreClosed: _STORE,
     demora.OneLoopOnly: _STORE,
     demora.OpenInParent: _STORE,

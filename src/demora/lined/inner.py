@@ -12,7 +12,7 @@ from ..keyring import Found, Keyring, Ring
 from ..outbox import Outbox
 from ..pacing import Outlook, PaceChange, Paced, Pacing
 from ..store import Store
-from ..survey import Pulse, Survey, Surveyed
+from ..survey import Probed, Pulse, Survey, Surveyed
 
 
 class Inner(Store, Outbox, Audited, Surveyed, Keyring, HookStore, Paced, Protocol):
@@ -62,6 +62,10 @@ class Passed:
 
     async def pulse(self, mark: int | None = None) -> Pulse:
         return await self.inner.pulse(mark)
+
+    async def probe(self) -> None:
+        if isinstance(self.inner, Probed):
+            await self.inner.probe()
 
     # What webhooks need
 
