@@ -212,6 +212,30 @@ class TooManySearches(StoreError):
         super().__init__(f"{most} searches of jobs are running already, as many as may; try again in a few seconds")
 
 
+class StoreGone(StoreError):
+    """The database file was deleted or replaced while it was open; nothing was written."""
+
+    def __init__(self, file: str, *, replaced: bool) -> None:
+        fate = "another file is in its place" if replaced else "it is no longer there"
+        super().__init__(
+            f"the database file {file} was taken away while it was open: {fate}, and nothing is written any more; put the "
+            "file back, or stop all processes that use it and start them again"
+        )
+        self.file, self.replaced = file, replaced
+
+
+class StoreDamaged(StoreError):
+    """The write-ahead log of the database was cut, deleted or replaced while it was open; nothing was written. What was in
+    it is lost."""
+
+    def __init__(self, file: str, damage: str) -> None:
+        super().__init__(
+            f"the write-ahead log {file} {damage} by another program: what was committed last is lost, and nothing is "
+            "written any more; stop all processes that use the database, run demora doctor, and start them again"
+        )
+        self.file, self.damage = file, damage
+
+
 class StoreClosed(StoreError):
     """The store is not open."""
 

@@ -20,6 +20,8 @@ AGAIN = 30.0  # seconds until the same trouble is told again
 _unknown = log_limits.Limit()
 _troubled: dict[str, tuple[str, float]] = {}  # what is in trouble, by which error, and when that was last told
 
+_said: dict[str, tuple[str, float]] = {}  # by event: what was said of it last, and when
+
 
 def stranger(variable: str, nearest: str | None) -> None:
     words = "the variable {variable} is no setting of demora and sets nothing" + ("; is {nearest} meant?" if nearest else "")
@@ -167,6 +169,18 @@ def store_well(what: str) -> None:
         _say(INFO, "store.well", "{what} works again", what=what)
 
 
+def store_locked(holder: str | None, seconds: float) -> None:
+    """Says the same of the same holder every half minute while it lasts."""
+    if _is_news("store.locked", str(holder)):
+        words = "the database file has been locked for {waited_s:.1f} s by {holder}: writes are refused until it is free"
+        _say(ERROR, "store.locked", words, waited_s=seconds, holder=_one_line(holder or "another process"))
+
+
+def store_damaged(problem: Exception) -> None:
+    if _is_news("store.damaged", str(problem)):
+        _say(ERROR, "store.damaged", "{error}", error=_one_line(str(problem)))
+
+
 def scheduler_started(name: str) -> None:
     _say(INFO, "scheduler.started", "scheduler {scheduler} started", scheduler=name)
 
@@ -222,6 +236,16 @@ def overloaded(held: int, most: int) -> None:
     """Said now and then while requests are refused."""
     words = "requests are refused: those under way hold {held} bytes, and DEMORA_IN_FLIGHT_BYTES is {most}"
     _say(WARNING, "service.overloaded", words, held=held, most=most)
+
+
+def _is_news(what: str, fact: str) -> bool:
+    """Whether this was not said within the last half minute."""
+    before, said_at = _said.get(what, ("", -AGAIN))
+    now = time.monotonic()
+    if fact == before and now - said_at < AGAIN:
+        return False
+    _said[what] = fact, now
+    return True
 
 
 def stamp_records() -> None:

@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 
 from . import notices
 from .app import Demora
-from .errors import StoreUnreachable
+from .errors import StoreBusy, StoreUnreachable
 
 OPENING = "opening the database"
 PATIENCE = 60.0  # seconds in which the database must be there
@@ -15,7 +15,8 @@ FIRST_PAUSE, LONGEST_PAUSE = 0.25, 4.0  # seconds between two tries
 
 @asynccontextmanager
 async def opened_when_there(app: Demora) -> AsyncIterator[None]:
-    """An open application; `StoreUnreachable` if its database stays out of reach, or at once if waiting will not help."""
+    """An open application; `StoreUnreachable` if its database stays out of reach, or at once if waiting will not help;
+    `StoreBusy` if it stays locked."""
     loop, pause = asyncio.get_running_loop(), FIRST_PAUSE
     until = loop.time() + PATIENCE
     while True:
@@ -23,8 +24,9 @@ async def opened_when_there(app: Demora) -> AsyncIterator[None]:
             await app.open()
             notices.store_well(OPENING)
             break
-        except StoreUnreachable as problem:
-            if not problem.may_pass or loop.time() + pause > until:
+        except (StoreUnreachable, StoreBusy) as problem:
+            may_pass = isinstance(problem, StoreBusy) or problem.may_pass
+            if not may_pass or loop.time() + pause > until:
                 raise
             notices.store_trouble(OPENING, problem, pause)
         await asyncio.sleep(pause)

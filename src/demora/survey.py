@@ -86,3 +86,13 @@ class Surveyed(Protocol):
     def notes(self) -> tuple[str, ...]:
         """What works in another way than usual here, a sentence each: no fault, but good to know. Asks nobody."""
         ...
+
+
+@runtime_checkable
+class Probed(Protocol):
+    """An engine that can say whether it takes writes now."""
+
+    async def probe(self) -> None:
+        """Write something that changes nothing. `StoreError` if that is refused, `StoreBusy` also if it does not come back
+        within seconds. Calls within a second share one write."""
+        ...

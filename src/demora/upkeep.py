@@ -19,7 +19,7 @@ from .lapses import lapse
 from .line.port import LineAway
 from .line.reconcile import Reconcilable, Reconciliation
 from .store import Lease, Query, Report, Settlement, Store, Worker
-from .survey import Pulse, Survey, Surveyed
+from .survey import Probed, Pulse, Survey, Surveyed
 
 _NOBODY = "nobody"  # claims no job, so that no job is ever seen with it
 _DEAD = frozenset({Status.FAILED})
@@ -90,6 +90,11 @@ class Upkeep:
     async def pulse(self, mark: int | None = None) -> Pulse:
         """How queues and workers stand, and which jobs were added since the mark of an earlier pulse."""
         return await self._surveyed().pulse(mark)
+
+    async def probe(self) -> None:
+        """Raise `StoreError` if the store takes no writes now; nothing of a store that cannot say."""
+        if isinstance(self.store, Probed):
+            await self.store.probe()
 
     async def registered_workers(self) -> list[Worker]:
         """All workers that did not say that they stop, also those that fell silent."""

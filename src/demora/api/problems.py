@@ -136,6 +136,9 @@ _STORE = Kind(
 )
 _AWAY = Kind(503, "The store is away", "the database could not be reached; nothing was written, try again", retry_after=1)
 _BUSY = Kind(503, "The store is busy", "the database stayed locked; nothing was written, try again", retry_after=1)
+_LOST = Kind(
+    503, "The database is damaged", "the files of the database were changed by another program; nothing was written"
+)
 
 KINDS: dict[type[Exception], Kind] = {
     demora.DemoraError: _UNKNOWN,
@@ -170,6 +173,8 @@ KINDS: dict[type[Exception], Kind] = {
     demora.StoreBusy: _BUSY,
     demora.SearchTooSlow: Kind(422, "Search too slow"),
     demora.TooManySearches: Kind(503, "Too many searches", retry_after=2),
+    demora.StoreGone: _LOST,
+    demora.StoreDamaged: _LOST,
     demora.StoreClosed: _STORE,
     demora.OneLoopOnly: _STORE,
     demora.OpenInParent: _STORE,

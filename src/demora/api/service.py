@@ -7,7 +7,7 @@ import msgspec
 from .. import __version__, notices
 from ..client import Client, Health
 from ..core.request import check_queue
-from ..errors import Invalid, StoreError
+from ..errors import Invalid, StoreBusy, StoreDamaged, StoreError, StoreGone
 from ..store import Queue
 from ..views import QueueView, WorkerView, queue_view, worker_view
 from .operations import SEARCH_LIMIT, Ask, Listing, Reply
@@ -104,10 +104,20 @@ async def live(ask: Ask) -> Reply:
 
 
 async def ready(ask: Ask) -> Reply:
-    """Say whether jobs are taken and run: 200 when healthy or degraded, 503 when the store does not answer."""
+    """Say whether jobs are taken and run: 200 when healthy or degraded, 503 when the store does not answer or takes no
+    writes."""
     try:
         async with asyncio.timeout(HEALTH_LIMIT):
             return Reply(200, await (await ask.client()).health())
     except (StoreError, TimeoutError) as problem:
         notices.request_failed("GET", "/health/ready", problem)
-        return Reply(503, Health("unhealthy", "the store does not answer", 0))
+        return Reply(503, Health("unhealthy", _unhealthy(problem), 0))
+
+
+def _unhealthy(problem: Exception) -> str:
+    """Why, in fixed words: a file name or the name of a process is for the log."""
+    if isinstance(problem, StoreBusy):
+        return "the database is locked and takes no writes"
+    if isinstance(problem, StoreGone | StoreDamaged):
+        return "the files of the database were changed by another program; it takes no writes"
+    return "the store does not answer or refuses writes"

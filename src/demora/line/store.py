@@ -24,7 +24,7 @@ from ..keyring import Keyring
 from ..line_feed import Entry, LineFeed, Place
 from ..pacing import Paced, Pacing, Released
 from ..store import Added, Answer, Change, Claimed, Queue, QueueChange, Settlement, Store, Subscription, Tidied, Topic
-from ..survey import Surveyed
+from ..survey import Probed, Surveyed
 from ..transactions import Transactional
 from .claiming import Claimer, ClaimRequest, put_released
 from .maintainer import Maintainer
@@ -62,6 +62,8 @@ class LinedStore:
         self.name_for_key, self.waiting_for_key = inner.name_for_key, inner.waiting_for_key
         self.events, self.evidence, self.end_audit = inner.events, inner.evidence, inner.end_audit
         self.survey, self.pulse = inner.survey, inner.pulse
+        if isinstance(inner, Probed):  # readiness looks at writes, where a write can hang
+            self.probe = inner.probe
         self.deliveries, self.signing = inner.deliveries, inner.signing
         self.add_secret, self.forget_secret = inner.add_secret, inner.forget_secret
         self.disable, self.enable, self.disabled = inner.disable, inner.enable, inner.disabled

@@ -80,12 +80,14 @@ class Keeper:
             self._running = run_on_thread(self._keep_with(sibling), "demora-keeper")
         self._running.add_done_callback(self._ended)
 
-    async def stop(self) -> None:
+    async def stop(self, within: float | None = None) -> None:
+        """Renew no more. Returns once the thread has ended, or after so many seconds if its store does not answer: then it
+        ends by itself."""
         self._stopped.set()
         with contextlib.suppress(RuntimeError):  # it died, and its loop with it
             self._wake()
         if self._running is not None:
-            await asyncio.wait([self._running])
+            await asyncio.wait([self._running], timeout=within)
 
     def _ended(self, running: "asyncio.Future[None]") -> None:
         """Without its keeper a worker must not go on: nobody would renew its leases."""

@@ -8,10 +8,11 @@ from datetime import timedelta
 
 from .. import crash, notices
 from ..core.states import Status
-from ..errors import StoreClosed, StoreError
+from ..errors import StoreBusy, StoreClosed, StoreError
 from ..store import Settlement, Store
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.05, 2.0  # seconds between tries while the store is in trouble
+LAST_CALL = 1.0  # seconds without a batch recorded after which a worker that stops gives up
 LONGEST_GATHERING = 0.005  # seconds
 LARGEST_BATCH = 250  # settlements
 MOST_BYTES = 8 * 1024 * 1024  # of results in one batch
@@ -32,23 +33,37 @@ class Ledger:
         self._lease = lease.total_seconds()
         self._waiting: deque[Settlement] = deque()
         self._flushing: asyncio.Task[None] | None = None
+        self._under_way: list[Settlement] = []
+        self._batches = 0  # recorded
 
     def enter(self, settlement: Settlement) -> None:
         self._waiting.append(settlement)
         if self._flushing is None:
             self._flushing = asyncio.ensure_future(self._flush())
 
-    async def drain(self) -> None:
-        """Return when all that was entered is recorded."""
-        while self._flushing is not None:
-            await self._flushing
+    async def drain(self, by: float | None = None) -> bool:
+        """Return when all that was entered is recorded; False if the store records nothing when the loop's clock has come to
+        `by`. Then the leases of the rest will lapse."""
+        now = asyncio.get_running_loop().time
+        while (flushing := self._flushing) is not None:
+            before = self._batches
+            await asyncio.wait([flushing], timeout=None if by is None else max(by - now(), LAST_CALL))
+            if not flushing.done() and self._batches == before:
+                flushing.cancel()
+                await asyncio.wait([flushing])
+                self._drop([*self._under_way, *self._waiting])
+                return False
+            if flushing.done():
+                flushing.result()
+        return True
 
     async def _flush(self) -> None:
         try:
             while self._waiting:
                 await self._gather()
-                batch = self._next_batch()
+                batch = self._under_way = self._next_batch()
                 answers = await self._settle(batch)
+                self._batches, self._under_way = self._batches + 1, []
                 crash.at("worker.settled")
                 for settlement, status in zip(batch, answers, strict=True):
                     self._recorded(settlement, status)
@@ -87,6 +102,13 @@ class Ledger:
                 pause = min(pause * 2, LONGEST_PAUSE)
             except Exception:
                 return await self._settle_each(batch)
+
+    def _drop(self, settlements: list[Settlement]) -> None:
+        for settlement in settlements:
+            notices.settlement_dropped(
+                settlement.report.lease.id, StoreBusy("the worker stopped before it could be written")
+            )
+        self._waiting.clear()
 
     async def _settle_each(self, batch: list[Settlement]) -> list[Status | None]:
         """Try each alone, once, so that one that cannot be recorded costs no other."""

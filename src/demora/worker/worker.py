@@ -41,6 +41,8 @@ if TYPE_CHECKING:
 
 SAFETY_LOOK = 60.0  # seconds that a worker sleeps at most
 UNWIND = 5.0  # seconds that a run has to end after it was told to
+RESERVE = 3.0  # seconds of the grace, at most half of it, that are kept for closing a store that does not answer
+LAST_CALL = 0.5  # seconds that the store has at least for what a worker that stops asks of it
 PATIENCE = 2.0  # seconds that a thread may outlast its settled run before it counts as one that does not end
 FIRST_PAUSE, LONGEST_PAUSE = 0.1, 5.0  # seconds between claims while the store is in trouble
 _BY_ID = attrgetter("id", "token")
@@ -88,11 +90,14 @@ class Worker:
         self._more = False
         self._claimed_at = 0.0
         self._stopping = False
+        self._stopped_at: float | None = None
+        self._wound_down = False
         self.started = asyncio.Event()
         self.trouble: str | None = None
         self._handed_back = 0
         self._let_go = Tally()
         self._bell: Subscription | None = None
+        self._told: asyncio.Future[None] | None = None
 
     async def run(self) -> int:
         """Work until stopped; 0, or 1 if there was `trouble`: half of the slots were held by runs that would not end, the
@@ -117,20 +122,23 @@ class Worker:
         self.started.set()
         try:
             with forks.running_jobs(), self._store.subscribe(Topic.READY) as self._bell:
+                working = asyncio.ensure_future(self._work(self._bell))
                 try:
-                    await self._work(self._bell)
+                    await self._until_worked(working)
                 finally:
-                    await self._wind_down()
+                    recorded = await self._wind_down()
         finally:
             beating.cancel()
             tidying.cancel()
             self._let_go.close()
-            await self._keeper.stop()
+            await self._keeper.stop(within=self._left(LAST_CALL))
             self._pool.shutdown(wait=False, cancel_futures=True)
             await self._processes.close()
             await run_hooks("shutdown", self._app.shutdown_hooks)
-        with contextlib.suppress(StoreError):
-            await self._store.retire(self.id)
+        if recorded:
+            with contextlib.suppress(StoreError, TimeoutError):
+                await asyncio.wait_for(self._store.retire(self.id), self._left(LAST_CALL))
+        working.cancel()
         notices.worker_stopped(self.id, self._handed_back)
         return 0 if self.trouble is None else 1
 
@@ -138,6 +146,8 @@ class Worker:
         """Claim no more, let what runs end within the grace, hand back the rest without counting an attempt."""
         self._stopping = True
         self._wake()
+        if self._told is not None and not self._told.done():
+            self._told.set_result(None)
 
     async def _record(self) -> Record:
         """This worker as it registers itself now: a slot held by a run that does not end is no slot."""
@@ -146,6 +156,21 @@ class Worker:
         return Record(self.id, socket.gethostname(), os.getpid(), slots, queues, types)
 
     # Claiming
+
+    async def _until_worked(self, working: "asyncio.Future[None]") -> None:
+        """Return when the worker has been stopped, and its last claim has come back, or does not: its store is stuck."""
+        self._told = self._loop.create_future()
+        if not self._stopping:
+            await asyncio.wait([working, self._told], return_when=asyncio.FIRST_COMPLETED)
+        self._stopped_at = self._loop.time()
+        await asyncio.wait([working], timeout=self._left(0.0, reserve=min(RESERVE, self._grace / 2)))
+        if working.done():
+            working.result()
+
+    def _left(self, least: float, *, reserve: float = 0.0) -> float:
+        """Seconds until the grace is over, less a reserve."""
+        since = self._loop.time() if self._stopped_at is None else self._stopped_at
+        return max(since + self._grace - reserve - self._loop.time(), least)
 
     async def _work(self, bell: Subscription) -> None:
         pause = FIRST_PAUSE
@@ -206,6 +231,10 @@ class Worker:
         return lapse(lapsed, self._chance(), self._app.registry.standing)
 
     def _take(self, jobs: Sequence[ClaimedJob]) -> None:
+        if self._wound_down:  # a claim that was no longer waited for
+            for job in jobs:
+                self._enter(job, HandedBack())
+            return
         for job in jobs:
             self._backlog.append((job, self._keeper.hold(job.lease)))
         self._start_waiting()
@@ -344,21 +373,22 @@ class Worker:
             self.trouble = trouble
         self.stop()
 
-    async def _wind_down(self) -> None:
-        self._stopping = True
+    async def _wind_down(self) -> bool:
+        """Let what runs end and record it; False if the store records nothing and there was no time left to wait for it."""
+        self._stopping = self._wound_down = True
         notices.worker_stopping(self.id, len(self._runs), self._grace)
         crash.at("worker.stopping")
         while self._backlog:
             job, _ = self._backlog.popleft()
             self._keeper.drop(job.lease)
             self._enter(job, HandedBack())
-        await self._let_end(self._grace)
+        await self._let_end(self._left(0.0))
         for run in list(self._runs.values()):
             run.end(Ending.STOP)
         await self._let_end(0.5)
         for run in list(self._runs.values()):
             self._conclude(run, HandedBack())
-        await self._ledger.drain()
+        return await self._ledger.drain(self._loop.time() + self._left(0.0, reserve=min(RESERVE, self._grace / 2)))
 
     async def _let_end(self, seconds: float) -> None:
         tasks = [run.task for run in self._runs.values() if run.task is not None]

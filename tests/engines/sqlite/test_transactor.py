@@ -10,8 +10,8 @@ from typing import Any
 import apsw
 import pytest
 
-from demora.engines.sqlite import connections
 from demora.engines.sqlite.batches import LOCK_HELD_AT_MOST, Batches, Pending, Transaction
+from demora.engines.sqlite.connections import WAITS, Waits
 from demora.engines.sqlite.transactors import AT_ONCE, LIGHT, InlineTransactor, ThreadTransactor, Transactor
 from demora.errors import StoreBusy, StoreClosed, StoreError
 from demora.store import Topic
@@ -145,9 +145,9 @@ async def test_calls_are_run_in_the_order_they_were_made(transactor: Transactor)
     assert seen == list(range(25))
 
 
-def two_on_one_file(folder: Path) -> list[Batches]:
+def two_on_one_file(folder: Path, waits: Waits = WAITS) -> list[Batches]:
     connections = [apsw.Connection(str(folder / "x.db")) for _ in range(2)]
-    return [Batches(db, "begin immediate", lambda: (0, 0), lambda topics: None) for db in connections]
+    return [Batches(db, "begin immediate", lambda: (0, 0), lambda topics: None, waits=waits) for db in connections]
 
 
 async def test_nothing_is_done_on_the_spot_while_another_holds_the_lock(tmp_path: Path) -> None:
@@ -158,9 +158,8 @@ async def test_nothing_is_done_on_the_spot_while_another_holds_the_lock(tmp_path
     assert other.begin_at_once()
 
 
-async def test_a_file_that_stays_locked_is_said_to_be_busy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connections, "PATIENCE", 0.05)
-    keeper, other = two_on_one_file(tmp_path)
+async def test_a_file_that_stays_locked_is_said_to_be_busy(tmp_path: Path) -> None:
+    keeper, other = two_on_one_file(tmp_path, Waits(lock=0.05))
     keeper.begin_at_once()
     pending = Pending(put(1), asyncio.get_running_loop().create_future())
     other.commit([pending])

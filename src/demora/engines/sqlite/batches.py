@@ -10,27 +10,31 @@ import apsw
 from ... import crash
 from ...errors import StoreBusy, StoreError
 from ...store import Topic
-from .connections import Patience
+from .connections import WAITS, Patience, Waits, busy
+from .stalls import Stall
 from .stamps import Stamps, has_triggers, stamps_of
 from .statements import SQL
-from .turns import Turns
+from .turns import Overtaken, Turns
+from .watch import FileWatch
 
 T = TypeVar("T")
 
+WRITING, READING = "begin immediate", "begin"
 LOCK_HELD_AT_MOST = 0.005  # seconds; others that write to the file wait no longer for one batch
 
 
 class Transaction:
     """What a verb works on: the connection, the clocks read at its start, and whom to wake once it is committed.
 
+    Leases are given by the clock `boot`, and judged by `lease_clock`, which is behind it for a while after a stall.
     `unplaced` says that it records jobs that no caller puts into a line.
     """
 
-    __slots__ = ("boot", "db", "stamps", "topics", "unplaced", "wall", "wall_us")
+    __slots__ = ("boot", "db", "lease_clock", "stall", "stamps", "topics", "unplaced", "wall", "wall_us")
 
-    def __init__(self, db: apsw.Connection, stamps: Stamps, topics: set[Topic]) -> None:
-        self.db, self.stamps, self.topics = db, stamps, topics
-        self.wall, self.wall_us, self.boot = stamps.wall, stamps.wall_us, stamps.boot
+    def __init__(self, db: apsw.Connection, stamps: Stamps, topics: set[Topic], boot: int, stall: Stall) -> None:
+        self.db, self.stamps, self.topics, self.boot, self.stall = db, stamps, topics, boot, stall
+        self.wall, self.wall_us, self.lease_clock = stamps.wall, stamps.wall_us, stamps.boot
         self.unplaced = False
 
     def wake(self, topic: Topic) -> None:
@@ -51,10 +55,11 @@ class Transaction:
 class Pending:
     """A call on its way, and the future of whoever awaits it."""
 
-    __slots__ = ("after_commit", "bare", "call", "error", "future", "result")
+    __slots__ = ("after_commit", "asked", "bare", "call", "error", "future", "result")
 
     def __init__(self, call: Callable[[Any], Any], future: "asyncio.Future[Any]", *, bare: bool = False) -> None:
         self.call, self.future, self.bare = call, future, bare
+        self.asked = time.monotonic()
         self.result: Any = None
         self.error: Exception | None = None
         self.after_commit: Callable[[], None] | None = None  # runs on the loop, before the future is resolved
@@ -81,11 +86,18 @@ class Batches:
         ring: Callable[[set[Topic]], None],
         timer: Callable[[], float] = time.perf_counter,
         turns: Turns | None = None,
+        *,
+        watch: FileWatch | None = None,
+        stall: Stall | None = None,
+        waits: Waits = WAITS,
         on_unplaced: Callable[[], None] | None = None,
     ) -> None:
-        self._timer, self._turns, self._on_unplaced = timer, turns or Turns(None), on_unplaced
+        self._timer, self._watch, self._most, self._on_unplaced = timer, watch, waits, on_unplaced
+        self._writes = begin != READING
+        self._waits_since: int | None = None  # on the clock of leases
+        self.turns, self._stall = turns or Turns(None), stall or Stall()
         self._db, self._begin, self._clocks, self._ring = db, begin, clocks, ring
-        self._patience = Patience()
+        self._patience = Patience(waits)
         db.set_busy_handler(self._patience)
         self._stamps = stamps_of(db)
         self._stamps.audited = has_triggers(db)
@@ -103,17 +115,26 @@ class Batches:
         return True
 
     def commit(self, batch: list[Pending]) -> tuple[list[Pending], set[Topic]]:
-        """Commit what fits from the front of `batch`; the rest stays in it. Answers with the finished calls."""
+        """Commit what fits from the front of `batch`; the rest stays in it. Answers with the finished calls.
+
+        If the lock is not to be had, those calls fail whose time is up. `Overtaken` if another thread goes on instead.
+        """
         topics: set[Topic] = set()
         finished: list[Pending] = []
         in_turn = False
         try:
             if not self._db.in_transaction and not self.begin_at_once():
-                in_turn = self._patience.next = self._turns.take()
-                self._execute(self._begin)
+                self._waits_since = self._waits_since or self._clocks()[1]
+                in_turn = self.turns.take()
+                if not self._begin_late(batch, in_turn=in_turn):
+                    return self._refuse_overdue(batch), topics
+            self._note_stall()
+            self._check_files()
             self._run(batch, finished, topics)
             crash.at("batch.applied")
             self._to_disk()
+        except Overtaken:
+            raise
         except Exception as problem:
             self._abandon()
             finished += batch
@@ -123,7 +144,7 @@ class Batches:
                 pending.error = pending.error or translate(problem)
         finally:
             if in_turn:
-                self._turns.give_back()
+                self.turns.give_back()
         crash.at("batch.committed")
         if topics:
             self._ring(topics)
@@ -150,9 +171,53 @@ class Batches:
         """End the statement that runs, if one does. Any thread may call it."""
         self._db.interrupt()
 
+    def hurry(self) -> None:
+        """Wait for little more from now on, on whatever thread: the store is being closed."""
+        self._patience.hurry()
+
     def close(self) -> None:
         self._db.close()
-        self._turns.close()
+        self.turns.close()
+
+    def _begin_late(self, batch: list[Pending], *, in_turn: bool) -> bool:
+        """Begin once the lock is free; False if it is not before the time of the oldest call is up."""
+        self._patience.asked, self._patience.next = batch[0].asked if batch else None, in_turn
+        try:
+            self._execute(self._begin)
+        except apsw.BusyError:
+            return False
+        finally:
+            self._patience.asked = None
+        return True
+
+    def _note_stall(self) -> None:
+        """Remember for a while that nobody could write, now that this is over."""
+        since, self._waits_since = self._waits_since, None
+        if self._writes and (since is not None or not self._stall.ended):
+            now = self._clocks()[1]
+            if not self._stall.ended or (since is not None and now - since > self._most.stall * 1000):
+                self._stall.is_over(now if since is None else since, now)
+
+    def _refuse_overdue(self, batch: list[Pending]) -> list[Pending]:
+        """The calls that have waited for too long, with the error that says for whom; they leave the batch."""
+        self._stall.goes_on(self._waits_since or self._clocks()[1])
+        self._waits_since = None
+        now = time.monotonic()
+        hurried = now >= self._patience.at_most_until
+        overdue = [pending for pending in batch if hurried or now - pending.asked >= self._most.lock] or batch[:1]
+        problem = busy(self._db.filename, now - overdue[0].asked if overdue else 0.0)
+        for pending in overdue:
+            batch.remove(pending)
+            pending.error = StoreBusy(str(problem))
+        return overdue
+
+    def _check_files(self) -> None:
+        """Refuse to write to files that are no longer those of this database."""
+        if self._watch is None or self._watch.is_well():
+            return
+        self._execute("rollback")
+        self._watch.judge(self._db)
+        self._execute(self._begin)
 
     def _run(self, batch: list[Pending], finished: list[Pending], topics: set[Topic]) -> None:
         started, alone = self._timer(), len(batch) == 1
@@ -168,9 +233,10 @@ class Batches:
 
     def _apply(self, pending: Pending, topics: set[Topic]) -> None:
         stamps = self._stamps
-        stamps.wall_us, stamps.boot = self._clocks()
+        stamps.wall_us, boot = self._clocks()
         stamps.wall = stamps.wall_us // 1000
-        tx = Transaction(self._db, stamps, topics)
+        stamps.boot = self._stall.lease_clock(boot)
+        tx = Transaction(self._db, stamps, topics, boot, self._stall)
         pending.result = pending.call(tx)
         if tx.unplaced:
             pending.after_commit = self._on_unplaced

@@ -57,6 +57,7 @@ class Wish(msgspec.Struct, frozen=True):
 
 
 def claim(tx: Transaction, wish: Wish) -> Claimed:
+    """Lease ready jobs and name leases that have lapsed; none of the latter for a while after a time without writes."""
     turns = _turns(wish)
     settings = _settings(tx, turns)
     firsts = releases.heads(tx)
@@ -162,7 +163,7 @@ def _take(tx: Transaction, chosen: list[int], wish: Wish) -> list[ClaimedJob]:
 
 
 def _lapsed(tx: Transaction) -> list[LapsedJob]:
-    return [rows.lapsed_job(row) for row in tx.db.execute(SQL["lapsed"], (tx.boot, LAPSED_AT_ONCE))]
+    return [rows.lapsed_job(row) for row in tx.db.execute(SQL["lapsed"], (tx.lease_clock, LAPSED_AT_ONCE))]
 
 
 def _next_in(tx: Transaction, heads: Sequence[_Head], exhausted: Sequence[_Head], looks: Sequence[int]) -> timedelta | None:
@@ -175,5 +176,6 @@ def _next_in(tx: Transaction, heads: Sequence[_Head], exhausted: Sequence[_Head]
     for head in exhausted:
         behind = (head.queue, head.lane, head.rank, tx.wall)
         waits += [due_at * 1000 - tx.wall_us for (due_at,) in tx.db.execute(SQL["next_due"], behind)]
-    waits += [max(lease_until - tx.boot, 0) * 1000 for (lease_until,) in tx.db.execute(SQL["next_lapse"])]
+    spared = tx.stall.spared_until(tx.boot) or 0
+    waits += [max(lease_until - tx.boot, spared - tx.boot, 0) * 1000 for (lease_until,) in tx.db.execute(SQL["next_lapse"])]
     return timedelta(microseconds=min(waits)) if waits else None

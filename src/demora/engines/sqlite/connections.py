@@ -1,5 +1,6 @@
 """Opening the file: settings of a connection, patience with other processes, and the numbered schema files."""
 
+import math
 import os
 import random
 import time
@@ -7,18 +8,31 @@ import weakref
 from collections.abc import Iterator
 from importlib.resources import files
 from pathlib import Path
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 import apsw
 
-from ... import crash
-from ...errors import OpenInParent, SchemaTooNew, StoreClosed, StoreError
+from ... import crash, notices
+from ...errors import OpenInParent, SchemaTooNew, StoreBusy, StoreClosed, StoreError
+from . import turns
+from .holders import describe_holder
 from .stamps import stamps_of
 
 T = TypeVar("T")
 
-PATIENCE = 60.0  # seconds to wait for the lock before giving up
+
+class Waits(NamedTuple):
+    """How long a process waits for others that use the file, in seconds."""
+
+    lock: float = 5.0  # for SQLite's lock, the turn before it included; then the caller hears that the store is busy
+    turn: float = turns.LIMIT  # for the turn alone
+    stall: float = 1.0  # a wait that was longer may have kept workers from renewing their leases
+    closing: float = 0.5  # for the lock, once the store is being closed
+
+
+WAITS = Waits()
 _PRAGMAS = ("journal_mode = wal", "synchronous = full", "cache_size = -16384", "temp_store = memory")
+_EXISTING = apsw.SQLITE_OPEN_READWRITE  # SQLite itself would make a file that others can read
 _opened: "weakref.WeakKeyDictionary[apsw.Connection, tuple[int, Path]]" = weakref.WeakKeyDictionary()
 _inherited: list[apsw.Connection] = []
 
@@ -29,7 +43,7 @@ def connect(path: Path | None) -> apsw.Connection:
         _refuse_inherited(path)
         _make_private(path)
     try:
-        db = apsw.Connection(str(path) if path else ":memory:")
+        db = apsw.Connection(str(path), flags=_EXISTING) if path else apsw.Connection(":memory:")
         if path is not None:
             _opened[db] = os.getpid(), path.resolve()
         db.set_busy_handler(Patience())
@@ -37,6 +51,8 @@ def connect(path: Path | None) -> apsw.Connection:
         for pragma in _PRAGMAS:
             _insist(db, f"pragma {pragma}")
         migrate(db)
+    except apsw.BusyError as problem:
+        raise busy(db.filename, WAITS.lock) from problem
     except apsw.Error as problem:
         raise StoreError(f"cannot use the database file {path}: {problem}") from problem
     return db
@@ -126,9 +142,10 @@ def _is_closed(db: apsw.Connection) -> bool:
 
 
 def _make_private(path: Path) -> None:
-    """Make the file if there is none. Another is not touched: to close it would drop this process's locks on it."""
+    """Make the file if there is none, also where a link leads nowhere yet. Another is not touched: to close it would drop
+    this process's locks on it."""
     try:
-        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
+        os.close(os.open(path.resolve(), os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
     except FileExistsError:
         return
     except OSError as problem:
@@ -150,17 +167,39 @@ def _insist(db: apsw.Connection, sql: str) -> None:
 
 
 class Patience:
-    """A busy handler: short random waits, so that a lock that is held for milliseconds is taken soon after its release."""
+    """A busy handler: short random waits, so that a lock that is held for milliseconds is taken soon after its release.
 
-    def __init__(self) -> None:
-        self._since = time.monotonic()
+    Who has waited for long looks less often: then another process has come to a stop.
+    """
+
+    def __init__(self, waits: Waits = WAITS) -> None:
+        self._waits = waits
+        self._since = 0.0
+        self._until = time.monotonic() + waits.lock
+        self.asked: float | None = None  # when the call was made that waits for this lock; its time is counted from then
         self.lost = False  # then it does not wait at all
         self.next = False  # then few others wait for the same, and there is no need to give way
+        self.at_most_until = math.inf
 
     def __call__(self, count: int) -> bool:
         if self.lost:
             return False
+        now = time.monotonic()
         if count == 0:
-            self._since = time.monotonic()
-        time.sleep(0.0001 if self.next else random.uniform(0.0002, 0.0005 * min(count + 1, 8)))
-        return time.monotonic() - self._since < PATIENCE
+            self._since = now
+            self._until = (now if self.asked is None else self.asked) + self._waits.lock
+        pause = 0.0001 if self.next else random.uniform(0.0002, 0.0005 * min(count + 1, 8))
+        time.sleep(max(pause, min((now - self._since) / 20, 0.02)))
+        return time.monotonic() < min(self._until, self.at_most_until)
+
+    def hurry(self) -> None:
+        """Wait for little more from now on: the store is being closed."""
+        self.at_most_until = time.monotonic() + self._waits.closing
+
+
+def busy(file: str, seconds: float) -> StoreBusy:
+    """The error of one that has waited for the lock of this file for so long; says in the log who holds it."""
+    holder = describe_holder(file) if file else None
+    notices.store_locked(holder, seconds)
+    by = "another process" if holder is None else holder
+    return StoreBusy(f"the database file stayed locked for {seconds:.1f} s by {by}; nothing was written")

@@ -43,13 +43,17 @@ from ...store import (
 )
 from ...survey import Pulse, Survey
 from . import additions, audit, claims, connections, hooks, keys, lining, registry, runs, surveys, tidying, views, wishes
-from .batches import Batches, Transaction
+from .batches import READING, WRITING, Batches, Transaction
 from .bells import Bells, bells_of
+from .connections import WAITS, Waits
 from .pacing import PacedVerbs
+from .probes import WriteProbe
 from .searches import QuickReads, Searches
 from .sleepers import Sleeper
+from .stalls import Stall
 from .transactors import InlineTransactor, ThreadTransactor, Transactor
 from .turns import Turns
+from .watch import FileWatch
 
 T = TypeVar("T")
 
@@ -76,6 +80,8 @@ class SqliteStore(hooks.HookVerbs, PacedVerbs):
         connect: Callable[[Path | None], apsw.Connection] = connections.connect,
         bells: Bells | None = None,
         audit: bool = False,
+        waits: Waits = WAITS,
+        stall: Stall | None = None,
     ) -> None:
         self.path = path
         self.clock = clock or SystemClock()
@@ -90,23 +96,29 @@ class SqliteStore(hooks.HookVerbs, PacedVerbs):
         self._reads: Transactor | None = None
         self._quick: QuickReads | None = None
         self._searches: Searches | None = None
+        self._waits, self._stall = waits, stall or Stall()
+        self._probe = WriteProbe(lambda: self._write(registry.touch))
 
     async def open(self) -> None:
         if self._writes is not None:
             return
         self._named_queues.clear()
-        make_writer = partial(self._batches, "begin immediate")
+        make_writer = partial(self._batches, WRITING)
         if self._inline:
             self._writes = self._reads = InlineTransactor(make_writer(), self._woken)
             await self._write(self._begin)
             return
         writes = ThreadTransactor(make_writer, self._woken, "demora-sqlite-writer")
         await writes.start()
-        reads = ThreadTransactor(partial(self._batches, "begin"), self._woken, "demora-sqlite-reader")
-        await reads.start()
+        reads = ThreadTransactor(partial(self._batches, READING), self._woken, "demora-sqlite-reader")
+        try:
+            await reads.start()
+            await writes.run(self._begin, 1)
+        except BaseException:
+            await _close(reads, writes)
+            raise
         self._writes, self._reads = writes, reads
         self._quick, self._searches = QuickReads(self._reader), Searches(self._reader)
-        await self._write(self._begin)
 
     async def close(self) -> None:
         writes, reads = self._writes, self._reads
@@ -116,15 +128,16 @@ class SqliteStore(hooks.HookVerbs, PacedVerbs):
         for apart in (quick, searches):
             if apart is not None:
                 await apart.close()
-        for transactor in {id(t): t for t in (writes, reads) if t is not None}.values():
-            await transactor.close()
+        await _close(*([writes] if writes is reads else [reads, writes]))
         if self._bells is not None:
             self._bells.close()
         for sleeper in list(self._sleepers):
             sleeper.wake()
 
     def sibling(self) -> "SqliteStore | None":
-        return None if self._inline else SqliteStore(self.path, clock=self.clock)
+        if self._inline:
+            return None
+        return SqliteStore(self.path, clock=self.clock, waits=self._waits, stall=self._stall)
 
     async def add(self, jobs: Sequence[NewJob]) -> list[Added]:
         weight = len(jobs) + sum(len(job.payload) for job in jobs) // USUAL
@@ -265,6 +278,9 @@ class SqliteStore(hooks.HookVerbs, PacedVerbs):
     def notes(self) -> tuple[str, ...]:
         return ()
 
+    async def probe(self) -> None:
+        await self._probe.ask()
+
     # What is done for the sake of a line
 
     def wall_us(self) -> int | None:
@@ -339,9 +355,22 @@ class SqliteStore(hooks.HookVerbs, PacedVerbs):
 
     def _batches(self, begin: str) -> Batches:
         timer = (lambda: 0.0) if self._inline else time.perf_counter  # inline, nobody waits for the lock
-        turns = Turns(None if self._inline or self.path is None else bells_of(self.path))
-        connection = self._connect(self.path)
-        return Batches(connection, begin, self._clocks, self._ring, timer, turns, lambda: self._unplaced())
+        turns = Turns(None if self._inline or self.path is None else bells_of(self.path), limit=self._waits.turn)
+        db = self._connect(self.path)
+        try:
+            watch = FileWatch(db) if begin == WRITING and not self._inline else None
+        except BaseException:
+            db.close()
+            raise
+        if begin == READING:
+            db.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)  # the writer, which goes last, knows whether it may
+        return Batches(
+            *(db, begin, self._clocks, self._ring, timer, turns),
+            watch=watch,
+            stall=self._stall,
+            waits=self._waits,
+            on_unplaced=lambda: self._unplaced(),
+        )
 
     def _clocks(self) -> tuple[int, int]:
         return self.clock.wall_us(), self.clock.boot()
@@ -358,6 +387,12 @@ class SqliteStore(hooks.HookVerbs, PacedVerbs):
     async def _data_version(self) -> int:
         """Grows when another connection writes; asked on the writer, which does not count its own writes."""
         return await connections.opened(self._writes).bare(_data_version)
+
+
+async def _close(*transactors: Transactor | None) -> None:
+    for transactor in transactors:
+        if transactor is not None:
+            await transactor.close()
 
 
 def _data_version(db: apsw.Connection) -> int:

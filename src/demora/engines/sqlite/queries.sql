@@ -354,6 +354,9 @@ select value from meta where name = 'boot_id'
 -- name: record_boot
 insert or replace into meta (name, value) values ('boot_id', ?)
 
+-- name: touch
+update meta set value = value where name = 'boot_id'
+
 -- name: lapse_all
 update jobs set lease_until = 0 where status = 3
 

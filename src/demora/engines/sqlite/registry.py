@@ -22,6 +22,11 @@ def note_boot(tx: Transaction, boot_id: str) -> None:
         tx.db.execute(SQL["record_boot"], (boot_id,))
 
 
+def touch(tx: Transaction) -> None:
+    """Write a row as it is: whether that works tells whether anything can be written."""
+    tx.db.execute(SQL["touch"])
+
+
 def set_queue(tx: Transaction, name: str, change: QueueChange) -> Queue:
     before = [rows.queue(row) for row in tx.db.execute(SQL["queue"], (name,))]
     own = change.retention and change.retention.over(before[0].retention if before else Retention())

@@ -19,6 +19,7 @@ _Held = tuple[bytes | None, int]  # an id and the token of a lease on it
 
 
 def renew(tx: Transaction, reports: Sequence[Report], lease: int) -> Heard:
+    tx.stall.renewed_every = lease // 3
     for report in reports:
         held = {"until": tx.boot + lease, "wall": tx.wall, "ran": report.ran // MILLISECOND, **_where(tx, report)}
         tx.db.execute(SQL["renew"], held)
@@ -36,7 +37,7 @@ def _is_settled(tx: Transaction, report: Report) -> bool:
 
 def listen(tx: Transaction, leases: Sequence[Lease]) -> Heard:
     ids = _encode([lease.id.replace("-", "") for lease in leases]).decode()
-    held = {(rows.id_text(id), token): wished for id, token, wished in tx.db.execute(SQL["listen"], (ids, tx.boot))}
+    held = {(rows.id_text(id), token): wished for id, token, wished in tx.db.execute(SQL["listen"], (ids, tx.lease_clock))}
     return Heard(
         lost=frozenset(lease for lease in leases if (lease.id, lease.token) not in held),
         wished=frozenset(lease for lease in leases if held.get((lease.id, lease.token))),
@@ -69,7 +70,7 @@ def _complete(tx: Transaction, done: Sequence[Settlement]) -> frozenset[Lease]:
     what = {
         "status": Status.COMPLETED.value,
         "wall": tx.wall,
-        "boot": tx.boot,
+        "boot": tx.lease_clock,
         "done": _encode(packed).decode(),
     }
     moved = list(tx.db.execute(SQL["complete"], what))
@@ -166,7 +167,7 @@ def _where(tx: Transaction, report: Report) -> dict[str, Any]:
     return {
         "id": rows.id_bytes(report.lease.id),
         "token": report.lease.token,
-        "boot": tx.boot,
+        "boot": tx.lease_clock,
         "progress": report.progress,
         "message": report.message,
     }

@@ -13,7 +13,7 @@ class Stamps:
 
     `events` counts the events written on this connection: each asks once for the wall clock. `audited` says whether there
     are triggers: they were there when the connection was opened, or have been heard of since. `lined` says whether
-    there is a line in sight.
+    there is a line in sight. `boot` is the clock that leases are judged by.
     """
 
     __slots__ = ("__weakref__", "audited", "boot", "events", "lined", "wall", "wall_us")

@@ -16,6 +16,7 @@ import apsw
 from ...errors import StoreClosed
 from ...store import Topic
 from .batches import Batches, Pending, Transaction, translate
+from .turns import Overtaken
 
 T = TypeVar("T")
 
@@ -56,6 +57,7 @@ class ThreadTransactor:
         self._make, self._woken = make, woken
         self._calls: SimpleQueue[Pending | None] = SimpleQueue()
         self._batches: Batches | None = None
+        self._waiting: list[Pending] = []  # taken from the calls, not finished
         self._here: list[Pending] = []  # asked for in this pass of the loop
         self._at_once = AT_ONCE  # calls that may still be committed at once in this pass
         self._in_flight = 0  # handed over and not back
@@ -99,6 +101,8 @@ class ThreadTransactor:
             self._closed = True
             self._flush_here()
             self._calls.put(None)
+            if self._batches is not None:
+                self._batches.hurry()
         await asyncio.shield(self._gone)  # not by an executor: at the end of the process there is none
         self._thread.join()
 
@@ -133,21 +137,33 @@ class ThreadTransactor:
         try:
             batches = self._batches = self._make()
         except Exception as problem:
-            self._loop.call_soon_threadsafe(self._ready.set_exception, translate(problem))
-            return
-        self._loop.call_soon_threadsafe(self._ready.set_result, None)
-        try:
-            self._serve(batches)
-        finally:
+            self._call_back(self._ready.set_exception, translate(problem))
             self._call_back(_set_done, self._gone)
+            return
+        batches.turns.pass_by = self._overtake
+        self._loop.call_soon_threadsafe(self._ready.set_result, None)
+        self._serve(batches)
 
     def _serve(self, batches: Batches) -> None:
-        waiting: list[Pending] = []
-        while self._gather(waiting):
-            finished, topics = batches.run_next(waiting)
-            self._call_back(self._take_back, finished, topics)
-        self._batches = None
-        batches.close()
+        try:
+            while self._gather(self._waiting):
+                finished, topics = batches.run_next(self._waiting)
+                self._call_back(self._take_back, finished, topics)
+            self._batches = None
+            batches.close()
+        except Overtaken:
+            return
+        except BaseException:
+            self._call_back(_set_done, self._gone)
+            raise
+        self._call_back(_set_done, self._gone)
+
+    def _overtake(self) -> None:
+        """Go on with another thread while this one waits for a turn that does not come; called by the watchdog."""
+        batches = self._batches
+        assert batches is not None, "a thread that waits for its turn has its connection"
+        self._thread = threading.Thread(target=self._serve, args=[batches], name=self._thread.name, daemon=True)
+        self._thread.start()
 
     def _gather(self, waiting: list[Pending]) -> bool:
         """Add all that has been asked for; blocks while there is nothing. False once closed and empty."""

@@ -1,0 +1,100 @@
+"""Noticing that the files of an open database were cut, deleted or replaced by another program.
+
+SQLite does not: its index of the write-ahead log is in memory that all processes share. After the log was cut it
+acknowledges further commits, writes them behind a hole, and copies the hole into the database. So a writer looks before it
+writes, by `stat` alone: a file of the database that is opened and closed again would cost this process its locks.
+"""
+
+import os
+import time
+
+import apsw
+
+from ... import notices
+from ...errors import StoreDamaged, StoreError, StoreGone
+
+_HEADER, _FRAME_HEADER = 32, 24  # bytes of the log, and of each page in it
+_LOOK = 0.1  # seconds between looks at the database file; the log is looked at before every commit
+_TRIES = 3  # looks at a log that is too short: another process may be shortening it as SQLite does
+
+_Identity = tuple[int, int]
+
+
+class FileWatch:
+    """The files of one open connection, which have been there since it was opened."""
+
+    def __init__(self, db: apsw.Connection) -> None:
+        self._file, self._log = db.filename, db.filename_wal
+        self._frame = int(db.pragma("page_size")) + _FRAME_HEADER
+        self._is = _identity(os.stat(self._file))
+        self._log_is: _Identity | None = None
+        self._seen = 0  # bytes of the log
+        self._looked_at = 0.0
+        self._damage: str | None = None  # it does not heal: what was cut off is lost
+        if db.pragma("journal_mode") == "wal" and os.path.exists(self._log):
+            self._log_is = _identity(os.stat(self._log))
+            self.judge(db)
+
+    def is_well(self) -> bool:
+        """Whether nothing has happened to the files. If not, `judge` says whether that is bad."""
+        if self._damage is not None:
+            return False
+        now = time.monotonic()
+        if now - self._looked_at >= _LOOK:
+            if _found(self._file) != self._is:
+                return False
+            self._looked_at = now
+        if self._log_is is None:
+            return True
+        try:
+            log = os.stat(self._log)
+        except OSError:
+            return False
+        size = log.st_size
+        if (log.st_dev, log.st_ino) != self._log_is or size < self._seen:
+            return False
+        self._seen = size
+        return True
+
+    def judge(self, db: apsw.Connection) -> None:
+        """Raise what happened to the files, if it is bad. Not for use in a transaction."""
+        try:
+            self._judge(db)
+        except StoreError as problem:
+            if isinstance(problem, StoreDamaged):
+                self._damage = problem.damage
+                db.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)  # what is left of the log must not overwrite pages
+            notices.store_damaged(problem)
+            raise
+
+    def _judge(self, db: apsw.Connection) -> None:
+        if self._damage is not None:
+            raise StoreDamaged(self._log, self._damage)
+        found = _found(self._file)
+        if found != self._is:
+            raise StoreGone(self._file, replaced=found is not None)
+        if self._log_is is not None:
+            self._judge_log(db)
+
+    def _judge_log(self, db: apsw.Connection) -> None:
+        for left in reversed(range(_TRIES)):
+            if _found(self._log) != self._log_is:
+                raise StoreDamaged(self._log, "was deleted or replaced")
+            frames, _ = db.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_NOOP)
+            self._seen = os.stat(self._log).st_size
+            if frames <= 0 or self._seen >= _HEADER + frames * self._frame:
+                return  # it was shortened by a checkpoint of another program, which is no harm
+            if left:
+                time.sleep(0.001)
+        raise StoreDamaged(self._log, f"was cut to {self._seen} bytes")
+
+
+def _found(file: str) -> _Identity | None:
+    try:
+        return _identity(os.stat(file))
+    except OSError:
+        return None
+
+
+def _identity(found: os.stat_result) -> _Identity:
+    return found.st_dev, found.st_ino
