@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from .core.networks import Policy, read_networks
+from .core.networks import Network, Policy, read_networks
 from .core.pace import Pace
 from .core.pace_wish import PaceWish
 from .core.retention import Keep, Retention, keep
@@ -45,6 +45,9 @@ class Settings(msgspec.Struct, frozen=True):
     concurrency: int = 20
     known_types_only: bool = False
     allowed_hosts: tuple[str, ...] = ()
+    http_connections: int = 1000
+    http_connections_per_address: int | None = None
+    trusted_proxies: tuple[str, ...] = ()
     audit: bool = False
     log_format: str = "text"
     log_level: str = "INFO"
@@ -68,6 +71,11 @@ class Settings(msgspec.Struct, frozen=True):
     def outbound(self) -> Policy:
         """Whom demora may call on somebody's wish, besides everybody's servers with https."""
         return Policy(read_networks(self.outbound_allow, "outbound_allow"), self.outbound_http)
+
+    @property
+    def proxies(self) -> tuple[Network, ...]:
+        """The networks of reverse proxies, whose connections are not counted by address."""
+        return read_networks(self.trusted_proxies, "trusted_proxies")
 
     @property
     def webhook_secrets(self) -> tuple[Secret, ...]:
@@ -188,6 +196,7 @@ _RIGHT: dict[Any, str] = {
     str: "text",
     str | None: "text",
     int: "a whole number",
+    int | None: "a whole number",
     bool: "true or false",
     _NAMES: "a list of names",
 }
@@ -207,6 +216,9 @@ _KINDS: dict[str, Any] = {
     "concurrency": int,
     "known_types_only": bool,
     "allowed_hosts": _NAMES,
+    "http_connections": int,
+    "http_connections_per_address": int | None,
+    "trusted_proxies": _NAMES,
     "audit": bool,
     "log_format": str,
     "log_level": str,
@@ -240,11 +252,24 @@ def _broken_rules(settings: Settings) -> Iterator[BadSetting]:
         yield BadSetting("log_format", f"must be {' or '.join(LOG_FORMATS)}")
     if settings.log_level not in LOG_LEVELS:
         yield BadSetting("log_level", f"must be one of {', '.join(LOG_LEVELS)}")
+    yield from _broken_http(settings)
     yield from settings.postgres.broken_rules()
     yield from _broken_urls(settings)
     yield from _broken_outbound(settings)
     if settings.redis_url is not None and not is_redis_url(settings.redis_url):
         yield BadSetting("redis_url", f"is no way to reach Redis or Valkey; {REDIS_FORMS}")
+
+
+def _broken_http(settings: Settings) -> Iterator[BadSetting]:
+    if not 16 <= settings.http_connections <= 100_000:
+        yield BadSetting("http_connections", "must be from 16 to 100000")
+    per_address = settings.http_connections_per_address
+    if per_address is not None and not 1 <= per_address <= 100_000:
+        yield BadSetting("http_connections_per_address", "must be from 1 to 100000")
+    try:
+        _ = settings.proxies
+    except Invalid as problem:
+        yield BadSetting(problem.field, problem.reason)
 
 
 def _broken_urls(settings: Settings) -> Iterator[BadSetting]:
