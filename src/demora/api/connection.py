@@ -68,8 +68,7 @@ class Connection(asyncio.Protocol):
 
     # What the event loop calls.
 
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         self._transport, self._flow = transport, FlowControl(self)  # type: ignore[arg-type]
         self._server, self._client = get_local_addr(transport), get_remote_addr(transport)
         self._state.connections.add(self)  # type: ignore[arg-type]
