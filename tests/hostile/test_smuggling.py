@@ -124,12 +124,13 @@ async def attack(service: Service, port: int, upgrade: bytes) -> None:
         for _ in range(2):
             async with service.line(port) as line:
                 line.send(LIVE + upgrade + b"content-length: %d\r\n\r\n" % len(HIDDEN))
-                assert (await line.answer()).status == 200
+                answer = asyncio.create_task(line.answer())
+                await asyncio.wait({answer}, timeout=0.3)  # Caddy keeps it back until it has the body
                 line.send(HIDDEN)
-                await line.writer.drain()
+                assert (await answer).status == 200
                 for _ in range(3):
-                    answer = await service.ask(LIVE.replace(b"/health/live", b"/api/v1/jobs") + key + b"\r\n", port)
-                    assert (answer.status, "jobs" in answer.json) == (200, True)
+                    own = await service.ask(LIVE.replace(b"/health/live", b"/api/v1/jobs") + key + b"\r\n", port)
+                    assert (own.status, "jobs" in own.json) == (200, True)
         queue = await service.ask(LIVE.replace(b"/health/live", b"/api/v1/queues/default") + key + b"\r\n", port)
         assert queue.json["paused"] is False
 
@@ -197,7 +198,7 @@ async def test_trailers_do_not_count_as_headers(service: Service) -> None:
         answer = await line.ask(CHUNKED + b"14\r\n" + JOB + b"\r\n0\r\n" + key + b"\r\n")
         assert answer.status == 401
     async with with_key(service.database) as key, service.line() as line:
-        request = CHUNKED.replace(b"host", key + b"host") + b"14\r\n" + JOB + b"\r\n0\r\n" + trailers + b"\r\n"
+        request = CHUNKED.replace(b"host:", key + b"host:") + b"14\r\n" + JOB + b"\r\n0\r\n" + trailers + b"\r\n"
         first, second = await line.ask(request), await line.ask(request)
         assert (first.status, second.status) == (201, 201)  # one connection, and the key in the trailer made them no one job
         assert first.json["id"] != second.json["id"]

@@ -50,7 +50,6 @@ _CADDY = """
 {{
   admin off
   auto_https off
-  persist_config off
 }}
 http://127.0.0.1:{port} {{
   reverse_proxy 127.0.0.1:{server} {{
