@@ -5,6 +5,7 @@ everything else as it is. nginx, HAProxy and Caddy are used where they are on th
 """
 
 import asyncio
+import os
 import shutil
 import socket
 import subprocess
@@ -51,7 +52,8 @@ _CADDY = """
   admin off
   auto_https off
 }}
-http://127.0.0.1:{port} {{
+http://:{port} {{
+  bind 127.0.0.1
   reverse_proxy 127.0.0.1:{server} {{
     header_up Host localhost
     transport http {{
@@ -151,7 +153,11 @@ def real(program: str, server_port: int, folder: Path) -> Iterator[int]:
     port, settings = free_port(), folder / "settings"
     settings.write_text(text.format(port=port, server=server_port, folder=folder))
     command = [found, *(part.format(folder=folder, settings=settings) for part in arguments)]
-    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=(folder / "log").open("wb")) as process:
+    environment = os.environ | {"XDG_CONFIG_HOME": str(folder), "XDG_DATA_HOME": str(folder)}
+    with (
+        (folder / "log").open("wb") as log,
+        subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=log) as process,
+    ):
         try:
             _await_listening(process, port, folder / "log")
             yield port

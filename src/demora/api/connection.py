@@ -279,6 +279,7 @@ class Connection(asyncio.Protocol):
         pending, self._pending = self._pending, b""
         self._flow.resume_reading()
         if pending:
+            self._transport.resume_reading()  # the cycle may have asked for it already, when there was something pending
             self._read(pending)
 
     def _overdue(self) -> None:
