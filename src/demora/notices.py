@@ -219,6 +219,16 @@ def service_reachable(host: str, hosts: str) -> None:
     _say(WARNING, "service.reachable", words, host=host, hosts=hosts)
 
 
+def connections_full(limit: str) -> None:
+    words = "connections are refused with 503: {limit}; for the next {again_s:.0f} s this is not written again"
+    _say(WARNING, "service.connections_full", words, limit=limit, again_s=AGAIN)
+
+
+def connections_lowered(wanted: int, most: int, files: int) -> None:
+    words = "at most {most} connections instead of {wanted}: this process may have {files} open files (ulimit -n)"
+    _say(WARNING, "service.connections_lowered", words, wanted=wanted, most=most, files=files)
+
+
 def use_not_noted(key_id: str, problem: Exception) -> None:
     words = "API key {key_id}: its use could not be noted: {error}"
     _say(WARNING, "key.use_not_noted", words, key_id=key_id, error=type(problem).__name__)

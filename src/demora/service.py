@@ -1,18 +1,15 @@
 """The service: HTTP and a worker in one process, from the first request to the last job."""
 
 import asyncio
-import contextlib
-import logging
-import math
 import socket
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from ipaddress import ip_address
-
-import uvicorn
 
 from . import forks, notices
 from .addresses import Address, cannot_listen, in_url, read_address
 from .api import make_api
+from .api.connection import Limits
+from .api.server import BACKLOG, Server
 from .app import Demora
 from .errors import CannotListen
 from .patience import opened_when_there
@@ -22,8 +19,6 @@ from .stopping import stopping_on_signals
 from .worker import Worker
 
 Started = Callable[[str, bool], None]  # the address, and whether callers need an API key
-DATE_LOOK = 1.0  # seconds between looks at the clock for the Date header
-BACKLOG = 2048
 
 
 async def serve(
@@ -33,18 +28,21 @@ async def serve(
     with_worker: bool = True,
     concurrency: int | None = None,
     started: Started | None = None,
+    limits: Limits | None = None,
 ) -> int:
     """Answer HTTP, and run jobs unless told otherwise, until a signal; answers with the exit code of the worker.
 
     `started` is called once requests are answered. An address that others can reach is refused while there is no API key in
     force. SIGTERM and SIGINT stop both: requests under way are
     answered, jobs get the grace. A second signal ends the process at once. A worker that stops by itself stops the service.
+    `limits` are those of the settings unless they are given.
     """
     address = read_address(settings.host)
     async with opened_when_there(app):
         with_key = await _asks_for_keys(app, settings)
         with listen(address, settings.port) as listener:
-            service = _Service(app, settings, listener, lambda at: started and started(at, with_key))
+            limits = limits or _limits(settings)
+            service = _Service(app, settings, listener, limits, lambda at: started and started(at, with_key))
             worker = _worker(app, settings, concurrency) if with_worker else None
             return await service.run(worker)
 
@@ -67,11 +65,13 @@ def address_of(listener: socket.socket) -> str:
 class _Service:
     """A server and perhaps a worker that stop together."""
 
-    def __init__(self, app: Demora, settings: Settings, listener: socket.socket, started: Callable[[str], None]) -> None:
+    def __init__(
+        self, app: Demora, settings: Settings, listener: socket.socket, limits: Limits, started: Callable[[str], None]
+    ) -> None:
         self._app, self._api = app, make_api(app, settings)
         self._listener, self._database = listener, settings.database_url.partition(":")[0]
         self._started = started
-        self._server = _Server(_config(self._api, settings), self._announce)
+        self._server = Server(self._api, grace=settings.grace, limits=limits, announce=self._announce)
         self._worker: Worker | None = None
         forks.let_go_in_child(self, _Service.descriptors)
 
@@ -117,52 +117,10 @@ class _Service:
         self._started(address)
 
 
-class _Server(uvicorn.Server):
-    """uvicorn that leaves signals to us, sleeps while nothing happens, and says when it answers."""
-
-    def __init__(self, config: uvicorn.Config, announce: Callable[[], None]) -> None:
-        super().__init__(config)
-        self._announce = announce
-        self._stop = asyncio.Event()
-
-    def stop(self) -> None:
-        self.should_exit = True
-        self._stop.set()
-
-    async def stopped(self) -> None:
-        await self._stop.wait()
-
-    @contextlib.contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        yield
-
-    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        await super().startup(sockets)
-        await self.on_tick(0)  # makes the headers that every answer carries
-        self._announce()
-
-    async def main_loop(self) -> None:
-        while not self.should_exit:
-            await self.on_tick(0)
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._stop.wait(), DATE_LOOK)
-
-
-def _config(api: object, settings: Settings) -> uvicorn.Config:
-    logging.getLogger("uvicorn.error").setLevel(logging.WARNING)  # our own notices say when it starts and stops
-    return uvicorn.Config(
-        api,  # type: ignore[arg-type]
-        http="httptools",
-        ws="none",
-        lifespan="off",
-        interface="asgi3",
-        log_config=None,
-        access_log=False,
-        server_header=False,
-        proxy_headers=False,
-        backlog=BACKLOG,
-        timeout_graceful_shutdown=max(1, math.ceil(settings.grace.total_seconds())),
-    )
+def _limits(settings: Settings) -> Limits:
+    most = settings.http_connections
+    per_address = most // 4 if settings.http_connections_per_address is None else settings.http_connections_per_address
+    return Limits(connections=most, per_address=max(1, per_address), trusted=settings.proxies)
 
 
 def _worker(app: Demora, settings: Settings, concurrency: int | None) -> Worker:

@@ -52,6 +52,8 @@ class Settings(msgspec.Struct, frozen=True):
     builtin_handlers: tuple[str, ...] | None = None
     max_timeout: timedelta = timedelta(days=1)
     allowed_hosts: tuple[str, ...] = ()
+    http_connections: int = 1000
+    http_connections_per_address: int | None = None
     trusted_proxies: tuple[str, ...] = ()
     failed_auth_rate: int = 10
     key_rate: int = 1000
@@ -85,14 +87,14 @@ class Settings(msgspec.Struct, frozen=True):
         return KeyLimits(self.key_max_queues, self.key_max_types, self.key_max_waiting, self.key_rate)
 
     @property
-    def proxies(self) -> tuple[Network, ...]:
-        """Where proxies stand that may say who calls."""
-        return read_networks(self.trusted_proxies, "trusted_proxies")
-
-    @property
     def outbound(self) -> Policy:
         """Whom demora may call on somebody's wish, besides everybody's servers with https."""
         return Policy(read_networks(self.outbound_allow, "outbound_allow"), self.outbound_http)
+
+    @property
+    def proxies(self) -> tuple[Network, ...]:
+        """The networks of reverse proxies: their connections are not counted by address, and they may say who calls."""
+        return read_networks(self.trusted_proxies, "trusted_proxies")
 
     @property
     def webhook_secrets(self) -> tuple[Secret, ...]:
@@ -213,6 +215,7 @@ _RIGHT: dict[Any, str] = {
     str: "text",
     str | None: "text",
     int: "a whole number",
+    int | None: "a whole number",
     bool: "true or false",
     _NAMES: "a list of names",
 }
@@ -234,6 +237,8 @@ _KINDS: dict[str, Any] = {
     "builtin_handlers": _NAMES,
     "max_timeout": timedelta,
     "allowed_hosts": _NAMES,
+    "http_connections": int,
+    "http_connections_per_address": int | None,
     "trusted_proxies": _NAMES,
     "failed_auth_rate": int,
     "key_rate": int,
@@ -286,6 +291,7 @@ def _broken_rules(settings: Settings) -> Iterator[BadSetting]:
     for name in ("failed_auth_rate", "key_rate", "key_max_queues", "key_max_types", "key_max_waiting"):
         if not 0 <= getattr(settings, name) <= MOST_LIMIT:
             yield BadSetting(name, f"must be from 0, which means no limit, to {MOST_LIMIT}")
+    yield from _broken_http(settings)
     yield from settings.postgres.broken_rules()
     yield from _broken_urls(settings)
     yield from _broken_outbound(settings)
@@ -293,6 +299,18 @@ def _broken_rules(settings: Settings) -> Iterator[BadSetting]:
 
 def _are_builtins(names: tuple[str, ...]) -> bool:
     return names in (("all",), ("none",)) or (bool(names) and set(names) <= set(BUILTIN_HANDLERS))
+
+
+def _broken_http(settings: Settings) -> Iterator[BadSetting]:
+    if not 16 <= settings.http_connections <= 100_000:
+        yield BadSetting("http_connections", "must be from 16 to 100000")
+    per_address = settings.http_connections_per_address
+    if per_address is not None and not 1 <= per_address <= 100_000:
+        yield BadSetting("http_connections_per_address", "must be from 1 to 100000")
+    try:
+        _ = settings.proxies
+    except Invalid as problem:
+        yield BadSetting(problem.field, problem.reason)
 
 
 def _broken_urls(settings: Settings) -> Iterator[BadSetting]:
