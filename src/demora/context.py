@@ -110,6 +110,12 @@ def current_run() -> Context | None:
     return _current.get()
 
 
+def current_job() -> tuple[str, str] | None:
+    """The id and type of the job that the calling code runs for, if any."""
+    run = _current.get()
+    return None if run is None else (run.id, run.job.type)
+
+
 def enter(context: Context) -> None:
     """Make `context` the current run of the calling task or thread."""
     _current.set(context)

@@ -17,9 +17,11 @@ from typing import Any
 
 from . import notices
 
+CurrentJob = Callable[[], tuple[str, str] | None]  # the id and type of the job that the calling code runs for
 _owners: "weakref.WeakKeyDictionary[Any, Callable[[Any], Iterable[int]]]" = weakref.WeakKeyDictionary()
 _running = 0  # workers of this process
 _warned = False
+_current_job: CurrentJob = lambda: None
 _forking: asyncio.AbstractEventLoop | None = None  # the loop whose thread forks
 
 
@@ -35,10 +37,10 @@ def descriptors_of(transport: Any) -> list[int]:
 
 
 @contextlib.contextmanager
-def running_jobs() -> Iterator[None]:
-    """While this lasts, a fork of this process is warned of, once."""
-    global _running
-    _running += 1
+def running_jobs(current_job: CurrentJob) -> Iterator[None]:
+    """Warn of a fork of this process while the block lasts, once, and name the current job of the thread that forks."""
+    global _running, _current_job
+    _running, _current_job = _running + 1, current_job
     try:
         yield
     finally:
@@ -61,7 +63,7 @@ def _in_parent() -> None:
     _forking = None
     if _running and not _warned:
         _warned = True
-        notices.process_forked()
+        notices.process_forked(_current_job())
 
 
 def _in_child() -> None:

@@ -138,11 +138,10 @@ def run_timed_out(id: str, type: str, seconds: float) -> None:
     _say(WARNING, "job.timed_out", words, job_id=id, type=type, timeout_s=seconds)
 
 
-def process_forked() -> None:
-    """Says which job did it, if one did."""
-    run = current_run()
-    facts = {} if run is None else {"job_id": run.id, "type": run.job.type}
-    by = "" if run is None else " by job {job_id} ({type})"
+def process_forked(job: tuple[str, str] | None) -> None:
+    """Warn of a fork, and name the job that did it by its id and type, if one did."""
+    facts = {} if job is None else {"job_id": job[0], "type": job[1]}
+    by = "" if job is None else " by job {job_id} ({type})"
     advice = "its child must not use the worker's connections or loop; use process=True, or start processes with spawn"
     _say(WARNING, "worker.forked", f"this process was forked{by}: {advice}", **facts)
 

@@ -88,7 +88,7 @@ NOTICES: list[Callable[[], None]] = [
     lambda: notices.lease_lost("i", "t"),
     lambda: notices.settled_too_late("i"),
     lambda: notices.run_timed_out("i", "t", 1.5),
-    lambda: notices.process_forked(),
+    lambda: notices.process_forked(("i", HOSTILE)),
     lambda: notices.run_ignores_end("i", "t"),
     lambda: notices.store_trouble("claiming", OSError(HOSTILE), 0.1),
     lambda: notices.store_well("claiming"),

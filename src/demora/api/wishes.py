@@ -10,7 +10,6 @@ import msgspec
 from msgspec import Meta
 
 from ..bulk import FIELDS
-from ..client import MOST_PER_PAGE
 from ..core.job import Priority
 from ..core.pace import Governs
 from ..core.pace_wish import MOST_BURST, PaceWish, RateWish, check_governs, check_pace
@@ -18,6 +17,7 @@ from ..core.request import MOST_KEY, MOST_NAME, MOST_REASON, MOST_RETRIES, MOST_
 from ..core.states import Status
 from ..core.urls import MOST_URL
 from ..errors import Invalid
+from ..queues import MOST_PER_PAGE
 
 MOST_JOBS = 1000  # of one batch
 MOST_DEAD, USUAL_DEAD = 10_000, 1000  # dead letters that one request acts on

@@ -13,7 +13,7 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 from .. import crash, error_texts, forks, notices, pauses
-from ..context import Context
+from ..context import Context, current_job
 from ..core.outcome import GaveUp, HandedBack, NoHandler, Outcome
 from ..core.shares import Share
 from ..core.states import Status
@@ -121,7 +121,7 @@ class Worker:
         notices.worker_started(self.id, self.slots, str(self._share), len(types))
         self.started.set()
         try:
-            with forks.running_jobs(), self._store.subscribe(Topic.READY) as self._bell:
+            with forks.running_jobs(current_job), self._store.subscribe(Topic.READY) as self._bell:
                 working = asyncio.ensure_future(self._work(self._bell))
                 try:
                     await self._until_worked(working)
