@@ -21,7 +21,7 @@ CurrentJob = Callable[[], tuple[str, str] | None]  # the id and type of the job 
 _owners: "weakref.WeakKeyDictionary[Any, Callable[[Any], Iterable[int]]]" = weakref.WeakKeyDictionary()
 _running = 0  # workers of this process
 _warned = False
-_current_job: CurrentJob = lambda: None
+_current_job: CurrentJob | None = None
 _forking: asyncio.AbstractEventLoop | None = None  # the loop whose thread forks
 
 
@@ -63,7 +63,7 @@ def _in_parent() -> None:
     _forking = None
     if _running and not _warned:
         _warned = True
-        notices.process_forked(_current_job())
+        notices.process_forked(None if _current_job is None else _current_job())
 
 
 def _in_child() -> None:
