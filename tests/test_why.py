@@ -9,6 +9,7 @@ from demora.core.job import Job, Lane, Priority
 from demora.core.pace import Pace, PaceState
 from demora.core.spans import from_ms
 from demora.core.states import Status
+from demora.occupancy import Running
 from demora.pacing import Outlook, Pacing
 from demora.store import Pause, Worker
 from demora.why import explain
@@ -143,3 +144,23 @@ def test_a_job_that_ended() -> None:
     assert told(Outlook(failed, NOW)) == ("ended", "It ended FAILED at 08:00:00 UTC, in attempt 4 of 4: ValueError: no.")
     never = job(status=Status.CANCELLED, completed_at=NOW)
     assert told(Outlook(never, NOW)) == ("ended", "It ended CANCELLED at 08:00:00 UTC without having run.")
+
+
+def test_a_ready_job_is_told_what_takes_all_slots() -> None:
+    running = [
+        Running("ann", "demo.sleep", 3, "id-1", NOW - seconds(3600), NOW),
+        Running("ann", "mail.send", 1, "id-2", NOW - seconds(5), NOW),
+        Running("bob", "mail.send", 9, "id-3", NOW - seconds(9999), NOW),
+    ]
+    why = explain(Outlook(job(), NOW, workers=[ANN], running=running))
+    assert why.reason == "slots_taken"
+    assert why.sentence == (
+        "It is ready and next in line, but all 4 slots of the workers that serve its queue mail are taken "
+        "(3 demo.sleep, 1 mail.send), the longest by id-1 (demo.sleep) since 07:00:00 UTC."
+    )
+    assert (why.data["slots"], why.data["takenBy"]) == (4, {"demo.sleep": 3, "mail.send": 1})
+    assert [one["id"] for one in why.data["longest"]] == ["id-1", "id-2"]
+    free = Worker("eve", "host", 1, 1, types=("mail.send",))
+    assert explain(Outlook(job(), NOW, workers=[ANN, free], running=running)).reason == "ready"
+    ignorant = Worker("eve", "host", 1, 1)
+    assert explain(Outlook(job(), NOW, workers=[ANN, ignorant], running=running)).reason == "slots_taken"

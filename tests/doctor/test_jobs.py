@@ -7,6 +7,7 @@ import pytest
 
 from demora.doctor import judge_jobs
 from demora.doctor.jobs import LATE, PAUSED_LONG
+from demora.occupancy import Running
 from demora.store import Pause, Queue, Worker
 from demora.survey import Finding, Survey, Waiting
 
@@ -123,3 +124,24 @@ def test_every_finding_that_is_not_well_says_what_to_do() -> None:
         "dead letters",
     }
     assert all(finding.advice for finding in found)
+
+
+def taken(jobs: int, *, youngest: timedelta) -> list[Running]:
+    return [Running("ann", "demo.sleep", jobs, "id-1", NOW - HOUR, NOW - youngest)]
+
+
+@pytest.mark.parametrize(("youngest", "level"), [(SECOND, "warning"), (MINUTE, "problem")])
+def test_slots_that_are_all_taken_are_told_with_what_takes_them(youngest: timedelta, level: str) -> None:
+    [finding] = judged(waiting(ready=2), running=taken(20, youngest=youngest))
+    assert (finding.check, finding.level) == ("slots", level)
+    named = "all 20 slots of worker ann are taken (20 demo.sleep) while 2 jobs wait; longest: id-1 (demo.sleep) for 1h"
+    assert finding.fact == named
+    assert finding.advice is not None
+    assert "DEMORA_MAX_TIMEOUT" in finding.advice
+
+
+def test_slots_are_no_trouble_while_one_is_free_or_no_job_waits_for_them() -> None:
+    assert judged(waiting(), running=taken(19, youngest=HOUR)) == []
+    assert judged(waiting(ready=0, delayed=1), running=taken(20, youngest=HOUR)) == []
+    other = Worker("eve", "host", 9, 1, (), ("a",))
+    assert judged(waiting(), workers=(LIVE, other), running=taken(20, youngest=HOUR)) == []

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from queue import Queue
+from typing import Any
 
 DEADLINE = 60.0  # seconds
 
@@ -27,26 +28,25 @@ class Process:
     """A started command, and what it has written so far, to both of its streams."""
 
     def __init__(self, process: "subprocess.Popen[str]") -> None:
-        self.process, self.said = process, ""
+        self.process, self.said, self._ended = process, "", 0
         self._lines: Queue[str | None] = Queue()
-        self._readers = [threading.Thread(target=self._read, args=[one]) for one in (process.stdout, process.stderr)]
-        for reader in self._readers:
-            reader.start()
+        for stream in (process.stdout, process.stderr):
+            threading.Thread(target=self._read, args=[stream], daemon=True).start()
 
     def until(self, words: str) -> str:
         """The first line with these words that was not read yet."""
         while True:
             line = self._lines.get(timeout=DEADLINE)
-            assert line is not None, f"it ended without saying {words!r}; it said:\n{self.said}"
-            if words in line:
+            self._ended += line is None
+            assert self._ended < 2, f"it ended without saying {words!r}; it said:\n{self.said}"
+            if line is not None and words in line:
                 return line
 
-    def end(self) -> str:
-        """SIGTERM; all that it wrote."""
+    def end(self, last: str = " stopped: ") -> str:
+        """SIGTERM; all that it wrote, up to the line with the last words: a child of its own may hold its streams open."""
         self.process.terminate()
+        self.until(last)
         self.process.wait(DEADLINE)
-        for reader in self._readers:
-            reader.join(DEADLINE)
         return self.said
 
     def _read(self, stream: "Iterator[str]") -> None:
@@ -59,7 +59,7 @@ class Process:
 @contextmanager
 def running(folder: Path, *words: str, **given: str) -> Iterator[Process]:
     command = [sys.executable, "-m", "demora", *words]
-    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     process = subprocess.Popen(command, cwd=folder, env=environment(**given), text=True, **pipes)
     try:
         yield Process(process)

@@ -14,6 +14,9 @@ from ..errors import BadSetting
 ADVICE = "in a user name or password write / as %2F, ? as %3F, # as %23, @ as %40, : as %3A and % as %25"
 SECRET = ("password", "sslpassword", "ssl_password")  # parameters that are never shown
 
+SHOWN = ("host", "port", "dbname", "database", "user", "sslmode", "application_name", "target_session_attrs", "db")
+
+_PLAIN = re.compile(r"[\w.-]*")
 _SCHEME = re.compile(r"[a-z][a-z0-9+.-]{0,19}")
 _HOST = re.compile(r"(\[[0-9A-Fa-f:.%\w]+\]|[\w.~%-]*)(?::(.*))?", re.DOTALL)
 _STRAY_PERCENT = re.compile(r"%(?![0-9A-Fa-f]{2})")
@@ -34,11 +37,14 @@ class Dsn(msgspec.Struct, frozen=True):
         return self._written(quote(self.password or "", safe=""), self.parameters)
 
     def shown(self) -> str:
-        """The URL without its secrets."""
-        return self._written("…", tuple((name, "…" if name.lower() in SECRET else value) for name, value in self.parameters))
+        """The URL without its secrets: of parameters those that are known to be none, of a user only a plain name, and not
+        that of a Redis without a password, where a password is easily written in its place."""
+        kept = tuple((name, value if name in SHOWN else "…") for name, value in self.parameters if name in SHOWN + SECRET)
+        named = _PLAIN.fullmatch(self.user or "") and (self.password is not None or self.scheme.startswith("postgres"))
+        return self._written("…", kept, user=self.user if named else "…" if self.user else "")
 
-    def _written(self, password: str, parameters: tuple[tuple[str, str], ...]) -> str:
-        user = "" if self.user is None else quote(self.user, safe="")
+    def _written(self, password: str, parameters: tuple[tuple[str, str], ...], user: str | None = None) -> str:
+        user = quote(self.user or "", safe="") if user is None else user
         secret = "" if self.password is None else f":{password}"
         at = "" if self.user is None else "@"
         query = "&".join(f"{name}={value}" for name, value in parameters)

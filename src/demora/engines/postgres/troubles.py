@@ -65,7 +65,7 @@ def refused_within(problem: BaseException) -> StoreError:
 def _words(problem: BaseException) -> str:
     """The driver's own words, but for those that may repeat values: the details of the server, which show rows, and what the
     driver says of arguments and URLs that it does not take."""
-    if isinstance(problem, ValueError):
-        return f"{type(problem).__name__}: the driver does not take what it was given"
+    if isinstance(problem, (ValueError, asyncpg.DataError)):
+        return f"{type(problem).__name__}: a value or parameter was not taken"
     words = str(problem.args[0]) if isinstance(problem, asyncpg.PostgresError) and problem.args else str(problem)
     return words.strip() or type(problem).__name__

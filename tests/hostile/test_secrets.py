@@ -1,0 +1,229 @@
+"""Passwords in URLs, values of payloads, hostile characters: none of them comes out in a log, an error or on a terminal."""
+
+import contextlib
+import json
+import logging
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import asyncpg
+import pytest
+from click.testing import CliRunner
+
+from demora import Demora, error_texts, log_limits, notices
+from demora.cli import root
+from demora.cli.wire import escaped
+from demora.core.dsn import read, without_secrets
+from demora.engines.options import driver_url
+from demora.engines.postgres import troubles
+from demora.engines.redis.connections import checked
+from demora.errors import BadSetting
+from demora.log_limits import MOST_SUBJECTS, Limit
+from demora.store import Topic
+from tests.hostile.commands import demora, running
+from tests.secrets_in_urls import CANARY, leaked, urls
+
+POSTGRES = urls("postgresql", "127.0.0.1:1/db")
+REDIS = [url for scheme in ("redis", "rediss", "valkey") for url in urls(scheme, "127.0.0.1:1/0")]
+# Every command that opens a database, with words that let it come so far.
+COMMANDS = [["jobs"], ["enqueue", "a"], ["doctor"], ["migrate"], ["keys", "list"], ["why", "x"], ["queues"], ["verify"]]
+
+
+@pytest.fixture(autouse=True)
+def _own_settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in [name for name in os.environ if name.startswith("DEMORA_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("variable", "found"), [("DEMORA_DATABASE_URL", POSTGRES), ("DEMORA_REDIS_URL", REDIS[: len(POSTGRES)])]
+)
+def test_no_command_shows_a_password_whatever_signs_it_has(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, variable: str, found: list[str]
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    for number, url in enumerate(found):
+        monkeypatch.setenv(variable, url)
+        result = CliRunner().invoke(root, COMMANDS[number % len(COMMANDS)], prog_name="demora")
+        assert not leaked(result.stdout + result.stderr + caplog.text), url
+        caplog.clear()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("words", [("worker",), ("serve", "--port", "0"), ("scheduler",)], ids=lambda words: words[0])
+def test_a_process_that_stays_shows_no_password(tmp_path: Path, words: tuple[str, ...]) -> None:
+    refused = demora(tmp_path, *words, DEMORA_DATABASE_URL=f"postgresql://u:{CANARY}#{CANARY}@127.0.0.1:1/db")
+    assert refused.returncode == 1
+    assert "contains a #, which ends a URL" in refused.stderr
+    assert not leaked(refused.stdout + refused.stderr)
+    line = f"redis://u:{CANARY}%23%2F%40%3F%25@127.0.0.1:1/0"
+    with running(tmp_path, *words, DEMORA_REDIS_URL=line, DEMORA_LOG_LEVEL="DEBUG") as process:
+        process.until("the line cannot be used")
+        process.process.terminate()
+        process.process.wait(60)
+        assert not leaked(process.said)
+
+
+@pytest.mark.parametrize("url", POSTGRES + REDIS)
+def test_a_url_is_read_without_loss_or_refused_without_showing_it(url: str) -> None:
+    with contextlib.suppress(BadSetting):
+        assert read(driver_url(url), "x").url() == driver_url(url)
+    assert not leaked(refusal(driver_url, url) + refusal(checked, url))
+    if (
+        "://u:" in url
+        or "?password=" in url
+        or (url.startswith("redis") and ":" not in url.partition("://")[2].rpartition("@")[0])
+    ):
+        assert not leaked(without_secrets(url))  # but the name of a user may be shown
+
+
+def refusal(take: Callable[[str], object], url: str) -> str:
+    try:
+        take(url)
+    except BadSetting as problem:
+        return f"{problem} {problem.__cause__ or ''}"
+    return ""
+
+
+@pytest.mark.parametrize("sign", ["#", "/", "@", "?", "%", ":", "[", "é"])
+def test_a_password_that_is_encoded_reaches_the_driver_as_it_is(sign: str) -> None:
+    encoded = "".join(f"%{byte:02X}" for byte in sign.encode())
+    taken = driver_url(f"postgresql://me:a{encoded}b@host:5433/db?sslmode=require")
+    assert read(taken, "x").password == f"a{sign}b"
+    assert taken.endswith("@host:5433/db?sslmode=require")
+
+
+def test_what_a_driver_says_of_values_is_not_repeated() -> None:
+    refused = asyncpg.DataError(f"invalid input for query argument $1: {CANARY!r}")
+    assert not leaked(str(troubles.translate(refused)))
+    broken = asyncpg.CheckViolationError("new row violates check constraint")
+    broken.detail = f"Failing row contains ({CANARY})."
+    assert leaked(str(broken))
+    assert str(troubles.translate(broken)) == "PostgreSQL: new row violates check constraint"
+
+
+# Texts of errors
+
+JOBS = f"""
+import logging
+from demora import Demora
+
+app = Demora()
+
+@app.job("fails")
+async def fails(secret: str) -> None:
+    held_in_a_local = secret + "{CANARY}"
+    try:
+        {{}}[secret]
+    except KeyError:
+        logging.getLogger("shop").exception("cannot")
+        raise ValueError(secret) from None
+
+@app.job("fails.apart", process=True)
+def apart(secret: str) -> None:
+    try:
+        raise KeyError(secret)
+    except KeyError:
+        logging.getLogger("shop").exception("cannot")
+        raise
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("type", ["fails", "fails.apart"])
+@pytest.mark.parametrize(("style", "shown"), [("class", False), ("text", True)])
+@pytest.mark.parametrize("format", ["text", "json"])
+def test_texts_of_errors_can_be_kept_out_of_the_log(tmp_path: Path, type: str, style: str, shown: bool, format: str) -> None:
+    (tmp_path / "shop.py").write_text(JOBS.replace("{CANARY}", "local-value"))
+    demora(tmp_path, "enqueue", type, json.dumps({"secret": CANARY}), "--max-retries", "0")
+    given = {"DEMORA_LOG_ERRORS": style, "DEMORA_LOG_FORMAT": format}
+    with running(tmp_path, "worker", "--app", "shop:app", **given) as worker:
+        worker.until("now FAILED")
+        said = worker.end()
+    assert "Traceback" in said
+    assert "KeyError" in said
+    assert leaked(said) == shown
+    assert "held_in_a_local" not in said  # no line of code with it is on the way, and no value of it
+
+
+def test_a_chain_of_errors_is_told_by_classes_alone() -> None:
+    error_texts.configure("class")
+    try:
+        try:
+            raise KeyError(CANARY)
+        except KeyError as first:
+            raise OSError(CANARY) from first
+    except OSError as problem:
+        text = error_texts.of_traceback((OSError, problem, problem.__traceback__))
+        brief = error_texts.of_error(problem)
+    finally:
+        error_texts.configure("text")
+    assert not leaked(text)
+    assert brief == "OSError (KeyError)"
+    assert [line for line in text.splitlines() if line.endswith("Error")] == ["KeyError", "OSError"]
+
+
+# How much the log says
+
+
+async def test_jobs_of_thousands_of_unknown_types_write_a_bounded_number_of_lines(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(notices, "_unknown", Limit())
+    caplog.set_level(logging.WARNING, "demora")
+    app = Demora("sqlite://")
+    async with app:
+        jobs = await app.enqueue_many([(f"unknown.{n % 1500}", {}) for n in range(3000)])
+        async with app.worker(concurrency=500):
+            for job in (jobs[0], jobs[-1]):
+                client = await app.open()
+                with client.store.subscribe(Topic.READY) as bell:
+                    while (await app.get(job.id)).due_at <= job.due_at:
+                        await bell.wait(0.05)
+    lines = [record for record in caplog.records if getattr(record, "event", "").startswith("job.unknown")]
+    assert MOST_SUBJECTS < len(lines) <= MOST_SUBJECTS + 2
+    assert len(notices._unknown._said) == MOST_SUBJECTS
+
+
+def test_a_new_minute_names_types_again_and_counts_what_was_left_out(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = [0.0]
+    monkeypatch.setattr(notices, "_unknown", Limit(lambda: now[0]))
+    caplog.set_level(logging.WARNING, "demora")
+    for _ in range(5):
+        notices.job_unknown("1", "a")
+    now[0] = log_limits.MINUTE
+    notices.job_unknown("2", "a")
+    assert [record.__dict__["event"] for record in caplog.records] == [
+        "job.unknown_type",
+        "job.unknown_left_out",
+        "job.unknown_type",
+    ]
+    assert caplog.records[1].__dict__["facts"] == {"types": 1, "jobs": 4}
+
+
+# What a terminal is shown
+
+UNSEEN = "\x80\x85\x9b\x9f\x7f\u061c\u200e\u200f\u202a\u202e\u2066\u2069\u2028"
+
+
+def test_json_escapes_what_would_move_the_cursor_or_turn_the_text() -> None:
+    text = json.dumps({"a": UNSEEN + "é ü 漢 🎉"}, ensure_ascii=False)
+    assert json.loads(escaped(text)) == json.loads(text)
+    assert not set(UNSEEN) & set(escaped(text))
+    assert "é ü 漢 🎉" in escaped(text)
+
+
+@pytest.mark.parametrize("words", [["jobs"], ["jobs", "--json"], ["job", "ID"], ["job", "ID", "--json"], ["why", "ID"]])
+def test_no_command_prints_what_others_set_as_it_is(words: list[str]) -> None:
+    enqueue = ["enqueue", "mail.send", json.dumps({"a": UNSEEN}), "--name", f"n{UNSEEN}", "--tag", f"t{UNSEEN}", "--json"]
+    made = CliRunner().invoke(root, enqueue, prog_name="demora")
+    assert not set(UNSEEN) & set(made.stdout)
+    job = json.loads(made.stdout)
+    assert (job["name"], job["tags"]) == (f"n{UNSEEN}", [f"t{UNSEEN}"])
+    shown = CliRunner().invoke(root, [job["id"] if word == "ID" else word for word in words], prog_name="demora")
+    assert shown.exit_code == 0, shown.output
+    assert not set(UNSEEN) & set(shown.stdout + shown.stderr)
