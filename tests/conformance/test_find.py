@@ -1,9 +1,11 @@
 """find: filters, newest first, page by page."""
 
+import msgspec
 import pytest
 
 from demora.core.outcome import Raised
 from demora.core.states import Status
+from demora.errors import NotRead
 from demora.store import Query, Store
 from tests.builders import NO_SUCH_ID, add_ids, add_one, claim_one, ended_one, job_of, run_one, seconds
 from tests.clock import TestClock
@@ -120,3 +122,43 @@ async def test_jobs_are_found_by_how_long_ago_they_ended_or_if_not_ended_were_ad
     assert await found(store, older_than=seconds(60)) == [ended, waiting.id]
     assert await found(store, older_than=seconds(60), statuses=frozenset({Status.FAILED})) == [ended]
     assert await found(store, older_than=seconds(61)) == []
+
+
+async def test_payload_and_result_are_read_only_if_asked_for(store: Store) -> None:
+    id = await ended_one(store, Status.COMPLETED, payload=b'{"a":1}')
+    whole = await job_of(store, id)
+    for payload, result in ((True, True), (True, False), (False, True), (False, False)):
+        [job] = (await store.find(Query(payload=payload, result=result))).jobs
+        assert job.payload_json == (whole.payload_json if payload else b"")
+        assert job.result_json == (whole.result_json if result else b"")
+        assert msgspec.structs.replace(job, payload_json=whole.payload_json, result_json=whole.result_json) == whole
+    with pytest.raises(NotRead):
+        _ = job.payload
+    with pytest.raises(NotRead):
+        _ = job.result
+
+
+async def test_a_page_ends_before_it_holds_more_bytes_than_asked_for(store: Store) -> None:
+    text = b'{"a":"' + b"x" * 1000 + b'"}'
+    ids = await add_ids(store, *[{"payload": text} for _ in range(5)], {"payload": text, "queue": "last"})
+    ids = ids[::-1]
+    assert await pages(store, bytes=2 * len(text)) == [ids[:2], ids[2:4], ids[4:]]
+    assert await pages(store, bytes=2 * len(text) - 1) == [[id] for id in ids]
+    assert await pages(store, bytes=1) == [[id] for id in ids]  # one at least
+    assert await pages(store, bytes=1, payload=False) == [ids]  # what is not read does not count
+    assert await pages(store, bytes=2 * len(text), limit=1) == [[id] for id in ids]
+    assert await pages(store, bytes=2 * len(text), queue="default") == [ids[1:3], ids[3:5], ids[5:]]
+
+
+async def test_the_errors_of_attempts_count_among_the_bytes_of_a_page(store: Store) -> None:
+    ids = [await ended_one(store, Status.FAILED) for _ in range(3)][::-1]
+    size = sum(len(one.error or "") + len(one.traceback or "") for one in (await job_of(store, ids[0])).attempts)
+    size += len((await job_of(store, ids[0])).error or "")
+    assert size > 1
+    assert await pages(store, bytes=2 * size, payload=False, result=False) == [ids[:2], ids[2:]]
+    assert await pages(store, bytes=2 * size - 1, payload=False, result=False) == [[id] for id in ids]
+
+
+async def test_a_search_that_ends_within_its_limit_of_time_is_answered(store: Store) -> None:
+    id = (await add_one(store, tags=("x",))).id
+    assert await found(store, tag="x", within=seconds(60)) == [id]

@@ -4,7 +4,7 @@ import pytest
 
 from demora.core.order import QueueOrder
 from demora.core.states import Status
-from demora.store import Pause, Queue, QueueChange, Store
+from demora.store import Pause, Queue, QueueChange, QueueQuery, Store
 from tests.builders import BROKEN, DONE, LEASE, add_ids, add_one, claim, claim_ids, ended_one, ms, run_one, seconds
 from tests.clock import TestClock
 
@@ -125,3 +125,22 @@ async def test_the_next_claim_through_any_store_follows(pair: tuple[Store, Store
     assert await claim_ids(other) == []
     await other.set_queue("default", QueueChange(paused=False))
     assert await claim_ids(one) == [added.id]
+
+
+async def test_queues_are_shown_page_by_page_with_their_counts(store: Store) -> None:
+    await add_ids(store, *[{"queue": name} for name in "edcbaac"])
+    assert await shown(store, limit=2) == [("a", 2), ("b", 1)]
+    assert await shown(store, after="b", limit=2) == [("c", 2), ("d", 1)]
+    assert await shown(store, after="d", limit=2) == [("e", 1)]
+    assert await shown(store, after="e", limit=2) == []
+    assert await shown(store, after="bb") == [("c", 2), ("d", 1), ("e", 1)]
+
+
+async def test_one_queue_is_shown_by_its_name(store: Store) -> None:
+    await add_ids(store, {"queue": "ab"}, {"queue": "ab"}, {"queue": "abc"})
+    assert await shown(store, name="ab") == [("ab", 2)]
+    assert await shown(store, name="a") == await shown(store, name="abb") == []
+
+
+async def shown(store: Store, **which) -> list[tuple[str, int]]:
+    return [(queue.name, queue.ready) for queue in await store.queues(QueueQuery(**which))]

@@ -87,6 +87,7 @@ class Searches:
         while not found.done():
             reader.interrupt()
             await asyncio.wait([found], timeout=AGAIN)
+        found.exception()  # the caller may be gone, and then nothing else asks for it
 
     async def close(self) -> None:
         self._closed = True
