@@ -144,6 +144,7 @@ class _Server(uvicorn.Server):
 
 def _config(api: object, settings: Settings) -> uvicorn.Config:
     logging.getLogger("uvicorn.error").setLevel(logging.WARNING)  # our own notices say when it starts and stops
+    logging.getLogger("uvicorn.error").addFilter(_tells_of_more_than_a_caller_gone)
     return uvicorn.Config(
         api,  # type: ignore[arg-type]
         http="httptools",
@@ -157,6 +158,11 @@ def _config(api: object, settings: Settings) -> uvicorn.Config:
         backlog=BACKLOG,
         timeout_graceful_shutdown=max(1, math.ceil(settings.grace.total_seconds())),
     )
+
+
+def _tells_of_more_than_a_caller_gone(record: logging.LogRecord) -> bool:
+    """Not that a request was left unanswered: that happens only where the connection is closed already."""
+    return "without completing response" not in record.getMessage()
 
 
 def _worker(app: Demora, settings: Settings, concurrency: int | None) -> Worker:

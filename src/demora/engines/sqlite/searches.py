@@ -66,6 +66,8 @@ class Searches:
             except asyncio.CancelledError:
                 search.cancel()
                 await asyncio.wait([search])
+                if self._closed:
+                    raise StoreClosed from None
                 raise
 
     async def _search(self, call: Callable[[Transaction], T], within: timedelta | None) -> T:
