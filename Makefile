@@ -9,7 +9,7 @@ COMPILE := $(BIN)/uv --quiet pip compile --universal --python-version 3.11 --gen
 	--no-emit-index-url --no-emit-find-links --no-header
 
 .DEFAULT_GOAL := help
-.PHONY: help run test check coverage bench sim chaos mutants lint types setup lock clean
+.PHONY: help run test check coverage bench sim chaos fuzz mutants lint types setup lock clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' Makefile
@@ -35,6 +35,9 @@ sim: .venv/dev.stamp ## simulate: make sim ARGS="--seeds 10000 --jobs 200"
 
 chaos: .venv/dev.stamp ## break real processes: make chaos ARGS="--minutes 2"
 	$(BIN)/python -m tests.chaos $(ARGS)
+
+fuzz: .venv/dev.stamp ## send random requests: make fuzz ARGS="--requests 1000000"
+	$(BIN)/python -m tests.fuzz $(ARGS)
 
 mutants: .venv/dev.stamp ## plant bugs, and see what catches each
 	$(BIN)/python -m tests.mutants $(ARGS)

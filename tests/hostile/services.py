@@ -5,7 +5,7 @@ import os
 import socket
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import NamedTuple
@@ -58,23 +58,24 @@ async def head_of(reader: asyncio.StreamReader) -> Answer:
     return Answer(int(head.split()[1]), head)
 
 
+def started(folder: Path, arguments: Sequence[str], environment: Mapping[str, str], log: Path) -> "subprocess.Popen[str]":
+    command = [sys.executable, "-m", "demora", "serve", "--port", "0", "--log-format", "json", *arguments]
+    usual = {name: value for name, value in os.environ.items() if not name.startswith("DEMORA_")}
+    with log.open("w") as errors:
+        return subprocess.Popen(
+            command, cwd=folder, env=usual | dict(environment), stdout=subprocess.PIPE, stderr=errors, text=True
+        )
+
+
 @asynccontextmanager
 async def serving(
     folder: Path, *arguments: str, environment: Mapping[str, str] | None = None, log: Path | None = None
 ) -> AsyncIterator[Service]:
     """`demora serve` on a free port, with an empty database unless the environment names one."""
-    command = [sys.executable, "-m", "demora", "serve", "--port", "0", "--log-format", "json", *arguments]
-    usual = {name: value for name, value in os.environ.items() if not name.startswith("DEMORA_")}
-    errors = (log or folder / "service.log").open("w")
-    with (
-        errors,
-        subprocess.Popen(
-            command, cwd=folder, env=usual | dict(environment or {}), stdout=subprocess.PIPE, stderr=errors, text=True
-        ) as process,
-    ):
+    with started(folder, arguments, environment or {}, log or folder / "service.log") as process:
         try:
             assert process.stdout is not None
             said = await asyncio.wait_for(asyncio.to_thread(process.stdout.readline), DEADLINE)
-            yield Service(process, int(said.rstrip("\n").rpartition(":")[2].split()[0]))
+            yield Service(process, int(said.partition("http://127.0.0.1:")[2].partition(",")[0]))
         finally:
             process.kill()

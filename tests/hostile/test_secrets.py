@@ -10,6 +10,7 @@ from pathlib import Path
 import asyncpg
 import pytest
 from click.testing import CliRunner
+from demora.engines.redis.connections import checked
 
 from demora import Demora, error_texts, log_limits, notices
 from demora.cli import root
@@ -17,7 +18,6 @@ from demora.cli.wire import escaped
 from demora.core.dsn import read, without_secrets
 from demora.engines.options import driver_url
 from demora.engines.postgres import troubles
-from demora.engines.redis.connections import checked
 from demora.errors import BadSetting
 from demora.log_limits import MOST_SUBJECTS, Limit
 from demora.store import Topic

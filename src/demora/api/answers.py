@@ -7,6 +7,7 @@ import msgspec
 from starlette.types import Send
 
 from .budget import Share
+from .reading import ClientGone
 
 JSON, PROBLEM = "application/json", "application/problem+json"
 CHUNK = 64 * 1024  # bytes sent at once: the server waits between two until the caller has read most of the first
@@ -50,8 +51,11 @@ class Reply(msgspec.Struct, frozen=True):
             size += len(piece)
             if share is not None:
                 share.answer(size)
-        await send({"type": "http.response.start", "status": self.status, "headers": self._headers(size)})
-        await _send_body(pieces, size, send)
+        try:
+            await send({"type": "http.response.start", "status": self.status, "headers": self._headers(size)})
+            await _send_body(pieces, size, send)
+        except RuntimeError as problem:  # the server has closed the connection: what the caller sent next was no request
+            raise ClientGone from problem
 
     def _headers(self, size: int) -> list[tuple[bytes, bytes]]:
         own = [(name.lower().encode("latin-1"), value.encode("latin-1")) for name, value in self.headers.items()]

@@ -1,6 +1,7 @@
 """The ASGI application: lets requests in, finds their route, reads them, answers, and turns errors into problems."""
 
 import asyncio
+import contextlib
 from collections.abc import Iterable
 
 from starlette.datastructures import Headers
@@ -50,7 +51,8 @@ class Api:
         except ClientGone:
             return
         except Exception as error:
-            await _problem(scope, error).send(send)
+            with contextlib.suppress(ClientGone):
+                await _problem(scope, error).send(send)
 
 
 class _Resource:

@@ -15,7 +15,7 @@ from ..core.spans import ZERO, timestamp
 from ..core.states import Status
 from ..errors import Invalid
 from ..views import JobView, ReceiptView, job_view, receipt_view
-from .operations import PAGE_BYTES, SEARCH_LIMIT, Ask, Listing, Reply
+from .operations import LARGE_JOB, PAGE_BYTES, PLAIN_JOB, SEARCH_LIMIT, Ask, Listing, Reply
 from .reading import ClientGone, disconnected, read_key
 from .wishes import BatchWish, FindQuery, JobChange, JobWish, WaitQuery
 
@@ -77,8 +77,9 @@ async def find_jobs(ask: Ask) -> Reply:
 
 async def list_page(ask: Ask, options: Mapping[str, Any]) -> Reply:
     """A page of jobs: as many bytes are counted before it is read as it may hold."""
-    ask.share.answer(PAGE_BYTES)
-    page = await (await ask.client()).find(**options, most_bytes=PAGE_BYTES, within=SEARCH_LIMIT)
+    most = min(PAGE_BYTES, options["limit"] * (LARGE_JOB if options["fields"] else PLAIN_JOB))
+    ask.share.answer(most)
+    page = await (await ask.client()).find(**options, most_bytes=most, within=SEARCH_LIMIT)
     return Reply(200, Listing("jobs", (job_view(job, listed=True) for job in page.jobs), {"nextCursor": page.next}))
 
 

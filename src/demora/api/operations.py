@@ -20,9 +20,11 @@ from .wishes import Nothing
 
 WITHOUT_KEY = "http"  # who asks where no key is needed
 PAGE_BYTES = 4 * 1024 * 1024  # of payloads, results and errors on one page, which ends before there are more
+LARGE_JOB, PLAIN_JOB = 2 * 1024 * 1024, 16 * 1024  # bytes to reckon with for a job on it, with payload or result or without
 SEARCH_LIMIT = timedelta(seconds=3)
 
-__all__ = ["JSON", "PAGE_BYTES", "PROBLEM", "SEARCH_LIMIT", "WITHOUT_KEY", "Ask", "Listing", "Operation", "Reply"]
+__all__ = ["JSON", "LARGE_JOB", "PAGE_BYTES", "PLAIN_JOB", "PROBLEM", "SEARCH_LIMIT", "WITHOUT_KEY"]
+__all__ += ["Ask", "Listing", "Operation", "Reply"]
 
 
 class Ask(msgspec.Struct, frozen=True):

@@ -118,11 +118,14 @@ class Pool:
         if version != newest():
             await migrate(self._url, self._options)
 
-    async def close(self) -> None:
+    async def close(self, *, at_once: bool = False) -> None:
+        """Disconnect, once what is under way has ended, or `at_once`."""
         pool, self._pool = self._pool, None
         while self._kept:
             await _release(pool, self._kept.pop())
-        if pool is not None:
+        if pool is not None and at_once:
+            pool.terminate()
+        elif pool is not None:
             try:
                 await asyncio.wait_for(pool.close(), CONNECT)
             except TimeoutError:

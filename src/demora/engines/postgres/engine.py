@@ -360,6 +360,7 @@ class PostgresStore(hooks.HookVerbs, PacedVerbs, Lining):
 
     async def _read_in(self, pool: Pool, look: Callable[[Session], Awaitable[T]], within: timedelta | None = None) -> T:
         for left in reversed(range(READS)):
+            self._opened()
             try:
                 async with pool.session() as session:
                     session.limit = None if within is None else within.total_seconds()

@@ -4,6 +4,7 @@ import asyncio
 
 import msgspec
 
+from ...errors import StoreClosed
 from ..options import PostgresOptions
 from .connections import Clock, Pool
 
@@ -14,9 +15,12 @@ class Lane:
     def __init__(self, url: str, options: PostgresOptions, clock: Clock, *, connections: int) -> None:
         self._pool = Pool(url, msgspec.structs.replace(options, connections=connections), clock)
         self._opening: asyncio.Task[None] | None = None
+        self._closed = False
 
     async def opened(self) -> Pool:
         """The pool. If it cannot be opened, the next call tries anew."""
+        if self._closed:
+            raise StoreClosed
         if self._opening is None:
             self._opening = asyncio.ensure_future(self._pool.open())
         opening = self._opening
@@ -32,7 +36,9 @@ class Lane:
         return self._pool
 
     async def close(self) -> None:
+        """Disconnect, and end what is being read."""
+        self._closed = True
         opening, self._opening = self._opening, None
         if opening is not None:
             await asyncio.wait([opening])
-            await self._pool.close()
+            await self._pool.close(at_once=True)

@@ -66,6 +66,8 @@ class Searches:
             except asyncio.CancelledError:
                 search.cancel()
                 await asyncio.wait([search])
+                if self._closed:
+                    raise StoreClosed from None
                 raise
 
     async def _search(self, call: Callable[[Transaction], T], within: timedelta | None) -> T:
@@ -87,6 +89,7 @@ class Searches:
         while not found.done():
             reader.interrupt()
             await asyncio.wait([found], timeout=AGAIN)
+        found.exception()  # the caller may be gone, and then nothing else asks for it
 
     async def close(self) -> None:
         self._closed = True

@@ -1,0 +1,1 @@
+"""Random requests against a real service: `python -m tests.fuzz`."""
