@@ -54,6 +54,13 @@ async def limited(tmp_path: Path, **limits: float) -> AsyncIterator[Service]:
         yield service
 
 
+async def at_rest(service: Service) -> int:
+    """How many files the service has open without a connection; its database is open."""
+    async with service.line() as line:
+        assert (await line.ask(LIVE.replace(b"/health/live", b"/api/v1/jobs") + b"\r\n")).status == 200
+        return service.files - 1
+
+
 async def flood(line: Line, first: bytes, then: bytes) -> int:
     """Send until all is sent or the other side hangs up; answers with the status of the answer."""
     line.send(first)
@@ -121,6 +128,7 @@ async def test_a_refusal_of_the_server_is_a_problem_like_any_other(service: Serv
 @slow
 async def test_unfinished_requests_end_at_their_deadline(tmp_path: Path) -> None:
     async with limited(tmp_path, head=0.3, body=0.3, keep_alive=0.3, linger=0.3) as service, AsyncExitStack() as lines:
+        files = await at_rest(service)
         silent, half, idle, slow_body, chunks = [await lines.enter_async_context(service.line()) for _ in range(5)]
         half.send(HALF)
         assert (await idle.ask(LIVE + b"\r\n")).status == 200
@@ -130,8 +138,6 @@ async def test_unfinished_requests_end_at_their_deadline(tmp_path: Path) -> None
         assert await idle.closed() == b""
         for line in (half, slow_body, chunks):
             assert (await line.closed()).startswith(b"HTTP/1.1 408 ")
-        files = service.files
-        assert (await service.ask(LIVE + b"\r\n")).status == 200
         await eventually(lambda: asyncio.to_thread(lambda: service.files), lambda now: now <= files)
 
 
@@ -180,7 +186,7 @@ async def test_a_request_behind_one_that_waits_is_answered_after_it(service: Ser
 @slow
 async def test_a_caller_that_does_not_read_its_answers_is_cut_off(tmp_path: Path) -> None:
     async with limited(tmp_path, answer=0.5) as service:
-        files = service.files
+        files = await at_rest(service)
         async with service.line(receive_buffer=4096) as line:
             line.reader._limit = 1024  # type: ignore[attr-defined]  # the stream stops reading from the socket
             request = LIVE.replace(b"/health/live", b"/api/v1/openapi.json") + b"\r\n"
@@ -207,15 +213,19 @@ async def test_a_caller_beyond_the_cap_gets_503_at_once_if_all_others_are_served
     async with limited(tmp_path, connections=20) as service, AsyncExitStack() as lines:
         job = await service.ask(POST + b"content-length: 20\r\n\r\n" + b'{"type":"demo.echo"}')
         waiting = LIVE.replace(b"/health/live", job.headers["location"].encode() + b"/wait?timeout=60000") + b"\r\n"
-        waits = [await lines.enter_async_context(service.line()) for _ in range(20)]
-        for line in waits:
-            line.send(waiting)
+        waits: list[Line] = []
+
+        async def with_one_more() -> int:
+            waits.append(await lines.enter_async_context(service.line()))
+            waits[-1].send(waiting)
+            return await beyond()
 
         async def beyond() -> int:
             answer = await service.ask(LIVE + b"\r\n")
             return answer.status if answer.status == 200 else 1000 * int(answer.headers["retry-after"]) + answer.status
 
-        assert await eventually(beyond, lambda status: status != 200) == 1503
+        assert await eventually(with_one_more, lambda status: status != 200) == 1503
+        assert 20 <= len(waits) < 30
         waits[0].close()
         assert await eventually(beyond, lambda status: status == 200)
 
