@@ -25,6 +25,7 @@ WRITES, CUT = "engines/postgres/writes.py", "tests/engines/postgres/test_lost_an
 LOSS, TENDING, STORE = "tests/lined/test_loss.py", "lined/tending.py", "lined/store.py"
 CLAIMING = "lined/claiming.py"
 PROCESS = "worker/process.py"
+SMUGGLING, HTTP_LIMITS = "tests/hostile/test_smuggling.py", "tests/hostile/test_http_limits.py"
 HOUSEKEEPING = """                except {} as problem:
                     wait, pause = pause, min(pause * 2, LONGEST_PAUSE)
                     notices.store_trouble("the housekeeping\""""
@@ -955,5 +956,77 @@ MUTANTS = (
         "topic = Topic.READY if released.paced else Topic.PACE",
         "topic = Topic.PACE",
         "tests/test_scheduler.py",
+    ),
+    Mutant(
+        "http: a Content-Length beside Transfer-Encoding is ignored",
+        "api/http1.py",
+        'if b"content-length" in framing:\n            raise',
+        "if False:\n            raise",
+        SMUGGLING,
+    ),
+    Mutant("http: the first of two Content-Lengths counts", "api/http1.py", "if len(given) > 1:", "if False:", SMUGGLING),
+    Mutant(
+        "http: a second Host is taken",
+        "api/http1.py",
+        "hosts > 1 or (newer and not hosts)",
+        "newer and not hosts",
+        SMUGGLING,
+    ),
+    Mutant(
+        "http: a line may end with LF alone",
+        "api/http1.py",
+        "if _CONTROLS.search(value):",
+        'if _CONTROLS.search(value.replace(b"\\n", b"")):',
+        SMUGGLING,
+    ),
+    Mutant(
+        "http: a chunk may end in another place than its size says",
+        "api/http1.py",
+        'if not b"\\r\\n"[-self._left :].startswith(behind):',
+        "if False:",
+        SMUGGLING,
+    ),
+    Mutant("http: an endless head is gathered", "api/http1.py", "if len(gathered) >= MOST_HEAD:", "if False:", HTTP_LIMITS),
+    Mutant(
+        "http: an endless trailer is gathered", "api/http1.py", "- at > self._trailers_left:", "- at > 2**40:", HTTP_LIMITS
+    ),
+    Mutant(
+        "http: each byte of a head gives it more time",
+        "api/connection.py",
+        "            if not begun:\n                self._deadline",
+        "            if True:\n                self._deadline",
+        HTTP_LIMITS,
+    ),
+    Mutant(
+        "http: a slow body has no deadline",
+        "api/connection.py",
+        "if now - self._body_since > late:",
+        "if False:",
+        HTTP_LIMITS,
+    ),
+    Mutant(
+        "http: a caller may leave its answer unread", "api/connection.py", "if self._stalled(now):", "if False:", HTTP_LIMITS
+    ),
+    Mutant(
+        "http: bytes behind a request are read no further",
+        "api/connection.py",
+        "self._transport.resume_reading()  # the cycle",
+        "pass  # the cycle",
+        HTTP_LIMITS,
+    ),
+    Mutant("http: a full service makes no room", "api/server.py", " and not self.make_room():", ":", HTTP_LIMITS),
+    Mutant(
+        "http: a lack of files stops the accept loop",
+        "api/server.py",
+        "self._loop.call_later(_MOMENT, self._wake)",
+        "pass",
+        HTTP_LIMITS,
+    ),
+    Mutant(
+        "http: one address may have every connection",
+        "api/server.py",
+        ">= self._limits.per_address:",
+        ">= 2**40:",
+        HTTP_LIMITS,
     ),
 )
