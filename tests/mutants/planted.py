@@ -1016,10 +1016,10 @@ MUTANTS = (
     ),
     Mutant("http: a full service makes no room", "api/server.py", " and not self.make_room():", ":", HTTP_LIMITS),
     Mutant(
-        "http: a lack of files stops the accept loop",
+        "http: a lack of files makes the accept loop spin",
         "api/server.py",
-        "self._loop.call_later(_MOMENT, self._wake)",
-        "pass",
+        "self._out_of_files()\n                elif",
+        "pass\n                elif",
         HTTP_LIMITS,
     ),
     Mutant(
