@@ -62,16 +62,16 @@ async def at_rest(service: Service) -> int:
 
 
 async def flood(line: Line, first: bytes, then: bytes) -> int:
-    """Send until all is sent or the other side hangs up; answers with the status of the answer."""
-    line.send(first)
-    answer = asyncio.create_task(line.answer())
+    """Send more than any limit; answers with the status of the answer. Then send on until the other side hangs up."""
     block = then * (64 * 1024 // len(then))
+    line.send(first + block + block)
+    status = (await line.answer()).status
     with contextlib.suppress(ConnectionError):
         for _ in range(SENT // len(block)):
             line.send(block)
             await line.writer.drain()
-            await asyncio.sleep(0)
-    return (await answer).status
+        raise AssertionError("it never hung up")
+    return status
 
 
 @slow
