@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from functools import cached_property
 from typing import NamedTuple
 
-from bench import cases, crowd, flood, floor, huey, laden, lines, million, paced, procrastinate, saq, worth
+from bench import cases, crowd, flood, floor, http, huey, laden, lines, million, paced, procrastinate, saq, worth
 from bench.databases import Databases, LinedServers
 from bench.stage import Wait
 from tests.stalls import Stalls, covered
@@ -121,6 +121,10 @@ def paced_flood(here: Round) -> None:
     here.figures["paced flood p99 beyond idle, ms"] = here.figures[p99[0]] - here.figures[p99[1]]
 
 
+def served(here: Round) -> None:
+    here.figures |= asyncio.run(http.measure(here.on))
+
+
 def flooded_beside_huey(here: Round) -> None:
     flooded(here)
     here.figures |= _spread(f"huey pick-up in a flood of {HUEY_JOBS:,}", huey.flood(HUEY_JOBS))
@@ -185,6 +189,7 @@ _ANYWHERE = {
     "e": Case("lateness", lateness, 5),
     "f": Case("real-time jobs in a flood", flooded, 2),
     "p": Case("real-time jobs in a paced flood", paced_flood, 5),
+    "w": Case("the HTTP service", served, 5),
 }
 _COUNTS = Case("what a job takes of the database", counts, 1)
 CASES = {

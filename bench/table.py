@@ -12,6 +12,7 @@ _ANYWHERE: Goals = {
     "idle statements per second": ("≤", 1),
     "early": ("≤", 0),
     "idle worker, % of a core": ("<", 0.5),
+    "http, our server / httptools": ("≥", 0.9),
 }
 GOALS: dict[str, Goals] = {
     "sqlite": _ANYWHERE

@@ -67,7 +67,7 @@ AMBIGUOUS = {
     "no version": b"GET /health/live\r\nhost: localhost\r\n\r\n",
     "small letters": b"get /health/live HTTP/1.1\r\nhost: localhost\r\n\r\n",
     "a version in small letters": b"GET /health/live http/1.1\r\nhost: localhost\r\n\r\n",
-    "two empty lines first": b"\r\n\r\n" + LIVE + b"\r\n",
+    "an empty line first": b"\r\n" + LIVE + b"\r\n",
     "TLS": b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",
 }
 CHUNKED = POST + b"transfer-encoding: chunked\r\n\r\n"
@@ -211,8 +211,20 @@ async def test_a_host_in_a_trailer_is_no_host(service: Service) -> None:
 
 async def test_pipelined_requests_are_answered_in_their_order_however_they_are_cut(service: Service) -> None:
     requests = (
-        LIVE + b"\r\n" + CHUNKED + b"5\r\n" + JOB[:5] + b"\r\nF\r\n" + JOB[5:] + b"\r\n0\r\n\r\n"
-        b"\r\n" + POST + b"content-length: 20\r\n\r\n" + JOB + b"HEAD / HTTP/1.1\r\nhost: localhost\r\n\r\n" + LIVE + b"\r\n"
+        LIVE
+        + b"\r\n"
+        + CHUNKED
+        + b"5\r\n"
+        + JOB[:5]
+        + b"\r\nF\r\n"
+        + JOB[5:]
+        + b"\r\n0\r\n\r\n"
+        + POST
+        + b"content-length: 20\r\n\r\n"
+        + JOB
+        + b"HEAD / HTTP/1.1\r\nhost: localhost\r\n\r\n"
+        + LIVE
+        + b"\r\n"
     )
     for size in (1, 7, len(requests)):
         async with service.line() as line:

@@ -26,6 +26,9 @@ LOSS, LINE_STORE, CLAIMING = "tests/line/test_loss.py", "line/store.py", "line/c
 MAINTAINER, FILLING = "line/maintainer.py", "line/filling.py"
 PROCESS = "worker/process.py"
 OUTBOUND = "tests/hostile/test_outbound_limits.py"
+    ),
+    Mutant(
+SMUGGLING, HTTP_LIMITS = "tests/hostile/test_smuggling.py", "tests/hostile/test_http_limits.py"
 HOUSEKEEPING = """                except {} as problem:
                     wait, pause = pause, min(pause * 2, LONGEST_PAUSE)
                     notices.store_trouble("the housekeeping\""""
@@ -1299,5 +1302,77 @@ MUTANTS = (
         "QueueQuery(after=start, limit=limit + 1, within=within)",
         "QueueQuery(after=start, within=within)",
         "tests/api/test_queues.py",
+    ),
+    Mutant(
+        "http: a Content-Length beside Transfer-Encoding is ignored",
+        "api/http1.py",
+        'if b"content-length" in framing:\n            raise',
+        "if False:\n            raise",
+        SMUGGLING,
+    ),
+    Mutant("http: the first of two Content-Lengths counts", "api/http1.py", "if len(given) > 1:", "if False:", SMUGGLING),
+    Mutant(
+        "http: a second Host is taken",
+        "api/http1.py",
+        "hosts > 1 or (newer and not hosts)",
+        "newer and not hosts",
+        SMUGGLING,
+    ),
+    Mutant(
+        "http: a line may end with LF alone",
+        "api/http1.py",
+        "if _CONTROLS.search(value):",
+        'if _CONTROLS.search(value.replace(b"\\n", b"")):',
+        SMUGGLING,
+    ),
+    Mutant(
+        "http: a chunk may end in another place than its size says",
+        "api/http1.py",
+        'if not b"\\r\\n"[-self._left :].startswith(behind):',
+        "if False:",
+        SMUGGLING,
+    ),
+    Mutant("http: an endless head is gathered", "api/http1.py", "if len(gathered) >= MOST_HEAD:", "if False:", HTTP_LIMITS),
+    Mutant(
+        "http: an endless trailer is gathered", "api/http1.py", "- at > self._trailers_left:", "- at > 2**40:", HTTP_LIMITS
+    ),
+    Mutant(
+        "http: each byte of a head gives it more time",
+        "api/connection.py",
+        "            if not begun:\n                self._deadline",
+        "            if True:\n                self._deadline",
+        HTTP_LIMITS,
+    ),
+    Mutant(
+        "http: a slow body has no deadline",
+        "api/connection.py",
+        "if now - self._body_since > late:",
+        "if False:",
+        HTTP_LIMITS,
+    ),
+    Mutant(
+        "http: a caller may leave its answer unread", "api/connection.py", "if self._stalled(now):", "if False:", HTTP_LIMITS
+    ),
+    Mutant(
+        "http: bytes behind a request are read no further",
+        "api/connection.py",
+        "self._transport.resume_reading()  # the cycle",
+        "pass  # the cycle",
+        HTTP_LIMITS,
+    ),
+    Mutant("http: a full service makes no room", "api/server.py", " and not self.make_room():", ":", HTTP_LIMITS),
+    Mutant(
+        "http: a lack of files makes the accept loop spin",
+        "api/server.py",
+        "self._out_of_files()\n                elif",
+        "pass\n                elif",
+        HTTP_LIMITS,
+    ),
+    Mutant(
+        "http: one address may have every connection",
+        "api/server.py",
+        ">= self._limits.per_address:",
+        ">= 2**40:",
+        HTTP_LIMITS,
     ),
 )

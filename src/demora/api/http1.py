@@ -2,9 +2,10 @@
 
 A request that two servers could read in two ways is refused, never repaired: behind a reverse proxy the second reading is
 how one caller's bytes become another caller's request. So this module accepts less than RFC 9112 allows a server to accept:
-no absolute-form target, no folded line, no bare LF, no space before a colon, no second Content-Length or Host even if equal,
-no transfer coding but chunked, no chunk extension. An Upgrade header is ignored, as the RFC allows: the body of such a
-request is read as any other. Trailers are read, checked, counted and thrown away; they never become headers.
+no empty line before a request, no absolute-form target, no folded line, no bare LF, no space before a colon, no second
+Content-Length or Host even if equal, no transfer coding but chunked, no chunk extension. An Upgrade header is ignored, as
+the RFC allows: the body of such a request is read as any other. Trailers are read, checked, counted and thrown away; they
+never become headers.
 """
 
 import re
@@ -18,7 +19,6 @@ MOST_HEADERS = 100
 MOST_TRAILERS = 8 * 1024  # bytes
 _LONGEST_LENGTH = 15  # digits of a Content-Length
 
-_CR = 13
 _REQUEST_LINE = re.compile(rb"([A-Z]{1,32}) ((?:/[!-\"$-~]*)|\*) HTTP/1\.([01])")
 _OTHER_VERSION = re.compile(rb"[^ ]+ [^ ]+ HTTP/[0-9]+(?:\.[0-9]+)?")
 _TOKEN = re.compile(rb"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
@@ -68,7 +68,6 @@ class HeadReader:
 
     def __init__(self) -> None:
         self._gathered = bytearray()
-        self._skipped = False  # an empty line before it
 
     @property
     def begun(self) -> bool:
@@ -76,23 +75,19 @@ class HeadReader:
 
     def feed(self, data: bytes) -> tuple[Head, bytes] | None:
         """The head and the bytes behind it, or None while it is incomplete; raises `BadRequest`."""
-        if not self._gathered and data[0] != _CR:
+        if not self._gathered:
             end = data.find(b"\r\n\r\n", 0, MOST_HEAD)
-            if end > 0:
-                self._skipped = False
+            if end >= 0:
                 return read_head(data[:end]), data[end + 4 :]
         return self._gather(data)
 
     def _gather(self, data: bytes) -> tuple[Head, bytes] | None:
         old = len(self._gathered)
         self._gathered += data
-        if old < 2 and not self._skipped and self._gathered.startswith(b"\r\n"):
-            del self._gathered[:2]  # RFC 9112, 2.2: an empty line before a request is not part of it
-            self._skipped, old = True, 0
         end = self._gathered.find(b"\r\n\r\n", max(0, old - 3), MOST_HEAD)
         if end >= 0:
             head, rest = bytes(self._gathered[:end]), bytes(self._gathered[end + 4 :])
-            self._gathered, self._skipped = bytearray(), False
+            self._gathered = bytearray()
             return read_head(head), rest
         self._refuse_hopeless(max(0, old - 1))
         return None
@@ -106,7 +101,7 @@ class HeadReader:
             raise BadRequest(f"the request line and the headers have more than {MOST_HEAD:,} bytes", HEAD_TOO_LARGE)
         if _BARE_LF.search(gathered, since):
             raise BadRequest("a line ends with LF alone; lines of a head end with CR LF")
-        if gathered and not 65 <= gathered[0] <= 90 and (self._skipped or gathered != b"\r"):
+        if not 65 <= gathered[0] <= 90:
             raise BadRequest("this is no HTTP request; plain HTTP/1.1 is served here, without TLS")
 
 
