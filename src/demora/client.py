@@ -214,7 +214,7 @@ class Client(Upkeep, Pacer, Queues):
 
     async def health(self) -> Health:
         """Asks the store, also for a write that means nothing; raises what that raises."""
-        await self.probe()
+        await self._probe()
         alive = len(await self.workers())
         reason = None if alive else "no live worker: jobs wait until one is started (demora worker)"
         return Health("healthy" if alive else "degraded", reason, alive, self.notes())

@@ -1024,7 +1024,7 @@ MUTANTS = (
     Mutant(
         "the health does not try a write",
         "client.py",
-        "        await self.probe()\n",
+        "        await self._probe()\n",
         "",
         STUCK,
     ),
