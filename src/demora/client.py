@@ -235,8 +235,8 @@ class Client(Upkeep, Pacer, Queues):
         return [worker for worker in await self.store.workers() if worker.heartbeat_ago < LIVE_WITHIN]
 
     async def health(self) -> Health:
-        """Asks the store, also for a write that changes nothing; raises what that raises."""
-        await self.probe()
+        """Asks the store, also for a write that means nothing; raises what that raises."""
+        await self._probe()
         alive = len(await self.workers())
         reason = None if alive else "no live worker: jobs wait until one is started (demora worker)"
         return Health("healthy" if alive else "degraded", reason, alive, self.notes())

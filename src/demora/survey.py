@@ -93,6 +93,6 @@ class Probed(Protocol):
     """An engine that can say whether it takes writes now."""
 
     async def probe(self) -> None:
-        """Write something that changes nothing. `StoreError` if that is refused, `StoreBusy` also if it does not come back
+        """Write something that means nothing. `StoreError` if that is refused, `StoreBusy` also if it does not come back
         within seconds. Calls within a second share one write."""
         ...

@@ -91,7 +91,7 @@ class Upkeep:
         """How queues and workers stand, and which jobs were added since the mark of an earlier pulse."""
         return await self._surveyed().pulse(mark)
 
-    async def probe(self) -> None:
+    async def _probe(self) -> None:
         """Raise `StoreError` if the store takes no writes now; nothing of a store that cannot say."""
         if isinstance(self.store, Probed):
             await self.store.probe()

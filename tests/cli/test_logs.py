@@ -92,6 +92,8 @@ NOTICES: list[Callable[[], None]] = [
     lambda: notices.run_ignores_end("i", "t"),
     lambda: notices.store_trouble("claiming", OSError(HOSTILE), 0.1),
     lambda: notices.store_well("claiming"),
+    lambda: notices.store_locked(HOSTILE, 5.0),
+    lambda: notices.store_damaged(OSError(HOSTILE)),
     lambda: notices.scheduler_started("s"),
     lambda: notices.tidied(1, 2),
     lambda: notices.let_go("q", 1),
@@ -112,7 +114,10 @@ NOTICES: list[Callable[[], None]] = [
 
 
 @pytest.mark.parametrize("format", ["json", "text"])
-def test_every_notice_is_one_line_without_control_characters(written: Callable[..., Callable[[], str]], format: str) -> None:
+def test_every_notice_is_one_line_without_control_characters(
+    written: Callable[..., Callable[[], str]], format: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(notices, "_said", {})
     said = written(log_format=format)
     for notice in NOTICES:
         notice()

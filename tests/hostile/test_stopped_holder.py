@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import os
+import re
 import subprocess
 import sys
 import threading
@@ -145,9 +146,9 @@ async def test_the_log_and_the_error_name_the_holder(
     path: Path, store: SqliteStore, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(notices, "_said", {})
-    with holding("lock", path) as holder:
-        with pytest.raises(StoreBusy, match=rf"process {holder.pid} \(python[\d.]*, stopped\)"):
-            await add_one(store)
+    with holding("lock", path) as holder, pytest.raises(StoreBusy) as refused:
+        await add_one(store)
+    assert re.search(rf"process {holder.pid} \(python[\d.]*, stopped\)", str(refused.value))
     [said] = [record for record in caplog.records if getattr(record, "event", "") == "store.locked"]
     assert said.levelno == logging.ERROR
     assert f"process {holder.pid} (python" in said.getMessage()

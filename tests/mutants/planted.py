@@ -24,6 +24,8 @@ PACE, PACE_RULE = "tests/conformance/test_pace.py", "tests/core/test_pace.py"
 WRITES, CUT = "engines/postgres/writes.py", "tests/engines/postgres/test_lost_answers.py"
 LOSS, LINE_STORE, CLAIMING = "tests/line/test_loss.py", "line/store.py", "line/claiming.py"
 MAINTAINER, FILLING = "line/maintainer.py", "line/filling.py"
+STOPPED, CHANGED = "tests/hostile/test_stopped_holder.py", "tests/hostile/test_changed_files.py"
+STUCK = "tests/hostile/test_stuck_service.py"
 PROCESS = "worker/process.py"
 OUTBOUND = "tests/hostile/test_outbound_limits.py"
     ),
@@ -118,8 +120,8 @@ MUTANTS = (
     Mutant(
         "the backlog is forgotten when a worker stops",
         "worker/worker.py",
-        "            self._enter(job, HandedBack())\n",
-        "",
+        "            self._keeper.drop(job.lease)\n            self._enter(job, HandedBack())\n",
+        "            self._keeper.drop(job.lease)\n",
         "tests/worker/test_leases.py",
     ),
     Mutant(
@@ -169,7 +171,7 @@ MUTANTS = (
     ),
     Mutant(
         "a transaction begins deferred",
-        "engines/sqlite/engine.py",
+        "engines/sqlite/batches.py",
         '"begin immediate"',
         '"begin deferred"',
         "tests/engines/sqlite/test_locking.py",
@@ -184,7 +186,7 @@ MUTANTS = (
     Mutant(
         "a jump of the wall clock lapses leases",
         "engines/sqlite/claims.py",
-        'tx.db.execute(SQL["lapsed"], (tx.boot,',
+        'tx.db.execute(SQL["lapsed"], (tx.lease_clock,',
         'tx.db.execute(SQL["lapsed"], (tx.wall - 1_799_995_000_000,',
         CONFORMANCE,
     ),
@@ -1374,5 +1376,110 @@ MUTANTS = (
         ">= self._limits.per_address:",
         ">= 2**40:",
         HTTP_LIMITS,
+    ),
+    Mutant(
+        "a turn that does not end is waited for",
+        "engines/sqlite/turns.py",
+        "        self.pass_by()\n",
+        "",
+        STOPPED,
+    ),
+    Mutant(
+        "a turn that was passed by is waited for again",
+        "engines/sqlite/turns.py",
+        "if self._folder is None or self._passed:",
+        "if self._folder is None:",
+        STOPPED,
+    ),
+    Mutant(
+        "a wait for the lock counts from the end of the one before",
+        "engines/sqlite/batches.py",
+        "batch[0].asked if batch else None, in_turn",
+        "None, in_turn",
+        STOPPED,
+    ),
+    Mutant(
+        "one call that has waited for too long fails all others",
+        "engines/sqlite/batches.py",
+        "if hurried or now - pending.asked >= self._most.lock]",
+        "if True]",
+        STOPPED,
+    ),
+    Mutant(
+        "closing waits for the lock",
+        "engines/sqlite/transactors.py",
+        "                self._batches.hurry()\n",
+        "                pass\n",
+        STOPPED,
+    ),
+    Mutant(
+        "a stall lets all leases lapse",
+        "engines/sqlite/stalls.py",
+        "return now if self._began is None else min(self._began, now)",
+        "return now",
+        STOPPED,
+    ),
+    Mutant(
+        "leases are spared for ever",
+        "engines/sqlite/stalls.py",
+        "if self._over and now >= self._until:",
+        "if False:",
+        STOPPED,
+    ),
+    Mutant(
+        "the claim does not rest while lapsed leases are spared",
+        "engines/sqlite/claims.py",
+        "max(lease_until - tx.boot, spared - tx.boot, 0)",
+        "max(lease_until - tx.boot, 0)",
+        STOPPED,
+    ),
+    Mutant(
+        "a probe writes nothing",
+        "engines/sqlite/queries.sql",
+        "on conflict (name) do update set value = excluded.value",
+        "on conflict (name) do nothing",
+        STUCK,
+    ),
+    Mutant(
+        "the health does not try a write",
+        "client.py",
+        "        await self._probe()\n",
+        "",
+        STUCK,
+    ),
+    Mutant(
+        "a worker that stops waits for a store that does not answer",
+        "worker/worker.py",
+        "self._loop.time() + self._left(0.0, reserve=min(RESERVE, self._grace / 2)))",
+        "self._loop.time() + 600)",
+        STUCK,
+    ),
+    Mutant(
+        "files are not looked at",
+        "engines/sqlite/batches.py",
+        "if self._watch is None or self._watch.is_well():",
+        "if True:",
+        CHANGED,
+    ),
+    Mutant(
+        "a log that was cut is overwritten at the close",
+        "engines/sqlite/watch.py",
+        "                db.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)",
+        "                pass",
+        CHANGED,
+    ),
+    Mutant(
+        "a log that a checkpoint emptied counts as cut",
+        "engines/sqlite/watch.py",
+        "if frames <= 0 or self._seen >= _HEADER + frames * self._frame:",
+        "if False:",
+        CHANGED,
+    ),
+    Mutant(
+        "where a link leads nowhere SQLite makes the file",
+        "engines/sqlite/connections.py",
+        "os.open(path.resolve(), os.O_RDWR",
+        "os.open(path, os.O_RDWR",
+        CHANGED,
     ),
 )

@@ -43,6 +43,7 @@ SAFETY_LOOK = 60.0  # seconds that a worker sleeps at most
 UNWIND = 5.0  # seconds that a run has to end after it was told to
 RESERVE = 3.0  # seconds of the grace, at most half of it, that are kept for closing a store that does not answer
 LAST_CALL = 0.5  # seconds that the store has at least for what a worker that stops asks of it
+RETIRING = 2.0  # seconds to say farewell: a worker that does not is forgotten all the same
 PATIENCE = 2.0  # seconds that a thread may outlast its settled run before it counts as one that does not end
 FIRST_PAUSE, LONGEST_PAUSE = 0.1, 5.0  # seconds between claims while the store is in trouble
 _BY_ID = attrgetter("id", "token")
@@ -137,7 +138,7 @@ class Worker:
             await run_hooks("shutdown", self._app.shutdown_hooks)
         if recorded:
             with contextlib.suppress(StoreError, TimeoutError):
-                await asyncio.wait_for(self._store.retire(self.id), self._left(LAST_CALL))
+                await asyncio.wait_for(self._store.retire(self.id), min(self._left(LAST_CALL), RETIRING))
         working.cancel()
         notices.worker_stopped(self.id, self._handed_back)
         return 0 if self.trouble is None else 1

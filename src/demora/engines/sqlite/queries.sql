@@ -355,7 +355,8 @@ select value from meta where name = 'boot_id'
 insert or replace into meta (name, value) values ('boot_id', ?)
 
 -- name: touch
-update meta set value = value where name = 'boot_id'
+-- A new value each time: SQLite writes nothing where a row stays as it is.
+insert into meta (name, value) values ('touched_at', ?) on conflict (name) do update set value = excluded.value
 
 -- name: lapse_all
 update jobs set lease_until = 0 where status = 3

@@ -23,8 +23,8 @@ def note_boot(tx: Transaction, boot_id: str) -> None:
 
 
 def touch(tx: Transaction) -> None:
-    """Write a row as it is: whether that works tells whether anything can be written."""
-    tx.db.execute(SQL["touch"])
+    """Write a row that says nothing: whether that works tells whether anything can be written."""
+    tx.db.execute(SQL["touch"], (str(tx.wall_us),))
 
 
 def set_queue(tx: Transaction, name: str, change: QueueChange) -> Queue:

@@ -1,0 +1,162 @@
+"""Another program changes the files of an open database."""
+
+import asyncio
+import logging
+import os
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import apsw
+import httpx
+import pytest
+
+from demora import Demora, notices
+from demora.api import make_api
+from demora.engines.sqlite import SqliteStore
+from demora.errors import StoreDamaged, StoreError, StoreGone
+from demora.settings import Settings
+from tests.builders import add_one
+from tests.facts import eventually
+
+ADDED = 100
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "jobs.db"
+
+
+@pytest.fixture
+def log(path: Path) -> Path:
+    return path.with_name("jobs.db-wal")
+
+
+@pytest.fixture
+async def store(path: Path) -> AsyncIterator[SqliteStore]:
+    store = SqliteStore(path)
+    await store.open()
+    for _ in range(ADDED):
+        await add_one(store)
+    yield store
+    await store.close()
+
+
+# The write-ahead log
+
+
+@pytest.mark.parametrize("left", [0, 32, 20_000])
+async def test_a_log_that_was_cut_is_noticed_before_anything_is_written(
+    store: SqliteStore, path: Path, log: Path, left: int, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(notices, "_said", {})
+    os.truncate(log, left)
+    for _ in range(2):
+        with pytest.raises(StoreDamaged, match=f"was cut to {left} bytes"):
+            await add_one(store)
+    assert os.stat(log).st_size == left
+    [said] = [record for record in caplog.records if getattr(record, "event", "") == "store.damaged"]
+    assert said.levelno == logging.ERROR
+    await store.close()
+    assert apsw.Connection(str(path)).pragma("integrity_check") == "ok"
+
+
+async def test_every_process_notices_a_log_that_was_cut(store: SqliteStore, path: Path, log: Path) -> None:
+    sibling = SqliteStore(path)
+    await sibling.open()
+    os.truncate(log, 0)
+    for each in (store, sibling):
+        with pytest.raises(StoreDamaged):
+            await add_one(each)
+    with pytest.raises(StoreError):
+        await SqliteStore(path).open()
+    await sibling.close()
+
+
+async def test_a_log_that_was_deleted_is_noticed(store: SqliteStore, log: Path) -> None:
+    os.unlink(log)
+    with pytest.raises(StoreDamaged, match="deleted or replaced"):
+        await add_one(store)
+
+
+@pytest.mark.slow
+async def test_a_log_that_a_checkpoint_has_emptied_is_well(store: SqliteStore, path: Path, log: Path) -> None:
+    """As backup tools do."""
+    empty = "import apsw, sys; db = apsw.Connection(sys.argv[1]); print(db.pragma('user_version'))\n"
+    empty += "db.pragma('wal_checkpoint', 'truncate')"
+    for _ in range(2):
+        await asyncio.to_thread(subprocess.run, [sys.executable, "-c", empty, str(path)], check=True)
+        assert os.stat(log).st_size == 0
+        for _ in range(ADDED):
+            await add_one(store)
+    [queue] = await store.queues()
+    assert queue.ready == 3 * ADDED
+
+
+async def test_the_service_is_not_ready_and_refuses_jobs(path: Path, log: Path) -> None:
+    url = f"sqlite:///{path}"
+    async with Demora(url) as app:
+        transport = httpx.ASGITransport(make_api(app, Settings(database_url=url)))
+        async with httpx.AsyncClient(transport=transport, base_url="http://localhost:8080") as http:
+            assert (await http.post("/api/v1/jobs", json={"type": "demo.echo"})).status_code == 201
+            assert (await http.get("/health/ready")).status_code == 200
+            os.truncate(log, 0)
+            refused = await http.post("/api/v1/jobs", json={"type": "demo.echo"})
+            ready = await eventually(lambda: http.get("/health/ready"), lambda answer: answer.status_code == 503)
+    assert (refused.status_code, refused.json()["title"]) == (503, "The database is damaged")
+    assert ready.json()["status"] == "unhealthy"
+    assert "jobs.db" not in refused.text + ready.text
+
+
+# The database file
+
+
+async def refused(store: SqliteStore) -> StoreError | None:
+    try:
+        await add_one(store)
+    except StoreError as problem:
+        return problem
+    return None
+
+
+async def test_a_file_that_was_taken_away_is_noticed_and_used_again_when_it_is_back(store: SqliteStore, path: Path) -> None:
+    elsewhere = path.with_name("elsewhere.db")
+    os.rename(path, elsewhere)
+    problem = await eventually(lambda: refused(store), within=10)
+    assert isinstance(problem, StoreGone)
+    assert not problem.replaced
+    os.rename(elsewhere, path)
+    await add_one(store)
+
+
+async def test_a_file_that_was_replaced_is_noticed(store: SqliteStore, path: Path) -> None:
+    path.with_name("other.db").touch(0o600)
+    path.with_name("other.db").replace(path)
+    problem = await eventually(lambda: refused(store), within=10)
+    assert isinstance(problem, StoreGone)
+    assert problem.replaced
+
+
+@pytest.mark.parametrize("folder", [".", "inner"])
+async def test_where_a_link_leads_nowhere_yet_the_file_is_made_private(tmp_path: Path, folder: str) -> None:
+    (tmp_path / "inner").mkdir()
+    link, target = tmp_path / "link.db", tmp_path / folder / "target.db"
+    link.symlink_to(target)
+    mask = os.umask(0)
+    try:
+        store = SqliteStore(link)
+        await store.open()
+        await add_one(store)
+        modes = {file.name: os.stat(file).st_mode & 0o777 for file in target.parent.glob("target.db*")}
+        await store.close()
+    finally:
+        os.umask(mask)
+    assert modes == {"target.db": 0o600, "target.db-wal": 0o600, "target.db-shm": 0o600}
+
+
+async def test_a_link_into_a_folder_that_does_not_exist_is_refused(tmp_path: Path) -> None:
+    link = tmp_path / "link.db"
+    link.symlink_to(tmp_path / "nowhere" / "target.db")
+    with pytest.raises(StoreError, match=r"link\.db"):
+        await SqliteStore(link).open()
