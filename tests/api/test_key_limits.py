@@ -1,7 +1,7 @@
 """What a key may submit, over HTTP: queues, types, names, waiting jobs, and what a submit-only key is told."""
 
 import asyncio
-from collections.abc import AsyncIterator, Set
+from collections.abc import AsyncIterator, Sequence, Set
 from typing import Any
 
 import httpx
@@ -11,12 +11,15 @@ from demora import Demora
 from demora.api import make_api
 from demora.api import submitting as submitting_module
 from demora.core.access import Scope
+from demora.core.job import NewJob
 from demora.core.keylimits import KeyLimits, NameKind, check_limits
 from demora.engines.sqlite import SqliteStore
 from demora.settings import Settings
+from demora.store import Added
 from tests.api.asking import JOBS, problem, stored
 from tests.api.conftest import BASE
 from tests.api.keys import bearer
+from tests.facts import eventually
 
 RECEIPT = {"id", "status", "createdAt", "scheduledAt", "dueAt"}
 
@@ -205,3 +208,28 @@ async def test_a_rotated_key_keeps_its_namespace_and_its_names(app: Demora) -> N
         ended = await keys.rotate(made.key.id)
         problem(await http.post(JOBS, json={"type": "a"}, headers=bearer(rotated.text + "x")), 401)
         assert (await http.post(JOBS, json={"type": "a"}, headers=bearer(ended.text))).status_code == 201
+
+
+class Slow(Counted):
+    """A store in memory that adds nothing until it may."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.adding, self.may = asyncio.Event(), asyncio.Event()
+
+    async def add(self, jobs: Sequence[NewJob]) -> list[Added]:
+        self.adding.set()
+        await self.may.wait()
+        return await super().add(jobs)
+
+
+async def test_a_job_that_is_being_stored_takes_room() -> None:
+    store = Slow()
+    async with Demora(store=store) as app, await caller(app, max_waiting=1) as http:
+        first = asyncio.ensure_future(post(http))
+        await store.adding.wait()
+        others = [asyncio.ensure_future(post(http)) for _ in range(3)]
+        await eventually(lambda: asyncio.sleep(0, store.counts), lambda counts: counts == 2)
+        store.may.set()
+        statuses = [(await answer).status_code for answer in (first, *others)]
+        assert (statuses, await stored(app)) == ([201, 429, 429, 429], 1)

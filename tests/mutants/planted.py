@@ -1079,7 +1079,7 @@ MUTANTS = (
         "engines/postgres/queries.sql",
         "select id from demora.api_keys where id = :id for update",
         "select id from demora.api_keys where id = :id",
-        "tests/conformance/test_key_limits.py",
+        "tests/engines/postgres/test_key_limits.py",
     ),
     Mutant(
         "jobs of a key that are being stored take no room",
