@@ -28,8 +28,6 @@ STOPPED, CHANGED = "tests/hostile/test_stopped_holder.py", "tests/hostile/test_c
 STUCK = "tests/hostile/test_stuck_service.py"
 PROCESS = "worker/process.py"
 OUTBOUND = "tests/hostile/test_outbound_limits.py"
-    ),
-    Mutant(
 SMUGGLING, HTTP_LIMITS = "tests/hostile/test_smuggling.py", "tests/hostile/test_http_limits.py"
 HOUSEKEEPING = """                except {} as problem:
                     wait, pause = pause, min(pause * 2, LONGEST_PAUSE)
