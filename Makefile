@@ -2,6 +2,7 @@
 
 PYTHON ?= python3
 ARGS ?=
+SECONDS ?= 180
 BIN := .venv/bin
 COVERING := tests/core tests/worker tests/conformance tests/test_context.py tests/test_scheduler.py tests/system/test_process_handlers.py
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet install
@@ -9,7 +10,7 @@ COMPILE := $(BIN)/uv --quiet pip compile --universal --python-version 3.11 --gen
 	--no-emit-index-url --no-emit-find-links --no-header
 
 .DEFAULT_GOAL := help
-.PHONY: help run test check coverage bench sim chaos fuzz mutants lint types setup lock clean
+.PHONY: help run test check prove coverage bench sim chaos fuzz mutants lint types setup lock clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' Makefile
@@ -20,6 +21,9 @@ run: .venv/run.stamp ## start the service: make run ARGS="--port 9000"
 test: lint types ## run everything that CI runs
 	$(BIN)/pytest -n 2 -m "not timed" $(ARGS)
 	$(BIN)/pytest -m timed $(ARGS)
+
+prove: .venv/dev.stamp ## look for new counterexamples: make prove SECONDS=600
+	$(BIN)/python -m tests.prove --seconds $(SECONDS)
 
 check: lint types ## run the quick part: no slow tests
 	$(BIN)/pytest -n 2 -m "not slow" $(ARGS)

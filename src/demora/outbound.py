@@ -70,6 +70,10 @@ class Sender:
         self.policy, self.turns = policy or Policy(), turns or Turns(per_host)
         self._timeout, self._resolve = timeout.total_seconds(), resolve or lookups().resolve
 
+    def leave_room(self, slots: int) -> None:
+        """Let no host have all slots of a worker with so many."""
+        self.turns.leave_room(slots)
+
     async def send(self, method: str, target: Target, *, headers: Mapping[str, str], body: bytes | None = None) -> Reply:
         """Send one request and answer with the reply, whatever its status. Raises `Forbidden`, `NoAnswer` or `Crowded`."""
         async with self.turns.at(target.host):

@@ -278,15 +278,16 @@ async def test_of_a_field_given_twice_the_last_counts(http: httpx.AsyncClient) -
 
 
 class Endless:
-    """A body that never ends, and remembers how much of it was read."""
+    """A body that has no end in sight, and remembers how much of it was read; who reads 32 MiB of it reads everything."""
 
     def __init__(self) -> None:
         self.read = 0
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
-        while True:
+        while self.read < 32 * MIB:
             self.read += 65_536
             yield b" " * 65_536
+        raise AssertionError("32 MiB of a body were read, and more would have been")
 
 
 @pytest.mark.parametrize(

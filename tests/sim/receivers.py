@@ -3,6 +3,7 @@
 import asyncio
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
+from datetime import timedelta
 from typing import Any
 
 from demora.audit import Evidence
@@ -22,12 +23,15 @@ class Receivers:
         self._world, self.policy = world, Policy()
         self._told: defaultdict[str, list[int]] = defaultdict(list)
 
+    def leave_room(self, slots: int) -> None:
+        """Nothing is counted here."""
+
     async def send(self, method: str, target: Target, *, headers: Mapping[str, str], body: bytes | None = None) -> Reply:
         """Answer as chance has it; who is killed meanwhile may have been heard."""
         chance: Any = self._world.random
         drawn = chance.random()
         if drawn < 0.05:
-            raise Crowded(target.host, 4)
+            raise Crowded(target.host, 4, timedelta(seconds=0.5 + chance.random()))
         await asyncio.sleep(chance.random())
         if drawn < 0.15:
             self._world.happened("webhook not answered")

@@ -105,7 +105,7 @@ class Worker:
         store was closed, or leases could no longer be renewed."""
         client, self._loop = await self._app.open(), asyncio.get_running_loop()
         await self._app.apply_paces()
-        self._app.sender.turns.leave_room(self.slots)
+        self._app.sender.leave_room(self.slots)
         self._store: Store = client.store
         self._ledger = Ledger(self._store, self._recorded, self._lease, chance=self._chance)
         died = partial(self._give_up, "renewing its leases has failed for good")

@@ -138,6 +138,7 @@ def machine() -> Iterator[type[Both]]:
         yield type("BothHere", (Both,), {"runner": runner, "url": redis_url()})
 
 
+@pytest.mark.hypothesis
 def test_the_line_in_memory_answers_as_the_one_on_redis(machine: type[Both]) -> None:
     how = settings(max_examples=25, stateful_step_count=30, deadline=None, phases=[Phase.generate])
     run_state_machine_as_test(machine, settings=settings(how, suppress_health_check=list(HealthCheck)))
