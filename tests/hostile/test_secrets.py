@@ -10,7 +10,7 @@ from pathlib import Path
 import asyncpg
 import pytest
 from click.testing import CliRunner
-from demora.engines.redis.connections import checked
+from demora.line.redis.connections import driver_url as redis_driver_url
 
 from demora import Demora, error_texts, log_limits, notices
 from demora.cli import root
@@ -70,7 +70,7 @@ def test_a_process_that_stays_shows_no_password(tmp_path: Path, words: tuple[str
 def test_a_url_is_read_without_loss_or_refused_without_showing_it(url: str) -> None:
     with contextlib.suppress(BadSetting):
         assert read(driver_url(url), "x").url() == driver_url(url)
-    assert not leaked(refusal(driver_url, url) + refusal(checked, url))
+    assert not leaked(refusal(driver_url, url) + refusal(redis_driver_url, url))
     if (
         "://u:" in url
         or "?password=" in url
