@@ -60,7 +60,7 @@ def test_a_process_that_stays_shows_no_password(tmp_path: Path, words: tuple[str
     assert not leaked(refused.stdout + refused.stderr)
     line = f"redis://u:{CANARY}%23%2F%40%3F%25@127.0.0.1:1/0"
     with running(tmp_path, *words, DEMORA_REDIS_URL=line, DEMORA_LOG_LEVEL="DEBUG") as process:
-        process.until("the line cannot be used")
+        process.until("line cannot be used")
         process.process.terminate()
         process.process.wait(60)
         assert not leaked(process.said)
