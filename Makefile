@@ -4,7 +4,7 @@ PYTHON ?= python3
 ARGS ?=
 SECONDS ?= 180
 BIN := .venv/bin
-COVERING := tests/core tests/worker tests/conformance tests/test_context.py tests/test_scheduler.py tests/system/test_process_handlers.py
+COVERING := tests/core tests/worker tests/conformance tests/handlers/test_context.py tests/scheduler/test_housekeeping.py tests/end_to_end/test_process_handlers.py
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet install
 COMPILE := $(BIN)/uv --quiet pip compile --universal --python-version 3.11 --generate-hashes \
 	--no-emit-index-url --no-emit-find-links --no-header

@@ -37,7 +37,7 @@ def listener():
 """
 DEMORA = """
 from demora import Demora
-from demora.service import serve
+from demora.runtime.service import serve
 from demora.settings import Settings
 url, redis = sys.argv[1], sys.argv[2] or None
 settings = Settings(database_url=url, redis_url=redis, port=0)

@@ -7,11 +7,10 @@ import msgspec
 from uuid_utils.compat import uuid7
 
 from demora.core.job import DEFAULT_QUEUE, IdempotencyKey, Job, NewJob, Priority
-from demora.core.outcome import GaveUp, Lapsed, Outcome, Raised, Succeeded
 from demora.core.spans import from_ms
 from demora.core.states import Status
-from demora.core.verdict import Standing, decide
-from demora.store import Added, Claimed, ClaimedJob, LapsedJob, Lease, Report, Settlement, Store
+from demora.core.verdict import GaveUp, Lapsed, Outcome, Raised, RetryState, Succeeded, decide
+from demora.store.jobs import Added, Claimed, ClaimedJob, LapsedJob, Lease, Report, Settlement, Store
 
 LEASE = timedelta(seconds=30)
 DONE = Succeeded(b'"done"')
@@ -41,7 +40,7 @@ def claimed_job(**changes: Any) -> ClaimedJob:
     return ClaimedJob(
         Lease(job.id, 1),
         **{field: getattr(job, field) for field in ("type", "name", "queue", "priority", "payload", "timeout", "tags")},
-        standing=Standing(1),
+        standing=RetryState(1),
         scheduled_at=from_ms(1_800_000_000_000),
     )
 

@@ -5,10 +5,9 @@ import copy
 from collections import Counter
 from collections.abc import Callable, Sequence
 
-from demora.core.job import Lane, Priority
-from demora.core.order import QueueOrder
+from demora.core.job import Lane, Priority, QueueOrder
 from demora.line.port import LineLost, LineState, PutMode, Taken, WakeWaiters, are_delayed, by_queue
-from demora.line_feed import Arrangement, Entry, Place
+from demora.store.line_feed import Arrangement, Entry, Place
 
 LANES = [(lane, rank) for lane in Lane for rank in Priority]
 USUAL: tuple[int | None, ...] = tuple(QueueOrder().offset(lane, rank) for lane, rank in LANES)

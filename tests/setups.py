@@ -7,15 +7,15 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from demora.clock import Clock
 from demora.engines.postgres import PostgresOptions, PostgresStore
-from demora.engines.postgres import sleepers as postgres_sleepers
-from demora.engines.postgres.statements import in_schema
+from demora.engines.postgres import notifier as postgres_sleepers
+from demora.engines.postgres.connections import in_schema
 from demora.engines.sqlite import SqliteStore
-from demora.engines.sqlite import sleepers as sqlite_sleepers
+from demora.engines.sqlite import notifier as sqlite_sleepers
 from demora.line import LinedStore, SqlStore
 from demora.line.redis import RedisLine
-from demora.store import Store
+from demora.store.jobs import Store
+from demora.system.clock import Clock
 from tests.servers import pgbouncer, postgres, valkey
 
 # Run the set-ups of this engine alone: sqlite, postgres, lined-sqlite, lined-postgres or pgbouncer; lined means two of them.

@@ -16,7 +16,7 @@ import pytest
 import demora
 from demora import Demora, Status
 from demora.blocking import Blocking
-from demora.client import Client
+from demora.client.client import Client
 from demora.engines.sqlite import SqliteStore
 from demora.errors import Invalid, OneLoopOnly, StillRunning, StoreClosed, WouldBlock
 from tests.facts import eventually

@@ -1,7 +1,4 @@
-"""The arrows between the parts point one way. A part is a file or folder directly under the package.
-
-core ← store ← engines; core, store ← worker, client; client ← faces. To add a part, add a line to one of the tables.
-"""
+"""The rooms of the package, and which way their imports point. Imports for type checkers count like any other."""
 
 import ast
 import sys
@@ -14,101 +11,47 @@ import pytest
 import demora
 
 PACKAGE = Path(demora.__file__).parent
-ROOT = "demora itself"
-DRIVERS = {"apsw", "asyncpg", "redis"}
+DRIVERS = {"apsw": "engines", "asyncpg": "engines", "redis": "line"}
 IMPURE = {"asyncio", "io", "multiprocessing", "os", "pathlib", "random", "secrets", "signal", "socket", "subprocess"} | {
     "tempfile",
     "threading",
     "time",
     "uuid",
 }
+BELOW_APP = {"core", "store", "system", "engines", "line", "handlers", "client", "scheduler", "worker", "outbound"}
+ROOT = {"app", "blocking", "settings"}
 
-# What a part may import of demora, besides itself.
+# Which rooms a room may import; all may import `errors`. The rooms stand from the ground up: a room imports those above it
+# in this table, and never those below.
 MAY_IMPORT: dict[str, set[str]] = {
-    "errors": set(),
-    "crash": set(),
-    "clock": set(),
-    "alarms": set(),
-    "core": {"errors"},
-    "store": {"core", "errors"},
-    "audit": set(),
-    "survey": {"store"},
-    "transactions": {"core", "store"},
-    "keyring": {"core"},
-    "hookstore": {"core"},
-    "pacing": {"core", "store"},
-    "line_feed": {"core", "store"},
-    "line": {"core", "store", "transactions", "audit", "survey", "keyring", "line_feed", "errors", "crash", "notices"}
-    | {"hookstore", "pacing", "clock", "alarms"},
-    "engines": {"core", "store", "transactions", "audit", "survey", "keyring", "clock", "errors", "crash"}
-    | {"hookstore", "pacing", "line", "line_feed", "alarms"},
-    "proof": {"audit"},
-    "context": {"core", "store", "errors"},
-    "signals": {"core", "errors"},
-    "why": {"core", "store", "pacing"},
-    "queues": {"core", "store", "errors", "pacer"},
-    "pacer": {"core", "store", "errors", "pacing", "why"},
-    "notices": {"core", "context", "errors"},
-    "handlers": {"core", "context", "errors", "signals"},
-    "jobfunction": {"core", "errors", "handlers"},
-    "lapses": {"core", "store"},
-    "bulk": {"core", "store", "errors"},
-    "upkeep": {"core", "store", "errors", "bulk", "lapses", "line", "survey"},
-    "worker": {"core", "store", "clock", "errors", "notices", "context", "handlers", "signals", "seams", "crash"}
-    | {"lapses", "pauses", "scheduler", "spawned", "tally"},
-    "doctor": {"core", "store", "hookstore", "pacing", "survey", "settings", "client", "line", "why"},
-    "outbound": {"core", "errors"},
-    "webhooks": {"core", "store", "hookstore", "errors"},
-    "deliveries": {"core", "errors", "context", "handlers", "outbound", "signals", "calls", "webhooks", "hookstore"},
-    "calls": {"core", "errors", "context", "handlers", "outbound", "signals"},
-    "spawned": set(),
-    "seams": {"spawned"},
-    "tally": {"core", "notices"},
-    "pauses": {"store"},
-    "scheduler": {"core", "store", "pacing", "pauses", "errors", "notices", "seams", "tally"},
-    "stopping": set(),
-    "addresses": {"errors"},
-    "keys": {"core", "store", "keyring", "errors"},
-    "supervisor": {"notices"},
-    "client": {
-        "core",
-        "store",
-        "transactions",
-        "audit",
-        "clock",
-        "errors",
-        "notices",
-        "context",
-        "handlers",
-        "jobfunction",
-        "crash",
-        "bulk",
-        "upkeep",
-        "keys",
-        "webhooks",
-        "pacer",
-        "queues",
-        "why",
-    },
-    "blocking": {"app", "client", "core", "errors"},
-    "patience": {"app", "errors", "notices"},
-    "testing": {"app", "blocking", "clock", "core", "engines", "errors", "jobfunction", "seams", "store", "worker"},
+    "core": set(),
+    "store": {"core"},
+    "system": {"core"},
+    "line": {"core", "store", "system"},
+    "engines": {"core", "store", "system", "line"},
+    "handlers": {"core", "store", "system"},
+    "client": {"core", "store", "system", "handlers", "line"},
+    "scheduler": {"core", "store", "system"},
+    "worker": {"core", "store", "system", "handlers", "scheduler"},
+    "outbound": {"core", "store", "system", "handlers", "client"},
+    "doctor": {"core", "store", "client", "settings", "line"},
+    "proof": {"store"},
+    "api": BELOW_APP - {"engines", "line"} | ROOT,
+    "runtime": BELOW_APP - {"engines", "line"} | ROOT | {"api"},
+    "cli": BELOW_APP - {"engines", "line"} | ROOT | {"doctor", "proof", "runtime"},
 }
-
-# What a face must not import; of the store it may only use the values.
-FACES = {"api", "cli", "dashboard"}
-NOT_FOR_FACES = {"engines"}
-NOT_VALUES = {"Store", "Subscription"}
-
-# Modules that may do what their part may not, each with its reason.
-EXCEPTIONS: dict[str, set[str]] = {}
+# The type of the application, for annotations alone: it is handed to these rooms from above.
+NAMES_THE_APPLICATION = {"handlers", "worker"}
+FACES = {"api", "cli"}
+NOT_FOR_FACES = {"Store", "Subscription"}  # faces use the values of a port, never the port itself
+MOST_AT_THE_ROOT = 10
 
 
 class Import(NamedTuple):
-    """One imported name: who imports it, from which part of demora or which other package."""
+    """One imported name: the module that imports it, and the room or the other package that it comes from."""
 
     module: str
-    part: str
+    room: str
     name: str
     ours: bool
 
@@ -121,7 +64,7 @@ def modules() -> Iterator[tuple[str, Path]]:
 
 def imports_of(module: str, path: Path) -> Iterator[Import]:
     package = module.split(".") if path.name == "__init__.py" else module.split(".")[:-1]
-    for node in runtime_nodes(ast.parse(path.read_text())):
+    for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Import):
             for alias in node.names:
                 yield named(module, alias.name.split("."), "")
@@ -132,99 +75,77 @@ def imports_of(module: str, path: Path) -> Iterator[Import]:
                 yield named(module, base, alias.name)
 
 
-def runtime_nodes(tree: ast.AST) -> Iterator[ast.AST]:
-    """All nodes but those that only type checkers see."""
-    for node in ast.iter_child_nodes(tree):
-        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test):
-            continue
-        yield node
-        yield from runtime_nodes(node)
-
-
 def named(module: str, base: list[str], name: str) -> Import:
     if base[0] != "demora":
         return Import(module, base[0], name, ours=False)
     inside = [*base[1:], name]
     known = (PACKAGE / inside[0]).is_dir() or (PACKAGE / f"{inside[0]}.py").exists()
-    return Import(module, inside[0] if inside[0] and known else ROOT, name, ours=True)
+    return Import(module, inside[0] if inside[0] and known else "demora", name, ours=True)
 
 
-def part_of(module: str) -> str:
-    return module.split(".")[0] or ROOT
+def room_of(module: str) -> str:
+    return module.split(".")[0] or "demora"
 
 
 IMPORTS = [found for module, path in modules() for found in imports_of(module, path)]
 
 
-def ours(part: str) -> list[Import]:
-    """What a part imports of the other parts of demora."""
-    return [
-        i for i in IMPORTS if i.ours and part_of(i.module) == part != i.part and i.part not in EXCEPTIONS.get(i.module, ())
-    ]
-
-
-def theirs(part: str) -> list[Import]:
-    return [i for i in IMPORTS if not i.ours and part_of(i.module) == part]
-
-
 def test_the_reader_sees_what_is_imported() -> None:
-    seen = {(i.module, i.part) for i in IMPORTS}
-    assert {("store", "core"), ("engines.sqlite.engine", "clock"), ("engines.sqlite.claims", "engines")} <= seen
-    assert {("core.payload", "msgspec"), ("engines.sqlite.batches", "apsw"), ("core.spans", "errors")} <= seen
+    seen = {(i.module, i.room) for i in IMPORTS}
+    assert {("store.jobs", "core"), ("engines.sqlite.engine", "system"), ("core.payload", "msgspec")} <= seen
 
 
-@pytest.mark.parametrize("part", MAY_IMPORT)
-def test_a_part_imports_only_what_the_arrows_allow(part: str) -> None:
-    assert [i for i in ours(part) if i.part not in MAY_IMPORT[part]] == []
+def test_every_room_is_in_the_table_and_the_root_holds_what_users_import() -> None:
+    rooms = {path.name for path in PACKAGE.iterdir() if path.is_dir() and path.name != "__pycache__"}
+    assert rooms == set(MAY_IMPORT)
+    assert len(list(PACKAGE.glob("*.py"))) <= MOST_AT_THE_ROOT
 
 
-@pytest.mark.parametrize(
-    "part",
-    ["core", "store", "transactions", "audit", "survey", "keyring", "hookstore", "pacing", "line_feed"],
-)
-def test_core_and_port_are_pure(part: str) -> None:
-    assert [i for i in theirs(part) if i.part in IMPURE] == []
-    assert {i.part for i in theirs(part)} - sys.stdlib_module_names <= {"msgspec"}
+@pytest.mark.parametrize("room", MAY_IMPORT)
+def test_a_room_says_its_job(room: str) -> None:
+    assert ast.get_docstring(ast.parse((PACKAGE / room / "__init__.py").read_text()))
+
+
+@pytest.mark.parametrize("room", MAY_IMPORT)
+def test_a_room_imports_only_what_the_arrows_allow(room: str) -> None:
+    allowed = MAY_IMPORT[room] | {room, "errors"} | ({"demora"} if room in FACES else set())
+    allowed |= {"app"} if room in NAMES_THE_APPLICATION else set()
+    assert [i for i in IMPORTS if i.ours and room_of(i.module) == room and i.room not in allowed] == []
+
+
+def test_the_arrows_make_no_circle() -> None:
+    done: set[str] = set(ROOT)
+    for room, below in MAY_IMPORT.items():
+        assert below <= done, room
+        done.add(room)
+
+
+@pytest.mark.parametrize("room", ["core", "store"])
+def test_core_and_ports_are_pure(room: str) -> None:
+    theirs = [i for i in IMPORTS if not i.ours and room_of(i.module) == room]
+    assert [i for i in theirs if i.room in IMPURE] == []
+    assert {i.room for i in theirs} - sys.stdlib_module_names <= {"msgspec"}
 
 
 def test_the_core_asks_no_clock() -> None:
     asked = {"now", "today", "utcnow"}
     for module, path in modules():
-        if part_of(module) == "core":
+        if room_of(module) == "core":
             calls = [n.func for n in ast.walk(ast.parse(path.read_text())) if isinstance(n, ast.Call)]
             assert [f.attr for f in calls if isinstance(f, ast.Attribute) and f.attr in asked] == [], module
 
 
-def test_drivers_stay_in_their_engines() -> None:
-    users = {
-        (part_of(i.module), i.part) for i in IMPORTS if i.part in DRIVERS and i.part not in EXCEPTIONS.get(i.module, ())
-    }
-    assert users == {("engines", "apsw"), ("engines", "asyncpg"), ("line", "redis")}
-
-
-def test_the_line_is_named_only_where_a_store_gets_one_and_where_it_is_reconciled() -> None:
-    users = {i.module for i in IMPORTS if i.ours and i.part == "line" and part_of(i.module) != "line"}
-    assert users == {"engines", "engines.options", "upkeep", "doctor.line"}
+def test_drivers_stay_in_their_rooms() -> None:
+    assert {(i.room, room_of(i.module)) for i in IMPORTS if i.room in DRIVERS and not i.ours} == set(DRIVERS.items())
 
 
 def test_engines_do_not_know_each_other() -> None:
     for module, path in modules():
         if module.startswith("engines.") and module.count(".") == 2:
-            others = {p.name for p in (PACKAGE / "engines").iterdir() if p.is_dir()} - {module.split(".")[1]}
-            assert not any(f".{other}" in path.read_text() for other in others - {"__pycache__"}), module
+            other = {"sqlite": ".postgres", "postgres": ".sqlite"}[module.split(".")[1]]
+            assert other not in path.read_text(), module
 
 
 @pytest.mark.parametrize("face", sorted(FACES))
 def test_faces_ask_the_client_and_never_a_store(face: str) -> None:
-    assert [i for i in ours(face) if i.part in NOT_FOR_FACES] == []
-    assert [i for i in ours(face) if i.part == "store" and i.name in NOT_VALUES] == []
-
-
-def test_nothing_below_the_faces_imports_a_face() -> None:
-    above = FACES | {"service", "__main__"}
-    assert [i for i in IMPORTS if i.ours and i.part in FACES and part_of(i.module) not in above] == []
-
-
-def test_every_exception_is_still_needed() -> None:
-    used = {(i.module, i.part) for i in IMPORTS}
-    assert {(m, p) for m, parts in EXCEPTIONS.items() for p in parts} <= used
+    assert [i for i in IMPORTS if i.ours and room_of(i.module) == face and i.name in NOT_FOR_FACES] == []

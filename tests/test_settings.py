@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 
 from demora.core.pace import Pace
-from demora.core.pace_wish import make_wish
+from demora.core.pace_request import make_pace_request
 from demora.errors import BadSetting
-from demora.settings import load, nearest, strangers, troubles
+from demora.settings import load, nearest, troubles, unknown_variables
 
 
 @pytest.fixture(autouse=True)
@@ -101,7 +101,7 @@ def test_a_parameter_of_a_url_that_cannot_be_followed_is_refused_by_its_name(nam
 
 def test_a_misspelt_variable_is_found_and_what_was_meant_is_told() -> None:
     environment = dict.fromkeys(("DEMORA_DATABSE_URL", "DEMORA_PORT", "DEMORA_LIFELINE", "DEMORA_CRASH", "DEMORA_ZZZ"), "x")
-    assert strangers(environment) == ["DEMORA_DATABSE_URL", "DEMORA_ZZZ"]
+    assert unknown_variables(environment) == ["DEMORA_DATABSE_URL", "DEMORA_ZZZ"]
     assert (nearest("DEMORA_DATABSE_URL"), nearest("DEMORA_ZZZ")) == ("DEMORA_DATABASE_URL", None)
 
 
@@ -110,18 +110,18 @@ def test_a_misspelt_variable_is_found_and_what_was_meant_is_told() -> None:
 
 def test_a_queue_has_its_pace_from_a_variable_of_its_own(tmp_path: Path) -> None:
     variables = {"DEMORA_PACE_MAIL": "gap=2m burst=3", "DEMORA_PACE_Reports": "off"}
-    assert load(variables).pace == {"mail": make_wish(gap="2m", burst=3), "Reports": None}
-    assert strangers(variables) == []
+    assert load(variables).pace == {"mail": make_pace_request(gap="2m", burst=3), "Reports": None}
+    assert unknown_variables(variables) == []
 
 
 def test_several_queues_have_their_paces_from_one_variable_or_a_table(tmp_path: Path) -> None:
-    expected = {"mail": make_wish(gap="2m", burst=3), "web": None}
+    expected = {"mail": make_pace_request(gap="2m", burst=3), "web": None}
     assert load({"DEMORA_PACE": "mail gap=2m burst=3; web off"}).pace == expected
     file = tmp_path / "own.toml"
     file.write_text('[pace]\nweb = "off"\n[pace.mail]\ngap = "2m"\nburst = 3\n')
     assert load({"DEMORA_CONFIG": str(file)}).pace == expected
     both = {"DEMORA_CONFIG": str(file), "DEMORA_PACE_WEB": "burst=9"}
-    assert load(both).pace == {**expected, "web": make_wish(burst=9)}
+    assert load(both).pace == {**expected, "web": make_pace_request(burst=9)}
 
 
 def test_the_variables_of_the_sources_are_the_usual_pace(tmp_path: Path) -> None:

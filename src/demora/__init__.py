@@ -1,12 +1,12 @@
 """demora: run jobs later, on time, and without hurting what runs now."""
 
 from .app import Demora
-from .context import Context, current_run
 from .core.job import Job, Priority
 from .core.states import Status
 from .errors import DemoraError
-from .jobfunction import JobFunction
-from .signals import Cancel, Fail, Retry, Snooze
+from .handlers.context import Context, current_run
+from .handlers.control import Cancel, Fail, Retry, Snooze
+from .handlers.job_function import JobFunction
 
 __version__ = "0.1.0"
 

@@ -8,25 +8,26 @@ from contextlib import asynccontextmanager, contextmanager
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Self
 
-from . import calls, notices
 from . import settings as settings_
-from .builtin import BUILT_IN, unwanted
-from .client import Client, new_id
+from .client.client import Client, new_id
+from .client.paces import CODE
+from .client.stores_per_loop import Holds, LoopStore
+from .client.webhooks import Webhooks
 from .core.job import Job, Priority
-from .core.pace_wish import PaceWish, make_wish
+from .core.pace_request import PaceRequest, make_pace_request
 from .core.request import check_queue
 from .core.states import Status
-from .deliveries import Deliveries
 from .engines import examine, make_store, schema_version
 from .errors import BadHandler, BadSetting, Invalid, OneLoopOnly, StoreError
-from .handlers import Handler, Middleware, Registry, defaults
-from .homes import Holds, Home
-from .jobfunction import JobFunction
-from .outbound import Sender
-from .pacer import CODE
-from .store import Page, Store
-from .survey import Examination
-from .webhooks import Webhooks
+from .handlers.builtin import BUILT_IN, unwanted
+from .handlers.job_function import JobFunction
+from .handlers.registry import Handler, Middleware, Registry, defaults
+from .outbound import http_request
+from .outbound.sender import Sender
+from .outbound.webhook_delivery import WebhookHandler
+from .store.diagnostics import Examination
+from .store.jobs import Page, Store
+from .system import notices
 
 if TYPE_CHECKING:
     from .blocking import Blocking
@@ -58,7 +59,7 @@ class Demora:
             "known_types_only": known_types_only,
         }
         self._store, self._new_id = store, new_id
-        self._homes: dict[asyncio.AbstractEventLoop, Home] = {}
+        self._homes: dict[asyncio.AbstractEventLoop, LoopStore] = {}
         self._holds = Holds()
         self.moving = threading.Lock()  # held while the store moves in with one more loop
         self._kept_closed: str | None = None
@@ -66,9 +67,13 @@ class Demora:
         self.middlewares: list[Middleware] = []
         self.startup_hooks: list[Hook] = []
         self.shutdown_hooks: list[Hook] = []
-        self._paces: dict[str, PaceWish] = {}
-        self.deliveries = Deliveries(self._webhooks, lambda: self.sender, lambda: self.settings.webhook_secrets)
-        for handler in (*BUILT_IN, calls.Calls(lambda: self.sender).handler(), self.deliveries.handler()):
+        self._paces: dict[str, PaceRequest] = {}
+        self.deliveries = WebhookHandler(self._webhooks, lambda: self.sender, lambda: self.settings.webhook_secrets)
+        for handler in (
+            *BUILT_IN,
+            http_request.HttpRequestHandler(lambda: self.sender).handler(),
+            self.deliveries.handler(),
+        ):
             self.registry.register(handler)
         self.blocking = _blocking_face(self)
 
@@ -107,12 +112,12 @@ class Demora:
     def pace(self, queue: str, **values: Any) -> None:
         """Give a queue a pace when a worker, service or scheduler starts: `app.pace("mail", gap="2m", burst=3)`. What was
         changed at run time stands until these values change; see `Client.set_pace` for them."""
-        self._paces[check_queue(queue)] = make_wish(**values)
+        self._paces[check_queue(queue)] = make_pace_request(**values)
 
     async def apply_paces(self) -> None:
         """Set the paces of the code and of the settings, which go before; for those who run jobs."""
         client, asked = await self.open(), self.settings.pace
-        await client.apply_paces({queue: wish for queue, wish in self._paces.items() if queue not in asked}, by=CODE)
+        await client.apply_paces({queue: request for queue, request in self._paces.items() if queue not in asked}, by=CODE)
         await client.apply_paces(asked)
 
     async def switch_builtins(self) -> None:
@@ -122,7 +127,9 @@ class Demora:
         if names is not None:
             self._switch_off(unwanted(names), "DEMORA_BUILTIN_HANDLERS names what is on")
         elif self.registry.get(BUILT_IN[0].type) is not None and (await (await self.open()).keys.find("")).any:
-            self._switch_off(unwanted((calls.TYPE,)), "there are API keys; DEMORA_BUILTIN_HANDLERS=all switches it on")
+            self._switch_off(
+                unwanted((http_request.TYPE,)), "there are API keys; DEMORA_BUILTIN_HANDLERS=all switches it on"
+            )
 
     def _switch_off(self, types: list[str], reason: str) -> None:
         if gone := self.registry.switch_off(types, reason):
@@ -192,7 +199,7 @@ class Demora:
         if home is not None and home.client is not None:
             await home.client.store.close()
 
-    def move_in(self, loop: asyncio.AbstractEventLoop) -> Home:
+    def move_in(self, loop: asyncio.AbstractEventLoop) -> LoopStore:
         """A store for one more loop, not yet open; `OneLoopOnly` if it is in memory and lives on another that runs."""
         with self.moving:
             self._homes = {other: home for other, home in self._homes.items() if home.is_here() and not other.is_closed()}
@@ -205,7 +212,7 @@ class Demora:
                 if sibling is None:
                     raise OneLoopOnly
                 store = sibling
-            return self._homes.setdefault(loop, Home(store))
+            return self._homes.setdefault(loop, LoopStore(store))
 
     def only_loop(self) -> asyncio.AbstractEventLoop | None:
         """The running loop that alone can reach the store, since that is in memory; None if there is no such loop."""
@@ -224,7 +231,7 @@ class Demora:
         finally:
             self._store, self._homes = before
 
-    async def _opened(self, loop: asyncio.AbstractEventLoop, home: Home) -> Client:
+    async def _opened(self, loop: asyncio.AbstractEventLoop, home: LoopStore) -> Client:
         try:
             await home.store.open()
         except BaseException:
@@ -311,12 +318,12 @@ class Demora:
         return stored
 
     async def enqueue_many(
-        self, wishes: Iterable[Any], *, within: Any = None, spread: timedelta | str | None = None
+        self, requests: Iterable[Any], *, within: Any = None, spread: timedelta | str | None = None
     ) -> list[Job]:
-        """Store many jobs, all or none, also `within` a transaction. A wish is `(type, payload)`,
+        """Store many jobs, all or none, also `within` a transaction. A request is `(type, payload)`,
         `(type, payload, options)`, a dict with the arguments of `enqueue`, or what `.make(…)` of a handler gives. With a
         `spread` they are due evenly over that span, the first at once."""
-        return await (await self.open()).enqueue_many(wishes, within=within, spread=spread)
+        return await (await self.open()).enqueue_many(requests, within=within, spread=spread)
 
     async def get(self, id: str) -> Job:
         return await (await self.open()).get(id)

@@ -17,7 +17,7 @@ from datetime import timedelta
 from typing import Any, Concatenate, Generic, ParamSpec, Protocol, Self, TypeVar, overload
 
 from .app import Demora
-from .client import Client
+from .client.client import Client
 from .core.job import Job
 from .core.spans import span
 from .errors import StoreClosed, WouldBlock
@@ -37,7 +37,7 @@ class Face(Protocol[S_co]):
     def run(self, name: str, ask: Callable[[S_co], Coroutine[Any, Any, T]]) -> T: ...
 
 
-class Verb(Generic[S, P, T]):
+class BlockingVerb(Generic[S, P, T]):
     """An async verb of a subject, as a method of its face that blocks until it has answered."""
 
     def __init__(self, ask: Callable[Concatenate[S, P], Coroutine[Any, Any, T]]) -> None:
@@ -64,17 +64,17 @@ class Verb(Generic[S, P, T]):
         return face.run(self._name, lambda subject: self._ask(subject, *args, **kwargs))
 
 
-def of_client(verb: Callable[Concatenate[Client, P], Coroutine[Any, Any, T]]) -> Verb[Demora, P, T]:
+def of_client(verb: Callable[Concatenate[Client, P], Coroutine[Any, Any, T]]) -> BlockingVerb[Demora, P, T]:
     """The verb of the client that the application has."""
 
     @functools.wraps(verb)
     async def ask(app: Demora, /, *args: P.args, **kwargs: P.kwargs) -> T:
         return await verb(await app.open(), *args, **kwargs)
 
-    return Verb(ask)
+    return BlockingVerb(ask)
 
 
-class Adding(Verb[Demora, P, T]):
+class Adding(BlockingVerb[Demora, P, T]):
     """A verb that may be asked to do its work `within` a transaction of the caller's: then it runs on the caller's own
     thread, since on the loop it would hold up all others for as long as it waits for a lock."""
 
@@ -134,8 +134,8 @@ class Blocking:
     recover = of_client(Client.recover)
     give_up = of_client(Client.give_up)
     registered_workers = of_client(Client.registered_workers)
-    survey = of_client(Client.survey)
-    pulse = of_client(Client.pulse)
+    overview = of_client(Client.overview)
+    activity = of_client(Client.activity)
 
     def wait(self, id: str, timeout: timedelta | str | None = None) -> Job:
         """The job once it has ended, or as it is when the time is up."""

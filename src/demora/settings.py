@@ -10,17 +10,16 @@ from typing import Any
 
 import msgspec
 
-from .core.keylimits import MOST_LIMIT, KeyLimits
-from .core.networks import Network, Policy, read_networks
+from .core.access import MOST_LIMIT, KeyLimits
+from .core.outbound import Network, Policy, read_networks
 from .core.pace import Pace
-from .core.pace_wish import PaceWish
-from .core.request import LONGEST_TIMEOUT
+from .core.pace_request import PaceRequest, read_pace
+from .core.request import LONGEST_TIMEOUT, check_queue
 from .core.retention import Keep, Retention, keep
-from .core.signing import Secret, read_secret
 from .core.spans import say, span
+from .core.webhook import Secret, read_secret
 from .engines.options import PostgresOptions, driver_url, redis_dsn
 from .errors import BadSetting, Invalid
-from .pace_settings import PACE_VARIABLE, paces_found, read_paces, read_usual
 
 DEFAULT_FILE, FILE_VARIABLE = "demora.toml", "DEMORA_CONFIG"
 _PREFIX = "DEMORA_"
@@ -74,7 +73,7 @@ class Settings(msgspec.Struct, frozen=True):
     outbound_per_host: int = 4
     webhook_secret: str | None = None
     usual_pace: Pace = Pace()
-    pace: dict[str, PaceWish | None] = {}
+    pace: dict[str, PaceRequest | None] = {}
 
     @property
     def retention(self) -> Retention:
@@ -88,7 +87,7 @@ class Settings(msgspec.Struct, frozen=True):
 
     @property
     def outbound(self) -> Policy:
-        """Whom demora may call on somebody's wish, besides everybody's servers with https."""
+        """Whom demora may call on somebody's request, besides everybody's servers with https."""
         return Policy(read_networks(self.outbound_allow, "outbound_allow"), self.outbound_http)
 
     @property
@@ -144,7 +143,7 @@ def troubles(environment: Mapping[str, str], **given: Any) -> list[BadSetting]:
     return [*refused, *(_from_source(problem, found) for problem in _broken_rules(Settings(**values)))]
 
 
-def strangers(environment: Mapping[str, str]) -> list[str]:
+def unknown_variables(environment: Mapping[str, str]) -> list[str]:
     """Variables that look like ours and set nothing."""
     ours = {*_variables(), *_OWN}
     return sorted(
@@ -338,3 +337,79 @@ def _broken_outbound(settings: Settings) -> Iterator[BadSetting]:
             getattr(settings, name)
         except Invalid as problem:
             yield BadSetting(problem.field, problem.reason)
+
+
+# Paces in the settings: a table of the file, `DEMORA_PACE_<QUEUE>`, and the variables that the sources name.
+
+
+PACE_VARIABLE = "DEMORA_PACE_"
+USUAL = "usual_pace"
+_SOURCES = {
+    "DELAYED_JOB_GAP_SECONDS": ("gap", "s"),
+    "MAX_DELAYED_JOBS_PER_CYCLE": ("burst", ""),
+    "RAPID_GAP_WHEN_EMPTY_SECONDS": ("rapid_gap", "s"),
+    "RAPID_MAX_JOBS_WHEN_EMPTY": ("rapid_burst", ""),
+}
+
+
+def paces_found(environment: Mapping[str, str], found: Mapping[str, tuple[str, Any]]) -> dict[str, tuple[str, Any]]:
+    """What variables say of paces, besides what was found of them: by queue, and of the usual pace."""
+    more: dict[str, tuple[str, Any]] = {}
+    own = {name: value for name, value in environment.items() if name.startswith(PACE_VARIABLE) and value}
+    if own:
+        source, before = found.get("pace", ("", {}))
+        table = _table(before, source or "pace")
+        more["pace"] = (" and ".join(own), {**table, **{_queue(name): value for name, value in own.items()}})
+    named = {name: environment[name] for name in _SOURCES if environment.get(name)}
+    if named and USUAL not in found:
+        values = {field: f"{_whole(name, named[name])}{unit}" for name, (field, unit) in _SOURCES.items() if name in named}
+        more[USUAL] = (" and ".join(named), values)
+    return more
+
+
+def _whole(name: str, value: str) -> str:
+    if not value.isdecimal():
+        raise BadSetting(name, f"must be a whole number, not {value!r}")
+    return value
+
+
+def read_usual(value: Any, source: str) -> Pace:
+    """The pace of paced queues that say nothing else."""
+    request = _read(value, source)
+    if request is None:
+        raise Invalid(source, "the usual pace cannot be off; queues have none until one is set")
+    return request.over(Pace())
+
+
+def read_paces(value: Any, source: str) -> dict[str, PaceRequest | None]:
+    """The paces by queue."""
+    if isinstance(value, Mapping) and all(isinstance(one, PaceRequest) for one in value.values()):
+        return dict(value)
+    return {check_queue(queue, source): _of_queue(queue, pace, source) for queue, pace in _table(value, source).items()}
+
+
+def _of_queue(queue: str, pace: Any, source: str) -> PaceRequest | None:
+    try:
+        return _read(pace, source)
+    except Invalid as problem:
+        raise Invalid(source, f"of queue {queue}: {problem.reason}") from None
+
+
+def _read(value: Any, source: str) -> PaceRequest | None:
+    if not isinstance(value, str | Mapping):
+        raise Invalid(source, "must be text like 'gap=2m burst=3 stagger=30s', a table, or 'off'")
+    return read_pace(value, source)
+
+
+def _table(value: Any, source: str) -> dict[str, Any]:
+    if isinstance(value, Mapping):
+        return dict(value)
+    if not isinstance(value, str):
+        raise Invalid(source, "must be a table of queues, or text like 'mail gap=2m burst=3; reports off'")
+    parts = [part.strip().partition(" ") for part in value.split(";") if part.strip()]
+    return {queue: pace.strip() for queue, _, pace in parts}
+
+
+def _queue(variable: str) -> str:
+    name = variable.removeprefix(PACE_VARIABLE)
+    return name.lower() if name.isupper() else name

@@ -16,16 +16,16 @@ from typing import Any, Self, TypeVar
 import msgspec
 
 from .app import Demora
-from .blocking import Verb
-from .clock import Clock
+from .blocking import BlockingVerb
 from .core.job import Job
 from .core.spans import from_ms, moment, span, to_ms
 from .core.states import Status
 from .engines.sqlite import SqliteStore
 from .errors import DemoraError
-from .jobfunction import JobFunction
-from .seams import Seams
-from .store import Settlement, Subscription
+from .handlers.job_function import JobFunction
+from .store.jobs import Settlement, Subscription
+from .system.clock import Clock
+from .system.seams import Seams
 from .worker import Worker
 
 T = TypeVar("T")
@@ -149,9 +149,9 @@ class BlockingSandbox:
     def __init__(self, sandbox: Sandbox) -> None:
         self._sandbox = sandbox
 
-    enqueued = Verb(Sandbox.enqueued)
-    drain = Verb(Sandbox.drain)
-    advance = Verb(Sandbox.advance)
+    enqueued = BlockingVerb(Sandbox.enqueued)
+    drain = BlockingVerb(Sandbox.drain)
+    advance = BlockingVerb(Sandbox.advance)
 
     def run(self, name: str, ask: Callable[[Sandbox], Coroutine[Any, Any, T]]) -> T:
         return self._sandbox.app.blocking.run(name, lambda _: ask(self._sandbox))

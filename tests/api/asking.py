@@ -11,9 +11,9 @@ NO_SUCH_ID = "01900000-0000-7000-8000-000000000000"
 JSON = {"content-type": "application/json"}
 
 
-async def add(http: httpx.AsyncClient, type: str = "demo.echo", **wish: Any) -> dict[str, Any]:
+async def add(http: httpx.AsyncClient, type: str = "demo.echo", **asked: Any) -> dict[str, Any]:
     """Add a job over HTTP; answers with the job."""
-    answer = await http.post(JOBS, json={"type": type, **wish})
+    answer = await http.post(JOBS, json={"type": type, **asked})
     assert answer.status_code == 201, answer.text
     return answer.json()
 

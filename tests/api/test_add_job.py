@@ -57,7 +57,7 @@ async def test_null_is_the_same_as_left_out(http: httpx.AsyncClient) -> None:
 
 
 async def test_what_is_given_is_kept(http: httpx.AsyncClient) -> None:
-    wish = {
+    asked = {
         "name": "Héllo \U0001f600",
         "payload": {"a": [1, 2.5, None, True, "x"], "big": 2**63 - 1},
         "queue": "mail",
@@ -69,9 +69,9 @@ async def test_what_is_given_is_kept(http: httpx.AsyncClient) -> None:
         "tags": ["a", "b"],
         "webhookUrl": "https://example.com/hook?x=1",
     }
-    job = await add(http, **wish)
+    job = await add(http, **asked)
     kept = (await http.get(f"{JOBS}/{job['id']}")).json()
-    assert {name: kept[name] for name in wish} == {**wish, "scheduledAt": "2100-01-01T00:00:00.123Z"}
+    assert {name: kept[name] for name in asked} == {**asked, "scheduledAt": "2100-01-01T00:00:00.123Z"}
 
 
 async def test_a_delay_is_milliseconds(http: httpx.AsyncClient) -> None:
@@ -109,11 +109,11 @@ async def test_a_key_for_another_request_is_refused(http: httpx.AsyncClient, app
 
 
 async def test_a_key_by_header_and_field_must_be_the_same(http: httpx.AsyncClient, app: Demora) -> None:
-    wish = {"type": "demo.echo", "idempotencyKey": "a"}
-    problem(await http.post(JOBS, json=wish, headers={"Idempotency-Key": "b"}), 422, "idempotencyKey")
-    problem(await http.post(JOBS, json=wish, headers=[("idempotency-key", "a"), ("idempotency-key", "b")]), 422)
+    asked = {"type": "demo.echo", "idempotencyKey": "a"}
+    problem(await http.post(JOBS, json=asked, headers={"Idempotency-Key": "b"}), 422, "idempotencyKey")
+    problem(await http.post(JOBS, json=asked, headers=[("idempotency-key", "a"), ("idempotency-key", "b")]), 422)
     assert await stored(app) == 0
-    assert (await http.post(JOBS, json=wish, headers={"Idempotency-Key": "a"})).status_code == 201
+    assert (await http.post(JOBS, json=asked, headers={"Idempotency-Key": "a"})).status_code == 201
 
 
 async def test_a_key_in_the_header_is_read_as_utf_8(http: httpx.AsyncClient) -> None:
@@ -134,7 +134,7 @@ async def test_only_known_types_are_taken_where_that_is_set(http: httpx.AsyncCli
 
 
 async def test_a_payload_that_does_not_fit_its_handler_is_refused(http: httpx.AsyncClient, app: Demora) -> None:
-    wish = {"type": "demo.sleep", "payload": {"seconds": "long"}}
-    problem(await http.post(JOBS, json=wish), 422, "payload.seconds")
+    asked = {"type": "demo.sleep", "payload": {"seconds": "long"}}
+    problem(await http.post(JOBS, json=asked), 422, "payload.seconds")
     problem(await http.post(JOBS, json={"type": "demo.sleep", "payload": {"minutes": 1}}), 422, "payload.minutes")
     assert await stored(app) == 0

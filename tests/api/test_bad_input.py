@@ -18,7 +18,7 @@ NOW = datetime.now(UTC)
 
 
 class Bad(NamedTuple):
-    """A wish that is refused, as sent over HTTP and as asked of the Python client."""
+    """A asked that is refused, as sent over HTTP and as asked of the Python client."""
 
     name: str
     wire: dict[str, Any]
@@ -34,9 +34,9 @@ def deep(levels: int) -> dict[str, Any]:
     return {"x": value}
 
 
-def same(what: str, field: str, status: int = 422, /, **wish: Any) -> Bad:
-    """A wish that has the same names and values on both sides."""
-    return Bad(what, wish, wish, field, status)
+def same(what: str, field: str, status: int = 422, /, **asked: Any) -> Bad:
+    """A asked that has the same names and values on both sides."""
+    return Bad(what, asked, asked, field, status)
 
 
 BAD = [

@@ -14,8 +14,8 @@ DEAD = "/api/v1/dead-letters"
 @pytest.fixture
 async def dead(http: httpx.AsyncClient, app: Demora) -> dict[str, str]:
     """Three dead letters by name, and a job that still waits."""
-    wishes: dict[str, dict[str, Any]] = {"plain": {}, "mail": {"queue": "mail"}, "red": {"tags": ["red"]}}
-    made = {name: (await add(http, "demo.fail", maxRetries=0, **wish))["id"] for name, wish in wishes.items()}
+    asked_for: dict[str, dict[str, Any]] = {"plain": {}, "mail": {"queue": "mail"}, "red": {"tags": ["red"]}}
+    made = {name: (await add(http, "demo.fail", maxRetries=0, **asked))["id"] for name, asked in asked_for.items()}
     await add(http, delay=60_000)
     async with app.worker():
         for id in made.values():

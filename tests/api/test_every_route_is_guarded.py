@@ -11,8 +11,7 @@ from demora import Demora
 from demora.api import make_api
 from demora.api.operations import Operation
 from demora.api.routes import ROUTES
-from demora.core.access import Scope
-from demora.core.keylimits import KeyLimits
+from demora.core.access import KeyLimits, Scope
 from demora.engines.sqlite import SqliteStore
 from demora.settings import Settings
 from tests.api.asking import JOBS, problem

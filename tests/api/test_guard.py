@@ -12,14 +12,14 @@ from starlette.datastructures import Headers
 
 from demora import Demora
 from demora.api import make_api
-from demora.api.guard import FRESH, Guard
+from demora.api.access import FRESH, Guard
 from demora.api.problems import BadKey, NoKey
 from demora.core.access import Scope
 from demora.engines.sqlite import SqliteStore
 from demora.errors import StoreBusy
-from demora.keyring import Found
 from demora.settings import Settings
-from demora.store import Page, Query
+from demora.store.api_keys import KeyLookup
+from demora.store.jobs import Page, Query
 from tests.api.asking import JOBS, problem
 from tests.api.conftest import BASE
 from tests.api.keys import UNKNOWN, bearer, id_of, key_for, revoke
@@ -33,7 +33,7 @@ class Counted(SqliteStore):
     looks = notes = 0
     trouble: Exception | None = None
 
-    async def find_key(self, id: str) -> Found:
+    async def find_key(self, id: str) -> KeyLookup:
         self.looks += 1
         return await super().find_key(id)
 

@@ -10,12 +10,11 @@ import pytest
 from demora import Demora
 from demora.api import make_api
 from demora.api import submitting as submitting_module
-from demora.core.access import Scope
+from demora.core.access import KeyLimits, NameKind, Scope, check_limits
 from demora.core.job import NewJob
-from demora.core.keylimits import KeyLimits, NameKind, check_limits
 from demora.engines.sqlite import SqliteStore
 from demora.settings import Settings
-from demora.store import Added
+from demora.store.jobs import Added
 from tests.api.asking import JOBS, problem, stored
 from tests.api.conftest import BASE
 from tests.api.keys import bearer
@@ -57,8 +56,8 @@ async def caller(app: Demora, *scopes: Scope, settings: Settings | None = None, 
     return httpx.AsyncClient(transport=transport, base_url=BASE, headers=bearer(made.text))
 
 
-async def post(http: httpx.AsyncClient, type: str = "demo.echo", **wish: Any) -> httpx.Response:
-    return await http.post(JOBS, json={"type": type, "delay": 3_600_000, **wish})
+async def post(http: httpx.AsyncClient, type: str = "demo.echo", **asked: Any) -> httpx.Response:
+    return await http.post(JOBS, json={"type": type, "delay": 3_600_000, **asked})
 
 
 async def test_a_queue_or_type_that_the_key_may_not_use_is_refused_by_its_field(app: Demora) -> None:
@@ -164,9 +163,9 @@ async def test_who_is_refused_for_want_of_room_costs_no_count_each(app: Demora, 
 
 async def test_a_key_that_may_only_submit_is_told_ids_statuses_and_times(app: Demora) -> None:
     async with await caller(app) as http:
-        wish = {"payload": {"card": "4111"}, "unique": "u", "webhookUrl": "https://example.com/secret"}
+        asked = {"payload": {"card": "4111"}, "unique": "u", "webhookUrl": "https://example.com/secret"}
         for headers in ({"idempotency-key": "k"}, {"idempotency-key": "k"}, {}):
-            answer = await http.post(JOBS, json={"type": "demo.echo", "delay": 3_600_000, **wish}, headers=headers)
+            answer = await http.post(JOBS, json={"type": "demo.echo", "delay": 3_600_000, **asked}, headers=headers)
             assert (answer.status_code, set(answer.json())) == (201, RECEIPT)
             assert answer.headers["location"] == f"{JOBS}/{answer.json()['id']}"
         jobs = (await http.post(f"{JOBS}/batch", json={"jobs": [{"type": "demo.echo"}] * 2})).json()["jobs"]

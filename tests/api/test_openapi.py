@@ -48,9 +48,9 @@ async def test_every_reference_leads_somewhere_and_every_name_is_one_shape(http:
 
 
 async def test_a_body_is_described_with_its_bounds_and_nothing_else_allowed(http: httpx.AsyncClient) -> None:
-    wish = (await document(http))["components"]["schemas"]["JobWish"]
-    assert (wish["required"], wish["additionalProperties"]) == (["type"], False)
-    assert {"scheduledAt", "maxRetries", "webhookUrl", "idempotencyKey"} <= set(wish["properties"])
+    asked = (await document(http))["components"]["schemas"]["JobRequest"]
+    assert (asked["required"], asked["additionalProperties"]) == (["type"], False)
+    assert {"scheduledAt", "maxRetries", "webhookUrl", "idempotencyKey"} <= set(asked["properties"])
 
 
 async def test_a_job_is_described_with_what_lists_leave_out(http: httpx.AsyncClient) -> None:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from demora import Demora
 from demora.api import make_api
-from demora.api.wishes import JobChange, JobWish, PauseWish, QueueWish
+from demora.api.requests import JobChange, JobRequest, PauseRequest, QueueRequest
 from demora.settings import Settings
 from tests.api.asking import JOBS, JSON
 from tests.api.conftest import BASE
@@ -23,19 +23,19 @@ values = st.recursive(
 )
 
 
-def wishes(shape: type[msgspec.Struct]) -> st.SearchStrategy[dict[str, Any]]:
+def asked_for(shape: type[msgspec.Struct]) -> st.SearchStrategy[dict[str, Any]]:
     return st.dictionaries(st.sampled_from(shape.__struct_encode_fields__), values, max_size=6)
 
 
-jobs = st.builds(lambda wish: {"type": "demo.echo", **wish}, wishes(JobWish))
+jobs = st.builds(lambda asked: {"type": "demo.echo", **asked}, asked_for(JobRequest))
 asked = st.one_of(
     st.tuples(st.just(("POST", JOBS)), jobs | values),
     st.tuples(
         st.just(("POST", f"{JOBS}/batch")), st.builds(lambda many: {"jobs": many}, st.lists(jobs, max_size=3)) | values
     ),
-    st.tuples(st.just(("PATCH", f"{JOBS}/ID")), wishes(JobChange)),
-    st.tuples(st.just(("PATCH", "/api/v1/queues/a")), wishes(QueueWish)),
-    st.tuples(st.just(("POST", "/api/v1/queues/a/pause")), wishes(PauseWish)),
+    st.tuples(st.just(("PATCH", f"{JOBS}/ID")), asked_for(JobChange)),
+    st.tuples(st.just(("PATCH", "/api/v1/queues/a")), asked_for(QueueRequest)),
+    st.tuples(st.just(("POST", "/api/v1/queues/a/pause")), asked_for(PauseRequest)),
 )
 
 

@@ -6,11 +6,10 @@ import pytest
 from starlette.datastructures import Headers
 
 from demora import Demora
-from demora.api import guard as guard_module
-from demora.api.guard import FRESH, Guard
+from demora.api import access as guard_module
+from demora.api.access import FRESH, Guard
 from demora.api.problems import BadKey, NoKey, TooManyFailures, TooManyRequests, WrongScope
-from demora.core.access import Scope
-from demora.core.keylimits import check_limits
+from demora.core.access import Scope, check_limits
 from demora.settings import Settings
 from tests.api.keys import UNKNOWN, bearer, id_of, key_for
 

@@ -14,11 +14,11 @@ import httpx
 import pytest
 
 from demora import Demora, Status
-from demora.addresses import read_address
 from demora.engines.sqlite import SqliteStore
 from demora.errors import BadSetting
-from demora.service import address_of, listen, serve
+from demora.runtime.service import address_of, listen, serve
 from demora.settings import Settings
+from demora.system.addresses import read_address
 from tests.api.asking import JOBS
 from tests.facts import eventually
 
@@ -26,7 +26,7 @@ PROGRAM = """
 import asyncio, logging, sys, time
 from datetime import timedelta
 from demora import Demora
-from demora.service import serve
+from demora.runtime.service import serve
 from demora.settings import Settings
 
 logging.basicConfig(level=logging.INFO)
@@ -60,9 +60,9 @@ class Service:
     def __init__(self, process: "subprocess.Popen[str]", address: str, http: httpx.AsyncClient) -> None:
         self.process, self.address, self.http = process, address, http
 
-    async def add(self, type: str, **wish: Any) -> str:
+    async def add(self, type: str, **asked: Any) -> str:
         """The path of a new job."""
-        answer = await self.http.post(JOBS, json={"type": type, **wish})
+        answer = await self.http.post(JOBS, json={"type": type, **asked})
         assert answer.status_code == 201
         return answer.headers["location"]
 

@@ -26,8 +26,8 @@ async def told(http: httpx.AsyncClient, id: str) -> list[dict[str, Any]]:
 
 async def test_the_tries_are_shown_and_what_was_given_up_is_delivered_again(app: Demora, http: httpx.AsyncClient) -> None:
     async with Receiver(answer(410, b"gone")) as receiver, app.worker():
-        wish = {"type": "demo.echo", "webhookUrl": receiver.url, "webhookOnCancel": True}
-        added = (await http.post("/api/v1/jobs", json=wish)).json()
+        asked = {"type": "demo.echo", "webhookUrl": receiver.url, "webhookOnCancel": True}
+        added = (await http.post("/api/v1/jobs", json=asked)).json()
         assert (added["webhookUrl"], added["webhookOnCancel"]) == (receiver.url, True)
         [one] = await eventually(lambda: told(http, added["id"]), lambda found: found and found[0]["status"] == "FAILED")
         assert (one["event"], one["url"], one["tries"][0]["status"]) == ("completed", receiver.url, 410)

@@ -2,7 +2,7 @@
 
 import time
 
-from demora.crash import POINTS
+from demora.system.crash import POINTS
 from tests.chaos.processes import Process
 from tests.chaos.world import World
 

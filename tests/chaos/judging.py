@@ -5,9 +5,9 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from demora.audit import Evidence
 from demora.proof import Bounds, ClientEvent, Event, HandlerEvent, Violation, check, read, write
 from demora.proof.paces import RELEASED
+from demora.store.audit import Evidence
 from tests.chaos.producer import NOTHING
 
 if TYPE_CHECKING:

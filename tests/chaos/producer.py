@@ -20,7 +20,7 @@ from typing import Any
 
 import httpx
 
-from demora.client import Client
+from demora.client.client import Client
 from demora.core.states import Status
 from demora.errors import DemoraError, StoreBusy, StoreError
 from demora.proof import ClientEvent, Recorder
@@ -29,7 +29,7 @@ from tests.chaos.jobs import KINDS, PACED, app
 HISTORY, SERVICE, CANARY = "DEMORA_CHAOS_CLIENTS", "DEMORA_CHAOS_SERVICE", "DEMORA_CHAOS_CANARY"
 NOTHING = "nothing was written"  # how demora ends what it says of a write that did not come about
 TASKS = 4
-PAUSE = 0.2  # seconds between two wishes of a task, at most
+PAUSE = 0.2  # seconds between two asked_for of a task, at most
 MOST_KNOWN = 300
 DELAYS = (None, None, None, 50, 300, 1000)  # milliseconds
 Answer = tuple[tuple[str, ...], str | None]  # the jobs, and the status if there is one
@@ -53,8 +53,8 @@ class Caller:
 
     async def anything(self) -> None:
         adds = (self.add, self._add_many, self._add_with_key, self._add_unique, self._over_http, self.add_paced)
-        wishes = (*adds, self._cancel, self._retry, self._move)
-        await random.choices(wishes, (50, 5, 8, 8, 25 if self._http else 0, 2, 4, 6, 3))[0]()
+        asked_for = (*adds, self._cancel, self._retry, self._move)
+        await random.choices(asked_for, (50, 5, 8, 8, 25 if self._http else 0, 2, 4, 6, 3))[0]()
 
     async def add(self) -> None:
         job, due = self._make()
@@ -73,9 +73,9 @@ class Caller:
 
     async def _add_unique(self) -> None:
         """A job that others want too, and that is worth nothing after a while."""
-        wish = {"unique": f"u{random.randrange(4)}", "if_waiting": random.choice(("keep", "replace"))}
+        asked = {"unique": f"u{random.randrange(4)}", "if_waiting": random.choice(("keep", "replace"))}
         timing = random.choice(({}, {"delay": "400ms"}, {"delay": "100ms", "expires_in": "300ms"}, {"expires_in": "50ms"}))
-        job = self._client.make("quick", _payload(), **wish, **timing)
+        job = self._client.make("quick", _payload(), **asked, **timing)
         await self._ask("add", (job.id,), lambda: self._add([job]))
 
     async def add_paced(self) -> None:
@@ -104,10 +104,10 @@ class Caller:
     async def _move(self) -> None:
         await self._about_one("reschedule", lambda id: self._client.reschedule(id, delay=random.choice(("0ms", "400ms"))))
 
-    async def _about_one(self, op: Any, wish: Callable[[str], Awaitable[Any]]) -> None:
+    async def _about_one(self, op: Any, asked: Callable[[str], Awaitable[Any]]) -> None:
         if self._known:
             id = random.choice(self._known)
-            await self._ask(op, (id,), lambda: _status(id, wish(id)))
+            await self._ask(op, (id,), lambda: _status(id, asked(id)))
 
     def _make(self) -> tuple[Any, int | None]:
         """A job, and the time that was asked for, if one was."""
@@ -134,7 +134,7 @@ class Caller:
         return (reply.json()["id"],), None
 
     async def _ask(self, op: Any, ids: tuple[str, ...], ask: Callable[[], Awaitable[Answer]], **about: Any) -> bool:
-        """Ask, and write down both the wish and the answer; True if it was carried out."""
+        """Ask, and write down both the asked and the answer; True if it was carried out."""
         call = f"{self._name}-{next(self._numbers)}"
         self._write("invoke", op, call, jobs=ids, **about)
         try:
@@ -166,8 +166,8 @@ def _failure(problem: Exception) -> tuple[str, str]:
             return "fail", type(problem).__name__
 
 
-async def _status(id: str, wish: Awaitable[Any]) -> Answer:
-    answer = await wish
+async def _status(id: str, asked: Awaitable[Any]) -> Answer:
+    answer = await asked
     return (id,), answer.name if isinstance(answer, Status) else None
 
 

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import msgspec
 
-from demora.audit import Audited
 from demora.proof import Event, HandlerEvent, SqlEvent
 from demora.proof.lives import is_lapse
+from demora.store.audit import AuditStore
 
 _decode = msgspec.json.Decoder(Event).decode
 
@@ -27,7 +27,7 @@ def wall_ms() -> int:
 class Watch:
     """Reads events and handlers' notes as they come. `clock` is the one that the events' `boot` goes by."""
 
-    def __init__(self, store: Audited, notes: Path, clock: Callable[[], int]) -> None:
+    def __init__(self, store: AuditStore, notes: Path, clock: Callable[[], int]) -> None:
         self._store, self._notes, self._clock = store, notes, clock
         self._seq = self._read = 0
         self._holders: dict[str, str] = {}  # job: the worker that claimed it

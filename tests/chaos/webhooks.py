@@ -19,7 +19,7 @@ import msgspec
 from standardwebhooks import Webhook
 
 from demora import Demora
-from demora.client import Client
+from demora.client.client import Client
 from demora.core.states import Status
 from demora.core.webhook import TYPE
 from demora.errors import DemoraError
@@ -113,9 +113,9 @@ class Deliveries:
     async def _produce(self, client: Client, url: str) -> None:
         for first in range(0, self._jobs, BATCH):
             number = min(BATCH, self._jobs - first)
-            wish: tuple[Any, ...] = ("demo.echo", {"n": 1}, {"webhook_url": url})
+            asked: tuple[Any, ...] = ("demo.echo", {"n": 1}, {"webhook_url": url})
             sad: tuple[Any, ...] = ("demo.fail", {}, {"webhook_url": url, "max_retries": 0})
-            await client.enqueue_many([sad if n % 10 == 0 else wish for n in range(number)])
+            await client.enqueue_many([sad if n % 10 == 0 else asked for n in range(number)])
 
     async def _trouble(self, workers: "list[Process]") -> None:
         """Kill a worker that sends, ten times, spread over the deliveries."""

@@ -93,7 +93,7 @@ class World:
                 await _finish(tending)
 
     async def heal(self) -> None:
-        """No more faults and no more wishes, enough workers, and time for all to end."""
+        """No more faults and no more asked_for, enough workers, and time for all to end."""
         self.wanted["producer"] = self.wanted["service"] = 0
         for process in self.processes:
             if process.code is None and process.kind == "producer" and not process.doomed:

@@ -12,7 +12,7 @@ import pytest
 from click.testing import Result
 
 from demora import Demora
-from demora.store import Worker
+from demora.store.jobs import WorkerRecord
 from tests.cli.conftest import Run, answer, work_off
 from tests.setups import postgres_url
 
@@ -33,7 +33,7 @@ def alive(**changes: Any) -> None:
         async with Demora() as app:
             client = await app.open()
             fields = {"types": client.registry.types(), **changes}
-            await client.store.heartbeat(Worker("ann", "host", 1, 20, **fields))
+            await client.store.heartbeat(WorkerRecord("ann", "host", 1, 20, **fields))
 
     asyncio.run(beat())
 

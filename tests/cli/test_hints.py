@@ -6,9 +6,9 @@ from datetime import timedelta
 import pytest
 
 from demora import Demora
-from demora.cli.hints import hints
-from demora.client import Client
-from demora.store import Worker
+from demora.cli.jobs import hints
+from demora.client.client import Client
+from demora.store.jobs import WorkerRecord
 
 KNOWS = ("demo.echo",)
 
@@ -20,7 +20,7 @@ async def client() -> AsyncIterator[Client]:
 
 
 async def alive(client: Client, name: str = "w", queues: tuple[str, ...] = (), types: tuple[str, ...] = KNOWS) -> None:
-    await client.store.heartbeat(Worker(name, "host", 1, 1, queues, types))
+    await client.store.heartbeat(WorkerRecord(name, "host", 1, 1, queues, types))
 
 
 async def said(client: Client, type: str = "demo.echo", queue: str = "default") -> list[str]:

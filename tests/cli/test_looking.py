@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from demora import Context, Demora
-from demora.cli.details import about
+from demora.cli.output import about
 from demora.core.job import Attempt
 from tests.builders import NO_SUCH_ID
 from tests.cli.conftest import Run, answer, work_off

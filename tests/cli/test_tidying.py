@@ -9,7 +9,7 @@ import apsw
 import pytest
 
 from demora import Demora
-from demora.store import Worker
+from demora.store.jobs import WorkerRecord
 from tests.cli.conftest import Run, Start, answer, await_start, read_until, work_off
 
 Enqueued = Callable[..., str]
@@ -21,7 +21,7 @@ def claimed_by(worker: str, *, lease: timedelta = timedelta(hours=1)) -> None:
     async def claim() -> None:
         async with Demora() as app:
             store = (await app.open()).store
-            await store.heartbeat(Worker(worker, "host", 1, 1))
+            await store.heartbeat(WorkerRecord(worker, "host", 1, 1))
             await store.claim(worker, 10, lease=lease)
 
     asyncio.run(claim())

@@ -11,26 +11,26 @@ from pathlib import Path
 
 import pytest
 
-from demora.cli.watching import Rates, rates
-from demora.store import Queue
-from demora.survey import Pulse
+from demora.cli.queues import Rates, rates
+from demora.store.diagnostics import Activity
+from demora.store.jobs import Queue
 from tests.cli.conftest import Run, Start, read_until
 
 NOW = datetime(2030, 1, 1, tzinfo=UTC)
 
 
-def pulse(*queues: Queue, **added: int) -> Pulse:
-    return Pulse(NOW, 1, list(queues), added)
+def activity(*queues: Queue, **added: int) -> Activity:
+    return Activity(NOW, 1, list(queues), added)
 
 
 def test_what_was_added_and_is_not_there_any_more_has_left() -> None:
-    before = pulse(Queue("mail", ready=5, processing=1))
-    now = pulse(Queue("mail", ready=4, delayed=1, processing=2, dead=1), Queue("new", ready=2), mail=12, new=2)
+    before = activity(Queue("mail", ready=5, processing=1))
+    now = activity(Queue("mail", ready=4, delayed=1, processing=2, dead=1), Queue("new", ready=2), mail=12, new=2)
     assert rates(before, now, 2.0) == {"mail": Rates(6.0, 5.0), "new": Rates(1.0, 0.0)}
 
 
 def test_jobs_that_come_back_by_hand_are_no_negative_rate() -> None:
-    assert rates(pulse(Queue("mail")), pulse(Queue("mail", ready=3)), 1.0) == {"mail": Rates(0.0, 0.0)}
+    assert rates(activity(Queue("mail")), activity(Queue("mail", ready=3)), 1.0) == {"mail": Rates(0.0, 0.0)}
 
 
 @pytest.mark.parametrize(

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from demora.clock import Clock
-from demora.store import Store
+from demora.store.jobs import Store
+from demora.system.clock import Clock
 from tests.clock import TestClock
 from tests.setups import BOOTING_SETUPS, SETUPS, SHARED_SETUPS, Setup
 

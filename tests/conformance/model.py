@@ -51,7 +51,7 @@ class Model:
         self.boot += ms
 
     def add_unique(self, id: str, unique: str, *, replace: bool, delay: int, **job: Any) -> tuple[str, bool, bool]:
-        """Answers with the id that the wish means, whether one that waits was kept, whether replaced."""
+        """Answers with the id that the asked means, whether one that waits was kept, whether replaced."""
         for other, waits in self.jobs.items():
             if waits.unique == unique and waits.status in WAITING and waits.token == 0 and waits.generation == 1:
                 if replace:
@@ -63,7 +63,7 @@ class Model:
         return id, False, False
 
     def add(self, id: str, *, delay: int, key: tuple[str, int, int] | None, **job: Any) -> tuple[str, bool, bool]:
-        """Answers with the id that the wish means, whether it is a replay, whether a conflict."""
+        """Answers with the id that the asked means, whether it is a replay, whether a conflict."""
         name, request, kept = key or ("", 0, 0)
         if name in self.keys and self.keys[name][2] > self.wall:
             known, before, _ = self.keys[name]
@@ -92,7 +92,7 @@ class Model:
         never_tried = job.status in WAITING and job.attempt == 0
         return never_tried and job.expires is not None and job.expires <= self.wall
 
-    def tidy(self) -> int:
+    def housekeep(self) -> int:
         self.keys = {name: key for name, key in self.keys.items() if key[2] > self.wall}
         expired = [job for job in self.jobs.values() if self.expired(job)]
         for job in expired:

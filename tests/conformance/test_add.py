@@ -7,7 +7,7 @@ import pytest
 
 from demora.core.job import Lane, Priority
 from demora.core.states import Status
-from demora.store import Query, Store
+from demora.store.jobs import Query, Store
 from tests.builders import add_ids, add_one, claim_ids, job_of, ms, new_job, run_one, seconds
 from tests.clock import TestClock
 from tests.facts import eventually
@@ -16,7 +16,7 @@ BAD = {"payload": b'"\xff"'}  # no engine can store text that is no UTF-8
 
 
 async def test_a_job_is_remembered_as_it_was_asked_for(store: Store) -> None:
-    wish = new_job(
+    asked = new_job(
         type="email.send",
         name="Greeting",
         queue="mail",
@@ -28,12 +28,12 @@ async def test_a_job_is_remembered_as_it_was_asked_for(store: Store) -> None:
         tags=("a", "b"),
         webhook_url="https://example.org/hook",
     )
-    await store.add([wish])
-    job = await job_of(store, wish.id)
+    await store.add([asked])
+    job = await job_of(store, asked.id)
     for field in ("id", "type", "name", "queue", "priority", "max_retries", "retry_delay", "timeout", "tags"):
-        assert getattr(job, field) == getattr(wish, field), field
-    assert (job.payload_json, job.payload) == (wish.payload, {"to": "Zoë"})
-    assert job.webhook_url == wish.webhook_url
+        assert getattr(job, field) == getattr(asked, field), field
+    assert (job.payload_json, job.payload) == (asked.payload, {"to": "Zoë"})
+    assert job.webhook_url == asked.webhook_url
 
 
 async def test_a_new_job_has_done_nothing_yet(store: Store, clock: TestClock) -> None:
@@ -86,30 +86,30 @@ async def test_a_time_in_the_past_means_now(store: Store, clock: TestClock) -> N
 
 
 async def test_adding_an_id_twice_is_adding_it_once(store: Store, clock: TestClock) -> None:
-    wish = new_job()
-    [first] = await store.add([wish])
+    asked = new_job()
+    [first] = await store.add([asked])
     clock.turn(5)
-    [second] = await store.add([wish])
-    assert (second.id, second.created_at, second.scheduled_at) == (wish.id, first.created_at, first.scheduled_at)
+    [second] = await store.add([asked])
+    assert (second.id, second.created_at, second.scheduled_at) == (asked.id, first.created_at, first.scheduled_at)
     assert (first.replayed, second.replayed, second.conflict) == (False, True, False)
-    assert await claim_ids(store) == [wish.id]
+    assert await claim_ids(store) == [asked.id]
 
 
 async def test_an_id_twice_in_one_call_is_added_once(store: Store) -> None:
-    wish, other = new_job(delay=ms(5)), new_job()
-    answers = await store.add([wish, other, wish])
+    asked, other = new_job(delay=ms(5)), new_job()
+    answers = await store.add([asked, other, asked])
     assert [answer.replayed for answer in answers] == [False, False, True]
     assert answers[2].scheduled_at == answers[0].scheduled_at
     assert len((await store.find(Query())).jobs) == 2
 
 
 async def test_adding_a_known_id_changes_nothing_of_its_job(store: Store) -> None:
-    wish = new_job()
-    await store.add([wish])
+    asked = new_job()
+    await store.add([asked])
     await run_one(store)
-    before = await job_of(store, wish.id)
-    await store.add([new_job(id=wish.id, queue="other", payload=b"{}"), new_job()])
-    assert await job_of(store, wish.id) == before
+    before = await job_of(store, asked.id)
+    await store.add([new_job(id=asked.id, queue="other", payload=b"{}"), new_job()])
+    assert await job_of(store, asked.id) == before
     assert len((await store.find(Query())).jobs) == 2
 
 
@@ -139,14 +139,14 @@ async def test_a_bad_call_fails_alone(store: Store) -> None:
 
 @pytest.mark.parametrize("passes", range(1, 8))
 async def test_cancelling_whoever_awaits_does_not_withdraw_the_write(store: Store, passes: int) -> None:
-    first, wish, last = new_job(), new_job(), new_job()
+    first, asked, last = new_job(), new_job(), new_job()
     await store.add([first])
-    asking = asyncio.create_task(store.add([wish]))
+    asking = asyncio.create_task(store.add([asked]))
     for _ in range(passes):
         await asyncio.sleep(0)
     asking.cancel()
     await asyncio.gather(asking, store.add([last]), return_exceptions=True)
-    assert await eventually(lambda: _ids(store), lambda found: len(found) == 3) == {first.id, wish.id, last.id}
+    assert await eventually(lambda: _ids(store), lambda found: len(found) == 3) == {first.id, asked.id, last.id}
 
 
 async def _ids(store: Store) -> set[str]:

@@ -4,7 +4,7 @@ import asyncio
 from datetime import timedelta
 
 from demora.core.states import Status
-from demora.store import Query, Store
+from demora.store.jobs import Query, Store
 from tests.builders import add_one, claim_ids, ended_one, job_of, key, new_job, seconds
 from tests.clock import TestClock
 

@@ -2,9 +2,9 @@
 
 import pytest
 
-from demora.core.outcome import GaveUp, HandedBack, NoHandler, Raised, Snoozed
 from demora.core.states import Status
-from demora.store import Answer, Store
+from demora.core.verdict import GaveUp, HandedBack, NoHandler, Raised, Snoozed
+from demora.store.jobs import Answer, Store
 from tests.builders import (
     BROKEN,
     DONE,

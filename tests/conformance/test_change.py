@@ -5,9 +5,9 @@ from datetime import timedelta
 import pytest
 
 from demora.core.job import Lane, Priority
-from demora.core.outcome import Raised
 from demora.core.states import Status
-from demora.store import Answer, Change, Store
+from demora.core.verdict import Raised
+from demora.store.jobs import Answer, Change, Store
 from tests.builders import (
     NO_IDS,
     add_ids,

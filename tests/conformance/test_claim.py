@@ -5,9 +5,9 @@ from datetime import timedelta
 import pytest
 
 from demora.core.job import Priority
-from demora.core.outcome import HandedBack, Lapsed, Raised, Snoozed
 from demora.core.states import Status
-from demora.store import QueueChange, Store
+from demora.core.verdict import HandedBack, Lapsed, Raised, Snoozed
+from demora.store.jobs import QueueChange, Store
 from tests.builders import (
     LEASE,
     add_ids,
@@ -29,13 +29,13 @@ from tests.clock import TestClock
 
 
 async def test_a_claimed_job_carries_all_that_it_needs_to_run(store: Store) -> None:
-    wish = new_job(type="a.b", name="N", queue="q", priority=Priority.LOW, tags=("x",), timeout=seconds(3), max_retries=5)
-    [added] = await store.add([wish])
+    asked = new_job(type="a.b", name="N", queue="q", priority=Priority.LOW, tags=("x",), timeout=seconds(3), max_retries=5)
+    [added] = await store.add([asked])
     job = await claim_one(store)
-    assert (job.lease.id, job.type, job.name, job.queue, job.priority) == (wish.id, "a.b", "N", "q", Priority.LOW)
-    assert (job.payload, job.tags, job.timeout) == (wish.payload, ("x",), seconds(3))
+    assert (job.lease.id, job.type, job.name, job.queue, job.priority) == (asked.id, "a.b", "N", "q", Priority.LOW)
+    assert (job.payload, job.tags, job.timeout) == (asked.payload, ("x",), seconds(3))
     assert job.scheduled_at == added.scheduled_at
-    assert (job.standing.attempt, job.standing.max_retries, job.standing.retry_delay) == (1, 5, wish.retry_delay)
+    assert (job.standing.attempt, job.standing.max_retries, job.standing.retry_delay) == (1, 5, asked.retry_delay)
 
 
 async def test_a_claimed_job_is_leased_to_its_worker(store: Store, clock: TestClock) -> None:

@@ -3,8 +3,8 @@
 import pytest
 
 from demora.core.job import Priority
-from demora.core.outcome import HandedBack, Raised, Snoozed
-from demora.store import Change, QueueChange, Store
+from demora.core.verdict import HandedBack, Raised, Snoozed
+from demora.store.jobs import Change, QueueChange, Store
 from tests.builders import LEASE, add_ids, claim, claim_ids, claim_one, ms, seconds, settle, settle_lapsed
 from tests.clock import TestClock
 

@@ -8,13 +8,12 @@ from typing import Any
 import pytest
 
 from demora.core.job import Job, Unique
-from demora.core.outcome import GaveUp, HandedBack, Raised, Snoozed, Succeeded
 from demora.core.retention import Keep, Retention
-from demora.core.signing import Secret
 from demora.core.states import Status
-from demora.core.webhook import QUEUE, TYPE
-from demora.hookstore import HookStore
-from demora.store import QueueChange, Store, Topic
+from demora.core.verdict import GaveUp, HandedBack, Raised, Snoozed, Succeeded
+from demora.core.webhook import QUEUE, TYPE, Secret
+from demora.store.jobs import QueueChange, Store, Topic
+from demora.store.webhooks import WebhookStore
 from tests.builders import (
     BROKEN,
     DONE,
@@ -41,7 +40,7 @@ OWN = {"queues": ["default"]}
 
 
 async def told(store: Store, id: str) -> list[Job]:
-    assert isinstance(store, HookStore)
+    assert isinstance(store, WebhookStore)
     return await store.deliveries(id)
 
 
@@ -117,15 +116,15 @@ async def test_a_lapse_that_spends_the_last_attempt_is_told(store: Store, clock:
     assert "WorkerLost" in (await message(store, added.id))["error"]
 
 
-@pytest.mark.parametrize("by", ["claim", "tidy"])
+@pytest.mark.parametrize("by", ["claim", "housekeep"])
 async def test_an_expiry_is_told_whoever_notices_it(store: Store, clock: TestClock, by: str) -> None:
     ids = await add_ids(
         store, ALL | {"expires_in": seconds(5)}, {"expires_in": seconds(5)}, HOOKED | {"expires_in": seconds(5)}
     )
     last = (await add_one(store)).id
     clock.turn(6)
-    if by == "tidy":
-        assert (await store.tidy(Retention(), limit=100)).expired == 3
+    if by == "housekeep":
+        assert (await store.housekeep(Retention(), limit=100)).expired == 3
     seen: list[str] = []
     for _ in range(3):
         seen += await claim_ids(store, 10, **OWN)
@@ -196,7 +195,7 @@ async def test_a_delivery_outlives_its_cause_and_does_not_keep_it(store: Store, 
     await store.remove([removed])
     clock.turn(10)
     await store.purge(Status.COMPLETED, older_than=seconds(5), limit=1, queue="default")
-    await store.tidy(Retention(completed=Keep(seconds(5))), limit=10)
+    await store.housekeep(Retention(completed=Keep(seconds(5))), limit=10)
     for id in (removed, purged, tidied):
         assert await store.get(id) is None
         assert (await message(store, id))["jobId"] == id
@@ -224,7 +223,7 @@ async def test_a_queue_that_has_no_webhook_any_more_tells_of_nothing(store: Stor
     assert await told(store, id) == []
 
 
-@pytest.mark.parametrize("by", ["cancel", "claim", "tidy", "lapse"])
+@pytest.mark.parametrize("by", ["cancel", "claim", "housekeep", "lapse"])
 async def test_whatever_ends_a_job_is_told_to_the_webhook_of_its_queue(store: Store, clock: TestClock, by: str) -> None:
     await store.set_queue("default", QueueChange(webhook_url=URL))
     id = (await add_one(store, webhook_on_cancel=True, max_retries=0, expires_in=seconds(5))).id
@@ -235,17 +234,17 @@ async def test_whatever_ends_a_job_is_told_to_the_webhook_of_its_queue(store: St
     clock.turn(6)
     if by == "lapse":
         await settle_lapsed(store)
-    elif by == "tidy":
-        await store.tidy(Retention(), limit=100)
+    elif by == "housekeep":
+        await store.housekeep(Retention(), limit=100)
     elif by == "claim":
         assert not (await claim(store, **OWN)).jobs
     assert (await message(store, id))["status"] == ("failed" if by == "lapse" else "cancelled")
 
 
 async def test_what_takes_the_place_of_a_unique_job_has_its_own_webhook(store: Store) -> None:
-    wish = {"unique": Unique("u", replace=True)}
-    added = await add_one(store, **wish)
-    await store.add([new_job(**wish, **ALL)])
+    asked = {"unique": Unique("u", replace=True)}
+    added = await add_one(store, **asked)
+    await store.add([new_job(**asked, **ALL)])
     job = await job_of(store, added.id)
     assert (job.webhook_url, job.webhook_on_cancel) == (URL, True)
 
@@ -255,7 +254,7 @@ async def test_ids_that_are_no_ids_have_no_deliveries(store: Store) -> None:
 
 
 async def test_secrets_are_kept_and_end_after_another_took_their_place(store: Store, clock: TestClock) -> None:
-    assert isinstance(store, HookStore)
+    assert isinstance(store, WebhookStore)
     first = await store.add_secret("one", Secret(b"1" * 32))
     clock.turn(1)
     await store.add_secret("two", Secret(b"2" * 32), others_end_in=seconds(60))
@@ -273,7 +272,7 @@ async def test_secrets_are_kept_and_end_after_another_took_their_place(store: St
 
 
 async def test_a_url_is_disabled_once_and_enabled_again(store: Store) -> None:
-    assert isinstance(store, HookStore)
+    assert isinstance(store, WebhookStore)
     assert (await store.signing(URL)).disabled is None
     await store.disable(URL, "it answered 410")
     await store.disable(URL, "again")

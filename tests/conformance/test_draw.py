@@ -3,10 +3,10 @@
 from datetime import timedelta
 
 from demora.core.pace import Pace
-from demora.core.pace_wish import wish_of
-from demora.line_feed import Entry, LineFeed
-from demora.pacing import Paced
-from demora.store import QueueChange, Store
+from demora.core.pace_request import request_of
+from demora.store.jobs import QueueChange, Store
+from demora.store.line_feed import Entry, LineFeed
+from demora.store.paces import PaceStore
 from tests.builders import add_ids, seconds
 from tests.clock import TestClock
 
@@ -47,8 +47,8 @@ async def test_nothing_is_leased_from_a_paused_queue(store: Store) -> None:
 
 
 async def test_nothing_is_leased_that_a_pace_holds(store: Store, clock: TestClock) -> None:
-    assert isinstance(store, Paced)
-    await store.set_pace("default", wish_of(Pace()), by="ann")
+    assert isinstance(store, PaceStore)
+    await store.set_pace("default", request_of(Pace()), by="ann")
     delayed, now = await add_ids(store, {"delay": seconds(1)}, {})
     clock.turn(1)
     assert await drawn(store, delayed, now) == [now]

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from demora.audit import Audited, SqlEvent
 from demora.core.job import Unique
 from demora.core.spans import to_ms
-from demora.store import Change, Store
+from demora.store.audit import AuditStore, SqlEvent
+from demora.store.jobs import Change, Store
 from tests.builders import DONE, add_one, claim_one, seconds, settle
 from tests.clock import TestClock
 from tests.conformance.conftest import opened
@@ -29,7 +29,7 @@ async def store(setup: Setup, tmp_path: Path, clock: TestClock) -> AsyncIterator
 
 
 async def steps(store: Store) -> list[SqlEvent]:
-    assert isinstance(store, Audited)
+    assert isinstance(store, AuditStore)
     return [event for event in await store.events() if event.kind not in ("accepted", "stale")]
 
 

@@ -3,11 +3,10 @@
 import pytest
 
 from demora.core.job import Unique
-from demora.core.outcome import HandedBack, Raised, Snoozed
 from demora.core.retention import Retention
 from demora.core.states import Status
-from demora.core.verdict import EXPIRED
-from demora.store import QueueChange, Store
+from demora.core.verdict import EXPIRED, HandedBack, Raised, Snoozed
+from demora.store.jobs import QueueChange, Store
 from tests.builders import add_ids, add_one, claim, claim_ids, claim_one, job_of, ms, new_job, seconds, settle
 from tests.clock import TestClock
 
@@ -53,7 +52,7 @@ async def test_a_job_that_was_tried_once_does_not_expire(store: Store, clock: Te
     added = await add_one(store, expires_in=seconds(10), retry_delay=seconds(20))
     await settle(store, await claim_one(store), Raised("ValueError: no"))
     clock.turn(20)
-    assert (await store.tidy(Retention(), limit=10)).expired == 0
+    assert (await store.housekeep(Retention(), limit=10)).expired == 0
     assert await claim_ids(store) == [added.id]
 
 
@@ -72,7 +71,7 @@ async def test_a_job_that_runs_at_its_expiry_goes_on(store: Store, clock: TestCl
     await add_one(store, expires_in=seconds(1))
     run = await claim_one(store)
     clock.turn(1)
-    assert (await store.tidy(Retention(), limit=10)).expired == 0
+    assert (await store.housekeep(Retention(), limit=10)).expired == 0
     assert (await store.listen([run.lease])).lost == frozenset()
 
 
@@ -89,24 +88,24 @@ async def test_tidying_cancels_what_expired_even_where_nobody_claims(store: Stor
     expired, alive = await add_ids(store, {"expires_in": seconds(1)}, {"expires_in": seconds(2)})
     await store.set_queue("default", QueueChange(paused=True))
     clock.turn(1)
-    assert (await store.tidy(Retention(), limit=10)).expired == 1
+    assert (await store.housekeep(Retention(), limit=10)).expired == 1
     assert [(await job_of(store, id)).status for id in (expired, alive)] == [Status.CANCELLED, Status.QUEUED]
 
 
 async def test_tidying_says_when_the_next_job_expires(store: Store, clock: TestClock) -> None:
     await add_ids(store, {"expires_in": seconds(7)}, {"expires_in": seconds(5)}, {"delay": seconds(1)})
-    assert (await store.tidy(Retention(), limit=10)).next_in == seconds(5)
+    assert (await store.housekeep(Retention(), limit=10)).next_in == seconds(5)
     clock.turn(5)
-    assert (await store.tidy(Retention(), limit=10)).next_in == seconds(2)
+    assert (await store.housekeep(Retention(), limit=10)).next_in == seconds(2)
     clock.turn(2)
-    done = await store.tidy(Retention(), limit=10)
+    done = await store.housekeep(Retention(), limit=10)
     assert (done.expired, done.next_in) == (1, None)
 
 
 async def test_tidying_goes_on_at_once_while_there_is_more(store: Store, clock: TestClock) -> None:
     await add_ids(store, *[{"expires_in": seconds(1)}] * 5)
     clock.turn(1)
-    done = [await store.tidy(Retention(), limit=2) for _ in range(3)]
+    done = [await store.housekeep(Retention(), limit=2) for _ in range(3)]
     assert [(d.expired, d.next_in) for d in done] == [(2, seconds(0)), (2, seconds(0)), (1, None)]
 
 

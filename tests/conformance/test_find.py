@@ -3,10 +3,10 @@
 import msgspec
 import pytest
 
-from demora.core.outcome import Raised
 from demora.core.states import Status
+from demora.core.verdict import Raised
 from demora.errors import NotRead
-from demora.store import Query, Store
+from demora.store.jobs import Query, Store
 from tests.builders import NO_SUCH_ID, add_ids, add_one, claim_one, ended_one, job_of, run_one, seconds
 from tests.clock import TestClock
 

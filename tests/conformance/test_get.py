@@ -2,8 +2,8 @@
 
 import pytest
 
-from demora.core.outcome import Raised
-from demora.store import Store
+from demora.core.verdict import Raised
+from demora.store.jobs import Store
 from tests.builders import DONE, NO_IDS, NO_SUCH_ID, add_ids, add_one, claim_one, job_of, ms, settle
 
 

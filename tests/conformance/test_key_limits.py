@@ -4,12 +4,11 @@ import asyncio
 
 import pytest
 
-from demora.core.access import ApiKey, Scope, key_text, make_key, make_secret
+from demora.core.access import ApiKey, KeyLimits, NameKind, Scope, check_limits, key_text, make_key, make_secret
 from demora.core.job import Unique, in_namespace
-from demora.core.keylimits import KeyLimits, NameKind, check_limits
-from demora.core.outcome import Raised
-from demora.keyring import Keyring
-from demora.store import Store
+from demora.core.verdict import Raised
+from demora.store.api_keys import ApiKeyStore
+from demora.store.jobs import Store
 from tests.builders import claim_one, new_job, run_one, seconds, settle
 from tests.clock import TestClock
 
@@ -18,28 +17,28 @@ LIMITS = check_limits(max_queues=3, max_types=2)
 
 
 @pytest.fixture
-def ring(store: Store) -> Keyring:
+def ring(store: Store) -> ApiKeyStore:
     return as_ring(store)
 
 
-def as_ring(store: Store) -> Keyring:
-    assert isinstance(store, Keyring)
+def as_ring(store: Store) -> ApiKeyStore:
+    assert isinstance(store, ApiKeyStore)
     return store
 
 
-async def add(ring: Keyring, id: str = ID, *, life: float | None = None, limits: KeyLimits | None = None) -> ApiKey:
+async def add(ring: ApiKeyStore, id: str = ID, *, life: float | None = None, limits: KeyLimits | None = None) -> ApiKey:
     text = key_text(id, "s" * 43)
     return await ring.add_key(make_key(text, "ci", [Scope.SUBMIT], None if life is None else seconds(life), limits=limits))
 
 
-async def test_namespace_and_limits_are_found_as_they_were_made(ring: Keyring) -> None:
+async def test_namespace_and_limits_are_found_as_they_were_made(ring: ApiKeyStore) -> None:
     limits = check_limits(max_queues=1, max_types=0, max_waiting=3, rate=4, queues=["a.*"], types=["b", "*"])
     made = await add(ring, limits=limits)
     assert (made.namespace, made.limits) == (ID, limits)
     assert (await ring.find_key(ID)).key == made == (await ring.keys()).keys[0]
 
 
-async def test_other_limits_take_the_place_of_the_old_ones(ring: Keyring) -> None:
+async def test_other_limits_take_the_place_of_the_old_ones(ring: ApiKeyStore) -> None:
     made = await add(ring, limits=LIMITS)
     changed = await ring.limit_key(ID, KeyLimits(rate=5))
     assert changed is not None
@@ -48,7 +47,7 @@ async def test_other_limits_take_the_place_of_the_old_ones(ring: Keyring) -> Non
     assert await ring.limit_key(OTHER, LIMITS) is None
 
 
-async def test_a_rotation_changes_the_secret_and_nothing_else(ring: Keyring, clock: TestClock) -> None:
+async def test_a_rotation_changes_the_secret_and_nothing_else(ring: ApiKeyStore, clock: TestClock) -> None:
     made = await add(ring, life=90, limits=LIMITS)
     clock.turn(5)
     secret = make_secret(key_text(ID, "t" * 43), overlap="30s")
@@ -61,7 +60,7 @@ async def test_a_rotation_changes_the_secret_and_nothing_else(ring: Keyring, clo
     assert (await ring.find_key(ID)).key == rotated
 
 
-async def test_without_an_overlap_the_old_secret_is_gone(ring: Keyring, clock: TestClock) -> None:
+async def test_without_an_overlap_the_old_secret_is_gone(ring: ApiKeyStore, clock: TestClock) -> None:
     await add(ring)
     rotated = await ring.rotate_key(make_secret(key_text(ID, "t" * 43), expires_in="1h"))
     assert rotated is not None
@@ -69,7 +68,7 @@ async def test_without_an_overlap_the_old_secret_is_gone(ring: Keyring, clock: T
     assert rotated.expires_at == clock.now() + seconds(3600)
 
 
-async def test_a_second_rotation_ends_the_first_overlap(ring: Keyring) -> None:
+async def test_a_second_rotation_ends_the_first_overlap(ring: ApiKeyStore) -> None:
     await add(ring)
     first = make_secret(key_text(ID, "t" * 43), overlap="1h")
     await ring.rotate_key(first)
@@ -78,7 +77,7 @@ async def test_a_second_rotation_ends_the_first_overlap(ring: Keyring) -> None:
     assert rotated.former_digest == first.digest
 
 
-async def test_a_key_that_is_not_in_force_gets_no_new_secret(ring: Keyring, clock: TestClock) -> None:
+async def test_a_key_that_is_not_in_force_gets_no_new_secret(ring: ApiKeyStore, clock: TestClock) -> None:
     await add(ring, life=60)
     await add(ring, OTHER)
     await ring.revoke_key(OTHER)
@@ -89,7 +88,7 @@ async def test_a_key_that_is_not_in_force_gets_no_new_secret(ring: Keyring, cloc
         assert (await ring.find_key(id)).key == before
 
 
-async def test_names_are_recorded_up_to_the_limit(ring: Keyring) -> None:
+async def test_names_are_recorded_up_to_the_limit(ring: ApiKeyStore) -> None:
     await add(ring)
     assert await ring.name_for_key(ID, {"a", "b"}, {"t"}, LIMITS) is None
     assert await ring.name_for_key(ID, {"a", "c"}, {"t", "u"}, LIMITS) is None
@@ -98,13 +97,13 @@ async def test_names_are_recorded_up_to_the_limit(ring: Keyring) -> None:
     assert await ring.name_for_key(ID, {"a", "b", "c"}, {"t", "u"}, LIMITS) is None
 
 
-async def test_of_names_that_are_too_many_none_is_recorded(ring: Keyring) -> None:
+async def test_of_names_that_are_too_many_none_is_recorded(ring: ApiKeyStore) -> None:
     await add(ring)
     assert await ring.name_for_key(ID, {"a"}, {"t", "u", "v"}, LIMITS) is NameKind.TYPE
     assert await ring.name_for_key(ID, {"b", "c", "d"}, {"t"}, LIMITS) is None
 
 
-async def test_names_on_record_stay_allowed_under_a_lower_limit(ring: Keyring) -> None:
+async def test_names_on_record_stay_allowed_under_a_lower_limit(ring: ApiKeyStore) -> None:
     await add(ring)
     await ring.name_for_key(ID, {"a", "b", "c"}, {"t"}, LIMITS)
     lower = KeyLimits(max_queues=1, max_types=1)
@@ -112,14 +111,14 @@ async def test_names_on_record_stay_allowed_under_a_lower_limit(ring: Keyring) -
     assert await ring.name_for_key(ID, {"d"}, {"t"}, lower) is NameKind.QUEUE
 
 
-async def test_without_a_limit_no_name_is_counted(ring: Keyring) -> None:
+async def test_without_a_limit_no_name_is_counted(ring: ApiKeyStore) -> None:
     await add(ring)
     many = {f"q{n}" for n in range(50)}
     assert await ring.name_for_key(ID, many, many, KeyLimits(max_queues=0)) is None
     assert await ring.name_for_key(ID, {"a", "b", "c"}, {"t", "u"}, LIMITS) is None
 
 
-async def test_keys_are_counted_apart_and_forgotten_with_their_names(ring: Keyring) -> None:
+async def test_keys_are_counted_apart_and_forgotten_with_their_names(ring: ApiKeyStore) -> None:
     await add(ring)
     await add(ring, OTHER)
     for id in (ID, OTHER):

@@ -6,8 +6,8 @@ import pytest
 
 from demora.core.access import ApiKey, NewKey, Scope, key_text, make_key
 from demora.errors import StoreError
-from demora.keyring import Found, Keyring, Ring
-from demora.store import Store
+from demora.store.api_keys import ApiKeyStore, KeyList, KeyLookup
+from demora.store.jobs import Store
 from tests.builders import seconds
 from tests.clock import TestClock
 
@@ -19,25 +19,25 @@ def new_key(id: str = "abcdefghijk1", *, life: float | None = None, scopes: tupl
 
 
 @pytest.fixture
-def ring(store: Store) -> Keyring:
-    assert isinstance(store, Keyring)
+def ring(store: Store) -> ApiKeyStore:
+    assert isinstance(store, ApiKeyStore)
     return store
 
 
-async def test_a_key_is_found_as_it_was_made(ring: Keyring, clock: TestClock) -> None:
-    wish = make_key(key_text("abcdefghijk1", "Z9" * 21 + "x"), "née Ω", Scope, "90d")
-    made = await ring.add_key(wish)
-    assert made == ApiKey(wish.id, wish.digest, "née Ω", tuple(Scope), clock.now(), clock.now() + seconds(90 * 86400))
-    assert await ring.find_key(wish.id) == Found(made, True, clock.now())
+async def test_a_key_is_found_as_it_was_made(ring: ApiKeyStore, clock: TestClock) -> None:
+    asked = make_key(key_text("abcdefghijk1", "Z9" * 21 + "x"), "née Ω", Scope, "90d")
+    made = await ring.add_key(asked)
+    assert made == ApiKey(asked.id, asked.digest, "née Ω", tuple(Scope), clock.now(), clock.now() + seconds(90 * 86400))
+    assert await ring.find_key(asked.id) == KeyLookup(made, True, clock.now())
 
 
-async def test_a_look_says_whether_there_is_any_key_at_all(ring: Keyring, clock: TestClock) -> None:
-    assert await ring.find_key("") == await ring.find_key("abcdefghijk1") == Found(None, False, clock.now())
+async def test_a_look_says_whether_there_is_any_key_at_all(ring: ApiKeyStore, clock: TestClock) -> None:
+    assert await ring.find_key("") == await ring.find_key("abcdefghijk1") == KeyLookup(None, False, clock.now())
     await ring.add_key(new_key())
-    assert await ring.find_key("") == await ring.find_key("abcdefghijk2") == Found(None, True, clock.now())
+    assert await ring.find_key("") == await ring.find_key("abcdefghijk2") == KeyLookup(None, True, clock.now())
 
 
-async def test_a_look_is_told_the_time_of_the_database(ring: Keyring, clock: TestClock) -> None:
+async def test_a_look_is_told_the_time_of_the_database(ring: ApiKeyStore, clock: TestClock) -> None:
     await ring.add_key(new_key(life=60))
     clock.turn(61)
     found = await ring.find_key("abcdefghijk1")
@@ -46,22 +46,24 @@ async def test_a_look_is_told_the_time_of_the_database(ring: Keyring, clock: Tes
     assert (await ring.keys()).now == clock.now()
 
 
-async def test_keys_are_listed_from_the_oldest(ring: Keyring, clock: TestClock) -> None:
-    assert await ring.keys() == Ring([], clock.now())
+async def test_keys_are_listed_from_the_oldest(ring: ApiKeyStore, clock: TestClock) -> None:
+    assert await ring.keys() == KeyList([], clock.now())
     for id in ("zzzzzzzzzzzz", "aaaaaaaaaaaa", "mmmmmmmmmmmm"):
         await ring.add_key(new_key(id))
         clock.turn(1)
     assert [key.id for key in (await ring.keys()).keys] == ["zzzzzzzzzzzz", "aaaaaaaaaaaa", "mmmmmmmmmmmm"]
 
 
-async def test_an_id_that_is_taken_is_refused_and_nothing_changes(ring: Keyring) -> None:
+async def test_an_id_that_is_taken_is_refused_and_nothing_changes(ring: ApiKeyStore) -> None:
     made = await ring.add_key(new_key())
     with pytest.raises(StoreError):
         await ring.add_key(make_key(key_text(made.id, "t" * 43), "other", [Scope.ADMIN]))
     assert (await ring.find_key(made.id)).key == made
 
 
-async def test_a_revoked_key_stays_on_record_with_the_time_of_the_first_revocation(ring: Keyring, clock: TestClock) -> None:
+async def test_a_revoked_key_stays_on_record_with_the_time_of_the_first_revocation(
+    ring: ApiKeyStore, clock: TestClock
+) -> None:
     await ring.add_key(new_key())
     revoked = await ring.revoke_key("abcdefghijk1")
     assert revoked is not None
@@ -70,7 +72,7 @@ async def test_a_revoked_key_stays_on_record_with_the_time_of_the_first_revocati
     assert await ring.revoke_key("abcdefghijk1") == revoked == (await ring.find_key("abcdefghijk1")).key
 
 
-async def test_there_is_nothing_to_revoke_forget_or_use_where_there_is_no_key(ring: Keyring) -> None:
+async def test_there_is_nothing_to_revoke_forget_or_use_where_there_is_no_key(ring: ApiKeyStore) -> None:
     await ring.add_key(new_key())
     assert await ring.revoke_key("abcdefghijk2") is None
     assert not await ring.forget_key("abcdefghijk2")
@@ -78,7 +80,7 @@ async def test_there_is_nothing_to_revoke_forget_or_use_where_there_is_no_key(ri
     assert (await ring.find_key("abcdefghijk1")).key == (await ring.keys()).keys[0]
 
 
-async def test_only_a_key_that_is_no_longer_in_force_is_forgotten(ring: Keyring, clock: TestClock) -> None:
+async def test_only_a_key_that_is_no_longer_in_force_is_forgotten(ring: ApiKeyStore, clock: TestClock) -> None:
     await ring.add_key(new_key("revoked11111"))
     await ring.add_key(new_key("expired11111", life=60))
     await ring.revoke_key("revoked11111")
@@ -90,7 +92,7 @@ async def test_only_a_key_that_is_no_longer_in_force_is_forgotten(ring: Keyring,
     assert not (await ring.find_key("")).any
 
 
-async def test_a_use_is_noted_once_in_a_while(ring: Keyring, clock: TestClock) -> None:
+async def test_a_use_is_noted_once_in_a_while(ring: ApiKeyStore, clock: TestClock) -> None:
     await ring.add_key(new_key())
     assert await ring.use_key("abcdefghijk1", unless_within=MINUTE)
     noted = clock.now()
@@ -104,8 +106,8 @@ async def test_a_use_is_noted_once_in_a_while(ring: Keyring, clock: TestClock) -
 
 async def test_of_uses_at_the_same_time_one_is_noted(pair: tuple[Store, Store]) -> None:
     one, other = pair
-    assert isinstance(one, Keyring)
-    assert isinstance(other, Keyring)
+    assert isinstance(one, ApiKeyStore)
+    assert isinstance(other, ApiKeyStore)
     await one.add_key(new_key())
     uses = [ring.use_key("abcdefghijk1", unless_within=MINUTE) for ring in (one, other) for _ in range(4)]
     assert sorted(await asyncio.gather(*uses)) == [False] * 7 + [True]
@@ -113,8 +115,8 @@ async def test_of_uses_at_the_same_time_one_is_noted(pair: tuple[Store, Store]) 
 
 async def test_a_revocation_is_seen_through_any_store(pair: tuple[Store, Store]) -> None:
     one, other = pair
-    assert isinstance(one, Keyring)
-    assert isinstance(other, Keyring)
+    assert isinstance(one, ApiKeyStore)
+    assert isinstance(other, ApiKeyStore)
     await one.add_key(new_key())
     revoked = await other.revoke_key("abcdefghijk1")
     assert (await one.find_key("abcdefghijk1")).key == revoked
@@ -122,8 +124,8 @@ async def test_a_revocation_is_seen_through_any_store(pair: tuple[Store, Store])
 
 async def test_keys_outlive_the_process(pair: tuple[Store, Store]) -> None:
     one, other = pair
-    assert isinstance(one, Keyring)
-    assert isinstance(other, Keyring)
+    assert isinstance(one, ApiKeyStore)
+    assert isinstance(other, ApiKeyStore)
     made = await one.add_key(new_key(life=60, scopes=(Scope.SUBMIT, Scope.OPERATE)))
     await one.close()
     assert (await other.keys()).keys == [made]

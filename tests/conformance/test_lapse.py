@@ -4,10 +4,10 @@ from datetime import timedelta
 
 import pytest
 
-from demora.client import Client
-from demora.core.verdict import Standing
-from demora.handlers import Defaults, Handler, Registry
-from demora.store import Store
+from demora.client.client import Client
+from demora.core.verdict import RetryState
+from demora.handlers.registry import Defaults, Handler, Registry
+from demora.store.jobs import Store
 from tests.builders import LEASE, add_one, claim_one, job_of, seconds
 from tests.clock import TestClock
 
@@ -54,5 +54,5 @@ async def test_the_jitter_of_the_type_shortens_the_wait_after_a_lapse(store: Sto
 
 
 def test_a_type_that_is_not_known_is_retried_as_usual() -> None:
-    standing = Standing(2)
+    standing = RetryState(2)
     assert Registry().standing("mail.send", standing) is standing

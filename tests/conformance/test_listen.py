@@ -1,7 +1,7 @@
 """listen: what a worker must know of the jobs it runs, without writing anything."""
 
-from demora.core.outcome import HandedBack
-from demora.store import Heard, Lease, Store
+from demora.core.verdict import HandedBack
+from demora.store.jobs import Lease, LeaseStatus, Store
 from tests.builders import LEASE, NO_IDS, add_ids, add_one, claim, claim_one, job_of, run_one, settle
 from tests.clock import TestClock
 
@@ -9,15 +9,15 @@ from tests.clock import TestClock
 async def test_silence_while_leases_hold_and_nobody_wishes(store: Store) -> None:
     await add_ids(store, {}, {})
     jobs = (await claim(store)).jobs
-    assert await store.listen([job.lease for job in jobs]) == Heard(frozenset(), frozenset())
-    assert await store.listen([]) == Heard(frozenset(), frozenset())
+    assert await store.listen([job.lease for job in jobs]) == LeaseStatus(frozenset(), frozenset())
+    assert await store.listen([]) == LeaseStatus(frozenset(), frozenset())
 
 
 async def test_a_wish_to_cancel_is_heard(store: Store) -> None:
     wished, _ = await add_ids(store, {}, {})
     jobs = (await claim(store)).jobs
     await store.cancel([wished])
-    assert await store.listen([job.lease for job in jobs]) == Heard(frozenset(), frozenset({jobs[0].lease}))
+    assert await store.listen([job.lease for job in jobs]) == LeaseStatus(frozenset(), frozenset({jobs[0].lease}))
 
 
 async def test_a_lapsed_lease_is_lost(store: Store, clock: TestClock) -> None:
@@ -35,8 +35,8 @@ async def test_a_lease_that_another_took_over_is_lost_with_its_wishes(store: Sto
     await settle(store, old, HandedBack())
     new = await claim_one(store, worker="bob")
     await store.cancel([new.lease.id])
-    assert await store.listen([old.lease]) == Heard(frozenset({old.lease}), frozenset())
-    assert await store.listen([new.lease]) == Heard(frozenset(), frozenset({new.lease}))
+    assert await store.listen([old.lease]) == LeaseStatus(frozenset({old.lease}), frozenset())
+    assert await store.listen([new.lease]) == LeaseStatus(frozenset(), frozenset({new.lease}))
 
 
 async def test_ended_jobs_and_ids_that_are_no_ids_are_lost(store: Store) -> None:

@@ -13,12 +13,12 @@ from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invariant, multiple, precondition, rule
 
 from demora.core.job import IdempotencyKey, Priority, Unique
-from demora.core.outcome import GaveUp, HandedBack, Lapsed, Outcome, Raised, Snoozed, Succeeded
 from demora.core.retention import Retention
 from demora.core.spans import to_ms
 from demora.core.states import Status
+from demora.core.verdict import GaveUp, HandedBack, Lapsed, Outcome, Raised, Snoozed, Succeeded
 from demora.line import LinedStore
-from demora.store import Added, Change, ClaimedJob, Query, QueueChange
+from demora.store.jobs import Added, Change, ClaimedJob, Query, QueueChange
 from tests.builders import claim, ms, new_job, settle
 from tests.clock import TestClock
 from tests.conformance.model import Model
@@ -99,26 +99,26 @@ class StoreMachine(RuleBasedStateMachine):
         wait = None if lives is None else delay + lives
         common: dict[str, Any] = {"queue": queue, "max_retries": 1}
         expiry = None if wait is None else ms(wait)
-        wish = new_job(**common, unique=Unique(unique, replace), delay=ms(delay), retry_delay=ms(1), expires_in=expiry)
+        asked = new_job(**common, unique=Unique(unique, replace), delay=ms(delay), retry_delay=ms(1), expires_in=expiry)
         expires = None if wait is None else self.model.wall + wait
         job = {**common, "expires": expires, "rank": int(Priority.NORMAL), "retry_delay": 1}
-        expected = self.model.add_unique(wish.id, unique, replace=replace, delay=delay, **job)
-        [added] = self.run(self.store.add([wish]))
+        expected = self.model.add_unique(asked.id, unique, replace=replace, delay=delay, **job)
+        [added] = self.run(self.store.add([asked]))
         assert (added.id, added.kept, added.replaced) == expected
         return multiple() if added.kept or added.replaced else added.id
 
     @rule()
-    def tidy(self) -> None:
-        assert self.run(self.store.tidy(Retention(), limit=100)).expired == self.model.tidy()
+    def housekeep(self) -> None:
+        assert self.run(self.store.housekeep(Retention(), limit=100)).expired == self.model.housekeep()
 
     def add_one(
         self, queue: str, rank: Priority, delay: int, max_retries: int, key: tuple[str, int, int] | None = None
     ) -> Added:
         common: dict[str, Any] = {"queue": queue, "max_retries": max_retries}
         kept = None if key is None else IdempotencyKey(key[0], bytes([key[1]]), kept=ms(key[2]))
-        wish = new_job(**common, priority=rank, delay=ms(delay), retry_delay=ms(1), key=kept)
-        expected = self.model.add(wish.id, key=key, delay=delay, rank=int(rank), retry_delay=1, **common)
-        [added] = self.run(self.store.add([wish]))
+        asked = new_job(**common, priority=rank, delay=ms(delay), retry_delay=ms(1), key=kept)
+        expected = self.model.add(asked.id, key=key, delay=delay, rank=int(rank), retry_delay=1, **common)
+        [added] = self.run(self.store.add([asked]))
         assert (added.id, added.replayed, added.conflict) == expected
         return added
 
@@ -204,10 +204,10 @@ class StoreMachine(RuleBasedStateMachine):
     @rule()
     def retry_all(self) -> None:
         for id in list(self.model.jobs):
-            self.wish(id, "retry")
+            self.asked(id, "retry")
 
     @rule(id=ids, verb=st.sampled_from(["cancel", "cancel", "retry", "remove"]))
-    def wish(self, id: str, verb: str) -> None:
+    def asked(self, id: str, verb: str) -> None:
         expected = getattr(self.model, verb)(id) if id in self.model.jobs else False
         [answer] = self.run(getattr(self.store, verb)([id]))
         assert answer.did is expected

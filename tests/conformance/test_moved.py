@@ -2,11 +2,11 @@
 
 import pytest
 
-from demora.core.outcome import Raised
 from demora.core.pace import Pace
-from demora.core.pace_wish import wish_of
+from demora.core.pace_request import request_of
+from demora.core.verdict import Raised
 from demora.line import LinedStore, SqlStore
-from demora.store import Change, Store
+from demora.store.jobs import Change, Store
 from tests.builders import DONE, add_ids, add_one, claim_ids, claim_one, ms, seconds, settle
 from tests.clock import TestClock
 
@@ -57,7 +57,7 @@ async def test_every_move_into_waiting_is_told_once(outbox: SqlStore, clock: Tes
 
 
 async def test_what_a_pace_lets_go_has_moved(outbox: SqlStore, clock: TestClock) -> None:
-    await outbox.set_pace("default", wish_of(Pace()), by="test")
+    await outbox.set_pace("default", request_of(Pace()), by="test")
     added = await add_one(outbox, delay=ms(10))
     position = await outbox.position()
     clock.turn(ms=20)

@@ -8,7 +8,7 @@ import apsw
 from demora.core.job import Unique, in_namespace
 from demora.engines.sqlite import SqliteStore
 from demora.engines.sqlite import connections as sqlite_connections
-from demora.store import Added, Query, Store
+from demora.store.jobs import Added, Query, Store
 from tests.builders import job_of, key, new_job, seconds
 from tests.clock import TestClock
 
@@ -58,14 +58,14 @@ async def test_a_different_request_with_a_key_of_another_namespace_is_no_conflic
 
 
 async def test_one_call_can_add_to_several_namespaces(store: Store) -> None:
-    wishes = [in_namespace(new_job(unique=KEEP, key=key("once")), space) for space in SPACES]
-    assert len({added.id for added in await store.add(wishes)}) == 3
+    asked_for = [in_namespace(new_job(unique=KEEP, key=key("once")), space) for space in SPACES]
+    assert len({added.id for added in await store.add(asked_for)}) == 3
 
 
 async def test_of_many_at_the_same_time_one_is_stored_in_each_namespace(pair: tuple[Store, Store]) -> None:
-    wishes = [(store, space) for store in pair for space in SPACES for _ in range(3)]
-    added = await asyncio.gather(*(add_in(store, space, unique=KEEP, delay=seconds(60)) for store, space in wishes))
-    ids = {space: {one.id for one, (_, at) in zip(added, wishes, strict=True) if at == space} for space in SPACES}
+    asked_for = [(store, space) for store in pair for space in SPACES for _ in range(3)]
+    added = await asyncio.gather(*(add_in(store, space, unique=KEEP, delay=seconds(60)) for store, space in asked_for))
+    ids = {space: {one.id for one, (_, at) in zip(added, asked_for, strict=True) if at == space} for space in SPACES}
     assert {space: len(found) for space, found in ids.items()} == dict.fromkeys(SPACES, 1)
     assert await number_of_jobs(pair[0]) == 3
 

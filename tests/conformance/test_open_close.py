@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from demora.core.outcome import Lapsed
 from demora.core.states import Status
+from demora.core.verdict import Lapsed
 from demora.errors import StoreClosed
-from demora.store import Query, Store, Worker
+from demora.store.jobs import Query, Store, WorkerRecord
 from tests.builders import DONE, add_one, claim, claim_one, lapsed_one, new_job, settle, status_of
 from tests.clock import TestClock
 from tests.conformance.conftest import opened
@@ -87,7 +87,7 @@ async def test_a_new_boot_lapses_all_leases(place: Setup, tmp_path: Path, clock:
 @booting
 async def test_no_worker_of_an_earlier_boot_is_listed(place: Setup, tmp_path: Path, clock: TestClock) -> None:
     async with opened(place, tmp_path, clock) as before:
-        await before.heartbeat(Worker("ann", "host", 1, slots=4))
+        await before.heartbeat(WorkerRecord("ann", "host", 1, slots=4))
     clock.reboot()
     async with opened(place, tmp_path, clock) as after:
         assert await after.workers() == []

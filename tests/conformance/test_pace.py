@@ -5,18 +5,17 @@ from datetime import timedelta
 
 import pytest
 
-from demora.audit import Audited
 from demora.core.job import Lane, Priority
-from demora.core.outcome import HandedBack, Raised
 from demora.core.pace import Governs, Pace
-from demora.core.pace_wish import PaceWish, wish_of
+from demora.core.pace_request import PaceRequest, request_of
 from demora.core.spans import to_ms
 from demora.core.states import Status
-from demora.core.verdict import Verdict
-from demora.pacing import Paced
+from demora.core.verdict import HandedBack, Raised, Verdict
 from demora.proof import check
-from demora.store import Change, Claimed, Lease, Query, QueueChange, Report, Settlement, Store, Topic
-from demora.survey import Surveyed
+from demora.store.audit import AuditStore
+from demora.store.diagnostics import DiagnosticsStore
+from demora.store.jobs import Change, Claimed, Lease, Query, QueueChange, Report, Settlement, Store, Topic
+from demora.store.paces import PaceStore
 from tests.builders import (
     add_ids,
     add_one,
@@ -35,13 +34,13 @@ WAITING = Query(statuses=frozenset({Status.QUEUED}))
 QUICK = Pace(gap=seconds(1), burst=4, stagger=ms(100), rapid=None)
 
 
-def paced(store: Store) -> Paced:
-    assert isinstance(store, Paced)
+def paced(store: Store) -> PaceStore:
+    assert isinstance(store, PaceStore)
     return store
 
 
 async def set_pace(store: Store, pace: Pace | None = CALM, queue: str = "default", by: str = "ann") -> None:
-    await paced(store).set_pace(queue, None if pace is None else wish_of(pace), by=by)
+    await paced(store).set_pace(queue, None if pace is None else request_of(pace), by=by)
 
 
 async def let_go(store: Store, limit: int = 100) -> Claimed:
@@ -354,8 +353,8 @@ async def test_a_release_wakes_those_who_wait_for_jobs(store: Store, clock: Test
 
 
 async def test_a_wish_is_laid_over_the_pace_that_is_there(store: Store) -> None:
-    first = await paced(store).set_pace("q", PaceWish(gap=seconds(5)), by="ann")
-    second = await paced(store).set_pace("q", PaceWish(burst=7, rapid=False), by="ann")
+    first = await paced(store).set_pace("q", PaceRequest(gap=seconds(5)), by="ann")
+    second = await paced(store).set_pace("q", PaceRequest(burst=7, rapid=False), by="ann")
     assert first is not None
     assert second is not None
     assert first.pace == Pace(gap=seconds(5))
@@ -363,7 +362,7 @@ async def test_a_wish_is_laid_over_the_pace_that_is_there(store: Store) -> None:
 
 
 async def test_without_a_pace_a_wish_is_laid_over_the_usual_one(store: Store) -> None:
-    found = await paced(store).set_pace("q", PaceWish(burst=7), by="ann", usual=Pace(gap=seconds(9)))
+    found = await paced(store).set_pace("q", PaceRequest(burst=7), by="ann", usual=Pace(gap=seconds(9)))
     assert found is not None
     assert found.pace == Pace(gap=seconds(9), burst=7)
 
@@ -384,14 +383,14 @@ async def test_a_pace_names_its_queue(store: Store) -> None:
 
 
 async def test_settings_that_ask_for_the_same_again_change_nothing(store: Store) -> None:
-    async def by_settings(wish: PaceWish | None, text: str) -> Pace | None:
-        found = await paced(store).set_pace("q", wish, by="settings", setting=text)
+    async def by_settings(asked: PaceRequest | None, text: str) -> Pace | None:
+        found = await paced(store).set_pace("q", asked, by="settings", setting=text)
         return None if found is None else found.pace
 
-    assert await by_settings(PaceWish(burst=2), "burst=2") == Pace(burst=2)
-    await paced(store).set_pace("q", PaceWish(burst=9), by="ann")
-    assert await by_settings(PaceWish(burst=2), "burst=2") == Pace(burst=9)
-    assert await by_settings(PaceWish(burst=4), "burst=4") == Pace(burst=4)
+    assert await by_settings(PaceRequest(burst=2), "burst=2") == Pace(burst=2)
+    await paced(store).set_pace("q", PaceRequest(burst=9), by="ann")
+    assert await by_settings(PaceRequest(burst=2), "burst=2") == Pace(burst=9)
+    assert await by_settings(PaceRequest(burst=4), "burst=4") == Pace(burst=4)
 
 
 async def test_a_change_wakes_those_who_wait(store: Store) -> None:
@@ -433,14 +432,14 @@ async def test_held_jobs_count_as_delayed(store: Store, clock: TestClock) -> Non
 
 
 async def test_those_who_look_after_it_see_held_jobs_as_delayed(store: Store, clock: TestClock) -> None:
-    assert isinstance(store, Surveyed)
+    assert isinstance(store, DiagnosticsStore)
     await set_pace(store)
     await add_ids(store, *[{"delay": seconds(1)}] * 3)
     clock.turn(100)
     await add_one(store)
-    [waiting] = (await store.survey()).waiting
+    [waiting] = (await store.overview()).waiting
     assert (waiting.ready, waiting.delayed, waiting.oldest_due_at) == (1, 3, clock.now())
-    assert (await store.pulse()).due_since == {"default": clock.now()}
+    assert (await store.activity()).due_since == {"default": clock.now()}
 
 
 async def test_a_pacing_says_how_a_queue_stands(store: Store, clock: TestClock) -> None:
@@ -493,7 +492,7 @@ async def test_a_checker_counts_what_is_held_as_the_store_does(store: Store, clo
     await set_pace(store)
     await add_ids(store, {"delay": seconds(1)}, {"delay": seconds(1)}, {})
     clock.turn(2)
-    assert isinstance(store, Audited)
+    assert isinstance(store, AuditStore)
     found = await store.evidence(integrity=False)
     [queue] = found.queues
     assert (queue.ready, queue.delayed) == (1, 2)

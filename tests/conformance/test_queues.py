@@ -2,9 +2,9 @@
 
 import pytest
 
-from demora.core.order import QueueOrder
+from demora.core.job import QueueOrder
 from demora.core.states import Status
-from demora.store import Pause, Queue, QueueChange, QueueQuery, Store
+from demora.store.jobs import Pause, Queue, QueueChange, QueueQuery, Store
 from tests.builders import BROKEN, DONE, LEASE, add_ids, add_one, claim, claim_ids, ended_one, ms, run_one, seconds
 from tests.clock import TestClock
 

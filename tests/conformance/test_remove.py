@@ -2,9 +2,9 @@
 
 import pytest
 
-from demora.core.outcome import Raised
 from demora.core.states import Status
-from demora.store import Answer, Query, Store
+from demora.core.verdict import Raised
+from demora.store.jobs import Answer, Query, Store
 from tests.builders import (
     DONE,
     NO_IDS,
@@ -39,13 +39,13 @@ async def test_waiting_and_running_jobs_stay(store: Store) -> None:
 
 
 async def test_its_history_goes_with_it(store: Store) -> None:
-    wish = new_job(retry_delay=ms(0))
-    await store.add([wish])
+    asked = new_job(retry_delay=ms(0))
+    await store.add([asked])
     await settle(store, await claim_one(store), Raised("no"), log=((ms(0), "one"),))
     await settle(store, await claim_one(store), DONE, log=((ms(0), "two"),))
-    await store.remove([wish.id])
-    await store.add([wish])
-    again = await job_of(store, wish.id)
+    await store.remove([asked.id])
+    await store.add([asked])
+    again = await job_of(store, asked.id)
     assert (again.attempts, again.log, again.token) == ((), (), 0)
 
 

@@ -3,9 +3,9 @@
 import pytest
 
 from demora.core.job import Lane
-from demora.core.outcome import HandedBack, Raised
 from demora.core.states import Status
-from demora.store import Answer, Store
+from demora.core.verdict import HandedBack, Raised
+from demora.store.jobs import Answer, Store
 from tests.builders import (
     NO_IDS,
     NO_SUCH_ID,

@@ -4,9 +4,9 @@ import msgspec
 import pytest
 
 from demora.core.job import Attempt, Lane, LogLine
-from demora.core.outcome import GaveUp, HandedBack, Lapsed, NoHandler, Raised, Snoozed
 from demora.core.states import Status
-from demora.store import Lease, Report, Store
+from demora.core.verdict import GaveUp, HandedBack, Lapsed, NoHandler, Raised, Snoozed
+from demora.store.jobs import Lease, Report, Store
 from tests.builders import (
     BROKEN,
     DONE,

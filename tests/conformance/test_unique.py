@@ -5,9 +5,9 @@ import asyncio
 import pytest
 
 from demora.core.job import Priority, Unique
-from demora.core.outcome import HandedBack, Raised
 from demora.core.states import Status
-from demora.store import Query, Store
+from demora.core.verdict import HandedBack, Raised
+from demora.store.jobs import Query, Store
 from tests.builders import add_one, claim_ids, claim_one, job_of, key, new_job, seconds, settle
 from tests.clock import TestClock
 
@@ -33,8 +33,8 @@ async def test_a_job_that_is_replaced_keeps_its_id_and_becomes_what_the_new_one_
 ) -> None:
     first = await add_one(store, unique=KEEP, payload=b'{"n":1}', delay=seconds(5), tags=("old",))
     clock.turn(1)
-    wish = {"payload": b'{"n":2}', "delay": seconds(9), "priority": Priority.HIGH, "queue": "other", "max_retries": 7}
-    second = await add_one(store, unique=REPLACE, **wish)
+    asked = {"payload": b'{"n":2}', "delay": seconds(9), "priority": Priority.HIGH, "queue": "other", "max_retries": 7}
+    second = await add_one(store, unique=REPLACE, **asked)
     assert (second.id, second.kept, second.replaced) == (first.id, False, True)
     assert (second.created_at, second.scheduled_at) == (first.created_at, clock.now() + seconds(9))
     job = await job_of(store, first.id)
@@ -124,8 +124,8 @@ async def test_two_jobs_of_one_call_with_one_idempotency_key_are_a_job_and_its_r
 @pytest.mark.parametrize("unique", [KEEP, REPLACE], ids=["keep", "replace"])
 async def test_a_replay_within_one_call_means_the_job_that_stood_for_the_first(store: Store, unique: Unique) -> None:
     waiting = await add_one(store, unique=KEEP, delay=seconds(5))
-    wishes = [new_job(unique=unique, key=key("i"), delay=seconds(9)) for _ in range(2)]
-    answers = await store.add(wishes)
+    asked_for = [new_job(unique=unique, key=key("i"), delay=seconds(9)) for _ in range(2)]
+    answers = await store.add(asked_for)
     assert [(added.id, added.replayed) for added in answers] == [(waiting.id, False), (waiting.id, True)]
     assert (answers[0].kept, answers[0].replaced) == (not unique.replace, unique.replace)
     assert (answers[1].kept, answers[1].replaced) == (False, False)

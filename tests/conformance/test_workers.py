@@ -2,12 +2,12 @@
 
 import msgspec
 
-from demora.store import Store, Worker
+from demora.store.jobs import Store, WorkerRecord
 from tests.builders import seconds
 from tests.clock import TestClock
 
-ANN = Worker("ann", "host-a", 11, slots=8, queues=("mail", "default"), types=("a.b", "c.d"))
-BOB = Worker("bob", "host-b", 12, slots=1)
+ANN = WorkerRecord("ann", "host-a", 11, slots=8, queues=("mail", "default"), types=("a.b", "c.d"))
+BOB = WorkerRecord("bob", "host-b", 12, slots=1)
 
 
 async def test_a_worker_is_listed_as_it_registered_itself(store: Store, clock: TestClock) -> None:

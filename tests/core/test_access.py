@@ -85,7 +85,7 @@ def test_scopes_that_there_are_not_are_refused(scopes: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("wish", "field"),
+    ("asked", "field"),
     [
         ({"name": ""}, "name"),
         ({"name": "a\0b"}, "name"),
@@ -95,9 +95,9 @@ def test_scopes_that_there_are_not_are_refused(scopes: Any) -> None:
         ({"text": "dmr_x"}, "key"),
     ],
 )
-def test_a_key_that_cannot_be_made_is_told_why(wish: dict[str, Any], field: str) -> None:
+def test_a_key_that_cannot_be_made_is_told_why(asked: dict[str, Any], field: str) -> None:
     with pytest.raises(Invalid) as refused:
-        make_key(**{"text": TEXT, "name": "ci", "scopes": ["read"], **wish})
+        make_key(**{"text": TEXT, "name": "ci", "scopes": ["read"], **asked})
     assert refused.value.field == field
 
 

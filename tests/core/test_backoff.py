@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from demora.core.backoff import CAP, backoff
+from demora.core.verdict import CAP, backoff
 
 spans = st.timedeltas(timedelta(0), timedelta(days=36525))
 failures = st.integers(1, 10_000)

@@ -2,8 +2,8 @@
 
 import pytest
 
-from demora.core.callers import UNKNOWN, caller_of
-from demora.core.networks import read_networks
+from demora.core.access import UNKNOWN, caller_of
+from demora.core.outbound import read_networks
 
 PROXIES = read_networks(["127.0.0.1", "10.0.0.0/8", "::1"], "trusted_proxies")
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from demora.core.keylimits import KeyLimits, check_allowed, check_limits, matches
+from demora.core.access import KeyLimits, check_allowed, check_limits, matches
 from demora.errors import Invalid, NotAllowedForKey
 from tests.builders import new_job
 

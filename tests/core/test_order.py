@@ -5,8 +5,7 @@ from datetime import timedelta
 from hypothesis import given
 from hypothesis import strategies as st
 
-from demora.core.job import Lane, Priority
-from demora.core.order import QueueOrder
+from demora.core.job import Lane, Priority, QueueOrder
 
 CENTURY = 100 * 366 * 86_400_000
 usual = QueueOrder()

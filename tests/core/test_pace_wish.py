@@ -1,4 +1,4 @@
-"""Wishes for a pace: laid over another, read from settings, and refused."""
+"""Requests for a pace: laid over another, read from settings, and refused."""
 
 from itertools import pairwise
 from typing import Any
@@ -8,40 +8,48 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from demora.core.pace import Governs, Pace, Rate
-from demora.core.pace_wish import MOST_PROTECTED, PaceWish, RateWish, make_wish, read_pace, say_pace, wish_of
-from demora.core.spread import spread
+from demora.core.pace_request import (
+    MOST_PROTECTED,
+    PaceRequest,
+    RateRequest,
+    make_pace_request,
+    read_pace,
+    request_of,
+    say_pace,
+)
+from demora.core.spans import spread
 from demora.errors import Invalid
 from tests.builders import ms, seconds
 
 
 def test_a_wish_changes_only_what_it_names() -> None:
-    assert PaceWish().over(Pace()) == Pace()
-    assert PaceWish(burst=9).over(Pace(gap=seconds(5))) == Pace(gap=seconds(5), burst=9)
-    rapid = PaceWish(rapid=RateWish(burst=9)).over(Pace())
+    assert PaceRequest().over(Pace()) == Pace()
+    assert PaceRequest(burst=9).over(Pace(gap=seconds(5))) == Pace(gap=seconds(5), burst=9)
+    rapid = PaceRequest(rapid=RateRequest(burst=9)).over(Pace())
     assert rapid.rapid == Rate(seconds(30), 9, seconds(15))
 
 
 def test_the_rapid_rate_is_taken_off_and_brought_back() -> None:
-    calm = PaceWish(rapid=False).over(Pace())
+    calm = PaceRequest(rapid=False).over(Pace())
     assert calm == Pace(rapid=None)
-    assert PaceWish(burst=2).over(calm).rapid is None
-    assert PaceWish(rapid=True).over(calm) == Pace()
+    assert PaceRequest(burst=2).over(calm).rapid is None
+    assert PaceRequest(rapid=True).over(calm) == Pace()
 
 
 @pytest.mark.parametrize("pace", [Pace(), Pace(rapid=None, protect=("a", "b"), governs=Governs.RETRIES), Pace(gap=ms(1))])
 def test_the_wish_for_a_pace_gives_that_pace(pace: Pace) -> None:
-    assert wish_of(pace).over(Pace(gap=seconds(7), burst=99)) == pace
+    assert request_of(pace).over(Pace(gap=seconds(7), burst=99)) == pace
 
 
 def test_settings_are_read_from_text_and_tables() -> None:
-    wish = make_wish(gap="2m", burst=3, rapid_gap="5s", governs="retries", protect=("a", "b"))
-    assert read_pace("gap=2m burst=3, rapid_gap=5s governs=retries protect=a+b", "x") == wish
+    asked = make_pace_request(gap="2m", burst=3, rapid_gap="5s", governs="retries", protect=("a", "b"))
+    assert read_pace("gap=2m burst=3, rapid_gap=5s governs=retries protect=a+b", "x") == asked
     assert (
         read_pace({"gap": "2m", "burst": 3, "rapid": {"gap": "5s"}, "governs": "retries", "protect": ["a", "b"]}, "x")
-        == wish
+        == asked
     )
     assert read_pace("off", "x") is None
-    assert read_pace("rapid=off", "x") == PaceWish(rapid=False)
+    assert read_pace("rapid=off", "x") == PaceRequest(rapid=False)
 
 
 @pytest.mark.parametrize(
@@ -56,7 +64,7 @@ def test_settings_that_cannot_be_meant_are_refused_with_their_name(text: str) ->
 
 def test_a_pace_that_holds_nothing_is_refused() -> None:
     with pytest.raises(Invalid):
-        PaceWish(gap=ms(0), stagger=ms(0)).over(Pace())
+        PaceRequest(gap=ms(0), stagger=ms(0)).over(Pace())
 
 
 def test_a_pace_is_said_in_a_line() -> None:
@@ -93,10 +101,10 @@ def test_a_spread_of_no_time_is_refused() -> None:
 )
 def test_a_value_that_cannot_be_is_refused_under_the_name_of_its_argument(values: dict[str, Any], field: str) -> None:
     with pytest.raises(Invalid) as refused:
-        make_wish(**values)
+        make_pace_request(**values)
     assert refused.value.field == field
 
 
 def test_a_rapid_rate_that_holds_nothing_is_refused() -> None:
     with pytest.raises(Invalid, match=r"^rapid_gap: "):
-        PaceWish(rapid=RateWish(gap=ms(0), stagger=ms(0))).over(Pace())
+        PaceRequest(rapid=RateRequest(gap=ms(0), stagger=ms(0))).over(Pace())

@@ -2,7 +2,7 @@
 
 import pytest
 
-from demora.core.ratelimit import Rate, RateLimiter
+from demora.core.access import Rate, RateLimiter
 
 TEN = Rate(10, 20)
 

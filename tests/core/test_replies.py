@@ -6,15 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from demora.core.backoff import backoff
-from demora.core.replies import (
-    LONGEST_RETRY_AFTER,
-    Meaning,
-    meaning_of_call,
-    meaning_of_delivery,
-    retry_after,
-    wait_before,
-)
+from demora.core.outbound import LONGEST_RETRY_AFTER, Meaning, meaning_of_call, meaning_of_delivery, retry_after, wait_before
+from demora.core.verdict import backoff
 
 NOW = datetime(2030, 1, 1, tzinfo=UTC)
 SECOND = timedelta(seconds=1)

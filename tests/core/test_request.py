@@ -7,14 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from demora.core.job import (
-    DEFAULT_QUEUE,
-    DEFAULT_RETRIES,
-    DEFAULT_RETRY_DELAY,
-    NewJob,
-    Priority,
-    Unique,
-)
+from demora.core.job import DEFAULT_QUEUE, DEFAULT_RETRIES, DEFAULT_RETRY_DELAY, NewJob, Priority, Unique
+from demora.core.outbound import MOST_URL
 from demora.core.payload import unpack
 from demora.core.request import (
     LONGEST_RETRY_DELAY,
@@ -36,7 +30,6 @@ from demora.core.request import (
 )
 from demora.core.spans import CENTURY
 from demora.core.states import Status
-from demora.core.urls import MOST_URL
 from demora.errors import Invalid
 from tests.builders import NO_IDS, NO_SUCH_ID
 

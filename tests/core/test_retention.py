@@ -4,7 +4,7 @@ from datetime import timedelta
 
 import pytest
 
-from demora.core.retention import Keep, Retention, RetentionWish, keep, read_retention
+from demora.core.retention import Keep, Retention, RetentionRequest, keep, read_retention
 from demora.core.states import ENDED, Status
 from demora.errors import Invalid
 
@@ -53,13 +53,13 @@ def test_each_ended_state_has_its_part() -> None:
 
 def test_nothing_said_is_nothing_to_change() -> None:
     assert read_retention() is None
-    assert read_retention("1d") == RetentionWish(completed=Keep(timedelta(days=1)))
+    assert read_retention("1d") == RetentionRequest(completed=Keep(timedelta(days=1)))
 
 
 def test_a_wish_changes_only_what_it_names_and_can_give_a_part_back() -> None:
     own = Retention(Keep(WEEK), Keep(count=1))
-    wish = read_retention(completed="forever", cancelled=None)
-    assert wish is not None
-    assert wish.over(own) == Retention(Keep())
-    assert read_retention(cancelled="general") == RetentionWish(cancelled=None)
-    assert RetentionWish().over(own) == own
+    asked = read_retention(completed="forever", cancelled=None)
+    assert asked is not None
+    assert asked.over(own) == Retention(Keep())
+    assert read_retention(cancelled="general") == RetentionRequest(cancelled=None)
+    assert RetentionRequest().over(own) == own

@@ -2,7 +2,7 @@
 
 import pytest
 
-from demora.core.sizes import size
+from demora.core.spans import size
 from demora.errors import Invalid
 
 

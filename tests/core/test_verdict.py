@@ -9,9 +9,22 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from demora.core.job import Lane
-from demora.core.outcome import GaveUp, HandedBack, Lapsed, NoHandler, Outcome, Raised, Snoozed, Succeeded
 from demora.core.states import MOVES, Status
-from demora.core.verdict import STRAY_CAP, Standing, Verdict, decide, stray_time
+from demora.core.verdict import (
+    STRAY_CAP,
+    GaveUp,
+    HandedBack,
+    Lapsed,
+    NoHandler,
+    Outcome,
+    Raised,
+    RetryState,
+    Snoozed,
+    Succeeded,
+    Verdict,
+    decide,
+    stray_time,
+)
 
 SECOND = timedelta(seconds=1)
 HOUR = timedelta(hours=1)
@@ -23,7 +36,7 @@ uncounted = st.one_of(st.builds(Snoozed, spans), st.just(HandedBack()), st.just(
 endings = st.one_of(st.builds(Succeeded, st.binary()), st.builds(GaveUp, st.text(min_size=1)))
 outcomes = st.one_of(counted, uncounted, endings)
 standings = st.builds(
-    Standing,
+    RetryState,
     attempt=st.integers(1, 20),
     max_retries=st.integers(0, 10),
     retry_delay=spans,
@@ -34,17 +47,17 @@ drawn = st.floats(0, 1, exclude_max=True)
 
 
 def verdict(outcome: Outcome, attempt: int = 1, **standing) -> Verdict:
-    return decide(outcome, Standing(attempt, **standing), 0.0)
+    return decide(outcome, RetryState(attempt, **standing), 0.0)
 
 
 @given(outcomes, standings, drawn)
-def test_every_verdict_is_a_legal_move_of_a_running_job(outcome: Outcome, job: Standing, drawn: float) -> None:
-    given, after = decide(outcome, job, drawn), decide(outcome, job, drawn).after_wish()
+def test_every_verdict_is_a_legal_move_of_a_running_job(outcome: Outcome, job: RetryState, drawn: float) -> None:
+    given, after = decide(outcome, job, drawn), decide(outcome, job, drawn).after_cancel_request()
     assert {given.status, after.status} <= MOVES[Status.PROCESSING]
 
 
 @given(outcomes, standings, drawn)
-def test_only_jobs_that_wait_have_a_delay_and_it_is_never_negative(outcome: Outcome, job: Standing, drawn: float) -> None:
+def test_only_jobs_that_wait_have_a_delay_and_it_is_never_negative(outcome: Outcome, job: RetryState, drawn: float) -> None:
     given = decide(outcome, job, drawn)
     assert given.delay is None or (given.status.waiting and given.delay >= timedelta(0))
 
@@ -94,7 +107,7 @@ def test_giving_up_cancels_with_the_reason() -> None:
 
 
 def test_jitter_shortens_the_wait_by_the_drawn_number() -> None:
-    assert decide(Raised("no"), Standing(1, jitter=0.5), 0.5).delay == timedelta(seconds=0.75)
+    assert decide(Raised("no"), RetryState(1, jitter=0.5), 0.5).delay == timedelta(seconds=0.75)
 
 
 def strays() -> list[Verdict]:
@@ -123,9 +136,9 @@ def test_a_stray_fails_after_an_hour_and_without_an_attempt() -> None:
 
 
 @given(outcomes, standings)
-def test_only_a_success_escapes_a_wish_to_cancel(outcome: Outcome, job: Standing) -> None:
+def test_only_a_success_escapes_a_wish_to_cancel(outcome: Outcome, job: RetryState) -> None:
     given = decide(outcome, job, 0.0)
-    after = given.after_wish()
+    after = given.after_cancel_request()
     if isinstance(outcome, Succeeded):
         assert after == given
     else:
@@ -135,14 +148,14 @@ def test_only_a_success_escapes_a_wish_to_cancel(outcome: Outcome, job: Standing
 
 
 @given(outcomes, standings)
-def test_what_stands_is_what_a_wish_leaves_as_it_is(outcome: Outcome, job: Standing) -> None:
+def test_what_stands_is_what_a_wish_leaves_as_it_is(outcome: Outcome, job: RetryState) -> None:
     given = decide(outcome, job, 0.0)
-    assert given.stands == (given.after_wish() is given)
+    assert given.stands == (given.after_cancel_request() is given)
 
 
 @given(st.lists(st.one_of(counted, uncounted), min_size=1, max_size=60), st.integers(0, 5))
 def test_attempts_never_exceed_the_retries_plus_one(outcomes: list[Outcome], max_retries: int) -> None:
-    standing, runs = Standing(0, max_retries=max_retries), 0
+    standing, runs = RetryState(0, max_retries=max_retries), 0
     for outcome in outcomes:
         standing = msgspec.structs.replace(standing, attempt=standing.attempt + 1)
         given = decide(outcome, standing, 0.0)

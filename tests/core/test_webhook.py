@@ -10,21 +10,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from demora.core.states import Status
-from demora.core.webhook import MOST_RESULT, QUEUE, TYPE, Ended, delivery, delivery_id, message_id
+from demora.core.webhook import MOST_RESULT, QUEUE, TYPE, EndedJob, delivery, delivery_id, message_id
 
 NOW = datetime(2030, 1, 1, 12, 0, 0, 250_000, tzinfo=UTC)
 ID = "01930000-0000-7000-8000-000000000001"
 
 
-def ended(status: Status = Status.COMPLETED, **more: Any) -> Ended:
+def ended(status: Status = Status.COMPLETED, **more: Any) -> EndedJob:
     fields: dict[str, Any] = {"id": ID, "type": "mail.send", "generation": 1, "completed_at": NOW, "attempts": 2}
-    return Ended(**fields | {"status": status, "url": "https://example.com/hook"} | more)
+    return EndedJob(**fields | {"status": status, "url": "https://example.com/hook"} | more)
 
 
-def told(end: Ended) -> dict[str, Any]:
-    wish = delivery(end)
-    assert wish is not None
-    return json.loads(wish.payload)["message"]
+def told(end: EndedJob) -> dict[str, Any]:
+    asked = delivery(end)
+    assert asked is not None
+    return json.loads(asked.payload)["message"]
 
 
 def test_a_success_is_told_with_its_result() -> None:
@@ -62,10 +62,10 @@ def test_a_result_beyond_the_limit_is_left_out_and_said_to_be() -> None:
 
 
 def test_a_delivery_is_a_job_in_its_own_queue_without_a_webhook_and_knows_its_cause() -> None:
-    wish = delivery(ended())
-    assert wish is not None
-    assert (wish.type, wish.queue, wish.webhook_url, wish.cause, wish.key) == (TYPE, QUEUE, None, ID, None)
-    assert msgspec.json.decode(wish.payload)["url"] == "https://example.com/hook"
+    asked = delivery(ended())
+    assert asked is not None
+    assert (asked.type, asked.queue, asked.webhook_url, asked.cause, asked.key) == (TYPE, QUEUE, None, ID, None)
+    assert msgspec.json.decode(asked.payload)["url"] == "https://example.com/hook"
 
 
 @given(st.integers(1, 100), st.datetimes(datetime(1990, 1, 1), datetime(2200, 1, 1)), st.uuids())

@@ -1,4 +1,4 @@
-"""What the doctor makes of a survey: each thing that may keep jobs from running, and when it is a problem."""
+"""What the doctor makes of a overview: each thing that may keep jobs from running, and when it is a problem."""
 
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -7,14 +7,14 @@ import pytest
 
 from demora.doctor import judge_jobs
 from demora.doctor.jobs import LATE, PAUSED_LONG
-from demora.occupancy import Running
-from demora.store import Pause, Queue, Worker
-from demora.survey import Finding, Survey, Waiting
+from demora.store.diagnostics import Finding, JobsOverview, Waiting
+from demora.store.jobs import Pause, Queue, WorkerRecord
+from demora.store.occupancy import Running
 
 NOW = datetime(2030, 1, 1, tzinfo=UTC)
 SECOND, MINUTE, HOUR = timedelta(seconds=1), timedelta(minutes=1), timedelta(hours=1)
-LIVE = Worker("ann", "host", 7, 20, (), ("a",))
-SILENT = Worker("bob", "host", 8, 20, (), ("a",), heartbeat_ago=MINUTE)
+LIVE = WorkerRecord("ann", "host", 7, 20, (), ("a",))
+SILENT = WorkerRecord("bob", "host", 8, 20, (), ("a",), heartbeat_ago=MINUTE)
 
 
 def waiting(queue: str = "mail", type: str = "a", ready: int = 1, delayed: int = 0, past: timedelta = SECOND) -> Waiting:
@@ -22,10 +22,10 @@ def waiting(queue: str = "mail", type: str = "a", ready: int = 1, delayed: int =
 
 
 def judged(
-    *waits: Waiting, queues: tuple[Queue, ...] = (), workers: tuple[Worker, ...] = (LIVE,), **survey: Any
+    *waits: Waiting, queues: tuple[Queue, ...] = (), workers: tuple[WorkerRecord, ...] = (LIVE,), **overview: Any
 ) -> list[Finding]:
     """What is not well."""
-    found = judge_jobs(Survey(NOW, list(waits), **survey), queues, workers)
+    found = judge_jobs(JobsOverview(NOW, list(waits), **overview), queues, workers)
     return [finding for finding in found if finding.level != "ok"]
 
 
@@ -59,14 +59,14 @@ def test_a_type_that_no_live_worker_knows_is_named(ready: int, level: str) -> No
 
 
 def test_a_type_that_only_a_silent_worker_or_one_of_another_queue_knows_is_named() -> None:
-    other = Worker("eve", "host", 9, 1, ("slow",), ("b",))
-    knows = Worker("bob", "host", 8, 1, (), ("b",), heartbeat_ago=MINUTE)
+    other = WorkerRecord("eve", "host", 9, 1, ("slow",), ("b",))
+    knows = WorkerRecord("bob", "host", 8, 1, (), ("b",), heartbeat_ago=MINUTE)
     assert [finding.check for finding in judged(waiting(type="b"), workers=(LIVE, other, knows))] == ["workers", "types"]
     assert judged(waiting("slow", type="b"), workers=(LIVE, other)) == []
 
 
 def test_a_queue_that_no_live_worker_serves_is_named_once() -> None:
-    only = Worker("ann", "host", 7, 20, ("slow",), ("a",))
+    only = WorkerRecord("ann", "host", 7, 20, ("slow",), ("a",))
     [finding] = judged(waiting(), waiting(type="b", ready=0, delayed=2), workers=(only,))
     assert (finding.check, finding.level) == ("queues", "problem")
     assert finding.fact == "3 jobs in queue mail, which no live worker serves"
@@ -143,5 +143,5 @@ def test_slots_that_are_all_taken_are_told_with_what_takes_them(youngest: timede
 def test_slots_are_no_trouble_while_one_is_free_or_no_job_waits_for_them() -> None:
     assert judged(waiting(), running=taken(19, youngest=HOUR)) == []
     assert judged(waiting(ready=0, delayed=1), running=taken(20, youngest=HOUR)) == []
-    other = Worker("eve", "host", 9, 1, (), ("a",))
+    other = WorkerRecord("eve", "host", 9, 1, (), ("a",))
     assert judged(waiting(), workers=(LIVE, other), running=taken(20, youngest=HOUR)) == []

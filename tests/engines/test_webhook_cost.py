@@ -6,10 +6,10 @@ from typing import Any
 import apsw
 import pytest
 
-from demora.core.outcome import Outcome
+from demora.core.verdict import Outcome
 from demora.engines.postgres.connections import Session
 from demora.engines.sqlite import SqliteStore, connections
-from demora.store import Store
+from demora.store.jobs import Store
 from tests.builders import BROKEN, DONE, add_ids, claim, settlement
 from tests.setups import postgres_store
 

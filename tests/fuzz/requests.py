@@ -270,7 +270,7 @@ class Requests:
         method = "HEAD" if route.method == "GET" and self._draw.random() < 0.05 else route.method
         if route.takes is None:
             return Sent(method.encode(), path.encode("utf-8", "surrogatepass"))
-        body = msgspec.json.encode(self._wish(route.takes))
+        body = msgspec.json.encode(self._request(route.takes))
         return Sent(method.encode(), path.encode(), (b"content-type: application/json",), body)
 
     def _query(self, route: Operation) -> str:
@@ -283,12 +283,12 @@ class Requests:
             chosen = ["timeout=" + self._draw.choice(("0", "1", "-1", "60001", "x"))]
         return "?" + self._draw.choice(("&", "&&", ";")).join(chosen)
 
-    def _wish(self, shape: type[msgspec.Struct]) -> dict[str, Any]:
-        wish: dict[str, Any] = {}
+    def _request(self, shape: type[msgspec.Struct]) -> dict[str, Any]:
+        asked: dict[str, Any] = {}
         for field in msgspec.structs.fields(shape):
             if field.required or self._draw.random() < 0.15:
-                wish[field.encode_name] = self._value(field.encode_name)
-        return wish
+                asked[field.encode_name] = self._value(field.encode_name)
+        return asked
 
     def _value(self, name: str) -> Any:
         if name == "type":

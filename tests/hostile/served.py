@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from demora import Demora
-from demora.service import serve
+from demora.runtime.service import serve
 from demora.settings import Settings
 
 DEADLINE = 30  # seconds

@@ -12,11 +12,12 @@ import apsw
 import httpx
 import pytest
 
-from demora import Demora, notices
+from demora import Demora
 from demora.api import make_api
 from demora.engines.sqlite import SqliteStore
 from demora.errors import StoreDamaged, StoreError, StoreGone
 from demora.settings import Settings
+from demora.system import notices
 from tests.builders import add_one
 from tests.facts import eventually
 

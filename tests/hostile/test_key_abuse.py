@@ -10,8 +10,7 @@ import httpx
 import pytest
 
 from demora import Demora
-from demora.core.access import Scope
-from demora.core.keylimits import check_limits
+from demora.core.access import Scope, check_limits
 from tests.api.asking import JOBS
 from tests.api.keys import UNKNOWN, bearer
 from tests.hostile.served import served
@@ -97,8 +96,8 @@ async def test_a_key_that_only_submits_neither_reads_nor_rewrites_the_jobs_of_ot
         theirs = (await http.post(JOBS, json={**known, **secrets}, headers=victim)).json()["id"]
         library = await app.enqueue("charge", {"card": "4222"}, unique="order-7", key="order-7", delay="1h")
         said = ""
-        for wish in ({}, {"ifWaiting": "replace", "payload": {"card": "stolen"}}, {"idempotencyKey": None}):
-            answer = await http.post(JOBS, json={**known, **wish}, headers=thief)
+        for asked in ({}, {"ifWaiting": "replace", "payload": {"card": "stolen"}}, {"idempotencyKey": None}):
+            answer = await http.post(JOBS, json={**known, **asked}, headers=thief)
             said += answer.text
             assert answer.json().get("id") not in (theirs, library.id)
         batch = {"jobs": [{**known, "ifWaiting": "replace", "idempotencyKey": None}]}

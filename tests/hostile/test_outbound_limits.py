@@ -15,14 +15,13 @@ from typing import Any
 import pytest
 
 from demora import Context, Demora, Job
-from demora.core.networks import Policy, read_networks
+from demora.core.outbound import Policy, read_networks, read_url
 from demora.core.states import Status
-from demora.core.urls import read_url
 from demora.engines.sqlite import SqliteStore
-from demora.lookups import Lookups
-from demora.outbound import MOST_DIALLED, Crowded, NoAnswer, Sender
+from demora.outbound.lookups import Lookups
+from demora.outbound.sender import MOST_DIALLED, Crowded, NoAnswer, Sender
+from demora.outbound.turns import Turns
 from demora.testing import Sandbox
-from demora.turns import Turns
 from tests.facts import eventually
 from tests.servers.names import Names
 from tests.servers.receiver import HANG, Receiver, answer

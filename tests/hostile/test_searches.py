@@ -21,7 +21,7 @@ from demora.engines.postgres import PostgresOptions, PostgresStore
 from demora.engines.sqlite import SqliteStore, connections
 from demora.errors import SearchTooSlow, TooManySearches
 from demora.settings import Settings
-from demora.store import Query, QueueQuery, Store
+from demora.store.jobs import Query, QueueQuery, Store
 from tests.builders import add_ids, new_job
 from tests.setups import postgres_url
 

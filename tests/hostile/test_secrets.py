@@ -10,17 +10,18 @@ from pathlib import Path
 import asyncpg
 import pytest
 from click.testing import CliRunner
-from demora.line.redis.connections import driver_url as redis_driver_url
 
-from demora import Demora, error_texts, log_limits, notices
+from demora import Demora
 from demora.cli import root
-from demora.cli.wire import escaped
+from demora.cli.output import escaped
 from demora.core.dsn import read, without_secrets
 from demora.engines.options import driver_url
-from demora.engines.postgres import troubles
+from demora.engines.postgres import connections
 from demora.errors import BadSetting
-from demora.log_limits import MOST_SUBJECTS, Limit
-from demora.store import Topic
+from demora.line.redis.connections import driver_url as redis_driver_url
+from demora.store.jobs import Topic
+from demora.system import error_texts, notices
+from demora.system.notices import MOST_SUBJECTS, Limit
 from tests.hostile.commands import demora, running
 from tests.secrets_in_urls import CANARY, leaked, urls
 
@@ -97,11 +98,11 @@ def test_a_password_that_is_encoded_reaches_the_driver_as_it_is(sign: str) -> No
 
 def test_what_a_driver_says_of_values_is_not_repeated() -> None:
     refused = asyncpg.DataError(f"invalid input for query argument $1: {CANARY!r}")
-    assert not leaked(str(troubles.translate(refused)))
+    assert not leaked(str(connections.translate(refused)))
     broken = asyncpg.CheckViolationError("new row violates check constraint")
     broken.detail = f"Failing row contains ({CANARY})."
     assert leaked(str(broken))
-    assert str(troubles.translate(broken)) == "PostgreSQL: new row violates check constraint"
+    assert str(connections.translate(broken)) == "PostgreSQL: new row violates check constraint"
 
 
 # Texts of errors
@@ -195,7 +196,7 @@ def test_a_new_minute_names_types_again_and_counts_what_was_left_out(
     caplog.set_level(logging.WARNING, "demora")
     for _ in range(5):
         notices.job_unknown("1", "a")
-    now[0] = log_limits.MINUTE
+    now[0] = notices.MINUTE
     notices.job_unknown("2", "a")
     assert [record.__dict__["event"] for record in caplog.records] == [
         "job.unknown_type",

@@ -10,8 +10,8 @@ import httpx
 import pytest
 
 from demora import Demora, Status
-from demora.builtin import unwanted
 from demora.errors import BadSetting, Invalid
+from demora.handlers.builtin import unwanted
 from demora.settings import load
 from tests.builders import new_job
 from tests.facts import eventually
@@ -154,7 +154,7 @@ async def test_with_api_keys_the_handlers_to_try_with_are_off_unless_named(
 
 
 async def test_the_first_key_switches_them_off_in_a_worker_that_runs(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("demora.worker.heartbeat.EVERY", 0.01)
+    monkeypatch.setattr("demora.worker.worker.EVERY", 0.01)
     app = Demora("sqlite://")
     async with app, app.worker():
         client = await app.open()

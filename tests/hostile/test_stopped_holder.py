@@ -15,14 +15,14 @@ from typing import Any
 
 import pytest
 
-from demora import notices
-from demora.core.outcome import Succeeded
 from demora.core.states import Status
+from demora.core.verdict import Succeeded
 from demora.engines.sqlite import SqliteStore
 from demora.engines.sqlite.connections import Waits
-from demora.engines.sqlite.holders import describe_holder
+from demora.engines.sqlite.locking import describe_holder
 from demora.errors import StoreBusy
-from demora.store import Report
+from demora.store.jobs import Report
+from demora.system import notices
 from tests.builders import add_one, claim, claim_one, new_job, settlement
 from tests.clock import TestClock
 from tests.facts import eventually

@@ -15,9 +15,9 @@ import httpx
 import pytest
 
 from demora.core.states import Status
+from tests.end_to_end.jobs import JOURNAL
 from tests.facts import eventually
 from tests.hostile.holding import holding
-from tests.system.jobs import JOURNAL
 
 pytestmark = pytest.mark.slow
 SLACK = 3.0  # seconds that a busy machine may add to a bound
@@ -35,7 +35,7 @@ class Service:
             "DEMORA_LEASE": "3s",
             JOURNAL: str(folder / "journal"),
         }
-        command = [sys.executable, "-m", "demora", "serve", "--port", "0", "--app", "tests.system.jobs:app"]
+        command = [sys.executable, "-m", "demora", "serve", "--port", "0", "--app", "tests.end_to_end.jobs:app"]
         with self._output.open("wb") as output:
             self.process = subprocess.Popen(command, env=environment, stdout=output, stderr=output)
 

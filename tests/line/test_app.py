@@ -6,15 +6,15 @@ from pathlib import Path
 import pytest
 
 from demora import Demora
-from demora.audit import Audited
 from demora.core.states import Status
 from demora.engines import make_store
 from demora.errors import BadSetting
-from demora.keyring import Keyring
 from demora.line.reconcile import Reconcilable
-from demora.store import QueueChange
-from demora.survey import Surveyed
-from demora.transactions import Transactional
+from demora.store.api_keys import ApiKeyStore
+from demora.store.audit import AuditStore
+from demora.store.diagnostics import DiagnosticsStore
+from demora.store.jobs import QueueChange
+from demora.store.transaction import Transactional
 from demora.worker import Worker
 from tests.builders import add_one, claim_ids, seconds
 from tests.servers.valkey import Server
@@ -50,7 +50,7 @@ async def test_jobs_run_with_a_line_as_without(tmp_path: Path, server: Server) -
 
 async def test_the_other_ports_of_the_store_are_there(tmp_path: Path) -> None:
     store = make_store(f"sqlite:///{tmp_path}/jobs.db", redis_url=redis_url())
-    for port in (Audited, Keyring, Surveyed, Reconcilable):
+    for port in (AuditStore, ApiKeyStore, DiagnosticsStore, Reconcilable):
         assert isinstance(store, port)
     assert not isinstance(store, Transactional)
     assert store.sibling() is not None

@@ -9,7 +9,7 @@ from demora.core.job import Unique
 from demora.line import LinedStore, claiming
 from demora.line import maintainer as maintaining
 from demora.line.redis import RedisLine
-from demora.store import HELD_LOOK, Topic
+from demora.store.jobs import HELD_LOOK, Topic
 from tests.builders import add_one, claim, claim_ids, new_job, seconds
 from tests.servers.valkey import Server
 from tests.setups import postgres_store, postgres_url

@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 
 from demora.core.job import Priority
-from demora.core.outcome import Raised
+from demora.core.verdict import Raised
 from demora.engines.sqlite import SqliteStore
 from demora.line import LinedStore, claiming, filling
 from demora.line import maintainer as maintaining
 from demora.line.redis import RedisLine, line
-from demora.line_feed import Entry, Place
-from demora.store import Topic
+from demora.store.jobs import Topic
+from demora.store.line_feed import Entry, Place
 from tests.builders import DONE, add_ids, add_one, claim, claim_ids, claim_one, seconds, settle, status_of
 from tests.clock import TestClock
 from tests.facts import eventually

@@ -7,8 +7,8 @@ import pytest
 
 from demora.line import LinedStore
 from demora.line.redis import connections
-from demora.line_feed import Place
-from demora.store import Topic
+from demora.store.jobs import Topic
+from demora.store.line_feed import Place
 from tests.facts import eventually
 from tests.line.conftest import Open
 from tests.servers.valkey import Server

@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 
 from demora.core.pace import Pace
-from demora.core.pace_wish import wish_of
+from demora.core.pace_request import request_of
 from demora.line import LinedStore, claiming
-from demora.store import Claimed
+from demora.store.jobs import Claimed
 from tests.builders import add_ids, add_one, claim_ids, seconds
 from tests.facts import eventually
 from tests.line.conftest import Open
@@ -20,9 +20,9 @@ def counted(store: LinedStore, monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """A list that grows with each claim by the SQL store alone."""
     ask, asked = store.inner.claim, list[int]()
 
-    async def claim_and_count(*wish: Any, **more: Any) -> Claimed:
+    async def claim_and_count(*asked: Any, **more: Any) -> Claimed:
         asked.append(len(asked))
-        return await ask(*wish, **more)
+        return await ask(*asked, **more)
 
     monkeypatch.setattr(store.inner, "claim", claim_and_count)
     return asked
@@ -33,7 +33,7 @@ async def test_real_time_jobs_ask_the_database_for_no_pace(
 ) -> None:
     monkeypatch.setattr(claiming, "SQL_CLAIM_EVERY", 3600.0)  # without the safety net
     worker, producer = await open_store(server.url), await open_store(server.url)
-    await worker.set_pace("default", wish_of(SLOW), by="ann")
+    await worker.set_pace("default", request_of(SLOW), by="ann")
     await add_ids(producer, {"delay": seconds(600)})
     await eventually(lambda: claim_ids(worker), lambda ids: ids == [])
     asked = counted(worker, monkeypatch)
@@ -50,7 +50,7 @@ async def test_a_delayed_job_of_another_process_is_released_at_once(
 ) -> None:
     monkeypatch.setattr(claiming, "SQL_CLAIM_EVERY", 3600.0)  # without the safety net
     worker, producer = await open_store(server.url), await open_store(server.url)
-    await worker.set_pace("default", wish_of(SLOW), by="ann")
+    await worker.set_pace("default", request_of(SLOW), by="ann")
     assert await claim_ids(worker) == []
     [id] = await add_ids(producer, {"delay": seconds(0.05)})
     assert await eventually(lambda: claim_ids(worker), bool, within=20) == [id]

@@ -8,10 +8,10 @@ import pytest
 
 from demora.core.job import Priority, Unique
 from demora.core.pace import Pace
-from demora.core.pace_wish import wish_of
+from demora.core.pace_request import request_of
 from demora.doctor import judge_line
 from demora.line import LinedStore, reconcile
-from demora.line_feed import Entry, Place
+from demora.store.line_feed import Entry, Place
 from tests.builders import DONE, add_ids, add_one, claim, claim_one, seconds, settle
 from tests.facts import eventually
 from tests.line.conftest import Open
@@ -36,7 +36,9 @@ async def test_a_line_that_was_only_used_agrees_with_its_rows(server: Server, op
 
 async def test_a_job_released_beside_a_claim_is_put_into_the_line(server: Server, open_store: Open) -> None:
     store = await open_store(server.url)
-    await store.set_pace("default", wish_of(Pace(gap=seconds(600), burst=2, stagger=seconds(0.001), rapid=None)), by="ann")
+    await store.set_pace(
+        "default", request_of(Pace(gap=seconds(600), burst=2, stagger=seconds(0.001), rapid=None)), by="ann"
+    )
     await add_ids(store, {"delay": seconds(0.01)}, {"delay": seconds(0.01)})
     passed = datetime.now(UTC) + timedelta(seconds=0.05)  # both slots
     await eventually(lambda: asyncio.to_thread(datetime.now, UTC), lambda now: now > passed)

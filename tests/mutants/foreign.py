@@ -4,7 +4,7 @@ from tests.mutants.planted import ANYTHING, Mutant
 
 FOREIGN = (
     Mutant(
-        "A job that was cancelled while running and is retried by hand still carries the old wish, and is cancelled again.",
+        "A job that was cancelled while running and is retried by hand carries the old request and is cancelled again.",
         "engines/sqlite/queries.sql",
         "strays = 0, completed_at = null, started_at = null, cancel_requested_at = null, progress = null,",
         "strays = 0, completed_at = null, started_at = null, progress = null,",
@@ -54,7 +54,7 @@ FOREIGN = (
     ),
     Mutant(
         "When the commit of a batch fails, the calls that had run are told that they succeeded, although nothing is stored.",
-        "engines/sqlite/batches.py",
+        "engines/sqlite/transactions.py",
         "            finished += batch\n            batch.clear()\n            topics.clear()\n"
         "            for pending in finished:\n                pending.error = pending.error or translate(problem)\n",
         "            for pending in batch:\n                pending.error = pending.error or translate(problem)\n"
@@ -84,7 +84,7 @@ FOREIGN = (
     ),
     Mutant(
         "The log lines of a job stay in the database after the job was removed or purged.",
-        "engines/sqlite/wishes.py",
+        "engines/sqlite/changes.py",
         '    tx.db.execute(SQL["remove_attempts"], (key,))\n    tx.db.execute(SQL["remove_logs"], (key,))\n',
         '    tx.db.execute(SQL["remove_attempts"], (key,))\n',
         ANYTHING,

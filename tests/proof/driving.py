@@ -3,11 +3,11 @@
 from collections.abc import Callable
 from typing import Any
 
-from demora.core.outcome import GaveUp, HandedBack, Lapsed, Outcome, Raised, Snoozed
 from demora.core.spans import to_ms
+from demora.core.verdict import GaveUp, HandedBack, Lapsed, Outcome, Raised, Snoozed
 from demora.engines.sqlite import SqliteStore
 from demora.proof import ClientEvent, Event, HandlerEvent, WorldEvent
-from demora.store import Change, ClaimedJob, Report
+from demora.store.jobs import Change, ClaimedJob, Report
 from tests.builders import DONE, claim, key, ms, new_job, settle
 from tests.clock import TestClock
 
@@ -80,13 +80,13 @@ class Driver:
         self.clock.step_wall((-7200, 7200)[m % 2])
 
     async def cancel(self, n: int, m: int) -> None:
-        await self._wish("cancel", n)
+        await self._request("cancel", n)
 
     async def retry(self, n: int, m: int) -> None:
-        await self._wish("retry", n)
+        await self._request("retry", n)
 
     async def remove(self, n: int, m: int) -> None:
-        await self._wish("remove", n, "delete")
+        await self._request("remove", n, "delete")
 
     async def change(self, n: int, m: int) -> None:
         if self.ids:
@@ -111,7 +111,7 @@ class Driver:
         later = evidence.now + 3_600_000
         return all(job.completed_at is not None or (job.lease_until is None and job.due_at > later) for job in evidence.jobs)
 
-    async def _wish(self, verb: str, n: int, op: str | None = None) -> None:
+    async def _request(self, verb: str, n: int, op: str | None = None) -> None:
         if self.ids:
             id = self.ids[n % len(self.ids)]
             call = self._invoke(op or verb, id)

@@ -3,8 +3,8 @@
 import itertools
 from typing import Any
 
-from demora.audit import Evidence, JobFacts
 from demora.proof import ClientEvent, Event, Findings, HandlerEvent, SqlEvent, check
+from demora.store.audit import Evidence, JobFacts
 
 START = 1_800_000_000_000
 LEASE = 30_000

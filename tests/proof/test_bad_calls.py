@@ -1,9 +1,9 @@
-"""What clients were told, against SQL: lost jobs, forgotten wishes, doubled keys. Unknown outcomes accuse nobody."""
+"""What clients were told, against SQL: lost jobs, forgotten asked_for, doubled keys. Unknown outcomes accuse nobody."""
 
 import pytest
 
-from demora.audit import KeyFacts
 from demora.proof import ClientEvent, Event, check
+from demora.store.audit import KeyFacts
 from tests.proof.lives import JOB, OTHER, START, Life, broken, call, evidence, facts, failed_twice, rules_broken, start
 
 ADDED = call("add", "ok", JOB)
@@ -79,7 +79,10 @@ GOOD: dict[str, list[Event]] = {
 
 BAD: dict[str, tuple[str, list[Event]]] = {
     "a cancel that left no trace": ("I9", [*Life().added().events, *call("cancel", "ok", JOB, answer="CANCELLED")]),
-    "a wish that left no trace": ("I9", [*Life().added().claimed().events, *call("cancel", "ok", JOB, answer="PROCESSING")]),
+    "a asked that left no trace": (
+        "I9",
+        [*Life().added().claimed().events, *call("cancel", "ok", JOB, answer="PROCESSING")],
+    ),
     "a retry that left no trace": ("I12", [*failed_twice(Life()).events, *call("retry", "ok", JOB)]),
     "a time that was moved forward": ("I6", [*Life().added().events, *call("add", "ok", JOB, asked=LATER)]),
     "a new time that was forgotten": ("I6", [*Life().added().events, *call("reschedule", "ok", JOB, asked=LATER)]),

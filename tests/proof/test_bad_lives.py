@@ -96,16 +96,16 @@ BAD = {
     },
     "I9": {
         "claimed after it was cancelled": Life().added().cancelled().claimed(),
-        "tried again after the wish": Life().added().claimed().wished().failed_once(),
-        "handed back after the wish": Life().added().claimed().wished().handed_back(),
-        "claimed with a wish": Life().added().claimed(wished=True),
+        "tried again after the asked": Life().added().claimed().wished().failed_once(),
+        "handed back after the asked": Life().added().claimed().wished().handed_back(),
+        "claimed with a asked": Life().added().claimed(wished=True),
     },
     "I12": {
         "tried again with all attempts spent": Life().added().claimed().failed_once().claimed().failed_once(),
         "buried too soon for a lost worker": Life().added().claimed().wait(LEASE).lapsed("FAILED"),
         "buried without an error": Life().added().claimed().buried(error=None),
         "retried without new attempts": failed_twice(Life()).retried(credits=0),
-        "retried with the old wish": Life().added().claimed().wished().settled("CANCELLED").retried(wished=True),
+        "retried with the old asked": Life().added().claimed().wished().settled("CANCELLED").retried(wished=True),
     },
     "I17": {
         "a change that left no event": Life().added().claimed().settled(old_status="RETRYING"),

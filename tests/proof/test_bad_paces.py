@@ -4,8 +4,8 @@ from collections.abc import Collection, Sequence
 
 import pytest
 
-from demora.audit import PaceFacts
 from demora.proof import Bounds, SqlEvent, WorldEvent, check
+from demora.store.audit import PaceFacts
 from tests.proof.lives import START, Life, evidence
 
 CALM = PaceFacts("default", START - 1, lanes=(1, 2), rates=((1000, 2, 100), (1000, 2, 100)))

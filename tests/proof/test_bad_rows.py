@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from demora.audit import Evidence, JobFacts, PaceFacts, QueueFacts
 from demora.core.job import Lane
 from demora.proof import WorldEvent, check
+from demora.store.audit import Evidence, JobFacts, PaceFacts, QueueFacts
 from tests.proof.lives import JOB, START, Life, broken, evidence, facts
 
 DRAINED = [WorldEvent("healed", START), WorldEvent("drained", START + 50_000)]

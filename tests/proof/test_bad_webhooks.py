@@ -2,8 +2,8 @@
 
 import pytest
 
-from demora.audit import JobFacts
 from demora.proof import check
+from demora.store.audit import JobFacts
 from tests.proof.lives import JOB, START, Life, broken, evidence, facts
 
 TELLS = f"{START:012x}"

@@ -4,8 +4,8 @@ import time
 
 import pytest
 
-from demora.audit import KeyFacts, PaceFacts, QueueFacts
 from demora.proof import RULES, Bounds, WorldEvent, check
+from demora.store.audit import KeyFacts, PaceFacts, QueueFacts
 from tests.proof.lives import JOB, START, Life, call, end, evidence, facts, start
 
 NOT_YET = {"I11", "I14"}

@@ -7,8 +7,8 @@ from pathlib import Path
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from demora.audit import Evidence
 from demora.proof import Event, check
+from demora.store.audit import Evidence
 from tests.proof.driving import VERBS, Driver
 from tests.setups import postgres_store
 

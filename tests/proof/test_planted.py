@@ -5,7 +5,7 @@ import random
 
 import pytest
 
-from demora.engines.sqlite.statements import SQL
+from demora.engines.sqlite.connections import SQL
 from demora.proof import check
 from tests.proof.driving import VERBS
 from tests.proof.test_good_lives import live
@@ -24,8 +24,8 @@ PLANTED = {
     "no credit is given": ("settle", "credits + :credit", "credits", {"I5"}),
     "jobs are claimed early": ("claim_scan", "due_at <= ?", "due_at <= ? + 30000", {"I6"}),
     "a new time is forgotten": ("change", "due_at = coalesce(:due_at, due_at),", "", {"I6"}),
-    "a wish is overlooked": ("settle", "and (cancel_requested_at is null or :stands)", "", {"I9"}),
-    "a wish is not written down": ("cancel_running", "coalesce(cancel_requested_at, ?)", "iif(?, null, null)", {"I9"}),
+    "a asked is overlooked": ("settle", "and (cancel_requested_at is null or :stands)", "", {"I9"}),
+    "a asked is not written down": ("cancel_running", "coalesce(cancel_requested_at, ?)", "iif(?, null, null)", {"I9"}),
     "a key is kept for no time": ("key_taken", "expires_at > ?", "expires_at < 0 * ?", {"I10"}),
     "a retry by hand stays in its generation": ("retry", "generation = generation + 1,", "", {"I2"}),
     "a retry by hand brings no attempts": ("retry", "credits = token,", "", {"I12"}),

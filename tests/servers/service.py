@@ -18,7 +18,7 @@ import asyncio, json, logging, resource, sys
 from datetime import timedelta
 import uvloop
 from demora import Demora
-from demora.service import serve
+from demora.runtime.service import serve
 from demora.settings import Settings
 
 given = json.loads(sys.argv[1])

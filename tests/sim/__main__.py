@@ -98,7 +98,7 @@ def _simulate(args: argparse.Namespace) -> Callable[[int, int], Result]:
 
 
 def _missing(fired: Counter[str], *, lined: bool) -> list[str]:
-    from demora.crash import POINTS
+    from demora.system.crash import POINTS
 
     others = ("client.", "schema.") if lined else ("client.", "schema.", "line.")
     crashes = {f"crash at {point}" for point in POINTS if not point.startswith(others)}

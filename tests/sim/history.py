@@ -4,10 +4,10 @@ import itertools
 from typing import Any
 
 from demora import Context
-from demora.audit import Evidence
 from demora.core.job import Job
 from demora.core.states import Status
 from demora.proof import Bounds, ClientEvent, Event, Findings, HandlerEvent, WorldEvent, check
+from demora.store.audit import Evidence
 from tests.sim.world import World
 
 OUTCOMES = {"Snooze": "snooze", "Cancel": "cancel", "Fail": "permanent", "CancelledError": "cancelled"}

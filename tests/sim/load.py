@@ -189,9 +189,9 @@ class Caller:
         """One of three jobs that everybody wants, soon or with a short time to live."""
         self._left -= 1
         client = await self._app.open()
-        wish = {"unique": f"u{self._chance.randrange(3)}", "if_waiting": self._chance.choice(("keep", "replace"))}
+        asked = {"unique": f"u{self._chance.randrange(3)}", "if_waiting": self._chance.choice(("keep", "replace"))}
         timing = self._chance.choice(({}, {"delay": "3s"}, {"delay": "300ms", "expires_in": "900ms"}, {"expires_in": "1s"}))
-        job = client.make("quick", {"n": 1}, queue=self._chance.choice(QUEUES), **wish, **timing)
+        job = client.make("quick", {"n": 1}, queue=self._chance.choice(QUEUES), **asked, **timing)
         await self._ask("add", [job.id], lambda: client.add([job]))
 
     async def _cancel(self) -> None:

@@ -60,7 +60,7 @@ SOMETIMES: dict[str, Callable[[Life], bool]] = {
     "a running job completes although a cancel was asked for": _some(
         lambda e: e.kind == "settled" and e.status == "COMPLETED" and e.wished
     ),
-    "a job whose worker died is cancelled by an earlier wish": _some(
+    "a job whose worker died is cancelled by an earlier asked": _some(
         lambda e: e.kind == "settled" and e.status == "CANCELLED" and "WorkerLost" in (e.error or "")
     ),
     "a delayed job is let go by a pace": _some(lambda e: e.kind == "changed" and e.lane == 3),
@@ -86,7 +86,7 @@ SOMETIMES: dict[str, Callable[[Life], bool]] = {
     "an expired job is retried by hand": _after(lambda e: e.kind == "cancelled" and _expired(e), _kind("retried")),
     "a unique job is replaced": _some(lambda e: e.kind == "changed" and e.unique is not None),
     "a unique job comes back to waiting": lambda life: _some(lambda e: e.unique is not None and e.token > 0)(life),
-    "a job is removed by nobody's wish": _some(lambda e: e.kind == "removed" and e.old_status == "COMPLETED"),
+    "a job is removed by nobody's asked": _some(lambda e: e.kind == "removed" and e.old_status == "COMPLETED"),
     "a webhook is delivered at its first try": _some(
         lambda e: e.queue == HOOKS and _settled("COMPLETED")(e) and e.token == 1
     ),

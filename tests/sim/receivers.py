@@ -6,11 +6,10 @@ from collections.abc import Iterator, Mapping
 from datetime import timedelta
 from typing import Any
 
-from demora.audit import Evidence
-from demora.core.networks import Policy
-from demora.core.urls import Target
+from demora.core.outbound import Policy, Target
 from demora.core.webhook import message_id
-from demora.outbound import Crowded, NoAnswer, Reply
+from demora.outbound.sender import Crowded, NoAnswer, ServerReply
+from demora.store.audit import Evidence
 from tests.sim.world import World
 
 SECRET = "whsec_c2ltdWxhdGVkLXNlY3JldC1zaW11bGF0ZWQ="
@@ -26,7 +25,9 @@ class Receivers:
     def leave_room(self, slots: int) -> None:
         """Nothing is counted here."""
 
-    async def send(self, method: str, target: Target, *, headers: Mapping[str, str], body: bytes | None = None) -> Reply:
+    async def send(
+        self, method: str, target: Target, *, headers: Mapping[str, str], body: bytes | None = None
+    ) -> ServerReply:
         """Answer as chance has it; who is killed meanwhile may have been heard."""
         chance: Any = self._world.random
         drawn = chance.random()
@@ -40,7 +41,7 @@ class Receivers:
         self._world.happened(f"webhook answered {status}")
         self._told[headers["webhook-id"]].append(status)
         await asyncio.sleep(chance.random() / 10)
-        return Reply(status, {}, b"", False)
+        return ServerReply(status, {}, b"", False)
 
     def judge(self, evidence: Evidence) -> Iterator[str]:
         """What is recorded as delivered was accepted; what was accepted once is never told under another id."""

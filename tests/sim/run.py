@@ -6,11 +6,12 @@ from typing import Any
 
 import msgspec
 
-from demora import Demora, crash
+from demora import Demora
 from demora.core.pace import Governs, Pace, Rate
-from demora.core.pace_wish import wish_of
+from demora.core.pace_request import request_of
 from demora.errors import StoreError
-from demora.seams import Seams
+from demora.system import crash
+from demora.system.seams import Seams
 from demora.worker import Worker
 from tests.sim import rare, slots
 from tests.sim.faults import FaultyStore, Rates
@@ -101,7 +102,7 @@ class Simulation:
         if self._pace is not None:
             store = self._world.store()
             await store.open()
-            await store.set_pace("reports", wish_of(self._pace), by="simulation")
+            await store.set_pace("reports", request_of(self._pace), by="simulation")
         for _ in range(self._world.random.randint(1, WORKERS)):
             self._nemesis.start()
         trouble = self._world.loop.spawn("nemesis", self._nemesis.run())

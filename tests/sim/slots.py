@@ -13,15 +13,15 @@ from functools import partial
 from typing import Any
 
 from demora import Demora
-from demora.audit import Evidence
-from demora.context import Context
-from demora.core.outcome import Raised, Succeeded
 from demora.core.payload import pack
-from demora.handlers import Registry
-from demora.signals import Signal
-from demora.store import Lease
+from demora.core.verdict import Raised, Succeeded
+from demora.handlers.context import Context
+from demora.handlers.control import Signal
+from demora.handlers.registry import Registry
+from demora.store.audit import Evidence
+from demora.store.jobs import Lease
 from demora.worker.outcomes import failed
-from demora.worker.wire import HEAD, Began, End, Ended, Hello, Said, ToProcess, Work, for_process, frame
+from demora.worker.processes.wire import HEAD, Began, End, Hello, RunEnded, Said, ToProcess, Work, for_process, frame
 from tests.sim.history import Recorder
 from tests.sim.loop import OWNER, Killed
 from tests.sim.world import World
@@ -176,7 +176,7 @@ class SimProcess:
             await asyncio.Event().wait()
         if fate == "answers without a greeting":
             ctx = Context(work.job, work.worker_id, self._loop.time)
-            self._answer(Ended(ctx.report(), Raised("BadHandler: gone")), ctx, "BadHandler")
+            self._answer(RunEnded(ctx.report(), Raised("BadHandler: gone")), ctx, "BadHandler")
             return False
         self._say(frame(Began(work.job.lease)))
         self._begun = work.job.lease
@@ -194,7 +194,7 @@ class SimProcess:
             self._fail()
             self._say(b"\0\0\0\4nope")
 
-    async def _finish(self, fate: str, answer: "tuple[Ended, Context, str]") -> None:
+    async def _finish(self, fate: str, answer: "tuple[RunEnded, Context, str]") -> None:
         if fate.startswith("sends half"):
             self._fail()
             self._say(frame(answer[0])[: self._chance.randrange(1, 40)])
@@ -207,7 +207,7 @@ class SimProcess:
         if fate == "dies while idle":
             self._loop.call_later(self._chance.random() * 3, self._die, -signal.SIGTERM)
 
-    async def _run(self, work: Work, *, hangs: bool) -> tuple[Ended, Context, str]:
+    async def _run(self, work: Work, *, hangs: bool) -> tuple[RunEnded, Context, str]:
         """Call the handler, report what it says, and answer with what it came to; one that hangs hears no End."""
         ctx = Context(work.job, work.worker_id, self._loop.time)
         handler = self._registry.get(work.job.type)
@@ -222,7 +222,7 @@ class SimProcess:
                 self._say(frame(Said(ctx.report())))
         self._handling = None
         outcome, signal, how = _outcome(handling)
-        return Ended(ctx.report(), outcome, signal), ctx, how
+        return RunEnded(ctx.report(), outcome, signal), ctx, how
 
     # What it does to its worker
 
@@ -237,7 +237,7 @@ class SimProcess:
             arrives()
         self.reader.feed_data(data)
 
-    def _answer(self, ended: Ended, ctx: Context, how: str) -> None:
+    def _answer(self, ended: RunEnded, ctx: Context, how: str) -> None:
         is_in_order = ctx.job.lease not in self._slots.failed
         self._say(frame(ended), partial(self._slots.hear, ctx, how) if is_in_order else None)
 

@@ -10,7 +10,7 @@ from uuid import UUID
 import apsw
 
 from demora.engines.sqlite import SqliteStore, connections
-from demora.store import Topic
+from demora.store.jobs import Topic
 from tests.sim.loop import OWNER, SimLoop
 
 START = 1_800_000_000_000  # wall clock at the beginning, milliseconds
@@ -43,7 +43,7 @@ class SharedConnection(apsw.Connection):
 
 
 class SimBells:
-    """The bells of one store; those of all stores hang in the same tower. A ring may be lost, as the nemesis wishes."""
+    """The bells of one store; those of all stores hang in the same tower. A ring may be lost, as the nemesis asked_for."""
 
     def __init__(self, world: "World") -> None:
         self._world = world

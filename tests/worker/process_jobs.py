@@ -133,7 +133,7 @@ def looks(ctx: Context, file: str) -> None:
     sign(file)
     while not ctx.cancel_requested:
         time.sleep(0.01)
-    raise Cancel("as you wish")
+    raise Cancel("as you asked")
 
 
 @app.job("tells", process=True)

@@ -11,13 +11,13 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from demora import spawned
-from demora.store import ClaimedJob
-from demora.worker.home import Home, Place
-from demora.worker.wire import HEAD, Ended, FromProcess, Hello, ToProcess, Work, frame, from_process
+from demora.store.jobs import ClaimedJob
+from demora.system import child_process
+from demora.worker.processes.application import AppLocation, ImportPath
+from demora.worker.processes.wire import HEAD, FromProcess, Hello, RunEnded, ToProcess, Work, frame, from_process
 from tests.builders import claimed_job
 
-HERE = Place("tests.worker.process_jobs")
+HERE = ImportPath("tests.worker.process_jobs")
 PATIENCE = 120.0  # seconds
 
 M = TypeVar("M", bound=FromProcess)
@@ -31,13 +31,15 @@ class Talk:
         self.pid = process.pid
         self.errors = ""
 
-    def greet(self, place: Place = HERE, *others: Place, database_url: str = "sqlite://", shared: bool = True) -> None:
-        self.tell(Hello(Home(place, "app", others), database_url, None, shared=shared, level=logging.INFO))
+    def greet(
+        self, place: ImportPath = HERE, *others: ImportPath, database_url: str = "sqlite://", shared: bool = True
+    ) -> None:
+        self.tell(Hello(AppLocation(place, "app", others), database_url, None, shared=shared, level=logging.INFO))
 
     def tell(self, message: ToProcess) -> None:
         self._pipe.sendall(frame(message))
 
-    def give(self, type: str, payload: Any = None, *, place: Place = HERE, memory: int | None = None) -> ClaimedJob:
+    def give(self, type: str, payload: Any = None, *, place: ImportPath = HERE, memory: int | None = None) -> ClaimedJob:
         """Have it run a job."""
         job = claimed_job(type=type, payload=msgspec.json.encode(payload or {}))
         self.tell(Work(job, "ann", timedelta(0), place, memory))
@@ -56,7 +58,7 @@ class Talk:
     def outcome(self, type: str, payload: Any = None, **options: Any) -> Any:
         """What a job came to."""
         job = self.give(type, payload, **options)
-        ended = self.hear_next(Ended)
+        ended = self.hear_next(RunEnded)
         assert ended.report.lease == job.lease
         return ended.outcome
 
@@ -86,7 +88,7 @@ def talk(*, session: bool = False) -> Iterator[Talk]:
     ours, theirs = socket.socketpair()
     ours.settimeout(PATIENCE)
     with ours, theirs:
-        command = [sys.executable, "-c", spawned._CHILD, str(theirs.fileno()), *sys.path]
+        command = [sys.executable, "-c", child_process._CHILD, str(theirs.fileno()), *sys.path]
         process = subprocess.Popen(command, stderr=subprocess.PIPE, pass_fds=[theirs.fileno()], start_new_session=session)
         theirs.close()
         spoken = Talk(ours, process)

@@ -7,11 +7,10 @@ from pathlib import Path
 import pytest
 
 from demora import Demora
-from demora.core.outcome import GaveUp, Raised, Snoozed, Succeeded
-from demora.worker.home import Place
+from demora.core.verdict import GaveUp, Raised, Snoozed, Succeeded
 from demora.worker.outcomes import CANCELLED_WITHIN
-from demora.worker.speech import MOST_TEXT
-from demora.worker.wire import Began, End, Ended, Logged, Said
+from demora.worker.processes.application import ImportPath
+from demora.worker.processes.wire import MOST_TEXT, Began, End, Logged, RunEnded, Said
 from tests.builders import ms
 from tests.facts import eventually
 from tests.worker.talking import HERE, PATIENCE, talk
@@ -29,7 +28,7 @@ def test_it_says_when_it_begins_and_what_the_run_came_to_and_takes_the_next_job(
             job = process.give(type)
             assert process.hear() == Began(job.lease)
             ended = process.hear()
-            assert isinstance(ended, Ended)
+            assert isinstance(ended, RunEnded)
             assert ended.report.lease == job.lease
             assert isinstance(ended.outcome, Succeeded)
             assert str(process.pid).encode() in ended.outcome.result
@@ -44,7 +43,7 @@ def test_it_reports_while_the_handler_runs_and_says_the_rest_at_the_end(tmp_path
             said = process.hear_next(Said).report
         assert (said.progress, said.message, [line for _, line in said.log]) == (0.5, "half", ["first line"])
         (tmp_path / "go").touch()
-        ended = process.hear_next(Ended)
+        ended = process.hear_next(RunEnded)
     assert [line for _, line in ended.report.log] == ["last line"]
     assert ended.outcome == Succeeded(b'"told"')
 
@@ -64,7 +63,7 @@ def test_what_a_handler_raises_is_sent_as_what_it_means() -> None:
 ENDS: list[tuple[str, dict[str, str], object]] = [
     ("waits", {"says": ""}, None),
     ("waits", {"says": "success"}, Succeeded(b'"done all the same"')),
-    ("looks", {}, GaveUp("as you wish")),
+    ("looks", {}, GaveUp("as you asked")),
 ]
 
 
@@ -75,14 +74,14 @@ async def test_told_to_end_an_async_handler_is_cancelled_and_a_plain_one_can_loo
             [
                 ("waits", "", None),
                 ("waits", "success", Succeeded(b'"done all the same"')),
-                ("looks", "", GaveUp("as you wish")),
+                ("looks", "", GaveUp("as you asked")),
             ]
         ):
             file = tmp_path / str(n)
             process.give(type, {"file": str(file)} | ({"says": says} if type == "waits" else {}))
             await written(file)
             process.tell(End())
-            assert process.hear_next(Ended).outcome == outcome
+            assert process.hear_next(RunEnded).outcome == outcome
 
 
 def test_told_to_end_before_the_handler_is_called_it_does_not_call_it(
@@ -93,7 +92,7 @@ def test_told_to_end_before_the_handler_is_called_it_does_not_call_it(
         process.greet()
         process.give("waits", {"file": str(tmp_path / "begun"), "says": ""})
         process.tell(End())
-        assert process.hear_next(Ended).outcome is None
+        assert process.hear_next(RunEnded).outcome is None
         assert not (tmp_path / "begun").exists()
 
 
@@ -120,7 +119,7 @@ def test_log_records_are_sent_with_the_job_they_belong_to_and_as_text_that_can_b
         process.greet()
         job = process.give("logs")
         odd, long, traced, foretold = (process.hear_next(Logged) for _ in range(4))
-        assert isinstance(process.hear_next(Ended).outcome, Succeeded)
+        assert isinstance(process.hear_next(RunEnded).outcome, Succeeded)
     assert (odd.name, odd.levelname, odd.job_id, odd.msg) == ("shop", "INFO", job.lease.id, "odd \\ud800 text")
     assert (long.msg, long.exc_text) == ("x" * MOST_TEXT, None)
     assert "Odd: caught" in (traced.exc_text or "")
@@ -149,12 +148,12 @@ def speaks():
 
 def test_an_application_that_sets_up_logging_keeps_its_records(tmp_path: Path) -> None:
     (tmp_path / "script.py").write_text(SCRIPT)
-    script = Place("__main__", str(tmp_path / "script.py"))
+    script = ImportPath("__main__", str(tmp_path / "script.py"))
     with talk() as process:
         process.greet(script)
         job = process.give("speaks", place=script)
         assert process.hear() == Began(job.lease)
-        assert isinstance(process.hear(), Ended)
+        assert isinstance(process.hear(), RunEnded)
     assert "of its own: spoken" in process.errors
 
 
@@ -172,7 +171,7 @@ def test_an_application_that_cannot_be_had_fails_each_run_with_the_reason(
 ) -> None:
     file = tmp_path / name
     file.write_text(text)
-    script = Place("__main__", str(file))
+    script = ImportPath("__main__", str(file))
     with talk() as process:
         process.greet(script)
         for _ in range(2):
@@ -181,7 +180,7 @@ def test_an_application_that_cannot_be_had_fails_each_run_with_the_reason(
 
 def test_a_handler_that_another_module_registers_is_found_there() -> None:
     with talk() as process:
-        process.greet(HERE, Place("tests.worker.more_process_jobs"))
+        process.greet(HERE, ImportPath("tests.worker.more_process_jobs"))
         assert process.outcome("elsewhere") == Succeeded(b'"found"')
 
 
@@ -242,7 +241,7 @@ def test_a_handler_that_speaks_without_end_is_heard_in_pieces() -> None:
         job = process.give("floods", {"times": 300})
         log: list[str] = []
         said = process.hear()
-        while not isinstance(said, Ended):
+        while not isinstance(said, RunEnded):
             log += [line for _, line in said.report.log] if isinstance(said, Said) else []
             said = process.hear()
         log += [line for _, line in said.report.log]

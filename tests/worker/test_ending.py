@@ -13,7 +13,7 @@ import pytest
 from demora import Cancel, Context, Demora, Fail, Job, Retry, Snooze, Status
 from demora.core.verdict import STRAY_DELAY
 from demora.errors import JobFailed, StillRunning, WrongState
-from demora.seams import Seams
+from demora.system.seams import Seams
 from demora.worker import Worker, worker
 from tests.facts import eventually
 from tests.stalls import Stalls
@@ -183,7 +183,7 @@ async def test_a_thread_that_ends_soon_after_its_timeout_does_not_stop_its_worke
 async def test_a_worker_with_half_of_its_slots_stuck_drains_and_says_so(
     app: Demora, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(worker, "PATIENCE", 0.02)
+    monkeypatch.setattr(worker, "THREAD_GRACE", 0.02)
     let_go = threading.Event()
 
     @app.job("stuck", timeout="20ms", max_retries=0)
@@ -309,7 +309,7 @@ async def cancelled_while_it_looks(app: Demora, then: Callable[[], Any]) -> Job:
 
 
 def obey() -> None:
-    raise Cancel("as you wish")
+    raise Cancel("as you asked")
 
 
 def fail() -> None:
@@ -320,8 +320,8 @@ async def test_a_plain_function_can_look_whether_it_should_end(app: Demora, capl
     caplog.set_level(logging.INFO, "demora")
     async with app.worker():
         found = await cancelled_while_it_looks(app, obey)
-    assert (found.status, found.error) == (Status.CANCELLED, "as you wish")
-    said = f"job {found.id} (looks) attempt 1 was cancelled: as you wish"
+    assert (found.status, found.error) == (Status.CANCELLED, "as you asked")
+    said = f"job {found.id} (looks) attempt 1 was cancelled: as you asked"
     assert said_of_jobs(caplog) == [("INFO", "job.cancelled", said)]
 
 

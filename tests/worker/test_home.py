@@ -9,10 +9,10 @@ import pytest
 
 from demora import Demora
 from demora.errors import BadHandler
-from demora.worker.home import Home, Place, find, home_of, place_of
+from demora.worker.processes.application import AppLocation, ImportPath, find, import_path_of, location_of
 from tests.worker import more_process_jobs, process_jobs
 
-HERE = Place("tests.worker.process_jobs")
+HERE = ImportPath("tests.worker.process_jobs")
 
 
 @pytest.fixture
@@ -26,19 +26,19 @@ def main(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     return main
 
 
-def home_in(main: ModuleType) -> Home:
-    return home_of(main.app, main.app.registry.get("mine"))
+def home_in(main: ModuleType) -> AppLocation:
+    return location_of(main.app, main.app.registry.get("mine"))
 
 
 def test_a_script_is_found_by_its_file(main: ModuleType, tmp_path: Path) -> None:
     main.__file__ = str(tmp_path / "script.py")
     Path(main.__file__).touch()
-    assert home_in(main) == Home(Place("__main__", main.__file__), "app")
+    assert home_in(main) == AppLocation(ImportPath("__main__", main.__file__), "app")
 
 
 def test_a_module_that_was_run_is_found_by_its_name(main: ModuleType) -> None:
     main.__spec__ = ModuleSpec("shop.__main__", None)
-    assert home_in(main) == Home(Place("shop.__main__"), "app")
+    assert home_in(main) == AppLocation(ImportPath("shop.__main__"), "app")
 
 
 @pytest.mark.parametrize("file", [None, "<stdin>"])
@@ -56,12 +56,12 @@ def test_a_module_comes_before_the_script_that_imports_it(
     shop = ModuleType("shop")
     shop.jobs = main.app  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "shop", shop)
-    assert home_in(main) == Home(Place("shop"), "jobs", (Place("__main__", main.__file__),))
+    assert home_in(main) == AppLocation(ImportPath("shop"), "jobs", (ImportPath("__main__", main.__file__),))
 
 
 def test_a_handler_is_looked_for_in_the_home_in_its_own_module_and_in_the_others() -> None:
-    home = Home(HERE, "app", (Place("tests.worker.more_process_jobs"),))
+    home = AppLocation(HERE, "app", (ImportPath("tests.worker.more_process_jobs"),))
     handler = find(process_jobs.app, home, HERE, "elsewhere")
-    assert place_of(handler) == Place(more_process_jobs.__name__)
+    assert import_path_of(handler) == ImportPath(more_process_jobs.__name__)
     with pytest.raises(BadHandler, match=r"importing tests\.worker\.process_jobs does not register it"):
         find(process_jobs.app, home, HERE, "nowhere")

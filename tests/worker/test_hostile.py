@@ -11,7 +11,7 @@ from demora import Cancel, Context, Demora, Fail, Retry, Snooze, Status
 from demora.core import verdict
 from demora.engines.sqlite import SqliteStore
 from demora.errors import StoreError
-from demora.store import Heard
+from demora.store.jobs import LeaseStatus
 from demora.worker import Worker
 from demora.worker.run import Ending
 from tests.facts import eventually
@@ -205,7 +205,7 @@ async def test_news_of_an_earlier_lease_leaves_the_next_run_alone(app: Demora, g
         await gate.reached()
         [lease] = working._runs
         earlier = type(lease)(lease.id, 1)
-        working._heard(Heard(lost=frozenset({earlier}), wished=frozenset({earlier})))
+        working._heard(LeaseStatus(lost=frozenset({earlier}), wished=frozenset({earlier})))
         gate.open()
         assert (await ended(app, job)).status is Status.COMPLETED
 

@@ -9,11 +9,10 @@ from datetime import timedelta
 import pytest
 
 from demora import Context, Demora, Job, Status
-from demora.core.outcome import Raised
-from demora.core.verdict import Standing, decide
+from demora.core.verdict import Raised, RetryState, decide
 from demora.engines.sqlite import SqliteStore
 from demora.errors import StoreClosed, StoreError
-from demora.store import Lease, Report, Settlement, Store
+from demora.store.jobs import Lease, Report, Settlement, Store
 from demora.worker import Worker
 from demora.worker.leases import Keeper
 from tests.facts import eventually
@@ -318,7 +317,7 @@ class Closed:
 
 async def _take_away(app: Demora, id: str) -> None:
     """Settle a running job as lapsed under its token, as another worker would after the lease ran out."""
-    verdict = decide(Raised("WorkerLost: taken away"), Standing(1, retry_delay=timedelta(hours=1)), 0)
+    verdict = decide(Raised("WorkerLost: taken away"), RetryState(1, retry_delay=timedelta(hours=1)), 0)
     store = (await app.open()).store
     [status] = await store.settle([Settlement(Report(Lease(id, 1), timedelta(0)), verdict)])
     assert status is Status.RETRYING

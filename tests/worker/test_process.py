@@ -12,18 +12,17 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from demora.context import Context
-from demora.core.outcome import Succeeded
+from demora.core.verdict import Succeeded
 from demora.errors import ProcessDied
-from demora.seams import Seams
-from demora.spawned import Child, spawn
-from demora.store import Lease, Report
-from demora.worker.home import Place
-from demora.worker.process import Process
-from demora.worker.processes import Processes
+from demora.handlers.context import Context
+from demora.store.jobs import Lease, Report
+from demora.system.child_process import Child, spawn
+from demora.system.seams import Seams
+from demora.worker.leases import run_on_thread
+from demora.worker.processes.application import ImportPath
+from demora.worker.processes.pool import Process, Processes
+from demora.worker.processes.wire import Began, Logged, RunEnded, Said, Work, frame
 from demora.worker.run import Run
-from demora.worker.threads import run_on_thread
-from demora.worker.wire import Began, Ended, Logged, Said, Work, frame
 from tests.builders import claimed_job, seconds
 from tests.facts import eventually
 from tests.worker import process_jobs
@@ -53,7 +52,7 @@ def sh(command: str) -> "subprocess.Popen[bytes]":
 
 def work() -> tuple[Context, Work]:
     job = claimed_job()
-    return Context(job, "ann"), Work(job, "ann", NOTHING, Place("shop"), None)
+    return Context(job, "ann"), Work(job, "ann", NOTHING, ImportPath("shop"), None)
 
 
 @pytest.mark.parametrize(
@@ -98,9 +97,9 @@ async def test_only_what_is_said_of_the_current_run_is_heard() -> None:
         pipe.sendall(frame(Said(earlier)))
         beginning = asyncio.ensure_future(process.begin(ctx, given, LONG))
         await asyncio.sleep(0)
-        for stale in (Began(earlier.lease), Said(earlier), Ended(earlier, Succeeded(b"7"))):
+        for stale in (Began(earlier.lease), Said(earlier), RunEnded(earlier, Succeeded(b"7"))):
             pipe.sendall(frame(stale))
-        for said in (Said(now), Ended(Report(now.lease, NOTHING), Succeeded(b"1"))):
+        for said in (Said(now), RunEnded(Report(now.lease, NOTHING), Succeeded(b"1"))):
             pipe.sendall(frame(said))
         assert await beginning, "what has ended has begun"
         await process.answered(LONG)

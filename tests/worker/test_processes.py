@@ -14,9 +14,10 @@ import pytest
 
 from demora import Context, Demora, Retry, Status
 from demora.errors import BadHandler, Invalid, RaisedInProcess, WrongProcess
-from demora.seams import Seams
-from demora.spawned import spawn
-from demora.worker import Worker, ending, home, processes
+from demora.system.child_process import spawn
+from demora.system.seams import Seams
+from demora.worker import Worker, outcomes
+from demora.worker.processes import application, pool
 from tests.facts import eventually
 from tests.worker import process_jobs
 from tests.worker.conftest import ended
@@ -109,7 +110,7 @@ async def test_a_timeout_kills_even_what_holds_the_interpreter_and_frees_its_slo
 
 
 async def test_a_kill_also_ends_what_the_handler_started(app: Demora, file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(ending.GRACE, ending.Ending.CANCEL, 0.05)
+    monkeypatch.setitem(outcomes.GRACE, outcomes.Ending.CANCEL, 0.05)
     async with app.worker():
         job = await app.enqueue("starts", {"file": str(file)})
         program = await written(file)
@@ -131,7 +132,7 @@ async def test_the_start_of_a_process_does_not_count_against_the_timeout(
     [
         ("waits", {"says": ""}, Status.CANCELLED, "cancelled while running"),
         ("waits", {"says": "success"}, Status.COMPLETED, None),
-        ("looks", {}, Status.CANCELLED, "as you wish"),
+        ("looks", {}, Status.CANCELLED, "as you asked"),
         ("hangs", {}, Status.CANCELLED, "cancelled while running"),
     ],
 )
@@ -139,7 +140,7 @@ async def test_a_cancel_is_heard_in_the_process_which_is_killed_if_it_goes_on(
     app: Demora, file: Path, monkeypatch: pytest.MonkeyPatch, type: str, payload: Any, status: Status, error: str | None
 ) -> None:
     if type == "hangs":
-        monkeypatch.setitem(ending.GRACE, ending.Ending.CANCEL, 0.05)
+        monkeypatch.setitem(outcomes.GRACE, outcomes.Ending.CANCEL, 0.05)
     async with app.worker():
         job = await app.enqueue(type, payload | {"file": str(file)})
         pid = await written(file)
@@ -279,7 +280,7 @@ async def test_a_process_that_does_not_come_up_fails_the_attempt(
     def start(fd: int) -> "subprocess.Popen[bytes]":
         return subprocess.Popen(["sh", "-c", command], pass_fds=[fd], start_new_session=True)
 
-    monkeypatch.setattr(processes, "START_UP", seconds)
+    monkeypatch.setattr(pool, "START_UP", seconds)
     async with app.worker(seams=Seams(spawn=lambda: spawn(start))):
         found = await ended(app, await app.enqueue("pid", max_retries=0))
     assert found.error == f"ProcessDied: the process of this run {fate}"
@@ -292,7 +293,7 @@ async def test_a_process_leaves_it_to_its_worker_when_to_end(app: Demora, file: 
         for number in (signal.SIGINT, signal.SIGTERM):
             os.kill(pid, number)
         await app.cancel(job.id)
-        assert (await ended(app, job)).error == "as you wish"
+        assert (await ended(app, job)).error == "as you asked"
 
 
 async def test_an_application_that_cannot_be_imported_is_refused_when_a_worker_starts(tmp_path: Path) -> None:
@@ -310,7 +311,7 @@ async def test_a_handler_that_an_import_does_not_register_fails_with_the_reason(
 
 
 def test_no_worker_starts_where_only_handlers_are_called(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(home, "_workers_allowed", False)
+    monkeypatch.setattr(application, "_workers_allowed", False)
     with pytest.raises(WrongProcess, match="__main__"):
         Worker(process_jobs.app)
 

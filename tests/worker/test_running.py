@@ -13,7 +13,7 @@ import pytest
 
 from demora import Context, Demora, Status, current_run
 from demora.errors import BadHandler, Invalid, UnknownJobType
-from demora.store import Claimed
+from demora.store.jobs import Claimed
 from demora.worker import Worker
 from tests.facts import eventually
 from tests.worker.conftest import Gate, ended
@@ -343,11 +343,11 @@ async def test_what_was_claimed_starts_before_the_next_claim(app: Demora, monkey
     store, seen = (await app.open()).store, list[str]()
     claim = store.claim
 
-    async def claim_once(*wish: Any, **how: Any) -> Claimed:
+    async def claim_once(*asked: Any, **how: Any) -> Claimed:
         if "claimed" in seen:
             seen.append("asked again")
             return Claimed([], [], None)
-        claimed = await claim(*wish, **how)
+        claimed = await claim(*asked, **how)
         seen.extend(["claimed"] * len(claimed.jobs))
         return msgspec.structs.replace(claimed, next_in=timedelta(0)) if claimed.jobs else claimed
 

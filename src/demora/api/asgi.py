@@ -8,14 +8,13 @@ from starlette.datastructures import Headers
 from starlette.routing import Route, Router
 from starlette.types import Receive, Scope, Send
 
-from .. import notices
 from ..app import Demora
 from ..core.access import ApiKey
 from ..errors import Invalid, TooManySearches
 from ..settings import Settings
+from ..system import notices
+from .access import Door, Guard
 from .budget import Budget, Share
-from .door import Door
-from .guard import Guard
 from .operations import PROBLEM, WITHOUT_KEY, Ask, Operation, Reply
 from .problems import NoRoute, Overloaded, WrongMethod, as_sent, headers_of, problem_of
 from .reading import ClientGone, decode_body, decode_query, read_body

@@ -8,7 +8,7 @@ import time
 from types import TracebackType
 from typing import Self
 
-from .. import notices
+from ..system import notices
 from .problems import Overloaded
 
 UNCOUNTED = 64 * 1024  # bytes of each request

@@ -8,16 +8,17 @@ from typing import Any
 
 import msgspec
 
-from ..client import Client
+from ..client.bulk import BulkResult
+from ..client.client import Client
+from ..client.views import JobView, ReceiptView, bulk_result_view, deliveries_view, job_view, receipt_view
 from ..core.access import Scope
 from ..core.job import Job, NewJob
 from ..core.spans import ZERO, timestamp
 from ..core.states import Status
 from ..errors import Invalid
-from ..views import JobView, ReceiptView, job_view, receipt_view
 from .operations import LARGE_JOB, PAGE_BYTES, PLAIN_JOB, SEARCH_LIMIT, Ask, Listing, Reply
 from .reading import ClientGone, disconnected, read_key
-from .wishes import BatchWish, FindQuery, JobChange, JobWish, WaitQuery
+from .requests import BatchRequest, DeadLettersQuery, DeadLettersRequest, FindQuery, JobChange, JobRequest, WaitQuery
 
 
 class BatchView(msgspec.Struct, frozen=True):
@@ -40,23 +41,23 @@ class PreviewView(msgspec.Struct, frozen=True, rename="camel"):
 
 async def add_job(ask: Ask) -> Reply:
     """Add a job. A repeated idempotency key answers the same, with `Idempotency-Replayed: true`, and adds nothing."""
-    wish: JobWish = ask.body
-    key = read_key(ask.headers, wish.idempotency_key)
+    request: JobRequest = ask.body
+    key = read_key(ask.headers, request.idempotency_key)
     client = await ask.client()
-    [job], headers = await _add(ask, client, [client.make(**wish.options() | {"key": key})])
+    [job], headers = await _add(ask, client, [client.make(**request.options() | {"key": key})])
     told = job_view(job) if _may_read(ask) else receipt_view(job)
     return Reply(201, told, {**headers, "location": f"/api/v1/jobs/{job.id}"})
 
 
 async def add_batch(ask: Ask) -> Reply:
     """Add 1 to 1000 jobs, all or none, and answer in order."""
-    wish: BatchWish = ask.body
+    request: BatchRequest = ask.body
     if "idempotency-key" in ask.headers:
         raise Invalid("Idempotency-Key", "give each job of a batch its own idempotencyKey instead")
     client = await ask.client()
-    make = functools.partial(client.make_many, wish.options(), spread=wish.over())
+    make = functools.partial(client.make_many, request.options(), spread=request.over())
     checked = await asyncio.to_thread(make)  # up to 16 MiB must not hold up the loop
-    if wish.preview:
+    if request.preview:
         return Reply(200, _preview(checked))
     jobs, headers = await _add(ask, client, checked)
     if not _may_read(ask):
@@ -150,3 +151,41 @@ def _may_read(ask: Ask) -> bool:
 
 def _shown(job: Job, status: int = 200) -> Reply:
     return Reply(status, job_view(job))
+
+
+# The operations on dead letters: the jobs that failed for good.
+
+
+async def list_dead_letters(ask: Ask) -> Reply:
+    """List the jobs that failed for good, newest first, page by page."""
+    query: DeadLettersQuery = ask.query
+    return await list_page(ask, query.options())
+
+
+async def retry_dead_letters(ask: Ask) -> Reply:
+    """Run again the dead letters that match, with all their retries; with `dryRun` only count them."""
+    request: DeadLettersRequest = ask.body
+    return _told(await (await ask.client()).retry_many(**request.options(), within=SEARCH_LIMIT), request)
+
+
+async def delete_dead_letters(ask: Ask) -> Reply:
+    """Remove the dead letters that match, with their history; with `dryRun` only count them."""
+    request: DeadLettersRequest = ask.body
+    return _told(await (await ask.client()).delete_many(**request.options(), within=SEARCH_LIMIT), request)
+
+
+def _told(tally: BulkResult, request: DeadLettersRequest) -> Reply:
+    return Reply(200, bulk_result_view(tally, dry_run=bool(request.dry_run)))
+
+
+# The operations on what tells of a job's end.
+
+
+async def list_deliveries(ask: Ask) -> Reply:
+    """Show what was told of a job's end: each delivery with its tries, and what the server answered."""
+    return Reply(200, deliveries_view(await (await ask.client()).webhooks.of(ask.path["id"])))
+
+
+async def retry_deliveries(ask: Ask) -> Reply:
+    """Deliver again what was given up about a job, under the same ids."""
+    return Reply(200, deliveries_view(await (await ask.client()).webhooks.redeliver(ask.path["id"])))

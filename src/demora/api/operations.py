@@ -10,13 +10,13 @@ from starlette.datastructures import Headers
 from starlette.types import Receive
 
 from ..app import Demora
-from ..client import Client
+from ..client.client import Client
 from ..core.access import ApiKey, Scope
 from .answers import JSON, PROBLEM, Listing, Reply
 from .budget import Share
 from .reading import ONE_JOB
+from .requests import Nothing
 from .submitting import Submissions
-from .wishes import Nothing
 
 WITHOUT_KEY = "http"  # who asks where no key is needed
 PAGE_BYTES = 4 * 1024 * 1024  # of payloads, results and errors on one page, which ends before there are more

@@ -3,25 +3,25 @@
 import functools
 from typing import Any
 
-from ..client import Health
+from ..client.client import Health
+from ..client.views import BulkResultView, DeliveriesView, JobView, PageView, QueueView, ReceiptView
+from ..client.why import Why
 from ..core.access import Scope
-from ..views import JobView, PageView, QueueView, ReceiptView, TallyView, ToldView
-from ..why import Why
-from . import dead, jobs, service, webhooks
+from . import jobs, queues
 from .openapi import describe
 from .operations import Ask, Operation, Reply
 from .reading import ONE_BATCH
-from .wishes import (
-    BatchWish,
-    DeadQuery,
-    DeadWish,
+from .requests import (
+    BatchRequest,
+    DeadLettersQuery,
+    DeadLettersRequest,
     FindQuery,
     JobChange,
-    JobWish,
+    JobRequest,
     Nothing,
-    PauseWish,
+    PauseRequest,
+    QueueRequest,
     QueuesQuery,
-    QueueWish,
     WaitQuery,
 )
 
@@ -37,14 +37,14 @@ async def show_openapi(ask: Ask) -> Reply:
 
 # None: open to everybody, for those who watch whether the service is up.
 ROUTES: tuple[Operation, ...] = (
-    Operation("GET", "/", Scope.READ, service.welcome, {200: service.Welcome}),
-    Operation("GET", "/health/live", None, service.live, {200: service.AliveView}),
-    Operation("GET", "/health/ready", None, service.ready, {200: Health, 503: Health}),
+    Operation("GET", "/", Scope.READ, queues.welcome, {200: queues.Welcome}),
+    Operation("GET", "/health/live", None, queues.live, {200: queues.AliveView}),
+    Operation("GET", "/health/ready", None, queues.ready, {200: Health, 503: Health}),
     Operation("GET", "/api/v1/openapi.json", Scope.READ, show_openapi, {200: dict[str, Any]}),
-    Operation("POST", _JOBS, Scope.SUBMIT, jobs.add_job, {201: (JobView, ReceiptView)}, JobWish, headers=_KEY),
+    Operation("POST", _JOBS, Scope.SUBMIT, jobs.add_job, {201: (JobView, ReceiptView)}, JobRequest, headers=_KEY),
     Operation(
         *("POST", f"{_JOBS}/batch", Scope.SUBMIT, jobs.add_batch),
-        *({201: (jobs.BatchView, jobs.ReceiptsView), 200: jobs.PreviewView}, BatchWish),
+        *({201: (jobs.BatchView, jobs.ReceiptsView), 200: jobs.PreviewView}, BatchRequest),
         most=ONE_BATCH,
     ),
     Operation("GET", _JOBS, Scope.READ, jobs.find_jobs, {200: PageView}, query=FindQuery),
@@ -55,17 +55,17 @@ ROUTES: tuple[Operation, ...] = (
     Operation("POST", f"{_JOB}/cancel", Scope.OPERATE, jobs.cancel_job, {200: JobView, 202: JobView}, Nothing),
     Operation("POST", f"{_JOB}/retry", Scope.OPERATE, jobs.retry_job, {200: JobView}, Nothing),
     Operation("GET", f"{_JOB}/wait", Scope.READ, jobs.wait_for_job, {200: JobView}, query=WaitQuery),
-    Operation("GET", f"{_JOB}/webhooks", Scope.READ, webhooks.list_deliveries, {200: ToldView}),
-    Operation("POST", f"{_JOB}/webhooks/retry", Scope.OPERATE, webhooks.retry_deliveries, {200: ToldView}, Nothing),
-    Operation("GET", _DEAD, Scope.READ, dead.list_dead_letters, {200: PageView}, query=DeadQuery),
-    Operation("POST", f"{_DEAD}/retry", Scope.OPERATE, dead.retry_dead_letters, {200: TallyView}, DeadWish),
-    Operation("POST", f"{_DEAD}/delete", Scope.OPERATE, dead.delete_dead_letters, {200: TallyView}, DeadWish),
-    Operation("GET", _QUEUES, Scope.READ, service.list_queues, {200: service.QueuesView}, query=QueuesQuery),
-    Operation("GET", f"{_QUEUES}/{{name}}", Scope.READ, service.get_queue, {200: QueueView}),
-    Operation("PATCH", f"{_QUEUES}/{{name}}", Scope.ADMIN, service.change_queue, {200: QueueView}, QueueWish),
-    Operation("POST", f"{_QUEUES}/{{name}}/pause", Scope.OPERATE, service.pause_queue, {200: QueueView}, PauseWish),
-    Operation("POST", f"{_QUEUES}/{{name}}/resume", Scope.OPERATE, service.resume_queue, {200: QueueView}, Nothing),
-    Operation("GET", "/api/v1/workers", Scope.READ, service.list_workers, {200: service.WorkersView}),
+    Operation("GET", f"{_JOB}/webhooks", Scope.READ, jobs.list_deliveries, {200: DeliveriesView}),
+    Operation("POST", f"{_JOB}/webhooks/retry", Scope.OPERATE, jobs.retry_deliveries, {200: DeliveriesView}, Nothing),
+    Operation("GET", _DEAD, Scope.READ, jobs.list_dead_letters, {200: PageView}, query=DeadLettersQuery),
+    Operation("POST", f"{_DEAD}/retry", Scope.OPERATE, jobs.retry_dead_letters, {200: BulkResultView}, DeadLettersRequest),
+    Operation("POST", f"{_DEAD}/delete", Scope.OPERATE, jobs.delete_dead_letters, {200: BulkResultView}, DeadLettersRequest),
+    Operation("GET", _QUEUES, Scope.READ, queues.list_queues, {200: queues.QueuesView}, query=QueuesQuery),
+    Operation("GET", f"{_QUEUES}/{{name}}", Scope.READ, queues.get_queue, {200: QueueView}),
+    Operation("PATCH", f"{_QUEUES}/{{name}}", Scope.ADMIN, queues.change_queue, {200: QueueView}, QueueRequest),
+    Operation("POST", f"{_QUEUES}/{{name}}/pause", Scope.OPERATE, queues.pause_queue, {200: QueueView}, PauseRequest),
+    Operation("POST", f"{_QUEUES}/{{name}}/resume", Scope.OPERATE, queues.resume_queue, {200: QueueView}, Nothing),
+    Operation("GET", "/api/v1/workers", Scope.READ, queues.list_workers, {200: queues.WorkersView}),
 )
 
 

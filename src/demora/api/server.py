@@ -20,7 +20,7 @@ from typing import Any
 
 import uvicorn
 
-from .. import notices
+from ..system import notices
 from .connection import Connection, Limits, refusal
 from .http1 import FULL
 

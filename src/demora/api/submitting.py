@@ -8,10 +8,9 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable, Sequence
 
-from ..client import Client
-from ..core.access import ApiKey
+from ..client.client import Client
+from ..core.access import ApiKey, KeyLimits, NameKind, check_allowed, too_many_names
 from ..core.job import Job, NewJob, in_namespace
-from ..core.keylimits import KeyLimits, NameKind, check_allowed, too_many_names
 from ..errors import TooManyWaiting
 from ..settings import Settings
 

@@ -1,17 +1,14 @@
 """The command line: one file per family of commands, all of them speaking through the client."""
 
-from .acting import cancel, delete, pause, reschedule, resume, retry
 from .completing import completion
-from .doctoring import doctor
-from .enqueueing import enqueue
+from .doctor import doctor
+from .housekeeping import purge, rebuild, recover, verify
+from .jobs import cancel, dead_letters, delete, enqueue, job, jobs, pause, queues, reschedule, resume, retry, workers
 from .keys import keys
-from .looking import dead_letters, job, jobs, queues, workers
-from .pacing import pace, why
-from .queueing import queue
+from .paces import pace, why
+from .queues import queue
 from .root import root
 from .running import migrate, scheduler, serve, worker
-from .tidying import purge, rebuild, recover
-from .verifying import verify
 from .webhooks import webhooks
 
 for command in (

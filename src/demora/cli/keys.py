@@ -7,15 +7,13 @@ from typing import Any
 import click
 import msgspec
 
-from ..core.access import ApiKey, Scope
-from ..core.keylimits import check_limits
-from ..views import key_view, made_key_view
-from . import tables
+from ..client.views import key_view, made_key_view
+from ..core.access import ApiKey, Scope, check_limits
+from . import output
 from .opening import chosen_app, existing, opened
 from .options import SPAN, as_json, asynchronous
+from .output import plain, print_json, rough
 from .root import group, verb
-from .text import plain, rough
-from .wire import print_json
 
 SCOPE = click.Choice([scope.value for scope in Scope])
 key_id = click.argument("id", metavar="ID")
@@ -117,7 +115,7 @@ async def list_(*, as_json: bool) -> None:
     if as_json:
         print_json({"keys": [key_view(key, ring.now) for key in ring.keys]})
     else:
-        tables.keys(ring.keys, ring.now)
+        output.keys(ring.keys, ring.now)
 
 
 @verb("revoke")

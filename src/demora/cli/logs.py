@@ -7,10 +7,11 @@ import sys
 from datetime import UTC, datetime
 from typing import Any
 
-from .. import error_texts, notices
 from ..core.spans import timestamp
+from ..handlers.context import stamp_records
 from ..settings import Settings
-from .text import plain
+from ..system import error_texts
+from .output import plain
 
 _COLOURS = {"WARNING": "33", "ERROR": "31", "CRITICAL": "31;1"}
 
@@ -65,7 +66,7 @@ class Objects(logging.Formatter):
 
 def to_stderr(settings: Settings) -> None:
     """Write what is logged from now on to stderr, in the format and from the level up that the settings name."""
-    notices.stamp_records()
+    stamp_records()
     error_texts.configure(settings.log_errors)
     handler = logging.StreamHandler(sys.stderr)
     colour = sys.stderr.isatty() and not os.environ.get("NO_COLOR")

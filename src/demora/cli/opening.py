@@ -1,19 +1,22 @@
 """Which application and which database a command works on."""
 
+import asyncio
 import importlib
+import os
 import sys
+import threading
 import traceback
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Coroutine
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import Any, NoReturn
 
 import click
 
 from ..app import Demora
-from ..client import Client
+from ..client.client import Client
 from ..core.dsn import without_secrets
+from .output import plain
 from .root import Failure, asked_database_url
-from .text import plain
 
 _MAKERS = "demora serve, worker, scheduler, enqueue, keys create, webhooks secret create and migrate make one"
 _IN_MEMORY = (
@@ -96,3 +99,25 @@ def _broken(name: str, problem: Exception) -> Failure:
     """The application's own trouble, with the traceback that its author needs."""
     traceback.print_exception(problem)
     return Failure(f"module {name} cannot be imported: {type(problem).__name__}: {problem}")
+
+
+# How a process that serves comes to its end: with the code it earned, and nothing that hangs may keep it.
+
+
+_LAST_CALL = 1.0  # seconds that threads have to end once all else has
+
+
+def run(main: Coroutine[Any, Any, int]) -> NoReturn:
+    """Run on uvloop and exit with the code it gives, at once or after a last call if a thread still hangs."""
+    import uvloop
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        code = runner.run(main)
+        _exit_soon(code)
+    sys.exit(code)
+
+
+def _exit_soon(code: int) -> None:
+    timer = threading.Timer(_LAST_CALL, os._exit, [code])
+    timer.daemon = True
+    timer.start()

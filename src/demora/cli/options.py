@@ -8,12 +8,12 @@ from typing import Any, ParamSpec, TypeVar
 
 import click
 
+from ..client.queues import MOST_PER_PAGE
 from ..core.job import Priority
 from ..core.request import check_queue
 from ..core.spans import moment, span
 from ..core.states import Status
 from ..errors import Invalid
-from ..queues import MOST_PER_PAGE
 from ..settings import LOG_FORMATS, LOG_LEVELS
 from .completing import queue_names
 

@@ -10,7 +10,7 @@ from click.core import ParameterSource
 
 from .. import __version__
 from ..errors import BadSetting, CannotListen, DemoraError, Invalid
-from .text import plain
+from .output import plain
 
 INTERRUPTED = 130
 _DATABASE_URL = "demora.database_url"

@@ -9,19 +9,18 @@ from typing import Any
 
 import click
 
-from .. import notices
 from ..app import Demora
 from ..core.dsn import without_secrets
 from ..core.shares import Share
 from ..core.spans import say
 from ..errors import StoreError
-from ..settings import load, nearest, strangers
-from . import logs, processes
-from .banner import banner
+from ..settings import load, nearest, unknown_variables
+from ..system import notices
+from . import logs, opening
 from .opening import chosen_app, opened
 from .options import QUEUES, SPAN, app_option, as_json, asynchronous, concurrency, logged
+from .output import banner, print_json
 from .root import Failure, asked_database_url, verb
-from .wire import print_json
 
 Queues = Sequence[str] | Mapping[str, int] | None
 
@@ -37,7 +36,7 @@ def serve(
     host: str | None, port: int | None, spec: str | None, no_worker: bool, concurrency: int | None, **log: Any
 ) -> None:
     """Serve HTTP and run jobs, in one process. Makes the database if there is none."""
-    from ..service import serve
+    from ..runtime.service import serve
 
     logs.to_stderr(load(**log))
     app = chosen_app(spec, host=host, port=port, concurrency=concurrency)
@@ -47,7 +46,7 @@ def serve(
     def started(address: str, with_key: bool) -> None:
         click.echo(banner(address, settings, in_memory=app.in_memory(), with_key=with_key))
 
-    processes.run(serve(app, settings, with_worker=not no_worker, concurrency=concurrency, started=started))
+    opening.run(serve(app, settings, with_worker=not no_worker, concurrency=concurrency, started=started))
 
 
 @verb("worker")
@@ -77,18 +76,18 @@ def worker(
     **log: Any,
 ) -> None:
     """Run jobs until SIGTERM or Ctrl-C; a second one ends at once. Makes the database if there is none."""
-    from ..supervisor import hold_lifeline, supervise
+    from ..runtime.supervisor import hold_lifeline, supervise
 
     logs.to_stderr(load(**log))
     app = chosen_app(spec, concurrency=concurrency, lease=lease)
     if number == 1:
         if not hold_lifeline(app.settings.grace):
             _tell_settings(app)
-        processes.run(_work(app, queues, strict))
+        opening.run(_work(app, queues, strict))
     if app.in_memory():
         raise Failure("several processes cannot share a database in memory; name a file or a server with --database-url")
     _tell_settings(app)
-    processes.run(supervise(_worker_command(spec, queues, strict, concurrency, lease, log), number))
+    opening.run(supervise(_worker_command(spec, queues, strict, concurrency, lease, log), number))
 
 
 @verb("scheduler")
@@ -99,7 +98,7 @@ def scheduler(**log: Any) -> None:
     logs.to_stderr(load(**log))
     app = chosen_app(None)
     _tell_settings(app)
-    processes.run(_tidy(app))
+    opening.run(_housekeep(app))
 
 
 @verb("migrate")
@@ -126,13 +125,13 @@ def _tell_settings(app: Demora) -> None:
 
 
 def _tell_strangers() -> None:
-    for name in strangers(os.environ):
-        notices.stranger(name, nearest(name))
+    for name in unknown_variables(os.environ):
+        notices.unknown_variable(name, nearest(name))
 
 
 async def _work(app: Demora, queues: Queues, strict: bool) -> int:
-    from ..patience import opened_when_there
-    from ..stopping import stopping_on_signals
+    from ..runtime.startup import opened_when_there
+    from ..system.stop_signals import stopping_on_signals
     from ..worker import Worker
 
     async with opened_when_there(app):
@@ -151,11 +150,11 @@ async def _tell_new_queues(app: Demora, named: Iterable[str]) -> None:
                 notices.queue_new(name)
 
 
-async def _tidy(app: Demora) -> int:
-    from ..patience import opened_when_there
-    from ..scheduler import Scheduler
-    from ..seams import Seams
-    from ..stopping import stopping_on_signals
+async def _housekeep(app: Demora) -> int:
+    from ..runtime.startup import opened_when_there
+    from ..scheduler.housekeeping import Scheduler
+    from ..system.seams import Seams
+    from ..system.stop_signals import stopping_on_signals
 
     async with opened_when_there(app):
         await app.apply_paces()

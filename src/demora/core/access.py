@@ -1,18 +1,124 @@
-"""Who may do what: API keys, their scopes, and whether a key lets a request in."""
+"""What an API key may submit: which queues and types, how many names of each, how many waiting jobs, how many requests."""
 
 import hashlib
 import hmac
 import re
-from collections.abc import Iterable
+from collections import OrderedDict
+from collections.abc import Hashable, Iterable, Sequence
 from datetime import datetime, timedelta
 from enum import StrEnum
+from ipaddress import IPv6Address, ip_address, ip_network
 
 import msgspec
 
-from ..errors import Invalid
-from .keylimits import KeyLimits
+from ..errors import Invalid, LimitReached, NotAllowedForKey
+from .job import NewJob
+from .outbound import Address, Network
 from .request import check_name
 from .spans import MILLISECOND, span
+
+MOST_PATTERNS = 100  # of queues, and of types
+MOST_LIMIT = 1_000_000_000
+
+_NAME_CHARACTERS = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-")
+_TYPE_CHARACTERS = _NAME_CHARACTERS | frozenset(":/")
+
+
+class NameKind(StrEnum):
+    """What a name that counts against a limit is a name of."""
+
+    QUEUE = "queue"
+    TYPE = "type"
+
+
+class KeyLimits(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The limits of one key. A number that is None is that of the settings, 0 is no limit. No pattern allows every name."""
+
+    max_queues: int | None = None
+    max_types: int | None = None
+    max_waiting: int | None = None
+    rate: int | None = None  # requests a second
+    queues: tuple[str, ...] = ()
+    types: tuple[str, ...] = ()
+
+    def over(self, usual: "KeyLimits") -> "KeyLimits":
+        """These limits, with those of the settings where this key has none of its own."""
+        return KeyLimits(
+            max_queues=usual.max_queues if self.max_queues is None else self.max_queues,
+            max_types=usual.max_types if self.max_types is None else self.max_types,
+            max_waiting=usual.max_waiting if self.max_waiting is None else self.max_waiting,
+            rate=usual.rate if self.rate is None else self.rate,
+            queues=self.queues,
+            types=self.types,
+        )
+
+
+def check_limits(
+    *,
+    max_queues: int | None = None,
+    max_types: int | None = None,
+    max_waiting: int | None = None,
+    rate: int | None = None,
+    queues: Iterable[str] = (),
+    types: Iterable[str] = (),
+) -> KeyLimits:
+    """The limits, or `Invalid` that names the field and says what would be right."""
+    return KeyLimits(
+        max_queues=_limit(max_queues, "max_queues"),
+        max_types=_limit(max_types, "max_types"),
+        max_waiting=_limit(max_waiting, "max_waiting"),
+        rate=_limit(rate, "rate"),
+        queues=_patterns(queues, "queues", _NAME_CHARACTERS, 64),
+        types=_patterns(types, "types", _TYPE_CHARACTERS, 128),
+    )
+
+
+def matches(pattern: str, name: str) -> bool:
+    """Whether a name fits a pattern: a whole name, or one with a single `*` that stands for any characters, or none."""
+    before, star, after = pattern.partition("*")
+    if not star:
+        return name == pattern
+    return len(name) >= len(before) + len(after) and name.startswith(before) and name.endswith(after)
+
+
+def check_allowed(limits: KeyLimits, jobs: Sequence[NewJob]) -> None:
+    """Raise `NotAllowedForKey` for the first job with a queue or type that the key may not use."""
+    for n, job in enumerate(jobs):
+        place = f"jobs[{n}]." if len(jobs) > 1 else ""
+        if not _fits_any(limits.queues, job.queue):
+            raise NotAllowedForKey(f"{place}queue", job.queue, limits.queues)
+        if not _fits_any(limits.types, job.type):
+            raise NotAllowedForKey(f"{place}type", job.type, limits.types)
+
+
+def too_many_names(kind: NameKind, limits: KeyLimits) -> LimitReached:
+    most = (limits.max_queues if kind is NameKind.QUEUE else limits.max_types) or 0
+    return LimitReached(kind.value, most)
+
+
+def _fits_any(patterns: Sequence[str], name: str) -> bool:
+    return not patterns or any(matches(pattern, name) for pattern in patterns)
+
+
+def _limit(value: int | None, field: str) -> int | None:
+    if value is not None and (not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= MOST_LIMIT):
+        raise Invalid(field, f"must be a whole number from 0, which means no limit, to {MOST_LIMIT}")
+    return value
+
+
+def _patterns(given: Iterable[str], field: str, characters: frozenset[str], longest: int) -> tuple[str, ...]:
+    patterns = tuple(dict.fromkeys(given))
+    if len(patterns) > MOST_PATTERNS:
+        raise Invalid(field, f"at most {MOST_PATTERNS} patterns are allowed")
+    for pattern in patterns:
+        one_star = isinstance(pattern, str) and pattern.count("*") <= 1
+        if not one_star or not 1 <= len(pattern) <= longest or not frozenset(pattern) <= characters | {"*"}:
+            raise Invalid(field, "a pattern is a name, with one * at most for any characters: mail, mail.*, *.eu")
+    return patterns
+
+
+# Who may do what: API keys, their scopes, and whether a key lets a request in.
+
 
 USE_NOTED_EVERY = timedelta(minutes=1)
 
@@ -208,3 +314,123 @@ def _digest(text: str) -> bytes:
     # A plain hash is right here: passwords need a slow one because they can be guessed, 256 random bits cannot, and every
     # request would pay for it.
     return hashlib.sha256(text.encode()).digest()
+
+
+# Token buckets: how many requests a caller may make at once, and how many a second after that.
+
+
+class Bucket(msgspec.Struct, frozen=True):
+    """How many tokens there were at a moment, in seconds of any clock that is never set back."""
+
+    tokens: float
+    at: float
+
+
+class Rate(msgspec.Struct, frozen=True):
+    """How fast a bucket fills and how much it holds. A rate of 0 is no limit."""
+
+    per_second: float
+    burst: float
+
+
+def level(bucket: Bucket, rate: Rate, now: float) -> float:
+    """The tokens in a bucket now."""
+    return min(rate.burst, bucket.tokens + max(0.0, now - bucket.at) * rate.per_second)
+
+
+class RateLimiter:
+    """A bucket for each caller, for the `most` callers that came last.
+
+    A caller that is not remembered has a full bucket. So when there are more callers than buckets, the limit is too generous
+    for those who come seldom, and never too strict.
+    """
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._buckets: OrderedDict[Hashable, Bucket] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._buckets)
+
+    def take(self, caller: Hashable, rate: Rate, now: float) -> float:
+        """Take a token. Answers 0.0 if there was one, or else in how many seconds there will be."""
+        if rate.per_second <= 0:
+            return 0.0
+        known = self._buckets.get(caller)
+        tokens = rate.burst if known is None else level(known, rate, now)
+        if tokens < 1.0:
+            self._buckets.move_to_end(caller)
+            return (1.0 - tokens) / rate.per_second
+        self._buckets[caller] = Bucket(tokens - 1.0, now)
+        self._buckets.move_to_end(caller)
+        if len(self._buckets) > self._most:
+            self._buckets.popitem(last=False)
+        return 0.0
+
+
+# Which address a request comes from: that of the connection, or behind a trusted proxy the one that the proxy names.
+
+
+UNKNOWN = "unknown"  # where there is no address, as on a Unix socket
+MOST_HOPS = 20  # proxies in a row that are looked at
+
+_FOR = re.compile(r'(?:^|;)\s*for\s*=\s*(?:"([^"]*)"|([^;\s]*))', re.IGNORECASE)
+_WITH_PORT = re.compile(r"\[([^\]]*)\](?::\d{1,5})?|(\d{1,3}(?:\.\d{1,3}){3}):\d{1,5}")
+
+
+def caller_of(peer: str | None, x_forwarded_for: Sequence[str], forwarded: Sequence[str], trusted: Sequence[Network]) -> str:
+    """The caller as it is counted: an IPv4 address, the /64 of an IPv6 address, or `UNKNOWN`.
+
+    The headers count only if the peer is a trusted proxy. A proxy appends to one of them and passes the other on as the
+    caller wrote it, so where both are there, neither counts.
+    """
+    address = _read(peer or "")
+    if address is None:
+        return UNKNOWN
+    if _is_trusted(address, trusted) and not (x_forwarded_for and forwarded):
+        address = _behind(address, _hops(x_forwarded_for, forwarded), trusted)
+    return _counted(address)
+
+
+def _behind(proxy: Address, hops: Sequence[str], trusted: Sequence[Network]) -> Address:
+    """The last address that is no trusted proxy; if one cannot be read, the proxy that appended it."""
+    for hop in hops[: -MOST_HOPS - 1 : -1]:
+        named = _read(hop)
+        if named is None:
+            return proxy
+        proxy = named
+        if not _is_trusted(named, trusted):
+            return named
+    return proxy
+
+
+def _hops(x_forwarded_for: Sequence[str], forwarded: Sequence[str]) -> list[str]:
+    if not forwarded:
+        return [hop for line in x_forwarded_for for hop in line.split(",")]
+    found = [_FOR.search(hop) for line in forwarded for hop in line.split(",")]
+    return ["" if one is None else one[1] or one[2] or "" for one in found]
+
+
+def _read(text: str) -> Address | None:
+    """The address that a text spells, with or without a port; one that stands for an IPv4 address is that."""
+    text = text.strip()
+    with_port = _WITH_PORT.fullmatch(text)
+    if with_port is not None:
+        text = with_port[1] or with_port[2] or ""
+    try:
+        address = ip_address(text)
+    except ValueError:
+        return None
+    mapped = address.ipv4_mapped if isinstance(address, IPv6Address) else None
+    return mapped or address
+
+
+def _is_trusted(address: Address, trusted: Sequence[Network]) -> bool:
+    return any(address in network for network in trusted if network.version == address.version)
+
+
+def _counted(address: Address) -> str:
+    """A household or a server has a /64 of IPv6 to itself: to count each address apart would be no limit."""
+    if address.version == 4:
+        return str(address)
+    return str(ip_network((int(address) >> 64 << 64, 64)))

@@ -8,6 +8,7 @@ import msgspec
 
 from ..errors import NotRead
 from .payload import unpack
+from .spans import span_ms
 from .states import Status
 
 DEFAULT_QUEUE = "default"
@@ -48,7 +49,7 @@ class IdempotencyKey(msgspec.Struct, frozen=True):
 
 
 class Unique(msgspec.Struct, frozen=True):
-    """A wish to have at most one job of its type and namespace with this key that waits and was never claimed.
+    """A request to have at most one job of its type and namespace with this key that waits and was never claimed.
 
     If there is one, it is kept as it is and the new one is not stored; with `replace` it becomes what the new one asks for.
     """
@@ -58,7 +59,7 @@ class Unique(msgspec.Struct, frozen=True):
 
 
 class NewJob(msgspec.Struct, frozen=True):
-    """A checked wish for a job. At most one of `at` and `delay` is set; with neither it is due at once.
+    """A checked request for a job. At most one of `at` and `delay` is set; with neither it is due at once.
 
     At most one of `expires_at` and `expires_in` is set: if the job has not been started by then, it never is.
     """
@@ -162,3 +163,22 @@ class Job(msgspec.Struct, frozen=True):
         if self.result_json == b"":
             raise NotRead(self.id, "result")
         return None if self.result_json is None else unpack(self.result_json)
+
+
+# Who goes first: ready time, plus a step for each rank of priority, plus the head start that real-time jobs have.
+
+
+_STRICT_STEP = 10**15  # milliseconds: longer than any two ready times can be apart
+
+
+class QueueOrder(msgspec.Struct, frozen=True):
+    """The settings of a queue that decide its order."""
+
+    step: timedelta = timedelta(seconds=1000)
+    strict: bool = False
+    head_start: timedelta = timedelta(seconds=30)
+
+    def offset(self, lane: Lane, rank: Priority) -> int:
+        """The milliseconds to add to the ready time of a job; the smallest sum goes first."""
+        step = _STRICT_STEP if self.strict else span_ms(self.step)
+        return rank * step + (0 if lane == Lane.REALTIME else span_ms(self.head_start))

@@ -1,4 +1,4 @@
-"""Checks a wish for a job and makes a `NewJob` of it. Every face goes through here, so all refuse the same things."""
+"""Checks a request for a job and makes a `NewJob` of it. Every face goes through here, so all refuse the same things."""
 
 import hashlib
 import re
@@ -10,19 +10,11 @@ from typing import Any
 import msgspec
 
 from ..errors import Invalid
-from .job import (
-    DEFAULT_QUEUE,
-    DEFAULT_RETRIES,
-    DEFAULT_RETRY_DELAY,
-    IdempotencyKey,
-    NewJob,
-    Priority,
-    Unique,
-)
+from .job import DEFAULT_QUEUE, DEFAULT_RETRIES, DEFAULT_RETRY_DELAY, IdempotencyKey, NewJob, Priority, Unique
+from .outbound import read_url
 from .payload import check_text, pack_object, unpack
 from .spans import CENTURY, ZERO, moment, span, span_ms
 from .states import Status
-from .urls import read_url
 
 MOST_NAME, MOST_KEY, MOST_TAG, MOST_TAGS, MOST_REASON = 200, 255, 64, 32, 500
 MOST_RETRIES = 1000

@@ -43,11 +43,11 @@ class Retention(msgspec.Struct, frozen=True, omit_defaults=True):
         return keep
 
     def over(self, general: "Retention") -> "Retention":
-        """These wishes, and the general ones where there is none."""
+        """These requests, and the general ones where there is none."""
         return Retention(**{status.name.lower(): self.of(status) or general.of(status) for status in ENDED})
 
 
-class RetentionWish(msgspec.Struct, frozen=True):
+class RetentionRequest(msgspec.Struct, frozen=True):
     """What to change of a queue's retention: what is unset stays, None leaves it to the retention of all queues again."""
 
     completed: Keep | msgspec.UnsetType | None = msgspec.UNSET
@@ -56,8 +56,10 @@ class RetentionWish(msgspec.Struct, frozen=True):
 
     def over(self, own: Retention) -> Retention:
         """The retention that is wished for, where there was this one."""
-        wishes = {name: getattr(self, name) for name in self.__struct_fields__}
-        return msgspec.structs.replace(own, **{name: wish for name, wish in wishes.items() if wish is not msgspec.UNSET})
+        requests = {name: getattr(self, name) for name in self.__struct_fields__}
+        return msgspec.structs.replace(
+            own, **{name: request for name, request in requests.items() if request is not msgspec.UNSET}
+        )
 
 
 def keep(text: str, field: str) -> Keep:
@@ -86,7 +88,7 @@ def _age(text: str, field: str) -> timedelta:
 
 def read_retention(
     completed: Text = msgspec.UNSET, cancelled: Text = msgspec.UNSET, failed: Text = msgspec.UNSET
-) -> RetentionWish | None:
+) -> RetentionRequest | None:
     """What a caller wants to be kept of a queue; `general` or None is what is kept of all. None if nothing is said."""
     texts = {"completed": completed, "cancelled": cancelled, "failed": failed}
     said = {
@@ -94,4 +96,4 @@ def read_retention(
         for name, text in texts.items()
         if text is not msgspec.UNSET
     }
-    return RetentionWish(**said) if said else None
+    return RetentionRequest(**said) if said else None

@@ -73,3 +73,30 @@ def _parse(text: str, field: str) -> timedelta:
         return timedelta(milliseconds=sum(float(number) * _UNITS[unit] for number, unit in _PART.findall(text)))
     except OverflowError:
         raise Invalid(field, "the span is too long") from None
+
+
+# Sizes at the border: `512MB`, `2GB`.
+
+
+_SIZE_UNITS = {"KB": 1024, "MB": 1024**2, "GB": 1024**3}
+_SIZE = re.compile(r"(\d+(?:\.\d+)?)(KB|MB|GB)")
+
+
+def size(value: str, field: str) -> int:
+    """The bytes that `value` means; a kilobyte has 1024. Refuses bare numbers and nothing at all."""
+    found = _SIZE.fullmatch(value) if isinstance(value, str) else None
+    if found is None or not (meant := int(float(found[1]) * _SIZE_UNITS[found[2]])):
+        raise Invalid(field, "a size is text like '512MB' or '2GB'")
+    return meant
+
+
+# Spreading jobs evenly over a span, so that a batch does not come due all at once.
+
+
+def spread(count: int, over: timedelta | str) -> list[timedelta]:
+    """How long after now each of so many jobs is due: the first at once, the others evenly within the span."""
+    whole = span(over, "spread")
+    if whole == ZERO:
+        raise Invalid("spread", "must be longer than nothing")
+    milliseconds = whole // MILLISECOND
+    return [timedelta(milliseconds=milliseconds * n // count) for n in range(count)]

@@ -1,13 +1,86 @@
-"""What is told of a job's end, to whom, and how often it is tried: the one place that decides it."""
+"""Signatures of webhooks: Standard Webhooks 1.0, version v1, several at once while a secret is being replaced."""
 
+import base64
+import binascii
 import hashlib
+import hmac
+from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta
 
 import msgspec
 
+from ..errors import Invalid
 from .job import NewJob, Priority
 from .spans import to_ms
 from .states import Status
+
+PREFIX = "whsec_"
+SECRET_BYTES = 32
+TOLERANCE = timedelta(minutes=5)
+_SHORTEST, _LONGEST = 24, 64
+
+
+class Secret(msgspec.Struct, frozen=True):
+    """The key that webhooks are signed with. Shows nothing of itself."""
+
+    key: bytes
+
+    def __repr__(self) -> str:
+        return "Secret(…)"
+
+    def __str__(self) -> str:
+        return "whsec_…"
+
+
+def read_secret(text: str, field: str = "secret") -> Secret:
+    """The secret that `whsec_…` means; `Invalid` repeats nothing of it."""
+    wrong = Invalid(field, f"must be {PREFIX} and then {_SHORTEST} to {_LONGEST} random bytes in base64")
+    if not text.startswith(PREFIX):
+        raise wrong
+    encoded = text.removeprefix(PREFIX)
+    try:
+        key = base64.b64decode(encoded + "=" * (-len(encoded) % 4), validate=True)
+    except (binascii.Error, ValueError):
+        raise wrong from None
+    if not _SHORTEST <= len(key) <= _LONGEST:
+        raise wrong
+    return Secret(key)
+
+
+def secret_text(key: bytes) -> str:
+    """How the secret is written for whoever is to verify with it."""
+    return PREFIX + base64.b64encode(key).decode()
+
+
+def signed(id: str, body: bytes, secrets: Iterable[Secret], now: datetime) -> dict[str, str]:
+    """The headers of a message that is sent now, with a signature for each secret."""
+    seconds = str(int(now.timestamp()))
+    signatures = [f"v1,{_signature(id, seconds, body, secret)}" for secret in secrets]
+    return {"webhook-id": id, "webhook-timestamp": seconds, "webhook-signature": " ".join(signatures)}
+
+
+def objection(headers: Mapping[str, str], body: bytes, secrets: Iterable[Secret], now: datetime) -> str | None:
+    """Why a message with these headers, named in small letters, is not to be trusted; None if it is."""
+    try:
+        id, seconds, given = (headers[f"webhook-{name}"] for name in ("id", "timestamp", "signature"))
+    except KeyError as missing:
+        return f"the header {missing.args[0]} is missing"
+    if not (seconds.isascii() and seconds.isdigit()) or abs(now.timestamp() - int(seconds)) > TOLERANCE.total_seconds():
+        return "it was signed more than 5 minutes ago or ahead of now"
+    right = [_signature(id, seconds, body, secret).encode() for secret in secrets]
+    for signature in given.split():
+        version, _, value = signature.partition(",")
+        if version == "v1" and any(hmac.compare_digest(one, value.encode()) for one in right):
+            return None
+    return "no signature fits"
+
+
+def _signature(id: str, seconds: str, body: bytes, secret: Secret) -> str:
+    return base64.b64encode(hmac.digest(secret.key, f"{id}.{seconds}.".encode() + body, hashlib.sha256)).decode()
+
+
+# What is told of a job's end, to whom, and how often it is tried: the one place that decides it.
+
 
 TYPE = "demora.webhook"
 QUEUE = "demora.webhooks"
@@ -19,7 +92,7 @@ MOST_RESULT = 64 * 1024  # bytes; a greater result is left out, and can be asked
 _NAMES = {Status.COMPLETED: "completed", Status.FAILED: "failed", Status.CANCELLED: "cancelled"}
 
 
-class Ended(msgspec.Struct, frozen=True):
+class EndedJob(msgspec.Struct, frozen=True):
     """What is known of a job that has a webhook, at the moment of its end."""
 
     id: str
@@ -54,7 +127,7 @@ class Delivery(msgspec.Struct, frozen=True):
     message: msgspec.Raw
 
 
-def delivery(ended: Ended) -> NewJob | None:
+def delivery(ended: EndedJob) -> NewJob | None:
     """The job that tells of an end, None if nobody is to be told. The same end gives the same job, whoever asks."""
     if ended.type == TYPE or ended.status not in _NAMES:
         return None
@@ -74,7 +147,7 @@ def delivery(ended: Ended) -> NewJob | None:
     )
 
 
-def message(ended: Ended) -> Message:
+def message(ended: EndedJob) -> Message:
     completed = ended.status is Status.COMPLETED
     too_large = completed and len(ended.result or b"") > MOST_RESULT
     result = b"null" if ended.result is None or too_large else ended.result
@@ -90,7 +163,7 @@ def message(ended: Ended) -> Message:
     )
 
 
-def delivery_id(ended: Ended) -> str:
+def delivery_id(ended: EndedJob) -> str:
     """An id that sorts by the time of the end, as all ids do, and is the same for the same end of the same generation."""
     drawn = hashlib.sha256(f"{ended.id} {ended.generation}".encode()).digest()
     bits = (to_ms(ended.completed_at) & ((1 << 48) - 1)) << 80 | int.from_bytes(drawn[:10])

@@ -1,16 +1,16 @@
-"""Clock, workers, queues and jobs, judged from one survey of them."""
+"""Clock, workers, queues and jobs, judged from one overview of them."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import timedelta
 
-from ..core.pace_wish import say_briefly
+from ..client.why import LIVE_WITHIN
+from ..core.pace_request import say_briefly
 from ..core.spans import say
-from ..occupancy import all_taken, say_types, serves
-from ..pacing import Pacing
-from ..store import Queue, Worker
-from ..survey import Finding, Level, Survey, Waiting
-from ..why import LIVE_WITHIN
+from ..store.diagnostics import Finding, JobsOverview, Level, Waiting
+from ..store.jobs import Queue, WorkerRecord
+from ..store.occupancy import all_taken, say_types, serves
+from ..store.paces import Pacing
 
 LATE = timedelta(minutes=5)  # past its due time a job that nothing holds back is told of
 PAUSED_LONG = timedelta(hours=1)
@@ -20,19 +20,19 @@ CLOCK_SLACK = timedelta(seconds=1)
 _SECOND = timedelta(seconds=1)
 
 
-def judge_jobs(survey: Survey, queues: Sequence[Queue], workers: Sequence[Worker]) -> Iterator[Finding]:
+def judge_jobs(overview: JobsOverview, queues: Sequence[Queue], workers: Sequence[WorkerRecord]) -> Iterator[Finding]:
     """Everything about the jobs, whether well or not; `workers` are all that are registered, silent ones too."""
     live = [worker for worker in workers if worker.heartbeat_ago < LIVE_WITHIN]
     paused = {queue.name for queue in queues if queue.pause is not None}
-    awaited = [waiting for waiting in survey.waiting if waiting.queue not in paused]
-    yield _clock(survey)
+    awaited = [waiting for waiting in overview.waiting if waiting.queue not in paused]
+    yield _clock(overview)
     yield from _workers(live, workers, any(waiting.ready for waiting in awaited))
     if live:
         yield from _unserved(awaited, live)
-        yield from _slots(survey, awaited, live)
-    yield from _paused(survey, queues)
-    yield _late(survey, awaited)
-    yield _lapsed(survey)
+        yield from _slots(overview, awaited, live)
+    yield from _paused(overview, queues)
+    yield _late(overview, awaited)
+    yield _lapsed(overview)
     yield _dead(queues)
 
 
@@ -43,16 +43,16 @@ def judge_paces(paces: Iterable[Pacing]) -> Iterator[Finding]:
         yield Finding("paces", "ok", fact)
 
 
-def _clock(survey: Survey) -> Finding:
-    if survey.ahead_by <= CLOCK_SLACK:
+def _clock(overview: JobsOverview) -> Finding:
+    if overview.ahead_by <= CLOCK_SLACK:
         return Finding("clock", "ok", "no job is from the future")
-    fact = f"{_jobs(survey.ahead)} added up to {_rough(survey.ahead_by)} later than now: the clock was set back"
+    fact = f"{_jobs(overview.ahead)} added up to {_rough(overview.ahead_by)} later than now: the clock was set back"
     advice = "see that the clock is right and kept right (NTP); jobs that were due at once wait until it has caught up"
-    level: Level = "problem" if survey.ahead_waiting else "warning"
-    return Finding("clock", level, f"{fact}; {survey.ahead_waiting} of them wait", advice)
+    level: Level = "problem" if overview.ahead_waiting else "warning"
+    return Finding("clock", level, f"{fact}; {overview.ahead_waiting} of them wait", advice)
 
 
-def _workers(live: Sequence[Worker], workers: Sequence[Worker], awaited: bool) -> Iterator[Finding]:
+def _workers(live: Sequence[WorkerRecord], workers: Sequence[WorkerRecord], awaited: bool) -> Iterator[Finding]:
     if live:
         slots = sum(worker.slots for worker in live)
         yield Finding("workers", "ok", f"{len(live)} alive, {slots} slots")
@@ -67,7 +67,7 @@ def _workers(live: Sequence[Worker], workers: Sequence[Worker], awaited: bool) -
             yield Finding("workers", "warning", fact, advice)
 
 
-def _unserved(awaited: Iterable[Waiting], live: Sequence[Worker]) -> Iterator[Finding]:
+def _unserved(awaited: Iterable[Waiting], live: Sequence[WorkerRecord]) -> Iterator[Finding]:
     """Waiting jobs that no live worker would run: nobody serves their queue, or nobody who does knows their type."""
     queues: Counter[str] = Counter()
     for waiting in awaited:
@@ -85,7 +85,7 @@ def _unserved(awaited: Iterable[Waiting], live: Sequence[Worker]) -> Iterator[Fi
         yield Finding("queues", _weight(ready), fact, f"start one that does: demora worker --queues {name}")
 
 
-def _slots(survey: Survey, awaited: Iterable[Waiting], live: Sequence[Worker]) -> Iterator[Finding]:
+def _slots(overview: JobsOverview, awaited: Iterable[Waiting], live: Sequence[WorkerRecord]) -> Iterator[Finding]:
     """Ready jobs for which every slot is taken: once for each group of workers that could run them."""
     waits: dict[tuple[str, ...], int] = {}
     for waiting in awaited:
@@ -94,11 +94,11 @@ def _slots(survey: Survey, awaited: Iterable[Waiting], live: Sequence[Worker]) -
             waits[able] = waits.get(able, 0) + waiting.ready
     found = False
     for able, ready in waits.items():
-        taken = all_taken([worker for worker in live if worker.id in able], survey.running)
+        taken = all_taken([worker for worker in live if worker.id in able], overview.running)
         if taken is None:
             continue
-        found, still = True, survey.now - taken.latest_at
-        named = ", ".join(f"{one.longest_id} ({one.type}) for {_rough(survey.now - one.since)}" for one in taken.longest)
+        found, still = True, overview.now - taken.latest_at
+        named = ", ".join(f"{one.longest_id} ({one.type}) for {_rough(overview.now - one.since)}" for one in taken.longest)
         whose = f"worker {able[0]}" if len(able) == 1 else f"{len(able)} workers"
         fact = (
             f"all {taken.slots} slots of {whose} are taken ({say_types(taken)}) while {_jobs(ready)} wait; longest: {named}"
@@ -115,10 +115,10 @@ def _weight(ready: int) -> Level:
     return "problem" if ready else "warning"
 
 
-def _paused(survey: Survey, queues: Iterable[Queue]) -> Iterator[Finding]:
+def _paused(overview: JobsOverview, queues: Iterable[Queue]) -> Iterator[Finding]:
     for queue in queues:
         if queue.pause is not None:
-            span = survey.now - queue.pause.paused_at
+            span = overview.now - queue.pause.paused_at
             why = "" if queue.pause.reason is None else f" ({queue.pause.reason})"
             fact = f"queue {queue.name} has been paused for {_rough(span)}{why}, {_jobs(queue.ready + queue.delayed)} in it"
             if span >= PAUSED_LONG:
@@ -127,12 +127,12 @@ def _paused(survey: Survey, queues: Iterable[Queue]) -> Iterator[Finding]:
                 yield Finding("queues", "ok", fact)
 
 
-def _late(survey: Survey, awaited: Iterable[Waiting]) -> Finding:
-    late = [waiting for waiting in awaited if waiting.ready and survey.now - waiting.oldest_due_at >= LATE]
+def _late(overview: JobsOverview, awaited: Iterable[Waiting]) -> Finding:
+    late = [waiting for waiting in awaited if waiting.ready and overview.now - waiting.oldest_due_at >= LATE]
     if not late:
         return Finding("waiting", "ok", f"no job waits longer than {say(LATE)} past its time")
     worst = min(late, key=lambda waiting: waiting.oldest_due_at)
-    past = _rough(survey.now - worst.oldest_due_at)
+    past = _rough(overview.now - worst.oldest_due_at)
     fact = (
         f"{_jobs(sum(waiting.ready for waiting in late))} ready, the first for {past} (type {worst.type} in {worst.queue})"
     )
@@ -141,10 +141,10 @@ def _late(survey: Survey, awaited: Iterable[Waiting]) -> Finding:
     )
 
 
-def _lapsed(survey: Survey) -> Finding:
-    if survey.lapsed_for < UNSETTLED:
+def _lapsed(overview: JobsOverview) -> Finding:
+    if overview.lapsed_for < UNSETTLED:
         return Finding("leases", "ok", "no lease lapsed that nobody settled")
-    fact = f"{_jobs(survey.lapsed)} of dead workers not settled, the first for {_rough(survey.lapsed_for)}"
+    fact = f"{_jobs(overview.lapsed)} of dead workers not settled, the first for {_rough(overview.lapsed_for)}"
     return Finding("leases", "warning", fact, "start a worker, which settles them at its first claim, or run demora recover")
 
 

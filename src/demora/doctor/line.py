@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 
 from ..line.reconcile import Reconciliation
-from ..survey import Finding
+from ..store.diagnostics import Finding
 
 _SHOWN = 3  # ids that are told
 _REPAIR = "demora doctor --repair brings it in step, demora rebuild fills it anew"

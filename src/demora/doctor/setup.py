@@ -5,8 +5,8 @@ from collections.abc import Iterator, Mapping
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
-from ..settings import Settings, nearest, sources, strangers, troubles
-from ..survey import Finding
+from ..settings import Settings, nearest, sources, troubles, unknown_variables
+from ..store.diagnostics import Finding
 
 _LIBRARIES = ("click", "msgspec", "rich", "starlette", "uvicorn", "uvloop")
 
@@ -20,7 +20,7 @@ def judge_settings(environment: Mapping[str, str], **given: Any) -> Iterator[Fin
         set_by = [f"{name} by {_said(name, source)}" for name, source in sources(environment, **given).items()]
         usual = len(Settings.__struct_fields__) - len(set_by)
         yield Finding("settings", "ok", "; ".join([*set_by, f"{usual} left at their defaults"]))
-    for name in strangers(environment):
+    for name in unknown_variables(environment):
         meant = nearest(name)
         advice = "correct its name, or unset it" if meant is None else f"write {meant} if that is meant, or unset it"
         yield Finding("settings", "warning", f"the variable {name} is no setting of demora", advice)

@@ -3,9 +3,9 @@
 from collections.abc import Iterator, Sequence
 
 from ..core.webhook import QUEUE
-from ..hookstore import Disabled, Signing
-from ..store import Queue
-from ..survey import Finding
+from ..store.diagnostics import Finding
+from ..store.jobs import Queue
+from ..store.webhooks import Disabled, Signing
 
 
 def judge_webhooks(

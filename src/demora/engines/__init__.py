@@ -7,8 +7,8 @@ from urllib.parse import unquote
 from ..core.dsn import scheme_of
 from ..errors import BadSetting
 from ..line import LinedStore, SqlStore
-from ..store import Store
-from ..survey import Examination
+from ..store.diagnostics import Examination
+from ..store.jobs import Store
 from .options import PostgresOptions
 
 _SQLITE_FORMS = "write sqlite:///name.db for a relative file, sqlite:////folder/name.db for an absolute one"
@@ -57,12 +57,12 @@ def _sql_store(database_url: str, *, audit: bool, postgres: PostgresOptions | No
 def examine(database_url: str, *, integrity: bool = True, postgres: PostgresOptions | None = None) -> Examination:
     """What can be said of a database without opening it: what and where it is, and with `integrity` whether a file is whole.
     Makes and changes nothing. Not for use in an event loop."""
-    from .sqlite import SqliteStore, examination
+    from .sqlite import SqliteStore, diagnostics
 
     store = make_store(database_url, postgres=postgres)
     if isinstance(store, SqliteStore):
-        return Examination([], usable=True) if store.path is None else examination.examine(store.path, integrity=integrity)
-    from .postgres import examination as server
+        return Examination([], usable=True) if store.path is None else diagnostics.examine(store.path, integrity=integrity)
+    from .postgres import diagnostics as server
 
     return asyncio.run(server.examine(database_url, postgres or PostgresOptions()))
 

@@ -12,13 +12,13 @@ from typing import Protocol
 
 import msgspec
 
-from .. import crash
 from ..core.job import Lane
 from ..core.pace import Release
 from ..core.spans import ZERO, to_ms
 from ..errors import StoreError
-from ..line_feed import Drawn, Entry, LineFeed, Place
-from ..store import HELD_LOOK, Claimed, ClaimedJob, Store
+from ..store.jobs import HELD_LOOK, Claimed, ClaimedJob, Store
+from ..store.line_feed import Drawn, Entry, LineFeed, Place
+from ..system import crash
 from .maintainer import Maintainer
 from .port import PutMode, Taken
 

@@ -2,9 +2,9 @@
 
 import time
 
-from .. import alarms
-from ..clock import Distance
-from ..line_feed import LineFeed
+from ..store.line_feed import LineFeed
+from ..system import timers
+from ..system.clock import Distance
 
 MARGIN = 700  # microseconds that an answer of the line may take longer than the quickest ones
 SLOWER = 1.02  # factor by which the estimate of the quickest answer may grow with each answer
@@ -54,4 +54,4 @@ class DatabaseClock:
         """Sleep until the database's clock shows this time."""
         early = due * 1000 - self.now_us()
         if early > 0:
-            await alarms.sleep(early / 1e6)
+            await timers.sleep(early / 1e6)

@@ -6,9 +6,9 @@ Both read the rows page by page and can be repeated, so two processes that do so
 from collections.abc import Sequence
 from datetime import timedelta
 
-from .. import crash
 from ..core.spans import span_ms
-from ..line_feed import LineFeed, Place
+from ..store.line_feed import LineFeed, Place
+from ..system import crash
 from .database_clock import DatabaseClock
 from .port import Line, LineLost, LineState, PutMode, WakeWaiters, are_delayed
 

@@ -11,9 +11,9 @@ import time
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import timedelta
 
-from .. import crash, notices
 from ..errors import BadSetting, StoreError
-from ..line_feed import Entry, LineFeed, Place
+from ..store.line_feed import Entry, LineFeed, Place
+from ..system import crash, notices
 from .database_clock import DatabaseClock
 from .filling import HORIZON, MAINTAINER_SPAN, Filler, advance_epoch
 from .port import Line, LineAway, LineLost, PutMode, Taken, WakeWaiters, are_delayed

@@ -16,7 +16,7 @@ import msgspec
 
 from ..core.pace import Governs
 from ..errors import DemoraError
-from ..line_feed import Arrangement, Entry, Place
+from ..store.line_feed import Arrangement, Entry, Place
 
 
 class LineAway(DemoraError):

@@ -7,7 +7,7 @@ from typing import Protocol, runtime_checkable
 
 import msgspec
 
-from ..line_feed import Entry, LineFeed, Place
+from ..store.line_feed import Entry, LineFeed, Place
 from .filling import PAGE
 from .maintainer import TICK, Maintainer
 from .port import LineAway

@@ -11,28 +11,40 @@ from collections.abc import Callable, Iterator, Sequence
 from datetime import timedelta
 from typing import Any, Protocol
 
-from .. import crash
-from ..audit import Audited
 from ..core.job import Lane, NewJob
 from ..core.pace import USUAL_PACE, Pace
-from ..core.pace_wish import PaceWish
+from ..core.pace_request import PaceRequest
 from ..core.retention import Retention
 from ..core.spans import to_ms
 from ..core.states import Status
-from ..hookstore import HookStore
-from ..keyring import Keyring
-from ..line_feed import Entry, LineFeed, Place
-from ..pacing import Paced, Pacing, Released
-from ..store import Added, Answer, Change, Claimed, Queue, QueueChange, Settlement, Store, Subscription, Tidied, Topic
-from ..survey import Probed, Surveyed
-from ..transactions import Transactional
+from ..store.api_keys import ApiKeyStore
+from ..store.audit import AuditStore
+from ..store.diagnostics import DiagnosticsStore, Probed
+from ..store.jobs import (
+    Added,
+    Answer,
+    Change,
+    Claimed,
+    HousekeepingResult,
+    Queue,
+    QueueChange,
+    Settlement,
+    Store,
+    Subscription,
+    Topic,
+)
+from ..store.line_feed import Entry, LineFeed, Place
+from ..store.paces import PaceStore, Pacing, Released
+from ..store.transaction import Transactional
+from ..store.webhooks import WebhookStore
+from ..system import crash
 from .claiming import Claimer, ClaimRequest, put_released
 from .maintainer import Maintainer
 from .port import Line, PutMode
 from .reconcile import Reconciliation, reconcile
 
 
-class SqlStore(Store, LineFeed, Audited, Surveyed, Keyring, HookStore, Paced, Protocol):
+class SqlStore(Store, LineFeed, AuditStore, DiagnosticsStore, ApiKeyStore, WebhookStore, PaceStore, Protocol):
     """The ports that an SQL store must offer to have a line."""
 
 
@@ -61,7 +73,7 @@ class LinedStore:
         self.rotate_key, self.limit_key = inner.rotate_key, inner.limit_key
         self.name_for_key, self.waiting_for_key = inner.name_for_key, inner.waiting_for_key
         self.events, self.evidence, self.end_audit = inner.events, inner.evidence, inner.end_audit
-        self.survey, self.pulse = inner.survey, inner.pulse
+        self.overview, self.activity = inner.overview, inner.activity
         if isinstance(inner, Probed):  # readiness looks at writes, where a write can hang
             self.probe = inner.probe
         self.deliveries, self.signing = inner.deliveries, inner.signing
@@ -138,8 +150,8 @@ class LinedStore:
         await self._follow([id] if answer.did else [])
         return answer
 
-    async def tidy(self, retention: Retention, *, limit: int) -> Tidied:
-        tidied = await self.inner.tidy(retention, limit=limit)
+    async def housekeep(self, retention: Retention, *, limit: int) -> HousekeepingResult:
+        tidied = await self.inner.housekeep(retention, limit=limit)
         await self._sweep_unplaced()
         return tidied
 
@@ -149,9 +161,9 @@ class LinedStore:
         return queue
 
     async def set_pace(
-        self, queue: str, wish: PaceWish | None, *, by: str, usual: Pace = USUAL_PACE, setting: str | None = None
+        self, queue: str, request: PaceRequest | None, *, by: str, usual: Pace = USUAL_PACE, setting: str | None = None
     ) -> Pacing | None:
-        pacing = await self.inner.set_pace(queue, wish, by=by, usual=usual, setting=setting)
+        pacing = await self.inner.set_pace(queue, request, by=by, usual=usual, setting=setting)
         await self._arrange()
         return pacing
 

@@ -9,8 +9,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from operator import attrgetter
 from typing import TypeVar
 
-from ..audit import Evidence
-from . import backlogs, clients, lives, paces, rows, runs, timing
+from ..store.audit import Evidence
+from . import clients, lives, paces, rows, runs, timing
 from .findings import RULES, Bounds, Fault, Findings, Violation, in_order
 from .history import ClientEvent, Event, HandlerEvent, SqlEvent, WorldEvent
 
@@ -100,7 +100,7 @@ class _Case:
         paced = [] if self.evidence is None else self.evidence.paces
         yield from paces.judge(self.sql, paced)
         if self.bounds.slots is not None:
-            yield from backlogs.judge(self.sql, paced, times, self.bounds.slots)
+            yield from paces.judge_backlogs(self.sql, paced, times, self.bounds.slots)
         for job, seen in self.runs.items():
             life = self.lives.get(job, [])
             if life and life[0].kind == "added":
@@ -160,15 +160,18 @@ class _Case:
         facts, keyed = self.evidence, any(event.key for event in self.client)
         events = "events" if self.audited else ""
         rows_ = "rows" if facts is not None else ""
-        wishes = "client" if self.client else ""
-        yield "I1", _and(wishes if rows_ or events else "", events if rows_ else "", "drained" if self._is_drained() else "")
+        requests = "client" if self.client else ""
+        yield (
+            "I1",
+            _and(requests if rows_ or events else "", events if rows_ else "", "drained" if self._is_drained() else ""),
+        )
         for rule in ("I2", "I3", "I4", "I6"):
             yield rule, events and _and(events, "handlers" if self.handler and rule in ("I3", "I4") else "")
         yield "I5", _and(events, rows_)
         yield "I7", events if self.bounds.start is not None else ""
         yield "I8", events if facts is not None and facts.paces else ""
-        yield "I9", _and(events, wishes if events or self.handler else "")
-        yield "I10", _and(wishes if keyed and (rows_ or events) else "", "keys" if events and facts and facts.keys else "")
+        yield "I9", _and(events, requests if events or self.handler else "")
+        yield "I10", _and(requests if keyed and (rows_ or events) else "", "keys" if events and facts and facts.keys else "")
         yield "I12", _and(events, rows_)
         yield "I13", _and(events, rows_) if events and rows_ else ""
         yield "I15", "rows" if facts is not None and facts.queues else ""

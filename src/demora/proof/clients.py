@@ -1,4 +1,4 @@
-"""What callers were told, held against SQL: answered jobs exist, answered wishes are on record, a key makes one job.
+"""What callers were told, held against SQL: answered jobs exist, answered invocations are on record, a key makes one job.
 
 A call whose outcome is unknown may have happened or not; nothing is demanded of it.
 """
@@ -44,7 +44,7 @@ def judge_adds(calls: Calls, known: Set[str], lives: Lives) -> Iterator[tuple[st
 
 
 def judge_wishes(calls: Calls, lives: Lives) -> Iterator[tuple[str, Fault]]:
-    """Wishes that were answered are on record. Only jobs with a whole life in SQL are judged."""
+    """Requests that were answered are on record. Only jobs with a whole life in SQL are judged."""
     for asked, answer in calls.ok("cancel"):
         kind = {"CANCELLED": "cancelled", "PROCESSING": "wished"}.get(answer.answer or "")
         for job in _whole(asked, lives):
@@ -69,9 +69,9 @@ def judge_keys(calls: Calls, known: Set[str], lives: Lives) -> Iterator[tuple[st
         if asked.key is not None and asked.op == "add":
             by_key[asked.key].append(asked)
     answers = {answer.call: answer for answer in calls.answers}
-    for key, wishes in by_key.items():
-        if not _expired(wishes):
-            yield from _judge_key(key, wishes, answers, known, lives)
+    for key, invocations in by_key.items():
+        if not _expired(invocations):
+            yield from _judge_key(key, invocations, answers, known, lives)
 
 
 def judge_starts(calls: Calls, handlers: Mapping[str, Sequence[HandlerEvent]], lives: Lives) -> Iterator[tuple[str, Fault]]:
@@ -87,25 +87,25 @@ def judge_starts(calls: Calls, handlers: Mapping[str, Sequence[HandlerEvent]], l
 
 def _judge_key(
     key: str,
-    wishes: Sequence[ClientEvent],
+    invocations: Sequence[ClientEvent],
     answers: Mapping[str, ClientEvent],
     known: Set[str],
     lives: Lives,
 ) -> Iterator[tuple[str, Fault]]:
-    made = sorted({job for wish in wishes for job in wish.jobs if job in known or job in lives})
+    made = sorted({job for invoked in invocations for job in invoked.jobs if job in known or job in lives})
     if len(made) > 1:
         yield made[1], ("I10", f"is another job for the key {key!r}, which made {made[0]}")
         return
-    given = [(wish, answers[wish.call]) for wish in wishes if wish.call in answers]
-    told = [(wish.request, job) for wish, answer in given if answer.kind == "ok" for job in answer.jobs]
+    given = [(invoked, answers[invoked.call]) for invoked in invocations if invoked.call in answers]
+    told = [(invoked.request, job) for invoked, answer in given if answer.kind == "ok" for job in answer.jobs]
     for request, job in told:
         if (request, job) != told[0]:
             which = "the same request" if request == told[0][0] else "another request"
             yield job, ("I10", f"was answered to {which} with the key {key!r}, which had meant {told[0][1]}")
             return
-    for wish, answer in given:
-        if answer.kind == "fail" and answer.answer in REUSED and all(w.request == wish.request for w in wishes):
-            asked_for = next(iter(wish.jobs), "")  # a call over HTTP may not have known an id
+    for invoked, answer in given:
+        if answer.kind == "fail" and answer.answer in REUSED and all(w.request == invoked.request for w in invocations):
+            asked_for = next(iter(invoked.jobs), "")  # a call over HTTP may not have known an id
             yield asked_for, ("I10", f"was refused although the key {key!r} never meant another request")
             return
 
@@ -122,7 +122,7 @@ def _whole(asked: ClientEvent, lives: Lives) -> list[str]:
     return [job for job in asked.jobs if job in lives and lives[job][0].kind == "added"]
 
 
-def _expired(wishes: Sequence[ClientEvent]) -> bool:
-    kept = [wish.kept for wish in wishes if wish.kept is not None]
-    times = [wish.at for wish in wishes]
+def _expired(invocations: Sequence[ClientEvent]) -> bool:
+    kept = [invoked.kept for invoked in invocations if invoked.kept is not None]
+    times = [invoked.at for invoked in invocations]
     return bool(kept) and max(times) - min(times) >= min(kept)

@@ -11,7 +11,7 @@ from typing import Literal
 
 import msgspec
 
-from ..audit import SqlEvent
+from ..store.audit import SqlEvent
 
 
 class ClientEvent(msgspec.Struct, frozen=True, tag_field="source", tag="client", omit_defaults=True):

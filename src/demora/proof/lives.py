@@ -168,7 +168,7 @@ class _Life:
         if self.known and event.generation != self.generation + 1:
             return "I2", f"was retried and went from generation {self.generation} to {event.generation}"
         if event.token != event.credits or event.retries or event.wished:
-            left = "with its old wish to cancel" if event.wished else "without all its attempts"
+            left = "with its old request to cancel" if event.wished else "without all its attempts"
             return "I12", f"was retried by hand {left}"
         return self._same_token(event)
 

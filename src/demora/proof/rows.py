@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
-from ..audit import Evidence, JobFacts, QueueFacts
+from ..store.audit import Evidence, JobFacts, QueueFacts
 from .findings import Fault
 from .history import SqlEvent
 from .lives import ENDED, TRACES, WAITING

@@ -3,20 +3,20 @@
 import asyncio
 import contextlib
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from datetime import timedelta
+from typing import Any
 
-from .. import crash, notices
-from ..context import Context
 from ..errors import StoreError
-from ..store import Heard, Lease, Report, Store
-from .threads import run_on_thread
+from ..handlers.context import Context
+from ..store.jobs import Lease, LeaseStatus, Report, Store
+from ..system import crash, notices
 
 TICK = 0.45  # seconds: a cancel is heard within one second
 YOUNG = 0.5  # of a tick: what ends sooner is not worth a look
 
 
-class Held:
+class HeldLease:
     """A leased job: renewed until its deadline, which is unknown until it starts."""
 
     __slots__ = ("context", "deadline", "lease", "renewed", "since")
@@ -36,7 +36,7 @@ class Held:
 
 
 class Keeper:
-    """Renews leases and listens for wishes until it is stopped. `tell` is called on the worker's loop.
+    """Renews leases and listens for requests until it is stopped. `tell` is called on the worker's loop.
 
     Jobs that have not started are renewed only while that loop is alive, so that a handler that blocks it for ever cannot
     keep them; started ones until their deadline and never after.
@@ -47,21 +47,21 @@ class Keeper:
         store: Store,
         lease: timedelta,
         *,
-        tell: Callable[[Heard], None],
+        tell: Callable[[LeaseStatus], None],
         died: Callable[[], None],
         monotonic: Callable[[], float],
     ) -> None:
         self._store, self._lease, self._tell, self._died, self._monotonic = store, lease, tell, died, monotonic
         self._tick = min(TICK, lease.total_seconds() / 4)
-        self._held: dict[Lease, Held] = {}
+        self._held: dict[Lease, HeldLease] = {}
         self._loop_alive = self._monotonic()
         self._stopped = threading.Event()
         self._dormant = False
         self._wake: Callable[[], object] = lambda: None
         self._running: asyncio.Future[None] | None = None
 
-    def hold(self, lease: Lease) -> Held:
-        held = self._held[lease] = Held(lease, self._monotonic())
+    def hold(self, lease: Lease) -> HeldLease:
+        held = self._held[lease] = HeldLease(lease, self._monotonic())
         if self._dormant:
             self._dormant = False
             self._wake()
@@ -144,7 +144,7 @@ class Keeper:
             heard.append(await store.listen(rest))
         self._report(heard)
 
-    async def _renew(self, store: Store, held: Sequence[Held]) -> Heard:
+    async def _renew(self, store: Store, held: Sequence[HeldLease]) -> LeaseStatus:
         reports = [h.report() for h in held]
         try:
             heard = await store.renew(reports, lease=self._lease)
@@ -156,17 +156,46 @@ class Keeper:
         crash.at("worker.renewed")
         return heard
 
-    def _is_due(self, held: Held, now: float) -> bool:
+    def _is_due(self, held: HeldLease, now: float) -> bool:
         third = self._lease.total_seconds() / 3
         if held.deadline is None or held.context is None:
             return now - held.renewed >= third and now - self._loop_alive < self._lease.total_seconds()
         unreported = held.renewed < held.context.began
         return now < held.deadline and (unreported or held.context.has_news or now - held.renewed >= third)
 
-    def _report(self, heard: Iterable[Heard]) -> None:
+    def _report(self, heard: Iterable[LeaseStatus]) -> None:
         for news in heard:
             if news.lost or news.wished:
                 self._worker_loop.call_soon_threadsafe(self._tell, news)
 
     def _show_life(self) -> None:
         self._loop_alive = self._monotonic()
+
+
+# Running a coroutine on a thread and a loop of its own, so that no handler can keep it from running.
+
+
+def run_on_thread(main: Coroutine[Any, Any, None], name: str) -> "asyncio.Future[None]":
+    """Start it; the future, on the calling loop, ends as it does."""
+    loop = asyncio.get_running_loop()
+    done: asyncio.Future[None] = loop.create_future()
+
+    def tell(problem: BaseException | None) -> None:
+        if done.done():
+            return
+        if problem is None:
+            done.set_result(None)
+        else:
+            done.set_exception(problem)
+
+    def run() -> None:
+        problem: BaseException | None = None
+        try:
+            asyncio.run(main)
+        except BaseException as raised:
+            problem = raised
+        with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
+            loop.call_soon_threadsafe(tell, problem)
+
+    threading.Thread(target=run, name=name, daemon=True).start()
+    return done

@@ -1,19 +1,40 @@
-"""What a run came to whose handler raised: signals mean what they say, everything else is a failed attempt.
-
-Nothing here raises, whatever the handler did: a run without an outcome would hold its slot for ever.
-"""
+"""Why a run is ended from outside, and what it may still do then."""
 
 import asyncio
 import concurrent.futures.thread
 import os
 import traceback
+from enum import Enum
 from types import TracebackType
 
-from ..core.outcome import GaveUp, Outcome, Raised, Snoozed
 from ..core.spans import span
-from ..core.verdict import Standing, Verdict, decide
+from ..core.verdict import GaveUp, Outcome, Raised, RetryState, Snoozed, Verdict, decide
 from ..errors import Invalid, ProcessDied, RaisedInProcess
-from ..signals import Cancel, Fail, Retry, Snooze
+from ..handlers.control import Cancel, Fail, Retry, Snooze
+
+
+class Ending(Enum):
+    TIMEOUT = "timeout"
+    CANCEL = "cancel"
+    STOP = "stop"
+    LOST = "lost"
+
+
+GRACE = {Ending.CANCEL: 2.0, Ending.STOP: 0.25}  # seconds
+
+
+def grace(ending: Ending | None) -> float:
+    """The seconds that a run in a thread or a process of its own has to end by itself after it was told to."""
+    return 0.0 if ending is None else GRACE.get(ending, 0.0)
+
+
+def stands(ending: Ending | None, *, succeeded: bool) -> bool:
+    """Whether what a run came to within that time counts."""
+    return ending is Ending.CANCEL or (ending is Ending.STOP and succeeded)
+
+
+# What a run came to whose handler raised: signals mean what they say, everything else is a failed attempt.
+
 
 MOST_ERROR = 2000  # characters
 MOST_TRACEBACK = 16_000
@@ -32,7 +53,7 @@ def failed(problem: BaseException, permanent: tuple[type[BaseException], ...]) -
         return _unjudged(trouble)
 
 
-def verdict_on(outcome: Outcome, standing: Standing, drawn: float) -> Verdict:
+def verdict_on(outcome: Outcome, standing: RetryState, drawn: float) -> Verdict:
     """What the core decides; if it cannot, the attempt failed with its error."""
     try:
         return decide(outcome, standing, drawn)

@@ -8,17 +8,16 @@ from concurrent.futures import Executor
 from datetime import timedelta
 from typing import Any
 
-from .. import context, forks
-from ..context import Context
 from ..core.job import DEFAULT_TIMEOUT
-from ..core.outcome import GaveUp, HandedBack, NoHandler, Outcome, Raised, Succeeded
 from ..core.payload import pack
 from ..core.request import LONGEST_TIMEOUT
-from ..core.verdict import Standing
-from ..handlers import Handler, Middleware, Next
-from .ending import Ending, grace, stands
-from .outcomes import CANCELLED_WITHIN, failed
-from .processes import START_UP, Processes
+from ..core.verdict import GaveUp, HandedBack, NoHandler, Outcome, Raised, RetryState, Succeeded
+from ..handlers import context
+from ..handlers.context import Context
+from ..handlers.registry import Handler, Middleware, Next
+from ..system import forks
+from .outcomes import CANCELLED_WITHIN, Ending, failed, grace, stands
+from .processes.pool import START_UP, Processes
 
 
 class Run:
@@ -117,7 +116,7 @@ class Run:
     def timed_out(self) -> Outcome:
         return Raised("TimedOut: the run took longer than its timeout")
 
-    def standing(self) -> Standing:
+    def standing(self) -> RetryState:
         """What a verdict on this run needs to know, the handler's own way of retrying included."""
         standing = self.ctx.job.standing
         return standing if self.handler is None else self.handler.standing(standing)

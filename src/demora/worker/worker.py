@@ -2,49 +2,59 @@
 
 import asyncio
 import contextlib
+import inspect
 import os
 import socket
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from functools import partial
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
-from .. import crash, error_texts, forks, notices, pauses
-from ..context import Context, current_job
-from ..core.outcome import GaveUp, HandedBack, NoHandler, Outcome
 from ..core.shares import Share
 from ..core.states import Status
+from ..core.verdict import GaveUp, HandedBack, NoHandler, Outcome
 from ..errors import Invalid, StoreClosed, StoreError
-from ..lapses import lapse
-from ..scheduler import Scheduler
-from ..seams import Seams
-from ..store import ClaimedJob, Heard, LapsedJob, Lease, Report, Settlement, Store, Subscription, Topic
-from ..store import Worker as Record
-from ..tally import Tally
-from .ending import Ending
-from .heartbeat import beat
-from .home import expect_worker
-from .hooks import run_hooks
-from .leases import Held, Keeper
-from .ledger import Ledger
-from .outcomes import verdict_on
+from ..handlers.context import Context, current_job, stamp_records
+from ..scheduler import housekeeping
+from ..scheduler.housekeeping import ReleaseLog, Scheduler
+from ..store.jobs import (
+    ClaimedJob,
+    LapsedJob,
+    Lease,
+    LeaseStatus,
+    Report,
+    Settlement,
+    Store,
+    Subscription,
+    Topic,
+    WorkerRecord,
+    lapse,
+)
+from ..store.jobs import WorkerRecord as Record
+from ..system import crash, error_texts, forks, notices
+from ..system.seams import Seams
+from .leases import HeldLease, Keeper
+from .outcomes import Ending, verdict_on
 from .prefetch import Prefetch
-from .processes import Processes
+from .processes.application import expect_worker
+from .processes.pool import Processes
 from .run import Run
+from .settling import Settler
 from .timeouts import Timeouts
 
 if TYPE_CHECKING:
     from ..app import Demora
+
 
 SAFETY_LOOK = 60.0  # seconds that a worker sleeps at most
 UNWIND = 5.0  # seconds that a run has to end after it was told to
 RESERVE = 3.0  # seconds of the grace, at most half of it, that are kept for closing a store that does not answer
 LAST_CALL = 0.5  # seconds that the store has at least for what a worker that stops asks of it
 RETIRING = 2.0  # seconds to say farewell: a worker that does not is forgotten all the same
-PATIENCE = 2.0  # seconds that a thread may outlast its settled run before it counts as one that does not end
+THREAD_GRACE = 2.0  # seconds that a thread may outlast its settled run before it counts as one that does not end
 FIRST_PAUSE, LONGEST_PAUSE = 0.1, 5.0  # seconds between claims while the store is in trouble
 _BY_ID = attrgetter("id", "token")
 
@@ -81,7 +91,7 @@ class Worker:
         self._retention = settings.retention
         self._lease, self._grace = settings.lease, settings.grace.total_seconds()
         self._longest, self._log_errors = settings.max_timeout, settings.log_errors
-        self._backlog: deque[tuple[ClaimedJob, Held]] = deque()
+        self._backlog: deque[tuple[ClaimedJob, HeldLease]] = deque()
         self._runs: dict[Lease, Run] = {}
         self._stuck = 0
         self._prefetch = Prefetch()
@@ -96,7 +106,7 @@ class Worker:
         self.started = asyncio.Event()
         self.trouble: str | None = None
         self._handed_back = 0
-        self._let_go = Tally()
+        self._let_go = ReleaseLog()
         self._bell: Subscription | None = None
         self._told: asyncio.Future[None] | None = None
 
@@ -107,11 +117,11 @@ class Worker:
         await self._app.apply_paces()
         self._app.sender.leave_room(self.slots)
         self._store: Store = client.store
-        self._ledger = Ledger(self._store, self._recorded, self._lease, chance=self._chance)
+        self._ledger = Settler(self._store, self._recorded, self._lease, chance=self._chance)
         died = partial(self._give_up, "renewing its leases has failed for good")
         self._keeper = Keeper(self._store, self._lease, tell=self._heard, died=died, monotonic=self._seams.monotonic)
         self._pool = ThreadPoolExecutor(self.slots, thread_name_prefix="demora-job")
-        notices.stamp_records()
+        stamp_records()
         error_texts.configure(self._log_errors)
         await run_hooks("startup", self._app.startup_hooks)
         await self._keeper.start()
@@ -190,7 +200,7 @@ class Worker:
                 trouble = pause * (0.5 + self._chance() / 2)
                 notices.store_trouble("claiming", problem, trouble)
                 pause = min(pause * 2, LONGEST_PAUSE)
-                await pauses.pause(bell, trouble)
+                await housekeeping.wait_before_retry(bell, trouble)
                 continue
             await asyncio.sleep(0)  # what was claimed starts before anything else is asked of the store
             left = SAFETY_LOOK if wait is None else min(self._claimed_at + wait - self._seams.monotonic(), SAFETY_LOOK)
@@ -246,7 +256,7 @@ class Worker:
         while self._backlog and len(self._runs) + self._stuck < self.slots and not self._stopping:
             self._start(*self._backlog.popleft())
 
-    def _start(self, job: ClaimedJob, held: Held) -> None:
+    def _start(self, job: ClaimedJob, held: HeldLease) -> None:
         handler = self._app.registry.get(job.type)
         ctx, around = Context(job, self.id, self._seams.monotonic), self._app.middlewares
         run = Run(ctx, handler, middlewares=around, pool=self._pool, processes=self._processes, longest=self._longest)
@@ -262,7 +272,7 @@ class Worker:
         crash.at("worker.ran")
         self._timeouts.forget(run, run.limit)
         if run.occupied is not None and not run.occupied.done():
-            self._keep_slot(run, run.occupied, 0.0 if self._stopping else PATIENCE)
+            self._keep_slot(run, run.occupied, 0.0 if self._stopping else THREAD_GRACE)
         self._conclude(run, outcome)
 
     def _restart_timeout(self, run: Run) -> None:
@@ -297,7 +307,7 @@ class Worker:
         if isinstance(outcome, NoHandler):
             notices.job_unknown(job.lease.id, job.type, verdict.error)
         elif verdict.error is not None:
-            status = (verdict.after_wish() if run is not None and run.ending is Ending.CANCEL else verdict).status
+            status = (verdict.after_cancel_request() if run is not None and run.ending is Ending.CANCEL else verdict).status
             notices.run_ended_badly(job.lease.id, job.type, job.queue, status, standing.attempt, verdict.error)
         self._ledger.enter(Settlement(report, verdict))
 
@@ -337,7 +347,7 @@ class Worker:
         self._start_waiting()
         self._wake()
 
-    def _heard(self, news: Heard) -> None:
+    def _heard(self, news: LeaseStatus) -> None:
         for lease in sorted(news.lost, key=_BY_ID):
             self._lose(lease)
         for lease in sorted(news.wished, key=_BY_ID):
@@ -399,3 +409,36 @@ class Worker:
     def _wake(self) -> None:
         if self._bell is not None:
             self._bell.wake()
+
+
+# A worker's heartbeat: its record among the workers, written again and again while it lives.
+
+
+EVERY = 10.0  # seconds
+
+
+async def beat(store: Store, record: Callable[[], Awaitable[WorkerRecord]]) -> None:
+    """Go on until cancelled, with a record made anew for each beat; trouble of the store is told and outlived."""
+    while True:
+        try:
+            await store.heartbeat(await record())
+            notices.store_well("the heartbeat")
+        except StoreError as problem:
+            notices.store_trouble("the heartbeat", problem, EVERY)
+        await asyncio.sleep(EVERY)
+
+
+# What an application asked to be called when a worker starts and stops.
+
+
+async def run_hooks(which: str, hooks: Sequence[Callable[[], Awaitable[None] | None]]) -> None:
+    """Call the hooks in order. One that fails keeps a worker from starting, but not from stopping."""
+    for hook in hooks:
+        try:
+            called = hook()
+            if inspect.isawaitable(called):
+                await called
+        except Exception as problem:
+            notices.hook_failed(which, problem)
+            if which == "startup":
+                raise

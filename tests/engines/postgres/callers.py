@@ -26,9 +26,9 @@ class Caller:
         enqueue = self.app.blocking.enqueue if self.blocks else self.app.enqueue
         return await self._ask(enqueue, type, payload, within=self.given, **options)
 
-    async def enqueue_many(self, wishes: list[Any]) -> list[Job]:
+    async def enqueue_many(self, asked_for: list[Any]) -> list[Job]:
         enqueue_many = self.app.blocking.enqueue_many if self.blocks else self.app.enqueue_many
-        return await self._ask(enqueue_many, wishes, within=self.given)
+        return await self._ask(enqueue_many, asked_for, within=self.given)
 
     async def execute(self, sql: str) -> Any:
         return await self._ask(self._execute, sql)

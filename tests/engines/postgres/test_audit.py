@@ -5,13 +5,13 @@ from collections.abc import AsyncIterator
 import asyncpg
 import pytest
 
-from demora.audit import Audited
 from demora.core.job import Unique
-from demora.core.outcome import Lapsed, Raised
-from demora.engines.postgres import PostgresOptions, PostgresStore, audit
-from demora.engines.postgres.statements import Statement, statements
+from demora.core.verdict import Lapsed, Raised
+from demora.engines.postgres import PostgresOptions, PostgresStore, diagnostics
+from demora.engines.postgres.connections import Statement, statements
 from demora.proof import check
-from demora.store import Change, Report
+from demora.store.audit import AuditStore
+from demora.store.jobs import Change, Report
 from tests.builders import BROKEN, DONE, LEASE, add_one, claim_one, job_of, lapsed_one, ms, seconds, settle
 from tests.clock import TestClock
 
@@ -90,7 +90,7 @@ async def test_an_audit_that_was_ended_leaves_nothing(audited: PostgresStore) ->
 
 
 async def test_evidence_is_all_that_there_is_to_show(store: PostgresStore, clock: TestClock) -> None:
-    assert isinstance(store, Audited)
+    assert isinstance(store, AuditStore)
     added = await add_one(store, queue="mail")
     await settle(store, await claim_one(store), BROKEN)
     await add_one(store, queue="mail")
@@ -132,7 +132,7 @@ async def test_triggers_of_an_earlier_demora_are_made_anew(audited: PostgresStor
     await other.open()
     await add_one(other)
     assert await kinds(other) == ["added"]
-    assert await connection.fetchval(f"select value from {schema}.meta where name = 'audit'") == audit.TRIGGERS
+    assert await connection.fetchval(f"select value from {schema}.meta where name = 'audit'") == diagnostics.TRIGGERS
     await other.close()
     await connection.close()
 

@@ -8,8 +8,8 @@ from typing import Any
 import asyncpg
 import pytest
 
-from demora.engines.postgres import PostgresOptions, PostgresStore, bells, sleepers
-from demora.store import Topic
+from demora.engines.postgres import PostgresOptions, PostgresStore, notifier
+from demora.store.jobs import Topic
 from tests.builders import add_one, seconds
 from tests.facts import eventually
 from tests.servers import proxy as proxies
@@ -29,13 +29,13 @@ async def opened(url: str, schema: str, **options: Any) -> AsyncIterator[Postgre
 
 @pytest.fixture(autouse=True)
 def no_safety_net(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sleepers, "SAFETY", 60.0)
+    monkeypatch.setattr(notifier, "SAFETY", 60.0)
 
 
 async def test_a_bell_that_was_cut_down_is_hung_again_and_its_sleepers_are_woken(
     url: str, schema: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(bells, "PAUSE", 0.05)
+    monkeypatch.setattr(notifier, "PAUSE", 0.05)
     async with proxies.before(url) as (proxy, through), opened(through, schema) as one, opened(url, schema) as other:
         with one.subscribe(Topic.READY) as place:
             await one.queues()
@@ -67,7 +67,7 @@ async def test_without_listen_a_sleeper_looks_four_times_a_second(url: str, sche
             place.clear()
             started = asyncio.get_running_loop().time()
             await asyncio.wait_for(place.wait(None), SOON)
-            assert asyncio.get_running_loop().time() - started >= sleepers.DEAF_LOOK * 0.9
+            assert asyncio.get_running_loop().time() - started >= notifier.DEAF_LOOK * 0.9
 
 
 async def test_behind_a_pooler_another_url_can_be_listened_on(url: str, schema: str) -> None:
@@ -117,10 +117,10 @@ async def _quiet(store: PostgresStore) -> bool:
 async def test_who_cannot_hear_is_not_woken_by_every_try_to_listen(
     url: str, schema: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(bells, "PAUSE", 0.001)
+    monkeypatch.setattr(notifier, "PAUSE", 0.001)
     async with opened(url, schema, listen_url="postgresql://127.0.0.1:1/nobody") as store:
         with store.subscribe(Topic.READY) as place:
             await store.queues()
-            assert store.notes() == (bells.UNHEARD,)
+            assert store.notes() == (notifier.UNHEARD,)
             place.clear()
             assert [await place.wait(0.05) for _ in range(3)] == [False] * 3

@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from demora.core.outcome import HandedBack
+from demora.core.verdict import HandedBack
 from demora.engines.postgres import PostgresOptions, PostgresStore
 from tests.builders import add_one, claim_one, settle
 

@@ -8,9 +8,9 @@ import asyncpg
 import pytest
 
 from demora import Demora
-from demora.engines.postgres import PostgresOptions, PostgresStore, bells, connections, examination
-from demora.store import Topic
-from demora.survey import Finding, Surveyed
+from demora.engines.postgres import PostgresOptions, PostgresStore, connections, diagnostics, notifier
+from demora.store.diagnostics import DiagnosticsStore, Finding
+from demora.store.jobs import Topic
 from tests.facts import eventually
 
 
@@ -30,7 +30,7 @@ class Place:
         await connection.close()
 
     async def findings(self, **options: Any) -> dict[str, Finding]:
-        examined = await examination.examine(self.url, PostgresOptions(schema=self.schema, **options))
+        examined = await diagnostics.examine(self.url, PostgresOptions(schema=self.schema, **options))
         self.usable = examined.usable
         return {found.check: found for found in examined.findings}
 
@@ -72,14 +72,14 @@ async def test_a_schema_of_another_demora_is_told_and_not_used(place: Place, ver
 
 
 async def test_a_server_that_is_too_old_is_a_problem(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(examination, "OLDEST", 1000)
+    monkeypatch.setattr(diagnostics, "OLDEST", 1000)
     assert (await place.findings())["postgresql"].level == "problem"
 
 
 @pytest.mark.parametrize("ahead", [60, -60])
 async def test_clocks_that_are_apart_are_a_warning(place: Place, monkeypatch: pytest.MonkeyPatch, ahead: int) -> None:
     real = time.time
-    monkeypatch.setattr(examination.time, "time", lambda: real() + ahead)
+    monkeypatch.setattr(diagnostics.time, "time", lambda: real() + ahead)
     clock = (await place.findings())["clocks"]
     assert clock.level == "warning"
     assert any(f"{apart} s apart" in clock.fact for apart in ("59.9", "60.0", "60.1"))
@@ -92,11 +92,11 @@ async def test_where_nobody_listens_that_is_told_and_no_fault(place: Place) -> N
 
 
 async def test_an_address_on_which_no_ring_is_heard_is_a_warning(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(examination, "HEARD", 0.3)
+    monkeypatch.setattr(diagnostics, "HEARD", 0.3)
     elsewhere = place.url.replace("/postgres", "/template1")
     for listen_url in (elsewhere, "postgresql://127.0.0.1:1/none"):
         found = (await place.findings(pooler=True, listen_url=listen_url))["wake-ups"]
-        assert (found.level, found.fact) == ("warning", bells.UNHEARD)
+        assert (found.level, found.fact) == ("warning", notifier.UNHEARD)
 
 
 @pytest.mark.parametrize("options", [{"notify": False}, {"pooler": True}], ids=lambda options: next(iter(options)))
@@ -119,10 +119,10 @@ async def test_there_is_nothing_to_note_where_rings_are_heard(place: Place) -> N
 async def test_a_listener_that_cannot_connect_is_noted(place: Place) -> None:
     options = PostgresOptions(schema=place.schema, connections=2, listen_url="postgresql://127.0.0.1:1/none")
     store = PostgresStore(place.url, options)
-    assert isinstance(store, Surveyed)
+    assert isinstance(store, DiagnosticsStore)
     await store.open()
     assert store.notes() == ()
     with store.subscribe(Topic.READY):
         await store.queues()
-        assert store.notes() == (bells.UNHEARD,)
+        assert store.notes() == (notifier.UNHEARD,)
     await store.close()

@@ -4,8 +4,7 @@ import asyncio
 
 import asyncpg
 
-from demora.core.access import Scope, key_text, make_key, make_secret
-from demora.core.keylimits import KeyLimits, NameKind
+from demora.core.access import KeyLimits, NameKind, Scope, key_text, make_key, make_secret
 from demora.engines.postgres import PostgresStore
 from tests.facts import eventually
 

@@ -8,11 +8,11 @@ from collections.abc import AsyncIterator
 import pytest
 
 from demora.core.access import Scope, key_text, make_key
-from demora.core.outcome import HandedBack, Raised, Snoozed
 from demora.core.states import Status
-from demora.engines.postgres import PostgresOptions, PostgresStore, connections, writes
+from demora.core.verdict import HandedBack, Raised, Snoozed
+from demora.engines.postgres import PostgresOptions, PostgresStore, connections, transactions
 from demora.errors import StoreError
-from demora.store import Change, Query, QueueChange, Report
+from demora.store.jobs import Change, Query, QueueChange, Report
 from tests.builders import (
     BROKEN,
     DONE,
@@ -65,13 +65,13 @@ async def ids(store: PostgresStore) -> set[str]:
 @lost
 async def test_a_job_is_added_once_and_answered_as_new(store: PostgresStore, proxy: Proxy, arrives: bool) -> None:
     first = await add_one(store)
-    wishes = [new_job(), new_job(delay=seconds(60))]
+    asked_for = [new_job(), new_job(delay=seconds(60))]
     proxy.cut_at(arrives=arrives)
-    answers = await store.add(wishes)
+    answers = await store.add(asked_for)
     assert proxy.cuts == 1
-    assert [(answer.id, answer.replayed) for answer in answers] == [(wish.id, False) for wish in wishes]
+    assert [(answer.id, answer.replayed) for answer in answers] == [(asked.id, False) for asked in asked_for]
     assert answers[1].scheduled_at - answers[1].created_at == seconds(60)
-    assert await ids(store) == {first.id, *(wish.id for wish in wishes)}
+    assert await ids(store) == {first.id, *(asked.id for asked in asked_for)}
 
 
 @lost
@@ -80,12 +80,12 @@ async def test_a_job_with_a_key_is_added_once_wherever_it_is_cut(
     store: PostgresStore, proxy: Proxy, nth: int, arrives: bool
 ) -> None:
     first = await add_one(store, key=key("warm"))
-    wish = new_job(key=key("k"))
+    asked = new_job(key=key("k"))
     proxy.cut_at(nth, arrives=arrives)
-    [answer] = await store.add([wish])
+    [answer] = await store.add([asked])
     assert proxy.cuts == 1
-    assert (answer.id, answer.replayed, answer.conflict) == (wish.id, False, False)
-    assert await ids(store) == {first.id, wish.id}
+    assert (answer.id, answer.replayed, answer.conflict) == (asked.id, False, False)
+    assert await ids(store) == {first.id, asked.id}
     assert (await add_one(store, key=key("k"))).replayed
 
 
@@ -202,7 +202,7 @@ async def test_a_read_is_simply_asked_again(store: PostgresStore, proxy: Proxy) 
 async def test_where_the_server_is_gone_for_good_the_outcome_is_said_to_be_unknown(
     store: PostgresStore, proxy: Proxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(writes, "PATIENCE", 0.2)
+    monkeypatch.setattr(transactions, "RECHECK_LIMIT", 0.2)
     await add_one(store)
     proxy.cut_at()
     proxy.refusing = True
@@ -215,8 +215,8 @@ async def test_where_the_server_is_gone_for_good_the_outcome_is_said_to_be_unkno
 async def test_a_write_is_not_made_again_while_the_session_that_was_cut_off_may_still_make_it(
     store: PostgresStore, proxy: Proxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(writes, "PATIENCE", 0.1)
-    monkeypatch.setattr(writes, "FENCE", 100)
+    monkeypatch.setattr(transactions, "RECHECK_LIMIT", 0.1)
+    monkeypatch.setattr(transactions, "FENCE", 100)
     there = {(await add_one(store)).id for _ in range(2)}  # the statement is prepared by the second
     while store._bells._ringing is not None:  # so that one connection alone is used from now on
         await asyncio.wait([store._bells._ringing])
@@ -249,9 +249,9 @@ async def test_many_writes_that_are_cut_lose_nothing_and_double_nothing(store: P
 
 @lost
 async def test_a_key_is_made_once_and_forgotten_once(store: PostgresStore, proxy: Proxy, arrives: bool) -> None:
-    wish = make_key(key_text("abcdefghijk1", "s" * 43), "deploy", [Scope.READ])
+    asked = make_key(key_text("abcdefghijk1", "s" * 43), "deploy", [Scope.READ])
     proxy.cut_at(arrives=arrives)
-    made = await store.add_key(wish)
+    made = await store.add_key(asked)
     assert (await store.keys()).keys == [made]
     await store.revoke_key(made.id)
     proxy.cut_at(arrives=arrives)
@@ -327,8 +327,8 @@ async def test_a_job_and_its_replay_in_one_call_are_answered_as_such(
     store: PostgresStore, proxy: Proxy, arrives: bool
 ) -> None:
     await add_one(store, key=key("warm"))
-    wishes = [new_job(key=key("k")), new_job(key=key("k"))]
+    asked_for = [new_job(key=key("k")), new_job(key=key("k"))]
     proxy.cut_at(5, arrives=arrives)
-    answers = await store.add(wishes)
+    answers = await store.add(asked_for)
     assert proxy.cuts == 1
-    assert [(answer.id, answer.replayed) for answer in answers] == [(wishes[0].id, False), (wishes[0].id, True)]
+    assert [(answer.id, answer.replayed) for answer in answers] == [(asked_for[0].id, False), (asked_for[0].id, True)]

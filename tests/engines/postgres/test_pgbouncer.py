@@ -7,7 +7,7 @@ import pytest
 
 from demora.core.states import Status
 from demora.engines.postgres import PostgresOptions, PostgresStore
-from demora.store import Topic
+from demora.store.jobs import Topic
 from tests.builders import add_ids, add_one, claim_ids, run_one, status_of
 from tests.setups import pgbouncer_url
 

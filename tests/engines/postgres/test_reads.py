@@ -7,14 +7,14 @@ from typing import Any
 import pytest
 
 from demora.core.job import Priority, Unique
-from demora.core.outcome import GaveUp, Raised
-from demora.core.pace_wish import PaceWish
+from demora.core.pace_request import PaceRequest
 from demora.core.retention import Keep, Retention
 from demora.core.states import Status
+from demora.core.verdict import GaveUp, Raised
 from demora.engines.postgres import PostgresOptions, PostgresStore
 from demora.engines.postgres.connections import Session
-from demora.line_feed import Entry
-from demora.store import Change, Report
+from demora.store.jobs import Change, Report
+from demora.store.line_feed import Entry
 from tests.builders import BROKEN, DONE, LEASE, add_ids, claim, job_of, key, new_job, seconds, settlement
 from tests.clock import TestClock
 
@@ -59,7 +59,7 @@ async def test_verbs_about_a_few_jobs_read_a_few_rows(
     store: PostgresStore, clock: TestClock, schema: str, read: Counter[str], analyzed: str
 ) -> None:
     await store.begin_lining()
-    await store.set_pace("paced", PaceWish(gap=seconds(1), stagger=seconds(0.1), rapid=False), by="ann")
+    await store.set_pace("paced", PaceRequest(gap=seconds(1), stagger=seconds(0.1), rapid=False), by="ann")
     if analyzed == "empty":
         await _analyze(store, schema)
     await _live(store, clock, "before")
@@ -131,7 +131,7 @@ async def _live(store: PostgresStore, clock: TestClock, when: str) -> None:
     await add_ids(store, {"queue": when, "key": key(f"{when}0")})
     await add_ids(store, *[{"queue": when, "expires_in": seconds(1)}] * FEW)
     clock.turn(2)
-    await store.tidy(KEPT, limit=200)
+    await store.housekeep(KEPT, limit=200)
     await store.purge(Status.COMPLETED, older_than=seconds(0), limit=FEW)
     await store.purge(Status.CANCELLED, older_than=seconds(0), limit=FEW, queue="ended")
     await job_of(store, drawn[0])

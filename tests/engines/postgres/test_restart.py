@@ -8,7 +8,7 @@ import pytest
 from demora.core.states import Status
 from demora.engines.postgres import PostgresOptions, PostgresStore
 from demora.errors import StoreError
-from demora.store import Query, Topic
+from demora.store.jobs import Query, Topic
 from tests.builders import DONE, claim, new_job, settlement
 from tests.facts import eventually
 from tests.servers import postgres
@@ -32,15 +32,15 @@ async def produce(store: PostgresStore, stop: asyncio.Event) -> list[str]:
     """Add jobs one by one until told to stop; those that were refused are tried again under the same id."""
     ids = []
     while not stop.is_set():
-        wish = new_job()
-        await eventually(lambda wish=wish: answered(store, wish))
-        ids.append(wish.id)
+        asked = new_job()
+        await eventually(lambda asked=asked: answered(store, asked))
+        ids.append(asked.id)
     return ids
 
 
-async def answered(store: PostgresStore, wish) -> bool:
+async def answered(store: PostgresStore, asked) -> bool:
     try:
-        return bool(await store.add([wish]))
+        return bool(await store.add([asked]))
     except StoreError:
         return False
 

@@ -8,14 +8,14 @@ import asyncpg
 import pytest
 
 from demora.engines.postgres import PostgresOptions, PostgresStore, connections
-from demora.engines.postgres.statements import Statement
+from demora.engines.postgres.connections import Statement
 from demora.errors import BadSetting, SchemaTooNew, StoreError
 from tests.builders import add_one, claim_ids
 
 OPEN = """
 import asyncio, sys
 from demora.engines.postgres import PostgresOptions, PostgresStore
-from demora.engines.postgres.statements import Statement
+from demora.engines.postgres.connections import Statement
 async def main():
     store = PostgresStore(sys.argv[1], PostgresOptions(schema=sys.argv[2], connections=1), audit=True)
     await store.open()

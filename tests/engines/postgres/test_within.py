@@ -18,10 +18,10 @@ import pytest
 import sqlalchemy
 
 from demora import Demora, Status
-from demora.engines.postgres import PostgresOptions, PostgresStore, sleepers
-from demora.engines.postgres.statements import in_schema
+from demora.engines.postgres import PostgresOptions, PostgresStore, notifier
+from demora.engines.postgres.connections import in_schema
 from demora.errors import Invalid, KeyReused, StoreError
-from demora.store import Topic
+from demora.store.jobs import Topic
 from tests.builders import claim_ids, job_of
 from tests.engines.postgres.callers import CALLERS, Caller, async_engine, calling, engine
 from tests.facts import eventually
@@ -34,8 +34,8 @@ THEIRS = "create table demora.orders (id int primary key)"
 
 @pytest.fixture(autouse=True)
 def no_safety_net(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sleepers, "SAFETY", 60.0)
-    monkeypatch.setattr(sleepers, "CLOCK_STEP", 10**15)  # a clock that stands still wakes nobody
+    monkeypatch.setattr(notifier, "SAFETY", 60.0)
+    monkeypatch.setattr(notifier, "CLOCK_STEP", 10**15)  # a clock that stands still wakes nobody
 
 
 @pytest.fixture
@@ -141,9 +141,9 @@ async def test_a_conflict_adds_nothing_and_leaves_the_transaction_as_it_was(
 ) -> None:
     await app.enqueue("mail", {"n": 1}, key="a", delay="1h")
     await caller.execute(in_schema(THEIRS, schema))
-    wishes = [("mail", None, {"key": "new"}), ("mail", {"n": 2}, {"key": "a"})]
+    asked_for = [("mail", None, {"key": "new"}), ("mail", {"n": 2}, {"key": "a"})]
     with pytest.raises(KeyReused, match=r"'a' of jobs\[1\] was used before"):
-        await caller.enqueue_many(wishes)
+        await caller.enqueue_many(asked_for)
     job = await caller.enqueue("other", None, key="new")
     await caller.commit()
     assert await claim_ids(store) == [job.id]

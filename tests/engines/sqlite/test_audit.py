@@ -6,12 +6,12 @@ from pathlib import Path
 import apsw
 import pytest
 
-from demora.audit import Audited, SqlEvent
-from demora.core.outcome import HandedBack, Lapsed, Raised
 from demora.core.states import Status
+from demora.core.verdict import HandedBack, Lapsed, Raised
 from demora.engines.sqlite import SqliteStore
 from demora.errors import StoreError
-from demora.store import Change, Query, Report
+from demora.store.audit import AuditStore, SqlEvent
+from demora.store.jobs import Change, Query, Report
 from tests.builders import (
     BROKEN,
     DONE,
@@ -245,4 +245,4 @@ async def test_a_file_that_was_harmed_says_so(store: SqliteStore, path: Path) ->
 
 
 def test_the_store_is_audited() -> None:
-    assert isinstance(SqliteStore(), Audited)
+    assert isinstance(SqliteStore(), AuditStore)

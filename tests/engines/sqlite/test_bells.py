@@ -5,7 +5,7 @@ import socket
 from pathlib import Path
 
 from demora.engines.sqlite import SqliteStore
-from demora.store import Topic
+from demora.store.jobs import Topic
 from tests.builders import add_one
 from tests.clock import TestClock
 

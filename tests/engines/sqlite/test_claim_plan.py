@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from demora.engines.sqlite import SqliteStore
-from demora.engines.sqlite.statements import SQL
+from demora.engines.sqlite.connections import SQL
 from tests.builders import DONE, claim, new_job, settlement
 
 ARGUMENTS = {"claim_heads": (), "claim_scan": ("q", 0, 0, 0, 1), "lapsed": (0, 1), "next_lapse": ()}

@@ -9,8 +9,8 @@ from typing import Any
 import apsw
 import pytest
 
-from demora.engines.sqlite import SqliteStore, connections, examination
-from demora.survey import Finding
+from demora.engines.sqlite import SqliteStore, connections, diagnostics
+from demora.store.diagnostics import Finding
 from tests.builders import new_job
 
 
@@ -25,12 +25,12 @@ async def path(tmp_path: Path) -> Path:
 
 
 def found(path: Path, check: str, *, integrity: bool = True) -> Finding:
-    [finding] = [one for one in examination.examine(path, integrity=integrity).findings if one.check == check]
+    [finding] = [one for one in diagnostics.examine(path, integrity=integrity).findings if one.check == check]
     return finding
 
 
 def test_a_sound_file_has_only_good_findings(path: Path) -> None:
-    examined = examination.examine(path, integrity=True)
+    examined = diagnostics.examine(path, integrity=True)
     assert examined.usable
     assert {one.check: one.level for one in examined.findings if one.check != "disk"} == dict.fromkeys(
         ["database", "permissions", "schema", "sqlite", "file system", "log", "integrity"], "ok"
@@ -38,7 +38,7 @@ def test_a_sound_file_has_only_good_findings(path: Path) -> None:
 
 
 def test_a_file_that_is_not_there_is_not_made(tmp_path: Path) -> None:
-    examined = examination.examine(tmp_path / "none.db", integrity=True)
+    examined = diagnostics.examine(tmp_path / "none.db", integrity=True)
     assert not examined.usable
     assert examined.findings[0].level == "problem"
     assert not list(tmp_path.iterdir())
@@ -78,7 +78,7 @@ def test_a_damaged_file_is_found(path: Path) -> None:
 
 def test_without_integrity_the_file_is_not_read_through(path: Path) -> None:
     spoil(path)
-    assert "integrity" not in {one.check for one in examination.examine(path, integrity=False).findings}
+    assert "integrity" not in {one.check for one in diagnostics.examine(path, integrity=False).findings}
 
 
 def with_version(number: int) -> Callable[[Path], Any]:
@@ -103,20 +103,20 @@ def test_a_schema_that_is_not_ours_is_told_and_left_alone(path: Path, change: Ca
     change(path)
     before = path.read_bytes()
     assert found(path, "schema").level == level
-    assert not examination.examine(path, integrity=True).usable
+    assert not diagnostics.examine(path, integrity=True).usable
     assert path.read_bytes() == before
 
 
 def test_a_large_log_is_told(path: Path) -> None:
     log = path.with_name("jobs.db-wal")
     with log.open("wb") as file:
-        file.truncate(examination.LARGE_LOG)
+        file.truncate(diagnostics.LARGE_LOG)
     assert found(path, "log", integrity=False).level == "warning"
 
 
 @pytest.mark.parametrize(
     ("free", "level"),
-    [(examination.LITTLE_ROOM, "ok"), (examination.LITTLE_ROOM - 1, "warning"), (examination.NO_ROOM - 1, "problem")],
+    [(diagnostics.LITTLE_ROOM, "ok"), (diagnostics.LITTLE_ROOM - 1, "warning"), (diagnostics.NO_ROOM - 1, "problem")],
 )
 def test_a_disk_that_fills_up_is_told(path: Path, monkeypatch: pytest.MonkeyPatch, free: int, level: str) -> None:
     total = shutil.disk_usage(path.parent)
@@ -137,11 +137,11 @@ broken line
     [("/home/x", "ext4"), ("/srv", "nfs4"), ("/srv/a", "nfs4"), ("/srv/my disk/a", "xfs"), ("/srvx", "ext4")],
 )
 def test_the_file_system_is_that_of_the_nearest_mount_point(folder: str, kind: str) -> None:
-    assert examination.file_system(Path(folder), MOUNTINFO) == kind
+    assert diagnostics.file_system(Path(folder), MOUNTINFO) == kind
 
 
 def test_a_network_file_system_is_told(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     mounts = tmp_path / "mountinfo"
     mounts.write_text("22 1 0:35 / / rw - nfs4 server:/export rw\n")
-    monkeypatch.setattr(examination, "MOUNTS", mounts)
+    monkeypatch.setattr(diagnostics, "MOUNTS", mounts)
     assert found(path, "file system").level == "warning"

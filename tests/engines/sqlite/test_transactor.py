@@ -10,11 +10,20 @@ from typing import Any
 import apsw
 import pytest
 
-from demora.engines.sqlite.batches import LOCK_HELD_AT_MOST, Batches, Pending, Transaction
 from demora.engines.sqlite.connections import WAITS, Waits
-from demora.engines.sqlite.transactors import AT_ONCE, LIGHT, InlineTransactor, ThreadTransactor, Transactor
+from demora.engines.sqlite.transactions import (
+    AT_ONCE,
+    LIGHT,
+    LOCK_HELD_AT_MOST,
+    Batches,
+    InlineTransactor,
+    Pending,
+    ThreadTransactor,
+    Transaction,
+    Transactor,
+)
 from demora.errors import StoreBusy, StoreClosed, StoreError
-from demora.store import Topic
+from demora.store.jobs import Topic
 
 
 class Counted:

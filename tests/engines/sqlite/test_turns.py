@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from demora.engines.sqlite.turns import Turns
+from demora.engines.sqlite.locking import Turns
 
 TAKES = """
 import sys, time
 from pathlib import Path
-from demora.engines.sqlite.turns import Turns
+from demora.engines.sqlite.locking import Turns
 
 turns = Turns(Path(sys.argv[1]))
 turns.take()

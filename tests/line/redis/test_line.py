@@ -5,12 +5,11 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from demora.core.job import Lane, Priority
-from demora.core.order import QueueOrder
+from demora.core.job import Lane, Priority, QueueOrder
 from demora.line.port import LineLost, PutMode
 from demora.line.redis import RedisLine
 from demora.line.redis.connections import command
-from demora.line_feed import Arrangement, Entry, Place
+from demora.store.line_feed import Arrangement, Entry, Place
 from tests.servers import valkey
 from tests.setups import redis_url
 

@@ -14,7 +14,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, rule, run_sta
 from demora.core.job import Lane, Priority
 from demora.line.port import LineLost, PutMode
 from demora.line.redis import RedisLine
-from demora.line_feed import Arrangement, Entry, Place
+from demora.store.line_feed import Arrangement, Entry, Place
 from tests.modelline import USUAL, ModelLine, ModelServer
 from tests.setups import redis_url
 

@@ -10,7 +10,7 @@ import pytest
 from demora.core.job import Lane, Priority
 from demora.line.port import LineAway
 from demora.line.redis import RedisLine
-from demora.line_feed import Place
+from demora.store.line_feed import Place
 from tests.servers import valkey
 from tests.servers.postgres import free_port
 from tests.setups import redis_url

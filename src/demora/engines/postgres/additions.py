@@ -8,11 +8,11 @@ from typing import Any, Literal
 import asyncpg
 import msgspec
 
-from ... import crash
 from ...core.job import Lane, NewJob
 from ...core.spans import ZERO, from_ms, span_ms, to_ms
 from ...core.states import Status
-from ...store import Added, Topic
+from ...store.jobs import Added, Topic
+from ...system import crash
 from . import rows
 from .connections import Session
 

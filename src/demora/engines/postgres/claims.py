@@ -9,16 +9,15 @@ from typing import Any
 
 import msgspec
 
-from ...core.job import Priority
-from ...core.order import QueueOrder
+from ...core.job import Priority, QueueOrder
 from ...core.pace import look_at
 from ...core.spans import ZERO
 from ...core.states import Status
 from ...core.verdict import EXPIRED
-from ...line_feed import Drawn, Entry
-from ...store import HELD_LOOK, Claimed, ClaimedJob, Topic
-from ..paces import state_of
-from . import releases, rows, tidying
+from ...store.jobs import HELD_LOOK, Claimed, ClaimedJob, Topic
+from ...store.line_feed import Drawn, Entry
+from ..stored_paces import state_of
+from . import changes, releases, rows
 from .connections import Session
 
 LAPSED_AT_ONCE = 100
@@ -27,7 +26,7 @@ ROUNDS = 12  # after which a worker that got less than it wanted is told to come
 _USUAL = rows.offsets(QueueOrder())
 
 
-class Wish(msgspec.Struct, frozen=True):
+class ClaimRequest(msgspec.Struct, frozen=True):
     """What a worker asks for; the lease is in milliseconds. `number` names the call."""
 
     worker_id: str
@@ -38,75 +37,75 @@ class Wish(msgspec.Struct, frozen=True):
     number: int = msgspec.field(default_factory=lambda: secrets.randbits(63))
 
 
-async def claim(session: Session, wish: Wish, topics: set[Topic], again: bool) -> Claimed:
+async def claim(session: Session, request: ClaimRequest, topics: set[Topic], again: bool) -> Claimed:
     """Claim until there is enough or nothing more. If it is asked `again`, what the lost call got is read, and is all."""
     if again:
-        found = await session.rows("claimed", claim=wish.number, worker_id=wish.worker_id)
+        found = await session.rows("claimed", claim=request.number, worker_id=request.worker_id)
         if found:
             return Claimed([rows.claimed_job(row) for row in found], [], ZERO)
-    claimed, due = await _claim_all(session, wish, topics)
+    claimed, due = await _claim_all(session, request, topics)
     if not due:
         return claimed
     if claimed.jobs:  # these first: what a pace allows is let go by the next claim
         return msgspec.structs.replace(claimed, next_in=ZERO)
     released = (await releases.release(session, due, topics, wake=False)).jobs
-    claimed, _ = await _claim_all(session, wish, topics)
+    claimed, _ = await _claim_all(session, request, topics)
     if len(released) > len(claimed.jobs):  # others may have looked before and found nothing
         topics.add(Topic.READY)
     return msgspec.structs.replace(claimed, released=released)
 
 
-async def _claim_all(session: Session, wish: Wish, topics: set[Topic]) -> tuple[Claimed, list[str]]:
+async def _claim_all(session: Session, request: ClaimRequest, topics: set[Topic]) -> tuple[Claimed, list[str]]:
     """Claim until there is enough or nothing more; also the queues whose pace may let something go now."""
     jobs: list[ClaimedJob] = []
     for round in range(ROUNDS):
-        claimed, passed_over, due = await _claim(session, wish, wish.limit - len(jobs), MARGIN << round, topics)
+        claimed, passed_over, due = await _claim(session, request, request.limit - len(jobs), MARGIN << round, topics)
         jobs += claimed.jobs
         if not passed_over:
             return Claimed(jobs, claimed.lapsed, claimed.next_in), due
     return Claimed(jobs, claimed.lapsed, ZERO), due
 
 
-async def draw(session: Session, wish: Wish, entries: Sequence[Entry], topics: set[Topic], again: bool) -> Drawn:
+async def draw(session: Session, request: ClaimRequest, entries: Sequence[Entry], topics: set[Topic], again: bool) -> Drawn:
     """Lease the jobs that a line handed out. If it is asked `again`, what the lost call got is read, and is all."""
     if again:
-        found = await session.rows("claimed", claim=wish.number, worker_id=wish.worker_id)
+        found = await session.rows("claimed", claim=request.number, worker_id=request.worker_id)
         if found:
             now = await session.row("now")
             return Drawn(Claimed([rows.claimed_job(row) for row in found], [], ZERO), 0, now["us"])
     ids, queues = [rows.id_key(entry.id) for entry in entries], [entry.queue for entry in entries]
-    sight, jobs, now_us = await _lease(session, "draw", wish, topics, ids=ids, queues=queues)
+    sight, jobs, now_us = await _lease(session, "draw", request, topics, ids=ids, queues=queues)
     expired = sight["gone"] + sight["unheard"]
     if sight["unheard"]:
-        await tidying.expire_telling(session, expired, topics)
-    next_in = _next_in(sight, now_us, wish.lease if jobs else None, ())
+        await changes.expire_telling(session, expired, topics)
+    next_in = _next_in(sight, now_us, request.lease if jobs else None, ())
     return Drawn(Claimed(jobs, rows.lapsed_jobs(sight["lapsed"]), next_in), expired, sight["us"])
 
 
 async def _claim(
-    session: Session, wish: Wish, limit: int, margin: int, topics: set[Topic]
+    session: Session, request: ClaimRequest, limit: int, margin: int, topics: set[Topic]
 ) -> tuple[Claimed, bool, list[str]]:
     """One statement; also whether rows were passed over that may be free by now, and which paces may let something go."""
     window = limit + margin if limit else 0
     sight, jobs, now_us = await _lease(
         session,
         "claim",
-        wish,
+        request,
         topics,
         usual=_USUAL,
         ranks=len(Priority),
-        in_turn=wish.in_turn,
-        queues=None if wish.queues is None else list(wish.queues),
+        in_turn=request.in_turn,
+        queues=None if request.queues is None else list(request.queues),
         window=window,
         limit=limit,
     )
     unheard = sight["unheard"]
     if unheard:
-        await tidying.expire_telling(session, max(unheard, limit), topics)
+        await changes.expire_telling(session, max(unheard, limit), topics)
     met = len(jobs) + sight["gone"] + unheard
     looks = _looks(sight)
     later = [look for look in looks.values() if look > sight["wall"]]
-    next_in = _next_in(sight, now_us, wish.lease if jobs else None, later)
+    next_in = _next_in(sight, now_us, request.lease if jobs else None, later)
     if sight["gone"] or unheard:  # others may be ready behind them
         next_in = ZERO
     locked = met < min(limit, sight["found"])
@@ -118,7 +117,7 @@ async def _claim(
 
 
 async def _lease(
-    session: Session, statement: str, wish: Wish, topics: set[Topic], **what: Any
+    session: Session, statement: str, request: ClaimRequest, topics: set[Topic], **what: Any
 ) -> tuple[rows.Row, list[ClaimedJob], int]:
     """What a statement sees that leases jobs, the jobs, and what the database's clock says by now."""
     asked = time.monotonic()  # a loop's own time may stand still between two looks at its sockets
@@ -127,9 +126,9 @@ async def _lease(
         cancelled=EXPIRED.status.value,
         expired=EXPIRED.error,
         processing=Status.PROCESSING.value,
-        worker_id=wish.worker_id,
-        claim=wish.number,
-        lease=wish.lease,
+        worker_id=request.worker_id,
+        claim=request.number,
+        lease=request.lease,
         lapsed=LAPSED_AT_ONCE,
         **what,
     )

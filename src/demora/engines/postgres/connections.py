@@ -1,21 +1,137 @@
-"""Connections to PostgreSQL: a pool, what a session is asked, and the numbered schema files."""
+"""The SQL of this engine, by name: for one schema, with parameters by name."""
 
 import asyncio
+import re
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, suppress
 from datetime import datetime
+from functools import cache
 from importlib.resources import files
-from typing import Any
+from typing import Any, NamedTuple
 
 import asyncpg
+import msgspec
 
-from ... import crash, forks
-from ...clock import Distance
-from ...errors import SchemaTooNew, StoreError
+from ...errors import SchemaTooNew, StoreBusy, StoreClosed, StoreError, StoreUnreachable
+from ...system import crash, forks
+from ...system.clock import Distance
+from .. import queries
 from ..options import PostgresOptions, driver_url
-from . import troubles
-from .statements import Statement, in_schema, script, statements
+
+_BLOCKS = queries.load(__package__)
+# As the statement of that name, but it fails where an id is there already: to ask first takes a fifth of its time.
+_NEW = {f"{name}_new": _BLOCKS[name].replace("on conflict do nothing", "", 1) for name in ("add", "add_one")}
+_PARAMETER = re.compile(r"(?<!:):([a-z_]+)")
+_SCHEMA = re.compile(r"\bdemora\.(?=[a-z])")
+
+
+class Statement(NamedTuple):
+    """SQL with numbered parameters, and their names in order."""
+
+    sql: str
+    parameters: tuple[str, ...]
+
+
+@cache
+def statements(schema: str) -> dict[str, Statement]:
+    """Every statement, on the tables of a schema. Names are qualified, so that no session need be set up."""
+    return {name: _numbered(in_schema(sql, schema)) for name, sql in (_BLOCKS | _NEW).items()}
+
+
+@cache
+def narrowed_find(schema: str, narrow: str) -> Statement:
+    """`find`, kept to what a partial index knows."""
+    sql = _BLOCKS["find"].replace("/* narrowed to */ where true", _BLOCKS[narrow])
+    return _numbered(in_schema(sql, schema))
+
+
+def script(name: str, schema: str) -> str:
+    """A file of this package with several statements and no parameters."""
+    return in_schema((files(__package__) / name).read_text(), schema)
+
+
+def in_schema(sql: str, schema: str) -> str:
+    return _SCHEMA.sub(f'"{schema}".', sql)
+
+
+def _numbered(sql: str) -> Statement:
+    names = list(dict.fromkeys(_PARAMETER.findall(sql)))
+    return Statement(_PARAMETER.sub(lambda found: f"${names.index(found[1]) + 1}", sql), tuple(names))
+
+
+# The driver's errors: which of them leave the outcome of a write unknown, and what the others are to a caller.
+
+
+# The connection broke. A server that shuts down may have committed before it said so.
+LOST = (
+    asyncpg.PostgresConnectionError,
+    asyncpg.AdminShutdownError,
+    asyncpg.CrashShutdownError,
+    asyncpg.CannotConnectNowError,
+    asyncpg.InternalClientError,  # the server said farewell, and the driver has not yet understood
+    ConnectionError,
+    TimeoutError,
+    OSError,
+)
+DRIVER = (asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError, OSError, TimeoutError)
+# Nothing was written, and the same may succeed at once.
+PASSING = (asyncpg.DeadlockDetectedError, asyncpg.SerializationError)
+
+
+def is_lost(problem: BaseException) -> bool:
+    """Whether an error leaves unknown what became of a statement."""
+    if isinstance(problem, asyncpg.InterfaceError) and not isinstance(problem, ValueError):
+        return True  # the driver noticed that the connection is closed
+    return isinstance(problem, LOST)
+
+
+def unreachable(problem: BaseException) -> StoreUnreachable:
+    may_pass = isinstance(problem, (*LOST, asyncpg.TooManyConnectionsError))
+    error = StoreUnreachable(f"cannot reach PostgreSQL: {_words(problem)}; nothing was written", may_pass=may_pass)
+    error.__cause__ = problem
+    return error
+
+
+def unknown(problem: BaseException) -> StoreError:
+    error = StoreError(
+        f"PostgreSQL was lost and could not be asked again: {_words(problem)}; whether it was written is unknown"
+    )
+    error.__cause__ = problem
+    return error
+
+
+def translate(problem: BaseException) -> StoreError:
+    """The store's own error for one of the driver's."""
+    if isinstance(problem, StoreError):
+        return problem
+    if isinstance(problem, asyncpg.LockNotAvailableError):
+        error: StoreError = StoreBusy("rows stayed locked by another session; nothing was written")
+    elif isinstance(problem, asyncpg.QueryCanceledError):
+        error = StoreError("PostgreSQL took longer than DEMORA_DATABASE_TIMEOUT; nothing was written")
+    else:
+        error = StoreError(f"PostgreSQL: {_words(problem)}")
+    error.__cause__ = problem
+    return error
+
+
+def refused_within(problem: BaseException) -> StoreError:
+    """The error for what a driver raised in the caller's transaction; of SQLAlchemy's only the words of its driver."""
+    words = _words(getattr(problem, "orig", None) or problem).splitlines()[0]
+    return StoreError(f"PostgreSQL, within your transaction: {words}; no job was added: roll the transaction back")
+
+
+def _words(problem: BaseException) -> str:
+    """The driver's own words, but for those that may repeat values: the details of the server, which show rows, and what the
+    driver says of arguments and URLs that it does not take."""
+    if isinstance(problem, (ValueError, asyncpg.DataError)):
+        return f"{type(problem).__name__}: a value or parameter was not taken"
+    words = str(problem.args[0]) if isinstance(problem, asyncpg.PostgresError) and problem.args else str(problem)
+    return words.strip() or type(problem).__name__
+
+
+# Connections to PostgreSQL: a pool, what a session is asked, and the numbered schema files.
+
 
 CONNECT = 10.0  # seconds to wait for a connection
 LOCKED = 10_000  # milliseconds to wait for a row that another session holds
@@ -113,8 +229,8 @@ class Pool:
             )
             async with self._pool.acquire(timeout=CONNECT) as connection:
                 version = await version_of(connection, self._options.schema)
-        except (*troubles.DRIVER, ValueError) as problem:
-            raise troubles.unreachable(problem) from problem
+        except (*DRIVER, ValueError) as problem:
+            raise unreachable(problem) from problem
         if version != newest():
             await migrate(self._url, self._options)
 
@@ -155,8 +271,8 @@ class Pool:
         self._sought += 1
         try:
             return await pool.acquire(timeout=CONNECT)
-        except troubles.DRIVER as problem:
-            raise troubles.unreachable(problem) from problem
+        except DRIVER as problem:
+            raise unreachable(problem) from problem
         finally:
             self._sought -= 1
 
@@ -179,7 +295,7 @@ def _is_open(connection: Any) -> bool:
 async def _release(pool: Any, connection: Any) -> None:
     try:
         await pool.release(connection, timeout=CONNECT)
-    except troubles.DRIVER:
+    except DRIVER:
         with suppress(asyncpg.InterfaceError):  # it may be with the pool already
             connection.terminate()
 
@@ -228,8 +344,8 @@ async def connected(url: str) -> AsyncIterator[Any]:
     """A connection of its own, on which nothing is prepared and nothing limited."""
     try:
         connection = await asyncpg.connect(driver_url(url), timeout=CONNECT, statement_cache_size=0)
-    except (*troubles.DRIVER, ValueError) as problem:
-        raise troubles.unreachable(problem) from problem
+    except (*DRIVER, ValueError) as problem:
+        raise unreachable(problem) from problem
     try:
         yield connection
     finally:
@@ -290,3 +406,41 @@ async def _note_backend(connection: Any) -> None:
 
 async def _no_reset(connection: Any) -> None:
     """Nothing was changed."""
+
+
+# Connections apart from those of all other calls: for searches, and for quick looks that must never wait for one.
+
+
+class Lane:
+    """A few connections of one kind of reads. They are made when they are first needed."""
+
+    def __init__(self, url: str, options: PostgresOptions, clock: Clock, *, connections: int) -> None:
+        self._pool = Pool(url, msgspec.structs.replace(options, connections=connections), clock)
+        self._opening: asyncio.Task[None] | None = None
+        self._closed = False
+
+    async def opened(self) -> Pool:
+        """The pool. If it cannot be opened, the next call tries anew."""
+        if self._closed:
+            raise StoreClosed
+        if self._opening is None:
+            self._opening = asyncio.ensure_future(self._pool.open())
+        opening = self._opening
+        if not opening.done():
+            await asyncio.wait([opening])
+        try:
+            opening.result()
+        except BaseException:
+            if self._opening is opening:
+                self._opening = None
+                await self._pool.close()
+            raise
+        return self._pool
+
+    async def close(self) -> None:
+        """Disconnect, and end what is being read."""
+        self._closed = True
+        opening, self._opening = self._opening, None
+        if opening is not None:
+            await asyncio.wait([opening])
+            await self._pool.close(at_once=True)

@@ -7,25 +7,24 @@ from datetime import timedelta
 from functools import partial
 from typing import Any, TypeVar
 
-from ... import crash
-from ...audit import Evidence, SqlEvent
-from ...clock import Clock
-from ...core.access import ApiKey, NewKey, NewSecret
+from ...core.access import ApiKey, KeyLimits, NameKind, NewKey, NewSecret
 from ...core.job import Job, NewJob
-from ...core.keylimits import KeyLimits, NameKind
 from ...core.retention import Retention
 from ...core.spans import span_ms
 from ...core.states import Status
 from ...errors import SearchTooSlow, StoreClosed
-from ...keyring import Found, Ring
-from ...store import (
+from ...store.api_keys import KeyList, KeyLookup
+from ...store.audit import Evidence, SqlEvent
+from ...store.diagnostics import Activity, JobsOverview
+from ...store.jobs import (
     ALL_QUEUES,
     Added,
     Answer,
     Change,
     Claimed,
-    Heard,
+    HousekeepingResult,
     Lease,
+    LeaseStatus,
     Page,
     Query,
     Queue,
@@ -34,24 +33,20 @@ from ...store import (
     Report,
     Settlement,
     Subscription,
-    Tidied,
     Topic,
-    Worker,
+    WorkerRecord,
 )
-from ...survey import Pulse, Survey
+from ...system import crash
+from ...system.clock import Clock
 from ..options import PostgresOptions
 from ..searching import AT_ONCE, SearchTurns
-from . import additions, audit, claims, hooks, keys, registry, runs, surveys, tidying, troubles, views, wishes
-from .bells import Bells
-from .connections import Pool, Session
-from .drivers import borrow
-from .gathering import Gathering
-from .joining import Joined
-from .lanes import Lane
-from .lining import Lining
-from .pacing import PacedVerbs
-from .sleepers import Sleeper
-from .writes import Writes
+from . import additions, changes, claims, connections, diagnostics, registry, runs, views, webhooks
+from .connections import Lane, Pool, Session
+from .joining import Joined, borrow
+from .line_feed import Lining
+from .notifier import Notifier, Waiter
+from .releases import PacedVerbs
+from .transactions import Gathering, Writes
 
 T = TypeVar("T")
 
@@ -59,7 +54,7 @@ MOST_NAMES = 10_000  # queues remembered as named
 READS = 3  # tries of a read whose connection broke
 
 
-class PostgresStore(hooks.HookVerbs, PacedVerbs, Lining):
+class PostgresStore(webhooks.HookVerbs, PacedVerbs, Lining):
     """Keeps the port's promises in one schema of a PostgreSQL database.
 
     Time is the database's; tests give a `clock` to use in its place. With `audit` an event is written for each transition,
@@ -76,10 +71,10 @@ class PostgresStore(hooks.HookVerbs, PacedVerbs, Lining):
     ) -> None:
         self.url, self.options, self.clock = url, (options or PostgresOptions()).checked(), clock
         self._audit = audit
-        self._sleepers: dict[Sleeper, None] = {}  # in the order of their coming
+        self._sleepers: dict[Waiter, None] = {}  # in the order of their coming
         self._named_queues: set[str] = set()
         self._unplaced: Callable[[], None] = lambda: None
-        self._bells = Bells(url, self.options, self._wall_us, self._woken, lambda: self._unplaced())
+        self._bells = Notifier(url, self.options, self._wall_us, self._woken, lambda: self._unplaced())
         self._pool: Pool | None = None
         self._quick: Lane | None = None
         self._searches: Lane | None = None
@@ -102,7 +97,7 @@ class PostgresStore(hooks.HookVerbs, PacedVerbs, Lining):
         self._settlements = Gathering(self._writes, self._settle, _lease)
         self._pool, self._loop = pool, asyncio.get_running_loop()
         if self._audit:
-            await self._write(lambda session, again: audit.begin(session, self.options.schema))
+            await self._write(lambda session, again: diagnostics.begin_audit(session, self.options.schema))
 
     async def close(self) -> None:
         pool, self._pool = self._pool, None
@@ -148,13 +143,13 @@ class PostgresStore(hooks.HookVerbs, PacedVerbs, Lining):
         in_turn: bool = False,
     ) -> Claimed:
         await self._bells.hung()
-        wish = claims.Wish(worker_id, limit, span_ms(lease), queues, in_turn)
-        return await self._taking(lambda session, topics, again: claims.claim(session, wish, topics, again))
+        request = claims.ClaimRequest(worker_id, limit, span_ms(lease), queues, in_turn)
+        return await self._taking(lambda session, topics, again: claims.claim(session, request, topics, again))
 
-    async def renew(self, reports: Sequence[Report], *, lease: timedelta) -> Heard:
+    async def renew(self, reports: Sequence[Report], *, lease: timedelta) -> LeaseStatus:
         return await self._write(lambda session, again: runs.renew(session, reports, span_ms(lease), again))
 
-    async def listen(self, leases: Sequence[Lease]) -> Heard:
+    async def listen(self, leases: Sequence[Lease]) -> LeaseStatus:
         return await self._read(lambda session: runs.listen(session, leases))
 
     async def settle(self, settlements: Sequence[Settlement]) -> list[Status | None]:
@@ -162,22 +157,22 @@ class PostgresStore(hooks.HookVerbs, PacedVerbs, Lining):
         return await self._settlements.ask(settlements) if settlements else []
 
     async def cancel(self, ids: Sequence[str]) -> list[Answer]:
-        return await self._ringing(lambda session, topics, again: wishes.cancel(session, ids, topics, again))
+        return await self._ringing(lambda session, topics, again: changes.cancel(session, ids, topics, again))
 
     async def retry(self, ids: Sequence[str]) -> list[Answer]:
-        return await self._ringing(lambda session, topics, again: wishes.retry(session, ids, topics, again))
+        return await self._ringing(lambda session, topics, again: changes.retry(session, ids, topics, again))
 
     async def change(self, id: str, change: Change) -> Answer:
-        return await self._ringing(lambda session, topics, again: wishes.change(session, id, change, topics))
+        return await self._ringing(lambda session, topics, again: changes.change(session, id, change, topics))
 
     async def remove(self, ids: Sequence[str]) -> list[Answer]:
-        return await self._write(lambda session, again: wishes.remove(session, ids))
+        return await self._write(lambda session, again: changes.remove(session, ids))
 
     async def purge(self, status: Status, *, older_than: timedelta, limit: int, queue: str | None = None) -> int:
-        return await self._write(lambda session, again: wishes.purge(session, status, span_ms(older_than), limit, queue))
+        return await self._write(lambda session, again: changes.purge(session, status, span_ms(older_than), limit, queue))
 
-    async def tidy(self, retention: Retention, *, limit: int) -> Tidied:
-        return await self._ringing(lambda session, topics, again: tidying.tidy(session, retention, limit, topics))
+    async def housekeep(self, retention: Retention, *, limit: int) -> HousekeepingResult:
+        return await self._ringing(lambda session, topics, again: changes.housekeep(session, retention, limit, topics))
 
     async def get(self, id: str) -> Job | None:
         return await self._read(lambda session: views.get(session, id))
@@ -193,19 +188,19 @@ class PostgresStore(hooks.HookVerbs, PacedVerbs, Lining):
     async def set_queue(self, name: str, change: QueueChange) -> Queue:
         return await self._ringing(lambda session, topics, again: registry.set_queue(session, name, change, topics))
 
-    async def heartbeat(self, worker: Worker) -> None:
+    async def heartbeat(self, worker: WorkerRecord) -> None:
         await self._write(lambda session, again: registry.heartbeat(session, worker))
 
     async def retire(self, worker_id: str) -> None:
         await self._write(lambda session, again: registry.retire(session, worker_id))
 
-    async def workers(self) -> list[Worker]:
+    async def workers(self) -> list[WorkerRecord]:
         return await self._look(registry.workers)
 
     @contextlib.contextmanager
     def subscribe(self, topic: Topic) -> Iterator[Subscription]:
         self._bells.hang()
-        sleeper = Sleeper(topic, lambda: self._bells.reachable)
+        sleeper = Waiter(topic, lambda: self._bells.reachable)
         self._sleepers[sleeper] = None
         try:
             yield sleeper
@@ -244,53 +239,53 @@ class PostgresStore(hooks.HookVerbs, PacedVerbs, Lining):
     # API keys
 
     async def add_key(self, key: NewKey) -> ApiKey:
-        return await self._write(lambda session, again: keys.add(session, key, again))
+        return await self._write(lambda session, again: registry.add_key(session, key, again))
 
-    async def keys(self) -> Ring:
-        return await self._read(keys.ring)
+    async def keys(self) -> KeyList:
+        return await self._read(registry.list_keys)
 
-    async def find_key(self, id: str) -> Found:
-        return await self._look(lambda session: keys.find(session, id))
+    async def find_key(self, id: str) -> KeyLookup:
+        return await self._look(lambda session: registry.find_key(session, id))
 
     async def revoke_key(self, id: str) -> ApiKey | None:
-        return await self._write(lambda session, again: keys.revoke(session, id))
+        return await self._write(lambda session, again: registry.revoke_key(session, id))
 
     async def rotate_key(self, secret: NewSecret) -> ApiKey | None:
-        return await self._write(lambda session, again: keys.rotate(session, secret))
+        return await self._write(lambda session, again: registry.rotate(session, secret))
 
     async def limit_key(self, id: str, limits: KeyLimits) -> ApiKey | None:
-        return await self._write(lambda session, again: keys.limit(session, id, limits))
+        return await self._write(lambda session, again: registry.limit(session, id, limits))
 
     async def forget_key(self, id: str) -> bool:
-        return await self._write(lambda session, again: keys.forget(session, id, again))
+        return await self._write(lambda session, again: registry.forget_key(session, id, again))
 
     async def use_key(self, id: str, *, unless_within: timedelta) -> bool:
-        return await self._write(lambda session, again: keys.use(session, id, span_ms(unless_within)))
+        return await self._write(lambda session, again: registry.use_key(session, id, span_ms(unless_within)))
 
     async def name_for_key(self, id: str, queues: Set[str], types: Set[str], limits: KeyLimits) -> NameKind | None:
-        return await self._write(lambda session, again: keys.name(session, id, queues, types, limits))
+        return await self._write(lambda session, again: registry.name(session, id, queues, types, limits))
 
     async def waiting_for_key(self, id: str, *, most: int) -> int:
-        return await self._read(lambda session: keys.waiting(session, id, most))
+        return await self._read(lambda session: registry.waiting(session, id, most))
 
     # What can be shown to a checker
 
     async def events(self, after: int = 0) -> list[SqlEvent]:
-        return await self._read(lambda session: audit.events(session, after))
+        return await self._read(lambda session: diagnostics.events(session, after))
 
     async def evidence(self, *, integrity: bool = True) -> Evidence:
-        return await self._read(lambda session: audit.evidence(session, self.options.schema, integrity=integrity))
+        return await self._read(lambda session: diagnostics.evidence(session, self.options.schema, integrity=integrity))
 
     async def end_audit(self) -> None:
-        await self._write(lambda session, again: audit.end(session, self.options.schema))
+        await self._write(lambda session, again: diagnostics.end_audit(session, self.options.schema))
 
     # What those who look after it may ask
 
-    async def survey(self) -> Survey:
-        return await self._read(surveys.survey)
+    async def overview(self) -> JobsOverview:
+        return await self._read(diagnostics.overview)
 
-    async def pulse(self, mark: int | None = None) -> Pulse:
-        return await self._read(lambda session: surveys.pulse(session, mark))
+    async def activity(self, mark: int | None = None) -> Activity:
+        return await self._read(lambda session: diagnostics.activity(session, mark))
 
     def notes(self) -> tuple[str, ...]:
         note = self._bells.note()
@@ -369,11 +364,11 @@ class PostgresStore(hooks.HookVerbs, PacedVerbs, Lining):
                 if within is not None:
                     raise SearchTooSlow(within.total_seconds()) from problem
                 if not left:
-                    raise troubles.translate(problem) from problem
-            except troubles.DRIVER as problem:
-                if left and troubles.is_lost(problem):
+                    raise connections.translate(problem) from problem
+            except connections.DRIVER as problem:
+                if left and connections.is_lost(problem):
                     continue
-                raise troubles.translate(problem) from problem
+                raise connections.translate(problem) from problem
         raise AssertionError("the last try answers or raises")
 
     def _opened(self) -> Pool:

@@ -1,13 +1,13 @@
 """The pace of queues on PostgreSQL: what it is and how it stands."""
 
-from ...audit import PaceFacts
 from ...core.job import Lane
 from ...core.pace import Pace, begin
-from ...core.pace_wish import PaceWish
+from ...core.pace_request import PaceRequest
 from ...core.spans import from_ms, span_ms
-from ...pacing import HOUR, PaceChange, Pacing
-from ...store import Topic
-from ..paces import facts_of, pace_of, state_of, text
+from ...store.audit import PaceFacts
+from ...store.jobs import Topic
+from ...store.paces import HOUR, PaceChange, Pacing
+from ..stored_paces import facts_of, pace_of, state_of, text
 from . import rows
 from .connections import Session
 
@@ -16,7 +16,7 @@ async def set_pace(
     session: Session,
     topics: set[Topic],
     queue: str,
-    wish: PaceWish | None,
+    request: PaceRequest | None,
     by: str,
     usual: Pace,
     setting: str | None,
@@ -28,15 +28,15 @@ async def set_pace(
             before = await session.row("set_by_settings", queue=queue)
             if before is not None and before["setting"] == setting:
                 return await pacing(session, queue)
-        await _set(session, queue, wish, by, usual, setting)
+        await _set(session, queue, request, by, usual, setting)
     topics |= {Topic.READY, Topic.PACE}
     return await pacing(session, queue)
 
 
-async def _set(session: Session, queue: str, wish: PaceWish | None, by: str, usual: Pace, setting: str | None) -> None:
+async def _set(session: Session, queue: str, request: PaceRequest | None, by: str, usual: Pace, setting: str | None) -> None:
     row = await session.row("lock_pace", queue=queue)
     now = pace_of(row["pace"]) if row is not None and row["pace"] is not None else usual
-    pace = None if wish is None else wish.over(now)
+    pace = None if request is None else request.over(now)
     wall = (await session.row("now"))["us"] // 1000
     await session.rows("touch_queue", name=queue)
     await session.rows(

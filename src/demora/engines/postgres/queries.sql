@@ -70,7 +70,7 @@ kind as materialized (
         new->>14 as namespace, new->>15 as submitter
     from clock, jsonb_array_elements(:kinds::jsonb) with ordinality as given (new, number)
 ),
-wish as materialized (
+request as materialized (
     select given.*, kind.*, greatest(coalesce(at, wall + delay, wall), wall) as due_at
     from unnest(:ids::uuid[], :payloads::text[], :kinds_of::int[], :ats::bigint[], :delays::bigint[]) with ordinality
         as given (id, payload, kind, at, delay, place) join kind on kind.number = coalesce(given.kind, 1)
@@ -83,7 +83,7 @@ added as (
         case when due_at > wall then :scheduled::smallint else :realtime::smallint end, rank, due_at,
         wall, case when due_at > wall then due_at end, expires_at, max_retries, retry_delay, timeout, payload, tags, webhook_url,
         unique_key, webhook_on_cancel, cause, namespace, submitter, {move}
-    from wish order by place
+    from request order by place
     on conflict do nothing
     returning id, queue, lane, rank, due_at, expires_at
 ),
@@ -129,14 +129,14 @@ for update
 
 -- name: replace_waiting
 with {clock},
-wish as (select wall, greatest(coalesce(:at::bigint, wall + :delay::bigint, wall), wall) as due_at from clock)
+request as (select wall, greatest(coalesce(:at::bigint, wall + :delay::bigint, wall), wall) as due_at from clock)
 update demora.jobs set name = :name, queue = :queue, rank = :rank, 
     lane = case when due > wall then :scheduled::smallint else :realtime::smallint end,
     due_at = due, scheduled_at = due, expires_at = coalesce(:expiry::bigint, wall + :expires_in::bigint),
     max_retries = :max_retries, retry_delay = :retry_delay, timeout = :timeout, payload = :payload, tags = :tags,
     webhook_url = :webhook_url,
     webhook_on_cancel = :webhook_on_cancel, cause = :cause, submitter = :submitter, moved = {move}
-from (select wall, due_at as due from wish) as wish
+from (select wall, due_at as due from request) as request
 where id = :id
 returning due_at
 
@@ -241,13 +241,13 @@ from demora.jobs where status = 3 and claim = :claim and worker_id = :worker_id 
 
 -- name: renew
 with {clock},
-wish as (
+request as (
     select * from unnest(:ids::uuid[], :tokens::int[], :rans::bigint[], :progresses::float8[], :messages::text[])
-        with ordinality as wish (id, token, ran, progress, message, number)
+        with ordinality as request (id, token, ran, progress, message, number)
 ),
 held as materialized (
-    select wish.*, seq, jobs.token as current, status, lease_until, cancel_requested_at is not null as wished
-    from wish join demora.jobs on jobs.id = wish.id order by seq for update of jobs
+    select request.*, seq, jobs.token as current, status, lease_until, cancel_requested_at is not null as wished
+    from request join demora.jobs on jobs.id = request.id order by seq for update of jobs
 ),
 renewed as (
     update demora.jobs set lease_until = wall + :lease::bigint,
@@ -268,10 +268,10 @@ logged as (
 ),
 traced as (
     insert into demora.events (at, job_id, kind, wrote, old_status, old_token, token, old_lease_until)
-    select wall, wish.id, case when renewed.number is null then 'stale' else 'accepted' end, 'renew',
-        status, current, wish.token, coalesce(renewed.lease_until, held.lease_until)
-    from clock, wish left join held using (number) left join renewed using (number)
-    where wish.id is not null and exists (select from demora.meta where name = 'audit')
+    select wall, request.id, case when renewed.number is null then 'stale' else 'accepted' end, 'renew',
+        status, current, request.token, coalesce(renewed.lease_until, held.lease_until)
+    from clock, request left join held using (number) left join renewed using (number)
+    where request.id is not null and exists (select from demora.meta where name = 'audit')
     order by number
 )
 select id, token, wished from renewed
@@ -282,22 +282,22 @@ select id, token, cancel_requested_at is not null as wished from clock, demora.j
 where id = any(:ids::uuid[]) and status + 0 = 3 and lease_until > wall
 
 -- name: settle
--- A verdict that would ignore a wish to cancel gives way to the one that follows it. One that ends a job of which somebody is
+-- A verdict that would ignore a request to cancel gives way to the one that follows it. One that ends a job of which somebody is
 -- to hear is put off, unless :telling says that what tells of it is recorded in the same transaction.
 with {clock},
-wish as (
+request as (
     select * from unnest(
         :ids::uuid[], :tokens::int[], :lapsed::boolean[], :statuses::smallint[], :ends::boolean[], :stands::boolean[],
-        :results::text[], :errors::text[], :wished_errors::text[], :tracebacks::text[], :delays::bigint[], :lanes::smallint[],
+        :results::text[], :errors::text[], :cancel_errors::text[], :tracebacks::text[], :delays::bigint[], :lanes::smallint[],
         :credits::int[], :retries::int[], :strays::boolean[], :rans::bigint[], :progresses::float8[], :messages::text[]
-    ) with ordinality as wish (id, token, lapsed, status, ends, stands, result, error, wished_error, traceback, delay, lane,
+    ) with ordinality as request (id, token, lapsed, status, ends, stands, result, error, cancel_error, traceback, delay, lane,
                                credit, retry, stray, ran, progress, message, number)
 ),
 held as materialized (
-    select wish.*, seq, jobs.token as current, jobs.status as old_status, lease_until,
+    select request.*, seq, jobs.token as current, jobs.status as old_status, lease_until,
         cancel_requested_at is not null as wished, cancel_requested_at is not null and not stands as gives_way,
         {hooked} and not :telling::boolean and (ends or (cancel_requested_at is not null and not stands)) as put_off
-    from wish join demora.jobs on jobs.id = wish.id order by seq for update of jobs
+    from request join demora.jobs on jobs.id = request.id order by seq for update of jobs
 ),
 moved as (
     update demora.jobs set
@@ -305,7 +305,7 @@ moved as (
         completed_at = case when ends or gives_way then wall end,
         lease_until = null,
         result = held.result,
-        error = case when gives_way then wished_error else held.error end,
+        error = case when gives_way then cancel_error else held.error end,
         due_at = case when gives_way then jobs.due_at else coalesce(wall + delay, jobs.due_at) end,
         lane = case when gives_way then jobs.lane else coalesce(held.lane, jobs.lane) end,
         credits = jobs.credits + credit,
@@ -334,11 +334,11 @@ logged as (
 ),
 traced as (
     insert into demora.events (at, job_id, kind, wrote, old_status, old_token, token, old_lease_until)
-    select wall, wish.id, case when moved.number is null then 'stale' else 'accepted' end,
-        case when wish.lapsed then 'lapse' else 'settle' end,
-        coalesce(moved.status, old_status), current, wish.token, case when moved.number is null then held.lease_until end
-    from clock, wish left join held using (number) left join moved using (number)
-    where wish.id is not null and put_off is not true and exists (select from demora.meta where name = 'audit')
+    select wall, request.id, case when moved.number is null then 'stale' else 'accepted' end,
+        case when request.lapsed then 'lapse' else 'settle' end,
+        coalesce(moved.status, old_status), current, request.token, case when moved.number is null then held.lease_until end
+    from clock, request left join held using (number) left join moved using (number)
+    where request.id is not null and put_off is not true and exists (select from demora.meta where name = 'audit')
     order by number
 ),
 woken as (
@@ -355,9 +355,9 @@ select put_off, ended, ready, number, status from woken left join moved on true
 
 -- name: settled
 -- What a lost answer to `settle` may have said: how a job stands, and what is on record of the attempt.
-select jobs.id, jobs.token, status, wish.token as asked, attempts.token is not null as recorded, attempts.error as attempt_error
-from unnest(:ids::uuid[], :tokens::int[]) as wish (id, token) join demora.jobs on jobs.id = wish.id
-left join demora.attempts on attempts.job_id = wish.id and attempts.token = wish.token
+select jobs.id, jobs.token, status, request.token as asked, attempts.token is not null as recorded, attempts.error as attempt_error
+from unnest(:ids::uuid[], :tokens::int[]) as request (id, token) join demora.jobs on jobs.id = request.id
+left join demora.attempts on attempts.job_id = request.id and attempts.token = request.token
 
 -- name: logged
 select distinct job_id from demora.logs join unnest(:ids::uuid[], :lines::text[]) as log (id, line)
@@ -438,7 +438,7 @@ removed as (delete from demora.jobs using held where jobs.seq = held.seq and hel
 select id, status, status > 3 as did from clock, held
 
 -- name: queue_names
-select name from demora.queues order by name
+select name from demora.client.queues order by name
 
 -- name: purge
 -- The oldest that ended so, in a queue. Others that purge at the same time pass over them.
@@ -505,7 +505,7 @@ with recursive kind as (
 select queue, status, oldest from kind
 
 -- name: retentions
-select name, retention from demora.queues where retention is not null
+select name, retention from demora.client.queues where retention is not null
 
 -- name: next_expiry
 select min(expires_at) as expires_at from demora.jobs where status < 3 and expires_at is not null and token = credits
@@ -567,7 +567,7 @@ where status = 3
 -- In one statement, which sees one moment: a job that moves meanwhile is counted once.
 with {clock},
 named as materialized (
-    select name, step, strict, head_start, paused_at, pause_reason, paused_by, retention, webhook_url from demora.queues
+    select name, step, strict, head_start, paused_at, pause_reason, paused_by, retention, webhook_url from demora.client.queues
     where name >= :first and name <= :last and (:after::text is null or name > :after) order by name limit :limit::int
 ),
 shown as materialized (select min(name) as first, max(name) as last from named),
@@ -598,7 +598,7 @@ order by name
 
 -- name: queue
 select name, step, strict, head_start, paused_at, pause_reason, paused_by, retention, webhook_url
-from demora.queues where name = :name for update
+from demora.client.queues where name = :name for update
 
 -- name: name_queue
 insert into demora.queues (name) values (:name) on conflict do nothing
@@ -725,7 +725,7 @@ order by paces.queue
 select queue, at, by, pace from demora.pace_changes where queue = :queue order by seq desc limit :limit::int
 
 -- name: queue_as_it_is
-select name, step, strict, head_start, paused_at, pause_reason, paused_by, retention, webhook_url from demora.queues where name = :name
+select name, step, strict, head_start, paused_at, pause_reason, paused_by, retention, webhook_url from demora.client.queues where name = :name
 
 -- name: count_recent
 select count(*) as recent from demora.jobs
@@ -824,7 +824,7 @@ returning id
 
 -- name: hooked
 -- Whether somebody is to hear of a job's end: the job says who, or else its queue. Queues are looked at once in a statement.
-(jobs.webhook_url is not null or jobs.queue = any(array(select name from demora.queues where webhook_url is not null)))
+(jobs.webhook_url is not null or jobs.queue = any(array(select name from demora.client.queues where webhook_url is not null)))
 
 -- name: ended
 -- What is told of jobs that ended, of those of which somebody is to hear.
@@ -865,7 +865,7 @@ delete from demora.disabled_webhooks where url = :url returning url
 -- name: disabled
 select url, reason, disabled_at from demora.disabled_webhooks order by disabled_at, url
 
--- name: survey_waiting
+-- name: overview_waiting
 -- What a pace holds is delayed, and is not what waits longest.
 select line.queue, type, coalesce(sum(due) filter (where not held), 0)::bigint,
     sum(case when held then jobs else jobs - due end)::bigint, coalesce(min(first) filter (where not held), min(first))
@@ -875,10 +875,10 @@ from (
 ) as line left join demora.paces on paces.queue = line.queue, lateral (select lane = any(coalesce(lanes, '{}')) as held) as pace
 group by line.queue, type
 
--- name: survey_lapsed
+-- name: overview_lapsed
 select count(*) as lapsed, min(lease_until) as first from demora.jobs where status = 3 and lease_until <= :wall::bigint
 
--- name: survey_ahead
+-- name: overview_ahead
 select count(*) as ahead, count(*) filter (where status < 3) as waiting, max(created_at) as latest
 from demora.jobs where created_at > :wall::bigint
 
@@ -887,16 +887,16 @@ select worker_id, type, count(*) as jobs, (array_agg(id order by coalesce(starte
     min(coalesce(started_at, claimed_at)) as since, max(coalesce(started_at, claimed_at)) as latest
 from demora.jobs where status = 3 and lease_until > :wall::bigint group by worker_id, type
 
--- name: pulse_mark
+-- name: activity_mark
 select coalesce(max(seq), 0) as mark from demora.jobs
 
--- name: pulse_added
+-- name: activity_added
 select queue, count(*) from demora.jobs where seq > :mark::bigint group by queue
 
--- name: pulse_running
+-- name: activity_running
 select worker_id, count(*) from demora.jobs where status = 3 group by worker_id
 
--- name: pulse_due
+-- name: activity_due
 select line.queue, min(first) from (
     select queue, lane, min(due_at) as first from demora.jobs where status < 3 and due_at <= :wall::bigint group by queue, lane
 ) as line left join demora.paces on paces.queue = line.queue
@@ -924,14 +924,14 @@ where name in ('line_epoch', 'line_run') and exists (select from held)
 with {clock},
 barred as materialized (
     select name, paused_at is not null as paused, coalesce(lanes, '{}') as held
-    from demora.queues left join demora.paces on paces.queue = name
+    from demora.client.queues left join demora.paces on paces.queue = name
     where paused_at is not null or lanes is not null
 ),
-wish as (select * from unnest(:ids::uuid[], :queues::text[]) with ordinality as wish (id, queue, number)),
+request as (select * from unnest(:ids::uuid[], :queues::text[]) with ordinality as request (id, queue, number)),
 chosen as materialized (
-    select 0 as turn, number as place, job.* from clock, wish, lateral (
+    select 0 as turn, number as place, job.* from clock, request, lateral (
         select {chosen} from demora.jobs
-        where jobs.id = wish.id and jobs.queue = wish.queue and status + 0 < 3 and due_at <= wall
+        where jobs.id = request.id and jobs.queue = request.queue and status + 0 < 3 and due_at <= wall
             and not exists (select from barred where name = jobs.queue and (paused or lane = any(held)))
         for update of jobs skip locked
     ) as job
@@ -1016,7 +1016,7 @@ order by queue, lane, rank, due_at, seq limit :limit::int
 
 -- name: arrangements
 select name, step, strict, head_start, paused_at, coalesce(lanes, '{}') as held
-from demora.queues left join demora.paces on paces.queue = name where changed_at is not null
+from demora.client.queues left join demora.paces on paces.queue = name where changed_at is not null
 
 -- name: notify
 select pg_notify(channel, :sender) from unnest(:channels::text[]) as channel

@@ -3,19 +3,22 @@
 That one moves jobs and state under the lock of the pace, and only if the state is still that of the look.
 """
 
-from collections.abc import Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import timedelta
+from typing import TypeVar
 
-from ...core.job import Lane, Priority
-from ...core.order import QueueOrder
-from ...core.pace import Plan, Release, look_at, plan
-from ...core.spans import from_ms
-from ...pacing import Released
-from ...store import Topic
-from ..paces import A_FEW, pace_of, state_of, text
-from . import rows
+from ...core.job import Job, Lane, Priority, QueueOrder
+from ...core.pace import USUAL_PACE, Pace, Plan, Release, look_at, plan
+from ...core.pace_request import PaceRequest
+from ...core.spans import from_ms, span_ms, to_ms
+from ...core.states import Status
+from ...store.jobs import Queue, Topic
+from ...store.paces import RECENT, Outlook, PaceChange, Pacing, Released
+from ..stored_paces import A_FEW, pace_of, state_of, text
+from . import diagnostics, paces, registry, rows, views
+from .changes import expire
 from .connections import Session
-from .tidying import expire
 
 EXPIRED_AT_ONCE = 200
 MARGIN = 50  # more rows to look at than there are slots, since others may be changing the first ones
@@ -94,3 +97,77 @@ async def _move(session: Session, row: rows.Row, planned: Plan) -> list[Release]
 
 def _some(moment: int | None) -> list[int]:
     return [] if moment is None else [moment]
+
+
+# Why a job waits, as far as PostgreSQL knows: what decides when it runs, read in one transaction.
+
+
+async def outlook(session: Session, id: str) -> Outlook | None:
+    async with session.transaction(isolation="repeatable_read", readonly=True):
+        job = await views.get(session, id)
+        if job is None:
+            return None
+        wall = (await session.row("now"))["us"] // 1000
+        row = await session.row("queue_as_it_is", name=job.queue)
+        queue = Queue(job.queue) if row is None else rows.queue(row)
+        pacing = await paces.pacing(session, job.queue)
+        since = wall - span_ms(RECENT)
+        recent = await session.row("count_recent", queue=job.queue, completed=Status.COMPLETED.value, since=since)
+        waits = job.status.waiting and to_ms(job.due_at) <= wall
+        ahead = await _ahead(session, job, queue, pacing, wall) if waits else 0
+        running = await diagnostics.running(session, wall) if waits else []
+        workers = await registry.workers(session)
+    return Outlook(job, from_ms(wall), ahead, recent["recent"], queue.pause, pacing, workers, running)
+
+
+async def _ahead(session: Session, job: Job, queue: Queue, pacing: Pacing | None, wall: int) -> int:
+    """How many jobs go before this one among those that stand as it does: ready, or held by the pace."""
+    governed = () if pacing is None else pacing.pace.governs.lanes
+    place = to_ms(job.due_at) + queue.order.offset(job.lane, job.priority)
+    lanes = [lane for lane in Lane if (lane in governed) == (job.lane in governed)]
+    lines = [(lane, rank, place - queue.order.offset(lane, rank)) for lane in lanes for rank in Priority]
+    row = await session.row(
+        "count_before",
+        id=rows.id_key(job.id),
+        queue=job.queue,
+        wall=wall,
+        lanes=[lane.value for lane, _, _ in lines],
+        ranks=[rank.value for _, rank, _ in lines],
+        dues=[due for _, _, due in lines],
+    )
+    return int(row["ahead"])
+
+
+# The verbs about the pace of queues, for the store to be both.
+
+
+T = TypeVar("T")
+
+
+class PacedVerbs(ABC):
+    """The port `Paced`, by the ways of its store to write and to read."""
+
+    @abstractmethod
+    async def _ringing(self, verb: Callable[[Session, set[Topic], bool], Awaitable[T]]) -> T: ...
+
+    @abstractmethod
+    async def _read(self, look: Callable[[Session], Awaitable[T]]) -> T: ...
+
+    async def set_pace(
+        self, queue: str, request: PaceRequest | None, *, by: str, usual: Pace = USUAL_PACE, setting: str | None = None
+    ) -> Pacing | None:
+        return await self._ringing(
+            lambda session, topics, again: paces.set_pace(session, topics, queue, request, by, usual, setting)
+        )
+
+    async def release(self, queues: Sequence[str] | None = None, *, wake: bool = True) -> Released:
+        return await self._ringing(lambda session, topics, again: release(session, queues, topics, wake=wake))
+
+    async def pacings(self) -> list[Pacing]:
+        return await self._read(paces.pacings)
+
+    async def pace_changes(self, queue: str, *, limit: int) -> list[PaceChange]:
+        return await self._read(lambda session: paces.changes(session, queue, limit))
+
+    async def outlook(self, id: str) -> Outlook | None:
+        return await self._read(lambda session: outlook(session, id))

@@ -9,13 +9,12 @@ from typing import Any
 
 import msgspec
 
-from ...core.job import Attempt, Job, Lane, LogLine, NewJob, Priority
-from ...core.order import QueueOrder
+from ...core.job import Attempt, Job, Lane, LogLine, NewJob, Priority, QueueOrder
 from ...core.retention import Retention
 from ...core.spans import from_ms, span_ms, to_ms
 from ...core.states import Status
-from ...core.verdict import Standing
-from ...store import ClaimedJob, LapsedJob, Lease, Pause, Queue
+from ...core.verdict import RetryState
+from ...store.jobs import ClaimedJob, LapsedJob, Lease, Pause, Queue
 
 Row = Any  # a record of the driver, which is a tuple whose fields have names
 _ID = re.compile(r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
@@ -108,7 +107,7 @@ def claimed_job(row: Row) -> ClaimedJob:
         queue=row["queue"],
         priority=_PRIORITIES[row["rank"]],
         payload=row["payload"].encode(),
-        standing=Standing(row["token"] - row["credits"], row["max_retries"], _span(row["retry_delay"]), row["strays"]),
+        standing=RetryState(row["token"] - row["credits"], row["max_retries"], _span(row["retry_delay"]), row["strays"]),
         timeout=None if row["timeout"] is None else _span(row["timeout"]),
         scheduled_at=from_ms(row["scheduled_at"]),
         tags=_tags(row["tags"]),
@@ -118,7 +117,7 @@ def claimed_job(row: Row) -> ClaimedJob:
 def lapsed_jobs(rows: str | None) -> list[LapsedJob]:
     """Jobs whose lease ran out, from the JSON that `claim` makes of them."""
     return [
-        LapsedJob(Lease(id, token), type, worker_id, Standing(token - credits, max_retries, _span(retry_delay), strays))
+        LapsedJob(Lease(id, token), type, worker_id, RetryState(token - credits, max_retries, _span(retry_delay), strays))
         for id, token, credits, strays, max_retries, retry_delay, worker_id, type in json.loads(rows or "[]")
     ]
 

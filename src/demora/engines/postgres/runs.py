@@ -5,14 +5,14 @@ from typing import Any
 
 from ...core.spans import MILLISECOND, span_ms
 from ...core.states import Status
-from ...store import Heard, Lease, Report, Settlement, Topic
-from . import hooks, rows
+from ...store.jobs import Lease, LeaseStatus, Report, Settlement, Topic
+from . import rows, webhooks
 from .connections import Session
 
 
-async def renew(session: Session, reports: Sequence[Report], lease: int, again: bool) -> Heard:
+async def renew(session: Session, reports: Sequence[Report], lease: int, again: bool) -> LeaseStatus:
     if not reports:
-        return Heard(frozenset(), frozenset())
+        return LeaseStatus(frozenset(), frozenset())
     logging = [report for report in reports if report.log]
     if again and logging:
         logged = await _logged(session, logging)
@@ -28,13 +28,13 @@ async def _logged(session: Session, reports: Sequence[Report]) -> set[str]:
     return {str(id) for (id,) in found}
 
 
-async def listen(session: Session, leases: Sequence[Lease]) -> Heard:
+async def listen(session: Session, leases: Sequence[Lease]) -> LeaseStatus:
     return _heard(leases, await session.rows("listen", ids=[rows.id_key(lease.id) for lease in leases]))
 
 
-def _heard(leases: Sequence[Lease], rows: Sequence[Any]) -> Heard:
+def _heard(leases: Sequence[Lease], rows: Sequence[Any]) -> LeaseStatus:
     held = {(str(id), token): wished for id, token, wished in rows}
-    return Heard(
+    return LeaseStatus(
         lost=frozenset(lease for lease in leases if (lease.id, lease.token) not in held),
         wished=frozenset(lease for lease in leases if held.get((lease.id, lease.token))),
     )
@@ -49,7 +49,7 @@ async def settle(
     left = [s for s in settlements if s.report.lease not in known]
     statuses, put_off = await _record(session, left, topics, telling=False) if left else ({}, [])
     if put_off:
-        async with hooks.telling(session, topics) as ended:
+        async with webhooks.telling(session, topics) as ended:
             told, _ = await _record(session, put_off, topics, telling=True)
             ended += [lease.id for lease, status in told.items() if status.ended]
         statuses |= told
@@ -91,7 +91,7 @@ def _is_ours(settlement: Settlement, row: Any) -> Status | None:
     moved = row["status"] != Status.PROCESSING or row["token"] != row["asked"]
     if not moved:
         return None
-    either = (settlement.verdict, settlement.verdict.after_wish())
+    either = (settlement.verdict, settlement.verdict.after_cancel_request())
     for verdict in sorted(either, key=lambda verdict: verdict.status != row["status"]):
         if verdict.status is Status.COMPLETED:
             ours = row["status"] == Status.COMPLETED and row["token"] == row["asked"]
@@ -137,7 +137,7 @@ def _settlements(settlements: Sequence[Settlement]) -> dict[str, Any]:
         "stands": [v.stands for v in verdicts],
         "results": [None if v.result is None else v.result.decode() for v in verdicts],
         "errors": [rows.text(v.error) for v in verdicts],
-        "wished_errors": [None if v.stands else rows.text(v.after_wish().error) for v in verdicts],
+        "cancel_errors": [None if v.stands else rows.text(v.after_cancel_request().error) for v in verdicts],
         "tracebacks": [rows.text(v.traceback) for v in verdicts],
         "delays": [None if v.delay is None else span_ms(v.delay) for v in verdicts],
         "lanes": [None if v.lane is None else v.lane.value for v in verdicts],

@@ -3,10 +3,9 @@
 from ...core.job import Job
 from ...core.spans import span_ms
 from ...core.states import Status
-from ...store import ALL_QUEUES, Page, Query, Queue, QueueQuery
+from ...store.jobs import ALL_QUEUES, Page, Query, Queue, QueueQuery
 from . import rows
-from .connections import Session
-from .statements import narrowed_find
+from .connections import Session, narrowed_find
 
 _NARROW = {frozenset({Status.FAILED}): "narrow_dead", frozenset({Status.PROCESSING}): "narrow_processing"}
 

@@ -4,10 +4,10 @@ from collections.abc import Mapping, Sequence, Set
 
 from ...core.job import Lane, NewJob
 from ...core.spans import from_ms, span_ms
-from ...store import Added, Topic
+from ...store.jobs import Added, Topic
 from . import rows
-from .batches import Transaction
-from .statements import SQL
+from .connections import SQL
+from .transactions import Transaction
 
 
 def add(tx: Transaction, jobs: Sequence[NewJob], named: Set[str]) -> list[Added]:

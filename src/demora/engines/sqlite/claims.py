@@ -11,16 +11,15 @@ from itertools import islice
 
 import msgspec
 
-from ...core.job import Lane, Priority
-from ...core.order import QueueOrder
+from ...core.job import Lane, Priority, QueueOrder
 from ...core.spans import ZERO
 from ...core.states import Status
-from ...line_feed import Drawn, Entry
-from ...store import Claimed, ClaimedJob, LapsedJob, Topic
+from ...store.jobs import Claimed, ClaimedJob, LapsedJob, Topic
+from ...store.line_feed import Drawn, Entry
 from . import releases, rows
-from .batches import Transaction
-from .statements import SQL
-from .tidying import expire
+from .changes import expire
+from .connections import SQL
+from .transactions import Transaction
 
 LAPSED_AT_ONCE = 100
 _USUAL = QueueOrder()
@@ -43,10 +42,10 @@ class _Head(msgspec.Struct, frozen=True):
 
 
 _Place = tuple[int, int, int]
-_Set = releases.Held | QueueOrder | None  # what was set of a queue: its pace and order, or its order; None: paused
+_Set = releases.PacedQueue | QueueOrder | None  # what was set of a queue: its pace and order, or its order; None: paused
 
 
-class Wish(msgspec.Struct, frozen=True):
+class ClaimRequest(msgspec.Struct, frozen=True):
     """What a worker asks for; the lease is in milliseconds."""
 
     worker_id: str
@@ -56,38 +55,38 @@ class Wish(msgspec.Struct, frozen=True):
     in_turn: bool
 
 
-def claim(tx: Transaction, wish: Wish) -> Claimed:
+def claim(tx: Transaction, request: ClaimRequest) -> Claimed:
     """Lease ready jobs and name leases that have lapsed; none of the latter for a while after a time without writes."""
-    turns = _turns(wish)
+    turns = _turns(request)
     settings = _settings(tx, turns)
     firsts = releases.heads(tx)
     released = releases.let_go(tx, _paced(settings), firsts)
     if released:
         settings, firsts = _settings(tx, turns), releases.heads(tx)
-    claimed = _claim(tx, wish, list(_heads(firsts, settings, turns)), releases.next_looks(tx, _paced(settings), firsts))
+    claimed = _claim(tx, request, list(_heads(firsts, settings, turns)), releases.next_looks(tx, _paced(settings), firsts))
     if len(released) > len(claimed.jobs):  # others may have looked before and found nothing
         tx.wake(Topic.READY)
     return msgspec.structs.replace(claimed, released=released) if released else claimed
 
 
-def _claim(tx: Transaction, wish: Wish, heads: Sequence[_Head], looks: Sequence[int]) -> Claimed:
+def _claim(tx: Transaction, request: ClaimRequest, heads: Sequence[_Head], looks: Sequence[int]) -> Claimed:
     ready = sorted((h for h in heads if h.due_at <= tx.wall), key=lambda h: h.place)
-    chosen = _choose(tx, ready, wish.limit)
-    jobs = _take(tx, chosen, wish)
+    chosen = _choose(tx, ready, request.limit)
+    jobs = _take(tx, chosen, request)
     lapsed = _lapsed(tx)
     if len(jobs) < len(chosen):  # some had expired, and others may be ready behind them
         return Claimed(jobs, lapsed, ZERO)
-    exhausted = ready if len(jobs) < wish.limit else []
+    exhausted = ready if len(jobs) < request.limit else []
     return Claimed(jobs, lapsed, _next_in(tx, heads, exhausted, looks))
 
 
-def draw(tx: Transaction, wish: Wish, entries: Sequence[Entry]) -> Drawn:
+def draw(tx: Transaction, request: ClaimRequest, entries: Sequence[Entry]) -> Drawn:
     """Lease the jobs that a line handed out, as far as their rows agree."""
     settings = _settings(tx, None)
     asked = json.dumps([(entry.id.replace("-", ""), entry.queue) for entry in entries])
     found = list(tx.db.execute(SQL["drawable"], (asked, tx.wall))) if entries else []
     chosen = [rowid for rowid, queue, lane in found if _hands_out(settings.get(queue, _USUAL), lane)]
-    jobs = _take(tx, chosen, wish)
+    jobs = _take(tx, chosen, request)
     return Drawn(Claimed(jobs, _lapsed(tx), _next_in(tx, (), (), ())), len(chosen) - len(jobs), tx.wall_us)
 
 
@@ -99,9 +98,9 @@ def as_of_now(claimed: Claimed, passed: int) -> Claimed:
     return msgspec.structs.replace(claimed, next_in=left)
 
 
-def _turns(wish: Wish) -> dict[str, int] | None:
+def _turns(request: ClaimRequest) -> dict[str, int] | None:
     """Where each queue that is asked for comes; None if all are, as one line."""
-    return None if wish.queues is None else {queue: n if wish.in_turn else 0 for n, queue in enumerate(wish.queues)}
+    return None if request.queues is None else {queue: n if request.in_turn else 0 for n, queue in enumerate(request.queues)}
 
 
 def _settings(tx: Transaction, turns: dict[str, int] | None) -> dict[str, _Set]:
@@ -115,8 +114,8 @@ def _settings(tx: Transaction, turns: dict[str, int] | None) -> dict[str, _Set]:
     return settings
 
 
-def _paced(settings: dict[str, _Set]) -> list[releases.Held]:
-    return [held for held in settings.values() if isinstance(held, releases.Held)]
+def _paced(settings: dict[str, _Set]) -> list[releases.PacedQueue]:
+    return [held for held in settings.values() if isinstance(held, releases.PacedQueue)]
 
 
 def _heads(
@@ -131,13 +130,13 @@ def _heads(
         own = settings.get(queue, _USUAL)
         if turn is None or own is None or not _hands_out(own, lane):
             continue
-        order = own.order if isinstance(own, releases.Held) else own
+        order = own.order if isinstance(own, releases.PacedQueue) else own
         yield _Head(queue, lane, rank, due_at, rowid, order.offset(Lane(lane), Priority(rank)), turn)
 
 
 def _hands_out(own: _Set, lane: int) -> bool:
     """Whether a lane of a queue with these settings may be handed out: not of a paused one, nor what a pace governs."""
-    return own is not None and not (isinstance(own, releases.Held) and own.holds(lane))
+    return own is not None and not (isinstance(own, releases.PacedQueue) and own.holds(lane))
 
 
 def _choose(tx: Transaction, ready: Sequence[_Head], limit: int) -> list[int]:
@@ -152,11 +151,11 @@ def _scan(tx: Transaction, head: _Head, limit: int) -> Iterator[_Place]:
     return ((head.turn, due_at + head.offset, rowid) for rowid, due_at in cursor)
 
 
-def _take(tx: Transaction, chosen: list[int], wish: Wish) -> list[ClaimedJob]:
+def _take(tx: Transaction, chosen: list[int], request: ClaimRequest) -> list[ClaimedJob]:
     """Lease the chosen rows, but for those that expired before anybody started them."""
     if not chosen:
         return []
-    what = (Status.PROCESSING.value, wish.worker_id, tx.boot + wish.lease, tx.wall, json.dumps(chosen), tx.wall)
+    what = (Status.PROCESSING.value, request.worker_id, tx.boot + request.lease, tx.wall, json.dumps(chosen), tx.wall)
     taken = {row[0]: row for row in tx.db.execute(SQL["claim_take"], what)}
     expire(tx, [rowid for rowid in chosen if rowid not in taken])
     return [rows.claimed_job(taken[rowid]) for rowid in chosen if rowid in taken]

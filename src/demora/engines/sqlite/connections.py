@@ -1,4 +1,4 @@
-"""Opening the file: settings of a connection, patience with other processes, and the numbered schema files."""
+"""The SQL of this engine, by name."""
 
 import math
 import os
@@ -12,11 +12,68 @@ from typing import NamedTuple, TypeVar
 
 import apsw
 
-from ... import crash, notices
 from ...errors import OpenInParent, SchemaTooNew, StoreBusy, StoreClosed, StoreError
-from . import turns
-from .holders import describe_holder
-from .stamps import stamps_of
+from ...system import crash, notices
+from .. import queries
+from . import locking
+from .locking import describe_holder
+
+SQL = queries.load(__package__)
+
+
+# The clocks that SQL may ask: `demora_wall()` and `demora_boot()`, as the verb under way read them.
+
+
+class Stamps:
+    """What one connection tells the triggers of an audit, and what it knows of them.
+
+    `events` counts the events written on this connection: each asks once for the wall clock. `audited` says whether there
+    are triggers: they were there when the connection was opened, or have been heard of since. `lined` says whether
+    there is a line in sight. `boot` is the clock that leases are judged by.
+    """
+
+    __slots__ = ("__weakref__", "audited", "boot", "events", "lined", "wall", "wall_us")
+
+    def __init__(self) -> None:
+        self.wall_us, self.boot = time.time_ns() // 1000, 0
+        self.wall = self.wall_us // 1000
+        self.events = 0
+        self.audited = False
+        self.lined = False
+
+    def ask_wall(self, *_: object) -> int:
+        self.events += 1
+        self.audited = True
+        return self.wall
+
+    def ask_boot(self, *_: object) -> int:
+        return self.boot
+
+
+_stamps: "weakref.WeakKeyDictionary[apsw.Connection, Stamps]" = weakref.WeakKeyDictionary()
+
+
+def stamps_of(db: apsw.Connection) -> Stamps:
+    """The stamps of a connection, the same for all who share it; the functions are registered at the first call."""
+    stamps = _stamps.get(db)
+    if stamps is None:
+        stamps = _stamps[db] = Stamps()
+        for name, ask in (("demora_wall", stamps.ask_wall), ("demora_boot", stamps.ask_boot)):
+            db.create_scalar_function(name, ask, 0, flags=apsw.SQLITE_INNOCUOUS)
+    return stamps
+
+
+def has_triggers(db: apsw.Connection) -> bool:
+    return bool(triggers(db))
+
+
+def triggers(db: apsw.Connection) -> str:
+    """The text of a trigger of the audit, empty if there is none."""
+    return "".join(text for (text,) in db.execute(SQL["audit_triggers"]))
+
+
+# Opening the file: settings of a connection, patience with other processes, and the numbered schema files.
+
 
 T = TypeVar("T")
 
@@ -25,7 +82,7 @@ class Waits(NamedTuple):
     """How long a process waits for others that use the file, in seconds."""
 
     lock: float = 5.0  # for SQLite's lock, the turn before it included; then the caller hears that the store is busy
-    turn: float = turns.LIMIT  # for the turn alone
+    turn: float = locking.LIMIT  # for the turn alone
     stall: float = 1.0  # a wait that was longer may have kept workers from renewing their leases
     closing: float = 0.5  # for the lock, once the store is being closed
 

@@ -11,24 +11,23 @@ from typing import TypeVar
 
 import apsw
 
-from ...audit import Evidence, SqlEvent
-from ...clock import Clock, SystemClock
-from ...core.access import ApiKey, NewKey, NewSecret
+from ...core.access import ApiKey, KeyLimits, NameKind, NewKey, NewSecret
 from ...core.job import Job, NewJob
-from ...core.keylimits import KeyLimits, NameKind
 from ...core.retention import Retention
 from ...core.spans import span_ms
 from ...core.states import Status
-from ...keyring import Found, Ring
-from ...line_feed import Arrangement, Cursor, Drawn, Entry, LineRecord, Move, Moved, Standing, Walked
-from ...store import (
+from ...store.api_keys import KeyList, KeyLookup
+from ...store.audit import Evidence, SqlEvent
+from ...store.diagnostics import Activity, JobsOverview
+from ...store.jobs import (
     ALL_QUEUES,
     Added,
     Answer,
     Change,
     Claimed,
-    Heard,
+    HousekeepingResult,
     Lease,
+    LeaseStatus,
     Page,
     Query,
     Queue,
@@ -37,23 +36,27 @@ from ...store import (
     Report,
     Settlement,
     Subscription,
-    Tidied,
     Topic,
-    Worker,
+    WorkerRecord,
 )
-from ...survey import Pulse, Survey
-from . import additions, audit, claims, connections, hooks, keys, lining, registry, runs, surveys, tidying, views, wishes
-from .batches import READING, WRITING, Batches, Transaction
-from .bells import Bells, bells_of
+from ...store.line_feed import Arrangement, Cursor, Drawn, Entry, LineRecord, Move, Moved, Standing, Walked
+from ...system.clock import Clock, SystemClock
+from . import additions, changes, claims, connections, diagnostics, line_feed, registry, runs, views, webhooks
 from .connections import WAITS, Waits
-from .pacing import PacedVerbs
-from .probes import WriteProbe
-from .searches import QuickReads, Searches
-from .sleepers import Sleeper
-from .stalls import Stall
-from .transactors import InlineTransactor, ThreadTransactor, Transactor
-from .turns import Turns
-from .watch import FileWatch
+from .locking import FileWatch, Stall, Turns, WriteProbe
+from .notifier import Notifier, Waiter, bells_of
+from .releases import PacedVerbs
+from .transactions import (
+    READING,
+    WRITING,
+    Batches,
+    InlineTransactor,
+    QuickReads,
+    Searches,
+    ThreadTransactor,
+    Transaction,
+    Transactor,
+)
 
 T = TypeVar("T")
 
@@ -64,7 +67,7 @@ APART_CACHE = 2048  # KiB of cache for a connection that only reads now and then
 USUAL = 4096  # bytes of a payload or result that weigh as much as a job
 
 
-class SqliteStore(hooks.HookVerbs, PacedVerbs):
+class SqliteStore(webhooks.HookVerbs, PacedVerbs):
     """Keeps the port's promises on one SQLite file, or in memory when there is no path.
 
     With `inline` all runs on the event loop: for simulation. A database in memory always does. With `audit` an event is
@@ -78,7 +81,7 @@ class SqliteStore(hooks.HookVerbs, PacedVerbs):
         clock: Clock | None = None,
         inline: bool = False,
         connect: Callable[[Path | None], apsw.Connection] = connections.connect,
-        bells: Bells | None = None,
+        bells: Notifier | None = None,
         audit: bool = False,
         waits: Waits = WAITS,
         stall: Stall | None = None,
@@ -88,8 +91,8 @@ class SqliteStore(hooks.HookVerbs, PacedVerbs):
         self._inline = inline or path is None
         self._audit = audit
         self._connect = connect
-        self._bells = bells if self._inline or path is None else bells or Bells(path)
-        self._sleepers: dict[Sleeper, None] = {}  # in the order of their coming
+        self._bells = bells if self._inline or path is None else bells or Notifier(path)
+        self._sleepers: dict[Waiter, None] = {}  # in the order of their coming
         self._named_queues: set[str] = set()
         self._unplaced: Callable[[], None] = lambda: None
         self._writes: Transactor | None = None
@@ -156,14 +159,14 @@ class SqliteStore(hooks.HookVerbs, PacedVerbs):
         queues: Sequence[str] | None = None,
         in_turn: bool = False,
     ) -> Claimed:
-        wish = claims.Wish(worker_id, limit, span_ms(lease), queues, in_turn)
-        claimed, asked = await self._write(lambda tx: (claims.claim(tx, wish), tx.wall_us), limit)
+        request = claims.ClaimRequest(worker_id, limit, span_ms(lease), queues, in_turn)
+        claimed, asked = await self._write(lambda tx: (claims.claim(tx, request), tx.wall_us), limit)
         return claims.as_of_now(claimed, self.clock.wall_us() - asked)
 
-    async def renew(self, reports: Sequence[Report], *, lease: timedelta) -> Heard:
+    async def renew(self, reports: Sequence[Report], *, lease: timedelta) -> LeaseStatus:
         return await self._write(lambda tx: runs.renew(tx, reports, span_ms(lease)), len(reports))
 
-    async def listen(self, leases: Sequence[Lease]) -> Heard:
+    async def listen(self, leases: Sequence[Lease]) -> LeaseStatus:
         return await self._read(lambda tx: runs.listen(tx, leases))
 
     async def settle(self, settlements: Sequence[Settlement]) -> list[Status | None]:
@@ -171,22 +174,22 @@ class SqliteStore(hooks.HookVerbs, PacedVerbs):
         return await self._write(lambda tx: runs.settle(tx, settlements), weight)
 
     async def cancel(self, ids: Sequence[str]) -> list[Answer]:
-        return await self._write(lambda tx: [wishes.cancel(tx, id) for id in ids], len(ids))
+        return await self._write(lambda tx: [changes.cancel(tx, id) for id in ids], len(ids))
 
     async def retry(self, ids: Sequence[str]) -> list[Answer]:
-        return await self._write(lambda tx: [wishes.retry(tx, id) for id in ids], len(ids))
+        return await self._write(lambda tx: [changes.retry(tx, id) for id in ids], len(ids))
 
     async def change(self, id: str, change: Change) -> Answer:
-        return await self._write(lambda tx: wishes.change(tx, id, change))
+        return await self._write(lambda tx: changes.change(tx, id, change))
 
     async def remove(self, ids: Sequence[str]) -> list[Answer]:
-        return await self._write(lambda tx: [wishes.remove(tx, id) for id in ids], len(ids))
+        return await self._write(lambda tx: [changes.remove(tx, id) for id in ids], len(ids))
 
     async def purge(self, status: Status, *, older_than: timedelta, limit: int, queue: str | None = None) -> int:
-        return await self._write(lambda tx: wishes.purge(tx, status, span_ms(older_than), limit, queue), limit)
+        return await self._write(lambda tx: changes.purge(tx, status, span_ms(older_than), limit, queue), limit)
 
-    async def tidy(self, retention: Retention, *, limit: int) -> Tidied:
-        return await self._write(lambda tx: tidying.tidy(tx, retention, limit), limit)
+    async def housekeep(self, retention: Retention, *, limit: int) -> HousekeepingResult:
+        return await self._write(lambda tx: changes.housekeep(tx, retention, limit), limit)
 
     async def get(self, id: str) -> Job | None:
         return await self._read(lambda tx: views.get(tx, id), weight=1)
@@ -202,19 +205,19 @@ class SqliteStore(hooks.HookVerbs, PacedVerbs):
     async def set_queue(self, name: str, change: QueueChange) -> Queue:
         return await self._write(lambda tx: registry.set_queue(tx, name, change))
 
-    async def heartbeat(self, worker: Worker) -> None:
+    async def heartbeat(self, worker: WorkerRecord) -> None:
         await self._write(lambda tx: registry.heartbeat(tx, worker))
 
     async def retire(self, worker_id: str) -> None:
         await self._write(lambda tx: registry.retire(tx, worker_id))
 
-    async def workers(self) -> list[Worker]:
+    async def workers(self) -> list[WorkerRecord]:
         return await self._look(registry.workers)
 
     @contextlib.contextmanager
     def subscribe(self, topic: Topic) -> Iterator[Subscription]:
         watches = topic not in UNHURRIED and not self._inline  # who waits for those looks by itself often enough
-        sleeper = Sleeper(topic, self.clock, self._data_version if watches else None)
+        sleeper = Waiter(topic, self.clock, self._data_version if watches else None)
         if self._bells is not None:
             reachable = self._bells.hang(topic, lambda: self._woken({topic}))
             sleeper.reachable = reachable or not watches
@@ -227,53 +230,53 @@ class SqliteStore(hooks.HookVerbs, PacedVerbs):
     # API keys
 
     async def add_key(self, key: NewKey) -> ApiKey:
-        return await self._write(lambda tx: keys.add(tx, key))
+        return await self._write(lambda tx: registry.add_key(tx, key))
 
-    async def keys(self) -> Ring:
-        return await self._read(keys.ring)
+    async def keys(self) -> KeyList:
+        return await self._read(registry.list_keys)
 
-    async def find_key(self, id: str) -> Found:
-        return await self._look(lambda tx: keys.find(tx, id))
+    async def find_key(self, id: str) -> KeyLookup:
+        return await self._look(lambda tx: registry.find_key(tx, id))
 
     async def revoke_key(self, id: str) -> ApiKey | None:
-        return await self._write(lambda tx: keys.revoke(tx, id))
+        return await self._write(lambda tx: registry.revoke_key(tx, id))
 
     async def rotate_key(self, secret: NewSecret) -> ApiKey | None:
-        return await self._write(lambda tx: keys.rotate(tx, secret))
+        return await self._write(lambda tx: registry.rotate(tx, secret))
 
     async def limit_key(self, id: str, limits: KeyLimits) -> ApiKey | None:
-        return await self._write(lambda tx: keys.limit(tx, id, limits))
+        return await self._write(lambda tx: registry.limit(tx, id, limits))
 
     async def forget_key(self, id: str) -> bool:
-        return await self._write(lambda tx: keys.forget(tx, id))
+        return await self._write(lambda tx: registry.forget_key(tx, id))
 
     async def use_key(self, id: str, *, unless_within: timedelta) -> bool:
-        return await self._write(lambda tx: keys.use(tx, id, span_ms(unless_within)))
+        return await self._write(lambda tx: registry.use_key(tx, id, span_ms(unless_within)))
 
     async def name_for_key(self, id: str, queues: Set[str], types: Set[str], limits: KeyLimits) -> NameKind | None:
-        return await self._write(lambda tx: keys.name(tx, id, queues, types, limits))
+        return await self._write(lambda tx: registry.name(tx, id, queues, types, limits))
 
     async def waiting_for_key(self, id: str, *, most: int) -> int:
-        return await self._read(lambda tx: keys.waiting(tx, id, most))
+        return await self._read(lambda tx: registry.waiting(tx, id, most))
 
     # What can be shown to a checker
 
     async def events(self, after: int = 0) -> list[SqlEvent]:
-        return await self._read(lambda tx: audit.events(tx, after))
+        return await self._read(lambda tx: diagnostics.events(tx, after))
 
     async def evidence(self, *, integrity: bool = True) -> Evidence:
-        return await self._read(lambda tx: audit.evidence(tx, integrity=integrity))
+        return await self._read(lambda tx: diagnostics.evidence(tx, integrity=integrity))
 
     async def end_audit(self) -> None:
-        await self._write(audit.end)
+        await self._write(diagnostics.end_audit)
 
     # What can be told to those who look after it
 
-    async def survey(self) -> Survey:
-        return await self._read(surveys.survey)
+    async def overview(self) -> JobsOverview:
+        return await self._read(diagnostics.overview)
 
-    async def pulse(self, mark: int | None = None) -> Pulse:
-        return await self._read(lambda tx: surveys.pulse(tx, mark))
+    async def activity(self, mark: int | None = None) -> Activity:
+        return await self._read(lambda tx: diagnostics.activity(tx, mark))
 
     def notes(self) -> tuple[str, ...]:
         return ()
@@ -293,33 +296,33 @@ class SqliteStore(hooks.HookVerbs, PacedVerbs):
         self._unplaced = callback
 
     async def begin_lining(self) -> LineRecord:
-        return await self._write(lining.begin)
+        return await self._write(line_feed.begin)
 
     async def bump(self, expected: int, *, above: int, run: str) -> LineRecord:
-        return await self._write(lambda tx: lining.bump(tx, expected, above, run))
+        return await self._write(lambda tx: line_feed.bump(tx, expected, above, run))
 
     async def draw(self, worker_id: str, entries: Sequence[Entry], *, lease: timedelta) -> Drawn:
-        wish = claims.Wish(worker_id, len(entries), span_ms(lease), None, False)
-        return await self._write(lambda tx: claims.draw(tx, wish, entries), len(entries))
+        request = claims.ClaimRequest(worker_id, len(entries), span_ms(lease), None, False)
+        return await self._write(lambda tx: claims.draw(tx, request, entries), len(entries))
 
     async def standings(self, ids: Sequence[str]) -> list[Standing]:
-        return await self._read(lambda tx: lining.standings(tx, ids), len(ids))
+        return await self._read(lambda tx: line_feed.standings(tx, ids), len(ids))
 
     async def position(self) -> str:
-        return await self._read(lining.position, weight=1)
+        return await self._read(line_feed.position, weight=1)
 
     async def moved(self, since: str, within: timedelta, limit: int, after: Move | None = None) -> Moved | None:
-        return await self._read(lambda tx: lining.moved(tx, since, span_ms(within), limit, after))
+        return await self._read(lambda tx: line_feed.moved(tx, since, span_ms(within), limit, after))
 
     async def walk(self, within: timedelta, limit: int, after: Cursor | None = None, *, since: int | None = None) -> Walked:
-        return await self._read(lambda tx: lining.walk(tx, span_ms(within), limit, after, since))
+        return await self._read(lambda tx: line_feed.walk(tx, span_ms(within), limit, after, since))
 
     async def arrangements(self) -> list[Arrangement]:
-        return await self._read(lining.arrangements, weight=1)
+        return await self._read(line_feed.arrangements, weight=1)
 
     def _begin(self, tx: Transaction) -> None:
         if self._audit:
-            audit.begin(tx)
+            diagnostics.begin_audit(tx)
         registry.note_boot(tx, self.clock.boot_id())
 
     def _write(self, call: Callable[[Transaction], T], weight: int = 1) -> "asyncio.Future[T]":

@@ -2,27 +2,29 @@
 
 import json
 
-from ...audit import PaceFacts
 from ...core.job import Lane
 from ...core.pace import Pace, begin
-from ...core.pace_wish import PaceWish
+from ...core.pace_request import PaceRequest
 from ...core.spans import from_ms, span_ms
-from ...pacing import HOUR, PaceChange, Pacing
-from ...store import Topic
-from ..paces import facts_of, pace_of, state_of, text
+from ...store.audit import PaceFacts
+from ...store.jobs import Topic
+from ...store.paces import HOUR, PaceChange, Pacing
+from ..stored_paces import facts_of, pace_of, state_of, text
 from . import rows
-from .batches import Transaction
-from .statements import SQL
+from .connections import SQL
+from .transactions import Transaction
 
 
-def set_pace(tx: Transaction, queue: str, wish: PaceWish | None, by: str, usual: Pace, setting: str | None) -> Pacing | None:
+def set_pace(
+    tx: Transaction, queue: str, request: PaceRequest | None, by: str, usual: Pace, setting: str | None
+) -> Pacing | None:
     if setting is not None:
         before = tx.db.execute(SQL["set_by_settings"], (queue,)).fetchone()
         if before is not None and before[0] == setting:
             return pacing(tx, queue)
     row = tx.db.execute(SQL["pace"], (queue,)).fetchone()
     now = pace_of(row[1]) if row is not None and row[1] is not None else usual
-    wanted = None if wish is None else wish.over(now)
+    wanted = None if request is None else request.over(now)
     pace = None if wanted is None else text(wanted)
     lanes = None if wanted is None else json.dumps(wanted.governs.lanes)
     state = text(begin(tx.wall)) if row is None else row[2]

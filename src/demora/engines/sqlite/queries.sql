@@ -27,7 +27,7 @@ select id, created_at, coalesce(scheduled_at, created_at), queue from jobs
 where unique_key = ? and type = ? and namespace = ? and status < 3 and token = 0 and generation = 1
 
 -- name: replace_waiting
--- All that a wish can say; the job stays where it is in the order of adding. It is a row as `add` takes it.
+-- All that a request can say; the job stays where it is in the order of adding. It is a row as `add` takes it.
 update jobs set name = ?3, queue = ?4, status = ?5, lane = ?6, rank = ?7, due_at = ?8, scheduled_at = ?8,
     max_retries = ?11, retry_delay = ?12, timeout = ?13, payload = ?14, tags = ?15,
     webhook_url = ?16, expires_at = ?17, webhook_on_cancel = ?19, cause = ?20, moved = ?21, submitter = ?23
@@ -483,7 +483,7 @@ select scope, key, job_id, created_at, expires_at from idempotency_keys
 -- name: stray_attempts
 select distinct job_id from attempts where job_id not in (select id from jobs)
 
--- name: survey_waiting
+-- name: overview_waiting
 -- What a pace holds is delayed, and is not what waits longest.
 select queue, type, sum(iif(held, 0, due)), sum(iif(held, jobs, jobs - due)), coalesce(min(iif(held, null, first)), min(first))
 from (
@@ -494,10 +494,10 @@ from (
 )
 group by queue, type
 
--- name: survey_lapsed
+-- name: overview_lapsed
 select count(*), min(lease_until) from jobs where status = 3 and lease_until <= ?
 
--- name: survey_ahead
+-- name: overview_ahead
 select count(*), sum(status < 3), max(created_at) from jobs where created_at > ?
 
 -- name: running
@@ -511,16 +511,16 @@ from (
     from jobs where status = 3 and lease_until > ?1 group by worker_id, type
 ) as first
 
--- name: pulse_mark
+-- name: activity_mark
 select coalesce(max(rowid), 0) from jobs
 
--- name: pulse_added
+-- name: activity_added
 select queue, count(*) from jobs where rowid > ? group by queue
 
--- name: pulse_running
+-- name: activity_running
 select worker_id, count(*) from jobs where status = 3 group by worker_id
 
--- name: pulse_due
+-- name: activity_due
 select queue, min(first) from (
     select queue, lane, min(due_at) as first from jobs where status < 3 and due_at <= ? group by queue, lane
 ) as line
@@ -542,12 +542,12 @@ where name in ('line_epoch', 'line_run')
 
 -- name: drawable
 -- Those of these jobs that wait in that queue and are due.
-select jobs.rowid, jobs.queue, lane from json_each(?1) as wish
-cross join jobs on jobs.id = unhex(wish.value ->> 0)
-where jobs.queue = wish.value ->> 1 and status < 3 and due_at <= ?2 order by wish.key
+select jobs.rowid, jobs.queue, lane from json_each(?1) as request
+cross join jobs on jobs.id = unhex(request.value ->> 0)
+where jobs.queue = request.value ->> 1 and status < 3 and due_at <= ?2 order by request.key
 
 -- name: standings
-select jobs.id, jobs.queue, lane, rank, due_at, status from json_each(?) as wish cross join jobs on jobs.id = unhex(wish.value)
+select jobs.id, jobs.queue, lane, rank, due_at, status from json_each(?) as request cross join jobs on jobs.id = unhex(request.value)
 
 -- name: position
 select cast(value as int) from meta where name = 'line_moves'

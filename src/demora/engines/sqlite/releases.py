@@ -1,29 +1,33 @@
 """Letting go what the paces of queues allow, on SQLite: in the transaction of a claim, which is the only one that writes."""
 
+import asyncio
 import heapq
 import json
-from collections.abc import Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 from itertools import islice
+from typing import TypeVar
 
 import msgspec
 
-from ...core.job import Lane, Priority
-from ...core.order import QueueOrder
-from ...core.pace import Pace, PaceState, Release, look_at, plan
-from ...core.spans import from_ms
-from ...pacing import Released
-from ...store import Topic
-from ..paces import A_FEW, pace_of, state_of, text
-from . import rows
-from .batches import Transaction
-from .statements import SQL
-from .tidying import expire_due
+from ...core.job import Job, Lane, Priority, QueueOrder
+from ...core.pace import USUAL_PACE, Pace, PaceState, Release, look_at, plan
+from ...core.pace_request import PaceRequest
+from ...core.spans import from_ms, span_ms, to_ms
+from ...core.states import Status
+from ...store.jobs import Queue, Topic
+from ...store.paces import RECENT, Outlook, PaceChange, Pacing, Released
+from ..stored_paces import A_FEW, pace_of, state_of, text
+from . import diagnostics, paces, registry, rows, views
+from .changes import expire_due
+from .connections import SQL
+from .transactions import Transaction
 
 Head = tuple[str, int, int, int, int]  # queue, lane, rank, due time and number of the first row of a line
 
 
-class Held(msgspec.Struct, frozen=True):
+class PacedQueue(msgspec.Struct, frozen=True):
     """A queue that has a pace, as a claim meets it."""
 
     queue: str
@@ -56,7 +60,7 @@ def heads(tx: Transaction) -> list[Head]:
     return list(tx.db.execute(SQL["claim_heads"]))
 
 
-def let_go(tx: Transaction, paced: Sequence[Held], firsts: Sequence[Head]) -> list[Release]:
+def let_go(tx: Transaction, paced: Sequence[PacedQueue], firsts: Sequence[Head]) -> list[Release]:
     """Let go what these paces allow now; a pace whose next slot is to come costs nothing."""
     jobs: list[Release] = []
     for held in paced:
@@ -66,7 +70,7 @@ def let_go(tx: Transaction, paced: Sequence[Held], firsts: Sequence[Head]) -> li
     return jobs
 
 
-def next_looks(tx: Transaction, paced: Sequence[Held], firsts: Sequence[Head]) -> list[int]:
+def next_looks(tx: Transaction, paced: Sequence[PacedQueue], firsts: Sequence[Head]) -> list[int]:
     """When each pace may let something go next."""
     looks = []
     for held in paced:
@@ -76,11 +80,11 @@ def next_looks(tx: Transaction, paced: Sequence[Held], firsts: Sequence[Head]) -
     return looks
 
 
-def read(queue: str, order: QueueOrder, pace: str, state: str) -> Held:
-    return Held(queue, order, pace_of(pace), state_of(state))
+def read(queue: str, order: QueueOrder, pace: str, state: str) -> PacedQueue:
+    return PacedQueue(queue, order, pace_of(pace), state_of(state))
 
 
-def _paced(tx: Transaction, queues: Sequence[str] | None) -> list[Held]:
+def _paced(tx: Transaction, queues: Sequence[str] | None) -> list[PacedQueue]:
     """Of these queues, those that have a pace and are not paused."""
     return [
         read(name, rows.queue_order(step, strict, head_start), pace, state)
@@ -89,7 +93,7 @@ def _paced(tx: Transaction, queues: Sequence[str] | None) -> list[Held]:
     ]
 
 
-def _let_go(tx: Transaction, held: Held, lines: Sequence[Head], *, quiet: bool) -> list[Release]:
+def _let_go(tx: Transaction, held: PacedQueue, lines: Sequence[Head], *, quiet: bool) -> list[Release]:
     rate = held.pace.rate(quiet=quiet)
     expire_due(tx, rate.reach)
     for width in (A_FEW, rate.reach):
@@ -106,7 +110,7 @@ def _let_go(tx: Transaction, held: Held, lines: Sequence[Head], *, quiet: bool) 
     return [_release(held.queue, *gone[number], slot) for number, slot in moves]
 
 
-def _scan(tx: Transaction, held: Held, line: Head, limit: int) -> list[tuple[int, int, int]]:
+def _scan(tx: Transaction, held: PacedQueue, line: Head, limit: int) -> list[tuple[int, int, int]]:
     """The first held rows of a line: their place in the queue's order, due time and number."""
     queue, lane, rank, *_ = line
     offset = held.order.offset(Lane(lane), Priority(rank))
@@ -114,10 +118,74 @@ def _scan(tx: Transaction, held: Held, line: Head, limit: int) -> list[tuple[int
     return [(due_at + offset, due_at, number) for number, due_at in found]
 
 
-def _is_quiet(held: Held, firsts: Sequence[Head], wall: int) -> bool:
+def _is_quiet(held: PacedQueue, firsts: Sequence[Head], wall: int) -> bool:
     protected = held.pace.protected(held.queue)
     return not any(lane == Lane.REALTIME and due <= wall and queue in protected for queue, lane, _, due, _ in firsts)
 
 
 def _release(queue: str, id: bytes, rank: int, slot: int) -> Release:
     return Release(rows.id_text(id), queue, Priority(rank), from_ms(slot))
+
+
+# Why a job waits, as far as SQLite knows: what decides when it runs, read in one transaction.
+
+
+def outlook(tx: Transaction, id: str) -> Outlook | None:
+    job = views.get(tx, id)
+    if job is None:
+        return None
+    queue = next((rows.queue(row) for row in tx.db.execute(SQL["queue"], (job.queue,))), Queue(job.queue))
+    pacing = paces.pacing(tx, job.queue)
+    since = tx.wall - span_ms(RECENT)
+    [(recent,)] = tx.db.execute(SQL["count_recent"], (job.queue, Status.COMPLETED, since))
+    waits = job.status.waiting and to_ms(job.due_at) <= tx.wall
+    ahead = _ahead(tx, job, queue, pacing) if waits else 0
+    running = diagnostics.running(tx) if waits else []
+    return Outlook(job, from_ms(tx.wall), ahead, recent, queue.pause, pacing, registry.workers(tx), running)
+
+
+def _ahead(tx: Transaction, job: Job, queue: Queue, pacing: Pacing | None) -> int:
+    """How many jobs go before this one among those that stand as it does: ready, or held by the pace."""
+    governed = () if pacing is None else pacing.pace.governs.lanes
+    place = to_ms(job.due_at) + queue.order.offset(job.lane, job.priority)
+    [(number,)] = tx.db.execute(SQL["number"], (rows.id_bytes(job.id),))
+    ahead = 0
+    for lane, rank in list(tx.db.execute(SQL["lines"], (job.queue,))):
+        if (lane in governed) == (job.lane in governed):
+            due = place - queue.order.offset(Lane(lane), Priority(rank))
+            before = (job.queue, lane, rank, tx.wall, due, number)
+            ahead += sum(count for (count,) in tx.db.execute(SQL["count_before"], before))
+    return ahead
+
+
+# The verbs about the pace of queues, for the store to be both.
+
+
+T = TypeVar("T")
+
+
+class PacedVerbs(ABC):
+    """The port `Paced`, by the ways of its store to write and to read."""
+
+    @abstractmethod
+    def _write(self, call: Callable[[Transaction], T], weight: int = 1) -> "asyncio.Future[T]": ...
+
+    @abstractmethod
+    def _read(self, call: Callable[[Transaction], T], weight: int = 1) -> "asyncio.Future[T]": ...
+
+    async def set_pace(
+        self, queue: str, request: PaceRequest | None, *, by: str, usual: Pace = USUAL_PACE, setting: str | None = None
+    ) -> Pacing | None:
+        return await self._write(lambda tx: paces.set_pace(tx, queue, request, by, usual, setting))
+
+    async def release(self, queues: Sequence[str] | None = None, *, wake: bool = True) -> Released:
+        return await self._write(lambda tx: release(tx, queues, wake=wake))
+
+    async def pacings(self) -> list[Pacing]:
+        return await self._read(paces.pacings)
+
+    async def pace_changes(self, queue: str, *, limit: int) -> list[PaceChange]:
+        return await self._read(lambda tx: paces.changes(tx, queue, limit))
+
+    async def outlook(self, id: str) -> Outlook | None:
+        return await self._read(lambda tx: outlook(tx, id))

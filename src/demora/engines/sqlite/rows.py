@@ -7,13 +7,12 @@ from typing import Any
 
 import msgspec
 
-from ...core.job import Attempt, Job, Lane, LogLine, NewJob, Priority
-from ...core.order import QueueOrder
+from ...core.job import Attempt, Job, Lane, LogLine, NewJob, Priority, QueueOrder
 from ...core.retention import Retention
 from ...core.spans import from_ms, span_ms, to_ms
 from ...core.states import Status
-from ...core.verdict import Standing
-from ...store import ClaimedJob, LapsedJob, Lease, Pause, Queue
+from ...core.verdict import RetryState
+from ...store.jobs import ClaimedJob, LapsedJob, Lease, Pause, Queue
 
 Row = tuple[Any, ...]
 
@@ -101,7 +100,7 @@ def claimed_job(row: Row) -> ClaimedJob:
         queue=queue,
         priority=_PRIORITIES[rank],
         payload=payload.encode(),
-        standing=Standing(token - credits, max_retries, _span(retry_delay), strays),
+        standing=RetryState(token - credits, max_retries, _span(retry_delay), strays),
         timeout=None if timeout is None else _span(timeout),
         scheduled_at=from_ms(scheduled),
         tags=_tags(tags),
@@ -110,7 +109,7 @@ def claimed_job(row: Row) -> ClaimedJob:
 
 def lapsed_job(row: Row) -> LapsedJob:
     id, token, credits, strays, max_retries, retry_delay, worker_id, type = row
-    standing = Standing(token - credits, max_retries, _span(retry_delay), strays)
+    standing = RetryState(token - credits, max_retries, _span(retry_delay), strays)
     return LapsedJob(Lease(id_text(id), token), type, worker_id, standing)
 
 

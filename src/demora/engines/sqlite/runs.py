@@ -8,17 +8,17 @@ import msgspec
 from ...core.spans import MILLISECOND, span_ms
 from ...core.states import Status
 from ...core.verdict import Verdict
-from ...store import Heard, Lease, Report, Settlement, Topic
-from . import hooks, rows
-from .audit import trace
-from .batches import Transaction
-from .statements import SQL
+from ...store.jobs import Lease, LeaseStatus, Report, Settlement, Topic
+from . import rows, webhooks
+from .connections import SQL
+from .diagnostics import trace
+from .transactions import Transaction
 
 _encode = msgspec.json.encode
 _Held = tuple[bytes | None, int]  # an id and the token of a lease on it
 
 
-def renew(tx: Transaction, reports: Sequence[Report], lease: int) -> Heard:
+def renew(tx: Transaction, reports: Sequence[Report], lease: int) -> LeaseStatus:
     tx.stall.renewed_every = lease // 3
     for report in reports:
         held = {"until": tx.boot + lease, "wall": tx.wall, "ran": report.ran // MILLISECOND, **_where(tx, report)}
@@ -35,10 +35,10 @@ def _is_settled(tx: Transaction, report: Report) -> bool:
     return tx.db.execute(SQL["settled_under"], (rows.id_bytes(report.lease.id), report.lease.token)).fetchone() is not None
 
 
-def listen(tx: Transaction, leases: Sequence[Lease]) -> Heard:
+def listen(tx: Transaction, leases: Sequence[Lease]) -> LeaseStatus:
     ids = _encode([lease.id.replace("-", "") for lease in leases]).decode()
     held = {(rows.id_text(id), token): wished for id, token, wished in tx.db.execute(SQL["listen"], (ids, tx.lease_clock))}
-    return Heard(
+    return LeaseStatus(
         lost=frozenset(lease for lease in leases if (lease.id, lease.token) not in held),
         wished=frozenset(lease for lease in leases if held.get((lease.id, lease.token))),
     )
@@ -76,7 +76,7 @@ def _complete(tx: Transaction, done: Sequence[Settlement]) -> frozenset[Lease]:
     moved = list(tx.db.execute(SQL["complete"], what))
     ours = frozenset([lease for id, token, _ in moved if (lease := held.get((id, token))) is not None])
     if heard := [id for id, _, hooked in moved if hooked]:
-        hooks.tell(tx, heard)
+        webhooks.tell(tx, heard)
     for settlement in done:
         if settlement.report.log and settlement.report.lease in ours:
             _log(tx, settlement.report)
@@ -104,7 +104,7 @@ def _settle(tx: Transaction, settlement: Settlement) -> Status | None:
     verdict = settlement.verdict
     moved = _apply(tx, settlement, verdict)
     if moved is None:
-        verdict = verdict.after_wish()
+        verdict = verdict.after_cancel_request()
         moved = _apply(tx, settlement, verdict)
         if moved is None:
             return None
@@ -115,7 +115,7 @@ def _settle(tx: Transaction, settlement: Settlement) -> Status | None:
     if verdict.status.ended:
         tx.wake(Topic.ENDED)
         if moved.hooked:
-            hooks.tell(tx, [moved.id])
+            webhooks.tell(tx, [moved.id])
     return verdict.status
 
 

@@ -7,10 +7,10 @@ from collections.abc import Iterable
 from ...core.job import Attempt, Job, LogLine
 from ...core.spans import from_ms, span_ms
 from ...core.states import Status
-from ...store import ALL_QUEUES, Page, Query, Queue, QueueQuery
+from ...store.jobs import ALL_QUEUES, Page, Query, Queue, QueueQuery
 from . import paces, rows
-from .batches import Transaction
-from .statements import SQL
+from .connections import SQL
+from .transactions import Transaction
 
 _NARROW = {frozenset({Status.FAILED}): "narrow_dead", frozenset({Status.PROCESSING}): "narrow_processing"}
 

@@ -26,8 +26,8 @@ from redis.exceptions import (
     ResponseError,
 )
 
-from ... import forks
 from ...errors import BadSetting
+from ...system import forks
 from ..address import REDIS_FORMS, redis_dsn
 from ..port import LineAway, LineLost
 

@@ -14,8 +14,8 @@ from typing import Any
 import msgspec
 from redis.exceptions import RedisError
 
-from ...core.order import QueueOrder
-from ...line_feed import Arrangement, Entry, Place
+from ...core.job import QueueOrder
+from ...store.line_feed import Arrangement, Entry, Place
 from ..port import LineAway, LineState, PutMode, Taken, WakeWaiters, are_delayed, by_queue
 from .connections import Call, Nodes, Script, command, next_message, translate, unsubscribe
 from .keys import LANES, Keys, number_of

@@ -1,0 +1,185 @@
+"""Who may come in: only requests for a host that is ours, and no changes on behalf of other web sites.
+
+A page in a browser can reach 127.0.0.1, by its own name once that is bound to this address, or by ours. The first is told
+by its Host header, the second by its origin.
+"""
+
+import asyncio
+import math
+import time
+from collections.abc import Callable
+from datetime import datetime, timedelta
+from urllib.parse import urlsplit
+
+import msgspec
+from starlette.datastructures import Headers
+
+from ..app import Demora
+from ..client.api_keys import ApiKeys
+from ..core.access import ApiKey, Presented, Rate, RateLimiter, Scope, accepts, caller_of, has_secret, present
+from ..errors import DemoraError
+from ..settings import Settings
+from ..system import notices
+from ..system.addresses import in_url, read_address
+from .problems import BadKey, CrossSite, NoKey, TooManyFailures, TooManyRequests, WrongHost, WrongScope
+
+_ALWAYS = ("localhost", "127.0.0.1", "[::1]")
+_HARMLESS = frozenset({"GET", "HEAD"})
+
+
+class Door:
+    """Checks requests before anything else does."""
+
+    def __init__(self, settings: Settings) -> None:
+        bound = in_url(read_address(settings.host))  # 0.0.0.0 is no name: browsers take it for this machine
+        self._allowed = {name.strip().lower() for name in (*_ALWAYS, bound, *settings.allowed_hosts)}
+
+    def check(self, method: str, headers: Headers) -> None:
+        """Let the request in, or raise why not."""
+        hosts = headers.getlist("host")
+        if len(hosts) != 1 or not self._is_ours(hosts[0].lower()):
+            raise WrongHost
+        if method not in _HARMLESS and not _same_site(hosts[0], headers):
+            raise CrossSite
+
+    def _is_ours(self, host: str) -> bool:
+        name, colon, port = host.rpartition(":")
+        if not colon or host.endswith("]"):
+            return host in self._allowed
+        return host in self._allowed or (name in self._allowed and port.isdecimal())
+
+
+def _same_site(host: str, headers: Headers) -> bool:
+    """Whether this is no browser, or a browser on a page of our own."""
+    fetched_from, origin = headers.get("sec-fetch-site"), headers.get("origin")
+    if fetched_from is not None:
+        return fetched_from in ("same-origin", "none")
+    return origin is None or _netloc(origin) == host.lower()
+
+
+def _netloc(origin: str) -> str | None:
+    try:
+        return urlsplit(origin).netloc.lower()
+    except ValueError:
+        return None
+
+
+# Who is let in where: a request needs a key with the scope of its operation, as soon as there is any key at all.
+
+
+FRESH = 1.0  # seconds that what was read of a key is believed: so long may a revocation take
+KEY_BURST = 2  # seconds' worth of requests that a key may make at once
+FAILED_BURST = 10  # the same of failed authentications
+MOST_REMEMBERED = 10_000  # keys, and addresses, whose requests are counted
+
+
+class _Seen(msgspec.Struct, frozen=True):
+    """A key as it was read from `keys`: by the database's clock at `now`, by ours at `at`."""
+
+    keys: ApiKeys
+    key: ApiKey | None
+    now: datetime
+    at: float
+
+
+class Guard:
+    """Lets requests in or raises why not. Within a second a key is looked up once."""
+
+    def __init__(self, app: Demora, settings: Settings, *, timer: Callable[[], float] = time.monotonic) -> None:
+        self._app, self._timer = app, timer
+        self._local = read_address(settings.host).is_loopback
+        self._open_until = self._closed_until = -math.inf  # of requests without a key
+        self._seen: dict[str, _Seen] = {}
+        self._notes: set[asyncio.Task[None]] = set()
+        self._usual, self._proxies = settings.key_limits, settings.proxies
+        self._requests, self._failures = RateLimiter(MOST_REMEMBERED), RateLimiter(MOST_REMEMBERED)
+        self._failure_rate = Rate(settings.failed_auth_rate, settings.failed_auth_rate * FAILED_BURST)
+
+    async def admit(self, headers: Headers, scope: Scope | None, peer: str | None = None) -> ApiKey | None:
+        """Let a request for an operation of this scope in, or raise why not. With no scope everybody may. Answers with the
+        key, None if none is needed. `peer` is the address at the other end of the connection."""
+        if scope is None or self._timer() < self._open_until:
+            return None
+        try:
+            key = await self._identify(headers)
+        except (NoKey, BadKey):
+            self._count_failure(headers, peer)
+            raise
+        if key is None:
+            return None
+        self._count_request(key)
+        if not key.allows(scope):
+            raise WrongScope(scope)
+        return key
+
+    async def _identify(self, headers: Headers) -> ApiKey | None:
+        """The key that is presented; None if none is needed."""
+        presented = _presented(headers)
+        if presented is None and self._timer() < self._closed_until:
+            raise BadKey if "authorization" in headers else NoKey
+        seen = self._fresh(presented) or await self._look(presented)
+        if seen is None:
+            return None
+        if presented is None:
+            raise BadKey if "authorization" in headers else NoKey
+        return self._accepted(seen, presented)
+
+    def _count_request(self, key: ApiKey) -> None:
+        rate = key.limits.over(self._usual).rate or 0
+        wait = self._requests.take(key.id, Rate(rate, rate * KEY_BURST), self._timer())
+        if wait:
+            raise TooManyRequests(wait)
+
+    def _count_failure(self, headers: Headers, peer: str | None) -> None:
+        forwarded = headers.getlist("x-forwarded-for"), headers.getlist("forwarded")
+        wait = self._failures.take(caller_of(peer, *forwarded, self._proxies), self._failure_rate, self._timer())
+        if wait:
+            raise TooManyFailures(wait) from None
+
+    def _fresh(self, presented: Presented | None) -> _Seen | None:
+        """What was seen of the key within the last second. With another secret it is looked up: it may have a new one."""
+        seen = None if presented is None else self._seen.get(presented.id)
+        if seen is None or presented is None or not has_secret(seen.key, presented):
+            return None
+        return seen if self._timer() - seen.at < FRESH else None
+
+    async def _look(self, presented: Presented | None) -> _Seen | None:
+        """What the store says of the key; None if it has no key at all and none is needed."""
+        at = self._timer()  # taken before: what a slow look found is believed for less time, not for more
+        keys = (await self._app.open()).keys
+        found = await keys.find("" if presented is None else presented.id)
+        if self._local and not found.any:
+            self._open_until = at + FRESH
+            return None
+        self._closed_until = at + FRESH
+        return _Seen(keys, found.key, found.now, at)
+
+    def _accepted(self, seen: _Seen, presented: Presented) -> ApiKey:
+        now = seen.now + timedelta(seconds=self._timer() - seen.at)
+        if not accepts(seen.key, presented, now) or seen.key is None:
+            raise BadKey
+        if self._seen.get(presented.id) is not seen:
+            self._seen[presented.id] = seen
+            if seen.key.use_to_be_noted(now):
+                self._note_use(seen.keys, seen.key)
+        return seen.key
+
+    def _note_use(self, keys: ApiKeys, key: ApiKey) -> None:
+        """Aside: no request waits for it, and none fails with it."""
+        note = asyncio.ensure_future(_noted(keys, key))
+        self._notes.add(note)
+        note.add_done_callback(self._notes.discard)
+
+
+async def _noted(keys: ApiKeys, key: ApiKey) -> None:
+    try:
+        await keys.note_use(key)
+    except DemoraError as problem:
+        notices.use_not_noted(key.id, problem)
+
+
+def _presented(headers: Headers) -> Presented | None:
+    """The one key that the request presents, if it has the form of a key."""
+    given = headers.getlist("authorization")
+    scheme, _, text = given[0].partition(" ") if len(given) == 1 else ("", "", "")
+    return present(text.strip()) if scheme.lower() == "bearer" else None

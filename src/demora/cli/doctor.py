@@ -1,0 +1,95 @@
+"""`demora doctor`: looks at everything that may keep jobs from running, and says what to do about it."""
+
+import asyncio
+import os
+import sys
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+import click
+
+from .. import __version__
+from ..app import Demora
+from ..doctor import judge_jobs, judge_line, judge_paces, judge_settings, judge_webhooks, versions
+from ..errors import BadSetting, StoreError
+from ..store.diagnostics import Finding
+from .opening import chosen_app, opened, refuse_memory
+from .options import as_json
+from .output import plain, print_json
+from .root import asked_database_url, verb
+
+_COLOURS = {"ok": "green", "warning": "yellow", "problem": "red"}
+
+
+@verb("doctor")
+@click.option("--skip-integrity", is_flag=True, help="Do not read the whole file to see whether it is damaged.")
+@click.option("--repair", is_flag=True, help="Bring the Redis line in step with the database where it is not.")
+@as_json
+def doctor(*, skip_integrity: bool, repair: bool, as_json: bool) -> None:
+    """Look for what may keep jobs from running: settings, database, Redis line, clock, workers, queues, jobs.
+
+    Makes no database and migrates none. Exits with 1 if there is a problem; warnings alone exit with 0.
+    """
+    findings = list(judge_settings(os.environ, database_url=asked_database_url()))
+    if all(found.level != "problem" for found in findings):
+        findings += _examined(chosen_app(None), integrity=not skip_integrity, repair=repair)
+    findings.append(versions(__version__))
+    healthy = all(found.level != "problem" for found in findings)
+    if as_json:
+        print_json({"ok": healthy, "findings": findings})
+    else:
+        _tell(findings)
+    if not healthy:
+        click.get_current_context().exit(1)
+
+
+def _examined(app: Demora, *, integrity: bool, repair: bool) -> list[Finding]:
+    try:
+        refuse_memory(app)
+    except BadSetting as problem:
+        return [Finding("database", "problem", str(problem), "correct the database URL")]
+    with _patience("reading the whole database" if integrity else "looking at the database"):
+        examined = app.examine(integrity=integrity)
+        jobs = asyncio.run(_jobs(app, repair=repair)) if examined.usable else []
+    return [*examined.findings, *jobs]
+
+
+async def _jobs(app: Demora, *, repair: bool) -> list[Finding]:
+    try:
+        async with opened(app) as client:
+            overview, queues, workers = await client.overview(), await client.queues(), await client.registered_workers()
+            paces = await client.pacings()
+            secrets, disabled = await client.webhooks.secrets(), await client.webhooks.disabled()
+            line = await client.compare_line(repair=repair)
+    except BadSetting as problem:
+        return [Finding("line", "problem", str(problem), "correct it, or unset DEMORA_REDIS_URL to do without the line")]
+    except StoreError as problem:
+        return [
+            Finding("jobs", "problem", f"the database cannot be used: {problem}", "see what is said of the database above")
+        ]
+    given = len(app.settings.webhook_secrets)
+    told = judge_webhooks(secrets, disabled, queues, given=given)
+    return [*judge_line(line), *judge_jobs(overview, queues, workers), *judge_paces(paces), *told]
+
+
+@contextmanager
+def _patience(words: str) -> Iterator[None]:
+    """Shows on a terminal that something goes on."""
+    if not sys.stderr.isatty():
+        yield
+        return
+    from rich.console import Console
+
+    with Console(stderr=True).status(words):
+        yield
+
+
+def _tell(findings: Sequence[Finding]) -> None:
+    for found in findings:
+        level = click.style(f"{found.level:<8}", fg=_COLOURS[found.level])
+        click.echo(f"{level} {found.check:<13} {plain(found.fact)}")
+        if found.advice is not None:
+            click.echo(f"{'':<22} → {plain(found.advice)}")
+    levels = Counter(found.level for found in findings)
+    click.echo(f"\nproblems: {levels['problem'] or 'none'}, warnings: {levels['warning'] or 'none'}")

@@ -1,0 +1,343 @@
+"""Text for people: what others set is escaped, spans are rounded, times are told from now."""
+
+import json
+import os
+import re
+import shlex
+import shutil
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+import click
+import msgspec
+
+from .. import __version__
+from ..core.access import ApiKey
+from ..core.dsn import without_secrets
+from ..core.job import Attempt, Job
+from ..core.pace_request import say_briefly
+from ..core.spans import MILLISECOND, ZERO, say, timestamp
+from ..core.states import Status
+from ..handlers.builtin import unwanted
+from ..settings import Settings, load
+from ..store.diagnostics import Activity
+from ..store.jobs import Queue, WorkerRecord
+from ..store.paces import Pacing
+
+if TYPE_CHECKING:
+    from rich.console import Group
+    from rich.table import Table
+    from rich.text import Text
+
+
+_GRAINS = (
+    (timedelta(days=2), timedelta(hours=1)),
+    (timedelta(hours=2), timedelta(minutes=1)),
+    (timedelta(seconds=1), timedelta(seconds=1)),
+    (ZERO, timedelta(milliseconds=1)),
+)
+
+
+def plain(text: str) -> str:
+    """The text with all that does not print escaped, so that nobody's text can move the cursor or forge a line."""
+    return text if text.isprintable() else "".join(map(_escaped, text))
+
+
+def rough(span: timedelta) -> str:
+    """The span as exactly as people care for: `3d4h`, `2h15m`, `42s`, `120ms`."""
+    grain = next(grain for least, grain in _GRAINS if span >= least)
+    return say((span + grain / 2) // grain * grain)
+
+
+def from_now(at: datetime, now: datetime) -> str:
+    """`in 5m`, `now`, `5m ago`."""
+    if at > now:
+        return f"in {rough(at - now)}"
+    return "now" if now - at < timedelta(seconds=1) else f"{rough(now - at)} ago"
+
+
+def due(job: Job, now: datetime) -> str:
+    """When a waiting job becomes ready: `in 5m`, or `now`."""
+    return from_now(max(job.due_at, now), now)
+
+
+def _escaped(character: str) -> str:
+    return character if character.isprintable() else character.encode("unicode_escape").decode()
+
+
+# `--json`: exactly what the HTTP service answers, on one line.
+
+
+# Controls of terminals (C1 and DEL), marks that turn the direction of text, and others that are not seen.
+_UNSEEN = re.compile("[\x7f-\x9f\xad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb]")
+
+
+def print_json(view: Any) -> None:
+    click.echo(escaped(msgspec.json.encode(view).decode()))
+
+
+def escaped(json: str) -> str:
+    """The same JSON, in which no character moves the cursor or turns the text: outside of strings there are none of them."""
+    return _UNSEEN.sub(lambda found: f"\\u{ord(found[0]):04x}", json)
+
+
+# Lists for people. Every cell is plain text, so that nothing that others set is read as markup or moves the cursor.
+
+
+_WIDTH = 240  # columns of text: a narrow terminal wraps whole lines, which reads better than cells folded by letters
+_LONGEST_ERROR = 100
+_COLOURS = {
+    Status.PROCESSING.name: "cyan",
+    Status.RETRYING.name: "yellow",
+    Status.COMPLETED.name: "green",
+    Status.FAILED.name: "red",
+}
+
+
+def jobs(found: Sequence[Job], now: datetime) -> None:
+    columns = ("id", "status", "when", "type", "queue", "priority", "attempts")
+    _show(columns, (_job_cells(job, now) for job in found), none="no jobs")
+
+
+def dead_letters(found: Sequence[Job], now: datetime) -> None:
+    _show(("id", "type", "queue", "failed", "error"), (_dead_cells(job, now) for job in found), none="no dead letters")
+
+
+def queues(found: Sequence[Queue], paces: Mapping[str, Pacing]) -> None:
+    """Queues with their counts; `paces` has those that are paced."""
+    columns = ("queue", "ready", "delayed", "processing", "dead", "pace", "paused")
+    _show(columns, (_paced_cells(queue, paces.get(queue.name)) for queue in found), none="no queues yet")
+
+
+def workers(found: Sequence[WorkerRecord], now: datetime) -> None:
+    columns = ("id", "slots", "queues", "types", "started", "seen")
+    _show(columns, (_worker_cells(worker, now) for worker in found), none="no live workers; demora worker starts one")
+
+
+def keys(found: Sequence[ApiKey], now: datetime) -> None:
+    columns = ("id", "name", "scopes", "state", "created", "last used", "expires")
+    _show(columns, (_key_cells(key, now) for key in found), none="no API keys; demora keys create makes one")
+
+
+def rules(found: Sequence[tuple[str, str, str, int | None]]) -> None:
+    """Promises, by what each was judged, and how often it was broken; None if it was not judged."""
+    rows = ([rule, name, judged, "" if broken is None else str(broken)] for rule, name, judged, broken in found)
+    _show(("rule", "promise", "judged by", "violations"), rows, none="no rules")
+
+
+def _job_cells(job: Job, now: datetime) -> list[str]:
+    attempts = f"{job.attempt} of {job.max_retries + 1}"
+    return [job.id, job.status.name, _when(job, now), job.type, job.queue, job.priority.name, attempts]
+
+
+def _dead_cells(job: Job, now: datetime) -> list[str]:
+    return [job.id, job.type, job.queue, _when(job, now), (job.error or "")[:_LONGEST_ERROR]]
+
+
+def _queue_cells(queue: Queue) -> list[str]:
+    counts = (queue.ready, queue.delayed, queue.processing, queue.dead)
+    paused = "" if queue.pause is None else queue.pause.reason or "yes"
+    return [queue.name, *map(str, counts), paused]
+
+
+def _paced_cells(queue: Queue, pacing: Pacing | None) -> list[str]:
+    *counts, paused = _queue_cells(queue)
+    return [*counts, "" if pacing is None else say_briefly(pacing.pace), paused]
+
+
+def _worker_cells(worker: WorkerRecord, now: datetime) -> list[str]:
+    started = "" if worker.started_at is None else from_now(worker.started_at, now)
+    seen = f"{rough(worker.heartbeat_ago)} ago"
+    return [worker.id, str(worker.slots), ",".join(worker.queues) or "all", str(len(worker.types)), started, seen]
+
+
+def _key_cells(key: ApiKey, now: datetime) -> list[str]:
+    used = "never" if key.last_used_at is None else from_now(key.last_used_at, now)
+    expires = "never" if key.expires_at is None else from_now(key.expires_at, now)
+    return [key.id, key.name, ",".join(key.scopes), key.standing(now), from_now(key.created_at, now), used, expires]
+
+
+def _when(job: Job, now: datetime) -> str:
+    """What a reader of the list wants to know of the time: due when, running how long, ended when."""
+    if job.status.waiting:
+        return f"due {due(job, now)}"
+    since = job.completed_at if job.status.ended else job.started_at
+    if since is None:
+        return ""
+    return from_now(since, now) if job.status.ended else f"for {rough(max(now, since) - since)}"
+
+
+def watched(activity: Activity, rates: Mapping[str, tuple[float, float]], workers: Sequence[WorkerRecord]) -> "Group":
+    """Queues with their rates a second, and workers with the slots in use."""
+    from rich.console import Group
+    from rich.text import Text
+
+    columns = ("queue", "ready", "delayed", "processing", "dead", "in/s", "out/s", "oldest ready", "paused")
+    queues = _table(columns, (_watched_cells(queue, activity, rates.get(queue.name)) for queue in activity.queues))
+    slots = _table(("worker", "in use", "queues", "seen"), (_slots_cells(worker, activity) for worker in workers))
+    return Group(
+        queues if queues.row_count else Text("no queues yet"),
+        Text(""),
+        slots if slots.row_count else Text("no live workers; demora worker starts one"),
+    )
+
+
+def printed(drawn: "Group | Table") -> None:
+    from rich.console import Console
+
+    Console(width=_WIDTH, soft_wrap=True).print(drawn)
+
+
+def _watched_cells(queue: Queue, activity: Activity, rate: tuple[float, float] | None) -> list[str]:
+    *counts, paused = _queue_cells(queue)
+    due = activity.due_since.get(queue.name)
+    rated = ["", ""] if rate is None else [f"{one:.1f}" for one in rate]
+    return [*counts, *rated, "" if due is None else rough(activity.now - due), paused]
+
+
+def _slots_cells(worker: WorkerRecord, activity: Activity) -> list[str]:
+    used = f"{activity.running.get(worker.id, 0)} of {worker.slots}"
+    return [worker.id, used, ",".join(worker.queues) or "all", f"{rough(worker.heartbeat_ago)} ago"]
+
+
+def _show(columns: Iterable[str], rows: Iterable[list[str]], *, none: str) -> None:
+    table = _table(columns, rows)
+    if table.row_count:
+        printed(table)
+    else:
+        click.echo(none)
+
+
+def _table(columns: Iterable[str], rows: Iterable[list[str]]) -> "Table":
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for name in columns:
+        table.add_column(name.upper(), no_wrap=True)
+    for row in rows:
+        table.add_row(*map(_cell, row))
+    return table
+
+
+def _cell(text: str) -> "Text":
+    from rich.text import Text
+
+    return Text(plain(text), style=_COLOURS.get(text, ""))
+
+
+# Everything about one job, for people.
+
+
+def about(job: Job, now: datetime) -> Iterator[str]:
+    """The job line by line: its facts, its payload and result, its attempts, its log."""
+    for name, value in _facts(job, now):
+        if value:
+            yield f"{name:<12} {plain(value)}"
+    yield from _json("payload", job.payload_json)
+    yield from _json("result", job.result_json)
+    for number, attempt in enumerate(job.attempts, 1):
+        yield from _attempt(number, attempt)
+    if job.log:
+        yield from ("", "log")
+    for line in job.log:
+        yield f"  {timestamp(line.at)}  {plain(line.line)}"
+
+
+def _facts(job: Job, now: datetime) -> Iterator[tuple[str, str]]:
+    yield "id", job.id
+    yield "name", job.name
+    yield "type", job.type
+    yield "queue", job.queue
+    yield "priority", job.priority.name
+    yield "status", job.status.name + (f", due {due(job, now)}" if job.status.waiting else "")
+    yield "cancel", _at("asked for", job.cancel_requested_at, now)
+    yield "tags", ", ".join(job.tags)
+    yield "created", _at("", job.created_at, now)
+    yield "scheduled", _at("", job.scheduled_at, now)
+    yield "started", _at("", job.started_at, now)
+    yield "completed", _at("", job.completed_at, now)
+    yield "expires", _at("", job.expires_at, now)
+    yield "unique", job.unique_key or ""
+    yield "retries", f"{job.retry_count} of {job.max_retries}, the first after {say(job.retry_delay)}"
+    yield "timeout", "" if job.timeout is None else say(job.timeout)
+    yield "progress", _progress(job)
+    yield "worker", job.worker_id or ""
+    yield "webhook", job.webhook_url or ""
+    yield "error", job.error or ""
+
+
+def _at(words: str, at: datetime | None, now: datetime) -> str:
+    return "" if at is None else f"{words} {timestamp(at)} ({from_now(at, now)})".strip()
+
+
+def _progress(job: Job) -> str:
+    return "" if job.progress is None else f"{job.progress:.0%} {job.progress_message or ''}".strip()
+
+
+def _json(name: str, packed: bytes | None) -> Iterator[str]:
+    if packed is not None:
+        yield from ("", name)
+        yield from _indented(msgspec.json.format(packed, indent=2).decode())
+
+
+def _attempt(number: int, attempt: Attempt) -> Iterator[str]:
+    yield from ("", f"attempt {number}")
+    if attempt.started_at is not None:
+        took = "" if attempt.ended_at is None else f", took {_span(attempt.started_at, attempt.ended_at)}"
+        yield f"  started {timestamp(attempt.started_at)}{took}"
+    if attempt.worker_id is not None:
+        yield f"  worker {plain(attempt.worker_id)}"
+    if attempt.error is not None:
+        yield f"  error {plain(attempt.error)}"
+    yield from _indented(attempt.traceback or "")
+
+
+def _span(began: datetime, ended: datetime) -> str:
+    """How long it was; times are kept in milliseconds, so that many a run seems to take none."""
+    return rough(ended - began) if ended - began >= MILLISECOND else "less than 1ms"
+
+
+def _indented(text: str) -> Iterator[str]:
+    for line in text.split("\n") if text else ():
+        yield f"  {plain(line)}"
+
+
+# What `demora serve` says once it is up: where it is, where the jobs are, and three things to try.
+
+
+_TRY = {"type": "demo.echo", "payload": {"hi": 1}, "delay": 3000}
+
+
+def banner(address: str, settings: Settings, *, in_memory: bool, with_key: bool = False) -> str:
+    database_url, redis_url = settings.database_url, settings.redis_url
+    line = "" if redis_url is None else f", lined up in {without_secrets(redis_url)}"
+    body = json.dumps(_TRY, separators=(",", ":"))
+    names = settings.builtin_handlers or (("http.request",) if with_key else ("all",))
+    echoes = _TRY["type"] not in unwanted(names)
+    key = ' -H "authorization: Bearer $KEY"' if with_key else ""
+    return "\n".join(
+        [
+            f"demora {__version__} at {address}, jobs in {without_secrets(database_url)}{line}",
+            "",
+            "Try, with KEY=dmr_… (demora keys create makes one):" if with_key else "Try:",
+            *([f"  curl -s {address}/api/v1/jobs{key} -H 'content-type: application/json' -d '{body}'"] if echoes else []),
+            f"  curl -s {address}/api/v1/jobs{key}" if in_memory or not echoes else f"  {_looking(database_url)}",
+            f"  {address}/api/v1/openapi.json",
+            "",
+        ]
+    )
+
+
+def _looking(database_url: str) -> str:
+    """The command that lists the jobs, as it must be typed in this folder."""
+    same = load().database_url == database_url
+    return f"{_command()} jobs" if same else f"{_command()} --database-url {shlex.quote(without_secrets(database_url))} jobs"
+
+
+def _command() -> str:
+    script = sys.argv[0]
+    if shutil.which("demora") or os.path.basename(script) != "demora":
+        return "demora"
+    return os.path.relpath(script)

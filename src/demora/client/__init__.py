@@ -1,0 +1,1 @@
+"""What an application may ask. Python code, HTTP service and command line all speak through this client."""

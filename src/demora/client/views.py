@@ -1,0 +1,429 @@
+"""How paces are shown: the policy, and the figures that say how it goes."""
+
+from datetime import datetime, timedelta
+
+import msgspec
+
+from ..core.access import ApiKey, KeyLimits
+from ..core.job import Attempt, Job
+from ..core.pace import Rate, forecast, plan
+from ..core.retention import Keep
+from ..core.spans import from_ms, span_ms, timestamp, to_ms
+from ..core.webhook import message_id
+from ..store.jobs import Page, Queue, WorkerRecord
+from ..store.paces import Pacing
+from ..store.webhooks import StoredSecret
+from .bulk import BulkResult
+from .operator import Recovered
+from .webhooks import DeliveryHistory
+
+
+class RateView(msgspec.Struct, frozen=True):
+    """Spans in milliseconds."""
+
+    gap: int
+    burst: int
+    stagger: int
+
+
+class PaceView(msgspec.Struct, frozen=True, rename="camel"):
+    """A pace, who set it, and how it stands. `readyNow` jobs are due, `waitingForGap` of them have no slot yet."""
+
+    gap: int
+    burst: int
+    stagger: int
+    rapid: RateView | None
+    governs: str
+    protect: list[str]
+    set_at: str
+    set_by: str
+    mode: str
+    total_delayed: int
+    ready_now: int
+    ready_in_hour: int
+    waiting_for_gap: int
+    next_release_in_seconds: float | None
+    time_since_last_release_seconds: float | None
+
+
+def pace_view(pacing: Pacing | None) -> PaceView | None:
+    if pacing is None:
+        return None
+    pace, now = pacing.pace, to_ms(pacing.now)
+    rate = pace.rate(quiet=pacing.quiet)
+    usable = len(plan(rate, pacing.state, now, [now] * min(pacing.held, rate.reach)).slots)
+    release, last = _next_release(pacing, rate, now), pacing.state.released_at
+    return PaceView(
+        *(span_ms(pace.gap), pace.burst, span_ms(pace.stagger)),
+        rapid=None
+        if pace.rapid is None
+        else RateView(span_ms(pace.rapid.gap), pace.rapid.burst, span_ms(pace.rapid.stagger)),
+        governs=pace.governs.value,
+        protect=list(pace.protect),
+        set_at=timestamp(pacing.set_at),
+        set_by=pacing.set_by,
+        mode=pace.mode(quiet=pacing.quiet),
+        total_delayed=pacing.held + pacing.coming,
+        ready_now=pacing.held,
+        ready_in_hour=pacing.soon,
+        waiting_for_gap=pacing.held - usable,
+        next_release_in_seconds=None if release is None else (release - now) / 1000,
+        time_since_last_release_seconds=None if last is None else max(now - last, 0) / 1000,
+    )
+
+
+def next_release_at(pacing: Pacing) -> datetime | None:
+    """When the next job is let go, as far as it can be seen."""
+    now = to_ms(pacing.now)
+    release = _next_release(pacing, pacing.pace.rate(quiet=pacing.quiet), now)
+    return None if release is None else from_ms(release)
+
+
+def _next_release(pacing: Pacing, rate: Rate, now: int) -> int | None:
+    if pacing.first_due_at is None:
+        return None
+    return max(forecast(rate, pacing.state, now, 1), to_ms(pacing.first_due_at))
+
+
+# How jobs, queues and workers look on the wire: camelCase JSON, RFC 3339 times in UTC, spans in milliseconds.
+
+
+class AttemptView(msgspec.Struct, frozen=True, rename="camel"):
+    started_at: str | None
+    ended_at: str | None
+    worker_id: str | None
+    error: str | None
+    traceback: str | None
+
+
+class LogView(msgspec.Struct, frozen=True):
+    at: str
+    line: str
+
+
+class JobView(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
+    """A job as HTTP and `--json` show it. Lists leave out the log, and over HTTP payload and result unless asked for."""
+
+    id: str
+    name: str
+    type: str
+    queue: str
+    payload: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
+    priority: str
+    status: str
+    scheduled_at: str
+    created_at: str
+    due_at: str
+    started_at: str | None
+    completed_at: str | None
+    max_retries: int
+    retry_count: int
+    retry_delay: int
+    timeout: int | None
+    attempts: list[AttemptView]
+    result: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
+    error: str | None
+    progress: float | None
+    progress_message: str | None
+    worker_id: str | None
+    cancel_requested_at: str | None
+    tags: list[str]
+    webhook_url: str | None
+    webhook_on_cancel: bool
+    cause: str | None
+    expires_at: str | None
+    unique: str | None
+    log: list[LogView] | msgspec.UnsetType = msgspec.UNSET
+
+
+class PageView(msgspec.Struct, frozen=True, rename="camel"):
+    jobs: list[JobView]
+    next_cursor: str | None
+
+
+class QueueView(msgspec.Struct, frozen=True, rename="camel"):
+    """A queue: its counts, whether it is paused, its order, and what it keeps of ended jobs if that is its own."""
+
+    name: str
+    ready: int
+    delayed: int
+    processing: int
+    dead: int
+    paused: bool
+    paused_at: str | None
+    pause_reason: str | None
+    step: int
+    strict: bool
+    head_start: int
+    keep_completed: str | None
+    keep_cancelled: str | None
+    keep_failed: str | None
+    webhook_url: str | None
+    pace: PaceView | None
+
+
+class WorkerView(msgspec.Struct, frozen=True, rename="camel"):
+    id: str
+    host: str
+    pid: int
+    slots: int
+    queues: list[str]
+    types: list[str]
+    started_at: str | None
+    heartbeat_ago: int
+
+
+class BulkResultView(msgspec.Struct, frozen=True, rename="camel"):
+    """What a verb did to many jobs: `skipped` had moved on meanwhile, `more` says that a limit ended it."""
+
+    matched: int
+    done: int
+    skipped: int
+    more: bool
+    dry_run: bool
+
+
+class RecoveredView(msgspec.Struct, frozen=True, rename="camel"):
+    """A job that was taken from the worker that held it, and what it is now."""
+
+    id: str
+    worker_id: str | None
+    status: str
+
+
+class LimitsView(msgspec.Struct, frozen=True, rename="camel"):
+    """What an API key may submit. A number that is null is that of the settings; 0 is no limit; an empty list allows all."""
+
+    max_queues: int | None
+    max_types: int | None
+    max_waiting: int | None
+    rate: int | None
+    queues: list[str]
+    types: list[str]
+
+
+class ReceiptView(msgspec.Struct, frozen=True, rename="camel"):
+    """What a key that may only submit is told of a job."""
+
+    id: str
+    status: str
+    created_at: str
+    scheduled_at: str
+    due_at: str
+
+
+class KeyView(msgspec.Struct, frozen=True, rename="camel"):
+    """An API key, without anything that could be used in its place. The key itself is there once, when it is made."""
+
+    id: str
+    name: str
+    scopes: list[str]
+    state: str
+    created_at: str
+    expires_at: str | None
+    revoked_at: str | None
+    last_used_at: str | None
+    namespace: str
+    limits: LimitsView
+    former_until: str | None
+    key: str | msgspec.UnsetType = msgspec.UNSET
+
+
+class TryView(msgspec.Struct, frozen=True, rename="camel"):
+    """One try of a delivery: what the server answered, null if it did not, and how its answer begins."""
+
+    at: str | None
+    ended_at: str | None
+    status: int | None
+    excerpt: str | None
+    error: str | None
+
+
+class DeliveryView(msgspec.Struct, frozen=True, rename="camel"):
+    """A message about a job's end: `id` is the job that delivers it, `webhookId` what the receiver sees on each try."""
+
+    id: str
+    webhook_id: str
+    url: str
+    event: str
+    status: str
+    due_at: str
+    tries: list[TryView]
+
+
+class DeliveriesView(msgspec.Struct, frozen=True):
+    deliveries: list[DeliveryView]
+
+
+class SecretView(msgspec.Struct, frozen=True, rename="camel"):
+    """A secret that webhooks are signed with, without what it is."""
+
+    id: str
+    in_force: bool
+    created_at: str
+    ends_at: str | None
+
+
+def deliveries_view(found: list[DeliveryHistory]) -> DeliveriesView:
+    return DeliveriesView([_delivery(told) for told in found])
+
+
+def _delivery(told: DeliveryHistory) -> DeliveryView:
+    job = told.delivery
+    event = str(job.payload["message"]["status"])
+    return DeliveryView(
+        id=job.id,
+        webhook_id=message_id(job.id),
+        url=told.url,
+        event=event,
+        status=job.status.name,
+        due_at=timestamp(job.due_at),
+        tries=[TryView(_maybe(one.at), _maybe(one.ended_at), one.status, one.excerpt, one.error) for one in told.tries],
+    )
+
+
+def secret_view(secret: StoredSecret, now: datetime) -> SecretView:
+    return SecretView(secret.id, secret.in_force(now), timestamp(secret.created_at), _maybe(secret.ends_at))
+
+
+def job_view(job: Job, *, listed: bool = False) -> JobView:
+    """The job as it is shown on its own, or as one of a list."""
+    return JobView(
+        id=job.id,
+        name=job.name,
+        type=job.type,
+        queue=job.queue,
+        payload=_raw(job.payload_json),
+        priority=job.priority.name,
+        status=job.status.name,
+        scheduled_at=timestamp(job.scheduled_at),
+        created_at=timestamp(job.created_at),
+        due_at=timestamp(job.due_at),
+        started_at=_maybe(job.started_at),
+        completed_at=_maybe(job.completed_at),
+        max_retries=job.max_retries,
+        retry_count=job.retry_count,
+        retry_delay=span_ms(job.retry_delay),
+        timeout=None if job.timeout is None else span_ms(job.timeout),
+        attempts=[_attempt(attempt) for attempt in job.attempts],
+        result=_raw(b"null" if job.result_json is None else job.result_json),
+        error=job.error,
+        progress=job.progress,
+        progress_message=job.progress_message,
+        worker_id=job.worker_id,
+        cancel_requested_at=_maybe(job.cancel_requested_at),
+        tags=list(job.tags),
+        webhook_url=job.webhook_url,
+        webhook_on_cancel=job.webhook_on_cancel,
+        cause=job.cause,
+        expires_at=_maybe(job.expires_at),
+        unique=job.unique_key,
+        log=msgspec.UNSET if listed else [LogView(timestamp(line.at), line.line) for line in job.log],
+    )
+
+
+def receipt_view(job: Job) -> ReceiptView:
+    return ReceiptView(
+        id=job.id,
+        status=job.status.name,
+        created_at=timestamp(job.created_at),
+        scheduled_at=timestamp(job.scheduled_at),
+        due_at=timestamp(job.due_at),
+    )
+
+
+def page_view(page: Page) -> PageView:
+    return PageView([job_view(job, listed=True) for job in page.jobs], page.next)
+
+
+def queue_view(queue: Queue, pacing: Pacing | None = None) -> QueueView:
+    pause = queue.pause
+    return QueueView(
+        name=queue.name,
+        ready=queue.ready,
+        delayed=queue.delayed,
+        processing=queue.processing,
+        dead=queue.dead,
+        paused=pause is not None,
+        paused_at=None if pause is None else timestamp(pause.paused_at),
+        pause_reason=None if pause is None else pause.reason,
+        step=span_ms(queue.order.step),
+        strict=queue.order.strict,
+        head_start=span_ms(queue.order.head_start),
+        keep_completed=_kept(queue.retention.completed),
+        keep_cancelled=_kept(queue.retention.cancelled),
+        keep_failed=_kept(queue.retention.failed),
+        webhook_url=queue.webhook_url,
+        pace=pace_view(pacing),
+    )
+
+
+def worker_view(worker: WorkerRecord) -> WorkerView:
+    return WorkerView(
+        id=worker.id,
+        host=worker.host,
+        pid=worker.pid,
+        slots=worker.slots,
+        queues=list(worker.queues),
+        types=list(worker.types),
+        started_at=_maybe(worker.started_at),
+        heartbeat_ago=worker.heartbeat_ago // timedelta(milliseconds=1),
+    )
+
+
+def bulk_result_view(tally: BulkResult, *, dry_run: bool) -> BulkResultView:
+    return BulkResultView(tally.matched, tally.done, tally.skipped, tally.more, dry_run)
+
+
+def recovered_view(job: Recovered) -> RecoveredView:
+    return RecoveredView(job.id, job.worker_id, job.status.name)
+
+
+def key_view(key: ApiKey, now: datetime) -> KeyView:
+    return KeyView(
+        id=key.id,
+        name=key.name,
+        scopes=[scope.value for scope in key.scopes],
+        state=key.standing(now),
+        created_at=timestamp(key.created_at),
+        expires_at=_maybe(key.expires_at),
+        revoked_at=_maybe(key.revoked_at),
+        last_used_at=_maybe(key.last_used_at),
+        namespace=key.namespace,
+        limits=_limits(key.limits),
+        former_until=None if key.former(now) is None else _maybe(key.former_until),
+    )
+
+
+def made_key_view(key: ApiKey, text: str) -> KeyView:
+    """A new key with its text."""
+    return msgspec.structs.replace(key_view(key, key.created_at), key=text)
+
+
+def _limits(limits: KeyLimits) -> LimitsView:
+    return LimitsView(
+        max_queues=limits.max_queues,
+        max_types=limits.max_types,
+        max_waiting=limits.max_waiting,
+        rate=limits.rate,
+        queues=list(limits.queues),
+        types=list(limits.types),
+    )
+
+
+def _attempt(attempt: Attempt) -> AttemptView:
+    started_at, ended_at = _maybe(attempt.started_at), _maybe(attempt.ended_at)
+    return AttemptView(started_at, ended_at, attempt.worker_id, attempt.error, attempt.traceback)
+
+
+def _raw(text: bytes) -> msgspec.Raw | msgspec.UnsetType:
+    """JSON as it is kept; nothing for what was not read."""
+    return msgspec.Raw(text) if text else msgspec.UNSET
+
+
+def _kept(keep: Keep | None) -> str | None:
+    return None if keep is None else str(keep)
+
+
+def _maybe(at: datetime | None) -> str | None:
+    return None if at is None else timestamp(at)

@@ -1,0 +1,212 @@
+"""A request for a pace as callers make it: in part, over the pace that a queue has or the usual one. All faces refuse the
+same things here."""
+
+from collections.abc import Iterable, Mapping
+from datetime import timedelta
+from typing import Any
+
+import msgspec
+
+from ..errors import Invalid
+from .pace import Governs, Pace, Rate
+from .request import check_queue
+from .spans import ZERO, say, span, span_ms
+
+LONGEST_GAP = timedelta(days=366)
+MOST_BURST = 10_000
+MOST_PROTECTED = 100
+_NAMES = ("gap", "burst", "stagger", "rapid_gap", "rapid_burst", "rapid_stagger", "rapid", "governs", "protect")
+
+
+class RateRequest(msgspec.Struct, frozen=True):
+    """What to change of a rate; None leaves as it is."""
+
+    gap: timedelta | None = None
+    burst: int | None = None
+    stagger: timedelta | None = None
+
+    def over(self, rate: Rate) -> Rate:
+        return Rate(
+            rate.gap if self.gap is None else self.gap,
+            rate.burst if self.burst is None else self.burst,
+            rate.stagger if self.stagger is None else self.stagger,
+        )
+
+
+class PaceRequest(msgspec.Struct, frozen=True):
+    """What to change of a pace; None leaves as it is, and `rapid` False takes the rapid rate off."""
+
+    gap: timedelta | None = None
+    burst: int | None = None
+    stagger: timedelta | None = None
+    rapid: RateRequest | bool | None = None
+    governs: Governs | None = None
+    protect: tuple[str, ...] | None = None
+
+    def over(self, pace: Pace) -> Pace:
+        """The pace that is wished for, checked as a whole."""
+        rate = RateRequest(self.gap, self.burst, self.stagger).over(pace.rate(quiet=False))
+        rapid = self._rapid(pace)
+        _expect_rest(rate, "gap")
+        if rapid is not None:
+            _expect_rest(rapid, "rapid_gap")
+        return Pace(
+            *(rate.gap, rate.burst, rate.stagger),
+            rapid=rapid,
+            governs=pace.governs if self.governs is None else self.governs,
+            protect=pace.protect if self.protect is None else self.protect,
+        )
+
+    def _rapid(self, pace: Pace) -> Rate | None:
+        if self.rapid is False:
+            return None
+        usual = pace.rapid or Pace().rapid
+        assert usual is not None
+        if isinstance(self.rapid, RateRequest):
+            return self.rapid.over(usual)
+        return usual if self.rapid else pace.rapid
+
+
+def request_of(pace: Pace) -> PaceRequest:
+    """The request for exactly this pace."""
+    rapid = RateRequest(pace.rapid.gap, pace.rapid.burst, pace.rapid.stagger) if pace.rapid else False
+    return check_pace(PaceRequest(pace.gap, pace.burst, pace.stagger, rapid, pace.governs, pace.protect))
+
+
+def check_pace(request: PaceRequest) -> PaceRequest:
+    """The request itself, or `Invalid` that names the field and says what would be right."""
+    rapid = request.rapid
+    if isinstance(rapid, RateRequest):
+        rapid = _rate(rapid, "rapid_")
+    rate = _rate(RateRequest(request.gap, request.burst, request.stagger))
+    protect = None if request.protect is None else _protect(request.protect)
+    return PaceRequest(rate.gap, rate.burst, rate.stagger, rapid, request.governs, protect)
+
+
+def make_pace_request(
+    *,
+    gap: timedelta | str | None = None,
+    burst: int | None = None,
+    stagger: timedelta | str | None = None,
+    rapid_gap: timedelta | str | None = None,
+    rapid_burst: int | None = None,
+    rapid_stagger: timedelta | str | None = None,
+    rapid: bool | None = None,
+    governs: Governs | str | None = None,
+    protect: Iterable[str] | None = None,
+) -> PaceRequest:
+    """A checked request from single values, spans as text or `timedelta`."""
+    given = (rapid_gap, rapid_burst, rapid_stagger)
+    if rapid is False and any(value is not None for value in given):
+        raise Invalid("rapid", "is off: give no rapid gap, burst or stagger with it")
+    fast = RateRequest(_span(rapid_gap, "rapid_gap"), rapid_burst, _span(rapid_stagger, "rapid_stagger"))
+    return check_pace(
+        PaceRequest(
+            gap=_span(gap, "gap"),
+            burst=burst,
+            stagger=_span(stagger, "stagger"),
+            rapid=fast if any(value is not None for value in given) else rapid,
+            governs=None if governs is None else check_governs(governs),
+            protect=None if protect is None else _protect(protect),
+        )
+    )
+
+
+def read_pace(value: str | Mapping[str, Any], field: str) -> PaceRequest | None:
+    """The request in a setting: `gap=2m burst=3 stagger=30s`, the same as a table, or `off`, which is None."""
+    if value == "off":
+        return None
+    if isinstance(value, str):
+        value = _pairs(value, field)
+    try:
+        values = _typed(value)
+        if unknown := [name for name in values if name not in _NAMES]:
+            raise Invalid(field, f"{unknown[0]!r} is no part of a pace; it may name {', '.join(_NAMES)}, or be 'off'")
+        return make_pace_request(**values)
+    except TypeError:
+        raise Invalid(field, "protect: must be a list of queues") from None
+    except Invalid as problem:
+        where = "" if problem.field == field else f"{problem.field}: "
+        raise Invalid(field, f"{where}{problem.reason}") from None
+
+
+def check_governs(governs: Governs | str) -> Governs:
+    if isinstance(governs, Governs):
+        return governs
+    names = [kind.value for kind in Governs]
+    if governs not in names:
+        raise Invalid("governs", f"must be one of {', '.join(names)}")
+    return Governs(governs)
+
+
+def say_pace(pace: Pace) -> str:
+    """The pace in a line: `3 in 2m, 30s apart; rapid 5 in 30s, 15s apart; governs both`."""
+    rates = [_say_rate(pace.rate(quiet=False)), *(["rapid " + _say_rate(pace.rapid)] if pace.rapid else [])]
+    protects = [f"protects {', '.join(pace.protect)}"] if pace.protect else []
+    return "; ".join([*rates, f"governs {pace.governs.value}", *protects])
+
+
+def say_briefly(pace: Pace) -> str:
+    """The normal rate alone: `3 in 2m`."""
+    return f"{pace.burst} in {say(pace.gap)}"
+
+
+def _say_rate(rate: Rate) -> str:
+    return f"{rate.burst} in {say(rate.gap)}, {say(rate.stagger)} apart"
+
+
+def _rate(rate: RateRequest, where: str = "") -> RateRequest:
+    if rate.burst is not None and (
+        not isinstance(rate.burst, int) or not 1 <= rate.burst <= MOST_BURST or rate.burst is True
+    ):
+        raise Invalid(f"{where}burst", f"must be a whole number from 1 to {MOST_BURST}")
+    return RateRequest(_span(rate.gap, f"{where}gap"), rate.burst, _span(rate.stagger, f"{where}stagger"))
+
+
+def _span(value: timedelta | str | None, field: str) -> timedelta | None:
+    return None if value is None else span(value, field, most=LONGEST_GAP)
+
+
+def _expect_rest(rate: Rate, field: str) -> None:
+    if span_ms(rate.gap) == 0 and rate.stagger == ZERO:
+        raise Invalid(field, "a gap of nothing with a stagger of nothing holds nothing; take the pace off instead")
+
+
+def _protect(queues: Iterable[str]) -> tuple[str, ...]:
+    if isinstance(queues, str):
+        raise Invalid("protect", "must be a list of queues")
+    names = tuple(dict.fromkeys(check_queue(queue, "protect") for queue in queues))
+    if len(names) > MOST_PROTECTED:
+        raise Invalid("protect", f"at most {MOST_PROTECTED} queues can be protected")
+    return names
+
+
+def _pairs(text: str, field: str) -> dict[str, str]:
+    parts = [part.partition("=") for part in text.replace(",", " ").split()]
+    if any(not sign for _, sign, _ in parts):
+        raise Invalid(field, "write for instance 'gap=2m burst=3 stagger=30s', or 'off'")
+    return {name: value for name, _, value in parts}
+
+
+def _typed(given: Mapping[str, Any]) -> dict[str, Any]:
+    """The values of a setting, whose text may mean a number, a switch or several names."""
+    values = dict(given)
+    nested = values.pop("rapid", None)
+    if isinstance(nested, Mapping):
+        values |= {f"rapid_{name}": value for name, value in nested.items()}
+    elif nested is not None:
+        values["rapid"] = _switch(nested)
+    for name in ("burst", "rapid_burst"):
+        if isinstance(values.get(name), str) and values[name].isdecimal():
+            values[name] = int(values[name])
+    if isinstance(values.get("protect"), str):
+        values["protect"] = tuple(name for name in values["protect"].split("+") if name)
+    return values
+
+
+def _switch(value: Any) -> bool:
+    if value in (True, "on", "true"):
+        return True
+    if value in (False, "off", "false"):
+        return False
+    raise Invalid("rapid", "must be on or off, or a table")

@@ -1,0 +1,194 @@
+"""What people ask of single jobs: cancel, retry, change, remove; and the purge of old ones. Guarded writes, many at once."""
+
+import json
+from collections.abc import Iterator, Sequence
+from datetime import timedelta
+from typing import Any
+
+from ...core.job import Lane
+from ...core.retention import Keep, Retention
+from ...core.spans import span_ms, to_ms
+from ...core.states import RETRYABLE, Status
+from ...core.verdict import EXPIRED
+from ...store.jobs import Answer, Change, HousekeepingResult, Topic
+from . import rows, webhooks
+from .connections import Session
+
+_NONE = Answer(False, None)
+
+
+async def cancel(session: Session, ids: Sequence[str], topics: set[Topic], again: bool) -> list[Answer]:
+    known = await _known(session, "cancelled", ids, again, cancelled=Status.CANCELLED.value)
+    what = {"cancelled": Status.CANCELLED.value, "error": "cancelled before it started"}
+    answers: list[Answer] = []
+    for part in _without_repeats(ids):
+        found = await session.rows("cancel", ids=_keys(part), telling=False, **what)
+        if put_off := [str(row["id"]) for row in found if row["put_off"]]:
+            async with webhooks.telling(session, topics) as ended:
+                found = [*found, *await session.rows("cancel", ids=put_off, telling=True, **what)]
+                ended += [str(row["id"]) for row in found if row["ended"]]
+        if known or any(row["ended"] for row in found):
+            topics.add(Topic.ENDED)
+        answers += _answers(part, found, known)
+    return answers
+
+
+async def retry(session: Session, ids: Sequence[str], topics: set[Topic], again: bool) -> list[Answer]:
+    known = await _known(session, "retried", ids, again)
+    what = {"queued": Status.QUEUED.value, "lane": Lane.RETRY.value, "from": sorted(RETRYABLE)}
+    answers: list[Answer] = []
+    for part in _without_repeats(ids):
+        found = await session.rows("retry", ids=_keys(part), **what)
+        if known or any(row["did"] for row in found):
+            topics.add(Topic.READY)
+        answers += _answers(part, found, known)
+    return answers
+
+
+async def change(session: Session, id: str, change: Change, topics: set[Topic]) -> Answer:
+    row = await session.row(
+        "change",
+        id=rows.id_key(id),
+        rank=None if change.priority is None else change.priority.value,
+        tags=None if change.tags is None else json.dumps(change.tags),
+        at=None if change.at is None else to_ms(change.at),
+        delay=None if change.delay is None else span_ms(change.delay),
+        lane=Lane.SCHEDULED.value,
+    )
+    if row is None:
+        return _NONE
+    if row["ready"]:
+        topics.add(Topic.READY)
+    return Answer(row["did"], Status(row["status"]))
+
+
+async def remove(session: Session, ids: Sequence[str]) -> list[Answer]:
+    answers: list[Answer] = []
+    for part in _without_repeats(ids):
+        answers += _answers(part, await session.rows("remove", ids=_keys(part)), {})
+    return answers
+
+
+async def purge(session: Session, status: Status, older_than: int, limit: int, queue: str | None) -> int:
+    names = [queue] if queue is not None else [row["name"] for row in await session.rows("queue_names")]
+    removed = 0
+    for name in names:
+        if removed < limit:
+            removed += await remove_ended(session, name, status, older_than, limit - removed)
+    await forget_keys(session, limit)
+    return removed
+
+
+async def remove_ended(session: Session, queue: str, status: Status, older_than: int, limit: int) -> int:
+    """Delete up to `limit` jobs of a queue that ended so, so many milliseconds ago, the oldest first."""
+    what: dict[str, Any] = {"queue": queue, "status": status.value, "older_than": older_than, "limit": limit}
+    return int((await session.row("purge", **what))["removed"])
+
+
+async def remove_beyond(session: Session, queue: str, status: Status, newest: int, limit: int) -> int:
+    """Delete up to `limit` jobs of a queue that ended so, but none of the newest so many."""
+    what: dict[str, Any] = {"queue": queue, "status": status.value, "newest": newest, "limit": limit}
+    return int((await session.row("purge_beyond", **what))["removed"])
+
+
+async def forget_keys(session: Session, limit: int) -> None:
+    """Delete up to `limit` idempotency keys that expired."""
+    await session.rows("purge_keys", limit=limit)
+
+
+async def _known(session: Session, name: str, ids: Sequence[str], again: bool, **what: Any) -> dict[str, Answer]:
+    """What the call whose answer was lost has done, if this is the second asking."""
+    if not again:
+        return {}
+    found = await session.rows(name, ids=_keys(ids), **what)
+    return {str(row["id"]): Answer(True, Status(row["status"])) for row in found if row["did"]}
+
+
+def _answers(ids: Sequence[str], found: Sequence[Any], known: dict[str, Answer]) -> list[Answer]:
+    did = {str(row["id"]): Answer(row["did"], Status(row["status"])) for row in found}
+    return [known.get(id.lower()) or did.get(id.lower(), _NONE) for id in ids]
+
+
+def _keys(ids: Sequence[str]) -> list[str | None]:
+    return [rows.id_key(id) for id in ids]
+
+
+def _without_repeats(ids: Sequence[str]) -> Iterator[list[str]]:
+    """The ids in order, cut before each that came already: a statement sees a row once."""
+    part: list[str] = []
+    for id in ids:
+        if id in part:
+            yield part
+            part = []
+        part.append(id)
+    if part:
+        yield part
+
+
+# The housekeeping: what expired is cancelled, and what need not be kept goes, a small piece at a time.
+
+
+SILENT = 86_400_000  # milliseconds after which a worker that said nothing is forgotten
+
+
+async def housekeep(session: Session, retention: Retention, limit: int, topics: set[Topic]) -> HousekeepingResult:
+    expired = await expire(session, limit, topics)
+    removed, waits = await _remove(session, retention, max(limit - expired, 1))
+    await forget_keys(session, limit)
+    await session.rows("forget_silent", silent=SILENT)
+    expires_at = (await session.row("next_expiry"))["expires_at"]
+    if expires_at is not None:
+        waits.append(expires_at - await _wall(session))
+    return HousekeepingResult(expired, removed, timedelta(milliseconds=max(min(waits), 0)) if waits else None)
+
+
+async def expire(session: Session, limit: int, topics: set[Topic]) -> int:
+    """Give waiting jobs whose time has passed the verdict that they expired."""
+    what: dict[str, Any] = {"cancelled": EXPIRED.status.value, "expired": EXPIRED.error, "limit": limit}
+    row = await session.row("expire", telling=False, **what)
+    expired = int(row["expired"])
+    if row["put_off"]:
+        expired += await expire_telling(session, limit, topics)
+    if expired:
+        topics.add(Topic.ENDED)
+    return expired
+
+
+async def expire_telling(session: Session, limit: int, topics: set[Topic]) -> int:
+    """The same, also for jobs of whose end somebody is to hear."""
+    what: dict[str, Any] = {"cancelled": EXPIRED.status.value, "expired": EXPIRED.error, "limit": limit}
+    async with webhooks.telling(session, topics) as ended:
+        row = await session.row("expire", telling=True, **what)
+        ended += [str(id) for id in row["ids"] or ()]
+    return len(ended)
+
+
+async def _remove(session: Session, retention: Retention, limit: int) -> tuple[int, list[int]]:
+    """Delete what need not be kept; answers with how much, and in how many milliseconds there is more to delete."""
+    own = {name: rows.retention(text).over(retention) for name, text in await session.rows("retentions")}
+    removed, waits = 0, list[int]()
+    for queue, number, _ in await session.rows("ended_kinds"):
+        keep = own.get(queue, retention).of(Status(number))
+        if keep is None or keep == Keep():
+            continue
+        removed += await _remove_kind(session, queue, Status(number), keep, limit - removed)
+        if removed >= limit:
+            return removed, [0]
+    for queue, number, oldest in await session.rows("ended_kinds"):
+        keep = own.get(queue, retention).of(Status(number))
+        if keep is not None and keep.age is not None:
+            waits.append(oldest + span_ms(keep.age) - await _wall(session))
+    return removed, waits
+
+
+async def _remove_kind(session: Session, queue: str, status: Status, keep: Keep, limit: int) -> int:
+    removed = 0
+    if keep.age is not None:
+        removed += await remove_ended(session, queue, status, span_ms(keep.age), limit)
+    if keep.count is not None and removed < limit:
+        removed += await remove_beyond(session, queue, status, keep.count, limit - removed)
+    return removed
+
+
+async def _wall(session: Session) -> int:
+    return int((await session.row("now"))["us"]) // 1000

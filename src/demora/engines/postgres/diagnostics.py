@@ -1,0 +1,222 @@
+"""Examines a server from outside: whether it can be reached and is new enough, its schema, its clock, and wake-ups."""
+
+import asyncio
+import secrets
+import time
+from datetime import timedelta
+from typing import Any
+
+import asyncpg
+
+from ...core.spans import from_ms
+from ...core.states import Status
+from ...errors import StoreError
+from ...store.audit import Evidence, JobFacts, KeyFacts, QueueFacts, SqlEvent
+from ...store.diagnostics import Activity, Examination, Finding, JobsOverview, Waiting
+from ...store.jobs import Queue
+from ...store.occupancy import Running
+from ..options import PostgresOptions
+from . import connections, notifier, paces, views
+from .connections import Session, script, statements
+from .rows import Row
+
+OLDEST = 14  # of the server
+CLOCKS_APART = 1.0  # seconds
+HEARD = 3.0  # seconds that a ring may take
+
+
+async def examine(url: str, options: PostgresOptions) -> Examination:
+    """All that can be said without opening the store. Makes and changes nothing."""
+    try:
+        async with connections.connected(url) as connection:
+            schema, usable = await _schema(connection, options.schema)
+            found = [await _server(connection), await _place(connection), schema]
+            return Examination([*found, await _clock(connection), await _wakeups(connection, url, options)], usable)
+    except (StoreError, *connections.DRIVER) as problem:
+        advice = "is the server up, and are host, database, user and password in the database URL right?"
+        return Examination([Finding("database", "problem", str(problem), advice)], usable=False)
+
+
+async def _server(connection: Any) -> Finding:
+    version = connection.get_server_version()
+    fact = f"PostgreSQL {version.major}.{version.minor}, asyncpg {asyncpg.__version__}"
+    if version.major < OLDEST:
+        return Finding("postgresql", "problem", fact, f"demora needs PostgreSQL {OLDEST} or later: upgrade the server")
+    return Finding("postgresql", "ok", fact)
+
+
+async def _place(connection: Any) -> Finding:
+    name, user, standby = await connection.fetchrow("select current_database(), current_user, pg_is_in_recovery()")
+    if standby:
+        fact = f"the server of database {name} is a standby, which cannot be written to"
+        return Finding("database", "problem", fact, "correct the database URL: it must lead to the primary")
+    return Finding("database", "ok", f"database {name}, as user {user}")
+
+
+async def _schema(connection: Any, schema: str) -> tuple[Finding, bool]:
+    """The finding, and whether the schema is the one that this demora uses."""
+    found, known = await connections.version_of(connection, schema), connections.newest()
+    if found == 0:
+        fact = f"there is no schema {schema} with demora's tables"
+        return Finding("schema", "problem", fact, "demora migrate makes it; is DEMORA_DATABASE_SCHEMA right?"), False
+    if found > known:
+        fact = f"{schema} has schema {found}, this demora knows up to {known}"
+        return Finding("schema", "problem", fact, "use the newer demora that migrated it"), False
+    if found < known:
+        fact = f"{schema} has schema {found}, this demora uses {known}; its jobs were not looked at"
+        return Finding("schema", "warning", fact, "demora migrate brings it up to date; older processes go on"), False
+    return Finding("schema", "ok", f"{schema} has schema {found}, as this demora uses it"), True
+
+
+async def _clock(connection: Any) -> Finding:
+    """How far the server's clock is from this host's; how long the answer took is counted for neither."""
+    before = time.time()
+    us = await connection.fetchval(statements("demora")["now"].sql, None)
+    after = time.time()
+    apart = max(before - us / 1e6, us / 1e6 - after, 0.0)
+    if apart > CLOCKS_APART:
+        fact = f"the clocks of this host and of the server are {apart:.1f} s apart; jobs go by the server's"
+        return Finding("clocks", "warning", fact, "set both by NTP: times that this host names are off by that")
+    return Finding("clocks", "ok", f"this host and the server agree to within {max(apart, after - before) * 1000:.0f} ms")
+
+
+async def _wakeups(connection: Any, url: str, options: PostgresOptions) -> Finding:
+    """Whether a ring by the database URL is heard where workers listen."""
+    if (note := notifier.switched_off(options)) is not None:
+        return Finding("wake-ups", "ok", note)
+    try:
+        heard = await _heard(connection, options.listen_url or url)
+    except (StoreError, *connections.DRIVER):
+        heard = False
+    if heard:
+        return Finding("wake-ups", "ok", "LISTEN and NOTIFY work: idle workers are woken")
+    advice = "behind a pooler set DEMORA_DATABASE_POOLER, and DEMORA_DATABASE_LISTEN_URL to the database itself"
+    return Finding("wake-ups", "warning", notifier.UNHEARD, advice)
+
+
+async def _heard(connection: Any, listen_url: str) -> bool:
+    rung, channel = asyncio.Event(), f"demora_doctor_{secrets.token_hex(8)}"
+    async with connections.connected(listen_url) as listener:
+        await listener.add_listener(channel, lambda *_: rung.set())
+        await connection.execute("select pg_notify($1, '')", channel)
+        async with asyncio.timeout(HEARD):
+            return await rung.wait()
+
+
+# How the jobs stand, for those who look after them.
+
+
+async def overview(session: Session) -> JobsOverview:
+    async with session.transaction(isolation="repeatable_read"):
+        wall = await _freeze(session)
+        lapsed = await session.row("overview_lapsed", wall=wall)
+        ahead = await session.row("overview_ahead", wall=wall)
+        return JobsOverview(
+            now=from_ms(wall),
+            waiting=[_waiting(row) for row in await session.rows("overview_waiting", wall=wall)],
+            lapsed=lapsed["lapsed"],
+            lapsed_for=timedelta(milliseconds=wall - lapsed["first"] if lapsed["lapsed"] else 0),
+            ahead=ahead["ahead"],
+            ahead_waiting=ahead["waiting"],
+            ahead_by=timedelta(milliseconds=ahead["latest"] - wall if ahead["ahead"] else 0),
+            running=await running(session, wall),
+        )
+
+
+async def running(session: Session, wall: int) -> list[Running]:
+    """The jobs whose leases hold at this time, by worker and type."""
+    return [
+        Running(worker_id, type, jobs, str(longest), from_ms(since), from_ms(latest))
+        for worker_id, type, jobs, longest, since, latest in await session.rows("running", wall=wall)
+    ]
+
+
+def _waiting(row: Row) -> Waiting:
+    queue, type, ready, delayed, oldest = row
+    return Waiting(queue, type, ready, delayed, from_ms(oldest))
+
+
+async def activity(session: Session, mark: int | None) -> Activity:
+    async with session.transaction(isolation="repeatable_read"):
+        wall = await _freeze(session)
+        return Activity(
+            now=from_ms(wall),
+            mark=(await session.row("activity_mark"))["mark"],
+            queues=await views.queues(session),
+            added={} if mark is None else {row[0]: row[1] for row in await session.rows("activity_added", mark=mark)},
+            running={row[0]: row[1] for row in await session.rows("activity_running")},
+            due_since={row[0]: from_ms(row[1]) for row in await session.rows("activity_due", wall=wall)},
+        )
+
+
+async def _freeze(session: Session) -> int:
+    """One moment for all that is asked on this session; in milliseconds."""
+    session.wall_us = int((await session.row("now"))["us"])
+    return session.wall_us // 1000
+
+
+# The audit: triggers that write an event for each transition of a job, and the reading of what they wrote.
+
+
+TRIGGERS = "4"  # as audit.sql numbers them
+_NAMES = {status.value: status.name for status in Status} | {None: None}
+
+
+async def begin_audit(session: Session, schema: str) -> None:
+    """Write an event for each transition from now on, whichever process makes it. To begin twice is to begin once."""
+    if await _triggers(session) != TRIGGERS:
+        async with session.transaction():
+            await session.rows("only_one", what=f"demora {schema}")
+            await session.script(script("audit.sql", schema))
+
+
+async def end_audit(session: Session, schema: str) -> None:
+    async with session.transaction():
+        await session.script(statements(schema)["end_audit"].sql)
+
+
+async def events(session: Session, after: int) -> list[SqlEvent]:
+    return [_event(row) for row in await session.rows("events", after=after)]
+
+
+async def evidence(session: Session, schema: str, *, integrity: bool) -> Evidence:
+    async with session.transaction(isolation="repeatable_read"):
+        audited = await _triggers(session) is not None
+        return Evidence(
+            now=(await session.row("now"))["us"] // 1000,
+            jobs=[_job(row) for row in await session.rows("job_facts")],
+            queues=[_queue(queue) for queue in await views.queues(session)],
+            keys=[_key(row) for row in await session.rows("key_facts")],
+            strays=[str(id) for (id,) in await session.rows("stray_attempts")],
+            paces=await paces.facts(session),
+            integrity=[row["name"] for row in await session.rows("unsound", schema=schema)] if integrity else None,
+            events=await events(session, 0) if audited else None,
+        )
+
+
+async def _triggers(session: Session) -> str | None:
+    """Which triggers there are, None if there are none."""
+    row = await session.row("audited")
+    return None if row is None else str(row["value"])
+
+
+def _event(row: Row) -> SqlEvent:
+    seq, at, id, kind, wrote, old_status, status, *rest = row
+    return SqlEvent(seq, at, at, str(id), kind, wrote, _NAMES[old_status], _NAMES[status], *rest)
+
+
+def _job(row: Row) -> JobFacts:
+    id, status, *rest, recorded, webhook, on_cancel, cause, lane = row
+    told = (webhook, on_cancel, None if cause is None else str(cause))
+    fields: Row = (str(id), _NAMES[status], *rest, tuple(recorded), *told, lane)
+    return JobFacts(*fields)
+
+
+def _queue(queue: Queue) -> QueueFacts:
+    counts = (queue.ready, queue.delayed, queue.processing, queue.dead)
+    return QueueFacts(queue.name, *counts, paused=queue.pause is not None)
+
+
+def _key(row: Row) -> KeyFacts:
+    scope, key, id, created_at, expires_at = row
+    return KeyFacts(scope, key, str(id), created_at, expires_at)

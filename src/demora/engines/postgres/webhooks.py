@@ -1,0 +1,126 @@
+"""Webhooks: the deliveries that tell of ends, recorded with the end, and what they are signed with."""
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from contextlib import asynccontextmanager
+from datetime import timedelta
+from typing import Any, TypeVar
+
+from ...core.job import Job
+from ...core.spans import from_ms, span_ms
+from ...core.states import Status
+from ...core.webhook import EndedJob, Secret, delivery
+from ...store.jobs import Topic
+from ...store.webhooks import Disabled, Signing, StoredSecret
+from ...system import crash
+from . import additions, rows
+from .connections import Session
+
+T = TypeVar("T")
+
+
+class HookVerbs:
+    """The verbs of `HookStore`, for the store that has them."""
+
+    async def deliveries(self, cause: str) -> list[Job]:
+        return await self._read(lambda session: deliveries(session, cause))
+
+    async def add_secret(self, id: str, secret: Secret, *, others_end_in: timedelta | None = None) -> StoredSecret:
+        return await self._write(lambda session, again: add_secret(session, id, secret, others_end_in))
+
+    async def forget_secret(self, id: str) -> bool:
+        return await self._write(lambda session, again: forget_secret(session, id, again))
+
+    async def signing(self, url: str = "") -> Signing:
+        return await self._read(lambda session: signing(session, url))
+
+    async def disable(self, url: str, reason: str) -> None:
+        await self._write(lambda session, again: disable(session, url, reason))
+
+    async def enable(self, url: str) -> bool:
+        return await self._write(lambda session, again: enable(session, url, again))
+
+    async def disabled(self) -> list[Disabled]:
+        return await self._read(disabled)
+
+    async def _read(self, look: Callable[[Session], Awaitable[T]]) -> T:
+        raise NotImplementedError
+
+    async def _write(self, verb: Callable[[Session, bool], Awaitable[T]]) -> T:
+        raise NotImplementedError
+
+
+@asynccontextmanager
+async def telling(session: Session, topics: set[Topic]) -> AsyncIterator[list[str]]:
+    """A transaction that ends jobs of which somebody is to hear. The ids of those that ended are to be put into the list;
+    what tells of them is recorded with their ends."""
+    ended: list[str] = []
+    async with session.transaction():
+        yield ended
+        if ended:
+            await _tell(session, ended, topics)
+        crash.at("batch.applied")
+
+
+async def _tell(session: Session, ids: Iterable[str], topics: set[Topic]) -> None:
+    found = await session.rows("ended", ids=list(ids))
+    requests = [request for row in found if (request := delivery(_ended(row))) is not None]
+    await additions.store(session, requests, frozenset(), topics)
+    session.unplaced = True
+
+
+def _ended(row: rows.Row) -> EndedJob:
+    return EndedJob(
+        id=str(row["id"]),
+        type=row["type"],
+        generation=row["generation"],
+        status=Status(row["status"]),
+        completed_at=from_ms(row["completed_at"]),
+        attempts=row["attempts"],
+        url=row["webhook_url"],
+        on_cancel=row["webhook_on_cancel"],
+        result=None if row["result"] is None else row["result"].encode(),
+        error=row["error"],
+    )
+
+
+async def deliveries(session: Session, cause: str) -> list[Job]:
+    key = rows.id_key(cause)
+    return [] if key is None else [rows.whole_job(row) for row in await session.rows("deliveries", cause=key)]
+
+
+async def add_secret(session: Session, id: str, secret: Secret, others_end_in: timedelta | None) -> StoredSecret:
+    end = None if others_end_in is None else span_ms(others_end_in)
+    row = await session.row("add_secret", id=id, secret=secret.key, others_end_in=end)
+    return StoredSecret(id, secret, from_ms(row["created_at"]))
+
+
+async def forget_secret(session: Session, id: str, again: bool) -> bool:
+    return bool(await session.rows("forget_secret", id=id)) or again
+
+
+async def signing(session: Session, url: str) -> Signing:
+    found = await session.rows("secrets")
+    disabled = await session.row("find_disabled", url=url)
+    secrets = [_secret(row) for row in found if row["id"] is not None]
+    return Signing(secrets, None if disabled is None else _disabled(disabled), from_ms(found[0]["wall"]))
+
+
+def _secret(row: Any) -> StoredSecret:
+    ends_at = None if row["ends_at"] is None else from_ms(row["ends_at"])
+    return StoredSecret(row["id"], Secret(row["secret"]), from_ms(row["created_at"]), ends_at)
+
+
+async def disable(session: Session, url: str, reason: str) -> None:
+    await session.rows("disable", url=url, reason=rows.text(reason))
+
+
+async def enable(session: Session, url: str, again: bool) -> bool:
+    return bool(await session.rows("enable", url=url)) or again
+
+
+async def disabled(session: Session) -> list[Disabled]:
+    return [_disabled(row) for row in await session.rows("disabled")]
+
+
+def _disabled(row: Any) -> Disabled:
+    return Disabled(row["url"], row["reason"], from_ms(row["disabled_at"]))

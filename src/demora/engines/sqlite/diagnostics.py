@@ -1,0 +1,269 @@
+"""Examines a database file from outside: whether it is there and whole, and whether its place is fit for it."""
+
+import json
+import os
+import shutil
+from collections.abc import Iterator
+from datetime import timedelta
+from importlib.resources import files
+from pathlib import Path
+
+import apsw
+
+from ...core.spans import from_ms
+from ...core.states import Status
+from ...errors import StoreError
+from ...store.audit import Evidence, JobFacts, KeyFacts, QueueFacts, SqlEvent
+from ...store.diagnostics import Activity, Examination, Finding, JobsOverview, Waiting
+from ...store.jobs import Lease, Queue
+from ...store.occupancy import Running
+from . import connections, paces, rows, views
+from .connections import SQL, has_triggers, triggers
+from .transactions import Transaction
+
+MIB = 1024 * 1024
+LITTLE_ROOM, NO_ROOM = 1024 * MIB, 64 * MIB  # free on the disk
+LARGE_LOG = 64 * MIB  # SQLite folds its log back into the file at about 4 MiB
+MOUNTS = Path("/proc/self/mountinfo")
+_REMOTE = {"nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "afs", "ceph", "fuse.sshfs", "fuse.glusterfs", "lustre", "ncpfs"}
+_LOOK_AT_SIGNALS = 10_000  # steps of SQLite after which Ctrl-C is heard
+
+
+def examine(path: Path, *, integrity: bool) -> Examination:
+    """All that can be said without opening the store. Makes and changes nothing."""
+    around = [_version(), *_place(path)]
+    if not path.exists():
+        advice = "demora serve, worker, scheduler, enqueue and migrate make one; is this the right folder and database URL?"
+        missing = Finding("database", "problem", f"there is no database file {path}", advice)
+        return Examination([missing, *around], usable=False)
+    schema, usable = _schema(path)
+    found = [Finding("database", "ok", f"{path}, {_size(path.stat().st_size)}"), _access(path), schema, *around, _log(path)]
+    return Examination([*found, _whole(path)] if integrity and usable else found, usable)
+
+
+def _version() -> Finding:
+    return Finding("sqlite", "ok", f"SQLite {apsw.sqlite_lib_version()}, apsw {apsw.apsw_version()}")
+
+
+def _access(path: Path) -> Finding:
+    mode = path.stat().st_mode & 0o777
+    if not os.access(path, os.R_OK | os.W_OK):
+        advice = "run demora as the user who owns the file"
+        return Finding("permissions", "problem", f"this user may not read and write {path} (mode {mode:04o})", advice)
+    if mode & 0o077:
+        fact = f"{path} has mode {mode:04o}: other users of this machine may read payloads or change jobs"
+        return Finding("permissions", "warning", fact, f"chmod 600 {path}")
+    return Finding("permissions", "ok", f"mode {mode:04o}: for its owner only")
+
+
+def _schema(path: Path) -> tuple[Finding, bool]:
+    """The finding, and whether the schema is the one that this demora uses."""
+    known = connections.newest_schema()
+    try:
+        found = connections.peek(path)
+    except StoreError as problem:
+        advice = "is it a database of demora, and may this user read it? Restore a backup if it is damaged"
+        return Finding("schema", "problem", f"the file cannot be read: {problem}", advice), False
+    if found is None:
+        return Finding(
+            "schema", "problem", "the file has no schema of demora", "demora migrate makes it in an empty file"
+        ), False
+    if found > known:
+        fact = f"the database has schema {found}, this demora knows up to {known}"
+        return Finding("schema", "problem", fact, "use the newer demora that migrated it"), False
+    if found < known:
+        fact = f"the database has schema {found}, this demora uses {known}; its jobs were not looked at"
+        return Finding("schema", "warning", fact, "demora migrate brings it up to date; stop older processes first"), False
+    return Finding("schema", "ok", f"schema {found}, as this demora uses it"), True
+
+
+def _place(path: Path) -> Iterator[Finding]:
+    folder = path.parent
+    if not folder.is_dir():
+        yield Finding("folder", "problem", f"there is no folder {folder}", "make it, or correct the database URL")
+        return
+    if not os.access(folder, os.W_OK | os.X_OK):
+        fact = f"this user may not write to the folder {folder}, where SQLite keeps its log beside the file"
+        yield Finding("folder", "problem", fact, "run demora as the user who owns the folder")
+    yield _room(folder)
+    kind = file_system(folder.resolve(), MOUNTS.read_text()) if MOUNTS.exists() else None
+    if kind in _REMOTE:
+        fact = f"{folder} is on a network file system ({kind}), where SQLite's locks are not to be relied on"
+        yield Finding("file system", "warning", fact, "put the file on a local disk, and run all processes on that machine")
+    else:
+        yield Finding("file system", "ok", "local" if kind is None else f"local ({kind})")
+
+
+def _room(folder: Path) -> Finding:
+    free = shutil.disk_usage(folder).free
+    fact, advice = f"{_size(free)} free on the disk of {folder}", "make room; demora purge deletes old jobs"
+    if free < NO_ROOM:
+        return Finding("disk", "problem", fact, advice)
+    return Finding("disk", "warning", fact, advice) if free < LITTLE_ROOM else Finding("disk", "ok", fact)
+
+
+def file_system(path: Path, mounts: str) -> str | None:
+    """The type of the file system that a path is on, from the text of mountinfo: that of the nearest mount point above."""
+    kinds = {}
+    for line in mounts.splitlines():
+        before, _, after = line.partition(" - ")
+        if len(fields := before.split()) > 4 and after:
+            kinds[Path(fields[4].replace("\\040", " "))] = after.split()[0]
+    above = [mount for mount in kinds if path.is_relative_to(mount)]
+    return kinds[max(above, key=lambda mount: len(mount.parts))] if above else None
+
+
+def _log(path: Path) -> Finding:
+    log = path.with_name(path.name + "-wal")
+    size = log.stat().st_size if log.exists() else 0
+    if size < LARGE_LOG:
+        return Finding("log", "ok", f"the write-ahead log has {_size(size)}")
+    fact = f"the write-ahead log {log} has grown to {_size(size)}: some process has been reading for long, or cannot write"
+    return Finding("log", "warning", fact, "end what holds the file open (a shell, a backup, a stopped process)")
+
+
+def _whole(path: Path) -> Finding:
+    try:
+        db = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READONLY)
+        try:
+            db.set_busy_handler(connections.Patience())
+            db.set_progress_handler(lambda: False, _LOOK_AT_SIGNALS)
+            found = [said for (said,) in db.execute("pragma quick_check(3)") if said != "ok"]
+        finally:
+            db.close()
+    except apsw.Error as problem:
+        found = [str(problem)]
+    if not found:
+        return Finding("integrity", "ok", "SQLite finds the file whole (quick_check)")
+    advice = (
+        "stop all processes, keep a copy of the file, restore a backup or try sqlite3's .recover; demora verify says more"
+    )
+    return Finding("integrity", "problem", f"the file is damaged: {'; '.join(found)}", advice)
+
+
+def _size(count: int) -> str:
+    for unit in ("B", "KiB", "MiB"):
+        if count < 1024:
+            return f"{count} {unit}"
+        count //= 1024
+    return f"{count} GiB"
+
+
+# How the jobs stand, for those who look after them.
+
+
+def overview(tx: Transaction) -> JobsOverview:
+    [(lapsed, lapsed_at)] = tx.db.execute(SQL["overview_lapsed"], (tx.boot,))
+    [(ahead, ahead_waiting, latest)] = tx.db.execute(SQL["overview_ahead"], (tx.wall,))
+    return JobsOverview(
+        now=from_ms(tx.wall),
+        waiting=[_waiting(row) for row in tx.db.execute(SQL["overview_waiting"], (tx.wall,))],
+        lapsed=lapsed,
+        lapsed_for=timedelta(milliseconds=tx.boot - lapsed_at if lapsed else 0),
+        ahead=ahead,
+        ahead_waiting=ahead_waiting or 0,
+        ahead_by=timedelta(milliseconds=latest - tx.wall if ahead else 0),
+        running=running(tx),
+    )
+
+
+def running(tx: Transaction) -> list[Running]:
+    """The jobs whose leases hold, by worker and type."""
+    return [
+        Running(worker_id, type, jobs, rows.id_text(id), from_ms(since), from_ms(latest))
+        for worker_id, type, jobs, id, since, latest in tx.db.execute(SQL["running"], (tx.boot,))
+    ]
+
+
+def _waiting(row: rows.Row) -> Waiting:
+    queue, type, ready, delayed, oldest = row
+    return Waiting(queue, type, ready, delayed, from_ms(oldest))
+
+
+def activity(tx: Transaction, mark: int | None) -> Activity:
+    [(newest,)] = tx.db.execute(SQL["activity_mark"])
+    due = tx.db.execute(SQL["activity_due"], (tx.wall,))
+    return Activity(
+        now=from_ms(tx.wall),
+        mark=newest,
+        queues=views.queues(tx),
+        added={} if mark is None else dict(tx.db.execute(SQL["activity_added"], (mark,))),
+        running=dict(tx.db.execute(SQL["activity_running"])),
+        due_since={queue: from_ms(due_at) for queue, due_at in due},
+    )
+
+
+# The audit: triggers that write an event for each transition of a job, and the reading of what they wrote.
+
+
+_TRIGGERS = (files(__package__) / "audit.sql").read_text()
+_NAMES = {status.value: status.name for status in Status} | {None: None}
+
+
+def begin_audit(tx: Transaction) -> None:
+    """Write an event for each transition from now on, whichever process makes it. To begin twice is to begin once."""
+    if "new.namespace" not in triggers(tx.db):  # there are none, or those of an earlier version
+        tx.db.execute(SQL["drop_triggers"])
+    tx.db.execute(_TRIGGERS)
+    tx.stamps.audited = True
+
+
+def end_audit(tx: Transaction) -> None:
+    tx.db.execute(SQL["drop_triggers"])
+    tx.db.execute(SQL["end_audit"])
+    tx.stamps.audited = False
+
+
+def trace(tx: Transaction, lease: Lease, wrote: str, *, accepted: bool) -> None:
+    """Record under which token a worker wrote, and whether the write was accepted; without an audit do nothing."""
+    if tx.stamps.audited and (id := rows.id_bytes(lease.id)) is not None:
+        kind = "accepted" if accepted else "stale"
+        tx.db.execute(SQL["trace"], {"id": id, "kind": kind, "token": lease.token, "wrote": wrote})
+
+
+def events(tx: Transaction, after: int) -> list[SqlEvent]:
+    return [_event(row) for row in tx.db.execute(SQL["events"], (after,))]
+
+
+def evidence(tx: Transaction, *, integrity: bool) -> Evidence:
+    return Evidence(
+        now=tx.wall,
+        jobs=[_job(row) for row in tx.db.execute(SQL["job_facts"])],
+        queues=[_queue(queue) for queue in views.queues(tx)],
+        keys=[_key(row) for row in tx.db.execute(SQL["key_facts"])],
+        strays=[rows.id_text(id) for (id,) in tx.db.execute(SQL["stray_attempts"])],
+        paces=paces.facts(tx),
+        integrity=list(_examine(tx.db)) if integrity else None,
+        events=events(tx, 0) if has_triggers(tx.db) else None,
+    )
+
+
+def _examine(db: apsw.Connection) -> Iterator[str]:
+    for (found,) in db.execute("pragma integrity_check"):
+        if found != "ok":
+            yield found
+
+
+def _event(row: rows.Row) -> SqlEvent:
+    seq, at, boot, id, kind, wrote, old_status, status, *rest, wished, error, expires_at, unique = row
+    moved = _NAMES[old_status], _NAMES[status]
+    fields: rows.Row = (seq, at, boot, rows.id_text(id), kind, wrote, *moved, *rest, bool(wished), error, expires_at, unique)
+    return SqlEvent(*fields)
+
+
+def _job(row: rows.Row) -> JobFacts:
+    id, status, *rest, wished, error, recorded, webhook, on_cancel, cause, lane = row
+    stands = (bool(wished), error, tuple(json.loads(recorded)))
+    told = (bool(webhook), bool(on_cancel), None if cause is None else rows.id_text(cause))
+    fields: rows.Row = (rows.id_text(id), _NAMES[status], *rest, *stands, *told, lane)
+    return JobFacts(*fields)
+
+
+def _queue(queue: Queue) -> QueueFacts:
+    counts = (queue.ready, queue.delayed, queue.processing, queue.dead)
+    return QueueFacts(queue.name, *counts, paused=queue.pause is not None)
+
+
+def _key(row: rows.Row) -> KeyFacts:
+    scope, key, id, created_at, expires_at = row
+    return KeyFacts(scope, key, rows.id_text(id), created_at, expires_at)

@@ -1,0 +1,83 @@
+"""What is done for the sake of a line: rows that wait and have no place there, and where rows stand."""
+
+import json
+import secrets
+from collections.abc import Sequence
+
+from ...store.line_feed import Arrangement, Cursor, LineRecord, Move, Moved, Place, Standing, Walked, arranged
+from ..stored_paces import pace_of
+from . import rows
+from .connections import SQL
+from .transactions import Transaction
+
+_FIRST = -(2**62)
+
+
+def begin(tx: Transaction) -> LineRecord:
+    tx.stamps.lined = True
+    tx.db.execute(SQL["name_line"], (secrets.token_hex(6),))
+    return _record(tx)
+
+
+def bump(tx: Transaction, expected: int, above: int, run: str) -> LineRecord:
+    if _record(tx).epoch == expected:
+        tx.db.execute(SQL["bump_line"], (str(max(expected, above) + 1), run))
+    return _record(tx)
+
+
+def standings(tx: Transaction, ids: Sequence[str]) -> list[Standing]:
+    asked = json.dumps([id.replace("-", "") for id in ids])
+    return [Standing(_place(row), row[5] < 3) for row in tx.db.execute(SQL["standings"], (asked,))]
+
+
+def position(tx: Transaction) -> str:
+    [(moves,)] = tx.db.execute(SQL["position"])
+    return str(moves)
+
+
+def moved(tx: Transaction, since: str, within: int, limit: int, after: Move | None) -> Moved | None:
+    here = position(tx)
+    if int(since) > int(here):
+        return None
+    move, number, end = after or (0, 0, int(here))
+    found = list(tx.db.execute(SQL["moved"], (int(since), tx.wall + within, move, number, limit)))
+    full = len(found) == limit and found[-1][5] <= end
+    return Moved([_place(row) for row in found], here, (*found[-1][5:7], end) if full else None)
+
+
+def walk(tx: Transaction, within: int, limit: int, after: Cursor | None, since: int | None) -> Walked:
+    """One lane and rank of a queue after another, by the index that a claim reads."""
+    places: list[Place] = []
+    for queue, lane, rank, due_at, _ in sorted(tx.db.execute(SQL["claim_heads"])):
+        start = (queue, lane, rank, _FIRST if since is None else since, 0)
+        if after is not None and (queue, lane, rank) <= after[:3]:
+            if (queue, lane, rank) < after[:3]:
+                continue
+            start = after
+        if due_at > tx.wall + within:
+            continue
+        found = list(tx.db.execute(SQL["walk"], (*start, tx.wall + within, limit - len(places))))
+        places += [_place(row) for row in found]
+        if len(places) >= limit:
+            return Walked(places, (queue, lane, rank, found[-1][4], found[-1][5]))
+    return Walked(places, None)
+
+
+def arrangements(tx: Transaction) -> list[Arrangement]:
+    return [_arrangement(row) for row in tx.db.execute(SQL["queues_set"])]
+
+
+def _arrangement(row: rows.Row) -> Arrangement:
+    name, step, strict, head_start, paused_at, pace, _ = row
+    held = () if pace is None else pace_of(pace).governs.lanes
+    return arranged(name, rows.queue_order(step, strict, head_start), held, paused=paused_at is not None)
+
+
+def _record(tx: Transaction) -> LineRecord:
+    kept = dict(tx.db.execute(SQL["line_record"]))
+    return LineRecord(kept["line_database"], int(kept["line_epoch"]), kept["line_run"], tx.wall_us)
+
+
+def _place(row: rows.Row) -> Place:
+    id, queue, lane, rank, due_at, *_ = row
+    return Place(rows.id_text(id), queue, lane, rank, due_at)

@@ -1,0 +1,391 @@
+"""Taking turns at the lock of a database file, so that those who wait for it sleep until they are next.
+
+SQLite lets a process only try again and again, and thirty that do so take the processor from the one that works. So whoever
+finds the lock taken queues up here first. It is a courtesy and protects nothing: who cannot queue up tries again as before.
+
+`flock` has no deadline, and a process that is stopped keeps its turn. So a watchdog passes by a turn that does not end:
+another thread goes on in the place of the one that waits, without a turn, and nobody in this process queues up again until
+the waiting thread has had its turn at last.
+"""
+
+import asyncio
+import fcntl
+import os
+import threading
+import time
+import weakref
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import apsw
+
+from ...errors import StoreBusy, StoreDamaged, StoreError, StoreGone
+from ...system import notices
+
+LIMIT = 1.0  # seconds to wait for a turn before going on without
+_LOOK = 0.05  # seconds between looks of the watchdog while a thread waits
+
+
+class Overtaken(Exception):
+    """Another thread has gone on in the place of this one, which waited for its turn for too long and must do nothing."""
+
+
+class Turns:
+    """The queue before one file, on the folder of its bells; a process that dies leaves it.
+
+    `pass_by` is called on the watchdog's thread when a wait takes longer than the limit; without it there is no limit.
+    """
+
+    def __init__(self, folder: Path | None, *, limit: float = LIMIT) -> None:
+        self._folder, self._handle, self._limit = folder, -1, limit
+        self._mutex = threading.Lock()
+        self._since: float | None = None  # when the wait of a thread began that is still in the queue
+        self._passed = False  # another thread has gone on in its place
+        self._closed = False
+        self.pass_by: Callable[[], None] | None = None
+        _made.add(self)
+
+    def take(self) -> bool:
+        """Wait until it is our turn; False if there is no queue to be had here, or it does not move. `Overtaken` if the turn
+        came when another thread had gone on without."""
+        if self._folder is None or self._passed:
+            return False
+        try:
+            if self._handle < 0:
+                self._folder.mkdir(mode=0o700, exist_ok=True)
+                self._handle = os.open(self._folder, os.O_RDONLY | os.O_DIRECTORY)
+            return self._at_once() or self._wait()
+        except OSError:
+            return False
+
+    def give_back(self) -> None:
+        fcntl.flock(self._handle, fcntl.LOCK_UN)
+
+    def close(self) -> None:
+        with self._mutex:
+            self._closed = True
+            if self._passed:
+                return  # the thread in the queue closes its handle when it comes out
+        self._close_handle()
+
+    def look(self, now: float) -> bool:
+        """Pass by the turn that a thread of ours has waited for too long; answers whether one still waits in time."""
+        with self._mutex:
+            if self._since is None or self._passed or self.pass_by is None:
+                return False
+            if now - self._since < self._limit:
+                return True
+            self._passed = True
+        self.pass_by()
+        return False
+
+    def leave(self) -> None:
+        """In a forked child: it would stand in the queue in its parent's place, and no thread of it waits there."""
+        self._mutex, self._since, self._passed = threading.Lock(), None, False
+        self._close_handle()
+
+    def _at_once(self) -> bool:
+        try:
+            fcntl.flock(self._handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        return True
+
+    def _wait(self) -> bool:
+        self._since = time.monotonic()
+        if self.pass_by is not None:
+            _watchdog.wake()
+        try:
+            fcntl.flock(self._handle, fcntl.LOCK_EX)
+        finally:
+            self._come_out()
+        return True
+
+    def _come_out(self) -> None:
+        with self._mutex:
+            passed, self._passed, self._since = self._passed, False, None
+            if passed and not self._closed:
+                fcntl.flock(self._handle, fcntl.LOCK_UN)
+            elif passed:
+                self._close_handle()
+        if passed:
+            raise Overtaken
+
+    def _close_handle(self) -> None:
+        if self._handle >= 0:
+            os.close(self._handle)
+            self._handle = -1
+
+
+class _Watchdog:
+    """One thread for all queues of this process, started with the first wait; it sleeps while no thread waits."""
+
+    def __init__(self) -> None:
+        self._needed = threading.Event()
+        self._thread: threading.Thread | None = None
+        self._starting = threading.Lock()
+
+    def wake(self) -> None:
+        if self._needed.is_set():
+            return
+        self._needed.set()
+        with self._starting:
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._run, name="demora-sqlite-turns", daemon=True)
+                self._thread.start()
+
+    def _run(self) -> None:
+        while True:
+            self._needed.wait()
+            time.sleep(_LOOK)
+            if not self._look():
+                self._needed.clear()
+                if self._look():  # one that began to wait meanwhile saw no need to wake us
+                    self._needed.set()
+
+    def _look(self) -> bool:
+        now = time.monotonic()
+        waiting = [turns.look(now) for turns in [*_made]]
+        return any(waiting)
+
+
+_made: weakref.WeakSet[Turns] = weakref.WeakSet()
+_watchdog = _Watchdog()
+
+
+def _leave() -> None:
+    """A forked child has no watchdog, and stands in no queue."""
+    global _watchdog
+    _watchdog = _Watchdog()
+    for turns in [*_made]:
+        turns.leave()
+
+
+os.register_at_fork(after_in_child=_leave)
+
+
+# Who holds the lock that others wait for, as the kernel tells it.
+
+
+_LOCKS = Path("/proc/locks")
+_WRITER = range(120, 123)  # bytes of the -shm file that whoever writes, checkpoints or recovers locks (SQLite's wal.c)
+_FILE = range(0x40000000, 0x40000000 + 512)  # bytes of the database file that whoever has it for himself locks
+
+
+def describe_holder(database: str) -> str | None:
+    """Which processes hold the lock of a database file: `process 4711 (demora, stopped)`. None if that cannot be told, as on
+    systems other than Linux."""
+    try:
+        lines = _LOCKS.read_text().splitlines()
+    except OSError:
+        return None
+    found = [*_holding(lines, database + "-shm", _WRITER), *_holding(lines, database, _FILE)]
+    return " and ".join(_describe(pid) for pid in sorted(set(found))) or None
+
+
+def _holding(lines: list[str], file: str, wanted: range) -> Iterator[int]:
+    """The processes with an exclusive lock on one of these bytes. The kernel names a file by device and inode; some file
+    systems have other devices for `stat`, and then the inode must do."""
+    try:
+        seen = os.stat(file)
+    except OSError:
+        return
+    device = f"{os.major(seen.st_dev):02x}:{os.minor(seen.st_dev):02x}"
+    matches = [line for line in map(str.split, lines) if _is_on(line, str(seen.st_ino), wanted)]
+    exact = [line for line in matches if line[5].rpartition(":")[0] == device]
+    for line in exact or matches:
+        yield int(line[4])
+
+
+def _is_on(line: list[str], inode: str, wanted: range) -> bool:
+    """Whether a line such as `7: POSIX ADVISORY WRITE 4711 fe:00:131 120 120` is about these bytes. A line of one that only
+    waits has an arrow in second place."""
+    if len(line) != 8 or line[1] == "->" or line[3] != "WRITE" or line[5].rpartition(":")[2] != inode:
+        return False
+    first, last = int(line[6]), wanted.stop if line[7] == "EOF" else int(line[7])
+    return first < wanted.stop and last >= wanted.start
+
+
+def _describe(pid: int) -> str:
+    if pid <= 0:
+        return "a process of another container"
+    if pid == os.getpid():
+        return f"this process itself ({pid})"
+    try:
+        name = Path(f"/proc/{pid}/comm").read_text().strip()
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except (OSError, IndexError):
+        return f"process {pid}"
+    return f"process {pid} ({name}{', stopped' if state in 'tT' else ''})"
+
+
+# Leases after a time in which no process could write.
+
+
+SPARING = 10_000  # milliseconds, if no lease was seen yet: how often leases of the usual length are renewed
+
+
+class Stall:
+    """The last time in which a process could not write, on the clock of leases, in milliseconds. Shared by all of its
+    connections to one file."""
+
+    __slots__ = ("_began", "_over", "_until", "renewed_every")
+
+    def __init__(self) -> None:
+        self.renewed_every = SPARING
+        self._began: int | None = None
+        self._over = False
+        self._until = 0
+
+    @property
+    def ended(self) -> bool:
+        """Whether writes are possible, as far as this process knows."""
+        return self._began is None or self._over
+
+    def goes_on(self, since: int) -> None:
+        """A wait that began at this time was given up."""
+        if self.ended:
+            self._began, self._over = since, False
+
+    def is_over(self, since: int, now: int) -> None:
+        """A wait that began at this time was long, and has come to its end, or one that was given up before has."""
+        if self.ended:
+            self._began = since
+        self._over, self._until = True, now + self.renewed_every
+
+    def spared_until(self, now: int) -> int | None:
+        """Until when lapsed leases are left alone; None if they are not, or if writes are still impossible."""
+        if self._over and now >= self._until:
+            self._began, self._over = None, False
+        return self._until if self._over else None
+
+    def lease_clock(self, now: int) -> int:
+        """The time by which leases are judged."""
+        if self._began is None:
+            return now
+        self.spared_until(now)
+        return now if self._began is None else min(self._began, now)
+
+
+# Noticing that the files of an open database were cut, deleted or replaced by another program.
+
+
+_HEADER, _FRAME_HEADER = 32, 24  # bytes of the log, and of each page in it
+_WATCH_EVERY = 0.1  # seconds between looks at the database file; the log is looked at before every commit
+_TRIES = 3  # looks at a log that is too short: another process may be shortening it as SQLite does
+
+_Identity = tuple[int, int]
+
+
+class FileWatch:
+    """The files of one open connection, which have been there since it was opened."""
+
+    def __init__(self, db: apsw.Connection) -> None:
+        self._file, self._log = db.filename, db.filename_wal
+        self._frame = int(db.pragma("page_size")) + _FRAME_HEADER
+        self._is = _identity(os.stat(self._file))
+        self._log_is: _Identity | None = None
+        self._seen = 0  # bytes of the log
+        self._looked_at = 0.0
+        self._damage: str | None = None  # it does not heal: what was cut off is lost
+        if db.pragma("journal_mode") == "wal" and os.path.exists(self._log):
+            self._log_is = _identity(os.stat(self._log))
+            self.judge(db)
+
+    def is_well(self) -> bool:
+        """Whether nothing has happened to the files. If not, `judge` says whether that is bad."""
+        if self._damage is not None:
+            return False
+        now = time.monotonic()
+        if now - self._looked_at >= _WATCH_EVERY:
+            if _found(self._file) != self._is:
+                return False
+            self._looked_at = now
+        if self._log_is is None:
+            return True
+        try:
+            log = os.stat(self._log)
+        except OSError:
+            return False
+        size = log.st_size
+        if (log.st_dev, log.st_ino) != self._log_is or size < self._seen:
+            return False
+        self._seen = size
+        return True
+
+    def judge(self, db: apsw.Connection) -> None:
+        """Raise what happened to the files, if it is bad. Not for use in a transaction."""
+        try:
+            self._judge(db)
+        except StoreError as problem:
+            if isinstance(problem, StoreDamaged):
+                self._damage = problem.damage
+                db.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)  # what is left of the log must not overwrite pages
+            notices.store_damaged(problem)
+            raise
+
+    def _judge(self, db: apsw.Connection) -> None:
+        if self._damage is not None:
+            raise StoreDamaged(self._log, self._damage)
+        found = _found(self._file)
+        if found != self._is:
+            raise StoreGone(self._file, replaced=found is not None)
+        if self._log_is is not None:
+            self._judge_log(db)
+
+    def _judge_log(self, db: apsw.Connection) -> None:
+        for left in reversed(range(_TRIES)):
+            if _found(self._log) != self._log_is:
+                raise StoreDamaged(self._log, "was deleted or replaced")
+            frames, _ = db.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_NOOP)
+            self._seen = os.stat(self._log).st_size
+            if frames <= 0 or self._seen >= _HEADER + frames * self._frame:
+                return  # it was shortened by a checkpoint of another program, which is no harm
+            if left:
+                time.sleep(0.001)
+        raise StoreDamaged(self._log, f"was cut to {self._seen} bytes")
+
+
+def _found(file: str) -> _Identity | None:
+    try:
+        return _identity(os.stat(file))
+    except OSError:
+        return None
+
+
+def _identity(found: os.stat_result) -> _Identity:
+    return found.st_dev, found.st_ino
+
+
+# Whether writes succeed, for a look at the health of the service.
+
+
+WITHIN = 2.0  # seconds that a write may take
+FRESH = 1.0  # seconds for which an answer holds: any number of looks cost one write a second
+
+
+class WriteProbe:
+    """One small write at a time, which all share that ask meanwhile."""
+
+    def __init__(self, write: Callable[[], "asyncio.Future[None]"], *, within: float = WITHIN, fresh: float = FRESH) -> None:
+        self._write, self._within, self._fresh = write, within, fresh
+        self._last: asyncio.Future[None] | None = None
+        self._asked_at = 0.0
+
+    async def ask(self) -> None:
+        """Raise what a write raises now, or `StoreBusy` if one has not come back in time."""
+        now = asyncio.get_running_loop().time()
+        last = self._last
+        if last is None or (last.done() and now - self._asked_at > self._fresh):
+            last = self._last = self._write()
+            last.add_done_callback(_seen)
+            self._asked_at = now
+        await asyncio.wait([last], timeout=max(self._asked_at + self._within - now, 0))
+        if not last.done():
+            raise StoreBusy(f"a write has not come back for {self._within:.0f} s")
+        last.result()
+
+
+def _seen(last: "asyncio.Future[None]") -> None:
+    if not last.cancelled():
+        last.exception()

@@ -1,0 +1,618 @@
+"""Group commit: calls that have gathered share one transaction. Each has its savepoint, so that a bad one fails alone."""
+
+import asyncio
+import os
+import threading
+import time
+import weakref
+from collections.abc import Awaitable, Callable, Sequence
+from datetime import timedelta
+from queue import Empty, SimpleQueue
+from typing import Any, Protocol, TypeVar
+
+import apsw
+
+from ...errors import SearchTooSlow, StoreBusy, StoreClosed, StoreError
+from ...store.jobs import Topic
+from ...system import crash
+from ..searching import SearchTurns
+from .connections import SQL, WAITS, Patience, Stamps, Waits, busy, has_triggers, stamps_of
+from .locking import FileWatch, Overtaken, Stall, Turns
+
+T = TypeVar("T")
+
+WRITING, READING = "begin immediate", "begin"
+LOCK_HELD_AT_MOST = 0.005  # seconds; others that write to the file wait no longer for one batch
+
+
+class Transaction:
+    """What a verb works on: the connection, the clocks read at its start, and whom to wake once it is committed.
+
+    Leases are given by the clock `boot`, and judged by `lease_clock`, which is behind it for a while after a stall.
+    `unplaced` says that it records jobs that no caller puts into a line.
+    """
+
+    __slots__ = ("boot", "db", "lease_clock", "stall", "stamps", "topics", "unplaced", "wall", "wall_us")
+
+    def __init__(self, db: apsw.Connection, stamps: Stamps, topics: set[Topic], boot: int, stall: Stall) -> None:
+        self.db, self.stamps, self.topics, self.boot, self.stall = db, stamps, topics, boot, stall
+        self.wall, self.wall_us, self.lease_clock = stamps.wall, stamps.wall_us, stamps.boot
+        self.unplaced = False
+
+    def wake(self, topic: Topic) -> None:
+        self.topics.add(topic)
+
+    def next_move(self) -> int | None:
+        """The number under which rows move into waiting now; None while there is no line in sight."""
+        if not self.stamps.lined:
+            return None
+        [(number,)] = self.db.execute(SQL["next_move"])
+        return int(number)
+
+    def rows_written(self) -> int:
+        """Rows written on this connection so far, but for the events of an audit."""
+        return self.db.total_changes() - self.stamps.events
+
+
+class Pending:
+    """A call on its way, and the future of whoever awaits it."""
+
+    __slots__ = ("after_commit", "asked", "bare", "call", "error", "future", "result")
+
+    def __init__(self, call: Callable[[Any], Any], future: "asyncio.Future[Any]", *, bare: bool = False) -> None:
+        self.call, self.future, self.bare = call, future, bare
+        self.asked = time.monotonic()
+        self.result: Any = None
+        self.error: Exception | None = None
+        self.after_commit: Callable[[], None] | None = None  # runs on the loop, before the future is resolved
+
+    def resolve(self) -> None:
+        if self.error is None and self.after_commit is not None:
+            self.after_commit()
+        if self.future.done():  # the awaiting task was cancelled; the write stands
+            return
+        if self.error is not None:
+            self.future.set_exception(self.error)
+        else:
+            self.future.set_result(self.result)
+
+
+class Batches:
+    """Runs calls on one connection, as many to a transaction as have gathered."""
+
+    def __init__(
+        self,
+        db: apsw.Connection,
+        begin: str,
+        clocks: Callable[[], tuple[int, int]],
+        ring: Callable[[set[Topic]], None],
+        timer: Callable[[], float] = time.perf_counter,
+        turns: Turns | None = None,
+        *,
+        watch: FileWatch | None = None,
+        stall: Stall | None = None,
+        waits: Waits = WAITS,
+        on_unplaced: Callable[[], None] | None = None,
+    ) -> None:
+        self._timer, self._watch, self._most, self._on_unplaced = timer, watch, waits, on_unplaced
+        self._writes = begin != READING
+        self._waits_since: int | None = None  # on the clock of leases
+        self.turns, self._stall = turns or Turns(None), stall or Stall()
+        self._db, self._begin, self._clocks, self._ring = db, begin, clocks, ring
+        self._patience = Patience(waits)
+        db.set_busy_handler(self._patience)
+        self._stamps = stamps_of(db)
+        self._stamps.audited = has_triggers(db)
+        self.disk_takes = 0.0  # seconds that a commit may take, from those before: quick to rise, slow to fall
+
+    def begin_at_once(self) -> bool:
+        """Begin a transaction if that is possible without waiting. The next `commit` goes on from there."""
+        self._patience.lost = True
+        try:
+            self._db.execute(self._begin)
+        except apsw.Error:
+            return False
+        finally:
+            self._patience.lost = False
+        return True
+
+    def commit(self, batch: list[Pending]) -> tuple[list[Pending], set[Topic]]:
+        """Commit what fits from the front of `batch`; the rest stays in it. Answers with the finished calls.
+
+        If the lock is not to be had, those calls fail whose time is up. `Overtaken` if another thread goes on instead.
+        """
+        topics: set[Topic] = set()
+        finished: list[Pending] = []
+        in_turn = False
+        try:
+            if not self._db.in_transaction and not self.begin_at_once():
+                self._waits_since = self._waits_since or self._clocks()[1]
+                in_turn = self.turns.take()
+                if not self._begin_late(batch, in_turn=in_turn):
+                    return self._refuse_overdue(batch), topics
+            self._note_stall()
+            self._check_files()
+            self._run(batch, finished, topics)
+            crash.at("batch.applied")
+            self._to_disk()
+        except Overtaken:
+            raise
+        except Exception as problem:
+            self._abandon()
+            finished += batch
+            batch.clear()
+            topics.clear()
+            for pending in finished:
+                pending.error = pending.error or translate(problem)
+        finally:
+            if in_turn:
+                self.turns.give_back()
+        crash.at("batch.committed")
+        if topics:
+            self._ring(topics)
+            crash.at("batch.rung")
+        return finished, topics
+
+    def run_next(self, waiting: list[Pending]) -> tuple[list[Pending], set[Topic]]:
+        """Run the bare calls in `waiting`, or else its next batch, and take what is finished out of it."""
+        bare = [pending for pending in waiting if pending.bare]
+        if not bare:
+            return self.commit(waiting)
+        for pending in bare:
+            waiting.remove(pending)
+            try:
+                pending.result = pending.call(self._db)
+            except Exception as problem:
+                pending.error = translate(problem)
+        return bare, set()
+
+    def set_cache(self, kibibytes: int) -> None:
+        self._db.pragma("cache_size", -kibibytes)
+
+    def interrupt(self) -> None:
+        """End the statement that runs, if one does. Any thread may call it."""
+        self._db.interrupt()
+
+    def hurry(self) -> None:
+        """Wait for little more from now on, on whatever thread: the store is being closed."""
+        self._patience.hurry()
+
+    def close(self) -> None:
+        self._db.close()
+        self.turns.close()
+
+    def _begin_late(self, batch: list[Pending], *, in_turn: bool) -> bool:
+        """Begin once the lock is free; False if it is not before the time of the oldest call is up."""
+        self._patience.asked, self._patience.next = batch[0].asked if batch else None, in_turn
+        try:
+            self._execute(self._begin)
+        except apsw.BusyError:
+            return False
+        finally:
+            self._patience.asked = None
+        return True
+
+    def _note_stall(self) -> None:
+        """Remember for a while that nobody could write, now that this is over."""
+        since, self._waits_since = self._waits_since, None
+        if self._writes and (since is not None or not self._stall.ended):
+            now = self._clocks()[1]
+            if not self._stall.ended or (since is not None and now - since > self._most.stall * 1000):
+                self._stall.is_over(now if since is None else since, now)
+
+    def _refuse_overdue(self, batch: list[Pending]) -> list[Pending]:
+        """The calls that have waited for too long, with the error that says for whom; they leave the batch."""
+        self._stall.goes_on(self._waits_since or self._clocks()[1])
+        self._waits_since = None
+        now = time.monotonic()
+        hurried = now >= self._patience.at_most_until
+        overdue = [pending for pending in batch if hurried or now - pending.asked >= self._most.lock] or batch[:1]
+        problem = busy(self._db.filename, now - overdue[0].asked if overdue else 0.0)
+        for pending in overdue:
+            batch.remove(pending)
+            pending.error = StoreBusy(str(problem))
+        return overdue
+
+    def _check_files(self) -> None:
+        """Refuse to write to files that are no longer those of this database."""
+        if self._watch is None or self._watch.is_well():
+            return
+        self._execute("rollback")
+        self._watch.judge(self._db)
+        self._execute(self._begin)
+
+    def _run(self, batch: list[Pending], finished: list[Pending], topics: set[Topic]) -> None:
+        started, alone = self._timer(), len(batch) == 1
+        while batch:
+            pending = batch.pop(0)
+            finished.append(pending)
+            if alone:
+                self._apply(pending, topics)
+            else:
+                self._apply_in_savepoint(pending, topics)
+            if self._timer() - started > LOCK_HELD_AT_MOST:
+                return
+
+    def _apply(self, pending: Pending, topics: set[Topic]) -> None:
+        stamps = self._stamps
+        stamps.wall_us, boot = self._clocks()
+        stamps.wall = stamps.wall_us // 1000
+        stamps.boot = self._stall.lease_clock(boot)
+        tx = Transaction(self._db, stamps, topics, boot, self._stall)
+        pending.result = pending.call(tx)
+        if tx.unplaced:
+            pending.after_commit = self._on_unplaced
+
+    def _apply_in_savepoint(self, pending: Pending, topics: set[Topic]) -> None:
+        self._execute("savepoint one")
+        woken: set[Topic] = set()
+        try:
+            self._apply(pending, woken)
+        except Exception as problem:
+            pending.error = translate(problem)
+            self._execute("rollback to one")
+        else:
+            topics |= woken
+        self._execute("release one")
+
+    def _to_disk(self) -> None:
+        started = self._timer()
+        self._execute("commit")
+        self.disk_takes = max(self._timer() - started, self.disk_takes * 0.8)
+
+    def _execute(self, sql: str) -> None:
+        self._db.execute(sql)
+
+    def _abandon(self) -> None:
+        if self._db.in_transaction:
+            try:
+                self._execute("rollback")
+            except apsw.Error:
+                if self._db.in_transaction:
+                    raise
+
+
+def translate(problem: Exception) -> Exception:
+    """The store's own error for a driver's; any other error stays what it is."""
+    if isinstance(problem, apsw.BusyError):
+        error: StoreError = StoreBusy("the database file stayed locked by another process; nothing was written")
+    elif isinstance(problem, apsw.Error):
+        error = StoreError(f"SQLite: {problem}")
+    else:
+        return problem
+    error.__cause__ = problem
+    return error
+
+
+# Where batches run: on a thread that owns the connection, or on the event loop itself.
+
+
+class Transactor(Protocol):
+    """Where calls are run: on a thread of their own, or inline in a simulation."""
+
+    def run(self, call: Callable[[Transaction], T], weight: int) -> "asyncio.Future[T]":
+        """Run a call in a transaction; `weight` is how many jobs of ordinary size it is about."""
+        ...
+
+    def bare(self, call: Callable[[apsw.Connection], T]) -> "asyncio.Future[T]":
+        """Run a call outside of any transaction."""
+        ...
+
+    async def close(self) -> None: ...
+
+
+Woken = Callable[[set[Topic]], None]
+
+
+AT_ONCE = 4  # calls in one pass of the loop
+LIGHT = 512  # jobs: some milliseconds of work, as much as goes into making them; a call about more goes to the thread
+QUICK = 0.002  # seconds; a disk that takes longer to commit is waited for on the thread
+
+
+class ThreadTransactor:
+    """Runs batches on a thread of its own, so that the event loop never waits for a slow disk or another process.
+
+    To hand a call over and back costs more than a quick disk takes to commit it, since both threads then wait for the
+    interpreter in turn. So a light call that comes alone, while the thread is idle, the lock free and the disk quick, is
+    committed on the spot: the first few of a pass of the loop at once, later ones at its end, so that calls made together
+    still share a transaction and nobody can hold up the loop.
+    """
+
+    def __init__(self, make: Callable[[], Batches], woken: Woken, name: str) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._make, self._woken = make, woken
+        self._calls: SimpleQueue[Pending | None] = SimpleQueue()
+        self._batches: Batches | None = None
+        self._waiting: list[Pending] = []  # taken from the calls, not finished
+        self._here: list[Pending] = []  # asked for in this pass of the loop
+        self._at_once = AT_ONCE  # calls that may still be committed at once in this pass
+        self._in_flight = 0  # handed over and not back
+        self._closed = False
+        self._ready: asyncio.Future[None] = self._loop.create_future()
+        self._gone: asyncio.Future[None] = self._loop.create_future()
+        self._thread = threading.Thread(target=self._main, name=name, daemon=True)
+        _made.add(self)
+
+    async def start(self) -> None:
+        """Open the connection on its thread; raises what that raises."""
+        self._thread.start()
+        await self._ready
+
+    def run(self, call: Callable[[Transaction], T], weight: int) -> "asyncio.Future[T]":
+        pending = Pending(call, self._loop.create_future())
+        if self._closed:
+            pending.future.set_exception(StoreClosed())
+        elif self._here or (self._in_flight == 0 and weight <= LIGHT):
+            self._here.append(pending)
+            self._soon()
+        else:
+            self._hand_over(pending)
+        return pending.future
+
+    def bare(self, call: Callable[[apsw.Connection], T]) -> "asyncio.Future[T]":
+        pending = Pending(call, self._loop.create_future(), bare=True)
+        if self._closed:
+            pending.future.set_exception(StoreClosed())
+        else:
+            self._hand_over(pending)
+        return pending.future
+
+    def interrupt(self) -> None:
+        """End the statement that runs on the thread, if one does."""
+        if self._batches is not None:
+            self._batches.interrupt()
+
+    async def close(self) -> None:
+        if not self._closed:
+            self._closed = True
+            self._flush_here()
+            self._calls.put(None)
+            if self._batches is not None:
+                self._batches.hurry()
+        await asyncio.shield(self._gone)  # not by an executor: at the end of the process there is none
+        self._thread.join()
+
+    def _soon(self) -> None:
+        """Flush at once what comes first in a pass of the loop, and the rest of it together at its end."""
+        if self._at_once == AT_ONCE:
+            self._loop.call_soon(self._end_pass)
+        if self._at_once > 0:
+            self._at_once -= 1
+            self._flush_here()
+
+    def _end_pass(self) -> None:
+        self._at_once = AT_ONCE
+        self._flush_here()
+
+    def _flush_here(self) -> None:
+        """Commit on the spot what came alone, if that is quick; hand over everything else."""
+        batch, self._here = self._here, []
+        batches = self._batches
+        quick = batches is not None and self._in_flight == 0 and batches.disk_takes < QUICK
+        if len(batch) == 1 and quick and batches is not None and batches.begin_at_once():
+            self._resolve(*batches.commit(batch))
+        else:
+            for pending in batch:
+                self._hand_over(pending)
+
+    def _hand_over(self, pending: Pending) -> None:
+        self._in_flight += 1
+        self._calls.put(pending)
+
+    def _main(self) -> None:
+        try:
+            batches = self._batches = self._make()
+        except Exception as problem:
+            self._call_back(self._ready.set_exception, translate(problem))
+            self._call_back(_set_done, self._gone)
+            return
+        batches.turns.pass_by = self._overtake
+        self._loop.call_soon_threadsafe(self._ready.set_result, None)
+        self._serve(batches)
+
+    def _serve(self, batches: Batches) -> None:
+        try:
+            while self._gather(self._waiting):
+                finished, topics = batches.run_next(self._waiting)
+                self._call_back(self._take_back, finished, topics)
+            self._batches = None
+            batches.close()
+        except Overtaken:
+            return
+        except BaseException:
+            self._call_back(_set_done, self._gone)
+            raise
+        self._call_back(_set_done, self._gone)
+
+    def _overtake(self) -> None:
+        """Go on with another thread while this one waits for a turn that does not come; called by the watchdog."""
+        batches = self._batches
+        assert batches is not None, "a thread that waits for its turn has its connection"
+        self._thread = threading.Thread(target=self._serve, args=[batches], name=self._thread.name, daemon=True)
+        self._thread.start()
+
+    def _gather(self, waiting: list[Pending]) -> bool:
+        """Add all that has been asked for; blocks while there is nothing. False once closed and empty."""
+        try:
+            while True:
+                pending = self._calls.get(block=not waiting)
+                if pending is None:
+                    self._calls.put(None)  # leave the sign for the next look
+                    return bool(waiting)
+                waiting.append(pending)
+        except Empty:
+            return True
+
+    def _call_back(self, callback: Callable[..., None], *args: Any) -> None:
+        try:
+            self._loop.call_soon_threadsafe(callback, *args)
+        except RuntimeError:  # the loop is gone, and with it everyone who awaited
+            self._closed = True
+
+    def _take_back(self, finished: Sequence[Pending], topics: set[Topic]) -> None:
+        self._in_flight -= len(finished)
+        self._resolve(finished, topics)
+
+    def _resolve(self, finished: Sequence[Pending], topics: set[Topic]) -> None:
+        for pending in finished:
+            pending.resolve()
+        if topics:
+            self._woken(topics)
+
+
+_made: "weakref.WeakSet[ThreadTransactor]" = weakref.WeakSet()
+
+
+def _close_inherited() -> None:
+    """In a forked child there is neither the thread nor the right to use the connection."""
+    for transactor in [*_made]:
+        transactor._closed = True
+
+
+os.register_at_fork(after_in_child=_close_inherited)
+
+
+def _set_done(future: "asyncio.Future[None]") -> None:
+    if not future.done():
+        future.set_result(None)
+
+
+class InlineTransactor:
+    """Runs batches on the event loop itself, for simulations and for databases in memory."""
+
+    def __init__(self, batches: Batches, woken: Woken) -> None:
+        self._batches, self._woken = batches, woken
+        self._waiting: list[Pending] = []
+        self._closed = False
+
+    def run(self, call: Callable[[Transaction], T], weight: int) -> "asyncio.Future[T]":
+        return self._submit(call)
+
+    def bare(self, call: Callable[[apsw.Connection], T]) -> "asyncio.Future[T]":
+        return self._submit(call, bare=True)
+
+    async def close(self) -> None:
+        self._flush()
+        if not self._closed:
+            self._closed = True
+            self._batches.close()
+
+    def _submit(self, call: Callable[[Any], Any], *, bare: bool = False) -> "asyncio.Future[Any]":
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[Any] = loop.create_future()
+        if self._closed:
+            future.set_exception(StoreClosed())
+            return future
+        if not self._waiting:
+            loop.call_soon(self._flush)
+        self._waiting.append(Pending(call, future, bare=bare))
+        return future
+
+    def _flush(self) -> None:
+        while self._waiting:
+            finished, topics = self._batches.run_next(self._waiting)
+            for pending in finished:
+                pending.resolve()
+            if topics:
+                self._woken(topics)
+
+
+# Reads that do not share the thread of all others: searches, and the quick looks that must never wait for one.
+
+
+Make = Callable[[str], Awaitable[ThreadTransactor]]  # opens a reader whose thread has this name
+
+AGAIN = 0.05  # seconds between interrupts: one that comes between two statements stops neither
+
+
+class QuickReads:
+    """A reader for looks that take microseconds, such as that for an API key. It is opened when it is first asked."""
+
+    def __init__(self, make: Make) -> None:
+        self._make = make
+        self._opening: asyncio.Task[ThreadTransactor] | None = None
+
+    async def run(self, call: Callable[[Transaction], T]) -> T:
+        if self._opening is None:
+            self._opening = asyncio.ensure_future(self._make("demora-sqlite-quick-reader"))
+        opening = self._opening
+        try:
+            reader = opening.result() if opening.done() else await asyncio.shield(opening)
+        except (Exception, asyncio.CancelledError):
+            if self._opening is opening and opening.done():
+                self._opening = None  # the next look tries anew
+            raise
+        return await reader.run(call, 1)
+
+    async def close(self) -> None:
+        opening, self._opening = self._opening, None
+        if opening is not None:
+            await asyncio.wait([opening])
+            if not opening.cancelled() and opening.exception() is None:
+                await opening.result().close()
+
+
+class Searches:
+    """Readers that run one search each, on a connection and a thread of their own. They are opened when they are needed."""
+
+    def __init__(self, make: Make) -> None:
+        self._make, self._turns = make, SearchTurns()
+        self._idle: list[ThreadTransactor] = []
+        self._running: set[asyncio.Task[object]] = set()
+        self._closed = False
+
+    async def run(self, call: Callable[[Transaction], T], within: timedelta | None = None) -> T:
+        """Run a search; with a limit of time it is interrupted after so long, which raises `SearchTooSlow`. A caller that
+        is cancelled ends the search too."""
+        async with self._turns.turn(within):
+            search = asyncio.ensure_future(self._search(call, within))
+            self._running.add(search)
+            search.add_done_callback(self._running.discard)
+            try:
+                return await asyncio.shield(search)
+            except asyncio.CancelledError:
+                search.cancel()
+                await asyncio.wait([search])
+                if self._closed:
+                    raise StoreClosed from None
+                raise
+
+    async def _search(self, call: Callable[[Transaction], T], within: timedelta | None) -> T:
+        if self._closed:
+            raise StoreClosed
+        reader = self._idle.pop() if self._idle else await self._make("demora-sqlite-search")
+        found = reader.run(call, LIGHT + 1)
+        try:
+            done, _ = await asyncio.wait([found], timeout=None if within is None else within.total_seconds())
+            if done or within is None:
+                return found.result()
+            await self._stop(reader, found)
+            return _ended(found, within)
+        finally:
+            await self._stop(reader, found)
+            self._idle.append(reader)
+
+    async def _stop(self, reader: ThreadTransactor, found: "asyncio.Future[T]") -> None:
+        while not found.done():
+            reader.interrupt()
+            await asyncio.wait([found], timeout=AGAIN)
+        found.exception()  # the caller may be gone, and then nothing else asks for it
+
+    async def close(self) -> None:
+        self._closed = True
+        for search in list(self._running):
+            search.cancel()
+        if self._running:
+            await asyncio.wait(self._running)
+        while self._idle:
+            await self._idle.pop().close()
+
+
+def _ended(found: "asyncio.Future[T]", within: timedelta) -> T:
+    """What a search came to that was interrupted; it may have ended just before."""
+    try:
+        return found.result()
+    except StoreError as problem:
+        if isinstance(problem.__cause__, apsw.InterruptError):
+            raise SearchTooSlow(within.total_seconds()) from problem
+        raise

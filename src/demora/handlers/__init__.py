@@ -1,0 +1,1 @@
+"""Handlers: the functions registered for job types, and what they can ask and say while they run."""

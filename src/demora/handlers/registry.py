@@ -1,0 +1,230 @@
+"""Handlers: the functions registered for job types, their defaults, and how a payload becomes their arguments."""
+
+import builtins
+import inspect
+import typing
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from datetime import timedelta
+from typing import Any
+
+import msgspec
+
+from ..core.job import DEFAULT_TIMEOUT, Priority
+from ..core.payload import misfit, unpack
+from ..core.request import (
+    check_flag,
+    check_priority,
+    check_queue,
+    check_retries,
+    check_retry_delay,
+    check_timeout,
+    check_type,
+    check_webhook,
+)
+from ..core.spans import size, span
+from ..core.verdict import CAP, RetryState
+from ..errors import BadHandler, Invalid, UnknownJobType
+from .context import Context
+
+Permanent = type[BaseException] | Sequence[type[BaseException]]
+Next = Callable[[], Awaitable[Any]]
+Middleware = Callable[[Context, Next], Awaitable[Any]]
+
+
+class Defaults(msgspec.Struct, frozen=True):
+    """What a type's jobs get unless the caller says otherwise, and how their failures are retried."""
+
+    queue: str | None = None
+    priority: Priority | None = None
+    max_retries: int | None = None
+    retry_delay: timedelta | None = None
+    timeout: timedelta = DEFAULT_TIMEOUT
+    retry_cap: timedelta = CAP
+    jitter: float = 0.0
+    permanent: tuple[type[BaseException], ...] = ()
+    process: bool = False  # whether it is called in a process of its own
+    memory: int | None = None  # bytes of address space that such a process may have
+    webhook_url: str | None = None
+    webhook_on_cancel: bool | None = None
+
+
+_ENQUEUE_DEFAULTS = ("queue", "priority", "max_retries", "retry_delay", "webhook_url", "webhook_on_cancel")
+
+
+class Handler:
+    """A function for one job type. It is called with the fields of the payload as keyword arguments, checked against its
+    annotations; a parameter named `ctx` or annotated `Context` receives the run. `check` may refuse what fits them."""
+
+    def __init__(
+        self,
+        type: str,
+        function: Callable[..., Any],
+        defaults: Defaults,
+        *,
+        check: Callable[[Any], None] | None = None,
+    ) -> None:
+        self._check = check
+        self.type, self.function, self.defaults = check_type(type), function, defaults
+        self.usual = [(name, value) for name in _ENQUEUE_DEFAULTS if (value := getattr(defaults, name)) is not None]
+        self.is_async = inspect.iscoroutinefunction(function)
+        self._context_name, self._fields, self._open = _signature(type, function)
+        self._shape = msgspec.defstruct("Payload", self._fields, forbid_unknown_fields=not self._open, kw_only=True)
+        self._decode = msgspec.json.Decoder(self._shape).decode
+
+    @property
+    def field_names(self) -> tuple[str, ...]:
+        """The names of the payload's fields, as far as the function tells them."""
+        return self._shape.__struct_fields__
+
+    def fields(self, payload: bytes) -> Any:
+        """The fields of a payload, checked; `Invalid` names the one that the function could not be called with."""
+        try:
+            fields = self._decode(payload)
+        except (msgspec.ValidationError, msgspec.DecodeError, ValueError) as problem:
+            raise misfit(problem, "payload") from None
+        if self._check is not None:
+            self._check(fields)
+        return fields
+
+    def standing(self, standing: RetryState) -> RetryState:
+        """The standing of a job with the cap and the jitter that this type has for its retries."""
+        usual = self.defaults
+        if usual.jitter or usual.retry_cap is not CAP:
+            return msgspec.structs.replace(standing, retry_cap=usual.retry_cap, jitter=usual.jitter)
+        return standing
+
+    def arguments(self, payload: bytes, context: Context) -> dict[str, Any]:
+        """The keyword arguments for a stored payload."""
+        fields = self.fields(payload)
+        arguments = msgspec.structs.asdict(fields)
+        if self._open:
+            arguments = unpack(payload) | arguments
+        if self._context_name is not None:
+            arguments[self._context_name] = context
+        return arguments
+
+
+class Registry:
+    """The handlers that a process knows, by type."""
+
+    def __init__(self, *, known_types_only: bool = False) -> None:
+        self.known_types_only = known_types_only
+        self._handlers: dict[str, Handler] = {}
+        self._off: dict[str, str] = {}  # types that were switched off, with what would switch them on
+
+    def register(self, handler: Handler) -> None:
+        if handler.type in self._handlers and self._handlers[handler.type].function is not handler.function:
+            raise BadHandler(handler.type, "another function is registered for this type already")
+        self._handlers[handler.type] = handler
+        self._off.pop(handler.type, None)
+
+    def switch_off(self, types: Iterable[str], reason: str) -> list[str]:
+        """Forget the handlers of these types and refuse such jobs; answers with those that were registered until now."""
+        gone = [type for type in types if self._handlers.pop(type, None) is not None]
+        self._off |= dict.fromkeys(gone, reason)
+        return gone
+
+    def get(self, type: str) -> Handler | None:
+        return self._handlers.get(type)
+
+    def expect(self, type: str) -> Handler | None:
+        """The handler, if known; refuses an unknown type where only known ones are allowed."""
+        handler = self._handlers.get(type)
+        if type in self._off:
+            raise Invalid("type", f"the built-in handler {type} is switched off: {self._off[type]}")
+        if handler is None and self.known_types_only:
+            raise UnknownJobType(type, list(self._handlers))
+        return handler
+
+    def standing(self, type: str, standing: RetryState) -> RetryState:
+        """The standing of a job with the cap and the jitter of its type; as it is if no handler is known."""
+        handler = self._handlers.get(type)
+        return standing if handler is None else handler.standing(standing)
+
+    def types(self) -> tuple[str, ...]:
+        return tuple(sorted(self._handlers))
+
+    def __iter__(self) -> Iterator[Handler]:
+        return iter(self._handlers.values())
+
+
+def defaults(
+    type: str,
+    *,
+    queue: str | None = None,
+    priority: Priority | str | None = None,
+    max_retries: int | None = None,
+    retry_delay: timedelta | str | None = None,
+    timeout: timedelta | str = DEFAULT_TIMEOUT,
+    retry_cap: timedelta | str = CAP,
+    jitter: float = 0.0,
+    permanent: Permanent = (),
+    process: bool = False,
+    memory: str | None = None,
+    webhook_url: str | None = None,
+    webhook_on_cancel: bool | None = None,
+) -> Defaults:
+    """Checked defaults from what `@app.job` was given for a type."""
+    if not isinstance(jitter, int | float) or not 0 <= jitter <= 1:
+        raise Invalid("jitter", "must be a part from 0 to 1")
+    if memory is not None and not process:
+        raise Invalid("memory", "only a process can be held to a limit; add process=True")
+    return Defaults(
+        queue=None if queue is None else check_queue(queue),
+        priority=None if priority is None else check_priority(priority),
+        max_retries=None if max_retries is None else check_retries(max_retries),
+        retry_delay=None if retry_delay is None else check_retry_delay(retry_delay),
+        timeout=check_timeout(timeout),
+        retry_cap=span(retry_cap, "retry_cap"),
+        jitter=jitter,
+        permanent=_permanent(type, permanent),
+        process=check_flag(process, "process"),
+        memory=None if memory is None else size(memory, "memory"),
+        webhook_url=None if webhook_url is None else check_webhook(webhook_url),
+        webhook_on_cancel=None if webhook_on_cancel is None else check_flag(webhook_on_cancel, "webhook_on_cancel"),
+    )
+
+
+def _permanent(type: str, given: Permanent) -> tuple[builtins.type[BaseException], ...]:
+    classes = tuple(given) if isinstance(given, tuple | list) else (given,)
+    for one in classes:
+        if not isinstance(one, builtins.type) or not issubclass(one, BaseException):
+            raise BadHandler(type, f"permanent takes exception classes, such as (LookupError,), and {one!r} is none")
+    return classes
+
+
+_Field = tuple[str, Any] | tuple[str, Any, Any]
+
+
+def _signature(type: str, function: Callable[..., Any]) -> tuple[str | None, list[_Field], bool]:
+    """Name of the context parameter, fields of the payload, and whether further fields are taken."""
+    context_name, open_ = None, False
+    fields: list[_Field] = []
+    hints = _hints(type, function)
+    for parameter in inspect.signature(function).parameters.values():
+        hint = hints.get(parameter.name, Any)
+        if parameter.kind is parameter.VAR_KEYWORD:
+            open_ = True
+        elif parameter.kind in (parameter.POSITIONAL_ONLY, parameter.VAR_POSITIONAL):
+            raise BadHandler(type, f"parameter {parameter.name!r} must be usable as a keyword: payloads have names")
+        elif hint is Context or (parameter.name == "ctx" and hint is Any):
+            context_name = parameter.name
+        elif parameter.default is parameter.empty:
+            fields.append((parameter.name, hint))
+        else:
+            fields.append((parameter.name, hint, _default(parameter.default)))
+    return context_name, fields, open_
+
+
+def _hints(type: str, function: Callable[..., Any]) -> dict[str, Any]:
+    try:
+        return typing.get_type_hints(function, include_extras=True)
+    except Exception as problem:
+        raise BadHandler(type, f"its annotations cannot be read: {problem}") from problem
+
+
+def _default(value: Any) -> Any:
+    """A default as a struct field takes it: mutable ones are made anew for each call."""
+    if isinstance(value, list | dict | set):
+        return msgspec.field(default_factory=lambda: type(value)(value))
+    return value

@@ -1,0 +1,90 @@
+"""`demora.webhook`: the handler that tells of a job's end. Each try is an attempt of the delivery, itself a job."""
+
+from collections.abc import Awaitable, Callable, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import msgspec
+
+from ..client.webhooks import Webhooks
+from ..core.outbound import JITTER, Meaning, check_target, meaning_of_delivery, read_url
+from ..core.webhook import QUEUE, RETRIES, RETRY_CAP, RETRY_DELAY, TYPE, Secret, message_id, signed
+from ..errors import Invalid
+from ..handlers.context import Context
+from ..handlers.control import Fail
+from ..handlers.registry import Defaults, Handler
+from ..store.webhooks import Signing
+from .http_request import MOST_EXCERPT, excerpt, guarded, try_again
+from .sender import Sender, ServerReply
+
+TIMEOUT = timedelta(minutes=6)  # of a run; the sender's own deadline is shorter
+NO_SECRET = "there is no secret to sign with; make one with demora webhooks secret create, or set DEMORA_WEBHOOK_SECRET"
+
+
+class WebhookHandler:
+    """Sends what was recorded. `muted`, it sends nothing and says so: for tests of applications."""
+
+    def __init__(
+        self,
+        webhooks: Callable[[], Awaitable[Webhooks]],
+        sender: Callable[[], Sender],
+        given: Callable[[], Sequence[Secret]],
+    ) -> None:
+        self._webhooks, self._sender, self._given = webhooks, sender, given
+        self.muted = False
+
+    def handler(self) -> Handler:
+        usual = Defaults(
+            queue=QUEUE,
+            max_retries=RETRIES,
+            retry_delay=RETRY_DELAY,
+            timeout=TIMEOUT,
+            retry_cap=RETRY_CAP,
+            jitter=JITTER,
+        )
+        return Handler(TYPE, self.deliver, usual)
+
+    async def deliver(self, ctx: Context, url: str, message: msgspec.Raw) -> dict[str, Any]:
+        """Send a message, signed, under an id that is the same on each try. Whatever is no success is tried again for about
+        two days, but 410 disables the URL."""
+        if self.muted:
+            return {"status": None, "excerpt": "not sent: this is a sandbox"}
+        webhooks = await self._webhooks()
+        stands = await webhooks.signing(url)
+        if stands.disabled is not None:
+            raise Fail(f"the URL is disabled: {stands.disabled.reason}; demora webhooks enable URL sends to it again")
+        secrets = self._secrets(stands)
+        if not secrets:
+            raise try_again(ctx, NO_SECRET, cap=RETRY_CAP)
+        reply = await guarded(ctx, self._send(url, message_id(ctx.id), bytes(message), secrets), RETRY_CAP)
+        meaning = meaning_of_delivery(reply.status)
+        if meaning is Meaning.DONE:
+            return {"status": reply.status, "excerpt": reply.text(MOST_EXCERPT)}
+        if meaning is Meaning.GONE:
+            await webhooks.disable(url, f"its server answered {reply.status}")
+            raise Fail(f"the server answered {reply.status}, so its URL is disabled", detail=excerpt(reply))
+        raise try_again(ctx, f"the server answered {reply.status}", reply, RETRY_CAP)
+
+    async def test(self, url: str, id: str) -> ServerReply:
+        """Send a signed message of no job to a URL, once. Raises what keeps it from being sent."""
+        stands = await (await self._webhooks()).signing(url)
+        secrets = self._secrets(stands)
+        if not secrets:
+            raise Invalid("secret", NO_SECRET)
+        check_target(read_url(url), self._sender().policy)
+        body = {
+            "jobId": id,
+            "jobType": "demora.test",
+            "status": "completed",
+            "completedAt": None,
+            "attempts": 0,
+            "result": None,
+        }
+        return await self._send(url, message_id(id), msgspec.json.encode(body), secrets)
+
+    def _secrets(self, stands: Signing) -> list[Secret]:
+        return [*self._given(), *(one.secret for one in stands.secrets if one.in_force(stands.now))]
+
+    async def _send(self, url: str, id: str, body: bytes, secrets: Sequence[Secret]) -> ServerReply:
+        headers = {"Content-Type": "application/json", **signed(id, body, secrets, datetime.now(UTC))}
+        return await self._sender().send("POST", read_url(url), headers=headers, body=body)

@@ -1,0 +1,1 @@
+"""One process of demora from start to end: the service, the supervisor of several workers, and waiting for the database."""

@@ -1,0 +1,64 @@
+"""Which jobs take the slots of workers: the values that engines report, and when all slots are taken. Pure.
+
+A job counts for the worker that holds its lease. A worker may hold a few more jobs than it has slots, since it claims ahead.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+
+import msgspec
+
+from ..core.webhook import QUEUE
+from .jobs import WorkerRecord
+
+
+class Running(msgspec.Struct, frozen=True):
+    """The running jobs of one worker and type: their number, the id and start of the one that runs longest, and the start of
+    the latest one."""
+
+    worker_id: str
+    type: str
+    jobs: int
+    longest_id: str
+    since: datetime
+    latest_at: datetime
+
+
+class Taken(msgspec.Struct, frozen=True):
+    """All slots of some workers are taken: `by_type` counts their jobs, the most frequent type first; no slot has changed
+    hands since `latest_at`."""
+
+    slots: int
+    by_type: tuple[tuple[str, int], ...]
+    longest: tuple[Running, ...]
+    latest_at: datetime
+
+
+MOST_NAMED = 3  # jobs and types that are named
+
+
+def serves(worker: WorkerRecord, queue: str) -> bool:
+    """Whether a worker claims from this queue; every worker claims from the queue of the webhooks."""
+    return not worker.queues or queue in worker.queues or queue == QUEUE
+
+
+def all_taken(workers: Sequence[WorkerRecord], running: Iterable[Running]) -> Taken | None:
+    """What takes the slots of these workers, if each of them has as many jobs as slots; None if a slot is free."""
+    theirs = [one for one in running if any(one.worker_id == worker.id for worker in workers)]
+    jobs, types = Counter[str](), Counter[str]()
+    for one in theirs:
+        jobs[one.worker_id] += one.jobs
+        types[one.type] += one.jobs
+    if not workers or any(jobs[worker.id] < worker.slots for worker in workers):
+        return None
+    longest = tuple(sorted(theirs, key=lambda one: (one.since, one.longest_id))[:MOST_NAMED])
+    slots = sum(worker.slots for worker in workers)
+    return Taken(slots, tuple(types.most_common()), longest, max(one.latest_at for one in theirs))
+
+
+def say_types(taken: Taken) -> str:
+    """The types that take the slots: `19 demo.sleep, 1 mail.send`."""
+    named = [f"{count} {type}" for type, count in taken.by_type[:MOST_NAMED]]
+    others = len(taken.by_type) - len(named)
+    return ", ".join([*named, *([f"{others} other types"] if others else [])])

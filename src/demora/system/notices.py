@@ -1,0 +1,306 @@
+"""A bound on what many callers can make the log say: one line for each subject and minute, and so many subjects."""
+
+import logging
+import time
+import traceback
+from collections.abc import Callable, Sequence
+from logging import ERROR, INFO, WARNING
+from pathlib import PurePath
+from typing import Any
+
+from ..core.states import Status
+from . import error_texts
+
+MINUTE = 60.0
+MOST_SUBJECTS = 100
+
+
+class Limit:
+    """Remembers the subjects of the minute, at most `MOST_SUBJECTS` of them."""
+
+    def __init__(self, monotonic: Callable[[], float] = time.monotonic) -> None:
+        self._monotonic = monotonic
+        self._began, self._unsaid = monotonic(), 0
+        self._said: set[str] = set()
+
+    def admits(self, subject: str) -> bool:
+        """Whether a line about this subject may be written now."""
+        if subject in self._said or len(self._said) >= MOST_SUBJECTS:
+            self._unsaid += 1
+            return False
+        self._said.add(subject)
+        return True
+
+    def over(self) -> tuple[int, int] | None:
+        """Once a minute has passed: how many subjects it had lines about, and how many lines were left out, if any were.
+        Begins the next minute."""
+        now = self._monotonic()
+        if now - self._began < MINUTE:
+            return None
+        told = (len(self._said), self._unsaid)
+        self._began, self._unsaid = now, 0
+        self._said.clear()
+        return told if told[1] else None
+
+    @property
+    def full(self) -> bool:
+        return len(self._said) >= MOST_SUBJECTS
+
+
+# What demora says in its log: every fact has its event, its wording and its fields here, and ids instead of payloads.
+
+
+log = logging.getLogger("demora")
+AGAIN = 30.0  # seconds until the same trouble is told again
+_unknown = Limit()
+_troubled: dict[str, tuple[str, float]] = {}  # what is in trouble, by which error, and when that was last told
+
+_said: dict[str, tuple[str, float]] = {}  # by event: what was said of it last, and when
+
+
+def unknown_variable(variable: str, nearest: str | None) -> None:
+    words = "the variable {variable} is no setting of demora and sets nothing" + ("; is {nearest} meant?" if nearest else "")
+    _say(WARNING, "settings.stranger", words, variable=variable, nearest=nearest)
+
+
+def database_used(database: str, line: str | None) -> None:
+    words = "jobs in {database}" + (", lined up in {line}" if line else "")
+    _say(INFO, "database.used", words, database=database, line=line)
+
+
+def worker_started(worker_id: str, slots: int, queues: str, types: int) -> None:
+    words = "worker {worker} started: {slots} slots, queues {queues}, {types} types"
+    _say(INFO, "worker.started", words, worker=worker_id, slots=slots, queues=queues, types=types)
+
+
+def builtins_off(types: Sequence[str], reason: str) -> None:
+    words = "built-in handlers are switched off: {types} ({reason})"
+    _say(INFO, "worker.builtins_off", words, types=", ".join(types), reason=reason)
+
+
+def queue_new(queue: str) -> None:
+    _say(INFO, "worker.queue_new", "queue {queue} is new: no job was ever put there", queue=queue)
+
+
+def worker_stopping(worker_id: str, running: int, grace: float) -> None:
+    words = "worker {worker} stops: {running} running, up to {grace_s:.1f} s for them to end"
+    _say(INFO, "worker.stopping", words, worker=worker_id, running=running, grace_s=grace)
+
+
+def worker_stopped(worker_id: str, handed_back: int) -> None:
+    words = "worker {worker} stopped: {handed_back} jobs handed back"
+    _say(INFO, "worker.stopped", words, worker=worker_id, handed_back=handed_back)
+
+
+def worker_stuck(worker_id: str, stuck: int, slots: int) -> None:
+    words = "worker {worker} drains and exits: {stuck} of {slots} slots are held by runs that did not end"
+    _say(ERROR, "worker.stuck", words, worker=worker_id, stuck=stuck, slots=slots)
+
+
+def worker_store_closed(worker_id: str) -> None:
+    words = "worker {worker} stops: its store was closed while it ran; what it held is taken over when its leases lapse"
+    _say(ERROR, "worker.store_closed", words, worker=worker_id)
+
+
+def worker_died(pid: int, code: int, pause: float) -> None:
+    words = "worker process {pid} ended with {end}, another starts in {next_start_s:.1f} s"
+    _say(ERROR, "worker.died", words, pid=pid, end=_end(code), next_start_s=pause)
+
+
+def supervisor_gone() -> None:
+    _say(ERROR, "worker.supervisor_gone", "the process that supervised this worker is gone: it stops")
+
+
+def line_away(problem: Exception) -> None:
+    words = "the Redis line cannot be used ({error}): the database hands out the jobs until it is back"
+    _say(WARNING, "line.away", words, error=_one_line(error_texts.of_error(problem)))
+
+
+def line_back(epoch: int) -> None:
+    _say(INFO, "line.back", "the Redis line is in use again, in epoch {epoch}", epoch=epoch)
+
+
+def line_filled(epoch: int, jobs: int) -> None:
+    words = "the Redis line was filled from the database in epoch {epoch}: {jobs} jobs"
+    _say(INFO, "line.filled", words, epoch=epoch, jobs=jobs)
+
+
+def run_ended_badly(id: str, type: str, queue: str, status: Status, attempt: int, error: str) -> None:
+    """A cancel is no failure: somebody wanted it."""
+    facts = {"job_id": id, "type": type, "queue": queue, "status": status.name, "attempt": attempt}
+    shown = error_texts.of_reason(error) if status is Status.CANCELLED else error_texts.of_text(error)
+    facts |= {"error": _one_line(shown)}
+    if status is Status.CANCELLED:
+        _say(INFO, "job.cancelled", "job {job_id} ({type}) attempt {attempt} was cancelled: {error}", **facts)
+    else:
+        _say(WARNING, "job.failed", "job {job_id} ({type}) attempt {attempt} failed, now {status}: {error}", **facts)
+
+
+def job_lapsed(id: str, worker_id: str | None) -> None:
+    _say(WARNING, "job.lapsed", "job {job_id}: the lease of worker {worker} lapsed", job_id=id, worker=worker_id)
+
+
+def job_unknown(id: str, type: str, error: str | None = None) -> None:
+    """Says it once for each type and minute, of a hundred types; for more there is one line. With an error the job has
+    failed for good."""
+    if (left_out := _unknown.over()) is not None:
+        words = "in the minute before, {jobs} more jobs of unknown types were handed back or failed without a line here"
+        _say(WARNING, "job.unknown_left_out", words, types=left_out[0], jobs=left_out[1])
+    if not _unknown.admits(f"{type} {error is None}"):
+        return
+    if error is None:
+        words = "job {job_id} is handed back: this worker has no handler for type {type}"
+        _say(WARNING, "job.unknown_type", words, job_id=id, type=type)
+    else:
+        words = "job {job_id} ({type}) failed for good: no worker had a handler for its type"
+        _say(WARNING, "job.unknown_failed", words, job_id=id, type=type)
+    if _unknown.full:
+        words = "this worker meets more than {types} unknown types in a minute: further ones are counted, not named"
+        _say(WARNING, "job.unknown_many", words, types=MOST_SUBJECTS)
+
+
+def lease_lost(id: str, type: str) -> None:
+    words = "job {job_id} ({type}): its lease was lost; what it did here is not recorded"
+    _say(WARNING, "job.lease_lost", words, job_id=id, type=type)
+
+
+def settled_too_late(id: str) -> None:
+    _say(WARNING, "job.settled_too_late", "job {job_id}: its lease was lost before its end was recorded", job_id=id)
+
+
+def run_timed_out(id: str, type: str, seconds: float) -> None:
+    words = "job {job_id} ({type}) ran longer than its timeout of {timeout_s:.3f} s"
+    _say(WARNING, "job.timed_out", words, job_id=id, type=type, timeout_s=seconds)
+
+
+def process_forked(job: tuple[str, str] | None) -> None:
+    """Warn of a fork, and name the job that did it by its id and type, if one did."""
+    facts = {} if job is None else {"job_id": job[0], "type": job[1]}
+    by = "" if job is None else " by job {job_id} ({type})"
+    advice = "its child must not use the worker's connections or loop; use process=True, or start processes with spawn"
+    _say(WARNING, "worker.forked", f"this process was forked{by}: {advice}", **facts)
+
+
+def run_ignores_end(id: str, type: str) -> None:
+    words = "job {job_id} ({type}) goes on although its run was ended; its slot stays taken"
+    _say(ERROR, "job.ignores_end", words, job_id=id, type=type)
+
+
+def store_trouble(what: str, problem: Exception, seconds: float) -> None:
+    """Says the same of the same thing once, and then every half minute while it lasts."""
+    error, now = _one_line(error_texts.of_error(problem)), time.monotonic()
+    before, said_at = _troubled.get(what, (None, now))
+    if error == before and now - said_at < AGAIN:
+        return
+    _troubled[what] = error, now
+    words = "{what} failed, next try in {next_try_s:.1f} s: {error}"
+    _say(ERROR, "store.trouble", words, what=what, next_try_s=seconds, error=error)
+
+
+def store_well(what: str) -> None:
+    """Says so if there was trouble with it before; else nothing, so that it may be called after every success."""
+    if _troubled.pop(what, None) is not None:
+        _say(INFO, "store.well", "{what} works again", what=what)
+
+
+def store_locked(holder: str | None, seconds: float) -> None:
+    """Says the same of the same holder every half minute while it lasts."""
+    if _is_news("store.locked", str(holder)):
+        words = "the database file has been locked for {waited_s:.1f} s by {holder}: writes are refused until it is free"
+        _say(ERROR, "store.locked", words, waited_s=seconds, holder=_one_line(holder or "another process"))
+
+
+def store_damaged(problem: Exception) -> None:
+    if _is_news("store.damaged", str(problem)):
+        _say(ERROR, "store.damaged", "{error}", error=_one_line(str(problem)))
+
+
+def scheduler_started(name: str) -> None:
+    _say(INFO, "scheduler.started", "scheduler {scheduler} started", scheduler=name)
+
+
+def housekeeping_done(expired: int, removed: int) -> None:
+    words = "tidied up: {expired} jobs expired, {removed} ended jobs deleted"
+    _say(INFO, "scheduler.tidied", words, expired=expired, removed=removed)
+
+
+def let_go(queue: str, jobs: int) -> None:
+    words = "the pace of {queue} let {jobs} delayed " + ("job go" if jobs == 1 else "jobs go")
+    _say(INFO, "pace.released", words, queue=queue, jobs=jobs)
+
+
+def keeper_died(problem: BaseException) -> None:
+    words = "renewing leases has failed for good, the worker stops: {error}"
+    _say(ERROR, "worker.keeper_died", words, error=_one_line(error_texts.of_error(problem, quoted=True)))
+
+
+def settlement_dropped(id: str, problem: Exception) -> None:
+    words = "job {job_id}: its end could not be recorded, so its lease will lapse: {error}"
+    _say(ERROR, "job.not_settled", words, job_id=id, error=_one_line(error_texts.of_error(problem, quoted=True)))
+
+
+def hook_failed(which: str, problem: BaseException) -> None:
+    error = _one_line(error_texts.of_error(problem, quoted=True))
+    _say(ERROR, "worker.hook_failed", "{hook} hook failed: {error}", hook=which, error=error)
+
+
+def service_started(url: str, database: str) -> None:
+    _say(INFO, "service.started", "service at {address}, jobs in {database}", address=url, database=database)
+
+
+def service_reachable(host: str, hosts: str) -> None:
+    words = "others can reach {host}: they need an API key and one of the host names {hosts}; TLS is for a proxy"
+    _say(WARNING, "service.reachable", words, host=host, hosts=hosts)
+
+
+def connections_full(limit: str) -> None:
+    words = "connections are refused with 503: {limit}; for the next {again_s:.0f} s this is not written again"
+    _say(WARNING, "service.connections_full", words, limit=limit, again_s=AGAIN)
+
+
+def connections_lowered(wanted: int, most: int, files: int) -> None:
+    words = "at most {most} connections instead of {wanted}: this process may have {files} open files (ulimit -n)"
+    _say(WARNING, "service.connections_lowered", words, wanted=wanted, most=most, files=files)
+
+
+def use_not_noted(key_id: str, problem: Exception) -> None:
+    words = "API key {key_id}: its use could not be noted: {error}"
+    _say(WARNING, "key.use_not_noted", words, key_id=key_id, error=type(problem).__name__)
+
+
+def request_failed(method: str, path: str, problem: BaseException) -> None:
+    """Says what kind of error and where, not its text: that may repeat what a client sent."""
+    frames = traceback.extract_tb(problem.__traceback__)[-5:]
+    places = " > ".join(f"{PurePath(frame.filename).name}:{frame.lineno}" for frame in frames)
+    words = "{method} {path} failed: {error} at {places}"
+    _say(ERROR, "request.failed", words, method=method, path=_one_line(path), error=type(problem).__name__, places=places)
+
+
+def overloaded(held: int, most: int) -> None:
+    """Said now and then while requests are refused."""
+    words = "requests are refused: those under way hold {held} bytes, and DEMORA_IN_FLIGHT_BYTES is {most}"
+    _say(WARNING, "service.overloaded", words, held=held, most=most)
+
+
+def _is_news(what: str, fact: str) -> bool:
+    """Whether this was not said within the last half minute."""
+    before, said_at = _said.get(what, ("", -AGAIN))
+    now = time.monotonic()
+    if fact == before and now - said_at < AGAIN:
+        return False
+    _said[what] = fact, now
+    return True
+
+
+def _say(level: int, event: str, words: str, **facts: Any) -> None:
+    if log.isEnabledFor(level):
+        log.log(level, "%s", words.format(**facts), extra={"event": event, "facts": facts}, stacklevel=2)
+
+
+def _one_line(text: str) -> str:
+    """Escaped, so that nobody's text can forge a line of the log, and short."""
+    return text[:500].encode("unicode_escape").decode()
+
+
+def _end(code: int) -> str:
+    return f"exit code {code}" if code >= 0 else f"signal {-code}"

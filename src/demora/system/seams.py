@@ -1,0 +1,26 @@
+"""What a worker takes from its surroundings: time, chance, a name and processes. A simulation gives its own."""
+
+import os
+import random
+import secrets
+import socket
+import time
+from collections.abc import Awaitable, Callable
+
+import msgspec
+
+from .child_process import ChildProcess, spawn
+
+
+def _name() -> str:
+    return f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(3)}"
+
+
+class Seams(msgspec.Struct, frozen=True):
+    """The real surroundings, unless told otherwise. `monotonic` counts seconds, `chance` draws from [0, 1),
+    `spawn` starts the process of a slot."""
+
+    monotonic: Callable[[], float] = time.monotonic
+    chance: Callable[[], float] = random.random
+    name: Callable[[], str] = _name
+    spawn: Callable[[], Awaitable[ChildProcess]] = spawn

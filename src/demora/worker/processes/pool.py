@@ -1,0 +1,261 @@
+"""One process of a slot as its worker sees it: its pipe, what it said of the run it is at, and how it ended."""
+
+import asyncio
+import contextlib
+import logging
+import signal
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from ...core.payload import unpack
+from ...core.verdict import GaveUp, Raised, Snoozed, Succeeded
+from ...errors import ProcessDied, RaisedInProcess
+from ...handlers.context import Context
+from ...handlers.control import Cancel, Fail, Retry, Snooze
+from ...handlers.registry import Handler
+from ...system.child_process import ChildProcess
+from ...system.seams import Seams
+from ..outcomes import grace, stands
+from .application import AppLocation, import_path_of, location_of
+from .wire import HEAD, MOST_BYTES, Began, End, Hello, Logged, RunEnded, Said, ToProcess, Work, frame, from_process
+
+if TYPE_CHECKING:
+    from ...app import Demora
+    from ..run import Run
+
+
+EXIT_WAIT = 1.0  # seconds between the end of a pipe and that of its process, either first
+
+
+class Process:
+    """A started process. `gone` is done when it is dead and reaped; `fate` then says how it ended."""
+
+    def __init__(self, spawned: ChildProcess) -> None:
+        self._spawned, self._loop = spawned, asyncio.get_running_loop()
+        self._ctx: Context | None = None
+        self._began: asyncio.Future[bool] = self._loop.create_future()
+        self._ended: asyncio.Future[RunEnded | None] = self._loop.create_future()
+        self.fate: str | None = None
+        self.gone = asyncio.ensure_future(self._watch())
+
+    async def begin(self, ctx: Context, work: Work, seconds: float) -> bool:
+        """Give it a job; whether it got as far as calling the handler in this time."""
+        self._ctx = ctx
+        self._began, self._ended = self._loop.create_future(), self._loop.create_future()
+        if self.fate is not None:
+            return False
+        self.tell(work)
+        await asyncio.wait({self._began}, timeout=seconds)
+        return self._began.done() and self._began.result()
+
+    async def answered(self, seconds: float | None = None) -> None:
+        """Return when it has said what its run came to, or has died, or the time is up."""
+        await asyncio.wait({self._ended}, timeout=seconds)
+
+    @property
+    def answer(self) -> RunEnded | None:
+        """What its run came to; None if it has not said so."""
+        return self._ended.result() if self._ended.done() else None
+
+    def tell(self, message: ToProcess) -> None:
+        if self.fate is None:
+            self._spawned.write(frame(message))
+
+    def kill(self) -> None:
+        """SIGKILL, for all that it started too; returns at once."""
+        self._spawned.kill()
+
+    async def _watch(self) -> None:
+        """See it to its end. Its last words may come after its death, and its death after its last words."""
+        listening = asyncio.ensure_future(self._listen())
+        both: set[asyncio.Future[Any]] = {listening, self._spawned.exited}
+        await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait(both, timeout=EXIT_WAIT)
+        closed = not self._spawned.exited.done()
+        self.kill()
+        code = await self._spawned.exited
+        listening.cancel()
+        self._spawned.close()
+        self.fate = self.fate or ("closed its pipe" if closed else _fate(code))
+        if not self._began.done():
+            self._began.set_result(False)
+        if not self._ended.done():
+            self._ended.set_result(None)
+
+    async def _listen(self) -> None:
+        try:
+            while True:
+                size = int.from_bytes(await self._spawned.reader.readexactly(HEAD))
+                if size > MOST_BYTES:
+                    raise ValueError(size)
+                self._hear(await self._spawned.reader.readexactly(size))
+                await asyncio.sleep(0)  # one that speaks without end lets others pass
+        except (asyncio.IncompleteReadError, OSError):
+            return
+        except ValueError:  # also what msgspec raises
+            self.fate = "sent what is no message: a handler wrote into its pipe"
+            self.kill()
+
+    def _hear(self, body: bytes) -> None:
+        match from_process(body):
+            case Began(lease) if self._is_current(lease):
+                self._get_going()
+            case Said(report) if self._is_current(report.lease) and self._ctx is not None:
+                self._ctx.hear(report)
+            case RunEnded(report=report) as ended if self._is_current(report.lease) and self._ctx is not None:
+                self._ctx.hear(report)
+                self._get_going()
+                self._ended.set_result(ended)
+            case Logged() as logged:
+                _log(logged)
+
+    def _is_current(self, lease: object) -> bool:
+        return self._ctx is not None and self._ctx.job.lease == lease and not self._ended.done()
+
+    def _get_going(self) -> None:
+        if not self._began.done():
+            self._began.set_result(True)
+
+
+def _fate(code: int) -> str:
+    if code >= 0:
+        return f"ended with exit code {code}"
+    with contextlib.suppress(ValueError):
+        return f"ended with signal {-code} ({signal.Signals(-code).name})"
+    return f"ended with signal {-code}"
+
+
+def _log(logged: Logged) -> None:
+    """Handle a record as if it had been written here."""
+    logger = logging.getLogger(logged.name)
+    if logger.isEnabledFor(logged.levelno):
+        logger.handle(logging.makeLogRecord(msgspec.structs.asdict(logged)))
+
+
+# The processes of a worker that call process handlers: one for each job that runs, each with a pipe of its own.
+
+
+START_UP = 60.0  # seconds that a process has to import the application
+LAST_CALL = 5.0  # seconds that killed processes have to be gone
+
+
+class Processes:
+    """Calls handlers in processes. `began` is called when a handler is: until then its process was starting."""
+
+    def __init__(self, app: "Demora", seams: Seams, *, began: Callable[["Run"], None]) -> None:
+        self._app, self._spawn, self._began = app, seams.spawn, began
+        self._alive: dict[Process, None] = {}  # in the order of their start
+        self._idle: list[Process] = []
+        self._home: AppLocation | None = None
+        self._closed = False
+
+    def check(self) -> None:
+        """`BadHandler` if the application has process handlers and could not be imported by their processes."""
+        handler = next((one for one in self._app.registry if one.defaults.process), None)
+        if handler is not None:
+            self._home = location_of(self._app, handler)
+
+    async def call(self, run: "Run", handler: Handler) -> Any:
+        """What the handler returns or raises; signals are raised as themselves, all else as `RaisedInProcess`.
+
+        If the calling task is cancelled the handler is told, and killed unless it ends within the grace that belongs to
+        the reason; a success within it stands.
+        """
+        process = await self._begin(run, handler)
+        try:
+            self._began(run)
+            answer = await _answer(process, run)
+        finally:
+            self._release(process)
+        return _repeat(answer)
+
+    async def close(self) -> None:
+        """Kill all, start no more, and return when they are gone."""
+        self._closed = True
+        for process in self._alive:
+            process.kill()
+        if gone := [process.gone for process in self._alive]:
+            await asyncio.wait(gone, timeout=LAST_CALL)
+
+    async def _begin(self, run: "Run", handler: Handler) -> Process:
+        """A process that is calling the handler. One that died while it was idle is replaced: it has called nothing."""
+        while True:
+            fresh = not self._idle
+            process = await self._start(handler) if fresh else self._idle.pop()
+            work = Work(run.ctx.job, run.ctx.worker_id, run.ctx.ran(), import_path_of(handler), handler.defaults.memory)
+            try:
+                if await process.begin(run.ctx, work, START_UP):
+                    return process
+            except BaseException:
+                self._release(process)
+                raise
+            process.kill()
+            if fresh:
+                raise ProcessDied(process.fate or f"did not start within {START_UP:g} s")
+
+    async def _start(self, handler: Handler) -> Process:
+        if self._closed:
+            raise ProcessDied("was not started: its worker has stopped")
+        home = self._home = self._home or location_of(self._app, handler)
+        settings = self._app.settings
+        level = logging.getLogger().getEffectiveLevel()
+        hello = Hello(home, settings.database_url, settings.redis_url, shared=not self._app.in_memory(), level=level)
+        process = Process(await self._spawn())
+        self._alive[process] = None
+        process.gone.add_done_callback(lambda _: self._forget(process))
+        process.tell(hello)
+        return process
+
+    def _release(self, process: Process) -> None:
+        """Keep a process that has ended its run for the next; one that has not is of no use any more."""
+        if isinstance(process.answer, RunEnded) and process in self._alive:
+            self._idle.append(process)
+        else:
+            process.kill()
+
+    def _forget(self, process: Process) -> None:
+        self._alive.pop(process, None)
+        if process in self._idle:
+            self._idle.remove(process)
+
+
+async def _answer(process: Process, run: "Run") -> RunEnded:
+    try:
+        await process.answered()
+    except asyncio.CancelledError:
+        process.tell(End())
+        await process.answered(grace(run.ending))
+        answer = process.answer
+        if answer is None or not stands(run.ending, succeeded=isinstance(answer.outcome, Succeeded)):
+            raise
+    if process.answer is None:
+        raise ProcessDied(process.fate or "is gone")
+    return process.answer
+
+
+def _repeat(answer: RunEnded) -> Any:
+    """Do here what the handler did there, so that middleware sees it."""
+    match answer.outcome:
+        case Succeeded(result):
+            return unpack(result)
+        case Snoozed(delay):
+            raise Snooze(delay)
+        case GaveUp(reason):
+            raise Cancel(reason)
+        case Raised() as raised:
+            raise (
+                _signal(raised)
+                if answer.signal
+                else RaisedInProcess(raised.error, raised.traceback, permanent=raised.permanent)
+            )
+        case None:
+            raise asyncio.CancelledError
+
+
+def _signal(raised: Raised) -> Retry | Fail:
+    reason = raised.error.partition(": ")[2]
+    if raised.permanent:
+        return Fail(reason, detail=raised.traceback)
+    return Retry(reason, after=raised.after, detail=raised.traceback)
