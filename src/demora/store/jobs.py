@@ -31,7 +31,8 @@ class Topic(Enum):
 
 class Added(msgspec.Struct, frozen=True):
     """What became of one request: a new job; the job that its key or id already made; a key that means another request; or
-    the unique job that waits already, kept as it is or replaced, when it `left` the queue it stood in, perhaps for the same."""
+    the unique job that waits already, kept as it is or replaced. A replaced job `left` the queue it was in, perhaps for the
+    same one."""
 
     id: str
     created_at: datetime

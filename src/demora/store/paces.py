@@ -93,9 +93,9 @@ class PaceStore(Protocol):
     ) -> Pacing | None:
         """Change the pace of a queue, naming the queue if need be; None takes it off. Answers with it as it is then.
 
-        The request is laid over the pace that the queue has, or over the `usual` one. The next claim of any worker follows,
-        and sleepers are woken for it; the change is recorded. With a `setting`, the text of what the settings ask for, nothing
-        happens if they asked for the same the last time: what was changed since then at run time stands.
+        The request is laid over the pace that the queue has, or over the `usual` one. The next claim follows it,
+        waiters are woken, and the change is recorded. `setting` is the text of what the settings ask for: if they asked for
+        the same last time, nothing happens, so that a change made at run time stands.
         """
         ...
 
