@@ -204,9 +204,7 @@ async def test_unfinished_requests_beyond_the_cap_lock_nobody_out(tmp_path: Path
         for _ in range(120):
             line = await lines.enter_async_context(service.line())
             line.send(HALF)
-        for _ in range(
-            3
-        ):  # a caller may come in the middle of the burst, when no connection is complete that could give way
+        for _ in range(3):  # in the middle of the burst there may be no complete connection to give way
             assert await eventually(lambda: _status(service), lambda status: status == 200, within=20)
 
 
