@@ -171,7 +171,8 @@ class Session:
         """Run a statement, by name as a rule, and answer with its rows."""
         sql, names = self._statements[statement] if isinstance(statement, str) else statement
         what["clock"], what["lined"] = self.wall_us, self.lined
-        found: list[Any] = await self._connection.fetch(sql, *[what[name] for name in names], timeout=self.limit)
+        limited = {} if self.limit is None else {"timeout": self.limit}  # borrowed connections know no such limit
+        found: list[Any] = await self._connection.fetch(sql, *[what[name] for name in names], **limited)
         return found
 
     async def row(self, statement: str, **what: Any) -> Any:
