@@ -97,18 +97,13 @@ class Notifier:
         self._looked_at = 0.0
         self._sender: socket.socket | None = None
         self._handle: int | None = None
-        forks.let_go_in_child(self, Notifier.descriptors)
-
-    def descriptors(self) -> list[int]:
-        """The sockets, which a forked child would keep alive for those who ring."""
-        return [*(bell.fileno() for _, bell in self._own.values()), *([self._sender.fileno()] if self._sender else [])]
 
     def hang(self, topic: Topic, rung: Callable[[], None]) -> bool:
         """Call `rung` on each ring from another store, until closed. False if no bell can be hung here."""
         if topic in self._own:
             return True
         name = f"{topic.value}.{os.getpid()}.{secrets.token_hex(4)}"  # pids come again, also in containers
-        bell = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        bell = _socket()
         try:
             self._folder.mkdir(mode=0o700, exist_ok=True)
             bell.setblocking(False)
@@ -161,7 +156,7 @@ class Notifier:
 
     def _send(self, name: str) -> None:
         if self._sender is None:
-            self._sender = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+            self._sender = _socket()
             self._sender.setblocking(False)
         try:
             self._sender.sendto(b"!", self._address(name))
@@ -182,6 +177,13 @@ class Notifier:
         if self._handle is None:
             self._handle = os.open(self._folder, os.O_RDONLY | os.O_DIRECTORY)
         return f"/proc/self/fd/{self._handle}/{name}"
+
+
+def _socket() -> socket.socket:
+    """A socket that no forked child keeps alive for those who ring."""
+    made = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+    forks.let_go_in_child(made, lambda held: [held.fileno()])
+    return made
 
 
 def _drain(bell: socket.socket, rung: Callable[[], None]) -> None:
