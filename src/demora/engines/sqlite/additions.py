@@ -29,9 +29,9 @@ def add(tx: Transaction, jobs: Sequence[NewJob], named: Set[str]) -> list[Added]
     if conflict:
         return answers
     if unique:
-        stored = [_add_one(tx, job, named) for job in fresh]
-        in_turn = iter(stored)
-        first_of = {job.id: answer for job, answer in zip(reversed(fresh), reversed(stored), strict=True)}
+        one_by_one = [_add_one(tx, job, named) for job in fresh]
+        in_turn = iter(one_by_one)
+        first_of = {job.id: answer for job, answer in zip(reversed(fresh), reversed(one_by_one), strict=True)}
         return [_as_stored(answer, first_of) if answer.replayed else next(in_turn) for answer in answers]
     stored = write(tx, fresh, named)
     return answers if stored == len(fresh) else _with_replays(tx, answers, stored)
