@@ -202,7 +202,7 @@ MUTANTS = (
     Mutant(
         "a worker that was given up may still settle",
         "upkeep.py",
-        "        recovered = await self._settle([_taken(job) for job in held], [worker_id] * len(held))\n",
+        "        recovered = await self._settle([self._taken(job) for job in held], [worker_id] * len(held))\n",
         "        recovered = [Recovered(job.id, worker_id, Status.RETRYING) for job in held]\n",
         "tests/test_upkeep.py -k test_a_worker_that_was_given_up_loses_its_jobs_and_cannot_settle",
     ),
