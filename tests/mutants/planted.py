@@ -516,6 +516,21 @@ MUTANTS = (
         OUTBOUND,
     ),
     Mutant(
+        "a lapse is retried without the cap of its type",
+        "lapses.py",
+        "rules(lapsed.type, lapsed.standing)",
+        "lapsed.standing",
+        "tests/conformance/test_lapse.py",
+    ),
+    Mutant("progress may be no number", "context.py", "if not math.isfinite(part):", "if False:", "tests/test_context.py"),
+    Mutant(
+        "a replay within a call is answered as new",
+        "engines/sqlite/additions.py",
+        "_as_stored(answer, first_of) if answer.replayed else",
+        "first_of.get(answer.id, answer) if answer.replayed else",
+        "tests/conformance/test_unique.py",
+    ),
+    Mutant(
         "an address has as many spellings as there are",
         "core/outbound.py",
         "host if address is None else str(address)",
