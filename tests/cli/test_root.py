@@ -125,6 +125,7 @@ ONE_SHOTS = [
     *("webhooks enable https://example.com/", "webhooks secret create", "webhooks secret rotate", "webhooks secret list"),
     *("webhooks secret forget abc", "webhooks listen --once --port 0"),
     *("keys create ci --scope read", "keys list", "keys revoke abcdefghijk1", "keys forget abcdefghijk1"),
+    *("keys limit abcdefghijk1 --max-queues 5", "keys rotate abcdefghijk1"),
 ]
 NO_DATABASE = {"completion"}
 

@@ -517,12 +517,18 @@ MUTANTS = (
     ),
     Mutant(
         "a lapse is retried without the cap of its type",
-        "lapses.py",
+        "store/jobs.py",
         "rules(lapsed.type, lapsed.standing)",
         "lapsed.standing",
         "tests/conformance/test_lapse.py",
     ),
-    Mutant("progress may be no number", "context.py", "if not math.isfinite(part):", "if False:", "tests/test_context.py"),
+    Mutant(
+        "progress may be no number",
+        "handlers/context.py",
+        "if not math.isfinite(part):",
+        "if False:",
+        "tests/handlers/test_context.py",
+    ),
     Mutant(
         "a replay within a call is answered as new",
         "engines/sqlite/additions.py",
