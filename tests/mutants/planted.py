@@ -961,8 +961,8 @@ MUTANTS = (
     Mutant(
         "a turn that does not end is waited for",
         "engines/sqlite/turns.py",
-        "        self.pass_by()\n",
-        "",
+        "if now - self._since < self._limit:",
+        "if True:",
         STOPPED,
     ),
     Mutant(
@@ -984,7 +984,7 @@ MUTANTS = (
         "engines/sqlite/batches.py",
         "if hurried or now - pending.asked >= self._most.lock]",
         "if True]",
-        STOPPED,
+        "tests/engines/sqlite/test_transactor.py",
     ),
     Mutant(
         "closing waits for the lock",
@@ -1052,8 +1052,8 @@ MUTANTS = (
     Mutant(
         "a log that a checkpoint emptied counts as cut",
         "engines/sqlite/watch.py",
-        "if frames <= 0 or self._seen >= _HEADER + frames * self._frame:",
-        "if False:",
+        "            if size >= self._least:\n",
+        "            if False:\n",
         CHANGED,
     ),
     Mutant(
