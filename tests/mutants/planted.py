@@ -1415,8 +1415,8 @@ MUTANTS = (
     Mutant(
         "a turn that does not end is waited for",
         "engines/sqlite/locking.py",
-        "        self.pass_by()\n",
-        "",
+        "if now - self._since < self._limit:",
+        "if True:",
         STOPPED,
     ),
     Mutant(
@@ -1438,7 +1438,7 @@ MUTANTS = (
         "engines/sqlite/transactions.py",
         "if hurried or now - pending.asked >= self._most.lock]",
         "if True]",
-        STOPPED,
+        "tests/engines/sqlite/test_transactor.py",
     ),
     Mutant(
         "closing waits for the lock",
@@ -1506,8 +1506,8 @@ MUTANTS = (
     Mutant(
         "a log that a checkpoint emptied counts as cut",
         "engines/sqlite/locking.py",
-        "if frames <= 0 or self._seen >= _HEADER + frames * self._frame:",
-        "if False:",
+        "            if size >= self._least:\n",
+        "            if False:\n",
         CHANGED,
     ),
     Mutant(
