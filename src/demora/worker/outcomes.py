@@ -11,6 +11,7 @@ from ..core.spans import span
 from ..core.verdict import GaveUp, Outcome, Raised, RetryState, Snoozed, Verdict, decide
 from ..errors import Invalid, ProcessDied, RaisedInProcess
 from ..handlers.control import Cancel, Fail, Retry, Snooze
+from . import processes
 
 
 class Ending(Enum):
@@ -41,7 +42,9 @@ MOST_TRACEBACK = 16_000
 
 CANCELLED_WITHIN = "CancelledError: the handler was cancelled from within"
 
-_AROUND = {os.path.dirname(file) for file in (__file__, asyncio.__file__, concurrent.futures.thread.__file__)}
+_AROUND = {
+    os.path.dirname(file) for file in (__file__, processes.__file__, asyncio.__file__, concurrent.futures.thread.__file__)
+}
 
 
 def failed(problem: BaseException, permanent: tuple[type[BaseException], ...]) -> Raised | Snoozed | GaveUp:
