@@ -17,7 +17,7 @@ from demora.errors import BadHandler, Invalid, RaisedInProcess, WrongProcess
 from demora.system.child_process import spawn
 from demora.system.seams import Seams
 from demora.worker import Worker, outcomes
-from demora.worker.processes import application, pool
+from demora.worker.processes import location, pool
 from tests.facts import eventually
 from tests.worker import process_jobs
 from tests.worker.conftest import ended
@@ -311,7 +311,7 @@ async def test_a_handler_that_an_import_does_not_register_fails_with_the_reason(
 
 
 def test_no_worker_starts_where_only_handlers_are_called(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(application, "_workers_allowed", False)
+    monkeypatch.setattr(location, "_workers_allowed", False)
     with pytest.raises(WrongProcess, match="__main__"):
         Worker(process_jobs.app)
 

@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from functools import partial
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ..core.shares import Share
 from ..core.states import Status
@@ -36,18 +36,15 @@ from ..store.jobs import (
 from ..store.jobs import WorkerRecord as Record
 from ..system import crash, error_texts, forks, notices
 from ..system.seams import Seams
+from .application import Application, Hook
 from .leases import HeldLease, Keeper
 from .outcomes import Ending, verdict_on
 from .prefetch import Prefetch
-from .processes.application import expect_worker
+from .processes.location import expect_worker
 from .processes.pool import Processes
 from .run import Run
 from .settling import Settler
 from .timeouts import Timeouts
-
-if TYPE_CHECKING:
-    from ..app import Demora
-
 
 SAFETY_LOOK = 60.0  # seconds that a worker sleeps at most
 UNWIND = 5.0  # seconds that a run has to end after it was told to
@@ -70,7 +67,7 @@ class Worker:
 
     def __init__(
         self,
-        app: "Demora",
+        app: Application,
         *,
         queues: Sequence[str] | Mapping[str, int] | None = None,
         strict: bool = False,
@@ -431,7 +428,7 @@ async def beat(store: Store, record: Callable[[], Awaitable[WorkerRecord]]) -> N
 # What an application asked to be called when a worker starts and stops.
 
 
-async def run_hooks(which: str, hooks: Sequence[Callable[[], Awaitable[None] | None]]) -> None:
+async def run_hooks(which: str, hooks: Sequence[Hook]) -> None:
     """Call the hooks in order. One that fails keeps a worker from starting, but not from stopping."""
     for hook in hooks:
         try:

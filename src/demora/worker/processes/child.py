@@ -31,7 +31,7 @@ from ...handlers.registry import Handler
 from ...store.jobs import Report
 from ...system import error_texts
 from ..outcomes import CANCELLED_WITHIN, failed
-from . import application
+from . import location
 from .wire import Began, Closed, End, Hello, Pipe, Relay, RunEnded, Said, Work
 
 PAUSE = 0.1  # seconds between reports at least
@@ -43,7 +43,7 @@ Outcome = Succeeded | Raised | Snoozed | GaveUp
 def main(fd: int) -> None:
     """Serve the worker at the other end of the socket `fd`."""
     del sys.argv[1:]
-    application.keep_workers_out()
+    location.keep_workers_out()
     _end_with_parent()
     _expect_the_worst()
     _shrug_off_signals()
@@ -141,14 +141,14 @@ class Slot:
     def _find(self, work: Work) -> Handler:
         where = self._hello.home
         if self._app is None:
-            app = getattr(application.load(where.place), where.name)
+            app = getattr(location.load(where.place), where.name)
             app.configure(database_url=self._hello.database_url, redis_url=self._hello.redis_url)
             if not self._hello.shared:
                 app.keep_closed("the worker's database is in its memory: a process handler cannot reach it")
             self._app = app
             error_texts.configure(app.settings.log_errors)
             self._log_to_worker()
-        return application.find(self._app, where, work.place, work.job.type)
+        return location.find(self._app, where, work.place, work.job.type)
 
     def _log_to_worker(self) -> None:
         """Send records to the worker, unless the application has set up logging by being imported."""

@@ -17,12 +17,12 @@ from ...handlers.control import Cancel, Fail, Retry, Snooze
 from ...handlers.registry import Handler
 from ...system.child_process import ChildProcess
 from ...system.seams import Seams
+from ..application import Application
 from ..outcomes import grace, stands
-from .application import AppLocation, import_path_of, location_of
+from .location import AppLocation, import_path_of, location_of
 from .wire import HEAD, MOST_BYTES, Began, End, Hello, Logged, RunEnded, Said, ToProcess, Work, frame, from_process
 
 if TYPE_CHECKING:
-    from ...app import Demora
     from ..run import Run
 
 
@@ -144,7 +144,7 @@ LAST_CALL = 5.0  # seconds that killed processes have to be gone
 class Processes:
     """Calls handlers in processes. `began` is called when a handler is: until then its process was starting."""
 
-    def __init__(self, app: "Demora", seams: Seams, *, began: Callable[["Run"], None]) -> None:
+    def __init__(self, app: Application, seams: Seams, *, began: Callable[["Run"], None]) -> None:
         self._app, self._spawn, self._began = app, seams.spawn, began
         self._alive: dict[Process, None] = {}  # in the order of their start
         self._idle: list[Process] = []

@@ -11,7 +11,7 @@ import msgspec
 from ...core.verdict import GaveUp, Raised, Snoozed, Succeeded
 from ...store.jobs import ClaimedJob, Lease, Report
 from ...system import error_texts
-from .application import AppLocation, ImportPath
+from .location import AppLocation, ImportPath
 
 HEAD = 4  # bytes that say how long a frame is
 MOST_BYTES = 16 * 1024 * 1024  # of a frame; the largest payload, result and log together stay far below

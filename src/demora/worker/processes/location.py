@@ -5,15 +5,12 @@ import importlib.util
 import os
 import sys
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
 from ...errors import BadHandler, WrongProcess
 from ...handlers.registry import Handler
-
-if TYPE_CHECKING:
-    from ...app import Demora
 
 _SCRIPT = "__demora_main__"  # what a script is called where it is imported, so that its `if __name__ == "__main__"` holds
 _workers_allowed = True
@@ -34,7 +31,7 @@ class AppLocation(msgspec.Struct, frozen=True):
     others: tuple[ImportPath, ...] = ()
 
 
-def location_of(app: "Demora", handler: Handler) -> AppLocation:
+def location_of(app: object, handler: Handler) -> AppLocation:
     """Where the application of a process handler is; `BadHandler` if no import would find it."""
     found = [(place, name) for module, name in _holders(app) if (place := _place(module)) is not None]
     if not found:
@@ -92,7 +89,7 @@ def expect_worker() -> None:
         raise WrongProcess
 
 
-def _holders(app: "Demora") -> list[tuple[str, str]]:
+def _holders(app: object) -> list[tuple[str, str]]:
     """Modules and names that hold the application, in the order in which they were imported here, so that importing them
     again goes the same way; what was run as a script comes last."""
     modules = {module.__name__: module for module in list(sys.modules.values()) if isinstance(module, ModuleType)}
