@@ -86,7 +86,7 @@ async def test_what_sends_no_message_is_killed(words: bytes) -> None:
         pipe.sendall(words)
         async with asyncio.timeout(LONG):
             await process.gone
-        assert process.fate == "sent what is no message: a handler wrote into its pipe"
+        assert process.fate == "sent an invalid message: a handler wrote into its pipe"
 
 
 async def test_only_what_is_said_of_the_current_run_is_heard() -> None:

@@ -88,7 +88,7 @@ async def test_processes_that_die_fail_their_own_attempts_and_harm_no_other(app:
     assert found["crashes"].error == died + "ended with signal 11 (SIGSEGV)"
     assert found["killed"].error == died + "ended with signal 9 (SIGKILL)"
     assert found["closes"].error == died + "ended with exit code 1"
-    assert found["garbles"].error == died + "sent what is no message: a handler wrote into its pipe"
+    assert found["garbles"].error == died + "sent an invalid message: a handler wrote into its pipe"
 
 
 async def test_a_handler_that_wants_more_memory_than_it_may_have_fails(app: Demora) -> None:
