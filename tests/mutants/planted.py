@@ -118,7 +118,7 @@ MUTANTS = (
     Mutant(
         "the backlog is forgotten when a worker stops",
         "worker/worker.py",
-        "            self._keeper.drop(job.lease)\n            self._enter(job, HandedBack())\n",
+        "            self._keeper.drop(job.lease)\n            self._settle(job, HandedBack())\n",
         "            self._keeper.drop(job.lease)\n",
         "tests/worker/test_leases.py",
     ),
@@ -233,8 +233,8 @@ MUTANTS = (
     Mutant(
         "a drain stops after the first generation",
         "testing.py",
-        "                await self._ledger.drain()\n",
-        "                await self._ledger.drain()\n                return\n",
+        "                await self._settler.drain()\n",
+        "                await self._settler.drain()\n                return\n",
         "tests/testing/test_sandbox.py::test_a_drain_runs_what_is_due_and_what_that_enqueues",
     ),
     Mutant("NaN is let in", "core/payload.py", "if not isfinite(value):", "if False:", "tests/core"),
@@ -810,7 +810,7 @@ MUTANTS = (
     Mutant(
         "processes: an answer does not say that the run began",
         PROCESS,
-        "                self._get_going()\n                self._ended.set_result(ended)",
+        "                self._note_began()\n                self._ended.set_result(ended)",
         "                self._ended.set_result(ended)",
     ),
     Mutant(
@@ -837,8 +837,8 @@ MUTANTS = (
     Mutant(
         "a worker claims again before what it claimed has started",
         "worker/worker.py",
-        "            await asyncio.sleep(0)  # what was claimed starts before",
-        "            # what was claimed starts before",
+        "            await asyncio.sleep(0)  # claimed jobs start before",
+        "            # claimed jobs start before",
         "tests/worker/test_running.py",
     ),
     Mutant(
