@@ -43,7 +43,7 @@ MAY_IMPORT: dict[str, set[str]] = {
 # The type of the application, for annotations alone: it is handed to these rooms from above.
 NAMES_THE_APPLICATION = {"handlers", "worker"}
 FACES = {"api", "cli"}
-NOT_FOR_FACES = {"Store", "Subscription"}  # faces use the values of a port, never the port itself
+NOT_FOR_FACES = {"Store", "FullStore", "Subscription"}  # faces use the values of a port, never the port itself
 MOST_AT_THE_ROOT = 10
 
 

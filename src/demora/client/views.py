@@ -14,7 +14,7 @@ from ..store.jobs import Page, Queue, WorkerRecord
 from ..store.paces import Pacing
 from ..store.webhooks import StoredSecret
 from .bulk import BulkResult
-from .operator import Recovered
+from .recovery import Recovered
 from .webhooks import DeliveryHistory
 
 

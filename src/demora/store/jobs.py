@@ -390,10 +390,10 @@ class Store(Protocol):
 # What becomes of a job whose lease lapsed, whoever sees it first: a worker at its claim, or an operator.
 
 
-Rules = Callable[[str, RetryState], RetryState]
+RetryRules = Callable[[str, RetryState], RetryState]
 
 
-def lapse(lapsed: LapsedJob, drawn: float, rules: Rules) -> Settlement:
+def lapse(lapsed: LapsedJob, drawn: float, rules: RetryRules) -> Settlement:
     """The settlement under the old token, which is refused if the lease was settled meanwhile. `rules` adds to a standing
     how a type wants to be retried, `drawn` is for jitter."""
     verdict = decide(Lapsed(lapsed.worker_id), rules(lapsed.type, lapsed.standing), drawn)
