@@ -132,7 +132,7 @@ class AuditStore(Protocol):
         ...
 
     async def evidence(self, *, integrity: bool = True) -> Evidence:
-        """Return everything, read in one transaction, so that rows and events agree. `integrity` adds the database's check."""
+        """Return everything, read in one transaction, so that rows and events agree. `integrity` runs the database check."""
         ...
 
     async def end_audit(self) -> None:
