@@ -97,7 +97,7 @@ class Sandbox:
         self._using.__enter__()
         self.app.deliveries.muted = True
         with contextlib.suppress(RuntimeError):  # no loop runs: the first that asks has the store
-            self.app.move_in(asyncio.get_running_loop())
+            self.app.make_loop_store(asyncio.get_running_loop())
         return self
 
     def __exit__(self, *exc_info: object) -> None:

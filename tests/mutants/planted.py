@@ -190,7 +190,7 @@ MUTANTS = (
     ),
     Mutant(
         "a dry run writes",
-        "client/operator.py",
+        "client/bulk.py",
         "return None if dry_run else verb",
         "return verb",
         "tests/client/test_operator.py -k test_a_dry_run_counts_and_writes_nothing",
@@ -204,7 +204,7 @@ MUTANTS = (
     ),
     Mutant(
         "a worker that was given up may still settle",
-        "client/operator.py",
+        "client/recovery.py",
         "        recovered = await self._settle([self._taken(job) for job in held], [worker_id] * len(held))\n",
         "        recovered = [Recovered(job.id, worker_id, Status.RETRYING) for job in held]\n",
         "tests/client/test_operator.py -k test_a_worker_that_was_given_up_loses_its_jobs_and_cannot_settle",
@@ -1477,8 +1477,8 @@ MUTANTS = (
     ),
     Mutant(
         "the health does not try a write",
-        "client/client.py",
-        "        await self._probe()\n",
+        "client/diagnostics.py",
+        "        if isinstance(self._store, Probed):\n            await self._store.probe()\n",
         "",
         STUCK,
     ),
