@@ -554,8 +554,8 @@ MUTANTS = (
     Mutant(
         "an expiry is not told",
         "engines/sqlite/changes.py",
-        "hooks.tell(tx, [id for id, hooked in expired if hooked])",
-        "hooks.tell(tx, [])",
+        "record_deliveries(tx, [id for id, hooked in expired if hooked])",
+        "record_deliveries(tx, [])",
         "tests/conformance/test_deliveries.py",
     ),
     Mutant(
