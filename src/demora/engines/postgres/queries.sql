@@ -438,7 +438,7 @@ removed as (delete from demora.jobs using held where jobs.seq = held.seq and hel
 select id, status, status > 3 as did from clock, held
 
 -- name: queue_names
-select name from demora.client.queues order by name
+select name from demora.queues order by name
 
 -- name: purge
 -- The oldest that ended so, in a queue. Others that purge at the same time pass over them.
@@ -505,7 +505,7 @@ with recursive kind as (
 select queue, status, oldest from kind
 
 -- name: retentions
-select name, retention from demora.client.queues where retention is not null
+select name, retention from demora.queues where retention is not null
 
 -- name: next_expiry
 select min(expires_at) as expires_at from demora.jobs where status < 3 and expires_at is not null and token = credits
@@ -567,7 +567,7 @@ where status = 3
 -- In one statement, which sees one moment: a job that moves meanwhile is counted once.
 with {clock},
 named as materialized (
-    select name, step, strict, head_start, paused_at, pause_reason, paused_by, retention, webhook_url from demora.client.queues
+    select name, step, strict, head_start, paused_at, pause_reason, paused_by, retention, webhook_url from demora.queues
     where name >= :first and name <= :last and (:after::text is null or name > :after) order by name limit :limit::int
 ),
 shown as materialized (select min(name) as first, max(name) as last from named),
@@ -598,7 +598,7 @@ order by name
 
 -- name: queue
 select name, step, strict, head_start, paused_at, pause_reason, paused_by, retention, webhook_url
-from demora.client.queues where name = :name for update
+from demora.queues where name = :name for update
 
 -- name: name_queue
 insert into demora.queues (name) values (:name) on conflict do nothing
@@ -725,7 +725,7 @@ order by paces.queue
 select queue, at, by, pace from demora.pace_changes where queue = :queue order by seq desc limit :limit::int
 
 -- name: queue_as_it_is
-select name, step, strict, head_start, paused_at, pause_reason, paused_by, retention, webhook_url from demora.client.queues where name = :name
+select name, step, strict, head_start, paused_at, pause_reason, paused_by, retention, webhook_url from demora.queues where name = :name
 
 -- name: count_recent
 select count(*) as recent from demora.jobs
@@ -824,7 +824,7 @@ returning id
 
 -- name: hooked
 -- Whether somebody is to hear of a job's end: the job says who, or else its queue. Queues are looked at once in a statement.
-(jobs.webhook_url is not null or jobs.queue = any(array(select name from demora.client.queues where webhook_url is not null)))
+(jobs.webhook_url is not null or jobs.queue = any(array(select name from demora.queues where webhook_url is not null)))
 
 -- name: ended
 -- What is told of jobs that ended, of those of which somebody is to hear.
@@ -924,7 +924,7 @@ where name in ('line_epoch', 'line_run') and exists (select from held)
 with {clock},
 barred as materialized (
     select name, paused_at is not null as paused, coalesce(lanes, '{}') as held
-    from demora.client.queues left join demora.paces on paces.queue = name
+    from demora.queues left join demora.paces on paces.queue = name
     where paused_at is not null or lanes is not null
 ),
 request as (select * from unnest(:ids::uuid[], :queues::text[]) with ordinality as request (id, queue, number)),
@@ -1016,7 +1016,7 @@ order by queue, lane, rank, due_at, seq limit :limit::int
 
 -- name: arrangements
 select name, step, strict, head_start, paused_at, coalesce(lanes, '{}') as held
-from demora.client.queues left join demora.paces on paces.queue = name where changed_at is not null
+from demora.queues left join demora.paces on paces.queue = name where changed_at is not null
 
 -- name: notify
 select pg_notify(channel, :sender) from unnest(:channels::text[]) as channel
