@@ -306,7 +306,7 @@ def _presented(text: str) -> Presented:
 def _life(expires_in: timedelta | str | None) -> timedelta | None:
     life = None if expires_in is None else span(expires_in, "expires_in")
     if life is not None and life < MILLISECOND:
-        raise Invalid("expires_in", "must be longer than nothing")
+        raise Invalid("expires_in", "must be greater than zero")
     return life
 
 
