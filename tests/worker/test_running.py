@@ -129,7 +129,7 @@ REFUSED: list[tuple[str, Any, str]] = [
     ("webhook_url", "no url", "URL"),
     ("queue", "no good", "a queue is named"),
     ("priority", "URGENT", "must be one of"),
-    ("timeout", "0s", "longer than nothing"),
+    ("timeout", "0s", "greater than zero"),
     ("jitter", "half", "from 0 to 1"),
     ("process", "yes", "must be true or false"),
 ]

@@ -137,7 +137,7 @@ def check_at(at: datetime, now: datetime, field: str = "at") -> datetime:
 def check_timeout(timeout: timedelta | str) -> timedelta:
     checked = span(timeout, "timeout", most=LONGEST_TIMEOUT)
     if checked == ZERO:
-        raise Invalid("timeout", "must be longer than nothing")
+        raise Invalid("timeout", "must be greater than zero")
     return checked
 
 

@@ -140,7 +140,7 @@ def _settlements(settlements: Sequence[Settlement]) -> dict[str, Any]:
         "lanes": [None if v.lane is None else v.lane.value for v in verdicts],
         "credits": [int(not v.counts) for v in verdicts],
         "retries": [int(v.status is Status.RETRYING and v.counts) for v in verdicts],
-        "strays": [v.stray for v in verdicts],
+        "strays": [v.no_handler for v in verdicts],
         "cancelled": Status.CANCELLED.value,
         "completed": Status.COMPLETED.value,
     }

@@ -140,7 +140,7 @@ def _apply(tx: Transaction, settlement: Settlement, verdict: Verdict) -> _Moved 
             "lane": None if verdict.lane is None else verdict.lane.value,
             "credit": int(not verdict.counts),
             "retry": int(verdict.status is Status.RETRYING and verdict.counts),
-            "stray": int(verdict.stray),
+            "stray": int(verdict.no_handler),
             "started_at": None if settlement.lapsed else tx.wall - report.ran // MILLISECOND,
             "lapsed": int(settlement.lapsed),
             "moved": tx.next_move() if verdict.status.waiting else None,
