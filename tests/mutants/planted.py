@@ -1202,9 +1202,9 @@ MUTANTS = (
     ),
     Mutant(
         "the log names every unknown type",
-        "system/notices.py",
-        "if subject in self._said or len(self._said) >= MOST_SUBJECTS:",
-        "if subject in self._said:",
+        "system/log_limit.py",
+        "if subject in self._subjects or len(self._subjects) >= MOST_SUBJECTS:",
+        "if subject in self._subjects:",
         "tests/hostile/test_secrets.py",
     ),
     Mutant(

@@ -42,7 +42,7 @@ class ReleaseLog:
 
     def _say(self) -> None:
         for queue, jobs in self._untold.items():
-            notices.let_go(queue, jobs)
+            notices.jobs_released(queue, jobs)
         self._untold.clear()
 
 
