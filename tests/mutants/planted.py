@@ -893,8 +893,8 @@ MUTANTS = (
     Mutant(
         "a store in trouble is asked again before it was said",
         "scheduler/housekeeping.py",
-        "while (left := until - loop.time()) > 0 and not await bell.wait(left):",
-        "while (left := until - loop.time()) > 0 and await bell.wait(left):",
+        "while (left := until - loop.time()) > 0 and not await subscription.wait(left):",
+        "while (left := until - loop.time()) > 0 and await subscription.wait(left):",
         "tests/scheduler/test_retry_wait.py",
     ),
     Mutant(
@@ -1035,8 +1035,8 @@ MUTANTS = (
     Mutant(
         "a scheduler does not hear of jobs that come under a pace",
         "scheduler/housekeeping.py",
-        "topic = Topic.READY if released.paced else Topic.PACE",
-        "topic = Topic.PACE",
+        "needed = Topic.READY if released.paced else Topic.PACE",
+        "needed = Topic.PACE",
         "tests/scheduler/test_housekeeping.py",
     ),
     Mutant(
