@@ -66,7 +66,7 @@ class Child:
     ) -> None:
         self._process, self.reader, self._writer = process, reader, writer
         self._loop = asyncio.get_running_loop()
-        forks.let_go_in_child(self, lambda child: forks.descriptors_of(child._writer.transport))
+        forks.release_in_child(self, lambda child: forks.descriptors_of(child._writer.transport))
         self._lock, self._reaped = threading.Lock(), False
         self.exited: asyncio.Future[int] = self._loop.create_future()
         threading.Thread(target=self._await_exit, name="demora-process", daemon=True).start()

@@ -25,7 +25,7 @@ _current_job: CurrentJob | None = None
 _forking: asyncio.AbstractEventLoop | None = None  # the loop of the thread that forks
 
 
-def let_go_in_child(owner: Any, descriptors: Callable[[Any], Iterable[int]]) -> None:
+def release_in_child(owner: Any, descriptors: Callable[[Any], Iterable[int]]) -> None:
     """Replace these descriptors of the owner in every forked child, for as long as the owner exists."""
     _owners[owner] = descriptors
 

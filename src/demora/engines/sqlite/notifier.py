@@ -97,7 +97,7 @@ class Notifier:
         self._looked_at = 0.0
         self._sender: socket.socket | None = None
         self._handle: int | None = None
-        forks.let_go_in_child(self, Notifier.descriptors)
+        forks.release_in_child(self, Notifier.descriptors)
 
     def descriptors(self) -> list[int]:
         """The sockets, which a forked child would keep alive for those who ring."""
