@@ -919,8 +919,8 @@ MUTANTS = (
     Mutant(
         "a store in trouble is asked again before it was said",
         "scheduler/housekeeping.py",
-        "while (left := until - loop.time()) > 0 and not await bell.wait(left):",
-        "while (left := until - loop.time()) > 0 and await bell.wait(left):",
+        "while (left := until - loop.time()) > 0 and not await subscription.wait(left):",
+        "while (left := until - loop.time()) > 0 and await subscription.wait(left):",
         "tests/scheduler/test_retry_wait.py",
     ),
     Mutant(
@@ -1063,8 +1063,8 @@ MUTANTS = (
     Mutant(
         "a scheduler does not hear of jobs that come under a pace",
         "scheduler/housekeeping.py",
-        "topic = Topic.READY if released.paced else Topic.PACE",
-        "topic = Topic.PACE",
+        "needed = Topic.READY if released.paced else Topic.PACE",
+        "needed = Topic.PACE",
         "tests/scheduler/test_housekeeping.py",
     ),
     Mutant(
@@ -1230,9 +1230,9 @@ MUTANTS = (
     ),
     Mutant(
         "the log names every unknown type",
-        "system/notices.py",
-        "if subject in self._said or len(self._said) >= MOST_SUBJECTS:",
-        "if subject in self._said:",
+        "system/log_limit.py",
+        "if subject in self._subjects or len(self._subjects) >= MOST_SUBJECTS:",
+        "if subject in self._subjects:",
         "tests/hostile/test_secrets.py",
     ),
     Mutant(

@@ -298,7 +298,7 @@ class Pool:
 
     async def _note(self, connection: Any) -> None:
         """Remember where we are with each new connection: behind one address there may be another server by now."""
-        forks.let_go_in_child(connection, lambda held: forks.descriptors_of(held._transport))
+        forks.release_in_child(connection, lambda held: forks.descriptors_of(held._transport))
         row = await connection.fetchrow(self.statements["place"].sql)
         self.place = row["server"], row["database"]
         if not self._options.pooler:
