@@ -167,15 +167,15 @@ class _UntilIdle(Worker):
         self.settled: list[str] = []
         self.next_in: timedelta | None = None
 
-    async def _work(self, subscription: Subscription) -> None:
+    async def _work(self, bell: Subscription) -> None:
         while not self._stopping:
-            subscription.clear()
+            bell.clear()
             was_busy = self._busy()
             wait = await self._claim()
             if self._busy():
-                await subscription.wait(_LOOK if wait is None else min(wait, _LOOK))
+                await bell.wait(_LOOK if wait is None else min(wait, _LOOK))
                 await self._ledger.drain()
-            elif wait != 0 and not was_busy:  # otherwise a job that has just ended may have enqueued others
+            elif wait != 0 and not was_busy:  # else what ended meanwhile may have enqueued more
                 self.next_in = None if wait is None else timedelta(seconds=wait)
                 return
             if len(self.settled) > MOST_RUNS:
