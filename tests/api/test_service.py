@@ -199,7 +199,7 @@ async def test_an_address_that_others_can_reach_is_refused_without_a_key_in_forc
         client = await app.open()
         for made in [await client.keys.create("gone", ["admin"]) for _ in range(2)]:
             await client.keys.revoke(made.key.id)
-        with pytest.raises(BadSetting, match=f"others can reach {host}.*: demora keys create NAME --scope"):
+        with pytest.raises(BadSetting, match=f"other machines can reach {host}.*: demora keys create NAME --scope"):
             await serve(app, Settings(host=host, port=0))
 
 
