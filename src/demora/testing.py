@@ -97,7 +97,7 @@ class Sandbox:
         self._using.__enter__()
         self.app.deliveries.muted = True
         with contextlib.suppress(RuntimeError):  # no loop runs: the first that asks has the store
-            self.app.move_in(asyncio.get_running_loop())
+            self.app.make_loop_store(asyncio.get_running_loop())
         return self
 
     def __exit__(self, *exc_info: object) -> None:
@@ -172,7 +172,7 @@ class _UntilIdle(Worker):
             wait = await self._claim()
             if self._busy():
                 await bell.wait(_LOOK if wait is None else min(wait, _LOOK))
-                await self._ledger.drain()
+                await self._settler.drain()
             elif wait != 0 and not was_busy:  # else what ended meanwhile may have enqueued more
                 self.next_in = None if wait is None else timedelta(seconds=wait)
                 return
@@ -186,8 +186,8 @@ class _UntilIdle(Worker):
         super()._conclude(*args)
         self._wake()
 
-    def _recorded(self, settlement: Settlement, status: Status | None) -> None:
-        super()._recorded(settlement, status)
+    def _on_settled(self, settlement: Settlement, status: Status | None) -> None:
+        super()._on_settled(settlement, status)
         self.settled.append(settlement.report.lease.id)
 
 

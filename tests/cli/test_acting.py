@@ -15,7 +15,7 @@ def status(run: Run, id: str) -> str:
 
 def test_cancel_takes_several_ids(run: Run, enqueued: Callable[..., str]) -> None:
     ids = [enqueued(), enqueued()]
-    assert run("cancel", *ids).stdout == "".join(f"{id} is cancelled\n" for id in ids)
+    assert run("cancel", *ids).stdout == "".join(f"{id} is CANCELLED\n" for id in ids)
     assert [status(run, id) for id in ids] == ["CANCELLED", "CANCELLED"]
 
 
@@ -64,10 +64,10 @@ def test_reschedule_without_a_change_is_a_usage_error(run: Run, enqueued: Callab
 
 def test_a_paused_queue_hands_out_nothing_until_resumed(run: Run, enqueued: Callable[..., str]) -> None:
     id = enqueued("demo.echo", "--queue", "mail")
-    assert run("pause", "mail").stdout == "mail is paused; demora resume mail lets it go on\n"
+    assert run("pause", "mail").stdout == "mail is paused; demora resume mail resumes it\n"
     work_off(enqueued())
     assert status(run, id) == "QUEUED"
-    assert run("resume", "mail").stdout == "mail goes on\n"
+    assert run("resume", "mail").stdout == "mail is resumed\n"
     work_off(id)
     assert status(run, id) == "COMPLETED"
 
@@ -82,9 +82,9 @@ def test_a_queue_that_was_not_paused_or_is_not_there_is_named_as_such(run: Run, 
 
 def test_a_queue_that_is_paused_before_its_first_job_is_said_to_be_new(run: Run) -> None:
     run("migrate")
-    new = "mial is paused; it is new: no job was ever put there; demora resume mial lets it go on\n"
+    new = "mial is paused; the queue is new, check the name; demora resume mial resumes it\n"
     assert run("pause", "mial").stdout == new
-    assert run("pause", "mial").stdout == "mial is paused; demora resume mial lets it go on\n"
+    assert run("pause", "mial").stdout == "mial is paused; demora resume mial resumes it\n"
 
 
 def test_a_queue_paused_again_keeps_its_reason(run: Run) -> None:
@@ -96,7 +96,7 @@ def test_a_queue_paused_again_keeps_its_reason(run: Run) -> None:
 def test_what_a_queue_keeps_can_be_left_to_the_settings_again(run: Run) -> None:
     run("migrate")
     assert answer(run("queue", "mail", "--keep-failed", "9", "--json"))["keepFailed"] == "9"
-    assert "keep failed     as the settings say" in run("queue", "mail", "--keep-failed", "general").stdout
+    assert "keep failed     as in the settings" in run("queue", "mail", "--keep-failed", "general").stdout
     assert run("queue", "mial").stderr == "error: there is no queue mial; demora queues lists them\n"
 
 

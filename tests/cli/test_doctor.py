@@ -83,7 +83,7 @@ def test_every_setting_that_cannot_be_used_is_named(run: Run, folder: Path, monk
     assert said[0][2] == "DEMORA_PORT: must be a whole number"
     assert said[1][2] == "demora.toml: lease: must be from 100ms to 1d"
     assert "DEMORA_CONCURENCY" in said[2][2]
-    assert "→ write DEMORA_CONCURRENCY if that is meant, or unset it" in found.stdout
+    assert "→ rename it to DEMORA_CONCURRENCY if you mean that, or unset it" in found.stdout
 
 
 def test_a_database_url_that_no_engine_knows_is_a_finding_without_its_password(run: Run) -> None:

@@ -35,7 +35,7 @@ def test_a_new_key_is_all_that_create_prints_and_what_it_may_is_said_beside_it(r
     made = run("keys", "create", "ci", "--scope", "read", "--scope", "submit", "--expires-in", "90d")
     form = TEXT.fullmatch(made.stdout)
     assert form is not None
-    assert made.stderr == f"key {form[1]} (ci) may submit, read, for 90d; keep it: it is not shown again\n"
+    assert made.stderr == f"key {form[1]} (ci) may submit, read, for 90d; store it now, it is not shown again\n"
 
 
 def test_create_prints_the_key_once_as_json(run: Run) -> None:
@@ -62,7 +62,7 @@ def test_two_keys_are_never_the_same(run: Run) -> None:
 
 def test_a_list_says_who_may_what_until_when(run: Run) -> None:
     assert run("migrate").exit_code == 0
-    assert run("keys", "list").stdout == "no API keys; demora keys create makes one\n"
+    assert run("keys", "list").stdout == "no API keys; demora keys create creates one\n"
     gone, _ = create(run, "old\n", "--scope", "operate")
     kept, _ = create(run, "ci", "--scope", "read", "--scope", "submit", "--expires-in", "2d")
     run("keys", "revoke", gone)
@@ -92,7 +92,7 @@ def test_only_a_revoked_key_is_forgotten(run: Run) -> None:
     run("keys", "revoke", other)
     assert run("keys", "forget", id).stdout == f"{id} is forgotten\n"
     assert run("keys", "forget", other).stdout == (
-        f"{other} is forgotten; it was the last: a service on 127.0.0.1 asks for no key now\n"
+        f"{other} is forgotten; it was the last key, so a service on 127.0.0.1 now requires none\n"
     )
     assert listed(run) == []
 
@@ -140,7 +140,7 @@ def test_a_key_that_only_submits_has_its_own_namespace_and_the_limits_that_it_wa
 
 def test_limits_are_changed_one_by_one(run: Run) -> None:
     id, _ = create(run, "ci", "--scope", "submit", "--max-queues", "5", "--queue", "a")
-    assert run("keys", "limit", id, "--max-types", "3").stdout == f"{id} (ci) has its new limits\n"
+    assert run("keys", "limit", id, "--max-types", "3").stdout == f"{id} (ci) has new limits\n"
     changed = answer(run("keys", "limit", id, "--queue", "*", "--json"))
     assert changed == listed(run)[0]
     assert (changed["limits"]["maxQueues"], changed["limits"]["maxTypes"], changed["limits"]["queues"]) == (5, 3, ["*"])
@@ -155,7 +155,7 @@ def test_a_rotated_key_keeps_all_but_its_secret(run: Run, folder: Path) -> None:
     form = TEXT.fullmatch(made.stdout)
     assert form is not None
     assert (form[1], form[0].strip() != old) == (id, True)
-    assert made.stderr == (f"key {id} (ci) has a new secret, which is not shown again; the old one is accepted for 1h\n")
+    assert made.stderr == (f"key {id} (ci) has a new secret, which is not shown again; the old one stays valid for 1h\n")
     [after] = listed(run)
     assert after.pop("formerUntil") is not None
     assert before.pop("formerUntil") is None
@@ -209,7 +209,7 @@ async def status_of(http: httpx.Client, headers: dict[str, str]) -> int:
 def test_the_banner_shows_how_to_come_in_with_a_key(run: Run, start: Start) -> None:
     create(run)
     said = read_until(start("serve", "--port", "0"), "openapi.json", "stdout")
-    assert "Try, with KEY=dmr_… (demora keys create makes one):" in said
+    assert "Try, with KEY=dmr_… (demora keys create creates one):" in said
     assert '-H "authorization: Bearer $KEY"' in said
 
 

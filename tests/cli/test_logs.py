@@ -1,5 +1,6 @@
 """The log of what stays: lines for people, JSON for machines, and nothing in either that others could use."""
 
+import inspect
 import io
 import json
 import logging
@@ -107,6 +108,8 @@ NOTICES: list[Callable[[], None]] = [
     lambda: notices.hook_failed("startup", OSError(HOSTILE)),
     lambda: notices.service_started("http://127.0.0.1:1", "sqlite"),
     lambda: notices.service_reachable("0.0.0.0", "jobs.example.com"),
+    lambda: notices.connections_full(HOSTILE),
+    lambda: notices.connections_lowered(100, 50, 64),
     lambda: notices.use_not_noted("abc", OSError(HOSTILE)),
     lambda: notices.overloaded(2, 1),
     lambda: notices.request_failed("GET", HOSTILE, OSError(HOSTILE)),
@@ -130,7 +133,7 @@ def test_every_notice_is_one_line_without_control_characters(
 
 
 def test_every_notice_there_is_was_tried() -> None:
-    public = [name for name in vars(notices) if not name.startswith("_") and callable(getattr(notices, name))]
+    public = [name for name in vars(notices) if not name.startswith("_") and inspect.isfunction(getattr(notices, name))]
     ours = [name for name in public if getattr(notices, name).__module__ == notices.__name__]
     assert len(ours) == len(NOTICES)
 

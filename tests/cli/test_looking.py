@@ -26,7 +26,7 @@ ACTS = [("cancel", NO_SUCH_ID), ("retry", NO_SUCH_ID), ("delete", NO_SUCH_ID), (
 def test_where_there_is_no_database_it_says_who_makes_one(run: Run, folder: Path, words: tuple[str, ...]) -> None:
     refused = run(*words)
     assert refused.exit_code == 1
-    makers = "demora serve, worker, scheduler, enqueue, keys create, webhooks secret create and migrate make one"
+    makers = "demora serve, worker, scheduler, enqueue, keys create, webhooks secret create and migrate create one"
     assert refused.stderr == f"error: there is no database yet at sqlite:///demora.db; {makers}\n"
     assert not list(folder.iterdir())
 

@@ -27,7 +27,7 @@ def test_the_list_of_queues_and_the_doctor_tell_of_a_pace(run: Run, enqueued: Ca
     heads, mail, web = run("queues").stdout.splitlines()
     at = heads.index("PACE")
     assert (mail[at:].strip(), web[at:].strip()) == ("3 in 2m", "")
-    assert "queue mail has a pace, 3 in 2m: 0 jobs due and not let go yet" in run("doctor").stdout
+    assert "queue mail has a pace, 3 in 2m: 0 jobs due and not released yet" in run("doctor").stdout
 
 
 def test_to_take_off_what_is_not_there_changes_nothing(run: Run, enqueued: Callable[..., str]) -> None:

@@ -33,7 +33,7 @@ def test_help_and_json_do_without_rich(run: Run, words: list[str]) -> None:
 
 def test_migrate_makes_the_database_and_says_its_version(run: Run, folder: Path) -> None:
     assert run("migrate").stdout == f"sqlite:///demora.db has schema {newest_schema()} now\n"
-    assert run("migrate").stdout == f"sqlite:///demora.db has schema {newest_schema()} already\n"
+    assert run("migrate").stdout == f"sqlite:///demora.db already has schema {newest_schema()}\n"
     assert (folder / "demora.db").stat().st_mode & 0o777 == 0o600
 
 
@@ -124,7 +124,8 @@ ONE_SHOTS = [
     ),
     *("webhooks enable https://example.com/", "webhooks secret create", "webhooks secret rotate", "webhooks secret list"),
     *("webhooks secret forget abc", "webhooks listen --once --port 0"),
-    *("keys create ci --scope read", "keys list", "keys revoke abcdefghijk1", "keys forget abcdefghijk1"),
+    *("keys create ci --scope read", "keys list", "keys rotate abcdefghijk1", "keys limit abcdefghijk1 --rate 1"),
+    *("keys revoke abcdefghijk1", "keys forget abcdefghijk1"),
 ]
 NO_DATABASE = {"completion"}
 
@@ -138,7 +139,7 @@ def test_every_command_that_does_not_stay_is_a_one_shot() -> None:
 def test_a_command_that_does_not_stay_refuses_a_database_in_memory(run: Run, folder: Path, words: str) -> None:
     refused = run("--database-url", "sqlite://", *words.split())
     assert (refused.exit_code, refused.stdout) == (1, "")
-    assert refused.stderr.startswith("error: a database in memory ends with this command")
+    assert refused.stderr.startswith("error: a database in memory would be lost when this command ends")
     assert not list(folder.iterdir())
 
 
@@ -149,7 +150,7 @@ BAD_APPS = {
     "shop.py:app": "write module:app",
     "shop:": "write module:app",
     "shop:application": "module shop has no 'application'; write shop:app",
-    "shop:cents": "shop:cents is not an application but a int; write shop:app",
+    "shop:cents": "shop:cents is a int, not an application; write shop:app",
     "empty:app": "write app = Demora() there and --app empty:app",
 }
 

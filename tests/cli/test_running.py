@@ -62,7 +62,7 @@ def test_a_running_job_is_cancelled_by_its_worker(run: Run, start: Start) -> Non
     waiting = start("enqueue", "demo.sleep", '{"seconds": 600}', "--wait")
     id = read_until(waiting, "enqueued", "stdout").split()[0]
     await_start(id)
-    assert run("cancel", id).stdout == f"{id} runs; its worker is told to end it\n"
+    assert run("cancel", id).stdout == f"{id} is running; its worker is asked to stop it\n"
     assert waiting.wait(DEADLINE) == 1
     assert answer(run("job", id, "--json"))["status"] == "CANCELLED"
 

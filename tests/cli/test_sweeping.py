@@ -83,7 +83,7 @@ def test_a_dry_run_says_how_many_and_does_nothing(run: Run, dead: Enqueued, verb
 
 def test_a_limit_says_that_there_are_more(run: Run, dead: Enqueued) -> None:
     old, new = dead(), dead()
-    assert run("retry", "--all", "--limit", "1", "--yes").stdout == "retried 1 job; the limit ended it, there are more\n"
+    assert run("retry", "--all", "--limit", "1", "--yes").stdout == "retried 1 job; stopped at the limit, more jobs match\n"
     assert statuses(run, old, new) == ["FAILED", "QUEUED"]
 
 

@@ -61,7 +61,7 @@ def test_recover_settles_lapsed_leases_and_says_so(run: Run, enqueued: Enqueued)
     id = enqueued("demo.echo", "--max-retries", "0")
     claimed_by("bob", lease=timedelta(0))
     assert run("recover").stdout == f"{id} was held by bob and is FAILED now\n"
-    assert run("recover").stdout == "no lease has lapsed that is not settled\n"
+    assert run("recover").stdout == "there is no lapsed lease to settle\n"
 
 
 def test_recover_leaves_leases_that_hold(run: Run, enqueued: Enqueued) -> None:
@@ -77,7 +77,7 @@ def test_a_worker_can_be_declared_dead_and_every_promise_still_holds(
     monkeypatch.setenv("DEMORA_AUDIT", "true")
     id = enqueued("demo.echo", "--retry-delay", "0s")
     claimed_by("bob")
-    assert run("recover", "--worker", "ann").stdout == "no lease has lapsed that is not settled, and ann holds no job\n"
+    assert run("recover", "--worker", "ann").stdout == "there is no lapsed lease to settle, and ann holds no job\n"
     found = answer(run("recover", "--worker", "bob", "--yes", "--json"))
     assert found == {"recovered": [{"id": id, "workerId": "bob", "status": "RETRYING"}]}
     assert answer(run("workers", "--json")) == {"workers": []}
@@ -90,7 +90,7 @@ def test_a_worker_that_seems_alive_is_not_given_up_unasked(run: Run, enqueued: E
     claimed_by("bob")
     refused = run("recover", "--worker", "bob")
     assert (refused.exit_code, "add --yes" in refused.stderr, "--dry-run" in refused.stderr) == (2, True, False)
-    assert "bob was heard of" in refused.stderr
+    assert "bob was seen" in refused.stderr
 
 
 @pytest.mark.slow

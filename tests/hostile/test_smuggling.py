@@ -77,6 +77,7 @@ BROKEN_CHUNKS = {
     "a bare LF after the chunk": b"14\r\n" + JOB + b"\n0\r\n\r\n",
     "two CRs after the chunk": b"14\r\n" + JOB + b"\r\r\n0\r\n\r\n",
     "a chunk longer than its size": b"13\r\n" + JOB + b"\r\n0\r\n\r\n",
+    "other bytes after the chunk": b"14\r\n" + JOB + b"xx0\r\n\r\n",
     "a size with 0x": b"0x14\r\n" + JOB + b"\r\n0\r\n\r\n",
     "a signed size": b"+14\r\n" + JOB + b"\r\n0\r\n\r\n",
     "a negative size": b"-1\r\n" + JOB + b"\r\n0\r\n\r\n",

@@ -1,12 +1,12 @@
-"""The command line: one file per family of commands, all of them speaking through the client."""
+"""The command line: one module for each family of commands. All commands call the client and never a store."""
 
 from .completing import completion
 from .doctor import doctor
 from .housekeeping import purge, rebuild, recover, verify
-from .jobs import cancel, dead_letters, delete, enqueue, job, jobs, pause, queues, reschedule, resume, retry, workers
+from .jobs import cancel, dead_letters, delete, enqueue, job, jobs, reschedule, retry, why, workers
 from .keys import keys
-from .paces import pace, why
-from .queues import queue
+from .paces import pace
+from .queues import pause, queue, queues, resume
 from .root import root
 from .running import migrate, scheduler, serve, worker
 from .webhooks import webhooks

@@ -1,4 +1,4 @@
-"""`demora completion`: the script that lets a shell complete commands, options and the names of queues."""
+"""`demora completion`: prints the script with which a shell completes commands, options and queue names."""
 
 import asyncio
 
@@ -9,23 +9,26 @@ from .opening import existing
 from .root import root, verb
 
 SHELLS = ("bash", "zsh", "fish")
-_PATIENCE = 1.0  # seconds that a database has to name its queues
+_QUERY_TIMEOUT = 1.0  # seconds in which the database must list its queues
 
 
 @verb("completion")
 @click.argument("shell", type=click.Choice(SHELLS))
 def completion(shell: str) -> None:
-    """Print the script that makes a shell complete `demora`: bash, zsh or fish."""
+    """Print the completion script for bash, zsh or fish."""
     kind = get_completion_class(shell)
     assert kind is not None
     click.echo(ShellComplete.source(kind(root, {}, "demora", "_DEMORA_COMPLETE")))
 
 
 def queue_names(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
-    """The queues that begin so. None where there is no database or it does not answer: a shell shows no errors."""
+    """Return the queue names that start with `incomplete`.
+
+    The list is empty if there is no database or it does not answer: a shell cannot show an error.
+    """
     try:
         with ctx.scope(cleanup=False):
-            names = asyncio.run(asyncio.wait_for(_queues(), _PATIENCE))
+            names = asyncio.run(asyncio.wait_for(_queues(), _QUERY_TIMEOUT))
     except Exception:
         return []
     return [name for name in names if name.startswith(incomplete)]

@@ -1,4 +1,4 @@
-"""`demora doctor`: looks at everything that may keep jobs from running, and says what to do about it."""
+"""`demora doctor`: checks everything that can keep jobs from running, and says how to fix it."""
 
 import asyncio
 import os
@@ -23,13 +23,13 @@ _COLOURS = {"ok": "green", "warning": "yellow", "problem": "red"}
 
 
 @verb("doctor")
-@click.option("--skip-integrity", is_flag=True, help="Do not read the whole file to see whether it is damaged.")
-@click.option("--repair", is_flag=True, help="Bring the Redis line in step with the database where it is not.")
+@click.option("--skip-integrity", is_flag=True, help="Skip the check for damage, which reads the whole file.")
+@click.option("--repair", is_flag=True, help="Correct the Redis line where it differs from the database.")
 @as_json
 def doctor(*, skip_integrity: bool, repair: bool, as_json: bool) -> None:
-    """Look for what may keep jobs from running: settings, database, Redis line, clock, workers, queues, jobs.
+    """Check what can keep jobs from running: settings, database, Redis line, clock, workers, queues, jobs.
 
-    Makes no database and migrates none. Exits with 1 if there is a problem; warnings alone exit with 0.
+    Neither creates nor migrates a database. Exits with 1 if there is a problem, and with 0 if there are only warnings.
     """
     findings = list(judge_settings(os.environ, database_url=asked_database_url()))
     if all(found.level != "problem" for found in findings):
@@ -39,7 +39,7 @@ def doctor(*, skip_integrity: bool, repair: bool, as_json: bool) -> None:
     if as_json:
         print_json({"ok": healthy, "findings": findings})
     else:
-        _tell(findings)
+        _print(findings)
     if not healthy:
         click.get_current_context().exit(1)
 
@@ -49,7 +49,7 @@ def _examined(app: Demora, *, integrity: bool, repair: bool) -> list[Finding]:
         refuse_memory(app)
     except BadSetting as problem:
         return [Finding("database", "problem", str(problem), "correct the database URL")]
-    with _patience("reading the whole database" if integrity else "looking at the database"):
+    with _spinner("reading the whole database" if integrity else "checking the database"):
         examined = app.examine(integrity=integrity)
         jobs = asyncio.run(_jobs(app, repair=repair)) if examined.usable else []
     return [*examined.findings, *jobs]
@@ -63,19 +63,21 @@ async def _jobs(app: Demora, *, repair: bool) -> list[Finding]:
             secrets, disabled = await client.webhooks.secrets(), await client.webhooks.disabled()
             line = await client.compare_line(repair=repair)
     except BadSetting as problem:
-        return [Finding("line", "problem", str(problem), "correct it, or unset DEMORA_REDIS_URL to do without the line")]
+        return [Finding("line", "problem", str(problem), "correct it, or unset DEMORA_REDIS_URL to run without a line")]
     except StoreError as problem:
         return [
-            Finding("jobs", "problem", f"the database cannot be used: {problem}", "see what is said of the database above")
+            Finding(
+                "jobs", "problem", f"the database cannot be used: {problem}", "see the findings about the database above"
+            )
         ]
     given = len(app.settings.webhook_secrets)
-    told = judge_webhooks(secrets, disabled, queues, given=given)
-    return [*judge_line(line), *judge_jobs(overview, queues, workers), *judge_paces(paces), *told]
+    webhooks = judge_webhooks(secrets, disabled, queues, given=given)
+    return [*judge_line(line), *judge_jobs(overview, queues, workers), *judge_paces(paces), *webhooks]
 
 
 @contextmanager
-def _patience(words: str) -> Iterator[None]:
-    """Shows on a terminal that something goes on."""
+def _spinner(words: str) -> Iterator[None]:
+    """Show a spinner on a terminal while the block runs."""
     if not sys.stderr.isatty():
         yield
         return
@@ -85,7 +87,7 @@ def _patience(words: str) -> Iterator[None]:
         yield
 
 
-def _tell(findings: Sequence[Finding]) -> None:
+def _print(findings: Sequence[Finding]) -> None:
     for found in findings:
         level = click.style(f"{found.level:<8}", fg=_COLOURS[found.level])
         click.echo(f"{level} {found.check:<13} {plain(found.fact)}")

@@ -1,4 +1,4 @@
-"""`demora keys`: API keys for the HTTP service; made, listed, limited, rotated, revoked, forgotten."""
+"""`demora keys`: create, list, rotate, limit, revoke and forget the API keys of the HTTP service."""
 
 from collections.abc import Callable
 from datetime import timedelta
@@ -20,12 +20,12 @@ key_id = click.argument("id", metavar="ID")
 
 
 def limits(command: Callable[..., Any]) -> Callable[..., Any]:
-    """The options that limit what a key may submit."""
+    """Add the options that limit what a key may submit."""
     for option in (
-        click.option("--rate", type=int, help="Requests a second; 0 for no limit."),
-        click.option("--max-waiting", type=int, help="Its jobs that may wait at a time; 0 for no limit."),
-        click.option("--max-types", type=int, help="Different types that it may use; 0 for no limit."),
-        click.option("--max-queues", type=int, help="Different queues that it may use; 0 for no limit."),
+        click.option("--rate", type=int, help="Requests per second; 0 for no limit."),
+        click.option("--max-waiting", type=int, help="How many of its jobs may wait at the same time; 0 for no limit."),
+        click.option("--max-types", type=int, help="How many different types it may use; 0 for no limit."),
+        click.option("--max-queues", type=int, help="How many different queues it may use; 0 for no limit."),
         click.option("--type", "types", multiple=True, help="A type it may submit, such as email.*; may be repeated."),
         click.option("--queue", "queues", multiple=True, help="A queue it may submit to, such as mail.*; may be repeated."),
     ):
@@ -35,14 +35,16 @@ def limits(command: Callable[..., Any]) -> Callable[..., Any]:
 
 @group("keys")
 def keys() -> None:
-    """API keys for the HTTP service, which asks for one as soon as there is any."""
+    """Manage API keys. The HTTP service requires one as soon as one exists."""
 
 
 @verb("create")
 @click.argument("name", metavar="NAME")
-@click.option("--scope", "scopes", type=SCOPE, multiple=True, required=True, help="What it is for; may be repeated.")
-@click.option("--expires-in", type=SPAN, help="How long it is good for, for instance 90d; without it until revoked.")
-@click.option("--namespace", help="Where its unique and idempotency keys count; a submit-only key has its own without it.")
+@click.option("--scope", "scopes", type=SCOPE, multiple=True, required=True, help="What the key may do; may be repeated.")
+@click.option("--expires-in", type=SPAN, help="How long the key is valid, for example 90d. Default: until it is revoked.")
+@click.option(
+    "--namespace", help="The namespace of its unique and idempotency keys. A submit-only key has its own by default."
+)
 @limits
 @as_json
 @asynchronous
@@ -55,7 +57,7 @@ async def create(
     as_json: bool,
     **limits: Any,
 ) -> None:
-    """Make a key and print it, this once: only a hash of it is stored. NAME is for people: who uses it, and where."""
+    """Create a key and print it. It is shown only once; demora stores a hash. NAME says who uses it and where."""
     checked = check_limits(**limits)
     async with opened(chosen_app(None)) as client:
         made = await client.keys.create(name, scopes, expires_in=expires_in, namespace=namespace, limits=checked)
@@ -68,12 +70,12 @@ async def create(
 
 @verb("rotate")
 @key_id
-@click.option("--overlap", type=SPAN, help="How long the old secret is accepted, for instance 1h; without it no longer.")
-@click.option("--expires-in", type=SPAN, help="How long the key is good for from now; without it as before.")
+@click.option("--overlap", type=SPAN, help="How long the old secret stays valid, for example 1h. Default: it ends now.")
+@click.option("--expires-in", type=SPAN, help="How long the key is valid from now. Default: unchanged.")
 @as_json
 @asynchronous
 async def rotate(id: str, *, overlap: timedelta | None, expires_in: timedelta | None, as_json: bool) -> None:
-    """Give a key a new secret and print it, this once. Its id, name, scopes, limits and namespace stay."""
+    """Give a key a new secret and print it, only once. Its id, name, scopes, limits and namespace stay."""
     async with existing() as client:
         made = await client.keys.rotate(id, overlap=overlap, expires_in=expires_in)
         now = (await client.keys.find(id)).now
@@ -81,7 +83,7 @@ async def rotate(id: str, *, overlap: timedelta | None, expires_in: timedelta | 
         print_json(msgspec.structs.replace(key_view(made.key, now), key=made.text))
     else:
         click.echo(made.text)
-        old = "is refused within a second" if overlap is None else f"is accepted for {rough(overlap)}"
+        old = "stops working within a second" if overlap is None else f"stays valid for {rough(overlap)}"
         said = f"key {made.key.id} ({plain(made.key.name)}) has a new secret, which is not shown again; the old one {old}"
         click.echo(said, err=True)
 
@@ -92,30 +94,30 @@ async def rotate(id: str, *, overlap: timedelta | None, expires_in: timedelta | 
 @as_json
 @asynchronous
 async def limit(id: str, *, as_json: bool, **limits: Any) -> None:
-    """Change the limits of a key; those that are left out stay. Services follow within a second."""
+    """Change the limits of a key; limits that you do not give stay. Services apply them within a second."""
     given = {name: value for name, value in limits.items() if value not in (None, ())}
     if not given:
-        raise click.UsageError("says nothing to change; give at least one limit, such as --max-queues")
+        raise click.UsageError("give at least one limit to change, for example --max-queues")
     async with existing() as client:
         key = await client.keys.limit(id, **given)
         now = (await client.keys.find(id)).now
     if as_json:
         print_json(key_view(key, now))
     else:
-        click.echo(f"{key.id} ({plain(key.name)}) has its new limits")
+        click.echo(f"{key.id} ({plain(key.name)}) has new limits")
 
 
 @verb("list")
 @as_json
 @asynchronous
 async def list_(*, as_json: bool) -> None:
-    """List the keys: who may do what, until when, and when each was last used."""
+    """List the keys with their scopes, state, expiry and last use."""
     async with existing() as client:
-        ring = await client.keys.list()
+        found = await client.keys.list()
     if as_json:
-        print_json({"keys": [key_view(key, ring.now) for key in ring.keys]})
+        print_json({"keys": [key_view(key, found.now) for key in found.keys]})
     else:
-        output.keys(ring.keys, ring.now)
+        output.keys(found.keys, found.now)
 
 
 @verb("revoke")
@@ -123,7 +125,7 @@ async def list_(*, as_json: bool) -> None:
 @as_json
 @asynchronous
 async def revoke(id: str, *, as_json: bool) -> None:
-    """End a key for good. The service refuses it within a second."""
+    """Revoke a key for good. The service refuses it within a second."""
     async with existing() as client:
         key = await client.keys.revoke(id)
         now = (await client.keys.find(id)).now
@@ -138,14 +140,16 @@ async def revoke(id: str, *, as_json: bool) -> None:
 @as_json
 @asynchronous
 async def forget(id: str, *, as_json: bool) -> None:
-    """Take a key off the list that is revoked or has expired. When none is left, nobody on this machine needs one."""
+    """Remove a revoked or expired key from the list. If it was the last one, a service on 127.0.0.1 requires no key."""
     async with existing() as client:
         await client.keys.forget(id)
         left = len((await client.keys.list()).keys)
     if as_json:
         print_json({"id": id, "left": left})
     else:
-        click.echo(f"{id} is forgotten" + ("" if left else "; it was the last: a service on 127.0.0.1 asks for no key now"))
+        click.echo(
+            f"{id} is forgotten" + ("" if left else "; it was the last key, so a service on 127.0.0.1 now requires none")
+        )
 
 
 for command in (create, list_, rotate, limit, revoke, forget):
@@ -154,4 +158,4 @@ for command in (create, list_, rotate, limit, revoke, forget):
 
 def _about(key: ApiKey, expires_in: timedelta | None) -> str:
     until = "until it is revoked" if expires_in is None else f"for {rough(expires_in)}"
-    return f"key {key.id} ({plain(key.name)}) may {', '.join(key.scopes)}, {until}; keep it: it is not shown again"
+    return f"key {key.id} ({plain(key.name)}) may {', '.join(key.scopes)}, {until}; store it now, it is not shown again"

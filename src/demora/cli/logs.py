@@ -1,4 +1,4 @@
-"""The log of a service or worker: lines for people, or a JSON object a line for machines."""
+"""The log of a service or worker: text for people, or one JSON object per line for programs."""
 
 import json
 import logging
@@ -17,9 +17,9 @@ _COLOURS = {"WARNING": "33", "ERROR": "31", "CRITICAL": "31;1"}
 
 
 class Lines(logging.Formatter):
-    """Time, level, the job it was written for, message: one line a record, with nothing in it that moves the cursor.
+    """Formats a record as one line: time, level, job id, message. Control characters are escaped.
 
-    Tracebacks follow line by line. With `colour` levels that need attention stand out.
+    The lines of a traceback follow. With `colour`, warnings and errors are coloured.
     """
 
     default_msec_format = "%s.%03d"
@@ -44,7 +44,7 @@ class Lines(logging.Formatter):
 
 
 class Objects(logging.Formatter):
-    """One JSON object a line: time, level, event and message, then the facts. All but ASCII is escaped."""
+    """Formats a record as one JSON object: time, level, event and message, then the facts. Non-ASCII text is escaped."""
 
     def format(self, record: logging.LogRecord) -> str:
         said: dict[str, Any] = {
@@ -65,7 +65,7 @@ class Objects(logging.Formatter):
 
 
 def to_stderr(settings: Settings) -> None:
-    """Write what is logged from now on to stderr, in the format and from the level up that the settings name."""
+    """Log to stderr from now on, in the format and at the level that the settings name."""
     stamp_records()
     error_texts.configure(settings.log_errors)
     handler = logging.StreamHandler(sys.stderr)

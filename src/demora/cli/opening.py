@@ -1,4 +1,4 @@
-"""Which application and which database a command works on."""
+"""Opens the application and the database of a command, and runs the commands that stay (serve, worker, scheduler)."""
 
 import asyncio
 import importlib
@@ -18,15 +18,15 @@ from ..core.dsn import without_secrets
 from .output import plain
 from .root import Failure, asked_database_url
 
-_MAKERS = "demora serve, worker, scheduler, enqueue, keys create, webhooks secret create and migrate make one"
+_MAKERS = "demora serve, worker, scheduler, enqueue, keys create, webhooks secret create and migrate create one"
 _IN_MEMORY = (
-    "a database in memory ends with this command, and its jobs with it; only demora serve, worker and scheduler take one; "
-    "name a file, for instance --database-url sqlite:///demora.db"
+    "a database in memory would be lost when this command ends; only demora serve, worker and scheduler accept one; "
+    "name a file, for example --database-url sqlite:///demora.db"
 )
 
 
 def chosen_app(spec: str | None, **given: Any) -> Demora:
-    """The application that `--app` names, or one with the built-in handlers; `given` are options that were typed."""
+    """Return the application that `--app` names, or one with only the built-in handlers. `given` are typed options."""
     app = Demora() if spec is None else _import_app(spec)
     app.configure(database_url=asked_database_url(), **given)
     return app
@@ -34,8 +34,10 @@ def chosen_app(spec: str | None, **given: Any) -> Demora:
 
 @asynccontextmanager
 async def opened(app: Demora) -> AsyncIterator[Client]:
-    """The client of an application, for one command; the database is made or brought up to date if need be. Refuses one in
-    memory, which nobody else could see."""
+    """Open an application for one command and yield its client. Creates or migrates the database if necessary.
+
+    Refuses a database in memory, because no other process could see it.
+    """
     refuse_memory(app)
     try:
         yield await app.open()
@@ -44,14 +46,14 @@ async def opened(app: Demora) -> AsyncIterator[Client]:
 
 
 def refuse_memory(app: Demora) -> None:
-    """Refuse a database in memory, for commands that do not stay."""
+    """Refuse a database in memory, for commands that end at once."""
     if app.in_memory():
         raise Failure(_IN_MEMORY)
 
 
 @asynccontextmanager
 async def existing() -> AsyncIterator[Client]:
-    """The client for commands that look or act. Where there is no database yet it says so and makes none."""
+    """Yield the client for a command that needs an existing database. Fails if there is none, and creates none."""
     app = chosen_app(None)
     if await app.schema_version() is None and not app.in_memory():
         raise Failure(f"there is no database yet at {without_secrets(app.settings.database_url)}; {_MAKERS}")
@@ -60,10 +62,10 @@ async def existing() -> AsyncIterator[Client]:
 
 
 def _import_app(spec: str) -> Demora:
-    """Imports with the current folder on the path, as `python -m` does."""
+    """Import the application with the current folder on the path, as `python -m` does."""
     name, _, attribute = spec.partition(":")
     if not name or not attribute.isidentifier() or name.endswith(".py"):
-        raise _bad_app(f"{spec!r} does not name an application; write module:app, for instance mymodule:app")
+        raise _bad_app(f"{spec!r} does not name an application; write module:app, for example mymodule:app")
     if "" not in sys.path and "." not in sys.path:
         sys.path.insert(0, "")
     module = _import(name)
@@ -71,7 +73,7 @@ def _import_app(spec: str) -> Demora:
         raise _bad_app(f"module {name} has no {attribute!r}; {_suggestion(name, module)}")
     app = getattr(module, attribute)
     if not isinstance(app, Demora):
-        raise _bad_app(f"{spec} is not an application but a {type(app).__name__}; {_suggestion(name, module)}")
+        raise _bad_app(f"{spec} is a {type(app).__name__}, not an application; {_suggestion(name, module)}")
     return app
 
 
@@ -80,7 +82,7 @@ def _import(name: str) -> Any:
         return importlib.import_module(name)
     except ModuleNotFoundError as problem:
         if problem.name and (name == problem.name or name.startswith(f"{problem.name}.")):
-            raise _bad_app(f"there is no module {name} here or on the Python path; write module:app") from problem
+            raise _bad_app(f"there is no module {name} in this folder or on the Python path; write module:app") from problem
         raise _broken(name, problem) from problem
     except Exception as problem:
         raise _broken(name, problem) from problem
@@ -96,19 +98,16 @@ def _bad_app(message: str) -> click.BadParameter:
 
 
 def _broken(name: str, problem: Exception) -> Failure:
-    """The application's own trouble, with the traceback that its author needs."""
+    """Print the traceback of an application that cannot be imported, for its author, and return the failure."""
     traceback.print_exception(problem)
     return Failure(f"module {name} cannot be imported: {type(problem).__name__}: {problem}")
 
 
-# How a process that serves comes to its end: with the code it earned, and nothing that hangs may keep it.
-
-
-_LAST_CALL = 1.0  # seconds that threads have to end once all else has
+_THREAD_TIMEOUT = 1.0  # seconds that threads have to end once the event loop has
 
 
 def run(main: Coroutine[Any, Any, int]) -> NoReturn:
-    """Run on uvloop and exit with the code it gives, at once or after a last call if a thread still hangs."""
+    """Run a coroutine on uvloop and exit with the code it returns. A thread that hangs delays the exit by one second."""
     import uvloop
 
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
@@ -118,6 +117,6 @@ def run(main: Coroutine[Any, Any, int]) -> NoReturn:
 
 
 def _exit_soon(code: int) -> None:
-    timer = threading.Timer(_LAST_CALL, os._exit, [code])
+    timer = threading.Timer(_THREAD_TIMEOUT, os._exit, [code])
     timer.daemon = True
     timer.start()

@@ -1,4 +1,4 @@
-"""Kinds of values that options take, and the options that several commands share."""
+"""The types of option values, and the options that several commands share."""
 
 import asyncio
 import functools
@@ -23,7 +23,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 def _kind(name: str, read: Callable[[str], T]) -> Callable[[str], T]:
-    """A kind of value that `read` makes of text; what that refuses is a usage error."""
+    """Make a click type of `read`. If `read` raises `Invalid`, the command ends with a usage error."""
 
     def convert(text: str) -> T:
         try:
@@ -43,19 +43,19 @@ def _moment(text: str) -> datetime:
     try:
         at = datetime.fromisoformat(text)
     except ValueError:
-        raise Invalid("time", f"{text!r} is not a time; write for instance 2030-01-31T09:00:00Z") from None
+        raise Invalid("time", f"{text!r} is not a time; write it like 2030-01-31T09:00:00Z") from None
     return moment(at, "time")
 
 
 def _queues(text: str) -> tuple[str, ...] | dict[str, int]:
-    """`a,b`, or with weights `a=3,b=1`."""
+    """Parse `a,b`, or with weights `a=3,b=1`."""
     parts = [part.strip().partition("=") for part in text.split(",")]
     if not any(separator for _, separator, _ in parts):
         return tuple(check_queue(name) for name, _, _ in parts)
     try:
         return {check_queue(name): int(weight or 1) for name, _, weight in parts}
     except ValueError:
-        raise Invalid("queues", "a weight is a whole number: mail=3,reports=1") from None
+        raise Invalid("queues", "a weight must be a whole number, for example mail=3,reports=1") from None
 
 
 SPAN = _kind("span", _span)
@@ -64,33 +64,37 @@ QUEUES = _kind("names", _queues)
 PRIORITY = click.Choice(list(Priority.__members__), case_sensitive=False)
 STATUS = click.Choice(list(Status.__members__), case_sensitive=False)
 
-as_json = click.option("--json", "as_json", is_flag=True, help="Print what the HTTP service would answer.")
-app_option = click.option("--app", "spec", metavar="MODULE:APP", help="The application; without it the built-in handlers.")
-_log_format = click.option("--log-format", type=click.Choice(LOG_FORMATS), help="Lines for people, or JSON for machines.")
-_log_level = click.option("--log-level", type=click.Choice(LOG_LEVELS, case_sensitive=False), help="Log from this level up.")
-concurrency = click.option("--concurrency", type=int, metavar="N", help="How many jobs run at a time.")
+as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON, as the HTTP service answers.")
+app_option = click.option(
+    "--app", "spec", metavar="MODULE:APP", help="The application. Default: only the built-in handlers."
+)
+_log_format = click.option("--log-format", type=click.Choice(LOG_FORMATS), help="Text for people, or JSON for programs.")
+_log_level = click.option(
+    "--log-level", type=click.Choice(LOG_LEVELS, case_sensitive=False), help="The lowest level to log."
+)
+concurrency = click.option("--concurrency", type=int, metavar="N", help="How many jobs to run at the same time.")
 in_queue = click.option("--queue", metavar="QUEUE", shell_complete=queue_names, help="Only jobs in this queue.")
-_at = click.option("--at", type=MOMENT, help="When to run, with a zone: 2030-01-31T09:00:00Z.")
-_delay = click.option("--delay", type=SPAN, help="How long to wait first: 250ms, 30s, 5m, 1h30m, 7d.")
-_priority = click.option("--priority", type=PRIORITY, help="How urgent it is.")
+_at = click.option("--at", type=MOMENT, help="When to run, with a time zone: 2030-01-31T09:00:00Z.")
+_delay = click.option("--delay", type=SPAN, help="How long to wait before the run: 250ms, 30s, 5m, 1h30m, 7d.")
+_priority = click.option("--priority", type=PRIORITY, help="The priority of the job.")
 
 
 def timing(command: F) -> F:
-    """`--at`, `--delay` and `--priority`, as `enqueue` and `reschedule` take them."""
+    """Add `--at`, `--delay` and `--priority`."""
     return _at(_delay(_priority(command)))
 
 
 def logged(command: F) -> F:
-    """How what is logged is written: `--log-format` and `--log-level`."""
+    """Add `--log-format` and `--log-level`."""
     return _log_format(_log_level(command))
 
 
 def paged(command: F) -> F:
-    """The filters and the paging of a list of jobs."""
+    """Add the filters and the paging of a list of jobs."""
     for option in (
         as_json,
-        click.option("--cursor", "after", metavar="CURSOR", help="Go on where the page before ended."),
-        click.option("--limit", type=click.IntRange(1, MOST_PER_PAGE), default=50, show_default=True, help="Jobs a page."),
+        click.option("--cursor", "after", metavar="CURSOR", help="Continue after the previous page."),
+        click.option("--limit", type=click.IntRange(1, MOST_PER_PAGE), default=50, show_default=True, help="Jobs per page."),
         click.option("--tag", metavar="TAG", help="Only jobs with this tag."),
         click.option("--type", "type", metavar="TYPE", help="Only jobs of this type."),
         in_queue,

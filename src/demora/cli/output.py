@@ -1,4 +1,8 @@
-"""Text for people: what others set is escaped, spans are rounded, times are told from now."""
+"""The output of the commands: tables and sections for people, and JSON.
+
+All text that comes from jobs, queues or callers is escaped, so that it can neither move the cursor nor be read as markup.
+Spans are rounded, and times are relative to now.
+"""
 
 import json
 import os
@@ -41,25 +45,25 @@ _GRAINS = (
 
 
 def plain(text: str) -> str:
-    """The text with all that does not print escaped, so that nobody's text can move the cursor or forge a line."""
+    """Escape all characters that do not print, so that a text cannot move the cursor or fake a line of output."""
     return text if text.isprintable() else "".join(map(_escaped, text))
 
 
 def rough(span: timedelta) -> str:
-    """The span as exactly as people care for: `3d4h`, `2h15m`, `42s`, `120ms`."""
+    """Round a span for people: `3d4h`, `2h15m`, `42s`, `120ms`."""
     grain = next(grain for least, grain in _GRAINS if span >= least)
     return say((span + grain / 2) // grain * grain)
 
 
 def from_now(at: datetime, now: datetime) -> str:
-    """`in 5m`, `now`, `5m ago`."""
+    """Write a time relative to now: `in 5m`, `now`, `5m ago`."""
     if at > now:
         return f"in {rough(at - now)}"
     return "now" if now - at < timedelta(seconds=1) else f"{rough(now - at)} ago"
 
 
 def due(job: Job, now: datetime) -> str:
-    """When a waiting job becomes ready: `in 5m`, or `now`."""
+    """Write when a waiting job becomes ready: `in 5m`, or `now`."""
     return from_now(max(job.due_at, now), now)
 
 
@@ -67,24 +71,23 @@ def _escaped(character: str) -> str:
     return character if character.isprintable() else character.encode("unicode_escape").decode()
 
 
-# `--json`: exactly what the HTTP service answers, on one line.
+# JSON.
 
-
-# Controls of terminals (C1 and DEL), marks that turn the direction of text, and others that are not seen.
+# Terminal controls (C1 and DEL), marks that change the direction of text, and other invisible characters.
 _UNSEEN = re.compile("[\x7f-\x9f\xad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb]")
 
 
 def print_json(view: Any) -> None:
+    """Print a view on one line, exactly as the HTTP service would answer it."""
     click.echo(escaped(msgspec.json.encode(view).decode()))
 
 
 def escaped(json: str) -> str:
-    """The same JSON, in which no character moves the cursor or turns the text: outside of strings there are none of them."""
+    """Escape the invisible characters of a JSON text. They occur only in strings, so the value stays the same."""
     return _UNSEEN.sub(lambda found: f"\\u{ord(found[0]):04x}", json)
 
 
-# Lists for people. Every cell is plain text, so that nothing that others set is read as markup or moves the cursor.
-
+# Tables. Every cell is plain text.
 
 _WIDTH = 240  # columns of text: a narrow terminal wraps whole lines, which reads better than cells folded by letters
 _LONGEST_ERROR = 100
@@ -106,7 +109,7 @@ def dead_letters(found: Sequence[Job], now: datetime) -> None:
 
 
 def queues(found: Sequence[Queue], paces: Mapping[str, Pacing]) -> None:
-    """Queues with their counts; `paces` has those that are paced."""
+    """Print queues with their counts; `paces` are the paces of the queues that have one."""
     columns = ("queue", "ready", "delayed", "processing", "dead", "pace", "paused")
     _show(columns, (_paced_cells(queue, paces.get(queue.name)) for queue in found), none="no queues yet")
 
@@ -118,11 +121,11 @@ def workers(found: Sequence[WorkerRecord], now: datetime) -> None:
 
 def keys(found: Sequence[ApiKey], now: datetime) -> None:
     columns = ("id", "name", "scopes", "state", "created", "last used", "expires")
-    _show(columns, (_key_cells(key, now) for key in found), none="no API keys; demora keys create makes one")
+    _show(columns, (_key_cells(key, now) for key in found), none="no API keys; demora keys create creates one")
 
 
 def rules(found: Sequence[tuple[str, str, str, int | None]]) -> None:
-    """Promises, by what each was judged, and how often it was broken; None if it was not judged."""
+    """Print the rules: what each promises, what it was judged by, and its violations (None if it was not judged)."""
     rows = ([rule, name, judged, "" if broken is None else str(broken)] for rule, name, judged, broken in found)
     _show(("rule", "promise", "judged by", "violations"), rows, none="no rules")
 
@@ -160,7 +163,7 @@ def _key_cells(key: ApiKey, now: datetime) -> list[str]:
 
 
 def _when(job: Job, now: datetime) -> str:
-    """What a reader of the list wants to know of the time: due when, running how long, ended when."""
+    """Write the time that matters: when a waiting job is due, how long a job has run, or when it ended."""
     if job.status.waiting:
         return f"due {due(job, now)}"
     since = job.completed_at if job.status.ended else job.started_at
@@ -170,7 +173,7 @@ def _when(job: Job, now: datetime) -> str:
 
 
 def watched(activity: Activity, rates: Mapping[str, tuple[float, float]], workers: Sequence[WorkerRecord]) -> "Group":
-    """Queues with their rates a second, and workers with the slots in use."""
+    """Draw queues with their rates per second, and workers with the slots in use."""
     from rich.console import Group
     from rich.text import Text
 
@@ -185,6 +188,7 @@ def watched(activity: Activity, rates: Mapping[str, tuple[float, float]], worker
 
 
 def printed(drawn: "Group | Table") -> None:
+    """Print a table or a group of them at a fixed width."""
     from rich.console import Console
 
     Console(width=_WIDTH, soft_wrap=True).print(drawn)
@@ -227,11 +231,11 @@ def _cell(text: str) -> "Text":
     return Text(plain(text), style=_COLOURS.get(text, ""))
 
 
-# Everything about one job, for people.
+# One job.
 
 
 def about(job: Job, now: datetime) -> Iterator[str]:
-    """The job line by line: its facts, its payload and result, its attempts, its log."""
+    """Yield the lines about a job: its facts, payload and result, attempts, and log."""
     for name, value in _facts(job, now):
         if value:
             yield f"{name:<12} {plain(value)}"
@@ -252,7 +256,7 @@ def _facts(job: Job, now: datetime) -> Iterator[tuple[str, str]]:
     yield "queue", job.queue
     yield "priority", job.priority.name
     yield "status", job.status.name + (f", due {due(job, now)}" if job.status.waiting else "")
-    yield "cancel", _at("asked for", job.cancel_requested_at, now)
+    yield "cancel", _at("requested", job.cancel_requested_at, now)
     yield "tags", ", ".join(job.tags)
     yield "created", _at("", job.created_at, now)
     yield "scheduled", _at("", job.scheduled_at, now)
@@ -295,7 +299,7 @@ def _attempt(number: int, attempt: Attempt) -> Iterator[str]:
 
 
 def _span(began: datetime, ended: datetime) -> str:
-    """How long it was; times are kept in milliseconds, so that many a run seems to take none."""
+    """Write how long a run took. Times are stored in milliseconds, so a short run may seem to take no time."""
     return rough(ended - began) if ended - began >= MILLISECOND else "less than 1ms"
 
 
@@ -304,15 +308,16 @@ def _indented(text: str) -> Iterator[str]:
         yield f"  {plain(line)}"
 
 
-# What `demora serve` says once it is up: where it is, where the jobs are, and three things to try.
+# The banner of `demora serve`.
 
 
 _TRY = {"type": "demo.echo", "payload": {"hi": 1}, "delay": 3000}
 
 
 def banner(address: str, settings: Settings, *, in_memory: bool, with_key: bool = False) -> str:
+    """Return what `demora serve` prints once it answers: its address, its database, and what to try."""
     database_url, redis_url = settings.database_url, settings.redis_url
-    line = "" if redis_url is None else f", lined up in {without_secrets(redis_url)}"
+    line = "" if redis_url is None else f", Redis line {without_secrets(redis_url)}"
     body = json.dumps(_TRY, separators=(",", ":"))
     names = settings.builtin_handlers or (("http.request",) if with_key else ("all",))
     echoes = _TRY["type"] not in unwanted(names)
@@ -321,7 +326,7 @@ def banner(address: str, settings: Settings, *, in_memory: bool, with_key: bool 
         [
             f"demora {__version__} at {address}, jobs in {without_secrets(database_url)}{line}",
             "",
-            "Try, with KEY=dmr_… (demora keys create makes one):" if with_key else "Try:",
+            "Try, with KEY=dmr_… (demora keys create creates one):" if with_key else "Try:",
             *([f"  curl -s {address}/api/v1/jobs{key} -H 'content-type: application/json' -d '{body}'"] if echoes else []),
             f"  curl -s {address}/api/v1/jobs{key}" if in_memory or not echoes else f"  {_looking(database_url)}",
             f"  {address}/api/v1/openapi.json",
@@ -331,7 +336,7 @@ def banner(address: str, settings: Settings, *, in_memory: bool, with_key: bool 
 
 
 def _looking(database_url: str) -> str:
-    """The command that lists the jobs, as it must be typed in this folder."""
+    """Return the command that lists the jobs, as it must be typed in this folder."""
     same = load().database_url == database_url
     return f"{_command()} jobs" if same else f"{_command()} --database-url {shlex.quote(without_secrets(database_url))} jobs"
 

@@ -1,4 +1,4 @@
-"""`demora pace`: the pace of a queue, shown, changed or taken off; `demora why`: why a job is where it is."""
+"""`demora pace`: show, change or remove the pace of a queue."""
 
 from collections.abc import Iterator
 from datetime import timedelta
@@ -18,17 +18,19 @@ from .root import verb, who
 
 @verb("pace")
 @click.argument("queue", metavar="QUEUE")
-@click.option("--gap", type=SPAN, help="From the first release of a cycle to that of the next, at least.")
-@click.option("--burst", type=int, help="Releases in a cycle.")
-@click.option("--stagger", type=SPAN, help="Between two releases of a cycle.")
+@click.option("--gap", type=SPAN, help="The least time between the first releases of two cycles.")
+@click.option("--burst", type=int, help="Releases per cycle.")
+@click.option("--stagger", type=SPAN, help="The time between two releases of a cycle.")
 @click.option("--rapid-gap", type=SPAN, help="The gap while no real-time job waits.")
 @click.option("--rapid-burst", type=int, help="The burst while no real-time job waits.")
 @click.option("--rapid-stagger", type=SPAN, help="The stagger while no real-time job waits.")
-@click.option("--rapid/--no-rapid", default=None, help="Whether there is a rapid rate at all.")
-@click.option("--governs", type=click.Choice([kind.value for kind in Governs]), help="Which delayed jobs.")
-@click.option("--protect", metavar="QUEUE", multiple=True, help="A queue whose real-time jobs count; may be repeated.")
-@click.option("--off", is_flag=True, help="Take the pace off.")
-@click.option("--history", is_flag=True, help="Show who changed it and when.")
+@click.option("--rapid/--no-rapid", default=None, help="Whether the pace has a rapid rate.")
+@click.option("--governs", type=click.Choice([kind.value for kind in Governs]), help="Which delayed jobs the pace holds.")
+@click.option(
+    "--protect", metavar="QUEUE", multiple=True, help="A queue whose real-time jobs prevent the rapid rate; may be repeated."
+)
+@click.option("--off", is_flag=True, help="Remove the pace.")
+@click.option("--history", is_flag=True, help="Show who changed the pace and when.")
 @as_json
 @asynchronous
 async def pace(
@@ -47,7 +49,7 @@ async def pace(
     history: bool,
     as_json: bool,
 ) -> None:
-    """Show or change how fast the delayed jobs of a queue are let go. Every process follows within a second."""
+    """Show or change how fast the delayed jobs of a queue are released. Every process applies it within a second."""
     request = make_pace_request(
         gap=gap,
         burst=burst,
@@ -60,7 +62,7 @@ async def pace(
         protect=protect or None,
     )
     if off and request != PaceRequest():
-        raise click.UsageError("--off goes alone")
+        raise click.UsageError("--off cannot be combined with other changes")
     async with existing() as client:
         if off:
             await client.take_pace_off(queue, by=who())
@@ -73,31 +75,17 @@ async def pace(
         click.echo("\n".join(_about(queue, found, changes if history else [])))
 
 
-@verb("why")
-@click.argument("id", metavar="ID")
-@as_json
-@asynchronous
-async def why(id: str, *, as_json: bool) -> None:
-    """Say why a job is where it is, in one sentence."""
-    async with existing() as client:
-        found = await client.why(id)
-    if as_json:
-        print_json(found)
-    else:
-        click.echo(plain(found.sentence))
-
-
 def _about(name: str, found: Pacing | None, changes: list[PaceChange]) -> Iterator[str]:
     view = pace_view(found)
     if found is None or view is None:
-        yield f"{name} has no pace; demora pace {name} --gap 2m --burst 3 --stagger 30s gives it one"
+        yield f"{name} has no pace; demora pace {name} --gap 2m --burst 3 --stagger 30s sets one"
     else:
         yield f"{'queue':<15} {name}"
         yield f"{'pace':<15} {say_pace(found.pace)}"
         yield f"{'set':<15} {timestamp(found.set_at)} by {plain(found.set_by)}"
         yield f"{'mode':<15} {_mode(found)}"
         yield f"{'delayed':<15} {view.total_delayed}, {view.ready_now} due, {view.ready_in_hour} due within the hour"
-        yield f"{'waiting':<15} {view.waiting_for_gap} for their slot"
+        yield f"{'waiting':<15} {view.waiting_for_gap} for their release"
         yield f"{'next release':<15} {_seconds(view)}"
         last = view.time_since_last_release_seconds
         yield f"{'last release':<15} {'none yet' if last is None else f'{last:.0f} s ago'}"
@@ -106,12 +94,12 @@ def _about(name: str, found: Pacing | None, changes: list[PaceChange]) -> Iterat
 
 
 def _mode(found: Pacing) -> str:
-    """The mode, and where there are two, why it is this one."""
+    """Write the mode and, if the pace has two, why this one is in force."""
     if found.pace.rapid is None:
         return "normal"
     queues = ", ".join(found.pace.protected(found.queue))
     mode, waits = found.pace.mode(quiet=found.quiet), "no" if found.quiet else "a"
-    return f"{mode}, as {waits} real-time job waits in {plain(queues)}"
+    return f"{mode}, because {waits} real-time job waits in {plain(queues)}"
 
 
 def _seconds(view: PaceView) -> str:

@@ -1,4 +1,4 @@
-"""`demora queue`: one queue, its order and what it keeps; shown, or changed."""
+"""The commands about queues: list and watch them, show or change one, pause and resume."""
 
 import asyncio
 import sys
@@ -18,27 +18,46 @@ from ..store.diagnostics import Activity
 from ..store.jobs import Queue, WorkerRecord
 from ..store.paces import Pacing
 from . import output
+from .completing import queue_names
 from .opening import existing
 from .options import SPAN, as_json, asynchronous
 from .output import plain, print_json
-from .root import verb
+from .root import verb, who
 
-_KEEP = "an age, a number of jobs, both (7d,1000), or forever; general: as the settings say"
+LEAST_INTERVAL = timedelta(milliseconds=100)
+_KEEP = "an age, a number of jobs, both (7d,1000), or forever; general uses the setting"
+queue_name = click.argument("queue", metavar="QUEUE", shell_complete=queue_names)
+
+
+@verb("queues")
+@click.option("--watch", "watched", is_flag=True, help="Show queues and workers repeatedly until Ctrl-C.")
+@click.option("--interval", type=SPAN, help="With --watch: the time between updates. Default: 1s.")
+@as_json
+def queues(*, watched: bool, interval: timedelta | None, as_json: bool) -> None:
+    """List the queues with their job counts, their paces, and whether they are paused."""
+    if interval is not None and (not watched or interval < LEAST_INTERVAL):
+        raise click.UsageError("--interval needs --watch and must be at least 100ms")
+    if watched:
+        watch(interval or timedelta(seconds=1), as_json=as_json)
+    else:
+        asyncio.run(_queues(as_json=as_json))
 
 
 @verb("queue")
 @click.argument("queue", metavar="QUEUE")
-@click.option("--step", type=SPAN, help="How much longer a job waits than one of the next higher priority to go first.")
-@click.option("--strict/--no-strict", default=None, help="Whether a higher priority always goes first.")
-@click.option("--head-start", type=SPAN, help="How far real-time jobs are put before delayed ones.")
-@click.option("--keep-completed", metavar="KEEP", help=f"How long COMPLETED jobs are kept: {_KEEP}.")
+@click.option("--step", type=SPAN, help="How much longer a job must wait to go before a job of the next higher priority.")
+@click.option(
+    "--strict/--no-strict", default=None, help="Whether a higher priority always goes first, however long others wait."
+)
+@click.option("--head-start", type=SPAN, help="The head start of real-time jobs over delayed jobs.")
+@click.option("--keep-completed", metavar="KEEP", help=f"How long to keep COMPLETED jobs: {_KEEP}.")
 @click.option("--keep-cancelled", metavar="KEEP", help="The same for CANCELLED jobs.")
 @click.option("--keep-failed", metavar="KEEP", help="The same for FAILED jobs, the dead letters.")
-@click.option("--webhook-url", metavar="URL", help="Told of the ends of jobs that name none; empty for none.")
+@click.option("--webhook-url", metavar="URL", help="The webhook URL of jobs that have none of their own; empty for none.")
 @as_json
 @asynchronous
 async def queue(queue: str, *, as_json: bool, **options: Any) -> None:
-    """Show a queue, or change its order and what it keeps. The next claim of any worker follows."""
+    """Show a queue, or change its order and its retention. A change takes effect at the next claim."""
     given = {name: value for name, value in options.items() if value is not None}
     async with existing() as client:
         shown = await client.set_queue(queue, **given) if given else await client.queue(queue)
@@ -50,6 +69,42 @@ async def queue(queue: str, *, as_json: bool, **options: Any) -> None:
             click.echo(line)
 
 
+@verb("pause")
+@queue_name
+@click.option("--reason", metavar="TEXT", help="Why; shown with the queue.")
+@as_json
+@asynchronous
+async def pause(queue: str, *, reason: str | None, as_json: bool) -> None:
+    """Pause a queue: workers claim none of its jobs until it is resumed. Running jobs continue."""
+    async with existing() as client:
+        known = {one.name for one in await client.queues()}
+        paused = await client.pause(queue, reason, by=who())
+    new = "" if queue in known else "the queue is new, check the name; "
+    _show(paused, f"{queue} is paused; {new}demora resume {queue} resumes it", as_json=as_json)
+
+
+@verb("resume")
+@queue_name
+@as_json
+@asynchronous
+async def resume(queue: str, *, as_json: bool) -> None:
+    """Resume a paused queue."""
+    async with existing() as client:
+        was_paused = (await client.queue(queue)).pause is not None
+        resumed = await client.resume(queue)
+    _show(resumed, f"{queue} is resumed" if was_paused else f"{queue} was not paused", as_json=as_json)
+
+
+async def _queues(*, as_json: bool) -> None:
+    async with existing() as client:
+        found = await client.queues()
+        paces = {pacing.queue: pacing for pacing in await client.pacings()}
+    if as_json:
+        print_json({"queues": [queue_view(queue, paces.get(queue.name)) for queue in found]})
+    else:
+        output.queues(found, paces)
+
+
 def _about(queue: Queue, pacing: Pacing | None) -> Iterator[str]:
     kept = queue.retention
     yield f"{'queue':<15} {queue.name}"
@@ -59,39 +114,46 @@ def _about(queue: Queue, pacing: Pacing | None) -> Iterator[str]:
     yield f"{'step':<15} {'strict' if queue.order.strict else say(queue.order.step)}"
     yield f"{'head start':<15} {say(queue.order.head_start)}"
     for name, keep in (("completed", kept.completed), ("cancelled", kept.cancelled), ("failed", kept.failed)):
-        yield f"{'keep ' + name:<15} {'as the settings say' if keep is None else keep}"
+        yield f"{'keep ' + name:<15} {'as in the settings' if keep is None else keep}"
     if queue.webhook_url is not None:
         yield f"{'webhook':<15} {plain(queue.webhook_url)}"
 
 
-# `demora queues --watch`: queues and workers as they are, again and again, until Ctrl-C.
+def _show(queue: Queue, message: str, *, as_json: bool) -> None:
+    if as_json:
+        print_json(queue_view(queue))
+    else:
+        click.echo(message)
 
 
-class Rates(msgspec.Struct, frozen=True):
-    """How many jobs a second came into a queue, and how many left it: completed, cancelled or removed."""
-
-    added: float
-    ended: float
-
-
-class Snapshot(msgspec.Struct, frozen=True):
-    """One look; there are no rates yet at the first."""
-
-    activity: Activity
-    workers: list[WorkerRecord]
-    rates: dict[str, Rates]
+# `demora queues --watch`.
 
 
 def watch(interval: timedelta, *, as_json: bool) -> None:
-    """Show snapshots until Ctrl-C, which is no failure."""
+    """Show snapshots until Ctrl-C, which is a normal end here."""
     try:
         asyncio.run(_watch(interval, as_json=as_json))
     except KeyboardInterrupt:
         return
 
 
+class Rates(msgspec.Struct, frozen=True):
+    """Jobs per second that were added to a queue, and that left it: completed, cancelled or deleted."""
+
+    added: float
+    ended: float
+
+
+class Snapshot(msgspec.Struct, frozen=True):
+    """The queues and workers at one moment. The first snapshot has no rates."""
+
+    activity: Activity
+    workers: list[WorkerRecord]
+    rates: dict[str, Rates]
+
+
 def rates(before: Activity, now: Activity, seconds: float) -> dict[str, Rates]:
-    """By queue, from the counts of two pulses: what was added and is not there any more has left."""
+    """Compute the rates by queue from two readings: a job that was added and is no longer held has left."""
     held = {queue.name: _held(queue) for queue in before.queues}
     found = {}
     for queue in now.queues:
@@ -99,6 +161,10 @@ def rates(before: Activity, now: Activity, seconds: float) -> dict[str, Rates]:
         ended = added + held.get(queue.name, 0) - _held(queue)
         found[queue.name] = Rates(added / seconds, max(ended, 0) / seconds)
     return found
+
+
+def _held(queue: Queue) -> int:
+    return queue.ready + queue.delayed + queue.processing + queue.dead
 
 
 async def _watch(interval: timedelta, *, as_json: bool) -> None:
@@ -121,7 +187,7 @@ async def _snapshots(client: Client, seconds: float) -> AsyncIterator[Snapshot]:
 
 @contextmanager
 def _screen(as_json: bool) -> Iterator[Callable[[Snapshot], None]]:
-    """How snapshots are shown: as JSON, redrawn in place on a terminal, or else one after the other."""
+    """Yield the function that shows a snapshot: as JSON, in place on a terminal, or else one after the other."""
     if as_json:
         yield lambda snapshot: print_json(_view(snapshot))
     elif not sys.stdout.isatty():
@@ -169,7 +235,3 @@ def _queue(queue: Queue, snapshot: Snapshot) -> dict[str, Any]:
 def _worker(worker: WorkerRecord, activity: Activity) -> dict[str, Any]:
     shown: dict[str, Any] = msgspec.to_builtins(worker_view(worker))
     return shown | {"running": activity.running.get(worker.id, 0)}
-
-
-def _held(queue: Queue) -> int:
-    return queue.ready + queue.delayed + queue.processing + queue.dead

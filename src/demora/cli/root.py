@@ -1,4 +1,4 @@
-"""`demora` itself: the options that every command takes, and how trouble is told: one line and an exit code."""
+"""The command `demora` itself: the options of every command, and how errors become one line and an exit code."""
 
 import getpass
 import re
@@ -17,21 +17,21 @@ _DATABASE_URL = "demora.database_url"
 
 
 class Failure(click.ClickException):
-    """What was asked for did not happen: `error: …` on stderr, exit code 1."""
+    """The command failed: prints `error: …` on stderr and exits with code 1."""
 
     def show(self, file: IO[Any] | None = None) -> None:
         click.echo(f"error: {plain(self.message)}", err=True)
 
 
 class Family(click.Group):
-    """Lists its commands in the order of their adding."""
+    """A group that lists its commands in the order in which they were added."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(self.commands)
 
 
 class Root(Family):
-    """Turns errors into failures. Ctrl-C ends quietly with 130."""
+    """The top-level group. It turns a `DemoraError` into a `Failure`, and exits with 130 on Ctrl-C."""
 
     def invoke(self, ctx: click.Context) -> Any:
         try:
@@ -43,8 +43,10 @@ class Root(Family):
 
 
 class Verb(click.Command):
-    """A command that also takes the options of `demora` itself, so that they may stand before or after its name. What was
-    typed wrong is a usage error, whoever notices it."""
+    """A command that also takes the options of `demora` itself, so they can stand before or after its name.
+
+    A bad value on the command line is a usage error, even if the client or the settings detect it.
+    """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -62,31 +64,34 @@ class Verb(click.Command):
 
 
 def verb(name: str) -> Callable[[Callable[..., None]], click.Command]:
+    """Make a function a command of this name."""
     return click.command(name, cls=Verb)
 
 
 def group(name: str) -> Callable[[Callable[..., None]], click.Group]:
-    """A family of verbs under one name: `demora keys create`."""
+    """Make a function a group of commands, such as `demora keys`."""
     return click.group(name, cls=Family, params=[_database_option()])
 
 
 def asked_database_url() -> str | None:
-    """What `--database-url` said; None leaves it to the settings."""
+    """Return the value of `--database-url`, or None if the settings decide."""
     url: str | None = click.get_current_context().meta.get(_DATABASE_URL)
     return url
 
 
 def who() -> str:
-    """Whoever typed this, as it is recorded with what it changes."""
+    """Return the user who runs this command, to be recorded with a change: `cli:alice`."""
     try:
         return f"cli:{getpass.getuser()}"
     except (KeyError, OSError):
-        raise Failure("cannot tell who you are, which is recorded with this change; set USER") from None
+        raise Failure("cannot find out your user name, which is recorded with this change; set USER") from None
 
 
 def _mistyped(ctx: click.Context | None, field: str, reason: str) -> click.BadParameter | None:
-    """The usage error for what is wrong with an argument of the client, under the name that was typed. None if it was not
-    typed here: then a setting is wrong, or a payload, which is data wherever it comes from."""
+    """Return a usage error that names the option or argument that was typed.
+
+    Returns None if the value was not typed: then a setting is wrong. A payload is data, so it is never a usage error.
+    """
     name = re.split(r"\W", field)[0]
     while ctx is not None and name != "payload":
         if ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE:
@@ -103,7 +108,7 @@ def _database_option() -> click.Option:
         metavar="URL",
         expose_value=False,
         callback=_remember,
-        help="Where the jobs are, for instance sqlite:///demora.db; overrides DEMORA_DATABASE_URL and demora.toml.",
+        help="The database, for example sqlite:///demora.db. Overrides DEMORA_DATABASE_URL and demora.toml.",
     )
 
 
@@ -115,4 +120,4 @@ def _remember(ctx: click.Context, _: click.Parameter, value: str | None) -> None
 @click.group(cls=Root, params=[_database_option()])
 @click.version_option(__version__, prog_name="demora", message="%(prog)s %(version)s")
 def root() -> None:
-    """Run jobs later, on time, and without hurting what runs now."""
+    """Run jobs later, on time, without disturbing real-time work."""

@@ -1,4 +1,4 @@
-"""Commands that run: the service, a worker, and the migration that both make by themselves."""
+"""The commands that run processes: `serve`, `worker` and `scheduler`; and `migrate`, which they do at their start."""
 
 import os
 import sys
@@ -27,21 +27,21 @@ Queues = Sequence[str] | Mapping[str, int] | None
 
 @verb("serve")
 @click.option("--host", metavar="HOST", help="The address to listen on.")
-@click.option("--port", type=int, metavar="PORT", help="The port to listen on; 0 picks a free one.")
+@click.option("--port", type=int, metavar="PORT", help="The port to listen on; 0 chooses a free port.")
 @app_option
-@click.option("--no-worker", is_flag=True, help="Only answer; run no jobs.")
+@click.option("--no-worker", is_flag=True, help="Only serve HTTP; run no jobs.")
 @concurrency
 @logged
 def serve(
     host: str | None, port: int | None, spec: str | None, no_worker: bool, concurrency: int | None, **log: Any
 ) -> None:
-    """Serve HTTP and run jobs, in one process. Makes the database if there is none."""
+    """Serve HTTP and run jobs in one process. Creates the database if there is none."""
     from ..runtime.service import serve
 
     logs.to_stderr(load(**log))
     app = chosen_app(spec, host=host, port=port, concurrency=concurrency)
     settings = app.settings
-    _tell_strangers()
+    _log_unknown_variables()
 
     def started(address: str, with_key: bool) -> None:
         click.echo(banner(address, settings, in_memory=app.in_memory(), with_key=with_key))
@@ -55,13 +55,13 @@ def serve(
     "--queues",
     type=QUEUES,
     metavar="A,B",
-    help="Serve only these queues; without it all, also later ones. With weights, A=3,B=1, each is served first so often.",
+    help="Serve only these queues (default: all, including new ones). Weights, A=3,B=1, say how often each is served first.",
 )
 @click.option(
-    "--strict", is_flag=True, help="Serve the queues in the order named: one only while those before it are empty."
+    "--strict", is_flag=True, help="Serve the queues in the given order: one is served only while those before it are empty."
 )
 @concurrency
-@click.option("--lease", type=SPAN, help="How long others wait before they take over what a dead worker held.")
+@click.option("--lease", type=SPAN, help="How long other workers wait before they take over the jobs of a dead worker.")
 @click.option(
     "--processes", "number", type=click.IntRange(1, 1000), default=1, show_default=True, help="How many workers to run."
 )
@@ -75,29 +75,32 @@ def worker(
     number: int,
     **log: Any,
 ) -> None:
-    """Run jobs until SIGTERM or Ctrl-C; a second one ends at once. Makes the database if there is none."""
+    """Run jobs until SIGTERM or Ctrl-C; a second signal ends it at once. Creates the database if there is none."""
     from ..runtime.supervisor import hold_lifeline, supervise
 
     logs.to_stderr(load(**log))
     app = chosen_app(spec, concurrency=concurrency, lease=lease)
     if number == 1:
         if not hold_lifeline(app.settings.grace):
-            _tell_settings(app)
+            _log_settings(app)
         opening.run(_work(app, queues, strict))
     if app.in_memory():
         raise Failure("several processes cannot share a database in memory; name a file or a server with --database-url")
-    _tell_settings(app)
+    _log_settings(app)
     opening.run(supervise(_worker_command(spec, queues, strict, concurrency, lease, log), number))
 
 
 @verb("scheduler")
 @logged
 def scheduler(**log: Any) -> None:
-    """Do the housekeeping until SIGTERM or Ctrl-C: expiry, retention, workers that are gone. Every worker and `serve` do it
-    too, safely at the same time; this is for when none runs for long."""
+    """Run only the housekeeping until SIGTERM or Ctrl-C: expired jobs, retention, dead workers.
+
+    `serve` and every worker do it too, and any number of processes can do it at the same time. Run this command if no
+    worker runs for long periods.
+    """
     logs.to_stderr(load(**log))
     app = chosen_app(None)
-    _tell_settings(app)
+    _log_settings(app)
     opening.run(_housekeep(app))
 
 
@@ -105,7 +108,7 @@ def scheduler(**log: Any) -> None:
 @as_json
 @asynchronous
 async def migrate(*, as_json: bool) -> None:
-    """Make the database or bring it up to date. Says which version its schema has."""
+    """Create the database or migrate it to the current schema, and print the schema version."""
     app = chosen_app(None)
     url = without_secrets(app.settings.database_url)
     before = await app.schema_version()
@@ -117,14 +120,14 @@ async def migrate(*, as_json: bool) -> None:
         click.echo(_migrated(url, before, now))
 
 
-def _tell_settings(app: Demora) -> None:
-    """Say where the jobs are, and which variables set nothing, once for all processes of a command."""
+def _log_settings(app: Demora) -> None:
+    """Log the database and the unknown DEMORA_ variables, once for all processes of a command."""
     line = app.settings.redis_url
     notices.database_used(without_secrets(app.settings.database_url), None if line is None else without_secrets(line))
-    _tell_strangers()
+    _log_unknown_variables()
 
 
-def _tell_strangers() -> None:
+def _log_unknown_variables() -> None:
     for name in unknown_variables(os.environ):
         notices.unknown_variable(name, nearest(name))
 
@@ -135,15 +138,15 @@ async def _work(app: Demora, queues: Queues, strict: bool) -> int:
     from ..worker import Worker
 
     async with opened_when_there(app):
-        await _tell_new_queues(app, queues or ())
+        await _log_new_queues(app, queues or ())
         worker = Worker(app, queues=queues, strict=strict)
         with stopping_on_signals(worker.stop):
             return await worker.run()
 
 
-async def _tell_new_queues(app: Demora, named: Iterable[str]) -> None:
-    """Say which of these queues nobody ever named, since a name may be misspelt."""
-    with suppress(StoreError):  # the worker itself waits for a database that goes away
+async def _log_new_queues(app: Demora, named: Iterable[str]) -> None:
+    """Log which of these queues do not exist yet, because a name may be misspelt."""
+    with suppress(StoreError):  # the worker itself waits for a database that is down
         known = {queue.name for queue in await (await app.open()).queues()} if named else set()
         for name in named:
             if name not in known:
@@ -173,7 +176,7 @@ def _worker_command(
     lease: timedelta | None,
     log: Mapping[str, str | None],
 ) -> list[str]:
-    """The command that was typed, for one worker."""
+    """Return the typed command, for one worker."""
     given = {
         "--app": spec,
         "--queues": None if queues is None else str(QueueShares(queues)),
@@ -189,5 +192,5 @@ def _worker_command(
 
 def _migrated(url: str, before: int | None, now: int | None) -> str:
     if before == now:
-        return f"{url} has schema {now} already"
+        return f"{url} already has schema {now}"
     return f"{url} has schema {now} now" + ("" if before is None else f"; it had {before}")

@@ -1,4 +1,4 @@
-"""`demora webhooks listen`: a receiver for development, which verifies what it is sent and prints it."""
+"""`demora webhooks`: the deliveries of a job, the secrets that sign them, and a receiver for development."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator
@@ -27,12 +27,14 @@ REQUEST_TIMEOUT = 10.0  # seconds for one request to arrive
 
 
 @verb("listen")
-@click.option("--port", type=click.IntRange(0, 65535), default=9090, show_default=True, help="Listen on 127.0.0.1 here.")
-@click.option("--answer", type=click.IntRange(200, 599), default=204, show_default=True, help="The status to answer with.")
-@click.option("--once", is_flag=True, help="End after the first message; exit with 1 if it is not to be trusted.")
+@click.option(
+    "--port", type=click.IntRange(0, 65535), default=9090, show_default=True, help="The port to listen on, at 127.0.0.1."
+)
+@click.option("--answer", type=click.IntRange(200, 599), default=204, show_default=True, help="The status of the responses.")
+@click.option("--once", is_flag=True, help="Stop after the first message; exit with 1 if it cannot be verified.")
 @asynchronous
 async def listen(*, port: int, answer: int, once: bool) -> None:
-    """Receive webhooks on this machine: verify each with the secrets in force, print it, and answer. For development."""
+    """Receive webhooks on this machine, verify them with the secrets in force, and print them. For development."""
     app = chosen_app(None)
     async with opened(app) as client:
         receiver = _Receiver(lambda: _secrets_to_verify(app.settings.webhook_secrets, client), answer)
@@ -47,7 +49,7 @@ async def listen(*, port: int, answer: int, once: bool) -> None:
                 if once:
                     break
     if problem is not None:
-        raise Failure(f"the message is not to be trusted: {problem}")
+        raise Failure(f"the message cannot be verified: {problem}")
 
 
 async def _started(receiver: "_Receiver", port: int) -> asyncio.Server:
@@ -72,7 +74,7 @@ class _Receiver:
             await writer.drain()
             self.seen.put_nowait(problem)
         except (ConnectionError, TimeoutError, ValueError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
-            click.echo("something came that was no message", err=True)
+            click.echo("received something that is not a webhook message", err=True)
         finally:
             writer.close()
 
@@ -102,9 +104,6 @@ async def _secrets_to_verify(given: tuple[Secret, ...], client: Client) -> list[
     return [*given, *(one.secret for one in found.secrets if one.in_force(found.now))]
 
 
-# `demora webhooks`: what was told of a job's end, the secrets it is signed with, and help for whoever receives it.
-
-
 job_id = click.argument("id", metavar="ID")
 
 
@@ -118,7 +117,7 @@ class _OrId(Family):
 
 @click.group("webhooks", cls=_OrId, params=group("-")(lambda: None).params)
 def webhooks() -> None:
-    """What was told of a job's end, and the secrets it is signed with."""
+    """Show and repeat webhook deliveries, and manage the secrets that sign them."""
 
 
 @verb("show")
@@ -126,7 +125,7 @@ def webhooks() -> None:
 @as_json
 @asynchronous
 async def show(id: str, *, as_json: bool) -> None:
-    """Show the deliveries about a job, with each try: when, what the server answered, and how it began."""
+    """Show the webhook deliveries of a job with their attempts: time, status, and the start of the response."""
     async with existing() as client:
         _show(await client.webhooks.of(id), as_json=as_json)
 
@@ -136,12 +135,12 @@ async def show(id: str, *, as_json: bool) -> None:
 @as_json
 @asynchronous
 async def retry(id: str, *, as_json: bool) -> None:
-    """Deliver again what was given up about a job, under the same ids."""
+    """Repeat the failed webhook deliveries of a job, with the same message ids."""
     async with existing() as client:
         before = await client.webhooks.of(id)
         found = await client.webhooks.redeliver(id)
     _show(found, as_json=as_json)
-    if found and not as_json and not any(told.delivery.status in RETRYABLE for told in before):
+    if found and not as_json and not any(history.delivery.status in RETRYABLE for history in before):
         click.echo("\n".join(_nothing_done(found)))
 
 
@@ -150,7 +149,7 @@ async def retry(id: str, *, as_json: bool) -> None:
 @as_json
 @asynchronous
 async def test(url: str, *, as_json: bool) -> None:
-    """Send a signed message of no job to URL, once, and say what came back. Exits with 1 unless that is a 2xx."""
+    """Send one signed test message to URL and print the response. Exits with 1 unless the status is 2xx."""
     app = chosen_app(None)
     async with opened(app):
         try:
@@ -169,7 +168,7 @@ async def test(url: str, *, as_json: bool) -> None:
 @as_json
 @asynchronous
 async def disabled(*, as_json: bool) -> None:
-    """List the URLs that nothing is sent to any more, since their server answered 410."""
+    """List the URLs that are disabled because their server answered 410."""
     async with existing() as client:
         found = await client.webhooks.disabled()
     if as_json:
@@ -184,7 +183,7 @@ async def disabled(*, as_json: bool) -> None:
 @as_json
 @asynchronous
 async def enable(url: str, *, as_json: bool) -> None:
-    """Send to a disabled URL again. What was given up meanwhile is among the dead letters; retry delivers it."""
+    """Enable a disabled URL. Deliveries that failed in the meantime are dead letters; retry repeats them."""
     async with existing() as client:
         await client.webhooks.enable(url)
     if as_json:
@@ -195,24 +194,26 @@ async def enable(url: str, *, as_json: bool) -> None:
 
 @group("secret")
 def secret() -> None:
-    """Secrets that webhooks are signed with. Each is shown once; the database keeps them readable, since it signs."""
+    """Manage the secrets that sign webhooks. Each is shown once; the database stores them in readable form."""
 
 
 @verb("create")
 @as_json
 @asynchronous
 async def create(*, as_json: bool) -> None:
-    """Make a secret and print it, this once. Beside others in force, each delivery is signed with all of them."""
+    """Create a secret and print it, only once. Each delivery is signed with all secrets in force."""
     async with opened(chosen_app(None)) as client:
         _made(await client.webhooks.create_secret(), None, as_json=as_json)
 
 
 @verb("rotate")
-@click.option("--overlap", type=SPAN, default=OVERLAP, show_default=say(OVERLAP), help="How long the others go on signing.")
+@click.option(
+    "--overlap", type=SPAN, default=OVERLAP, show_default=say(OVERLAP), help="How long the other secrets still sign."
+)
 @as_json
 @asynchronous
 async def rotate(*, overlap: timedelta, as_json: bool) -> None:
-    """Make a secret and print it, this once. All others sign beside it until the overlap is over, and then no more."""
+    """Create a secret and print it, only once. All other secrets end after the overlap."""
     async with opened(chosen_app(None)) as client:
         _made(await client.webhooks.rotate_secret(overlap), overlap, as_json=as_json)
 
@@ -221,7 +222,7 @@ async def rotate(*, overlap: timedelta, as_json: bool) -> None:
 @as_json
 @asynchronous
 async def list_(*, as_json: bool) -> None:
-    """List the secrets, without what they are."""
+    """List the secrets by id, without their values."""
     async with existing() as client:
         found = await client.webhooks.secrets()
     if as_json:
@@ -236,7 +237,7 @@ async def list_(*, as_json: bool) -> None:
 @as_json
 @asynchronous
 async def forget(id: str, *, as_json: bool) -> None:
-    """Delete a secret: nothing is signed with it from now on."""
+    """Delete a secret at once. It signs no more deliveries."""
     async with existing() as client:
         await client.webhooks.forget_secret(id)
     if as_json:
@@ -256,8 +257,8 @@ def _made(made: MadeSecret, overlap: timedelta | None, *, as_json: bool) -> None
         print_json({"id": made.stored.id, "secret": made.text})
         return
     click.echo(made.text)
-    others = "" if overlap is None else f"; all others sign for {say(overlap) or 'no time'} more"
-    click.echo(f"secret {made.stored.id}: give it to whoever receives; it is not shown again{others}", err=True)
+    others = "" if overlap is None else f"; all other secrets sign for {say(overlap) or 'no time'} more"
+    click.echo(f"secret {made.stored.id}: store it in the receiver now, it is not shown again{others}", err=True)
 
 
 def _secrets(found: Signing) -> list[str]:
@@ -277,20 +278,20 @@ def _show(found: list[DeliveryHistory], *, as_json: bool) -> None:
         print_json(deliveries_view(found))
         return
     if not found:
-        click.echo("nothing was to be told of this job so far")
-    for told in found:
-        job = told.delivery
-        click.echo(f"{message_id(job.id)}  {job.status.name}  {plain(told.url)}")
-        for one in told.tries:
+        click.echo("no webhook was sent for this job so far")
+    for history in found:
+        job = history.delivery
+        click.echo(f"{message_id(job.id)}  {job.status.name}  {plain(history.url)}")
+        for one in history.tries:
             click.echo(f"  {_line(one)}")
 
 
 def _nothing_done(found: list[DeliveryHistory]) -> Iterator[str]:
-    """Why nothing is delivered again, and what comes by itself."""
-    yield "nothing was given up about this job, so nothing is delivered again"
-    for job in (told.delivery for told in found):
+    """Say that there is nothing to repeat, and when the next attempts are due."""
+    yield "no delivery of this job has failed, so there is nothing to repeat"
+    for job in (history.delivery for history in found):
         if job.status.waiting:
-            yield f"{message_id(job.id)} is tried next {due(job, datetime.now(UTC))}"
+            yield f"{message_id(job.id)} is due {due(job, datetime.now(UTC))}"
 
 
 def _line(one: DeliveryTry) -> str:

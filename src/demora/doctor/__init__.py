@@ -1,4 +1,4 @@
-"""Judges what was found: whether settings, clock, workers, queues and jobs are as they should be, and what to do if not."""
+"""Judges settings, clock, workers, queues, jobs, line and webhooks. Each finding has a level, a fact and advice."""
 
 from .jobs import judge_jobs, judge_paces
 from .line import judge_line

@@ -1,4 +1,4 @@
-"""Clock, workers, queues and jobs, judged from one overview of them."""
+"""Judges the clock, the workers, the queues and the jobs from one overview of them."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
@@ -12,16 +12,16 @@ from ..store.jobs import Queue, WorkerRecord
 from ..store.occupancy import all_taken, say_types, serves
 from ..store.paces import Pacing
 
-LATE = timedelta(minutes=5)  # past its due time a job that nothing holds back is told of
+LATE = timedelta(minutes=5)  # a ready job that has waited longer is reported
 PAUSED_LONG = timedelta(hours=1)
-UNSETTLED = timedelta(seconds=10)  # a live worker settles a lapse in far less
-HELD_LONG = timedelta(minutes=1)  # in which no slot changed hands although jobs were ready
+UNSETTLED = timedelta(seconds=10)  # a live worker settles a lapsed lease much sooner
+HELD_LONG = timedelta(minutes=1)  # no slot became free for this long although jobs were ready
 CLOCK_SLACK = timedelta(seconds=1)
 _SECOND = timedelta(seconds=1)
 
 
 def judge_jobs(overview: JobsOverview, queues: Sequence[Queue], workers: Sequence[WorkerRecord]) -> Iterator[Finding]:
-    """Everything about the jobs, whether well or not; `workers` are all that are registered, silent ones too."""
+    """Yield all findings about jobs, good and bad. `workers` are all registered workers, also those without heartbeat."""
     live = [worker for worker in workers if worker.heartbeat_ago < LIVE_WITHIN]
     paused = {queue.name for queue in queues if queue.pause is not None}
     awaited = [waiting for waiting in overview.waiting if waiting.queue not in paused]
@@ -37,19 +37,19 @@ def judge_jobs(overview: JobsOverview, queues: Sequence[Queue], workers: Sequenc
 
 
 def judge_paces(paces: Iterable[Pacing]) -> Iterator[Finding]:
-    """Which queues have a pace, and how many jobs it holds: that is as wanted, and may be what somebody wonders about."""
+    """Yield one finding for each queue with a pace and the jobs it holds. That is no fault, but explains waiting jobs."""
     for pacing in paces:
-        fact = f"queue {pacing.queue} has a pace, {say_briefly(pacing.pace)}: {_jobs(pacing.held)} due and not let go yet"
+        fact = f"queue {pacing.queue} has a pace, {say_briefly(pacing.pace)}: {_jobs(pacing.held)} due and not released yet"
         yield Finding("paces", "ok", fact)
 
 
 def _clock(overview: JobsOverview) -> Finding:
     if overview.ahead_by <= CLOCK_SLACK:
-        return Finding("clock", "ok", "no job is from the future")
-    fact = f"{_jobs(overview.ahead)} added up to {_rough(overview.ahead_by)} later than now: the clock was set back"
-    advice = "see that the clock is right and kept right (NTP); jobs that were due at once wait until it has caught up"
+        return Finding("clock", "ok", "no job was added in the future")
+    fact = f"{_jobs(overview.ahead)} added up to {_rough(overview.ahead_by)} in the future: the clock was set back"
+    advice = "correct the clock and keep it synchronized (NTP); jobs that were due at once wait until it has caught up"
     level: Level = "problem" if overview.ahead_waiting else "warning"
-    return Finding("clock", level, f"{fact}; {overview.ahead_waiting} of them wait", advice)
+    return Finding("clock", level, f"{fact}; {overview.ahead_waiting} of them are waiting", advice)
 
 
 def _workers(live: Sequence[WorkerRecord], workers: Sequence[WorkerRecord], awaited: bool) -> Iterator[Finding]:
@@ -62,13 +62,14 @@ def _workers(live: Sequence[WorkerRecord], workers: Sequence[WorkerRecord], awai
         yield Finding("workers", level, fact, "start one: demora worker --app MODULE:APP, or demora serve")
     for worker in workers:
         if worker not in live:
-            fact = f"worker {worker.id} (pid {worker.pid} on {worker.host}) fell silent {_rough(worker.heartbeat_ago)} ago"
-            advice = f"see whether it still runs; if not, demora recover --worker {worker.id} takes its jobs and forgets it"
+            silent = _rough(worker.heartbeat_ago)
+            fact = f"worker {worker.id} (pid {worker.pid} on {worker.host}) sent its last heartbeat {silent} ago"
+            advice = f"check whether it still runs; if not, run demora recover --worker {worker.id} to take its jobs"
             yield Finding("workers", "warning", fact, advice)
 
 
 def _unserved(awaited: Iterable[Waiting], live: Sequence[WorkerRecord]) -> Iterator[Finding]:
-    """Waiting jobs that no live worker would run: nobody serves their queue, or nobody who does knows their type."""
+    """Yield the waiting jobs that no live worker can run, because none serves their queue or none there knows their type."""
     queues: Counter[str] = Counter()
     for waiting in awaited:
         serving = [worker for worker in live if serves(worker, waiting.queue)]
@@ -77,16 +78,16 @@ def _unserved(awaited: Iterable[Waiting], live: Sequence[WorkerRecord]) -> Itera
             queues[waiting.queue] += count
         elif not any(waiting.type in worker.types for worker in serving):
             fact = f"{_jobs(count)} of type {waiting.type} in queue {waiting.queue}: no live worker there knows the type"
-            advice = "start a worker whose application has a handler for it; without one such jobs fail after an hour"
+            advice = "start a worker whose application has a handler for it; otherwise these jobs fail after an hour"
             yield Finding("types", level, fact, advice)
     for name, count in queues.items():
         ready = sum(waiting.ready for waiting in awaited if waiting.queue == name)
         fact = f"{_jobs(count)} in queue {name}, which no live worker serves"
-        yield Finding("queues", _weight(ready), fact, f"start one that does: demora worker --queues {name}")
+        yield Finding("queues", _weight(ready), fact, f"start one: demora worker --queues {name}")
 
 
 def _slots(overview: JobsOverview, awaited: Iterable[Waiting], live: Sequence[WorkerRecord]) -> Iterator[Finding]:
-    """Ready jobs for which every slot is taken: once for each group of workers that could run them."""
+    """Yield the ready jobs for which every slot is taken, once for each group of workers that could run them."""
     waits: dict[tuple[str, ...], int] = {}
     for waiting in awaited:
         able = tuple(worker.id for worker in live if serves(worker, waiting.queue) and waiting.type in worker.types)
@@ -103,15 +104,15 @@ def _slots(overview: JobsOverview, awaited: Iterable[Waiting], live: Sequence[Wo
         fact = (
             f"all {taken.slots} slots of {whose} are taken ({say_types(taken)}) while {_jobs(ready)} wait; longest: {named}"
         )
-        advice = "demora cancel ID ends a job; more workers or slots (--concurrency) run more at a time; DEMORA_MAX_TIMEOUT"
+        advice = "cancel a job with demora cancel ID, add workers or slots (--concurrency), or set DEMORA_MAX_TIMEOUT"
         level: Level = "problem" if still >= HELD_LONG else "warning"
-        yield Finding("slots", level, fact, f"{advice} bounds how long one may take")
+        yield Finding("slots", level, fact, f"{advice} to limit how long a job may run")
     if not found:
         yield Finding("slots", "ok", "no job waits for a slot")
 
 
 def _weight(ready: int) -> Level:
-    """A lack that holds up jobs now is a problem, one that will is a warning."""
+    """Return the level: a problem if it delays jobs now, a warning if it will delay them later."""
     return "problem" if ready else "warning"
 
 
@@ -122,7 +123,7 @@ def _paused(overview: JobsOverview, queues: Iterable[Queue]) -> Iterator[Finding
             why = "" if queue.pause.reason is None else f" ({queue.pause.reason})"
             fact = f"queue {queue.name} has been paused for {_rough(span)}{why}, {_jobs(queue.ready + queue.delayed)} in it"
             if span >= PAUSED_LONG:
-                yield Finding("queues", "warning", fact, f"demora resume {queue.name} lets it go on")
+                yield Finding("queues", "warning", fact, f"demora resume {queue.name} resumes it")
             else:
                 yield Finding("queues", "ok", fact)
 
@@ -130,11 +131,11 @@ def _paused(overview: JobsOverview, queues: Iterable[Queue]) -> Iterator[Finding
 def _late(overview: JobsOverview, awaited: Iterable[Waiting]) -> Finding:
     late = [waiting for waiting in awaited if waiting.ready and overview.now - waiting.oldest_due_at >= LATE]
     if not late:
-        return Finding("waiting", "ok", f"no job waits longer than {say(LATE)} past its time")
+        return Finding("waiting", "ok", f"no job is overdue by more than {say(LATE)}")
     worst = min(late, key=lambda waiting: waiting.oldest_due_at)
     past = _rough(overview.now - worst.oldest_due_at)
     fact = (
-        f"{_jobs(sum(waiting.ready for waiting in late))} ready, the first for {past} (type {worst.type} in {worst.queue})"
+        f"{_jobs(sum(waiting.ready for waiting in late))} overdue, the oldest by {past} (type {worst.type} in {worst.queue})"
     )
     return Finding(
         "waiting", "warning", fact, "start more workers or give them more slots (--concurrency); see demora queues"
@@ -143,9 +144,11 @@ def _late(overview: JobsOverview, awaited: Iterable[Waiting]) -> Finding:
 
 def _lapsed(overview: JobsOverview) -> Finding:
     if overview.lapsed_for < UNSETTLED:
-        return Finding("leases", "ok", "no lease lapsed that nobody settled")
-    fact = f"{_jobs(overview.lapsed)} of dead workers not settled, the first for {_rough(overview.lapsed_for)}"
-    return Finding("leases", "warning", fact, "start a worker, which settles them at its first claim, or run demora recover")
+        return Finding("leases", "ok", "no lapsed lease is unsettled")
+    fact = f"{_jobs(overview.lapsed)} of dead workers not settled yet, the oldest for {_rough(overview.lapsed_for)}"
+    return Finding(
+        "leases", "warning", fact, "start a worker, which settles them with its first claim, or run demora recover"
+    )
 
 
 def _dead(queues: Iterable[Queue]) -> Finding:

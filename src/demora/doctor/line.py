@@ -1,29 +1,27 @@
-"""The Redis line, judged by how it agrees with the database."""
+"""Judges whether the Redis line agrees with the database."""
 
 from collections.abc import Iterator, Sequence
 
 from ..line.reconcile import Reconciliation
 from ..store.diagnostics import Finding
 
-_SHOWN = 3  # ids that are told
-_REPAIR = "demora doctor --repair brings it in step, demora rebuild fills it anew"
+_SHOWN = 3  # ids in a finding
+_REPAIR = "demora doctor --repair corrects it, demora rebuild refills the whole line"
 
 
 def judge_line(line: Reconciliation | None) -> Iterator[Finding]:
-    """What is to be said of the line, if there is one."""
+    """Yield the findings about the line; none if there is no line."""
     if line is None:
         return
     if line.away is not None:
-        fact = f"the Redis line is not used ({line.away}): jobs are handed out by the database"
-        yield Finding(
-            "line", "warning", fact, "see whether the server runs and DEMORA_REDIS_URL is right; it is used again by itself"
-        )
+        fact = f"the Redis line is not in use ({line.away}): workers claim jobs from the database"
+        yield Finding("line", "warning", fact, "check the server and DEMORA_REDIS_URL; demora uses the line again by itself")
     elif line.agrees:
-        yield Finding("line", "ok", f"every job that is due soon has its place in the Redis line ({line.waiting} of them)")
+        yield Finding("line", "ok", f"the Redis line has every job that is due soon ({line.waiting})")
     for ids, words in (
         (line.missing, "not in the line"),
-        (line.strays, "in the line although they do not wait"),
-        (line.misplaced, "elsewhere in the line than their rows say"),
+        (line.strays, "in the line but not waiting"),
+        (line.misplaced, "at a wrong place in the line"),
     ):
         if ids and line.repaired:
             yield Finding("line", "ok", f"{_jobs(ids)} {words}: repaired")

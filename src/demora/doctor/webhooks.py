@@ -1,4 +1,4 @@
-"""Whether what is to be told can be signed and is delivered."""
+"""Judges whether webhooks can be signed and delivered."""
 
 from collections.abc import Iterator, Sequence
 
@@ -11,18 +11,20 @@ from ..store.webhooks import Disabled, Signing
 def judge_webhooks(
     stands: Signing, disabled: Sequence[Disabled], queues: Sequence[Queue], *, given: int
 ) -> Iterator[Finding]:
-    """The secrets and the disabled URLs, if there is anything to tell; `given` secrets come from the environment."""
+    """Yield the findings about secrets and disabled URLs. `given` is the number of secrets in the environment."""
     stored = [one for one in stands.secrets if one.in_force(stands.now)]
     line = next((queue for queue in queues if queue.name == QUEUE), None)
     waiting = 0 if line is None else line.ready + line.delayed
     if stored:
-        fact = f"{len(stored)} secrets sign webhooks; they are readable in the database: who can read it can sign"
+        fact = f"{len(stored)} secrets sign webhooks; anyone who can read the database can read them and sign"
         yield Finding("webhooks", "ok", fact)
     elif given:
-        yield Finding("webhooks", "ok", f"{given} secrets of the environment sign webhooks")
+        yield Finding("webhooks", "ok", f"{given} secrets from the environment sign webhooks")
     elif line is not None:
-        fact = f"there is no secret to sign webhooks with; {waiting} wait"
-        yield Finding("webhooks", "problem" if waiting else "warning", fact, "make one: demora webhooks secret create")
+        fact = f"there is no secret to sign webhooks with; {waiting} deliveries wait"
+        yield Finding("webhooks", "problem" if waiting else "warning", fact, "create one: demora webhooks secret create")
     if disabled:
-        fact = f"{len(disabled)} URLs are disabled, since their servers answered 410"
-        yield Finding("webhooks", "warning", fact, "demora webhooks disabled lists them; demora webhooks enable URL")
+        fact = f"{len(disabled)} URLs are disabled because their servers answered 410"
+        yield Finding(
+            "webhooks", "warning", fact, "demora webhooks disabled lists them; demora webhooks enable URL enables one"
+        )

@@ -8,7 +8,7 @@ from ..core.dsn import scheme_of
 from ..errors import BadSetting
 from ..line import LinedStore, SqlStore
 from ..store.diagnostics import Examination
-from ..store.jobs import Store
+from ..store.full import FullStore
 from .options import PostgresOptions
 
 _SQLITE_FORMS = "write sqlite:///name.db for a relative file, sqlite:////folder/name.db for an absolute one"
@@ -18,14 +18,14 @@ _NO_DRIVER = "PostgreSQL needs a driver that is not installed: pip install 'demo
 
 def make_store(
     database_url: str, *, redis_url: str | None = None, audit: bool = False, postgres: PostgresOptions | None = None
-) -> Store:
+) -> FullStore:
     """The store that a URL names, not yet open: `sqlite:///x` is relative, four slashes absolute, `sqlite://` in memory;
     `postgresql://…` is a PostgreSQL database, used as `postgres` says. With a `redis_url` its jobs are lined up there."""
     store = _sql_store(database_url, audit=audit, postgres=postgres)
     return store if redis_url is None else _with_line(store, redis_url)
 
 
-def _with_line(store: SqlStore, redis_url: str) -> Store:
+def _with_line(store: SqlStore, redis_url: str) -> FullStore:
     try:
         from ..line.redis import RedisLine
     except ModuleNotFoundError as missing:

@@ -1,21 +1,34 @@
 """`JobFunction`: what `@app.job` makes of a function."""
 
 import functools
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Never
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, Never, Protocol
 
 from ..core.job import Job
 from ..errors import Invalid
 from .registry import Handler
 
-if TYPE_CHECKING:
-    from ..app import Demora
+
+class BlockingEnqueuer(Protocol):
+    """Stores a job and blocks until it is stored; `demora.Demora.blocking` is one."""
+
+    @property
+    def enqueue(self) -> Callable[..., Job]: ...
+
+
+class Enqueuer(Protocol):
+    """Stores jobs; `demora.Demora` is one."""
+
+    @property
+    def enqueue(self) -> Callable[..., Awaitable[Job]]: ...
+    @property
+    def blocking(self) -> BlockingEnqueuer: ...
 
 
 class JobFunction:
     """A registered function: call it as before, or enqueue it."""
 
-    def __init__(self, app: "Demora", handler: Handler, options: dict[str, Any] | None = None) -> None:
+    def __init__(self, app: Enqueuer, handler: Handler, options: dict[str, Any] | None = None) -> None:
         self._app, self.handler, self._options = app, handler, options or {}
         functools.update_wrapper(self, handler.function)
 

@@ -255,7 +255,7 @@ def service_reachable(host: str, hosts: str) -> None:
 
 def connections_full(limit: str) -> None:
     words = "connections are refused with 503: {limit}; for the next {again_s:.0f} s this is not written again"
-    _say(WARNING, "service.connections_full", words, limit=limit, again_s=AGAIN)
+    _say(WARNING, "service.connections_full", words, limit=_one_line(limit), again_s=AGAIN)
 
 
 def connections_lowered(wanted: int, most: int, files: int) -> None:

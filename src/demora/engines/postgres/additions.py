@@ -21,7 +21,6 @@ _LANES = {
     "scheduled": Lane.SCHEDULED.value,
     "realtime": Lane.REALTIME.value,
 }
-Topics = set[Topic]
 
 
 def is_plain(job: NewJob) -> bool:
@@ -29,21 +28,24 @@ def is_plain(job: NewJob) -> bool:
     return job.key is None and job.unique is None
 
 
-async def add_new(session: Session, jobs: Sequence[NewJob], named: Set[str], topics: Topics, again: bool) -> list[Added]:
-    """`add_plain` for a statement that is a transaction of its own. Ids are new as a rule; if one is not, nothing was
-    written, and all are added with care."""
-    if not again:
+async def add_new(session: Session, jobs: Sequence[NewJob], named: Set[str]) -> list[Added]:
+    """`add_plain` outside of a transaction. It assumes that all ids are new; if one is not, the statement writes nothing,
+    and `add_plain` is used after all."""
+    if not session.again:
         with contextlib.suppress(asyncpg.UniqueViolationError):
-            added = await store(session, jobs, named, topics, how="_new")
+            added = await store(session, jobs, named, how="_new")
             return [added[job.id] for job in jobs]
-    return await add_plain(session, jobs, named, topics, again)
+    return await add_plain(session, jobs, named)
 
 
-async def add_plain(session: Session, jobs: Sequence[NewJob], named: Set[str], topics: Topics, again: bool) -> list[Added]:
-    """Record jobs in one statement; queues in `named` are known to be on record. If it is asked `again`, those that are
-    there were stored by the call whose answer was lost."""
-    known = await _taken(session, jobs) if again else {}
-    added = await store(session, jobs, named, topics)
+async def add_plain(session: Session, jobs: Sequence[NewJob], named: Set[str]) -> list[Added]:
+    """Record jobs in one statement; queues in `named` are known to be on record. On a second try (`session.again`) the jobs
+    that are there were stored by the first, so they are no replays."""
+    return await _add_plain(session, jobs, named, await _taken(session, jobs) if session.again else {})
+
+
+async def _add_plain(session: Session, jobs: Sequence[NewJob], named: Set[str], known: Mapping[str, Added]) -> list[Added]:
+    added = await store(session, jobs, named)
     if len(added) == len(jobs):
         return [added[job.id] for job in jobs]
     missing = [job for job in jobs if job.id not in added and job.id not in known]
@@ -57,18 +59,18 @@ async def add_plain(session: Session, jobs: Sequence[NewJob], named: Set[str], t
     return answers
 
 
-async def add(session: Session, jobs: Sequence[NewJob], named: Set[str], topics: Topics, again: bool) -> list[Added]:
+async def add(session: Session, jobs: Sequence[NewJob], named: Set[str]) -> list[Added]:
     """Record jobs of which some have keys or are unique, all or none."""
-    known = await _taken(session, jobs) if again else {}
+    known = await _taken(session, jobs) if session.again else {}
     transaction = session.transaction()
     await transaction.start()
     try:
-        answers = await _add(session, jobs, named, topics)
+        answers = await _add(session, jobs, named)
     except BaseException:
         await transaction.rollback()
         raise
     if any(answer.conflict for answer in answers):
-        topics.clear()
+        session.topics.clear()
         await transaction.rollback()
     else:
         crash.at("batch.applied")
@@ -83,7 +85,7 @@ def _as_new(answer: Added) -> Added:
     return msgspec.structs.replace(answer, replayed=False)
 
 
-async def _add(session: Session, jobs: Sequence[NewJob], named: Set[str], topics: Topics) -> list[Added]:
+async def _add(session: Session, jobs: Sequence[NewJob], named: Set[str]) -> list[Added]:
     if session.wall_us is None:  # one moment for the keys and for their jobs
         session.wall_us = (await session.row("now"))["us"]
     held = await _take_keys(session, jobs)
@@ -94,7 +96,7 @@ async def _add(session: Session, jobs: Sequence[NewJob], named: Set[str], topics
     if any(answer is not None and answer.conflict for answer in answers):
         return [answer or _new(_now(session), job) for job, answer in zip(jobs, answers, strict=True)]
     fresh = [job for job, answer in zip(jobs, answers, strict=True) if answer is None]
-    stored = await _store_fresh(session, fresh, named, topics)
+    stored = await _store_fresh(session, fresh, named)
     in_turn = iter(stored)
     first_of = {job.id: answer for job, answer in zip(reversed(fresh), reversed(stored), strict=True)}
     return [next(in_turn) if answer is None else _as_stored(answer, first_of) for answer in answers]
@@ -165,13 +167,13 @@ def _now(session: Session) -> datetime:
     return from_ms(session.wall_us // 1000)
 
 
-async def _store_fresh(session: Session, jobs: Sequence[NewJob], named: Set[str], topics: Topics) -> list[Added]:
+async def _store_fresh(session: Session, jobs: Sequence[NewJob], named: Set[str]) -> list[Added]:
     if all(job.unique is None for job in jobs):
-        return await add_plain(session, jobs, named, topics, False) if jobs else []
-    return [await _store_one(session, job, named, topics) for job in jobs]
+        return await _add_plain(session, jobs, named, {}) if jobs else []
+    return [await _store_one(session, job, named) for job in jobs]
 
 
-async def _store_one(session: Session, job: NewJob, named: Set[str], topics: Topics) -> Added:
+async def _store_one(session: Session, job: NewJob, named: Set[str]) -> Added:
     """Record a job that may be unique: it is stored, or there is one that stands for it."""
     while True:
         before = await _taken(session, [job])
@@ -180,13 +182,13 @@ async def _store_one(session: Session, job: NewJob, named: Set[str], topics: Top
         if job.unique is not None:
             waiting = await session.row("unique_waiting", key=job.unique.key, type=job.type, namespace=job.namespace)
             if waiting is not None:
-                return await _stand_in(session, job, waiting, named, topics)
-        added = await store(session, [job], named, topics)
+                return await _stand_in(session, job, waiting, named)
+        added = await store(session, [job], named)
         if added:
             return added[job.id]
 
 
-async def _stand_in(session: Session, job: NewJob, waiting: Any, named: Set[str], topics: Topics) -> Added:
+async def _stand_in(session: Session, job: NewJob, waiting: Any, named: Set[str]) -> Added:
     """The unique job that waits already, kept or replaced, stands for the new one, also before its idempotency key."""
     assert job.unique is not None
     id, created_at, scheduled_at, queue = waiting
@@ -196,26 +198,26 @@ async def _stand_in(session: Session, job: NewJob, waiting: Any, named: Set[str]
         row = await session.row("replace_waiting", **_LANES, **{**rows.new_job(job), "id": id})
         scheduled_at = row["due_at"]
         await session.rows("name_queue", name=job.queue)
-        topics |= {Topic.READY, Topic.EXPIRY}
+        session.topics |= {Topic.READY, Topic.EXPIRY}
     replace = job.unique.replace
     left = queue if replace else None
     return Added(str(id), from_ms(created_at), from_ms(scheduled_at), kept=not replace, left=left)
 
 
 async def store(
-    session: Session, jobs: Sequence[NewJob], named: Set[str], topics: Topics, how: Literal["", "_new"] = ""
+    session: Session, jobs: Sequence[NewJob], named: Set[str], how: Literal["", "_new"] = ""
 ) -> dict[str, Added]:
     """Those that were not there yet, by id."""
     if not jobs:
         return {}
     if len(jobs) == 1 and _is_simple(jobs[0]) and jobs[0].queue in named:
-        return await _store_simple(session, jobs[0], topics, how)
+        return await _store_simple(session, jobs[0], how)
     unnamed = list({job.queue for job in jobs} - named)
     ready, expiry, wall, added = await session.row("add" + how, unnamed=unnamed, **_LANES, **rows.new_jobs(jobs))
     if ready:
-        topics.add(Topic.READY)
+        session.wake(Topic.READY)
     if expiry:
-        topics.add(Topic.EXPIRY)
+        session.wake(Topic.EXPIRY)
     ids = None if added is None else {str(id) for id in added}
     now = from_ms(wall)
     # Of equal ids the first counts.
@@ -227,12 +229,12 @@ def _is_simple(job: NewJob) -> bool:
     return all(asked is None for asked in (job.at, job.delay, job.expires_at, job.expires_in, job.unique))
 
 
-async def _store_simple(session: Session, job: NewJob, topics: Topics, how: str) -> dict[str, Added]:
+async def _store_simple(session: Session, job: NewJob, how: str) -> dict[str, Added]:
     """`_store` for the most usual job of all: its statement takes half the time."""
     added = await session.row("add_one" + how, **_LANES, **rows.new_job(job))
     if added is None:
         return {}
-    topics.add(Topic.READY)
+    session.wake(Topic.READY)
     return {job.id: _new(from_ms(added["created_at"]), job)}
 
 

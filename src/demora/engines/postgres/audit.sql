@@ -21,17 +21,17 @@ begin
     values (
         current_setting('demora_clock.wall')::bigint, new.id,
         case
-            when new.status = 3 and (old.status <> 3 or old.token <> new.token) then 'claimed'
-            when old.status = 3 and new.status <> 3 then 'settled'
-            when new.status = 3 and old.cancel_requested_at is null and new.cancel_requested_at is not null then 'wished'
-            when new.status = 3 then 'renewed'
-            when old.status > 3 and new.status < 3 then 'retried'
-            when old.status < 3 and new.status = 6 then 'cancelled'
+            when new.status = {PROCESSING} and (old.status <> {PROCESSING} or old.token <> new.token) then 'claimed'
+            when old.status = {PROCESSING} and new.status <> {PROCESSING} then 'settled'
+            when new.status = {PROCESSING} and old.cancel_requested_at is null and new.cancel_requested_at is not null then 'wished'
+            when new.status = {PROCESSING} then 'renewed'
+            when old.status > {PROCESSING} and new.status < {PROCESSING} then 'retried'
+            when old.status < {PROCESSING} and new.status = {CANCELLED} then 'cancelled'
             else 'changed'
         end,
         old.status, new.status, old.token, new.token, new.credits, new.retries, new.generation, new.max_retries, new.queue,
         new.lane, new.rank, new.due_at, new.worker_id, old.lease_until, new.lease_until,
-        new.cancel_requested_at is not null, case when old.status = 3 and new.status <> 3 then new.error end,
+        new.cancel_requested_at is not null, case when old.status = {PROCESSING} and new.status <> {PROCESSING} then new.error end,
         new.expires_at, case when new.namespace = '' then '' else new.namespace || ' ' end || new.type || ' ' || new.unique_key
     );
     return new;
@@ -51,7 +51,7 @@ for each row execute function demora.audit_added();
 
 create or replace trigger audit_moved before update on demora.jobs
 for each row when (not (
-    old.status = 3 and new.status = 3 and old.token = new.token and old.lease_until = new.lease_until
+    old.status = {PROCESSING} and new.status = {PROCESSING} and old.token = new.token and old.lease_until = new.lease_until
     and (old.cancel_requested_at is null) = (new.cancel_requested_at is null))
     and not (new.lined_epoch > 0 and new.lined_epoch is distinct from old.lined_epoch)) -- no step in a job's life
 execute function demora.audit_moved();

@@ -17,35 +17,35 @@ from .connections import Session
 _NONE = Answer(False, None)
 
 
-async def cancel(session: Session, ids: Sequence[str], topics: set[Topic], again: bool) -> list[Answer]:
-    known = await _known(session, "cancelled", ids, again, cancelled=Status.CANCELLED.value)
+async def cancel(session: Session, ids: Sequence[str]) -> list[Answer]:
+    known = await _known(session, "cancelled", ids, cancelled=Status.CANCELLED.value)
     what = {"cancelled": Status.CANCELLED.value, "error": "cancelled before it started"}
     answers: list[Answer] = []
     for part in _without_repeats(ids):
         found = await session.rows("cancel", ids=_keys(part), telling=False, **what)
         if put_off := [str(row["id"]) for row in found if row["put_off"]]:
-            async with webhooks.telling(session, topics) as ended:
+            async with webhooks.with_deliveries(session) as ended:
                 found = [*found, *await session.rows("cancel", ids=put_off, telling=True, **what)]
                 ended += [str(row["id"]) for row in found if row["ended"]]
         if known or any(row["ended"] for row in found):
-            topics.add(Topic.ENDED)
+            session.wake(Topic.ENDED)
         answers += _answers(part, found, known)
     return answers
 
 
-async def retry(session: Session, ids: Sequence[str], topics: set[Topic], again: bool) -> list[Answer]:
-    known = await _known(session, "retried", ids, again)
+async def retry(session: Session, ids: Sequence[str]) -> list[Answer]:
+    known = await _known(session, "retried", ids)
     what = {"queued": Status.QUEUED.value, "lane": Lane.RETRY.value, "from": sorted(RETRYABLE)}
     answers: list[Answer] = []
     for part in _without_repeats(ids):
         found = await session.rows("retry", ids=_keys(part), **what)
         if known or any(row["did"] for row in found):
-            topics.add(Topic.READY)
+            session.wake(Topic.READY)
         answers += _answers(part, found, known)
     return answers
 
 
-async def change(session: Session, id: str, change: Change, topics: set[Topic]) -> Answer:
+async def change(session: Session, id: str, change: Change) -> Answer:
     row = await session.row(
         "change",
         id=rows.id_key(id),
@@ -58,7 +58,7 @@ async def change(session: Session, id: str, change: Change, topics: set[Topic]) 
     if row is None:
         return _NONE
     if row["ready"]:
-        topics.add(Topic.READY)
+        session.wake(Topic.READY)
     return Answer(row["did"], Status(row["status"]))
 
 
@@ -96,9 +96,9 @@ async def forget_keys(session: Session, limit: int) -> None:
     await session.rows("purge_keys", limit=limit)
 
 
-async def _known(session: Session, name: str, ids: Sequence[str], again: bool, **what: Any) -> dict[str, Answer]:
+async def _known(session: Session, name: str, ids: Sequence[str], **what: Any) -> dict[str, Answer]:
     """What the call whose answer was lost has done, if this is the second asking."""
-    if not again:
+    if not session.again:
         return {}
     found = await session.rows(name, ids=_keys(ids), **what)
     return {str(row["id"]): Answer(True, Status(row["status"])) for row in found if row["did"]}
@@ -131,8 +131,8 @@ def _without_repeats(ids: Sequence[str]) -> Iterator[list[str]]:
 SILENT = 86_400_000  # milliseconds after which a worker that said nothing is forgotten
 
 
-async def housekeep(session: Session, retention: Retention, limit: int, topics: set[Topic]) -> HousekeepingResult:
-    expired = await expire(session, limit, topics)
+async def housekeep(session: Session, retention: Retention, limit: int) -> HousekeepingResult:
+    expired = await expire(session, limit)
     removed, waits = await _remove(session, retention, max(limit - expired, 1))
     await forget_keys(session, limit)
     await session.rows("forget_silent", silent=SILENT)
@@ -142,22 +142,22 @@ async def housekeep(session: Session, retention: Retention, limit: int, topics: 
     return HousekeepingResult(expired, removed, timedelta(milliseconds=max(min(waits), 0)) if waits else None)
 
 
-async def expire(session: Session, limit: int, topics: set[Topic]) -> int:
+async def expire(session: Session, limit: int) -> int:
     """Give waiting jobs whose time has passed the verdict that they expired."""
     what: dict[str, Any] = {"cancelled": EXPIRED.status.value, "expired": EXPIRED.error, "limit": limit}
     row = await session.row("expire", telling=False, **what)
     expired = int(row["expired"])
     if row["put_off"]:
-        expired += await expire_telling(session, limit, topics)
+        expired += await expire_with_deliveries(session, limit)
     if expired:
-        topics.add(Topic.ENDED)
+        session.wake(Topic.ENDED)
     return expired
 
 
-async def expire_telling(session: Session, limit: int, topics: set[Topic]) -> int:
+async def expire_with_deliveries(session: Session, limit: int) -> int:
     """The same, also for jobs of whose end somebody is to hear."""
     what: dict[str, Any] = {"cancelled": EXPIRED.status.value, "expired": EXPIRED.error, "limit": limit}
-    async with webhooks.telling(session, topics) as ended:
+    async with webhooks.with_deliveries(session) as ended:
         row = await session.row("expire", telling=True, **what)
         ended += [str(id) for id in row["ids"] or ()]
     return len(ended)

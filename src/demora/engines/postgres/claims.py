@@ -37,61 +37,58 @@ class ClaimRequest(msgspec.Struct, frozen=True):
     number: int = msgspec.field(default_factory=lambda: secrets.randbits(63))
 
 
-async def claim(session: Session, request: ClaimRequest, topics: set[Topic], again: bool) -> Claimed:
-    """Claim until there is enough or nothing more. If it is asked `again`, what the lost call got is read, and is all."""
-    if again:
+async def claim(session: Session, request: ClaimRequest) -> Claimed:
+    """Claim until there are enough jobs or no more. A second try (`session.again`) returns what the first one leased."""
+    if session.again:
         found = await session.rows("claimed", claim=request.number, worker_id=request.worker_id)
         if found:
             return Claimed([rows.claimed_job(row) for row in found], [], ZERO)
-    claimed, due = await _claim_all(session, request, topics)
+    claimed, due = await _claim_all(session, request)
     if not due:
         return claimed
     if claimed.jobs:  # these first: what a pace allows is let go by the next claim
         return msgspec.structs.replace(claimed, next_in=ZERO)
-    released = (await releases.release(session, due, topics, wake=False)).jobs
-    claimed, _ = await _claim_all(session, request, topics)
+    released = (await releases.release(session, due, wake=False)).jobs
+    claimed, _ = await _claim_all(session, request)
     if len(released) > len(claimed.jobs):  # others may have looked before and found nothing
-        topics.add(Topic.READY)
+        session.wake(Topic.READY)
     return msgspec.structs.replace(claimed, released=released)
 
 
-async def _claim_all(session: Session, request: ClaimRequest, topics: set[Topic]) -> tuple[Claimed, list[str]]:
+async def _claim_all(session: Session, request: ClaimRequest) -> tuple[Claimed, list[str]]:
     """Claim until there is enough or nothing more; also the queues whose pace may let something go now."""
     jobs: list[ClaimedJob] = []
     for round in range(ROUNDS):
-        claimed, passed_over, due = await _claim(session, request, request.limit - len(jobs), MARGIN << round, topics)
+        claimed, passed_over, due = await _claim(session, request, request.limit - len(jobs), MARGIN << round)
         jobs += claimed.jobs
         if not passed_over:
             return Claimed(jobs, claimed.lapsed, claimed.next_in), due
     return Claimed(jobs, claimed.lapsed, ZERO), due
 
 
-async def draw(session: Session, request: ClaimRequest, entries: Sequence[Entry], topics: set[Topic], again: bool) -> Drawn:
-    """Lease the jobs that a line handed out. If it is asked `again`, what the lost call got is read, and is all."""
-    if again:
+async def draw(session: Session, request: ClaimRequest, entries: Sequence[Entry]) -> Drawn:
+    """Lease the jobs that a line handed out. A second try (`session.again`) returns what the first one leased."""
+    if session.again:
         found = await session.rows("claimed", claim=request.number, worker_id=request.worker_id)
         if found:
             now = await session.row("now")
             return Drawn(Claimed([rows.claimed_job(row) for row in found], [], ZERO), 0, now["us"])
     ids, queues = [rows.id_key(entry.id) for entry in entries], [entry.queue for entry in entries]
-    sight, jobs, now_us = await _lease(session, "draw", request, topics, ids=ids, queues=queues)
+    sight, jobs, now_us = await _lease(session, "draw", request, ids=ids, queues=queues)
     expired = sight["gone"] + sight["unheard"]
     if sight["unheard"]:
-        await changes.expire_telling(session, expired, topics)
+        await changes.expire_with_deliveries(session, expired)
     next_in = _next_in(sight, now_us, request.lease if jobs else None, ())
     return Drawn(Claimed(jobs, rows.lapsed_jobs(sight["lapsed"]), next_in), expired, sight["us"])
 
 
-async def _claim(
-    session: Session, request: ClaimRequest, limit: int, margin: int, topics: set[Topic]
-) -> tuple[Claimed, bool, list[str]]:
+async def _claim(session: Session, request: ClaimRequest, limit: int, margin: int) -> tuple[Claimed, bool, list[str]]:
     """One statement; also whether rows were passed over that may be free by now, and which paces may let something go."""
     window = limit + margin if limit else 0
     sight, jobs, now_us = await _lease(
         session,
         "claim",
         request,
-        topics,
         usual=_USUAL,
         ranks=len(Priority),
         in_turn=request.in_turn,
@@ -101,7 +98,7 @@ async def _claim(
     )
     unheard = sight["unheard"]
     if unheard:
-        await changes.expire_telling(session, max(unheard, limit), topics)
+        await changes.expire_with_deliveries(session, max(unheard, limit))
     met = len(jobs) + sight["gone"] + unheard
     looks = _looks(sight)
     later = [look for look in looks.values() if look > sight["wall"]]
@@ -117,7 +114,7 @@ async def _claim(
 
 
 async def _lease(
-    session: Session, statement: str, request: ClaimRequest, topics: set[Topic], **what: Any
+    session: Session, statement: str, request: ClaimRequest, **what: Any
 ) -> tuple[rows.Row, list[ClaimedJob], int]:
     """What a statement sees that leases jobs, the jobs, and what the database's clock says by now."""
     asked = time.monotonic()  # a loop's own time may stand still between two looks at its sockets
@@ -134,7 +131,7 @@ async def _lease(
     )
     sight = found[0]
     if sight["gone"] or sight["unheard"]:
-        topics.add(Topic.ENDED)
+        session.wake(Topic.ENDED)
     now_us = sight["us"] + session.passed_since(sight["us"], asked)
     return sight, [rows.claimed_job(row) for row in found if row["id"] is not None], now_us
 

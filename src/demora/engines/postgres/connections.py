@@ -14,6 +14,7 @@ import asyncpg
 import msgspec
 
 from ...errors import SchemaTooNew, StoreBusy, StoreClosed, StoreError, StoreUnreachable
+from ...store.jobs import Topic
 from ...system import crash, forks
 from ...system.clock import Distance
 from .. import queries
@@ -48,7 +49,7 @@ def narrowed_find(schema: str, narrow: str) -> Statement:
 
 def script(name: str, schema: str) -> str:
     """A file of this package with several statements and no parameters."""
-    return in_schema((files(__package__) / name).read_text(), schema)
+    return in_schema(queries.with_statuses((files(__package__) / name).read_text()), schema)
 
 
 def in_schema(sql: str, schema: str) -> str:
@@ -145,13 +146,25 @@ Place = tuple[int, int]  # the numbers of a server and of a database on it
 class Session:
     """A connection for one call.
 
-    `wall_us` is the time to use, in microseconds, or None for the database's own. `backend` is what the server calls the
-    connection; None behind a pooler, where it may be another at any moment. `lined` says whether there is a
-    line in sight: then rows tell in which transaction they moved into waiting. `unplaced` says that the call records jobs
-    that no caller puts into a line.
+    `wall_us` is the time to use, in microseconds, or None for the database's own. `again` says that an earlier try of the
+    same call lost its connection, so that the call may have been committed: it must look before it writes. `backend` is the
+    server's process and its start; None behind a pooler, which may change it at any moment. With `lined` there is a line:
+    rows record in which transaction they moved into waiting. The call sets `unplaced` if it records jobs that no caller puts
+    into the line.
     """
 
-    __slots__ = ("_connection", "_distance", "_statements", "backend", "limit", "lined", "unplaced", "wall_us")
+    __slots__ = (
+        "_connection",
+        "_distance",
+        "_statements",
+        "again",
+        "backend",
+        "limit",
+        "lined",
+        "topics",
+        "unplaced",
+        "wall_us",
+    )
 
     def __init__(
         self,
@@ -164,14 +177,21 @@ class Session:
         self._connection, self._statements, self.wall_us, self.lined = connection, known, wall_us, lined
         self._distance = distance or Distance()
         self.unplaced = False
+        self.again = False
+        self.topics: set[Topic] = set()  # whose waiters to wake once the call is committed
         self.backend: tuple[int, datetime] | None = connection.backend
         self.limit: float | None = None  # seconds that a statement may take, if less than usual; then it is cancelled
+
+    def wake(self, topic: Topic) -> None:
+        """Wake the waiters of a topic once the call is committed."""
+        self.topics.add(topic)
 
     async def rows(self, statement: str | Statement, **what: Any) -> list[Any]:
         """Run a statement, by name as a rule, and answer with its rows."""
         sql, names = self._statements[statement] if isinstance(statement, str) else statement
         what["clock"], what["lined"] = self.wall_us, self.lined
-        found: list[Any] = await self._connection.fetch(sql, *[what[name] for name in names], timeout=self.limit)
+        limited = {} if self.limit is None else {"timeout": self.limit}  # borrowed connections know no such limit
+        found: list[Any] = await self._connection.fetch(sql, *[what[name] for name in names], **limited)
         return found
 
     async def row(self, statement: str, **what: Any) -> Any:
@@ -408,11 +428,8 @@ async def _no_reset(connection: Any) -> None:
     """Nothing was changed."""
 
 
-# Connections apart from those of all other calls: for searches, and for quick looks that must never wait for one.
-
-
-class Lane:
-    """A few connections of one kind of reads. They are made when they are first needed."""
+class LazyPool:
+    """A pool for one kind of reads, opened when it is first needed."""
 
     def __init__(self, url: str, options: PostgresOptions, clock: Clock, *, connections: int) -> None:
         self._pool = Pool(url, msgspec.structs.replace(options, connections=connections), clock)
@@ -420,7 +437,7 @@ class Lane:
         self._closed = False
 
     async def opened(self) -> Pool:
-        """The pool. If it cannot be opened, the next call tries anew."""
+        """The open pool. If it cannot be opened, the next call tries again."""
         if self._closed:
             raise StoreClosed
         if self._opening is None:
@@ -438,7 +455,7 @@ class Lane:
         return self._pool
 
     async def close(self) -> None:
-        """Disconnect, and end what is being read."""
+        """Disconnect, and end the reads under way."""
         self._closed = True
         opening, self._opening = self._opening, None
         if opening is not None:

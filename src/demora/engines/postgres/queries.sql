@@ -1,8 +1,18 @@
--- The verbs of the port on PostgreSQL, in port order. `demora.` stands for the schema that was set, {clock} for the block of
--- that name. Whatever writes to several rows of jobs locks them in the order of `seq` first, so that no two writers wait for
--- each other in a circle; what is decided, is decided by the rows as they are once they are locked. Plans are kept, and
--- may have been made for an empty table: `status + 0` and `seq + 0` keep them from walking an index of all that wait to find a row
--- by its id, `= any(array(…))` and `(select wall from clock)` from reading a table to its end for a few rows of it.
+-- The statements of the PostgreSQL engine, in port order.
+--
+-- `demora.` stands for the schema in the settings, {name} for the block of that name.
+-- The loader replaces a status by its number, as in core/states.py:
+--   waiting  {PENDING} 0, {QUEUED} 1, {RETRYING} 2       status < {PROCESSING}
+--   running  {PROCESSING} 3                              status = {PROCESSING}
+--   ended    {COMPLETED} 4, {FAILED} 5, {CANCELLED} 6    status > {PROCESSING}
+--
+-- Locks: a statement that writes to several jobs first locks them in the order of `seq`, so that writers cannot deadlock. It
+-- decides by the rows as they are once they are locked.
+--
+-- Plans: the server keeps a plan that it may have made for an empty table. `status + 0` and `seq + 0` keep such a plan from
+-- walking the index of all waiting jobs to find a row by its id. `= any(array(…))` and `(select wall from clock)` keep it
+-- from
+-- reading a whole table for a few rows.
 
 -- name: clock
 -- The time of this statement, read once; the triggers of an audit read it from the setting. :clock is null but in tests.
@@ -59,7 +69,8 @@ update demora.idempotency_keys set job_id = :id where scope = :scope and key = :
 select id, created_at, coalesce(scheduled_at, created_at) as scheduled_at from demora.jobs where id = any(:ids::uuid[])
 
 -- name: add
--- When jobs were added, the ids of those that were not there yet if some were, and whether sleepers are to be woken: for what
+-- When jobs were added, the ids of those that were not there yet if some were, and whether sleepers are to be woken: for
+-- what
 -- is ready or the new head of its line, and for what expires first.
 with {clock},
 kind as materialized (
@@ -96,12 +107,15 @@ woken as (
         exists (
             select from head where lane = :realtime::smallint or not exists (
                 select from demora.jobs
-                where status < 3 and queue = head.queue and lane = head.lane and rank = head.rank and due_at <= head.due_at
+                where status < {PROCESSING} and queue = head.queue and lane = head.lane and rank = head.rank
+                    and due_at <= head.due_at
             )
         ) as ready,
         exists (
-            select from (select min(expires_at) as first from added) as soonest where first is not null and coalesce(first < (
-                select min(expires_at) from demora.jobs where status < 3 and expires_at is not null and token = credits
+            select from (select min(expires_at) as first from added) as soonest where first is not null
+                and coalesce(first < (
+                select min(expires_at) from demora.jobs where status < {PROCESSING} and expires_at is not null
+                    and token = credits
             ), true)
         ) as expiry
 )
@@ -124,13 +138,14 @@ returning created_at
 
 -- name: unique_waiting
 select id, created_at, coalesce(scheduled_at, created_at) as scheduled_at, queue from demora.jobs
-where unique_key = :key and type = :type and namespace = :namespace and status < 3 and token = 0 and generation = 1
+where unique_key = :key and type = :type and namespace = :namespace and status < {PROCESSING} and token = 0
+    and generation = 1
 for update
 
 -- name: replace_waiting
 with {clock},
 request as (select wall, greatest(coalesce(:at::bigint, wall + :delay::bigint, wall), wall) as due_at from clock)
-update demora.jobs set name = :name, queue = :queue, rank = :rank, 
+update demora.jobs set name = :name, queue = :queue, rank = :rank,
     lane = case when due > wall then :scheduled::smallint else :realtime::smallint end,
     due_at = due, scheduled_at = due, expires_at = coalesce(:expiry::bigint, wall + :expires_in::bigint),
     max_retries = :max_retries, retry_delay = :retry_delay, timeout = :timeout, payload = :payload, tags = :tags,
@@ -141,17 +156,18 @@ where id = :id
 returning due_at
 
 -- name: claim
--- Merges a short scan for each queue, lane and rank that has something waiting; the lines are found by a skip over the index,
+-- Merges a short scan for each queue, lane and rank that has something waiting; the lines are found by a skip over the
+-- index,
 -- so that rows behind a head cost nothing. More are looked at than are wanted, since others may be claiming the first ones:
 -- what they have locked is passed over. `found` says how many were looked at.
 with recursive {clock},
 line as (
-    (select queue, lane, rank from demora.jobs where status < 3 order by queue, lane, rank limit 1)
+    (select queue, lane, rank from demora.jobs where status < {PROCESSING} order by queue, lane, rank limit 1)
     union all
     select next.queue, next.lane, next.rank
     from line, lateral (
         select queue, lane, rank from demora.jobs
-        where status < 3 and (queue, lane, rank) > (line.queue, line.lane, line.rank)
+        where status < {PROCESSING} and (queue, lane, rank) > (line.queue, line.lane, line.rank)
         order by queue, lane, rank limit 1
     ) as next
 ),
@@ -166,7 +182,7 @@ found as materialized (
     select turn, scan.due_at + extra as place, scan.seq
     from clock, served, lateral (
         select due_at, seq from demora.jobs
-        where status < 3 and queue = served.queue and lane = served.lane and rank = served.rank and due_at <= wall
+        where status < {PROCESSING} and queue = served.queue and lane = served.lane and rank = served.rank and due_at <= wall
         order by due_at, seq limit :window::int
     ) as scan
     where not held
@@ -175,7 +191,7 @@ found as materialized (
 chosen as materialized (
     select turn, place, {chosen}
     from clock, found join demora.jobs using (seq)
-    where status + 0 < 3 and due_at <= wall
+    where status + 0 < {PROCESSING} and due_at <= wall
     order by turn, place, seq limit :limit::int
     for update of jobs skip locked
 ),
@@ -185,7 +201,8 @@ sight as materialized (
         (
             select min(next.due_at) from served, lateral (
                 select due_at from demora.jobs
-                where status < 3 and queue = served.queue and lane = served.lane and rank = served.rank and due_at > wall
+                where status < {PROCESSING} and queue = served.queue and lane = served.lane and rank = served.rank
+                    and due_at > wall
                 order by due_at limit 1
             ) as next
             where not held
@@ -193,7 +210,7 @@ sight as materialized (
         (
             select json_agg(json_build_array(served.queue, state, first.due_at)) from served, lateral (
                 select due_at from demora.jobs
-                where status < 3 and queue = served.queue and lane = served.lane and rank = served.rank
+                where status < {PROCESSING} and queue = served.queue and lane = served.lane and rank = served.rank
                 order by due_at limit 1
             ) as first
             where held
@@ -203,7 +220,8 @@ sight as materialized (
 select sight.*, taken.* from sight left join taken on true order by turn, place, seq
 
 -- name: chosen
--- What is kept of a job that is chosen and locked. Its row is found again by where it stands; if it has changed since the statement
+-- What is kept of a job that is chosen and locked. Its row is found again by where it stands; if it has changed since the
+-- statement
 -- began, it is passed over.
 jobs.seq, jobs.ctid as row, token = credits and coalesce(expires_at <= wall, false) as expired, {hooked} as hooked
 
@@ -225,11 +243,12 @@ taken as (
 -- name: sight
 -- What whoever leases jobs also wants to know.
 us, wall, (select count(*) from expired) as gone, (select count(*) from chosen where expired and hooked) as unheard,
-    (select min(lease_until) from demora.jobs where status = 3) as next_lapse,
+    (select min(lease_until) from demora.jobs where status = {PROCESSING}) as next_lapse,
     (
         select json_agg(json_build_array(id, token, credits, strays, max_retries, retry_delay, worker_id, type))
         from (
-            select * from demora.jobs where status = 3 and lease_until <= wall order by lease_until limit :lapsed::int
+            select * from demora.jobs where status = {PROCESSING} and lease_until <= wall order by lease_until
+                limit :lapsed::int
         ) as run_out
     ) as lapsed
 
@@ -237,7 +256,7 @@ us, wall, (select count(*) from expired) as gone, (select count(*) from chosen w
 -- What a call claimed whose answer was lost.
 select id, token, type, name, queue, rank, payload, credits, strays, max_retries, retry_delay, timeout,
     coalesce(scheduled_at, created_at) as scheduled_at, tags
-from demora.jobs where status = 3 and claim = :claim and worker_id = :worker_id order by seq
+from demora.jobs where status = {PROCESSING} and claim = :claim and worker_id = :worker_id order by seq
 
 -- name: renew
 with {clock},
@@ -254,7 +273,7 @@ renewed as (
         started_at = coalesce(started_at, greatest(claimed_at, wall - ran)),
         progress = coalesce(held.progress, jobs.progress), progress_message = coalesce(message, progress_message)
     from clock, held
-    where jobs.seq = held.seq and held.token = current and held.status = 3 and held.lease_until > wall
+    where jobs.seq = held.seq and held.token = current and held.status = {PROCESSING} and held.lease_until > wall
     returning number, jobs.id, jobs.token, jobs.lease_until, wished
 ),
 logged as (
@@ -263,7 +282,7 @@ logged as (
     from clock, unnest(:log_ids::uuid[], :log_tokens::int[], :log_rans::bigint[], :log_afters::bigint[], :lines::text[])
         with ordinality as log (id, token, ran, after, line, place)
         join held using (id, token) left join renewed using (number)
-    where renewed.number is not null or (held.token = current and held.status <> 3)
+    where renewed.number is not null or (held.token = current and held.status <> {PROCESSING})
     order by place
 ),
 traced as (
@@ -279,10 +298,11 @@ select id, token, wished from renewed
 -- name: listen
 with {clock}
 select id, token, cancel_requested_at is not null as wished from clock, demora.jobs
-where id = any(:ids::uuid[]) and status + 0 = 3 and lease_until > wall
+where id = any(:ids::uuid[]) and status + 0 = {PROCESSING} and lease_until > wall
 
 -- name: settle
--- A verdict that would ignore a request to cancel gives way to the one that follows it. One that ends a job of which somebody is
+-- A verdict that would ignore a request to cancel gives way to the one that follows it. One that ends a job of which
+-- somebody is
 -- to hear is put off, unless :telling says that what tells of it is recorded in the same transaction.
 with {clock},
 request as (
@@ -316,14 +336,15 @@ moved as (
         moved = {move},
         progress = coalesce(held.progress, jobs.progress), progress_message = coalesce(message, progress_message)
     from clock, held
-    where jobs.seq = held.seq and held.token = current and old_status = 3 and (held.lease_until <= wall) = lapsed
+    where jobs.seq = held.seq and held.token = current and old_status = {PROCESSING} and (held.lease_until <= wall) = lapsed
         and not put_off
     returning jobs.id, jobs.token, jobs.status, jobs.started_at, jobs.worker_id, jobs.error, credit, traceback,
         queue, jobs.lane, rank, jobs.due_at, number
 ),
 recorded as (
     insert into demora.attempts (job_id, token, started_at, ended_at, worker_id, error, traceback)
-    select id, token, started_at, wall, worker_id, error, traceback from clock, moved where credit = 0 and status <> :completed
+    select id, token, started_at, wall, worker_id, error, traceback from clock, moved where credit = 0
+        and status <> :completed
 ),
 logged as (
     insert into demora.logs (job_id, at, line)
@@ -343,11 +364,12 @@ traced as (
 ),
 woken as (
     select (select array_agg(number::int) from held where put_off) as put_off,
-        exists (select from moved where status > 3) as ended,
+        exists (select from moved where status > {PROCESSING}) as ended,
         exists (
-            select from clock, moved where moved.status < 3 and (moved.due_at <= wall or not exists (
+            select from clock, moved where moved.status < {PROCESSING} and (moved.due_at <= wall or not exists (
                 select from demora.jobs
-                where status < 3 and queue = moved.queue and lane = moved.lane and rank = moved.rank and due_at <= moved.due_at
+                where status < {PROCESSING} and queue = moved.queue and lane = moved.lane and rank = moved.rank
+                    and due_at <= moved.due_at
             ))
         ) as ready
 )
@@ -366,26 +388,28 @@ on job_id = id and logs.line = log.line
 -- name: cancel
 with {clock},
 held as materialized (
-    select seq, id, status, status < 3 and {hooked} and not :telling::boolean as put_off
+    select seq, id, status, status < {PROCESSING} and {hooked} and not :telling::boolean as put_off
     from demora.jobs where id = any(:ids::uuid[]) order by seq + 0 for update
 ),
 cancelled as (
     update demora.jobs set status = :cancelled, completed_at = wall, error = :error
-    from clock, held where jobs.seq = held.seq and held.status < 3 and not put_off
+    from clock, held where jobs.seq = held.seq and held.status < {PROCESSING} and not put_off
     returning jobs.seq
 ),
 wished as (
     update demora.jobs set cancel_requested_at = coalesce(cancel_requested_at, wall)
-    from clock, held where jobs.seq = held.seq and held.status = 3
+    from clock, held where jobs.seq = held.seq and held.status = {PROCESSING}
     returning jobs.seq
 )
-select id, case when cancelled.seq is null then status else :cancelled::smallint end as status, status <= 3 as did,
+select id, case when cancelled.seq is null
+    then status else :cancelled::smallint end as status, status <= {PROCESSING} as did,
     cancelled.seq is not null as ended, put_off
 from held left join cancelled using (seq) left join wished using (seq)
 
 -- name: cancelled
 -- What a lost answer to `cancel` may have said.
-select id, status, status = :cancelled or cancel_requested_at is not null as did from demora.jobs where id = any(:ids::uuid[])
+select id, status, status = :cancelled or cancel_requested_at is not null as did from demora.jobs
+    where id = any(:ids::uuid[])
 
 -- name: retry
 with {clock},
@@ -402,7 +426,7 @@ from held left join retried using (seq)
 
 -- name: retried
 -- What a lost answer to `retry` may have said.
-select id, status, generation > 1 and status <= 3 as did from demora.jobs where id = any(:ids::uuid[])
+select id, status, generation > 1 and status <= {PROCESSING} as did from demora.jobs where id = any(:ids::uuid[])
 
 -- name: change
 with {clock},
@@ -415,12 +439,12 @@ changed as (
     update demora.jobs set rank = coalesce(:rank::smallint, rank), tags = coalesce(:tags::text, tags),
         due_at = case when moves then due else due_at end, scheduled_at = case when moves then due else scheduled_at end,
         lane = case when moves then :lane else lane end, moved = {move}
-    from held where jobs.seq = held.seq and held.status < 3
+    from held where jobs.seq = held.seq and held.status < {PROCESSING}
     returning jobs.seq, queue, lane, rank, due_at
 )
 select held.status, changed.seq is not null as did, changed.seq is not null and (changed.due_at <= wall or not exists (
     select from demora.jobs
-    where status < 3 and queue = changed.queue and lane = changed.lane and rank = changed.rank
+    where status < {PROCESSING} and queue = changed.queue and lane = changed.lane and rank = changed.rank
         and due_at <= changed.due_at and jobs.seq <> changed.seq
 )) as ready
 from clock, held left join changed using (seq)
@@ -432,10 +456,11 @@ silenced as (delete from demora.logs where job_id = any(array(select id from rem
 
 -- name: remove
 with {clock},
-held as materialized (select seq, id, status from clock, demora.jobs where id = any(:ids::uuid[]) order by seq + 0 for update of jobs),
-removed as (delete from demora.jobs using held where jobs.seq = held.seq and held.status > 3 returning jobs.id),
+held as materialized (select seq, id, status from clock, demora.jobs where id = any(:ids::uuid[])
+    order by seq + 0 for update of jobs),
+removed as (delete from demora.jobs using held where jobs.seq = held.seq and held.status > {PROCESSING} returning jobs.id),
 {forgetting}
-select id, status, status > 3 as did from clock, held
+select id, status, status > {PROCESSING} as did from clock, held
 
 -- name: queue_names
 select name from demora.queues order by name
@@ -445,7 +470,8 @@ select name from demora.queues order by name
 with {clock},
 doomed as materialized (
     select seq from demora.jobs
-    where queue = :queue and status = :status and status > 3 and completed_at <= (select wall from clock) - :older_than::bigint
+    where queue = :queue and status = :status and status > {PROCESSING} and completed_at <= (select wall
+        from clock) - :older_than::bigint
     order by completed_at, seq limit :limit::int for update skip locked
 ),
 removed as (delete from demora.jobs where seq = any(array(select seq from doomed)) returning id),
@@ -457,9 +483,9 @@ select count(*) as removed from removed
 with {clock},
 doomed as materialized (
     select jobs.seq, id from clock, demora.jobs where jobs.seq in (
-        select seq from demora.jobs where queue = :queue and status = :status and status > 3
+        select seq from demora.jobs where queue = :queue and status = :status and status > {PROCESSING}
         order by completed_at desc, seq desc limit :limit::int offset :newest::int
-    ) and status > 3
+    ) and status > {PROCESSING}
     order by jobs.seq for update of jobs skip locked
 ),
 removed as (delete from demora.jobs where seq = any(array(select seq from doomed)) returning id),
@@ -478,7 +504,7 @@ delete from demora.idempotency_keys where ctid = any(array(select row from doome
 with {clock},
 due as materialized (
     select seq, {hooked} and not :telling::boolean as put_off from demora.jobs
-    where status < 3 and expires_at is not null and token = credits and expires_at <= (select wall from clock)
+    where status < {PROCESSING} and expires_at is not null and token = credits and expires_at <= (select wall from clock)
     order by expires_at limit :limit::int for update skip locked
 ),
 expired as (
@@ -492,13 +518,13 @@ select (select count(*) from expired) as expired, (select array_agg(id) from exp
 -- name: ended_kinds
 -- Each queue and end that has jobs, and the first of them: a skip over the index.
 with recursive kind as (
-    (select queue, status, completed_at as oldest from demora.jobs where status > 3
+    (select queue, status, completed_at as oldest from demora.jobs where status > {PROCESSING}
      order by queue, status, completed_at limit 1)
     union all
     select next.queue, next.status, next.oldest
     from kind, lateral (
         select queue, status, completed_at as oldest from demora.jobs
-        where status > 3 and (queue, status) > (kind.queue, kind.status)
+        where status > {PROCESSING} and (queue, status) > (kind.queue, kind.status)
         order by queue, status, completed_at limit 1
     ) as next
 )
@@ -508,7 +534,8 @@ select queue, status, oldest from kind
 select name, retention from demora.queues where retention is not null
 
 -- name: next_expiry
-select min(expires_at) as expires_at from demora.jobs where status < 3 and expires_at is not null and token = credits
+select min(expires_at) as expires_at from demora.jobs where status < {PROCESSING} and expires_at is not null
+    and token = credits
 
 -- name: forget_silent
 with {clock} delete from demora.workers where heartbeat_at <= (select wall from clock) - :silent::bigint
@@ -526,7 +553,8 @@ select {job_columns},
 from demora.jobs where id = :id
 
 -- name: find
--- A page ends where it would hold more bytes than asked for; `matching` counts what its limit allows. The length of a text is
+-- A page ends where it would hold more bytes than asked for; `matching` counts what its limit allows. The length of a text
+-- is
 -- known without reading it, so that only payloads and results are read that are answered.
 select {job_columns}, null as log, matching
 from (
@@ -541,7 +569,8 @@ order by id desc
 
 -- name: matching
 select seq, id, type, name, queue, status, lane, rank, due_at, created_at, scheduled_at, expires_at, max_retries, retry_delay,
-    timeout, token, credits, retries, generation, case when :with_payload::boolean then payload end as payload, tags, webhook_url,
+    timeout, token, credits, retries, generation, case when :with_payload::boolean
+        then payload end as payload, tags, webhook_url,
     unique_key, worker_id, lease_until, started_at, completed_at, cancel_requested_at, progress, progress_message,
     case when :with_result::boolean then result else '' end as result, error, webhook_on_cancel, cause,
     case when :bytes::bigint is null then 0 else case when :with_payload then octet_length(payload) else 0 end
@@ -554,14 +583,15 @@ from demora.jobs /* narrowed to */ where true
     and (:queue::text is null or queue = :queue)
     and (:type::text is null or type = :type)
     and (:tag::text is null or exists (select from json_array_elements_text(tags::json) as one where one = :tag))
-    and (:older_than::bigint is null or coalesce(completed_at, created_at) <= (select us / 1000 from ({now}) as now) - :older_than)
+    and (:older_than::bigint is null or coalesce(completed_at, created_at) <= (select us / 1000
+        from ({now}) as now) - :older_than)
 order by id desc limit :limit::int
 
 -- name: narrow_dead
-where status = 5
+where status = {FAILED}
 
 -- name: narrow_processing
-where status = 3
+where status = {PROCESSING}
 
 -- name: queues
 -- In one statement, which sees one moment: a job that moves meanwhile is counted once.
@@ -574,7 +604,8 @@ shown as materialized (select min(name) as first, max(name) as last from named),
 line as (
     select queue, lane, count(*) as jobs, count(*) filter (where due_at <= wall) as due
     from clock, demora.jobs
-    where status < 3 and queue >= (select first from shown) and queue <= (select last from shown) group by queue, lane
+    where status < {PROCESSING} and queue >= (select first from shown) and queue <= (select last from shown)
+        group by queue, lane
 ),
 waiting as (
     select line.queue, sum(case when held then 0 else due end)::bigint as ready,
@@ -582,10 +613,10 @@ waiting as (
     from line left join demora.paces on paces.queue = line.queue, lateral (select lane = any(coalesce(lanes, '{}')) as held) as pace
     group by line.queue
 ),
-processing as (select queue, count(*) as processing from demora.jobs where status = 3 group by queue),
+processing as (select queue, count(*) as processing from demora.jobs where status = {PROCESSING} group by queue),
 dead as (
     select queue, count(*) as dead from demora.jobs
-    where status = 5 and queue >= (select first from shown) and queue <= (select last from shown) group by queue
+    where status = {FAILED} and queue >= (select first from shown) and queue <= (select last from shown) group by queue
 )
 select name, step, strict, head_start, paused_at, pause_reason, paused_by, retention, webhook_url,
     coalesce(ready, 0) as ready, coalesce(delayed, 0) as delayed, coalesce(processing, 0) as processing,
@@ -607,8 +638,10 @@ insert into demora.queues (name) values (:name) on conflict do nothing
 with {clock}
 update demora.queues set step = :step, strict = :strict, head_start = :head_start, offsets = :offsets::bigint[],
     paused_at = case when :paused::boolean is null then paused_at when :paused then coalesce(paused_at, wall) end,
-    pause_reason = case when :paused::boolean is null then pause_reason when :paused then coalesce(:reason, pause_reason) end,
-    paused_by = case when :paused::boolean is null or :paused and paused_at is not null and :reason::text is null then paused_by
+    pause_reason = case when :paused::boolean is null then pause_reason when :paused
+        then coalesce(:reason, pause_reason) end,
+    paused_by = case when :paused::boolean is null or :paused and paused_at is not null and :reason::text is null
+        then paused_by
         when :paused then :by end,
     retention = coalesce(:retention, retention), webhook_url = nullif(coalesce(:webhook_url, webhook_url), ''), changed_at = wall
 from clock where name = :name
@@ -632,24 +665,27 @@ recorded as (
     select :queue::text, wall, :by::text, :pace::text, :setting::text from clock
 )
 insert into demora.paces (queue, pace, lanes, protects, reach, state, set_at, set_by)
-select :queue::text, :pace::text, :lanes::smallint[], :protects::text[], :reach::int, :state::text, wall, :by::text from clock
+select :queue::text, :pace::text, :lanes::smallint[], :protects::text[], :reach::int, :state::text, wall, :by::text
+    from clock
 on conflict (queue) do update set pace = excluded.pace, lanes = excluded.lanes, protects = excluded.protects,
     reach = excluded.reach, state = excluded.state, set_at = excluded.set_at, set_by = excluded.set_by
 
 -- name: held
--- What a plan needs to know of the queues that have a pace and are not paused: when its first jobs were due, whether others before
+-- What a plan needs to know of the queues that have a pace and are not paused: when its first jobs were due, whether others
+-- before
 -- them have expired, and when the next is to come.
 with {clock}
 select us, wall, paces.queue, pace, state, lanes, offsets, dues, expired, coming,
     not exists (
-        select from demora.jobs where status < 3 and queue = any(protects) and lane = :realtime and due_at <= wall
+        select from demora.jobs where status < {PROCESSING} and queue = any(protects) and lane = :realtime and due_at <= wall
     ) as quiet
 from clock, demora.paces join demora.queues on name = paces.queue, lateral (
     select array(
             select scan.due_at
             from unnest(lanes) as line (lane), generate_series(0, :ranks::int - 1) as level (rank), lateral (
                 select due_at from demora.jobs
-                where status < 3 and queue = paces.queue and lane = line.lane and rank = level.rank and due_at <= wall
+                where status < {PROCESSING} and queue = paces.queue and lane = line.lane and rank = level.rank
+                    and due_at <= wall
                     and (expires_at is null or expires_at > wall or token > credits)
                 order by due_at limit least(:width::int, reach)
             ) as scan
@@ -660,12 +696,13 @@ from clock, demora.paces join demora.queues on name = paces.queue, lateral (
         min(next.due_at) as coming
     from unnest(lanes) as line (lane), generate_series(0, :ranks::int - 1) as level (rank)
     left join lateral (
-        select due_at from demora.jobs where status < 3 and queue = paces.queue and lane = line.lane and rank = level.rank
+        select due_at from demora.jobs where status < {PROCESSING} and queue = paces.queue and lane = line.lane
+            and rank = level.rank
         order by due_at limit 1
     ) as first on true
     left join lateral (
         select due_at from demora.jobs
-        where status < 3 and queue = paces.queue and lane = line.lane and rank = level.rank and due_at > wall
+        where status < {PROCESSING} and queue = paces.queue and lane = line.lane and rank = level.rank and due_at > wall
         order by due_at limit 1
     ) as next on true
 ) as others
@@ -673,7 +710,8 @@ where pace is not null and paused_at is null and (:queues::text[] is null or pac
 order by paces.queue
 
 -- name: let_go
--- Nothing happens if the pace was used or changed since `held`. More jobs are looked at than there are slots, since others may
+-- Nothing happens if the pace was used or changed since `held`. More jobs are looked at than there are slots, since others
+-- may
 -- be changing the first ones: what they have locked is passed over.
 with {clock},
 taken as materialized (
@@ -684,7 +722,7 @@ found as materialized (
     select scan.due_at + (:offsets::bigint[])[line.lane * :ranks::int + level.rank + 1] as place, scan.seq
     from taken, unnest(:lanes::smallint[]) as line (lane), generate_series(0, :ranks::int - 1) as level (rank), lateral (
         select due_at, seq from demora.jobs
-        where status < 3 and queue = :queue and lane = line.lane and rank = level.rank and due_at <= :wall::bigint
+        where status < {PROCESSING} and queue = :queue and lane = line.lane and rank = level.rank and due_at <= :wall::bigint
             and (expires_at is null or expires_at > :wall or token > credits)
         order by due_at, seq limit :window::int
     ) as scan
@@ -694,7 +732,7 @@ chosen as materialized (
     -- One by one, by their number: a plan for any number of slots would read all that waits.
     select place, job.seq from found, lateral (
         select seq from demora.jobs
-        where jobs.seq = found.seq and status < 3 and queue = :queue and lane = any(:lanes) and due_at <= :wall
+        where jobs.seq = found.seq and status < {PROCESSING} and queue = :queue and lane = any(:lanes) and due_at <= :wall
         for update skip locked
     ) as job
     limit cardinality(:slots::bigint[])
@@ -711,12 +749,12 @@ select id, rank, due_at from moved order by number
 -- name: pacings
 with {clock}
 select paces.queue, pace, state, set_at, set_by, wall, held, coming, soon, first, not exists (
-    select from demora.jobs where status < 3 and queue = any(protects) and lane = :realtime and due_at <= wall
+    select from demora.jobs where status < {PROCESSING} and queue = any(protects) and lane = :realtime and due_at <= wall
 ) as quiet
 from clock, demora.paces, lateral (
     select count(*) filter (where due_at <= wall) as held, count(*) filter (where due_at > wall) as coming,
         count(*) filter (where due_at <= wall + :hour::bigint) as soon, min(due_at) as first
-    from demora.jobs where status < 3 and queue = paces.queue and lane = any(lanes)
+    from demora.jobs where status < {PROCESSING} and queue = paces.queue and lane = any(lanes)
 ) as counts
 where pace is not null and (:queue::text is null or paces.queue = :queue)
 order by paces.queue
@@ -725,17 +763,18 @@ order by paces.queue
 select queue, at, by, pace from demora.pace_changes where queue = :queue order by seq desc limit :limit::int
 
 -- name: queue_as_it_is
-select name, step, strict, head_start, paused_at, pause_reason, paused_by, retention, webhook_url from demora.queues where name = :name
+select name, step, strict, head_start, paused_at, pause_reason, paused_by, retention, webhook_url
+    from demora.queues where name = :name
 
 -- name: count_recent
 select count(*) as recent from demora.jobs
-where queue = :queue and status = :completed and status > 3 and completed_at > :since::bigint
+where queue = :queue and status = :completed and status > {PROCESSING} and completed_at > :since::bigint
 
 -- name: count_before
 select coalesce(sum(jobs), 0)::bigint as ahead
 from unnest(:lanes::smallint[], :ranks::smallint[], :dues::bigint[]) as line (lane, rank, due), lateral (
     select count(*) as jobs from demora.jobs
-    where status < 3 and queue = :queue and lane = line.lane and rank = line.rank and due_at <= :wall::bigint
+    where status < {PROCESSING} and queue = :queue and lane = line.lane and rank = line.rank and due_at <= :wall::bigint
         and (due_at < due or (due_at = due and seq < (select seq from demora.jobs where id = :id)))
 ) as counted
 
@@ -813,7 +852,7 @@ select kind, count(*) as count from demora.key_names where key_id = :id group by
 
 -- name: waiting_for_key
 select count(*) as count from (
-    select from demora.jobs where status < 3 and submitter is not null and submitter = :id limit :most
+    select from demora.jobs where status < {PROCESSING} and submitter is not null and submitter = :id limit :most
 ) as waiting
 
 -- name: use_key
@@ -831,7 +870,8 @@ returning id
 select id, type, generation, status, completed_at, token - credits as attempts,
     coalesce(jobs.webhook_url, queues.webhook_url) as webhook_url, webhook_on_cancel, result, error
 from demora.jobs left join demora.queues on queues.name = queue
-where id = any(:ids::uuid[]) and status + 0 > 3 and coalesce(jobs.webhook_url, queues.webhook_url) is not null order by seq + 0
+where id = any(:ids::uuid[]) and status + 0 > {PROCESSING}
+    and coalesce(jobs.webhook_url, queues.webhook_url) is not null order by seq + 0
 
 -- name: deliveries
 select {job_columns}, null as log from demora.jobs where cause = :cause order by id
@@ -871,21 +911,22 @@ select line.queue, type, coalesce(sum(due) filter (where not held), 0)::bigint,
     sum(case when held then jobs else jobs - due end)::bigint, coalesce(min(first) filter (where not held), min(first))
 from (
     select queue, type, lane, count(*) as jobs, count(*) filter (where due_at <= :wall::bigint) as due, min(due_at) as first
-    from demora.jobs where status < 3 group by queue, type, lane
+    from demora.jobs where status < {PROCESSING} group by queue, type, lane
 ) as line left join demora.paces on paces.queue = line.queue, lateral (select lane = any(coalesce(lanes, '{}')) as held) as pace
 group by line.queue, type
 
 -- name: overview_lapsed
-select count(*) as lapsed, min(lease_until) as first from demora.jobs where status = 3 and lease_until <= :wall::bigint
+select count(*) as lapsed, min(lease_until) as first from demora.jobs where status = {PROCESSING}
+    and lease_until <= :wall::bigint
 
 -- name: overview_ahead
-select count(*) as ahead, count(*) filter (where status < 3) as waiting, max(created_at) as latest
+select count(*) as ahead, count(*) filter (where status < {PROCESSING}) as waiting, max(created_at) as latest
 from demora.jobs where created_at > :wall::bigint
 
 -- name: running
 select worker_id, type, count(*) as jobs, (array_agg(id order by coalesce(started_at, claimed_at), seq))[1] as longest,
     min(coalesce(started_at, claimed_at)) as since, max(coalesce(started_at, claimed_at)) as latest
-from demora.jobs where status = 3 and lease_until > :wall::bigint group by worker_id, type
+from demora.jobs where status = {PROCESSING} and lease_until > :wall::bigint group by worker_id, type
 
 -- name: activity_mark
 select coalesce(max(seq), 0) as mark from demora.jobs
@@ -894,11 +935,12 @@ select coalesce(max(seq), 0) as mark from demora.jobs
 select queue, count(*) from demora.jobs where seq > :mark::bigint group by queue
 
 -- name: activity_running
-select worker_id, count(*) from demora.jobs where status = 3 group by worker_id
+select worker_id, count(*) from demora.jobs where status = {PROCESSING} group by worker_id
 
 -- name: activity_due
 select line.queue, min(first) from (
-    select queue, lane, min(due_at) as first from demora.jobs where status < 3 and due_at <= :wall::bigint group by queue, lane
+    select queue, lane, min(due_at) as first from demora.jobs where status < {PROCESSING}
+        and due_at <= :wall::bigint group by queue, lane
 ) as line left join demora.paces on paces.queue = line.queue
 where lanes is null or lane <> all(lanes)
 group by line.queue
@@ -931,7 +973,7 @@ request as (select * from unnest(:ids::uuid[], :queues::text[]) with ordinality 
 chosen as materialized (
     select 0 as turn, number as place, job.* from clock, request, lateral (
         select {chosen} from demora.jobs
-        where jobs.id = request.id and jobs.queue = request.queue and status + 0 < 3 and due_at <= wall
+        where jobs.id = request.id and jobs.queue = request.queue and status + 0 < {PROCESSING} and due_at <= wall
             and not exists (select from barred where name = jobs.queue and (paused or lane = any(held)))
         for update of jobs skip locked
     ) as job
@@ -948,16 +990,19 @@ select id, queue, lane, rank, due_at, status from demora.jobs where id = any(:id
 select coalesce(seen, '0')::text as seen,
     array(select xid::text from pg_snapshot_xip(pg_current_snapshot()) as xid where xid < seen) as running
 from (
-    select (select moved from demora.jobs where status < 3 and moved is not null order by moved desc limit 1) as seen
+    select (select moved from demora.jobs where status < {PROCESSING} and moved is not null order by moved desc
+        limit 1) as seen
 ) as last
 
 -- name: moved
--- What moved into waiting since a position, a page at a time, and the position that this is as of. `known` is false if the position
+-- What moved into waiting since a position, a page at a time, and the position that this is as of. `known` is false if the
+-- position
 -- is ahead of this server: it is that of another, or of a time that was lost with a crash.
 with {clock},
 last as materialized (
     select greatest(
-        (select moved from demora.jobs where status < 3 and moved is not null order by moved desc limit 1), :seen::text::xid8
+        (select moved from demora.jobs where status < {PROCESSING} and moved is not null order by moved desc
+            limit 1), :seen::text::xid8
     ) as seen
 ),
 here as materialized (
@@ -968,14 +1013,14 @@ here as materialized (
 found as (
     select scan.* from clock, lateral (
         select id, queue, lane, rank, due_at, moved, seq from demora.jobs
-        where status < 3 and moved > :seen::text::xid8 and due_at <= wall + :within::bigint
+        where status < {PROCESSING} and moved > :seen::text::xid8 and due_at <= wall + :within::bigint
             and (moved, seq) > (:moved::text::xid8, :seq::bigint)
         order by moved, seq limit :limit::int
     ) as scan
     union all
     select scan.* from clock, unnest(:running::text[]) as running, lateral (
         select id, queue, lane, rank, due_at, moved, seq from demora.jobs
-        where status < 3 and moved = running::xid8 and due_at <= wall + :within::bigint
+        where status < {PROCESSING} and moved = running::xid8 and due_at <= wall + :within::bigint
             and (moved, seq) > (:moved::text::xid8, :seq::bigint)
         order by seq limit :limit::int
     ) as scan
@@ -991,20 +1036,21 @@ with recursive {clock},
 line as (
     (
         select queue, lane, rank from demora.jobs
-        where status < 3 and (queue, lane, rank) >= (:queue::text, :lane::smallint, :rank::smallint)
+        where status < {PROCESSING} and (queue, lane, rank) >= (:queue::text, :lane::smallint, :rank::smallint)
         order by queue, lane, rank limit 1
     )
     union all
     select next.queue, next.lane, next.rank
     from line, lateral (
         select queue, lane, rank from demora.jobs
-        where status < 3 and (queue, lane, rank) > (line.queue, line.lane, line.rank)
+        where status < {PROCESSING} and (queue, lane, rank) > (line.queue, line.lane, line.rank)
         order by queue, lane, rank limit 1
     ) as next
 )
 select scan.* from clock, line, lateral (
     select id, queue, lane, rank, due_at, seq from demora.jobs
-    where status < 3 and queue = line.queue and lane = line.lane and rank = line.rank and due_at <= wall + :within::bigint
+    where status < {PROCESSING} and queue = line.queue and lane = line.lane and rank = line.rank
+        and due_at <= wall + :within::bigint
         and (due_at, seq) > (
             case when (line.queue, line.lane, line.rank) = (:queue::text, :lane::smallint, :rank::smallint)
                 then :due_at::bigint else :first::bigint end,
@@ -1022,8 +1068,9 @@ from demora.queues left join demora.paces on paces.queue = name where changed_at
 select pg_notify(channel, :sender) from unnest(:channels::text[]) as channel
 
 -- name: fence
--- End a connection of ours whose answer was lost, and wait until it is gone: what it had not committed by then it never will.
-select pg_terminate_backend(pid, :patience::bigint) from pg_stat_activity
+-- End a connection of ours whose answer was lost, and wait until it is gone: what it had not committed by then it never
+-- will.
+select pg_terminate_backend(pid, :limit::bigint) from pg_stat_activity
 where pid = :pid and backend_start = :started and pid <> pg_backend_pid()
 
 -- name: only_one
@@ -1041,7 +1088,8 @@ select value from demora.meta where name = 'audit'
 
 -- name: unsound
 -- Constraints and indexes that the database itself does not vouch for.
-select 'constraint ' || conname as name from pg_constraint where connamespace = :schema::text::regnamespace and not convalidated
+select 'constraint ' || conname as name from pg_constraint where connamespace = :schema::text::regnamespace
+    and not convalidated
 union all
 select 'index ' || relname from pg_index join pg_class on oid = indexrelid
 where relnamespace = :schema::text::regnamespace and not (indisvalid and indisready)

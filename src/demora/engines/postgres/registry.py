@@ -21,7 +21,7 @@ async def name_queues(session: Session, names: Iterable[str]) -> None:
         await session.rows("name_queue", name=name)
 
 
-async def set_queue(session: Session, name: str, change: QueueChange, topics: set[Topic]) -> Queue:
+async def set_queue(session: Session, name: str, change: QueueChange) -> Queue:
     async with session.transaction():
         await session.rows("name_queue", name=name)
         before = rows.queue(row := await session.row("queue", name=name))
@@ -43,7 +43,7 @@ async def set_queue(session: Session, name: str, change: QueueChange, topics: se
             retention=own and msgspec.json.encode(own).decode(),
             webhook_url=change.webhook_url,
         )
-    topics.add(Topic.READY)
+    session.wake(Topic.READY)
     return rows.queue(after)
 
 
@@ -84,8 +84,8 @@ def _worker(row: rows.Row) -> WorkerRecord:
 # API keys: made, found, revoked and forgotten, and when each was last used.
 
 
-async def add_key(session: Session, key: NewKey, again: bool) -> ApiKey:
-    if again and (made := (await find_key(session, key.id)).key) is not None and made.digest == key.digest:
+async def add_key(session: Session, key: NewKey) -> ApiKey:
+    if session.again and (made := (await find_key(session, key.id)).key) is not None and made.digest == key.digest:
         return made
     row = await session.row(
         "add_key",
@@ -131,10 +131,10 @@ async def limit(session: Session, id: str, limits: KeyLimits) -> ApiKey | None:
     return None if row is None else _key(row)
 
 
-async def forget_key(session: Session, id: str, again: bool) -> bool:
-    """Delete a key; asked `again`, one that is gone counts as deleted by the call whose answer was lost."""
+async def forget_key(session: Session, id: str) -> bool:
+    """Delete a key. On a second try (`session.again`) a key that is gone counts as deleted by the first."""
     forgotten = bool(await session.rows("forget_key", id=id))
-    return forgotten or (again and (await find_key(session, id)).key is None)
+    return forgotten or (session.again and (await find_key(session, id)).key is None)
 
 
 async def use_key(session: Session, id: str, within: int) -> bool:

@@ -3,18 +3,15 @@
 That one moves jobs and state under the lock of the pace, and only if the state is still that of the look.
 """
 
-from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from datetime import timedelta
-from typing import TypeVar
 
 from ...core.job import Job, Lane, Priority, QueueOrder
-from ...core.pace import USUAL_PACE, Pace, Plan, Release, look_at, plan
-from ...core.pace_request import PaceRequest
+from ...core.pace import Plan, Release, look_at, plan
 from ...core.spans import from_ms, span_ms, to_ms
 from ...core.states import Status
 from ...store.jobs import Queue, Topic
-from ...store.paces import RECENT, Outlook, PaceChange, Pacing, Released
+from ...store.paces import RECENT, Outlook, Pacing, Released
 from ..stored_paces import A_FEW, pace_of, state_of, text
 from . import diagnostics, paces, registry, rows, views
 from .changes import expire
@@ -25,18 +22,18 @@ MARGIN = 50  # more rows to look at than there are slots, since others may be ch
 _USUAL = rows.offsets(QueueOrder())
 
 
-async def release(session: Session, queues: Sequence[str] | None, topics: set[Topic], *, wake: bool) -> Released:
+async def release(session: Session, queues: Sequence[str] | None, *, wake: bool) -> Released:
     """Let go what the paces of these queues allow, or what is left of it if others try too."""
     jobs: list[Release] = []
     waits: list[int] = []
     found = await _look(session, queues, A_FEW)
     for row in found:
-        gone, next_at = await _let_go(session, row, topics)
+        gone, next_at = await _let_go(session, row)
         jobs += gone
         if next_at is not None:
             waits.append(max(next_at * 1000 - row["us"], 0))
     if jobs and wake:
-        topics.add(Topic.READY)
+        session.wake(Topic.READY)
     return Released(jobs, timedelta(microseconds=min(waits)) if waits else None, paced=bool(found))
 
 
@@ -46,12 +43,12 @@ async def _look(session: Session, queues: Sequence[str] | None, width: int | Non
     return await session.rows("held", queues=asked, realtime=Lane.REALTIME.value, ranks=len(Priority), width=width)
 
 
-async def _let_go(session: Session, row: rows.Row, topics: set[Topic]) -> tuple[list[Release], int | None]:
+async def _let_go(session: Session, row: rows.Row) -> tuple[list[Release], int | None]:
     """What the pace of a queue lets go now, and when to look again; nothing if it is not time or another was faster."""
     wall, state = row["wall"], state_of(row["state"])
     first = min([*row["dues"][:1], *_some(row["coming"])], default=None)
     if row["expired"]:  # they are first in line
-        await expire(session, EXPIRED_AT_ONCE, topics)
+        await expire(session, EXPIRED_AT_ONCE)
     if first is None or look_at(state, wall, first) > wall:
         return [], None if first is None else look_at(state, wall, first)
     row, planned = await _plan(session, row)
@@ -136,38 +133,3 @@ async def _ahead(session: Session, job: Job, queue: Queue, pacing: Pacing | None
         dues=[due for _, _, due in lines],
     )
     return int(row["ahead"])
-
-
-# The verbs about the pace of queues, for the store to be both.
-
-
-T = TypeVar("T")
-
-
-class PacedVerbs(ABC):
-    """The port `Paced`, by the ways of its store to write and to read."""
-
-    @abstractmethod
-    async def _ringing(self, verb: Callable[[Session, set[Topic], bool], Awaitable[T]]) -> T: ...
-
-    @abstractmethod
-    async def _read(self, look: Callable[[Session], Awaitable[T]]) -> T: ...
-
-    async def set_pace(
-        self, queue: str, request: PaceRequest | None, *, by: str, usual: Pace = USUAL_PACE, setting: str | None = None
-    ) -> Pacing | None:
-        return await self._ringing(
-            lambda session, topics, again: paces.set_pace(session, topics, queue, request, by, usual, setting)
-        )
-
-    async def release(self, queues: Sequence[str] | None = None, *, wake: bool = True) -> Released:
-        return await self._ringing(lambda session, topics, again: release(session, queues, topics, wake=wake))
-
-    async def pacings(self) -> list[Pacing]:
-        return await self._read(paces.pacings)
-
-    async def pace_changes(self, queue: str, *, limit: int) -> list[PaceChange]:
-        return await self._read(lambda session: paces.changes(session, queue, limit))
-
-    async def outlook(self, id: str) -> Outlook | None:
-        return await self._read(lambda session: outlook(session, id))

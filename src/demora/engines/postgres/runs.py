@@ -10,11 +10,11 @@ from . import rows, webhooks
 from .connections import Session
 
 
-async def renew(session: Session, reports: Sequence[Report], lease: int, again: bool) -> LeaseStatus:
+async def renew(session: Session, reports: Sequence[Report], lease: int) -> LeaseStatus:
     if not reports:
         return LeaseStatus(frozenset(), frozenset())
     logging = [report for report in reports if report.log]
-    if again and logging:
+    if session.again and logging:
         logged = await _logged(session, logging)
         logging = [report for report in logging if rows.id_key(report.lease.id) not in logged]
     held = await session.rows("renew", lease=lease, **_reports(reports), **_logs(logging))
@@ -40,33 +40,30 @@ def _heard(leases: Sequence[Lease], rows: Sequence[Any]) -> LeaseStatus:
     )
 
 
-async def settle(
-    session: Session, settlements: Sequence[Settlement], topics: set[Topic], again: bool
-) -> list[Status | None]:
-    """Record verdicts in one statement. If it is asked `again`, those that are on record were recorded by the call whose
-    answer was lost."""
-    known = await _settled(session, settlements) if again else {}
+async def settle(session: Session, settlements: Sequence[Settlement]) -> list[Status | None]:
+    """Record verdicts in one statement. On a second try (`session.again`) the verdicts that are on record count as ours."""
+    known = await _settled(session, settlements) if session.again else {}
     left = [s for s in settlements if s.report.lease not in known]
-    statuses, put_off = await _record(session, left, topics, telling=False) if left else ({}, [])
+    statuses, put_off = await _record(session, left, telling=False) if left else ({}, [])
     if put_off:
-        async with webhooks.telling(session, topics) as ended:
-            told, _ = await _record(session, put_off, topics, telling=True)
+        async with webhooks.with_deliveries(session) as ended:
+            told, _ = await _record(session, put_off, telling=True)
             ended += [lease.id for lease, status in told.items() if status.ended]
         statuses |= told
     if known:
-        topics |= {Topic.ENDED, Topic.READY}
+        session.topics |= {Topic.ENDED, Topic.READY}
     return [known.get(s.report.lease) or statuses.get(s.report.lease) for s in settlements]
 
 
 async def _record(
-    session: Session, settlements: Sequence[Settlement], topics: set[Topic], *, telling: bool
+    session: Session, settlements: Sequence[Settlement], *, telling: bool
 ) -> tuple[dict[Lease, Status], list[Settlement]]:
     """Record what can be; answers with the new statuses, and with those put off since somebody is to hear of the end."""
     found = await session.rows("settle", telling=telling, **_settlements(settlements))
     if found[0]["ended"]:
-        topics.add(Topic.ENDED)
+        session.wake(Topic.ENDED)
     if found[0]["ready"]:
-        topics.add(Topic.READY)
+        session.wake(Topic.READY)
     leases = [settlement.report.lease for settlement in settlements]
     statuses = {leases[row["number"] - 1]: Status(row["status"]) for row in found if row["number"] is not None}
     return statuses, [settlements[number - 1] for number in found[0]["put_off"] or ()]

@@ -21,7 +21,7 @@ def cancel(tx: Transaction, id: str) -> Answer:
     for (hooked,) in list(tx.db.execute(SQL["cancel_waiting"], what)):
         tx.wake(Topic.ENDED)
         if hooked and key is not None:
-            webhooks.tell(tx, [key])
+            webhooks.record_deliveries(tx, [key])
         return Answer(True, Status.CANCELLED)
     return Answer(_wrote(tx, "cancel_running", (tx.wall, key)), _status(tx, key))
 
@@ -136,7 +136,7 @@ def expire(tx: Transaction, numbers: Sequence[int]) -> None:
         what = (EXPIRED.status.value, tx.wall, EXPIRED.error, json.dumps(numbers))
         expired = list(tx.db.execute(SQL["expire_chosen"], what))
         tx.wake(Topic.ENDED)
-        webhooks.tell(tx, [id for id, hooked in expired if hooked])
+        webhooks.record_deliveries(tx, [id for id, hooked in expired if hooked])
 
 
 def _remove(tx: Transaction, retention: Retention, limit: int) -> tuple[int, list[int]]:

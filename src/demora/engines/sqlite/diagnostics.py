@@ -17,6 +17,7 @@ from ...store.audit import Evidence, JobFacts, KeyFacts, QueueFacts, SqlEvent
 from ...store.diagnostics import Activity, Examination, Finding, JobsOverview, Waiting
 from ...store.jobs import Lease, Queue
 from ...store.occupancy import Running
+from .. import queries
 from . import connections, paces, rows, views
 from .connections import SQL, has_triggers, triggers
 from .transactions import Transaction
@@ -196,7 +197,7 @@ def activity(tx: Transaction, mark: int | None) -> Activity:
 # The audit: triggers that write an event for each transition of a job, and the reading of what they wrote.
 
 
-_TRIGGERS = (files(__package__) / "audit.sql").read_text()
+_TRIGGERS = queries.with_statuses((files(__package__) / "audit.sql").read_text())
 _NAMES = {status.value: status.name for status in Status} | {None: None}
 
 

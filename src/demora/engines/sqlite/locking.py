@@ -285,15 +285,20 @@ class FileWatch:
         self._frame = int(db.pragma("page_size")) + _FRAME_HEADER
         self._is = _identity(os.stat(self._file))
         self._log_is: _Identity | None = None
-        self._seen = 0  # bytes of the log
+        self._least = 0  # bytes that the log must have
         self._looked_at = 0.0
         self._damage: str | None = None  # it does not heal: what was cut off is lost
         if db.pragma("journal_mode") == "wal" and os.path.exists(self._log):
             self._log_is = _identity(os.stat(self._log))
             self.judge(db)
 
+    def expect(self, db: apsw.Connection) -> None:
+        """Note how much SQLite believes to be in the log. Not for use in a transaction."""
+        frames, _ = db.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_NOOP)
+        self._least = _HEADER + frames * self._frame if frames > 0 else 0
+
     def is_well(self) -> bool:
-        """Whether nothing has happened to the files. If not, `judge` says whether that is bad."""
+        """Whether the files are there, and the log as long as expected. If not, `judge` says whether that is bad."""
         if self._damage is not None:
             return False
         now = time.monotonic()
@@ -307,11 +312,7 @@ class FileWatch:
             log = os.stat(self._log)
         except OSError:
             return False
-        size = log.st_size
-        if (log.st_dev, log.st_ino) != self._log_is or size < self._seen:
-            return False
-        self._seen = size
-        return True
+        return (log.st_dev, log.st_ino) == self._log_is and log.st_size >= self._least
 
     def judge(self, db: apsw.Connection) -> None:
         """Raise what happened to the files, if it is bad. Not for use in a transaction."""
@@ -337,13 +338,13 @@ class FileWatch:
         for left in reversed(range(_TRIES)):
             if _found(self._log) != self._log_is:
                 raise StoreDamaged(self._log, "was deleted or replaced")
-            frames, _ = db.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_NOOP)
-            self._seen = os.stat(self._log).st_size
-            if frames <= 0 or self._seen >= _HEADER + frames * self._frame:
+            self.expect(db)
+            size = os.stat(self._log).st_size
+            if size >= self._least:
                 return  # it was shortened by a checkpoint of another program, which is no harm
             if left:
                 time.sleep(0.001)
-        raise StoreDamaged(self._log, f"was cut to {self._seen} bytes")
+        raise StoreDamaged(self._log, f"was cut to {size} bytes")
 
 
 def _found(file: str) -> _Identity | None:

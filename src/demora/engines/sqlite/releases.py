@@ -1,23 +1,19 @@
 """Letting go what the paces of queues allow, on SQLite: in the transaction of a claim, which is the only one that writes."""
 
-import asyncio
 import heapq
 import json
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from datetime import timedelta
 from itertools import islice
-from typing import TypeVar
 
 import msgspec
 
 from ...core.job import Job, Lane, Priority, QueueOrder
-from ...core.pace import USUAL_PACE, Pace, PaceState, Release, look_at, plan
-from ...core.pace_request import PaceRequest
+from ...core.pace import Pace, PaceState, Release, look_at, plan
 from ...core.spans import from_ms, span_ms, to_ms
 from ...core.states import Status
 from ...store.jobs import Queue, Topic
-from ...store.paces import RECENT, Outlook, PaceChange, Pacing, Released
+from ...store.paces import RECENT, Outlook, Pacing, Released
 from ..stored_paces import A_FEW, pace_of, state_of, text
 from . import diagnostics, paces, registry, rows, views
 from .changes import expire_due
@@ -156,36 +152,3 @@ def _ahead(tx: Transaction, job: Job, queue: Queue, pacing: Pacing | None) -> in
             before = (job.queue, lane, rank, tx.wall, due, number)
             ahead += sum(count for (count,) in tx.db.execute(SQL["count_before"], before))
     return ahead
-
-
-# The verbs about the pace of queues, for the store to be both.
-
-
-T = TypeVar("T")
-
-
-class PacedVerbs(ABC):
-    """The port `Paced`, by the ways of its store to write and to read."""
-
-    @abstractmethod
-    def _write(self, call: Callable[[Transaction], T], weight: int = 1) -> "asyncio.Future[T]": ...
-
-    @abstractmethod
-    def _read(self, call: Callable[[Transaction], T], weight: int = 1) -> "asyncio.Future[T]": ...
-
-    async def set_pace(
-        self, queue: str, request: PaceRequest | None, *, by: str, usual: Pace = USUAL_PACE, setting: str | None = None
-    ) -> Pacing | None:
-        return await self._write(lambda tx: paces.set_pace(tx, queue, request, by, usual, setting))
-
-    async def release(self, queues: Sequence[str] | None = None, *, wake: bool = True) -> Released:
-        return await self._write(lambda tx: release(tx, queues, wake=wake))
-
-    async def pacings(self) -> list[Pacing]:
-        return await self._read(paces.pacings)
-
-    async def pace_changes(self, queue: str, *, limit: int) -> list[PaceChange]:
-        return await self._read(lambda tx: paces.changes(tx, queue, limit))
-
-    async def outlook(self, id: str) -> Outlook | None:
-        return await self._read(lambda tx: outlook(tx, id))

@@ -76,7 +76,7 @@ def _complete(tx: Transaction, done: Sequence[Settlement]) -> frozenset[Lease]:
     moved = list(tx.db.execute(SQL["complete"], what))
     ours = frozenset([lease for id, token, _ in moved if (lease := held.get((id, token))) is not None])
     if heard := [id for id, _, hooked in moved if hooked]:
-        webhooks.tell(tx, heard)
+        webhooks.record_deliveries(tx, heard)
     for settlement in done:
         if settlement.report.log and settlement.report.lease in ours:
             _log(tx, settlement.report)
@@ -115,7 +115,7 @@ def _settle(tx: Transaction, settlement: Settlement) -> Status | None:
     if verdict.status.ended:
         tx.wake(Topic.ENDED)
         if moved.hooked:
-            webhooks.tell(tx, [moved.id])
+            webhooks.record_deliveries(tx, [moved.id])
     return verdict.status
 
 

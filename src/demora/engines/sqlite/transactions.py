@@ -109,6 +109,8 @@ class Batches:
         """Begin a transaction if that is possible without waiting. The next `commit` goes on from there."""
         self._patience.lost = True
         try:
+            if self._watch is not None:
+                self._watch.expect(self._db)
             self._db.execute(self._begin)
         except apsw.Error:
             return False
