@@ -141,7 +141,7 @@ def test_the_variables_of_the_sources_are_the_usual_pace(tmp_path: Path) -> None
     [
         ("gap=2", "gap: '2' is not a span"),
         ("mail", "write for instance 'gap=2m burst=3 stagger=30s', or 'off'"),
-        ("speed=1", "'speed' is no part of a pace; it may name gap, burst"),
+        ("speed=1", "'speed' is not a part of a pace; give gap, burst"),
     ],
 )
 def test_a_pace_that_cannot_be_used_is_refused_with_its_variable(text: str, said: str) -> None:

@@ -16,7 +16,7 @@ from functools import partial
 from operator import attrgetter
 from typing import Any
 
-from ..core.shares import Share
+from ..core.shares import QueueShares
 from ..core.states import Status
 from ..core.verdict import GaveUp, HandedBack, NoHandler, Outcome
 from ..errors import Invalid, StoreClosed, StoreError
@@ -87,7 +87,7 @@ class Worker:
         self.id = self._seams.name()
         self.slots = settings.concurrency
         self._app, self._chance = app, self._seams.chance
-        self._share = Share(queues, strict=strict)
+        self._share = QueueShares(queues, strict=strict)
         self._retention = settings.retention
         self._lease, self._grace = settings.lease, settings.grace.total_seconds()
         self._longest, self._log_errors = settings.max_timeout, settings.log_errors
