@@ -300,7 +300,7 @@ class FileWatch:
         self._least = _HEADER + frames * self._frame if frames > 0 else 0
 
     def is_well(self) -> bool:
-        """Whether the files are unchanged and the log is as long as expected. If not, `judge` decides whether that is harmful."""
+        """Whether the files are unchanged and the log is long enough. If not, `judge` decides whether that is harmful."""
         if self._damage is not None:
             return False
         now = time.monotonic()
