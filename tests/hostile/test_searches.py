@@ -129,7 +129,7 @@ async def test_few_searches_run_at_once_and_others_are_refused_soon(
     held: tuple[Store, Holding], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store, holding = held
-    monkeypatch.setattr(searching, "PATIENCE", 0.05)
+    monkeypatch.setattr(searching, "TURN_LIMIT", 0.05)
     async with holding():
         running = [asyncio.ensure_future(store.find(Query(tag="none", within=LONG))) for _ in range(AT_ONCE)]
         await asyncio.wait(running, timeout=0.05)  # so that it is their turn
@@ -166,7 +166,7 @@ async def test_health_and_callers_with_keys_are_answered_while_searches_are_held
     held: tuple[Store, Holding], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store, holding = held
-    monkeypatch.setattr(searching, "PATIENCE", 0.05)
+    monkeypatch.setattr(searching, "TURN_LIMIT", 0.05)
     monkeypatch.setattr("demora.api.jobs.SEARCH_LIMIT", LONG)
     app = Demora(store=store)
     client = await app.open()

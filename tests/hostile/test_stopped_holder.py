@@ -222,7 +222,7 @@ async def test_a_probe_says_that_writes_hang_before_they_are_refused(path: Path)
     with holding("lock", path) as holder:
         store._probe._asked_at = 0.0  # the last answer is of long ago
         for _ in range(2):
-            with pytest.raises(StoreBusy, match="not come back"):
+            with pytest.raises(StoreBusy, match="not ended within"):
                 await asyncio.wait_for(store.probe(), 10)
         holder.let_go()
     await eventually(lambda: works(store))

@@ -13,6 +13,7 @@ from ...core.spans import ZERO, from_ms, span_ms, to_ms
 from ...core.states import Status
 from ...store.jobs import Added, Topic
 from ...system import crash
+from ..shared_rows import as_stored
 from . import rows
 from .connections import Session
 
@@ -99,13 +100,7 @@ async def _add(session: Session, jobs: Sequence[NewJob], named: Set[str]) -> lis
     stored = await _store_fresh(session, fresh, named)
     in_turn = iter(stored)
     first_of = {job.id: answer for job, answer in zip(reversed(fresh), reversed(stored), strict=True)}
-    return [next(in_turn) if answer is None else _as_stored(answer, first_of) for answer in answers]
-
-
-def _as_stored(replay: Added, stored: Mapping[str, Added]) -> Added:
-    """A replay of a job of the same call gets the answer of that job, which may name a unique job that waited."""
-    first = stored.get(replay.id)
-    return replay if first is None else Added(first.id, first.created_at, first.scheduled_at, replayed=True)
+    return [next(in_turn) if answer is None else as_stored(answer, first_of) for answer in answers]
 
 
 async def _take_keys(session: Session, jobs: Sequence[NewJob]) -> dict[tuple[str, str], Any]:

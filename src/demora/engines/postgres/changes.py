@@ -11,6 +11,7 @@ from ...core.spans import span_ms, to_ms
 from ...core.states import RETRYABLE, Status
 from ...core.verdict import EXPIRED
 from ...store.jobs import Answer, Change, HousekeepingResult, Topic
+from .. import shared_rows
 from . import rows, webhooks
 from .connections import Session
 
@@ -160,7 +161,7 @@ async def expire_with_deliveries(session: Session, limit: int) -> int:
 
 async def _remove(session: Session, retention: Retention, limit: int) -> tuple[int, list[int]]:
     """Delete ended jobs beyond their retention; returns how many, and the milliseconds until more are due."""
-    own = {name: rows.retention(text).over(retention) for name, text in await session.rows("retentions")}
+    own = {name: shared_rows.retention(text).over(retention) for name, text in await session.rows("retentions")}
     removed, waits = 0, list[int]()
     for queue, number, _ in await session.rows("ended_kinds"):
         keep = own.get(queue, retention).of(Status(number))

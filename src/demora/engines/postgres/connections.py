@@ -305,6 +305,41 @@ class Pool:
             await _note_backend(connection)
 
 
+class LazyPool:
+    """A pool for one kind of reads, opened when it is first needed."""
+
+    def __init__(self, url: str, options: PostgresOptions, clock: Clock, *, connections: int) -> None:
+        self._pool = Pool(url, msgspec.structs.replace(options, connections=connections), clock)
+        self._opening: asyncio.Task[None] | None = None
+        self._closed = False
+
+    async def opened(self) -> Pool:
+        """The open pool. If it cannot be opened, the next call tries again."""
+        if self._closed:
+            raise StoreClosed
+        if self._opening is None:
+            self._opening = asyncio.ensure_future(self._pool.open())
+        opening = self._opening
+        if not opening.done():
+            await asyncio.wait([opening])
+        try:
+            opening.result()
+        except BaseException:
+            if self._opening is opening:
+                self._opening = None
+                await self._pool.close()
+            raise
+        return self._pool
+
+    async def close(self) -> None:
+        """Disconnect, and end the reads under way."""
+        self._closed = True
+        opening, self._opening = self._opening, None
+        if opening is not None:
+            await asyncio.wait([opening])
+            await self._pool.close(at_once=True)
+
+
 def _is_open(connection: Any) -> bool:
     try:
         return not connection.is_closed()
@@ -318,6 +353,16 @@ async def _release(pool: Any, connection: Any) -> None:
     except DRIVER:
         with suppress(asyncpg.InterfaceError):  # it may be with the pool already
             connection.terminate()
+
+
+async def _note_backend(connection: Any) -> None:
+    connection.backend = await connection.fetchrow(
+        "select pid, backend_start from pg_stat_activity where pid = pg_backend_pid()"
+    )
+
+
+async def _no_reset(connection: Any) -> None:
+    """Does nothing: no call changes settings of a session."""
 
 
 def connection_options(options: PostgresOptions) -> dict[str, Any]:
@@ -337,6 +382,9 @@ def connection_options(options: PostgresOptions) -> dict[str, Any]:
         "enable_bitmapscan": "off",  # for the same reason: it reads all matches of an index, however few are wanted
     }
     return {**usual, "server_settings": session}
+
+
+# Schema migrations
 
 
 async def migrate(url: str, options: PostgresOptions) -> None:
@@ -416,48 +464,3 @@ def _schema_files(schema: str) -> Iterator[tuple[int, str]]:
     for entry in (files(__package__) / "schema").iterdir():
         if entry.name.endswith(".sql"):
             yield int(entry.name.split("_")[0]), script(f"schema/{entry.name}", schema)
-
-
-async def _note_backend(connection: Any) -> None:
-    connection.backend = await connection.fetchrow(
-        "select pid, backend_start from pg_stat_activity where pid = pg_backend_pid()"
-    )
-
-
-async def _no_reset(connection: Any) -> None:
-    """Does nothing: no call changes settings of a session."""
-
-
-class LazyPool:
-    """A pool for one kind of reads, opened when it is first needed."""
-
-    def __init__(self, url: str, options: PostgresOptions, clock: Clock, *, connections: int) -> None:
-        self._pool = Pool(url, msgspec.structs.replace(options, connections=connections), clock)
-        self._opening: asyncio.Task[None] | None = None
-        self._closed = False
-
-    async def opened(self) -> Pool:
-        """The open pool. If it cannot be opened, the next call tries again."""
-        if self._closed:
-            raise StoreClosed
-        if self._opening is None:
-            self._opening = asyncio.ensure_future(self._pool.open())
-        opening = self._opening
-        if not opening.done():
-            await asyncio.wait([opening])
-        try:
-            opening.result()
-        except BaseException:
-            if self._opening is opening:
-                self._opening = None
-                await self._pool.close()
-            raise
-        return self._pool
-
-    async def close(self) -> None:
-        """Disconnect, and end the reads under way."""
-        self._closed = True
-        opening, self._opening = self._opening, None
-        if opening is not None:
-            await asyncio.wait([opening])
-            await self._pool.close(at_once=True)

@@ -9,18 +9,19 @@ from typing import Any
 import asyncpg
 
 from ...core.spans import from_ms
-from ...core.states import Status
 from ...errors import StoreError
-from ...store.audit import Evidence, JobFacts, KeyFacts, QueueFacts, SqlEvent
-from ...store.diagnostics import Activity, Examination, Finding, JobsOverview, Waiting
-from ...store.jobs import Queue
+from ...store.audit import Evidence, JobFacts, KeyFacts, SqlEvent
+from ...store.diagnostics import Activity, Examination, Finding, JobsOverview
 from ...store.occupancy import Running
+from .. import shared_rows
 from ..options import PostgresOptions
+from ..shared_rows import STATUS_NAMES
 from . import connections, notifier, paces, views
 from .connections import Session, script, statements
 from .rows import Row
 
-OLDEST = 14  # of the server
+TRIGGERS = "4"  # the version in audit.sql
+OLDEST = 14  # version of the server that demora supports
 CLOCKS_APART = 1.0  # seconds
 WAKE_UP_LIMIT = 3.0  # seconds that a notification may take
 
@@ -113,7 +114,7 @@ async def overview(session: Session) -> JobsOverview:
         ahead = await session.row("overview_ahead", wall=wall)
         return JobsOverview(
             now=from_ms(wall),
-            waiting=[_waiting(row) for row in await session.rows("overview_waiting", wall=wall)],
+            waiting=[shared_rows.waiting(row) for row in await session.rows("overview_waiting", wall=wall)],
             lapsed=lapsed["lapsed"],
             lapsed_for=timedelta(milliseconds=wall - lapsed["first"] if lapsed["lapsed"] else 0),
             ahead=ahead["ahead"],
@@ -129,11 +130,6 @@ async def running(session: Session, wall: int) -> list[Running]:
         Running(worker_id, type, jobs, str(longest), from_ms(since), from_ms(latest))
         for worker_id, type, jobs, longest, since, latest in await session.rows("running", wall=wall)
     ]
-
-
-def _waiting(row: Row) -> Waiting:
-    queue, type, ready, delayed, oldest = row
-    return Waiting(queue, type, ready, delayed, from_ms(oldest))
 
 
 async def activity(session: Session, mark: int | None) -> Activity:
@@ -156,10 +152,6 @@ async def _freeze(session: Session) -> int:
 
 
 # The audit: triggers that record an event for each transition of a job
-
-
-TRIGGERS = "4"  # as audit.sql numbers them
-_NAMES = {status.value: status.name for status in Status} | {None: None}
 
 
 async def begin_audit(session: Session, schema: str) -> None:
@@ -185,7 +177,7 @@ async def evidence(session: Session, schema: str, *, integrity: bool) -> Evidenc
         return Evidence(
             now=(await session.row("now"))["us"] // 1000,
             jobs=[_job(row) for row in await session.rows("job_facts")],
-            queues=[_queue(queue) for queue in await views.queues(session)],
+            queues=[shared_rows.queue_facts(queue) for queue in await views.queues(session)],
             keys=[_key(row) for row in await session.rows("key_facts")],
             strays=[str(id) for (id,) in await session.rows("stray_attempts")],
             paces=await paces.facts(session),
@@ -202,19 +194,14 @@ async def _triggers(session: Session) -> str | None:
 
 def _event(row: Row) -> SqlEvent:
     seq, at, id, kind, wrote, old_status, status, *rest = row
-    return SqlEvent(seq, at, at, str(id), kind, wrote, _NAMES[old_status], _NAMES[status], *rest)
+    return SqlEvent(seq, at, at, str(id), kind, wrote, STATUS_NAMES[old_status], STATUS_NAMES[status], *rest)
 
 
 def _job(row: Row) -> JobFacts:
     id, status, *rest, recorded, webhook, on_cancel, cause, lane = row
     hook = (webhook, on_cancel, None if cause is None else str(cause))
-    fields: Row = (str(id), _NAMES[status], *rest, tuple(recorded), *hook, lane)
+    fields: Row = (str(id), STATUS_NAMES[status], *rest, tuple(recorded), *hook, lane)
     return JobFacts(*fields)
-
-
-def _queue(queue: Queue) -> QueueFacts:
-    counts = (queue.ready, queue.delayed, queue.processing, queue.dead)
-    return QueueFacts(queue.name, *counts, paused=queue.pause is not None)
 
 
 def _key(row: Row) -> KeyFacts:

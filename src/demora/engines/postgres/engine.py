@@ -74,7 +74,7 @@ READS = 3  # tries of a read whose connection broke
 class PostgresStore:
     """The store in one schema of a PostgreSQL database.
 
-    The database's clock counts; tests pass a `clock` to use instead. With `audit` every process records an event for each
+    Time is the database's; tests pass a `clock` to use instead. With `audit` every process records an event for each
     transition of a job, from now on until `end_audit`. The class implements `AuditStore` with and without it.
     """
 
@@ -380,7 +380,7 @@ class PostgresStore:
         return await self._writes.run(call)
 
     async def _write_here(self, call: Call[T]) -> T:
-        """Run a write in the caller's task, which ends with it if it is cancelled."""
+        """Run a write in the caller's task. If that is cancelled, the store waits for no answer."""
         self._opened()
         return await self._writes.run_here(call)
 

@@ -6,6 +6,7 @@ from typing import Any
 
 from ...core.states import Status
 from ...store.line_feed import Arrangement, Cursor, LineRecord, Move, Moved, Place, Standing, Walked, arranged
+from .. import shared_rows
 from . import rows
 from .connections import Session
 
@@ -67,7 +68,7 @@ async def walk(session: Session, within: int, limit: int, after: Cursor | None, 
 
 async def arrangements(session: Session) -> list[Arrangement]:
     return [
-        arranged(name, rows.queue_order(step, strict, head_start), held, paused=paused_at is not None)
+        arranged(name, shared_rows.queue_order(step, strict, head_start), held, paused=paused_at is not None)
         for name, step, strict, head_start, paused_at, held in await session.rows("arrangements")
     ]
 

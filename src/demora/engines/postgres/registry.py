@@ -2,15 +2,15 @@
 
 import json
 from collections.abc import Iterable, Set
-from datetime import timedelta
 
 import msgspec
 
-from ...core.access import ApiKey, KeyLimits, NameKind, NewKey, NewSecret, Scope
+from ...core.access import ApiKey, KeyLimits, NameKind, NewKey, NewSecret
 from ...core.job import QueueOrder
 from ...core.spans import from_ms, span_ms
 from ...store.api_keys import KeyList, KeyLookup
 from ...store.jobs import Queue, QueueChange, Topic, WorkerRecord
+from .. import shared_rows
 from . import rows
 from .connections import Session
 
@@ -28,7 +28,7 @@ async def set_queue(session: Session, name: str, change: QueueChange) -> Queue:
         step = row["step"] if change.step is None else span_ms(change.step)
         strict = row["strict"] if change.strict is None else change.strict
         head_start = row["head_start"] if change.head_start is None else span_ms(change.head_start)
-        order = rows.queue_order(step, strict, head_start)
+        order = shared_rows.queue_order(step, strict, head_start)
         own = change.retention and change.retention.over(before.retention)
         after = await session.row(
             "set_queue",
@@ -64,21 +64,7 @@ async def retire(session: Session, worker_id: str) -> None:
 
 
 async def workers(session: Session) -> list[WorkerRecord]:
-    return [_worker(row) for row in await session.rows("workers")]
-
-
-def _worker(row: rows.Row) -> WorkerRecord:
-    id, host, pid, slots, queues, types, started_at, silent = row
-    return WorkerRecord(
-        id=id,
-        host=host,
-        pid=pid,
-        slots=slots,
-        queues=tuple(json.loads(queues)),
-        types=tuple(json.loads(types)),
-        started_at=from_ms(started_at),
-        heartbeat_ago=timedelta(milliseconds=silent),
-    )
+    return [shared_rows.worker(row, row["silent"]) for row in await session.rows("workers")]
 
 
 # API keys
@@ -95,7 +81,7 @@ async def add_key(session: Session, key: NewKey) -> ApiKey:
         scopes=list(key.scopes),
         expires_in=None if key.expires_in is None else span_ms(key.expires_in),
         namespace=key.namespace,
-        limits=_limits_text(key.limits),
+        limits=shared_rows.key_limits_text(key.limits),
     )
     return _key(row)
 
@@ -127,7 +113,7 @@ async def rotate(session: Session, secret: NewSecret) -> ApiKey | None:
 
 
 async def limit(session: Session, id: str, limits: KeyLimits) -> ApiKey | None:
-    row = await session.row("limit_key", id=id, limits=_limits_text(limits))
+    row = await session.row("limit_key", id=id, limits=shared_rows.key_limits_text(limits))
     return None if row is None else _key(row)
 
 
@@ -171,23 +157,4 @@ async def waiting(session: Session, id: str, most: int) -> int:
 
 
 def _key(row: rows.Row) -> ApiKey:
-    id, digest, name, scopes, created_at, *times, namespace, limits, former_digest, former_until = row[:12]
-    expires_at, revoked_at, last_used_at = (None if at is None else from_ms(at) for at in times)
-    return ApiKey(
-        id,
-        digest,
-        name,
-        tuple(map(Scope, scopes)),
-        from_ms(created_at),
-        expires_at,
-        revoked_at,
-        last_used_at,
-        namespace,
-        KeyLimits() if limits is None else msgspec.json.decode(limits, type=KeyLimits),
-        former_digest,
-        None if former_until is None else from_ms(former_until),
-    )
-
-
-def _limits_text(limits: KeyLimits) -> str | None:
-    return None if limits == KeyLimits() else msgspec.json.encode(limits).decode()
+    return shared_rows.api_key(row[:12], row["scopes"])

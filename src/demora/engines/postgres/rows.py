@@ -10,11 +10,14 @@ from typing import Any
 import msgspec
 
 from ...core.job import Attempt, Job, Lane, LogLine, NewJob, Priority, QueueOrder
-from ...core.retention import Retention
 from ...core.spans import from_ms, span_ms, to_ms
 from ...core.states import Status
 from ...core.verdict import RetryState
 from ...store.jobs import ClaimedJob, LapsedJob, Lease, Pause, Queue
+from ..shared_rows import queue_order, retention
+from ..shared_rows import span as _span
+from ..shared_rows import tags as _tags
+from ..shared_rows import time as _time
 
 Row = Any  # a record of the driver, which is a tuple whose fields have names
 _ID = re.compile(r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
@@ -166,15 +169,6 @@ def whole_job(row: Row) -> Job:
     )
 
 
-def queue_order(step: int | None, strict: bool | None, head_start: int | None) -> QueueOrder:
-    usual = QueueOrder()
-    return QueueOrder(
-        step=usual.step if step is None else _span(step),
-        strict=bool(strict),
-        head_start=usual.head_start if head_start is None else _span(head_start),
-    )
-
-
 def offsets(order: QueueOrder) -> list[int]:
     """What an order adds to the due time of a job, for each lane and rank."""
     return [order.offset(lane, rank) for lane in Lane for rank in Priority]
@@ -188,18 +182,7 @@ def queue(row: Row) -> Queue:
     return found if url is None else msgspec.structs.replace(found, webhook_url=url)
 
 
-def retention(own: str | None) -> Retention:
-    return Retention() if own is None else msgspec.json.decode(own, type=Retention)
-
-
 _PRIORITIES = tuple(Priority)
-
-
-@lru_cache(maxsize=1024)
-def _span(ms: int) -> timedelta:
-    return timedelta(milliseconds=ms)
-
-
 _span_ms = lru_cache(maxsize=1024)(span_ms)
 
 
@@ -214,11 +197,3 @@ def _span_or_none(span: timedelta | None) -> int | None:
 def _attempt(row: Sequence[Any]) -> Attempt:
     token, started_at, ended_at, worker_id, error, traceback = row
     return Attempt(token, _time(started_at), _time(ended_at), worker_id, error, traceback)
-
-
-def _time(ms: int | None) -> Any:
-    return None if ms is None else from_ms(ms)
-
-
-def _tags(tags: str | None) -> tuple[str, ...]:
-    return tuple(json.loads(tags)) if tags else ()

@@ -7,6 +7,7 @@ from ...store.jobs import ALL_QUEUES, Page, Query, Queue, QueueQuery
 from . import rows
 from .connections import Session, narrowed_find
 
+# Statuses whose jobs have an index of their own, and the block that limits `find` to it.
 _NARROW = {frozenset({Status.FAILED}): "narrow_dead", frozenset({Status.PROCESSING}): "narrow_processing"}
 
 

@@ -11,6 +11,7 @@ from ...core.states import Status
 from ...core.webhook import EndedJob, Secret, delivery
 from ...store.webhooks import Disabled, Signing, StoredSecret
 from ...system import crash
+from .. import shared_rows
 from . import additions, rows
 from .connections import Session
 
@@ -68,7 +69,7 @@ async def signing(session: Session, url: str) -> Signing:
     found = await session.rows("secrets")
     disabled = await session.row("find_disabled", url=url)
     secrets = [_secret(row) for row in found if row["id"] is not None]
-    return Signing(secrets, None if disabled is None else _disabled(disabled), from_ms(found[0]["wall"]))
+    return Signing(secrets, None if disabled is None else shared_rows.disabled_webhook(disabled), from_ms(found[0]["wall"]))
 
 
 def _secret(row: Any) -> StoredSecret:
@@ -85,8 +86,4 @@ async def enable(session: Session, url: str) -> bool:
 
 
 async def disabled(session: Session) -> list[Disabled]:
-    return [_disabled(row) for row in await session.rows("disabled")]
-
-
-def _disabled(row: Any) -> Disabled:
-    return Disabled(row["url"], row["reason"], from_ms(row["disabled_at"]))
+    return [shared_rows.disabled_webhook(row) for row in await session.rows("disabled")]

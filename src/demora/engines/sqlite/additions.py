@@ -1,10 +1,11 @@
 """Adding jobs: idempotency keys are read first, then all jobs are written or none."""
 
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Sequence, Set
 
 from ...core.job import Lane, NewJob
 from ...core.spans import from_ms, span_ms
 from ...store.jobs import Added, Topic
+from ..shared_rows import as_stored
 from . import rows
 from .connections import SQL
 from .transactions import Transaction
@@ -32,15 +33,9 @@ def add(tx: Transaction, jobs: Sequence[NewJob], named: Set[str]) -> list[Added]
         one_by_one = [_add_one(tx, job, named) for job in fresh]
         in_turn = iter(one_by_one)
         first_of = {job.id: answer for job, answer in zip(reversed(fresh), reversed(one_by_one), strict=True)}
-        return [_as_stored(answer, first_of) if answer.replayed else next(in_turn) for answer in answers]
+        return [as_stored(answer, first_of) if answer.replayed else next(in_turn) for answer in answers]
     stored = write(tx, fresh, named)
     return answers if stored == len(fresh) else _with_replays(tx, answers, stored)
-
-
-def _as_stored(replay: Added, stored: Mapping[str, Added]) -> Added:
-    """A replay of a job of the same call gets the answer of that job, which may name a unique job that waited."""
-    first = stored.get(replay.id)
-    return replay if first is None else Added(first.id, first.created_at, first.scheduled_at, replayed=True)
 
 
 def _known(tx: Transaction, job: NewJob, taken: dict[tuple[str, str], tuple[bytes, Added]]) -> Added | None:

@@ -10,6 +10,7 @@ from ...core.spans import span_ms, to_ms
 from ...core.states import RETRYABLE, Status
 from ...core.verdict import EXPIRED
 from ...store.jobs import Answer, Change, HousekeepingResult, Topic
+from .. import shared_rows
 from . import rows, runs, webhooks
 from .connections import SQL
 from .transactions import Transaction
@@ -137,7 +138,7 @@ def expire(tx: Transaction, numbers: Sequence[int]) -> None:
 
 def _remove(tx: Transaction, retention: Retention, limit: int) -> tuple[int, list[int]]:
     """Delete ended jobs beyond their retention; returns how many, and the milliseconds until more are due."""
-    own = {name: rows.retention(text).over(retention) for name, text in tx.db.execute(SQL["retentions"])}
+    own = {name: shared_rows.retention(text).over(retention) for name, text in tx.db.execute(SQL["retentions"])}
     removed, waits = 0, []
     for queue, number, _ in list(tx.db.execute(SQL["ended_kinds"])):
         status = Status(number)

@@ -17,6 +17,7 @@ from ...core.spans import ZERO
 from ...core.states import Status
 from ...store.jobs import Claimed, ClaimedJob, LapsedJob, Topic
 from ...store.line_feed import Drawn, Entry
+from .. import shared_rows
 from . import releases, rows
 from .changes import expire
 from .connections import SQL
@@ -109,7 +110,7 @@ def _settings(tx: Transaction, turns: dict[str, int] | None) -> dict[str, _Setti
     settings: dict[str, _Settings] = {}
     for name, step, strict, head_start, paused_at, pace, state in tx.db.execute(SQL["queues_set"]):
         if turns is None or name in turns:
-            order = rows.queue_order(step, strict, head_start)
+            order = shared_rows.queue_order(step, strict, head_start)
             unpaused = order if pace is None else releases.read(name, order, pace, state)
             settings[name] = None if paused_at is not None else unpaused
     return settings

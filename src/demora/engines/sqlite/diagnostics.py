@@ -11,17 +11,18 @@ from pathlib import Path
 import apsw
 
 from ...core.spans import from_ms
-from ...core.states import Status
 from ...errors import StoreError
-from ...store.audit import Evidence, JobFacts, KeyFacts, QueueFacts, SqlEvent
-from ...store.diagnostics import Activity, Examination, Finding, JobsOverview, Waiting
-from ...store.jobs import Lease, Queue
+from ...store.audit import Evidence, JobFacts, KeyFacts, SqlEvent
+from ...store.diagnostics import Activity, Examination, Finding, JobsOverview
+from ...store.jobs import Lease
 from ...store.occupancy import Running
-from .. import queries
+from .. import queries, shared_rows
+from ..shared_rows import STATUS_NAMES
 from . import connections, paces, rows, views
 from .connections import SQL, has_triggers, triggers
 from .transactions import Transaction
 
+_TRIGGERS = queries.with_statuses((files(__package__) / "audit.sql").read_text())
 MIB = 1024 * 1024
 LITTLE_ROOM, NO_ROOM = 1024 * MIB, 64 * MIB  # free on the disk
 LARGE_LOG = 64 * MIB  # SQLite folds its log back into the file at about 4 MiB
@@ -158,7 +159,7 @@ def overview(tx: Transaction) -> JobsOverview:
     [(ahead, ahead_waiting, latest)] = tx.db.execute(SQL["overview_ahead"], (tx.wall,))
     return JobsOverview(
         now=from_ms(tx.wall),
-        waiting=[_waiting(row) for row in tx.db.execute(SQL["overview_waiting"], (tx.wall,))],
+        waiting=[shared_rows.waiting(row) for row in tx.db.execute(SQL["overview_waiting"], (tx.wall,))],
         lapsed=lapsed,
         lapsed_for=timedelta(milliseconds=tx.boot - lapsed_at if lapsed else 0),
         ahead=ahead,
@@ -176,11 +177,6 @@ def running(tx: Transaction) -> list[Running]:
     ]
 
 
-def _waiting(row: rows.Row) -> Waiting:
-    queue, type, ready, delayed, oldest = row
-    return Waiting(queue, type, ready, delayed, from_ms(oldest))
-
-
 def activity(tx: Transaction, mark: int | None) -> Activity:
     [(newest,)] = tx.db.execute(SQL["activity_mark"])
     due = tx.db.execute(SQL["activity_due"], (tx.wall,))
@@ -195,10 +191,6 @@ def activity(tx: Transaction, mark: int | None) -> Activity:
 
 
 # The audit: triggers that record an event for each transition of a job
-
-
-_TRIGGERS = queries.with_statuses((files(__package__) / "audit.sql").read_text())
-_NAMES = {status.value: status.name for status in Status} | {None: None}
 
 
 def begin_audit(tx: Transaction) -> None:
@@ -230,7 +222,7 @@ def evidence(tx: Transaction, *, integrity: bool) -> Evidence:
     return Evidence(
         now=tx.wall,
         jobs=[_job(row) for row in tx.db.execute(SQL["job_facts"])],
-        queues=[_queue(queue) for queue in views.queues(tx)],
+        queues=[shared_rows.queue_facts(queue) for queue in views.queues(tx)],
         keys=[_key(row) for row in tx.db.execute(SQL["key_facts"])],
         strays=[rows.id_text(id) for (id,) in tx.db.execute(SQL["stray_attempts"])],
         paces=paces.facts(tx),
@@ -247,7 +239,7 @@ def _examine(db: apsw.Connection) -> Iterator[str]:
 
 def _event(row: rows.Row) -> SqlEvent:
     seq, at, boot, id, kind, wrote, old_status, status, *rest, wished, error, expires_at, unique = row
-    moved = _NAMES[old_status], _NAMES[status]
+    moved = STATUS_NAMES[old_status], STATUS_NAMES[status]
     fields: rows.Row = (seq, at, boot, rows.id_text(id), kind, wrote, *moved, *rest, bool(wished), error, expires_at, unique)
     return SqlEvent(*fields)
 
@@ -256,13 +248,8 @@ def _job(row: rows.Row) -> JobFacts:
     id, status, *rest, wished, error, recorded, webhook, on_cancel, cause, lane = row
     stands = (bool(wished), error, tuple(json.loads(recorded)))
     hook = (bool(webhook), bool(on_cancel), None if cause is None else rows.id_text(cause))
-    fields: rows.Row = (rows.id_text(id), _NAMES[status], *rest, *stands, *hook, lane)
+    fields: rows.Row = (rows.id_text(id), STATUS_NAMES[status], *rest, *stands, *hook, lane)
     return JobFacts(*fields)
-
-
-def _queue(queue: Queue) -> QueueFacts:
-    counts = (queue.ready, queue.delayed, queue.processing, queue.dead)
-    return QueueFacts(queue.name, *counts, paused=queue.pause is not None)
 
 
 def _key(row: rows.Row) -> KeyFacts:

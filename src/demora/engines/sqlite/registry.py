@@ -2,15 +2,15 @@
 
 import json
 from collections.abc import Iterator, Set
-from datetime import timedelta
 
 import msgspec
 
-from ...core.access import ApiKey, KeyLimits, NameKind, NewKey, NewSecret, Scope
+from ...core.access import ApiKey, KeyLimits, NameKind, NewKey, NewSecret
 from ...core.retention import Retention
 from ...core.spans import from_ms, span_ms
 from ...store.api_keys import KeyList, KeyLookup
 from ...store.jobs import Queue, QueueChange, Topic, WorkerRecord
+from .. import shared_rows
 from . import rows
 from .connections import SQL
 from .transactions import Transaction
@@ -69,21 +69,7 @@ def retire(tx: Transaction, worker_id: str) -> None:
 
 
 def workers(tx: Transaction) -> list[WorkerRecord]:
-    return [_worker(row, tx.boot) for row in tx.db.execute(SQL["workers"])]
-
-
-def _worker(row: rows.Row, boot: int) -> WorkerRecord:
-    id, host, pid, slots, queues, types, started_at, heartbeat_at = row
-    return WorkerRecord(
-        id=id,
-        host=host,
-        pid=pid,
-        slots=slots,
-        queues=tuple(json.loads(queues)),
-        types=tuple(json.loads(types)),
-        started_at=from_ms(started_at),
-        heartbeat_ago=timedelta(milliseconds=max(boot - heartbeat_at, 0)),
-    )
+    return [shared_rows.worker(row, max(tx.boot - row[7], 0)) for row in tx.db.execute(SQL["workers"])]
 
 
 # API keys
@@ -98,7 +84,7 @@ def add_key(tx: Transaction, key: NewKey) -> ApiKey:
         "wall": tx.wall,
         "expires_at": None if key.expires_in is None else tx.wall + span_ms(key.expires_in),
         "namespace": key.namespace,
-        "limits": _limits_text(key.limits),
+        "limits": shared_rows.key_limits_text(key.limits),
     }
     tx.db.execute(SQL["add_key"], what)
     return next(_found(tx, key.id))
@@ -131,7 +117,7 @@ def rotate(tx: Transaction, secret: NewSecret) -> ApiKey | None:
 
 
 def limit(tx: Transaction, id: str, limits: KeyLimits) -> ApiKey | None:
-    tx.db.execute(SQL["limit_key"], {"id": id, "limits": _limits_text(limits)})
+    tx.db.execute(SQL["limit_key"], {"id": id, "limits": shared_rows.key_limits_text(limits)})
     return next(_found(tx, id), None)
 
 
@@ -196,24 +182,4 @@ def _any(tx: Transaction) -> bool:
 
 
 def _key(row: rows.Row) -> ApiKey:
-    id, digest, name, scopes, created_at, *times, namespace, limits, former_digest, former_until = row
-    expires_at, revoked_at, last_used_at = (None if at is None else from_ms(at) for at in times)
-    allowed = tuple(map(Scope, json.loads(scopes)))
-    return ApiKey(
-        id,
-        digest,
-        name,
-        allowed,
-        from_ms(created_at),
-        expires_at,
-        revoked_at,
-        last_used_at,
-        namespace,
-        KeyLimits() if limits is None else msgspec.json.decode(limits, type=KeyLimits),
-        former_digest,
-        None if former_until is None else from_ms(former_until),
-    )
-
-
-def _limits_text(limits: KeyLimits) -> str | None:
-    return None if limits == KeyLimits() else msgspec.json.encode(limits).decode()
+    return shared_rows.api_key(row, json.loads(row[3]))

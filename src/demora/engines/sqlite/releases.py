@@ -14,6 +14,7 @@ from ...core.spans import from_ms, span_ms, to_ms
 from ...core.states import Status
 from ...store.jobs import Queue, Topic
 from ...store.paces import RECENT, Outlook, Pacing, Released
+from .. import shared_rows
 from ..stored_paces import A_FEW, pace_of, state_of, text
 from . import diagnostics, paces, registry, rows, views
 from .changes import expire_due
@@ -83,7 +84,7 @@ def read(queue: str, order: QueueOrder, pace: str, state: str) -> PacedQueue:
 def _paced(tx: Transaction, queues: Sequence[str] | None) -> list[PacedQueue]:
     """Of these queues, those that have a pace and are not paused."""
     return [
-        read(name, rows.queue_order(step, strict, head_start), pace, state)
+        read(name, shared_rows.queue_order(step, strict, head_start), pace, state)
         for name, step, strict, head_start, paused_at, pace, state in tx.db.execute(SQL["queues_set"])
         if pace is not None and paused_at is None and (queues is None or name in queues)
     ]

@@ -1,18 +1,17 @@
 """The mapping between SQLite rows and the values of the core."""
 
 import json
-from datetime import timedelta
-from functools import lru_cache
 from typing import Any
 
-import msgspec
-
-from ...core.job import Attempt, Job, Lane, LogLine, NewJob, Priority, QueueOrder
-from ...core.retention import Retention
+from ...core.job import Attempt, Job, Lane, LogLine, NewJob, Priority
 from ...core.spans import from_ms, span_ms, to_ms
 from ...core.states import Status
 from ...core.verdict import RetryState
 from ...store.jobs import ClaimedJob, LapsedJob, Lease, Pause, Queue
+from ..shared_rows import queue_order, retention
+from ..shared_rows import span as _span
+from ..shared_rows import tags as _tags
+from ..shared_rows import time as _time
 
 Row = tuple[Any, ...]
 
@@ -165,36 +164,10 @@ def attempt(row: Row) -> Attempt:
     return Attempt(token, _time(started_at), _time(ended_at), worker_id, error, traceback)
 
 
-def queue_order(step: int | None, strict: int | None, head_start: int | None) -> QueueOrder:
-    usual = QueueOrder()
-    return QueueOrder(
-        step=usual.step if step is None else _span(step),
-        strict=bool(strict),
-        head_start=usual.head_start if head_start is None else _span(head_start),
-    )
-
-
 def queue(row: Row, ready: int = 0, delayed: int = 0, processing: int = 0, dead: int = 0) -> Queue:
     name, step, strict, head_start, paused_at, reason, by, own, url = row
     pause = None if paused_at is None else Pause(reason, from_ms(paused_at), by)
     return Queue(name, queue_order(step, strict, head_start), pause, retention(own), ready, delayed, processing, dead, url)
 
 
-def retention(own: str | None) -> Retention:
-    return Retention() if own is None else msgspec.json.decode(own, type=Retention)
-
-
 _PRIORITIES = tuple(Priority)
-
-
-@lru_cache(maxsize=1024)
-def _span(ms: int) -> timedelta:
-    return timedelta(milliseconds=ms)
-
-
-def _time(ms: int | None) -> Any:
-    return None if ms is None else from_ms(ms)
-
-
-def _tags(tags: str | None) -> tuple[str, ...]:
-    return tuple(json.loads(tags)) if tags else ()

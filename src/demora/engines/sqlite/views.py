@@ -12,6 +12,7 @@ from . import paces, rows
 from .connections import SQL
 from .transactions import Transaction
 
+# Statuses whose jobs have an index of their own, and the block that limits `find` to it.
 _NARROW = {frozenset({Status.FAILED}): "narrow_dead", frozenset({Status.PROCESSING}): "narrow_processing"}
 
 

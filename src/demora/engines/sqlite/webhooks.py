@@ -8,6 +8,7 @@ from ...core.spans import from_ms, span_ms
 from ...core.states import Status
 from ...core.webhook import EndedJob, Secret, delivery
 from ...store.webhooks import Disabled, Signing, StoredSecret
+from .. import shared_rows
 from . import additions, rows, views
 from .connections import SQL
 from .transactions import Transaction
@@ -61,7 +62,7 @@ def signing(tx: Transaction, url: str) -> Signing:
         StoredSecret(id, Secret(key), from_ms(created_at), None if ends_at is None else from_ms(ends_at))
         for id, key, created_at, ends_at in tx.db.execute(SQL["secrets"])
     ]
-    found = [_disabled(row) for row in tx.db.execute(SQL["find_disabled"], (url,))]
+    found = [shared_rows.disabled_webhook(row) for row in tx.db.execute(SQL["find_disabled"], (url,))]
     return Signing(secrets, found[0] if found else None, from_ms(tx.wall))
 
 
@@ -75,9 +76,4 @@ def enable(tx: Transaction, url: str) -> bool:
 
 
 def disabled(tx: Transaction) -> list[Disabled]:
-    return [_disabled(row) for row in tx.db.execute(SQL["disabled"])]
-
-
-def _disabled(row: rows.Row) -> Disabled:
-    url, reason, disabled_at = row
-    return Disabled(url, reason, from_ms(disabled_at))
+    return [shared_rows.disabled_webhook(row) for row in tx.db.execute(SQL["disabled"])]
