@@ -200,7 +200,7 @@ async def test_json_of_another_shape_is_a_422_and_stores_nothing(
 @pytest.mark.parametrize(
     ("path", "body", "detail"),
     [
-        (JOBS, {"type": "demo.echo", "delay": "2m"}, "delay: Expected `int | null`, got `str`: How long after now"),
+        (JOBS, {"type": "demo.echo", "delay": "2m"}, "delay: Expected `int | null`, got `str`: How long from now"),
         (JOBS, {"type": "demo.echo", "scheduledAt": "noon"}, "scheduledAt: Invalid RFC3339 encoded datetime: RFC 3339 with"),
         (f"{JOBS}/batch", {"jobs": [{"type": "demo.echo", "delay": "2m"}]}, "jobs[0].delay: Expected `int | null`"),
     ],
@@ -210,7 +210,7 @@ async def test_what_does_not_fit_is_told_with_what_the_field_means(
 ) -> None:
     told = problem(await http.post(path, json=body), 422)["detail"]
     assert told.startswith(detail)
-    assert "in milliseconds" in told or "with a zone" in told
+    assert "in milliseconds" in told or "with a time zone" in told
 
 
 @pytest.mark.parametrize(

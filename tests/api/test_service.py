@@ -150,7 +150,7 @@ async def test_a_second_signal_ends_the_service_at_once(database: Path) -> None:
     async with running(database, grace=60) as service:
         await service.started(await service.add("block"))
         service.kill()
-        await service.said("stops: 1 running")
+        await service.said("is stopping: 1 running")
         service.kill()
         assert await service.exit_code() == 128 + signal.SIGTERM
 
@@ -199,7 +199,7 @@ async def test_an_address_that_others_can_reach_is_refused_without_a_key_in_forc
         client = await app.open()
         for made in [await client.keys.create("gone", ["admin"]) for _ in range(2)]:
             await client.keys.revoke(made.key.id)
-        with pytest.raises(BadSetting, match=f"others can reach {host}.*: demora keys create NAME --scope"):
+        with pytest.raises(BadSetting, match=f"other machines can reach {host}.*: demora keys create NAME --scope"):
             await serve(app, Settings(host=host, port=0))
 
 
@@ -212,7 +212,7 @@ async def test_a_host_that_is_no_address_is_refused(host: str) -> None:
 async def test_an_address_of_another_machine_is_refused() -> None:
     async with Demora("sqlite://") as app:
         await (await app.open()).keys.create("ci", ["read"])
-        with pytest.raises(BadSetting, match=r"host: 192\.0\.2\.1 is no address of this machine"):
+        with pytest.raises(BadSetting, match=r"host: 192\.0\.2\.1 is not an address of this machine"):
             await serve(app, Settings(host="192.0.2.1", port=0))
 
 

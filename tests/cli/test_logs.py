@@ -15,7 +15,7 @@ from demora.cli.logs import Lines, Objects, to_stderr
 from demora.core.states import Status
 from demora.settings import Settings
 from demora.system import error_texts, notices
-from demora.system.notices import Limit
+from demora.system.log_limit import Limit
 from tests.cli.conftest import Run, Start, read_until
 
 HOSTILE = "\x1b[31m\r\nforged \x7f \u202e \x85"
@@ -97,7 +97,7 @@ NOTICES: list[Callable[[], None]] = [
     lambda: notices.store_damaged(OSError(HOSTILE)),
     lambda: notices.scheduler_started("s"),
     lambda: notices.housekeeping_done(1, 2),
-    lambda: notices.let_go("q", 1),
+    lambda: notices.jobs_released("q", 1),
     lambda: notices.worker_died(1, -9, 1.0),
     lambda: notices.supervisor_gone(),
     lambda: notices.keeper_died(OSError(HOSTILE)),

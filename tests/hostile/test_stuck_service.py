@@ -91,7 +91,7 @@ async def test_a_process_that_was_stopped_in_a_transaction_costs_no_running_job(
         assert time.monotonic() - began < 5 + SLACK
         assert (refused.status_code, refused.headers["retry-after"]) == (503, "1")
         unhealthy = await ready(http, 503)
-        assert unhealthy.json()["reason"] == "the database is locked and takes no writes"
+        assert unhealthy.json()["reason"] == "the database is locked and accepts no writes"
         assert (await http.get(f"{JOBS}/{job}")).status_code == 200
         assert (await http.get("/health/live")).status_code == 200
         if sys.platform == "linux":
@@ -133,7 +133,7 @@ async def test_a_worker_that_is_stopped_meanwhile_ends_although_its_job_cannot_b
         service.process.send_signal(signal.SIGTERM)
         await asyncio.to_thread(service.process.wait, 60)
         assert time.monotonic() - began < 8 + 3 + SLACK  # a job that does not end has the grace for itself
-    assert "its end could not be recorded" in service.said()
+    assert "its outcome could not be recorded" in service.said()
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux sets the limits of another process")
@@ -145,7 +145,7 @@ async def test_a_service_on_a_full_disk_is_not_ready_until_there_is_room(service
     full = os.stat(f"{service.file}-wal").st_size
     resource.prlimit(pid, resource.RLIMIT_FSIZE, (full, hard))
     unhealthy = await ready(http, 503)
-    assert unhealthy.json()["reason"] == "the store does not answer or refuses writes"
+    assert unhealthy.json()["reason"] == "the database does not answer or refuses writes"
     assert (await http.post(JOBS, json={"type": "quick"})).status_code == 503
     resource.prlimit(pid, resource.RLIMIT_FSIZE, (hard, hard))
     await ready(http, 200)

@@ -565,8 +565,8 @@ MUTANTS = (
     Mutant(
         "a success is not told",
         RUNS,
-        "if heard := [id for id, _, hooked in moved if hooked]:",
-        "if heard := []:",
+        "if with_webhook := [id for id, _, hooked in moved if hooked]:",
+        "if with_webhook := []:",
         SIM,
     ),
     Mutant("a failure is not told", RUNS, "if moved.hooked:", "if False:", SIM),
@@ -587,15 +587,15 @@ MUTANTS = (
     Mutant(
         "PostgreSQL: an end is recorded without what tells of it",
         "engines/postgres/queries.sql",
-        "{hooked} and not :telling::boolean and (ends",
-        "webhook_url is null and not :telling::boolean and (ends",
+        "{hooked} and not :with_deliveries::boolean and (ends",
+        "webhook_url is null and not :with_deliveries::boolean and (ends",
         "tests/conformance/test_deliveries.py",
     ),
     Mutant(
         "PostgreSQL: a cancel is recorded without what tells of it",
         "engines/postgres/queries.sql",
-        "status < {PROCESSING} and {hooked} and not :telling::boolean as put_off",
-        "webhook_url is null and not :telling::boolean and false as put_off",
+        "status < {PROCESSING} and {hooked} and not :with_deliveries::boolean as put_off",
+        "webhook_url is null and not :with_deliveries::boolean and false as put_off",
         "tests/conformance/test_deliveries.py",
     ),
     Mutant(
@@ -919,8 +919,8 @@ MUTANTS = (
     Mutant(
         "a store in trouble is asked again before it was said",
         "scheduler/housekeeping.py",
-        "while (left := until - loop.time()) > 0 and not await bell.wait(left):",
-        "while (left := until - loop.time()) > 0 and await bell.wait(left):",
+        "while (left := until - loop.time()) > 0 and not await subscription.wait(left):",
+        "while (left := until - loop.time()) > 0 and await subscription.wait(left):",
         "tests/scheduler/test_retry_wait.py",
     ),
     Mutant(
@@ -1063,8 +1063,8 @@ MUTANTS = (
     Mutant(
         "a scheduler does not hear of jobs that come under a pace",
         "scheduler/housekeeping.py",
-        "topic = Topic.READY if released.paced else Topic.PACE",
-        "topic = Topic.PACE",
+        "needed = Topic.READY if released.paced else Topic.PACE",
+        "needed = Topic.PACE",
         "tests/scheduler/test_housekeeping.py",
     ),
     Mutant(
@@ -1230,9 +1230,9 @@ MUTANTS = (
     ),
     Mutant(
         "the log names every unknown type",
-        "system/notices.py",
-        "if subject in self._said or len(self._said) >= MOST_SUBJECTS:",
-        "if subject in self._said:",
+        "system/log_limit.py",
+        "if subject in self._subjects or len(self._subjects) >= MOST_SUBJECTS:",
+        "if subject in self._subjects:",
         "tests/hostile/test_secrets.py",
     ),
     Mutant(
@@ -1329,7 +1329,7 @@ MUTANTS = (
     Mutant(
         "any number of searches wait for their turn",
         "engines/searching.py",
-        "None if within is None else PATIENCE",
+        "None if within is None else TURN_LIMIT",
         "None",
         "tests/hostile/test_searches.py",
     ),

@@ -1,4 +1,4 @@
-"""The HTTP face: `/api/v1`, camelCase JSON, problem+json errors. It calls the client and never a store."""
+"""The HTTP API: `/api/v1`, camelCase JSON, problem+json errors. It calls the client and never a store."""
 
 from .asgi import Api, make_api
 

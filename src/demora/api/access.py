@@ -1,7 +1,7 @@
-"""Who may come in: only requests for a host that is ours, and no changes on behalf of other web sites.
+"""Decides which requests are allowed: by host and origin (`Door`), and by API key, scope and rate (`Guard`).
 
-A page in a browser can reach 127.0.0.1, by its own name once that is bound to this address, or by ours. The first is told
-by its Host header, the second by its origin.
+A web page in a browser can reach 127.0.0.1 under its own name, if DNS binds that name to this address, or under ours. The
+door recognizes the first by its Host header and the second by its origin.
 """
 
 import asyncio
@@ -28,14 +28,14 @@ _HARMLESS = frozenset({"GET", "HEAD"})
 
 
 class Door:
-    """Checks requests before anything else does."""
+    """Checks the host and the origin of every request, before anything else."""
 
     def __init__(self, settings: Settings) -> None:
         bound = in_url(read_address(settings.host))  # 0.0.0.0 is no name: browsers take it for this machine
         self._allowed = {name.strip().lower() for name in (*_ALWAYS, bound, *settings.allowed_hosts)}
 
     def check(self, method: str, headers: Headers) -> None:
-        """Let the request in, or raise why not."""
+        """Return if the request is allowed. Raises `WrongHost` or `CrossSite`."""
         hosts = headers.getlist("host")
         if len(hosts) != 1 or not self._is_ours(hosts[0].lower()):
             raise WrongHost
@@ -50,7 +50,7 @@ class Door:
 
 
 def _same_site(host: str, headers: Headers) -> bool:
-    """Whether this is no browser, or a browser on a page of our own."""
+    """Return whether the request comes from a page of this service, or not from a browser at all."""
     fetched_from, origin = headers.get("sec-fetch-site"), headers.get("origin")
     if fetched_from is not None:
         return fetched_from in ("same-origin", "none")
@@ -64,17 +64,14 @@ def _netloc(origin: str) -> str | None:
         return None
 
 
-# Who is let in where: a request needs a key with the scope of its operation, as soon as there is any key at all.
-
-
-FRESH = 1.0  # seconds that what was read of a key is believed: so long may a revocation take
+FRESH = 1.0  # seconds that a key is cached: the longest time until a revocation takes effect
 KEY_BURST = 2  # seconds' worth of requests that a key may make at once
 FAILED_BURST = 10  # the same of failed authentications
 MOST_REMEMBERED = 10_000  # keys, and addresses, whose requests are counted
 
 
 class _Seen(msgspec.Struct, frozen=True):
-    """A key as it was read from `keys`: by the database's clock at `now`, by ours at `at`."""
+    """A key as it was read from `keys`, at `now` by the database's clock and `at` by the timer of this process."""
 
     keys: ApiKeys
     key: ApiKey | None
@@ -83,7 +80,10 @@ class _Seen(msgspec.Struct, frozen=True):
 
 
 class Guard:
-    """Lets requests in or raises why not. Within a second a key is looked up once."""
+    """Checks the API key of a request, its scope and its rate. As soon as any key exists, every request needs one.
+
+    The guard reads a key from the database at most once a second.
+    """
 
     def __init__(self, app: Demora, settings: Settings, *, timer: Callable[[], float] = time.monotonic) -> None:
         self._app, self._timer = app, timer
@@ -96,8 +96,10 @@ class Guard:
         self._failure_rate = RequestRate(settings.failed_auth_rate, settings.failed_auth_rate * FAILED_BURST)
 
     async def admit(self, headers: Headers, scope: Scope | None, peer: str | None = None) -> ApiKey | None:
-        """Let a request for an operation of this scope in, or raise why not. With no scope everybody may. Answers with the
-        key, None if none is needed. `peer` is the address at the other end of the connection."""
+        """Return the key of a request for an operation of this scope, or None if it needs no key.
+
+        Raises the error that refuses the request. `peer` is the address at the other end of the connection.
+        """
         if scope is None or self._timer() < self._open_until:
             return None
         try:
@@ -113,7 +115,7 @@ class Guard:
         return key
 
     async def _identify(self, headers: Headers) -> ApiKey | None:
-        """The key that is presented; None if none is needed."""
+        """Return the presented key, or None if no key is needed. Raises `NoKey` or `BadKey`."""
         presented = _presented(headers)
         if presented is None and self._timer() < self._closed_until:
             raise BadKey if "authorization" in headers else NoKey
@@ -137,15 +139,15 @@ class Guard:
             raise TooManyFailures(wait) from None
 
     def _fresh(self, presented: Presented | None) -> _Seen | None:
-        """What was seen of the key within the last second. With another secret it is looked up: it may have a new one."""
+        """Return the key if it was read within the last second. Another secret is not cached: it may be a new one."""
         seen = None if presented is None else self._seen.get(presented.id)
         if seen is None or presented is None or not has_secret(seen.key, presented):
             return None
         return seen if self._timer() - seen.at < FRESH else None
 
     async def _look(self, presented: Presented | None) -> _Seen | None:
-        """What the store says of the key; None if it has no key at all and none is needed."""
-        at = self._timer()  # taken before: what a slow look found is believed for less time, not for more
+        """Read the key from the database. Returns None if there is no key at all and none is needed."""
+        at = self._timer()  # before the read: a slow read must shorten the time in the cache, not extend it
         keys = (await self._app.open()).keys
         found = await keys.find("" if presented is None else presented.id)
         if self._local and not found.any:
@@ -165,7 +167,7 @@ class Guard:
         return seen.key
 
     def _note_use(self, keys: ApiKeys, key: ApiKey) -> None:
-        """Aside: no request waits for it, and none fails with it."""
+        """Record the use of a key in the background: no request waits for it or fails because of it."""
         note = asyncio.ensure_future(_noted(keys, key))
         self._notes.add(note)
         note.add_done_callback(self._notes.discard)
@@ -179,7 +181,7 @@ async def _noted(keys: ApiKeys, key: ApiKey) -> None:
 
 
 def _presented(headers: Headers) -> Presented | None:
-    """The one key that the request presents, if it has the form of a key."""
+    """Return the key in the Authorization header, or None if there is not exactly one of the right form."""
     given = headers.getlist("authorization")
     scheme, _, text = given[0].partition(" ") if len(given) == 1 else ("", "", "")
     return present(text.strip()) if scheme.lower() == "bearer" else None

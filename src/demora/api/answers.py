@@ -1,4 +1,4 @@
-"""Answers: encoded item by item, counted, and sent piece by piece, no faster than the caller reads them."""
+"""Answers: encoded item by item, counted in the byte budget, and sent in chunks, no faster than the caller reads."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
@@ -10,13 +10,13 @@ from .budget import Share
 from .reading import ClientGone
 
 JSON, PROBLEM = "application/json", "application/problem+json"
-CHUNK = 64 * 1024  # bytes sent at once: the server waits between two until the caller has read most of the first
+CHUNK = 64 * 1024  # bytes sent at once; the server then waits until the caller has read most of them
 _ALWAYS = ((b"cache-control", b"no-store"), (b"x-content-type-options", b"nosniff"))
 _encode = msgspec.json.Encoder().encode
 
 
 class Listing(msgspec.Struct, frozen=True):
-    """Items that are written one by one under a name, and what else stands beside them."""
+    """A JSON object with a list of items under a name, encoded one by one, and further fields `beside` it."""
 
     name: str
     items: Iterable[Any]
@@ -30,7 +30,7 @@ class Listing(msgspec.Struct, frozen=True):
 
 
 class Reply(msgspec.Struct, frozen=True):
-    """An answer: a status, a value to be written as JSON unless None, and headers."""
+    """An answer: a status, a value to encode as JSON unless it is None, and headers."""
 
     status: int
     value: Any = None
@@ -44,7 +44,7 @@ class Reply(msgspec.Struct, frozen=True):
             yield _encode(self.value)
 
     async def send(self, send: Send, share: Share | None = None) -> None:
-        """Encode the answer and send it. Its bytes are counted in the share before the first of them is sent."""
+        """Encode the answer and send it. The share counts all its bytes before the first is sent."""
         pieces, size = [], 0
         for piece in self.pieces():
             pieces.append(piece)
@@ -54,7 +54,7 @@ class Reply(msgspec.Struct, frozen=True):
         try:
             await send({"type": "http.response.start", "status": self.status, "headers": self._headers(size)})
             await _send_body(pieces, size, send)
-        except RuntimeError as problem:  # the server has closed the connection: what the caller sent next was no request
+        except RuntimeError as problem:  # the server closed the connection, because the caller's next bytes were no request
             raise ClientGone from problem
 
     def _headers(self, size: int) -> list[tuple[bytes, bytes]]:
@@ -68,7 +68,7 @@ async def _send_body(pieces: list[bytes], size: int, send: Send) -> None:
     if size <= CHUNK:
         await send({"type": "http.response.body", "body": b"".join(pieces)})
         return
-    pieces.reverse()  # what is sent is given up at once
+    pieces.reverse()  # so that sent pieces are freed at once
     buffer = bytearray()
     while pieces:
         piece = pieces.pop()

@@ -1,4 +1,4 @@
-"""The ASGI application: lets requests in, finds their route, reads them, answers, and turns errors into problems."""
+"""The ASGI application: checks a request, finds its route, reads it, answers, and turns errors into problems."""
 
 import asyncio
 import contextlib
@@ -23,12 +23,12 @@ from .submitting import Submissions
 
 
 def make_api(app: Demora, settings: Settings) -> "Api":
-    """The HTTP face of an application, for any ASGI server."""
+    """Return the HTTP API of an application, for any ASGI server."""
     return Api(app, settings)
 
 
 class Api:
-    """Answers every request, errors included, and raises nothing."""
+    """Answers every request, also with errors, and never raises."""
 
     def __init__(self, app: Demora, settings: Settings) -> None:
         self._door = Door(settings)
@@ -38,7 +38,7 @@ class Api:
         self._router = Router(routes, redirect_slashes=False, default=_nowhere)
 
     def stop(self) -> None:
-        """Answer those who wait for a job to end now, so that the server can shut down."""
+        """Answer all requests that wait for the end of a job, so that the server can shut down."""
         self._stopping.set()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -113,7 +113,7 @@ async def _nowhere(scope: Scope, receive: Receive, send: Send) -> None:
 
 
 def _problem(scope: Scope, error: Exception) -> Reply:
-    """The error as an answer; what the caller did not cause is noted in the log."""
+    """Return the answer for an error. Logs errors that the caller did not cause."""
     problem = problem_of(error)
     if problem.status >= 500 and not isinstance(error, Overloaded | TooManySearches):
         notices.request_failed(scope["method"], scope["path"], error)

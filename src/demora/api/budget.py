@@ -1,7 +1,7 @@
-"""How many bytes of requests and answers are held in memory at once, and who is refused when there are too many.
+"""Limits the bytes of requests and answers that the service holds in memory at once.
 
-A body counts as its bytes arrive, an answer from when it is made until it is sent. The first bytes of each request are not
-counted, so that small requests are answered whatever others send or leave unread; the number of connections bounds those.
+A body counts as its bytes arrive, and an answer from its encoding until it is sent. The first 64 KiB of each request are
+not counted, so that small requests are answered whatever other callers do; the number of connections bounds those.
 """
 
 import time
@@ -12,47 +12,47 @@ from ..system import notices
 from .problems import Overloaded
 
 UNCOUNTED = 64 * 1024  # bytes of each request
-TOLD_EVERY = 10.0  # seconds between two lines in the log
+LOG_INTERVAL = 10.0  # seconds between two lines in the log
 
 
 class Budget:
-    """The bytes that all requests together may hold."""
+    """The bytes that all requests together hold, at most `most`."""
 
     def __init__(self, most: int) -> None:
-        self._most, self._told_at = most, -TOLD_EVERY
+        self._most, self._logged_at = most, -LOG_INTERVAL
         self.held = 0
 
     def share(self) -> "Share":
-        """What one request holds; it is given back at the end of the block."""
+        """Return the share of one request, a context manager that gives its bytes back at the end."""
         return Share(self)
 
     def move(self, by: int) -> None:
-        """Count so many bytes more, or fewer. `Overloaded` if there are too many, and then nothing is counted."""
+        """Add `by` bytes to the count, or subtract them. Raises `Overloaded`, and counts nothing, if they are too many."""
         if by > 0 and self.held + by > self._most:
-            self._tell()
+            self._log()
             raise Overloaded
         self.held += by
 
-    def _tell(self) -> None:
-        if time.monotonic() - self._told_at >= TOLD_EVERY:
-            self._told_at = time.monotonic()
+    def _log(self) -> None:
+        if time.monotonic() - self._logged_at >= LOG_INTERVAL:
+            self._logged_at = time.monotonic()
             notices.overloaded(self.held, self._most)
 
 
 class Share:
-    """The bytes that one request holds: of its body, and of its answer."""
+    """The bytes of one request: of its body and of its answer."""
 
     def __init__(self, budget: Budget) -> None:
         self._budget = budget
         self._body = self._answer = self._counted = 0
 
     def body(self, size: int) -> None:
-        """Say how much of the body is here."""
+        """Set the number of bytes of the body so far."""
         self._body = size
         self._count()
 
     def answer(self, size: int) -> None:
-        """Say how large the answer is, or may become."""
+        """Set the size of the answer, or the most it may become."""
         self._answer = size
         self._count()
 

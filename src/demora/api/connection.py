@@ -1,8 +1,8 @@
-"""One connection of the HTTP server: reads requests with `http1`, runs the application, and keeps every deadline.
+"""One connection of the HTTP server: parses requests with `http1`, runs the application, and enforces the deadlines.
 
-It takes the place of uvicorn's protocol classes. A connection reads one request at a time: bytes of a second one wait until
-the first is answered. All that it holds is bounded: one head (64 KiB), the part of a body that the application has not taken
-yet (uvicorn's high-water mark), one read of pipelined bytes, and one answer.
+It replaces uvicorn's protocol classes. A connection handles one request at a time; the bytes of the next one wait until
+the first is answered. Its memory is bounded: one head (64 KiB), the part of a body that the application has not read yet
+(uvicorn's high-water mark), one read of pipelined bytes, and one answer.
 """
 
 import asyncio
@@ -28,26 +28,26 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("uvicorn.error")
 _NEVER = math.inf
-_READ_TO_THE_END = 64 * 1024  # bytes of a body that are read after its answer, so that the connection can be used again
-_DISCARDED, _DISCARDED_AFTER_ANSWER = 1024 * 1024, 32 * 1024 * 1024  # bytes that a closing connection takes in
+_READ_TO_THE_END = 64 * 1024  # bytes of a body that are read after its answer, to keep the connection
+_DISCARDED, _DISCARDED_AFTER_ANSWER = 1024 * 1024, 32 * 1024 * 1024  # bytes that a closing connection reads
 
 
 class Limits(msgspec.Struct, frozen=True):
-    """What callers may take of the server. Spans are seconds, rates are bytes per second."""
+    """The limits of connections. Spans are seconds, rates are bytes per second."""
 
     connections: int = 1000
-    per_address: int = 250  # of an IPv4 address or an IPv6 /64, but for trusted ones
+    per_address: int = 250  # of an IPv4 address or an IPv6 /64, except trusted ones
     trusted: tuple[IPv4Network | IPv6Network, ...] = ()
     head: float = 10.0  # from its first byte, or from the connection, to its end
-    body: float = 20.0  # to begin with, and then as long as it comes at `rate`
-    answer: float = 30.0  # within which a caller must take `answer * rate` bytes, or all
+    body: float = 20.0  # at first, and then as long as the body arrives at `rate`
+    answer: float = 30.0  # within which a caller must read `answer * rate` bytes, or all
     rate: float = 1024.0
     keep_alive: float = 75.0  # longer than reverse proxies keep a connection idle (60 s): they should close first
     linger: float = 5.0  # for a caller to read an answer after which the connection is closed
 
 
 class Connection(asyncio.Protocol):
-    """A connection, and what the request and answer cycle of uvicorn takes for its transport."""
+    """A connection. It is also the transport of uvicorn's request and response cycle."""
 
     def __init__(
         self, config: Config, state: ServerState, connections: "Connections", place: "Place", limits: Limits
@@ -57,16 +57,16 @@ class Connection(asyncio.Protocol):
         self._transport: asyncio.Transport = None  # type: ignore[assignment]
         self._flow: FlowControl = None  # type: ignore[assignment]
         self._head = HeadReader()
-        self._body: int | ChunkedBody | None = None  # what is still to come of the body: bytes, or chunks
+        self._body: int | ChunkedBody | None = None  # the rest of the body: a number of bytes, or chunks
         self._cycle: RequestResponseCycle | None = None
-        self._pending = b""  # came before the answer to the request before it
-        self._lingering = 0  # bytes that are still taken in and thrown away before the connection is cut
+        self._pending = b""  # bytes of the next request, received before this one is answered
+        self._lingering = 0  # bytes that are still read and discarded before the connection is aborted
         self._stopping = False
         self._deadline = _NEVER
         self._body_since, self._body_bytes, self._swept_at = 0.0, 0, 0.0
-        self._unread: tuple[float, int] | None = None  # since when the caller has not taken so many bytes
+        self._unread: tuple[float, int] | None = None  # since when, and how many bytes, the caller has not read
 
-    # What the event loop calls.
+    # Called by the event loop.
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         self._transport, self._flow = transport, FlowControl(self)  # type: ignore[arg-type]
@@ -95,10 +95,10 @@ class Connection(asyncio.Protocol):
     def resume_writing(self) -> None:
         self._flow.resume_writing()
 
-    # What the server calls.
+    # Called by the server.
 
     def shutdown(self) -> None:
-        """Close once the request under way is answered."""
+        """Close the connection once the current request is answered."""
         self._stopping = True
         if self._under_way:
             assert self._cycle is not None
@@ -107,7 +107,7 @@ class Connection(asyncio.Protocol):
             self._transport.close()
 
     def give_way(self) -> None:
-        """End a connection on which no request is under way, to make room for another."""
+        """Close a connection without a current request, to make room for another."""
         if self._head.begun and not self._lingering:
             self._transport.write(self._refusal("there are too many connections; try again", FULL))
         if self._lingering:
@@ -116,26 +116,27 @@ class Connection(asyncio.Protocol):
             self._transport.close()
 
     def check_deadlines(self, now: float) -> None:
+        """Close the connection, with an answer if possible, if the caller sends or reads too slowly."""
         paused = self._flow.read_paused or (self._cycle is not None and self._cycle.waiting_for_100_continue)
         if self._body is not None and paused:
-            self._body_since += now - self._swept_at  # it is the application that does not read
+            self._body_since += now - self._swept_at  # the application does not read: not the caller's fault
         self._swept_at = now
         if self._stalled(now):
             self._transport.abort()
         elif self._body is not None and not self._lingering:
             late = self._limits.body + self._body_bytes / self._limits.rate
             if now - self._body_since > late:
-                self._refuse(BadRequest("the body comes too slowly", TIMED_OUT))
+                self._refuse(BadRequest("the body arrives too slowly", TIMED_OUT))
         elif now >= self._deadline:
             self._overdue()
 
-    # What the cycle calls, and its flow control.
+    # Called by the cycle and its flow control.
 
     def write(self, data: bytes) -> None:
         self._transport.write(data)
 
     def close(self) -> None:
-        """Close after what was written. What the caller is still sending is taken in: a reset would cost it the answer."""
+        """Close once all is written. The rest of the request is still read: a reset would destroy the answer."""
         if self._body is not None or self._pending:
             self._linger(_DISCARDED_AFTER_ANSWER)
         else:
@@ -257,7 +258,7 @@ class Connection(asyncio.Protocol):
     # Between requests, and at the end.
 
     def _answered(self) -> None:
-        """Go on with the next request, or close if too much of this one's body is still to come."""
+        """Continue with the next request, or close if too much of this request's body is still to come."""
         self._state.total_requests += 1
         if self.is_closing():
             return
@@ -286,12 +287,12 @@ class Connection(asyncio.Protocol):
         if self._lingering:
             self._transport.abort()
         elif self._head.begun:
-            self._refuse(BadRequest("the request did not come in time", TIMED_OUT))
+            self._refuse(BadRequest("the request did not arrive in time", TIMED_OUT))
         else:
             self._transport.close()
 
     def _stalled(self, now: float) -> bool:
-        """Whether the caller took too little of its answer for too long."""
+        """Return whether the caller has read too little of its answer for too long."""
         size = self._transport.get_write_buffer_size()
         if not size:
             self._unread = None
@@ -304,7 +305,7 @@ class Connection(asyncio.Protocol):
         return False
 
     def _refuse(self, refusal: BadRequest) -> None:
-        """Say why, unless an answer has begun already, and close: where the next request would begin is not known."""
+        """Answer with the reason, unless an answer has begun, and close: the start of the next request is unknown."""
         if not (self._under_way and self._cycle is not None and self._cycle.response_started):
             self._transport.write(self._refusal(refusal.reason, refusal.kind))
         self._end_cycle()
@@ -320,7 +321,7 @@ class Connection(asyncio.Protocol):
             self._cycle.message_event.set()
 
     def _linger(self, most: int) -> None:
-        """Half-close, and take in up to so many bytes until the caller closes too or the time is up."""
+        """Half-close, and discard up to `most` bytes until the caller closes too or the time is up."""
         if self.is_closing():
             return
         self._wait_for_head(self._limits.linger)
@@ -337,7 +338,7 @@ class Connection(asyncio.Protocol):
 
 
 def refusal(problem: dict[str, Any], headers: list[tuple[bytes, bytes]], retry_after: int | None) -> bytes:
-    """The bytes of an answer after which the connection is closed."""
+    """Return the bytes of an error answer after which the connection is closed."""
     body, status = msgspec.json.encode(problem), problem["status"]
     lines = [b"HTTP/1.1 %d %s" % (status, HTTPStatus(status).phrase.encode())]
     lines += [name + b": " + value for name, value in headers]

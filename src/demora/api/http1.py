@@ -1,11 +1,11 @@
-"""HTTP/1.1 requests from bytes, without I/O: one strict grammar for heads and for chunked bodies.
+"""Parses HTTP/1.1 requests from bytes, without I/O: one strict grammar for heads and for chunked bodies.
 
-A request that two servers could read in two ways is refused, never repaired: behind a reverse proxy the second reading is
-how one caller's bytes become another caller's request. So this module accepts less than RFC 9112 allows a server to accept:
-no empty line before a request, no absolute-form target, no folded line, no bare LF, no space before a colon, no second
-Content-Length or Host even if equal, no transfer coding but chunked, no chunk extension. An Upgrade header is ignored, as
-the RFC allows: the body of such a request is read as any other. Trailers are read, checked, counted and thrown away; they
-never become headers.
+If two servers could read a request in two ways, this module refuses it: behind a reverse proxy, the second reading can
+turn one caller's bytes into another caller's request (request smuggling). So it accepts less than RFC 9112 allows: no
+empty line before a request, no absolute-form target, no folded line, no bare LF, no space before a colon, no second
+Content-Length or Host even if equal, no transfer coding but chunked, no chunk extension. It ignores an Upgrade header, as
+the RFC allows, and reads the body of such a request as usual. It checks and counts trailers and discards them; they never
+become headers.
 """
 
 import re
@@ -40,11 +40,11 @@ BODY_TOO_LARGE = Kind(413, "Too large")
 TARGET_TOO_LONG = Kind(414, "URL too long")
 HEAD_TOO_LARGE = Kind(431, "Headers too large")
 FULL = Kind(503, "Too many connections", retry_after=1)
-WRONG_VERSION = Kind(505, "HTTP version not supported")
+WRONG_VERSION = Kind(400, "HTTP version not supported")  # not 505: a reverse proxy takes a 5xx for a fault of the service
 
 
 class BadRequest(Exception):
-    """The bytes are no request that is served here. The connection they came on cannot be used any further."""
+    """The bytes are not an acceptable request. The connection must be closed, because its state is unknown."""
 
     def __init__(self, reason: str, kind: Kind = BROKEN) -> None:
         super().__init__(reason)
@@ -64,7 +64,7 @@ class Head(msgspec.Struct, frozen=True):
 
 
 class HeadReader:
-    """Gathers the bytes of one head, at most `MOST_HEAD` of them; each byte is looked at a constant number of times."""
+    """Collects the bytes of one head, at most `MOST_HEAD`. It examines each byte a constant number of times."""
 
     def __init__(self) -> None:
         self._gathered = bytearray()
@@ -74,7 +74,7 @@ class HeadReader:
         return bool(self._gathered)
 
     def feed(self, data: bytes) -> tuple[Head, bytes] | None:
-        """The head and the bytes behind it, or None while it is incomplete; raises `BadRequest`."""
+        """Return the head and the bytes after it, or None while it is incomplete. Raises `BadRequest`."""
         if not self._gathered:
             end = data.find(b"\r\n\r\n", 0, MOST_HEAD)
             if end >= 0:
@@ -93,20 +93,20 @@ class HeadReader:
         return None
 
     def _refuse_hopeless(self, since: int) -> None:
-        """Refuse bytes that cannot become a head, as soon as that is certain."""
+        """Raise `BadRequest` as soon as the bytes cannot become a valid head."""
         gathered = self._gathered
         if len(gathered) >= MOST_HEAD:
             if gathered.find(b"\r\n", 0, MOST_HEAD) < 0:
                 raise BadRequest(f"the request line is longer than {MOST_HEAD:,} bytes", TARGET_TOO_LONG)
             raise BadRequest(f"the request line and the headers have more than {MOST_HEAD:,} bytes", HEAD_TOO_LARGE)
         if _BARE_LF.search(gathered, since):
-            raise BadRequest("a line ends with LF alone; lines of a head end with CR LF")
+            raise BadRequest("a line ends with LF alone; lines of the head must end with CR LF")
         if not 65 <= gathered[0] <= 90:
-            raise BadRequest("this is no HTTP request; plain HTTP/1.1 is served here, without TLS")
+            raise BadRequest("this is not an HTTP request; the service speaks plain HTTP/1.1, without TLS")
 
 
 def read_head(lines: bytes) -> Head:
-    """The head in these bytes, which end before its empty line; raises `BadRequest`."""
+    """Parse the bytes of a head, up to its empty line. Raises `BadRequest`."""
     first, *fields = lines.split(b"\r\n", MOST_HEADERS + 1)
     if len(fields) > MOST_HEADERS:
         raise BadRequest(f"the request has more than {MOST_HEADERS} headers", HEAD_TOO_LARGE)
@@ -115,7 +115,7 @@ def read_head(lines: bytes) -> Head:
         raise _bad_request_line(first)
     method, target, minor = request.groups()
     if target == b"*" and method != b"OPTIONS":
-        raise BadRequest("the target of a request must be a path that begins with /")
+        raise BadRequest("the target of a request must be a path that starts with /")
     headers = [_field(line) for line in fields]
     framing: dict[bytes, list[bytes]] = {}
     for name, value in headers:
@@ -126,16 +126,18 @@ def read_head(lines: bytes) -> Head:
 
 def _bad_request_line(line: bytes) -> BadRequest:
     if _OTHER_VERSION.fullmatch(line) and not line.endswith((b" HTTP/1.1", b" HTTP/1.0")):
-        return BadRequest("HTTP/1.1 and HTTP/1.0 are served here", WRONG_VERSION)
-    return BadRequest("the request line must be a method, a path that begins with / and HTTP/1.1, with one space between")
+        return BadRequest("the service supports only HTTP/1.1 and HTTP/1.0", WRONG_VERSION)
+    return BadRequest(
+        "the request line must be a method, a path that starts with / and HTTP/1.1, separated by single spaces"
+    )
 
 
 def _field(line: bytes) -> tuple[bytes, bytes]:
-    """The name, in small letters, and the value of a header or trailer."""
+    """Return the name, in lower case, and the value of a header or trailer."""
     spelt, colon, value = line.partition(b":")
     name = _KNOWN.get(spelt) or spelt.lower()
     if not colon or (spelt not in _KNOWN and not _TOKEN.fullmatch(spelt)):
-        raise BadRequest("a header line must be a name, a colon without space before it, and a value, on one line")
+        raise BadRequest("a header must be one line: a name, a colon with no space before it, and a value")
     if _CONTROLS.search(value):
         raise BadRequest("a header contains a control character")
     return name, value.strip(b" \t")
@@ -148,7 +150,7 @@ def _framed(
     headers: list[tuple[bytes, bytes]],
     framing: dict[bytes, list[bytes]],
 ) -> Head:
-    """The head with where its body ends, which must be certain."""
+    """Return the head with the length of its body. Raises `BadRequest` if the length is ambiguous."""
     newer, hosts = minor == b"1", len(framing.get(b"host", ()))
     if hosts > 1 or (newer and not hosts):
         raise BadRequest(f"the request has {hosts} Host headers; send one")
@@ -157,9 +159,9 @@ def _framed(
         if b"content-length" in framing:
             raise BadRequest("the request has both Content-Length and Transfer-Encoding; send one of them")
         if not newer:
-            raise BadRequest("Transfer-Encoding is not for HTTP/1.0")
+            raise BadRequest("Transfer-Encoding is not allowed with HTTP/1.0")
         if [coding.lower() for coding in framing[b"transfer-encoding"]] != [b"chunked"]:
-            raise BadRequest("the only Transfer-Encoding that is read here is chunked, once")
+            raise BadRequest("the only supported Transfer-Encoding is chunked, once")
         length = None
     elif b"content-length" in framing:
         length = _length(framing[b"content-length"])
@@ -183,12 +185,12 @@ def _length(given: list[bytes]) -> int:
     if not digits.isdigit() or (digits[:1] == b"0" and digits != b"0"):
         raise BadRequest("Content-Length must be a whole number")
     if len(digits) > _LONGEST_LENGTH:
-        raise BadRequest("the body is over every limit", BODY_TOO_LARGE)
+        raise BadRequest("the body is too large", BODY_TOO_LARGE)
     return int(digits)
 
 
 class ChunkedBody:
-    """Reads one chunked body, up to the empty line after its trailers."""
+    """Parses one chunked body, up to the empty line after its trailers."""
 
     def __init__(self, headers: int) -> None:
         self._held = b""  # the beginning of a line that is not complete yet
@@ -198,7 +200,7 @@ class ChunkedBody:
         self.ended = False
 
     def feed(self, data: bytes) -> tuple[bytes, bytes]:
-        """What these bytes hold of the body, and those behind its end; raises `BadRequest`."""
+        """Return the part of the body in these bytes, and the bytes after its end. Raises `BadRequest`."""
         data, at, body = self._held + data, 0, list[bytes]()
         self._held = b""
         while at < len(data) and not self.ended:
@@ -214,7 +216,7 @@ class ChunkedBody:
         line = _CHUNK_LINE.match(data, at)
         if line is None:
             if not _CHUNK_LINE_SO_FAR.fullmatch(data, at):
-                raise BadRequest("a chunk must begin with its size in hexadecimal digits, without extensions")
+                raise BadRequest("a chunk must start with its size in hexadecimal digits, without extensions")
             self._held = data[at:]
             return len(data)
         size = int(line[1], 16)
@@ -222,13 +224,13 @@ class ChunkedBody:
         return line.end()
 
     def _chunk(self, data: bytes, at: int, body: list[bytes]) -> int:
-        """Take what there is of the chunk, and then the CR LF that ends it."""
+        """Take the available part of the chunk, and then the CR LF that ends it."""
         end = at + self._left - 2
         if end > at:
             body.append(data[at : min(end, len(data))])
         behind = data[max(at, end) : end + 2]
         if not b"\r\n"[-self._left :].startswith(behind):
-            raise BadRequest("a chunk must end with CR LF after as many bytes as its size says")
+            raise BadRequest("a chunk must have as many bytes as its size says and then CR LF")
         taken = min(self._left, len(data) - at)
         self._left -= taken
         return at + taken

@@ -1,4 +1,4 @@
-"""The operations on jobs."""
+"""The operations on jobs, dead letters and webhook deliveries."""
 
 import asyncio
 import functools
@@ -28,35 +28,35 @@ class BatchView(msgspec.Struct, frozen=True):
 
 
 class ReceiptsView(msgspec.Struct, frozen=True):
-    """The same for a key that may only submit."""
+    """The jobs of a batch as a submit-only key sees them."""
 
     jobs: list[ReceiptView]
 
 
 class PreviewView(msgspec.Struct, frozen=True, rename="camel"):
-    """When each job of a batch would be due, if it were stored now."""
+    """When each job of a batch would be due if it were added now."""
 
     due_at: list[str]
 
 
 async def add_job(ask: Ask) -> Reply:
-    """Add a job. A repeated idempotency key answers the same, with `Idempotency-Replayed: true`, and adds nothing."""
+    """Add a job. A repeated idempotency key adds nothing and returns the same job, with `Idempotency-Replayed: true`."""
     request: JobRequest = ask.body
     key = read_key(ask.headers, request.idempotency_key)
     client = await ask.client()
     [job], headers = await _add(ask, client, [client.make(**request.options() | {"key": key})])
-    told = job_view(job) if _may_read(ask) else receipt_view(job)
-    return Reply(201, told, {**headers, "location": f"/api/v1/jobs/{job.id}"})
+    view = job_view(job) if _may_read(ask) else receipt_view(job)
+    return Reply(201, view, {**headers, "location": f"/api/v1/jobs/{job.id}"})
 
 
 async def add_batch(ask: Ask) -> Reply:
-    """Add 1 to 1000 jobs, all or none, and answer in order."""
+    """Add 1 to 1000 jobs, all or none, and return them in order."""
     request: BatchRequest = ask.body
     if "idempotency-key" in ask.headers:
-        raise Invalid("Idempotency-Key", "give each job of a batch its own idempotencyKey instead")
+        raise Invalid("Idempotency-Key", "is not allowed for a batch; give each job its own idempotencyKey")
     client = await ask.client()
     make = functools.partial(client.make_many, request.options(), spread=request.over())
-    checked = await asyncio.to_thread(make)  # up to 16 MiB must not hold up the loop
+    checked = await asyncio.to_thread(make)  # up to 16 MiB must not block the event loop
     if request.preview:
         return Reply(200, _preview(checked))
     jobs, headers = await _add(ask, client, checked)
@@ -77,7 +77,7 @@ async def find_jobs(ask: Ask) -> Reply:
 
 
 async def list_page(ask: Ask, options: Mapping[str, Any]) -> Reply:
-    """A page of jobs: as many bytes are counted before it is read as it may hold."""
+    """Answer with a page of jobs. Its largest possible size is counted in the budget before it is read."""
     most = min(PAGE_BYTES, options["limit"] * (LARGE_JOB if options["fields"] else PLAIN_JOB))
     ask.share.answer(most)
     page = await (await ask.client()).find(**options, most_bytes=most, within=SEARCH_LIMIT)
@@ -90,12 +90,12 @@ async def get_job(ask: Ask) -> Reply:
 
 
 async def why_job(ask: Ask) -> Reply:
-    """Say why a job is where it is: a reason, one sentence, and the data behind it."""
+    """Explain why a job is in its current state: a reason, one sentence, and the data behind it."""
     return Reply(200, await (await ask.client()).why(ask.path["id"]))
 
 
 async def change_job(ask: Ask) -> Reply:
-    """Change the priority, the time or the tags of a waiting job; 409 if it no longer waits."""
+    """Change the priority, the time or the tags of a waiting job; 409 if it is not waiting."""
     change: JobChange = ask.body
     return _shown(await (await ask.client()).reschedule(ask.path["id"], **change.options()))
 
@@ -107,7 +107,7 @@ async def delete_job(ask: Ask) -> Reply:
 
 
 async def cancel_job(ask: Ask) -> Reply:
-    """Cancel a job: 200 if it was waiting, 202 if it runs and its worker was told, 409 if it had ended."""
+    """Cancel a job: 200 if it was waiting, 202 if it is running and its worker is asked to stop it, 409 if it had ended."""
     client, id = await ask.client(), ask.path["id"]
     status = await client.cancel(id)
     return _shown(await client.get(id), 200 if status is Status.CANCELLED else 202)
@@ -119,7 +119,7 @@ async def retry_job(ask: Ask) -> Reply:
 
 
 async def wait_for_job(ask: Ask) -> Reply:
-    """Answer when the job ends, or as it is when the time is up or the service stops."""
+    """Wait for the end of a job and return it; after the timeout, or when the service stops, return it as it is."""
     query: WaitQuery = ask.query
     span = query.span()
     client, id = await ask.client(), ask.path["id"]
@@ -139,7 +139,7 @@ async def wait_for_job(ask: Ask) -> Reply:
 
 
 async def _add(ask: Ask, client: Client, jobs: Sequence[NewJob]) -> tuple[list[Job], Mapping[str, str]]:
-    """The jobs as they were when made, and a header if all of them had been made before."""
+    """Add jobs, and return them as they were when added, with a header if all of them existed before."""
     added = await ask.submissions.add(client, ask.key, jobs)
     replayed = all(again for _, again in added)
     return [job for job, _ in added], {"idempotency-replayed": "true"} if replayed else {}
@@ -153,39 +153,39 @@ def _shown(job: Job, status: int = 200) -> Reply:
     return Reply(status, job_view(job))
 
 
-# The operations on dead letters: the jobs that failed for good.
+# Dead letters.
 
 
 async def list_dead_letters(ask: Ask) -> Reply:
-    """List the jobs that failed for good, newest first, page by page."""
+    """List the FAILED jobs, newest first, page by page."""
     query: DeadLettersQuery = ask.query
     return await list_page(ask, query.options())
 
 
 async def retry_dead_letters(ask: Ask) -> Reply:
-    """Run again the dead letters that match, with all their retries; with `dryRun` only count them."""
+    """Run the matching dead letters again, with all their retries; with `dryRun`, only count them."""
     request: DeadLettersRequest = ask.body
-    return _told(await (await ask.client()).retry_many(**request.options(), within=SEARCH_LIMIT), request)
+    return _counted(await (await ask.client()).retry_many(**request.options(), within=SEARCH_LIMIT), request)
 
 
 async def delete_dead_letters(ask: Ask) -> Reply:
-    """Remove the dead letters that match, with their history; with `dryRun` only count them."""
+    """Delete the matching dead letters with their history; with `dryRun`, only count them."""
     request: DeadLettersRequest = ask.body
-    return _told(await (await ask.client()).delete_many(**request.options(), within=SEARCH_LIMIT), request)
+    return _counted(await (await ask.client()).delete_many(**request.options(), within=SEARCH_LIMIT), request)
 
 
-def _told(tally: BulkResult, request: DeadLettersRequest) -> Reply:
+def _counted(tally: BulkResult, request: DeadLettersRequest) -> Reply:
     return Reply(200, bulk_result_view(tally, dry_run=bool(request.dry_run)))
 
 
-# The operations on what tells of a job's end.
+# Webhook deliveries.
 
 
 async def list_deliveries(ask: Ask) -> Reply:
-    """Show what was told of a job's end: each delivery with its tries, and what the server answered."""
+    """List the webhook deliveries of a job with their attempts and the responses of the server."""
     return Reply(200, deliveries_view(await (await ask.client()).webhooks.of(ask.path["id"])))
 
 
 async def retry_deliveries(ask: Ask) -> Reply:
-    """Deliver again what was given up about a job, under the same ids."""
+    """Repeat the failed webhook deliveries of a job, with the same message ids."""
     return Reply(200, deliveries_view(await (await ask.client()).webhooks.redeliver(ask.path["id"])))

@@ -1,4 +1,4 @@
-"""The OpenAPI 3.1 document, made from the table of routes and the structs that the routes read and write."""
+"""Builds the OpenAPI 3.1 document from the table of routes and the structs that the routes read and write."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -17,13 +17,13 @@ _SCHEME = {
     "type": "http",
     "scheme": "bearer",
     "bearerFormat": "dmr_…",
-    "description": "Needed as soon as there is any key. Each operation names the scope it needs: "
+    "description": "Required as soon as any key exists. Each operation names the scope it requires: "
     "operate includes read, admin includes all.",
 }
 
 
 def describe(routes: Sequence[Operation]) -> dict[str, Any]:
-    """The document. What is not in the table is not in it, and all that is in the table is."""
+    """Return the document of exactly these routes."""
     paths: dict[str, Any] = {}
     for operation in routes:
         paths.setdefault(operation.path, {})[operation.method.lower()] = _operation(operation)

@@ -1,4 +1,4 @@
-"""What an operation of the API is: how it is asked, what it answers, and all that the OpenAPI document says of it."""
+"""The parts of an operation: the request it gets (`Ask`), its answer, and its entry in the table of routes."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
@@ -18,9 +18,9 @@ from .reading import ONE_JOB
 from .requests import Nothing
 from .submitting import Submissions
 
-WITHOUT_KEY = "http"  # who asks where no key is needed
-PAGE_BYTES = 4 * 1024 * 1024  # of payloads, results and errors on one page, which ends before there are more
-LARGE_JOB, PLAIN_JOB = 2 * 1024 * 1024, 16 * 1024  # bytes to reckon with for a job on it, with payload or result or without
+WITHOUT_KEY = "http"  # the recorded author of a change where no key is needed
+PAGE_BYTES = 4 * 1024 * 1024  # the most payloads, results and errors on one page
+LARGE_JOB, PLAIN_JOB = 2 * 1024 * 1024, 16 * 1024  # assumed bytes of one job, with and without payload or result
 SEARCH_LIMIT = timedelta(seconds=3)
 
 __all__ = ["JSON", "LARGE_JOB", "PAGE_BYTES", "PLAIN_JOB", "PROBLEM", "SEARCH_LIMIT", "WITHOUT_KEY"]
@@ -28,8 +28,10 @@ __all__ += ["Ask", "Listing", "Operation", "Reply"]
 
 
 class Ask(msgspec.Struct, frozen=True):
-    """A request with its path, query and body checked for their types. `stopping` is set when the service shuts down;
-    `by` is the name of the key that it came with; `share` counts the bytes that it holds."""
+    """A request whose path, query and body have the right types.
+
+    `stopping` is set when the service shuts down, `by` is the name of its key, and `share` counts its bytes.
+    """
 
     app: Demora
     path: Mapping[str, str]
@@ -48,17 +50,17 @@ class Ask(msgspec.Struct, frozen=True):
 
 
 class Operation(msgspec.Struct, frozen=True):
-    """One method on one path. `gives` says what each status is answered with; errors are problems, and not listed."""
+    """One method on one path. `gives` maps each status to the shape of its answer, except for errors."""
 
     method: str
     path: str
-    scope: Scope | None  # that a key must have; None: everybody may, without a key
+    scope: Scope | None  # that a key must have; None: no key needed
     call: Callable[[Ask], Awaitable[Reply]]
-    gives: Mapping[int, Any]  # a tuple where it can be one of several shapes
+    gives: Mapping[int, Any]  # a tuple if there are several possible shapes
     takes: type[msgspec.Struct] | None = None
     query: type[msgspec.Struct] = Nothing
     most: int = ONE_JOB
-    headers: Mapping[str, str] = {}  # that a caller may send, and what each means
+    headers: Mapping[str, str] = {}  # headers that a caller may send, and their meanings
 
     @property
     def name(self) -> str:

@@ -1,6 +1,6 @@
-"""What went wrong, for the wire: one table from error to status, and problem+json (RFC 9457) that names the field.
+"""Errors on the wire: one table from error to status, and problem+json (RFC 9457) that names the field.
 
-A problem carries no stack, SQL, path or payload: what a caller did not cause is described in fixed sentences.
+A problem contains no traceback, SQL, path or payload. Errors that the caller did not cause have fixed texts.
 """
 
 import math
@@ -15,11 +15,11 @@ from ..core.access import Scope
 
 
 class Refused(Exception):
-    """The root of what only HTTP can refuse."""
+    """The root of the errors that only the HTTP API raises."""
 
 
 class BrokenJson(Refused):
-    """The body, or the query, is not text that can be read."""
+    """The body or the query cannot be read."""
 
 
 class WrongContent(Refused):
@@ -30,93 +30,93 @@ class WrongContent(Refused):
 
 
 class NoRoute(Refused):
-    """Nothing is served at this path."""
+    """There is no route for this path."""
 
     def __init__(self) -> None:
-        super().__init__("nothing is served here; GET /api/v1/openapi.json lists every route")
+        super().__init__("there is no such route; GET /api/v1/openapi.json lists all routes")
 
 
 class WrongMethod(Refused):
-    """The path is served, but not with this method."""
+    """The path exists, but not with this method."""
 
     def __init__(self, allowed: Sequence[str]) -> None:
-        super().__init__(f"this path takes {', '.join(allowed)}")
+        super().__init__(f"this path supports only {', '.join(allowed)}")
         self.allowed = allowed
 
 
 class WrongHost(Refused):
-    """The Host header names none of ours: perhaps a web page that rebinds its name to this address."""
+    """The Host header names no allowed host: perhaps a web page that rebinds its name to this address."""
 
     def __init__(self) -> None:
-        super().__init__("the Host header names no host that is served here; the setting DEMORA_ALLOWED_HOSTS adds names")
+        super().__init__("the Host header names a host that is not allowed; add it to the setting DEMORA_ALLOWED_HOSTS")
 
 
 class CrossSite(Refused):
-    """A web page of another site tries to change something."""
+    """A web page of another site sent a request that could change something."""
 
     def __init__(self) -> None:
-        super().__init__("web pages of other sites may not change anything here")
+        super().__init__("web pages of other sites cannot change anything here")
 
 
 class NoKey(Refused):
-    """A key is needed, and none is presented."""
+    """An API key is required, and the request has none."""
 
     challenge = 'Bearer realm="demora"'
 
     def __init__(self) -> None:
-        super().__init__("an API key is needed: send Authorization: Bearer dmr_…; demora keys create makes one")
+        super().__init__("an API key is required: send Authorization: Bearer dmr_…; demora keys create creates one")
 
 
 class BadKey(Refused):
-    """What is presented is no key in force. Which of the possible reasons it is, is nobody's business."""
+    """The presented key is not in force. The answer does not say why, so that a caller cannot probe for keys."""
 
     challenge = 'Bearer realm="demora", error="invalid_token"'
 
     def __init__(self) -> None:
         super().__init__(
-            "this API key is not valid: unknown, revoked or expired, or not sent as Authorization: Bearer dmr_…"
+            "this API key is not valid: it is unknown, revoked or expired, or not sent as Authorization: Bearer dmr_…"
         )
 
 
 class WrongScope(Refused):
-    """The key is good, but not for this."""
+    """The key is valid but lacks the scope of the route."""
 
     def __init__(self, needed: Scope) -> None:
-        super().__init__(f"this API key may not do that: it needs the scope {needed}")
+        super().__init__(f"this API key lacks the scope {needed}")
         self.challenge = f'Bearer realm="demora", error="insufficient_scope", scope="{needed}"'
 
 
 class TooManyRequests(Refused):
-    """The key has made more requests than it may."""
+    """The key is over its request rate."""
 
     def __init__(self, wait: float) -> None:
-        super().__init__("this API key makes too many requests; Retry-After says when to try again")
+        super().__init__("this API key sent too many requests; try again after Retry-After seconds")
         self.retry_after = math.ceil(wait)
 
 
 class TooManyFailures(Refused):
-    """Too many requests of this address came without a key, or with one that is not valid."""
+    """This address sent too many requests without a valid key."""
 
     def __init__(self, wait: float) -> None:
         super().__init__(
-            "too many requests of this address had no valid API key; Retry-After says when to try again. A valid key is let "
-            "in at any time"
+            "too many requests from this address had no valid API key; try again after Retry-After seconds. Requests with a "
+            "valid key are always accepted"
         )
         self.retry_after = math.ceil(wait)
 
 
 class Overloaded(Refused):
-    """Requests and answers that are under way hold as many bytes as they may."""
+    """The requests and answers in flight hold as many bytes as they may."""
 
     def __init__(self) -> None:
         super().__init__(
-            "too much is being sent and answered at the moment, and nothing was done; try again in a second, with less at a "
-            "time. DEMORA_IN_FLIGHT_BYTES is the limit"
+            "the service is handling too many bytes at the moment (DEMORA_IN_FLIGHT_BYTES), and nothing was done; try again "
+            "in a second, with smaller requests"
         )
 
 
 class Kind(NamedTuple):
-    """How an error is told. With no `detail` the error's own sentence is used."""
+    """How an error appears on the wire. Without `detail`, the error's own text is used."""
 
     status: int
     title: str
@@ -126,19 +126,19 @@ class Kind(NamedTuple):
 
     @property
     def type(self) -> str:
-        """A name for programs, made of the title."""
+        """A name for programs, derived from the title."""
         return "urn:demora:problem:" + re.sub(r"\W+", "-", self.title.lower())
 
 
-_UNKNOWN = Kind(500, "Unexpected error", "something went wrong here that should not; the log of the service says where")
+_UNKNOWN = Kind(500, "Unexpected error", "the service has failed unexpectedly; its log has the details")
 _STORE = Kind(
-    503, "The store does not answer", "the database could not be reached or refused; look before you repeat a write"
+    503,
+    "The store does not answer",
+    "the database failed, and a write may or may not have been made; check before you repeat it",
 )
-_AWAY = Kind(503, "The store is away", "the database could not be reached; nothing was written, try again", retry_after=1)
+_AWAY = Kind(503, "The store is away", "the database cannot be reached; nothing was written, try again", retry_after=1)
 _BUSY = Kind(503, "The store is busy", "the database stayed locked; nothing was written, try again", retry_after=1)
-_LOST = Kind(
-    503, "The database is damaged", "the files of the database were changed by another program; nothing was written"
-)
+_LOST = Kind(503, "The database is damaged", "another program changed the files of the database; nothing was written")
 
 KINDS: dict[type[Exception], Kind] = {
     demora.DemoraError: _UNKNOWN,
@@ -195,14 +195,14 @@ KINDS: dict[type[Exception], Kind] = {
 
 
 class FieldProblem(msgspec.Struct, frozen=True):
-    """A field of the request, and what is wrong with it."""
+    """A field of the request and what is wrong with it."""
 
     field: str
     reason: str
 
 
 class Problem(msgspec.Struct, frozen=True, omit_defaults=True):
-    """An error as RFC 9457 writes it. `field` and `errors` are there if a field is to blame."""
+    """An error in the form of RFC 9457. `field` and `errors` are set if one field caused it."""
 
     type: str
     title: str
@@ -213,11 +213,12 @@ class Problem(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 def kind_of(error: Exception) -> Kind:
-    """How to tell this error: as itself, or as the nearest of its parents that is in the table."""
+    """Return the entry of the error's class, or of its nearest parent in the table."""
     return next((KINDS[parent] for parent in type(error).__mro__ if parent in KINDS), _UNKNOWN)
 
 
 def problem_of(error: Exception) -> Problem:
+    """Return the problem that answers this error."""
     kind = kind_of(error)
     detail = _short(kind.detail or str(error))
     blamed = _blamed(error, kind)
@@ -232,13 +233,13 @@ def problem_of(error: Exception) -> Problem:
 
 
 def as_sent(problem: demora.Invalid) -> demora.Invalid:
-    """The same, the field named as callers of the API write it. Inside a payload names are theirs."""
+    """Rename the field of an error as the API spells it. Names inside a payload belong to the caller and stay."""
     own, payload, inside = problem.field.partition("payload")
     sent = _NAME.sub(lambda name: _SENT.get(name[0]) or _camel(name[0]), own)
     return type(problem)(sent + payload + inside, problem.reason)
 
 
-# What the arguments of the client are called over HTTP; all others only lose their underscores.
+# Arguments of the client with another name over HTTP; all others only become camelCase.
 _SENT = {"at": "scheduledAt", "key": "idempotencyKey", "after": "cursor"}
 _NAME = re.compile(r"\w+")
 
@@ -249,6 +250,7 @@ def _camel(name: str) -> str:
 
 
 def headers_of(error: Exception) -> dict[str, str]:
+    """Return the response headers of an error: Retry-After, WWW-Authenticate, Allow."""
     kind = kind_of(error)
     headers = {} if kind.retry_after is None else {"retry-after": str(kind.retry_after)}
     if isinstance(error, TooManyRequests | TooManyFailures):

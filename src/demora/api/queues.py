@@ -1,4 +1,4 @@
-"""The operations on queues and workers, and what the service says of itself."""
+"""The operations on queues and workers, and the health and the start page of the service."""
 
 import asyncio
 
@@ -32,7 +32,7 @@ class AliveView(msgspec.Struct, frozen=True):
 
 
 class Welcome(msgspec.Struct, frozen=True):
-    """What this is and where to look."""
+    """The start page: the version of demora and the main routes."""
 
     name: str
     version: str
@@ -42,7 +42,7 @@ class Welcome(msgspec.Struct, frozen=True):
 
 
 async def list_queues(ask: Ask) -> Reply:
-    """List the queues ever named, by name, with their counts and their order, page by page."""
+    """List all queues by name, with their counts and their order, page by page."""
     query: QueuesQuery = ask.query
     client = await ask.client()
     page = await client.queues_page(after=query.cursor, limit=query.limit, within=SEARCH_LIMIT)
@@ -52,13 +52,13 @@ async def list_queues(ask: Ask) -> Reply:
 
 
 async def get_queue(ask: Ask) -> Reply:
-    """Show a queue with its counts, its order and its pace; 404 if nothing was ever enqueued there."""
+    """Show a queue with its counts, its order and its pace; 404 if it does not exist."""
     client = await ask.client()
     return await _shown(client, await client.queue(ask.path["name"]))
 
 
 async def change_queue(ask: Ask) -> Reply:
-    """Change the order, the retention or the pace of a queue, naming the queue if need be; the next claim follows it."""
+    """Change the order, the retention or the pace of a queue; creates the queue if necessary."""
     request: QueueRequest = ask.body
     name, options = check_queue(ask.path["name"]), request.options()
     client = await ask.client()
@@ -66,7 +66,7 @@ async def change_queue(ask: Ask) -> Reply:
         pace = request.pace.pace()
         try:
             await client.set_pace(name, pace, by=ask.by)
-        except Invalid as problem:  # with what the queue has already it holds nothing
+        except Invalid as problem:  # together with the queue's current pace it is invalid
             raise of_pace(problem) from None
     elif request.pace is None:
         await client.take_pace_off(name, by=ask.by)
@@ -74,14 +74,14 @@ async def change_queue(ask: Ask) -> Reply:
 
 
 async def pause_queue(ask: Ask) -> Reply:
-    """Hand out nothing from a queue until it is resumed; what runs goes on."""
+    """Pause a queue: workers claim none of its jobs until it is resumed. Running jobs continue."""
     request: PauseRequest = ask.body
     client = await ask.client()
     return await _shown(client, await client.pause(ask.path["name"], request.reason, by=ask.by))
 
 
 async def resume_queue(ask: Ask) -> Reply:
-    """Hand out jobs of a queue again; 404 if there is none of this name."""
+    """Resume a queue; 404 if it does not exist."""
     client = await ask.client()
     return await _shown(client, await client.resume(ask.path["name"]))
 
@@ -91,23 +91,22 @@ async def _shown(client: Client, queue: Queue) -> Reply:
 
 
 async def list_workers(ask: Ask) -> Reply:
-    """List the workers that are alive."""
+    """List the live workers."""
     return Reply(200, WorkersView([worker_view(worker) for worker in await (await ask.client()).workers()]))
 
 
 async def welcome(ask: Ask) -> Reply:
-    """Say what this is and where to look."""
+    """Show the version of demora and its main routes."""
     return Reply(200, Welcome("demora", __version__, "/api/v1/jobs", "/api/v1/openapi.json", "/health/ready"))
 
 
 async def live(ask: Ask) -> Reply:
-    """Say that the process answers."""
+    """Answer that the process is alive."""
     return Reply(200, AliveView("alive"))
 
 
 async def ready(ask: Ask) -> Reply:
-    """Say whether jobs are taken and run: 200 when healthy or degraded, 503 when the store does not answer or takes no
-    writes."""
+    """Check whether jobs are accepted and run: 200 if healthy or degraded, 503 if the database cannot be written to."""
     try:
         async with asyncio.timeout(HEALTH_LIMIT):
             return Reply(200, await (await ask.client()).health())
@@ -117,9 +116,9 @@ async def ready(ask: Ask) -> Reply:
 
 
 def _unhealthy(problem: Exception) -> str:
-    """Why, in fixed words: a file name or the name of a process is for the log."""
+    """Return the reason as a fixed text: file and process names belong in the log only."""
     if isinstance(problem, StoreBusy):
-        return "the database is locked and takes no writes"
+        return "the database is locked and accepts no writes"
     if isinstance(problem, StoreGone | StoreDamaged):
-        return "the files of the database were changed by another program; it takes no writes"
-    return "the store does not answer or refuses writes"
+        return "another program changed the files of the database; it accepts no writes"
+    return "the database does not answer or refuses writes"

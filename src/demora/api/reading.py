@@ -1,4 +1,4 @@
-"""Reading requests: bodies by a streamed count, JSON and queries into checked structs, or an error that says why not."""
+"""Reads requests: limits the size of bodies as they arrive, and decodes JSON and queries into checked structs."""
 
 import re
 from collections.abc import Iterable
@@ -18,19 +18,21 @@ from .problems import BrokenJson, WrongContent
 ONE_JOB = 1024 * 1024 + 64 * 1024  # bytes of a body
 ONE_BATCH = 16 * 1024 * 1024
 _MOST_PARAMETERS = 100
-_LONGEST_NAME = 100  # of what a caller named, told back
+_LONGEST_NAME = 100  # of a caller's parameter name in an error
 _HALF_A_PAIR = re.compile(rb"(?<!\\)(?:\\\\)*\\u[dD][89abAB][0-9a-fA-F]{2}(?:[^\\]|\\[^u])")
 
 S = TypeVar("S", bound=msgspec.Struct)
 
 
 class ClientGone(Exception):
-    """Nobody waits for the answer any more."""
+    """The caller has closed the connection."""
 
 
 async def read_body(headers: Headers, receive: Receive, most: int, share: Share) -> bytearray:
-    """The whole body, counted in the share as it arrives. What is over the limit is refused as soon as it is known, whatever
-    Content-Length says."""
+    """Read the whole body and count it in the share as it arrives.
+
+    Raises `TooLarge` as soon as it is over the limit, whatever Content-Length says.
+    """
     declared = headers.get("content-length", "")
     if declared.isascii() and declared.isdecimal() and (len(declared) > 15 or int(declared) > most):
         raise _too_large(most)
@@ -48,13 +50,13 @@ async def read_body(headers: Headers, receive: Receive, most: int, share: Share)
 
 
 async def disconnected(receive: Receive) -> None:
-    """Return when the caller is gone."""
+    """Return when the caller has closed the connection."""
     while (await receive())["type"] != "http.disconnect":
         pass
 
 
 def decode_body(body: bytes | bytearray, headers: Headers, shape: type[S]) -> S:
-    """The body as a struct; no body at all is the same as `{}` where no field is required."""
+    """Decode the body into a struct. An empty body is the same as `{}` if no field is required."""
     if not body:
         return _without_body(shape)
     _check_content(headers)
@@ -71,11 +73,11 @@ def decode_body(body: bytes | bytearray, headers: Headers, shape: type[S]) -> S:
 
 
 def decode_query(query: bytes, shape: type[S]) -> S:
-    """The query string as a struct. Only lists may be given more than once."""
+    """Decode the query string into a struct. Only list parameters may be repeated."""
     try:
         pairs = parse_qsl(query.decode(), keep_blank_values=True, errors="strict", max_num_fields=_MOST_PARAMETERS)
     except ValueError:
-        raise BrokenJson("the query string is not valid UTF-8, or has too many parameters") from None
+        raise BrokenJson("the query string is not valid UTF-8 or has too many parameters") from None
     try:
         return msgspec.convert(_gathered(pairs, shape), shape, strict=False)
     except msgspec.ValidationError as problem:
@@ -83,26 +85,26 @@ def decode_query(query: bytes, shape: type[S]) -> S:
 
 
 def read_key(headers: Headers, field: str | None) -> str | None:
-    """The idempotency key, by header or by field; refuses two that differ."""
+    """Return the idempotency key of the header or the field. Raises `Invalid` if they differ."""
     given = {raw for name, raw in headers.raw if name == b"idempotency-key"}
     try:
         keys = {raw.decode() for raw in given} | ({field} if field is not None else set())
     except UnicodeDecodeError:
         raise Invalid("idempotencyKey", "the Idempotency-Key header is not valid UTF-8") from None
     if len(keys) > 1:
-        raise Invalid("idempotencyKey", "the Idempotency-Key header and the field differ; give one, or the same twice")
+        raise Invalid("idempotencyKey", "the Idempotency-Key header and the field differ; send only one of them")
     return keys.pop() if keys else None
 
 
 def _misfit(problem: msgspec.ValidationError, shape: type[msgspec.Struct]) -> Invalid:
-    """What does not fit, and what the field means where the OpenAPI document says so: with that, its unit."""
+    """Return the error of a field, with the meaning and unit of the field from the OpenAPI document."""
     found = misfit(problem)
     meaning = _meaning(shape, found.field)
     return found if meaning is None else Invalid(found.field, f"{found.reason}: {meaning}")
 
 
 def _meaning(shape: type[msgspec.Struct], path: str) -> str | None:
-    """The description of the field at a path like `jobs[0].delay`."""
+    """Return the description of the field at a path like `jobs[0].delay`."""
     kind: Any = inspect.type_info(shape)
     for name in path.split("."):
         fields = [field for struct in _structs(kind) for field in struct.fields]
@@ -115,7 +117,7 @@ def _meaning(shape: type[msgspec.Struct], path: str) -> str | None:
 
 
 def _structs(kind: Any) -> list[inspect.StructType]:
-    """The structs that a value of this kind may be, or hold in a list."""
+    """Return the structs that a value of this type can be, or can hold in a list."""
     if isinstance(kind, inspect.UnionType):
         return [struct for one in kind.types for struct in _structs(one)]
     if isinstance(kind, inspect.Metadata):
@@ -136,7 +138,7 @@ def _without_body(shape: type[S]) -> S:
 
 
 def _not_json(problem: msgspec.DecodeError, body: bytes | bytearray) -> str:
-    """What is wrong with the body. Of half a surrogate pair near its end msgspec says that the body is truncated."""
+    """Explain why a body is not JSON. msgspec reports a lone surrogate near the end as truncation."""
     if "surrogate" in str(problem) or _HALF_A_PAIR.search(body):
         return "text in the body contains a lone surrogate, which is not valid Unicode"
     return f"the body is not JSON: {problem}"

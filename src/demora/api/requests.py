@@ -1,6 +1,6 @@
-"""What a caller may send: the bodies and queries of the API. Unknown fields are refused, and null is the same as left out.
+"""The bodies and queries that a caller can send. Unknown fields are refused, and null is the same as a missing field.
 
-Only types are checked here; what the values may be is for the core to say, so that every face refuses the same things.
+This module checks only types. The core checks the values, so that the API, the command line and Python agree.
 """
 
 from datetime import datetime, timedelta
@@ -24,55 +24,58 @@ MOST_DEAD, USUAL_DEAD = 10_000, 1000  # dead letters that one request acts on
 LONGEST_WAIT = timedelta(seconds=60)
 USUAL_WAIT = timedelta(seconds=30)
 
-_FAR = 2**53  # milliseconds: longer than any span that is allowed
+_FAR = 2**53  # milliseconds: longer than any allowed span
 
 
-def _told(description: str, **schema: Any) -> Meta:
-    """Tells readers of the OpenAPI document what the core will check."""
+def _doc(description: str, **schema: Any) -> Meta:
+    """Document a field in the OpenAPI document; the core enforces the constraints."""
     return Meta(description=description, extra_json_schema=schema)
 
 
-_Priority = Annotated[str, _told("How urgent; the first goes first.", enum=list(Priority.__members__))]
-_Status = Annotated[str, _told("A status.", enum=list(Status.__members__))]
-_When = Annotated[datetime, _told("RFC 3339 with a zone; a time that has passed means now.")]
-_Tag = Annotated[str, _told("A tag.", minLength=1, maxLength=MOST_TAG)]
+_Priority = Annotated[str, _doc("The priority, most urgent first.", enum=list(Priority.__members__))]
+_Status = Annotated[str, _doc("A status.", enum=list(Status.__members__))]
+_When = Annotated[datetime, _doc("RFC 3339 with a time zone; a time in the past means now.")]
+_Tag = Annotated[str, _doc("A tag.", minLength=1, maxLength=MOST_TAG)]
 _Keep = Annotated[
-    str, _told("How long ended jobs are kept: an age, a number, both (`7d,1000`), or `forever`; null: as in the settings.")
+    str, _doc("How long ended jobs are kept: an age, a number, both (`7d,1000`), or `forever`; null: the setting.")
 ]
 _Fields = Annotated[
-    list[Annotated[str, _told("A field.", enum=list(FIELDS))]],
-    _told("Fields that a list leaves out unless they are named here; repeat it or separate with commas."),
+    list[Annotated[str, _doc("A field.", enum=list(FIELDS))]],
+    _doc("Fields to include, which a list otherwise omits; repeat the parameter or separate values with commas."),
 ]
-_Tags = Annotated[list[_Tag], _told("Words to find jobs by.", maxItems=MOST_TAGS)]
+_Tags = Annotated[list[_Tag], _doc("Tags to find jobs by.", maxItems=MOST_TAGS)]
 
 
 def _ms(description: str) -> Meta:
-    return _told(f"{description}, in milliseconds.", minimum=0)
+    return _doc(f"{description}, in milliseconds.", minimum=0)
 
 
 class JobRequest(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
-    """A job to run. `scheduledAt` and `delay` exclude each other; with neither it is due at once."""
+    """A job to add. `scheduledAt` and `delay` exclude each other; without either the job is due at once."""
 
-    type: Annotated[str, _told("Which handler runs it.", minLength=1, maxLength=128)]
-    name: Annotated[str, _told("A name for people; the type if left out.", minLength=1, maxLength=MOST_NAME)] | None = None
-    payload: Annotated[dict[str, Any], _told("What the handler is called with.")] | None = None
-    queue: Annotated[str, _told("Its queue, `default` if left out.", pattern="^[A-Za-z0-9._-]{1,64}$")] | None = None
+    type: Annotated[str, _doc("The job type, which selects the handler.", minLength=1, maxLength=128)]
+    name: Annotated[str, _doc("A name for people. Default: the type.", minLength=1, maxLength=MOST_NAME)] | None = None
+    payload: Annotated[dict[str, Any], _doc("The arguments of the handler.")] | None = None
+    queue: Annotated[str, _doc("The queue. Default: `default`.", pattern="^[A-Za-z0-9._-]{1,64}$")] | None = None
     priority: _Priority | None = None
     scheduled_at: _When | None = None
-    delay: Annotated[int, _ms("How long after now it is due")] | None = None
-    max_retries: Annotated[int, _told("Runs after the first.", minimum=0, maximum=MOST_RETRIES)] | None = None
-    retry_delay: Annotated[int, _ms("The first wait after a failure, doubled each time")] | None = None
-    timeout: Annotated[int, _ms("How long one run may take")] | None = None
+    delay: Annotated[int, _ms("How long from now the job is due")] | None = None
+    max_retries: Annotated[int, _doc("Retries after the first run.", minimum=0, maximum=MOST_RETRIES)] | None = None
+    retry_delay: Annotated[int, _ms("The delay before the first retry, doubled each time")] | None = None
+    timeout: Annotated[int, _ms("The longest run")] | None = None
     tags: _Tags | None = None
-    webhook_url: Annotated[str, _told("Told of its end: an https URL.", format="uri", maxLength=MOST_URL)] | None = None
-    idempotency_key: Annotated[str, _told("Makes the request repeatable for 24 h.", maxLength=MOST_KEY)] | None = None
-    expires_at: Annotated[datetime, _told("If it has not been started by then, it never is.")] | None = None
-    expires_in: Annotated[int, _ms("The same, counted from now")] | None = None
-    unique: Annotated[str, _told("One job of its type and this key waits; or type+payload.", maxLength=MOST_KEY)] | None = (
-        None
-    )
-    if_waiting: Annotated[str, _told("What becomes of the one that waits.", enum=["keep", "replace"])] | None = None
-    webhook_on_cancel: Annotated[bool, _told("Whether a cancel is told too.")] | None = None
+    webhook_url: (
+        Annotated[str, _doc("Where to send a webhook when the job ends: an https URL.", format="uri", maxLength=MOST_URL)]
+        | None
+    ) = None
+    idempotency_key: Annotated[str, _doc("Makes the request safe to repeat for 24 h.", maxLength=MOST_KEY)] | None = None
+    expires_at: Annotated[datetime, _doc("The job is cancelled if no attempt has started by then.")] | None = None
+    expires_in: Annotated[int, _ms("The same, as a span from now")] | None = None
+    unique: (
+        Annotated[str, _doc("Only one waiting job of this type and key; or type+payload.", maxLength=MOST_KEY)] | None
+    ) = None
+    if_waiting: Annotated[str, _doc("Keep or replace the unique job that waits.", enum=["keep", "replace"])] | None = None
+    webhook_on_cancel: Annotated[bool, _doc("Whether to send the webhook for a cancelled job too.")] | None = None
 
     def options(self) -> dict[str, Any]:
         """The arguments of `Client.make`."""
@@ -101,11 +104,12 @@ class JobRequest(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fie
 class BatchRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Jobs to add together: all or none."""
 
-    jobs: Annotated[list[JobRequest], _told("The jobs, in order.", minItems=1, maxItems=MOST_JOBS)]
-    spread: Annotated[int, _ms("Due times spread evenly over so long from now; the jobs have none of their own")] | None = (
-        None
-    )
-    preview: Annotated[bool, _told("Whether only to answer when each job would be due, and to store nothing.")] | None = None
+    jobs: Annotated[list[JobRequest], _doc("The jobs, in order.", minItems=1, maxItems=MOST_JOBS)]
+    spread: (
+        Annotated[int, _ms("Spread the due times evenly over this span from now; the jobs must have none of their own")]
+        | None
+    ) = None
+    preview: Annotated[bool, _doc("Only return when each job would be due, and add nothing.")] | None = None
 
     def options(self) -> list[dict[str, Any]]:
         if not 1 <= len(self.jobs) <= MOST_JOBS:
@@ -117,11 +121,11 @@ class BatchRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class JobChange(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
-    """What to change of a waiting job; what is left out stays."""
+    """Changes to a waiting job; missing fields stay as they are."""
 
     priority: _Priority | None = None
     scheduled_at: _When | None = None
-    delay: Annotated[int, _ms("How long after now it is due")] | None = None
+    delay: Annotated[int, _ms("How long from now the job is due")] | None = None
     tags: _Tags | None = None
 
     def options(self) -> dict[str, Any]:
@@ -131,10 +135,10 @@ class JobChange(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fiel
 
 
 class RateBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What to change of a rate; what is left out stays."""
+    """Changes to a rate; missing fields stay as they are."""
 
-    gap: Annotated[int, _ms("The least time from the first release of a cycle to that of the next")] | None = None
-    burst: Annotated[int, _told("Releases in a cycle.", minimum=1, maximum=MOST_BURST)] | None = None
+    gap: Annotated[int, _ms("The least time between the first releases of two cycles")] | None = None
+    burst: Annotated[int, _doc("Releases per cycle.", minimum=1, maximum=MOST_BURST)] | None = None
     stagger: Annotated[int, _ms("The time between two releases of a cycle")] | None = None
 
     def request(self) -> RateRequest:
@@ -142,13 +146,15 @@ class RateBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class PaceBody(RateBody, frozen=True, forbid_unknown_fields=True):
-    """What to change of a pace; what is left out stays as it is, or as usual if the queue has none."""
+    """Changes to a pace; missing fields stay as they are, or get the defaults if the queue has no pace."""
 
-    rapid: Annotated[RateBody, _told("The rate while no real-time job waits; null: none.")] | msgspec.UnsetType | None = (
+    rapid: Annotated[RateBody, _doc("The rate while no real-time job waits; null: none.")] | msgspec.UnsetType | None = (
         msgspec.UNSET
     )
-    governs: Annotated[str, _told("Which delayed jobs.", enum=[kind.value for kind in Governs])] | None = None
-    protect: Annotated[list[str], _told("Queues whose real-time jobs count; its own if empty.")] | None = None
+    governs: Annotated[str, _doc("Which delayed jobs the pace holds.", enum=[kind.value for kind in Governs])] | None = None
+    protect: (
+        Annotated[list[str], _doc("Queues whose real-time jobs prevent the rapid rate. Default: the queue itself.")] | None
+    ) = None
 
     def pace(self) -> PaceRequest:
         rapid = None if self.rapid is msgspec.UNSET else False if self.rapid is None else self.rapid.request()
@@ -161,23 +167,24 @@ class PaceBody(RateBody, frozen=True, forbid_unknown_fields=True):
 
 
 def of_pace(problem: Invalid) -> Invalid:
-    """The same, the field named by its place in the body."""
+    """Rename the field of an error by its place in the body."""
     return Invalid(f"pace.{problem.field.replace('rapid_', 'rapid.')}", problem.reason)
 
 
 class QueueRequest(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
-    """What to change of a queue's order, and of what it keeps; what is left out stays."""
+    """Changes to a queue; missing fields stay as they are."""
 
-    step: (
-        Annotated[int, _ms("How much longer a job waits than one of the next higher priority before it goes first")] | None
-    ) = None
-    strict: Annotated[bool, _told("Whether a higher priority always goes first.")] | None = None
-    head_start: Annotated[int, _ms("How far real-time jobs are put before delayed ones")] | None = None
+    step: Annotated[int, _ms("How much longer a job must wait to go before a job of the next higher priority")] | None = None
+    strict: Annotated[bool, _doc("Whether a higher priority always goes first.")] | None = None
+    head_start: Annotated[int, _ms("The head start of real-time jobs over delayed jobs")] | None = None
     keep_completed: _Keep | msgspec.UnsetType | None = msgspec.UNSET
     keep_cancelled: _Keep | msgspec.UnsetType | None = msgspec.UNSET
     keep_failed: _Keep | msgspec.UnsetType | None = msgspec.UNSET
-    webhook_url: Annotated[str, _told("Of jobs that name none; empty for none.", maxLength=MOST_URL)] | None = None
-    pace: Annotated[PaceBody, _told("Its pace; null takes it off.")] | msgspec.UnsetType | None = msgspec.UNSET
+    webhook_url: (
+        Annotated[str, _doc("The webhook URL of jobs that have none of their own; empty for none.", maxLength=MOST_URL)]
+        | None
+    ) = None
+    pace: Annotated[PaceBody, _doc("The pace; null removes it.")] | msgspec.UnsetType | None = msgspec.UNSET
 
     def options(self) -> dict[str, Any]:
         """The arguments of `Client.set_queue`."""
@@ -194,16 +201,16 @@ class QueueRequest(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_f
 
 
 class PauseRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Why a queue is paused; may be left out."""
+    """Why a queue is paused; optional."""
 
-    reason: Annotated[str, _told("For people.", minLength=1, maxLength=MOST_REASON)] | None = None
+    reason: Annotated[str, _doc("For people.", minLength=1, maxLength=MOST_REASON)] | None = None
 
 
 class QueuesQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Which queues to list, by name."""
 
-    limit: Annotated[int, _told("How many.", minimum=1, maximum=MOST_PER_PAGE)] = MOST_PER_PAGE
-    cursor: Annotated[str, _told("The nextCursor of the page before.")] | None = None
+    limit: Annotated[int, _doc("How many.", minimum=1, maximum=MOST_PER_PAGE)] = MOST_PER_PAGE
+    cursor: Annotated[str, _doc("The nextCursor of the previous page.")] | None = None
 
 
 class Nothing(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -213,12 +220,12 @@ class Nothing(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class FindQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Which jobs to list, newest first."""
 
-    status: Annotated[list[_Status], _told("Any of these; repeat it or separate with commas.")] = []
-    queue: Annotated[str, _told("Only this queue.")] | None = None
-    type: Annotated[str, _told("Only this type.")] | None = None
-    tag: Annotated[str, _told("Only with this tag.")] | None = None
-    limit: Annotated[int, _told("How many.", minimum=1, maximum=MOST_PER_PAGE)] = 50
-    cursor: Annotated[str, _told("The nextCursor of the page before.")] | None = None
+    status: Annotated[list[_Status], _doc("One or more statuses; repeat the parameter or separate values with commas.")] = []
+    queue: Annotated[str, _doc("Only this queue.")] | None = None
+    type: Annotated[str, _doc("Only this type.")] | None = None
+    tag: Annotated[str, _doc("Only with this tag.")] | None = None
+    limit: Annotated[int, _doc("How many.", minimum=1, maximum=MOST_PER_PAGE)] = 50
+    cursor: Annotated[str, _doc("The nextCursor of the previous page.")] | None = None
     fields: _Fields = []
 
     def options(self) -> dict[str, Any]:
@@ -229,12 +236,12 @@ class FindQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class _WhichDeadLetters(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
-    """The filters of dead letters: those count that match all that is given."""
+    """The filters of dead letters; a job must match all of them."""
 
-    queue: Annotated[str, _told("Only this queue.")] | None = None
-    type: Annotated[str, _told("Only this type.")] | None = None
-    tag: Annotated[str, _told("Only with this tag.")] | None = None
-    older_than: Annotated[int, _ms("Only those that failed so long ago")] | None = None
+    queue: Annotated[str, _doc("Only this queue.")] | None = None
+    type: Annotated[str, _doc("Only this type.")] | None = None
+    tag: Annotated[str, _doc("Only with this tag.")] | None = None
+    older_than: Annotated[int, _ms("Only jobs that failed at least this long ago")] | None = None
 
     def filters(self) -> dict[str, Any]:
         return {"queue": self.queue, "type": self.type, "tag": self.tag, "older_than": _span(self.older_than)}
@@ -243,8 +250,8 @@ class _WhichDeadLetters(msgspec.Struct, frozen=True, rename="camel", forbid_unkn
 class DeadLettersQuery(_WhichDeadLetters, frozen=True, rename="camel", forbid_unknown_fields=True):
     """Which dead letters to list, newest first."""
 
-    limit: Annotated[int, _told("How many.", minimum=1, maximum=MOST_PER_PAGE)] = 50
-    cursor: Annotated[str, _told("The nextCursor of the page before.")] | None = None
+    limit: Annotated[int, _doc("How many.", minimum=1, maximum=MOST_PER_PAGE)] = 50
+    cursor: Annotated[str, _doc("The nextCursor of the previous page.")] | None = None
     fields: _Fields = []
 
     def options(self) -> dict[str, Any]:
@@ -254,17 +261,17 @@ class DeadLettersQuery(_WhichDeadLetters, frozen=True, rename="camel", forbid_un
 
 
 class DeadLettersRequest(_WhichDeadLetters, frozen=True, rename="camel", forbid_unknown_fields=True):
-    """Which dead letters to act on; `all` must be true if nothing narrows it down."""
+    """Which dead letters to act on; `all` must be true if there is no filter."""
 
-    all: Annotated[bool, _told("Whether it may be about every dead letter.")] | None = None
-    limit: Annotated[int, _told("At most so many, the newest first.", minimum=1, maximum=MOST_DEAD)] | None = None
-    dry_run: Annotated[bool, _told("Whether only to count.")] | None = None
+    all: Annotated[bool, _doc("Select every dead letter; required if there is no filter.")] | None = None
+    limit: Annotated[int, _doc("At most this many jobs, newest first.", minimum=1, maximum=MOST_DEAD)] | None = None
+    dry_run: Annotated[bool, _doc("Only count the jobs.")] | None = None
 
     def options(self) -> dict[str, Any]:
         """The arguments of `Client.retry_many` and `Client.delete_many`."""
         limit = USUAL_DEAD if self.limit is None else self.limit
         if not self.all and set(self.filters().values()) == {None}:
-            raise Invalid("body", 'does not say which; give queue, type, tag or olderThan, or "all": true')
+            raise Invalid("body", 'selects no dead letters; give queue, type, tag or olderThan, or "all": true')
         if not 1 <= limit <= MOST_DEAD:
             raise Invalid("limit", f"must be from 1 to {MOST_DEAD}")
         return {**self.filters(), "limit": limit, "dry_run": bool(self.dry_run)}
@@ -273,12 +280,12 @@ class DeadLettersRequest(_WhichDeadLetters, frozen=True, rename="camel", forbid_
 class WaitQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """How long to wait."""
 
-    timeout: Annotated[int, _told("Milliseconds.", minimum=0, maximum=LONGEST_WAIT // timedelta(milliseconds=1))] | None = (
+    timeout: Annotated[int, _doc("Milliseconds.", minimum=0, maximum=LONGEST_WAIT // timedelta(milliseconds=1))] | None = (
         None
     )
 
     def span(self) -> timedelta:
-        """How long to wait; `Client.wait` refuses a negative span."""
+        """Return how long to wait; `Client.wait` refuses a negative span."""
         wanted = USUAL_WAIT if self.timeout is None else _milliseconds(self.timeout)
         if wanted > LONGEST_WAIT:
             raise Invalid("timeout", f"must be from 0 to {LONGEST_WAIT // timedelta(milliseconds=1)} milliseconds")
@@ -286,7 +293,7 @@ class WaitQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def _separated(given: list[str]) -> list[str]:
-    """Values that are repeated, or separated by commas."""
+    """Split values that are repeated or separated by commas."""
     return [one for some in given for one in some.split(",")]
 
 
@@ -295,11 +302,11 @@ def _span(milliseconds: int | None) -> timedelta | None:
 
 
 def _milliseconds(count: int) -> timedelta:
-    """The span; one that no timedelta could hold becomes one that is refused all the same."""
+    """Convert to a span. A value too large for timedelta becomes one that the core refuses."""
     return timedelta(milliseconds=max(-1, min(count, _FAR)))
 
 
 def _refuse_empty(request: msgspec.Struct) -> None:
-    """Refuse a request that gives no field; null gives one only where it means something."""
+    """Refuse a request without any field; null counts only where it has a meaning."""
     if all(getattr(request, field.name) == field.default for field in msgspec.structs.fields(request)):
-        raise Invalid("body", f"says nothing to change; give at least one of {', '.join(request.__struct_encode_fields__)}")
+        raise Invalid("body", f"changes nothing; give at least one of {', '.join(request.__struct_encode_fields__)}")

@@ -1,4 +1,4 @@
-"""The table of routes. The router and the OpenAPI document are both made from it."""
+"""The table of routes, from which the router and the OpenAPI document are built."""
 
 import functools
 from typing import Any
@@ -35,7 +35,7 @@ async def show_openapi(ask: Ask) -> Reply:
     return Reply(200, _document())
 
 
-# None: open to everybody, for those who watch whether the service is up.
+# The health checks have no scope: a monitor needs no key.
 ROUTES: tuple[Operation, ...] = (
     Operation("GET", "/", Scope.READ, queues.welcome, {200: queues.Welcome}),
     Operation("GET", "/health/live", None, queues.live, {200: queues.AliveView}),

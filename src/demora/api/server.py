@@ -1,7 +1,7 @@
-"""The HTTP server: accepts connections up to a cap, turns the rest away at once, and looks after the deadlines of all.
+"""The HTTP server: accepts connections up to a limit, refuses the rest at once, and checks the deadlines of all.
 
-It is uvicorn's server with `Connection` for its protocol and with an accept loop of its own: a caller over a cap gets a 503
-instead of a place in the backlog, and a process without file descriptors left goes on accepting.
+It is uvicorn's server with `Connection` as its protocol and an accept loop of its own: a caller over the limit gets a 503
+instead of a place in the backlog, and a process without free file descriptors still answers.
 """
 
 import asyncio
@@ -25,10 +25,10 @@ from .connection import Connection, Limits, refusal
 from .http1 import FULL
 
 BACKLOG = 2048
-DATE_LOOK = 1.0  # seconds between looks at the clock for the Date header
-_SPARE_FILES = 128  # file descriptors that connections leave to the database, the line and outbound calls
-_FEWEST = 16  # connections, however few file descriptors there are
-_AT_A_TIME = 64  # connections that are accepted before others get their turn
+DATE_LOOK = 1.0  # seconds between updates of the Date header
+_SPARE_FILES = 128  # file descriptors that are left for the database, the line and outbound calls
+_FEWEST = 16  # connections, even with too few file descriptors
+_AT_A_TIME = 64  # connections that are accepted in one turn of the event loop
 _TURNED_AWAY = 64  # refused connections that are kept open for a moment, so that the caller can read why
 _MOMENT = 1.0  # seconds
 _OUT_OF_FILES = {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM}
@@ -36,17 +36,17 @@ _NOT_NOW = {errno.EAGAIN, errno.EWOULDBLOCK, errno.EINTR, errno.ECONNABORTED}
 
 
 class Place:
-    """One of the connections that are allowed. `counted_by` is the address that it counts for, None if for none."""
+    """One of the allowed connections. `counted_by` is the address whose limit it counts towards, if any."""
 
     def __init__(self, counted_by: str | None) -> None:
         self.counted_by, self.taken = counted_by, True
 
 
 class Connections:
-    """All connections of a server: how many there are, which have no request under way, and when each is too late.
+    """All connections of a server: their number, which of them are idle, and their deadlines.
 
-    At the cap the connection that has waited longest without a complete request makes room for a new one, so that
-    unfinished requests lock no caller out. Where every connection has a request under way, the new one is refused.
+    At the limit, the connection that has waited longest without a complete request is closed for a new one, so that
+    unfinished requests cannot lock callers out. If every connection has a current request, the new one is refused.
     """
 
     def __init__(self, limits: Limits) -> None:
@@ -56,18 +56,18 @@ class Connections:
         self._places: dict[Connection, Place] = {}
         self._count, self._by_address = 0, Counter[str]()
         self._sweep: asyncio.TimerHandle | None = None
-        self._told_at = -math.inf
+        self._logged_at = -math.inf
         spans = (limits.head, limits.body, limits.answer, limits.keep_alive, limits.linger)
         self._interval = min(1.0, min(spans) / 4)
 
     def admit(self, host: str) -> Place | None:
-        """A place for a connection from this address; None if there is none."""
+        """Return a place for a connection from this address, or None if there is none."""
         address = _counted(host, self._limits)
         if address is not None and self._by_address[address] >= self._limits.per_address:
-            self.tell_full(f"{self._limits.per_address} from one address")
+            self.log_full(f"{self._limits.per_address} from one address")
             return None
         if self._count >= self._most and not self.make_room():
-            self.tell_full(f"{self._most} in all")
+            self.log_full(f"{self._most} in all")
             return None
         self._count += 1
         if address is not None:
@@ -84,7 +84,7 @@ class Connections:
                     del self._by_address[place.counted_by]
 
     def make_room(self) -> bool:
-        """End the connection that has waited longest without a complete request; False if there is none."""
+        """Close the connection that has waited longest without a complete request; return False if there is none."""
         oldest = next(iter(self._waiting), None)
         if oldest is None:
             return False
@@ -105,20 +105,20 @@ class Connections:
             self.release(place)
 
     def busy(self, connection: Connection) -> None:
-        """A request is under way on this connection."""
+        """Note that this connection has a current request."""
         self._waiting.pop(connection, None)
 
     def waits(self, connection: Connection) -> None:
-        """No request is under way on this connection from now on."""
+        """Note that this connection has no current request any more."""
         self._waiting.pop(connection, None)
         if connection in self._places and self._places[connection].taken:
             self._waiting[connection] = None
 
-    def tell_full(self, limit: str) -> None:
-        """Write it to the log, but not once for each caller."""
+    def log_full(self, limit: str) -> None:
+        """Log that a limit is reached, at most once in a while."""
         now = self._loop.time()
-        if now - self._told_at >= notices.AGAIN:
-            self._told_at = now
+        if now - self._logged_at >= notices.AGAIN:
+            self._logged_at = now
             notices.connections_full(limit)
 
     def _check_all(self) -> None:
@@ -129,7 +129,7 @@ class Connections:
 
 
 class Listener:
-    """Accepts connections on a socket, until it is closed. Stands in for asyncio's server in uvicorn's list of them."""
+    """Accepts connections on a socket until it is closed. Replaces asyncio's server in uvicorn's list of servers."""
 
     def __init__(self, listener: socket.socket, connections: Connections, make: Callable[[Place], Connection]) -> None:
         self._listener, self._connections, self._make = listener, connections, make
@@ -146,7 +146,7 @@ class Listener:
             self._closed = True
             self._loop.remove_reader(self._listener.fileno())
             for caller in list(self._turned_away):
-                self._let_go(caller)
+                self._drop(caller)
             if self._spare is not None:
                 os.close(self._spare)
 
@@ -190,22 +190,22 @@ class Listener:
             self._connections.release(place)
 
     def _turn_away(self, caller: socket.socket) -> None:
-        """Say that there is no room, and close; a moment later if there are not too many to keep for that."""
+        """Answer 503 and close: a moment later, unless too many refused connections are open already."""
         _say_full(caller)
         if len(self._turned_away) < _TURNED_AWAY:
             self._turned_away.add(caller)
-            self._loop.call_later(_MOMENT, self._let_go, caller)
+            self._loop.call_later(_MOMENT, self._drop, caller)
         else:
             caller.close()
 
-    def _let_go(self, caller: socket.socket) -> None:
+    def _drop(self, caller: socket.socket) -> None:
         if caller in self._turned_away:
             self._turned_away.discard(caller)
             caller.close()
 
     def _out_of_files(self) -> None:
-        """Turn one caller away with the file descriptor kept for that, and let an idle connection go for the next one."""
-        self._connections.tell_full("the process has no file descriptor left")
+        """Refuse one caller, with the file descriptor that is kept for this, and close an idle connection for the next."""
+        self._connections.log_full("the process has no file descriptor left")
         self._connections.make_room()
         if self._spare is None:
             return self._rest()
@@ -218,7 +218,7 @@ class Listener:
         return None
 
     def _rest(self) -> None:
-        """Accept no connection for a moment: the listener stays readable, and looking again at once would take a core."""
+        """Stop accepting for a moment: the listener stays readable, so a retry at once would be a busy loop."""
         self._loop.remove_reader(self._listener.fileno())
         self._loop.call_later(_MOMENT, self._wake)
 
@@ -228,7 +228,7 @@ class Listener:
 
 
 class Server(uvicorn.Server):
-    """uvicorn that leaves signals to the caller, sleeps while nothing happens, and calls `announce` once it answers."""
+    """uvicorn without signal handling and without polling. It calls `announce` once it accepts connections."""
 
     def __init__(
         self, api: Any, *, grace: timedelta, limits: Limits | None = None, announce: Callable[[], None] = lambda: None
@@ -282,7 +282,7 @@ def _config(api: Any, grace: timedelta) -> uvicorn.Config:
 
 
 def _affordable(wanted: int) -> int:
-    """How many connections there can be with the file descriptors that this process may have."""
+    """Return how many connections the file descriptor limit of this process allows, at most `wanted`."""
     files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     if files == resource.RLIM_INFINITY or wanted <= files - _SPARE_FILES:
         return wanted
@@ -292,7 +292,7 @@ def _affordable(wanted: int) -> int:
 
 
 def _counted(host: str, limits: Limits) -> str | None:
-    """What a caller's address counts for: an IPv4 address, the /64 of an IPv6 address; None if it is not counted."""
+    """Return what a caller counts as: its IPv4 address, or the /64 of its IPv6 address; None if it is not limited."""
     try:
         address: IPv4Address | IPv6Address = ip_address(host.partition("%")[0])
     except ValueError:
@@ -312,7 +312,7 @@ def _spare_file() -> int | None:
 
 
 def _say_full(caller: socket.socket) -> None:
-    """Answer 503 as far as that goes without waiting, and read what has come, so that the close resets nothing."""
+    """Answer 503 if that is possible without waiting, and read the received bytes, so that the close sends no reset."""
     problem = {
         "type": FULL.type,
         "title": FULL.title,

@@ -1,7 +1,7 @@
-"""What an API key may submit, kept at the edge: its queues and types, how many names it uses, and how many of its jobs wait.
+"""Enforces what an API key may submit: its queues and types, its number of names, and its number of waiting jobs.
 
-A request of a key that uses known names costs no look at the database: this process remembers the names that it has seen
-a key use, and part of the room for waiting jobs that it has counted.
+A request with known names costs no database query: the process remembers the names that a key has used, and reserves part
+of its room for waiting jobs in advance.
 """
 
 import asyncio
@@ -15,12 +15,12 @@ from ..errors import TooManyWaiting
 from ..settings import Settings
 
 MOST_NAMES = 200_000  # remembered by a process, of all keys together
-ROOM_FOR = 1.0  # seconds that a count of waiting jobs is believed
-SHARE = 10  # a process takes this part of the room at a time, since others may take from the same
+ROOM_FOR = 1.0  # seconds that a count of waiting jobs is used
+SHARE = 10  # a process reserves a tenth of the room at a time, because other processes share it
 
 
 class Submissions:
-    """Adds jobs on behalf of keys, or raises why not. Nothing is limited where no key is needed."""
+    """Adds jobs on behalf of API keys, within their limits. There are no limits where no key is needed."""
 
     def __init__(self, settings: Settings, *, timer: Callable[[], float] = time.monotonic) -> None:
         self._usual, self._timer = settings.key_limits, timer
@@ -28,7 +28,7 @@ class Submissions:
         self._rooms: dict[str, _Room] = {}
 
     async def add(self, client: Client, key: ApiKey | None, jobs: Sequence[NewJob]) -> list[tuple[Job, bool]]:
-        """`Client.add` in the namespace of the key, within its limits."""
+        """Add jobs in the namespace of the key. Raises the error of the limit that it would exceed."""
         if key is None:
             return await client.add(jobs)
         limits = key.limits.over(self._usual)
@@ -60,21 +60,21 @@ class Submissions:
 
 
 class _Room:
-    """How many more jobs of a key may wait, as far as this process has taken room for them.
+    """The room for waiting jobs of a key that this process has reserved.
 
-    In one process the limit is exact. Another process may have counted the same room, but takes a tenth of it too.
+    With one process the limit is exact. Several processes may count the same room, but each reserves only a tenth of it.
     """
 
     def __init__(self, timer: Callable[[], float]) -> None:
         self._timer, self._lock = timer, asyncio.Lock()
-        self._taken, self._until = 0, 0.0  # room that is taken and not used, and until when
+        self._taken, self._until = 0, 0.0  # reserved room that is not used yet, and until when
         self._full_until = 0.0
-        self._under_way = 0  # jobs that are being stored, which a count may miss or not
+        self._under_way = 0  # jobs that are being stored, which a count may or may not include
         self._idle = asyncio.Event()
         self._idle.set()
 
     async def take(self, jobs: int, most: int, count: Callable[[], Awaitable[int]]) -> None:
-        """Take room for so many jobs, or raise `TooManyWaiting`; `stored` ends it."""
+        """Reserve room for jobs, or raise `TooManyWaiting`. Call `stored` afterwards."""
         async with self._lock:
             if self._timer() < self._full_until:
                 raise TooManyWaiting(most)
@@ -91,13 +91,13 @@ class _Room:
             self._idle.set()
 
     async def _look(self, jobs: int, most: int, count: Callable[[], Awaitable[int]]) -> int:
-        under_way = self._under_way  # before the count: those that end meanwhile may be in it
+        under_way = self._under_way  # read before the count, which may include jobs stored meanwhile
         room = most - under_way - await count()
         if room < jobs and under_way:
-            await self._idle.wait()  # they may have been counted twice
+            await self._idle.wait()  # they may be counted twice
             room = most - await count()
         if room < jobs:
             if room <= 0:
-                self._full_until = self._timer() + ROOM_FOR  # so that those who are refused cost no count each
+                self._full_until = self._timer() + ROOM_FOR  # so that refused requests do not count again
             raise TooManyWaiting(most)
         return max(jobs, room // SHARE)

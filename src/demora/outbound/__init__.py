@@ -1,1 +1,1 @@
-"""Calls to other servers: the guarded sender, `http.request`, and the delivery of webhooks."""
+"""HTTP requests to other servers: the guarded sender, the handler `http.request`, and the delivery of webhooks."""

@@ -1,4 +1,4 @@
-"""`http.request`: a job that needs no code. It calls a server and keeps what that answered."""
+"""The handler of `http.request`: a job type without code that sends an HTTP request and stores the response."""
 
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
@@ -23,7 +23,7 @@ TIMEOUT = timedelta(minutes=5)  # of a run; the sender's own deadline is shorter
 
 
 class HttpRequestHandler:
-    """The handler of `http.request`; `sender` gives the guarded sender once it is needed."""
+    """The handler of `http.request`; `sender` returns the guarded sender when it is needed."""
 
     def __init__(self, sender: Callable[[], Sender]) -> None:
         self._sender = sender
@@ -36,12 +36,12 @@ class HttpRequestHandler:
         ctx: Context,
         url: str,
         method: str = "GET",
-        headers: dict[str, str] = {},  # noqa: B006  # made anew for each call
+        headers: dict[str, str] = {},  # noqa: B006  # a new dict for each call
         body: Any = None,
         expect: list[int] = [],  # noqa: B006
         keep: list[str] = [],  # noqa: B006
     ) -> dict[str, Any]:
-        """Call a URL. A success is any 2xx, or what is expected; what may pass is tried again; the rest is final."""
+        """Send the request. A 2xx or an expected status completes the job, a temporary error is retried, others fail it."""
         content, named = _content(body, check_headers(headers))
         sent = self._sender().send(method, read_url(url), headers=named, body=content)
         reply = await guarded(ctx, sent)
@@ -53,7 +53,7 @@ class HttpRequestHandler:
         raise Fail(f"the server answered {reply.status}", detail=excerpt(reply))
 
     def check(self, fields: Any) -> None:
-        """Refuse at once what could never be sent."""
+        """Refuse a payload that could never be sent."""
         check_target(read_url(fields.url, "payload.url"), self._sender().policy, "payload.url")
         check_headers(fields.headers, "payload.headers")
         if fields.method not in METHODS:
@@ -65,7 +65,7 @@ class HttpRequestHandler:
 
 
 async def guarded(ctx: Context, sending: Any, cap: timedelta = CAP) -> ServerReply:
-    """The reply, or the signal that says what becomes of a job that got none."""
+    """Return the reply. Raises `Snooze`, `Fail` or `Retry` for the job if there is none."""
     try:
         reply: ServerReply = await sending
     except Crowded as problem:
@@ -78,7 +78,7 @@ async def guarded(ctx: Context, sending: Any, cap: timedelta = CAP) -> ServerRep
 
 
 def try_again(ctx: Context, reason: str, reply: ServerReply | None = None, cap: timedelta = CAP) -> Retry:
-    """A failed try, to be repeated after the usual wait, or later if the server asks for that."""
+    """Return the signal to retry after the usual delay, or later if the server's Retry-After asks for it."""
     asked = None if reply is None else retry_after(reply.headers.get("retry-after"), datetime.now(UTC))
     base, failures = ctx.job.standing.retry_delay, ctx.attempt
     wait = wait_before(asked, base=base, failures=failures, cap=cap)
@@ -86,12 +86,12 @@ def try_again(ctx: Context, reason: str, reply: ServerReply | None = None, cap: 
 
 
 def excerpt(reply: ServerReply) -> str:
-    """What is kept of an answer that was no success, as JSON: it may hold anything, so it goes to no log."""
+    """Return what is stored of an unsuccessful reply, as JSON. It may contain anything, so it is never logged."""
     return msgspec.json.encode({"status": reply.status, "excerpt": reply.text(MOST_EXCERPT)}).decode()
 
 
 def _content(body: Any, headers: Mapping[str, str]) -> tuple[bytes | None, Mapping[str, str]]:
-    """The body as it is sent: text as it is, everything else as JSON, and its type unless the caller named one."""
+    """Encode the body, a string as text and anything else as JSON, and add its Content-Type unless the caller gave one."""
     if body is None:
         return None, headers
     text = isinstance(body, str)
@@ -102,7 +102,7 @@ def _content(body: Any, headers: Mapping[str, str]) -> tuple[bytes | None, Mappi
 
 
 def _kept(reply: ServerReply, names: tuple[str, ...]) -> dict[str, Any]:
-    """The result: status, chosen headers, and the body as text, as far as it was read."""
+    """Return the result of the job: the status, the chosen headers, and the part of the body that was read, as text."""
     headers = {name: _text(reply.headers[name]) for name in dict.fromkeys(names) if name in reply.headers}
     return {"status": reply.status, "headers": headers, "body": reply.text(), "cut": reply.cut}
 

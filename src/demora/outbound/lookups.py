@@ -1,7 +1,7 @@
-"""Look-ups of host names, on threads of their own, and few of them.
+"""Resolves host names on a small pool of threads of its own.
 
-`getaddrinfo` blocks, for as long as the name servers of a stranger like. So look-ups have threads that nothing else uses, a
-name has at most one of them, which its callers share, and a look-up that no caller waits for any more does not start.
+`getaddrinfo` blocks for as long as a foreign name server likes. So look-ups have their own threads, callers share the
+look-up of the same name, and a look-up does not start if no caller waits for it any more.
 """
 
 import asyncio
@@ -11,17 +11,17 @@ import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 
-THREADS = 16  # look-ups at a time; one that hangs holds its thread until the system gives up
+THREADS = 16  # concurrent look-ups; one that hangs holds its thread until the system gives up
 
 
 def look_up(host: str, port: int) -> list[str]:
-    """The addresses of a name, each once, as this machine resolves names. Blocks."""
+    """Resolve a name with the resolver of this machine and return its addresses, each once. Blocks."""
     found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     return list(dict.fromkeys(str(address[0]) for *_, address in found))
 
 
 class Lookups:
-    """Resolves names with `ask`, on so many threads. May be used from several loops."""
+    """Resolves names with `ask` on `threads` threads. Several event loops can share it."""
 
     def __init__(self, threads: int = THREADS, ask: Callable[[str, int], list[str]] = look_up) -> None:
         self._ask = ask
@@ -30,7 +30,7 @@ class Lookups:
         self._lock = threading.RLock()  # a look-up may end while it is being started
 
     async def resolve(self, host: str, port: int) -> Sequence[str]:
-        """The addresses of a name. Joins the look-up of this name that is under way, if there is one."""
+        """Return the addresses of a name. Joins a look-up of the same name that is already running."""
         with self._lock:
             lookup = self._under_way.get(host) or self._start(host, port)
             lookup.callers += 1
@@ -63,5 +63,5 @@ class _Lookup:
 
 @functools.cache
 def lookups() -> Lookups:
-    """Those of this process."""
+    """Return the look-ups of this process."""
     return Lookups()

@@ -1,7 +1,7 @@
-"""The guarded sender: whatever calls other people's servers on somebody's request goes through here.
+"""The guarded sender: every request that demora sends to another server for a caller goes through it.
 
-A name is resolved once, every address it leads to is held against the table, and the one that is dialled once more, when the
-socket is made. No redirect is followed, no proxy variable read, nothing unpacked. One deadline stands over all of it.
+It resolves a name once and checks every address of it against the policy, and checks the dialled address again when the
+socket is created. It follows no redirects, reads no proxy variables and decompresses nothing. One deadline covers all.
 """
 
 import asyncio
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     import aiohttp
 
 MOST_READ = 64 * 1024  # bytes of an answer
-MOST_ADDRESSES = 32  # of one name that are looked at
+MOST_ADDRESSES = 32  # of one name that are checked
 MOST_DIALLED = 4  # of these, in one call
 
 __all__ = ("MOST_READ", "Crowded", "Forbidden", "NoAnswer", "Sender", "ServerReply")
@@ -34,15 +34,15 @@ Resolve = Callable[[str, int], Awaitable[Sequence[str]]]
 
 
 class Forbidden(DemoraError):
-    """The target must not be called: trying again is useless unless a setting or a name changes."""
+    """The policy forbids the target. A retry is useless unless a setting or a name changes."""
 
 
 class NoAnswer(DemoraError):
-    """The server could not be reached, or did not answer in time."""
+    """The server cannot be reached or did not answer in time."""
 
 
 class ServerReply(msgspec.Struct, frozen=True):
-    """What a server answered: header names in small letters, and at most 64 KiB of the body, as it came."""
+    """The response of a server: header names in lower case, and at most 64 KiB of the raw body."""
 
     status: int
     headers: Mapping[str, str]
@@ -50,12 +50,12 @@ class ServerReply(msgspec.Struct, frozen=True):
     cut: bool
 
     def text(self, most: int = MOST_READ) -> str:
-        """The beginning of the body, as far as it can be read as text."""
+        """Return the start of the body as text; invalid bytes are replaced."""
         return self.body[:most].decode("utf-8", "replace").replace("\0", "�")
 
 
 class Sender:
-    """Calls servers, at most so many at a time for each host. `resolve` answers with the addresses of a name."""
+    """Sends requests, at most `per_host` at a time to one host. `resolve` returns the addresses of a name."""
 
     def __init__(
         self,
@@ -70,13 +70,13 @@ class Sender:
         self._timeout, self._resolve = timeout.total_seconds(), resolve or lookups().resolve
 
     def leave_room(self, slots: int) -> None:
-        """Let no host have all slots of a worker with so many."""
+        """Make sure that no host takes all slots of a worker."""
         self.turns.leave_room(slots)
 
     async def send(
         self, method: str, target: Target, *, headers: Mapping[str, str], body: bytes | None = None
     ) -> ServerReply:
-        """Send one request and answer with the reply, whatever its status. Raises `Forbidden`, `NoAnswer` or `Crowded`."""
+        """Send one request and return the reply, whatever its status. Raises `Forbidden`, `NoAnswer` or `Crowded`."""
         async with self.turns.at(target.host):
             try:
                 async with asyncio.timeout(self._timeout):
@@ -86,7 +86,7 @@ class Sender:
                 raise NoAnswer(f"{target.origin} did not answer within {self._timeout:g} s") from None
 
     async def _addresses(self, target: Target) -> list[Address]:
-        """Where the target leads; `Forbidden` if any of it must not be called, since the choice among them is chance."""
+        """Return the addresses to dial. Raises `Forbidden` if the policy forbids any of them, because any may be chosen."""
         if target.address is not None:
             found: list[Address] = [target.address]
         else:
@@ -96,7 +96,7 @@ class Sender:
                 raise NoAnswer(f"the name {target.host} cannot be resolved: {_said(problem)}") from None
             found = [address for text in texts[:MOST_ADDRESSES] if (address := read_address(text)) is not None]
         if not found:
-            raise NoAnswer(f"the name {target.host} leads nowhere")
+            raise NoAnswer(f"the name {target.host} has no address")
         for address in found:
             refusal = objection(target, address, self.policy)
             if refusal is not None:
@@ -105,14 +105,14 @@ class Sender:
 
 
 def _chosen(addresses: Sequence[Address]) -> list[Address]:
-    """The few that are dialled: the first ones, of both families if there are two, since one may not work from here."""
+    """Return the first few addresses, of both families if there are two, because one may not work from here."""
     first = [address for address in addresses if address.version == addresses[0].version]
     others = [address for address in addresses if address.version != addresses[0].version]
     return [address for address in chain(*zip_longest(first, others)) if address is not None][:MOST_DIALLED]
 
 
 class _Guard:
-    """Pins a target to the addresses that were checked, and checks what is dialled."""
+    """Restricts a request to the checked addresses, and checks each address again when it is dialled."""
 
     def __init__(self, target: Target, policy: Policy, addresses: Sequence[Address]) -> None:
         self.target, self._policy, self._addresses = target, policy, addresses
@@ -135,11 +135,11 @@ class _Guard:
         pass
 
     def socket(self, info: Any) -> socket.socket:
-        """A socket for this address; also literal addresses, which are never resolved, come by here."""
+        """Create the socket for an address, after a check. aiohttp calls this for literal addresses too."""
         family, kind, protocol, _, (host, port, *_) = info
         address = read_address(host)
         if address is None or address not in self._addresses or port != self.target.port:
-            self.refusal = f"{self.target.host} was to be called at an address that was not checked"
+            self.refusal = f"refused to call {self.target.host} at an address that was not checked"
         else:
             self.refusal = objection(self.target, address, self._policy)
         if self.refusal is not None:
@@ -174,14 +174,14 @@ async def _exchange(guard: _Guard, method: str, headers: Mapping[str, str], body
 
 
 def _session(guard: _Guard) -> "aiohttp.ClientSession":
-    """A session for one call: no connection outlives the check of its address."""
+    """Return a session for one request: no connection outlives the check of its address."""
     import aiohttp
 
     connector = aiohttp.TCPConnector(
         resolver=guard,  # type: ignore[arg-type]  # has its two methods
         socket_factory=guard.socket,
         use_dns_cache=False,
-        interleave=MOST_DIALLED,  # so many of each family does aiohttp drop after a failed round; it dials the rest again
+        interleave=MOST_DIALLED,  # after a failed round aiohttp drops this many of each family, and dials the rest again
         force_close=True,
         limit=1,
         ssl=_tls(),
@@ -199,7 +199,7 @@ def _session(guard: _Guard) -> "aiohttp.ClientSession":
 
 
 async def _read(content: Any) -> tuple[bytes, bool]:
-    """The body up to the limit, and whether there was more."""
+    """Read the body up to the limit. Returns it and whether there was more."""
     read = bytearray()
     async for part in _parts(content):
         read += part
@@ -219,8 +219,7 @@ def _tls() -> ssl.SSLContext:
 
 
 def _said(problem: BaseException) -> str:
-    """What went wrong, in words that hold no URL and no address: an error of asyncio names the address that was dialled,
-    and where a name leads inside is not for the caller to know."""
+    """Describe an error without its URL or address: the caller must not learn which internal address a name has."""
     inner = getattr(problem, "os_error", problem)
     name = type(inner).__name__
     for kind, words in _WORDS:

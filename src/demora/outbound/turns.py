@@ -1,4 +1,4 @@
-"""Turns at other people's servers: so many calls of one host at a time, and an estimate of when the next one can be made."""
+"""Limits the concurrent requests to one host, and estimates when a request that found no place should come back."""
 
 import asyncio
 import random
@@ -12,20 +12,20 @@ from datetime import timedelta
 from ..core.outbound import GUESS, Crowd, average, come_back
 from ..errors import DemoraError
 
-PATIENCE = 1.0  # seconds that a call waits for its turn at most, while it holds a slot of its worker
-MOST_IDLE = 1000  # hosts without calls that are remembered before those are dropped whose jobs should be back
+TURN_TIMEOUT = 1.0  # seconds that a request waits for its turn at most, while it holds a slot of its worker
+MOST_IDLE = 1000  # idle hosts that are remembered before the outdated ones are dropped
 
 
 class Crowded(DemoraError):
-    """As many calls as one host may have are under way; nothing was sent. `wait` is when to ask again."""
+    """The host has as many requests in flight as it may; nothing was sent. Try again after `wait`."""
 
     def __init__(self, host: str, most: int, wait: timedelta) -> None:
-        super().__init__(f"{most} calls of {host} are under way, which is as many as there may be")
+        super().__init__(f"{host} already has {most} requests in flight, which is the limit")
         self.wait = wait
 
 
 class Turns:
-    """Keeps the calls of each host to `per_host` at a time. May be used from several loops."""
+    """Limits the requests to each host to `per_host` at a time. Several event loops can share it."""
 
     def __init__(
         self,
@@ -42,14 +42,16 @@ class Turns:
         self._lock = threading.Lock()
 
     def leave_room(self, slots: int) -> None:
-        """Let no host have all slots of a worker with so many: calls under way take at most all but one, those that wait
-        for their turn at most half of the slots together with these."""
+        """Make sure that no host takes all slots of a worker.
+
+        Requests in flight take at most all slots but one. Together with waiting requests they take at most half.
+        """
         self.per_host = min(self._asked_for, max(1, slots - 1))
         self._waiting_room = max(0, min(self.per_host, slots // 2 - self.per_host))
 
     @asynccontextmanager
     async def at(self, name: str) -> AsyncIterator[None]:
-        """Hold a place at a host while the block runs. If all are taken and none will be free within a moment, `Crowded`."""
+        """Hold a place at a host while the block runs. Raises `Crowded` if none becomes free within a second."""
         with self._lock:
             host = self._host(name)
             waiter = None if host.take(self.per_host, self._monotonic()) else self._queue_up(name, host)
@@ -72,9 +74,9 @@ class Turns:
         return found
 
     def _queue_up(self, name: str, host: "_Host") -> "_Waiter":
-        """A place in the short queue, if a turn there is near."""
+        """Join the short queue of a host, or raise `Crowded` if the turn would come too late."""
         expected = self._gap(host) * (len(host.waiters) + 1)
-        if len(host.waiters) >= self._waiting_room or expected > PATIENCE:
+        if len(host.waiters) >= self._waiting_room or expected > TURN_TIMEOUT:
             raise self._crowded(name, host)
         waiter = _Waiter()
         host.waiters.append(waiter)
@@ -82,7 +84,7 @@ class Turns:
 
     async def _turn(self, name: str, host: "_Host", waiter: "_Waiter") -> None:
         try:
-            await asyncio.wait([waiter.future], timeout=PATIENCE)
+            await asyncio.wait([waiter.future], timeout=TURN_TIMEOUT)
         except asyncio.CancelledError:
             if not self._withdrawn(host, waiter):
                 self._give_back(name, host, None)
@@ -92,7 +94,7 @@ class Turns:
                 raise self._crowded(name, host)
 
     def _withdrawn(self, host: "_Host", waiter: "_Waiter") -> bool:
-        """Leave the queue; False if the waiter has got a place meanwhile."""
+        """Leave the queue. Returns False if the waiter has got a place in the meantime."""
         with self._lock:
             if not waiter.granted:
                 host.waiters.remove(waiter)
@@ -103,7 +105,7 @@ class Turns:
         return Crowded(name, self.per_host, timedelta(seconds=wait))
 
     def _gap(self, host: "_Host") -> float:
-        """The time between two ends of calls: what calls took lately, or more if those under way take longer."""
+        """Estimate the time between two ends: the recent duration, or more if the current requests take longer."""
         held = self._monotonic() - host.last_taken
         return max(GUESS if host.took is None else host.took, held) / self.per_host
 
@@ -121,7 +123,7 @@ class Turns:
 
 
 class _Host:
-    """The calls of one host: those under way, those that wait in a slot, and what is known of those sent away."""
+    """The requests to one host: those in flight, those that wait for a place, and an estimate of those sent back."""
 
     __slots__ = ("crowd", "last_taken", "took", "under_way", "waiters")
 
@@ -150,14 +152,14 @@ class _Waiter:
         self.granted = False
 
     def grant(self) -> bool:
-        """Hand over a place; False if the loop of the waiter is closed, and its call gone with it."""
+        """Give the waiter a place. Returns False if its event loop is closed, so that its request is gone."""
         try:
-            self.future.get_loop().call_soon_threadsafe(self._tell)
+            self.future.get_loop().call_soon_threadsafe(self._resolve)
         except RuntimeError:
             return False
         self.granted = True
         return True
 
-    def _tell(self) -> None:
+    def _resolve(self) -> None:
         if not self.future.done():
             self.future.set_result(None)

@@ -1,4 +1,4 @@
-"""`demora.webhook`: the handler that tells of a job's end. Each try is an attempt of the delivery, itself a job."""
+"""The handler of `demora.webhook`, which delivers webhooks. A delivery is a job, and each try is one of its attempts."""
 
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import UTC, datetime, timedelta
@@ -18,11 +18,11 @@ from .http_request import MOST_EXCERPT, excerpt, guarded, try_again
 from .sender import Sender, ServerReply
 
 TIMEOUT = timedelta(minutes=6)  # of a run; the sender's own deadline is shorter
-NO_SECRET = "there is no secret to sign with; make one with demora webhooks secret create, or set DEMORA_WEBHOOK_SECRET"
+NO_SECRET = "there is no secret to sign with; create one with demora webhooks secret create, or set DEMORA_WEBHOOK_SECRET"
 
 
 class WebhookHandler:
-    """Sends what was recorded. `muted`, it sends nothing and says so: for tests of applications."""
+    """Delivers webhooks. If `muted`, it sends nothing and its result says so; tests of applications use this."""
 
     def __init__(
         self,
@@ -45,14 +45,16 @@ class WebhookHandler:
         return Handler(TYPE, self.deliver, usual)
 
     async def deliver(self, ctx: Context, url: str, message: msgspec.Raw) -> dict[str, Any]:
-        """Send a message, signed, under an id that is the same on each try. Whatever is no success is tried again for about
-        two days, but 410 disables the URL."""
+        """Send a signed message with the same id on each attempt. A failure is retried for about two days.
+
+        A server that answers 410 disables the URL.
+        """
         if self.muted:
             return {"status": None, "excerpt": "not sent: this is a sandbox"}
         webhooks = await self._webhooks()
         stands = await webhooks.signing(url)
         if stands.disabled is not None:
-            raise Fail(f"the URL is disabled: {stands.disabled.reason}; demora webhooks enable URL sends to it again")
+            raise Fail(f"the URL is disabled: {stands.disabled.reason}; demora webhooks enable URL enables it")
         secrets = self._secrets(stands)
         if not secrets:
             raise try_again(ctx, NO_SECRET, cap=RETRY_CAP)
@@ -66,7 +68,7 @@ class WebhookHandler:
         raise try_again(ctx, f"the server answered {reply.status}", reply, RETRY_CAP)
 
     async def test(self, url: str, id: str) -> ServerReply:
-        """Send a signed message of no job to a URL, once. Raises what keeps it from being sent."""
+        """Send one signed test message to a URL. Raises the error if it cannot be sent."""
         stands = await (await self._webhooks()).signing(url)
         secrets = self._secrets(stands)
         if not secrets:

@@ -1,1 +1,1 @@
-"""One process of demora from start to end: the service, the supervisor of several workers, and waiting for the database."""
+"""Runs a process of demora: the service, the supervisor of several workers, and the wait for the database at the start."""

@@ -1,4 +1,4 @@
-"""The service: HTTP and a worker in one process, from the first request to the last job."""
+"""The service: an HTTP server and a worker in one process, which start and stop together."""
 
 import asyncio
 import socket
@@ -30,12 +30,12 @@ async def serve(
     started: Started | None = None,
     limits: Limits | None = None,
 ) -> int:
-    """Answer HTTP, and run jobs unless told otherwise, until a signal; answers with the exit code of the worker.
+    """Serve HTTP, and run jobs unless `with_worker` is False, until a signal. Returns the exit code of the worker.
 
-    `started` is called once requests are answered. An address that others can reach is refused while there is no API key in
-    force. SIGTERM and SIGINT stop both: requests under way are
-    answered, jobs get the grace. A second signal ends the process at once. A worker that stops by itself stops the service.
-    `limits` are those of the settings unless they are given.
+    Calls `started` once the service accepts requests. Refuses an address that other machines can reach while no API key is
+    in force. SIGTERM and SIGINT stop server and worker: current requests are answered, running jobs get the grace period.
+    A second signal ends the process at once. A worker that stops by itself stops the service. `limits` override the
+    settings.
     """
     address = read_address(settings.host)
     async with opened_when_there(app):
@@ -48,7 +48,7 @@ async def serve(
 
 
 def listen(address: Address, port: int) -> socket.socket:
-    """A listening socket, or `CannotListen` that says why there is none."""
+    """Return a listening socket. Raises `CannotListen` with the reason if there is none."""
     family = socket.AF_INET6 if address.version == 6 else socket.AF_INET
     try:
         return socket.create_server((str(address), port), family=family, backlog=BACKLOG)
@@ -57,13 +57,13 @@ def listen(address: Address, port: int) -> socket.socket:
 
 
 def address_of(listener: socket.socket) -> str:
-    """Where to reach it from this machine: `http://127.0.0.1:8080`."""
+    """Return the URL of a listener on this machine: `http://127.0.0.1:8080`."""
     host, port = listener.getsockname()[:2]
     return f"http://{in_url(ip_address(host))}:{port}"
 
 
 class _Service:
-    """A server and perhaps a worker that stop together."""
+    """A server and, optionally, a worker that stop together."""
 
     def __init__(
         self, app: Demora, settings: Settings, listener: socket.socket, limits: Limits, started: Callable[[str], None]
@@ -73,10 +73,10 @@ class _Service:
         self._started = started
         self._server = Server(self._api, grace=settings.grace, limits=limits, announce=self._announce)
         self._worker: Worker | None = None
-        forks.let_go_in_child(self, _Service.descriptors)
+        forks.release_in_child(self, _Service.descriptors)
 
     def descriptors(self) -> list[int]:
-        """The listening socket and the connections of callers."""
+        """Return the file descriptors of the listener and of all connections, which a forked child must close."""
         transports = [getattr(protocol, "transport", None) for protocol in self._server.server_state.connections]
         return [self._listener.fileno(), *(fd for transport in transports for fd in forks.descriptors_of(transport))]
 
@@ -97,13 +97,13 @@ class _Service:
                 task.cancel()
 
     async def _housekeep(self) -> None:
-        """What a worker would do besides running jobs."""
+        """Apply the paces and run the housekeeping, which a worker would do besides running jobs."""
         await self._app.apply_paces()
-        tidying = asyncio.ensure_future(Scheduler((await self._app.open()).store, self._app.settings.retention).run())
+        housekeeping = asyncio.ensure_future(Scheduler((await self._app.open()).store, self._app.settings.retention).run())
         try:
             await self._server.stopped()
         finally:
-            tidying.cancel()
+            housekeeping.cancel()
 
     def stop(self) -> None:
         self._api.stop()
@@ -129,14 +129,14 @@ def _worker(app: Demora, settings: Settings, concurrency: int | None) -> Worker:
 
 
 async def _asks_for_keys(app: Demora, settings: Settings) -> bool:
-    """Whether callers need a key. Refuses an address that others can reach while nobody has one."""
+    """Return whether callers need a key. Refuses an address that other machines can reach while no key is in force."""
     keys, address = (await app.open()).keys, read_address(settings.host)
     if address.is_loopback:
         return (await keys.find("")).any
     if not await keys.any_in_force():
         raise CannotListen(
             "host",
-            f"others can reach {settings.host}, and there is no API key in force; make one first: "
+            f"other machines can reach {settings.host}, and no API key is in force; create one first: "
             "demora keys create NAME --scope admin (or submit, read, operate), or listen on 127.0.0.1",
         )
     names = (*settings.allowed_hosts, *(() if address.is_unspecified else (in_url(address),)))

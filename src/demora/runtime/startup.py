@@ -1,4 +1,4 @@
-"""Opening an application whose database may not be there yet: what is started together is not up at the same moment."""
+"""Opens an application and waits for its database, which may start at the same time and need longer."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -9,14 +9,17 @@ from ..errors import StoreBusy, StoreUnreachable
 from ..system import notices
 
 OPENING = "opening the database"
-START_UP_LIMIT = 60.0  # seconds in which the database must be there
-FIRST_PAUSE, LONGEST_PAUSE = 0.25, 4.0  # seconds between two tries
+START_UP_LIMIT = 60.0  # seconds that the database has to become available
+FIRST_PAUSE, LONGEST_PAUSE = 0.25, 4.0  # seconds between two attempts
 
 
 @asynccontextmanager
 async def opened_when_there(app: Demora) -> AsyncIterator[None]:
-    """An open application; `StoreUnreachable` if its database stays out of reach, or at once if waiting will not help;
-    `StoreBusy` if it stays locked."""
+    """Open an application, and close it at the end of the block. Waits up to 60 seconds for its database.
+
+    Raises `StoreUnreachable` if the database cannot be reached, at once if waiting will not help, and `StoreBusy` if it
+    stays locked.
+    """
     loop, pause = asyncio.get_running_loop(), FIRST_PAUSE
     until = loop.time() + START_UP_LIMIT
     while True:

@@ -1,7 +1,7 @@
-"""Several workers as one command: starts them, passes on signals, and replaces one that dies.
+"""Runs several worker processes under one command: starts them, forwards signals, and replaces a worker that dies.
 
-Each has a lifeline, a pipe that only the supervisor holds open. When it closes, the supervisor is gone, however it ended,
-and the worker stops as if told to.
+Each worker has a lifeline: a pipe that only the supervisor holds open. When the pipe closes, the supervisor has ended, and
+the worker stops as on SIGTERM.
 """
 
 import asyncio
@@ -17,27 +17,29 @@ from datetime import timedelta
 
 from ..system import notices
 
-FIRST_PAUSE, LONGEST_PAUSE = 0.5, 30.0  # seconds before a worker that died is replaced
-SETTLED = 60.0  # seconds after which a worker counts as well: the next pause is short again
-LAST_CALL = 10.0  # seconds beyond its grace that a worker without a supervisor has to end
+FIRST_PAUSE, LONGEST_PAUSE = 0.5, 30.0  # seconds before a dead worker is replaced
+SETTLED = 60.0  # seconds after which a worker counts as healthy, and the next pause is short again
+LAST_CALL = 10.0  # seconds after its grace period until a worker without a supervisor is killed
 _LIFELINE = "DEMORA_LIFELINE"
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
 async def supervise(command: Sequence[str], number: int) -> int:
-    """Keep so many processes running this command until a signal, and answer with 0 or the code of one that ended badly.
+    """Keep `number` processes of this command running until a signal. Returns 0, or the exit code of one that failed.
 
-    They get each signal once, whatever is typed at the terminal: they have sessions of their own.
+    Each process has its own session, so it gets a signal only once, from the supervisor, even on Ctrl-C in a terminal.
     """
     return await _Supervisor(command, number).run()
 
 
 def hold_lifeline(grace: timedelta) -> bool:
-    """In a supervised process: stop when the supervisor is gone; does nothing in any other. Answers which it is."""
-    fd = os.environ.pop(_LIFELINE, None)  # not for what this process starts
+    """In a supervised process, stop when the supervisor ends. Returns whether this process is supervised."""
+    fd = os.environ.pop(_LIFELINE, None)  # child processes must not inherit it
     if fd is not None:
         os.set_inheritable(int(fd), False)
-        watch = threading.Thread(target=_outlive, args=(int(fd), grace.total_seconds()), name="demora-lifeline", daemon=True)
+        watch = threading.Thread(
+            target=_watch_lifeline, args=(int(fd), grace.total_seconds()), name="demora-lifeline", daemon=True
+        )
         watch.start()
     return fd is not None
 
@@ -65,7 +67,7 @@ class _Supervisor:
         return next((code for code in codes if code), 0)
 
     async def _keep(self) -> int:
-        """One worker after another, until one was told to end."""
+        """Run one worker, and replace it whenever it dies, until a signal. Returns the exit code of the last one."""
         loop, pause, code = asyncio.get_running_loop(), FIRST_PAUSE, 0
         while not self._stopping.is_set():
             began = loop.time()
@@ -79,7 +81,9 @@ class _Supervisor:
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._stopping.wait(), pause)
             pause = min(pause * 2, LONGEST_PAUSE)
-        return 0 if -code in _SIGNALS else 128 - code if code < 0 else code  # told to end before it could hear
+        return (
+            0 if -code in _SIGNALS else 128 - code if code < 0 else code
+        )  # a signal before the worker could handle it is no failure
 
     def _start(self) -> "subprocess.Popen[bytes]":
         line, _ = self._lifeline
@@ -94,8 +98,8 @@ class _Supervisor:
             worker.send_signal(number)
 
 
-def _outlive(fd: int, grace: float) -> None:
-    """Wait for the end of the supervisor, then stop this process as a signal would, and see to it that it ends."""
+def _watch_lifeline(fd: int, grace: float) -> None:
+    """Wait for the end of the supervisor, send this process SIGTERM, and kill it if it does not end in time."""
     os.read(fd, 1)
     notices.supervisor_gone()
     os.kill(os.getpid(), signal.SIGTERM)

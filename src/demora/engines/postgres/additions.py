@@ -1,4 +1,4 @@
-"""Adding jobs: in one statement where no key and no unique job is asked for, else in one transaction."""
+"""Adding jobs: in one statement if no job has an idempotency key or is unique, else in one transaction."""
 
 import contextlib
 from collections.abc import Mapping, Sequence, Set
@@ -24,7 +24,7 @@ _LANES = {
 
 
 def is_plain(job: NewJob) -> bool:
-    """Whether nothing need be looked at before the job is stored."""
+    """Whether the job has neither an idempotency key nor a unique key."""
     return job.key is None and job.unique is None
 
 
@@ -60,7 +60,7 @@ async def _add_plain(session: Session, jobs: Sequence[NewJob], named: Set[str], 
 
 
 async def add(session: Session, jobs: Sequence[NewJob], named: Set[str]) -> list[Added]:
-    """Record jobs of which some have keys or are unique, all or none."""
+    """Record jobs of which some have idempotency keys or are unique, all or none."""
     known = await _taken(session, jobs) if session.again else {}
     transaction = session.transaction()
     await transaction.start()
@@ -86,7 +86,7 @@ def _as_new(answer: Added) -> Added:
 
 
 async def _add(session: Session, jobs: Sequence[NewJob], named: Set[str]) -> list[Added]:
-    if session.wall_us is None:  # one moment for the keys and for their jobs
+    if session.wall_us is None:  # one time for the keys and for their jobs
         session.wall_us = (await session.row("now"))["us"]
     held = await _take_keys(session, jobs)
     answers: list[Added | None] = []
@@ -103,13 +103,13 @@ async def _add(session: Session, jobs: Sequence[NewJob], named: Set[str]) -> lis
 
 
 def _as_stored(replay: Added, stored: Mapping[str, Added]) -> Added:
-    """A replay of a job of the same call means what stands for that job, which may be a unique one that waited."""
+    """A replay of a job of the same call gets the answer of that job, which may name a unique job that waited."""
     first = stored.get(replay.id)
     return replay if first is None else Added(first.id, first.created_at, first.scheduled_at, replayed=True)
 
 
 async def _take_keys(session: Session, jobs: Sequence[NewJob]) -> dict[tuple[str, str], Any]:
-    """Take the keys of these jobs; answers with those that others hold."""
+    """Take the keys of these jobs, and return those that are taken already."""
     wanted = {(job.key.scope, job.key.key): job for job in reversed(jobs) if job.key is not None}
     if not wanted:
         return {}
@@ -137,7 +137,7 @@ def _known(
     held: dict[tuple[str, str], Any],
     taken: dict[tuple[str, str], tuple[bytes, Added]],
 ) -> Added | None:
-    """The answer for a key that was taken before, in this call or an earlier one."""
+    """The answer for a key that was used before, in this call or an earlier one; None for a new key."""
     key = job.key
     if key is None:
         return None
@@ -155,7 +155,7 @@ def _known(
 
 
 def _new(now: datetime, job: NewJob) -> Added:
-    """The answer for a job that is stored at this moment: the database reckons as it is done here."""
+    """The answer for a job that is stored now. The statement computes the same due time."""
     due_at = now if job.at is None else max(from_ms(to_ms(job.at)), now)
     if job.delay is not None:
         due_at = from_ms(to_ms(now) + span_ms(max(job.delay, ZERO)))
@@ -174,7 +174,7 @@ async def _store_fresh(session: Session, jobs: Sequence[NewJob], named: Set[str]
 
 
 async def _store_one(session: Session, job: NewJob, named: Set[str]) -> Added:
-    """Record a job that may be unique: it is stored, or there is one that stands for it."""
+    """Record a job that may be unique: it is stored, or another job stands for it."""
     while True:
         before = await _taken(session, [job])
         if before:
@@ -189,7 +189,7 @@ async def _store_one(session: Session, job: NewJob, named: Set[str]) -> Added:
 
 
 async def _stand_in(session: Session, job: NewJob, waiting: Any, named: Set[str]) -> Added:
-    """The unique job that waits already, kept or replaced, stands for the new one, also before its idempotency key."""
+    """Keep or replace the unique job that waits already. The new job's idempotency key then leads to it."""
     assert job.unique is not None
     id, created_at, scheduled_at, queue = waiting
     if job.key is not None:
@@ -207,7 +207,7 @@ async def _stand_in(session: Session, job: NewJob, waiting: Any, named: Set[str]
 async def store(
     session: Session, jobs: Sequence[NewJob], named: Set[str], how: Literal["", "_new"] = ""
 ) -> dict[str, Added]:
-    """Those that were not there yet, by id."""
+    """Store jobs, and return those that were new, by id."""
     if not jobs:
         return {}
     if len(jobs) == 1 and _is_simple(jobs[0]) and jobs[0].queue in named:
@@ -225,12 +225,12 @@ async def store(
 
 
 def _is_simple(job: NewJob) -> bool:
-    """Whether the job is due at once and asks for nothing that others must be compared with."""
+    """Whether the job is due at once, never expires and is not unique."""
     return all(asked is None for asked in (job.at, job.delay, job.expires_at, job.expires_in, job.unique))
 
 
 async def _store_simple(session: Session, job: NewJob, how: str) -> dict[str, Added]:
-    """`_store` for the most usual job of all: its statement takes half the time."""
+    """`store` for the most usual job: its statement takes half the time."""
     added = await session.row("add_one" + how, **_LANES, **rows.new_job(job))
     if added is None:
         return {}
@@ -239,6 +239,6 @@ async def _store_simple(session: Session, job: NewJob, how: str) -> dict[str, Ad
 
 
 async def _taken(session: Session, jobs: Sequence[NewJob]) -> dict[str, Added]:
-    """Jobs that are there already, by id."""
+    """The jobs that exist already, by id."""
     found = await session.rows("ids_taken", ids=[job.id for job in jobs])
     return {str(id): Added(str(id), from_ms(created_at), from_ms(at)) for id, created_at, at in found}

@@ -222,7 +222,7 @@ class PostgresStore:
         finally:
             self._waiters.pop(waiter, None)
 
-    # TransactionStore
+    # Transactional
 
     def within(self, connection: Any) -> Joined:
         pool, borrowed = self._opened(), borrow(connection)
@@ -236,20 +236,6 @@ class PostgresStore:
             name_queues=self._name_queues_from_a_thread if borrowed.blocks else self._name_queues,
             notifier=self._notifier,
         )
-
-    async def _name_queues(self, names: Set[str]) -> None:
-        new = names - self._named_queues
-        if new:
-            await self._write(lambda session: registry.name_queues(session, new))
-            self._remember(*new)
-
-    async def _name_queues_from_a_thread(self, names: Set[str]) -> None:
-        if names - self._named_queues:
-            asyncio.run_coroutine_threadsafe(self._name_queues(names), self._loop).result()
-
-    def _remember(self, *names: str) -> None:
-        if len(self._named_queues) < MOST_NAMES:
-            self._named_queues |= set(names)
 
     # PaceStore
 
@@ -400,6 +386,20 @@ class PostgresStore:
 
     async def _add_new(self, session: Session, jobs: Sequence[NewJob]) -> list[Added]:
         return await additions.add_new(session, jobs, self._named_queues)
+
+    async def _name_queues(self, names: Set[str]) -> None:
+        new = names - self._named_queues
+        if new:
+            await self._write(lambda session: registry.name_queues(session, new))
+            self._remember(*new)
+
+    async def _name_queues_from_a_thread(self, names: Set[str]) -> None:
+        if names - self._named_queues:
+            asyncio.run_coroutine_threadsafe(self._name_queues(names), self._loop).result()
+
+    def _remember(self, *names: str) -> None:
+        if len(self._named_queues) < MOST_NAMES:
+            self._named_queues |= set(names)
 
     async def _after_commit(self, session: Session) -> None:
         """Wake the waiters that a committed call concerns, in this process and in others."""

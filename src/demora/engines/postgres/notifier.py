@@ -151,7 +151,7 @@ class Notifier:
         """Listen on a new connection until it breaks."""
         options = connection_options(self._options) if self._options.listen_url is None else {"timeout": CONNECT}
         connection = await asyncpg.connect(self._url, **options)
-        forks.let_go_in_child(connection, lambda held: forks.descriptors_of(held._transport))
+        forks.release_in_child(connection, lambda held: forks.descriptors_of(held._transport))
         try:
             for channel in self._channels:
                 await connection.add_listener(channel, self._receive)

@@ -1,4 +1,4 @@
-"""The pace of queues on PostgreSQL: what it is and how it stands."""
+"""The paces of queues on PostgreSQL: setting them, and reading them with the jobs that they hold."""
 
 from ...core.job import Lane
 from ...core.pace import Pace, begin

@@ -10,26 +10,25 @@
 -- decides by the rows as they are once they are locked.
 --
 -- Plans: the server keeps a plan that it may have made for an empty table. `status + 0` and `seq + 0` keep such a plan from
--- walking the index of all waiting jobs to find a row by its id. `= any(array(…))` and `(select wall from clock)` keep it
--- from
+-- walking the index of all waiting jobs to find a row by its id. `= any(array(…))` and `(select wall from clock)` keep it from
 -- reading a whole table for a few rows.
 
 -- name: clock
--- The time of this statement, read once; the triggers of an audit read it from the setting. :clock is null but in tests.
+-- The time of this statement, read once; the triggers of an audit read it from the setting. Only tests set :clock.
 clock as materialized (
     select us, set_config('demora_clock.wall', (us / 1000)::text, true)::bigint as wall
     from (select coalesce(:clock::bigint, (extract(epoch from clock_timestamp()) * 1000000)::bigint) as us) as read
 )
 
 -- name: move
--- What a row says of its move into waiting: the transaction it moved in, null while there is no line in sight.
+-- The transaction in which a row moves into waiting; null while there is no line.
 case when :lined::boolean then pg_current_xact_id() end
 
 -- name: now
 select coalesce(:clock::bigint, (extract(epoch from clock_timestamp()) * 1000000)::bigint) as us
 
 -- name: place
--- Which database of which server this is, by numbers that no other has.
+-- The unique numbers of this server and of this database on it.
 select system_identifier as server, oid::bigint as database, datname as name
 from pg_control_system(), pg_database where datname = current_database()
 
@@ -43,7 +42,7 @@ release savepoint demora_add
 rollback to savepoint demora_add
 
 -- name: take_keys
--- Take keys that nobody holds any more; those that are held stay locked until the end of the transaction.
+-- Take keys that are new or have expired; the others stay locked until the end of the transaction.
 with {clock}
 insert into demora.idempotency_keys (scope, key, request_hash, job_id, created_at, scheduled_at, expires_at)
 select scope, key, request_hash, id, wall, greatest(coalesce(at, wall + delay, wall), wall), wall + kept
@@ -69,9 +68,8 @@ update demora.idempotency_keys set job_id = :id where scope = :scope and key = :
 select id, created_at, coalesce(scheduled_at, created_at) as scheduled_at from demora.jobs where id = any(:ids::uuid[])
 
 -- name: add
--- When jobs were added, the ids of those that were not there yet if some were, and whether sleepers are to be woken: for
--- what
--- is ready or the new head of its line, and for what expires first.
+-- Returns when the jobs were added; the ids of the new ones if some existed already; and whether to wake waiters: because a
+-- job is ready or the first of its queue, lane and rank, and because a job expires first.
 with {clock},
 kind as materialized (
     select number, new->>0 as type, new->>1 as name, new->>2 as queue, (new->>3)::smallint as rank, wall,
@@ -124,7 +122,7 @@ select ready, expiry, wall,
 from clock, woken
 
 -- name: add_one
--- A job that is due at once and never expires, in a queue that is on record. No row if its id was there before.
+-- A job that is due at once and never expires, in a queue that is on record. No row if its id exists already.
 with {clock}
 insert into demora.jobs (id, type, name, queue, status, lane, rank, due_at, created_at, max_retries, retry_delay, timeout,
                          payload, tags, webhook_url, webhook_on_cancel, cause, namespace, submitter, moved)
@@ -156,10 +154,9 @@ where id = :id
 returning due_at
 
 -- name: claim
--- Merges a short scan for each queue, lane and rank that has something waiting; the lines are found by a skip over the
--- index,
--- so that rows behind a head cost nothing. More are looked at than are wanted, since others may be claiming the first ones:
--- what they have locked is passed over. `found` says how many were looked at.
+-- Merges a short scan for each queue, lane and rank with waiting jobs; a skip scan of the index finds these, so that rows
+-- behind the first one cost nothing. It reads more rows than are wanted, since other workers may be claiming the first ones,
+-- and skips locked rows. `found` is the number of rows that it read.
 with recursive {clock},
 line as (
     (select queue, lane, rank from demora.jobs where status < {PROCESSING} order by queue, lane, rank limit 1)
@@ -220,13 +217,12 @@ sight as materialized (
 select sight.*, taken.* from sight left join taken on true order by turn, place, seq
 
 -- name: chosen
--- What is kept of a job that is chosen and locked. Its row is found again by where it stands; if it has changed since the
--- statement
--- began, it is passed over.
+-- What the statement remembers of a job that it chose and locked. It finds the row again by its ctid; a row that has changed
+-- since the statement began is skipped.
 jobs.seq, jobs.ctid as row, token = credits and coalesce(expires_at <= wall, false) as expired, {hooked} as hooked
 
 -- name: leasing
--- Lease the chosen jobs; those that expired are ended instead, unless somebody is to hear of it.
+-- Lease the chosen jobs; those that expired are ended instead, unless they have a webhook.
 expired as (
     update demora.jobs set status = :cancelled, completed_at = wall, error = :expired
     from clock, chosen where jobs.ctid = chosen.row and chosen.expired and not chosen.hooked
@@ -241,8 +237,8 @@ taken as (
 )
 
 -- name: sight
--- What whoever leases jobs also wants to know.
-us, wall, (select count(*) from expired) as gone, (select count(*) from chosen where expired and hooked) as unheard,
+-- What a worker that leases jobs also wants to know.
+us, wall, (select count(*) from expired) as gone, (select count(*) from chosen where expired and hooked) as expired_hooked,
     (select min(lease_until) from demora.jobs where status = {PROCESSING}) as next_lapse,
     (
         select json_agg(json_build_array(id, token, credits, strays, max_retries, retry_delay, worker_id, type))
@@ -253,7 +249,7 @@ us, wall, (select count(*) from expired) as gone, (select count(*) from chosen w
     ) as lapsed
 
 -- name: claimed
--- What a call claimed whose answer was lost.
+-- The jobs that the first try of a call leased.
 select id, token, type, name, queue, rank, payload, credits, strays, max_retries, retry_delay, timeout,
     coalesce(scheduled_at, created_at) as scheduled_at, tags
 from demora.jobs where status = {PROCESSING} and claim = :claim and worker_id = :worker_id order by seq
@@ -301,9 +297,8 @@ select id, token, cancel_requested_at is not null as wished from clock, demora.j
 where id = any(:ids::uuid[]) and status + 0 = {PROCESSING} and lease_until > wall
 
 -- name: settle
--- A verdict that would ignore a request to cancel gives way to the one that follows it. One that ends a job of which
--- somebody is
--- to hear is put off, unless :telling says that what tells of it is recorded in the same transaction.
+-- A verdict that would ignore a request to cancel gives way to CANCELLED. A verdict that ends a job with a webhook is put off,
+-- unless :with_deliveries says that the caller records the deliveries in the same transaction.
 with {clock},
 request as (
     select * from unnest(
@@ -316,7 +311,7 @@ request as (
 held as materialized (
     select request.*, seq, jobs.token as current, jobs.status as old_status, lease_until,
         cancel_requested_at is not null as wished, cancel_requested_at is not null and not stands as gives_way,
-        {hooked} and not :telling::boolean and (ends or (cancel_requested_at is not null and not stands)) as put_off
+        {hooked} and not :with_deliveries::boolean and (ends or (cancel_requested_at is not null and not stands)) as put_off
     from request join demora.jobs on jobs.id = request.id order by seq for update of jobs
 ),
 moved as (
@@ -376,7 +371,7 @@ woken as (
 select put_off, ended, ready, number, status from woken left join moved on true
 
 -- name: settled
--- What a lost answer to `settle` may have said: how a job stands, and what is on record of the attempt.
+-- For a second try of `settle`: the state of a job, and the recorded attempt.
 select jobs.id, jobs.token, status, request.token as asked, attempts.token is not null as recorded, attempts.error as attempt_error
 from unnest(:ids::uuid[], :tokens::int[]) as request (id, token) join demora.jobs on jobs.id = request.id
 left join demora.attempts on attempts.job_id = request.id and attempts.token = request.token
@@ -388,7 +383,7 @@ on job_id = id and logs.line = log.line
 -- name: cancel
 with {clock},
 held as materialized (
-    select seq, id, status, status < {PROCESSING} and {hooked} and not :telling::boolean as put_off
+    select seq, id, status, status < {PROCESSING} and {hooked} and not :with_deliveries::boolean as put_off
     from demora.jobs where id = any(:ids::uuid[]) order by seq + 0 for update
 ),
 cancelled as (
@@ -407,7 +402,7 @@ select id, case when cancelled.seq is null
 from held left join cancelled using (seq) left join wished using (seq)
 
 -- name: cancelled
--- What a lost answer to `cancel` may have said.
+-- For a second try of `cancel`.
 select id, status, status = :cancelled or cancel_requested_at is not null as did from demora.jobs
     where id = any(:ids::uuid[])
 
@@ -425,7 +420,7 @@ select id, case when retried.seq is null then status else :queued::smallint end 
 from held left join retried using (seq)
 
 -- name: retried
--- What a lost answer to `retry` may have said.
+-- For a second try of `retry`.
 select id, status, generation > 1 and status <= {PROCESSING} as did from demora.jobs where id = any(:ids::uuid[])
 
 -- name: change
@@ -450,7 +445,7 @@ select held.status, changed.seq is not null as did, changed.seq is not null and 
 from clock, held left join changed using (seq)
 
 -- name: forgetting
--- What is kept of jobs goes with them.
+-- The attempts and log lines of removed jobs are removed with them.
 forgotten as (delete from demora.attempts where job_id = any(array(select id from removed))),
 silenced as (delete from demora.logs where job_id = any(array(select id from removed)))
 
@@ -466,7 +461,7 @@ select id, status, status > {PROCESSING} as did from clock, held
 select name from demora.queues order by name
 
 -- name: purge
--- The oldest that ended so, in a queue. Others that purge at the same time pass over them.
+-- The oldest jobs of a queue that ended with a status. Concurrent purges skip each other's rows.
 with {clock},
 doomed as materialized (
     select seq from demora.jobs
@@ -479,7 +474,7 @@ removed as (delete from demora.jobs where seq = any(array(select seq from doomed
 select count(*) as removed from removed
 
 -- name: purge_beyond
--- All but the newest so many.
+-- All except the newest so many.
 with {clock},
 doomed as materialized (
     select jobs.seq, id from clock, demora.jobs where jobs.seq in (
@@ -503,7 +498,7 @@ delete from demora.idempotency_keys where ctid = any(array(select row from doome
 -- name: expire
 with {clock},
 due as materialized (
-    select seq, {hooked} and not :telling::boolean as put_off from demora.jobs
+    select seq, {hooked} and not :with_deliveries::boolean as put_off from demora.jobs
     where status < {PROCESSING} and expires_at is not null and token = credits and expires_at <= (select wall from clock)
     order by expires_at limit :limit::int for update skip locked
 ),
@@ -516,7 +511,7 @@ select (select count(*) from expired) as expired, (select array_agg(id) from exp
     exists (select from due where put_off) as put_off
 
 -- name: ended_kinds
--- Each queue and end that has jobs, and the first of them: a skip over the index.
+-- Each queue and status that has ended jobs, with the oldest end: a skip scan of the index.
 with recursive kind as (
     (select queue, status, completed_at as oldest from demora.jobs where status > {PROCESSING}
      order by queue, status, completed_at limit 1)
@@ -553,9 +548,8 @@ select {job_columns},
 from demora.jobs where id = :id
 
 -- name: find
--- A page ends where it would hold more bytes than asked for; `matching` counts what its limit allows. The length of a text
--- is
--- known without reading it, so that only payloads and results are read that are answered.
+-- A page ends before it would exceed the given bytes; `matching` counts the jobs that its limit allows. PostgreSQL knows the
+-- length of a text without reading it, so only the payloads and results of the page are read.
 select {job_columns}, null as log, matching
 from (
     select *, sum(size) over pages as bytes, row_number() over pages as place, count(*) over () as matching
@@ -594,7 +588,7 @@ where status = {FAILED}
 where status = {PROCESSING}
 
 -- name: queues
--- In one statement, which sees one moment: a job that moves meanwhile is counted once.
+-- One statement sees one snapshot: a job that moves meanwhile is counted once.
 with {clock},
 named as materialized (
     select name, step, strict, head_start, paused_at, pause_reason, paused_by, retention, webhook_url from demora.queues
@@ -658,7 +652,7 @@ select setting from demora.pace_changes where queue = :queue and setting is not 
 select pace, lanes, protects, state from demora.paces where queue = :queue for update
 
 -- name: set_pace
--- The row of its queue is locked, so that nobody else makes this one.
+-- The caller has locked the row of the queue, so that no other call inserts this one.
 with {clock},
 recorded as (
     insert into demora.pace_changes (queue, at, by, pace, setting)
@@ -671,9 +665,8 @@ on conflict (queue) do update set pace = excluded.pace, lanes = excluded.lanes, 
     reach = excluded.reach, state = excluded.state, set_at = excluded.set_at, set_by = excluded.set_by
 
 -- name: held
--- What a plan needs to know of the queues that have a pace and are not paused: when its first jobs were due, whether others
--- before
--- them have expired, and when the next is to come.
+-- For each queue that has a pace and is not paused, what a plan needs: when its first held jobs were due, whether jobs before
+-- them have expired, and when the next one is due.
 with {clock}
 select us, wall, paces.queue, pace, state, lanes, offsets, dues, expired, coming,
     not exists (
@@ -709,10 +702,9 @@ from clock, demora.paces join demora.queues on name = paces.queue, lateral (
 where pace is not null and paused_at is null and (:queues::text[] is null or paces.queue = any(:queues::text[]))
 order by paces.queue
 
--- name: let_go
--- Nothing happens if the pace was used or changed since `held`. More jobs are looked at than there are slots, since others
--- may
--- be changing the first ones: what they have locked is passed over.
+-- name: release_held
+-- Does nothing if the pace was used or changed since `held`. It reads more rows than it may release, since other calls may be
+-- changing the first ones, and skips locked rows.
 with {clock},
 taken as materialized (
     select paces.queue from demora.paces
@@ -729,7 +721,7 @@ found as materialized (
     order by place, seq limit :window::int
 ),
 chosen as materialized (
-    -- One by one, by their number: a plan for any number of slots would read all that waits.
+    -- One by one, by their `seq`: a plan for any number of rows would read all waiting jobs.
     select place, job.seq from found, lateral (
         select seq from demora.jobs
         where jobs.seq = found.seq and status < {PROCESSING} and queue = :queue and lane = any(:lanes) and due_at <= :wall
@@ -804,7 +796,7 @@ from clock
 returning {key_columns}
 
 -- name: keys
--- The time also where there is no key.
+-- Returns the time also if there is no key.
 with {clock}
 select {key_columns}, wall from clock left join demora.api_keys on true order by created_at, id
 
@@ -818,7 +810,7 @@ update demora.api_keys set revoked_at = coalesce(revoked_at, wall) from clock wh
 returning {key_columns}
 
 -- name: rotate_key
--- Asked again, it finds the secret that it gave, and keeps the one before that.
+-- A second try finds its own secret, and keeps the one before that.
 with {clock}
 update demora.api_keys set digest = :digest,
     former_digest = case when digest = :digest then former_digest when :overlap::bigint is not null then digest end,
@@ -862,11 +854,11 @@ where id = :id and (last_used_at is null or last_used_at <= wall - :within::bigi
 returning id
 
 -- name: hooked
--- Whether somebody is to hear of a job's end: the job says who, or else its queue. Queues are looked at once in a statement.
+-- Whether a job has a webhook: its own, or that of its queue. A statement reads the queues once.
 (jobs.webhook_url is not null or jobs.queue = any(array(select name from demora.queues where webhook_url is not null)))
 
 -- name: ended
--- What is told of jobs that ended, of those of which somebody is to hear.
+-- What deliveries say of jobs that ended; no row for a job without a webhook.
 select id, type, generation, status, completed_at, token - credits as attempts,
     coalesce(jobs.webhook_url, queues.webhook_url) as webhook_url, webhook_on_cancel, result, error
 from demora.jobs left join demora.queues on queues.name = queue
@@ -906,7 +898,7 @@ delete from demora.disabled_webhooks where url = :url returning url
 select url, reason, disabled_at from demora.disabled_webhooks order by disabled_at, url
 
 -- name: overview_waiting
--- What a pace holds is delayed, and is not what waits longest.
+-- Jobs that a pace holds count as delayed, and not as those that wait longest.
 select line.queue, type, coalesce(sum(due) filter (where not held), 0)::bigint,
     sum(case when held then jobs else jobs - due end)::bigint, coalesce(min(first) filter (where not held), min(first))
 from (
@@ -962,7 +954,7 @@ update demora.meta set value = case name when 'line_epoch' then :epoch::text els
 where name in ('line_epoch', 'line_run') and exists (select from held)
 
 -- name: draw
--- Lease the jobs that a line handed out, as far as their rows agree; what others have locked is passed over.
+-- Lease the jobs that a line handed out, if they still wait in that queue and are due; locked rows are skipped.
 with {clock},
 barred as materialized (
     select name, paused_at is not null as paused, coalesce(lanes, '{}') as held
@@ -986,7 +978,7 @@ select sight.*, taken.* from sight left join taken on true order by place
 select id, queue, lane, rank, due_at, status from demora.jobs where id = any(:ids::uuid[])
 
 -- name: position
--- The last transaction that moved a job which waits, and those before it that are not over yet.
+-- The last transaction that moved a waiting job, and the transactions before it that have not ended yet.
 select coalesce(seen, '0')::text as seen,
     array(select xid::text from pg_snapshot_xip(pg_current_snapshot()) as xid where xid < seen) as running
 from (
@@ -995,9 +987,8 @@ from (
 ) as last
 
 -- name: moved
--- What moved into waiting since a position, a page at a time, and the position that this is as of. `known` is false if the
--- position
--- is ahead of this server: it is that of another, or of a time that was lost with a crash.
+-- One page of the jobs that moved into waiting since a position, and the position of this read. `known` is false if the given
+-- position is ahead of this server: it comes from another server, or was lost in a crash.
 with {clock},
 last as materialized (
     select greatest(
@@ -1031,7 +1022,7 @@ from here left join found on true
 order by found.moved, seq
 
 -- name: walk
--- By the index that a claim reads, a page at a time.
+-- One page, by the index that a claim reads.
 with recursive {clock},
 line as (
     (
@@ -1068,8 +1059,7 @@ from demora.queues left join demora.paces on paces.queue = name where changed_at
 select pg_notify(channel, :sender) from unnest(:channels::text[]) as channel
 
 -- name: fence
--- End a connection of ours whose answer was lost, and wait until it is gone: what it had not committed by then it never
--- will.
+-- End the session of a lost connection, and wait until it has ended: from then on it commits nothing.
 select pg_terminate_backend(pid, :limit::bigint) from pg_stat_activity
 where pid = :pid and backend_start = :started and pid <> pg_backend_pid()
 
@@ -1087,7 +1077,7 @@ truncate demora.events restart identity
 select value from demora.meta where name = 'audit'
 
 -- name: unsound
--- Constraints and indexes that the database itself does not vouch for.
+-- Constraints and indexes that the database itself marks as invalid.
 select 'constraint ' || conname as name from pg_constraint where connamespace = :schema::text::regnamespace
     and not convalidated
 union all

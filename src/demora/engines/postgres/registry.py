@@ -1,4 +1,4 @@
-"""Queues and their settings, workers and their heartbeats."""
+"""Queues and their settings, workers and their heartbeats, and API keys."""
 
 import json
 from collections.abc import Iterable, Set
@@ -16,7 +16,7 @@ from .connections import Session
 
 
 async def name_queues(session: Session, names: Iterable[str]) -> None:
-    """Put queues on record that are not yet."""
+    """Record queues that are new."""
     for name in names:
         await session.rows("name_queue", name=name)
 
@@ -81,7 +81,7 @@ def _worker(row: rows.Row) -> WorkerRecord:
     )
 
 
-# API keys: made, found, revoked and forgotten, and when each was last used.
+# API keys
 
 
 async def add_key(session: Session, key: NewKey) -> ApiKey:
@@ -142,7 +142,7 @@ async def use_key(session: Session, id: str, within: int) -> bool:
 
 
 async def name(session: Session, id: str, queues: Set[str], types: Set[str], limits: KeyLimits) -> NameKind | None:
-    """Record names under the lock of the key, so that calls at the same time count each other's."""
+    """Record names that a key uses, under the lock of the key. If it has too many of a kind, roll back and return it."""
     most = {NameKind.QUEUE: limits.max_queues, NameKind.TYPE: limits.max_types}
     asked = [(NameKind.QUEUE, name) for name in sorted(queues)] + [(NameKind.TYPE, name) for name in sorted(types)]
     counted = [(kind, name) for kind, name in asked if most[kind]]

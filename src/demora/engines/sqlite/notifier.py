@@ -181,7 +181,7 @@ class Notifier:
 def _socket() -> socket.socket:
     """Return a datagram socket that a forked child closes, so that other processes do not go on sending to it."""
     made = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
-    forks.let_go_in_child(made, lambda held: [held.fileno()])
+    forks.release_in_child(made, lambda held: [held.fileno()])
     return made
 
 

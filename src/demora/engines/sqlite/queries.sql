@@ -16,7 +16,7 @@ insert or replace into idempotency_keys (scope, key, request_hash, job_id, creat
 values (?, ?, ?, ?, ?, ?, ?)
 
 -- name: id_taken
--- When a job was added and for when, and whether before the last so many rows: row numbers grow.
+-- When a job was added and when it is due, and whether it is older than the last so many rows: row ids grow.
 select created_at, coalesce(scheduled_at, created_at), rowid <= (select max(rowid) from jobs) - ?2 from jobs where id = ?1
 
 -- name: name_queue
@@ -34,7 +34,7 @@ select id, created_at, coalesce(scheduled_at, created_at), queue from jobs
 where unique_key = ? and type = ? and namespace = ? and status < {PROCESSING} and token = 0 and generation = 1
 
 -- name: replace_waiting
--- All that a request can say; the job stays where it is in the order of adding. It is a row as `add` takes it.
+-- Replaces everything that a request can set; the job keeps its row id. The parameters are those of `add`.
 update jobs set name = ?3, queue = ?4, status = ?5, lane = ?6, rank = ?7, due_at = ?8, scheduled_at = ?8,
     max_retries = ?11, retry_delay = ?12, timeout = ?13, payload = ?14, tags = ?15,
     webhook_url = ?16, expires_at = ?17, webhook_on_cancel = ?19, cause = ?20, moved = ?21, submitter = ?23
@@ -54,7 +54,7 @@ select name, step, strict, head_start, paused_at, pace, state
 from queues left join paces on paces.queue = name where changed_at is not null
 
 -- name: claim_heads
--- The first row of each (queue, lane, rank) that has one: a skip over the index, so that rows behind a head cost nothing.
+-- The first row of each (queue, lane, rank) that has one: a skip scan of the index, so that rows behind a head cost nothing.
 with recursive head (queue, lane, rank, due_at, number) as (
     select * from (
         select queue, lane, rank, due_at, rowid from jobs where status < {PROCESSING}
@@ -118,7 +118,7 @@ where id in (select unhex(value) from json_each(?)) and status = {PROCESSING} an
 insert into logs (job_id, at, line) values (?, ?, ?)
 
 -- name: complete
--- What `settle` does, for successes: many to a statement, since these are most of what a worker writes.
+-- `settle` for successes: many in one statement, since most writes of a worker are successes.
 update jobs set status = :status, completed_at = :wall, lease_until = null, result = done.result, error = null, strays = 0,
     started_at = max(claimed_at, coalesce(jobs.started_at, done.started_at)),
     progress = coalesce(done.progress, jobs.progress), progress_message = coalesce(done.message, progress_message)
@@ -200,7 +200,7 @@ select expires_at from jobs where status < {PROCESSING} and expires_at is not nu
 select name, retention from queues where retention is not null
 
 -- name: ended_kinds
--- Each queue and status that has ended jobs, with the oldest end: a skip over the index.
+-- Each queue and status that has ended jobs, with the oldest end: a skip scan of the index.
 with recursive kind (queue, status, oldest) as (
     select * from (select queue, status, completed_at from jobs where status > {PROCESSING}
         order by queue, status, completed_at limit 1)
@@ -217,7 +217,7 @@ with recursive kind (queue, status, oldest) as (
 select queue, status, oldest from kind
 
 -- name: beyond
--- All but the newest so many.
+-- All except the newest so many.
 select id from jobs where queue = ? and status = ? and status > {PROCESSING} order by completed_at desc, rowid desc
     limit ? offset ?
 
@@ -234,7 +234,7 @@ select id, type, name, queue, status, lane, rank, due_at, created_at, scheduled_
 from jobs where id = ?
 
 -- name: find
--- With the bytes of a job that differ much between jobs, if a page is limited by them.
+-- The last column is the size of a job in bytes, if the page is limited by them: only what differs much between jobs counts.
 select id, type, name, queue, status, lane, rank, due_at, created_at, scheduled_at, max_retries, retry_delay, timeout,
     token, credits, retries, generation, iif(:payload, payload, null), tags, webhook_url, worker_id, lease_until, started_at,
     completed_at, cancel_requested_at, progress, progress_message, iif(:result, result, ''), error, expires_at, unique_key,
@@ -337,7 +337,7 @@ select 1 from jobs where status < {PROCESSING} and queue in (select value from j
     and due_at <= ? limit 1
 
 -- name: lines
--- Each lane and rank of a queue that has something waiting.
+-- Each lane and rank of a queue that has waiting jobs.
 select distinct lane, rank from jobs where status < {PROCESSING} and queue = ?
 
 -- name: count_before
@@ -372,7 +372,7 @@ select value from meta where name = 'boot_id'
 insert or replace into meta (name, value) values ('boot_id', ?)
 
 -- name: touch
--- A new value each time: SQLite writes nothing where a row stays as it is.
+-- A new value each time, since SQLite does not write a row that stays the same.
 insert into meta (name, value) values ('touched_at', ?) on conflict (name) do update set value = excluded.value
 
 -- name: lapse_all
@@ -429,11 +429,11 @@ select count(*) from (select 1 from jobs where status < {PROCESSING} and submitt
 update api_keys set last_used_at = :wall where id = :id and (last_used_at is null or last_used_at <= :wall - :within)
 
 -- name: hooked
--- Whether somebody is to hear of a job's end: the job says who, or else its queue.
+-- Whether a job has a webhook: its own, or that of its queue.
 (jobs.webhook_url is not null or exists (select 1 from queues where name = jobs.queue and queues.webhook_url is not null))
 
 -- name: ended
--- What is told of a job that ended, if somebody is to hear of it.
+-- What a delivery says of a job that ended; no row if the job has no webhook.
 select id, type, generation, status, completed_at, token - credits, coalesce(jobs.webhook_url, queues.webhook_url) as url,
     webhook_on_cancel, result, error
 from jobs left join queues on queues.name = queue where id = ? and status > {PROCESSING} and url is not null
@@ -501,7 +501,7 @@ select scope, key, job_id, created_at, expires_at from idempotency_keys
 select distinct job_id from attempts where job_id not in (select id from jobs)
 
 -- name: overview_waiting
--- What a pace holds is delayed, and is not what waits longest.
+-- Jobs that a pace holds count as delayed, and not as those that wait longest.
 select queue, type, sum(iif(held, 0, due)), sum(iif(held, jobs, jobs - due)), coalesce(min(iif(held, null, first)), min(first))
 from (
     select queue, type, count(*) as jobs, sum(due_at <= ?1) as due, min(due_at) as first, exists (
@@ -518,7 +518,7 @@ select count(*), min(lease_until) from jobs where status = {PROCESSING} and leas
 select count(*), sum(status < {PROCESSING}), max(created_at) from jobs where created_at > ?
 
 -- name: running
--- The id is that of the row with the smallest start, as SQLite promises for min(); two aggregates would leave it open.
+-- With min() alone, SQLite takes the id from the row with the smallest start; with a second aggregate it would not.
 select first.worker_id, first.type, first.jobs, first.id, first.since, (
     select max(coalesce(started_at, claimed_at)) from jobs
     where status = {PROCESSING} and lease_until > ?1 and worker_id = first.worker_id and type = first.type
@@ -558,7 +558,7 @@ update meta set value = case name when 'line_epoch' then ?1 when 'line_run' then
 where name in ('line_epoch', 'line_run')
 
 -- name: drawable
--- Those of these jobs that wait in that queue and are due.
+-- The jobs of these that wait in the given queue and are due.
 select jobs.rowid, jobs.queue, lane from json_each(?1) as request
 cross join jobs on jobs.id = unhex(request.value ->> 0)
 where jobs.queue = request.value ->> 1 and status < {PROCESSING} and due_at <= ?2 order by request.key
