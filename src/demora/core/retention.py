@@ -48,7 +48,7 @@ class Retention(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class RetentionRequest(msgspec.Struct, frozen=True):
-    """A change of a queue's retention. What is unset stays as it is; None returns to the retention of all queues."""
+    """A change of a queue's retention. A field that is unset stays as it is; None returns to the retention of all queues."""
 
     completed: Keep | msgspec.UnsetType | None = msgspec.UNSET
     cancelled: Keep | msgspec.UnsetType | None = msgspec.UNSET

@@ -97,11 +97,11 @@ def _judge_key(
         yield made[1], ("I10", f"is another job for the key {key!r}, which made {made[0]}")
         return
     given = [(invoked, answers[invoked.call]) for invoked in invocations if invoked.call in answers]
-    told = [(invoked.request, job) for invoked, answer in given if answer.kind == "ok" for job in answer.jobs]
-    for request, job in told:
-        if (request, job) != told[0]:
-            which = "the same request" if request == told[0][0] else "another request"
-            yield job, ("I10", f"was answered to {which} with the key {key!r}, which had meant {told[0][1]}")
+    confirmed = [(invoked.request, job) for invoked, answer in given if answer.kind == "ok" for job in answer.jobs]
+    for request, job in confirmed:
+        if (request, job) != confirmed[0]:
+            which = "the same request" if request == confirmed[0][0] else "another request"
+            yield job, ("I10", f"was confirmed to {which} with the key {key!r}, which had meant {confirmed[0][1]}")
             return
     for invoked, answer in given:
         if answer.kind == "fail" and answer.answer in REUSED and all(w.request == invoked.request for w in invocations):

@@ -63,16 +63,16 @@ def judge_keys(evidence: Evidence, lives: Mapping[str, Sequence[SqlEvent]]) -> I
 def judge_webhooks(evidence: Evidence, lives: Mapping[str, Sequence[SqlEvent]]) -> Iterator[tuple[str, Fault]]:
     """Each end of a job with a webhook has one delivery, recorded in the same transaction. The id of a delivery begins with
     the time of the end, so that a removed delivery can be recognised."""
-    told = Counter(job.cause for job in evidence.jobs if job.cause is not None)
+    deliveries = Counter(job.cause for job in evidence.jobs if job.cause is not None)
     removed = {_time(id) for id, life in lives.items() if any(event.kind == "removed" for event in life)}
     ends = {job.id: job.completed_at for job in evidence.jobs if _has_delivery(job)}
     since = min((life[0].at for life in lives.values()), default=evidence.now)
     for id, at in ends.items():
-        if at is not None and at >= since and not told[id] and at not in removed:
+        if at is not None and at >= since and not deliveries[id] and at not in removed:
             yield id, ("I13", "has ended and has a webhook, but there is no delivery")
     for job in evidence.jobs:
-        if told[job.id] > job.generation:
-            yield job.id, ("I13", f"has {told[job.id]} deliveries about {job.generation} ends")
+        if deliveries[job.id] > job.generation:
+            yield job.id, ("I13", f"has {deliveries[job.id]} deliveries about {job.generation} ends")
         if job.cause is not None and job.webhook:
             yield job.id, ("I13", "is a delivery and has a webhook itself")
         if job.cause in ends and job.generation == 1 and job.created_at < _time(job.id):
