@@ -537,7 +537,7 @@ MUTANTS = (
     Mutant(
         "a replay within a call is answered as new",
         "engines/sqlite/additions.py",
-        "_as_stored(answer, first_of) if answer.replayed else",
+        "as_stored(answer, first_of) if answer.replayed else",
         "first_of.get(answer.id, answer) if answer.replayed else",
         "tests/conformance/test_unique.py",
     ),
