@@ -317,7 +317,7 @@ def test_no_worker_starts_where_only_handlers_are_called(monkeypatch: pytest.Mon
 
 
 def test_a_limit_of_memory_needs_a_process() -> None:
-    with pytest.raises(Invalid, match="memory: only a process"):
+    with pytest.raises(Invalid, match="memory: limits only process handlers"):
         Demora().job("x", memory="1GB")(process_jobs.pid)
     with pytest.raises(Invalid, match="memory: a size is text like"):
         Demora().job("x", process=True, memory="1")(process_jobs.pid)
