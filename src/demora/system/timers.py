@@ -107,15 +107,16 @@ class TimedWait:
         self._waiter: asyncio.Future[None] | None = None
 
     def ring(self) -> None:
+        """Notify the waiter."""
         self._notified = True
         self._end()
 
     def forget(self) -> None:
-        """Forget earlier rings."""
+        """Forget earlier notifications."""
         self._notified = False
 
     async def take(self, seconds: float) -> bool:
-        """Rest; whether somebody has rung."""
+        """Wait for at most so many seconds. Returns whether there was a notification."""
         if self._notified:
             return True
         loop = asyncio.get_running_loop()

@@ -180,21 +180,6 @@ class Worker:
 
     # Claiming
 
-    async def _until_stopped(self, working: "asyncio.Future[None]") -> None:
-        """Return when the worker was stopped and its last claim has returned, or the store does not answer in time."""
-        self._stop_requested = self._loop.create_future()
-        if not self._stopping:
-            await asyncio.wait([working, self._stop_requested], return_when=asyncio.FIRST_COMPLETED)
-        self._stopped_at = self._loop.time()
-        await asyncio.wait([working], timeout=self._left(0.0, reserve=min(RESERVE, self._grace / 2)))
-        if working.done():
-            working.result()
-
-    def _left(self, least: float, *, reserve: float = 0.0) -> float:
-        """Return the seconds until the grace is over, less a reserve."""
-        since = self._loop.time() if self._stopped_at is None else self._stopped_at
-        return max(since + self._grace - reserve - self._loop.time(), least)
-
     async def _work(self, subscription: Subscription) -> None:
         pause = FIRST_PAUSE
         while not self._stopping:
@@ -397,6 +382,21 @@ class Worker:
             notices.settled_too_late(settlement.report.lease.id)
 
     # Stopping
+
+    async def _until_stopped(self, working: "asyncio.Future[None]") -> None:
+        """Return when the worker was stopped and its last claim has returned, or the store does not answer in time."""
+        self._stop_requested = self._loop.create_future()
+        if not self._stopping:
+            await asyncio.wait([working, self._stop_requested], return_when=asyncio.FIRST_COMPLETED)
+        self._stopped_at = self._loop.time()
+        await asyncio.wait([working], timeout=self._left(0.0, reserve=min(RESERVE, self._grace / 2)))
+        if working.done():
+            working.result()
+
+    def _left(self, least: float, *, reserve: float = 0.0) -> float:
+        """Return the seconds until the grace is over, less a reserve."""
+        since = self._loop.time() if self._stopped_at is None else self._stopped_at
+        return max(since + self._grace - reserve - self._loop.time(), least)
 
     def _give_up(self, trouble: str) -> None:
         """Stop because of this trouble, unless the worker is stopping anyway."""
