@@ -226,7 +226,7 @@ async def test_a_write_is_not_made_again_while_the_session_that_was_cut_off_may_
     os.kill(pid, signal.SIGSTOP)
     try:
         proxy.cut_commit(1, "at once")
-        with pytest.raises(StoreError, match="does not end; the write may have happened"):
+        with pytest.raises(StoreError, match="does not end; whether the write was committed is unknown"):
             await add_one(store)
         assert await ids(store) == there
     finally:

@@ -95,8 +95,10 @@ def unreachable(problem: BaseException) -> StoreUnreachable:
 
 
 def unknown(problem: BaseException) -> StoreError:
+    reason = problem.__cause__ or problem if isinstance(problem, StoreUnreachable) else problem  # without its own outcome
     error = StoreError(
-        f"the connection to PostgreSQL broke and could not be made again: {_words(problem)}; the write may have happened"
+        f"the connection to PostgreSQL broke and could not be made again: {_words(reason)}; "
+        "whether the write was committed is unknown"
     )
     error.__cause__ = problem
     return error
