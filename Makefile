@@ -23,7 +23,7 @@ test: lint types ## run everything that CI runs
 	$(BIN)/pytest -m timed $(ARGS)
 
 prove: .venv/dev.stamp ## look for new counterexamples: make prove SECONDS=600
-	$(BIN)/python -m tests.prove --seconds $(SECONDS)
+	$(BIN)/python -m tests.prove --seconds $(SECONDS) $(ARGS)
 
 check: lint types ## run the quick part: no slow tests
 	$(BIN)/pytest -n 2 -m "not slow" $(ARGS)

@@ -17,7 +17,7 @@ from demora.core.states import Status
 HOUR, DAY = 3_600_000, 86_400_000  # milliseconds
 BACKLOG = 10 * BATCH  # jobs that wait at most while throughput is measured
 PATIENCE = 120.0  # seconds to wait for a line to be filled
-AWAY = "the Redis line cannot be used"  # what a worker complains of while Redis is away
+AWAY = "the Redis line is unavailable"  # what a worker complains of while Redis is away
 # Waiting jobs, evenly over some milliseconds; ids in the order of adding, as those of demora are.
 _ROWS = """
 insert into demora.jobs (id, type, queue, status, lane, rank, due_at, created_at, scheduled_at, max_retries, retry_delay,

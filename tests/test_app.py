@@ -105,3 +105,11 @@ def test_each_event_loop_counts_its_own_blocks(tmp_path: Path) -> None:
             assert (await app.get(id)).id == id
 
     asyncio.run(outer())
+
+
+def test_settings_are_read_once_and_again_after_a_change(app: Demora, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = app.settings
+    monkeypatch.setenv("DEMORA_CONCURRENCY", "7")
+    assert app.settings is before
+    app.configure(lease="7s")
+    assert (app.settings.concurrency, app.settings.lease.total_seconds()) == (7, 7)

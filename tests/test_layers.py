@@ -40,10 +40,8 @@ MAY_IMPORT: dict[str, set[str]] = {
     "runtime": BELOW_APP - {"engines", "line"} | ROOT | {"api"},
     "cli": BELOW_APP - {"engines", "line"} | ROOT | {"doctor", "proof", "runtime"},
 }
-# The type of the application, for annotations alone: it is handed to these rooms from above.
-NAMES_THE_APPLICATION = {"handlers", "worker"}
 FACES = {"api", "cli"}
-NOT_FOR_FACES = {"Store", "Subscription"}  # faces use the values of a port, never the port itself
+NOT_FOR_FACES = {"Store", "FullStore", "Subscription"}  # faces use the values of a port, never the port itself
 MOST_AT_THE_ROOT = 10
 
 
@@ -109,7 +107,6 @@ def test_a_room_says_its_job(room: str) -> None:
 @pytest.mark.parametrize("room", MAY_IMPORT)
 def test_a_room_imports_only_what_the_arrows_allow(room: str) -> None:
     allowed = MAY_IMPORT[room] | {room, "errors"} | ({"demora"} if room in FACES else set())
-    allowed |= {"app"} if room in NAMES_THE_APPLICATION else set()
     assert [i for i in IMPORTS if i.ours and room_of(i.module) == room and i.room not in allowed] == []
 
 

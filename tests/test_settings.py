@@ -88,8 +88,8 @@ def test_a_setting_of_postgresql_out_of_its_range_is_refused(name: str, value: o
 @pytest.mark.parametrize("name", ["DATABASE_URL", "DATABASE_LISTEN_URL"])
 def test_a_parameter_of_a_url_that_cannot_be_followed_is_refused_by_its_name(name: str) -> None:
     for query, said in (
-        ("sslmode=require&channel_binding=require", "channel_binding asks for what the driver cannot do; take it out"),
-        ("requirepeer=postgres", "requirepeer asks for what the driver cannot do"),
+        ("sslmode=require&channel_binding=require", "the driver does not support this value of channel_binding"),
+        ("requirepeer=postgres", "the driver does not support this value of requirepeer"),
         ("conect_timeout=5", "the first parameter behind its question mark is unknown: take it out"),
         ("canary@host/db", "the first parameter behind its question mark has no ="),
     ):
@@ -141,7 +141,7 @@ def test_the_variables_of_the_sources_are_the_usual_pace(tmp_path: Path) -> None
     [
         ("gap=2", "gap: '2' is not a span"),
         ("mail", "write for instance 'gap=2m burst=3 stagger=30s', or 'off'"),
-        ("speed=1", "'speed' is no part of a pace; it may name gap, burst"),
+        ("speed=1", "'speed' is not a part of a pace; give gap, burst"),
     ],
 )
 def test_a_pace_that_cannot_be_used_is_refused_with_its_variable(text: str, said: str) -> None:

@@ -1,4 +1,4 @@
-"""`Demora`: an application's handlers, and its door to everything else."""
+"""`Demora`: an application. It holds the handlers, the settings and the stores, and has the verbs that programs use most."""
 
 import asyncio
 import functools
@@ -26,7 +26,8 @@ from .outbound import http_request
 from .outbound.sender import Sender
 from .outbound.webhook_delivery import WebhookHandler
 from .store.diagnostics import Examination
-from .store.jobs import Page, Store
+from .store.full import FullStore
+from .store.jobs import Page
 from .system import notices
 
 if TYPE_CHECKING:
@@ -36,10 +37,11 @@ Hook = Callable[[], Awaitable[None] | None]
 
 
 class Demora:
-    """Registers handlers and enqueues jobs. `async with app:` opens the store; without it the first call does. Such blocks
-    may overlap: the last one to end on an event loop closes the store there.
+    """An application: it registers handlers and enqueues jobs.
 
-    Each event loop that asks has the store for itself, with its own connection. `blocking` asks without a loop.
+    `async with app:` opens the store; without a block the first call opens it. Blocks may overlap: the last one to end on an
+    event loop closes the store there. Each event loop has a store of its own, with its own connections. `blocking` has the
+    same verbs for code without an event loop.
     """
 
     blocking: "Blocking"
@@ -50,7 +52,7 @@ class Demora:
         redis_url: str | None = None,
         *,
         known_types_only: bool | None = None,
-        store: Store | None = None,
+        store: FullStore | None = None,
         new_id: Callable[[], str] = new_id,
     ) -> None:
         self._given: dict[str, Any] = {
@@ -59,9 +61,10 @@ class Demora:
             "known_types_only": known_types_only,
         }
         self._store, self._new_id = store, new_id
-        self._homes: dict[asyncio.AbstractEventLoop, LoopStore] = {}
+        self._settings: settings_.Settings | None = None
+        self._stores: dict[asyncio.AbstractEventLoop, LoopStore] = {}
         self._holds = Holds()
-        self.moving = threading.Lock()  # held while the store moves in with one more loop
+        self.stores_lock = threading.Lock()  # held while a store is made for one more loop
         self._kept_closed: str | None = None
         self.registry = Registry()
         self.middlewares: list[Middleware] = []
@@ -80,9 +83,12 @@ class Demora:
     # Handlers
 
     def job(self, type: str, **options: Any) -> Callable[[Callable[..., Any]], JobFunction]:
-        """Register a function, async or plain, as the handler for a type. Options are the defaults of its jobs: queue,
-        priority, max_retries, retry_delay, timeout, webhook_url, webhook_on_cancel; how failures are retried: retry_cap,
-        jitter, permanent; and whether it is called in a process of its own: process, memory."""
+        """Register a function, async or plain, as the handler of a type.
+
+        Options give the defaults of its jobs (queue, priority, max_retries, retry_delay, timeout, webhook_url,
+        webhook_on_cancel), how failures are retried (retry_cap, jitter, permanent), and whether each job runs in a separate
+        process (process, memory).
+        """
 
         if callable(type):
             raise BadHandler(name := getattr(type, "__name__", "?"), f'give the type of its jobs: write @app.job("{name}")')
@@ -95,34 +101,42 @@ class Demora:
         return register
 
     def middleware(self, function: Middleware) -> Middleware:
-        """Wrap every run: `async def around(ctx, call_next)`; the first registered is the outermost."""
+        """Wrap every run in `async def around(ctx, call_next)`. The first one registered is the outermost."""
         self.middlewares.append(function)
         return function
 
     def on_startup(self, hook: Hook) -> Hook:
-        """Call this when a worker starts, before it claims anything."""
+        """Call this function when a worker starts, before it claims a job."""
         self.startup_hooks.append(hook)
         return hook
 
     def on_shutdown(self, hook: Hook) -> Hook:
-        """Call this when a worker stops, after its last job."""
+        """Call this function when a worker stops, after its last job."""
         self.shutdown_hooks.append(hook)
         return hook
 
     def pace(self, queue: str, **values: Any) -> None:
-        """Give a queue a pace when a worker, service or scheduler starts: `app.pace("mail", gap="2m", burst=3)`. What was
-        changed at run time stands until these values change; see `Client.set_pace` for them."""
+        """Give a queue a pace when a worker, service or scheduler starts: `app.pace("mail", gap="2m", burst=3)`.
+
+        Values are those of `Paces.set_pace`. A pace that was changed at run time stands until the values here change.
+        """
         self._paces[check_queue(queue)] = make_pace_request(**values)
 
     async def apply_paces(self) -> None:
-        """Set the paces of the code and of the settings, which go before; for those who run jobs."""
-        client, asked = await self.open(), self.settings.pace
-        await client.apply_paces({queue: request for queue, request in self._paces.items() if queue not in asked}, by=CODE)
-        await client.apply_paces(asked)
+        """Set the paces of the code and of the settings. Where both name a queue, the settings win.
+
+        Workers, services and schedulers call this when they start.
+        """
+        client, in_settings = await self.open(), self.settings.pace
+        in_code = {queue: request for queue, request in self._paces.items() if queue not in in_settings}
+        await client.apply_paces(in_code, by=CODE)
+        await client.apply_paces(in_settings)
 
     async def switch_builtins(self) -> None:
-        """Switch off the built-in handlers that are not wanted; for those who run jobs, now and then. If the setting
-        `builtin_handlers` is not given, those to try demora with are not wanted once there is an API key."""
+        """Switch off the built-in handlers that the setting `builtin_handlers` leaves out. Workers call this repeatedly.
+
+        Without that setting, the `demo.…` handlers are switched off once an API key exists.
+        """
         names = self.settings.builtin_handlers
         if names is not None:
             self._switch_off(unwanted(names), "DEMORA_BUILTIN_HANDLERS names what is on")
@@ -139,111 +153,123 @@ class Demora:
 
     @property
     def settings(self) -> settings_.Settings:
-        return settings_.load(**self._given)
+        """The settings of this application. They are read at the first access, and again after `configure`."""
+        if self._settings is None:
+            self._settings = settings_.load(**self._given)
+        return self._settings
 
     def settings_with(self, **given: Any) -> settings_.Settings:
-        """The settings with these instead, which are somebody's arguments: `Invalid` names the one that cannot be used."""
-        asked = {name: value for name, value in given.items() if value is not None}
+        """Return the settings with these arguments of a caller in their place. `Invalid` names an argument that is wrong."""
+        arguments = {name: value for name, value in given.items() if value is not None}
         try:
-            return settings_.load(**self._given | asked)
+            return settings_.load(**self._given | arguments)
         except BadSetting as problem:
-            if problem.name not in asked:
+            if problem.name not in arguments:
                 raise
             raise Invalid(problem.name, problem.reason) from None
 
     def configure(self, **given: Any) -> None:
-        """Override settings before the store is opened; None leaves as it is."""
+        """Override settings before the store is opened. None changes nothing."""
         self._given |= {name: value for name, value in given.items() if value is not None}
+        self._settings = None
 
     @functools.cached_property
     def sender(self) -> Sender:
-        """What calls other people's servers, as the settings allow."""
+        """The sender of outbound HTTP requests, limited as the settings say."""
         settings = self.settings
         return Sender(settings.outbound, timeout=settings.outbound_timeout, per_host=settings.outbound_per_host)
 
     def keep_closed(self, reason: str) -> None:
-        """Refuse to open the store in this process from now on."""
+        """Refuse to open the store in this process from now on. Each attempt raises `StoreError` with this reason."""
         self._kept_closed = reason
 
     async def schema_version(self) -> int | None:
-        """The version of the schema in the database, None if there is none yet. Makes and changes nothing."""
+        """Return the version of the schema in the database, None if it has none yet. Creates and changes nothing."""
         settings = self.settings
         return await schema_version(settings.database_url, postgres=settings.postgres)
 
     def examine(self, *, integrity: bool = True) -> Examination:
-        """What can be said of the database without opening it; with `integrity` all of it is read. Changes nothing."""
+        """Examine the database without opening the store. With `integrity` all of it is read. Changes nothing."""
         return examine(self.settings.database_url, integrity=integrity, postgres=self.settings.postgres)
 
     def in_memory(self) -> bool:
-        """Whether jobs live in the memory of this process, and end with it. Opens nothing."""
+        """Whether jobs are kept in the memory of this process, and are lost when it ends. Opens nothing."""
         return (self._store or make_store(self.settings.database_url)).sibling() is None
 
     async def open(self) -> Client:
-        """Open the store on this loop if it is not open here, and answer with the client. Whoever is cancelled meanwhile
-        leaves the opening to the others, and to `close`."""
+        """Open the store on this event loop, unless it is open there, and return the client.
+
+        Concurrent calls share one opening. Cancelling one of them does not stop it.
+        """
         if self._kept_closed is not None:
             raise StoreError(self._kept_closed)
         loop = asyncio.get_running_loop()
-        home = self._homes.get(loop) or self.move_in(loop)
-        if home.client is not None:
-            return home.client
-        if home.opening is None:
-            home.opening = asyncio.ensure_future(self._opened(loop, home))
-        return await asyncio.shield(home.opening)
+        here = self._stores.get(loop) or self.make_loop_store(loop)
+        if here.client is not None:
+            return here.client
+        if here.opening is None:
+            here.opening = asyncio.ensure_future(self._opened(loop, here))
+        return await asyncio.shield(here.opening)
 
     async def close(self) -> None:
-        """Close the store on this loop, at once, whatever blocks still hold it open."""
-        home = self._homes.pop(asyncio.get_running_loop(), None)
-        if home is not None and home.opening is not None:
-            await asyncio.wait([home.opening])
-        if home is not None and home.client is not None:
-            await home.client.store.close()
+        """Close the store on this event loop at once, even if blocks still hold it open."""
+        here = self._stores.pop(asyncio.get_running_loop(), None)
+        if here is not None and here.opening is not None:
+            await asyncio.wait([here.opening])
+        if here is not None and here.client is not None:
+            await here.client.store.close()
 
-    def move_in(self, loop: asyncio.AbstractEventLoop) -> LoopStore:
-        """A store for one more loop, not yet open; `OneLoopOnly` if it is in memory and lives on another that runs."""
-        with self.moving:
-            self._homes = {other: home for other, home in self._homes.items() if home.is_here() and not other.is_closed()}
+    def make_loop_store(self, loop: asyncio.AbstractEventLoop) -> LoopStore:
+        """Make the store of a loop, not yet open. `OneLoopOnly` if it is in memory and another running loop has it."""
+        with self.stores_lock:
+            self._stores = {other: its for other, its in self._stores.items() if its.is_here() and not other.is_closed()}
             settings = self.settings
             store = self._store or make_store(
                 settings.database_url, redis_url=settings.redis_url, audit=settings.audit, postgres=settings.postgres
             )
-            if any(other.is_running() and other is not loop for other in self._homes):
+            if any(other.is_running() and other is not loop for other in self._stores):
                 sibling = store.sibling()
                 if sibling is None:
                     raise OneLoopOnly
                 store = sibling
-            return self._homes.setdefault(loop, LoopStore(store))
+            return self._stores.setdefault(loop, LoopStore(store))
 
     def only_loop(self) -> asyncio.AbstractEventLoop | None:
-        """The running loop that alone can reach the store, since that is in memory; None if there is no such loop."""
-        for loop, home in list(self._homes.items()):
-            if home.in_memory and home.is_here() and loop.is_running():
+        """Return the only loop that can reach the store, because the store is in memory; None if any loop can."""
+        for loop, its in list(self._stores.items()):
+            if its.in_memory and its.is_here() and loop.is_running():
                 return loop
         return None
 
     @contextmanager
-    def using(self, store: Store) -> Iterator[None]:
-        """Ask this store and no other for as long as the block lasts: for tests."""
-        before = self._store, self._homes
-        self._store, self._homes = store, {}
+    def using(self, store: FullStore) -> Iterator[None]:
+        """Use this store instead of the application's own for the duration of the block. For tests."""
+        before = self._store, self._stores
+        self._store, self._stores = store, {}
         try:
             yield
         finally:
-            self._store, self._homes = before
+            self._store, self._stores = before
 
-    async def _opened(self, loop: asyncio.AbstractEventLoop, home: LoopStore) -> Client:
+    async def _opened(self, loop: asyncio.AbstractEventLoop, here: LoopStore) -> Client:
         try:
-            await home.store.open()
+            await here.store.open()
         except BaseException:
-            self._homes.pop(loop, None)  # the next call tries anew, perhaps with other settings
+            self._stores.pop(loop, None)  # so that the next call tries again
             raise
         settings = self.settings
         self.registry.known_types_only = settings.known_types_only
-        home.client = Client(home.store, self.registry, new_id=self._new_id, outbound=settings.outbound)
-        home.client.usual_pace, home.client.longest_timeout = settings.usual_pace, settings.max_timeout
+        here.client = Client(
+            here.store,
+            self.registry,
+            new_id=self._new_id,
+            outbound=settings.outbound,
+            usual_pace=settings.usual_pace,
+            longest_timeout=settings.max_timeout,
+        )
         if settings.builtin_handlers is not None:
             self._switch_off(unwanted(settings.builtin_handlers), "DEMORA_BUILTIN_HANDLERS names what is on")
-        return home.client
+        return here.client
 
     async def _webhooks(self) -> Webhooks:
         return (await self.open()).webhooks
@@ -257,7 +283,7 @@ class Demora:
             await self.close()
 
     async def _hold(self) -> None:
-        """Open the store for a block, which holds it from now on: others may end while it is being opened."""
+        """Open the store for a block. The block counts from the start, since others may end while the store opens."""
         self._holds.begin()
         try:
             await self.open()
@@ -266,7 +292,7 @@ class Demora:
                 await self.close()
             raise
 
-    # What an application may ask
+    # Jobs
 
     async def enqueue(
         self,
@@ -291,8 +317,10 @@ class Demora:
         webhook_on_cancel: bool | None = None,
         within: Any = None,
     ) -> Job:
-        """Store one job: durable when this returns, or `within` a transaction of the caller's when that commits. `Invalid`
-        names what is wrong with it, and then nothing is stored."""
+        """Store one job. It is durable when this returns or, `within` a transaction of the caller, when that commits.
+
+        `Invalid` names the argument that is wrong; then nothing is stored.
+        """
         client = await self.open()
         job = client.make(
             type,
@@ -320,42 +348,52 @@ class Demora:
     async def enqueue_many(
         self, requests: Iterable[Any], *, within: Any = None, spread: timedelta | str | None = None
     ) -> list[Job]:
-        """Store many jobs, all or none, also `within` a transaction. A request is `(type, payload)`,
-        `(type, payload, options)`, a dict with the arguments of `enqueue`, or what `.make(…)` of a handler gives. With a
-        `spread` they are due evenly over that span, the first at once."""
+        """Store many jobs, all or none, also `within` a transaction of the caller.
+
+        A request is `(type, payload)`, `(type, payload, options)`, a dict with the arguments of `enqueue`, or the result of
+        `.make(…)` on a handler. With a `spread` the jobs are due evenly over that span, the first one at once.
+        """
         return await (await self.open()).enqueue_many(requests, within=within, spread=spread)
 
     async def get(self, id: str) -> Job:
+        """Return the job with its attempts and its log; `JobNotFound` if no job has this id."""
         return await (await self.open()).get(id)
 
     async def find(self, **filters: Any) -> Page:
-        """Jobs, newest first; see `Client.find`."""
+        """Return a page of jobs, newest first; see `Client.find`."""
         return await (await self.open()).find(**filters)
 
     async def wait(self, id: str, timeout: timedelta | str | None = None) -> Job:
-        """The job once it has ended, or as it is when the time is up."""
+        """Wait until the job has ended, and return it. After the `timeout` return it as it is then."""
         return await (await self.open()).wait(id, timeout)
 
     async def result(self, id: str, timeout: timedelta | str | None = None) -> Any:
-        """What the handler returned, once it has; `JobFailed` if the job ended otherwise, `StillRunning` if time is up."""
+        """Wait until the job has ended, and return what its handler returned.
+
+        `JobFailed` if the job ended without a result, `StillRunning` if it has not ended within the `timeout`.
+        """
         return await (await self.open()).result(id, timeout)
 
     async def cancel(self, id: str) -> Status:
-        """CANCELLED if the job was waiting; PROCESSING if it runs, whose worker hears of it within a second."""
+        """Cancel a job, and return its status: CANCELLED if it was waiting; PROCESSING if it runs, whose worker sees the
+        request within a second."""
         return await (await self.open()).cancel(id)
 
     async def retry(self, id: str) -> Job:
-        """Run a failed or cancelled job again, as a new generation of the same job."""
+        """Run a failed or cancelled job again, as a new generation of the same job; `WrongState` for any other job."""
         return await (await self.open()).retry(id)
 
     async def reschedule(self, id: str, **change: Any) -> Job:
-        """Change when a waiting job runs (`at` or `delay`), its `priority` or its `tags`; it keeps its id."""
+        """Change the time (`at` or `delay`), the `priority` or the `tags` of a waiting job. The job keeps its id."""
         return await (await self.open()).reschedule(id, **change)
 
     @asynccontextmanager
     async def worker(self, **options: Any) -> AsyncIterator[Any]:
-        """A worker inside this process, for as long as the block lasts: it has started when the block begins, and if it dies
-        the block is cancelled and raises why. Options are queues, strict, concurrency, lease and grace; see `Worker`."""
+        """Run a worker in this process for the duration of the block.
+
+        The block begins once the worker has started. If the worker dies, the block is cancelled and raises the reason.
+        Options are queues, strict, concurrency, lease and grace; see `Worker`.
+        """
         from .worker import Worker
         from .worker.block import working
 

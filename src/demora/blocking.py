@@ -1,7 +1,8 @@
-"""The blocking face: what an application may ask, for Django, Flask, scripts and plain handlers, without an event loop.
+"""`app.blocking`: the verbs of the client for code without an event loop, such as Django, Flask, scripts and plain handlers.
 
-The calls of all threads run on one loop, on a thread of its own, so that those made together share a commit. It starts with
-the first call and ends with `close`, with the process, or for the moment of a fork: no process inherits a connection.
+The calls of all threads run on one event loop in a background thread, so that concurrent calls share a commit. The thread
+starts with the first call. It ends with `close` and with the process. It also ends before a fork, so that no process
+inherits a connection; the next call starts it again.
 """
 
 import asyncio
@@ -17,7 +18,12 @@ from datetime import timedelta
 from typing import Any, Concatenate, Generic, ParamSpec, Protocol, Self, TypeVar, overload
 
 from .app import Demora
+from .client.bulk import Bulk
 from .client.client import Client
+from .client.diagnostics import Diagnostics
+from .client.paces import Paces
+from .client.queues import Queues
+from .client.recovery import Recovery
 from .core.job import Job
 from .core.spans import span
 from .errors import StoreClosed, WouldBlock
@@ -28,17 +34,17 @@ S = TypeVar("S")
 S_co = TypeVar("S_co", covariant=True)
 _Loop = asyncio.AbstractEventLoop
 
-LOOK = 1.0  # seconds between looks whether a loop that is not ours still runs
+LOOK = 1.0  # seconds between checks that a loop of the application still runs
 
 
 class Face(Protocol[S_co]):
-    """Something that can run async verbs of a subject and wait for their answers."""
+    """An object that can run async verbs of a subject and wait for their results."""
 
     def run(self, name: str, ask: Callable[[S_co], Coroutine[Any, Any, T]]) -> T: ...
 
 
 class BlockingVerb(Generic[S, P, T]):
-    """An async verb of a subject, as a method of its face that blocks until it has answered."""
+    """An async verb of a subject, as a method of its face that blocks until the verb has returned."""
 
     def __init__(self, ask: Callable[Concatenate[S, P], Coroutine[Any, Any, T]]) -> None:
         self._ask = ask
@@ -64,19 +70,22 @@ class BlockingVerb(Generic[S, P, T]):
         return face.run(self._name, lambda subject: self._ask(subject, *args, **kwargs))
 
 
-def of_client(verb: Callable[Concatenate[Client, P], Coroutine[Any, Any, T]]) -> BlockingVerb[Demora, P, T]:
-    """The verb of the client that the application has."""
+def of_client(verb: Callable[Concatenate[Any, P], Coroutine[Any, Any, T]]) -> BlockingVerb[Demora, P, T]:
+    """Return the blocking form of a client's verb: a method of `Client`, or of a part of it, with the same name there."""
 
     @functools.wraps(verb)
     async def ask(app: Demora, /, *args: P.args, **kwargs: P.kwargs) -> T:
-        return await verb(await app.open(), *args, **kwargs)
+        bound: Callable[P, Coroutine[Any, Any, T]] = getattr(await app.open(), verb.__name__)
+        return await bound(*args, **kwargs)
 
     return BlockingVerb(ask)
 
 
 class Adding(BlockingVerb[Demora, P, T]):
-    """A verb that may be asked to do its work `within` a transaction of the caller's: then it runs on the caller's own
-    thread, since on the loop it would hold up all others for as long as it waits for a lock."""
+    """A verb that may run `within` a transaction of the caller. Then it runs on the caller's thread.
+
+    On the shared event loop it would delay the calls of all other threads while it waits for a lock.
+    """
 
     def __init__(
         self,
@@ -90,13 +99,13 @@ class Adding(BlockingVerb[Demora, P, T]):
         if kwargs.get("within") is None:
             return super().run(face, *args, **kwargs)
         client = face.run(self._name, Demora.open)
-        return _at_once(self._here(client, *args, **kwargs))
+        return _run_without_loop(self._here(client, *args, **kwargs))
 
 
 class Blocking:
-    """Asks as `Demora` and `Client` do, from any thread that runs no event loop, and returns when there is an answer.
+    """The verbs of `Demora` and `Client`, for any thread that runs no event loop. A call blocks until the verb has returned.
 
-    A call that is interrupted, by Ctrl-C for instance, is given up; what it was about to write may be written.
+    An interrupted call, for instance by Ctrl-C, is abandoned. Its write may still happen.
     """
 
     def __init__(self, app: Demora) -> None:
@@ -113,41 +122,46 @@ class Blocking:
     retry = of_client(Client.retry)
     reschedule = of_client(Client.reschedule)
     delete = of_client(Client.delete)
-    queues = of_client(Client.queues)
-    queues_page = of_client(Client.queues_page)
-    queue = of_client(Client.queue)
-    pause = of_client(Client.pause)
-    resume = of_client(Client.resume)
-    set_queue = of_client(Client.set_queue)
-    set_pace = of_client(Client.set_pace)
-    take_pace_off = of_client(Client.take_pace_off)
-    pacings = of_client(Client.pacings)
-    pacing = of_client(Client.pacing)
-    pace_changes = of_client(Client.pace_changes)
-    why = of_client(Client.why)
-    workers = of_client(Client.workers)
-    health = of_client(Client.health)
-    retry_many = of_client(Client.retry_many)
-    delete_many = of_client(Client.delete_many)
-    cancel_many = of_client(Client.cancel_many)
-    purge = of_client(Client.purge)
-    recover = of_client(Client.recover)
-    give_up = of_client(Client.give_up)
-    registered_workers = of_client(Client.registered_workers)
-    overview = of_client(Client.overview)
-    activity = of_client(Client.activity)
+    queues = of_client(Queues.queues)
+    queues_page = of_client(Queues.queues_page)
+    queue = of_client(Queues.queue)
+    pause = of_client(Queues.pause)
+    resume = of_client(Queues.resume)
+    set_queue = of_client(Queues.set_queue)
+    set_pace = of_client(Paces.set_pace)
+    take_pace_off = of_client(Paces.take_pace_off)
+    pacings = of_client(Paces.pacings)
+    pacing = of_client(Paces.pacing)
+    pace_changes = of_client(Paces.pace_changes)
+    why = of_client(Paces.why)
+    workers = of_client(Diagnostics.workers)
+    health = of_client(Diagnostics.health)
+    retry_many = of_client(Bulk.retry_many)
+    delete_many = of_client(Bulk.delete_many)
+    cancel_many = of_client(Bulk.cancel_many)
+    purge = of_client(Bulk.purge)
+    recover = of_client(Recovery.recover)
+    give_up = of_client(Recovery.give_up)
+    registered_workers = of_client(Diagnostics.registered_workers)
+    overview = of_client(Diagnostics.overview)
+    activity = of_client(Diagnostics.activity)
 
     def wait(self, id: str, timeout: timedelta | str | None = None) -> Job:
-        """The job once it has ended, or as it is when the time is up."""
+        """Wait until the job has ended, and return it. After the `timeout` return it as it is then."""
         return self._wait("wait", Client.wait, id, timeout)
 
     def result(self, id: str, timeout: timedelta | str | None = None) -> Any:
-        """What the handler returned, once it has; `JobFailed` if the job ended otherwise, `StillRunning` if time is up."""
+        """Wait until the job has ended, and return what its handler returned.
+
+        `JobFailed` if the job ended without a result, `StillRunning` if it has not ended within the `timeout`.
+        """
         return self._wait("result", Client.result, id, timeout)
 
     def close(self) -> None:
-        """Finish the writes under way, disconnect and end the thread. A `wait` under way ends with `StoreClosed`; the next
-        call opens anew."""
+        """Finish the calls in progress, disconnect and end the thread. The next call opens the store again.
+
+        A `wait` or `result` in progress raises `StoreClosed`.
+        """
         with self._lock:
             self._stop(StoreClosed)
 
@@ -157,35 +171,38 @@ class Blocking:
     def __exit__(self, *exc_info: object) -> None:
         self.close()
 
-    def run(self, name: str, ask: Callable[[Demora], Coroutine[Any, Any, T]], *, patient: bool = False) -> T:
-        """What `ask` answers, on the loop where the store lives. A patient call does not hold up a close."""
+    def run(self, name: str, ask: Callable[[Demora], Coroutine[Any, Any, T]], *, waits: bool = False) -> T:
+        """Run `ask` on the event loop that has the store, and return its result.
+
+        `close` cancels a call that `waits` for a job, and lets other calls finish.
+        """
         if _runs_a_loop():
             raise WouldBlock(name)
         with self._lock:
-            loop, future = self._submit(ask, patient)
+            loop, future = self._submit(ask, waits)
         try:
             return _answer(future, loop)
         except BaseException:
             future.cancel()
             raise
 
-    def _submit(self, ask: Callable[[Demora], Coroutine[Any, Any, T]], patient: bool) -> "tuple[_Loop, Future[T]]":
-        """Start the call on our own loop, or where a database in memory lives already."""
+    def _submit(self, ask: Callable[[Demora], Coroutine[Any, Any, T]], waits: bool) -> "tuple[_Loop, Future[T]]":
+        """Start the call on our own loop, or on the loop that has opened a database in memory."""
         if self._background is not None and not self._background.is_here():
-            self._background = None  # forked by a program that called no hooks
+            self._background = None  # the process was forked without Python's fork hooks
         background, elsewhere = self._background, self._app.only_loop()
         if elsewhere is not None and (background is None or background.loop is not elsewhere):
             return elsewhere, asyncio.run_coroutine_threadsafe(ask(self._app), elsewhere)
         if background is None:
             background = self._background = _Background(self._app)
-        return background.loop, background.submit(ask, patient)
+        return background.loop, background.submit(ask, waits)
 
     def _wait(self, name: str, verb: Callable[[Client, str, Any], Coroutine[Any, Any, T]], id: str, timeout: Any) -> T:
         until = None if timeout is None else time.monotonic() + span(timeout, "timeout").total_seconds()
         while True:
             left = None if until is None else timedelta(seconds=max(until - time.monotonic(), 0))
             try:
-                return self.run(name, functools.partial(_ask_client, verb, id, left), patient=True)
+                return self.run(name, functools.partial(_ask_client, verb, id, left), waits=True)
             except _Forked:
                 continue
 
@@ -194,7 +211,7 @@ class Blocking:
         if background is not None and background.is_here():
             background.stop(why)
 
-    # Forks: hold new calls, be disconnected while it happens, then begin anew, in the child as in the parent
+    # A fork blocks new calls and closes the connections. Afterwards parent and child start again.
 
     def before_fork(self) -> None:
         self._lock.acquire()
@@ -202,10 +219,10 @@ class Blocking:
             if self._background is not None and self._app.only_loop() is not self._background.loop:
                 self._stop(_Forked)
         finally:
-            self._app.moving.acquire()
+            self._app.stores_lock.acquire()
 
     def after_fork(self) -> None:
-        self._app.moving.release()
+        self._app.stores_lock.release()
         self._lock.release()
 
     def after_fork_in_child(self) -> None:
@@ -218,7 +235,7 @@ class _Forked(StoreClosed):
 
 
 class _Background:
-    """An event loop on a thread of its own, and the calls under way on it."""
+    """An event loop on a thread of its own, and the calls in progress on it."""
 
     def __init__(self, app: Demora) -> None:
         self._app, self.loop, self._pid = app, asyncio.new_event_loop(), os.getpid()
@@ -228,24 +245,24 @@ class _Background:
         self._thread.start()
 
     def is_here(self) -> bool:
-        """Whether its thread was started in this process."""
+        """Whether the thread was started in this process, not in its parent before a fork."""
         return self._pid == os.getpid()
 
-    def submit(self, ask: Callable[[Demora], Coroutine[Any, Any, T]], patient: bool) -> "Future[T]":
-        return asyncio.run_coroutine_threadsafe(self._call(ask, patient), self.loop)
+    def submit(self, ask: Callable[[Demora], Coroutine[Any, Any, T]], waits: bool) -> "Future[T]":
+        return asyncio.run_coroutine_threadsafe(self._call(ask, waits), self.loop)
 
     def stop(self, why: type[StoreClosed]) -> None:
-        """Let the calls under way end, but patient ones with `why`; close the store, then end the thread."""
+        """Let the calls in progress finish, close the store, and end the thread. Calls that wait for a job raise `why`."""
         try:
             asyncio.run_coroutine_threadsafe(self._finish(why), self.loop).result()
         finally:
             self.loop.call_soon_threadsafe(self.loop.stop)
             self._thread.join()
 
-    async def _call(self, ask: Callable[[Demora], Coroutine[Any, Any, T]], patient: bool) -> T:
+    async def _call(self, ask: Callable[[Demora], Coroutine[Any, Any, T]], waits: bool) -> T:
         task = asyncio.current_task()
         assert task is not None
-        self._calls[task] = patient
+        self._calls[task] = waits
         try:
             return await ask(self._app)
         except asyncio.CancelledError:
@@ -257,8 +274,8 @@ class _Background:
 
     async def _finish(self, why: type[StoreClosed]) -> None:
         self._closed = why
-        for task, patient in self._calls.items():
-            if patient:
+        for task, waits in self._calls.items():
+            if waits:
                 task.cancel()
         if self._calls:
             await asyncio.wait(list(self._calls))
@@ -275,15 +292,15 @@ async def _ask_client(verb: Callable[[Client, str, Any], Coroutine[Any, Any, T]]
     return await verb(await app.open(), id, left)
 
 
-def _at_once(answer: Coroutine[Any, Any, T]) -> T:
-    """What a coroutine comes to that awaits nothing."""
+def _run_without_loop(call: Coroutine[Any, Any, T]) -> T:
+    """Return the result of a coroutine that never suspends, as those on a blocking connection of the caller do not."""
     try:
-        answer.send(None)
+        call.send(None)
     except StopIteration as done:
         value: T = done.value
         return value
-    answer.close()
-    raise AssertionError("a connection that blocks awaits nothing")
+    call.close()
+    raise AssertionError("a call on a blocking connection must not suspend")
 
 
 def _runs_a_loop() -> bool:
@@ -296,7 +313,7 @@ def _runs_a_loop() -> bool:
 
 
 def _answer(future: "Future[T]", loop: _Loop) -> T:
-    """What the call came to; a loop that has stopped answers no more."""
+    """Return the result of the call. `StoreClosed` if its loop has stopped, since the call then never ends."""
     while True:
         try:
             return future.result(LOOK)
@@ -308,7 +325,7 @@ def _answer(future: "Future[T]", loop: _Loop) -> T:
 
 
 _faces: "weakref.WeakSet[Blocking]" = weakref.WeakSet()
-_held: list[Blocking] = []  # by the fork under way
+_held: list[Blocking] = []  # whose locks the fork in progress holds
 
 
 def _before_fork() -> None:

@@ -1,4 +1,4 @@
-"""Every error that demora raises to its callers: one root, names that say the fact, sentences built from data."""
+"""All errors that demora raises to its callers. They have one root, and each builds its text from data."""
 
 from collections.abc import Sequence
 
@@ -8,8 +8,7 @@ class DemoraError(Exception):
 
 
 class Invalid(DemoraError):
-    """What was asked for is malformed: `field` says where, by the name of the argument, `reason` what is wrong and what
-    would be right."""
+    """The request is malformed. `field` is the name of the argument; `reason` says what is wrong and what is expected."""
 
     def __init__(self, field: str, reason: str) -> None:
         super().__init__(f"{field}: {reason}")
@@ -17,11 +16,11 @@ class Invalid(DemoraError):
 
 
 class TooLarge(Invalid):
-    """A value is well formed but over its size limit."""
+    """A value is well formed but exceeds its size limit."""
 
 
 class BadSetting(DemoraError):
-    """A setting cannot be used as it is."""
+    """A setting has a bad value."""
 
     def __init__(self, name: str, reason: str) -> None:
         super().__init__(f"{name}: {reason}")
@@ -29,7 +28,7 @@ class BadSetting(DemoraError):
 
 
 class CannotListen(BadSetting):
-    """A setting is well formed, and the service cannot listen there, or must not yet."""
+    """The service cannot listen on the address of the settings, or may not do so yet."""
 
 
 class BadHandler(DemoraError):
@@ -56,7 +55,7 @@ class JobNotFound(DemoraError):
 
 
 class WrongState(DemoraError):
-    """The job is in a state that does not allow this verb."""
+    """The state of the job does not allow this verb."""
 
     def __init__(self, id: str, verb: str, status: str, allowed: str) -> None:
         super().__init__(f"cannot {verb} job {id}: it is {status}; {verb} takes a job that is {allowed}")
@@ -64,7 +63,7 @@ class WrongState(DemoraError):
 
 
 class KeyReused(DemoraError):
-    """The idempotency key already belongs to a different request."""
+    """The idempotency key belongs to a different request."""
 
     def __init__(self, key: str, job: int | None = None) -> None:
         of = "" if job is None else f" of jobs[{job}]"
@@ -73,21 +72,21 @@ class KeyReused(DemoraError):
 
 
 class ApiKeyNotFound(DemoraError):
-    """No API key has this id. The id is not told back: somebody may have given the whole key."""
+    """No API key has this id. The text does not repeat the id, because the caller may have passed the whole key."""
 
     def __init__(self) -> None:
         super().__init__("no API key has this id; demora keys list shows them")
 
 
 class ApiKeyInForce(DemoraError):
-    """An API key that still lets somebody in cannot be forgotten."""
+    """An API key that is in force cannot be deleted."""
 
     def __init__(self) -> None:
         super().__init__("this API key is still in force; revoke it first (demora keys revoke)")
 
 
 class ApiKeyNotInForce(DemoraError):
-    """An API key that is revoked or has expired gets no new secret."""
+    """An API key that is revoked or has expired cannot get a new secret."""
 
     def __init__(self) -> None:
         super().__init__("this API key is revoked or has expired; make another (demora keys create)")
@@ -102,7 +101,7 @@ class NotAllowedForKey(DemoraError):
 
 
 class LimitReached(DemoraError):
-    """The API key has used as many names of queues, or of types, as it may. To wait does not help."""
+    """The API key has used as many names of queues, or of types, as its limit allows. Waiting does not help."""
 
     def __init__(self, kind: str, most: int) -> None:
         super().__init__(
@@ -113,28 +112,28 @@ class LimitReached(DemoraError):
 
 
 class TooManyWaiting(DemoraError):
-    """As many jobs of the API key wait as it may have. Once some have run, there is room again."""
+    """As many jobs of the API key wait as its limit allows. The caller can try again when some of them have run."""
 
     def __init__(self, most: int) -> None:
         super().__init__(f"{most:,} jobs of this API key may wait at a time; try again when some of them have run")
 
 
 class SecretNotFound(DemoraError):
-    """No secret for webhooks has this id."""
+    """No webhook secret has this id."""
 
     def __init__(self) -> None:
         super().__init__("no secret has this id; demora webhooks secret list shows them")
 
 
 class UrlNotDisabled(DemoraError):
-    """A URL cannot be enabled that is not disabled."""
+    """The URL to enable is not disabled."""
 
     def __init__(self) -> None:
         super().__init__("this URL is not disabled; demora webhooks disabled lists those that are")
 
 
 class QueueNotFound(DemoraError):
-    """No queue has this name: nothing was ever enqueued there, and nobody changed it."""
+    """No queue has this name: no job was ever enqueued there, and it was never changed."""
 
     def __init__(self, name: str) -> None:
         super().__init__(f"there is no queue {name}; demora queues lists them")
@@ -142,7 +141,7 @@ class QueueNotFound(DemoraError):
 
 
 class NotRead(DemoraError):
-    """A payload or result was asked of a job that was found without it."""
+    """The caller read the payload or result of a job that was found without it."""
 
     def __init__(self, id: str, field: str) -> None:
         super().__init__(
@@ -152,7 +151,7 @@ class NotRead(DemoraError):
 
 
 class StillRunning(DemoraError):
-    """The wait ended before the job did."""
+    """The job had not ended when the timeout passed."""
 
     def __init__(self, id: str, status: str) -> None:
         super().__init__(f"job {id} has not ended yet: it is {status}")
@@ -168,7 +167,7 @@ class JobFailed(DemoraError):
 
 
 class WouldBlock(DemoraError):
-    """A blocking call was made on a thread whose event loop it would bring to a standstill."""
+    """A blocking call was made on the thread of a running event loop, which it would block."""
 
     def __init__(self, verb: str) -> None:
         super().__init__(
@@ -179,12 +178,14 @@ class WouldBlock(DemoraError):
 
 
 class StoreError(DemoraError):
-    """The database refused or could not be reached; whether a write happened is unknown unless said otherwise."""
+    """The database refused a statement, or the connection was lost. The write may have happened, unless noted otherwise."""
 
 
 class StoreUnreachable(StoreError):
-    """No connection to the database could be had; nothing was written. `may_pass` says that the server may only be
-    starting, or out of reach for a while."""
+    """The database could not be reached, and nothing was written.
+
+    `may_pass` is True if the server may only be starting or temporarily out of reach.
+    """
 
     def __init__(self, message: str, *, may_pass: bool) -> None:
         super().__init__(message)
@@ -192,46 +193,48 @@ class StoreUnreachable(StoreError):
 
 
 class StoreBusy(StoreError):
-    """The database stayed locked by others for longer than the limit; nothing was written."""
+    """Other connections kept the database locked for longer than the limit, and nothing was written."""
 
 
 class SearchTooSlow(StoreError):
-    """A search was stopped because it read for longer than its limit of time."""
+    """A search was stopped because it exceeded its time limit."""
 
     def __init__(self, seconds: float) -> None:
         super().__init__(
             f"the search was stopped after {seconds:g} s: too many jobs had to be read one by one. Add status=FAILED or "
-            "status=PROCESSING, which have an index, or leave filters out; demora jobs searches without a limit of time"
+            "status=PROCESSING, which have an index, or leave filters out; demora jobs searches without a time limit"
         )
 
 
 class TooManySearches(StoreError):
-    """A search was not started because as many as may run at once were running, and none ended in time."""
+    """A search was not started, because the allowed number of searches were running and none ended in time."""
 
     def __init__(self, most: int) -> None:
-        super().__init__(f"{most} searches of jobs are running already, as many as may; try again in a few seconds")
+        super().__init__(f"{most} searches of jobs are running, which is the limit; try again in a few seconds")
 
 
 class StoreGone(StoreError):
-    """The database file was deleted or replaced while it was open; nothing was written."""
+    """The database file was deleted or replaced while it was open, and nothing was written."""
 
     def __init__(self, file: str, *, replaced: bool) -> None:
-        fate = "another file is in its place" if replaced else "it is no longer there"
+        fate = "another file is in its place" if replaced else "it no longer exists"
         super().__init__(
-            f"the database file {file} was taken away while it was open: {fate}, and nothing is written any more; put the "
+            f"the database file {file} was removed while it was open: {fate}, and demora writes nothing any more; put the "
             "file back, or stop all processes that use it and start them again"
         )
         self.file, self.replaced = file, replaced
 
 
 class StoreDamaged(StoreError):
-    """The write-ahead log of the database was cut, deleted or replaced while it was open; nothing was written. What was in
-    it is lost."""
+    """The write-ahead log of the database was cut, deleted or replaced while it was open, and nothing was written.
+
+    The transactions that were only in the log are lost.
+    """
 
     def __init__(self, file: str, damage: str) -> None:
         super().__init__(
-            f"the write-ahead log {file} {damage} by another program: what was committed last is lost, and nothing is "
-            "written any more; stop all processes that use the database, run demora doctor, and start them again"
+            f"the write-ahead log {file} {damage} by another program: the last commits are lost, and demora writes nothing "
+            "any more; stop all processes that use the database, run demora doctor, and start them again"
         )
         self.file, self.damage = file, damage
 
@@ -244,34 +247,34 @@ class StoreClosed(StoreError):
 
 
 class OneLoopOnly(StoreError):
-    """The database is in memory, and lives on another event loop that still runs."""
+    """The database is in memory and belongs to another event loop that still runs."""
 
     def __init__(self) -> None:
         super().__init__(
-            "a database in memory lives on the one event loop that opened it, and that is another one, which still runs: "
-            "ask there, or use a file"
+            "a database in memory belongs to the event loop that opened it, and that is another loop, which still runs: "
+            "make the call there, or use a file"
         )
 
 
 class OpenInParent(StoreError):
-    """The file was open in the process that this one was forked from."""
+    """The process was forked while the file was open."""
 
     def __init__(self, path: object) -> None:
         super().__init__(
-            f"this process was forked while {path} was open, and SQLite would not lock it properly here: close it before "
-            "the fork (`await app.close()`; `app.blocking` does so by itself), or start processes with spawn"
+            f"this process was forked while {path} was open, and SQLite cannot lock it reliably here: close it before the "
+            "fork (`await app.close()`; `app.blocking` does so by itself), or start processes with spawn"
         )
 
 
 class SchemaTooNew(StoreError):
-    """The database was migrated by a newer demora."""
+    """A newer demora has migrated the database."""
 
     def __init__(self, found: int, known: int) -> None:
         super().__init__(f"the database has schema {found}, this demora knows up to {known}: upgrade demora")
 
 
 class ProcessDied(DemoraError):
-    """The process of a run ended, or had to be ended, before it said what the run came to."""
+    """The process of a process handler ended, or was killed, before it reported the outcome of its run."""
 
     def __init__(self, fate: str) -> None:
         super().__init__(f"the process of this run {fate}")
@@ -279,7 +282,7 @@ class ProcessDied(DemoraError):
 
 
 class RaisedInProcess(DemoraError):
-    """What a process handler raised, as far as it can be told in another process: `error` begins with its class."""
+    """The exception of a process handler, as text from its process. `error` begins with the name of its class."""
 
     def __init__(self, error: str, traceback: str | None, *, permanent: bool) -> None:
         super().__init__(error)
@@ -287,7 +290,7 @@ class RaisedInProcess(DemoraError):
 
 
 class WorkerDied(DemoraError):
-    """A worker gave up, and with it the block that it was to last for."""
+    """The worker of an `app.worker()` block gave up, and with it the block ends."""
 
     def __init__(self, id: str, trouble: str) -> None:
         super().__init__(f"worker {id} gave up: {trouble}")
@@ -295,10 +298,10 @@ class WorkerDied(DemoraError):
 
 
 class WrongProcess(DemoraError):
-    """A worker was to start in a process that was made to call handlers."""
+    """A worker was started in a process that only runs process handlers."""
 
     def __init__(self) -> None:
         super().__init__(
-            "a process handler's application is imported again in its process, which must start no worker; "
-            "start yours below `if __name__ == '__main__':`"
+            "the process of a process handler imports the application again, and must not start a worker; start yours "
+            "below `if __name__ == '__main__':`"
         )

@@ -1,4 +1,7 @@
-"""Settings, read at the edge only: arguments first, then `DEMORA_…` variables, then a TOML file, then defaults."""
+"""Settings: arguments first, then `DEMORA_…` variables, then a TOML file, then defaults.
+
+They are read once at the edge (by `Demora`, the service and the commands), and passed on as values.
+"""
 
 import difflib
 import os
@@ -6,7 +9,7 @@ import tomllib
 from collections.abc import Iterator, Mapping
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, get_type_hints
 
 import msgspec
 
@@ -23,16 +26,16 @@ from .errors import BadSetting, Invalid
 
 DEFAULT_FILE, FILE_VARIABLE = "demora.toml", "DEMORA_CONFIG"
 _PREFIX = "DEMORA_"
-_OWN = {"DEMORA_CRASH", "DEMORA_LIFELINE"}  # of tests, and of a supervisor for its workers
+_OWN = {"DEMORA_CRASH", "DEMORA_LIFELINE"}  # set by tests, and by a supervisor for its workers
 LEAST_IN_FLIGHT = 48 * 1024 * 1024  # bytes
 LOG_FORMATS = ("text", "json")
 LOG_LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR")
 LOG_ERRORS = ("text", "class")
-BUILTIN_HANDLERS = ("demo", "http.request")  # those that can be switched off
+BUILTIN_HANDLERS = ("demo", "http.request")  # the names that the setting takes besides all and none
 
 
 class Settings(msgspec.Struct, frozen=True):
-    """All that can be set. Each name in capitals behind `DEMORA_` is its variable."""
+    """All settings. The variable of a setting is `DEMORA_` and its name in capitals."""
 
     database_url: str = "sqlite:///demora.db"
     database_schema: str = "demora"
@@ -77,32 +80,32 @@ class Settings(msgspec.Struct, frozen=True):
 
     @property
     def retention(self) -> Retention:
-        """How long ended jobs are kept in queues that say nothing else."""
+        """How long ended jobs are kept in queues without a retention of their own."""
         return Retention(self.keep_completed, self.keep_cancelled, self.keep_failed)
 
     @property
     def key_limits(self) -> KeyLimits:
-        """The limits of API keys that have none of their own."""
+        """The limits of API keys without limits of their own."""
         return KeyLimits(self.key_max_queues, self.key_max_types, self.key_max_waiting, self.key_rate)
 
     @property
     def outbound(self) -> Policy:
-        """Whom demora may call on somebody's request, besides everybody's servers with https."""
+        """Which servers demora may call for a job, besides public servers over https."""
         return Policy(read_networks(self.outbound_allow, "outbound_allow"), self.outbound_http)
 
     @property
     def proxies(self) -> tuple[Network, ...]:
-        """The networks of reverse proxies: their connections are not counted by address, and they may say who calls."""
+        """The networks of reverse proxies: their connections are not counted by address, their headers name the caller."""
         return read_networks(self.trusted_proxies, "trusted_proxies")
 
     @property
     def webhook_secrets(self) -> tuple[Secret, ...]:
-        """The secrets that the environment gives, to sign webhooks with; more than one while one is being replaced."""
+        """The webhook secrets from the settings; more than one while one replaces another."""
         return tuple(read_secret(text, "webhook_secret") for text in (self.webhook_secret or "").replace(",", " ").split())
 
     @property
     def postgres(self) -> PostgresOptions:
-        """How a PostgreSQL database is used."""
+        """The options of a PostgreSQL database."""
         return PostgresOptions(
             schema=self.database_schema,
             connections=self.database_connections,
@@ -114,8 +117,11 @@ class Settings(msgspec.Struct, frozen=True):
 
 
 def load(environment: Mapping[str, str] | None = None, **given: Any) -> Settings:
-    """The settings in force; `given` are arguments, of which None means not given. The file is `demora.toml` in the current
-    folder, or the one that `DEMORA_CONFIG` names."""
+    """Return the settings. `given` are arguments, where None means not given.
+
+    The file is `demora.toml` in the current folder, or the one that `DEMORA_CONFIG` names. `BadSetting` names the source of
+    the first setting that is wrong.
+    """
     found = _found(os.environ if environment is None else environment, given)
     settings = Settings(**{name: _value(name, source, value) for name, (source, value) in found.items()})
     for problem in _broken_rules(settings):
@@ -124,12 +130,12 @@ def load(environment: Mapping[str, str] | None = None, **given: Any) -> Settings
 
 
 def sources(environment: Mapping[str, str], **given: Any) -> dict[str, str]:
-    """Where each setting comes from that is not its default: an argument, a variable, a line of the file."""
+    """Return where each setting comes from that is not a default: an argument, a variable or a line of the file."""
     return {name: source for name, (source, _) in _found(environment, given).items()}
 
 
 def troubles(environment: Mapping[str, str], **given: Any) -> list[BadSetting]:
-    """All that `load` would refuse, where that stops at the first."""
+    """Return everything that is wrong with the settings; `load` raises only the first."""
     try:
         found = _found(environment, given)
     except BadSetting as problem:
@@ -144,24 +150,25 @@ def troubles(environment: Mapping[str, str], **given: Any) -> list[BadSetting]:
 
 
 def unknown_variables(environment: Mapping[str, str]) -> list[str]:
-    """Variables that look like ours and set nothing."""
+    """Return the variables that begin with `DEMORA_` and set nothing."""
     ours = {*_variables(), *_OWN}
     return sorted(
         name for name in environment if name.startswith(_PREFIX) and name not in ours and not name.startswith(PACE_VARIABLE)
     )
 
 
-def nearest(stranger: str) -> str | None:
-    """The variable that was probably meant, if one is much like it."""
-    return next(iter(difflib.get_close_matches(stranger, _variables(), 1, cutoff=0.8)), None)
+def nearest(unknown: str) -> str | None:
+    """Return the variable that an unknown one was probably meant to be, None if none is similar."""
+    return next(iter(difflib.get_close_matches(unknown, _variables(), 1, cutoff=0.8)), None)
 
 
 def _found(environment: Mapping[str, str], given: Mapping[str, Any]) -> dict[str, tuple[str, Any]]:
+    """Return the source and the raw value of each setting that is not a default."""
     found = _from_file(environment)
     for name in Settings.__struct_fields__:
         if environment.get(_variable(name)):
             found[name] = (_variable(name), environment[_variable(name)])
-    found |= paces_found(environment, found)
+    found |= _pace_variables(environment, found)
     return found | {name: (name, value) for name, value in given.items() if value is not None}
 
 
@@ -177,7 +184,7 @@ def _from_file(environment: Mapping[str, str]) -> dict[str, tuple[str, Any]]:
     path = Path(environment.get(FILE_VARIABLE) or DEFAULT_FILE)
     if not path.exists():
         if environment.get(FILE_VARIABLE):
-            raise BadSetting(FILE_VARIABLE, f"there is no file {path}")
+            raise BadSetting(FILE_VARIABLE, f"the file {path} does not exist")
         return {}
     try:
         content = tomllib.loads(path.read_text())
@@ -197,10 +204,10 @@ def _value(name: str, source: str, value: Any) -> Any:
         if kind is Keep:
             return value if isinstance(value, Keep) else keep(value, source)
         if kind is Pace:
-            return value if isinstance(value, Pace) else read_usual(value, source)
+            return value if isinstance(value, Pace) else _read_usual(value, source)
         if name == "pace":
-            return read_paces(value, source)
-        if kind is _NAMES and isinstance(value, str):
+            return _read_paces(value, source)
+        if kind == _NAMES and isinstance(value, str):
             value = [name.strip() for name in value.split(",")]
         return msgspec.convert(value, kind, strict=not isinstance(value, str))
     except Invalid as problem:
@@ -218,57 +225,17 @@ _RIGHT: dict[Any, str] = {
     bool: "true or false",
     _NAMES: "a list of names",
 }
-_KINDS: dict[str, Any] = {
-    "database_url": str,
-    "database_schema": str,
-    "database_connections": int,
-    "database_timeout": timedelta,
-    "database_pooler": bool,
-    "database_listen_url": str | None,
-    "database_notify": bool,
-    "redis_url": str | None,
-    "host": str,
-    "port": int,
-    "lease": timedelta,
-    "grace": timedelta,
-    "concurrency": int,
-    "known_types_only": bool,
-    "builtin_handlers": _NAMES,
-    "max_timeout": timedelta,
-    "allowed_hosts": _NAMES,
-    "http_connections": int,
-    "http_connections_per_address": int | None,
-    "trusted_proxies": _NAMES,
-    "failed_auth_rate": int,
-    "key_rate": int,
-    "key_max_queues": int,
-    "key_max_types": int,
-    "key_max_waiting": int,
-    "in_flight_bytes": int,
-    "audit": bool,
-    "log_format": str,
-    "log_level": str,
-    "log_errors": str,
-    "keep_completed": Keep,
-    "keep_cancelled": Keep,
-    "keep_failed": Keep,
-    "outbound_allow": _NAMES,
-    "outbound_http": bool,
-    "outbound_timeout": timedelta,
-    "outbound_per_host": int,
-    "webhook_secret": str | None,
-    "usual_pace": Pace,
-    "pace": dict,
-}
+_KINDS: dict[str, Any] = get_type_hints(Settings) | {"builtin_handlers": _NAMES}
 
 
 def _from_source(problem: BadSetting, found: Mapping[str, tuple[str, Any]]) -> BadSetting:
-    """The same problem under the name of what gave the setting: a variable, a line of the file."""
+    """Return the problem under the name of the setting's source: a variable or a line of the file."""
     source, _ = found.get(problem.name, (problem.name, None))
     return BadSetting(source, problem.reason)
 
 
 def _broken_rules(settings: Settings) -> Iterator[BadSetting]:
+    """Yield the settings that are well formed but out of bounds."""
     if not 0 <= settings.port <= 65535:
         yield BadSetting("port", "must be from 0 to 65535")
     if not 1 <= settings.concurrency <= 10_000:
@@ -282,7 +249,9 @@ def _broken_rules(settings: Settings) -> Iterator[BadSetting]:
     if settings.log_errors not in LOG_ERRORS:
         yield BadSetting("log_errors", f"must be {' or '.join(LOG_ERRORS)}")
     if not LEAST_IN_FLIGHT <= settings.in_flight_bytes <= 2**50:
-        yield BadSetting("in_flight_bytes", f"must be at least {LEAST_IN_FLIGHT}, for one batch of jobs and its answer")
+        yield BadSetting(
+            "in_flight_bytes", f"must be at least {LEAST_IN_FLIGHT}, to hold one batch of jobs and its response"
+        )
     if settings.log_format not in LOG_FORMATS:
         yield BadSetting("log_format", f"must be {' or '.join(LOG_FORMATS)}")
     if settings.log_level not in LOG_LEVELS:
@@ -339,12 +308,12 @@ def _broken_outbound(settings: Settings) -> Iterator[BadSetting]:
             yield BadSetting(problem.field, problem.reason)
 
 
-# Paces in the settings: a table of the file, `DEMORA_PACE_<QUEUE>`, and the variables that the sources name.
+# Paces: a table in the file, `DEMORA_PACE`, `DEMORA_PACE_<QUEUE>`, and four variables without the prefix for the usual pace
 
 
 PACE_VARIABLE = "DEMORA_PACE_"
-USUAL = "usual_pace"
-_SOURCES = {
+_USUAL = "usual_pace"
+_UNPREFIXED = {
     "DELAYED_JOB_GAP_SECONDS": ("gap", "s"),
     "MAX_DELAYED_JOBS_PER_CYCLE": ("burst", ""),
     "RAPID_GAP_WHEN_EMPTY_SECONDS": ("rapid_gap", "s"),
@@ -352,18 +321,20 @@ _SOURCES = {
 }
 
 
-def paces_found(environment: Mapping[str, str], found: Mapping[str, tuple[str, Any]]) -> dict[str, tuple[str, Any]]:
-    """What variables say of paces, besides what was found of them: by queue, and of the usual pace."""
+def _pace_variables(environment: Mapping[str, str], found: Mapping[str, tuple[str, Any]]) -> dict[str, tuple[str, Any]]:
+    """Return the settings that the variables of single queues, and those without the prefix, add to those found so far."""
     more: dict[str, tuple[str, Any]] = {}
     own = {name: value for name, value in environment.items() if name.startswith(PACE_VARIABLE) and value}
     if own:
         source, before = found.get("pace", ("", {}))
         table = _table(before, source or "pace")
         more["pace"] = (" and ".join(own), {**table, **{_queue(name): value for name, value in own.items()}})
-    named = {name: environment[name] for name in _SOURCES if environment.get(name)}
-    if named and USUAL not in found:
-        values = {field: f"{_whole(name, named[name])}{unit}" for name, (field, unit) in _SOURCES.items() if name in named}
-        more[USUAL] = (" and ".join(named), values)
+    named = {name: environment[name] for name in _UNPREFIXED if environment.get(name)}
+    if named and _USUAL not in found:
+        values = {
+            field: f"{_whole(name, named[name])}{unit}" for name, (field, unit) in _UNPREFIXED.items() if name in named
+        }
+        more[_USUAL] = (" and ".join(named), values)
     return more
 
 
@@ -373,16 +344,16 @@ def _whole(name: str, value: str) -> str:
     return value
 
 
-def read_usual(value: Any, source: str) -> Pace:
-    """The pace of paced queues that say nothing else."""
+def _read_usual(value: Any, source: str) -> Pace:
+    """Return the pace that gives a paced queue the values that its own pace leaves out."""
     request = _read(value, source)
     if request is None:
-        raise Invalid(source, "the usual pace cannot be off; queues have none until one is set")
+        raise Invalid(source, "the usual pace cannot be off; a queue has no pace until one is set for it")
     return request.over(Pace())
 
 
-def read_paces(value: Any, source: str) -> dict[str, PaceRequest | None]:
-    """The paces by queue."""
+def _read_paces(value: Any, source: str) -> dict[str, PaceRequest | None]:
+    """Return the requested paces by queue; None removes the pace of a queue."""
     if isinstance(value, Mapping) and all(isinstance(one, PaceRequest) for one in value.values()):
         return dict(value)
     return {check_queue(queue, source): _of_queue(queue, pace, source) for queue, pace in _table(value, source).items()}

@@ -1,8 +1,8 @@
-"""For those who test an application of their own: its jobs in memory, a clock to turn, and a worker that runs what is due.
+"""Tools to test an application: its jobs in memory, a clock that tests move forward, and a worker that runs the due jobs.
 
 with Sandbox(app) as sandbox:
     await my_code()
-    assert sandbox.enqueued("email.send", to="a@b.c")
+    assert await sandbox.enqueued("email.send", to="a@b.c")
     assert not (await sandbox.advance("1h")).failures
 """
 
@@ -31,40 +31,42 @@ from .worker import Worker
 T = TypeVar("T")
 
 MOST_RUNS = 10_000  # in one drain
-_LOOK = 1.0  # seconds between looks while a handler runs
-_SEAMS = Seams(chance=lambda: 0.0, name=lambda: "sandbox")  # chance takes nothing off a wait
+_LOOK = 1.0  # seconds between claims while a handler runs
+_SEAMS = Seams(chance=lambda: 0.0, name=lambda: "sandbox")  # without chance, jitter shortens no wait
 
 
 class NeverIdle(DemoraError):
-    """Jobs were run again and again, and there were always more."""
+    """A drain did not end: after `MOST_RUNS` runs there were still due jobs."""
 
     def __init__(self, runs: int) -> None:
-        super().__init__(f"{runs} runs, and more jobs are due still: does a handler enqueue itself without a delay?")
+        super().__init__(f"{runs} runs, and jobs are still due: does a handler enqueue itself without a delay?")
 
 
 class Drained(msgspec.Struct, frozen=True):
-    """The jobs that were run, each as it stands now, in the order in which their last runs ended."""
+    """The jobs that were run, each in its current state, in the order in which their last runs ended."""
 
     jobs: list[Job]
 
     @property
     def ended(self) -> list[Job]:
+        """The jobs that have ended."""
         return [job for job in self.jobs if job.status.ended]
 
     @property
     def failures(self) -> list[Job]:
-        """Those whose last run failed, whether they will be tried again or not."""
+        """The jobs whose last run failed, also those that will be retried."""
         return [job for job in self.jobs if job.status in (Status.RETRYING, Status.FAILED)]
 
 
 class SandboxClock(Clock):
-    """Goes on as usual from the moment it is made, or stands still at `now`; either way it can be turned forward."""
+    """A clock that runs as usual, or stands still at `now`. Tests can move either forward."""
 
     def __init__(self, now: datetime | None = None) -> None:
         self._stands_at = None if now is None else to_ms(moment(now, "now")) * 1000
         self._turned = timedelta(0)
 
     def turn(self, by: timedelta) -> None:
+        """Move the clock forward."""
         self._turned += by
 
     def now(self) -> datetime:
@@ -83,10 +85,10 @@ class SandboxClock(Clock):
 
 
 class Sandbox:
-    """Keeps an application's jobs in memory for as long as the block lasts, and runs them only when told to.
+    """Keeps an application's jobs in memory for the duration of a `with` block, and runs them only in `drain` and `advance`.
 
-    What the application enqueues in whichever way, async or blocking, goes here and not to its database. Each sandbox begins
-    empty. In tests without an event loop, ask `sandbox.blocking`.
+    All jobs that the application enqueues, async or blocking, go here and not to its database. Each sandbox begins empty.
+    Tests without an event loop use `sandbox.blocking`.
     """
 
     def __init__(self, app: Demora, *, now: datetime | None = None) -> None:
@@ -96,8 +98,8 @@ class Sandbox:
     def __enter__(self) -> Self:
         self._using.__enter__()
         self.app.deliveries.muted = True
-        with contextlib.suppress(RuntimeError):  # no loop runs: the first that asks has the store
-            self.app.move_in(asyncio.get_running_loop())
+        with contextlib.suppress(RuntimeError):  # no loop runs: the first one to make a call gets the store
+            self.app.make_loop_store(asyncio.get_running_loop())
         return self
 
     def __exit__(self, *exc_info: object) -> None:
@@ -105,7 +107,7 @@ class Sandbox:
         self._using.__exit__(None, None, None)
 
     async def enqueued(self, type: str | JobFunction | None = None, /, **payload: Any) -> list[Job]:
-        """All jobs ever enqueued here, oldest first: of this type, with these fields in their payload."""
+        """Return all jobs ever enqueued here, oldest first; only those of this type and with these fields, if given."""
         name = type.type if isinstance(type, JobFunction) else type
         client, found, after = await self.app.open(), list[Job](), None
         while True:
@@ -116,11 +118,11 @@ class Sandbox:
                 return [job for job in reversed(found) if _has(job, payload)]
 
     async def drain(self) -> Drained:
-        """Run all that is due now, and what that enqueues, until nothing is due; `NeverIdle` if there is no end to it."""
+        """Run all due jobs, and the due jobs that they enqueue, until none is due; `NeverIdle` if that does not end."""
         return await self._drained((await self._run_due()).settled)
 
     async def advance(self, by: timedelta | str) -> Drained:
-        """Let so much time pass, and run each job on the way when it becomes due."""
+        """Move the clock forward, and run each job on the way when it becomes due."""
         left = span(by, "by")
         worker = await self._run_due()
         settled = worker.settled
@@ -144,7 +146,7 @@ class Sandbox:
 
 
 class BlockingSandbox:
-    """The verbs of a sandbox for tests without an event loop."""
+    """The methods of a sandbox for tests without an event loop."""
 
     def __init__(self, sandbox: Sandbox) -> None:
         self._sandbox = sandbox
@@ -158,7 +160,7 @@ class BlockingSandbox:
 
 
 class _UntilIdle(Worker):
-    """A worker that ends once nothing runs and nothing is due; then `next_in` is how long it is until something is."""
+    """A worker that stops once no job runs and none is due. Then `next_in` is the time until one is due."""
 
     def __init__(self, app: Demora) -> None:
         super().__init__(app, seams=_SEAMS)
@@ -172,7 +174,7 @@ class _UntilIdle(Worker):
             wait = await self._claim()
             if self._busy():
                 await bell.wait(_LOOK if wait is None else min(wait, _LOOK))
-                await self._ledger.drain()
+                await self._settler.drain()
             elif wait != 0 and not was_busy:  # else what ended meanwhile may have enqueued more
                 self.next_in = None if wait is None else timedelta(seconds=wait)
                 return
@@ -186,8 +188,8 @@ class _UntilIdle(Worker):
         super()._conclude(*args)
         self._wake()
 
-    def _recorded(self, settlement: Settlement, status: Status | None) -> None:
-        super()._recorded(settlement, status)
+    def _on_settled(self, settlement: Settlement, status: Status | None) -> None:
+        super()._on_settled(settlement, status)
         self.settled.append(settlement.report.lease.id)
 
 

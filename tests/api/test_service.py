@@ -150,7 +150,7 @@ async def test_a_second_signal_ends_the_service_at_once(database: Path) -> None:
     async with running(database, grace=60) as service:
         await service.started(await service.add("block"))
         service.kill()
-        await service.said("stops: 1 running")
+        await service.said("is stopping: 1 running")
         service.kill()
         assert await service.exit_code() == 128 + signal.SIGTERM
 
@@ -212,7 +212,7 @@ async def test_a_host_that_is_no_address_is_refused(host: str) -> None:
 async def test_an_address_of_another_machine_is_refused() -> None:
     async with Demora("sqlite://") as app:
         await (await app.open()).keys.create("ci", ["read"])
-        with pytest.raises(BadSetting, match=r"host: 192\.0\.2\.1 is no address of this machine"):
+        with pytest.raises(BadSetting, match=r"host: 192\.0\.2\.1 is not an address of this machine"):
             await serve(app, Settings(host="192.0.2.1", port=0))
 
 

@@ -1,5 +1,6 @@
 """The log of what stays: lines for people, JSON for machines, and nothing in either that others could use."""
 
+import inspect
 import io
 import json
 import logging
@@ -14,7 +15,7 @@ from demora.cli.logs import Lines, Objects, to_stderr
 from demora.core.states import Status
 from demora.settings import Settings
 from demora.system import error_texts, notices
-from demora.system.notices import Limit
+from demora.system.log_limit import Limit
 from tests.cli.conftest import Run, Start, read_until
 
 HOSTILE = "\x1b[31m\r\nforged \x7f \u202e \x85"
@@ -96,7 +97,7 @@ NOTICES: list[Callable[[], None]] = [
     lambda: notices.store_damaged(OSError(HOSTILE)),
     lambda: notices.scheduler_started("s"),
     lambda: notices.housekeeping_done(1, 2),
-    lambda: notices.let_go("q", 1),
+    lambda: notices.jobs_released("q", 1),
     lambda: notices.worker_died(1, -9, 1.0),
     lambda: notices.supervisor_gone(),
     lambda: notices.keeper_died(OSError(HOSTILE)),
@@ -107,6 +108,8 @@ NOTICES: list[Callable[[], None]] = [
     lambda: notices.hook_failed("startup", OSError(HOSTILE)),
     lambda: notices.service_started("http://127.0.0.1:1", "sqlite"),
     lambda: notices.service_reachable("0.0.0.0", "jobs.example.com"),
+    lambda: notices.connections_full(HOSTILE),
+    lambda: notices.connections_lowered(100, 50, 64),
     lambda: notices.use_not_noted("abc", OSError(HOSTILE)),
     lambda: notices.overloaded(2, 1),
     lambda: notices.request_failed("GET", HOSTILE, OSError(HOSTILE)),
@@ -130,7 +133,7 @@ def test_every_notice_is_one_line_without_control_characters(
 
 
 def test_every_notice_there_is_was_tried() -> None:
-    public = [name for name in vars(notices) if not name.startswith("_") and callable(getattr(notices, name))]
+    public = [name for name in vars(notices) if not name.startswith("_") and inspect.isfunction(getattr(notices, name))]
     ours = [name for name in public if getattr(notices, name).__module__ == notices.__name__]
     assert len(ours) == len(NOTICES)
 

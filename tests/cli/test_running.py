@@ -126,8 +126,7 @@ def test_what_stays_says_at_its_start_which_variables_set_nothing(start: Start, 
     process = start(*words, DEMORA_DATABSE_URL="postgresql://me:canary@host/db")
     said = read_until(process, "started" if command == "worker" else f"{command.replace('serve', 'service')} ")
     assert (
-        "WARNING the variable DEMORA_DATABSE_URL is no setting of demora and sets nothing; is DEMORA_DATABASE_URL meant?"
-        in said
+        "WARNING unknown variable DEMORA_DATABSE_URL: demora has no such setting; did you mean DEMORA_DATABASE_URL?" in said
     )
     assert "canary" not in said
     assert command == "serve" or "jobs in sqlite:///demora.db\n" in said

@@ -88,7 +88,7 @@ def test_a_job_that_vanished_is_found_with_its_events(run: Run, enqueued: Enqueu
     tamper(folder, "drop trigger audit_removed; delete from jobs")
     found = run("verify")
     assert found.exit_code == 1
-    assert f"I1 no loss: job {id} was QUEUED by its last event and is nowhere" in found.stdout
+    assert f"I1 no loss: job {id} was QUEUED by its last event and has no row" in found.stdout
     assert "sql     #1 added → QUEUED token 0" in found.stdout
 
 

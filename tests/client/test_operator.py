@@ -7,7 +7,7 @@ import pytest
 
 from demora.client.bulk import BATCH, BulkResult
 from demora.client.client import Client
-from demora.client.operator import Recovered
+from demora.client.recovery import Recovered
 from demora.core.states import Status
 from demora.engines.sqlite import SqliteStore
 from demora.errors import Invalid
@@ -76,7 +76,7 @@ async def test_a_status_may_be_given_alone(store: SqliteStore, client: Client) -
 
 async def test_to_change_nothing_is_refused(store: SqliteStore, client: Client) -> None:
     [id] = await add_ids(store, {})
-    with pytest.raises(Invalid, match="nothing is to be changed"):
+    with pytest.raises(Invalid, match="nothing to change"):
         await client.reschedule(id)
 
 

@@ -61,7 +61,7 @@ def test_another_day_is_said_with_its_date() -> None:
 def test_a_retry_that_is_not_due() -> None:
     again = job(status=Status.RETRYING, lane=Lane.RETRY, due_at=NOW + seconds(4), attempt=2, token=2, error="ValueError: no")
     expected = (
-        "It failed after ValueError: no; retry 2 of 3 is due at 08:00:04 UTC, in 4s; then the pace of its queue lets it go."
+        "It failed after ValueError: no; retry 2 of 3 is due at 08:00:04 UTC, in 4s; then the pace of its queue releases it."
     )
     assert told(Outlook(again, NOW, pacing=pacing())) == ("retry_due", expected)
 
@@ -69,7 +69,7 @@ def test_a_retry_that_is_not_due() -> None:
 def test_a_job_whose_queue_is_paused() -> None:
     reason, sentence = told(Outlook(job(), NOW, pause=Pause("closed", NOW - seconds(60), "cli:ann")))
     assert reason == "queue_paused"
-    assert sentence == "Its queue mail was paused by cli:ann at 07:59:00 UTC (closed); nothing of it is handed out."
+    assert sentence == "Its queue mail was paused by cli:ann at 07:59:00 UTC (closed); no job of it is handed out."
 
 
 def test_a_job_that_a_pace_holds_knows_its_place_and_its_time() -> None:
@@ -114,7 +114,7 @@ def test_a_job_that_was_handed_back_for_want_of_a_handler() -> None:
 
 def test_a_job_that_expired_and_was_not_cancelled_yet() -> None:
     expired = job(expires_at=NOW - seconds(1))
-    expected = "It expired at 07:59:59 UTC without having run; the next worker or scheduler that looks cancels it."
+    expected = "It expired at 07:59:59 UTC without having run; the next claim or housekeeping cancels it."
     assert told(Outlook(expired, NOW)) == ("expired", expected)
     started = job(expires_at=NOW - seconds(1), attempt=1, status=Status.RETRYING, lane=Lane.RETRY)
     assert told(Outlook(started, NOW, workers=[ANN]))[0] == "ready"
@@ -122,7 +122,7 @@ def test_a_job_that_expired_and_was_not_cancelled_yet() -> None:
 
 def test_a_job_whose_worker_is_gone() -> None:
     lost = job(status=Status.PROCESSING, worker_id="ann", attempt=1, lease_until=NOW - seconds(2))
-    expected = "It ran on ann, whose lease lapsed at 07:59:58 UTC; the next worker that looks for work takes over."
+    expected = "It ran on ann, whose lease lapsed at 07:59:58 UTC; the next worker that claims jobs takes over."
     assert told(Outlook(lost, NOW)) == ("lapsed", expected)
 
 

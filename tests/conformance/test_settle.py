@@ -110,15 +110,15 @@ async def test_a_retried_job_that_is_handed_back_or_snoozed_is_still_retrying(st
         assert await settle(store, await claim_one(store), outcome) is Status.RETRYING
 
 
-async def test_strays_are_counted_in_a_row(store: Store, clock: TestClock) -> None:
+async def test_claims_without_a_handler_are_counted_in_a_row(store: Store, clock: TestClock) -> None:
     await add_one(store, retry_delay=ms(0))
-    strays = []
+    counted = []
     for outcome in (NoHandler(), NoHandler(), Raised("no"), NoHandler()):
         job = await claim_one(store)
-        strays.append(job.standing.strays)
+        counted.append(job.standing.no_handler_claims)
         await settle(store, job, outcome)
         clock.turn(10)
-    assert strays == [0, 1, 2, 0]
+    assert counted == [0, 1, 2, 0]
 
 
 async def test_a_type_that_nobody_knows_fails_after_an_hour(store: Store, clock: TestClock) -> None:

@@ -73,5 +73,5 @@ def test_an_opened_ipv4_network_does_not_open_its_disguises() -> None:
 
 @pytest.mark.parametrize("text", ["localhost", "10.1.0.1/16", "10.0.0.0/33", "*"])
 def test_what_is_no_network_is_refused(text: str) -> None:
-    with pytest.raises(Invalid, match="is no network"):
+    with pytest.raises(Invalid, match="is not a network"):
         read_networks([text], "outbound_allow")

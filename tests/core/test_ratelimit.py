@@ -2,9 +2,9 @@
 
 import pytest
 
-from demora.core.access import Rate, RateLimiter
+from demora.core.access import RateLimiter, RequestRate
 
-TEN = Rate(10, 20)
+TEN = RequestRate(10, 20)
 
 
 def taken(limiter: RateLimiter, now: float, tries: int = 100, caller: str = "a") -> int:
@@ -39,7 +39,7 @@ def test_callers_are_counted_apart() -> None:
 
 def test_a_rate_of_zero_is_no_limit_and_takes_no_memory() -> None:
     limiter = RateLimiter(10)
-    assert all(limiter.take("a", Rate(0, 0), 0.0) == 0 for _ in range(1000))
+    assert all(limiter.take("a", RequestRate(0, 0), 0.0) == 0 for _ in range(1000))
     assert len(limiter) == 0
 
 

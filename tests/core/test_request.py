@@ -320,7 +320,7 @@ def test_a_status_that_is_none_is_refused_with_all_there_are(bad: Any) -> None:
 def test_a_cursor_is_the_id_of_a_job() -> None:
     assert check_cursor(NO_SUCH_ID) == NO_SUCH_ID
     for bad in (*NO_IDS, None, 7):
-        with pytest.raises(Invalid, match=r"^after: must be what an earlier page gave"):
+        with pytest.raises(Invalid, match=r"^after: must be the next cursor of an earlier page"):
             check_cursor(bad)  # type: ignore[arg-type]
 
 

@@ -9,9 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from demora.core.job import Lane
-from demora.core.states import MOVES, Status
+from demora.core.states import MOVES, WAITING, Status
 from demora.core.verdict import (
-    STRAY_CAP,
+    EXPIRED,
+    NO_HANDLER_CAP,
     GaveUp,
     HandedBack,
     Lapsed,
@@ -23,7 +24,7 @@ from demora.core.verdict import (
     Succeeded,
     Verdict,
     decide,
-    stray_time,
+    time_without_handler,
 )
 
 SECOND = timedelta(seconds=1)
@@ -40,7 +41,7 @@ standings = st.builds(
     attempt=st.integers(1, 20),
     max_retries=st.integers(0, 10),
     retry_delay=spans,
-    strays=st.integers(0, 100),
+    no_handler_claims=st.integers(0, 100),
     jitter=st.floats(0, 1),
 )
 drawn = st.floats(0, 1, exclude_max=True)
@@ -54,6 +55,10 @@ def verdict(outcome: Outcome, attempt: int = 1, **standing) -> Verdict:
 def test_every_verdict_is_a_legal_move_of_a_running_job(outcome: Outcome, job: RetryState, drawn: float) -> None:
     given, after = decide(outcome, job, drawn), decide(outcome, job, drawn).after_cancel_request()
     assert {given.status, after.status} <= MOVES[Status.PROCESSING]
+
+
+def test_an_expiry_is_a_legal_move_of_every_waiting_job() -> None:
+    assert all(EXPIRED.status in MOVES[status] for status in WAITING)
 
 
 @given(outcomes, standings, drawn)
@@ -110,33 +115,33 @@ def test_jitter_shortens_the_wait_by_the_drawn_number() -> None:
     assert decide(Raised("no"), RetryState(1, jitter=0.5), 0.5).delay == timedelta(seconds=0.75)
 
 
-def strays() -> list[Verdict]:
-    """The verdicts on a job that nobody has a handler for, one after another, to its end."""
+def without_handler() -> list[Verdict]:
+    """The verdicts on a job that no worker has a handler for, one after another, to its end."""
     given = [verdict(NoHandler())]
     while given[-1].status.waiting:
-        given.append(verdict(NoHandler(), strays=len(given)))
+        given.append(verdict(NoHandler(), no_handler_claims=len(given)))
     return given
 
 
-def test_a_stray_waits_longer_each_time() -> None:
-    delays = [given.delay for given in strays()[:-1]]
+def test_a_job_without_a_handler_waits_longer_each_time() -> None:
+    delays = [given.delay for given in without_handler()[:-1]]
     assert delays[:4] == [SECOND / 100, SECOND / 50, SECOND / 25, SECOND / 12.5]
-    assert all(before <= after <= STRAY_CAP for before, after in pairwise(delays))
-    assert all(given.stray and not given.counts for given in strays()[:-1])
+    assert all(before <= after <= NO_HANDLER_CAP for before, after in pairwise(delays))
+    assert all(given.no_handler and not given.counts for given in without_handler()[:-1])
 
 
-def test_a_stray_fails_after_an_hour_and_without_an_attempt() -> None:
-    last, waited = strays()[-1], sum((given.delay for given in strays()[:-1]), timedelta(0))
-    assert (last.status, last.counts, last.stray) == (Status.FAILED, False, False)
+def test_a_job_without_a_handler_fails_after_an_hour_and_without_an_attempt() -> None:
+    last, waited = without_handler()[-1], sum((given.delay for given in without_handler()[:-1]), timedelta(0))
+    assert (last.status, last.counts, last.no_handler) == (Status.FAILED, False, False)
     assert last.error is not None
     assert last.error.startswith("UnknownType")
-    assert HOUR <= waited < HOUR + STRAY_CAP
-    assert waited == stray_time(len(strays()) - 1)
-    assert stray_time(0) == timedelta(0)
+    assert HOUR <= waited < HOUR + NO_HANDLER_CAP
+    assert waited == time_without_handler(len(without_handler()) - 1)
+    assert time_without_handler(0) == timedelta(0)
 
 
 @given(outcomes, standings)
-def test_only_a_success_escapes_a_wish_to_cancel(outcome: Outcome, job: RetryState) -> None:
+def test_only_a_success_escapes_a_request_to_cancel(outcome: Outcome, job: RetryState) -> None:
     given = decide(outcome, job, 0.0)
     after = given.after_cancel_request()
     if isinstance(outcome, Succeeded):

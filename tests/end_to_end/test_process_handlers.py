@@ -71,7 +71,7 @@ async def test_ctrl_c_gives_process_handlers_their_grace_and_their_records_are_l
     job = await app.enqueue("tells", {"file": str(tmp_path / "go")})
     await eventually(lambda: app.get(job.id), lambda job: job.progress)
     os.killpg(worker.pid, signal.SIGINT)
-    await eventually(lambda: said(world, "stops: 1 running"))
+    await eventually(lambda: said(world, "is stopping: 1 running"))
     await asyncio.to_thread((tmp_path / "go").touch)
     assert await asyncio.to_thread(worker.wait, 60) == 0
     found = await app.get(job.id)

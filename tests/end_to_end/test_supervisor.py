@@ -34,7 +34,7 @@ async def test_a_worker_that_dies_is_replaced_and_ctrl_c_stops_all(world: World,
     job = await app.enqueue("hang")
     await eventually(lambda: asyncio.sleep(0, world.events("begin")))
     os.killpg(supervisor.pid, signal.SIGINT)
-    await eventually(lambda: said(world, "stops: 1 running"))
+    await eventually(lambda: said(world, "is stopping: 1 running"))
     await app.cancel(job.id)  # ends within the grace: the workers heard one signal, not two
     assert await asyncio.to_thread(supervisor.wait, 60) == 0
     assert (await app.get(job.id)).status is Status.CANCELLED
@@ -60,5 +60,5 @@ async def test_the_second_signal_ends_all_at_once(world: World, app: Demora) -> 
     await app.enqueue("hang")
     await eventually(lambda: asyncio.sleep(0, world.events("begin")))
     supervisor.send_signal(signal.SIGTERM)
-    await eventually(lambda: said(world, "stops: 1 running"))
+    await eventually(lambda: said(world, "is stopping: 1 running"))
     assert await world.terminate(supervisor) == 128 + signal.SIGTERM

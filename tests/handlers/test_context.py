@@ -72,7 +72,7 @@ def test_a_report_that_could_not_be_recorded_is_said_again_before_what_came_late
     ctx.log("first")
     unrecorded = ctx.report()
     ctx.log("second")
-    ctx.unsay(unrecorded)
+    ctx.restore(unrecorded)
     again = ctx.report()
     assert (again.progress, again.message, lines(again)) == (0.5, "half", ["first", "second"])
     assert not ctx.has_news
@@ -82,8 +82,8 @@ def test_what_another_process_reported_is_said_as_it_was() -> None:
     there, here = a_run(), a_run()
     there.progress(0.25, "a quarter")
     there._write(timedelta(seconds=3), "a line")
-    here.hear(there.report())
-    here.hear(Report(here.job.lease, timedelta(0)))
+    here.merge(there.report())
+    here.merge(Report(here.job.lease, timedelta(0)))
     heard = here.report()
     assert (heard.progress, heard.message, heard.log) == (0.25, "a quarter", ((timedelta(seconds=3), "a line"),))
 

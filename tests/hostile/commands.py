@@ -10,12 +10,15 @@ from pathlib import Path
 from queue import Queue
 from typing import Any
 
+import demora as package
+
 DEADLINE = 60.0  # seconds
+PACKAGES = os.pathsep.join([str(Path(package.__file__).parents[1]), str(Path(__file__).parents[2])])  # demora and its tests
 
 
 def environment(**given: str) -> dict[str, str]:
     usual = {name: value for name, value in os.environ.items() if not name.startswith("DEMORA_")}
-    return usual | {"PYTHONPATH": str(Path(__file__).parents[2] / "src")} | given
+    return usual | {"PYTHONPATH": PACKAGES} | given
 
 
 def demora(folder: Path, *words: str, **given: str) -> "subprocess.CompletedProcess[str]":

@@ -63,6 +63,18 @@ async def test_a_log_that_was_cut_is_noticed_before_anything_is_written(
     assert apsw.Connection(str(path)).pragma("integrity_check") == "ok"
 
 
+async def test_what_is_left_of_a_log_is_not_written_to_the_file_at_the_close(
+    store: SqliteStore, path: Path, log: Path
+) -> None:
+    os.truncate(log, os.stat(log).st_size - 4000)  # a part of the last page
+    with pytest.raises(StoreDamaged):
+        await add_one(store)
+    before = os.stat(path)
+    await store.close()
+    assert os.stat(path).st_mtime_ns == before.st_mtime_ns
+    assert apsw.Connection(str(path)).pragma("integrity_check") == "ok"
+
+
 async def test_every_process_notices_a_log_that_was_cut(store: SqliteStore, path: Path, log: Path) -> None:
     sibling = SqliteStore(path)
     await sibling.open()

@@ -16,7 +16,6 @@ from tests.hostile.commands import DEADLINE, Process, running
 from tests.setups import postgres_url, redis_url
 
 APP = ("--app", "tests.hostile.forking:app")
-ROOT = str(Path(__file__).parents[2])
 pytestmark = pytest.mark.slow
 
 
@@ -56,8 +55,17 @@ def sockets(pid: int) -> set[str]:
     return {link for link in found if link.startswith("socket:")}
 
 
+def listeners(address: str) -> set[str]:
+    """The sockets that listen on the port of an address."""
+    rows = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
+    port = f":{int(address.rpartition(':')[2]):04X}"
+    found = {f"socket:[{row[9]}]" for row in rows if row[3] == "0A" and row[1].endswith(port)}
+    assert found
+    return found
+
+
 def settings(folder: Path, setup: str) -> dict[str, str]:
-    given = {"PYTHONPATH": f"{ROOT}/src:{ROOT}", "PYTHONWARNINGS": "default"}
+    given = {"PYTHONWARNINGS": "default"}
     if setup == "sqlite":
         return given
     own = {"DEMORA_DATABASE_URL": postgres_url(), "DEMORA_DATABASE_SCHEMA": "hostile_forks", "DEMORA_REDIS_URL": redis_url()}
@@ -76,11 +84,13 @@ def test_a_service_whose_handler_forked_goes_on_and_can_be_started_again_on_its_
             address = served(service)
             child = ran(address, type)
             assert ran(address, "demo.echo") == {}
-            theirs, ours = sockets(child), sockets(service.process.pid)
+            theirs, ours, listening = sockets(child), sockets(service.process.pid), listeners(address)
             said = service.end()
             assert service.process.returncode == 0
         assert said.count("this process was forked by job") == 1
-        assert len(theirs & ours) <= 4, (theirs, ours)  # two loops have a pair each, which the child leaves alone
+        assert not theirs & listening
+        # Two loops have a pair each, which the child leaves alone; a socket may be in the making at the moment of the fork.
+        assert len(theirs & ours) <= 6, (theirs, ours)
         with running(tmp_path, "serve", "--port", address.rpartition(":")[2], *APP, **given) as again:
             assert served(again) == address
             assert ran(address, "demo.echo") == {}

@@ -200,12 +200,12 @@ async def test_a_caller_that_does_not_read_its_answers_is_cut_off(tmp_path: Path
 
 @slow
 async def test_unfinished_requests_beyond_the_cap_lock_nobody_out(tmp_path: Path) -> None:
-    async with limited(tmp_path, connections=50) as service, AsyncExitStack() as lines:
+    async with limited(tmp_path, connections=50, head=60) as service, AsyncExitStack() as lines:
         for _ in range(120):
             line = await lines.enter_async_context(service.line())
             line.send(HALF)
-        for _ in range(3):
-            assert (await service.ask(LIVE + b"\r\n")).status == 200
+        for _ in range(3):  # in the middle of the burst there may be no complete connection to give way
+            assert await eventually(lambda: _status(service), lambda status: status == 200, within=20)
 
 
 @slow
@@ -233,8 +233,8 @@ async def test_a_caller_beyond_the_cap_gets_503_at_once_if_all_others_are_served
 @slow
 @pytest.mark.parametrize("uvloop", [True, False])
 async def test_a_process_without_file_descriptors_goes_on(tmp_path: Path, uvloop: bool) -> None:
-    """The cap is above what the limit of files allows for, as when something else in the process has opened them."""
-    async with running(tmp_path / "jobs.db", files=48, uvloop=uvloop) as service:
+    """Something else in the process has opened nearly all files that it may have."""
+    async with running(tmp_path / "jobs.db", limits={"head": 60}, files_left=5, uvloop=uvloop) as service:
         async with AsyncExitStack() as lines:
             for _ in range(100):
                 with contextlib.suppress(ConnectionError):
@@ -243,6 +243,7 @@ async def test_a_process_without_file_descriptors_goes_on(tmp_path: Path, uvloop
             cpu = service.cpu_seconds
             await asyncio.sleep(0.5)
             assert service.cpu_seconds - cpu < 0.25
+            assert await eventually(lambda: _status(service), lambda status: status == 200, within=20)
         assert await eventually(lambda: _status(service), lambda status: status == 200)
 
 

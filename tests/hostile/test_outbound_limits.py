@@ -43,7 +43,8 @@ sys.addaudithook(_note)
 def dials() -> Iterator[list[Any]]:
     """The addresses that this process dials meanwhile, as the interpreter itself reports them."""
     global _dialled
-    _dialled = seen = []
+    seen: list[Any] = []
+    _dialled = seen
     try:
         yield seen
     finally:
@@ -242,7 +243,7 @@ class Crowd:
         self.claims[ctx.id] += 1
         return await call_next()
 
-    async def take_all_places(self) -> list["asyncio.Future[int]"]:
+    async def take_all_places(self) -> list["asyncio.Task[int]"]:
         held = [asyncio.ensure_future(send(self.app.sender, self.receiver.url)) for _ in range(4)]
         await eventually(lambda: asyncio.sleep(0, len(self.receiver.received)), lambda count: count == 4)
         return held

@@ -20,8 +20,8 @@ from demora.engines.postgres import connections
 from demora.errors import BadSetting
 from demora.line.redis.connections import driver_url as redis_driver_url
 from demora.store.jobs import Topic
-from demora.system import error_texts, notices
-from demora.system.notices import MOST_SUBJECTS, Limit
+from demora.system import error_texts, log_limit, notices
+from demora.system.log_limit import MOST_SUBJECTS, Limit
 from tests.hostile.commands import demora, running
 from tests.secrets_in_urls import CANARY, leaked, urls
 
@@ -61,7 +61,7 @@ def test_a_process_that_stays_shows_no_password(tmp_path: Path, words: tuple[str
     assert not leaked(refused.stdout + refused.stderr)
     line = f"redis://u:{CANARY}%23%2F%40%3F%25@127.0.0.1:1/0"
     with running(tmp_path, *words, DEMORA_REDIS_URL=line, DEMORA_LOG_LEVEL="DEBUG") as process:
-        process.until("line cannot be used")
+        process.until("line is unavailable")
         process.process.terminate()
         process.process.wait(60)
         assert not leaked(process.said)
@@ -185,7 +185,7 @@ async def test_jobs_of_thousands_of_unknown_types_write_a_bounded_number_of_line
                         await bell.wait(0.05)
     lines = [record for record in caplog.records if getattr(record, "event", "").startswith("job.unknown")]
     assert MOST_SUBJECTS < len(lines) <= MOST_SUBJECTS + 2
-    assert len(notices._unknown._said) == MOST_SUBJECTS
+    assert len(notices._unknown._subjects) == MOST_SUBJECTS
 
 
 def test_a_new_minute_names_types_again_and_counts_what_was_left_out(
@@ -196,7 +196,7 @@ def test_a_new_minute_names_types_again_and_counts_what_was_left_out(
     caplog.set_level(logging.WARNING, "demora")
     for _ in range(5):
         notices.job_unknown("1", "a")
-    now[0] = notices.MINUTE
+    now[0] = log_limit.MINUTE
     notices.job_unknown("2", "a")
     assert [record.__dict__["event"] for record in caplog.records] == [
         "job.unknown_type",

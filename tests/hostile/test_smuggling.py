@@ -77,6 +77,7 @@ BROKEN_CHUNKS = {
     "a bare LF after the chunk": b"14\r\n" + JOB + b"\n0\r\n\r\n",
     "two CRs after the chunk": b"14\r\n" + JOB + b"\r\r\n0\r\n\r\n",
     "a chunk longer than its size": b"13\r\n" + JOB + b"\r\n0\r\n\r\n",
+    "other bytes after the chunk": b"14\r\n" + JOB + b"xx0\r\n\r\n",
     "a size with 0x": b"0x14\r\n" + JOB + b"\r\n0\r\n\r\n",
     "a signed size": b"+14\r\n" + JOB + b"\r\n0\r\n\r\n",
     "a negative size": b"-1\r\n" + JOB + b"\r\n0\r\n\r\n",
@@ -189,7 +190,7 @@ async def test_a_broken_chunk_is_refused_and_the_connection_closed(service: Serv
 async def test_another_version_of_http_is_refused(service: Service) -> None:
     for version in (b"HTTP/2.0", b"HTTP/0.9", b"HTTP/1.2", b"HTTP/3"):
         answer = await service.ask(LIVE.replace(b"HTTP/1.1", version) + b"\r\n")
-        assert (answer.status, answer.headers["connection"]) == (505, "close")
+        assert (answer.status, answer.headers["connection"]) == (400, "close")
 
 
 async def test_trailers_do_not_count_as_headers(service: Service) -> None:

@@ -133,7 +133,7 @@ async def test_a_worker_that_is_stopped_meanwhile_ends_although_its_job_cannot_b
         service.process.send_signal(signal.SIGTERM)
         await asyncio.to_thread(service.process.wait, 60)
         assert time.monotonic() - began < 8 + 3 + SLACK  # a job that does not end has the grace for itself
-    assert "its end could not be recorded" in service.said()
+    assert "its outcome could not be recorded" in service.said()
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux sets the limits of another process")

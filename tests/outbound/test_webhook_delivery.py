@@ -100,6 +100,7 @@ async def test_every_delivery_verifies_before_during_and_after_a_rotation(app: D
 
 async def test_a_secret_of_the_environment_signs_too(app: Demora, secret: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DEMORA_WEBHOOK_SECRET", SECRET)
+    app.configure()  # so that the settings are read again
     async with Receiver() as receiver, app.worker():
         await told(app, await app.enqueue("demo.echo", webhook_url=receiver.url), delivered)
     verified(receiver.received[0], SECRET)
@@ -185,6 +186,7 @@ async def test_one_receiver_of_a_hundred_that_hangs_slows_no_other(
 ) -> None:
     """It is sent twice as much as the worker has slots, and holds what it gets for longer than the test lasts."""
     monkeypatch.setenv("DEMORA_OUTBOUND_TIMEOUT", "5m")
+    app.configure()  # so that the settings are read again
 
     def hangs(request: Received) -> bool:
         return request.headers["host"].startswith("127.0.1.100:")

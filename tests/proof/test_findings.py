@@ -64,7 +64,7 @@ def test_a_violation_explains_itself_with_all_events_of_its_job() -> None:
     findings = check([*life.events, *call("add", "ok", JOB), start(), end(), *Life("other", seq=99).added().events])
     [violation] = findings.violations
     said = violation.explain().splitlines()
-    assert said[0] == f"I2 one end: job {JOB} had ended COMPLETED and was claimed all the same"
+    assert said[0] == f"I2 one end: job {JOB} had ended COMPLETED and was claimed nevertheless"
     assert len(said) == 1 + 4 + 2 + 2
     assert any("+0.005s sql     #2 claimed QUEUED → PROCESSING token 1 attempt 1 of 2" in line for line in said)
     assert any("handler end token 1 outcome 'ok'" in line for line in said)

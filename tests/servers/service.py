@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 PATIENCE = 30.0  # seconds for the service to start, to answer and to end
 _PROGRAM = """
-import asyncio, json, logging, resource, sys
+import asyncio, contextlib, json, logging, os, resource, sys
 from datetime import timedelta
 import uvloop
 from demora import Demora
@@ -23,15 +23,22 @@ from demora.settings import Settings
 
 given = json.loads(sys.argv[1])
 logging.basicConfig(level=logging.WARNING)
-if given["files"]:
-    resource.setrlimit(resource.RLIMIT_NOFILE, (given["files"], given["files"]))
 options = {}
 if given["limits"]:
     from demora.api.connection import Limits
     options["limits"] = Limits(**given["limits"])
 app = Demora(given["url"])
 settings = Settings(database_url=given["url"], port=0, grace=timedelta(seconds=given["grace"]))
-started = lambda at, _: print(at, flush=True)
+
+def started(at, _):
+    if given["files_left"]:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (200, 200))
+        with contextlib.suppress(OSError):
+            while True:
+                last = os.open(os.devnull, os.O_RDONLY)
+        os.closerange(last - given["files_left"] + 1, last + 1)
+    print(at, flush=True)
+
 loop = uvloop.new_event_loop if given["uvloop"] else asyncio.new_event_loop
 with asyncio.Runner(loop_factory=loop) as runner:
     sys.exit(runner.run(serve(app, settings, with_worker=False, started=started, **options)))
@@ -130,9 +137,9 @@ class Service:
 
 @asynccontextmanager
 async def running(
-    database: Path, *, limits: dict[str, float] | None = None, files: int = 0, grace: float = 8, uvloop: bool = True
+    database: Path, *, limits: dict[str, float] | None = None, files_left: int = 0, grace: float = 8, uvloop: bool = True
 ) -> AsyncIterator[Service]:
-    given = {"url": f"sqlite:///{database}", "limits": limits, "files": files, "grace": grace, "uvloop": uvloop}
+    given = {"url": f"sqlite:///{database}", "limits": limits, "files_left": files_left, "grace": grace, "uvloop": uvloop}
     command = [sys.executable, "-c", _PROGRAM, json.dumps(given)]
     with _start(command) as process:
         try:

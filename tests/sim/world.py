@@ -49,11 +49,11 @@ class SimBells:
         self._world = world
         self._owner = OWNER.get()
 
-    def hang(self, topic: Topic, rung: Callable[[], None]) -> bool:
+    def listen(self, topic: Topic, rung: Callable[[], None]) -> bool:
         self._world.tower.setdefault((self._owner, topic), (contextvars.copy_context(), rung, self))
         return True
 
-    def ring(self, topics: Iterable[Topic]) -> None:
+    def notify(self, topics: Iterable[Topic]) -> None:
         for (_, topic), (context, rung, bells) in list(self._world.tower.items()):
             if topic in topics and bells is not self and not self._world.loses_ring():
                 self._world.loop.call_soon(rung, context=context)
@@ -84,7 +84,7 @@ class World:
         def connect(_: Path | None) -> apsw.Connection:
             return self._db
 
-        return SqliteStore(clock=self.clock, inline=True, connect=connect, bells=SimBells(self), audit=True)  # type: ignore[arg-type]
+        return SqliteStore(clock=self.clock, inline=True, connect=connect, notifier=SimBells(self), audit=True)  # type: ignore[arg-type]
 
     def new_id(self) -> str:
         """Ids that grow, as UUIDs of version 7 do."""

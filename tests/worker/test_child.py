@@ -9,7 +9,7 @@ import pytest
 from demora import Demora
 from demora.core.verdict import GaveUp, Raised, Snoozed, Succeeded
 from demora.worker.outcomes import CANCELLED_WITHIN
-from demora.worker.processes.application import ImportPath
+from demora.worker.processes.location import ImportPath
 from demora.worker.processes.wire import MOST_TEXT, Began, End, Logged, RunEnded, Said
 from tests.builders import ms
 from tests.facts import eventually

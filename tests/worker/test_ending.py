@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from demora import Cancel, Context, Demora, Fail, Job, Retry, Snooze, Status
-from demora.core.verdict import STRAY_DELAY
+from demora.core.verdict import NO_HANDLER_DELAY
 from demora.errors import JobFailed, StillRunning, WrongState
 from demora.system.seams import Seams
 from demora.worker import Worker, worker
@@ -177,7 +177,7 @@ async def test_a_thread_that_ends_soon_after_its_timeout_does_not_stop_its_worke
     async with app.worker(concurrency=1):
         assert "TimedOut" in ((await ended(app, await looks.enqueue())).error or "")
         assert (await ended(app, await app.enqueue("demo.echo"))).status is Status.COMPLETED
-    assert "goes on although" not in caplog.text
+    assert "still runs although" not in caplog.text
 
 
 async def test_a_worker_with_half_of_its_slots_stuck_drains_and_says_so(
@@ -373,7 +373,7 @@ async def test_a_job_of_an_unknown_type_is_handed_back_and_counts_no_attempt(app
     async with app.worker():
         found = await eventually(lambda: app.get(job.id), lambda job: job.token >= 1 and job.status.waiting)
     assert (found.status, found.attempt, found.attempts) == (Status.QUEUED, 0, ())
-    assert found.due_at - found.created_at >= STRAY_DELAY
+    assert found.due_at - found.created_at >= NO_HANDLER_DELAY
 
 
 async def test_waiting_for_a_result_tells_how_the_job_ended(app: Demora, gate: Gate) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from demora import Demora
 from demora.errors import BadHandler
-from demora.worker.processes.application import AppLocation, ImportPath, find, import_path_of, location_of
+from demora.worker.processes.location import AppLocation, ImportPath, find, import_path_of, location_of
 from tests.worker import more_process_jobs, process_jobs
 
 HERE = ImportPath("tests.worker.process_jobs")

@@ -99,7 +99,7 @@ async def test_stopping_hands_back_at_once_what_was_claimed_ahead(app: Demora, g
 
     async with app.worker(concurrency=1, grace=timedelta(milliseconds=20)) as working:
         working._prefetch.jobs = 3
-        working._prefetch.rests(asyncio.get_running_loop().time())
+        working._prefetch.idle(asyncio.get_running_loop().time())
         jobs = await app.enqueue_many([("long", {})] * 4)
         await gate.reached()
         assert len(working._backlog) == 3
@@ -193,7 +193,7 @@ async def test_a_job_claimed_ahead_whose_lease_was_lost_never_starts_here(app: D
 async def claimed_ahead(app: Demora, working: Worker) -> list[Job]:
     """Three jobs, of which a worker with one slot runs one and holds two."""
     working._prefetch.jobs = 2
-    working._prefetch.rests(asyncio.get_running_loop().time())
+    working._prefetch.idle(asyncio.get_running_loop().time())
     jobs = await app.enqueue_many([("long", {})] * 3)
     await eventually(lambda: asyncio.sleep(0, working._backlog), lambda backlog: len(backlog) == 2)
     return jobs
@@ -330,10 +330,12 @@ def test_jobs_that_have_not_started_are_renewed_only_while_the_loop_of_their_wor
     """A handler that blocks the loop for ever cannot keep what waits behind it."""
     now = [0.0]
     store = SqliteStore()
-    keeper = Keeper(store, timedelta(seconds=30), tell=lambda _: None, died=lambda: None, monotonic=lambda: now[0])
+    keeper = Keeper(
+        store, timedelta(seconds=30), on_status=lambda _: None, on_failure=lambda: None, monotonic=lambda: now[0]
+    )
     held = keeper.hold(Lease("job", 1))
     assert keeper._is_due(held, 10.0)
     assert not keeper._is_due(held, 30.0)
     now[0] = 25.0
-    keeper._show_life()
+    keeper._note_loop_alive()
     assert keeper._is_due(held, 30.0)

@@ -13,9 +13,9 @@ def test_the_time_in_which_nothing_runs_does_not_count() -> None:
     prefetch, now = Prefetch(), 0.0
     for _ in range(20):
         now = work(prefetch, now, jobs=20, each=QUICK)
-        prefetch.rests(now)
+        prefetch.idle(now)
         now += IDLE / 2  # a slow disk
-        prefetch.looks(now)
+        prefetch.before_claim(now)
     assert prefetch.jobs == 20
 
 
@@ -25,8 +25,8 @@ def test_slow_jobs_are_not_claimed_ahead() -> None:
 
 def test_after_a_long_rest_nothing_is_claimed_ahead() -> None:
     prefetch = after_working(jobs=100, each=QUICK)
-    prefetch.rests(1.0)
-    prefetch.looks(1.1 + IDLE)
+    prefetch.idle(1.0)
+    prefetch.before_claim(1.1 + IDLE)
     assert prefetch.jobs == 0
 
 
@@ -42,8 +42,8 @@ def after_working(*, jobs: int, each: float) -> Prefetch:
 
 def work(prefetch: Prefetch, now: float, *, jobs: int, each: float) -> float:
     """Run so many jobs one after the other, and answer with the time then."""
-    prefetch.resumes(now)
+    prefetch.busy(now)
     for _ in range(jobs):
         now += each
-        prefetch.finished(now)
+        prefetch.job_ended(now)
     return now

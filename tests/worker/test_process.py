@@ -19,7 +19,7 @@ from demora.store.jobs import Lease, Report
 from demora.system.child_process import Child, spawn
 from demora.system.seams import Seams
 from demora.worker.leases import run_on_thread
-from demora.worker.processes.application import ImportPath
+from demora.worker.processes.location import ImportPath
 from demora.worker.processes.pool import Process, Processes
 from demora.worker.processes.wire import Began, Logged, RunEnded, Said, Work, frame
 from demora.worker.run import Run
@@ -86,7 +86,7 @@ async def test_what_sends_no_message_is_killed(words: bytes) -> None:
         pipe.sendall(words)
         async with asyncio.timeout(LONG):
             await process.gone
-        assert process.fate == "sent what is no message: a handler wrote into its pipe"
+        assert process.fate == "sent an invalid message: a handler wrote into its pipe"
 
 
 async def test_only_what_is_said_of_the_current_run_is_heard() -> None:

@@ -17,7 +17,7 @@ from demora.errors import BadHandler, Invalid, RaisedInProcess, WrongProcess
 from demora.system.child_process import spawn
 from demora.system.seams import Seams
 from demora.worker import Worker, outcomes
-from demora.worker.processes import application, pool
+from demora.worker.processes import location, pool
 from tests.facts import eventually
 from tests.worker import process_jobs
 from tests.worker.conftest import ended
@@ -88,7 +88,7 @@ async def test_processes_that_die_fail_their_own_attempts_and_harm_no_other(app:
     assert found["crashes"].error == died + "ended with signal 11 (SIGSEGV)"
     assert found["killed"].error == died + "ended with signal 9 (SIGKILL)"
     assert found["closes"].error == died + "ended with exit code 1"
-    assert found["garbles"].error == died + "sent what is no message: a handler wrote into its pipe"
+    assert found["garbles"].error == died + "sent an invalid message: a handler wrote into its pipe"
 
 
 async def test_a_handler_that_wants_more_memory_than_it_may_have_fails(app: Demora) -> None:
@@ -311,13 +311,13 @@ async def test_a_handler_that_an_import_does_not_register_fails_with_the_reason(
 
 
 def test_no_worker_starts_where_only_handlers_are_called(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(application, "_workers_allowed", False)
+    monkeypatch.setattr(location, "_workers_allowed", False)
     with pytest.raises(WrongProcess, match="__main__"):
         Worker(process_jobs.app)
 
 
 def test_a_limit_of_memory_needs_a_process() -> None:
-    with pytest.raises(Invalid, match="memory: only a process"):
+    with pytest.raises(Invalid, match="memory: limits only process handlers"):
         Demora().job("x", memory="1GB")(process_jobs.pid)
     with pytest.raises(Invalid, match="memory: a size is text like"):
         Demora().job("x", process=True, memory="1")(process_jobs.pid)

@@ -74,7 +74,7 @@ async def test_a_payload_without_names_is_refused_with_the_names(app: Demora) ->
     async def mail(ctx: Context, to: str, copies: int = 2) -> None: ...
 
     unnamed: Any = "a@b.c"
-    with pytest.raises(Invalid, match=r"payload: is given by name: enqueue\(to=…, copies=…\)"):
+    with pytest.raises(Invalid, match=r"payload: must be given by name: enqueue\(to=…, copies=…\)"):
         await mail.enqueue(unnamed)
     with pytest.raises(Invalid, match=r"make\(to=…, copies=…\)"):
         mail.make(unnamed)
@@ -129,7 +129,7 @@ REFUSED: list[tuple[str, Any, str]] = [
     ("webhook_url", "no url", "URL"),
     ("queue", "no good", "a queue is named"),
     ("priority", "URGENT", "must be one of"),
-    ("timeout", "0s", "longer than nothing"),
+    ("timeout", "0s", "greater than zero"),
     ("jitter", "half", "from 0 to 1"),
     ("process", "yes", "must be true or false"),
 ]

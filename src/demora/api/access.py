@@ -16,7 +16,7 @@ from starlette.datastructures import Headers
 
 from ..app import Demora
 from ..client.api_keys import ApiKeys
-from ..core.access import ApiKey, Presented, Rate, RateLimiter, Scope, accepts, caller_of, has_secret, present
+from ..core.access import ApiKey, Presented, RateLimiter, RequestRate, Scope, accepts, caller_of, has_secret, present
 from ..errors import DemoraError
 from ..settings import Settings
 from ..system import notices
@@ -91,7 +91,7 @@ class Guard:
         self._notes: set[asyncio.Task[None]] = set()
         self._usual, self._proxies = settings.key_limits, settings.proxies
         self._requests, self._failures = RateLimiter(MOST_REMEMBERED), RateLimiter(MOST_REMEMBERED)
-        self._failure_rate = Rate(settings.failed_auth_rate, settings.failed_auth_rate * FAILED_BURST)
+        self._failure_rate = RequestRate(settings.failed_auth_rate, settings.failed_auth_rate * FAILED_BURST)
 
     async def admit(self, headers: Headers, scope: Scope | None, peer: str | None = None) -> ApiKey | None:
         """Return the key of a request for an operation of this scope, or None if it needs no key.
@@ -126,7 +126,7 @@ class Guard:
 
     def _count_request(self, key: ApiKey) -> None:
         rate = key.limits.over(self._usual).rate or 0
-        wait = self._requests.take(key.id, Rate(rate, rate * KEY_BURST), self._timer())
+        wait = self._requests.take(key.id, RequestRate(rate, rate * KEY_BURST), self._timer())
         if wait:
             raise TooManyRequests(wait)
 

@@ -40,7 +40,7 @@ BODY_TOO_LARGE = Kind(413, "Too large")
 TARGET_TOO_LONG = Kind(414, "URL too long")
 HEAD_TOO_LARGE = Kind(431, "Headers too large")
 FULL = Kind(503, "Too many connections", retry_after=1)
-WRONG_VERSION = Kind(505, "HTTP version not supported")
+WRONG_VERSION = Kind(400, "HTTP version not supported")  # not 505: a reverse proxy takes a 5xx for a fault of the service
 
 
 class BadRequest(Exception):

@@ -5,7 +5,8 @@ import asyncio
 import msgspec
 
 from .. import __version__
-from ..client.client import Client, Health
+from ..client.client import Client
+from ..client.diagnostics import Health
 from ..client.views import QueueView, WorkerView, queue_view, worker_view
 from ..core.request import check_queue
 from ..errors import Invalid, StoreBusy, StoreDamaged, StoreError, StoreGone

@@ -3,7 +3,7 @@
 import functools
 from typing import Any
 
-from ..client.client import Health
+from ..client.diagnostics import Health
 from ..client.views import BulkResultView, DeliveriesView, JobView, PageView, QueueView, ReceiptView
 from ..client.why import Why
 from ..core.access import Scope

@@ -9,7 +9,7 @@ import click
 
 from ..client.bulk import BulkResult
 from ..client.client import Client
-from ..client.operator import Recovered
+from ..client.recovery import Recovered
 from ..client.views import recovered_view
 from ..client.why import LIVE_WITHIN
 from ..core.states import ENDED

@@ -11,7 +11,7 @@ import click
 
 from ..app import Demora
 from ..core.dsn import without_secrets
-from ..core.shares import Share
+from ..core.shares import QueueShares
 from ..core.spans import say
 from ..errors import StoreError
 from ..settings import load, nearest, unknown_variables
@@ -179,7 +179,7 @@ def _worker_command(
     """Return the typed command, for one worker."""
     given = {
         "--app": spec,
-        "--queues": None if queues is None else str(Share(queues)),
+        "--queues": None if queues is None else str(QueueShares(queues)),
         "--concurrency": concurrency,
         "--lease": None if lease is None else say(lease),
         "--database-url": asked_database_url(),

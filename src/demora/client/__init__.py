@@ -1,1 +1,1 @@
-"""What an application may ask. Python code, HTTP service and command line all speak through this client."""
+"""The client: everything that a caller may ask of demora. Python code, HTTP service, CLI and dashboard all use it."""

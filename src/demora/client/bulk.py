@@ -1,24 +1,31 @@
-"""One verb on many jobs: found by a query, page by page, a small batch to a transaction, so that nobody waits long."""
+"""The verbs on many jobs: retry, delete, cancel and purge all jobs that match a filter.
+
+Each verb finds the jobs page by page and writes each page in a transaction of its own, so that no other writer waits long
+for the database. A verb that is interrupted has done its last whole page; calling it again continues from there.
+"""
 
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from datetime import timedelta
+from typing import Any
 
 import msgspec
 
 from ..core.request import check_cursor, check_queue, check_status, check_tag, check_type
 from ..core.spans import span
-from ..core.states import Status
+from ..core.states import ENDED, RETRYABLE, WAITING, Status
 from ..errors import Invalid
 from ..store.jobs import Answer, Query, Store
 
-FIELDS = ("payload", "result")  # that can be left out of found jobs
-BATCH = 100  # jobs; a transaction about so many holds the lock of a database for milliseconds
+FIELDS = ("payload", "result")  # the fields of a found job that a caller can leave out
+BATCH = 100  # jobs per transaction; about so many hold the lock of a database for milliseconds
+_DEAD = frozenset({Status.FAILED})
 
 
 class BulkResult(msgspec.Struct, frozen=True):
-    """How far a verb has come: jobs that matched, those it was done to, and those that had moved on before it came to them.
+    """The progress of a verb on many jobs.
 
-    `more` says that a limit ended it.
+    `matched` jobs were found, `done` is how many the verb changed, and `skipped` is how many had changed their state before
+    the verb reached them. `more` is True if the limit ended the verb while further jobs matched.
     """
 
     matched: int = 0
@@ -29,6 +36,88 @@ class BulkResult(msgspec.Struct, frozen=True):
 
 OnProgress = Callable[[BulkResult], None]
 Verb = Callable[[Sequence[str]], Awaitable[list[Answer]]]
+
+
+class Bulk:
+    """The verbs on many jobs of one store.
+
+    Filters are those of `Client.find`: `status`, `queue`, `type`, `tag` and `older_than`. With `dry_run` a verb counts the
+    jobs that match and writes nothing. `told` is called with the result so far after each batch.
+    """
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    async def retry_many(
+        self, /, *, limit: int | None = None, dry_run: bool = False, told: OnProgress | None = None, **filters: Any
+    ) -> BulkResult:
+        """Retry all dead letters that match, or CANCELLED jobs if `status` says so. With `dry_run` only count them."""
+        query = _query_for("retry", RETRYABLE, _DEAD, **filters)
+        return await self._on_each(query, _unless(dry_run, self._store.retry), limit=limit, on_progress=told)
+
+    async def delete_many(
+        self, /, *, limit: int | None = None, dry_run: bool = False, told: OnProgress | None = None, **filters: Any
+    ) -> BulkResult:
+        """Delete all dead letters that match, or other ended jobs if `status` says so. With `dry_run` only count them."""
+        query = _query_for("delete", ENDED, _DEAD, **filters)
+        return await self._on_each(query, _unless(dry_run, self._store.remove), limit=limit, on_progress=told)
+
+    async def cancel_many(
+        self, /, *, limit: int | None = None, dry_run: bool = False, told: OnProgress | None = None, **filters: Any
+    ) -> BulkResult:
+        """Cancel all waiting jobs that match. With `dry_run` only count them.
+
+        If a worker claims one of them in the meantime, the request to cancel it is recorded, as `Client.cancel` does.
+        """
+        query = _query_for("cancel", WAITING, WAITING, **filters)
+        return await self._on_each(query, _unless(dry_run, self._store.cancel), limit=limit, on_progress=told)
+
+    async def purge(
+        self,
+        status: Status | str,
+        *,
+        older_than: timedelta | str,
+        queue: str | None = None,
+        dry_run: bool = False,
+        told: OnProgress | None = None,
+    ) -> BulkResult:
+        """Delete all jobs that ended with this status at least so long ago, and all idempotency keys that have expired."""
+        query = _query_for("purge", ENDED, ENDED, status=[status], older_than=older_than, queue=queue)
+        if dry_run:
+            return await self._on_each(query, None, on_progress=told)
+        [ended], done, result = query.statuses, BATCH, BulkResult()
+        age = span(older_than, "olderThan")
+        while done == BATCH:
+            done = await self._store.purge(ended, older_than=age, limit=BATCH, queue=query.queue)
+            result = BulkResult(result.matched + done, result.done + done)
+            if told is not None:
+                told(result)
+        return result
+
+    async def _on_each(
+        self, query: Query, verb: Verb | None, *, limit: int | None = None, on_progress: OnProgress | None = None
+    ) -> BulkResult:
+        """Apply `verb` to the jobs that match, newest first and each at most once, and count. Without a verb only count.
+
+        A job is left alone if it comes to match after its page was read.
+        """
+        if limit is not None and limit < 1:
+            raise Invalid("limit", "must be at least 1")
+        result, after = BulkResult(), query.after
+        query = msgspec.structs.replace(query, payload=False, result=False)
+        while True:
+            size = BATCH if limit is None else min(BATCH, limit - result.matched)
+            page = await self._store.find(msgspec.structs.replace(query, after=after, limit=size))
+            answers = await verb([job.id for job in page.jobs]) if verb and page.jobs else []
+            result = _counted(result, len(page.jobs), answers)
+            finished = page.next is None or result.matched == limit
+            if finished:
+                result = msgspec.structs.replace(result, more=page.next is not None)
+            if on_progress is not None:
+                on_progress(result)
+            if finished:
+                return result
+            after = page.next
 
 
 def check_query(
@@ -44,8 +133,8 @@ def check_query(
     most_bytes: int | None = None,
     within: timedelta | None = None,
 ) -> Query:
-    """The query that these filters mean; `Invalid` names the one that means nothing."""
-    wanted = check_fields(fields)
+    """Return the query for these filters. `Invalid` names the first filter that is malformed."""
+    wanted = _check_fields(fields)
     return Query(
         statuses=frozenset(check_status(one) for one in ((status,) if isinstance(status, Status | str) else status)),
         queue=None if queue is None else check_queue(queue),
@@ -61,40 +150,25 @@ def check_query(
     )
 
 
-def check_fields(fields: Iterable[str]) -> frozenset[str]:
-    """The fields to read besides those that every found job has."""
+def _check_fields(fields: Iterable[str]) -> frozenset[str]:
     wanted = frozenset((fields,) if isinstance(fields, str) else fields)
     if unknown := sorted(wanted - set(FIELDS)):
         raise Invalid("fields", f"{unknown[0][:100]!r} is not one of {' and '.join(FIELDS)}")
     return wanted
 
 
-async def on_each(
-    store: Store, query: Query, *, verb: Verb | None, limit: int | None = None, told: OnProgress | None = None
-) -> BulkResult:
-    """Do `verb` to the jobs that match, newest first and each at most once, and count; without a verb only count.
-
-    Jobs that come to match later than the page they would stand on was read are left alone. `told` hears after each batch.
-    """
-    if limit is not None and limit < 1:
-        raise Invalid("limit", "must be at least 1")
-    tally, after = BulkResult(), query.after
-    query = msgspec.structs.replace(query, payload=False, result=False)
-    while True:
-        size = BATCH if limit is None else min(BATCH, limit - tally.matched)
-        page = await store.find(msgspec.structs.replace(query, after=after, limit=size))
-        tally = _counted(tally, len(page.jobs), await verb([job.id for job in page.jobs]) if verb and page.jobs else None)
-        ended = page.next is None or tally.matched == limit
-        if ended:
-            tally = msgspec.structs.replace(tally, more=page.next is not None)
-        if told is not None:
-            told(tally)
-        if ended:
-            return tally
-        after = page.next
+def _query_for(verb: str, allowed: frozenset[Status], default: frozenset[Status], **filters: Any) -> Query:
+    """Return the query of a verb that takes jobs in the `allowed` states. Without a status filter it takes the `default`."""
+    query = check_query(**filters)
+    if not query.statuses <= allowed:
+        raise Invalid("status", f"{verb} takes jobs that are {' or '.join(status.name for status in sorted(allowed))}")
+    return query if query.statuses else msgspec.structs.replace(query, statuses=default)
 
 
-def _counted(tally: BulkResult, found: int, answers: Sequence[Answer] | None) -> BulkResult:
-    done = 0 if answers is None else sum(answer.did for answer in answers)
-    skipped = 0 if answers is None else len(answers) - done
-    return BulkResult(tally.matched + found, tally.done + done, tally.skipped + skipped)
+def _unless(dry_run: bool, verb: Verb) -> Verb | None:
+    return None if dry_run else verb
+
+
+def _counted(result: BulkResult, found: int, answers: Sequence[Answer]) -> BulkResult:
+    done = sum(answer.did for answer in answers)
+    return BulkResult(result.matched + found, result.done + done, result.skipped + len(answers) - done)

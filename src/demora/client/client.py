@@ -1,4 +1,8 @@
-"""What an application may ask: the one client that Python code, HTTP, CLI and dashboard all speak through."""
+"""`Client`: everything that a caller may ask of demora. Python code, HTTP service, CLI and dashboard all use it.
+
+The verbs on single jobs are here. The other verbs belong to the parts that the client is composed of: API keys, webhooks,
+queues, paces, bulk verbs, recovery and diagnostics.
+"""
 
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
@@ -11,23 +15,24 @@ from uuid_utils import uuid7
 from ..core import webhook
 from ..core.job import Job, Lane, NewJob, Priority
 from ..core.outbound import Policy, check_target, read_url
+from ..core.pace import USUAL_PACE, Pace
 from ..core.request import LONGEST_TIMEOUT, check_at, check_expiry, check_priority, check_tags, check_type, make_job
 from ..core.spans import ZERO, say, span, timestamp
 from ..core.spans import spread as spread_over
 from ..core.states import ENDED, RETRYABLE, WAITING, Status
-from ..errors import Invalid, JobFailed, JobNotFound, KeyReused, StillRunning, StoreError, WrongState
+from ..errors import Invalid, JobFailed, JobNotFound, KeyReused, StillRunning, WrongState
 from ..handlers.registry import Handler, Registry
-from ..store.audit import AuditStore, Evidence
-from ..store.jobs import Added, Answer, Change, Page, Store, Topic, WorkerRecord
+from ..store.full import FullStore
+from ..store.jobs import Added, Answer, Change, Page, Store, Topic
 from ..store.transaction import CallerTransaction, Transactional
 from ..system import crash
 from .api_keys import ApiKeys
-from .bulk import FIELDS, check_query
-from .operator import Upkeep
-from .paces import Pacer
+from .bulk import FIELDS, Bulk, check_query
+from .diagnostics import Diagnostics
+from .paces import Paces
 from .queues import MOST_PER_PAGE, Queues
+from .recovery import Recovery
 from .webhooks import Webhooks
-from .why import LIVE_WITHIN
 
 MOST_PER_CALL = 100_000
 
@@ -36,29 +41,50 @@ def new_id() -> str:
     return str(uuid7())
 
 
-class Health(msgspec.Struct, frozen=True):
-    """Whether jobs are being run: `healthy`, or `degraded` with the reason. `notes` say what works in another way than usual
-    and is no fault, such as workers that look for jobs because nobody can wake them."""
-
-    status: str
-    reason: str | None
-    workers: int
-    notes: tuple[str, ...] = ()
-
-
-class Client(Upkeep, Pacer, Queues):
-    """Speaks to a store on behalf of an application; knows the defaults of the types that are registered."""
+class Client:
+    """The verbs of an application on its store. The registry gives the defaults of the job types that are known here."""
 
     def __init__(
-        self, store: Store, registry: Registry, *, new_id: Callable[[], str] = new_id, outbound: Policy | None = None
+        self,
+        store: FullStore,
+        registry: Registry,
+        *,
+        new_id: Callable[[], str] = new_id,
+        outbound: Policy | None = None,
+        usual_pace: Pace = USUAL_PACE,
+        longest_timeout: timedelta = LONGEST_TIMEOUT,
     ) -> None:
         self.store, self.registry, self._new_id = store, registry, new_id
-        self.keys, self.webhooks, self._outbound = ApiKeys(store), Webhooks(store), outbound or Policy()
-        self.longest_timeout = LONGEST_TIMEOUT
+        self._outbound, self._longest_timeout = outbound or Policy(), longest_timeout
+        self.keys, self.webhooks = ApiKeys(store), Webhooks(store)
+
+        # The verbs of the parts are verbs of the client.
+        queues = Queues(store, self.check_webhook_url)
+        self.queues, self.queues_page, self.queue = queues.queues, queues.queues_page, queues.queue
+        self.pause, self.resume, self.set_queue = queues.pause, queues.resume, queues.set_queue
+
+        paces = Paces(store, usual_pace)
+        self.set_pace, self.take_pace_off, self.apply_paces = paces.set_pace, paces.take_pace_off, paces.apply_paces
+        self.pacings, self.pacing, self.pace_changes = paces.pacings, paces.pacing, paces.pace_changes
+        self.why = paces.why
+
+        bulk = Bulk(store)
+        self.retry_many, self.delete_many, self.cancel_many = bulk.retry_many, bulk.delete_many, bulk.cancel_many
+        self.purge = bulk.purge
+
+        recovery = Recovery(store, registry.standing)
+        self.recover, self.give_up = recovery.recover, recovery.give_up
+
+        diagnostics = Diagnostics(store)
+        self.workers, self.registered_workers = diagnostics.workers, diagnostics.registered_workers
+        self.health, self.notes = diagnostics.health, diagnostics.notes
+        self.overview, self.activity = diagnostics.overview, diagnostics.activity
+        self.evidence, self.end_audit = diagnostics.evidence, diagnostics.end_audit
+        self.compare_line, self.rebuild_line = diagnostics.compare_line, diagnostics.rebuild_line
 
     def make(self, type: str, payload: Any = None, **options: Any) -> NewJob:
-        """A checked job that is not stored yet. Options are those of `enqueue`; the type's defaults fill the gaps."""
-        if check_type(type) == webhook.TYPE:  # whoever could add one could have anything signed
+        """Check a request and return the job, not stored yet. Options that are left out have the defaults of the type."""
+        if check_type(type) == webhook.TYPE:  # a caller that could add one could have any text signed
             raise Invalid("type", f"{webhook.TYPE} is added by demora itself, when a job with a webhook ends")
         handler = self.registry.expect(type)
         if handler is not None:
@@ -78,15 +104,16 @@ class Client(Upkeep, Pacer, Queues):
         return job
 
     def make_many(self, requests: Iterable[Any], *, spread: timedelta | str | None = None) -> list[NewJob]:
-        """Like `make`, for requests as `enqueue_many` takes them; `Invalid` says which one: `jobs[3].type`."""
-        jobs = [self._from_wish(request, n) for n, request in enumerate(requests)]
+        """Check requests as `enqueue_many` takes them. The field of an `Invalid` says which one: `jobs[3].type`."""
+        jobs = [self._from_request(request, n) for n, request in enumerate(requests)]
         return jobs if spread is None else _spread(jobs, spread)
 
     async def add(self, jobs: Sequence[NewJob], *, within: Any = None) -> list[tuple[Job, bool]]:
-        """Store jobs, all or none; each answer says whether a key gave an earlier job instead of a new one.
+        """Store jobs, all or none, and return each with whether it existed before.
 
-        A job that was given instead is shown as it was when it was made. With a connection of the caller's to be `within`,
-        the jobs are there if and when its transaction commits.
+        A job existed before if its idempotency key or its unique key belongs to an earlier one. An earlier job that a key
+        gave is returned as it was when it was added. If `within` is a connection of the caller, the jobs exist if and when
+        the transaction on that connection commits.
         """
         if len(jobs) > MOST_PER_CALL:
             raise Invalid("jobs", f"at most {MOST_PER_CALL:,} jobs may be added in one call")
@@ -97,25 +124,31 @@ class Client(Upkeep, Pacer, Queues):
         for n, (job, answer) in enumerate(zip(jobs, answers, strict=True)):
             if answer.conflict:
                 raise KeyReused(job.key.key if job.key else "", n if len(jobs) > 1 else None)
-            stored = await _standing(store, job, answer) if _stands(job, answer) else _as_added(job, answer)
+            stored = await _read_earlier(store, job, answer) if _may_differ(job, answer) else _as_added(job, answer)
             added.append((stored, _was_there(answer)))
         return added
 
     async def enqueue(self, type: str, payload: Any = None, *, within: Any = None, **options: Any) -> Job:
-        """Store one job: durable when this returns, or `within` a transaction of the caller's when that commits. `Invalid`
-        names what is wrong with it, and then nothing is stored."""
+        """Store one job. It is durable when this returns or, `within` a transaction of the caller, when that commits.
+
+        `Invalid` names the argument that is wrong; then nothing is stored.
+        """
         [(job, _)] = await self.add([self.make(type, payload, **options)], within=within)
         return job
 
     async def enqueue_many(
         self, requests: Iterable[Any], *, within: Any = None, spread: timedelta | str | None = None
     ) -> list[Job]:
-        """Store many jobs, all or none, also `within` a transaction. A request is a `NewJob`, `(type, payload)`,
-        `(type, payload, options)` or a dict. With a `spread` they are due evenly over that span, the first at once."""
+        """Store many jobs, all or none, also `within` a transaction of the caller.
+
+        A request is a `NewJob`, `(type, payload)`, `(type, payload, options)`, or a dict with the arguments of `enqueue`.
+        With a `spread` the jobs are due evenly over that span, the first one at once.
+        """
         jobs = self.make_many(requests, spread=spread)
         return [job for job, _ in await self.add(jobs, within=within)] if jobs else []
 
     async def get(self, id: str) -> Job:
+        """Return the job with its attempts and its log; `JobNotFound` if no job has this id."""
         job = await self.store.get(id)
         if job is None:
             raise JobNotFound(id)
@@ -135,10 +168,10 @@ class Client(Upkeep, Pacer, Queues):
         most_bytes: int | None = None,
         within: timedelta | None = None,
     ) -> Page:
-        """Jobs, newest first, page by page: give the `next` of one page as `after` for the following one.
+        """Return a page of jobs, newest first. Pass the `next` of a page as `after` to get the following one.
 
-        `fields` says which of payload and result are read; leave them out of long lists. A page may end before its limit,
-        where it would hold more than `most_bytes`. With a limit of time, `within`, a slow search raises `SearchTooSlow`.
+        `fields` says which of payload and result to read; leave them out of long lists. A page ends before its `limit` where
+        it would hold more than `most_bytes`. With a time limit, `within`, a slow search raises `SearchTooSlow`.
         """
         if not 1 <= limit <= MOST_PER_PAGE:
             raise Invalid("limit", f"must be from 1 to {MOST_PER_PAGE}")
@@ -157,21 +190,24 @@ class Client(Upkeep, Pacer, Queues):
         return await self.store.find(query)
 
     async def wait(self, id: str, timeout: timedelta | str | None = None) -> Job:
-        """The job once it has ended, or as it is when the time is up."""
+        """Wait until the job has ended, and return it. After the `timeout` return it as it is then."""
         left = None if timeout is None else span(timeout, "timeout").total_seconds()
         now = asyncio.get_running_loop().time
         deadline = None if left is None else now() + left
-        with self.store.subscribe(Topic.ENDED) as bell:
+        with self.store.subscribe(Topic.ENDED) as subscription:
             while True:
-                bell.clear()
+                subscription.clear()
                 job = await self.get(id)
                 left = None if deadline is None else deadline - now()
                 if job.status.ended or (left is not None and left <= 0):
                     return job
-                await bell.wait(left)
+                await subscription.wait(left)
 
     async def result(self, id: str, timeout: timedelta | str | None = None) -> Any:
-        """What the handler returned, once it has; `JobFailed` if the job ended otherwise, `StillRunning` if time is up."""
+        """Wait until the job has ended, and return what its handler returned.
+
+        `JobFailed` if the job ended without a result, `StillRunning` if it has not ended within the `timeout`.
+        """
         job = await self.wait(id, timeout)
         if job.status is Status.COMPLETED:
             return job.result
@@ -180,12 +216,16 @@ class Client(Upkeep, Pacer, Queues):
         raise StillRunning(id, job.status.name)
 
     async def cancel(self, id: str) -> Status:
-        """CANCELLED if the job was waiting; PROCESSING if it runs, whose worker hears of it within a second."""
+        """Cancel a job, and return its status.
+
+        A waiting job is CANCELLED at once. For a running job the request is recorded and the status is PROCESSING; its
+        worker sees the request within a second.
+        """
         [answer] = await self.store.cancel([id])
         return _done(answer, id, "cancel", frozenset(Status) - ENDED)
 
     async def retry(self, id: str) -> Job:
-        """Run a failed or cancelled job again, as a new generation of the same job."""
+        """Run a failed or cancelled job again, as a new generation of the same job; `WrongState` for any other job."""
         [answer] = await self.store.retry([id])
         _done(answer, id, "retry", RETRYABLE)
         return await self.get(id)
@@ -199,11 +239,14 @@ class Client(Upkeep, Pacer, Queues):
         priority: Priority | str | None = None,
         tags: Iterable[str] | None = None,
     ) -> Job:
-        """Change when a waiting job runs, its priority or its tags; it keeps its id."""
+        """Change the time, the priority or the tags of a waiting job. The job keeps its id.
+
+        `WrongState` if the job no longer waits. `Invalid` if it would expire before its new time.
+        """
         if at is not None and delay is not None:
             raise Invalid("delay", "give either a time or a delay, not both")
         if at is None and delay is None and priority is None and tags is None:
-            raise Invalid("at", "nothing is to be changed; give a time, a delay, a priority or tags")
+            raise Invalid("at", "nothing to change; give a time, a delay, a priority or tags")
         change = Change(
             priority=None if priority is None else check_priority(priority),
             at=None if at is None else check_at(at, datetime.now(UTC)),
@@ -216,35 +259,17 @@ class Client(Upkeep, Pacer, Queues):
         return await self.get(id)
 
     async def delete(self, id: str) -> None:
-        """Remove an ended job with its history."""
+        """Delete an ended job with its history; `WrongState` if it has not ended."""
         [answer] = await self.store.remove([id])
         _done(answer, id, "delete", ENDED)
 
-    async def workers(self) -> list[WorkerRecord]:
-        """The workers that are alive."""
-        return [worker for worker in await self.store.workers() if worker.heartbeat_ago < LIVE_WITHIN]
-
-    async def health(self) -> Health:
-        """Asks the store, also for a write that means nothing; raises what that raises."""
-        await self._probe()
-        alive = len(await self.workers())
-        reason = None if alive else "no live worker: jobs wait until one is started (demora worker)"
-        return Health("healthy" if alive else "degraded", reason, alive, self.notes())
-
-    async def evidence(self) -> Evidence:
-        """All that the store can show to a checker of its promises, as of one moment."""
-        return await self._audited().evidence()
-
-    async def end_audit(self) -> None:
-        """Write no more events of what becomes of jobs, in no process, and forget those that were written."""
-        await self._audited().end_audit()
-
     def check_webhook_url(self, url: str) -> None:
+        """Refuse a URL that demora must not call under the outbound policy."""
         check_target(read_url(url, "webhook_url"), self._outbound, "webhook_url")
 
     def _check_timeout(self, timeout: timedelta, handler: Handler | None) -> None:
-        """Refuse a timeout over the limit; a type whose own timeout is longer has that for its limit."""
-        most = self.longest_timeout if handler is None else max(self.longest_timeout, handler.defaults.timeout)
+        """Refuse a timeout over the limit. If the default timeout of the type is longer, that is the limit."""
+        most = self._longest_timeout if handler is None else max(self._longest_timeout, handler.defaults.timeout)
         if timeout > most:
             raise Invalid("timeout", f"at most {say(most)} is allowed here; the setting DEMORA_MAX_TIMEOUT allows more")
 
@@ -257,12 +282,7 @@ class Client(Upkeep, Pacer, Queues):
             "enqueue without it once you have committed, or set DEMORA_DATABASE_URL to your PostgreSQL",
         )
 
-    def _audited(self) -> AuditStore:
-        if isinstance(self.store, AuditStore):
-            return self.store
-        raise StoreError("this store shows nothing to a checker")
-
-    def _from_wish(self, request: Any, n: int) -> NewJob:
+    def _from_request(self, request: Any, n: int) -> NewJob:
         try:
             match request:
                 case NewJob():
@@ -279,7 +299,7 @@ class Client(Upkeep, Pacer, Queues):
 
 
 def _spread(jobs: Sequence[NewJob], over: timedelta | str) -> list[NewJob]:
-    """The jobs with even due times; none may have one of its own."""
+    """Return the jobs with due times spread evenly. A job with a due time of its own is refused."""
     for n, job in enumerate(jobs):
         if job.at is not None or job.delay is not None:
             raise Invalid(f"jobs[{n}].delay", "spread says when each job is due; give neither a time nor a delay with it")
@@ -291,7 +311,7 @@ def _spread(jobs: Sequence[NewJob], over: timedelta | str) -> list[NewJob]:
 
 
 def _expect_in_time(job: Job, change: Change) -> None:
-    """Refuse to move a job that has not run yet to where it would have expired."""
+    """Refuse a new time at which a job that was never claimed would have expired."""
     due = change.at or datetime.now(UTC) + (change.delay or ZERO)
     if job.expires_at is not None and job.expires_at <= due and job.attempt == 0 and job.status.waiting:
         field = "at" if change.at is not None else "delay"
@@ -299,21 +319,22 @@ def _expect_in_time(job: Job, change: Change) -> None:
 
 
 def _was_there(answer: Added) -> bool:
+    """Whether the request gave a job that existed before."""
     return answer.replayed or answer.kept or answer.replaced
 
 
-def _stands(job: NewJob, answer: Added) -> bool:
-    """Whether another job may stand for the one asked for: it can differ from it in all but its type."""
+def _may_differ(job: NewJob, answer: Added) -> bool:
+    """Whether the request gave an earlier job that may differ from it in everything but the type."""
     return answer.kept or (answer.replayed and job.unique is not None)
 
 
-async def _standing(store: Store | CallerTransaction, job: NewJob, answer: Added) -> Job:
-    """The job that stands for the one asked for; as asked for if it has ended and was purged since."""
+async def _read_earlier(store: Store | CallerTransaction, job: NewJob, answer: Added) -> Job:
+    """Return the earlier job as it is now, or as requested if it was purged in the meantime."""
     return await store.get(answer.id) or _as_added(job, answer)
 
 
 def _as_added(job: NewJob, added: Added) -> Job:
-    """A job as it was when it was made."""
+    """Return a job as it was when it was added."""
     later = added.scheduled_at > added.created_at
     return Job(
         id=added.id,
@@ -339,7 +360,7 @@ def _as_added(job: NewJob, added: Added) -> Job:
 
 
 def _done(answer: Answer, id: str, verb: str, allowed: Iterable[Status]) -> Status:
-    """The status after a request that was carried out; otherwise the error that says why it was not."""
+    """Return the status after a request that was carried out; raise the reason if it was not."""
     if answer.status is None:
         raise JobNotFound(id)
     if not answer.did:

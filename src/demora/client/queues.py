@@ -1,5 +1,6 @@
-"""What an application may ask about queues: how they stand, a pause, another order, what they keep."""
+"""The settings of queues: pause, order, retention and webhook; and their counts."""
 
+from collections.abc import Callable
 from datetime import timedelta
 
 import msgspec
@@ -15,48 +16,53 @@ MOST_PER_PAGE = 200
 
 
 class QueuePage(msgspec.Struct, frozen=True):
-    """Queues found; `next` is the name to go on after, None at the end."""
+    """A page of queues. `next` is the name to pass as `after` for the following page, None on the last page."""
 
     queues: list[Queue]
     next: str | None
 
 
 class Queues:
-    """The part of the client that is about queues."""
+    """The queues of one store. `check_webhook_url` refuses a URL that demora must not call."""
 
-    store: Store
+    def __init__(self, store: Store, check_webhook_url: Callable[[str], None]) -> None:
+        self._store, self._check_webhook_url = store, check_webhook_url
 
     async def queues(self) -> list[Queue]:
-        """Every queue, by name. Where there may be many, `queues_page` gives them page by page."""
-        return await self.store.queues()
+        """Return all queues, by name. Where there may be many, use `queues_page`."""
+        return await self._store.queues()
 
     async def queues_page(
         self, *, after: str | None = None, limit: int = MOST_PER_PAGE, within: timedelta | None = None
     ) -> QueuePage:
-        """Queues by name, page by page: give the `next` of one page as `after` for the following one. With a limit of time,
-        `within`, a slow count raises `SearchTooSlow`."""
+        """Return a page of queues, by name. Pass the `next` of a page as `after` to get the following one.
+
+        With a time limit, `within`, a slow count raises `SearchTooSlow`.
+        """
         if not 1 <= limit <= MOST_PER_PAGE:
             raise Invalid("limit", f"must be from 1 to {MOST_PER_PAGE}")
         start = None if after is None else _cursor(after)
-        found = await self.store.queues(QueueQuery(after=start, limit=limit + 1, within=within))
+        found = await self._store.queues(QueueQuery(after=start, limit=limit + 1, within=within))
         page = found[:limit]
         return QueuePage(page, page[-1].name if len(found) > limit else None)
 
     async def queue(self, queue: str) -> Queue:
-        """One queue, counts included; `QueueNotFound` if nothing was ever enqueued there and nobody changed it."""
+        """Return one queue with its counts. `QueueNotFound` if no job was ever enqueued there and it was never changed."""
         name = check_queue(queue)
-        for found in await self.store.queues(QueueQuery(name=name)):
+        for found in await self._store.queues(QueueQuery(name=name)):
             return found
         raise QueueNotFound(name)
 
     async def pause(self, queue: str, reason: str | None = None, *, by: str = CODE) -> Queue:
-        """Hand out nothing from this queue until it is resumed; what runs goes on. One that is paused stays so, and takes
-        another reason if there is one."""
+        """Hand out no jobs of this queue until it is resumed. Running jobs continue.
+
+        A queue that is paused already stays paused, and takes the new reason if one is given.
+        """
         why = None if reason is None else check_reason(reason)
         return await self._set_queue(queue, QueueChange(paused=True, reason=why, by=by))
 
     async def resume(self, queue: str) -> Queue:
-        """Hand out jobs of this queue again; `QueueNotFound` if there is none of this name."""
+        """Hand out jobs of this queue again. `QueueNotFound` if no queue has this name."""
         await self.queue(queue)
         return await self._set_queue(queue, QueueChange(paused=False))
 
@@ -72,10 +78,12 @@ class Queues:
         keep_failed: Text = msgspec.UNSET,
         webhook_url: str | None = None,
     ) -> Queue:
-        """Change a queue, naming it if need be, and answer with how it stands, counts included. What is not given stays;
-        what is kept of ended jobs is as in the settings again with None or `general`."""
+        """Change a queue, or create it, and return it with its counts. Arguments that are left out change nothing.
+
+        None or `general` for a `keep_…` argument returns the queue to the retention of the settings.
+        """
         if webhook_url:
-            self.check_webhook_url(webhook_url)
+            self._check_webhook_url(webhook_url)
         change = QueueChange(
             step=None if step is None else span(step, "step"),
             strict=strict,
@@ -85,12 +93,8 @@ class Queues:
         )
         return await self._set_queue(queue, change)
 
-    def check_webhook_url(self, url: str) -> None:
-        """Refuse a URL that must not be called."""
-        raise NotImplementedError
-
     async def _set_queue(self, queue: str, change: QueueChange) -> Queue:
-        await self.store.set_queue(check_queue(queue), change)
+        await self._store.set_queue(check_queue(queue), change)
         return await self.queue(queue)
 
 

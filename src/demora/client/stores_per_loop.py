@@ -1,38 +1,42 @@
-"""An application's store as each event loop has it, and the blocks that hold it open there."""
+"""The store of an application on each event loop, and the blocks that hold it open there."""
 
 import asyncio
 import os
 
-from ..store.jobs import Store
+from ..store.full import FullStore
 from .client import Client
 
 
 class LoopStore:
-    """The store as one event loop has it; the client is there once it is open."""
+    """The store of one event loop. `client` is None until the store is open."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: FullStore) -> None:
         self.store, self.in_memory, self._pid = store, store.sibling() is None, os.getpid()
         self.opening: asyncio.Task[Client] | None = None
         self.client: Client | None = None
 
     def is_here(self) -> bool:
-        """Whether it was made in this process, and not in one that this was forked from."""
+        """Whether it was made in this process, not in its parent before a fork."""
         return self._pid == os.getpid()
 
 
 class Holds:
-    """Blocks begin and end on a loop; the last one to end there closes the store, if one of them is to close it."""
+    """Counts the blocks (`async with app:`, `app.worker()`) that hold the store open on each event loop."""
 
     def __init__(self) -> None:
         self._open: dict[asyncio.AbstractEventLoop, int] = {}
         self._closing: set[asyncio.AbstractEventLoop] = set()
 
     def begin(self) -> None:
+        """Count a block that begins on the running loop."""
         loop = asyncio.get_running_loop()
         self._open[loop] = self._open.get(loop, 0) + 1
 
     def end(self, *, closes: bool) -> bool:
-        """Whether the store is to be closed now. A block that does not close it leaves that to those that ended before."""
+        """Count a block that ends, and return whether the caller must close the store now.
+
+        The last block to end closes the store if one of the blocks on this loop ended with `closes`.
+        """
         loop = asyncio.get_running_loop()
         if closes:
             self._closing.add(loop)
@@ -40,6 +44,6 @@ class Holds:
         if left > 0:
             self._open[loop] = left
             return False
-        wanted = loop in self._closing
+        must_close = loop in self._closing
         self._closing.discard(loop)
-        return wanted
+        return must_close

@@ -1,4 +1,4 @@
-"""How paces are shown: the policy, and the figures that say how it goes."""
+"""How values look on the wire, over HTTP and with `--json`: camelCase JSON, RFC 3339 times in UTC, spans in milliseconds."""
 
 from datetime import datetime, timedelta
 
@@ -14,78 +14,10 @@ from ..store.jobs import Page, Queue, WorkerRecord
 from ..store.paces import Pacing
 from ..store.webhooks import StoredSecret
 from .bulk import BulkResult
-from .operator import Recovered
+from .recovery import Recovered
 from .webhooks import DeliveryHistory
 
-
-class RateView(msgspec.Struct, frozen=True):
-    """Spans in milliseconds."""
-
-    gap: int
-    burst: int
-    stagger: int
-
-
-class PaceView(msgspec.Struct, frozen=True, rename="camel"):
-    """A pace, who set it, and how it stands. `readyNow` jobs are due, `waitingForGap` of them have no slot yet."""
-
-    gap: int
-    burst: int
-    stagger: int
-    rapid: RateView | None
-    governs: str
-    protect: list[str]
-    set_at: str
-    set_by: str
-    mode: str
-    total_delayed: int
-    ready_now: int
-    ready_in_hour: int
-    waiting_for_gap: int
-    next_release_in_seconds: float | None
-    time_since_last_release_seconds: float | None
-
-
-def pace_view(pacing: Pacing | None) -> PaceView | None:
-    if pacing is None:
-        return None
-    pace, now = pacing.pace, to_ms(pacing.now)
-    rate = pace.rate(quiet=pacing.quiet)
-    usable = len(plan(rate, pacing.state, now, [now] * min(pacing.held, rate.reach)).slots)
-    release, last = _next_release(pacing, rate, now), pacing.state.released_at
-    return PaceView(
-        *(span_ms(pace.gap), pace.burst, span_ms(pace.stagger)),
-        rapid=None
-        if pace.rapid is None
-        else RateView(span_ms(pace.rapid.gap), pace.rapid.burst, span_ms(pace.rapid.stagger)),
-        governs=pace.governs.value,
-        protect=list(pace.protect),
-        set_at=timestamp(pacing.set_at),
-        set_by=pacing.set_by,
-        mode=pace.mode(quiet=pacing.quiet),
-        total_delayed=pacing.held + pacing.coming,
-        ready_now=pacing.held,
-        ready_in_hour=pacing.soon,
-        waiting_for_gap=pacing.held - usable,
-        next_release_in_seconds=None if release is None else (release - now) / 1000,
-        time_since_last_release_seconds=None if last is None else max(now - last, 0) / 1000,
-    )
-
-
-def next_release_at(pacing: Pacing) -> datetime | None:
-    """When the next job is let go, as far as it can be seen."""
-    now = to_ms(pacing.now)
-    release = _next_release(pacing, pacing.pace.rate(quiet=pacing.quiet), now)
-    return None if release is None else from_ms(release)
-
-
-def _next_release(pacing: Pacing, rate: Rate, now: int) -> int | None:
-    if pacing.first_due_at is None:
-        return None
-    return max(forecast(rate, pacing.state, now, 1), to_ms(pacing.first_due_at))
-
-
-# How jobs, queues and workers look on the wire: camelCase JSON, RFC 3339 times in UTC, spans in milliseconds.
+# Jobs
 
 
 class AttemptView(msgspec.Struct, frozen=True, rename="camel"):
@@ -102,7 +34,7 @@ class LogView(msgspec.Struct, frozen=True):
 
 
 class JobView(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
-    """A job as HTTP and `--json` show it. Lists leave out the log, and over HTTP payload and result unless asked for."""
+    """A job. Lists leave out the log and, over HTTP, payload and result unless the caller asks for them."""
 
     id: str
     name: str
@@ -141,69 +73,8 @@ class PageView(msgspec.Struct, frozen=True, rename="camel"):
     next_cursor: str | None
 
 
-class QueueView(msgspec.Struct, frozen=True, rename="camel"):
-    """A queue: its counts, whether it is paused, its order, and what it keeps of ended jobs if that is its own."""
-
-    name: str
-    ready: int
-    delayed: int
-    processing: int
-    dead: int
-    paused: bool
-    paused_at: str | None
-    pause_reason: str | None
-    step: int
-    strict: bool
-    head_start: int
-    keep_completed: str | None
-    keep_cancelled: str | None
-    keep_failed: str | None
-    webhook_url: str | None
-    pace: PaceView | None
-
-
-class WorkerView(msgspec.Struct, frozen=True, rename="camel"):
-    id: str
-    host: str
-    pid: int
-    slots: int
-    queues: list[str]
-    types: list[str]
-    started_at: str | None
-    heartbeat_ago: int
-
-
-class BulkResultView(msgspec.Struct, frozen=True, rename="camel"):
-    """What a verb did to many jobs: `skipped` had moved on meanwhile, `more` says that a limit ended it."""
-
-    matched: int
-    done: int
-    skipped: int
-    more: bool
-    dry_run: bool
-
-
-class RecoveredView(msgspec.Struct, frozen=True, rename="camel"):
-    """A job that was taken from the worker that held it, and what it is now."""
-
-    id: str
-    worker_id: str | None
-    status: str
-
-
-class LimitsView(msgspec.Struct, frozen=True, rename="camel"):
-    """What an API key may submit. A number that is null is that of the settings; 0 is no limit; an empty list allows all."""
-
-    max_queues: int | None
-    max_types: int | None
-    max_waiting: int | None
-    rate: int | None
-    queues: list[str]
-    types: list[str]
-
-
 class ReceiptView(msgspec.Struct, frozen=True, rename="camel"):
-    """What a key that may only submit is told of a job."""
+    """The part of a job that a key with the scope to submit may see."""
 
     id: str
     status: str
@@ -212,82 +83,8 @@ class ReceiptView(msgspec.Struct, frozen=True, rename="camel"):
     due_at: str
 
 
-class KeyView(msgspec.Struct, frozen=True, rename="camel"):
-    """An API key, without anything that could be used in its place. The key itself is there once, when it is made."""
-
-    id: str
-    name: str
-    scopes: list[str]
-    state: str
-    created_at: str
-    expires_at: str | None
-    revoked_at: str | None
-    last_used_at: str | None
-    namespace: str
-    limits: LimitsView
-    former_until: str | None
-    key: str | msgspec.UnsetType = msgspec.UNSET
-
-
-class TryView(msgspec.Struct, frozen=True, rename="camel"):
-    """One try of a delivery: what the server answered, null if it did not, and how its answer begins."""
-
-    at: str | None
-    ended_at: str | None
-    status: int | None
-    excerpt: str | None
-    error: str | None
-
-
-class DeliveryView(msgspec.Struct, frozen=True, rename="camel"):
-    """A message about a job's end: `id` is the job that delivers it, `webhookId` what the receiver sees on each try."""
-
-    id: str
-    webhook_id: str
-    url: str
-    event: str
-    status: str
-    due_at: str
-    tries: list[TryView]
-
-
-class DeliveriesView(msgspec.Struct, frozen=True):
-    deliveries: list[DeliveryView]
-
-
-class SecretView(msgspec.Struct, frozen=True, rename="camel"):
-    """A secret that webhooks are signed with, without what it is."""
-
-    id: str
-    in_force: bool
-    created_at: str
-    ends_at: str | None
-
-
-def deliveries_view(found: list[DeliveryHistory]) -> DeliveriesView:
-    return DeliveriesView([_delivery(told) for told in found])
-
-
-def _delivery(told: DeliveryHistory) -> DeliveryView:
-    job = told.delivery
-    event = str(job.payload["message"]["status"])
-    return DeliveryView(
-        id=job.id,
-        webhook_id=message_id(job.id),
-        url=told.url,
-        event=event,
-        status=job.status.name,
-        due_at=timestamp(job.due_at),
-        tries=[TryView(_maybe(one.at), _maybe(one.ended_at), one.status, one.excerpt, one.error) for one in told.tries],
-    )
-
-
-def secret_view(secret: StoredSecret, now: datetime) -> SecretView:
-    return SecretView(secret.id, secret.in_force(now), timestamp(secret.created_at), _maybe(secret.ends_at))
-
-
 def job_view(job: Job, *, listed: bool = False) -> JobView:
-    """The job as it is shown on its own, or as one of a list."""
+    """Return the view of one job, or of a job `listed` with others."""
     return JobView(
         id=job.id,
         name=job.name,
@@ -322,6 +119,10 @@ def job_view(job: Job, *, listed: bool = False) -> JobView:
     )
 
 
+def page_view(page: Page) -> PageView:
+    return PageView([job_view(job, listed=True) for job in page.jobs], page.next)
+
+
 def receipt_view(job: Job) -> ReceiptView:
     return ReceiptView(
         id=job.id,
@@ -332,8 +133,95 @@ def receipt_view(job: Job) -> ReceiptView:
     )
 
 
-def page_view(page: Page) -> PageView:
-    return PageView([job_view(job, listed=True) for job in page.jobs], page.next)
+def _attempt(attempt: Attempt) -> AttemptView:
+    started_at, ended_at = _maybe(attempt.started_at), _maybe(attempt.ended_at)
+    return AttemptView(started_at, ended_at, attempt.worker_id, attempt.error, attempt.traceback)
+
+
+def _raw(text: bytes) -> msgspec.Raw | msgspec.UnsetType:
+    """Return stored JSON unchanged; nothing for a field that was not read."""
+    return msgspec.Raw(text) if text else msgspec.UNSET
+
+
+# Many jobs
+
+
+class BulkResultView(msgspec.Struct, frozen=True, rename="camel"):
+    """The result of a verb on many jobs. `skipped` jobs had changed in between; `more` says that the limit ended it."""
+
+    matched: int
+    done: int
+    skipped: int
+    more: bool
+    dry_run: bool
+
+
+class RecoveredView(msgspec.Struct, frozen=True, rename="camel"):
+    """A job that was taken from the worker that held it, and its new status."""
+
+    id: str
+    worker_id: str | None
+    status: str
+
+
+def bulk_result_view(result: BulkResult, *, dry_run: bool) -> BulkResultView:
+    return BulkResultView(result.matched, result.done, result.skipped, result.more, dry_run)
+
+
+def recovered_view(job: Recovered) -> RecoveredView:
+    return RecoveredView(job.id, job.worker_id, job.status.name)
+
+
+# Queues and paces
+
+
+class RateView(msgspec.Struct, frozen=True):
+    """A rate of a pace, with spans in milliseconds."""
+
+    gap: int
+    burst: int
+    stagger: int
+
+
+class PaceView(msgspec.Struct, frozen=True, rename="camel"):
+    """A pace, who set it, and its state. `readyNow` jobs are due; `waitingForGap` of them have no release time yet."""
+
+    gap: int
+    burst: int
+    stagger: int
+    rapid: RateView | None
+    governs: str
+    protect: list[str]
+    set_at: str
+    set_by: str
+    mode: str
+    total_delayed: int
+    ready_now: int
+    ready_in_hour: int
+    waiting_for_gap: int
+    next_release_in_seconds: float | None
+    time_since_last_release_seconds: float | None
+
+
+class QueueView(msgspec.Struct, frozen=True, rename="camel"):
+    """A queue: its counts, pause, order, webhook and pace. The `keep…` fields are null where the settings apply."""
+
+    name: str
+    ready: int
+    delayed: int
+    processing: int
+    dead: int
+    paused: bool
+    paused_at: str | None
+    pause_reason: str | None
+    step: int
+    strict: bool
+    head_start: int
+    keep_completed: str | None
+    keep_cancelled: str | None
+    keep_failed: str | None
+    webhook_url: str | None
+    pace: PaceView | None
 
 
 def queue_view(queue: Queue, pacing: Pacing | None = None) -> QueueView:
@@ -358,6 +246,63 @@ def queue_view(queue: Queue, pacing: Pacing | None = None) -> QueueView:
     )
 
 
+def pace_view(pacing: Pacing | None) -> PaceView | None:
+    if pacing is None:
+        return None
+    pace, now = pacing.pace, to_ms(pacing.now)
+    rate = pace.rate(quiet=pacing.quiet)
+    usable = len(plan(rate, pacing.state, now, [now] * min(pacing.held, rate.reach)).slots)
+    release, last = _next_release(pacing, rate, now), pacing.state.released_at
+    return PaceView(
+        *(span_ms(pace.gap), pace.burst, span_ms(pace.stagger)),
+        rapid=None
+        if pace.rapid is None
+        else RateView(span_ms(pace.rapid.gap), pace.rapid.burst, span_ms(pace.rapid.stagger)),
+        governs=pace.governs.value,
+        protect=list(pace.protect),
+        set_at=timestamp(pacing.set_at),
+        set_by=pacing.set_by,
+        mode=pace.mode(quiet=pacing.quiet),
+        total_delayed=pacing.held + pacing.coming,
+        ready_now=pacing.held,
+        ready_in_hour=pacing.soon,
+        waiting_for_gap=pacing.held - usable,
+        next_release_in_seconds=None if release is None else (release - now) / 1000,
+        time_since_last_release_seconds=None if last is None else max(now - last, 0) / 1000,
+    )
+
+
+def next_release_at(pacing: Pacing) -> datetime | None:
+    """Return when the pace releases the next job, None if no job waits for it."""
+    now = to_ms(pacing.now)
+    release = _next_release(pacing, pacing.pace.rate(quiet=pacing.quiet), now)
+    return None if release is None else from_ms(release)
+
+
+def _next_release(pacing: Pacing, rate: Rate, now: int) -> int | None:
+    if pacing.first_due_at is None:
+        return None
+    return max(forecast(rate, pacing.state, now, 1), to_ms(pacing.first_due_at))
+
+
+def _kept(keep: Keep | None) -> str | None:
+    return None if keep is None else str(keep)
+
+
+# Workers
+
+
+class WorkerView(msgspec.Struct, frozen=True, rename="camel"):
+    id: str
+    host: str
+    pid: int
+    slots: int
+    queues: list[str]
+    types: list[str]
+    started_at: str | None
+    heartbeat_ago: int
+
+
 def worker_view(worker: WorkerRecord) -> WorkerView:
     return WorkerView(
         id=worker.id,
@@ -371,12 +316,35 @@ def worker_view(worker: WorkerRecord) -> WorkerView:
     )
 
 
-def bulk_result_view(tally: BulkResult, *, dry_run: bool) -> BulkResultView:
-    return BulkResultView(tally.matched, tally.done, tally.skipped, tally.more, dry_run)
+# API keys
 
 
-def recovered_view(job: Recovered) -> RecoveredView:
-    return RecoveredView(job.id, job.worker_id, job.status.name)
+class LimitsView(msgspec.Struct, frozen=True, rename="camel"):
+    """What an API key may submit. A null number means that of the settings, 0 no limit, an empty list all names."""
+
+    max_queues: int | None
+    max_types: int | None
+    max_waiting: int | None
+    rate: int | None
+    queues: list[str]
+    types: list[str]
+
+
+class KeyView(msgspec.Struct, frozen=True, rename="camel"):
+    """An API key without its secret. `key`, the text of the key, is there only in the answer that creates it."""
+
+    id: str
+    name: str
+    scopes: list[str]
+    state: str
+    created_at: str
+    expires_at: str | None
+    revoked_at: str | None
+    last_used_at: str | None
+    namespace: str
+    limits: LimitsView
+    former_until: str | None
+    key: str | msgspec.UnsetType = msgspec.UNSET
 
 
 def key_view(key: ApiKey, now: datetime) -> KeyView:
@@ -396,7 +364,7 @@ def key_view(key: ApiKey, now: datetime) -> KeyView:
 
 
 def made_key_view(key: ApiKey, text: str) -> KeyView:
-    """A new key with its text."""
+    """Return the view of a new key with its text."""
     return msgspec.structs.replace(key_view(key, key.created_at), key=text)
 
 
@@ -411,18 +379,64 @@ def _limits(limits: KeyLimits) -> LimitsView:
     )
 
 
-def _attempt(attempt: Attempt) -> AttemptView:
-    started_at, ended_at = _maybe(attempt.started_at), _maybe(attempt.ended_at)
-    return AttemptView(started_at, ended_at, attempt.worker_id, attempt.error, attempt.traceback)
+# Webhooks
 
 
-def _raw(text: bytes) -> msgspec.Raw | msgspec.UnsetType:
-    """JSON as it is kept; nothing for what was not read."""
-    return msgspec.Raw(text) if text else msgspec.UNSET
+class TryView(msgspec.Struct, frozen=True, rename="camel"):
+    """One try of a delivery: the HTTP status, null without an answer, and the start of the body."""
+
+    at: str | None
+    ended_at: str | None
+    status: int | None
+    excerpt: str | None
+    error: str | None
 
 
-def _kept(keep: Keep | None) -> str | None:
-    return None if keep is None else str(keep)
+class DeliveryView(msgspec.Struct, frozen=True, rename="camel"):
+    """A delivery about the end of a job. `id` is the job that delivers it, `webhookId` the id that the receiver sees."""
+
+    id: str
+    webhook_id: str
+    url: str
+    event: str
+    status: str
+    due_at: str
+    tries: list[TryView]
+
+
+class DeliveriesView(msgspec.Struct, frozen=True):
+    deliveries: list[DeliveryView]
+
+
+class SecretView(msgspec.Struct, frozen=True, rename="camel"):
+    """A secret that signs webhooks, without its text."""
+
+    id: str
+    in_force: bool
+    created_at: str
+    ends_at: str | None
+
+
+def deliveries_view(found: list[DeliveryHistory]) -> DeliveriesView:
+    return DeliveriesView([_delivery(one) for one in found])
+
+
+def secret_view(secret: StoredSecret, now: datetime) -> SecretView:
+    return SecretView(secret.id, secret.in_force(now), timestamp(secret.created_at), _maybe(secret.ends_at))
+
+
+def _delivery(history: DeliveryHistory) -> DeliveryView:
+    job = history.delivery
+    event = str(job.payload["message"]["status"])
+    return DeliveryView(
+        id=job.id,
+        webhook_id=message_id(job.id),
+        url=history.url,
+        event=event,
+        status=job.status.name,
+        due_at=timestamp(job.due_at),
+        tries=[TryView(_maybe(one.at), _maybe(one.ended_at), one.status, one.excerpt, one.error) for one in history.tries],
+    )
 
 
 def _maybe(at: datetime | None) -> str | None:

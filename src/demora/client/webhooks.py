@@ -1,4 +1,4 @@
-"""What may be asked about webhooks: the part of the client that shows tries, delivers again, and keeps secrets."""
+"""Webhooks: the deliveries of a job and their tries, redelivery, signing secrets and disabled URLs."""
 
 import secrets as chance
 from datetime import datetime, timedelta
@@ -11,15 +11,15 @@ from ..core.payload import unpack
 from ..core.spans import span
 from ..core.states import RETRYABLE, Status
 from ..core.webhook import SECRET_BYTES, Secret, secret_text
-from ..errors import JobNotFound, SecretNotFound, StoreError, UrlNotDisabled
-from ..store.jobs import Store
-from ..store.webhooks import Disabled, Signing, StoredSecret, WebhookStore
+from ..errors import JobNotFound, SecretNotFound, UrlNotDisabled
+from ..store.full import FullStore
+from ..store.webhooks import Disabled, Signing, StoredSecret
 
-OVERLAP = timedelta(days=1)  # that a replaced secret goes on signing beside the new one
+OVERLAP = timedelta(days=1)  # how long a replaced secret signs beside the new one
 
 
 class DeliveryTry(msgspec.Struct, frozen=True):
-    """One try of a delivery: what the server answered, None if it did not, and the beginning of what it said."""
+    """One try of a delivery. `status` and `excerpt` are the HTTP status and the start of the body; None if none came."""
 
     at: datetime | None
     ended_at: datetime | None
@@ -29,7 +29,7 @@ class DeliveryTry(msgspec.Struct, frozen=True):
 
 
 class DeliveryHistory(msgspec.Struct, frozen=True):
-    """A delivery about a job's end, and its tries so far."""
+    """A delivery about the end of a job, and its tries so far."""
 
     delivery: Job
     tries: tuple[DeliveryTry, ...]
@@ -40,7 +40,7 @@ class DeliveryHistory(msgspec.Struct, frozen=True):
 
 
 class MadeSecret(msgspec.Struct, frozen=True):
-    """A new secret and its text, which nothing shows again."""
+    """A new secret and its text, which is shown only here."""
 
     stored: StoredSecret
     text: str
@@ -50,75 +50,73 @@ class MadeSecret(msgspec.Struct, frozen=True):
 
 
 class Webhooks:
-    """Speaks to what a store keeps for webhooks."""
+    """The webhooks of one store."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: FullStore) -> None:
         self._store = store
 
     async def of(self, id: str) -> list[DeliveryHistory]:
-        """The deliveries about a job, the oldest first; also when the job itself is gone."""
-        found = await self._hooks().deliveries(id)
+        """Return the deliveries about a job, oldest first, also after the job was deleted."""
+        found = await self._store.deliveries(id)
         if not found and await self._store.get(id) is None:
             raise JobNotFound(id)
         return [DeliveryHistory(one, tuple(_try(one, attempt) for attempt in one.attempts)) for one in found]
 
     async def redeliver(self, id: str) -> list[DeliveryHistory]:
-        """Try again what was given up about a job, under the ids of before; answers with all deliveries about it."""
-        dead = [told.delivery.id for told in await self.of(id) if told.delivery.status in RETRYABLE]
+        """Retry the failed deliveries about a job, under the same message ids, and return all deliveries about it."""
+        dead = [one.delivery.id for one in await self.of(id) if one.delivery.status in RETRYABLE]
         if dead:
             await self._store.retry(dead)
         return await self.of(id)
 
     async def create_secret(self) -> MadeSecret:
-        """Make a secret beside those in force; from now on each delivery is signed with it too."""
+        """Create a secret. From now on every delivery is signed with it, besides the secrets in force."""
         return await self._add(None)
 
     async def rotate_secret(self, overlap: timedelta | str = OVERLAP) -> MadeSecret:
-        """Make a secret, and let all others sign for so long only."""
+        """Create a secret, and end all others after the `overlap`."""
         return await self._add(span(overlap, "overlap"))
 
     async def forget_secret(self, id: str) -> None:
-        """Sign with it no more, from now on."""
-        if not await self._hooks().forget_secret(id):
+        """Delete a secret. Deliveries are no longer signed with it."""
+        if not await self._store.forget_secret(id):
             raise SecretNotFound
 
     async def secrets(self) -> Signing:
-        """The secrets on record, without their texts, and the time."""
-        return await self._hooks().signing()
+        """Return the secrets on record and the database's time."""
+        return await self._store.signing()
 
     async def signing(self, url: str) -> Signing:
-        return await self._hooks().signing(url)
+        """Return the secrets on record, the database's time, and whether this URL is disabled."""
+        return await self._store.signing(url)
 
     async def disable(self, url: str, reason: str) -> None:
-        await self._hooks().disable(url, reason)
+        """Send nothing to a URL until it is enabled again."""
+        await self._store.disable(url, reason)
 
     async def enable(self, url: str) -> None:
-        """Send to a URL again that was disabled."""
-        if not await self._hooks().enable(url):
+        """Send to a disabled URL again; `UrlNotDisabled` if it is not disabled."""
+        if not await self._store.enable(url):
             raise UrlNotDisabled
 
     async def disabled(self) -> list[Disabled]:
-        return await self._hooks().disabled()
+        """Return all disabled URLs, in the order in which they were disabled."""
+        return await self._store.disabled()
 
     async def _add(self, others_end_in: timedelta | None) -> MadeSecret:
         key = chance.token_bytes(SECRET_BYTES)
-        stored = await self._hooks().add_secret(chance.token_hex(6), Secret(key), others_end_in=others_end_in)
+        stored = await self._store.add_secret(chance.token_hex(6), Secret(key), others_end_in=others_end_in)
         return MadeSecret(stored, secret_text(key))
-
-    def _hooks(self) -> WebhookStore:
-        if isinstance(self._store, WebhookStore):
-            return self._store
-        raise StoreError("this store keeps nothing for webhooks")
 
 
 def _try(delivery: Job, attempt: Attempt) -> DeliveryTry:
-    said = _said(delivery, attempt)
-    status, excerpt = said.get("status"), said.get("excerpt")
+    answer = _answer(delivery, attempt)
+    status, excerpt = answer.get("status"), answer.get("excerpt")
     return DeliveryTry(attempt.started_at, attempt.ended_at, status, excerpt, attempt.error)
 
 
-def _said(delivery: Job, attempt: Attempt) -> dict[str, Any]:
-    """What is kept of the answer to one try: with the attempt if it failed, else in the result."""
+def _answer(delivery: Job, attempt: Attempt) -> dict[str, Any]:
+    """Return what is recorded of the server's answer: in the attempt if it failed, else in the job's result."""
     if attempt.error is None and delivery.status is Status.COMPLETED:
         kept = delivery.result
     elif attempt.traceback is not None and attempt.traceback.startswith("{"):

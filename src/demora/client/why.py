@@ -1,4 +1,4 @@
-"""Why a job is where it is: one honest sentence, and the data behind it. Pure: it judges what an outlook says."""
+"""Why a job is in its present state: one sentence and the data behind it. Pure: it reads an `Outlook` and nothing else."""
 
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
@@ -14,12 +14,12 @@ from ..store.jobs import WorkerRecord
 from ..store.occupancy import Taken, all_taken, say_types, serves
 from ..store.paces import RECENT, Outlook
 
-_MOST_TYPES = 20  # that the data of an answer counts
-LIVE_WITHIN = timedelta(seconds=30)  # of its last heartbeat a worker counts as alive
+_MOST_TYPES = 20  # types that the data of an answer lists
+LIVE_WITHIN = timedelta(seconds=30)  # a worker is alive for so long after its last heartbeat
 
 
 class Why(msgspec.Struct, frozen=True):
-    """The answer: a `reason` that programs can compare, a `sentence` for people, and the `data` that it was made from."""
+    """An explanation: a `reason` for programs, a `sentence` for people, and the `data` behind it."""
 
     reason: str
     sentence: str
@@ -27,7 +27,7 @@ class Why(msgspec.Struct, frozen=True):
 
 
 def explain(outlook: Outlook) -> Why:
-    """Why the job has not ended, or how it did."""
+    """Say why the job has not ended, or how it ended."""
     job = outlook.job
     if job.status.ended:
         return _ended(job, outlook.now)
@@ -36,7 +36,7 @@ def explain(outlook: Outlook) -> Why:
     if job.expires_at is not None and job.expires_at <= outlook.now and job.attempt == 0:
         return _expired(job, job.expires_at, outlook.now)
     if job.due_at > outlook.now:
-        return _strayed(job, outlook) if _is_stray(job, outlook.now) else _not_due(job, outlook)
+        return _handed_back(job, outlook) if _is_handed_back(job, outlook.now) else _not_due(job, outlook)
     if outlook.pause is not None:
         return _paused(outlook)
     if outlook.held:
@@ -56,7 +56,7 @@ def _ended(job: Job, now: datetime) -> Why:
 def _running(job: Job, now: datetime) -> Why:
     since = "" if job.started_at is None else f" since {_clock(job.started_at, now)}"
     until = "" if job.lease_until is None else f", lease until {_clock(job.lease_until, now)}"
-    told = "; it was told to end" if job.cancel_requested_at is not None else ""
+    cancel = "; a cancel was requested" if job.cancel_requested_at is not None else ""
     attempt = f"attempt {job.attempt} of {job.max_retries + 1}"
     data = {
         "workerId": job.worker_id,
@@ -69,31 +69,32 @@ def _running(job: Job, now: datetime) -> Why:
     worker = job.worker_id or "a worker"
     if job.lease_until is not None and job.lease_until <= now:
         lapsed = f"whose lease lapsed at {_clock(job.lease_until, now)}"
-        return Why("lapsed", f"It ran on {worker}{since}, {lapsed}; the next worker that looks for work takes over.", data)
-    return Why("running", f"It runs on {worker}{since}, {attempt}{until}{told}.", data)
+        return Why("lapsed", f"It ran on {worker}{since}, {lapsed}; the next worker that claims jobs takes over.", data)
+    return Why("running", f"It runs on {worker}{since}, {attempt}{until}{cancel}.", data)
 
 
 def _expired(job: Job, at: datetime, now: datetime) -> Why:
-    sentence = f"It expired at {_clock(at, now)} without having run; the next worker or scheduler that looks cancels it."
+    sentence = f"It expired at {_clock(at, now)} without having run; the next claim or housekeeping cancels it."
     return Why("expired", sentence, {"expiresAt": timestamp(at)})
 
 
-def _is_stray(job: Job, now: datetime) -> bool:
-    """Whether a job was due before, and was put off by a worker that had no handler for it."""
+def _is_handed_back(job: Job, now: datetime) -> bool:
+    """Whether the job was due before, and a worker without a handler for its type has postponed it."""
     return job.status is Status.QUEUED and job.lane in (Lane.REALTIME, Lane.SCHEDULED) and job.scheduled_at <= now
 
 
-def _strayed(job: Job, outlook: Outlook) -> Why:
-    nobody = f"no live worker that serves its queue {job.queue} knows its type {job.type}"
-    one = f"a worker that does not know its type {job.type} has handed it back"
+def _handed_back(job: Job, outlook: Outlook) -> Why:
+    unknown_to_all = f"no live worker that serves its queue {job.queue} knows its type {job.type}"
+    unknown_to_one = f"a worker that does not know its type {job.type} has handed it back"
     known = _know(_serving(outlook), job.type)
-    sentence = f"It waits, since {one if known else nobody}; it is offered again at {_clock(job.due_at, outlook.now)}."
+    because, again = unknown_to_one if known else unknown_to_all, _clock(job.due_at, outlook.now)
+    sentence = f"It waits, since {because}; it is offered again at {again}."
     return Why("handed_back" if known else "no_handler", sentence, {**_workers(outlook), "dueAt": timestamp(job.due_at)})
 
 
 def _not_due(job: Job, outlook: Outlook) -> Why:
     left = say(timedelta(seconds=-(-(job.due_at - outlook.now) // timedelta(seconds=1))))
-    after = "; then the pace of its queue lets it go" if _governed(outlook) else ""
+    after = "; then the pace of its queue releases it" if _governed(outlook) else ""
     data = {"dueAt": timestamp(job.due_at), "attempt": job.attempt, "attempts": job.max_retries + 1, "error": job.error}
     due = _clock(job.due_at, outlook.now)
     if job.status is Status.RETRYING:
@@ -108,7 +109,7 @@ def _paused(outlook: Outlook) -> Why:
     assert pause is not None
     by, because = (f" by {pause.by}" if pause.by else ""), (f" ({pause.reason})" if pause.reason else "")
     at = _clock(pause.paused_at, outlook.now)
-    sentence = f"Its queue {queue} was paused{by} at {at}{because}; nothing of it is handed out."
+    sentence = f"Its queue {queue} was paused{by} at {at}{because}; no job of it is handed out."
     data = {"queue": queue, "pausedBy": pause.by, "pausedAt": timestamp(pause.paused_at), "pauseReason": pause.reason}
     return Why("queue_paused", sentence, data)
 
@@ -183,6 +184,7 @@ def _crowded_out(place: str, data: dict[str, Any], taken: Taken, outlook: Outloo
 
 
 def _governed(outlook: Outlook) -> bool:
+    """Whether the pace of the queue will hold the job once it is due."""
     return outlook.pacing is not None and outlook.job.lane in outlook.pacing.pace.governs.lanes
 
 
@@ -213,7 +215,7 @@ def _rough(wait: timedelta) -> str:
 
 
 def _clock(at: datetime, now: datetime) -> str:
-    """The time of day in UTC, with the day unless it is today."""
+    """Return the time of day in UTC, with the date unless it is today."""
     at, now = at.astimezone(UTC), now.astimezone(UTC)
     return f"{at:%H:%M:%S} UTC" if at.date() == now.date() else f"{at:%Y-%m-%d %H:%M:%S} UTC"
 

@@ -1,1 +1,1 @@
-"""What demora decides: pure functions of values, without I/O, clock or chance."""
+"""The core: makes all decisions, as pure functions of values, without I/O, clock or chance."""

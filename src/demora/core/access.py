@@ -1,4 +1,4 @@
-"""What an API key may submit: which queues and types, how many names of each, how many waiting jobs, how many requests."""
+"""Access to the HTTP service: API keys and their scopes, the limits of a key, rates of requests, and callers' addresses."""
 
 import hashlib
 import hmac
@@ -19,20 +19,33 @@ from .spans import MILLISECOND, span
 
 MOST_PATTERNS = 100  # of queues, and of types
 MOST_LIMIT = 1_000_000_000
+USE_NOTED_EVERY = timedelta(minutes=1)
+UNKNOWN = "unknown"  # the address of a caller without one, as on a Unix socket
+MOST_HOPS = 20  # proxies in a row that are read
 
+_PREFIX = "dmr"  # lets people and scanners of secrets recognise a key that leaked
+_ID = "[a-z0-9]{12}"
+_KEY = re.compile(f"{_PREFIX}_({_ID})_[A-Za-z0-9]{{43}}")
+_NO_DIGEST = bytes(32)
+_NAMESPACE = re.compile("[A-Za-z0-9._-]{1,64}")
 _NAME_CHARACTERS = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-")
 _TYPE_CHARACTERS = _NAME_CHARACTERS | frozenset(":/")
+_FORWARDED_FOR = re.compile(r'(?:^|;)\s*for\s*=\s*(?:"([^"]*)"|([^;\s]*))', re.IGNORECASE)
+_WITH_PORT = re.compile(r"\[([^\]]*)\](?::\d{1,5})?|(\d{1,3}(?:\.\d{1,3}){3}):\d{1,5}")
+
+# The limits of a key
 
 
 class NameKind(StrEnum):
-    """What a name that counts against a limit is a name of."""
+    """The kinds of names whose number is limited."""
 
     QUEUE = "queue"
     TYPE = "type"
 
 
 class KeyLimits(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The limits of one key. A number that is None is that of the settings, 0 is no limit. No pattern allows every name."""
+    """The limits of one key. None stands for the limit of the settings, 0 for no limit. Without patterns every name is
+    allowed."""
 
     max_queues: int | None = None
     max_types: int | None = None
@@ -42,7 +55,7 @@ class KeyLimits(msgspec.Struct, frozen=True, omit_defaults=True):
     types: tuple[str, ...] = ()
 
     def over(self, usual: "KeyLimits") -> "KeyLimits":
-        """These limits, with those of the settings where this key has none of its own."""
+        """Return these limits, with the usual ones where this key has none of its own."""
         return KeyLimits(
             max_queues=usual.max_queues if self.max_queues is None else self.max_queues,
             max_types=usual.max_types if self.max_types is None else self.max_types,
@@ -62,7 +75,7 @@ def check_limits(
     queues: Iterable[str] = (),
     types: Iterable[str] = (),
 ) -> KeyLimits:
-    """The limits, or `Invalid` that names the field and says what would be right."""
+    """Return the checked limits. `Invalid` names the field and says what would be right."""
     return KeyLimits(
         max_queues=_limit(max_queues, "max_queues"),
         max_types=_limit(max_types, "max_types"),
@@ -74,7 +87,7 @@ def check_limits(
 
 
 def matches(pattern: str, name: str) -> bool:
-    """Whether a name fits a pattern: a whole name, or one with a single `*` that stands for any characters, or none."""
+    """Whether a name fits a pattern: a whole name, or one with a single `*` that stands for any number of characters."""
     before, star, after = pattern.partition("*")
     if not star:
         return name == pattern
@@ -92,6 +105,7 @@ def check_allowed(limits: KeyLimits, jobs: Sequence[NewJob]) -> None:
 
 
 def too_many_names(kind: NameKind, limits: KeyLimits) -> LimitReached:
+    """Return the error for a key that has used up its names of a kind."""
     most = (limits.max_queues if kind is NameKind.QUEUE else limits.max_types) or 0
     return LimitReached(kind.value, most)
 
@@ -113,29 +127,22 @@ def _patterns(given: Iterable[str], field: str, characters: frozenset[str], long
     for pattern in patterns:
         one_star = isinstance(pattern, str) and pattern.count("*") <= 1
         if not one_star or not 1 <= len(pattern) <= longest or not frozenset(pattern) <= characters | {"*"}:
-            raise Invalid(field, "a pattern is a name, with one * at most for any characters: mail, mail.*, *.eu")
+            raise Invalid(
+                field, "a pattern is a name with at most one *, which stands for any characters: mail, mail.*, *.eu"
+            )
     return patterns
 
 
-# Who may do what: API keys, their scopes, and whether a key lets a request in.
-
-
-USE_NOTED_EVERY = timedelta(minutes=1)
-
-_PREFIX = "dmr"  # makes a key that leaked recognisable, for people and for scanners of secrets
-_ID = "[a-z0-9]{12}"
-_KEY = re.compile(f"{_PREFIX}_({_ID})_[A-Za-z0-9]{{43}}")
-_NAMESPACE = re.compile("[A-Za-z0-9._-]{1,64}")
-_NOBODY = bytes(32)
+# API keys and their scopes
 
 
 class Scope(StrEnum):
-    """What a key is for. Operating shows the jobs it is about, so it includes reading; admin includes all."""
+    """What a key allows. To operate shows the jobs, so it includes reading; admin includes all."""
 
     SUBMIT = "submit"  # add jobs
-    READ = "read"  # look at jobs, queues and workers
+    READ = "read"  # see jobs, queues and workers
     OPERATE = "operate"  # read; cancel, retry, reschedule and delete jobs, pause and resume queues
-    ADMIN = "admin"  # all of that, and change the settings of queues
+    ADMIN = "admin"  # all of these, and change the settings of queues
 
 
 _INCLUDES = {
@@ -147,7 +154,7 @@ _INCLUDES = {
 
 
 class NewKey(msgspec.Struct, frozen=True):
-    """A checked key that is not stored yet."""
+    """A checked key that has not been stored."""
 
     id: str
     digest: bytes
@@ -159,8 +166,8 @@ class NewKey(msgspec.Struct, frozen=True):
 
 
 class NewSecret(msgspec.Struct, frozen=True):
-    """A new secret of a key. The one before is accepted for the `overlap`, and the key ends when it was to end, unless
-    `expires_in` says otherwise."""
+    """A new secret of a key. The old one is accepted for the `overlap`. The key keeps its expiry unless `expires_in` gives a
+    new one."""
 
     id: str
     digest: bytes
@@ -169,10 +176,10 @@ class NewSecret(msgspec.Struct, frozen=True):
 
 
 class ApiKey(msgspec.Struct, frozen=True):
-    """A key as it is stored: never its text, only a digest of it.
+    """A key as the store keeps it: a digest, never the text.
 
-    Its namespace holds the unique keys and idempotency keys of the jobs that it submits; Python code and the command line
-    use the empty one. While a secret is being replaced, `former_digest` is that of the one before, until `former_until`.
+    Its namespace holds the unique keys and idempotency keys of the jobs that it submits. Python code and the command line
+    use the empty namespace. After a rotation the secret of `former_digest` is accepted too, until `former_until`.
     """
 
     id: str
@@ -189,22 +196,22 @@ class ApiKey(msgspec.Struct, frozen=True):
     former_until: datetime | None = None
 
     def in_force(self, now: datetime) -> bool:
-        """Whether it is neither revoked nor expired."""
+        """Whether the key is neither revoked nor expired."""
         return self.revoked_at is None and not self._expired(now)
 
     def standing(self, now: datetime) -> str:
-        """For people: `in force`, `revoked` or `expired`."""
+        """Return `in force`, `revoked` or `expired`, for people."""
         return "revoked" if self.revoked_at is not None else "expired" if self._expired(now) else "in force"
 
     def allows(self, scope: Scope) -> bool:
         return any(scope in _INCLUDES[given] for given in self.scopes)
 
     def use_to_be_noted(self, now: datetime) -> bool:
-        """Whether its last noted use is so long ago that this one should be noted."""
+        """Whether the last recorded use is so long ago that this use should be recorded."""
         return self.last_used_at is None or now - self.last_used_at >= USE_NOTED_EVERY
 
     def former(self, now: datetime) -> bytes | None:
-        """The digest of the secret before this one, while that is accepted."""
+        """Return the digest of the former secret while that is accepted."""
         return None if self.former_until is None or now >= self.former_until else self.former_digest
 
     def _expired(self, now: datetime) -> bool:
@@ -212,7 +219,7 @@ class ApiKey(msgspec.Struct, frozen=True):
 
 
 class Presented(msgspec.Struct, frozen=True):
-    """A key as somebody presents it: which one it claims to be, and the digest of its text."""
+    """A key that a caller presents: the id that it claims, and the digest of its text."""
 
     id: str
     digest: bytes
@@ -227,21 +234,21 @@ def key_text(id: str, secret: str) -> str:
 
 
 def present(text: str) -> Presented | None:
-    """What the text of a key claims; None if it has not the form of a key."""
+    """Return what the text of a key claims; None if it does not have the form of a key."""
     form = _KEY.fullmatch(text)
     return None if form is None else Presented(form[1], _digest(text))
 
 
 def has_secret(key: ApiKey | None, presented: Presented) -> bool:
-    """Whether this is a secret that the key has or had before, in force or not."""
-    digests = (_NOBODY, _NOBODY) if key is None else (key.digest, key.former_digest or _NOBODY)
+    """Whether this is the current or the former secret of the key, in force or not."""
+    digests = (_NO_DIGEST, _NO_DIGEST) if key is None else (key.digest, key.former_digest or _NO_DIGEST)
     return sum(hmac.compare_digest(digest, presented.digest) for digest in digests) > 0
 
 
 def accepts(key: ApiKey | None, presented: Presented, now: datetime) -> bool:
-    """Whether this is the very key, and in force. Takes as long for a wrong secret as for a right one, or for no key."""
-    same = hmac.compare_digest(_NOBODY if key is None else key.digest, presented.digest)
-    same |= hmac.compare_digest((None if key is None else key.former(now)) or _NOBODY, presented.digest)
+    """Whether the presented secret is right and the key in force. Takes the same time for a wrong secret and for no key."""
+    same = hmac.compare_digest(_NO_DIGEST if key is None else key.digest, presented.digest)
+    same |= hmac.compare_digest((None if key is None else key.former(now)) or _NO_DIGEST, presented.digest)
     return key is not None and same and key.in_force(now)
 
 
@@ -254,10 +261,10 @@ def make_key(
     namespace: str | None = None,
     limits: KeyLimits | None = None,
 ) -> NewKey:
-    """A key as it will be stored, or `Invalid` that names the field and says what would be right.
+    """Return a checked key to be stored. `Invalid` names the field and says what would be right.
 
-    Without a namespace, a key that may only submit has one of its own, named by its id: it shares no unique key and no
-    idempotency key with other callers. Any other key shares the empty one.
+    Unless a namespace is given, a key that may only submit gets its own, named by its id, so that it shares no unique key
+    and no idempotency key with other callers. Any other key uses the empty one.
     """
     presented, checked = _presented(text), check_scopes(scopes)
     own = presented.id if checked == (Scope.SUBMIT,) else ""
@@ -275,21 +282,21 @@ def make_key(
 def make_secret(
     text: str, *, overlap: timedelta | str | None = None, expires_in: timedelta | str | None = None
 ) -> NewSecret:
-    """A new secret for the key whose id the text has."""
+    """Return a checked new secret for the key whose id is in the text."""
     presented = _presented(text)
     both = None if overlap is None else span(overlap, "overlap")
     return NewSecret(presented.id, presented.digest, both, _life(expires_in))
 
 
 def check_namespace(namespace: str) -> str:
-    """The namespace; the empty one is shared with Python code and the command line."""
+    """Return the namespace if its name is allowed. The empty one is shared with Python code and the command line."""
     if not isinstance(namespace, str) or (namespace and not _NAMESPACE.fullmatch(namespace)):
         raise Invalid("namespace", "must be 1 to 64 letters, digits, dots, dashes and underscores, or empty to be shared")
     return namespace
 
 
 def check_scopes(scopes: Iterable[Scope | str]) -> tuple[Scope, ...]:
-    """The scopes, each once, in the order of `Scope`."""
+    """Return the scopes, each once, in the order of `Scope`."""
     given = frozenset(scopes)
     if not given or not given <= frozenset(Scope):
         raise Invalid("scopes", f"must be one or more of {', '.join(Scope)}")
@@ -299,50 +306,50 @@ def check_scopes(scopes: Iterable[Scope | str]) -> tuple[Scope, ...]:
 def _presented(text: str) -> Presented:
     presented = present(text)
     if presented is None:
-        raise Invalid("key", "has not the form of a key")
+        raise Invalid("key", "does not have the form of a key")
     return presented
 
 
 def _life(expires_in: timedelta | str | None) -> timedelta | None:
     life = None if expires_in is None else span(expires_in, "expires_in")
     if life is not None and life < MILLISECOND:
-        raise Invalid("expires_in", "must be longer than nothing")
+        raise Invalid("expires_in", "must be greater than zero")
     return life
 
 
 def _digest(text: str) -> bytes:
-    # A plain hash is right here: passwords need a slow one because they can be guessed, 256 random bits cannot, and every
-    # request would pay for it.
+    # A fast hash is enough: passwords need a slow one because they can be guessed, but 256 random bits cannot, and every
+    # request would pay for a slow one.
     return hashlib.sha256(text.encode()).digest()
 
 
-# Token buckets: how many requests a caller may make at once, and how many a second after that.
+# Rates of requests, by token buckets
 
 
 class Bucket(msgspec.Struct, frozen=True):
-    """How many tokens there were at a moment, in seconds of any clock that is never set back."""
+    """The tokens that a caller had at a time, in seconds of a monotonic clock."""
 
     tokens: float
     at: float
 
 
-class Rate(msgspec.Struct, frozen=True):
-    """How fast a bucket fills and how much it holds. A rate of 0 is no limit."""
+class RequestRate(msgspec.Struct, frozen=True):
+    """How many tokens a bucket gains in a second, and how many it holds. A rate of 0 means no limit."""
 
     per_second: float
     burst: float
 
 
-def level(bucket: Bucket, rate: Rate, now: float) -> float:
-    """The tokens in a bucket now."""
+def level(bucket: Bucket, rate: RequestRate, now: float) -> float:
+    """Return the tokens in a bucket now."""
     return min(rate.burst, bucket.tokens + max(0.0, now - bucket.at) * rate.per_second)
 
 
 class RateLimiter:
-    """A bucket for each caller, for the `most` callers that came last.
+    """Limits the requests of each caller. It remembers the buckets of the `most` callers that called last.
 
-    A caller that is not remembered has a full bucket. So when there are more callers than buckets, the limit is too generous
-    for those who come seldom, and never too strict.
+    A caller that it does not remember has a full bucket. With more callers than buckets the limit is too generous for rare
+    callers, and never too strict.
     """
 
     def __init__(self, most: int) -> None:
@@ -352,8 +359,8 @@ class RateLimiter:
     def __len__(self) -> int:
         return len(self._buckets)
 
-    def take(self, caller: Hashable, rate: Rate, now: float) -> float:
-        """Take a token. Answers 0.0 if there was one, or else in how many seconds there will be."""
+    def take(self, caller: Hashable, rate: RequestRate, now: float) -> float:
+        """Take a token. Returns 0.0 if there was one, otherwise the seconds until there is one."""
         if rate.per_second <= 0:
             return 0.0
         known = self._buckets.get(caller)
@@ -368,21 +375,14 @@ class RateLimiter:
         return 0.0
 
 
-# Which address a request comes from: that of the connection, or behind a trusted proxy the one that the proxy names.
-
-
-UNKNOWN = "unknown"  # where there is no address, as on a Unix socket
-MOST_HOPS = 20  # proxies in a row that are looked at
-
-_FOR = re.compile(r'(?:^|;)\s*for\s*=\s*(?:"([^"]*)"|([^;\s]*))', re.IGNORECASE)
-_WITH_PORT = re.compile(r"\[([^\]]*)\](?::\d{1,5})?|(\d{1,3}(?:\.\d{1,3}){3}):\d{1,5}")
+# Callers' addresses
 
 
 def caller_of(peer: str | None, x_forwarded_for: Sequence[str], forwarded: Sequence[str], trusted: Sequence[Network]) -> str:
-    """The caller as it is counted: an IPv4 address, the /64 of an IPv6 address, or `UNKNOWN`.
+    """Return the address by which a caller's requests are counted: IPv4, the /64 of an IPv6 address, or `UNKNOWN`.
 
-    The headers count only if the peer is a trusted proxy. A proxy appends to one of them and passes the other on as the
-    caller wrote it, so where both are there, neither counts.
+    The address is that of the peer. If the peer is a trusted proxy, the headers name it. A proxy appends to one of the two
+    headers and passes the other on as the caller wrote it, so where both are present, neither counts.
     """
     address = _read(peer or "")
     if address is None:
@@ -393,7 +393,7 @@ def caller_of(peer: str | None, x_forwarded_for: Sequence[str], forwarded: Seque
 
 
 def _behind(proxy: Address, hops: Sequence[str], trusted: Sequence[Network]) -> Address:
-    """The last address that is no trusted proxy; if one cannot be read, the proxy that appended it."""
+    """Return the last address that is not a trusted proxy; if one cannot be read, the proxy that appended it."""
     for hop in hops[: -MOST_HOPS - 1 : -1]:
         named = _read(hop)
         if named is None:
@@ -407,12 +407,12 @@ def _behind(proxy: Address, hops: Sequence[str], trusted: Sequence[Network]) -> 
 def _hops(x_forwarded_for: Sequence[str], forwarded: Sequence[str]) -> list[str]:
     if not forwarded:
         return [hop for line in x_forwarded_for for hop in line.split(",")]
-    found = [_FOR.search(hop) for line in forwarded for hop in line.split(",")]
+    found = [_FORWARDED_FOR.search(hop) for line in forwarded for hop in line.split(",")]
     return ["" if one is None else one[1] or one[2] or "" for one in found]
 
 
 def _read(text: str) -> Address | None:
-    """The address that a text spells, with or without a port; one that stands for an IPv4 address is that."""
+    """Return the address in a text, with or without a port. An IPv6 address that maps an IPv4 address becomes that."""
     text = text.strip()
     with_port = _WITH_PORT.fullmatch(text)
     if with_port is not None:
@@ -430,7 +430,7 @@ def _is_trusted(address: Address, trusted: Sequence[Network]) -> bool:
 
 
 def _counted(address: Address) -> str:
-    """A household or a server has a /64 of IPv6 to itself: to count each address apart would be no limit."""
+    """Return what an address counts for. A household or a server has a whole /64 of IPv6, so all of that counts as one."""
     if address.version == 4:
         return str(address)
     return str(ip_network((int(address) >> 64 << 64, 64)))

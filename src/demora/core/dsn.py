@@ -1,7 +1,7 @@
-"""URLs of databases and of Redis, read here and nowhere else: a driver that cannot read one repeats parts of it in its
-error, and where a password has a sign that means something in a URL, those parts are the password.
+"""URLs of databases and of Redis. demora reads them itself, because a driver that cannot read a URL repeats parts of it in
+its error, and these may be parts of the password.
 
-An error says which part is wrong and shows nothing of the URL but its scheme.
+An error says which part is wrong. It shows no part of the URL except the scheme.
 """
 
 import re
@@ -13,17 +13,16 @@ from ..errors import BadSetting
 
 ADVICE = "in a user name or password write / as %2F, ? as %3F, # as %23, @ as %40, : as %3A and % as %25"
 SECRET = ("password", "sslpassword", "ssl_password")  # parameters that are never shown
-
 SHOWN = ("host", "port", "dbname", "database", "user", "sslmode", "application_name", "target_session_attrs", "db")
 
 _PLAIN = re.compile(r"[\w.-]*")
 _SCHEME = re.compile(r"[a-z][a-z0-9+.-]{0,19}")
 _HOST = re.compile(r"(\[[0-9A-Fa-f:.%\w]+\]|[\w.~%-]*)(?::(.*))?", re.DOTALL)
-_STRAY_PERCENT = re.compile(r"%(?![0-9A-Fa-f]{2})")
+_BARE_PERCENT = re.compile(r"%(?![0-9A-Fa-f]{2})")
 
 
 class Dsn(msgspec.Struct, frozen=True):
-    """A URL in its parts. User and password are decoded, all else is as it was written."""
+    """A URL in its parts. User and password are decoded, the other parts are unchanged."""
 
     scheme: str
     user: str | None
@@ -33,12 +32,12 @@ class Dsn(msgspec.Struct, frozen=True):
     parameters: tuple[tuple[str, str], ...]
 
     def url(self) -> str:
-        """The URL with user and password encoded, so that every driver reads it alike."""
+        """Return the URL with user and password encoded, so that every driver reads it in the same way."""
         return self._written(quote(self.password or "", safe=""), self.parameters)
 
     def shown(self) -> str:
-        """The URL without its secrets: of parameters those that are known to be none, of a user only a plain name, and not
-        that of a Redis without a password, where a password is easily written in its place."""
+        """Return the URL without secrets. It shows only parameters that are known to hold none. It shows a plain user name,
+        except that of a Redis without a password, since some people write the password there."""
         kept = tuple((name, value if name in SHOWN else "…") for name, value in self.parameters if name in SHOWN + SECRET)
         named = _PLAIN.fullmatch(self.user or "") and (self.password is not None or self.scheme.startswith("postgres"))
         return self._written("…", kept, user=self.user if named else "…" if self.user else "")
@@ -52,7 +51,7 @@ class Dsn(msgspec.Struct, frozen=True):
 
 
 def read(url: str, setting: str) -> Dsn:
-    """The parts of a URL; `BadSetting` says which of them is wrong."""
+    """Return the parts of a URL. `BadSetting` says which of them is wrong."""
     scheme, separator, rest = url.partition("://")
     if not separator or not _SCHEME.fullmatch(scheme):
         raise BadSetting(setting, "does not begin with a scheme such as postgresql:// or redis://")
@@ -60,7 +59,7 @@ def read(url: str, setting: str) -> Dsn:
         raise BadSetting(setting, "contains a blank or a character that does not print; percent-encode it")
     if "#" in rest:
         raise BadSetting(setting, f"contains a #, which ends a URL; {ADVICE}")
-    if _STRAY_PERCENT.search(rest):
+    if _BARE_PERCENT.search(rest):
         raise BadSetting(setting, f"contains a % that no two hexadecimal digits follow; {ADVICE}")
     before, _, query = rest.partition("?")
     authority, slash, path = before.partition("/")
@@ -80,7 +79,7 @@ def read(url: str, setting: str) -> Dsn:
 
 
 def without_secrets(url: str) -> str:
-    """The URL as it may be shown; of one that cannot be read only the scheme."""
+    """Return the URL without secrets; only the scheme if it cannot be read."""
     scheme, separator, _ = url.partition("://")
     if scheme == "sqlite" and separator:
         return url
@@ -91,19 +90,19 @@ def without_secrets(url: str) -> str:
 
 
 def scheme_of(url: str) -> str | None:
-    """The scheme, if there is one that may be shown."""
+    """Return the scheme, None if there is none that may be shown."""
     scheme, separator, _ = url.partition("://")
     return scheme if separator and _SCHEME.fullmatch(scheme) else None
 
 
 def check_hosts(hosts: str, setting: str) -> None:
-    """Refuse hosts, several joined by commas, of which one is no host or has a port that is none."""
+    """Refuse hosts, joined by commas, if one of them is not a host or has an invalid port."""
     for one in hosts.split(","):
         found = _HOST.fullmatch(one)
         if found is None:
-            raise BadSetting(setting, f"its host is no name or address; {ADVICE}")
+            raise BadSetting(setting, f"its host is not a name or an address; {ADVICE}")
         if found[2] is not None and not is_port(found[2]):
-            raise BadSetting(setting, f"its port is no number from 1 to 65535; {ADVICE}")
+            raise BadSetting(setting, f"its port is not a number from 1 to 65535; {ADVICE}")
 
 
 def is_port(text: str) -> bool:
@@ -111,7 +110,7 @@ def is_port(text: str) -> bool:
 
 
 def nth(number: int) -> str:
-    """How a parameter is named that must not be repeated: it may be a part of a password."""
+    """Return how an error names a parameter by its position, since its text may be a part of a password."""
     return {1: "the first", 2: "the second", 3: "the third"}.get(number, f"number {number} of the") + (
         " parameter" if number <= 3 else " parameters"
     )

@@ -1,4 +1,4 @@
-"""A job as it is asked for and as it stands: the values that every part of demora speaks in."""
+"""Jobs: as a caller asks for one, as a store keeps it, and how a queue orders them. All parts of demora use these values."""
 
 from datetime import datetime, timedelta
 from enum import IntEnum
@@ -15,11 +15,12 @@ DEFAULT_QUEUE = "default"
 DEFAULT_RETRIES = 3
 DEFAULT_RETRY_DELAY = timedelta(seconds=1)
 DEFAULT_TIMEOUT = timedelta(hours=1)
-KEY_KEPT = timedelta(hours=24)
+KEY_KEPT = timedelta(hours=24)  # an idempotency key
+_STRICT_STEP = 10**15  # milliseconds: longer than any two ready times can be apart
 
 
 class Priority(IntEnum):
-    """How urgent a job is. The number is its rank: the smaller goes first."""
+    """How urgent a job is. The number is its rank: the smaller one runs first."""
 
     CRITICAL = 0
     HIGH = 1
@@ -40,7 +41,7 @@ class Lane(IntEnum):
 
 
 class IdempotencyKey(msgspec.Struct, frozen=True):
-    """A caller's name for one request: the same key and request hash mean the same job for as long as it is kept."""
+    """A caller's name for one request. While the key is kept, the same key and request hash mean the same job."""
 
     key: str
     request_hash: bytes
@@ -49,9 +50,9 @@ class IdempotencyKey(msgspec.Struct, frozen=True):
 
 
 class Unique(msgspec.Struct, frozen=True):
-    """A request to have at most one job of its type and namespace with this key that waits and was never claimed.
+    """A request that only one job of its type, namespace and key waits and has not been claimed.
 
-    If there is one, it is kept as it is and the new one is not stored; with `replace` it becomes what the new one asks for.
+    If there is one already, it stays as it is and the new one is not stored. With `replace` it takes over the new request.
     """
 
     key: str
@@ -59,9 +60,9 @@ class Unique(msgspec.Struct, frozen=True):
 
 
 class NewJob(msgspec.Struct, frozen=True):
-    """A checked request for a job. At most one of `at` and `delay` is set; with neither it is due at once.
+    """A checked request for a job. At most one of `at` and `delay` is set; with neither the job is due at once.
 
-    At most one of `expires_at` and `expires_in` is set: if the job has not been started by then, it never is.
+    At most one of `expires_at` and `expires_in` is set. A job that has not started by then never starts.
     """
 
     id: str
@@ -82,19 +83,19 @@ class NewJob(msgspec.Struct, frozen=True):
     expires_in: timedelta | None = None
     unique: Unique | None = None
     webhook_on_cancel: bool = False
-    cause: str | None = None  # the job whose end this one tells of
+    cause: str | None = None  # of a delivery: the job that has ended
     namespace: str = ""  # of its unique key; the scope of its idempotency key is the same
-    submitter: str | None = None  # the API key that it counts for, while it waits
+    submitter: str | None = None  # the API key whose limit of waiting jobs it counts for
 
 
 def in_namespace(job: NewJob, namespace: str, submitter: str | None = None) -> NewJob:
-    """The job with its unique key and its idempotency key in a namespace: it meets no job of another one."""
+    """Return the job with its unique key and its idempotency key in a namespace, where they cannot meet those of another."""
     key = None if job.key is None else msgspec.structs.replace(job.key, scope=namespace)
     return msgspec.structs.replace(job, key=key, namespace=namespace, submitter=submitter)
 
 
 class Attempt(msgspec.Struct, frozen=True):
-    """One run of a job that counted."""
+    """One run of a job that counts against its retries."""
 
     token: int
     started_at: datetime | None
@@ -112,8 +113,8 @@ class LogLine(msgspec.Struct, frozen=True):
 
 
 class Job(msgspec.Struct, frozen=True):
-    """A job as the store remembers it; payload and result are kept as JSON text and read when asked for. Each is empty if
-    the job was found without it, and then to ask for it raises `NotRead`."""
+    """A job as the store keeps it. Payload and result are JSON text, decoded on access. Either is empty if the job was
+    found without it; access then raises `NotRead`."""
 
     id: str
     name: str
@@ -159,26 +160,21 @@ class Job(msgspec.Struct, frozen=True):
 
     @property
     def result(self) -> Any:
-        """What the handler returned; None until the job is completed."""
+        """The value that the handler returned; None until the job is completed."""
         if self.result_json == b"":
             raise NotRead(self.id, "result")
         return None if self.result_json is None else unpack(self.result_json)
 
 
-# Who goes first: ready time, plus a step for each rank of priority, plus the head start that real-time jobs have.
-
-
-_STRICT_STEP = 10**15  # milliseconds: longer than any two ready times can be apart
-
-
 class QueueOrder(msgspec.Struct, frozen=True):
-    """The settings of a queue that decide its order."""
+    """The settings of a queue that decide the order of its jobs: by ready time, plus a step for each rank of priority, plus
+    the head start that real-time jobs have over the others."""
 
     step: timedelta = timedelta(seconds=1000)
     strict: bool = False
     head_start: timedelta = timedelta(seconds=30)
 
     def offset(self, lane: Lane, rank: Priority) -> int:
-        """The milliseconds to add to the ready time of a job; the smallest sum goes first."""
+        """Return the milliseconds to add to the ready time of a job. The job with the smallest sum runs first."""
         step = _STRICT_STEP if self.strict else span_ms(self.step)
         return rank * step + (0 if lane == Lane.REALTIME else span_ms(self.head_start))

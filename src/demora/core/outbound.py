@@ -1,4 +1,5 @@
-"""Which addresses demora may call on other people's request: our own table, for what Python calls global is no filter."""
+"""The rules for calls to other servers: which addresses and URLs demora may call, with which headers, what an answer means,
+and when a job tries again whose host is busy."""
 
 import re
 from collections.abc import Collection, Iterable, Mapping
@@ -16,7 +17,10 @@ from .verdict import backoff
 Address = IPv4Address | IPv6Address
 Network = IPv4Network | IPv6Network
 
-# Network and what it is for, as people read it. The most particular stand first.
+# Addresses
+
+# Networks that no caller can make demora call, and what each is for. The narrowest stand first. `is_global` of Python's
+# `ipaddress` is not used: it differs between versions, and allows addresses that lead to others.
 _FORBIDDEN: tuple[tuple[str, str], ...] = (
     ("169.254.169.254/32", "the metadata of a cloud machine"),
     ("168.63.129.16/32", "the metadata of a cloud machine"),
@@ -61,26 +65,26 @@ _FORBIDDEN: tuple[tuple[str, str], ...] = (
     ("ff00::/8", "multicast"),
 )
 _TABLE = tuple((ip_network(network), purpose) for network, purpose in _FORBIDDEN)
-_UNICAST = ip_network("2000::/3")  # the only part of IPv6 that is given out to be reached by all
+_UNICAST = ip_network("2000::/3")  # the only part of IPv6 that is assigned for public use
 
 
 class Policy(msgspec.Struct, frozen=True):
-    """What the settings open: networks that the table forbids, and plain http to everywhere."""
+    """What the settings allow in addition: networks that the table forbids, and plain http to all addresses."""
 
     allowed: tuple[Network, ...] = ()
     plain_http: bool = False
 
     def opens(self, address: Address) -> bool:
-        """Whether a setting names a network with this address; plain http may go there too."""
+        """Whether a setting allows the network of this address, also with plain http."""
         return any(address in network for network in self.allowed if network.version == address.version)
 
     def objection(self, address: Address) -> str | None:
-        """Why this address must not be called, None if it may."""
+        """Return why demora must not call this address; None if it may."""
         return None if self.opens(address) else forbidden(address)
 
 
 def forbidden(address: Address) -> str | None:
-    """What a forbidden address is, None for one that everybody may call."""
+    """Return what a forbidden address is for; None if the address is public."""
     if isinstance(address, IPv6Address) and address.scope_id is not None:
         return "this link only"
     for network, purpose in _TABLE:
@@ -92,12 +96,12 @@ def forbidden(address: Address) -> str | None:
 
 
 def read_networks(texts: Iterable[str], field: str) -> tuple[Network, ...]:
-    """The networks that a setting names, such as `10.1.0.0/16` or `::1`."""
+    """Return the networks that a setting names, such as `10.1.0.0/16` or `::1`."""
     return tuple(_network(text.strip(), field) for text in texts if text.strip())
 
 
 def read_address(text: str) -> Address | None:
-    """The address that a text spells as addresses are written today, None for anything else."""
+    """Return the address in a text in its usual notation; None for anything else."""
     try:
         return ip_address(text)
     except ValueError:
@@ -108,50 +112,14 @@ def _network(text: str, field: str) -> Network:
     try:
         return ip_network(text)
     except ValueError as problem:
-        raise Invalid(field, f"{text!r} is no network; write for instance 10.1.0.0/16 ({problem})") from None
+        raise Invalid(field, f"{text!r} is not a network; write for instance 10.1.0.0/16 ({problem})") from None
 
 
-# Headers that a caller may ask for: none that says where a message ends, where it goes or who carries it on.
-
-
-MOST_HEADERS, MOST_BYTES = 50, 16 * 1024
-
-_NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,100}")
-_VALUE = re.compile(r"[\x20-\x7e\t]*")
-_OURS = frozenset(
-    {"host", "content-length", "transfer-encoding", "connection", "keep-alive", "te", "trailer", "upgrade"}
-) | {
-    "expect",
-    "accept-encoding",
-    "http2-settings",
-}
-_OURS_BEGIN = ("proxy-", "webhook-", ":")
-
-
-def check_headers(headers: Mapping[str, str], field: str = "headers") -> dict[str, str]:
-    """The headers, checked; `Invalid` names the one that must not be sent, and repeats no value."""
-    if len(headers) > MOST_HEADERS or sum(len(name) + len(value) for name, value in headers.items()) > MOST_BYTES:
-        raise Invalid(field, f"at most {MOST_HEADERS} headers of {MOST_BYTES:,} bytes together are allowed")
-    seen = set[str]()
-    for name, value in headers.items():
-        if not _NAME.fullmatch(name):
-            raise Invalid(field, "a name is made of letters, digits and dashes")
-        if not _VALUE.fullmatch(value):
-            raise Invalid(f"{field}.{name}", "a value is one line of ASCII text, without control characters")
-        if name.lower() in _OURS or name.lower().startswith(_OURS_BEGIN):
-            raise Invalid(f"{field}.{name}", "is set by demora itself and cannot be asked for")
-        if name.lower() in seen:
-            raise Invalid(f"{field}.{name}", "is there twice")
-        seen.add(name.lower())
-    return dict(headers)
-
-
-# URLs that demora is asked to call. One strict reading, so that nobody down the line can read another host into them.
-
+# URLs
 
 MOST_URL = 2048
 
-# Letters, digits and signs that a URL may have by its standard, but for the backslash and what only some take.
+# The characters that RFC 3986 allows, except those that some parsers read in another way.
 _URL = re.compile(
     r"(?P<scheme>https?)://(?P<host>\[[0-9A-Fa-f:.]{2,45}\]|[A-Za-z0-9._-]{1,253})(?::(?P<port>[0-9]{1,5}))?"
     r"(?P<rest>(?:/[A-Za-z0-9._~!$&'()*+,;=:@%/-]*)?(?:\?[A-Za-z0-9._~!$&'()*+,;=:@%/?\[\]-]*)?)"
@@ -162,8 +130,8 @@ _PORTS = {"http": 80, "https": 443}
 
 
 class Target(msgspec.Struct, frozen=True):
-    """Where a URL leads. `host` has one spelling for all that mean the same: a name in small letters, an address as it is
-    written for short, without brackets. `rest` is path and query."""
+    """A URL in its parts. `host` has one spelling: a name in lower case, or an address in its short form without brackets.
+    `rest` is the path and the query."""
 
     scheme: str
     host: str
@@ -173,12 +141,12 @@ class Target(msgspec.Struct, frozen=True):
 
     @property
     def plain(self) -> bool:
-        """Whether everybody on the way can read what is sent."""
+        """Whether the request is sent without TLS."""
         return self.scheme == "http"
 
     @property
     def origin(self) -> str:
-        """The URL without path and query, which may hold what is nobody's business."""
+        """The URL without path and query, which may hold secrets."""
         host = f"[{self.host}]" if isinstance(self.address, IPv6Address) else self.host
         return f"{self.scheme}://{host}" + ("" if self.port == _PORTS[self.scheme] else f":{self.port}")
 
@@ -187,8 +155,8 @@ class Target(msgspec.Struct, frozen=True):
 
 
 def read_url(url: str, field: str = "url") -> Target:
-    """What a URL means, or `Invalid`: user names, other letters than ASCII, addresses in odd spellings and fragments have no
-    place in it."""
+    """Return the parts of a URL. There is one strict reading, so that no other part can read another host into the URL.
+    Refuses user names, characters beyond ASCII, unusual notations of addresses, and fragments."""
     if not isinstance(url, str) or not 1 <= len(url) <= MOST_URL:
         raise Invalid(field, f"must be an http or https URL of at most {MOST_URL} characters")
     form = _URL.fullmatch(url)
@@ -202,7 +170,7 @@ def read_url(url: str, field: str = "url") -> Target:
 
 
 def check_target(target: Target, policy: Policy, field: str = "url") -> None:
-    """Refuse what can be refused before a name is resolved: plain http, and addresses that must not be called."""
+    """Refuse a target that can be judged before its name is resolved: plain http, and addresses that are forbidden."""
     if target.address is not None:
         problem = objection(target, target.address, policy)
     else:
@@ -212,10 +180,10 @@ def check_target(target: Target, policy: Policy, field: str = "url") -> None:
 
 
 def objection(target: Target, address: Address, policy: Policy) -> str | None:
-    """Why this address must not be dialled for the sake of this target, None if it may."""
+    """Return why demora must not dial this address for this target; None if it may."""
     purpose = policy.objection(address)
     if purpose is not None:
-        # Which address a name has inside is nobody's business who may only name it.
+        # The error does not show the address: callers must not learn how a name resolves inside the network.
         where = target.host if target.address is not None else f"{target.host} leads to an address that"
         return f"{where} is {purpose} and must not be called; DEMORA_OUTBOUND_ALLOW opens networks"
     if target.plain and not policy.plain_http and not policy.opens(address):
@@ -228,7 +196,8 @@ def _plain(target: Target) -> str:
 
 
 def _address(host: str, field: str) -> Address | None:
-    """The address that the host is, None for a name; refuses what some take for an address and others for a name."""
+    """Return the address if the host is one, None for a name. Refuses hosts that some parsers take for an address and
+    others for a name."""
     if host.startswith("["):
         address = read_address(host[1:-1])
         if not isinstance(address, IPv6Address):
@@ -241,12 +210,12 @@ def _address(host: str, field: str) -> Address | None:
         return None
     address = read_address(host)
     if address is None:
-        raise Invalid(field, "writes an IP address in an odd way; write it as 192.0.2.1")
+        raise Invalid(field, "has an IP address in an unusual notation; write it as 192.0.2.1")
     return address
 
 
 def _why_not(url: str) -> str:
-    """What is wrong with a URL that has not the form of one. Repeats nothing of it."""
+    """Return what is wrong with a URL that does not match the pattern. Repeats no part of the URL."""
     if not url.isascii():
         return "must be in ASCII: write an international name as xn--…, and other letters of the path as %…"
     if not url.startswith(("http://", "https://")):
@@ -259,12 +228,41 @@ def _why_not(url: str) -> str:
     return "must be an http or https URL with a host, and letters that a URL may not have written as %…"
 
 
-# What the answer of another server means for whoever called it.
+# Headers
 
+MOST_HEADERS, MOST_BYTES = 50, 16 * 1024
+_NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,100}")
+_VALUE = re.compile(r"[\x20-\x7e\t]*")
+_FRAMING = frozenset({"content-length", "transfer-encoding", "te", "trailer", "expect", "accept-encoding"})
+_CONNECTION = frozenset({"host", "connection", "keep-alive", "upgrade", "http2-settings"})
+_SET_BY_DEMORA = _FRAMING | _CONNECTION
+_SET_BY_DEMORA_BEGIN = ("proxy-", "webhook-", ":")
+
+
+def check_headers(headers: Mapping[str, str], field: str = "headers") -> dict[str, str]:
+    """Return the headers if demora may send all of them. Refuses headers that say where a message ends, where it goes or how
+    it is forwarded. `Invalid` names the header and repeats no value."""
+    if len(headers) > MOST_HEADERS or sum(len(name) + len(value) for name, value in headers.items()) > MOST_BYTES:
+        raise Invalid(field, f"at most {MOST_HEADERS} headers of {MOST_BYTES:,} bytes together are allowed")
+    seen = set[str]()
+    for name, value in headers.items():
+        if not _NAME.fullmatch(name):
+            raise Invalid(field, "a name is made of letters, digits and dashes")
+        if not _VALUE.fullmatch(value):
+            raise Invalid(f"{field}.{name}", "a value is one line of ASCII text, without control characters")
+        if name.lower() in _SET_BY_DEMORA or name.lower().startswith(_SET_BY_DEMORA_BEGIN):
+            raise Invalid(f"{field}.{name}", "is set by demora itself and cannot be given")
+        if name.lower() in seen:
+            raise Invalid(f"{field}.{name}", "is given twice")
+        seen.add(name.lower())
+    return dict(headers)
+
+
+# Answers
 
 LONGEST_RETRY_AFTER = timedelta(hours=12)
-JITTER = 0.2  # of a wait, so that those who failed together do not come again together
-_PASSING = frozenset({408, 425, 429})
+JITTER = 0.2  # the part of a wait that is random, so that calls that failed together are not repeated together
+_TEMPORARY = frozenset({408, 425, 429})
 GONE = 410
 
 
@@ -272,27 +270,29 @@ class Meaning(Enum):
     """What to do after an answer."""
 
     DONE = "done"
-    AGAIN = "again"  # later it may be another one
-    USELESS = "useless"  # it will be the same for ever
-    GONE = "gone"  # and nobody there wants to hear of us again
+    AGAIN = "again"  # try again: the answer may change
+    USELESS = "useless"  # do not try again: the answer will be the same
+    GONE = "gone"  # do not try again, and send no other message there
 
 
 def meaning_of_call(status: int, expected: Collection[int] = ()) -> Meaning:
-    """For `http.request`: what was expected is a success, what may pass is tried again, everything else never will."""
+    """Judge the answer to an `http.request`. An expected status is a success, a temporary failure is tried again, and any
+    other status is permanent."""
     if status in expected or (not expected and 200 <= status < 300):
         return Meaning.DONE
-    return Meaning.AGAIN if status in _PASSING or status >= 500 else Meaning.USELESS
+    return Meaning.AGAIN if status in _TEMPORARY or status >= 500 else Meaning.USELESS
 
 
 def meaning_of_delivery(status: int) -> Meaning:
-    """For a webhook: whatever is no success is tried again, since the event stays true, unless the receiver is gone."""
+    """Judge the answer to a webhook. Every failure is tried again, since the message stays true, unless the receiver is
+    gone."""
     if 200 <= status < 300:
         return Meaning.DONE
     return Meaning.GONE if status == GONE else Meaning.AGAIN
 
 
 def retry_after(value: str | None, now: datetime) -> timedelta | None:
-    """The wait that a Retry-After header asks for, capped; None if there is none, or none that can be read."""
+    """Return the wait that a Retry-After header asks for, up to a limit; None if it is missing or cannot be read."""
     if not value:
         return None
     text = value.strip()
@@ -301,41 +301,40 @@ def retry_after(value: str | None, now: datetime) -> timedelta | None:
     try:
         at = parsedate_to_datetime(text)
         wait = at - now
-    except (TypeError, ValueError, OverflowError):  # a time without a zone is none either
+    except (TypeError, ValueError, OverflowError):  # a time without a zone cannot be read either
         return None
     return min(max(wait, ZERO), LONGEST_RETRY_AFTER)
 
 
 def wait_before(asked: timedelta | None, *, base: timedelta, failures: int, cap: timedelta) -> timedelta | None:
-    """The wait after the `failures`-th failure that the server asked for, but no less than the usual backoff; None leaves it
-    to that."""
+    """Return the wait that the server asked for after the `failures`-th failure, but no less than the usual backoff. None
+    means the usual backoff."""
     return None if asked is None else max(asked, backoff(base, failures, cap=cap))
 
 
-# When a job comes back whose host is busy. Times are seconds on one monotonic clock.
+# Turns at a busy host. Times are seconds on one monotonic clock.
 
-
-SHORTEST = 15.0  # seconds ahead that turns are given at least
-LONGEST = 3600.0  # and at most
-GROWTH = 3.0  # how far ahead, in times that the host has been busy
-GUESS = 0.5  # seconds that a call takes, while none of them has ended
+SHORTEST, LONGEST = 15.0, 3600.0  # seconds ahead for which turns are given, at least and at most
+GROWTH = 3.0  # turns are given for this many times as long as the host has been busy
+GUESS = 0.5  # seconds that a call takes, while no call has ended
 WEIGHT = 0.2  # of one call in the average
 
 
 class Crowd(msgspec.Struct, frozen=True):
-    """The jobs that were sent away from one host: since when, up to when turns are given, and when the last comes back."""
+    """The jobs that wait for one busy host: since when it is busy, until when turns are given, and when the last job
+    tries again."""
 
     since: float
     booked_until: float
     last_back: float
 
     def over(self, now: float) -> bool:
-        """Whether all of them should have come back by now."""
+        """Whether all of the jobs should have tried again by now."""
         return now > self.last_back + SHORTEST
 
 
 def come_back(crowd: Crowd | None, *, now: float, gap: float, drawn: float) -> tuple[Crowd, float]:
-    """The wait of one more job whose host is busy, and the crowd with it. `gap` is the time between two ends of calls,
+    """Return the crowd with one more job, and the wait of that job. `gap` is the average time between the ends of two calls,
     `drawn` a random number from [0, 1)."""
     if crowd is None or crowd.over(now):
         crowd = Crowd(since=now, booked_until=now, last_back=now)
@@ -349,5 +348,5 @@ def come_back(crowd: Crowd | None, *, now: float, gap: float, drawn: float) -> t
 
 
 def average(before: float | None, took: float) -> float:
-    """The time that a call takes, after one more of them: the last few count most."""
+    """Return the average duration of a call after one more call. Recent calls count most."""
     return took if before is None else before + WEIGHT * (took - before)

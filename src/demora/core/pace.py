@@ -1,11 +1,16 @@
-"""Pace: when delayed jobs are let go, so that they never hurt what they use. This is the only place that knows the rule.
+"""Pace: when a queue releases its delayed jobs, so that they do not use up what real-time jobs need. The rule is only here.
 
-A cycle is `burst` slots, `stagger` apart; the next cycle begins `gap` after its first slot, but not before the last slot and
-a stagger have passed. A slot lets one held job go. Slots are nominal: what comes late to one uses it under its own time, so
-that nothing drifts. If nothing is held when a cycle could begin, it begins with the first job that is. Slots that passed
-while nothing was held are lost; those that passed while a job was held are made up late and together, unless a whole cycle
-passed meanwhile: then the next begins now, and nothing of before is made up. A change of mode or policy leaves the next slot
-where it is; the one after is computed anew. Times are whole milliseconds of the database's clock.
+A cycle has `burst` release times, each `stagger` after the one before. The next cycle begins `gap` after the first release
+time of this one, but not before a stagger after the last. At each release time one held job is released.
+
+- A release that happens late counts for its release time, so nothing drifts.
+- If no job is held when a cycle could begin, the cycle begins with the next job that is held.
+- Release times that pass while no job is held are lost.
+- Release times that pass while a job is held are made up at the next look. If a whole cycle has passed meanwhile, the next
+  cycle begins now, and nothing from before is made up.
+- A change of mode or policy keeps the next release time. The one after it follows the new rate.
+
+Times are whole milliseconds of the database's clock.
 """
 
 from collections.abc import Iterator, Sequence
@@ -20,7 +25,7 @@ from .spans import span_ms
 
 
 class Governs(Enum):
-    """Which of a queue's delayed jobs are let go by its pace; those that were enqueued to run now never are."""
+    """Which delayed jobs of a queue its pace holds back. It never holds back jobs that were enqueued to run now."""
 
     RETRIES = "retries"
     SCHEDULED = "scheduled"
@@ -39,7 +44,7 @@ _LANES = {
 
 
 class Rate(msgspec.Struct, frozen=True):
-    """How fast a queue is let go: at most `burst` jobs in a `gap`, each `stagger` after the one before."""
+    """How fast a queue releases jobs: at most `burst` in a `gap`, each `stagger` after the one before."""
 
     gap: timedelta
     burst: int
@@ -47,18 +52,18 @@ class Rate(msgspec.Struct, frozen=True):
 
     @property
     def cycle(self) -> int:
-        """The milliseconds from the first slot of a cycle to that of the next."""
+        """The milliseconds from the beginning of a cycle to that of the next."""
         return max(span_ms(self.gap), self.burst * span_ms(self.stagger))
 
     @property
     def reach(self) -> int:
-        """More held jobs than one plan can let go."""
+        """A number of jobs that is greater than one plan can release."""
         return 2 * self.burst
 
 
 class Pace(msgspec.Struct, frozen=True):
-    """The policy of a queue. `rapid` is its rate while no real-time job waits in it, or in the queues that it is to
-    `protect`; None: there is one rate only."""
+    """The policy of a queue. `rapid` is its rate while no real-time job waits in this queue, or in the queues to `protect`.
+    With None there is only the normal rate."""
 
     gap: timedelta = timedelta(seconds=120)
     burst: int = 3
@@ -68,7 +73,7 @@ class Pace(msgspec.Struct, frozen=True):
     protect: tuple[str, ...] = ()
 
     def rate(self, *, quiet: bool) -> Rate:
-        """The rate now; `quiet` says that no real-time job waits."""
+        """Return the rate to use now. `quiet` says that no real-time job waits."""
         if quiet and self.rapid is not None:
             return self.rapid
         return Rate(self.gap, self.burst, self.stagger)
@@ -77,13 +82,13 @@ class Pace(msgspec.Struct, frozen=True):
         return "rapid" if quiet and self.rapid is not None else "normal"
 
     def protected(self, queue: str) -> tuple[str, ...]:
-        """The queues whose real-time jobs make this pace the normal one."""
+        """Return the queues whose waiting real-time jobs rule out the rapid rate."""
         return self.protect or (queue,)
 
 
 class PaceState(msgspec.Struct, frozen=True):
-    """How far a queue has got: the time of its next slot, which is the `step`-th of the cycle that began at `cycle_at`, or
-    with step 0 the earliest beginning of the next cycle. `seen_at` is when this was written."""
+    """The progress of a queue. `next_at` is its next release time, number `step` of the cycle that began at `cycle_at`; with
+    step 0 it is the earliest beginning of the next cycle. `seen_at` is when the state was written."""
 
     cycle_at: int
     step: int
@@ -94,7 +99,7 @@ class PaceState(msgspec.Struct, frozen=True):
 
 
 class Release(msgspec.Struct, frozen=True):
-    """A delayed job that was let go, under the slot that it used."""
+    """A released job. `slot_at` is the release time that it used."""
 
     id: str
     queue: str
@@ -103,7 +108,7 @@ class Release(msgspec.Struct, frozen=True):
 
 
 class Plan(msgspec.Struct, frozen=True):
-    """What may be done now: one held job for each slot, in the queue's order, and the state once that is done."""
+    """What to do now: release one held job for each of the `slots`, in the queue's order, and then store the state."""
 
     slots: tuple[int, ...]
     state: PaceState
@@ -113,13 +118,13 @@ USUAL_PACE = Pace()
 
 
 def begin(now: int) -> PaceState:
-    """The state of a queue that never had a pace: its first release is immediate."""
+    """Return the state of a queue that never had a pace. Its first release is immediate."""
     return PaceState(cycle_at=now, step=0, next_at=now, seen_at=now)
 
 
 def plan(rate: Rate, state: PaceState, now: int, dues: Sequence[int]) -> Plan:
-    """Which slots may be used now, for held jobs that were due at `dues`: in order, and all of them, or `Rate.reach`. Fewer
-    will do if not all of those are let go."""
+    """Return the releases that are possible now. `dues` are the due times of the held jobs in order, of all or of the first
+    `Rate.reach`. Fewer are enough if the plan does not release all of them."""
     state, slots = _as_of(state, now), list[int]()
     while len(slots) < len(dues):
         first = dues[len(slots)]
@@ -135,17 +140,18 @@ def plan(rate: Rate, state: PaceState, now: int, dues: Sequence[int]) -> Plan:
 
 
 def look_at(state: PaceState, now: int, first_due: int) -> int:
-    """When to plan next, if the first held or coming job is due then: not before could anything be let go."""
+    """Return when to plan next. `first_due` is when the first job, held or still to come, is due. No release is possible
+    before."""
     return max(now if now < state.seen_at else state.next_at, first_due)
 
 
 def forecast(rate: Rate, state: PaceState, now: int, nth: int) -> int:
-    """About when the `nth` held job is let go (the first is 1), if the mode and those before it stay as they are."""
+    """Estimate when the `nth` held job (the first is 1) is released, if the mode and the jobs before it do not change."""
     return next(islice(_upcoming(rate, state, now), nth - 1, None))
 
 
 def _upcoming(rate: Rate, state: PaceState, now: int) -> Iterator[int]:
-    """The times at which held jobs go, one after another, if somebody looks at each of them."""
+    """Yield the times at which held jobs are released, one after another, if none is late."""
     state = _as_of(state, now)
     while True:
         state = _without_missed(rate, state, now)
@@ -155,7 +161,7 @@ def _upcoming(rate: Rate, state: PaceState, now: int) -> Iterator[int]:
 
 
 def _as_of(state: PaceState, now: int) -> PaceState:
-    """The state by the clock as it is: if that was set back, all moves back by what it is known to have lost."""
+    """Return the state for the clock as it is now. If the clock was set back, all times move back by as much as is known."""
     lost = state.seen_at - now
     if lost <= 0:
         return state
@@ -163,7 +169,7 @@ def _as_of(state: PaceState, now: int) -> PaceState:
 
 
 def _without_missed(rate: Rate, state: PaceState, now: int) -> PaceState:
-    """The state without the rest of a cycle after which a whole one has passed."""
+    """Return the state without the rest of its cycle if a whole further cycle has passed since."""
     if state.step == 0:
         return state
     last = state.next_at + (max(rate.burst - state.step, 1) - 1) * span_ms(rate.stagger)
@@ -172,12 +178,12 @@ def _without_missed(rate: Rate, state: PaceState, now: int) -> PaceState:
 
 
 def _beginning(rate: Rate, at: int, now: int) -> int:
-    """When a cycle begins that could have begun at a time: then, or now if all of it has passed."""
+    """Return when a cycle begins that could have begun at a time: then, or now if all of it has passed."""
     return at if now < at + rate.cycle else now
 
 
 def _after(rate: Rate, state: PaceState, slot: int) -> PaceState:
-    """The state once a slot has been used, or was lost."""
+    """Return the state after a release time was used or lost."""
     cycle_at, step = (state.cycle_at if state.step else slot), state.step + 1
     if step < rate.burst:
         return msgspec.structs.replace(state, cycle_at=cycle_at, step=step, next_at=slot + span_ms(rate.stagger))
@@ -185,5 +191,5 @@ def _after(rate: Rate, state: PaceState, slot: int) -> PaceState:
 
 
 def _end(rate: Rate, cycle_at: int, last: int) -> int:
-    """When a cycle that began then and whose last slot is this makes room for the next."""
+    """Return when the next cycle may begin after one that began at `cycle_at` and has its last release time at `last`."""
     return max(cycle_at + span_ms(rate.gap), last + span_ms(rate.stagger))

@@ -1,5 +1,5 @@
-"""A request for a pace as callers make it: in part, over the pace that a queue has or the usual one. All faces refuse the
-same things here."""
+"""Requests to change the pace of a queue, in part or as a whole. Python, HTTP, settings and the command line use them, so
+all refuse the same."""
 
 from collections.abc import Iterable, Mapping
 from datetime import timedelta
@@ -19,7 +19,7 @@ _NAMES = ("gap", "burst", "stagger", "rapid_gap", "rapid_burst", "rapid_stagger"
 
 
 class RateRequest(msgspec.Struct, frozen=True):
-    """What to change of a rate; None leaves as it is."""
+    """A change of a rate. None leaves a value as it is."""
 
     gap: timedelta | None = None
     burst: int | None = None
@@ -34,7 +34,7 @@ class RateRequest(msgspec.Struct, frozen=True):
 
 
 class PaceRequest(msgspec.Struct, frozen=True):
-    """What to change of a pace; None leaves as it is, and `rapid` False takes the rapid rate off."""
+    """A change of a pace. None leaves a value as it is; `rapid` False removes the rapid rate."""
 
     gap: timedelta | None = None
     burst: int | None = None
@@ -44,7 +44,7 @@ class PaceRequest(msgspec.Struct, frozen=True):
     protect: tuple[str, ...] | None = None
 
     def over(self, pace: Pace) -> Pace:
-        """The pace that is wished for, checked as a whole."""
+        """Return the changed pace, checked as a whole."""
         rate = RateRequest(self.gap, self.burst, self.stagger).over(pace.rate(quiet=False))
         rapid = self._rapid(pace)
         _expect_rest(rate, "gap")
@@ -68,13 +68,13 @@ class PaceRequest(msgspec.Struct, frozen=True):
 
 
 def request_of(pace: Pace) -> PaceRequest:
-    """The request for exactly this pace."""
+    """Return the request for exactly this pace."""
     rapid = RateRequest(pace.rapid.gap, pace.rapid.burst, pace.rapid.stagger) if pace.rapid else False
     return check_pace(PaceRequest(pace.gap, pace.burst, pace.stagger, rapid, pace.governs, pace.protect))
 
 
 def check_pace(request: PaceRequest) -> PaceRequest:
-    """The request itself, or `Invalid` that names the field and says what would be right."""
+    """Return the checked request. `Invalid` names the field and says what would be right."""
     rapid = request.rapid
     if isinstance(rapid, RateRequest):
         rapid = _rate(rapid, "rapid_")
@@ -95,10 +95,10 @@ def make_pace_request(
     governs: Governs | str | None = None,
     protect: Iterable[str] | None = None,
 ) -> PaceRequest:
-    """A checked request from single values, spans as text or `timedelta`."""
+    """Return a checked request from single values. Spans are text or `timedelta`."""
     given = (rapid_gap, rapid_burst, rapid_stagger)
     if rapid is False and any(value is not None for value in given):
-        raise Invalid("rapid", "is off: give no rapid gap, burst or stagger with it")
+        raise Invalid("rapid", "is off; give no rapid gap, burst or stagger with it")
     fast = RateRequest(_span(rapid_gap, "rapid_gap"), rapid_burst, _span(rapid_stagger, "rapid_stagger"))
     return check_pace(
         PaceRequest(
@@ -113,7 +113,7 @@ def make_pace_request(
 
 
 def read_pace(value: str | Mapping[str, Any], field: str) -> PaceRequest | None:
-    """The request in a setting: `gap=2m burst=3 stagger=30s`, the same as a table, or `off`, which is None."""
+    """Read a setting: `gap=2m burst=3 stagger=30s`, the same as a table, or `off`, which returns None."""
     if value == "off":
         return None
     if isinstance(value, str):
@@ -121,7 +121,7 @@ def read_pace(value: str | Mapping[str, Any], field: str) -> PaceRequest | None:
     try:
         values = _typed(value)
         if unknown := [name for name in values if name not in _NAMES]:
-            raise Invalid(field, f"{unknown[0]!r} is no part of a pace; it may name {', '.join(_NAMES)}, or be 'off'")
+            raise Invalid(field, f"{unknown[0]!r} is not a part of a pace; give {', '.join(_NAMES)}, or 'off'")
         return make_pace_request(**values)
     except TypeError:
         raise Invalid(field, "protect: must be a list of queues") from None
@@ -140,14 +140,14 @@ def check_governs(governs: Governs | str) -> Governs:
 
 
 def say_pace(pace: Pace) -> str:
-    """The pace in a line: `3 in 2m, 30s apart; rapid 5 in 30s, 15s apart; governs both`."""
+    """Format a pace: `3 in 2m, 30s apart; rapid 5 in 30s, 15s apart; governs both`."""
     rates = [_say_rate(pace.rate(quiet=False)), *(["rapid " + _say_rate(pace.rapid)] if pace.rapid else [])]
     protects = [f"protects {', '.join(pace.protect)}"] if pace.protect else []
     return "; ".join([*rates, f"governs {pace.governs.value}", *protects])
 
 
 def say_briefly(pace: Pace) -> str:
-    """The normal rate alone: `3 in 2m`."""
+    """Format the normal rate alone: `3 in 2m`."""
     return f"{pace.burst} in {say(pace.gap)}"
 
 
@@ -169,7 +169,7 @@ def _span(value: timedelta | str | None, field: str) -> timedelta | None:
 
 def _expect_rest(rate: Rate, field: str) -> None:
     if span_ms(rate.gap) == 0 and rate.stagger == ZERO:
-        raise Invalid(field, "a gap of nothing with a stagger of nothing holds nothing; take the pace off instead")
+        raise Invalid(field, "a gap and a stagger of zero hold nothing back; remove the pace instead")
 
 
 def _protect(queues: Iterable[str]) -> tuple[str, ...]:
@@ -189,7 +189,7 @@ def _pairs(text: str, field: str) -> dict[str, str]:
 
 
 def _typed(given: Mapping[str, Any]) -> dict[str, Any]:
-    """The values of a setting, whose text may mean a number, a switch or several names."""
+    """Return the values of a setting with their types: text may stand for a number, a switch or several names."""
     values = dict(given)
     nested = values.pop("rapid", None)
     if isinstance(nested, Mapping):

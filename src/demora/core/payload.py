@@ -1,4 +1,4 @@
-"""The JSON border: what may enter a store as a payload or a result, the same on every engine."""
+"""Payloads and results as JSON: which values a store accepts, the same on every engine."""
 
 import re
 from math import isfinite
@@ -20,8 +20,8 @@ _ECHO = re.compile(r"(Invalid (?:enum )?value) .*", re.DOTALL)
 
 
 def pack(value: Any, field: str) -> bytes:
-    """`value` as JSON text. Refuses what some engine or language could not give back as it was: NaN and infinities,
-    integers beyond 64 bits, NUL, lone surrogates, keys that are not text, more than 32 levels, more than 1 MiB."""
+    """Return `value` as JSON text. Refuses values that some engine or language could not return unchanged: NaN and
+    infinities, integers beyond 64 bits, NUL, lone surrogates, keys that are not text, more than 32 levels or 1 MiB."""
     _check(value, field, 1)
     packed = _encode(value)
     if len(packed) > MOST_BYTES:
@@ -30,7 +30,7 @@ def pack(value: Any, field: str) -> bytes:
 
 
 def pack_object(value: Any, field: str) -> bytes:
-    """Like `pack`, for a JSON object: what a payload is."""
+    """Return a payload, which must be a JSON object, as `pack` does."""
     if not isinstance(value, dict):
         value = _builtins(value, field)
         if not isinstance(value, dict):
@@ -43,7 +43,7 @@ def unpack(packed: bytes) -> Any:
 
 
 def misfit(problem: Exception, root: str = "") -> Invalid:
-    """What msgspec found wrong, as `Invalid`: names the field that does not fit, and repeats no value."""
+    """Return an error of msgspec as `Invalid`, which names the field and repeats no value."""
     reason, _, where = str(problem).partition(" - at `$")
     field = root + where.removesuffix("`").partition("[...]")[0]
     if named := _NAMED.fullmatch(reason):
@@ -53,7 +53,7 @@ def misfit(problem: Exception, root: str = "") -> Invalid:
 
 
 def check_text(value: str, field: str) -> None:
-    """Refuse text that some engine could not store."""
+    """Refuse text that some engine cannot store."""
     if "\0" in value:
         raise Invalid(field, "text contains a NUL character")
     if not value.isascii():
@@ -73,7 +73,7 @@ def _check(value: Any, field: str, depth: int) -> None:
             if type(key) is not str:
                 raise Invalid(field, f"object keys must be text, not {type(key).__name__}")
             check_text(key, field)
-            if type(inner) is str:  # what most payloads hold most of
+            if type(inner) is str:  # the usual case, checked here without a call
                 if "\0" in inner or not inner.isascii():
                     check_text(inner, field)
             else:
@@ -98,7 +98,7 @@ def _check_depth(field: str, depth: int) -> None:
 
 
 def _builtins(value: Any, field: str) -> Any:
-    """Dataclasses, structs, datetimes, enums and the like as plain JSON values."""
+    """Return dataclasses, structs, datetimes, enums and the like as plain JSON values."""
     try:
         return msgspec.to_builtins(value)
     except (TypeError, ValueError, RecursionError) as problem:

@@ -1,4 +1,4 @@
-"""Checks a request for a job and makes a `NewJob` of it. Every face goes through here, so all refuse the same things."""
+"""Checks a request for a job and makes a `NewJob` of it. Python, HTTP and the command line all use it."""
 
 import hashlib
 import re
@@ -18,13 +18,14 @@ from .states import Status
 
 MOST_NAME, MOST_KEY, MOST_TAG, MOST_TAGS, MOST_REASON = 200, 255, 64, 32, 500
 MOST_RETRIES = 1000
-TYPE_AND_PAYLOAD = "type+payload"  # as `unique`: the key is made of the payload
+TYPE_AND_PAYLOAD = "type+payload"  # as `unique`: the key is a hash of the payload
 LONGEST_RETRY_DELAY = timedelta(days=366)
 LONGEST_TIMEOUT = timedelta(days=30)
 
 _TYPE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._:/-]{0,127}")
 _QUEUE = re.compile(r"[A-Za-z0-9._-]{1,64}")
 _ID = re.compile(r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
+_TOO_SOON = "the job would expire before it is due"
 
 
 def make_job(
@@ -50,7 +51,7 @@ def make_job(
     if_waiting: str | None = None,
     webhook_on_cancel: bool | None = None,
 ) -> NewJob:
-    """A job as it will be stored, or `Invalid` that names the argument and says what would be right."""
+    """Return a checked job to be stored. `Invalid` names the argument and says what would be right."""
     if at is not None and delay is not None:
         raise Invalid("delay", "give either a time or a delay, not both")
     job = NewJob(
@@ -82,11 +83,6 @@ def check_type(type: str) -> str:
     return type
 
 
-@lru_cache(1024)
-def _is_type(text: str) -> bool:
-    return _TYPE.fullmatch(text) is not None
-
-
 def check_queue(queue: str, field: str = "queue") -> str:
     if not isinstance(queue, str) or not _QUEUE.fullmatch(queue) or queue in (".", ".."):
         raise Invalid(field, "a queue is named with 1 to 64 letters, digits, dots, dashes and underscores")
@@ -111,7 +107,7 @@ def check_status(status: Status | str) -> Status:
 
 def check_cursor(cursor: str) -> str:
     if not isinstance(cursor, str) or not _ID.fullmatch(cursor):
-        raise Invalid("after", "must be what an earlier page gave as its next cursor")
+        raise Invalid("after", "must be the next cursor of an earlier page")
     return cursor
 
 
@@ -137,7 +133,7 @@ def check_at(at: datetime, now: datetime, field: str = "at") -> datetime:
 def check_timeout(timeout: timedelta | str) -> timedelta:
     checked = span(timeout, "timeout", most=LONGEST_TIMEOUT)
     if checked == ZERO:
-        raise Invalid("timeout", "must be longer than nothing")
+        raise Invalid("timeout", "must be greater than zero")
     return checked
 
 
@@ -161,7 +157,7 @@ def check_tags(tags: Iterable[str]) -> tuple[str, ...]:
 
 
 def check_webhook(url: str) -> str:
-    """The URL as it was given; whether it may be called is for the settings to say."""
+    """Return the URL if it can be read. Whether demora may call it depends on the settings."""
     read_url(url, "webhook_url")
     return url
 
@@ -170,6 +166,20 @@ def check_flag(value: bool | None, field: str) -> bool:
     if value is not None and not isinstance(value, bool):
         raise Invalid(field, "must be true or false")
     return bool(value)
+
+
+def check_expiry(job: NewJob, now: datetime, prefix: str = "") -> None:
+    """Refuse a job that would expire before it is due. `prefix` names the job in a batch."""
+    due = max(now, job.at or now) + (job.delay or ZERO)
+    if job.expires_at is not None and job.expires_at <= due:
+        raise Invalid(f"{prefix}expires_at", _TOO_SOON)
+    if job.expires_in is not None and now + job.expires_in <= due:
+        raise Invalid(f"{prefix}expires_in", _TOO_SOON)
+
+
+@lru_cache(1024)
+def _is_type(text: str) -> bool:
+    return _TYPE.fullmatch(text) is not None
 
 
 def _text(value: str, field: str, most: int) -> str:
@@ -191,21 +201,9 @@ def _expiring(job: NewJob, now: datetime, at: datetime | None, in_: timedelta | 
     return job
 
 
-def check_expiry(job: NewJob, now: datetime, prefix: str = "") -> None:
-    """Refuse a job that would expire before it is due; `prefix` says which of many it is."""
-    due = max(now, job.at or now) + (job.delay or ZERO)
-    if job.expires_at is not None and job.expires_at <= due:
-        raise Invalid(f"{prefix}expires_at", _TOO_SOON)
-    if job.expires_in is not None and now + job.expires_in <= due:
-        raise Invalid(f"{prefix}expires_in", _TOO_SOON)
-
-
-_TOO_SOON = "the job would expire before it is due"
-
-
 def _unique(job: NewJob, unique: str | None, if_waiting: str | None) -> Unique:
     if unique is None:
-        raise Invalid("if_waiting", "says what to do with a unique job; give unique too")
+        raise Invalid("if_waiting", "applies to unique jobs only; give unique too")
     if if_waiting not in (None, "keep", "replace"):
         raise Invalid("if_waiting", "must be keep or replace")
     _text(unique, "unique", MOST_KEY)
@@ -221,13 +219,13 @@ def _key(job: NewJob, key: str) -> IdempotencyKey:
 
 
 def _request_hash(job: NewJob) -> bytes:
-    """The same for requests that ask for the same, whatever the order of keys in the payload."""
+    """Return a hash that is equal for equal requests, whatever the order of keys in the payload."""
     asked = (
         *(job.type, job.name, job.queue, job.priority.name, unpack(job.payload)),
         *(job.at, None if job.delay is None else span_ms(job.delay), job.max_retries, span_ms(job.retry_delay)),
         *(None if job.timeout is None else span_ms(job.timeout), job.tags, job.webhook_url),
         *(job.expires_at, None if job.expires_in is None else span_ms(job.expires_in)),
         *(None if job.unique is None else (job.unique.key, job.unique.replace),),
-        *((True,) if job.webhook_on_cancel else ()),  # said only where it is asked for, so that older hashes hold
+        *((True,) if job.webhook_on_cancel else ()),  # included only if set, so that stored hashes stay valid
     )
     return hashlib.sha256(msgspec.json.encode(asked, order="deterministic")).digest()

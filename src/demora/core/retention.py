@@ -1,4 +1,4 @@
-"""How long ended jobs are kept: by age, by number, or for ever; for all queues, or for one in its own way."""
+"""Retention: how long ended jobs are kept, by age, by number, or for ever; for all queues, or for a single one."""
 
 import re
 from datetime import timedelta
@@ -10,16 +10,16 @@ from .spans import say, span
 from .states import ENDED, Status
 
 FOREVER = "forever"
-GENERAL = "general"  # of a queue: as all queues keep
+GENERAL = "general"  # of a queue: the retention of the settings
 MOST_KEPT = 100_000
-Text = str | msgspec.UnsetType | None  # what to keep, as it is written
+Text = str | msgspec.UnsetType | None  # as callers write it
 _COUNT = re.compile(r"\d{1,10}")
 
 
 class Keep(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What is kept of jobs that ended in one way: those younger than `age`, and of these the newest `count`.
+    """The limits for ended jobs of one status: those younger than `age` are kept, and of these the newest `count`.
 
-    None does not limit. With neither all are kept.
+    None is no limit. Without any limit all jobs are kept.
     """
 
     age: timedelta | None = None
@@ -32,7 +32,7 @@ class Keep(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Retention(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What is kept of each kind of ended job; None leaves it to the retention of all queues."""
+    """The limits for each status of ended jobs. None means the retention of all queues."""
 
     completed: Keep | None = None
     cancelled: Keep | None = None
@@ -43,19 +43,19 @@ class Retention(msgspec.Struct, frozen=True, omit_defaults=True):
         return keep
 
     def over(self, general: "Retention") -> "Retention":
-        """These requests, and the general ones where there is none."""
+        """Return this retention, with the general one where it has none."""
         return Retention(**{status.name.lower(): self.of(status) or general.of(status) for status in ENDED})
 
 
 class RetentionRequest(msgspec.Struct, frozen=True):
-    """What to change of a queue's retention: what is unset stays, None leaves it to the retention of all queues again."""
+    """A change of a queue's retention. A field that is unset stays as it is; None returns to the retention of all queues."""
 
     completed: Keep | msgspec.UnsetType | None = msgspec.UNSET
     cancelled: Keep | msgspec.UnsetType | None = msgspec.UNSET
     failed: Keep | msgspec.UnsetType | None = msgspec.UNSET
 
     def over(self, own: Retention) -> Retention:
-        """The retention that is wished for, where there was this one."""
+        """Return the retention after the change, for a queue that had this one."""
         requests = {name: getattr(self, name) for name in self.__struct_fields__}
         return msgspec.structs.replace(
             own, **{name: request for name, request in requests.items() if request is not msgspec.UNSET}
@@ -63,7 +63,7 @@ class RetentionRequest(msgspec.Struct, frozen=True):
 
 
 def keep(text: str, field: str) -> Keep:
-    """What `7d`, `1000` (jobs), `7d,1000` or `forever` means."""
+    """Read `7d`, `1000` (jobs), `7d,1000` or `forever`."""
     if not isinstance(text, str):
         raise Invalid(field, f"must be text like '7d', '1000', '7d,1000' or '{FOREVER}'")
     if text == FOREVER:
@@ -78,18 +78,11 @@ def keep(text: str, field: str) -> Keep:
     return Keep(_age(ages[0].strip(), field) if ages else None, count)
 
 
-def _age(text: str, field: str) -> timedelta:
-    try:
-        return span(text, field)
-    except Invalid:
-        ways = f"'7d', '1000', '7d,1000' or '{FOREVER}'"
-        raise Invalid(field, f"{text[:64]!r} is neither an age nor a number of jobs; write for instance {ways}") from None
-
-
 def read_retention(
     completed: Text = msgspec.UNSET, cancelled: Text = msgspec.UNSET, failed: Text = msgspec.UNSET
 ) -> RetentionRequest | None:
-    """What a caller wants to be kept of a queue; `general` or None is what is kept of all. None if nothing is said."""
+    """Return a caller's change of a queue's retention, None if there is none. `general` or None in a field returns to the
+    retention of all queues."""
     texts = {"completed": completed, "cancelled": cancelled, "failed": failed}
     said = {
         name: None if text in (None, GENERAL) else keep(text, f"keep_{name}")
@@ -97,3 +90,11 @@ def read_retention(
         if text is not msgspec.UNSET
     }
     return RetentionRequest(**said) if said else None
+
+
+def _age(text: str, field: str) -> timedelta:
+    try:
+        return span(text, field)
+    except Invalid:
+        ways = f"'7d', '1000', '7d,1000' or '{FOREVER}'"
+        raise Invalid(field, f"{text[:64]!r} is neither an age nor a number of jobs; write for instance {ways}") from None

@@ -1,4 +1,4 @@
-"""How a worker that serves several queues divides itself among them."""
+"""How a worker that serves several queues chooses among them."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
@@ -9,9 +9,9 @@ from .webhook import QUEUE
 MOST_WEIGHT = 1000
 
 
-class Share:
-    """The queues of one worker: all, some as one line, some strictly in order, or some by weight. Refuses what makes no
-    sense, such as a queue named twice."""
+class QueueShares:
+    """The queues of one worker: all of them, or some, which it serves as one, strictly in order, or by weight. Refuses
+    contradictions, such as a queue that is named twice."""
 
     def __init__(self, queues: Sequence[str] | Mapping[str, int] | None, *, strict: bool = False) -> None:
         self.queues = None if queues is None else _names(queues)
@@ -20,8 +20,8 @@ class Share:
         _refuse(self.queues, self._weights, strict)
 
     def turn(self, chance: Callable[[], float]) -> tuple[str, ...] | None:
-        """The queues, in the order to be asked this time: by weight each comes first as often as its weight is of all.
-        That of the webhooks is served by everybody: among the others, with a weight of 1, or strictly after all others."""
+        """Return the queues in the order for the next claim. By weight, each queue comes first in proportion to its weight.
+        Every worker also serves the queue of webhooks: with a weight of 1, or, strictly in order, after all others."""
         if self.queues is None:
             return None
         queues = self.queues if QUEUE in self.queues else (*self.queues, QUEUE)
@@ -48,7 +48,7 @@ def _refuse(queues: Sequence[str] | None, weights: Mapping[str, int] | None, str
     if not isinstance(strict, bool):
         raise Invalid("strict", "must be true or false")
     if strict and (queues is None or weights is not None):
-        raise Invalid("strict", "serves queues in the order they are named: name them, without weights")
+        raise Invalid("strict", "serves queues in the order in which they are named; name them, without weights")
     for queue, weight in (weights or {}).items():
         if not isinstance(weight, int) or isinstance(weight, bool) or not 1 <= weight <= MOST_WEIGHT:
             raise Invalid("queues", f"the weight of {queue} must be a whole number from 1 to {MOST_WEIGHT}")

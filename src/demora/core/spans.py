@@ -1,4 +1,7 @@
-"""Times and spans at the border: `1h30m`, `timedelta`, aware datetimes, and whole milliseconds inside the stores."""
+"""Times, spans and sizes as callers write them, and as stores keep them.
+
+Callers write `1h30m`, `512MB`, a `timedelta` or a `datetime` with a zone. Stores keep whole milliseconds and bytes.
+"""
 
 import re
 from datetime import UTC, datetime, timedelta
@@ -13,10 +16,12 @@ _UNITS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, "w":
 _PART = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d|w)")
 _SPAN = re.compile(r"(?:\d+(?:\.\d+)?(?:ms|s|m|h|d|w))+")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_SIZE_UNITS = {"KB": 1024, "MB": 1024**2, "GB": 1024**3}
+_SIZE = re.compile(r"(\d+(?:\.\d+)?)(KB|MB|GB)")
 
 
 def span(value: timedelta | str, field: str, *, most: timedelta = CENTURY) -> timedelta:
-    """The span that `value` means; refuses negative ones, those over `most`, and bare numbers."""
+    """Return the span that `value` means. Refuses negative spans, spans longer than `most`, and bare numbers."""
     if isinstance(value, str):
         value = _parse(value, field)
     if not isinstance(value, timedelta):
@@ -29,16 +34,16 @@ def span(value: timedelta | str, field: str, *, most: timedelta = CENTURY) -> ti
 
 
 def moment(value: datetime, field: str) -> datetime:
-    """`value` itself, if it has a zone."""
+    """Return `value` if it has a zone; refuse it otherwise."""
     if not isinstance(value, datetime):
         raise Invalid(field, f"a time is a datetime with a zone, not {type(value).__name__}")
     if value.tzinfo is None or value.utcoffset() is None:
-        raise Invalid(field, "the time has no zone; say which, for instance with 'Z' or '+02:00'")
+        raise Invalid(field, "the time has no zone; add one, for instance 'Z' or '+02:00'")
     return value
 
 
 def to_ms(value: datetime) -> int:
-    """Milliseconds since 1970, rounded up, so that a due time is never moved to before what was asked."""
+    """Return milliseconds since 1970, rounded up, so that a job is never due before the time that the caller asked for."""
     return -((_EPOCH - value) // MILLISECOND)
 
 
@@ -47,23 +52,40 @@ def from_ms(value: int) -> datetime:
 
 
 def timestamp(at: datetime) -> str:
-    """RFC 3339 in UTC, always with milliseconds."""
+    """Format a time as RFC 3339 in UTC, always with milliseconds."""
     return at.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def span_ms(value: timedelta) -> int:
-    """Whole milliseconds, rounded up: a wait is never cut short."""
+    """Return whole milliseconds, rounded up, so that a wait is never cut short."""
     return -(-value // MILLISECOND)
 
 
 def say(value: timedelta) -> str:
-    """The span for people: `1h30m`, `250ms`."""
+    """Format a span for people: `1h30m`, `250ms`."""
     rest, words = span_ms(value), []
     for unit in ("d", "h", "m", "s", "ms"):
         count, rest = divmod(rest, _UNITS[unit])
         if count:
             words.append(f"{count}{unit}")
     return "".join(words) or "0s"
+
+
+def size(value: str, field: str) -> int:
+    """Return the bytes that `value` means. A kilobyte has 1024 bytes. Refuses bare numbers and zero."""
+    found = _SIZE.fullmatch(value) if isinstance(value, str) else None
+    if found is None or not (meant := int(float(found[1]) * _SIZE_UNITS[found[2]])):
+        raise Invalid(field, "a size is text like '512MB' or '2GB'")
+    return meant
+
+
+def spread(count: int, over: timedelta | str) -> list[timedelta]:
+    """Return the delays of `count` jobs that are spread over a span: the first is due at once, the others follow evenly."""
+    whole = span(over, "spread")
+    if whole == ZERO:
+        raise Invalid("spread", "must be greater than zero")
+    milliseconds = whole // MILLISECOND
+    return [timedelta(milliseconds=milliseconds * n // count) for n in range(count)]
 
 
 def _parse(text: str, field: str) -> timedelta:
@@ -73,30 +95,3 @@ def _parse(text: str, field: str) -> timedelta:
         return timedelta(milliseconds=sum(float(number) * _UNITS[unit] for number, unit in _PART.findall(text)))
     except OverflowError:
         raise Invalid(field, "the span is too long") from None
-
-
-# Sizes at the border: `512MB`, `2GB`.
-
-
-_SIZE_UNITS = {"KB": 1024, "MB": 1024**2, "GB": 1024**3}
-_SIZE = re.compile(r"(\d+(?:\.\d+)?)(KB|MB|GB)")
-
-
-def size(value: str, field: str) -> int:
-    """The bytes that `value` means; a kilobyte has 1024. Refuses bare numbers and nothing at all."""
-    found = _SIZE.fullmatch(value) if isinstance(value, str) else None
-    if found is None or not (meant := int(float(found[1]) * _SIZE_UNITS[found[2]])):
-        raise Invalid(field, "a size is text like '512MB' or '2GB'")
-    return meant
-
-
-# Spreading jobs evenly over a span, so that a batch does not come due all at once.
-
-
-def spread(count: int, over: timedelta | str) -> list[timedelta]:
-    """How long after now each of so many jobs is due: the first at once, the others evenly within the span."""
-    whole = span(over, "spread")
-    if whole == ZERO:
-        raise Invalid("spread", "must be longer than nothing")
-    milliseconds = whole // MILLISECOND
-    return [timedelta(milliseconds=milliseconds * n // count) for n in range(count)]

@@ -4,7 +4,7 @@ from enum import IntEnum
 
 
 class Status(IntEnum):
-    """Where a job stands. The numbers are stored; waiting states come first, then PROCESSING, then the ends."""
+    """The state of a job. The numbers are stored. Waiting states come first, then PROCESSING, then the ends."""
 
     PENDING = 0
     QUEUED = 1
@@ -29,7 +29,7 @@ class Status(IntEnum):
 WAITING = frozenset(s for s in Status if s.waiting)
 ENDED = frozenset(s for s in Status if s.ended)
 
-# PENDING may be overtaken by a claim. Only a retry by hand leads out of an end.
+# A claim may take a PENDING job too. Only a retry by hand leads out of an end.
 MOVES: dict[Status, frozenset[Status]] = {
     Status.PENDING: frozenset({Status.QUEUED, Status.PROCESSING, Status.CANCELLED}),
     Status.QUEUED: frozenset({Status.PROCESSING, Status.CANCELLED}),

@@ -1,4 +1,7 @@
-"""What a run of a job came to, before anything is decided about it."""
+"""Outcomes and verdicts: how a run ended, and what becomes of the job.
+
+`decide` is the only place that chooses the next state of a job and the wait before it.
+"""
 
 from datetime import timedelta
 
@@ -8,9 +11,15 @@ from .job import DEFAULT_RETRIES, DEFAULT_RETRY_DELAY, Lane
 from .spans import ZERO
 from .states import Status
 
+CAP = timedelta(days=1)  # the longest wait between two attempts, unless the type has its own
+NO_HANDLER_DELAY = timedelta(milliseconds=10)  # short, since another worker that is free may have the handler
+NO_HANDLER_CAP = timedelta(minutes=1)
+NO_HANDLER_GRACE = timedelta(hours=1)
+_MOST_DOUBLINGS = 40
+
 
 class Succeeded(msgspec.Struct, frozen=True, tag=True):
-    """The handler returned; `result` is JSON."""
+    """The handler returned. `result` is JSON."""
 
     result: bytes
 
@@ -25,27 +34,27 @@ class Raised(msgspec.Struct, frozen=True, tag=True):
 
 
 class Snoozed(msgspec.Struct, frozen=True, tag=True):
-    """The handler asked to be called later; this run does not count."""
+    """The handler asked to be called later. The run does not count as an attempt."""
 
     delay: timedelta
 
 
 class GaveUp(msgspec.Struct, frozen=True, tag=True):
-    """The handler ended the job as cancelled, by its own request or obeying a recorded one."""
+    """The handler ended the job as cancelled: by itself, or because a caller had asked for a cancel."""
 
     reason: str
 
 
 class HandedBack(msgspec.Struct, frozen=True, tag=True):
-    """The worker stopped before the run ended; this run does not count."""
+    """The worker stopped before the run ended. The run does not count as an attempt."""
 
 
 class NoHandler(msgspec.Struct, frozen=True, tag=True):
-    """The worker has no handler for the type; this run does not count."""
+    """The worker has no handler for the type. The run does not count as an attempt."""
 
 
 class Lapsed(msgspec.Struct, frozen=True, tag=True):
-    """The lease ran out: the worker died, or was cut off for longer than its lease."""
+    """The lease ran out: the worker died, or could not reach the database for longer than its lease."""
 
     worker_id: str | None
 
@@ -53,45 +62,16 @@ class Lapsed(msgspec.Struct, frozen=True, tag=True):
 Outcome = Succeeded | Raised | Snoozed | GaveUp | HandedBack | NoHandler | Lapsed
 
 
-# How long a failed job waits before its next attempt.
-
-
-CAP = timedelta(days=1)
-_MOST_DOUBLINGS = 40
-
-
-def backoff(base: timedelta, failures: int, *, cap: timedelta = CAP, jitter: float = 0.0, drawn: float = 0.0) -> timedelta:
-    """The wait after the `failures`-th failure: base, twice, four times as long, up to `cap` but never below base.
-
-    With a jitter of j the wait is shortened by up to that part of itself, by a number drawn from [0, 1).
-    """
-    ceiling = max(cap, base)
-    doublings: int = min(failures - 1, _MOST_DOUBLINGS)
-    try:
-        wait = min(base * (1 << doublings), ceiling)
-    except OverflowError:
-        wait = ceiling
-    return wait * (1 - jitter * drawn)
-
-
-# What becomes of a job after a run: the one place that decides the next state and the wait before it.
-
-
-STRAY_DELAY = timedelta(milliseconds=10)  # short: another worker that is free may know it
-STRAY_CAP = timedelta(minutes=1)
-STRAY_GRACE = timedelta(hours=1)
-
-
 class RetryState(msgspec.Struct, frozen=True):
-    """What a decision needs to know of a job: how often it ran and what it was promised.
+    """The facts about a job that a decision needs: its attempts, and how its failures are retried.
 
-    `strays` counts the claims in a row by workers that had no handler for it.
+    `no_handler_claims` counts the last claims in a row by workers that had no handler for the job.
     """
 
     attempt: int
     max_retries: int = DEFAULT_RETRIES
     retry_delay: timedelta = DEFAULT_RETRY_DELAY
-    strays: int = 0
+    no_handler_claims: int = 0
     retry_cap: timedelta = CAP
     jitter: float = 0.0
 
@@ -101,14 +81,14 @@ class RetryState(msgspec.Struct, frozen=True):
 
     @property
     def waiting(self) -> Status:
-        """The waiting state to go back to when a run does not count."""
+        """The waiting state to which the job returns when a run does not count."""
         return Status.RETRYING if self.attempt > 1 else Status.QUEUED
 
 
 class Verdict(msgspec.Struct, frozen=True):
-    """The next state of a job. A delay counts from the moment it is recorded; None keeps the ready time.
+    """The next state of a job. The delay counts from the moment when the verdict is recorded; None keeps the ready time.
 
-    `counts` says whether the run was an attempt; `stray` that it was handed back for want of a handler.
+    `counts` says whether the run was an attempt, `no_handler` that the worker returned the job for want of a handler.
     """
 
     status: Status
@@ -118,27 +98,27 @@ class Verdict(msgspec.Struct, frozen=True):
     error: str | None = None
     traceback: str | None = None
     counts: bool = True
-    stray: bool = False
+    no_handler: bool = False
 
     @property
     def stands(self) -> bool:
-        """Whether it is recorded even if a cancel was asked for meanwhile."""
+        """Whether the verdict is recorded even if a caller asked for a cancel meanwhile."""
         return self.status is Status.COMPLETED or self.status is Status.CANCELLED
 
     def after_cancel_request(self) -> "Verdict":
-        """The verdict instead of this one if a cancel was asked for while the job ran: only a success stands."""
+        """The verdict if a caller asked for a cancel while the job ran: only a success is kept, all else is a cancel."""
         if self.stands:
             return self
         error = self.error or "cancelled while running"
         return Verdict(Status.CANCELLED, error=error, traceback=self.traceback, counts=self.counts)
 
 
-# On a waiting job whose time to be started has passed.
+# The verdict on a waiting job that was not started by its expiry.
 EXPIRED = Verdict(Status.CANCELLED, error="Expired: it was not started by its expiry", counts=False)
 
 
 def decide(outcome: Outcome, job: RetryState, drawn: float) -> Verdict:
-    """The verdict on one run; `drawn` is a random number from [0, 1) for jitter."""
+    """Return the verdict on one run. `drawn` is a random number from [0, 1) for the jitter."""
     match outcome:
         case Succeeded(result):
             return Verdict(Status.COMPLETED, result=result)
@@ -151,15 +131,27 @@ def decide(outcome: Outcome, job: RetryState, drawn: float) -> Verdict:
         case HandedBack():
             return Verdict(job.waiting, counts=False)
         case NoHandler():
-            return _after_stray(job)
+            return _without_handler(job)
         case Lapsed(worker_id):
             error = f"WorkerLost: worker {worker_id or 'unknown'} stopped renewing its lease"
             return _after_failure(Raised(error), job, drawn)
 
 
-def stray_time(strays: int) -> timedelta:
-    """How long a job has waited in all after so many hand-backs for want of a handler."""
-    return sum((_stray_delay(n) for n in range(1, strays + 1)), ZERO)
+def backoff(base: timedelta, failures: int, *, cap: timedelta = CAP, jitter: float = 0.0, drawn: float = 0.0) -> timedelta:
+    """Return the wait after the `failures`-th failure: the base, doubled with each further failure, at most `cap` but never
+    less than the base. A jitter of j shortens the wait by the part `j * drawn`; `drawn` is a random number from [0, 1)."""
+    ceiling = max(cap, base)
+    doublings: int = min(failures - 1, _MOST_DOUBLINGS)
+    try:
+        wait = min(base * (1 << doublings), ceiling)
+    except OverflowError:
+        wait = ceiling
+    return wait * (1 - jitter * drawn)
+
+
+def time_without_handler(claims: int) -> timedelta:
+    """Return how long a job has waited in all after so many claims by workers without a handler for it."""
+    return sum((_no_handler_delay(n) for n in range(1, claims + 1)), ZERO)
 
 
 def _after_failure(failure: Raised, job: RetryState, drawn: float) -> Verdict:
@@ -171,12 +163,12 @@ def _after_failure(failure: Raised, job: RetryState, drawn: float) -> Verdict:
     return Verdict(Status.RETRYING, delay=wait, lane=Lane.RETRY, error=failure.error, traceback=failure.traceback)
 
 
-def _after_stray(job: RetryState) -> Verdict:
-    if stray_time(job.strays) >= STRAY_GRACE:
-        error = "UnknownType: no worker that drew this job has a handler for its type"
+def _without_handler(job: RetryState) -> Verdict:
+    if time_without_handler(job.no_handler_claims) >= NO_HANDLER_GRACE:
+        error = "UnknownType: no worker that claimed this job has a handler for its type"
         return Verdict(Status.FAILED, error=error, counts=False)
-    return Verdict(job.waiting, delay=_stray_delay(job.strays + 1), counts=False, stray=True)
+    return Verdict(job.waiting, delay=_no_handler_delay(job.no_handler_claims + 1), counts=False, no_handler=True)
 
 
-def _stray_delay(nth: int) -> timedelta:
-    return backoff(STRAY_DELAY, nth, cap=STRAY_CAP)
+def _no_handler_delay(nth: int) -> timedelta:
+    return backoff(NO_HANDLER_DELAY, nth, cap=NO_HANDLER_CAP)

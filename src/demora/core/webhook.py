@@ -1,4 +1,7 @@
-"""Signatures of webhooks: Standard Webhooks 1.0, version v1, several at once while a secret is being replaced."""
+"""Webhooks: the message about the end of a job, the delivery that sends it, and its signatures.
+
+Signatures follow Standard Webhooks 1.0, version v1. While a secret is being replaced, a message has several.
+"""
 
 import base64
 import binascii
@@ -14,86 +17,25 @@ from .job import NewJob, Priority
 from .spans import to_ms
 from .states import Status
 
+TYPE = "demora.webhook"
+QUEUE = "demora.webhooks"
+RETRIES = 15
+RETRY_DELAY = timedelta(seconds=5)
+RETRY_CAP = timedelta(hours=12)  # so that the last try is about two days after the end
+MOST_RESULT = 64 * 1024  # bytes; a larger result is left out, and the receiver can read it by the job's id
+
+_NAMES = {Status.COMPLETED: "completed", Status.FAILED: "failed", Status.CANCELLED: "cancelled"}
 PREFIX = "whsec_"
 SECRET_BYTES = 32
 TOLERANCE = timedelta(minutes=5)
 _SHORTEST, _LONGEST = 24, 64
 
 
-class Secret(msgspec.Struct, frozen=True):
-    """The key that webhooks are signed with. Shows nothing of itself."""
-
-    key: bytes
-
-    def __repr__(self) -> str:
-        return "Secret(…)"
-
-    def __str__(self) -> str:
-        return "whsec_…"
-
-
-def read_secret(text: str, field: str = "secret") -> Secret:
-    """The secret that `whsec_…` means; `Invalid` repeats nothing of it."""
-    wrong = Invalid(field, f"must be {PREFIX} and then {_SHORTEST} to {_LONGEST} random bytes in base64")
-    if not text.startswith(PREFIX):
-        raise wrong
-    encoded = text.removeprefix(PREFIX)
-    try:
-        key = base64.b64decode(encoded + "=" * (-len(encoded) % 4), validate=True)
-    except (binascii.Error, ValueError):
-        raise wrong from None
-    if not _SHORTEST <= len(key) <= _LONGEST:
-        raise wrong
-    return Secret(key)
-
-
-def secret_text(key: bytes) -> str:
-    """How the secret is written for whoever is to verify with it."""
-    return PREFIX + base64.b64encode(key).decode()
-
-
-def signed(id: str, body: bytes, secrets: Iterable[Secret], now: datetime) -> dict[str, str]:
-    """The headers of a message that is sent now, with a signature for each secret."""
-    seconds = str(int(now.timestamp()))
-    signatures = [f"v1,{_signature(id, seconds, body, secret)}" for secret in secrets]
-    return {"webhook-id": id, "webhook-timestamp": seconds, "webhook-signature": " ".join(signatures)}
-
-
-def objection(headers: Mapping[str, str], body: bytes, secrets: Iterable[Secret], now: datetime) -> str | None:
-    """Why a message with these headers, named in small letters, is not to be trusted; None if it is."""
-    try:
-        id, seconds, given = (headers[f"webhook-{name}"] for name in ("id", "timestamp", "signature"))
-    except KeyError as missing:
-        return f"the header {missing.args[0]} is missing"
-    if not (seconds.isascii() and seconds.isdigit()) or abs(now.timestamp() - int(seconds)) > TOLERANCE.total_seconds():
-        return "it was signed more than 5 minutes ago or ahead of now"
-    right = [_signature(id, seconds, body, secret).encode() for secret in secrets]
-    for signature in given.split():
-        version, _, value = signature.partition(",")
-        if version == "v1" and any(hmac.compare_digest(one, value.encode()) for one in right):
-            return None
-    return "no signature fits"
-
-
-def _signature(id: str, seconds: str, body: bytes, secret: Secret) -> str:
-    return base64.b64encode(hmac.digest(secret.key, f"{id}.{seconds}.".encode() + body, hashlib.sha256)).decode()
-
-
-# What is told of a job's end, to whom, and how often it is tried: the one place that decides it.
-
-
-TYPE = "demora.webhook"
-QUEUE = "demora.webhooks"
-RETRIES = 15
-RETRY_DELAY = timedelta(seconds=5)
-RETRY_CAP = timedelta(hours=12)  # so that the last try is about two days after the end
-MOST_RESULT = 64 * 1024  # bytes; a greater result is left out, and can be asked for by the id
-
-_NAMES = {Status.COMPLETED: "completed", Status.FAILED: "failed", Status.CANCELLED: "cancelled"}
+# Messages and deliveries
 
 
 class EndedJob(msgspec.Struct, frozen=True):
-    """What is known of a job that has a webhook, at the moment of its end."""
+    """The facts about a job with a webhook at its end."""
 
     id: str
     type: str
@@ -121,14 +63,15 @@ class Message(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
 
 
 class Delivery(msgspec.Struct, frozen=True):
-    """The payload of a delivery: the message as it is sent, and where to."""
+    """The payload of a delivery: the URL, and the message exactly as it is sent."""
 
     url: str
     message: msgspec.Raw
 
 
 def delivery(ended: EndedJob) -> NewJob | None:
-    """The job that tells of an end, None if nobody is to be told. The same end gives the same job, whoever asks."""
+    """Return the job that sends the message about an end, None if no message is to be sent. The same end always gives the
+    same job."""
     if ended.type == TYPE or ended.status not in _NAMES:
         return None
     if ended.status is Status.CANCELLED and not ended.on_cancel:
@@ -164,7 +107,7 @@ def message(ended: EndedJob) -> Message:
 
 
 def delivery_id(ended: EndedJob) -> str:
-    """An id that sorts by the time of the end, as all ids do, and is the same for the same end of the same generation."""
+    """Return an id that sorts by the time of the end, as all ids do, and is always the same for an end of a generation."""
     drawn = hashlib.sha256(f"{ended.id} {ended.generation}".encode()).digest()
     bits = (to_ms(ended.completed_at) & ((1 << 48) - 1)) << 80 | int.from_bytes(drawn[:10])
     text = f"{(bits & ~(0xF << 76) & ~(0x3 << 62)) | 7 << 76 | 2 << 62:032x}"
@@ -172,5 +115,67 @@ def delivery_id(ended: EndedJob) -> str:
 
 
 def message_id(delivery: str) -> str:
-    """The `webhook-id` of a delivery: the same on each try, also after a retry by hand."""
+    """Return the `webhook-id` of a delivery. It is the same on each try, also after a retry by hand."""
     return f"msg_{delivery.replace('-', '')}"
+
+
+# Signatures
+
+
+class Secret(msgspec.Struct, frozen=True):
+    """The key that signs webhooks. Its text forms do not reveal it."""
+
+    key: bytes
+
+    def __repr__(self) -> str:
+        return "Secret(…)"
+
+    def __str__(self) -> str:
+        return "whsec_…"
+
+
+def read_secret(text: str, field: str = "secret") -> Secret:
+    """Read a secret, `whsec_…`. `Invalid` repeats no part of it."""
+    wrong = Invalid(field, f"must be {PREFIX} and then {_SHORTEST} to {_LONGEST} random bytes in base64")
+    if not text.startswith(PREFIX):
+        raise wrong
+    encoded = text.removeprefix(PREFIX)
+    try:
+        key = base64.b64decode(encoded + "=" * (-len(encoded) % 4), validate=True)
+    except (binascii.Error, ValueError):
+        raise wrong from None
+    if not _SHORTEST <= len(key) <= _LONGEST:
+        raise wrong
+    return Secret(key)
+
+
+def secret_text(key: bytes) -> str:
+    """Return the secret as text, for the receiver that verifies with it."""
+    return PREFIX + base64.b64encode(key).decode()
+
+
+def signed(id: str, body: bytes, secrets: Iterable[Secret], now: datetime) -> dict[str, str]:
+    """Return the headers of a message that is sent now, with a signature for each secret."""
+    seconds = str(int(now.timestamp()))
+    signatures = [f"v1,{_signature(id, seconds, body, secret)}" for secret in secrets]
+    return {"webhook-id": id, "webhook-timestamp": seconds, "webhook-signature": " ".join(signatures)}
+
+
+def objection(headers: Mapping[str, str], body: bytes, secrets: Iterable[Secret], now: datetime) -> str | None:
+    """Return why a message must not be trusted, None if it is genuine. The names of the headers are in lower case."""
+    try:
+        id, seconds, given = (headers[f"webhook-{name}"] for name in ("id", "timestamp", "signature"))
+    except KeyError as missing:
+        return f"the header {missing.args[0]} is missing"
+    if not (seconds.isascii() and seconds.isdigit()) or abs(now.timestamp() - int(seconds)) > TOLERANCE.total_seconds():
+        return "it was signed more than 5 minutes ago or ahead of now"
+    right = [_signature(id, seconds, body, secret).encode() for secret in secrets]
+    for signature in given.split():
+        version, _, value = signature.partition(",")
+        if version == "v1" and any(hmac.compare_digest(one, value.encode()) for one in right):
+            return None
+    return "no signature fits"
+
+
+def _signature(id: str, seconds: str, body: bytes, secret: Secret) -> str:
+    return base64.b64encode(hmac.digest(secret.key, f"{id}.{seconds}.".encode() + body, hashlib.sha256)).decode()

@@ -1,4 +1,4 @@
-"""Stores, one folder per database. `make_store` is the only door."""
+"""The engines: stores on SQL databases, one folder for each. Other rooms open them with `make_store` alone."""
 
 import asyncio
 from pathlib import Path
@@ -8,7 +8,7 @@ from ..core.dsn import scheme_of
 from ..errors import BadSetting
 from ..line import LinedStore, SqlStore
 from ..store.diagnostics import Examination
-from ..store.jobs import Store
+from ..store.full import FullStore
 from .options import PostgresOptions
 
 _SQLITE_FORMS = "write sqlite:///name.db for a relative file, sqlite:////folder/name.db for an absolute one"
@@ -18,14 +18,17 @@ _NO_DRIVER = "PostgreSQL needs a driver that is not installed: pip install 'demo
 
 def make_store(
     database_url: str, *, redis_url: str | None = None, audit: bool = False, postgres: PostgresOptions | None = None
-) -> Store:
-    """The store that a URL names, not yet open: `sqlite:///x` is relative, four slashes absolute, `sqlite://` in memory;
-    `postgresql://…` is a PostgreSQL database, used as `postgres` says. With a `redis_url` its jobs are lined up there."""
+) -> FullStore:
+    """Make the store that a URL names, without opening it.
+
+    `sqlite:///x` is a relative path, four slashes make it absolute, and `sqlite://` is a database in memory.
+    `postgresql://…` is a PostgreSQL database, used with the options `postgres`. With a `redis_url` the store has a line.
+    """
     store = _sql_store(database_url, audit=audit, postgres=postgres)
     return store if redis_url is None else _with_line(store, redis_url)
 
 
-def _with_line(store: SqlStore, redis_url: str) -> Store:
+def _with_line(store: SqlStore, redis_url: str) -> FullStore:
     try:
         from ..line.redis import RedisLine
     except ModuleNotFoundError as missing:
@@ -51,12 +54,12 @@ def _sql_store(database_url: str, *, audit: bool, postgres: PostgresOptions | No
         return PostgresStore(database_url, postgres, audit=audit)
     known, named = "sqlite:///… and postgresql://…", scheme_of(database_url)
     which = "a URL without a scheme" if named is None else repr(named)
-    raise BadSetting("database_url", f"no engine for {which}; this demora knows {known}")
+    raise BadSetting("database_url", f"no engine for {which}; demora supports {known}")
 
 
 def examine(database_url: str, *, integrity: bool = True, postgres: PostgresOptions | None = None) -> Examination:
-    """What can be said of a database without opening it: what and where it is, and with `integrity` whether a file is whole.
-    Makes and changes nothing. Not for use in an event loop."""
+    """Examine a database without opening the store; with `integrity` also whether a SQLite file is undamaged. Creates and
+    changes nothing. Not for use in an event loop."""
     from .sqlite import SqliteStore, diagnostics
 
     store = make_store(database_url, postgres=postgres)
@@ -68,7 +71,7 @@ def examine(database_url: str, *, integrity: bool = True, postgres: PostgresOpti
 
 
 async def schema_version(database_url: str, *, postgres: PostgresOptions | None = None) -> int | None:
-    """The version of the schema in a database, None if there is none yet. Makes and changes nothing."""
+    """The version of the schema in a database, None if there is none yet. Creates and changes nothing."""
     store = make_store(database_url, postgres=postgres)
     if database_url.startswith("sqlite"):
         from .sqlite import SqliteStore, connections

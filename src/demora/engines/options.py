@@ -1,4 +1,4 @@
-"""What can be set of the engines. Imports no driver."""
+"""The options of the engines, and the parameters of database URLs. Imports no driver."""
 
 import re
 from collections.abc import Iterator
@@ -13,14 +13,14 @@ from ..line.address import REDIS_FORMS, redis_dsn
 
 __all__ = ["FOLLOWED", "IGNORED", "REDIS_FORMS", "PostgresOptions", "driver_url", "redis_dsn"]
 SSL_MODES = ("disable", "allow", "prefer", "require", "verify-ca", "verify-full")
-# Parameters of a PostgreSQL URL that the driver follows, or the server.
+# Parameters of a PostgreSQL URL that the driver or the server understands.
 FOLLOWED = frozenset(
     {"host", "port", "dbname", "database", "user", "password", "passfile", "service", "target_session_attrs"}
     | {"sslmode", "sslcert", "sslkey", "sslpassword", "sslrootcert", "sslcrl", "sslnegotiation"}
     | {"ssl_min_protocol_version", "ssl_max_protocol_version", "krbsrvname", "gsslib", "application_name", "options"}
 )
-# Those of libpq that mean nothing to the driver, with the values that nobody misses: None for any. The driver can neither
-# bind SCRAM to the channel nor encrypt with GSS, so whoever requires that is refused.
+# Parameters of libpq that the driver does not know, with the values that can be dropped without harm; None stands for any
+# value. A URL that requires channel binding or GSS encryption is refused, since the driver supports neither.
 IGNORED: dict[str, frozenset[str] | None] = {
     **dict.fromkeys(("connect_timeout", "keepalives", "keepalives_idle", "keepalives_interval", "keepalives_count")),
     **dict.fromkeys(("tcp_user_timeout", "fallback_application_name", "client_encoding", "load_balance_hosts")),
@@ -34,8 +34,8 @@ _SCHEMA = re.compile(r"[a-z_][a-z0-9_]{0,39}")
 
 
 def driver_url(url: str, setting: str = "database_url") -> str:
-    """The URL of a PostgreSQL database without the parameters that mean nothing to the driver, which would take them for
-    settings of the server. `BadSetting` says which part the driver could not read or follow."""
+    """The URL of a PostgreSQL database without the parameters that the driver does not know, which it would send to the
+    server as settings. Raises `BadSetting` for a part that the driver cannot read or support."""
     dsn, kept = read(url, setting), []
     for number, (name, value) in enumerate(dsn.parameters, 1):
         if _is_followed(name, unquote_plus(value), number, setting):
@@ -52,16 +52,16 @@ def _is_followed(name: str, value: str, number: int, setting: str) -> bool:
         raise BadSetting(setting, f"{nth(number)} behind its question mark is unknown: take it out; {server}; {ADVICE}")
     harmless = IGNORED[name]
     if harmless is not None and value not in harmless:
-        raise BadSetting(setting, f"{name} asks for what the driver cannot do; take it out, if you can do without")
+        raise BadSetting(setting, f"the driver does not support this value of {name}; remove it if you can do without")
     return False
 
 
 def _check_value(name: str, value: str, setting: str) -> None:
-    """Refuse what the driver would refuse with an error that repeats it."""
+    """Refuse a value that the driver would refuse with an error that repeats it."""
     if name == "host" and not value.startswith("/"):
         check_hosts(value, setting)
     if name == "port" and not all(map(is_port, value.split(","))):
-        raise BadSetting(setting, "its parameter port is no number from 1 to 65535")
+        raise BadSetting(setting, "its parameter port must be a number from 1 to 65535")
     if name == "sslmode" and value not in SSL_MODES:
         raise BadSetting(setting, f"its parameter sslmode must be one of {', '.join(SSL_MODES)}")
 
@@ -69,8 +69,8 @@ def _check_value(name: str, value: str, setting: str) -> None:
 class PostgresOptions(msgspec.Struct, frozen=True):
     """How to use a PostgreSQL database.
 
-    `pooler` says that a pooler in transaction mode stands before it: then nothing is asked of a session, and LISTEN goes
-    over `listen_url` if there is one. Without LISTEN sleepers look every 250 ms.
+    `pooler` says that clients connect through a pooler in transaction mode: then the engine sets nothing in a session, and
+    listens on `listen_url` if there is one. Without LISTEN, waiters look every 250 ms.
     """
 
     schema: str = "demora"
@@ -81,13 +81,13 @@ class PostgresOptions(msgspec.Struct, frozen=True):
     notify: bool = True
 
     def checked(self) -> "PostgresOptions":
-        """These options, if they can be used."""
+        """These options; raises `BadSetting` for the first one that is invalid."""
         for problem in self.broken_rules():
             raise problem
         return self
 
     def broken_rules(self) -> Iterator[BadSetting]:
-        """What is wrong with them, each under the name of its setting."""
+        """The errors in these options, each under the name of its setting."""
         if not _SCHEMA.fullmatch(self.schema):
             yield BadSetting("database_schema", "must be a name of at most 40 small letters, digits and _, no digit first")
         if not 1 <= self.connections <= 1000:

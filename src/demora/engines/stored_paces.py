@@ -1,4 +1,4 @@
-"""Paces as engines keep them: the policy and the state as JSON, and what a checker is shown of a change."""
+"""Paces as engines store them: the policy and the state as JSON, and changes as evidence for a checker."""
 
 from functools import lru_cache
 
@@ -8,7 +8,7 @@ from ..core.pace import Pace, PaceState
 from ..core.spans import span_ms
 from ..store.audit import PaceFacts
 
-A_FEW = 4  # held jobs to plan for at first: whoever looks in time lets one go, and only who comes late must see all
+A_FEW = 4  # held jobs to plan for at first: a claim in time releases one of them, and only a late one must read all
 
 
 def text(value: Pace | PaceState) -> str:
@@ -25,7 +25,7 @@ def state_of(text: str) -> PaceState:
 
 
 def facts_of(queue: str, at: int, text: str | None) -> PaceFacts:
-    """A change of a pace, as a checker is shown it; without a text it was taken off."""
+    """A change of a pace as evidence; without a text the pace was removed."""
     if text is None:
         return PaceFacts(queue, at)
     pace = pace_of(text)

@@ -1,1 +1,1 @@
-"""Handlers: the functions registered for job types, and what they can ask and say while they run."""
+"""Handlers: the functions registered for job types, the context of a run, and the signals that a handler may raise."""

@@ -1,4 +1,4 @@
-"""Handlers that every demora knows, to try it with, and which of the built-in ones are to be switched off."""
+"""The built-in handlers for trying demora out, and the setting that switches built-in handlers off."""
 
 import asyncio
 from collections.abc import Sequence
@@ -13,13 +13,13 @@ async def echo(**payload: Any) -> dict[str, Any]:
 
 
 async def sleep(seconds: float = 1.0) -> dict[str, float]:
-    """Do nothing for so many seconds."""
+    """Sleep for so many seconds."""
     await asyncio.sleep(seconds)
     return {"slept": seconds}
 
 
 async def fail(message: str = "this job always fails", **payload: Any) -> None:
-    """Raise."""
+    """Raise an error with this message."""
     raise RuntimeError(message)
 
 
@@ -33,6 +33,6 @@ _SWITCHES = {"demo": tuple(handler.type for handler in BUILT_IN), HTTP_REQUEST: 
 
 
 def unwanted(names: Sequence[str]) -> list[str]:
-    """The types that these values of the setting `builtin_handlers` switch off. That of the webhooks is always on."""
+    """Return the types that these values of the setting `builtin_handlers` switch off. Webhooks are always on."""
     wanted = () if "none" in names else tuple(_SWITCHES) if "all" in names else names
     return [type for name, types in _SWITCHES.items() if name not in wanted for type in types]

@@ -1,4 +1,4 @@
-"""What a handler knows of the run it is in, and how it speaks back while running."""
+"""The context of a run: tells a handler about its job, and takes its progress and log lines."""
 
 import contextlib
 import logging
@@ -20,7 +20,7 @@ _current: ContextVar["Context | None"] = ContextVar("demora_run", default=None)
 
 
 class Context:
-    """One run of a job, as its handler sees it. Its methods may be called from any thread."""
+    """One run of a job, as its handler sees it. All methods are thread-safe."""
 
     __slots__ = (
         *("began", "job", "worker_id"),
@@ -39,23 +39,25 @@ class Context:
 
     @property
     def id(self) -> str:
+        """The id of the job."""
         return self.job.lease.id
 
     @property
     def attempt(self) -> int:
-        """1 for the first attempt."""
+        """The number of this attempt, 1 for the first."""
         return self.job.standing.attempt
 
     @property
     def cancel_requested(self) -> bool:
-        """Whether somebody wants this job cancelled: plain functions look here now and then, and raise `Cancel`."""
+        """Whether this run should end. A plain function checks this now and then, and raises `Cancel`."""
         return self._cancel_requested
 
     def request_cancel(self) -> None:
+        """Set `cancel_requested`."""
         self._cancel_requested = True
 
     def progress(self, fraction: float, message: str | None = None) -> None:
-        """Say how far the job is, from 0 to 1; shown within a second. `Invalid` for NaN and infinities."""
+        """Report the progress of the job, from 0 to 1; callers see it within a second. `Invalid` for NaN and infinities."""
         part = float(fraction)
         if not math.isfinite(part):
             raise Invalid("fraction", f"must be a number from 0 to 1, not {part}")
@@ -64,36 +66,38 @@ class Context:
         self._news = True
 
     def log(self, line: str) -> None:
-        """Add a line to the job's log; a run keeps its first 200."""
+        """Add a line to the job's log. A run keeps its first 200 lines."""
         self._write(self.ran(), line)
 
-    def hear(self, report: Report) -> None:
-        """Say what another process reported of this run."""
+    def merge(self, report: Report) -> None:
+        """Take over the progress and log lines that the process of this run has reported."""
         for at, line in report.log:
             self._write(at, line)
         if report.progress is not None:
             self.progress(report.progress, report.message)
 
     def ran(self) -> timedelta:
+        """Return the time since the run began."""
         return timedelta(0, self._monotonic() - self.began)
 
     @property
     def has_news(self) -> bool:
+        """Whether there is progress or a log line since the last report."""
         return self._news
 
     def report(self) -> Report:
-        """What was said since the last report."""
+        """Return the progress, and the log lines since the last report."""
         self._news = False
-        lines = tuple(self._taken()) if self._lines else ()
+        lines = tuple(self._pop_lines()) if self._lines else ()
         return Report(self.job.lease, self.ran(), self._progress, self._message, lines)
 
-    def unsay(self, report: Report) -> None:
-        """Take a report back that could not be recorded, to say it again."""
+    def restore(self, report: Report) -> None:
+        """Put back a report that could not be recorded, so that the next one contains it."""
         self._lines[:0] = report.log
         self._news = True
 
-    def _taken(self) -> Iterator[tuple[timedelta, str]]:
-        """Take out line by line, always from the same list: another thread may be about to add to it, or take from it."""
+    def _pop_lines(self) -> Iterator[tuple[timedelta, str]]:
+        """Remove the lines one by one from the same list, since another thread may add or remove lines meanwhile."""
         with contextlib.suppress(IndexError):
             while True:
                 yield self._lines.pop(0)
@@ -108,12 +112,12 @@ class Context:
 
 
 def current_run() -> Context | None:
-    """The run that the calling code is part of, if any."""
+    """Return the run that the calling code is part of, if any."""
     return _current.get()
 
 
 def current_job() -> tuple[str, str] | None:
-    """The id and type of the job that the calling code runs for, if any."""
+    """Return the id and type of the job that the calling code runs for, if any."""
     run = _current.get()
     return None if run is None else (run.id, run.job.type)
 
@@ -124,7 +128,7 @@ def enter(context: Context) -> None:
 
 
 def stamp_records() -> None:
-    """Put `job_id` on every log record from now on: the id of the job it was written for, or `-`."""
+    """Give every log record a `job_id` from now on: the id of the job whose run wrote it, or `-`."""
     make = logging.getLogRecordFactory()
     if getattr(make, "stamps_jobs", False):
         return
@@ -140,5 +144,5 @@ def stamp_records() -> None:
 
 
 def _clean(text: str) -> str:
-    """Text that every engine can store, of bounded length."""
+    """Return text of bounded length that every engine can store."""
     return str(text)[:MOST_LINE].replace("\0", "�").encode("utf-8", "replace").decode()

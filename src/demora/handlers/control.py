@@ -1,6 +1,7 @@
-"""What a handler raises to speak to the worker, with a root of its own, so that `except DemoraError` lets it pass.
+"""The signals that a handler raises to decide what becomes of its job.
 
-A reason and a `detail` are text, or whatever `str` makes text of.
+They have a root of their own, so that `except DemoraError` does not catch them. A reason and a `detail` may be any object;
+the worker stores them as text by `str`.
 """
 
 from datetime import timedelta
@@ -9,12 +10,12 @@ from ..core.spans import span
 
 
 class Signal(Exception):
-    """The root of all that a handler may raise to say what should become of its job."""
+    """The root of all signals."""
 
 
 class Retry(Signal):
-    """This attempt failed; try again, after `after` instead of the usual backoff if given. `detail` is kept with the
-    attempt, in the place of a traceback, and not logged."""
+    """Fail this attempt and try again, after `after` if given, otherwise after the usual backoff. `detail` is stored with
+    the attempt in place of a traceback, and not logged."""
 
     def __init__(
         self,
@@ -29,7 +30,7 @@ class Retry(Signal):
 
 
 class Snooze(Signal):
-    """Not now: call me again after `delay`; this run does not count as an attempt."""
+    """Run the job again after `delay`. This run does not count as an attempt."""
 
     def __init__(self, delay: timedelta | str) -> None:
         super().__init__(f"snoozed for {delay}")
@@ -44,8 +45,8 @@ class Cancel(Signal):
 
 
 class Fail(Signal):
-    """End the job as FAILED at once: trying again is useless. `detail` is kept with the attempt, in the place of a
-    traceback, and not logged."""
+    """End the job as FAILED at once, without further attempts. `detail` is stored with the attempt in place of a traceback,
+    and not logged."""
 
     def __init__(self, reason: str = "the handler says that trying again is useless", *, detail: object = None) -> None:
         super().__init__(reason)

@@ -1,4 +1,4 @@
-"""Handlers: the functions registered for job types, their defaults, and how a payload becomes their arguments."""
+"""Handlers and their registry: the function for a job type, the defaults of its jobs, and its arguments from a payload."""
 
 import builtins
 import inspect
@@ -32,7 +32,7 @@ Middleware = Callable[[Context, Next], Awaitable[Any]]
 
 
 class Defaults(msgspec.Struct, frozen=True):
-    """What a type's jobs get unless the caller says otherwise, and how their failures are retried."""
+    """The defaults for the jobs of one type, and how their failures are retried."""
 
     queue: str | None = None
     priority: Priority | None = None
@@ -42,8 +42,8 @@ class Defaults(msgspec.Struct, frozen=True):
     retry_cap: timedelta = CAP
     jitter: float = 0.0
     permanent: tuple[type[BaseException], ...] = ()
-    process: bool = False  # whether it is called in a process of its own
-    memory: int | None = None  # bytes of address space that such a process may have
+    process: bool = False  # whether the handler runs in a child process
+    memory: int | None = None  # most bytes of address space of that process
     webhook_url: str | None = None
     webhook_on_cancel: bool | None = None
 
@@ -52,8 +52,9 @@ _ENQUEUE_DEFAULTS = ("queue", "priority", "max_retries", "retry_delay", "webhook
 
 
 class Handler:
-    """A function for one job type. It is called with the fields of the payload as keyword arguments, checked against its
-    annotations; a parameter named `ctx` or annotated `Context` receives the run. `check` may refuse what fits them."""
+    """A function for one job type. The worker calls it with the fields of the payload as keyword arguments, checked against
+    its annotations. A parameter named `ctx` or annotated `Context` receives the context of the run. `check` may refuse
+    further values by raising `Invalid`."""
 
     def __init__(
         self,
@@ -73,11 +74,11 @@ class Handler:
 
     @property
     def field_names(self) -> tuple[str, ...]:
-        """The names of the payload's fields, as far as the function tells them."""
+        """The names of the fields that the function declares."""
         return self._shape.__struct_fields__
 
     def fields(self, payload: bytes) -> Any:
-        """The fields of a payload, checked; `Invalid` names the one that the function could not be called with."""
+        """Return the checked fields of a payload; `Invalid` names a field that does not fit the function."""
         try:
             fields = self._decode(payload)
         except (msgspec.ValidationError, msgspec.DecodeError, ValueError) as problem:
@@ -87,14 +88,14 @@ class Handler:
         return fields
 
     def standing(self, standing: RetryState) -> RetryState:
-        """The standing of a job with the cap and the jitter that this type has for its retries."""
+        """Return the retry state of a job with the cap and jitter of this type."""
         usual = self.defaults
         if usual.jitter or usual.retry_cap is not CAP:
             return msgspec.structs.replace(standing, retry_cap=usual.retry_cap, jitter=usual.jitter)
         return standing
 
     def arguments(self, payload: bytes, context: Context) -> dict[str, Any]:
-        """The keyword arguments for a stored payload."""
+        """Return the keyword arguments for a stored payload."""
         fields = self.fields(payload)
         arguments = msgspec.structs.asdict(fields)
         if self._open:
@@ -105,30 +106,33 @@ class Handler:
 
 
 class Registry:
-    """The handlers that a process knows, by type."""
+    """The handlers of a process, by type."""
 
     def __init__(self, *, known_types_only: bool = False) -> None:
         self.known_types_only = known_types_only
         self._handlers: dict[str, Handler] = {}
-        self._off: dict[str, str] = {}  # types that were switched off, with what would switch them on
+        self._off: dict[str, str] = {}  # types that were switched off, with the reason
 
     def register(self, handler: Handler) -> None:
+        """Add a handler; `BadHandler` if another function is registered for its type."""
         if handler.type in self._handlers and self._handlers[handler.type].function is not handler.function:
             raise BadHandler(handler.type, "another function is registered for this type already")
         self._handlers[handler.type] = handler
         self._off.pop(handler.type, None)
 
     def switch_off(self, types: Iterable[str], reason: str) -> list[str]:
-        """Forget the handlers of these types and refuse such jobs; answers with those that were registered until now."""
+        """Remove the handlers of these types and refuse such jobs. Returns the types that were registered until now."""
         gone = [type for type in types if self._handlers.pop(type, None) is not None]
         self._off |= dict.fromkeys(gone, reason)
         return gone
 
     def get(self, type: str) -> Handler | None:
+        """Return the handler for a type, if there is one."""
         return self._handlers.get(type)
 
     def expect(self, type: str) -> Handler | None:
-        """The handler, if known; refuses an unknown type where only known ones are allowed."""
+        """Return the handler for a type, if there is one. Refuses a type that is switched off, and an unknown type if
+        `known_types_only` is set."""
         handler = self._handlers.get(type)
         if type in self._off:
             raise Invalid("type", f"the built-in handler {type} is switched off: {self._off[type]}")
@@ -137,11 +141,12 @@ class Registry:
         return handler
 
     def standing(self, type: str, standing: RetryState) -> RetryState:
-        """The standing of a job with the cap and the jitter of its type; as it is if no handler is known."""
+        """Return the retry state of a job with the cap and jitter of its type, unchanged if the type is unknown."""
         handler = self._handlers.get(type)
         return standing if handler is None else handler.standing(standing)
 
     def types(self) -> tuple[str, ...]:
+        """Return the types that have a handler, sorted."""
         return tuple(sorted(self._handlers))
 
     def __iter__(self) -> Iterator[Handler]:
@@ -164,11 +169,11 @@ def defaults(
     webhook_url: str | None = None,
     webhook_on_cancel: bool | None = None,
 ) -> Defaults:
-    """Checked defaults from what `@app.job` was given for a type."""
+    """Check the options of `@app.job` and return them as defaults."""
     if not isinstance(jitter, int | float) or not 0 <= jitter <= 1:
-        raise Invalid("jitter", "must be a part from 0 to 1")
+        raise Invalid("jitter", "must be a number from 0 to 1")
     if memory is not None and not process:
-        raise Invalid("memory", "only a process can be held to a limit; add process=True")
+        raise Invalid("memory", "limits only process handlers; add process=True")
     return Defaults(
         queue=None if queue is None else check_queue(queue),
         priority=None if priority is None else check_priority(priority),
@@ -189,7 +194,7 @@ def _permanent(type: str, given: Permanent) -> tuple[builtins.type[BaseException
     classes = tuple(given) if isinstance(given, tuple | list) else (given,)
     for one in classes:
         if not isinstance(one, builtins.type) or not issubclass(one, BaseException):
-            raise BadHandler(type, f"permanent takes exception classes, such as (LookupError,), and {one!r} is none")
+            raise BadHandler(type, f"permanent takes exception classes, such as (LookupError,), not {one!r}")
     return classes
 
 
@@ -197,7 +202,7 @@ _Field = tuple[str, Any] | tuple[str, Any, Any]
 
 
 def _signature(type: str, function: Callable[..., Any]) -> tuple[str | None, list[_Field], bool]:
-    """Name of the context parameter, fields of the payload, and whether further fields are taken."""
+    """Return the name of the context parameter, the fields of the payload, and whether further fields are accepted."""
     context_name, open_ = None, False
     fields: list[_Field] = []
     hints = _hints(type, function)
@@ -224,7 +229,7 @@ def _hints(type: str, function: Callable[..., Any]) -> dict[str, Any]:
 
 
 def _default(value: Any) -> Any:
-    """A default as a struct field takes it: mutable ones are made anew for each call."""
+    """Return a default value for a struct field; a mutable one is copied for each call."""
     if isinstance(value, list | dict | set):
         return msgspec.field(default_factory=lambda: type(value)(value))
     return value

@@ -17,9 +17,8 @@ from ..core.pace_request import PaceRequest
 from ..core.retention import Retention
 from ..core.spans import to_ms
 from ..core.states import Status
-from ..store.api_keys import ApiKeyStore
-from ..store.audit import AuditStore
-from ..store.diagnostics import DiagnosticsStore, Probed
+from ..store.diagnostics import Probed
+from ..store.full import FullStore
 from ..store.jobs import (
     Added,
     Answer,
@@ -29,14 +28,12 @@ from ..store.jobs import (
     Queue,
     QueueChange,
     Settlement,
-    Store,
     Subscription,
     Topic,
 )
 from ..store.line_feed import Entry, LineFeed, Place
-from ..store.paces import PaceStore, Pacing, Released
+from ..store.paces import Pacing, Released
 from ..store.transaction import Transactional
-from ..store.webhooks import WebhookStore
 from ..system import crash
 from .claiming import Claimer, ClaimRequest, put_released
 from .maintainer import Maintainer
@@ -44,7 +41,7 @@ from .port import Line, PutMode
 from .reconcile import Reconciliation, reconcile
 
 
-class SqlStore(Store, LineFeed, AuditStore, DiagnosticsStore, ApiKeyStore, WebhookStore, PaceStore, Protocol):
+class SqlStore(FullStore, LineFeed, Protocol):
     """The ports that an SQL store must offer to have a line."""
 
 

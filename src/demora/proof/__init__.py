@@ -1,4 +1,4 @@
-"""The proof: histories of what was asked, run and recorded, and the checker that holds them to the promises."""
+"""The proof: histories of calls, runs and writes, and the checker that compares them with the promises."""
 
 from .checker import check
 from .findings import RULES, Bounds, Findings, Violation

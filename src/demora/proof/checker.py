@@ -1,7 +1,7 @@
-"""The checker: reads histories and how the jobs stand at the end, and says which promises were kept.
+"""The checker: reads a history and the rows at its end, and reports which promises were kept.
 
-It is pure, and knows nothing of how demora works: only what was promised. Simulated, real and production runs are judged
-alike; what cannot be judged from what it is given, it names.
+It is pure. It knows the promises and nothing of how demora keeps them, so it judges simulated, real and production runs
+alike. It names each promise that it cannot judge from its input.
 """
 
 from collections import Counter, defaultdict
@@ -15,10 +15,12 @@ from .findings import RULES, Bounds, Fault, Findings, Violation, in_order
 from .history import ClientEvent, Event, HandlerEvent, SqlEvent, WorldEvent
 
 E = TypeVar("E", SqlEvent, HandlerEvent)
-Found = tuple[str | None, Fault]  # the job that a fault is about, if it is about one
+Found = tuple[str | None, Fault]  # a fault, and its job unless it concerns no single one
 
-NOT_YET = {"I11": "there are no schedules yet"}
-NOT_YET |= {"I14": "no rule of its own: where the line was lost, all others must hold"}
+NEVER_JUDGED = {
+    "I11": "there are no schedules yet",
+    "I14": "no rule of its own: where the line was lost, all others must hold",
+}
 
 
 def check(
@@ -31,8 +33,8 @@ def check(
 ) -> Findings:
     """Judge a history and, if given, the evidence of the store at its end.
 
-    SQL events are those of the history, or if it has none those of the evidence. `canaries` are secrets that were seeded
-    and must not stand in any text of `output`.
+    The SQL events are those of the history, or of the evidence if the history has none. `canaries` are seeded secrets that
+    must not occur in any text of `output`.
     """
     case = _Case(history, evidence, bounds, tuple(canaries), output)
     found = list(case.faults())
@@ -41,7 +43,7 @@ def check(
 
 
 class _Case:
-    """All that is given, sorted by source and by job."""
+    """The input of a check, sorted by source and by job."""
 
     def __init__(
         self,
@@ -81,7 +83,7 @@ class _Case:
         return {"jobs": len({*self.lives, *(job.id for job in rows)}), **read, **counts}
 
     def scope(self) -> tuple[dict[str, str], dict[str, str]]:
-        """By what each rule was judged, and why each other was not."""
+        """Return what each rule was judged by, and why the other rules were not judged."""
         judged = {rule: by for rule, by in self._grounds() if by}
         return dict(sorted(judged.items(), key=_number)), {rule: self._why_not(rule) for rule in RULES if rule not in judged}
 
@@ -112,7 +114,7 @@ class _Case:
         if known is not None:
             yield from clients.judge_adds(self.calls, known, self.lives)
             yield from clients.judge_keys(self.calls, known, self.lives)
-        yield from clients.judge_wishes(self.calls, self.lives)
+        yield from clients.judge_requests(self.calls, self.lives)
         yield from clients.judge_starts(self.calls, self.runs, self.lives)
 
     def _in_rows(self, evidence: Evidence) -> Iterator[Found]:
@@ -131,21 +133,21 @@ class _Case:
         yield from ((None, ("I17", f"the database found: {said}")) for said in evidence.integrity or ())
 
     def _vanished(self, evidence: Evidence) -> Iterator[Found]:
-        """Jobs of which SQL has events, and neither a row nor a removal."""
+        """Yield the jobs with SQL events that have neither a row nor a removal."""
         there = {job.id for job in evidence.jobs}
         for job, life in self.lives.items():
             last = next((event for event in reversed(life) if event.kind not in lives.TRACES), None)
             if job not in there and last is not None and last.kind != "removed":
-                yield job, ("I1", f"was {last.status} by its last event and is nowhere")
+                yield job, ("I1", f"was {last.status} by its last event and has no row")
 
     def _leaks(self) -> Iterator[Found]:
         for text in self.output if self.canaries else ():
             for canary in self.canaries:
                 if canary in text:
-                    yield None, ("I18", f"a secret stands in the output: …{text.split(canary)[0][-60:]}<{canary[:4]}…>")
+                    yield None, ("I18", f"the output contains a secret: …{text.split(canary)[0][-60:]}<{canary[:4]}…>")
 
     def _known(self) -> set[str] | None:
-        """The jobs that exist, or ever did where only events tell; None if nothing tells."""
+        """Return the jobs that exist, or ever existed if there are only events; None if there is neither."""
         if self.evidence is not None:
             return {job.id for job in self.evidence.jobs}
         return set(self.lives) if self.audited else None
@@ -182,8 +184,8 @@ class _Case:
         yield "I20", events
 
     def _why_not(self, rule: str) -> str:
-        if rule in NOT_YET:
-            return NOT_YET[rule]
+        if rule in NEVER_JUDGED:
+            return NEVER_JUDGED[rule]
         if rule == "I8":
             return "no queue ever had a pace" if self.audited else "needs an audit"
         if rule in ("I7", "I16"):
@@ -211,7 +213,7 @@ _WANTING = {
     "I15": "needs rows and the counts that were shown",
     "I16": "nothing was healed",
     "I17": "needs rows",
-    "I18": "needs seeded secrets and what was written",
+    "I18": "needs seeded secrets and output",
 }
 
 

@@ -1,4 +1,4 @@
-"""What the checker says: which promises it judged, which not and why, and violations that explain themselves."""
+"""The report of the checker: which promises it judged, which not and why, and the violations with their events."""
 
 from collections.abc import Iterator, Sequence
 from heapq import merge
@@ -34,9 +34,9 @@ Fault = tuple[str, str]  # a rule and a sentence
 
 
 class Bounds(msgspec.Struct, frozen=True):
-    """What a run promises of time, in milliseconds: `start` from due to claimed outside of faults, `drain` from `healed` to
-    `drained`; and the share of its `slots` that a pace uses while jobs are held, outside of faults. None leaves the promise
-    unjudged."""
+    """The limits that a run must keep. `start` is the milliseconds from due to claimed, `drain` those from `healed` to
+    `drained`, `slots` the share of its release times that a pace uses while jobs are held. Times of faults do not count. A
+    limit that is None is not judged."""
 
     start: int | None = None
     drain: int | None = None
@@ -44,7 +44,7 @@ class Bounds(msgspec.Struct, frozen=True):
 
 
 class Violation(msgspec.Struct, frozen=True):
-    """A broken promise: the rule, the job (None if it is about no single one), one sentence, and all events of the job."""
+    """A broken promise: the rule, the job (None if it concerns no single one), one sentence, and all events of the job."""
 
     rule: str
     job: str | None
@@ -52,7 +52,7 @@ class Violation(msgspec.Struct, frozen=True):
     events: tuple[Event, ...] = ()
 
     def explain(self) -> str:
-        """The violation for people, with the events of the job in order, each with the seconds since the first."""
+        """Format the violation for people, with the events of the job in order and the seconds since the first."""
         return "\n".join(self.lines())
 
     def lines(self) -> list[str]:
@@ -62,8 +62,8 @@ class Violation(msgspec.Struct, frozen=True):
 
 
 class Findings(msgspec.Struct, frozen=True):
-    """The outcome of a check. `judged` says by what each rule was judged, `not_judged` why not; together they are all
-    rules. `counts` counts what was read."""
+    """The result of a check. `judged` says what each rule was judged by, `not_judged` why it was not. Each rule is in one of
+    the two. `counts` are the numbers of events that were read."""
 
     violations: list[Violation]
     judged: dict[str, str]
@@ -75,18 +75,18 @@ class Findings(msgspec.Struct, frozen=True):
         return not self.violations
 
     def of(self, rule: str) -> int:
-        """How many violations of a rule there are."""
+        """Return the number of violations of a rule."""
         return sum(violation.rule == rule for violation in self.violations)
 
     def explain(self, most: int = 10) -> str:
-        """The first violations for people."""
+        """Format the first violations for people."""
         shown = [violation.explain() for violation in self.violations[:most]]
         more = len(self.violations) - len(shown)
         return "\n\n".join([*shown, *([f"and {more} more"] if more > 0 else [])])
 
 
 def in_order(*histories: Sequence[Event]) -> tuple[Event, ...]:
-    """Histories woven into one by their times; each keeps its own order."""
+    """Merge histories by their times. Each keeps its own order."""
     return tuple(merge(*histories, key=lambda event: event.at))
 
 

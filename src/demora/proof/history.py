@@ -1,7 +1,7 @@
-"""One form for all histories: a JSON object a line, whose `source` says who saw it: client, handler, sql or world.
+"""The file format of histories: one JSON object on each line. Its `source` is client, handler, sql or world.
 
-Times are milliseconds since 1970 by the clock of whoever wrote the line. The checker compares times of SQL events with each
-other and with those of the world, and trusts no other clock: what clients and handlers saw is tied to it by ids and tokens.
+Times are milliseconds since 1970 by the clock of the process that wrote the line. The checker compares only times of SQL
+and world events, which use the database's clock. It relates client and handler events to them by ids and tokens.
 """
 
 import os
@@ -15,12 +15,11 @@ from ..store.audit import SqlEvent
 
 
 class ClientEvent(msgspec.Struct, frozen=True, tag_field="source", tag="client", omit_defaults=True):
-    """A caller's view of one call: an `invoke`, then one of `ok`, `fail` (it surely did not happen) and `unknown`.
+    """A caller's view of one call: an `invoke`, then one of `ok`, `fail` (it certainly did not happen) and `unknown`.
 
-    `call` ties them together. An invoke names the ids that are asked for (or about), an `ok` those that were answered. A
-    call with a key is about one job; `request` is any text that differs between different requests, `kept` how long the
-    key holds. `due_at` is the time that was asked for. `answer` is the status that a cancel answered with, or the
-    name of the error or HTTP status of a `fail`.
+    Both events have the same `call`. An invoke names the ids in the request, an `ok` those in the answer. A call with a key
+    concerns one job; `request` is a text that differs between different requests, `kept` how long the key is kept. `due_at`
+    is the requested time. `answer` is the status that a cancel returned, or the error or HTTP status of a `fail`.
     """
 
     kind: Literal["invoke", "ok", "fail", "unknown"]
@@ -36,9 +35,9 @@ class ClientEvent(msgspec.Struct, frozen=True, tag_field="source", tag="client",
 
 
 class HandlerEvent(msgspec.Struct, frozen=True, tag_field="source", tag="handler", omit_defaults=True):
-    """A handler's own view of its run. It is written before the handler returns, so a recorded success has an `end`.
+    """A handler's view of its run. It is written before the handler returns, so a recorded success has an `end`.
 
-    `outcome`: ok (it returned), error (worth another try), permanent, snooze, cancel, or none of these.
+    `outcome` is ok (it returned), error (to be tried again), permanent, snooze, cancel, or None.
     """
 
     kind: Literal["start", "end"]
@@ -51,8 +50,8 @@ class HandlerEvent(msgspec.Struct, frozen=True, tag_field="source", tag="handler
 
 
 class WorldEvent(msgspec.Struct, frozen=True, tag_field="source", tag="world", omit_defaults=True):
-    """Something that was done to the system: a fault by its name, `healed` when all faults are over, `drained` when the
-    queues had time to empty. `at` is the database's clock."""
+    """An intervention in the system: a fault by its name, `healed` when all faults are over, `drained` when the queues had
+    time to empty. `at` is a time of the database's clock."""
 
     kind: str
     at: int
@@ -68,8 +67,8 @@ _encode = msgspec.json.encode
 
 
 class Recorder:
-    """Appends events to a file, each by one write, so that a process killed at any moment leaves whole lines behind it.
-    Several processes may write to one file."""
+    """Appends events to a file, each with one write, so that a process that is killed leaves only whole lines. Several
+    processes may write to one file."""
 
     def __init__(self, path: Path) -> None:
         self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
@@ -82,13 +81,13 @@ class Recorder:
 
 
 def write(path: Path, events: Iterable[Event]) -> None:
-    """Write a history, in place of what the file held."""
+    """Write a history to a file and replace its content."""
     with path.open("wb") as file:
         file.writelines(_encode(event) + b"\n" for event in events)
 
 
 def read(*paths: Path) -> Iterator[Event]:
-    """The events of several files, one file after the other. A last line that was cut off is left out."""
+    """Yield the events of several files, one file after the other. Skips a last line that was cut off."""
     for path in paths:
         with path.open("rb") as file:
             for line in file:

@@ -1,7 +1,7 @@
-"""The life of one job by its SQL events, in the order of their commits: one end, fencing, leases, attempts, cancels.
+"""Judges the life of one job by its SQL events, in the order of their commits: one end, fencing, leases, attempts, cancels.
 
-Written from the promises, not from the engine: an event is held against what the events before it and the job's own
-columns allow. A job whose first event is not `added` was there before the audit; it is judged from that event on.
+The rules follow the promises, not the engines: each event must be allowed by the events before it and by the job's own
+columns. A job whose first event is not `added` existed before the audit; it is judged from that event on.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -11,13 +11,13 @@ from .history import SqlEvent
 
 WAITING = frozenset({"PENDING", "QUEUED", "RETRYING"})
 ENDED = frozenset({"COMPLETED", "FAILED", "CANCELLED"})
-TRACES = frozenset({"accepted", "stale"})  # no steps, but what became of a worker's write
+TRACES = frozenset({"accepted", "stale"})  # not steps of a job, but the results of a worker's writes
 SIGNED = frozenset({"renewed", "settled"})
 LEAVES_ITS_END = frozenset({"retried", "removed"})
 
 
 def judge(events: Sequence[SqlEvent]) -> Iterator[Fault]:
-    """The faults in one life, at most one for each event."""
+    """Yield the faults in one life, at most one for each event."""
     life = _Life()
     for event in events:
         fault = life.see(event)
@@ -26,13 +26,16 @@ def judge(events: Sequence[SqlEvent]) -> Iterator[Fault]:
 
 
 def judge_signatures(events: Sequence[SqlEvent]) -> Iterator[Fault]:
-    """Each renewal and settlement is followed by the accepted write of a worker that had the job's token."""
+    """Each renewal and settlement is followed by the accepted write of a worker that holds the job's token."""
     unsigned: SqlEvent | None = None
     for event in events:
         if event.kind == "accepted":
             unsigned = None
             if event.token != event.old_token:
-                yield "I3", f"let a worker {event.wrote} under token {event.token} when its token was {event.old_token}"
+                yield (
+                    "I3",
+                    f"accepted a worker's {event.wrote} under token {event.token} when its token was {event.old_token}",
+                )
         elif event.kind != "stale":
             yield from _forged(unsigned)
             unsigned = event if event.kind in SIGNED else None
@@ -40,7 +43,7 @@ def judge_signatures(events: Sequence[SqlEvent]) -> Iterator[Fault]:
 
 
 def judge_unique(events: Sequence[SqlEvent]) -> Iterator[tuple[str, Fault]]:
-    """Of one type and key at most one job waits that was never claimed. Takes the events of all jobs, in order."""
+    """At most one job of a type and key waits without having been claimed. Takes the events of all jobs, in order."""
     waiting: dict[str, str] = {}  # which job, by type and key
     for event in events:
         if event.unique is None or event.kind in TRACES:
@@ -54,12 +57,12 @@ def judge_unique(events: Sequence[SqlEvent]) -> Iterator[tuple[str, Fault]]:
 
 
 def is_lapse(event: SqlEvent) -> bool:
-    """Whether a settlement was made because the lease ran out: its error says `WorkerLost`, whatever it led to."""
+    """Whether the job was settled because its lease ran out: then its error is `WorkerLost`, whatever its new status."""
     return event.error is not None and event.error.startswith("WorkerLost:")
 
 
 class _Life:
-    """What is known of a job between two events."""
+    """The facts about a job between two events."""
 
     __slots__ = ("cancelled", "credits", "ended", "generation", "known", "retries", "status", "token")
 
@@ -73,10 +76,10 @@ class _Life:
         self.cancelled = False  # it ended while it waited
 
     def see(self, event: SqlEvent) -> Fault | None:
-        """Judge the event, then take its facts for true."""
+        """Judge the event, then adopt its facts."""
         if event.kind in TRACES:
             return _stale(event) if event.kind == "stale" else None
-        fault = self._twice_ended(event) or self._gap(event) or _JUDGES[event.kind](self, event)
+        fault = self._second_end(event) or self._gap(event) or _JUDGES[event.kind](self, event)
         self._learn(event)
         return fault
 
@@ -90,11 +93,11 @@ class _Life:
         elif event.kind == "added":
             self.ended = 0
 
-    def _twice_ended(self, event: SqlEvent) -> Fault | None:
+    def _second_end(self, event: SqlEvent) -> Fault | None:
         if event.old_status in ENDED and event.kind not in LEAVES_ITS_END:
             if event.kind == "claimed" and self.cancelled:
-                return "I9", "was claimed after its cancel had been answered"
-            return "I2", f"had ended {event.old_status} and was {event.kind} all the same"
+                return "I9", "was claimed after its cancel had been confirmed"
+            return "I2", f"had ended {event.old_status} and was {event.kind} nevertheless"
         if event.status in ENDED and event.generation == self.ended and event.kind != "added":
             return "I2", f"ended a second time in generation {event.generation}, as {event.status}"
         return None
@@ -115,7 +118,7 @@ class _Life:
         if event.old_status == "PROCESSING":
             return "I4", "was claimed while it was leased"
         if event.wished:
-            return "I9", "was claimed again although its cancel had been answered"
+            return "I9", "was claimed again although its cancel had been confirmed"
         if event.at < event.due_at:
             return "I6", f"was claimed {event.due_at - event.at} ms before it was due"
         if attempt == 1 and event.expires_at is not None and event.at >= event.expires_at:
@@ -144,12 +147,12 @@ class _Life:
             self._same_token(event)
             or (_lapse(event) if is_lapse(event) else _by_its_worker(event))
             or self._same_generation(event)
-            or _as_wished(event)
+            or _as_requested(event)
             or self._accounted(event)
         )
 
     def _accounted(self, event: SqlEvent) -> Fault | None:
-        """Whether the run was counted as it should be, and led to an end if it was the last."""
+        """Return a fault if the run was counted wrongly, or was the last one and did not end the job."""
         counted = not self.known or event.credits == self.credits
         if self.known and event.credits not in (self.credits, self.credits + 1):
             return "I5", f"was settled once and its credits went from {self.credits} to {event.credits}"
@@ -157,14 +160,14 @@ class _Life:
             return "I5", "was run and the run was not counted as an attempt"
         if self.known and event.retries != self.retries + (event.status == "RETRYING" and counted):
             return "I5", f"went from {self.retries} retries to {event.retries} by becoming {event.status}"
-        return _buried_rightly(event) if counted else None
+        return _dead_letter_fault(event) if counted else None
 
     def _cancelled(self, event: SqlEvent) -> Fault | None:
         return self._same_token(event) or self._same_generation(event)
 
     def _retried(self, event: SqlEvent) -> Fault | None:
         if event.old_status == "COMPLETED":
-            return "I2", "was COMPLETED and started anew"
+            return "I2", "was COMPLETED and retried"
         if self.known and event.generation != self.generation + 1:
             return "I2", f"was retried and went from generation {self.generation} to {event.generation}"
         if event.token != event.credits or event.retries or event.wished:
@@ -174,7 +177,7 @@ class _Life:
 
     def _changed(self, event: SqlEvent) -> Fault | None:
         if event.status in ENDED:
-            return "I3", f"became {event.status} under no lease"
+            return "I3", f"became {event.status} without a lease"
         return self._same_token(event) or self._same_generation(event)
 
     def _removed(self, event: SqlEvent) -> Fault | None:
@@ -197,13 +200,13 @@ def _stale(event: SqlEvent) -> Fault | None:
         return None
     lapsed = event.boot >= event.old_lease_until
     if lapsed is (event.wrote == "lapse"):
-        return "I3", f"refused to {event.wrote} under token {event.token} although that was its right"
+        return "I3", f"refused a worker's {event.wrote} under token {event.token} although its lease allowed it"
     return None
 
 
 def _forged(event: SqlEvent | None) -> Iterator[Fault]:
     if event is not None:
-        yield "I3", f"was {event.kind} under token {event.token} by no worker that had it"
+        yield "I3", f"was {event.kind} under token {event.token}, and no worker with that token wrote it"
 
 
 def _lapse(event: SqlEvent) -> Fault | None:
@@ -218,24 +221,24 @@ def _by_its_worker(event: SqlEvent) -> Fault | None:
     return None
 
 
-def _as_wished(event: SqlEvent) -> Fault | None:
+def _as_requested(event: SqlEvent) -> Fault | None:
     if event.wished and event.status not in ("COMPLETED", "CANCELLED"):
-        return "I9", f"became {event.status} although its cancel had been answered"
+        return "I9", f"became {event.status} although its cancel had been confirmed"
     return None
 
 
-def _buried_rightly(event: SqlEvent) -> Fault | None:
+def _dead_letter_fault(event: SqlEvent) -> Fault | None:
     attempt, most = event.token - event.credits, event.max_retries + 1
     if event.status == "RETRYING" and attempt >= most:
-        return "I12", f"is to be tried again after attempt {attempt} of {most}"
+        return "I12", f"is to be retried after attempt {attempt} of {most}"
     if event.status == "FAILED" and is_lapse(event) and attempt < most:
-        return "I12", f"was buried after its worker was lost in attempt {attempt} of {most}"
+        return "I12", f"became a dead letter after its worker was lost in attempt {attempt} of {most}"
     if event.status == "FAILED" and not event.error:
-        return "I12", "was buried without an error"
+        return "I12", "became a dead letter without an error"
     return None
 
 
-def _fine(life: _Life, event: SqlEvent) -> Fault | None:
+def _token_only(life: _Life, event: SqlEvent) -> Fault | None:
     return life._same_token(event)
 
 
@@ -244,8 +247,8 @@ _JUDGES: dict[str, Callable[[_Life, SqlEvent], Fault | None]] = {
     "claimed": _Life._claimed,
     "renewed": _Life._renewed,
     "settled": _Life._settled,
-    "wished": _fine,
-    "lapsed": _fine,
+    "wished": _token_only,
+    "lapsed": _token_only,
     "cancelled": _Life._cancelled,
     "retried": _Life._retried,
     "changed": _Life._changed,

@@ -1,4 +1,7 @@
-"""Pace: what was let go, slot by slot, held to the rates that were in force. A slot is the due time of a released job."""
+"""Judges paces: the releases of a queue must keep to the rate in force, and must use it while jobs are held.
+
+A *slot* here is a release time. The due time of a released job is the slot that it used.
+"""
 
 from bisect import bisect_left, bisect_right
 from collections import defaultdict
@@ -11,15 +14,18 @@ from .history import SqlEvent
 from .lives import TRACES, WAITING
 from .timing import FaultTimes
 
-RELEASED = 3
+RELEASED = 3  # the lane of released jobs
+STEP = 50  # milliseconds by which two clocks may drift apart unless one was set
+
 Found = tuple[str | None, Fault]
-Rate = tuple[int, int, int]
+GapBurstStagger = tuple[int, int, int]
+Spell = tuple[int, int]  # its beginning and its end
 
 
 def judge(events: Sequence[SqlEvent], paces: Sequence[PaceFacts]) -> Iterator[Found]:
-    """No job of a governed lane is claimed, no slot is used before its time or twice, and no cycle has more than its burst.
+    """No job of a governed lane is claimed, no slot is used early or twice, and no cycle has more releases than its burst.
 
-    Clocks that are set, and rates that change, begin anew: what was let go before is not counted with what was after.
+    When a clock is set or a rate changes, counting starts again: releases before and after are not counted together.
     """
     released = defaultdict[str, list[SqlEvent]](list)
     lanes: dict[str, int | None] = {}
@@ -27,9 +33,9 @@ def judge(events: Sequence[SqlEvent], paces: Sequence[PaceFacts]) -> Iterator[Fo
         if event.kind == "changed" and event.lane == RELEASED and lanes.get(event.job) != RELEASED and event.queue:
             released[event.queue].append(event)
             if event.at < event.due_at:
-                yield event.job, ("I8", f"was let go at {event.at}, {event.due_at - event.at} ms before its slot")
+                yield event.job, ("I8", f"was released at {event.at}, {event.due_at - event.at} ms before its release time")
         elif event.kind == "claimed" and event.lane in _governed(paces, event):
-            yield event.job, ("I8", "was claimed although the pace of its queue had not let it go")
+            yield event.job, ("I8", "was claimed although the pace of its queue had not released it")
         if event.lane is not None:
             lanes[event.job] = event.lane
     for queue, gone in released.items():
@@ -37,63 +43,13 @@ def judge(events: Sequence[SqlEvent], paces: Sequence[PaceFacts]) -> Iterator[Fo
             yield from _crowded(queue, stretch, rates)
 
 
-def _governed(paces: Iterable[PaceFacts], event: SqlEvent) -> tuple[int, ...]:
-    """The lanes that the pace of the event's queue governs for certain: changes of the same millisecond say nothing."""
-    changes = [pace for pace in paces if pace.queue == event.queue and pace.at <= event.at]
-    return changes[-1].lanes if changes and changes[-1].at < event.at else ()
-
-
-def _stretches(gone: Sequence[SqlEvent], paces: Sequence[PaceFacts]) -> Iterator[tuple[list[SqlEvent], set[Rate]]]:
-    """What was let go while one pace was in force and no clock was set."""
-    stretch: list[SqlEvent] = []
-    force: PaceFacts | None = None
-    for event in gone:
-        now = next((pace for pace in reversed(paces) if pace.at <= event.at), None)
-        if stretch and (now != force or _stepped(stretch[-1], event)):
-            yield stretch, set(force.rates if force else ())
-            stretch = []
-        stretch, force = [*stretch, event], now
-    if stretch:
-        yield stretch, set(force.rates if force else ())
-
-
-def _stepped(earlier: SqlEvent, later: SqlEvent) -> bool:
-    """Whether the clock was set meanwhile: back by what it shows, or against the time since the machine's boot."""
-    return later.at < earlier.at or abs((later.at - later.boot) - (earlier.at - earlier.boot)) > 1
-
-
-def _crowded(queue: str, events: Sequence[SqlEvent], rates: set[Rate]) -> Iterator[Found]:
-    stretch = sorted(events, key=lambda event: (event.at, event.due_at))  # one statement moves its rows in any order
-    for earlier, later in pairwise(stretch):
-        if later.due_at < earlier.due_at:
-            yield later.job, ("I8", f"used a slot of {queue} that had passed before {earlier.due_at} was used")
-    slots = [event.due_at for event in stretch]
-    staggers = min((stagger for _, _, stagger in rates), default=0)
-    if staggers > 0 and len(set(slots)) < len(slots):
-        yield None, ("I8", f"a slot of {queue} was used twice")
-    if len(rates) != 1:
-        return
-    [(gap, burst, stagger)] = rates
-    for n, slot in enumerate(slots):
-        within = bisect_left(slots, slot + max(gap, burst * stagger)) - n
-        if slots == sorted(slots) and within > burst:
-            yield None, ("I8", f"{queue} let {within} jobs go in a cycle from {slot}; its burst is {burst}")
-
-
-# Pace, the other half: while jobs are held, slots are used. Told by what was held when, and what was let go meanwhile.
-
-
-STEP = 50  # milliseconds by which two clocks may drift apart unless one was set
-Spell = tuple[int, int]  # from when to when
-
-
 def judge_backlogs(
     events: Sequence[SqlEvent], paces: Sequence[PaceFacts], times: FaultTimes, share: float
 ) -> Iterator[tuple[None, Fault]]:
-    """While at least one job is held, at least this share of the slots is used, faults not counted.
+    """While at least one job is held, the pace uses at least this share of its slots. Times of faults do not count.
 
-    Of each spell only the cycles count that surely lie in it as a whole, and only under a pace with one rate. Once a clock
-    was set, nothing can be said. A pause of the queue is a fault as far as this is concerned.
+    Only cycles that certainly lie in a spell as a whole count, and only those of a pace with a single rate. Nothing is
+    judged if a clock was set. A pause of the queue must be given as a fault.
     """
     steps = [event for event in events if event.kind not in TRACES]
     if not (steps and paces) or any(_is_step(*pair) for pair in pairwise(steps)):
@@ -108,7 +64,53 @@ def judge_backlogs(
             there += whole
             used += min(bisect_right(slots[pace.queue], end) - bisect_left(slots[pace.queue], begin), whole)
         if used < share * there:
-            yield None, ("I8", f"{pace.queue} used {used} of {there} slots while jobs were held")
+            yield None, ("I8", f"{pace.queue} used {used} of {there} release times while jobs were held")
+
+
+def _governed(paces: Iterable[PaceFacts], event: SqlEvent) -> tuple[int, ...]:
+    """Return the lanes that the pace of the event's queue certainly governs. After a change in the same millisecond it is
+    uncertain."""
+    changes = [pace for pace in paces if pace.queue == event.queue and pace.at <= event.at]
+    return changes[-1].lanes if changes and changes[-1].at < event.at else ()
+
+
+def _stretches(
+    gone: Sequence[SqlEvent], paces: Sequence[PaceFacts]
+) -> Iterator[tuple[list[SqlEvent], set[GapBurstStagger]]]:
+    """Yield the releases in groups: in each, one pace was in force and no clock was set."""
+    stretch: list[SqlEvent] = []
+    force: PaceFacts | None = None
+    for event in gone:
+        now = next((pace for pace in reversed(paces) if pace.at <= event.at), None)
+        if stretch and (now != force or _stepped(stretch[-1], event)):
+            yield stretch, set(force.rates if force else ())
+            stretch = []
+        stretch, force = [*stretch, event], now
+    if stretch:
+        yield stretch, set(force.rates if force else ())
+
+
+def _stepped(earlier: SqlEvent, later: SqlEvent) -> bool:
+    """Whether the clock was set between two events: it went back, or moved against the time since the machine's boot."""
+    return later.at < earlier.at or abs((later.at - later.boot) - (earlier.at - earlier.boot)) > 1
+
+
+def _crowded(queue: str, events: Sequence[SqlEvent], rates: set[GapBurstStagger]) -> Iterator[Found]:
+    stretch = sorted(events, key=lambda event: (event.at, event.due_at))  # one statement writes its rows in any order
+    for earlier, later in pairwise(stretch):
+        if later.due_at < earlier.due_at:
+            yield later.job, ("I8", f"used a release time of {queue} that was before {earlier.due_at}, which had been used")
+    slots = [event.due_at for event in stretch]
+    staggers = min((stagger for _, _, stagger in rates), default=0)
+    if staggers > 0 and len(set(slots)) < len(slots):
+        yield None, ("I8", f"a release time of {queue} was used twice")
+    if len(rates) != 1:
+        return
+    [(gap, burst, stagger)] = rates
+    for n, slot in enumerate(slots):
+        within = bisect_left(slots, slot + max(gap, burst * stagger)) - n
+        if slots == sorted(slots) and within > burst:
+            yield None, ("I8", f"{queue} released {within} jobs in a cycle from {slot}; its burst is {burst}")
 
 
 def _is_step(earlier: SqlEvent, later: SqlEvent) -> bool:
@@ -116,7 +118,7 @@ def _is_step(earlier: SqlEvent, later: SqlEvent) -> bool:
 
 
 def _slots(events: Iterable[SqlEvent]) -> defaultdict[str, list[int]]:
-    """Every slot that was used, by queue, in order."""
+    """Return the slots that were used, by queue, in order."""
     slots, lanes = defaultdict[str, list[int]](list), dict[str, int | None]()
     for event in events:
         if event.kind == "changed" and event.lane == RELEASED != lanes.get(event.job) and event.queue:
@@ -128,7 +130,7 @@ def _slots(events: Iterable[SqlEvent]) -> defaultdict[str, list[int]]:
 
 
 def _reigns(paces: Sequence[PaceFacts], last: int) -> Iterator[tuple[PaceFacts, Spell]]:
-    """Each pace with one rate, and how long it was in force."""
+    """Yield each pace with a single rate, and the time in which it was in force."""
     for n, pace in enumerate(paces):
         later = (other.at for other in paces[n + 1 :] if other.queue == pace.queue)
         if len(set(pace.rates)) == 1:
@@ -136,8 +138,8 @@ def _reigns(paces: Sequence[PaceFacts], last: int) -> Iterator[tuple[PaceFacts, 
 
 
 def _held(events: Iterable[SqlEvent], pace: PaceFacts) -> Iterator[Spell]:
-    """When each job of the pace's queue was due and in a lane that it governs. One that was let go late, under the slot that
-    it had missed, was so up to that slot: what is made up was not wasted."""
+    """Yield when each job of the pace's queue was due and in a lane that the pace governs. A job that was released late
+    counts as held until its slot, since a slot that is made up is not wasted."""
     since: dict[str, SqlEvent] = {}
     last = 0
     for event in events:
@@ -155,12 +157,12 @@ def _due(event: SqlEvent) -> int:
 
 
 def _until(event: SqlEvent, at: int) -> int:
-    """What has expired is held no longer, whoever records it and when."""
+    """Return when a job was no longer held: at a time, or at its expiry if that is earlier."""
     return at if event.expires_at is None else min(at, event.expires_at)
 
 
 def _spells(spans: Iterable[Spell]) -> list[Spell]:
-    """Spans that touch or overlap, as one."""
+    """Merge spans that touch or overlap."""
     spells: list[Spell] = []
     for begin, end in sorted(spans):
         if spells and begin <= spells[-1][1]:

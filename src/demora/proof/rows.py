@@ -1,4 +1,4 @@
-"""What rows alone can show: jobs that agree with themselves, with their attempts, with the counts and with their events."""
+"""Judges the rows of jobs: each must agree with itself, with its attempts and events, and with the counts that are shown."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -10,25 +10,25 @@ from .lives import ENDED, TRACES, WAITING
 
 
 def judge_row(job: JobFacts) -> Iterator[Fault]:
-    """The faults of one row, looked at alone."""
+    """Yield the faults of one row by itself."""
     if (job.lease_until is not None) != (job.status == "PROCESSING"):
         yield "I17", f"is {job.status} and has {'a' if job.lease_until is not None else 'no'} lease"
     if (job.completed_at is not None) != (job.status in ENDED):
-        yield "I17", f"is {job.status} and has {'a' if job.completed_at is not None else 'no'} time of its end"
+        yield "I17", f"is {job.status} and has {'an' if job.completed_at is not None else 'no'} end time"
     yield from _attempts(job)
     if job.status == "FAILED" and not job.error:
         yield "I12", "is a dead letter without an error"
 
 
 def judge_drained(job: JobFacts, now: int, paused: frozenset[str]) -> Iterator[Fault]:
-    """After the queues had time to empty a job has ended, or is due later, or its queue is paused."""
+    """Once the queues had time to empty, a job has ended, or is due later, or its queue is paused."""
     if job.status in ENDED or (job.status in WAITING and (job.due_at > now or job.queue in paused)):
         return
     yield "I1", f"is still {job.status} after the queues were drained, {now - job.due_at} ms after it was due"
 
 
 def judge_last(job: JobFacts, events: Sequence[SqlEvent]) -> Iterator[Fault]:
-    """The row is what the last event says."""
+    """The row agrees with the last event."""
     last = next((event for event in reversed(events) if event.kind not in TRACES), None)
     if last is None or (last.status, last.token, last.generation) == (job.status, job.token, job.generation):
         return
@@ -38,8 +38,8 @@ def judge_last(job: JobFacts, events: Sequence[SqlEvent]) -> Iterator[Fault]:
 
 
 def judge_counts(evidence: Evidence) -> Iterator[Fault]:
-    """The counts that the faces show are those of the rows."""
-    held = {pace.queue: pace.lanes for pace in evidence.paces}  # by the last change of each
+    """The counts that demora shows are those of the rows."""
+    held = {pace.queue: pace.lanes for pace in evidence.paces}  # the last change of each queue
     counted = Counter((job.queue, _where(job, evidence.now, held.get(job.queue, ()))) for job in evidence.jobs)
     named = {queue.name for queue in evidence.queues}
     for queue in evidence.queues:
@@ -52,39 +52,39 @@ def judge_counts(evidence: Evidence) -> Iterator[Fault]:
 
 
 def judge_keys(evidence: Evidence, lives: Mapping[str, Sequence[SqlEvent]]) -> Iterator[tuple[str, Fault]]:
-    """A key made since the audit began leads to a job that was added; its removal is no fault, for keys outlive jobs."""
+    """A key from after the beginning of the audit leads to a job that was added. The job may be gone: keys outlive jobs."""
     since = min((life[0].at for life in lives.values()), default=evidence.now)
     known = {job.id for job in evidence.jobs}
     for key in evidence.keys:
         if key.created_at > since and key.job not in known and key.job not in lives:
-            yield key.job, ("I10", f"is what the key {key.key!r} means, and was never added")
+            yield key.job, ("I10", f"is the job of the key {key.key!r}, and was never added")
 
 
 def judge_webhooks(evidence: Evidence, lives: Mapping[str, Sequence[SqlEvent]]) -> Iterator[tuple[str, Fault]]:
-    """Each end that somebody is to hear of has one delivery, as old as the end: they were recorded together. Its id begins
-    with the time of the end, so that it is known also once it is removed."""
-    told = Counter(job.cause for job in evidence.jobs if job.cause is not None)
+    """Each end of a job with a webhook has one delivery, recorded in the same transaction. The id of a delivery begins with
+    the time of the end, so that a removed delivery can be recognised."""
+    deliveries = Counter(job.cause for job in evidence.jobs if job.cause is not None)
     removed = {_time(id) for id, life in lives.items() if any(event.kind == "removed" for event in life)}
-    ends = {job.id: job.completed_at for job in evidence.jobs if _is_told(job)}
+    ends = {job.id: job.completed_at for job in evidence.jobs if _has_delivery(job)}
     since = min((life[0].at for life in lives.values()), default=evidence.now)
     for id, at in ends.items():
-        if at is not None and at >= since and not told[id] and at not in removed:
-            yield id, ("I13", "has ended with a webhook, and nothing tells of it")
+        if at is not None and at >= since and not deliveries[id] and at not in removed:
+            yield id, ("I13", "has ended and has a webhook, but there is no delivery")
     for job in evidence.jobs:
-        if told[job.id] > job.generation:
-            yield job.id, ("I13", f"has {told[job.id]} deliveries about {job.generation} ends")
+        if deliveries[job.id] > job.generation:
+            yield job.id, ("I13", f"has {deliveries[job.id]} deliveries about {job.generation} ends")
         if job.cause is not None and job.webhook:
             yield job.id, ("I13", "is a delivery and has a webhook itself")
         if job.cause in ends and job.generation == 1 and job.created_at < _time(job.id):
-            yield job.id, ("I13", "tells of an end that came after it")
+            yield job.id, ("I13", "is a delivery about an end that came after it")
 
 
-def _is_told(job: JobFacts) -> bool:
+def _has_delivery(job: JobFacts) -> bool:
     return job.webhook and (job.status in ("COMPLETED", "FAILED") or (job.status == "CANCELLED" and job.on_cancel))
 
 
 def _time(id: str) -> int:
-    """The milliseconds that an id begins with."""
+    """Return the milliseconds at the beginning of an id."""
     return int(id[:8] + id[9:13], 16)
 
 

@@ -1,4 +1,4 @@
-"""What handlers saw of their runs, held against the claims and settlements in SQL, token by token."""
+"""Compares the runs that handlers saw with the claims and settlements in SQL, token by token."""
 
 from collections.abc import Iterator, Sequence
 
@@ -8,7 +8,7 @@ from .lives import ENDED, is_lapse
 
 
 def judge(seen: Sequence[HandlerEvent], events: Sequence[SqlEvent]) -> Iterator[Fault]:
-    """The faults that the handler events of one job show. Needs its SQL events from the first on."""
+    """Yield the faults that the handler events of one job show. Needs all of its SQL events."""
     claims = {event.token: event for event in events if event.kind == "claimed"}
     yield from _starts([event for event in seen if event.kind == "start"], claims, events)
     ends = {event.token: event for event in seen if event.kind == "end"}
@@ -28,19 +28,19 @@ def _starts(starts: Sequence[HandlerEvent], claims: dict[int, SqlEvent], events:
         elif start.worker is not None and start.worker != claim.worker:
             yield "I3", f"was run by {start.worker} under token {start.token}, which {claim.worker} had claimed"
         elif start.attempt is not None and start.attempt != claim.token - claim.credits:
-            yield "I5", f"told its handler of attempt {start.attempt} when it was {claim.token - claim.credits}"
+            yield "I5", f"gave its handler attempt {start.attempt} when it was attempt {claim.token - claim.credits}"
         started.add(start.token)
 
 
 def _unclaimed(start: HandlerEvent, events: Sequence[SqlEvent]) -> Fault:
     if any(event.kind == "cancelled" and event.token < start.token for event in events):
-        return "I9", f"was started under token {start.token} after its cancel had been answered"
-    return "I3", f"was started under token {start.token}, which no claim gave"
+        return "I9", f"was started under token {start.token} after its cancel had been confirmed"
+    return "I3", f"was started under token {start.token}, which belongs to no claim"
 
 
 def _settled(event: SqlEvent, end: HandlerEvent | None) -> Iterator[Fault]:
-    """A success is on record only if the handler under this very token returned; an end by error only if it was the last
-    attempt or beyond help. A run that was given up may go on; what it comes to later is of no account."""
+    """A success is recorded only if the handler returned under this token. A failure ends the job only if it is permanent or
+    the attempts are spent. A run that the worker abandoned may continue; its later outcome does not count."""
     if event.status == "COMPLETED" and (end is None or end.outcome != "ok"):
         came_to = "had not ended" if end is None else f"had ended with {end.outcome}"
         yield "I3", f"was COMPLETED under token {event.token}, whose run {came_to}"
@@ -48,6 +48,6 @@ def _settled(event: SqlEvent, end: HandlerEvent | None) -> Iterator[Fault]:
         return
     spent = event.token - event.credits > event.max_retries
     if event.status == "FAILED" and end.outcome == "error" and not spent:
-        yield "I12", f"was buried with attempts left after an error in attempt {event.token - event.credits}"
+        yield "I12", f"became a dead letter with attempts left, after an error in attempt {event.token - event.credits}"
     if end.outcome == "permanent" and event.status not in ENDED:
-        yield "I12", f"became {event.status} although its handler had said that trying again is useless"
+        yield "I12", f"became {event.status} although its handler had raised a permanent error"

@@ -1,4 +1,4 @@
-"""On time and alive: how late jobs started outside of faults, and how long the system took to drain after them."""
+"""Judges timing: how late jobs started outside of faults, and how long the queues took to drain after them."""
 
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
@@ -12,7 +12,7 @@ CALM = frozenset({"healed", "drained"})
 
 
 class FaultTimes:
-    """When the world was disturbed: from a fault until all is healed."""
+    """The times of faults: each from a fault until all faults are over."""
 
     def __init__(self, world: Sequence[WorldEvent]) -> None:
         self._begins: list[int] = []
@@ -25,14 +25,14 @@ class FaultTimes:
                 self._begins.append(event.at)
 
     def calm_since(self, ready: int, started: int) -> int | None:
-        """From when on a job that was ready and has started had no excuse to wait; None if it started in a fault."""
+        """Return since when no fault delayed a job that was ready and has started; None if it started during a fault."""
         n = bisect_right(self._begins, started) - 1
         if n < 0:
             return ready
         return None if n >= len(self._ends) or started <= self._ends[n] else max(ready, self._ends[n])
 
     def calm(self, begin: int, end: int) -> Iterator[tuple[int, int]]:
-        """The parts of a span in which nothing was disturbed."""
+        """Yield the parts of a span without faults."""
         for fault, healed in zip_longest(self._begins, self._ends):
             if begin < min(fault, end):
                 yield begin, min(fault, end)
@@ -44,16 +44,16 @@ class FaultTimes:
 
 
 def judge_starts(events: Sequence[SqlEvent], times: FaultTimes, bound: int) -> Iterator[Fault]:
-    """Each claim comes within the bound after the job was due and waiting, faults not counted.
+    """Each claim comes within the bound after the job was due and waiting. Times of faults do not count.
 
-    The bound must allow for the queueing that the load itself brings; a pause is a fault as far as this is concerned.
+    The bound must allow for the queueing that the load causes. A pause must be given as a fault.
     """
     since = 0
     for event in events:
         if event.kind == "claimed":
             calm = times.calm_since(max(since, event.due_at), event.at)
             if calm is not None and event.at - calm > bound:
-                yield "I7", f"started {event.at - calm} ms after nothing kept it from starting; {bound} ms are allowed"
+                yield "I7", f"started {event.at - calm} ms after it could have started; {bound} ms are allowed"
         elif event.status in WAITING:
             since = event.at
 
@@ -63,4 +63,4 @@ def judge_draining(world: Sequence[WorldEvent], bound: int) -> Iterator[Fault]:
     drained = next((event.at for event in reversed(world) if event.kind == "drained"), None)
     if healed is not None and (drained is None or drained - healed > bound):
         took = "never" if drained is None else f"in {drained - healed} ms"
-        yield "I16", f"the queues drained {took} after all was healed; {bound} ms are allowed"
+        yield "I16", f"the queues drained {took} after all faults were over; {bound} ms are allowed"

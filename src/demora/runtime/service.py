@@ -73,7 +73,7 @@ class _Service:
         self._started = started
         self._server = Server(self._api, grace=settings.grace, limits=limits, announce=self._announce)
         self._worker: Worker | None = None
-        forks.let_go_in_child(self, _Service.descriptors)
+        forks.release_in_child(self, _Service.descriptors)
 
     def descriptors(self) -> list[int]:
         """Return the file descriptors of the listener and of all connections, which a forked child must close."""

@@ -1,1 +1,1 @@
-"""The scheduler role: housekeeping and releases. Nothing waits for it, and any number of processes may do it at once."""
+"""The scheduler: housekeeping and the release of delayed jobs. Any number of processes may run one at the same time."""

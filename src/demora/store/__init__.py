@@ -1,1 +1,1 @@
-"""The ports: what a database does for demora, one file each, and the values they speak in."""
+"""The ports: the verbs that a database must offer to demora, one port per file, and the values that the verbs use."""

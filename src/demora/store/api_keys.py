@@ -1,7 +1,7 @@
-"""The third, small port: API keys, as an engine keeps them.
+"""The port for API keys.
 
-Jobs need none of it, so it stays out of `Store`; an engine is both. As there, verbs take no time: the engine reads its
-database's clock in the statement, and says what it read where a decision depends on it.
+It is separate from `Store` because running jobs does not need it. Verbs take no current time: the engine reads its
+database's clock, and returns it where the caller decides by it.
 """
 
 from collections.abc import Set
@@ -14,7 +14,7 @@ from ..core.access import ApiKey, KeyLimits, NameKind, NewKey, NewSecret
 
 
 class KeyLookup(msgspec.Struct, frozen=True):
-    """The answer to a look for a key: the key if there is one, whether there is any key at all, and the time."""
+    """The result of a lookup: the key, None if it does not exist; whether any key exists; and the database's time."""
 
     key: ApiKey | None
     any: bool
@@ -22,7 +22,7 @@ class KeyLookup(msgspec.Struct, frozen=True):
 
 
 class KeyList(msgspec.Struct, frozen=True):
-    """Every key, the oldest first, and the time."""
+    """All keys, oldest first, and the database's time."""
 
     keys: list[ApiKey]
     now: datetime
@@ -30,48 +30,56 @@ class KeyList(msgspec.Struct, frozen=True):
 
 @runtime_checkable
 class ApiKeyStore(Protocol):
-    """An engine that keeps API keys. Ids are short ASCII text; the empty text is an id that no key has."""
+    """An engine that stores API keys. An id is short ASCII text. No key has the empty text as its id."""
 
     async def add_key(self, key: NewKey) -> ApiKey:
-        """Record a key. An id that is taken is refused with a `StoreError`, and nothing changes."""
+        """Store a key. `StoreError` if the id is taken; then nothing changes."""
         ...
 
     async def keys(self) -> KeyList:
-        """All keys, those that were revoked or have expired too."""
+        """Return all keys, revoked and expired ones included."""
         ...
 
     async def find_key(self, id: str) -> KeyLookup:
-        """The key with this id, whether or not it is in force."""
+        """Look up the key with this id, whether or not it is in force."""
         ...
 
     async def revoke_key(self, id: str) -> ApiKey | None:
-        """Revoke a key for good, and answer with it; None if there is none. To revoke twice is to revoke once."""
+        """Revoke a key for good, and return it; None if no key has this id. Revoking it again changes nothing."""
         ...
 
     async def rotate_key(self, secret: NewSecret) -> ApiKey | None:
-        """Give a key a new secret, and answer with it; None if there is no such key in force. All else of it stays. A secret
-        before the last one ends at once."""
+        """Give a key in force a new secret, and return it; None if no key in force has this id.
+
+        Everything else about the key stays. The previous secret is accepted for the overlap of the request; a secret before
+        that ends at once.
+        """
         ...
 
     async def limit_key(self, id: str, limits: KeyLimits) -> ApiKey | None:
-        """Give a key other limits, and answer with it; None if there is none."""
+        """Replace the limits of a key, and return it; None if no key has this id."""
         ...
 
     async def forget_key(self, id: str) -> bool:
-        """Delete a key that is no longer in force, with the names it used; False if it is, or if there is none."""
+        """Delete a key that is no longer in force, with the names it used; False if it is in force or does not exist."""
         ...
 
     async def use_key(self, id: str, *, unless_within: timedelta) -> bool:
-        """Note that a key was used now, unless a use so short a time ago is on record; say whether it was noted. Of calls at
-        the same time, in any process, one is noted."""
+        """Record that a key is used now, unless a use `unless_within` this time is on record. Return whether it was
+        recorded.
+
+        Of concurrent calls, in any process, one records the use.
+        """
         ...
 
     async def name_for_key(self, id: str, queues: Set[str], types: Set[str], limits: KeyLimits) -> NameKind | None:
-        """Record which queues and types a key uses, all of them or none: the answer says of which there would be more than
-        the limits allow. Names on record stay allowed, whatever the limits. Calls at the same time, in any process, do not
-        pass the limits together. Does nothing if there is no such key."""
+        """Record which queues and types a key uses, all or none. Return the kind that would exceed its limit, else None.
+
+        Names on record stay allowed under lower limits. Concurrent calls, in any process, cannot exceed a limit together.
+        Does nothing if no key has this id.
+        """
         ...
 
     async def waiting_for_key(self, id: str, *, most: int) -> int:
-        """How many waiting jobs count for a key; it counts to `most`, and no further."""
+        """Return how many waiting jobs belong to a key. Counting stops at `most`."""
         ...

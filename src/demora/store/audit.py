@@ -1,7 +1,7 @@
-"""The second, small port: what an engine can show of its jobs to whoever checks it, and the values it shows it in.
+"""The port for audits: everything that a checker needs to test demora's guarantees against the database.
 
-Running jobs needs none of it, so it stays out of `Store`. Times are milliseconds since 1970, `boot` and leases milliseconds
-of the machine's boot, as the database holds them; statuses go by their names.
+It is separate from `Store` because running jobs does not need it. Times are milliseconds since 1970; `boot` and leases are
+milliseconds of the machine's boot clock, as the database stores them. Statuses are given by name.
 """
 
 from typing import Literal, Protocol, runtime_checkable
@@ -13,13 +13,14 @@ Trace = Literal["accepted", "stale"]
 
 
 class SqlEvent(msgspec.Struct, frozen=True, tag_field="source", tag="sql", omit_defaults=True, gc=False):
-    """One step in the life of a job, as the database recorded it in the transaction that made it.
+    """One step of a job, recorded by the database in the transaction that made it.
 
-    The `old_…` fields say how the job stood before. `wished`: the request to cancel a running job; `cancelled`: a
-    waiting job
-    ended; `lapsed`: a new boot of the machine ended the lease. Two kinds are no steps but what became of a worker's write:
-    `accepted` and `stale`, that is refused. There `token` is the writer's, `wrote` says what it wrote (renew, settle, or
-    lapse), and the `old_…` fields how the job stands once it was answered.
+    The `old_…` fields are the state before the step. Among the kinds, `wished` is a request to cancel a running job,
+    `cancelled` is the end of a waiting job, and `lapsed` is the end of a lease by a new boot of the machine.
+
+    Two kinds are not steps but results of a worker's write: `accepted`, and `stale` for a write that was refused. There
+    `token` is the writer's, `wrote` is the verb (renew, settle or lapse), and the `old_…` fields are the state after the
+    result.
     """
 
     seq: int
@@ -50,7 +51,7 @@ class SqlEvent(msgspec.Struct, frozen=True, tag_field="source", tag="sql", omit_
 
 
 class JobFacts(msgspec.Struct, frozen=True, omit_defaults=True):
-    """How a job stands: what its row says, and the tokens of the attempts on record besides it."""
+    """The row of a job, and the tokens of its recorded attempts (`recorded`)."""
 
     id: str
     status: str
@@ -68,14 +69,14 @@ class JobFacts(msgspec.Struct, frozen=True, omit_defaults=True):
     wished: bool = False
     error: str | None = None
     recorded: tuple[int, ...] = ()
-    webhook: bool = False  # whether somebody is told of its end
-    on_cancel: bool = False  # and also if that is a cancel
-    cause: str | None = None  # of a delivery: the job whose end it tells of
+    webhook: bool = False  # whether its end is delivered to a webhook
+    on_cancel: bool = False  # whether that includes a cancel
+    cause: str | None = None  # of a delivery: the job whose end it reports
     lane: int = 0
 
 
 class KeyFacts(msgspec.Struct, frozen=True):
-    """An idempotency key that is kept, and the job that it made."""
+    """An idempotency key on record, and the job that it made."""
 
     scope: str
     key: str
@@ -85,7 +86,7 @@ class KeyFacts(msgspec.Struct, frozen=True):
 
 
 class QueueFacts(msgspec.Struct, frozen=True):
-    """A queue as every face shows it."""
+    """A queue with its counts, as API, CLI and dashboard show it."""
 
     name: str
     ready: int = 0
@@ -96,8 +97,8 @@ class QueueFacts(msgspec.Struct, frozen=True):
 
 
 class PaceFacts(msgspec.Struct, frozen=True):
-    """A change of a queue's pace: the lanes that it governs from then on, none if it was taken off, and its rates as gap,
-    burst and stagger."""
+    """A change of a queue's pace: the lanes that it governs from then on (none if the pace was removed), and its rates as
+    gap, burst and stagger."""
 
     queue: str
     at: int
@@ -106,9 +107,11 @@ class PaceFacts(msgspec.Struct, frozen=True):
 
 
 class Evidence(msgspec.Struct, frozen=True):
-    """All that an engine can show, from one moment. `events` is None where there is no audit; `integrity` is what the
-    database found when it examined itself, empty if nothing is wrong, None if it was not asked; `strays` are ids that the
-    history of attempts knows and the jobs do not."""
+    """The contents of a database at one moment.
+
+    `events` is None if no audit was recorded. `integrity` are the errors that the database's own check found, None if it was
+    not run. `strays` are ids that occur in the history of attempts but have no job.
+    """
 
     now: int
     jobs: list[JobFacts]
@@ -122,16 +125,16 @@ class Evidence(msgspec.Struct, frozen=True):
 
 @runtime_checkable
 class AuditStore(Protocol):
-    """An engine that can be checked."""
+    """An engine that a checker can examine."""
 
     async def events(self, after: int = 0) -> list[SqlEvent]:
-        """The events with a greater `seq`, in order; none if there was no audit."""
+        """Return the events with a greater `seq`, in order; none if no audit was recorded."""
         ...
 
     async def evidence(self, *, integrity: bool = True) -> Evidence:
-        """All that there is to show, read in one transaction, so that rows and events agree."""
+        """Return everything, read in one transaction, so that rows and events agree. `integrity` runs the database check."""
         ...
 
     async def end_audit(self) -> None:
-        """Write no more events, in no process, and forget those that were written, so that a later audit has no gap."""
+        """Stop the recording in all processes, and delete the recorded events, so that a later audit has no gap."""
         ...

@@ -1,7 +1,7 @@
-"""The third, small port: how a database is doing, for those who look after it, and the values that say so.
+"""The port for diagnostics: the state of the jobs and of the database, for operators.
 
-Running jobs needs none of it, so it stays out of `Store`. What is particular to an engine, a file or a server, it tells as
-findings, so that nobody else needs to know which engine it is.
+It is separate from `Store` because running jobs does not need it. An engine reports what is specific to its file or server
+as findings, so that the caller does not need to know which engine it is.
 """
 
 from datetime import datetime, timedelta
@@ -16,7 +16,7 @@ Level = Literal["ok", "warning", "problem"]
 
 
 class Finding(msgspec.Struct, frozen=True):
-    """One thing that was looked at: how it is, in one line, and in another what to do about it if it is not well."""
+    """The result of one check: the fact in one line, and in another line what to do unless the level is `ok`."""
 
     check: str
     level: Level
@@ -25,14 +25,14 @@ class Finding(msgspec.Struct, frozen=True):
 
 
 class Examination(msgspec.Struct, frozen=True):
-    """What was found without opening the store. `usable` says that it can be opened and nothing is migrated by that."""
+    """The findings about a database that is not open. `usable` is True if opening it needs no migration."""
 
     findings: list[Finding]
     usable: bool
 
 
 class Waiting(msgspec.Struct, frozen=True):
-    """The waiting jobs of one queue and type; `oldest_due_at` is when the first of them is or was due."""
+    """The waiting jobs of one queue and type. `oldest_due_at` is the earliest of their due times."""
 
     queue: str
     type: str
@@ -42,11 +42,11 @@ class Waiting(msgspec.Struct, frozen=True):
 
 
 class JobsOverview(msgspec.Struct, frozen=True):
-    """How the jobs stand, all from one moment of the database's clock.
+    """The state of all jobs at one moment.
 
-    `lapsed` leases nobody has settled yet, the first of them for `lapsed_for`. `ahead` jobs were added later than now, by up
-    to `ahead_by`, which a clock that was set back explains; `ahead_waiting` of them wait. `running` are the jobs whose
-    leases hold, by worker and type.
+    `lapsed` is the number of lapsed leases that are not settled yet, and `lapsed_for` the age of the oldest of these lapses.
+    `ahead` jobs have a creation time after `now`, by up to `ahead_by`, because the clock was set back; `ahead_waiting` of
+    them wait. `running` are the jobs whose leases hold, by worker and type.
     """
 
     now: datetime
@@ -60,8 +60,11 @@ class JobsOverview(msgspec.Struct, frozen=True):
 
 
 class Activity(msgspec.Struct, frozen=True):
-    """What a watcher needs again and again: `added` counts by queue the jobs since the mark of an earlier activity,
-    `running` by worker what it runs, and `due_since` says by queue when its oldest ready job was due."""
+    """The state of queues and workers for a display that refreshes every second.
+
+    `added` counts the jobs of each queue since the mark of an earlier activity, `running` the jobs of each worker, and
+    `due_since` is the due time of the oldest ready job of each queue.
+    """
 
     now: datetime
     mark: int
@@ -73,26 +76,28 @@ class Activity(msgspec.Struct, frozen=True):
 
 @runtime_checkable
 class DiagnosticsStore(Protocol):
-    """An engine that can say how it is doing. Writes nothing."""
+    """An engine that reports its state. Its verbs write nothing."""
 
     async def overview(self) -> JobsOverview:
-        """How the jobs stand; reads all of them."""
+        """Return the state of all jobs, read in one transaction. Reads every job."""
         ...
 
     async def activity(self, mark: int | None = None) -> Activity:
-        """How the queues and workers stand, cheap enough for every second; without a mark nothing counts as added."""
+        """Return the state of queues and workers. Cheap enough for every second. Without a mark no job counts as added."""
         ...
 
     def notes(self) -> tuple[str, ...]:
-        """What works in another way than usual here, a sentence each: no fault, but good to know. Asks nobody."""
+        """Return the deviations from the usual way of working that are no faults, a sentence each. Does no I/O."""
         ...
 
 
 @runtime_checkable
 class Probed(Protocol):
-    """An engine that can say whether it takes writes now."""
+    """An engine whose writes can block, and that can test whether it accepts writes now."""
 
     async def probe(self) -> None:
-        """Write something that means nothing. `StoreError` if that is refused, `StoreBusy` also if it does not come back
-        within seconds. Calls within a second share one write."""
+        """Make a write without effect. Calls within a second share one write.
+
+        `StoreError` if the database refuses it, `StoreBusy` if it does not return within seconds.
+        """
         ...

@@ -1,8 +1,14 @@
-"""The port: what every engine does for demora, and the values it speaks in.
+"""The port for jobs, `Store`, and the values that it uses.
 
-An engine remembers jobs and hands them out; it never decides. Verbs take no time: the engine reads its database's clock
-in the statement. A lost race is a value, not an exception. Every write takes a list, one call commits as a whole, and
-calls made at the same time share a transaction. Cancelling the task that awaits a write does not withdraw the write.
+An engine stores jobs and hands them out. It decides nothing: the core computes each verdict, and the engine applies it.
+These rules hold for every verb:
+
+- Time: a verb takes no current time. The engine reads the clock of its database in the statement.
+- Atomicity: one call commits as a whole or changes nothing. Concurrent calls may share a transaction, but one call that is
+  refused does not affect the others.
+- Races: a lost race is a value in the result, not an exception.
+- Cancellation: cancelling the task that awaits a write does not withdraw the write.
+- Durability: when a write returns, it is committed.
 """
 
 from collections.abc import Callable, Sequence
@@ -21,18 +27,23 @@ from ..core.verdict import Lapsed, RetryState, Verdict, decide
 
 
 class Topic(Enum):
-    """What a sleeper can be woken for."""
+    """An event that a waiter can subscribe to."""
 
-    READY = "ready"  # a job became ready, or is due before all others of its queue, or a queue was resumed
+    READY = "ready"  # a job became ready or the first to be due in its queue, or a queue was resumed
     ENDED = "ended"  # a job ended
-    EXPIRY = "expiry"  # a job was added that expires before all others
+    EXPIRY = "expiry"  # a job was added that expires before all other waiting jobs
     PACE = "pace"  # the pace of a queue was changed
 
 
 class Added(msgspec.Struct, frozen=True):
-    """What became of one request: a new job; the job that its key or id already made; a key that means another request; or
-    the unique job that waits already, kept as it is or replaced. A replaced job `left` the queue it was in, perhaps for the
-    same one."""
+    """The result of adding one job. Without a flag the job is new; otherwise one of these:
+
+    - `replayed`: the id or the idempotency key belongs to an earlier job, which this result describes.
+    - `conflict`: the idempotency key belongs to a different request, and nothing was stored.
+    - `kept`: a unique job of the same type and key waits already, and stays as it is.
+    - `replaced`: such a job now has the content of the new one under its old id. `left` is the queue it was in before, which
+      may be the same one.
+    """
 
     id: str
     created_at: datetime
@@ -48,14 +59,17 @@ class Added(msgspec.Struct, frozen=True):
 
 
 class Lease(msgspec.Struct, frozen=True):
-    """A worker's right to a job, until it is settled or lapses. The token grows with each claim."""
+    """A worker's right to a job, until the job is settled or the lease lapses.
+
+    The token grows with each claim of the job, so an old lease never matches a later one.
+    """
 
     id: str
     token: int
 
 
 class ClaimedJob(msgspec.Struct, frozen=True):
-    """A job leased to a worker, with all that it needs to run it."""
+    """A job leased to a worker, with everything that the worker needs to run it."""
 
     lease: Lease
     type: str
@@ -70,7 +84,7 @@ class ClaimedJob(msgspec.Struct, frozen=True):
 
 
 class LapsedJob(msgspec.Struct, frozen=True):
-    """A job whose lease ran out, still under its old token; whoever sees it settles it."""
+    """A job whose lease has lapsed and is not settled yet. The process that receives it settles it; see `lapse`."""
 
     lease: Lease
     type: str
@@ -78,12 +92,15 @@ class LapsedJob(msgspec.Struct, frozen=True):
     standing: RetryState
 
 
-HELD_LOOK = timedelta(milliseconds=50)  # until the next look at ready jobs that another transaction holds
+HELD_LOOK = timedelta(milliseconds=50)  # until the next claim of ready jobs that another transaction has locked
 
 
 class Claimed(msgspec.Struct, frozen=True):
-    """The answer to a claim. `next_in` is how long from this answer until there is something to do, None if nothing is
-    in sight; `released` is what was let go before, claimed now or not."""
+    """The result of a claim.
+
+    `next_in` is the time from this result until the next claim can find something, None if nothing is foreseeable.
+    `released` are the jobs that paces released in this call, whether or not it also claimed them.
+    """
 
     jobs: list[ClaimedJob]
     lapsed: list[LapsedJob]
@@ -92,8 +109,10 @@ class Claimed(msgspec.Struct, frozen=True):
 
 
 class HousekeepingResult(msgspec.Struct, frozen=True):
-    """What a piece of housekeeping did. `next_in` is how long until there is something to do again, None if nothing is in
-    sight."""
+    """The result of one piece of housekeeping.
+
+    `next_in` is the time until there is more to do, None if nothing is foreseeable.
+    """
 
     expired: int
     removed: int
@@ -101,24 +120,24 @@ class HousekeepingResult(msgspec.Struct, frozen=True):
 
 
 class Report(msgspec.Struct, frozen=True):
-    """What a running job has to say: how long it has run, how far it is, and new lines for its log."""
+    """A report of a running job: how long it has run, its progress, and new lines for its log."""
 
     lease: Lease
     ran: timedelta
     progress: float | None = None
     message: str | None = None
-    log: tuple[tuple[timedelta, str], ...] = ()  # (how long after its start, line)
+    log: tuple[tuple[timedelta, str], ...] = ()  # (time since the start of the run, line)
 
 
 class LeaseStatus(msgspec.Struct, frozen=True):
-    """What a worker must know of the jobs it runs: those no longer its own, and those somebody wants cancelled."""
+    """The leases that a worker has `lost`, and those whose jobs a caller wants cancelled (`wished`)."""
 
     lost: frozenset[Lease]
     wished: frozenset[Lease]
 
 
 class Settlement(msgspec.Struct, frozen=True):
-    """A verdict with the last report of its run. `lapsed` settles a lease that ran out, and only such a one."""
+    """A verdict with the last report of its run. With `lapsed` it applies only to a lease that has lapsed."""
 
     report: Report
     verdict: Verdict
@@ -126,14 +145,14 @@ class Settlement(msgspec.Struct, frozen=True):
 
 
 class Answer(msgspec.Struct, frozen=True):
-    """Whether a request about one job was carried out, and its status now; None if there is no such job."""
+    """Whether a request about one job was carried out, and the status of the job now; None if no job has the id."""
 
     did: bool
     status: Status | None
 
 
 class Change(msgspec.Struct, frozen=True):
-    """What to change of a waiting job; None leaves as it is. At most one of `at` and `delay` is set."""
+    """A change of a waiting job. None changes nothing. At most one of `at` and `delay` is set."""
 
     priority: Priority | None = None
     at: datetime | None = None
@@ -142,11 +161,12 @@ class Change(msgspec.Struct, frozen=True):
 
 
 class Query(msgspec.Struct, frozen=True):
-    """Which jobs to find, newest first; `after` is the id that the previous page ended with.
+    """A search for jobs, newest first. A job must match all filters that are set.
 
-    `older_than` takes jobs that ended so long ago, or if they have not ended, were added so long ago. Without `payload` or
-    `result` those are not read. A page ends early, after one job at least, where another job would bring its payloads,
-    results, errors and tracebacks to more than `bytes`. With a limit of time, `within`, the search is stopped after so long.
+    `after` is the id that the previous page ended with. `older_than` matches jobs that ended at least so long ago and, if
+    they have not ended, were added at least so long ago. `payload` and `result` say whether to read these fields. A page
+    ends before the `limit`, but after at least one job, where its payloads, results, errors and tracebacks would exceed
+    `bytes`. `within` is a time limit for the search.
     """
 
     statuses: frozenset[Status] = frozenset()
@@ -163,20 +183,20 @@ class Query(msgspec.Struct, frozen=True):
 
     @property
     def reads_many(self) -> bool:
-        """Whether jobs may have to be read that do not match."""
+        """Whether the search may have to read jobs that do not match."""
         filters = (self.queue, self.type, self.tag, self.older_than)
         return bool(self.statuses) or any(one is not None for one in filters)
 
 
 class Page(msgspec.Struct, frozen=True):
-    """Jobs found; `next` is the id to go on after, None at the end."""
+    """A page of jobs. `next` is the `after` of the following page, None on the last page."""
 
     jobs: list[Job]
     next: str | None
 
 
 class Pause(msgspec.Struct, frozen=True):
-    """A queue that hands out nothing, why, since when, and by whom."""
+    """The pause of a queue: its reason, its start, and who made it."""
 
     reason: str | None
     paused_at: datetime
@@ -184,7 +204,7 @@ class Pause(msgspec.Struct, frozen=True):
 
 
 class Queue(msgspec.Struct, frozen=True):
-    """A queue: its settings and how many jobs stand where."""
+    """A queue: its settings, and the number of its jobs in each state."""
 
     name: str
     order: QueueOrder = QueueOrder()
@@ -194,12 +214,14 @@ class Queue(msgspec.Struct, frozen=True):
     delayed: int = 0
     processing: int = 0
     dead: int = 0
-    webhook_url: str | None = None  # of jobs that name none
+    webhook_url: str | None = None  # for jobs without a webhook URL of their own
 
 
 class QueueQuery(msgspec.Struct, frozen=True):
-    """Which queues to show, by name: those after a name, at most so many, or the one of this `name`. With a limit of time,
-    `within`, the counting is stopped after so long."""
+    """A list of queues, ordered by name: at most `limit` queues after the name `after`, or the one queue `name`.
+
+    `within` is a time limit for counting their jobs.
+    """
 
     after: str | None = None
     limit: int | None = None
@@ -208,32 +230,35 @@ class QueueQuery(msgspec.Struct, frozen=True):
 
     @property
     def reads_many(self) -> bool:
+        """Whether more than one queue may have to be counted."""
         return self.name is None
 
     @property
     def first(self) -> str:
+        """A lower bound of the names to list."""
         return self.name or self.after or ""
 
     @property
     def last(self) -> str:
-        return self.name or "~"  # comes after all characters of names
+        """An upper bound of the names to list."""
+        return self.name or "~"  # sorts after all characters that a name may have
 
 
 class QueueChange(msgspec.Struct, frozen=True):
-    """What to change of a queue; None leaves as it is."""
+    """A change of a queue. None changes nothing."""
 
     step: timedelta | None = None
     strict: bool | None = None
     head_start: timedelta | None = None
     paused: bool | None = None
-    reason: str | None = None  # of the pause; without one a paused queue keeps the one it has
-    by: str | None = None  # who pauses it, or gives another reason
+    reason: str | None = None  # of the pause; None keeps the reason of a queue that is paused already
+    by: str | None = None  # who pauses the queue or changes the reason
     retention: RetentionRequest | None = None
-    webhook_url: str | None = None  # empty: none any more
+    webhook_url: str | None = None  # empty text removes it
 
 
 class WorkerRecord(msgspec.Struct, frozen=True):
-    """A worker as it registers itself; the engine stamps the times."""
+    """A worker as it registers itself. The engine sets the times."""
 
     id: str
     host: str
@@ -249,44 +274,60 @@ ALL_QUEUES = QueueQuery()
 
 
 class Subscription(Protocol):
-    """A sleeper's place. Subscribe, look, then wait: whatever happens after the look ends the wait."""
+    """The subscription of one waiter to a topic.
+
+    The order is: subscribe, `clear`, read the store, `wait`. Then an event after the read always ends the wait, also one
+    that another process caused before the wait began.
+    """
 
     def wake(self) -> None:
-        """End the wait from within this process."""
+        """End the wait, from within this process."""
         ...
 
     def clear(self) -> None:
-        """Forget earlier wake-ups; call it before the look."""
+        """Forget earlier events. Call it before the read."""
         ...
 
     async def wait(self, timeout: float | None) -> bool:
-        """Return when woken, when the clock was stepped, or after `timeout` seconds. It may return for no reason. Whether
-        there may be something new: not if only time has passed."""
+        """Wait for an event, a step of the clock, or `timeout` seconds. Spurious wake-ups are allowed.
+
+        Returns False if only the timeout has passed, True if there may be something new.
+        """
         ...
 
 
 class Store(Protocol):
-    """The verbs. Ids that are no ids are ids that no job has."""
+    """The verbs on jobs, queues and workers. A text that is not an id is treated as an id that no job has.
+
+    Every verb of a store that is not open raises `StoreClosed`.
+    """
 
     async def open(self) -> None:
-        """Connect, and bring the schema up to date. Refuses a schema newer than it knows."""
+        """Connect, and migrate the schema. `SchemaTooNew` if a newer demora has migrated it. Opening twice is allowed.
+
+        An engine that times leases by the machine's boot clock lapses all leases of an earlier boot.
+        """
         ...
 
     async def close(self) -> None:
-        """Finish the writes under way, disconnect, and wake all sleepers."""
+        """Finish the writes in progress, disconnect, and wake all waiters. Closing twice is allowed."""
         ...
 
     def sibling(self) -> "Store | None":
-        """Another store on the same database, for use on another thread; None if the database lives on this one alone."""
+        """Return another store on the same database, for another thread; None if the database is in memory."""
         ...
 
     async def add(self, jobs: Sequence[NewJob]) -> list[Added]:
-        """Record new jobs, all or none, and answer in order.
+        """Store new jobs, all or none, and return the results in the same order.
 
-        Adding an id twice is adding it once. A key that is still kept gives the job it made, or a conflict if the request
-        differs; with any conflict nothing is stored. A unique job is not stored while another of its type and key waits that
-        was never claimed: that one is kept or replaced, and keeps its id. Sleepers are woken if a job is ready or the new
-        head of its queue, and for the expiry of the one that expires first.
+        - Ids: a job whose id exists is a replay, and changes nothing.
+        - Idempotency keys: a key that is still kept returns the job that it made (`replayed`), or a `conflict` if the
+          request differs. With any conflict nothing of the call is stored. Of concurrent calls with one key, one stores the
+          job.
+        - Unique jobs: while a job of the same type and unique key waits that was never claimed, no second one is stored. The
+          waiting job is `kept` or `replaced`, and keeps its id.
+        - Notification: wakes waiters on `READY` if a job is ready or the first to be due in its queue, and on `EXPIRY` if
+          one expires before all other waiting jobs.
         """
         ...
 
@@ -299,102 +340,129 @@ class Store(Protocol):
         queues: Sequence[str] | None = None,
         in_turn: bool = False,
     ) -> Claimed:
-        """Lease up to `limit` ready jobs in order, and show those whose lease lapsed.
+        """Lease up to `limit` ready jobs of these queues (None: of all) to a worker, and return lapsed leases as well.
 
-        Order is that of `QueueOrder`, across queues too; equal jobs go in order of adding. With `in_turn` a queue comes
-        before all those named after it. No job is handed out before it is due, while its lease holds, while its queue is
-        paused or its pace holds it, or for the first time after it expired: such a one gets the verdict `EXPIRED` instead.
-        What the paces of these queues allow is let go first; or, if there are other jobs to hand out, by the next claim, and
-        then `next_in` is nothing. Each claim grows the token and counts as an attempt until settled otherwise.
+        - Order: that of `QueueOrder`, also across queues; jobs that are equal there go in the order of adding. With
+          `in_turn` every queue goes before those named after it.
+        - Exclusion: of concurrent claims, in any process, one gets a job. A job is not handed out before it is due, while
+          its lease holds, while its queue is paused, or while a pace holds it. A lapsed job is not handed out before its
+          lapse is settled.
+        - Expiry: a job that has expired and was never claimed gets the verdict `EXPIRED` instead of a lease.
+        - Pace: the claim first releases the jobs that the paces of these queues allow. If other jobs are ready, an engine
+          may leave that to the next claim, and then returns a `next_in` of zero.
+        - Attempts: each claim increases the token of the job, and counts as an attempt unless a later verdict says that it
+          does not.
         """
         ...
 
     async def renew(self, reports: Sequence[Report], *, lease: timedelta) -> LeaseStatus:
-        """Extend the leases that still hold, and record the reports with them; the others are lost."""
+        """Extend the leases that still hold, and record their reports. The result names the leases that are lost.
+
+        A lapsed lease is lost and not extended, even if no other worker has claimed its job. A stale report changes nothing
+        of the later run.
+        """
         ...
 
     async def listen(self, leases: Sequence[Lease]) -> LeaseStatus:
-        """Say which of these leases no longer hold and which of these jobs somebody wants cancelled. Writes nothing."""
+        """Return which of these leases are lost, and for which of these jobs a cancel was requested. Writes nothing."""
         ...
 
     async def settle(self, settlements: Sequence[Settlement]) -> list[Status | None]:
-        """Record what became of claimed jobs: the status of each now, or None for those that were no longer ours.
+        """Apply verdicts to claimed jobs, and return the new status of each, None where the lease no longer held.
 
-        A verdict is applied only while its lease holds, so a worker that outslept its lease cannot overwrite the one that
-        took over. If a cancel was asked for meanwhile, `Verdict.after_cancel_request` is applied instead.
+        A verdict is applied only while its lease holds. A worker that overslept its lease therefore cannot overwrite the run
+        that took over, and each run is settled once. A settlement with `lapsed` is applied only if the lease has lapsed and
+        was not settled since. If a cancel was requested during the run, `Verdict.after_cancel_request` is applied instead.
         """
         ...
 
     async def cancel(self, ids: Sequence[str]) -> list[Answer]:
-        """Cancel what waits, at once; record the request for what runs (the answer's status is then PROCESSING)."""
+        """Cancel waiting jobs at once, and record the request for running jobs, whose status in the answer is PROCESSING.
+
+        A job that a worker claims at the same time is either cancelled before the claim or has the request recorded. A
+        running job that succeeds despite the request ends COMPLETED; every other outcome ends it CANCELLED. Refuses ended
+        jobs.
+        """
         ...
 
     async def retry(self, ids: Sequence[str]) -> list[Answer]:
-        """Start a new generation of failed or cancelled jobs: due now, never to expire, attempts counted anew, history
-        kept."""
+        """Start a new generation of FAILED or CANCELLED jobs. Refuses all other jobs.
+
+        Such a job is due now, no longer expires, and has all its retries again. Its history stays, and its tokens continue,
+        so a run of the old generation cannot settle the new one.
+        """
         ...
 
     async def change(self, id: str, change: Change) -> Answer:
-        """Change a waiting job in place; a new time puts it into the scheduled lane."""
+        """Change a waiting job in place. A new time moves it to the scheduled lane. Refuses running and ended jobs."""
         ...
 
     async def remove(self, ids: Sequence[str]) -> list[Answer]:
-        """Delete ended jobs with their history; their idempotency keys stay."""
+        """Delete ended jobs with their history. Their idempotency keys stay until they expire. Refuses all other jobs."""
         ...
 
     async def purge(self, status: Status, *, older_than: timedelta, limit: int, queue: str | None = None) -> int:
-        """Delete up to `limit` jobs that ended so long ago with this status, and keys that expired; count the jobs."""
+        """Delete up to `limit` jobs that ended with this status at least so long ago, and return their number.
+
+        Also deletes idempotency keys that have expired.
+        """
         ...
 
     async def housekeep(self, retention: Retention, *, limit: int) -> HousekeepingResult:
-        """Do a piece of the housekeeping, about `limit` jobs at most: `EXPIRED` to waiting jobs that expired, the oldest
-        ended jobs gone that neither their queue's own retention nor this one keeps, keys that expired forgotten, and workers
-        that were silent for a day. Any number may do it at once."""
+        """Do one piece of housekeeping, on about `limit` jobs. Any number of processes may do it at the same time.
+
+        It applies `EXPIRED` to waiting jobs that have expired. It deletes the oldest ended jobs that neither the retention
+        of their queue nor, if the queue has none, this one keeps. It deletes expired idempotency keys, and workers that sent
+        no heartbeat for a day.
+        """
         ...
 
     async def get(self, id: str) -> Job | None:
-        """The job with its attempts and its log."""
+        """Return the job with its attempts and its log, None if no job has this id."""
         ...
 
     async def find(self, query: Query) -> Page:
-        """Jobs that match, newest first, with their attempts. A search that has to read more than its page runs beside
-        everything else, only few at once: with a limit of time `TooManySearches` says that none of them ended soon, and
-        `SearchTooSlow` that this one was stopped."""
+        """Return a page of the jobs that match, newest first, with their attempts and without their logs.
+
+        Pages join without gap or overlap, also when jobs are added or removed in between. A search that may have to read
+        jobs that do not match runs beside all other verbs, and only a few run at once. With a time limit it raises
+        `TooManySearches` if no running search ends in time, and `SearchTooSlow` if it is stopped itself.
+        """
         ...
 
     async def queues(self, which: QueueQuery = ALL_QUEUES) -> list[Queue]:
-        """The queues ever named, by name, with their counts. Counting is limited like a search."""
+        """Return the queues that were ever named, by name, with their counts. Counting is limited as a search is."""
         ...
 
     async def set_queue(self, name: str, change: QueueChange) -> Queue:
-        """Change a queue, naming it if need be. The next claim of any worker follows. Answers with its settings."""
+        """Change a queue, or create it, and return its settings. The next claim of every process follows them."""
         ...
 
     async def heartbeat(self, worker: WorkerRecord) -> None:
-        """Register a worker, or say that it is still alive."""
+        """Register a worker, or record that it is still alive. Its start stays that of the first heartbeat."""
         ...
 
     async def retire(self, worker_id: str) -> None:
-        """Forget a worker that stopped."""
+        """Delete a worker that has stopped."""
         ...
 
     async def workers(self) -> list[WorkerRecord]:
-        """All registered workers, with the age of their last heartbeat."""
+        """Return all registered workers with the age of their last heartbeat."""
         ...
 
     def subscribe(self, topic: Topic) -> AbstractContextManager[Subscription]:
-        """A place to be woken at, in this process or another."""
+        """Subscribe to events of this topic, from this process and from all others, for the duration of a block."""
         ...
 
 
-# What becomes of a job whose lease lapsed, whoever sees it first: a worker at its claim, or an operator.
+RetryRules = Callable[[str, RetryState], RetryState]  # from the type and the state of a job
 
 
-Rules = Callable[[str, RetryState], RetryState]
+def lapse(lapsed: LapsedJob, drawn: float, rules: RetryRules) -> Settlement:
+    """Return the settlement of a lapsed lease: a failed attempt under the old token.
 
-
-def lapse(lapsed: LapsedJob, drawn: float, rules: Rules) -> Settlement:
-    """The settlement under the old token, which is refused if the lease was settled meanwhile. `rules` adds to a standing
-    how a type wants to be retried, `drawn` is for jitter."""
+    Workers settle lapses at their claims, and operators with `recover`. `settle` refuses it if another process was faster.
+    `rules` adds the retry options of the job's type to its retry state. `drawn` is a random number from [0, 1) for jitter.
+    """
     verdict = decide(Lapsed(lapsed.worker_id), rules(lapsed.type, lapsed.standing), drawn)
     return Settlement(Report(lapsed.lease, timedelta(0)), verdict, lapsed=True)

@@ -1,8 +1,8 @@
-"""A small port beside the store: what an SQL engine offers so that a line can be kept in step with its rows.
+"""The port that an SQL engine offers so that a line can follow its rows.
 
-The outbox is every waiting row. A row records in which transaction it moved into waiting, and the line records the position
-up to which it holds all of them; nothing is written to confirm a single job. As in `Store`, verbs take no time. Where a verb
-returns the database's clock, it does so in microseconds, so that the caller can estimate the database's time.
+All waiting rows together are the outbox. Each row records the transaction that moved it into waiting, and the line records
+the position up to which it holds all of them; so no write confirms a single job. As in `Store`, verbs take no current time.
+Where a verb returns the database's clock, it is in microseconds, so that the caller can estimate the database's time.
 """
 
 from collections.abc import Callable, Collection, Sequence
@@ -16,7 +16,7 @@ from .jobs import Claimed
 
 
 class Place(msgspec.Struct, frozen=True):
-    """Where a waiting job stands: its queue, lane and rank, and when it is due, in milliseconds since 1970."""
+    """The place of a waiting job: its queue, lane and rank, and its due time in milliseconds since 1970."""
 
     id: str
     queue: str
@@ -26,15 +26,18 @@ class Place(msgspec.Struct, frozen=True):
 
 
 class Entry(msgspec.Struct, frozen=True):
-    """A job that the line handed out, and the queue in which it stood. It is a hint: the row decides."""
+    """A job that the line handed out, and its queue in the line. It is only a hint: the row of the job decides."""
 
     id: str
     queue: str
 
 
 class Arrangement(msgspec.Struct, frozen=True):
-    """How a queue is served: what to add to a due time for each lane and rank, in the order lane × ranks + rank, None for a
-    lane that a pace holds; and whether the queue is paused."""
+    """How a queue is served, and whether it is paused.
+
+    `offsets` are added to due times to order jobs, one for each lane and rank, at index lane × ranks + rank. None marks a
+    lane that a pace holds.
+    """
 
     queue: str
     offsets: tuple[int | None, ...]
@@ -42,8 +45,11 @@ class Arrangement(msgspec.Struct, frozen=True):
 
 
 class LineRecord(msgspec.Struct, frozen=True):
-    """What the database records about its line: the database's name in the line's keys, the epoch, and the run ids of the
-    servers that were last filled under that epoch. `wall_us` is the database's clock."""
+    """The database's record about its line.
+
+    `database` is the name of the database in the line's keys, `epoch` the current epoch, and `run` the run ids of the
+    servers that were last filled under it. `wall_us` is the database's clock.
+    """
 
     database: str
     epoch: int
@@ -52,8 +58,11 @@ class LineRecord(msgspec.Struct, frozen=True):
 
 
 class Drawn(msgspec.Struct, frozen=True):
-    """The answer to a claim by ids. `claimed.next_in` counts lapses alone. `expired` is how many of the jobs had expired, so
-    that others may be ready behind them. `wall_us` is the database's clock."""
+    """The result of a claim by ids.
+
+    `claimed.next_in` takes only lapses into account. `expired` is the number of these jobs that had expired; other jobs may
+    be ready behind them. `wall_us` is the database's clock.
+    """
 
     claimed: Claimed
     expired: int
@@ -61,7 +70,7 @@ class Drawn(msgspec.Struct, frozen=True):
 
 
 class Standing(msgspec.Struct, frozen=True):
-    """The place that a job's row gives it; `waiting` is False for a job that runs or has ended."""
+    """The place of a job according to its row. `waiting` is False for a job that runs or has ended."""
 
     place: Place
     waiting: bool
@@ -71,7 +80,7 @@ Cursor = tuple[str, int, int, int, int]  # queue, lane, rank, due time and numbe
 
 
 class Walked(msgspec.Struct, frozen=True):
-    """A page of waiting rows, and where the next page begins; None at the end."""
+    """A page of waiting rows. `next` is the `after` of the following page, None on the last page."""
 
     places: list[Place]
     next: Cursor | None
@@ -81,8 +90,11 @@ Move = tuple[int, int, int]  # the last move of a page, the number of its row, a
 
 
 class Moved(msgspec.Struct, frozen=True):
-    """A page of jobs that moved into waiting, and where the next page begins; None at the end. `position` is that of the
-    database when it read this page: a later commit counts as moved since. The pages that follow end there too."""
+    """A page of jobs that moved into waiting. `next` is the `after` of the following page, None on the last page.
+
+    `position` is the position of the database when it read this page: later commits count as moved since then. The
+    following pages end there too.
+    """
 
     places: list[Place]
     position: str
@@ -110,22 +122,26 @@ class LineFeed(Protocol):
         ...
 
     async def begin_lining(self) -> LineRecord:
-        """Return what is on record about the line. From now on every row that this store moves into waiting records its
-        transaction."""
+        """Return the record about the line. From now on each row that this store moves into waiting records its move."""
         ...
 
     async def bump(self, expected: int, *, above: int, run: str) -> LineRecord:
-        """Record a new epoch, greater than `above` too, if `expected` is still the one on record; return the record. Of
-        several processes that try at once, one succeeds."""
+        """Start a new epoch, greater than `above`, if `expected` is still the current one, and return the record.
+
+        Of concurrent calls with the same `expected`, one succeeds.
+        """
         ...
 
     async def draw(self, worker_id: str, entries: Sequence[Entry], *, lease: timedelta) -> Drawn:
-        """Lease these jobs as `Store.claim` does, in this order, and show lapsed leases. A job is leased only if it waits in
-        the queue of its entry, is due, has not expired, and neither a pause nor a pace holds it."""
+        """Lease these jobs as `Store.claim` does, in this order, and return lapsed leases as well.
+
+        A job is leased only if it waits in the queue of its entry, is due, has not expired, and is held by neither a pause
+        nor a pace.
+        """
         ...
 
     async def standings(self, ids: Sequence[str]) -> list[Standing]:
-        """Return the places of the jobs with these ids; jobs that do not exist are omitted."""
+        """Return the places of the jobs with these ids. Jobs that do not exist are omitted."""
         ...
 
     async def position(self) -> str:
@@ -133,14 +149,18 @@ class LineFeed(Protocol):
         ...
 
     async def moved(self, since: str, within: timedelta, limit: int, after: Move | None = None) -> Moved | None:
-        """Return, page by page, the jobs that moved into waiting since a position, still wait and are due `within` this
-        span. No job is skipped, in whatever order their transactions began and committed. None if this database was never at
-        that position."""
+        """Return a page of the jobs that moved into waiting since a position, still wait, and are due `within` this span.
+
+        No job is skipped, in whatever order the transactions began and committed. None if this database was never at that
+        position.
+        """
         ...
 
     async def walk(self, within: timedelta, limit: int, after: Cursor | None = None, *, since: int | None = None) -> Walked:
-        """Return, page by page, all waiting jobs that are due `within` this span; with `since`, only those due from then on,
-        in milliseconds since 1970."""
+        """Return a page of the waiting jobs that are due `within` this span.
+
+        With `since`, in milliseconds since 1970, only those that are due from then on.
+        """
         ...
 
     async def arrangements(self) -> list[Arrangement]:

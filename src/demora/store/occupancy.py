@@ -1,6 +1,6 @@
-"""Which jobs take the slots of workers: the values that engines report, and when all slots are taken. Pure.
+"""Which jobs occupy the slots of workers, and whether all slots are taken. Pure.
 
-A job counts for the worker that holds its lease. A worker may hold a few more jobs than it has slots, since it claims ahead.
+A job counts for the worker that holds its lease. A worker may hold a few more jobs than it has slots, because it prefetches.
 """
 
 from collections import Counter
@@ -14,8 +14,8 @@ from .jobs import WorkerRecord
 
 
 class Running(msgspec.Struct, frozen=True):
-    """The running jobs of one worker and type: their number, the id and start of the one that runs longest, and the start of
-    the latest one."""
+    """The running jobs of one worker and type: their number, the id and the start of the one that has run longest, and the
+    start of the newest one."""
 
     worker_id: str
     type: str
@@ -26,8 +26,11 @@ class Running(msgspec.Struct, frozen=True):
 
 
 class Taken(msgspec.Struct, frozen=True):
-    """All slots of some workers are taken: `by_type` counts their jobs, the most frequent type first; no slot has changed
-    hands since `latest_at`."""
+    """The jobs of workers that have no free slot.
+
+    `by_type` counts the jobs, the most frequent type first. `longest` are those that have run longest. No slot has become
+    free since `latest_at`.
+    """
 
     slots: int
     by_type: tuple[tuple[str, int], ...]
@@ -35,16 +38,16 @@ class Taken(msgspec.Struct, frozen=True):
     latest_at: datetime
 
 
-MOST_NAMED = 3  # jobs and types that are named
+MOST_NAMED = 3  # jobs and types that a text names
 
 
 def serves(worker: WorkerRecord, queue: str) -> bool:
-    """Whether a worker claims from this queue; every worker claims from the queue of the webhooks."""
+    """Whether a worker claims from this queue. Every worker claims from the queue of webhook deliveries."""
     return not worker.queues or queue in worker.queues or queue == QUEUE
 
 
 def all_taken(workers: Sequence[WorkerRecord], running: Iterable[Running]) -> Taken | None:
-    """What takes the slots of these workers, if each of them has as many jobs as slots; None if a slot is free."""
+    """Return what takes the slots of these workers; None if one of them has a free slot, or if there are no workers."""
     theirs = [one for one in running if any(one.worker_id == worker.id for worker in workers)]
     jobs, types = Counter[str](), Counter[str]()
     for one in theirs:
@@ -58,7 +61,7 @@ def all_taken(workers: Sequence[WorkerRecord], running: Iterable[Running]) -> Ta
 
 
 def say_types(taken: Taken) -> str:
-    """The types that take the slots: `19 demo.sleep, 1 mail.send`."""
+    """List the types that take the slots: `19 demo.sleep, 1 mail.send`."""
     named = [f"{count} {type}" for type, count in taken.by_type[:MOST_NAMED]]
     others = len(taken.by_type) - len(named)
     return ", ".join([*named, *([f"{others} other types"] if others else [])])

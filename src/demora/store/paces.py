@@ -1,8 +1,8 @@
-"""The fourth, small port: the pace of queues, and why a job waits.
+"""The port for the pace of queues, and for why a job waits.
 
-A claim lets go what the pace of a queue allows, so that running jobs needs none of this; it stays out of `Store`, and an
-engine is both. What is let go is moved to the lane of released jobs, together with the state of the pace, under the lock of
-the queue's pace: in one transaction, so that no slot is used twice, whoever looks and whatever dies.
+It is separate from `Store`: workers need none of it, because a claim releases what a pace allows. A release moves jobs to
+the lane of released jobs and writes the new state of the pace in one transaction, under the lock of that pace. So no release
+time is used twice, whichever processes try at once and whenever one of them dies.
 """
 
 from collections.abc import Sequence
@@ -19,12 +19,15 @@ from .occupancy import Running
 
 BY_SETTINGS = "settings"
 HOUR = timedelta(hours=1)
-RECENT = timedelta(seconds=60)  # how far back an outlook counts what ended
+RECENT = timedelta(seconds=60)  # how far back an outlook counts completed jobs
 
 
 class Released(msgspec.Struct, frozen=True):
-    """What was let go. `next_in` is how long until there may be something to let go again, None if nothing is in sight;
-    `paced` says whether there is a pace at all."""
+    """The result of a release.
+
+    `next_in` is the time until a pace may allow the next one, None if nothing is foreseeable. `paced` is whether any of the
+    queues has a pace.
+    """
 
     jobs: list[Release]
     next_in: timedelta | None
@@ -32,10 +35,10 @@ class Released(msgspec.Struct, frozen=True):
 
 
 class Pacing(msgspec.Struct, frozen=True):
-    """A queue's pace and how it stands at one moment.
+    """The pace of a queue and its state at one moment.
 
-    `held` jobs are due and not let go, `coming` are due later, `soon` of all these within the hour; the first of them is due
-    at `first_due_at`. `quiet` says that no real-time job waits in the queues that it protects.
+    `held` jobs are due and not released, `coming` jobs are due later, and `soon` of all these are due within the hour. The
+    first of them is due at `first_due_at`. `quiet` is True if no real-time job waits in the queues that the pace protects.
     """
 
     queue: str
@@ -52,7 +55,7 @@ class Pacing(msgspec.Struct, frozen=True):
 
 
 class PaceChange(msgspec.Struct, frozen=True):
-    """A change of a queue's pace: who made it, when, and what it was then; None if it was taken off."""
+    """A change of a queue's pace: who made it, when, and the new pace; None if it was removed."""
 
     queue: str
     at: datetime
@@ -61,11 +64,11 @@ class PaceChange(msgspec.Struct, frozen=True):
 
 
 class Outlook(msgspec.Struct, frozen=True):
-    """A job and all that decides when it runs, from one moment.
+    """A job and everything that decides when it runs, at one moment.
 
-    `ahead` counts the jobs of its queue that go before it: ready ones if it is ready, held ones if it is held. `recent` is
-    how many jobs of its queue ended well within the last `RECENT`. If it is ready or held, `running` are the jobs
-    that workers run, by worker and type.
+    `ahead` counts the jobs of its queue that go before it: ready jobs if it is ready, held jobs if it is held. `recent` is
+    the number of jobs of its queue that were completed within the last `RECENT`. If the job is ready or held, `running` are
+    the jobs that workers run, by worker and type.
     """
 
     job: Job
@@ -79,43 +82,43 @@ class Outlook(msgspec.Struct, frozen=True):
 
     @property
     def held(self) -> bool:
-        """Whether the job is due and its queue's pace has not let it go."""
+        """Whether the job is due and the pace of its queue has not released it."""
         waits = self.job.status.waiting and self.job.due_at <= self.now
         return waits and self.pacing is not None and self.job.lane in self.pacing.pace.governs.lanes
 
 
 @runtime_checkable
 class PaceStore(Protocol):
-    """An engine that lets delayed jobs go at a pace."""
+    """An engine that releases delayed jobs at a pace."""
 
     async def set_pace(
         self, queue: str, request: PaceRequest | None, *, by: str, usual: Pace = USUAL_PACE, setting: str | None = None
     ) -> Pacing | None:
-        """Change the pace of a queue, naming the queue if need be; None takes it off. Answers with it as it is then.
+        """Change the pace of a queue, or create the queue, and return the new state; None as a request removes the pace.
 
-        The request is laid over the pace that the queue has, or over the `usual` one. The next claim follows it,
-        waiters are woken, and the change is recorded. `setting` is the text of what the settings ask for: if they asked for
-        the same last time, nothing happens, so that a change made at run time stands.
+        Values that the request leaves out stay as they are in the queue's pace or, if it has none, come from the `usual`
+        one. The next claim of every process follows the change. It is recorded, and waiters on `PACE` are woken. `setting`
+        is the text of a request from settings or code: if it equals the last such text, nothing happens, so that a change
+        made at run time stands.
         """
         ...
 
     async def release(self, queues: Sequence[str] | None = None, *, wake: bool = True) -> Released:
-        """Let go what the paces of these queues (None: of all) allow now, and wake sleepers for it, unless whoever asks
-        sees to it that it is claimed.
+        """Release the jobs that the paces of these queues (None: of all) allow now.
 
-        One transaction for each queue moves the jobs and the state of the pace. Of several that try at once, one does it.
-        A paused queue lets nothing go.
+        One transaction per queue moves the jobs and writes the state of the pace. Of concurrent calls, one releases a job. A
+        paused queue releases nothing. Wakes waiters on `READY`; pass `wake=False` if the caller claims the jobs itself.
         """
         ...
 
     async def pacings(self) -> list[Pacing]:
-        """Every queue that has a pace, by name, and how it stands."""
+        """Return the state of every queue that has a pace, by name."""
         ...
 
     async def pace_changes(self, queue: str, *, limit: int) -> list[PaceChange]:
-        """The last changes of a queue's pace, newest first."""
+        """Return the last changes of a queue's pace, newest first."""
         ...
 
     async def outlook(self, id: str) -> Outlook | None:
-        """The job, and what decides when it runs; None if there is no such job."""
+        """Return a job and what decides when it runs; None if no job has this id."""
         ...

@@ -1,6 +1,6 @@
-"""A small port beside the store: adding jobs in a transaction that belongs to the caller.
+"""The port for adding jobs in a transaction of the caller.
 
-Only an engine whose database the application may use as well can do it, so it stays out of `Store`.
+It is optional: only an engine whose database the application can use itself offers it.
 """
 
 from collections.abc import Sequence
@@ -11,25 +11,27 @@ from .jobs import Added
 
 
 class CallerTransaction(Protocol):
-    """The caller's transaction, joined. It is never committed, rolled back or closed from here.
+    """A transaction of the caller. demora never commits it, rolls it back or closes it.
 
-    On a connection that blocks nothing is ever awaited, and it must be asked where no event loop runs.
+    On a blocking connection its verbs never suspend, and must be called on a thread that runs no event loop.
     """
 
     async def add(self, jobs: Sequence[NewJob]) -> list[Added]:
-        """Record new jobs as `Store.add` does; they are there, and sleepers are woken, if and when the caller commits."""
+        """Add jobs as `Store.add` does. The jobs exist, and waiters are woken, if and when the caller commits."""
         ...
 
     async def get(self, id: str) -> Job | None:
-        """The job as this transaction sees it."""
+        """Return the job as this transaction sees it, None if no job has this id."""
         ...
 
 
 @runtime_checkable
 class Transactional(Protocol):
-    """An engine that can join transactions."""
+    """An engine that can join transactions of the caller."""
 
     def within(self, connection: Any) -> CallerTransaction:
-        """The transaction that a connection of the caller's is in, or is about to begin; `Invalid` if it is no connection
-        that can be joined. Asks the connection nothing yet."""
+        """Return the transaction that a connection of the caller is in or is about to begin. Does no I/O.
+
+        `Invalid` if demora cannot use this kind of connection.
+        """
         ...

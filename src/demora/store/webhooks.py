@@ -1,6 +1,6 @@
-"""The fourth, small port: what an engine keeps for webhooks besides the deliveries, which are jobs.
+"""The port for webhooks: signing secrets, disabled URLs, and the deliveries of a job. The deliveries are jobs themselves.
 
-As in `Store`, verbs take no time: the engine reads its database's clock in the statement.
+As in `Store`, verbs take no current time: the engine reads the clock of its database in the statement.
 """
 
 from datetime import datetime, timedelta
@@ -13,7 +13,7 @@ from ..core.webhook import Secret
 
 
 class StoredSecret(msgspec.Struct, frozen=True):
-    """A secret that webhooks are signed with, until `ends_at` if another has taken its place."""
+    """A secret that signs webhooks, until `ends_at` if another one replaces it."""
 
     id: str
     secret: Secret
@@ -21,11 +21,12 @@ class StoredSecret(msgspec.Struct, frozen=True):
     ends_at: datetime | None = None
 
     def in_force(self, now: datetime) -> bool:
+        """Whether deliveries are signed with it."""
         return self.ends_at is None or now < self.ends_at
 
 
 class Disabled(msgspec.Struct, frozen=True):
-    """A URL that nothing is sent to any more."""
+    """A URL to which demora sends nothing until it is enabled again."""
 
     url: str
     reason: str
@@ -33,7 +34,7 @@ class Disabled(msgspec.Struct, frozen=True):
 
 
 class Signing(msgspec.Struct, frozen=True):
-    """What a delivery needs to know, as of `now`: the secrets on record, newest first, and whether its URL is disabled."""
+    """The data for a delivery as of `now`: the secrets on record, newest first, and whether its URL is disabled."""
 
     secrets: list[StoredSecret]
     disabled: Disabled | None
@@ -42,32 +43,32 @@ class Signing(msgspec.Struct, frozen=True):
 
 @runtime_checkable
 class WebhookStore(Protocol):
-    """An engine that keeps what webhooks need."""
+    """An engine that stores what webhooks need."""
 
     async def deliveries(self, cause: str) -> list[Job]:
-        """The deliveries that tell of a job's ends, the oldest first, with their attempts; also when the job is gone."""
+        """Return the deliveries about a job, oldest first, with their attempts, also after the job was deleted."""
         ...
 
     async def add_secret(self, id: str, secret: Secret, *, others_end_in: timedelta | None = None) -> StoredSecret:
-        """Record a secret; with `others_end_in` all others that have no end yet end after so long."""
+        """Store a secret. With `others_end_in` all other secrets that have no end yet end so long from now."""
         ...
 
     async def forget_secret(self, id: str) -> bool:
-        """Delete a secret at once; False if there is none."""
+        """Delete a secret; False if no secret has this id."""
         ...
 
     async def signing(self, url: str = "") -> Signing:
-        """The secrets on record, and whether this URL is disabled."""
+        """Return the secrets on record, the database's time, and whether this URL is disabled."""
         ...
 
     async def disable(self, url: str, reason: str) -> None:
-        """Send nothing to a URL from now on; to disable twice is to disable once."""
+        """Disable a URL. Disabling it again changes nothing."""
         ...
 
     async def enable(self, url: str) -> bool:
-        """Send to a URL again; False if it was not disabled."""
+        """Enable a URL again; False if it was not disabled."""
         ...
 
     async def disabled(self) -> list[Disabled]:
-        """All disabled URLs, in the order of their disabling."""
+        """Return all disabled URLs, in the order in which they were disabled."""
         ...

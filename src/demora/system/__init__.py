@@ -1,1 +1,1 @@
-"""What demora takes from the machine below it: clocks, timers, child processes, stop signals, crash points and the log."""
+"""The services of the machine below: clocks, timers, child processes, stop signals, crash points and the log."""

@@ -1,4 +1,4 @@
-"""The address that the service listens on: what may stand there, and who can reach it."""
+"""The address that the service listens on: how it is read, shown in a URL, and blamed in an error."""
 
 import errno
 from ipaddress import IPv4Address, IPv6Address, ip_address
@@ -9,7 +9,7 @@ Address = IPv4Address | IPv6Address
 
 
 def read_address(host: str) -> Address:
-    """The address that a host setting means. Names are refused: what they mean is not for us to decide."""
+    """Return the address that a host setting means. Refuses all names but localhost."""
     try:
         return ip_address("127.0.0.1" if host == "localhost" else host)
     except ValueError:
@@ -19,17 +19,17 @@ def read_address(host: str) -> Address:
 
 
 def in_url(address: Address) -> str:
-    """The address as a URL names it; where it stands for every address, the one that reaches it from this machine."""
+    """Return the address as written in a URL. For the address that means all, returns the loopback address."""
     if address.is_unspecified:
         address = IPv4Address("127.0.0.1") if address.version == 4 else IPv6Address("::1")
     return str(address) if address.version == 4 else f"[{address}]"
 
 
 def cannot_listen(problem: OSError, host: str, port: int, choice: str) -> CannotListen:
-    """The error that says which setting is to blame, and what to do; `choice` is what chooses another port."""
+    """Return the error that names the setting to change; `choice` names the option or setting for another port."""
     another = f"choose another with {choice}"
     if problem.errno == errno.EADDRINUSE:
         return CannotListen("port", f"{port} on {host} is taken by another program; {another}, 0 for a free one")
     if problem.errno == errno.EADDRNOTAVAIL:
-        return CannotListen("host", f"{host} is no address of this machine; 0.0.0.0 stands for all that it has")
+        return CannotListen("host", f"{host} is not an address of this machine; 0.0.0.0 means all of its addresses")
     return CannotListen("port", f"cannot listen on {host} port {port}: {problem.strerror or problem}; {another}")

@@ -1,4 +1,4 @@
-"""The process of a slot as the system knows it: started with a pipe of its own, written to, killed and reaped."""
+"""Child processes for process handlers: started with a pipe, written to, killed and reaped."""
 
 import asyncio
 import contextlib
@@ -17,13 +17,13 @@ _CHILD = "import sys; sys.path[:] = sys.argv[2:]; from demora.worker.processes.c
 
 
 class ChildProcess(Protocol):
-    """A started process: what it says, and its exit code, negative for a signal, once it is dead and reaped."""
+    """A started process. `exited` gives its exit code, negative for a signal, once it is dead and reaped."""
 
     reader: asyncio.StreamReader
     exited: "asyncio.Future[int]"
 
     def write(self, data: bytes) -> None:
-        """Say something to it; returns at once."""
+        """Write to its pipe; returns at once."""
         ...
 
     def close(self) -> None:
@@ -31,19 +31,19 @@ class ChildProcess(Protocol):
         ...
 
     def kill(self) -> None:
-        """SIGKILL, for all that it started too; returns at once, and does nothing to one that was reaped."""
+        """Kill the process and every process that it started. Returns at once; does nothing if it was reaped."""
         ...
 
 
 def interpreter(fd: int) -> "subprocess.Popen[bytes]":
-    """Start a fresh interpreter, never a fork, that runs handlers and speaks on `fd`. It has a session of its own: what is
-    typed at the terminal does not reach it, and a kill of its group ends what it started too."""
+    """Start a fresh interpreter, never a fork, that runs handlers and uses the socket `fd`. It has a session of its own, so
+    Ctrl-C at the terminal does not reach it, and killing its group ends every process that it started."""
     command = [sys.executable, "-c", _CHILD, str(fd), *(entry for entry in sys.path if isinstance(entry, str))]
     return subprocess.Popen(command, stdin=subprocess.DEVNULL, pass_fds=[fd], start_new_session=True)
 
 
 async def spawn(start: Callable[[int], "subprocess.Popen[bytes]"] = interpreter) -> ChildProcess:
-    """Start a process with one end of a socket pair. What is cancelled or fails leaves nothing open."""
+    """Start a process with one end of a socket pair. A start that fails or is cancelled leaves nothing open."""
     ours, theirs = socket.socketpair()
     with theirs:
         try:
@@ -59,14 +59,14 @@ async def spawn(start: Callable[[int], "subprocess.Popen[bytes]"] = interpreter)
 
 
 class Child:
-    """A real process, which a thread of its own waits for."""
+    """A real process. A thread waits for its exit."""
 
     def __init__(
         self, process: "subprocess.Popen[bytes]", reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> None:
         self._process, self.reader, self._writer = process, reader, writer
         self._loop = asyncio.get_running_loop()
-        forks.let_go_in_child(self, lambda child: forks.descriptors_of(child._writer.transport))
+        forks.release_in_child(self, lambda child: forks.descriptors_of(child._writer.transport))
         self._lock, self._reaped = threading.Lock(), False
         self.exited: asyncio.Future[int] = self._loop.create_future()
         threading.Thread(target=self._await_exit, name="demora-process", daemon=True).start()
@@ -83,7 +83,7 @@ class Child:
                 self._kill_group()
 
     def _await_exit(self) -> None:
-        """On a thread: wait for its death, end what it started while its id cannot be given to another, and reap it."""
+        """On a thread: wait until the process is dead, kill its group before the system can reuse its id, and reap it."""
         if hasattr(os, "waitid"):
             with contextlib.suppress(ChildProcessError):
                 os.waitid(os.P_PID, self._process.pid, os.WEXITED | os.WNOWAIT)
@@ -92,7 +92,7 @@ class Child:
         with self._lock:
             self._kill_group()
             code, self._reaped = self._process.wait(), True
-        with contextlib.suppress(RuntimeError):  # the loop is closed: nobody asks any more
+        with contextlib.suppress(RuntimeError):  # the loop is closed
             self._loop.call_soon_threadsafe(self.exited.set_result, code)
 
     def _kill_group(self) -> None:

@@ -1,4 +1,4 @@
-"""The clocks of a host. Engines that have no clock of their own read these; tests and simulations turn their own."""
+"""The clocks of this machine, for engines whose database has none. Tests and simulations use clocks of their own."""
 
 import subprocess
 import sys
@@ -10,18 +10,18 @@ DRIFT = 100.0  # microseconds in a second by which two clocks may differ in spee
 
 
 class Clock(Protocol):
-    """Wall time for people, boot time for leases: a jump of the wall clock moves no lease."""
+    """Wall time for due times, boot time for leases, so that a jump of the wall clock moves no lease."""
 
     def wall_us(self) -> int:
-        """Microseconds since 1970; stores keep milliseconds, and sleepers wake to the exact moment."""
+        """Return microseconds since 1970. Stores keep milliseconds; the rest lets waiters wake on time."""
         ...
 
     def boot(self) -> int:
-        """Milliseconds since this boot, suspends included; never goes back."""
+        """Return milliseconds since this boot, including time asleep; never goes back."""
         ...
 
     def boot_id(self) -> str:
-        """Names this boot: leases of another boot have lapsed."""
+        """Return the id of this boot. Leases of another boot have lapsed."""
         ...
 
 
@@ -42,27 +42,27 @@ class SystemClock:
 
 
 class Distance:
-    """How far a clock elsewhere is ahead of this machine's monotonic one, in microseconds.
+    """How far a remote clock is ahead of this machine's monotonic clock, in microseconds.
 
-    What that clock said was read at some time between the asking and the answer. Where several looks overlap, the distance
-    is known better than by any of them; with time each tells less, since clocks drift.
+    The remote clock was read at some time between a request and its answer, so each reading bounds the distance. Several
+    readings together bound it more closely. An old reading counts for less, since clocks drift.
     """
 
     def __init__(self) -> None:
         self._least = self._most = self._at = 0.0
 
     def learn(self, there_us: int, asked: float, answered: float) -> None:
-        """Note what that clock said between two times of this one, in seconds. It speaks in whole microseconds, so it was
-        at that one or within the next."""
+        """Add a reading of the remote clock that was taken between two times of this one, in seconds. The reading is cut to
+        whole microseconds, so the true value is less than one microsecond later."""
         least, most = there_us - answered * 1e6, there_us + 1 - asked * 1e6
         loose = (answered - self._at) * DRIFT
         self._least, self._most = max(self._least - loose, least), min(self._most + loose, most)
-        if self._least > self._most:  # it was stepped, or nothing was known yet
+        if self._least > self._most:  # the remote clock was set, or this is the first reading
             self._least, self._most = least, most
         self._at = answered
 
     def there_us(self, now: float) -> int:
-        """What that clock says at a time of this one."""
+        """Return the time of the remote clock at a time of this one."""
         return int(now * 1e6 + (self._least + self._most) / 2)
 
 

@@ -1,4 +1,4 @@
-"""Named crash points: every gap between two durable effects, so that tests can end a process exactly there.
+"""Named crash points: one in every gap between two durable effects, so that tests can end a process exactly there.
 
 `DEMORA_CRASH=name:n` makes the process kill itself, as kill -9 would, when it reaches that point for the n-th time. A
 simulation arms the points with a function of its own. Otherwise a point does nothing.
@@ -11,22 +11,22 @@ from collections.abc import Callable
 POINTS = frozenset(
     {
         "batch.applied",  # written, not committed
-        "batch.committed",  # committed, nobody woken, nobody answered
-        "batch.rung",  # sleepers woken, nobody answered
-        "client.added",  # stored, not yet told to the application
+        "batch.committed",  # committed; waiters not notified, callers not answered
+        "batch.rung",  # waiters notified, callers not answered
+        "client.added",  # stored, not yet returned to the application
         "worker.claimed",  # leased, not started
-        "worker.lapsed",  # a lapse was seen, not settled
-        "worker.ran",  # the handler has ended, nothing is recorded
-        "worker.settled",  # recorded, the worker does not know it
-        "worker.renewed",  # extended, the worker does not know it
-        "worker.stopping",  # told to stop, nothing handed back
+        "worker.lapsed",  # a lapsed lease found, not settled
+        "worker.ran",  # the handler has ended, the outcome is not recorded
+        "worker.settled",  # recorded, the worker has no answer yet
+        "worker.renewed",  # renewed, the worker has no answer yet
+        "worker.stopping",  # stopping, no job handed back yet
         "line.recorded",  # in the database, not yet in the line
-        "line.told",  # in the line too, nobody answered
+        "line.told",  # in the line too, the caller not answered
         "line.taken",  # handed out by the line, not claimed in the database
-        "line.drawn",  # claimed in the database, the line does not know it
-        "line.bumped",  # a new number on record, nothing in the line under it
+        "line.drawn",  # claimed in the database, not yet marked in the line
+        "line.bumped",  # a new epoch in the database, nothing in the line for it
         "line.filling",  # a part of the waiting jobs is in the line
-        "line.sweeping",  # what moved is in the line, that it is is not noted
+        "line.sweeping",  # moved jobs are in the line, the database still lists them as moved
         "schema.migrated",  # one schema file applied, the next one not
     }
 )
@@ -39,7 +39,7 @@ def at(name: str) -> None:
 
 
 def arm(hook: Callable[[str], None] | None) -> None:
-    """Call `hook` with the name of each point that is passed; None disarms."""
+    """Call `hook` with the name of each crash point that the process passes; None disarms the points."""
     global _armed
     _armed = hook
 
@@ -47,7 +47,7 @@ def arm(hook: Callable[[str], None] | None) -> None:
 def _from_environment(request: str) -> Callable[[str], None]:
     name, _, count = request.partition(":")
     if name not in POINTS:
-        raise SystemExit(f"DEMORA_CRASH: {name!r} is no crash point; there are {', '.join(sorted(POINTS))}")
+        raise SystemExit(f"DEMORA_CRASH: {name!r} is not a crash point; choose one of {', '.join(sorted(POINTS))}")
     left = int(count or 1)
 
     def hook(passed: str) -> None:

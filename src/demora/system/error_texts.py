@@ -1,8 +1,8 @@
 """How errors are written to the log: with their text, or by their class alone.
 
-The text of an error may repeat what a caller sent: `KeyError: 'the value of a payload'`. With the setting
-`log_errors=class` no text of an error goes to the log; it is still stored with the attempt of the job, for those who may
-read jobs. A traceback never holds the values of variables.
+The text of an error may repeat data of a caller: `KeyError: 'the value of a payload'`. With the setting `log_errors=class`
+the log contains no such texts. They are still stored with the attempt of the job, for callers who may read jobs. A traceback
+never contains the values of variables.
 """
 
 import re
@@ -17,13 +17,13 @@ ExcInfo = tuple[type[BaseException], BaseException, TracebackType | None] | tupl
 
 
 def configure(style: str) -> None:
-    """Log errors as the setting `log_errors` says from now on, in this process."""
+    """Apply the setting `log_errors` to this process from now on."""
     global _shown
     _shown = style != "class"
 
 
 def of_error(problem: BaseException, *, quoted: bool = False) -> str:
-    """What the log says of an error: its text, as a call of its class if `quoted`, or its class and that of its cause."""
+    """Return an error for the log: its text (its `repr` if `quoted`), or its class and the class of its cause."""
     if _shown:
         return repr(problem) if quoted else str(problem)
     cause = problem.__cause__
@@ -31,18 +31,18 @@ def of_error(problem: BaseException, *, quoted: bool = False) -> str:
 
 
 def of_text(error: str) -> str:
-    """The same for the stored error of an attempt, which begins with its class."""
+    """Return the stored error of an attempt, which begins with its class, for the log."""
     found = None if _shown else _CLASS.match(error)
     return error if _shown else NOT_SHOWN if found is None else found[0]
 
 
 def of_reason(reason: str) -> str:
-    """The same for a reason that a handler gave in words of its own."""
+    """Return a reason that a handler gave, for the log."""
     return reason if _shown else NOT_SHOWN
 
 
 def of_traceback(info: ExcInfo) -> str:
-    """A traceback for the log: in full, or the lines of code with the classes of the errors."""
+    """Return a traceback for the log: in full, or the lines of code with the classes of the errors."""
     if _shown or info[1] is None:
         return "".join(traceback.format_exception(*info)).rstrip("\n")
     return "\n".join(_by_class(info[1], info[2], set()))

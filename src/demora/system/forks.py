@@ -1,11 +1,11 @@
-"""What becomes of a process that runs jobs when a handler forks it: the child keeps nothing of it in use.
+"""Forks of a process that runs jobs: the child releases the sockets that it has inherited.
 
 A fork copies the descriptors of the listening socket, of callers' connections, of connections to databases and of wake-up
 sockets. While the child holds them, the port stays taken after the service has ended, callers never see their connections
-close, and a database keeps the sessions of a dead worker. So in the child each of them becomes a descriptor of /dev/null:
-the parent's is not touched, and its number stays taken, so that objects that still name it can do no harm by closing it.
-SQLite's own descriptors stay as they are: the child inherits no lock of the file, and its connections are neither used nor
-closed.
+close, and a database keeps the sessions of a dead worker. So the child replaces each of them by a descriptor of /dev/null.
+That does not touch the parent's descriptor, and the number stays taken, so that an object that still uses it can close it
+without harm. SQLite's descriptors stay as they are: the child inherits no lock of the file, and it neither uses nor closes
+the connections.
 """
 
 import asyncio
@@ -19,26 +19,26 @@ from . import notices
 
 CurrentJob = Callable[[], tuple[str, str] | None]  # the id and type of the job that the calling code runs for
 _owners: "weakref.WeakKeyDictionary[Any, Callable[[Any], Iterable[int]]]" = weakref.WeakKeyDictionary()
-_running = 0  # workers of this process
+_running = 0  # number of workers in this process
 _warned = False
 _current_job: CurrentJob | None = None
-_forking: asyncio.AbstractEventLoop | None = None  # the loop whose thread forks
+_forking: asyncio.AbstractEventLoop | None = None  # the loop of the thread that forks
 
 
-def let_go_in_child(owner: Any, descriptors: Callable[[Any], Iterable[int]]) -> None:
-    """In the child of a fork, replace the descriptors that this gives of the owner then; forgotten with the owner."""
+def release_in_child(owner: Any, descriptors: Callable[[Any], Iterable[int]]) -> None:
+    """Replace these descriptors of the owner in every forked child, for as long as the owner exists."""
     _owners[owner] = descriptors
 
 
 def descriptors_of(transport: Any) -> list[int]:
-    """The descriptor of a transport's socket, if it has one."""
+    """Return the descriptor of a transport's socket, if it has one."""
     held = None if transport is None else transport.get_extra_info("socket")
     return [] if held is None else [held.fileno()]
 
 
 @contextlib.contextmanager
 def running_jobs(current_job: CurrentJob) -> Iterator[None]:
-    """Warn of a fork of this process while the block lasts, once, and name the current job of the thread that forks."""
+    """Log a warning if this process is forked during the block, once per process, with the job of the forking thread."""
     global _running, _current_job
     _running, _current_job = _running + 1, current_job
     try:
@@ -48,7 +48,7 @@ def running_jobs(current_job: CurrentJob) -> Iterator[None]:
 
 
 def exit_in_child(pid: int) -> None:
-    """End a forked child in which a handler returns: the worker whose copy it is goes on in process `pid` alone."""
+    """Exit if this is a forked child of the worker's process `pid`: only the parent continues as a worker."""
     if os.getpid() != pid:
         os._exit(0)
 
@@ -70,7 +70,7 @@ def _in_child() -> None:
     global _running, _forking
     _replace([descriptor for owner, descriptors in [*_owners.items()] for descriptor in _of(owner, descriptors)])
     _owners.clear()
-    if _forking is not None:  # forked by an async handler: the child must not go on with the worker's loop
+    if _forking is not None:  # forked by an async handler: the child must not run the worker's loop
         _forking.call_soon(os._exit, 0)
     _running, _forking = 0, None
 
@@ -78,7 +78,7 @@ def _in_child() -> None:
 def _of(owner: Any, descriptors: Callable[[Any], Iterable[int]]) -> list[int]:
     try:
         return list(descriptors(owner))
-    except Exception:  # the fork came while it was being changed
+    except Exception:  # the fork came while the owner was changing
         return []
 
 

@@ -1,65 +1,26 @@
-"""A bound on what many callers can make the log say: one line for each subject and minute, and so many subjects."""
+"""The log of demora. Each event has its name, wording and fields here. A line contains ids of jobs, never payloads."""
 
 import logging
 import time
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from logging import ERROR, INFO, WARNING
 from pathlib import PurePath
 from typing import Any
 
 from ..core.states import Status
 from . import error_texts
-
-MINUTE = 60.0
-MOST_SUBJECTS = 100
-
-
-class Limit:
-    """Remembers the subjects of the minute, at most `MOST_SUBJECTS` of them."""
-
-    def __init__(self, monotonic: Callable[[], float] = time.monotonic) -> None:
-        self._monotonic = monotonic
-        self._began, self._unsaid = monotonic(), 0
-        self._said: set[str] = set()
-
-    def admits(self, subject: str) -> bool:
-        """Whether a line about this subject may be written now."""
-        if subject in self._said or len(self._said) >= MOST_SUBJECTS:
-            self._unsaid += 1
-            return False
-        self._said.add(subject)
-        return True
-
-    def over(self) -> tuple[int, int] | None:
-        """Once a minute has passed: how many subjects it had lines about, and how many lines were left out, if any were.
-        Begins the next minute."""
-        now = self._monotonic()
-        if now - self._began < MINUTE:
-            return None
-        told = (len(self._said), self._unsaid)
-        self._began, self._unsaid = now, 0
-        self._said.clear()
-        return told if told[1] else None
-
-    @property
-    def full(self) -> bool:
-        return len(self._said) >= MOST_SUBJECTS
-
-
-# What demora says in its log: every fact has its event, its wording and its fields here, and ids instead of payloads.
-
+from .log_limit import MOST_SUBJECTS, Limit
 
 log = logging.getLogger("demora")
-AGAIN = 30.0  # seconds until the same trouble is told again
-_unknown = Limit()
-_troubled: dict[str, tuple[str, float]] = {}  # what is in trouble, by which error, and when that was last told
-
-_said: dict[str, tuple[str, float]] = {}  # by event: what was said of it last, and when
+AGAIN = 30.0  # seconds until the same trouble is logged again
+_unknown = Limit()  # types without a handler
+_troubled: dict[str, tuple[str, float]] = {}  # by failing activity: its last error, and when that was logged
+_said: dict[str, tuple[str, float]] = {}  # by event: the last fact, and when it was logged
 
 
 def unknown_variable(variable: str, nearest: str | None) -> None:
-    words = "the variable {variable} is no setting of demora and sets nothing" + ("; is {nearest} meant?" if nearest else "")
+    words = "unknown variable {variable}: demora has no such setting" + ("; did you mean {nearest}?" if nearest else "")
     _say(WARNING, "settings.stranger", words, variable=variable, nearest=nearest)
 
 
@@ -83,7 +44,7 @@ def queue_new(queue: str) -> None:
 
 
 def worker_stopping(worker_id: str, running: int, grace: float) -> None:
-    words = "worker {worker} stops: {running} running, up to {grace_s:.1f} s for them to end"
+    words = "worker {worker} is stopping: {running} running, up to {grace_s:.1f} s for them to end"
     _say(INFO, "worker.stopping", words, worker=worker_id, running=running, grace_s=grace)
 
 
@@ -98,7 +59,9 @@ def worker_stuck(worker_id: str, stuck: int, slots: int) -> None:
 
 
 def worker_store_closed(worker_id: str) -> None:
-    words = "worker {worker} stops: its store was closed while it ran; what it held is taken over when its leases lapse"
+    words = (
+        "worker {worker} stops: its store was closed while it ran; other workers take over its jobs when the leases lapse"
+    )
     _say(ERROR, "worker.store_closed", words, worker=worker_id)
 
 
@@ -108,11 +71,11 @@ def worker_died(pid: int, code: int, pause: float) -> None:
 
 
 def supervisor_gone() -> None:
-    _say(ERROR, "worker.supervisor_gone", "the process that supervised this worker is gone: it stops")
+    _say(ERROR, "worker.supervisor_gone", "the supervisor of this worker is gone; the worker stops")
 
 
 def line_away(problem: Exception) -> None:
-    words = "the Redis line cannot be used ({error}): the database hands out the jobs until it is back"
+    words = "the Redis line is unavailable ({error}): the database hands out the jobs until it is back"
     _say(WARNING, "line.away", words, error=_one_line(error_texts.of_error(problem)))
 
 
@@ -126,7 +89,7 @@ def line_filled(epoch: int, jobs: int) -> None:
 
 
 def run_ended_badly(id: str, type: str, queue: str, status: Status, attempt: int, error: str) -> None:
-    """A cancel is no failure: somebody wanted it."""
+    """Log a failed or cancelled run. A cancellation is no failure, so its level is lower."""
     facts = {"job_id": id, "type": type, "queue": queue, "status": status.name, "attempt": attempt}
     shown = error_texts.of_reason(error) if status is Status.CANCELLED else error_texts.of_text(error)
     facts |= {"error": _one_line(shown)}
@@ -141,10 +104,10 @@ def job_lapsed(id: str, worker_id: str | None) -> None:
 
 
 def job_unknown(id: str, type: str, error: str | None = None) -> None:
-    """Says it once for each type and minute, of a hundred types; for more there is one line. With an error the job has
-    failed for good."""
+    """Log a job of an unknown type: once per type and minute for at most a hundred types, then one line for all the others.
+    With an error the job has failed for good; without one it is handed back."""
     if (left_out := _unknown.over()) is not None:
-        words = "in the minute before, {jobs} more jobs of unknown types were handed back or failed without a line here"
+        words = "in the last minute, {jobs} more jobs of unknown types were handed back or failed without a line in this log"
         _say(WARNING, "job.unknown_left_out", words, types=left_out[0], jobs=left_out[1])
     if not _unknown.admits(f"{type} {error is None}"):
         return
@@ -160,12 +123,12 @@ def job_unknown(id: str, type: str, error: str | None = None) -> None:
 
 
 def lease_lost(id: str, type: str) -> None:
-    words = "job {job_id} ({type}): its lease was lost; what it did here is not recorded"
+    words = "job {job_id} ({type}): its lease was lost; the outcome of this run is not recorded"
     _say(WARNING, "job.lease_lost", words, job_id=id, type=type)
 
 
 def settled_too_late(id: str) -> None:
-    _say(WARNING, "job.settled_too_late", "job {job_id}: its lease was lost before its end was recorded", job_id=id)
+    _say(WARNING, "job.settled_too_late", "job {job_id}: its lease was lost before its outcome was recorded", job_id=id)
 
 
 def run_timed_out(id: str, type: str, seconds: float) -> None:
@@ -174,7 +137,7 @@ def run_timed_out(id: str, type: str, seconds: float) -> None:
 
 
 def process_forked(job: tuple[str, str] | None) -> None:
-    """Warn of a fork, and name the job that did it by its id and type, if one did."""
+    """Warn that this process was forked; `job` is the id and type of the job that did it, if any."""
     facts = {} if job is None else {"job_id": job[0], "type": job[1]}
     by = "" if job is None else " by job {job_id} ({type})"
     advice = "its child must not use the worker's connections or loop; use process=True, or start processes with spawn"
@@ -182,12 +145,12 @@ def process_forked(job: tuple[str, str] | None) -> None:
 
 
 def run_ignores_end(id: str, type: str) -> None:
-    words = "job {job_id} ({type}) goes on although its run was ended; its slot stays taken"
+    words = "job {job_id} ({type}) still runs although it was ended; its slot stays taken"
     _say(ERROR, "job.ignores_end", words, job_id=id, type=type)
 
 
 def store_trouble(what: str, problem: Exception, seconds: float) -> None:
-    """Says the same of the same thing once, and then every half minute while it lasts."""
+    """Log that an activity failed: at once, and then every half minute while the error stays the same."""
     error, now = _one_line(error_texts.of_error(problem)), time.monotonic()
     before, said_at = _troubled.get(what, (None, now))
     if error == before and now - said_at < AGAIN:
@@ -198,13 +161,13 @@ def store_trouble(what: str, problem: Exception, seconds: float) -> None:
 
 
 def store_well(what: str) -> None:
-    """Says so if there was trouble with it before; else nothing, so that it may be called after every success."""
+    """Log that an activity works again. Logs nothing if it did not fail before, so call this after every success."""
     if _troubled.pop(what, None) is not None:
         _say(INFO, "store.well", "{what} works again", what=what)
 
 
 def store_locked(holder: str | None, seconds: float) -> None:
-    """Says the same of the same holder every half minute while it lasts."""
+    """Log that the database file is locked: every half minute while the holder stays the same."""
     if _is_news("store.locked", str(holder)):
         words = "the database file has been locked for {waited_s:.1f} s by {holder}: writes are refused until it is free"
         _say(ERROR, "store.locked", words, waited_s=seconds, holder=_one_line(holder or "another process"))
@@ -220,12 +183,12 @@ def scheduler_started(name: str) -> None:
 
 
 def housekeeping_done(expired: int, removed: int) -> None:
-    words = "tidied up: {expired} jobs expired, {removed} ended jobs deleted"
+    words = "housekeeping: {expired} jobs expired, {removed} ended jobs deleted"
     _say(INFO, "scheduler.tidied", words, expired=expired, removed=removed)
 
 
-def let_go(queue: str, jobs: int) -> None:
-    words = "the pace of {queue} let {jobs} delayed " + ("job go" if jobs == 1 else "jobs go")
+def jobs_released(queue: str, jobs: int) -> None:
+    words = "the pace of {queue} released {jobs} delayed " + ("job" if jobs == 1 else "jobs")
     _say(INFO, "pace.released", words, queue=queue, jobs=jobs)
 
 
@@ -235,7 +198,7 @@ def keeper_died(problem: BaseException) -> None:
 
 
 def settlement_dropped(id: str, problem: Exception) -> None:
-    words = "job {job_id}: its end could not be recorded, so its lease will lapse: {error}"
+    words = "job {job_id}: its outcome could not be recorded, so its lease will lapse: {error}"
     _say(ERROR, "job.not_settled", words, job_id=id, error=_one_line(error_texts.of_error(problem, quoted=True)))
 
 
@@ -255,7 +218,7 @@ def service_reachable(host: str, hosts: str) -> None:
 
 def connections_full(limit: str) -> None:
     words = "connections are refused with 503: {limit}; for the next {again_s:.0f} s this is not written again"
-    _say(WARNING, "service.connections_full", words, limit=limit, again_s=AGAIN)
+    _say(WARNING, "service.connections_full", words, limit=_one_line(limit), again_s=AGAIN)
 
 
 def connections_lowered(wanted: int, most: int, files: int) -> None:
@@ -269,7 +232,7 @@ def use_not_noted(key_id: str, problem: Exception) -> None:
 
 
 def request_failed(method: str, path: str, problem: BaseException) -> None:
-    """Says what kind of error and where, not its text: that may repeat what a client sent."""
+    """Log the class and the place of an error, not its text, which may repeat what a client sent."""
     frames = traceback.extract_tb(problem.__traceback__)[-5:]
     places = " > ".join(f"{PurePath(frame.filename).name}:{frame.lineno}" for frame in frames)
     words = "{method} {path} failed: {error} at {places}"
@@ -277,13 +240,13 @@ def request_failed(method: str, path: str, problem: BaseException) -> None:
 
 
 def overloaded(held: int, most: int) -> None:
-    """Said now and then while requests are refused."""
+    """Log that requests are refused; the caller limits how often."""
     words = "requests are refused: those under way hold {held} bytes, and DEMORA_IN_FLIGHT_BYTES is {most}"
     _say(WARNING, "service.overloaded", words, held=held, most=most)
 
 
 def _is_news(what: str, fact: str) -> bool:
-    """Whether this was not said within the last half minute."""
+    """Return whether this fact was not logged within the last half minute, and note that it is now."""
     before, said_at = _said.get(what, ("", -AGAIN))
     now = time.monotonic()
     if fact == before and now - said_at < AGAIN:
@@ -298,7 +261,7 @@ def _say(level: int, event: str, words: str, **facts: Any) -> None:
 
 
 def _one_line(text: str) -> str:
-    """Escaped, so that nobody's text can forge a line of the log, and short."""
+    """Return a text cut short, and escaped so that it cannot forge a line of the log."""
     return text[:500].encode("unicode_escape").decode()
 
 

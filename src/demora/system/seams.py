@@ -1,4 +1,4 @@
-"""What a worker takes from its surroundings: time, chance, a name and processes. A simulation gives its own."""
+"""What a worker takes from its surroundings: time, chance, a name and child processes. A simulation replaces them."""
 
 import os
 import random
@@ -17,8 +17,8 @@ def _name() -> str:
 
 
 class Seams(msgspec.Struct, frozen=True):
-    """The real surroundings, unless told otherwise. `monotonic` counts seconds, `chance` draws from [0, 1),
-    `spawn` starts the process of a slot."""
+    """The real surroundings by default. `monotonic` counts seconds, `chance` draws from [0, 1), `name` makes the id of a
+    worker or scheduler, and `spawn` starts a child process."""
 
     monotonic: Callable[[], float] = time.monotonic
     chance: Callable[[], float] = random.random

@@ -1,4 +1,4 @@
-"""How a process hears that it should stop."""
+"""Stop signals: SIGTERM and SIGINT."""
 
 import asyncio
 import contextlib
@@ -9,14 +9,14 @@ from collections.abc import Callable, Iterator
 from types import FrameType
 
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
-_stoppers: list[Callable[[int, FrameType | None], None]] = []  # in force
+_stoppers: list[Callable[[int, FrameType | None], None]] = []  # handlers that are installed
 
 
 @contextlib.contextmanager
 def stopping_on_signals(stop: Callable[[], None]) -> Iterator[None]:
     """Call `stop` on the loop at the first SIGTERM or SIGINT; the second ends the process, even if the loop is blocked."""
     if threading.current_thread() is not threading.main_thread():
-        yield  # only the main thread hears signals
+        yield  # only the main thread can handle signals
         return
     loop = asyncio.get_running_loop()
 
@@ -39,9 +39,9 @@ def _exit_at_once(number: int, frame: FrameType | None) -> None:
     os._exit(128 + number)
 
 
-def _hear_as_usual() -> None:
-    """In a forked child: let a signal end it, and tell nothing of it to the loop of the parent, with which it shares the
-    descriptor that signals are written to."""
+def _reset_in_child() -> None:
+    """In a forked child: restore the default, so that a signal ends the child and does not reach the parent's loop through
+    the wake-up descriptor that both share."""
     if not _stoppers or threading.current_thread() is not threading.main_thread():
         return
     signal.set_wakeup_fd(-1)
@@ -50,4 +50,4 @@ def _hear_as_usual() -> None:
             signal.signal(number, signal.SIG_DFL)
 
 
-os.register_at_fork(after_in_child=_hear_as_usual)
+os.register_at_fork(after_in_child=_reset_in_child)

@@ -1,7 +1,7 @@
-"""Timers that go off to a fraction of a millisecond.
+"""Timers and waits that are precise to a fraction of a millisecond.
 
-Those of a loop count in whole milliseconds and are late by half of one on average, or by one. So the last stretch is left to
-a timer of the kernel, which the loop hears like a socket, where there is one.
+The timers of an event loop count in whole milliseconds and are up to one late. So on Linux a timer of the kernel, which the
+loop watches like a socket, takes over for the last milliseconds.
 """
 
 import asyncio
@@ -12,44 +12,45 @@ import sys
 import time
 from collections.abc import Callable
 
-NEAR = 0.003  # seconds before its time at which the kernel's timer is set
+NEAR = 0.003  # seconds that are left to the kernel's timer
 
 
 class Timer:
-    """Calls back after so many seconds, unless it is cancelled."""
+    """Calls `callback` once after so many seconds, and never early, unless it is cancelled."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, seconds: float, callback: Callable[[], object]) -> None:
         self._loop, self._callback = loop, callback
         self._timer: int | None = None
         self._handle: asyncio.Handle | None = None
-        if sys.platform == "linux" and _hears_files(loop):
+        if sys.platform == "linux" and _watches_files(loop):
             self._when = time.monotonic() + seconds
             if seconds > NEAR:
-                self._handle = loop.call_later(seconds - NEAR, self._come_near)
+                self._handle = loop.call_later(seconds - NEAR, self._arm)
             else:
-                self._come_near()
+                self._arm()
         else:
             self._handle = loop.call_later(seconds, callback)
 
     def cancel(self) -> None:
+        """Call nothing, and release the timer of the kernel."""
         if self._handle is not None:
             self._handle.cancel()
-        self._put_away()
+        self._disarm()
 
-    def _come_near(self) -> None:
+    def _arm(self) -> None:
         left = self._when - time.monotonic()
         try:
             self._timer = _timer(left)
-        except OSError:  # no more files may be opened: a little late is better than never
+        except OSError:  # too many open files: use the timer of the loop, which is a little late
             self._handle = self._loop.call_later(max(left, 0), self._callback)
         else:
-            self._loop.add_reader(self._timer, self._go_off)
+            self._loop.add_reader(self._timer, self._fire)
 
-    def _go_off(self) -> None:
-        self._put_away()
+    def _fire(self) -> None:
+        self._disarm()
         self._callback()
 
-    def _put_away(self) -> None:
+    def _disarm(self) -> None:
         timer, self._timer = self._timer, None
         if timer is not None:
             self._loop.remove_reader(timer)
@@ -57,7 +58,7 @@ class Timer:
 
 
 async def sleep(seconds: float) -> None:
-    """Sleep for so long, to a fraction of a millisecond."""
+    """Sleep for so many seconds, precise to a fraction of a millisecond."""
     loop = asyncio.get_running_loop()
     over: asyncio.Future[None] = loop.create_future()
     alarm = Timer(loop, seconds, lambda: over.set_result(None) if not over.done() else None)
@@ -67,8 +68,8 @@ async def sleep(seconds: float) -> None:
         alarm.cancel()
 
 
-def _hears_files(loop: asyncio.AbstractEventLoop) -> bool:
-    """Whether a loop can: not one that simulates time."""
+def _watches_files(loop: asyncio.AbstractEventLoop) -> bool:
+    """Return whether a loop can watch files; one that simulates time cannot."""
     return type(loop).add_reader is not asyncio.AbstractEventLoop.add_reader
 
 
@@ -86,39 +87,36 @@ def _kernel() -> ctypes.CDLL:
 
 
 def _timer(seconds: float) -> int:
-    """A file that can be read once so much time has passed."""
+    """Return a descriptor that becomes readable after so many seconds."""
     timer: int = _kernel().timerfd_create(time.CLOCK_MONOTONIC, os.O_NONBLOCK | os.O_CLOEXEC)
     if timer < 0:
-        raise OSError(ctypes.get_errno(), "no timer can be had")
-    whole, part = divmod(max(int(seconds * 1e9), 1), 1_000_000_000)  # nothing would mean never
+        raise OSError(ctypes.get_errno(), "cannot create a timer")
+    whole, part = divmod(max(int(seconds * 1e9), 1), 1_000_000_000)  # 0 would disarm it
     setting = _Setting(_Time(0, 0), _Time(whole, part))
     if _kernel().timerfd_settime(timer, 0, ctypes.byref(setting), None) < 0:
         os.close(timer)
-        raise OSError(ctypes.get_errno(), "the timer cannot be set")
+        raise OSError(ctypes.get_errno(), "cannot set the timer")
     return timer
 
 
-# A nap: until somebody rings, or until its time, to a fraction of a millisecond.
-
-
 class TimedWait:
-    """What one sleeper rests on, again and again. To ring before it rests keeps it awake."""
+    """Lets one waiter wait until it is notified or its time is up. A notification before the wait ends it at once."""
 
     def __init__(self) -> None:
-        self._rung = False
+        self._notified = False
         self._waiter: asyncio.Future[None] | None = None
 
     def ring(self) -> None:
-        self._rung = True
+        self._notified = True
         self._end()
 
     def forget(self) -> None:
         """Forget earlier rings."""
-        self._rung = False
+        self._notified = False
 
     async def take(self, seconds: float) -> bool:
         """Rest; whether somebody has rung."""
-        if self._rung:
+        if self._notified:
             return True
         loop = asyncio.get_running_loop()
         self._waiter = loop.create_future()
@@ -128,7 +126,7 @@ class TimedWait:
         finally:
             alarm.cancel()
             self._waiter = None
-        return self._rung
+        return self._notified
 
     def _end(self) -> None:
         if self._waiter is not None and not self._waiter.done():

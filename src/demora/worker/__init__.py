@@ -1,4 +1,4 @@
-"""The worker: claims jobs, runs their handlers, and settles what became of them."""
+"""The worker: claims jobs, runs their handlers, and settles the outcomes."""
 
 from .worker import Worker
 

@@ -1,4 +1,4 @@
-"""A worker for as long as a block lasts: the block begins once it works, and does not outlast it if it dies."""
+"""A worker that runs for the length of an `async with` block. The block is cancelled if the worker dies."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -8,19 +8,20 @@ from typing import Any
 from ..errors import WorkerDied
 from .worker import Worker
 
-Running = asyncio.Future[Exception | None]  # what the worker died of, once it has ended
+Running = asyncio.Future[Exception | None]  # the error that ended the worker, None if it stopped normally
 
 
 @asynccontextmanager
 async def working(worker: Worker) -> AsyncIterator[Worker]:
-    """Run a worker beside the block. If it cannot start, the block is not entered; if it dies, the block is cancelled.
-    Either raises what it died of, `WorkerDied` if it gave up, unless the block was cancelled by somebody else too."""
+    """Run a worker in the background during the block. If the worker cannot start, the block is not entered; if it dies,
+    the block is cancelled. Both raise the worker's error, or `WorkerDied` if it gave up, unless the block was also
+    cancelled from outside."""
     running: Running = asyncio.ensure_future(_run(worker))
     cancelled = False
     try:
-        await _begun(worker, running)
+        await _until_started(worker, running)
         if not _is_dead(running):
-            with _CutShort(running):
+            with _CancelOnDeath(running):
                 yield worker
     except asyncio.CancelledError:
         cancelled = True
@@ -40,37 +41,37 @@ async def _run(worker: Worker) -> Exception | None:
     return None if worker.trouble is None else WorkerDied(worker.id, worker.trouble)
 
 
-async def _begun(worker: Worker, running: Running) -> None:
-    """Return when the worker works, or has ended before it did."""
-    begun = asyncio.ensure_future(worker.started.wait())
-    both: set[asyncio.Future[Any]] = {begun, running}
+async def _until_started(worker: Worker, running: Running) -> None:
+    """Return when the worker has started, or ended before that."""
+    starting = asyncio.ensure_future(worker.started.wait())
+    both: set[asyncio.Future[Any]] = {starting, running}
     try:
         await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
     finally:
-        begun.cancel()
+        starting.cancel()
 
 
 def _is_dead(running: Running) -> bool:
     return running.done() and not running.cancelled() and running.result() is not None
 
 
-class _CutShort:
-    """Cancels the task that entered it if the worker dies, and stops that cancel at its end."""
+class _CancelOnDeath:
+    """Cancels the current task if the worker dies during the block, and absorbs that cancellation at its end."""
 
     def __init__(self, running: Running) -> None:
-        self._running, self._cut = running, False
+        self._running, self._cancelled = running, False
 
     def __enter__(self) -> None:
         task = asyncio.current_task()
         assert task is not None
         self._task, self._before = task, task.cancelling()
-        self._running.add_done_callback(self._ended)
+        self._running.add_done_callback(self._on_end)
 
     def __exit__(self, kind: type[BaseException] | None, *_: Any) -> bool:
-        self._running.remove_done_callback(self._ended)
-        if not self._cut:
+        self._running.remove_done_callback(self._on_end)
+        if not self._cancelled:
             return False
         return self._task.uncancel() <= self._before and kind is asyncio.CancelledError
 
-    def _ended(self, running: Running) -> None:
-        self._cut = _is_dead(running) and self._task.cancel()
+    def _on_end(self, running: Running) -> None:
+        self._cancelled = _is_dead(running) and self._task.cancel()

@@ -1,4 +1,7 @@
-"""Keeps the leases of what a worker holds, on a thread and a connection of its own, so that no handler can starve it."""
+"""Renews the leases of a worker's jobs, and asks the store for requests to cancel them.
+
+This happens on a thread and a connection of its own, so that a handler that blocks the worker's loop cannot delay it.
+"""
 
 import asyncio
 import contextlib
@@ -12,12 +15,12 @@ from ..handlers.context import Context
 from ..store.jobs import Lease, LeaseStatus, Report, Store
 from ..system import crash, notices
 
-TICK = 0.45  # seconds: a cancel is heard within one second
-YOUNG = 0.5  # of a tick: what ends sooner is not worth a look
+TICK = 0.45  # seconds between checks, so that a cancel reaches its run within one second
+YOUNG = 0.5  # ticks that a job is held before its first check: most jobs have ended by then
 
 
 class HeldLease:
-    """A leased job: renewed until its deadline, which is unknown until it starts."""
+    """The lease of one job. It is renewed until its deadline, which is unknown until the job starts."""
 
     __slots__ = ("context", "deadline", "lease", "renewed", "since")
 
@@ -28,18 +31,21 @@ class HeldLease:
         self.deadline: float | None = None
 
     def start(self, context: Context, longest: float) -> None:
+        """Note that the job runs now, for at most so many seconds."""
         self.deadline = context.began + longest
         self.context = context
 
     def report(self) -> Report:
+        """Return the report that goes with the renewal: empty unless the job has started."""
         return Report(self.lease, timedelta(0)) if self.context is None else self.context.report()
 
 
 class Keeper:
-    """Renews leases and listens for requests until it is stopped. `tell` is called on the worker's loop.
+    """Renews the leases that it holds until it is stopped.
 
-    Jobs that have not started are renewed only while that loop is alive, so that a handler that blocks it for ever cannot
-    keep them; started ones until their deadline and never after.
+    It calls `on_status` with lost leases and requests to cancel, and `on_failure` if it dies, both on the worker's loop.
+    A job that has started is renewed until its deadline and never after. A job in the backlog is renewed only while the
+    worker's loop is alive, so that a handler that blocks the loop for ever does not keep it from other workers.
     """
 
     def __init__(
@@ -47,53 +53,56 @@ class Keeper:
         store: Store,
         lease: timedelta,
         *,
-        tell: Callable[[LeaseStatus], None],
-        died: Callable[[], None],
+        on_status: Callable[[LeaseStatus], None],
+        on_failure: Callable[[], None],
         monotonic: Callable[[], float],
     ) -> None:
-        self._store, self._lease, self._tell, self._died, self._monotonic = store, lease, tell, died, monotonic
+        self._store, self._lease, self._monotonic = store, lease, monotonic
+        self._on_status, self._on_failure = on_status, on_failure
         self._tick = min(TICK, lease.total_seconds() / 4)
         self._held: dict[Lease, HeldLease] = {}
-        self._loop_alive = self._monotonic()
+        self._loop_alive = self._monotonic()  # when the worker's loop last ran a callback
         self._stopped = threading.Event()
-        self._dormant = False
+        self._asleep = False
         self._wake: Callable[[], object] = lambda: None
         self._running: asyncio.Future[None] | None = None
 
     def hold(self, lease: Lease) -> HeldLease:
+        """Renew this lease from now on."""
         held = self._held[lease] = HeldLease(lease, self._monotonic())
-        if self._dormant:
-            self._dormant = False
+        if self._asleep:
+            self._asleep = False
             self._wake()
         return held
 
     def drop(self, lease: Lease) -> None:
+        """Renew this lease no more."""
         self._held.pop(lease, None)
 
     async def start(self) -> None:
-        """Begin keeping: on a thread with a sibling of the store, or on this loop if the store has none."""
+        """Begin to renew: on a thread with a sibling of the store, or on this loop if the store has no sibling."""
         self._worker_loop = asyncio.get_running_loop()
         sibling = self._store.sibling()
         if sibling is None:
             self._running = asyncio.ensure_future(self._keep(self._store))
         else:
             self._running = run_on_thread(self._keep_with(sibling), "demora-keeper")
-        self._running.add_done_callback(self._ended)
+        self._running.add_done_callback(self._on_end)
 
     async def stop(self, within: float | None = None) -> None:
-        """Renew no more. Returns once the thread has ended, or after so many seconds if its store does not answer: then it
-        ends by itself."""
+        """Stop renewing. Returns when the thread has ended, or after so many seconds if its store does not answer; then the
+        thread ends by itself."""
         self._stopped.set()
-        with contextlib.suppress(RuntimeError):  # it died, and its loop with it
+        with contextlib.suppress(RuntimeError):  # the thread has died, and its loop is closed
             self._wake()
         if self._running is not None:
             await asyncio.wait([self._running], timeout=within)
 
-    def _ended(self, running: "asyncio.Future[None]") -> None:
-        """Without its keeper a worker must not go on: nobody would renew its leases."""
+    def _on_end(self, running: "asyncio.Future[None]") -> None:
+        """Report a failure: a worker must not continue when nothing renews its leases."""
         if not running.cancelled() and (problem := running.exception()) is not None:
             notices.keeper_died(problem)
-            self._died()
+            self._on_failure()
 
     async def _keep_with(self, store: Store) -> None:
         await self._open(store)
@@ -112,49 +121,49 @@ class Keeper:
                 await asyncio.sleep(self._tick)
 
     async def _keep(self, store: Store) -> None:
-        """Look after what is held at every tick, and sleep while nothing is."""
+        """Check the leases at every tick; sleep while there are none."""
         tick = self._tick
         loop, woken = asyncio.get_running_loop(), asyncio.Event()
         self._wake = lambda: loop.call_soon_threadsafe(woken.set)
         while not self._stopped.is_set():
-            self._dormant = True
-            if self._held:  # looked at only now, so that whoever holds first either is seen or wakes us
-                self._dormant = False
+            self._asleep = True
+            if self._held:  # read after the flag is set, so that `hold` is either seen here or wakes this loop
+                self._asleep = False
                 loop.call_later(tick, woken.set)
             await woken.wait()
             woken.clear()
             try:
-                await self._look_after(store)
+                await self._check(store)
                 notices.store_well("renewing leases")
             except StoreError as problem:
                 notices.store_trouble("renewing leases", problem, tick)
 
-    async def _look_after(self, store: Store) -> None:
+    async def _check(self, store: Store) -> None:
         now = self._monotonic()
-        self._worker_loop.call_soon_threadsafe(self._show_life)
+        self._worker_loop.call_soon_threadsafe(self._note_loop_alive)
         held = [h for h in list(self._held.values()) if now - h.since > YOUNG * self._tick]
         due = [h for h in held if self._is_due(h, now)]
-        heard = []
+        statuses = []
         if due:
-            heard.append(await self._renew(store, due))
+            statuses.append(await self._renew(store, due))
             for h in due:
                 h.renewed = now
         rest = [h.lease for h in held if h.renewed != now]
         if rest:
-            heard.append(await store.listen(rest))
-        self._report(heard)
+            statuses.append(await store.listen(rest))
+        self._pass_on(statuses)
 
     async def _renew(self, store: Store, held: Sequence[HeldLease]) -> LeaseStatus:
         reports = [h.report() for h in held]
         try:
-            heard = await store.renew(reports, lease=self._lease)
+            status = await store.renew(reports, lease=self._lease)
         except StoreError:
             for h, report in zip(held, reports, strict=True):
                 if h.context is not None:
-                    h.context.unsay(report)
+                    h.context.restore(report)
             raise
         crash.at("worker.renewed")
-        return heard
+        return status
 
     def _is_due(self, held: HeldLease, now: float) -> bool:
         third = self._lease.total_seconds() / 3
@@ -163,24 +172,22 @@ class Keeper:
         unreported = held.renewed < held.context.began
         return now < held.deadline and (unreported or held.context.has_news or now - held.renewed >= third)
 
-    def _report(self, heard: Iterable[LeaseStatus]) -> None:
-        for news in heard:
-            if news.lost or news.wished:
-                self._worker_loop.call_soon_threadsafe(self._tell, news)
+    def _pass_on(self, statuses: Iterable[LeaseStatus]) -> None:
+        for status in statuses:
+            if status.lost or status.wished:
+                self._worker_loop.call_soon_threadsafe(self._on_status, status)
 
-    def _show_life(self) -> None:
+    def _note_loop_alive(self) -> None:
         self._loop_alive = self._monotonic()
 
 
-# Running a coroutine on a thread and a loop of its own, so that no handler can keep it from running.
-
-
 def run_on_thread(main: Coroutine[Any, Any, None], name: str) -> "asyncio.Future[None]":
-    """Start it; the future, on the calling loop, ends as it does."""
+    """Run a coroutine on a new thread with a loop of its own. Returns a future of the calling loop that is done when the
+    coroutine is, with the same error if it failed."""
     loop = asyncio.get_running_loop()
     done: asyncio.Future[None] = loop.create_future()
 
-    def tell(problem: BaseException | None) -> None:
+    def finish(problem: BaseException | None) -> None:
         if done.done():
             return
         if problem is None:
@@ -194,8 +201,8 @@ def run_on_thread(main: Coroutine[Any, Any, None], name: str) -> "asyncio.Future
             asyncio.run(main)
         except BaseException as raised:
             problem = raised
-        with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
-            loop.call_soon_threadsafe(tell, problem)
+        with contextlib.suppress(RuntimeError):  # the calling loop is closed
+            loop.call_soon_threadsafe(finish, problem)
 
     threading.Thread(target=run, name=name, daemon=True).start()
     return done

@@ -1,4 +1,4 @@
-"""Why a run is ended from outside, and what it may still do then."""
+"""How runs end: why the worker ends one, and the outcome and verdict that follow from what its handler raised."""
 
 import asyncio
 import concurrent.futures.thread
@@ -11,9 +11,12 @@ from ..core.spans import span
 from ..core.verdict import GaveUp, Outcome, Raised, RetryState, Snoozed, Verdict, decide
 from ..errors import Invalid, ProcessDied, RaisedInProcess
 from ..handlers.control import Cancel, Fail, Retry, Snooze
+from . import processes
 
 
 class Ending(Enum):
+    """Why the worker ends a run before its handler returns."""
+
     TIMEOUT = "timeout"
     CANCEL = "cancel"
     STOP = "stop"
@@ -21,48 +24,47 @@ class Ending(Enum):
 
 
 GRACE = {Ending.CANCEL: 2.0, Ending.STOP: 0.25}  # seconds
-
-
-def grace(ending: Ending | None) -> float:
-    """The seconds that a run in a thread or a process of its own has to end by itself after it was told to."""
-    return 0.0 if ending is None else GRACE.get(ending, 0.0)
-
-
-def stands(ending: Ending | None, *, succeeded: bool) -> bool:
-    """Whether what a run came to within that time counts."""
-    return ending is Ending.CANCEL or (ending is Ending.STOP and succeeded)
-
-
-# What a run came to whose handler raised: signals mean what they say, everything else is a failed attempt.
-
-
 MOST_ERROR = 2000  # characters
 MOST_TRACEBACK = 16_000
 
 CANCELLED_WITHIN = "CancelledError: the handler was cancelled from within"
 
-_AROUND = {os.path.dirname(file) for file in (__file__, asyncio.__file__, concurrent.futures.thread.__file__)}
+# The folders of the code that calls handlers: the worker's, and that of the loop and the threads.
+_CALLERS = {
+    os.path.dirname(file) for file in (__file__, processes.__file__, asyncio.__file__, concurrent.futures.thread.__file__)
+}
+
+
+def grace(ending: Ending | None) -> float:
+    """Return the seconds that a run in a thread or a process of its own has to end by itself after `Run.end`."""
+    return 0.0 if ending is None else GRACE.get(ending, 0.0)
+
+
+def stands(ending: Ending | None, *, succeeded: bool) -> bool:
+    """Return whether the outcome of a run that ended within that grace counts."""
+    return ending is Ending.CANCEL or (ending is Ending.STOP and succeeded)
 
 
 def failed(problem: BaseException, permanent: tuple[type[BaseException], ...]) -> Raised | Snoozed | GaveUp:
-    """The outcome that a handler asked for by raising; `permanent` are errors after which trying again is useless. What
-    cannot be judged is an attempt that failed with the error of who tried."""
+    """Return the outcome of a run whose handler raised. Signals such as `Retry` mean what they say; every other error is a
+    failed attempt, without a retry if it is one of the `permanent` classes. If reading the error raises an error itself, the
+    attempt failed with that one."""
     try:
-        return _judged(problem, permanent)
-    except BaseException as trouble:  # even a SystemExit: it comes from what was raised, not from outside
-        return _unjudged(trouble)
+        return _read(problem, permanent)
+    except BaseException as trouble:  # even SystemExit: a method of the raised error may raise it
+        return _unreadable(trouble)
 
 
 def verdict_on(outcome: Outcome, standing: RetryState, drawn: float) -> Verdict:
-    """What the core decides; if it cannot, the attempt failed with its error."""
+    """Return the verdict of the core. If the core raises, the attempt failed with that error."""
     try:
         return decide(outcome, standing, drawn)
     except Exception as trouble:
-        failure = _unjudged(trouble)
+        failure = _unreadable(trouble)
         return decide(Raised(failure.error, failure.traceback, after=standing.retry_delay), standing, drawn)
 
 
-def _judged(problem: BaseException, permanent: tuple[type[BaseException], ...]) -> Raised | Snoozed | GaveUp:
+def _read(problem: BaseException, permanent: tuple[type[BaseException], ...]) -> Raised | Snoozed | GaveUp:
     match problem:
         case Snooze(delay=delay):
             return Snoozed(span(delay, "delay"))
@@ -82,18 +84,18 @@ def _judged(problem: BaseException, permanent: tuple[type[BaseException], ...]) 
             return Raised(_describe(problem), _trace(problem), permanent=isinstance(problem, permanent))
 
 
-def _unjudged(trouble: BaseException) -> Raised:
+def _unreadable(trouble: BaseException) -> Raised:
     try:
         return Raised(_describe(trouble), _trace(trouble))
     except BaseException:
-        return Raised("Unjudged: what the handler raised cannot be told")
+        return Raised("Unjudged: the error that the handler raised cannot be read")
 
 
 def _text(value: object) -> str:
     try:
         return str(value)
     except BaseException:
-        return "(its text cannot be had)"
+        return "(its text cannot be read)"
 
 
 def _describe(problem: BaseException) -> str:
@@ -106,20 +108,19 @@ def _trace(problem: BaseException) -> str:
     try:
         text = "".join(traceback.format_exception(type(problem), problem, _from_handler(problem.__traceback__)))
     except BaseException:
-        text = "(its traceback cannot be had)"
+        text = "(its traceback cannot be read)"
     return _storable(text[-MOST_TRACEBACK:])
 
 
 def _from_handler(trace: TracebackType | None) -> TracebackType | None:
-    """The part of a traceback that begins in the handler."""
-    while trace is not None and trace.tb_next is not None and _is_around(trace):
+    """Return the part of a traceback that begins in the handler."""
+    while trace is not None and trace.tb_next is not None and _is_caller(trace):
         trace = trace.tb_next
     return trace
 
 
-def _is_around(trace: TracebackType) -> bool:
-    """Whether this is code that calls handlers: ours, or that of the loop and the threads they run on."""
-    return os.path.dirname(trace.tb_frame.f_code.co_filename) in _AROUND
+def _is_caller(trace: TracebackType) -> bool:
+    return os.path.dirname(trace.tb_frame.f_code.co_filename) in _CALLERS
 
 
 def _detail(detail: object) -> str | None:
@@ -127,4 +128,5 @@ def _detail(detail: object) -> str | None:
 
 
 def _storable(text: str) -> str:
+    """Escape characters that not every engine can store."""
     return text.replace("\0", "\\0").encode("utf-8", "backslashreplace").decode()

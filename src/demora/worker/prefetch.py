@@ -1,4 +1,5 @@
-"""How much to claim ahead of free slots: about 10 ms of work, as measured, since what is prefetched cannot be overtaken."""
+"""How many jobs a worker claims ahead of its free slots: about 10 ms of work at the measured rate. It must stay small, since
+an urgent job cannot overtake a prefetched one."""
 
 AHEAD = 0.010  # seconds of work
 MOST = 250
@@ -7,29 +8,30 @@ IDLE = 0.1  # seconds without a run or without an end, after which the rate is u
 
 
 class Prefetch:
-    """Measures how many jobs end per second of work. The time in which nothing runs does not count: a worker that waits for
-    a slow disk would else claim less for it, and wait the more."""
+    """Measures how many jobs end per second of work. Time in which nothing runs is not counted: otherwise a worker that
+    waits for a slow disk would claim less, and so wait even more often."""
 
     def __init__(self) -> None:
         self.jobs = 0
         self._since = 0.0
         self._ended = 0
-        self._resting_since = 0.0
+        self._idle_since = 0.0
 
-    def rests(self, now: float) -> None:
-        """Nothing runs from now on."""
-        self._resting_since = now
+    def idle(self, now: float) -> None:
+        """Note that the last run has ended."""
+        self._idle_since = now
 
-    def looks(self, now: float) -> None:
-        """Work is looked for while nothing runs: after a long rest nothing is known of what will be found."""
-        if now - self._resting_since > IDLE:
+    def before_claim(self, now: float) -> None:
+        """Forget the rate if the worker has been idle for long. Call this before a claim while nothing runs."""
+        if now - self._idle_since > IDLE:
             self.jobs = 0
 
-    def resumes(self, now: float) -> None:
-        """The first run begins."""
-        self._since += now - self._resting_since
+    def busy(self, now: float) -> None:
+        """Note that the first run begins after an idle time."""
+        self._since += now - self._idle_since
 
-    def finished(self, now: float) -> None:
+    def job_ended(self, now: float) -> None:
+        """Count one ended run, and measure the rate once per window."""
         self._ended += 1
         passed = now - self._since
         if passed < WINDOW:

@@ -1,4 +1,4 @@
-"""One run of one job: calls the handler and says what it came to."""
+"""One run of one job: calls the handler and returns the outcome."""
 
 import asyncio
 import contextvars
@@ -21,7 +21,7 @@ from .processes.pool import START_UP, Processes
 
 
 class Run:
-    """A handler at work on a job. `ending` is why it was told to end, if it was."""
+    """One call of a handler for a job. `ending` is why the worker ended the run, None if it did not."""
 
     __slots__ = (
         *("began", "ctx", "ending", "handler", "limit", "middlewares", "occupied", "pool", "processes", "settled", "task"),
@@ -41,16 +41,18 @@ class Run:
         self.ctx, self.handler, self.middlewares, self.pool, self.processes = ctx, handler, middlewares, pool, processes
         usual = handler.defaults.timeout if handler is not None else DEFAULT_TIMEOUT
         asked = ctx.job.timeout or usual
-        self.timeout = min(asked, max(usual, longest)).total_seconds()  # a job may be older than the limit
+        self.timeout = min(asked, max(usual, longest)).total_seconds()  # a job may have been stored before the limit was set
         own_process = handler is not None and handler.defaults.process
-        self.limit = self.timeout + START_UP if own_process else self.timeout  # until the handler is called
+        self.limit = (
+            self.timeout + START_UP if own_process else self.timeout
+        )  # a process may take START_UP to call the handler
         self.ending: Ending | None = None
         self.began = self.settled = False
         self.task: asyncio.Task[None] | None = None
-        self.occupied: asyncio.Future[Any] | None = None  # the thread at work, which cannot be cancelled
+        self.occupied: asyncio.Future[Any] | None = None  # the thread of a plain function, which cannot be cancelled
 
     async def perform(self) -> Outcome:
-        """Call the handler, and answer with what it came to, whatever it raises."""
+        """Call the handler and return the outcome, whatever the handler raises."""
         if self.ending is not None:
             return self._ended()
         self.began = True
@@ -59,20 +61,20 @@ class Run:
             return Succeeded(pack(await self._call(), "result"))
         except asyncio.CancelledError:
             return self._ended()
-        except BaseException as problem:  # signals do not come here: the process hears them elsewhere
+        except BaseException as problem:  # no KeyboardInterrupt: the process handles signals elsewhere
             return self._raised(problem)
 
     def end(self, why: Ending) -> None:
-        """Tell the handler to end: an async one is cancelled, a plain one can only look at its context, and one in a process
-        of its own is killed if it does not end soon."""
+        """End the run. An async handler is cancelled. A plain one can only check its context. One in a process of its own is
+        killed if it does not end soon."""
         if self.ending is None:
             self.ending = why
         self.ctx.request_cancel()
-        if self.began and self.task is not None:  # a task cancelled before its first step would never say how it ended
+        if self.began and self.task is not None:  # a task cancelled before its first step would return no outcome
             self.task.cancel()
 
     def _call(self) -> Awaitable[Any]:
-        """What to await: the handler itself if nothing is around it, since each layer costs every run."""
+        """Return what to await: without middleware the handler itself, since each layer costs time in every run."""
         handler = self.handler
         if handler is None:
             raise _NoHandler
@@ -114,10 +116,11 @@ class Run:
         return HandedBack()
 
     def timed_out(self) -> Outcome:
+        """Return the outcome of a run that exceeded its timeout."""
         return Raised("TimedOut: the run took longer than its timeout")
 
     def standing(self) -> RetryState:
-        """What a verdict on this run needs to know, the handler's own way of retrying included."""
+        """Return the retry state of the job, with the cap and jitter of its handler."""
         standing = self.ctx.job.standing
         return standing if self.handler is None else self.handler.standing(standing)
 
@@ -128,7 +131,7 @@ class Run:
 
 
 class _NoHandler(Exception):
-    pass
+    """The worker has no handler for the type of the job."""
 
 
 def _around(middleware: Middleware, ctx: Context, call: Next) -> Next:
@@ -136,7 +139,7 @@ def _around(middleware: Middleware, ctx: Context, call: Next) -> Next:
 
 
 def _call_plain(function: Callable[..., Any], arguments: dict[str, Any]) -> Any:
-    """Call a plain function; what a future cannot carry or a loop would not survive becomes an ordinary error."""
+    """Call a plain function. Errors that a future cannot hold or that would end the loop become a RuntimeError."""
     pid = os.getpid()
     try:
         return function(**arguments)

@@ -1,4 +1,4 @@
-"""Settles what runs came to: outcomes that arrive while one batch is being recorded go together in the next."""
+"""Records the outcomes of runs in batches: those that arrive while one batch is being written form the next."""
 
 import asyncio
 import random
@@ -12,38 +12,39 @@ from ..store.jobs import Settlement, Store
 from ..system import crash, notices
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.05, 2.0  # seconds between tries while the store is in trouble
-LAST_CALL = 1.0  # seconds without a batch recorded after which a worker that stops gives up
+LAST_CALL = 1.0  # seconds without a recorded batch, after which a stopping worker gives up
 LONGEST_GATHERING = 0.005  # seconds
 LARGEST_BATCH = 250  # settlements
 MOST_BYTES = 8 * 1024 * 1024  # of results in one batch
 
-Recorded = Callable[[Settlement, Status | None], None]
+OnSettled = Callable[[Settlement, Status | None], None]  # with the new status; None if the lease was lost
 
 
 class Settler:
-    """Records settlements in batches, and tries again while the store is in trouble: a repeated verdict changes nothing.
+    """Records settlements in batches, and retries while the store is in trouble: a repeated verdict changes nothing.
 
-    It gives up on what cannot be recorded by the time that its lease has lapsed anyway.
+    It drops a settlement that it cannot record within the length of a lease, because the lease has lapsed by then.
     """
 
     def __init__(
-        self, store: Store, recorded: Recorded, lease: timedelta, *, chance: Callable[[], float] = random.random
+        self, store: Store, lease: timedelta, *, on_settled: OnSettled, chance: Callable[[], float] = random.random
     ) -> None:
-        self._store, self._recorded, self._chance = store, recorded, chance
+        self._store, self._on_settled, self._chance = store, on_settled, chance
         self._lease = lease.total_seconds()
         self._waiting: deque[Settlement] = deque()
         self._flushing: asyncio.Task[None] | None = None
         self._under_way: list[Settlement] = []
         self._batches = 0  # recorded
 
-    def enter(self, settlement: Settlement) -> None:
+    def add(self, settlement: Settlement) -> None:
+        """Queue a settlement for the next batch; returns at once."""
         self._waiting.append(settlement)
         if self._flushing is None:
             self._flushing = asyncio.ensure_future(self._flush())
 
     async def drain(self, by: float | None = None) -> bool:
-        """Return when all that was entered is recorded; False if the store records nothing when the loop's clock has come to
-        `by`. Then the leases of the rest will lapse."""
+        """Wait until every settlement is recorded. If the store records nothing more after the time `by` of the loop's
+        clock, drops the rest, whose leases will lapse, and returns False."""
         now = asyncio.get_running_loop().time
         while (flushing := self._flushing) is not None:
             before = self._batches
@@ -66,12 +67,12 @@ class Settler:
                 self._batches, self._under_way = self._batches + 1, []
                 crash.at("worker.settled")
                 for settlement, status in zip(batch, answers, strict=True):
-                    self._recorded(settlement, status)
+                    self._on_settled(settlement, status)
         finally:
             self._flushing = None
 
     async def _gather(self) -> None:
-        """Let a burst of short runs come in together: wait while each pass of the loop brings more, but not for long."""
+        """Wait briefly while each pass of the loop brings more settlements, so that short runs share a batch."""
         loop = asyncio.get_running_loop()
         until, seen = loop.time() + LONGEST_GATHERING, 0
         while seen < len(self._waiting) < LARGEST_BATCH and loop.time() < until:
@@ -103,15 +104,8 @@ class Settler:
             except Exception:
                 return await self._settle_each(batch)
 
-    def _drop(self, settlements: list[Settlement]) -> None:
-        for settlement in settlements:
-            notices.settlement_dropped(
-                settlement.report.lease.id, StoreBusy("the worker stopped before it could be written")
-            )
-        self._waiting.clear()
-
     async def _settle_each(self, batch: list[Settlement]) -> list[Status | None]:
-        """Try each alone, once, so that one that cannot be recorded costs no other."""
+        """Try each settlement alone, once, so that one that the store rejects does not affect the others."""
         answers: list[Status | None] = []
         for settlement in batch:
             try:
@@ -120,3 +114,10 @@ class Settler:
                 notices.settlement_dropped(settlement.report.lease.id, problem)
                 answers.append(None)
         return answers
+
+    def _drop(self, settlements: list[Settlement]) -> None:
+        for settlement in settlements:
+            notices.settlement_dropped(
+                settlement.report.lease.id, StoreBusy("the worker stopped before it could be written")
+            )
+        self._waiting.clear()

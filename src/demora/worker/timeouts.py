@@ -1,4 +1,4 @@
-"""Deadlines of runs, watched with one timer: most runs end long before theirs, so starting and ending one must cost little.
+"""The deadlines of runs, watched with one timer. Most runs end long before theirs, so `watch` and `forget` are cheap.
 
 Runs with the same timeout reach their deadlines in the order of their start, so each such group is a plain dict.
 """
@@ -20,6 +20,7 @@ class Timeouts:
         self._at = inf
 
     def watch(self, run: Run, seconds: float) -> None:
+        """Call `expired` for the run after so many seconds, unless it is forgotten before."""
         deadline = asyncio.get_running_loop().time() + seconds
         group = self._groups.get(seconds)
         if group is None:
@@ -29,6 +30,7 @@ class Timeouts:
             self._set_timer(deadline)
 
     def forget(self, run: Run, seconds: float) -> None:
+        """Stop watching the run; `seconds` is the value given to `watch`."""
         group = self._groups.get(seconds)
         if group is not None:
             group.pop(run, None)
@@ -39,9 +41,9 @@ class Timeouts:
         if self._timer is not None:
             self._timer.cancel()
         self._at = at
-        self._timer = None if at == inf else asyncio.get_running_loop().call_at(at, self._look)
+        self._timer = None if at == inf else asyncio.get_running_loop().call_at(at, self._expire)
 
-    def _look(self) -> None:
+    def _expire(self) -> None:
         now = asyncio.get_running_loop().time()
         late = [(group, run) for group in self._groups.values() for run, deadline in group.items() if deadline <= now]
         for group, run in late:

@@ -39,7 +39,7 @@ async def test_a_bell_that_was_cut_down_is_hung_again_and_its_sleepers_are_woken
     async with proxies.before(url) as (proxy, through), opened(through, schema) as one, opened(url, schema) as other:
         with one.subscribe(Topic.READY) as place:
             await one.queues()
-            assert one._bells.reachable
+            assert one._notifier.reachable
             place.clear()
             proxy.cut_all()
             await asyncio.wait_for(place.wait(None), SOON)  # whoever cannot hear must look
@@ -51,13 +51,13 @@ async def test_a_bell_that_was_cut_down_is_hung_again_and_its_sleepers_are_woken
 
 
 async def _is(store: PostgresStore) -> bool:
-    return store._bells.reachable
+    return store._notifier.reachable
 
 
 async def test_a_store_that_only_adds_listens_to_nothing(url: str, schema: str) -> None:
     async with opened(url, schema) as store:
         await add_one(store)
-        assert store._bells._listening is None
+        assert store._notifier._listening is None
 
 
 @pytest.mark.parametrize("options", [{"notify": False}, {"pooler": True}], ids=["off", "pooler"])
@@ -77,7 +77,7 @@ async def test_behind_a_pooler_another_url_can_be_listened_on(url: str, schema: 
             place.clear()
             await add_one(other)
             await asyncio.wait_for(place.wait(None), SOON)
-            assert one._bells.reachable
+            assert one._notifier.reachable
 
 
 async def test_rings_gather_while_one_is_under_way(url: str, schema: str) -> None:
@@ -111,7 +111,7 @@ async def test_a_later_job_rings_nobody(url: str, schema: str) -> None:
 
 
 async def _quiet(store: PostgresStore) -> bool:
-    return store._bells._ringing is None
+    return store._notifier._sending is None
 
 
 async def test_who_cannot_hear_is_not_woken_by_every_try_to_listen(

@@ -92,7 +92,7 @@ async def test_where_nobody_listens_that_is_told_and_no_fault(place: Place) -> N
 
 
 async def test_an_address_on_which_no_ring_is_heard_is_a_warning(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(diagnostics, "HEARD", 0.3)
+    monkeypatch.setattr(diagnostics, "WAKE_UP_LIMIT", 0.3)
     elsewhere = place.url.replace("/postgres", "/template1")
     for listen_url in (elsewhere, "postgresql://127.0.0.1:1/none"):
         found = (await place.findings(pooler=True, listen_url=listen_url))["wake-ups"]

@@ -218,15 +218,15 @@ async def test_a_write_is_not_made_again_while_the_session_that_was_cut_off_may_
     monkeypatch.setattr(transactions, "RECHECK_LIMIT", 0.1)
     monkeypatch.setattr(transactions, "FENCE", 100)
     there = {(await add_one(store)).id for _ in range(2)}  # the statement is prepared by the second
-    while store._bells._ringing is not None:  # so that one connection alone is used from now on
-        await asyncio.wait([store._bells._ringing])
+    while store._notifier._sending is not None:  # so that one connection alone is used from now on
+        await asyncio.wait([store._notifier._sending])
     async with store._opened().session() as session:
         assert session.backend is not None
         pid = session.backend[0]
     os.kill(pid, signal.SIGSTOP)
     try:
         proxy.cut_commit(1, "at once")
-        with pytest.raises(StoreError, match="does not end; whether it was written is unknown"):
+        with pytest.raises(StoreError, match="does not end; the write may have happened"):
             await add_one(store)
         assert await ids(store) == there
     finally:

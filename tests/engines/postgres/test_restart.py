@@ -94,4 +94,4 @@ async def test_a_sleeper_hears_again_after_a_restart(server: Server) -> None:
 
 
 async def _hears(store: PostgresStore) -> bool:
-    return store._bells.reachable
+    return store._notifier.reachable

@@ -173,3 +173,15 @@ async def test_a_file_that_stays_locked_is_said_to_be_busy(tmp_path: Path) -> No
     pending = Pending(put(1), asyncio.get_running_loop().create_future())
     other.commit([pending])
     assert isinstance(pending.error, StoreBusy)
+
+
+async def test_only_calls_whose_time_is_up_are_refused(tmp_path: Path) -> None:
+    keeper, other = two_on_one_file(tmp_path, Waits(lock=60))
+    keeper.begin_at_once()
+    old, new = (Pending(put(n), asyncio.get_running_loop().create_future()) for n in range(2))
+    old.asked -= 60
+    batch = [old, new]
+    finished, _ = other.commit(batch)
+    assert (finished, batch) == ([old], [new])
+    assert isinstance(old.error, StoreBusy)
+    assert new.error is None

@@ -1,4 +1,4 @@
-"""What people ask of single jobs: cancel, retry, change, remove; and the purge of old ones. Guarded writes, many at once."""
+"""Changes of single jobs on request, the purge of ended ones, and the housekeeping. Guarded writes, many at once."""
 
 import json
 from collections.abc import Iterator, Sequence
@@ -14,38 +14,39 @@ from ...store.jobs import Answer, Change, HousekeepingResult, Topic
 from . import rows, webhooks
 from .connections import Session
 
+SILENT = 86_400_000  # milliseconds without a heartbeat after which a worker is forgotten
 _NONE = Answer(False, None)
 
 
-async def cancel(session: Session, ids: Sequence[str], topics: set[Topic], again: bool) -> list[Answer]:
-    known = await _known(session, "cancelled", ids, again, cancelled=Status.CANCELLED.value)
+async def cancel(session: Session, ids: Sequence[str]) -> list[Answer]:
+    known = await _known(session, "cancelled", ids, cancelled=Status.CANCELLED.value)
     what = {"cancelled": Status.CANCELLED.value, "error": "cancelled before it started"}
     answers: list[Answer] = []
     for part in _without_repeats(ids):
-        found = await session.rows("cancel", ids=_keys(part), telling=False, **what)
+        found = await session.rows("cancel", ids=_keys(part), with_deliveries=False, **what)
         if put_off := [str(row["id"]) for row in found if row["put_off"]]:
-            async with webhooks.telling(session, topics) as ended:
-                found = [*found, *await session.rows("cancel", ids=put_off, telling=True, **what)]
+            async with webhooks.with_deliveries(session) as ended:
+                found = [*found, *await session.rows("cancel", ids=put_off, with_deliveries=True, **what)]
                 ended += [str(row["id"]) for row in found if row["ended"]]
         if known or any(row["ended"] for row in found):
-            topics.add(Topic.ENDED)
+            session.wake(Topic.ENDED)
         answers += _answers(part, found, known)
     return answers
 
 
-async def retry(session: Session, ids: Sequence[str], topics: set[Topic], again: bool) -> list[Answer]:
-    known = await _known(session, "retried", ids, again)
+async def retry(session: Session, ids: Sequence[str]) -> list[Answer]:
+    known = await _known(session, "retried", ids)
     what = {"queued": Status.QUEUED.value, "lane": Lane.RETRY.value, "from": sorted(RETRYABLE)}
     answers: list[Answer] = []
     for part in _without_repeats(ids):
         found = await session.rows("retry", ids=_keys(part), **what)
         if known or any(row["did"] for row in found):
-            topics.add(Topic.READY)
+            session.wake(Topic.READY)
         answers += _answers(part, found, known)
     return answers
 
 
-async def change(session: Session, id: str, change: Change, topics: set[Topic]) -> Answer:
+async def change(session: Session, id: str, change: Change) -> Answer:
     row = await session.row(
         "change",
         id=rows.id_key(id),
@@ -58,7 +59,7 @@ async def change(session: Session, id: str, change: Change, topics: set[Topic]) 
     if row is None:
         return _NONE
     if row["ready"]:
-        topics.add(Topic.READY)
+        session.wake(Topic.READY)
     return Answer(row["did"], Status(row["status"]))
 
 
@@ -80,13 +81,13 @@ async def purge(session: Session, status: Status, older_than: int, limit: int, q
 
 
 async def remove_ended(session: Session, queue: str, status: Status, older_than: int, limit: int) -> int:
-    """Delete up to `limit` jobs of a queue that ended so, so many milliseconds ago, the oldest first."""
+    """Delete up to `limit` jobs that ended with this status `older_than` milliseconds ago, the oldest first."""
     what: dict[str, Any] = {"queue": queue, "status": status.value, "older_than": older_than, "limit": limit}
     return int((await session.row("purge", **what))["removed"])
 
 
 async def remove_beyond(session: Session, queue: str, status: Status, newest: int, limit: int) -> int:
-    """Delete up to `limit` jobs of a queue that ended so, but none of the newest so many."""
+    """Delete up to `limit` jobs of a queue that ended with this status, but none of the `newest` so many."""
     what: dict[str, Any] = {"queue": queue, "status": status.value, "newest": newest, "limit": limit}
     return int((await session.row("purge_beyond", **what))["removed"])
 
@@ -96,9 +97,9 @@ async def forget_keys(session: Session, limit: int) -> None:
     await session.rows("purge_keys", limit=limit)
 
 
-async def _known(session: Session, name: str, ids: Sequence[str], again: bool, **what: Any) -> dict[str, Answer]:
-    """What the call whose answer was lost has done, if this is the second asking."""
-    if not again:
+async def _known(session: Session, name: str, ids: Sequence[str], **what: Any) -> dict[str, Answer]:
+    """The answers of the first try, if this is a second one (`session.again`)."""
+    if not session.again:
         return {}
     found = await session.rows(name, ids=_keys(ids), **what)
     return {str(row["id"]): Answer(True, Status(row["status"])) for row in found if row["did"]}
@@ -114,7 +115,7 @@ def _keys(ids: Sequence[str]) -> list[str | None]:
 
 
 def _without_repeats(ids: Sequence[str]) -> Iterator[list[str]]:
-    """The ids in order, cut before each that came already: a statement sees a row once."""
+    """The ids in order, split before each repeated id, since a statement writes to a row once."""
     part: list[str] = []
     for id in ids:
         if id in part:
@@ -125,14 +126,8 @@ def _without_repeats(ids: Sequence[str]) -> Iterator[list[str]]:
         yield part
 
 
-# The housekeeping: what expired is cancelled, and what need not be kept goes, a small piece at a time.
-
-
-SILENT = 86_400_000  # milliseconds after which a worker that said nothing is forgotten
-
-
-async def housekeep(session: Session, retention: Retention, limit: int, topics: set[Topic]) -> HousekeepingResult:
-    expired = await expire(session, limit, topics)
+async def housekeep(session: Session, retention: Retention, limit: int) -> HousekeepingResult:
+    expired = await expire(session, limit)
     removed, waits = await _remove(session, retention, max(limit - expired, 1))
     await forget_keys(session, limit)
     await session.rows("forget_silent", silent=SILENT)
@@ -142,29 +137,29 @@ async def housekeep(session: Session, retention: Retention, limit: int, topics: 
     return HousekeepingResult(expired, removed, timedelta(milliseconds=max(min(waits), 0)) if waits else None)
 
 
-async def expire(session: Session, limit: int, topics: set[Topic]) -> int:
-    """Give waiting jobs whose time has passed the verdict that they expired."""
+async def expire(session: Session, limit: int) -> int:
+    """Expire waiting jobs whose time has passed, and return how many."""
     what: dict[str, Any] = {"cancelled": EXPIRED.status.value, "expired": EXPIRED.error, "limit": limit}
-    row = await session.row("expire", telling=False, **what)
+    row = await session.row("expire", with_deliveries=False, **what)
     expired = int(row["expired"])
     if row["put_off"]:
-        expired += await expire_telling(session, limit, topics)
+        expired += await expire_with_deliveries(session, limit)
     if expired:
-        topics.add(Topic.ENDED)
+        session.wake(Topic.ENDED)
     return expired
 
 
-async def expire_telling(session: Session, limit: int, topics: set[Topic]) -> int:
-    """The same, also for jobs of whose end somebody is to hear."""
+async def expire_with_deliveries(session: Session, limit: int) -> int:
+    """The same, also for jobs with webhooks."""
     what: dict[str, Any] = {"cancelled": EXPIRED.status.value, "expired": EXPIRED.error, "limit": limit}
-    async with webhooks.telling(session, topics) as ended:
-        row = await session.row("expire", telling=True, **what)
+    async with webhooks.with_deliveries(session) as ended:
+        row = await session.row("expire", with_deliveries=True, **what)
         ended += [str(id) for id in row["ids"] or ()]
     return len(ended)
 
 
 async def _remove(session: Session, retention: Retention, limit: int) -> tuple[int, list[int]]:
-    """Delete what need not be kept; answers with how much, and in how many milliseconds there is more to delete."""
+    """Delete ended jobs beyond their retention; returns how many, and the milliseconds until more are due."""
     own = {name: rows.retention(text).over(retention) for name, text in await session.rows("retentions")}
     removed, waits = 0, list[int]()
     for queue, number, _ in await session.rows("ended_kinds"):

@@ -1,4 +1,4 @@
-"""The SQL of this engine, by name: for one schema, with parameters by name."""
+"""Connections to PostgreSQL: the statements by name, the driver's errors, pools and sessions, and schema migrations."""
 
 import asyncio
 import re
@@ -14,13 +14,14 @@ import asyncpg
 import msgspec
 
 from ...errors import SchemaTooNew, StoreBusy, StoreClosed, StoreError, StoreUnreachable
+from ...store.jobs import Topic
 from ...system import crash, forks
 from ...system.clock import Distance
 from .. import queries
 from ..options import PostgresOptions, driver_url
 
 _BLOCKS = queries.load(__package__)
-# As the statement of that name, but it fails where an id is there already: to ask first takes a fifth of its time.
+# Variants that fail if an id exists already. The check that this saves takes a fifth of the statement's time.
 _NEW = {f"{name}_new": _BLOCKS[name].replace("on conflict do nothing", "", 1) for name in ("add", "add_one")}
 _PARAMETER = re.compile(r"(?<!:):([a-z_]+)")
 _SCHEMA = re.compile(r"\bdemora\.(?=[a-z])")
@@ -35,20 +36,20 @@ class Statement(NamedTuple):
 
 @cache
 def statements(schema: str) -> dict[str, Statement]:
-    """Every statement, on the tables of a schema. Names are qualified, so that no session need be set up."""
+    """Every statement, on the tables of a schema. Names are qualified, so that a session needs no search path."""
     return {name: _numbered(in_schema(sql, schema)) for name, sql in (_BLOCKS | _NEW).items()}
 
 
 @cache
 def narrowed_find(schema: str, narrow: str) -> Statement:
-    """`find`, kept to what a partial index knows."""
+    """`find`, limited to the rows of a partial index."""
     sql = _BLOCKS["find"].replace("/* narrowed to */ where true", _BLOCKS[narrow])
     return _numbered(in_schema(sql, schema))
 
 
 def script(name: str, schema: str) -> str:
-    """A file of this package with several statements and no parameters."""
-    return in_schema((files(__package__) / name).read_text(), schema)
+    """The text of a file of this package, for a schema: several statements without parameters."""
+    return in_schema(queries.with_statuses((files(__package__) / name).read_text()), schema)
 
 
 def in_schema(sql: str, schema: str) -> str:
@@ -60,29 +61,29 @@ def _numbered(sql: str) -> Statement:
     return Statement(_PARAMETER.sub(lambda found: f"${names.index(found[1]) + 1}", sql), tuple(names))
 
 
-# The driver's errors: which of them leave the outcome of a write unknown, and what the others are to a caller.
+# The driver's errors
 
 
-# The connection broke. A server that shuts down may have committed before it said so.
+# The connection broke, and the outcome of a write is unknown: a server that shuts down may have committed it before.
 LOST = (
     asyncpg.PostgresConnectionError,
     asyncpg.AdminShutdownError,
     asyncpg.CrashShutdownError,
     asyncpg.CannotConnectNowError,
-    asyncpg.InternalClientError,  # the server said farewell, and the driver has not yet understood
+    asyncpg.InternalClientError,  # the server closed the connection, and the driver has not noticed yet
     ConnectionError,
     TimeoutError,
     OSError,
 )
 DRIVER = (asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError, OSError, TimeoutError)
-# Nothing was written, and the same may succeed at once.
+# Nothing was written, and the same statement may succeed at once.
 PASSING = (asyncpg.DeadlockDetectedError, asyncpg.SerializationError)
 
 
 def is_lost(problem: BaseException) -> bool:
-    """Whether an error leaves unknown what became of a statement."""
+    """Whether an error leaves the outcome of a statement unknown."""
     if isinstance(problem, asyncpg.InterfaceError) and not isinstance(problem, ValueError):
-        return True  # the driver noticed that the connection is closed
+        return True  # the driver found the connection closed
     return isinstance(problem, LOST)
 
 
@@ -95,7 +96,7 @@ def unreachable(problem: BaseException) -> StoreUnreachable:
 
 def unknown(problem: BaseException) -> StoreError:
     error = StoreError(
-        f"PostgreSQL was lost and could not be asked again: {_words(problem)}; whether it was written is unknown"
+        f"the connection to PostgreSQL broke and could not be made again: {_words(problem)}; the write may have happened"
     )
     error.__cause__ = problem
     return error
@@ -116,27 +117,27 @@ def translate(problem: BaseException) -> StoreError:
 
 
 def refused_within(problem: BaseException) -> StoreError:
-    """The error for what a driver raised in the caller's transaction; of SQLAlchemy's only the words of its driver."""
+    """The store's own error for one that a driver raised in the caller's transaction, without SQLAlchemy's additions."""
     words = _words(getattr(problem, "orig", None) or problem).splitlines()[0]
     return StoreError(f"PostgreSQL, within your transaction: {words}; no job was added: roll the transaction back")
 
 
 def _words(problem: BaseException) -> str:
-    """The driver's own words, but for those that may repeat values: the details of the server, which show rows, and what the
-    driver says of arguments and URLs that it does not take."""
+    """The driver's own message, without parts that may repeat values: details of the server, which show rows, and errors
+    about arguments and URLs."""
     if isinstance(problem, (ValueError, asyncpg.DataError)):
-        return f"{type(problem).__name__}: a value or parameter was not taken"
+        return f"{type(problem).__name__}: a value or parameter was refused"
     words = str(problem.args[0]) if isinstance(problem, asyncpg.PostgresError) and problem.args else str(problem)
     return words.strip() or type(problem).__name__
 
 
-# Connections to PostgreSQL: a pool, what a session is asked, and the numbered schema files.
+# Pools and sessions
 
 
 CONNECT = 10.0  # seconds to wait for a connection
 LOCKED = 10_000  # milliseconds to wait for a row that another session holds
-SPARE = 5.0  # seconds that a statement may take beyond the server's own limit, before its connection is given up
-KEPT = 2  # connections at hand: to ask the driver's pool for one and give it back takes longer than a quick statement
+SPARE = 5.0  # seconds beyond the server's own limit after which the driver gives up a statement and its connection
+KEPT = 2  # connections kept outside of the driver's pool, which takes longer than a quick statement to give one
 
 Clock = Callable[[], int | None]
 Place = tuple[int, int]  # the numbers of a server and of a database on it
@@ -145,13 +146,25 @@ Place = tuple[int, int]  # the numbers of a server and of a database on it
 class Session:
     """A connection for one call.
 
-    `wall_us` is the time to use, in microseconds, or None for the database's own. `backend` is what the server calls the
-    connection; None behind a pooler, where it may be another at any moment. `lined` says whether there is a
-    line in sight: then rows tell in which transaction they moved into waiting. `unplaced` says that the call records jobs
-    that no caller puts into a line.
+    `wall_us` is the time to use, in microseconds, or None for the database's own. `again` says that an earlier try of the
+    same call lost its connection, so that the call may have been committed: it must look before it writes. `backend` is the
+    server's process and its start; None behind a pooler, which may change it at any moment. With `lined` there is a line:
+    rows record in which transaction they moved into waiting. The call sets `unplaced` if it records jobs that no caller puts
+    into the line.
     """
 
-    __slots__ = ("_connection", "_distance", "_statements", "backend", "limit", "lined", "unplaced", "wall_us")
+    __slots__ = (
+        "_connection",
+        "_distance",
+        "_statements",
+        "again",
+        "backend",
+        "limit",
+        "lined",
+        "topics",
+        "unplaced",
+        "wall_us",
+    )
 
     def __init__(
         self,
@@ -164,14 +177,21 @@ class Session:
         self._connection, self._statements, self.wall_us, self.lined = connection, known, wall_us, lined
         self._distance = distance or Distance()
         self.unplaced = False
+        self.again = False
+        self.topics: set[Topic] = set()  # whose waiters to wake once the call is committed
         self.backend: tuple[int, datetime] | None = connection.backend
-        self.limit: float | None = None  # seconds that a statement may take, if less than usual; then it is cancelled
+        self.limit: float | None = None  # seconds after which a statement is cancelled, if less than usual
+
+    def wake(self, topic: Topic) -> None:
+        """Wake the waiters of a topic once the call is committed."""
+        self.topics.add(topic)
 
     async def rows(self, statement: str | Statement, **what: Any) -> list[Any]:
-        """Run a statement, by name as a rule, and answer with its rows."""
+        """Run a statement, given by name as a rule, and return its rows."""
         sql, names = self._statements[statement] if isinstance(statement, str) else statement
         what["clock"], what["lined"] = self.wall_us, self.lined
-        found: list[Any] = await self._connection.fetch(sql, *[what[name] for name in names], timeout=self.limit)
+        limited = {} if self.limit is None else {"timeout": self.limit}  # borrowed connections know no such limit
+        found: list[Any] = await self._connection.fetch(sql, *[what[name] for name in names], **limited)
         return found
 
     async def row(self, statement: str, **what: Any) -> Any:
@@ -179,8 +199,8 @@ class Session:
         return found[0] if found else None
 
     def passed_since(self, us: int, asked: float) -> int:
-        """The microseconds since the database's clock was read by a statement that was sent at `asked`, a monotonic time,
-        and was answered just now."""
+        """The microseconds since a statement read `us` from the database's clock. The statement was sent at `asked`, a
+        monotonic time, and its answer has just arrived."""
         if self.wall_us is not None:
             return 0
         now = time.monotonic()
@@ -196,13 +216,13 @@ class Session:
 
 
 class _Connection(asyncpg.Connection):  # type: ignore[misc]
-    """A connection that knows what the server calls it."""
+    """A connection that knows its process on the server."""
 
     backend: tuple[int, datetime] | None = None
 
 
 class Pool:
-    """Connections, made when they are needed. Nothing of a session is ever changed, so nothing is reset."""
+    """A pool of connections, opened as needed. No call changes settings of a session, so none are reset."""
 
     def __init__(self, url: str, options: PostgresOptions, clock: Clock) -> None:
         self._url, self._options, self._clock = driver_url(url), options, clock
@@ -212,15 +232,15 @@ class Pool:
         self._distance = Distance()
         self._pool: Any = None
         self._kept: list[Any] = []
-        self._sought = 0  # connections that somebody waits for
+        self._sought = 0  # calls that wait for a connection
 
     async def open(self) -> None:
-        """Connect, and bring the schema up to date if it is not."""
+        """Connect, and migrate the schema if it is not up to date."""
         options = connection_options(self._options)
         try:
             self._pool = await asyncpg.create_pool(
                 self._url,
-                min_size=0,  # else the driver connects by itself, and writes tracebacks while the server is away
+                min_size=0,  # else the driver connects by itself, and logs tracebacks while the server is away
                 max_size=self._options.connections,
                 reset=_no_reset,
                 init=self._note,
@@ -235,7 +255,7 @@ class Pool:
             await migrate(self._url, self._options)
 
     async def close(self, *, at_once: bool = False) -> None:
-        """Disconnect, once what is under way has ended, or `at_once`."""
+        """Disconnect once the statements under way have ended, or `at_once`."""
         pool, self._pool = self._pool, None
         while self._kept:
             await _release(pool, self._kept.pop())
@@ -249,13 +269,13 @@ class Pool:
 
     @asynccontextmanager
     async def session(self) -> AsyncIterator[Session]:
-        """A connection to work on; `StoreError` if none can be had, and then nothing was written."""
+        """A session on a connection; raises `StoreError` if there is none in time, and then nothing was written."""
         pool = self._pool
         connection = await self._take(pool)
         try:
             yield Session(connection, self.statements, self._clock(), self.lined, self._distance)
         except BaseException:
-            await _release(pool, connection)  # whoever was cancelled left a statement on its way
+            await _release(pool, connection)  # a cancelled call may have left a statement under way
             raise
         if self._pool is not None and not self._sought and len(self._kept) < KEPT and _is_open(connection):
             self._kept.append(connection)
@@ -277,8 +297,8 @@ class Pool:
             self._sought -= 1
 
     async def _note(self, connection: Any) -> None:
-        """Remember where we are with each new connection: behind one address there may be another server by now."""
-        forks.let_go_in_child(connection, lambda held: forks.descriptors_of(held._transport))
+        """Note the server of each new connection: the same address may lead to another server by now."""
+        forks.release_in_child(connection, lambda held: forks.descriptors_of(held._transport))
         row = await connection.fetchrow(self.statements["place"].sql)
         self.place = row["server"], row["database"]
         if not self._options.pooler:
@@ -288,7 +308,7 @@ class Pool:
 def _is_open(connection: Any) -> bool:
     try:
         return not connection.is_closed()
-    except asyncpg.InterfaceError:  # the pool took it back when the server ended it
+    except asyncpg.InterfaceError:  # the pool took it back when the server closed it
         return False
 
 
@@ -301,7 +321,7 @@ async def _release(pool: Any, connection: Any) -> None:
 
 
 def connection_options(options: PostgresOptions) -> dict[str, Any]:
-    """The driver's options. Behind a pooler no statement is prepared, and nothing is said of the session."""
+    """The driver's options. Behind a pooler no statement is prepared, and no setting of the session is changed."""
     limit = options.timeout.total_seconds()
     usual: dict[str, Any] = {"timeout": CONNECT, "command_timeout": limit + SPARE, "max_cached_statement_lifetime": 0}
     if options.pooler:
@@ -311,10 +331,10 @@ def connection_options(options: PostgresOptions) -> dict[str, Any]:
         "statement_timeout": str(int(limit * 1000)),
         "lock_timeout": str(min(LOCKED, int(limit * 1000))),
         "idle_in_transaction_session_timeout": str(int((limit + SPARE) * 1000)),
-        "jit": "off",  # compiling takes longer than any of these statements
-        "plan_cache_mode": "force_generic_plan",  # what these statements need is one index each, whatever the values
-        "enable_seqscan": "off",  # plans are kept, and a table that was empty when they were made may hold millions
-        "enable_bitmapscan": "off",  # for the same reason: it reads all that an index has, however few are wanted
+        "jit": "off",  # compiling a statement takes longer than running it
+        "plan_cache_mode": "force_generic_plan",  # each statement needs the same index for all values
+        "enable_seqscan": "off",  # the table of a kept plan may have been empty then and hold millions now
+        "enable_bitmapscan": "off",  # for the same reason: it reads all matches of an index, however few are wanted
     }
     return {**usual, "server_settings": session}
 
@@ -341,7 +361,7 @@ async def peek(url: str, options: PostgresOptions) -> int | None:
 
 @asynccontextmanager
 async def connected(url: str) -> AsyncIterator[Any]:
-    """A connection of its own, on which nothing is prepared and nothing limited."""
+    """A connection outside of any pool, without prepared statements and limits of time."""
     try:
         connection = await asyncpg.connect(driver_url(url), timeout=CONNECT, statement_cache_size=0)
     except (*DRIVER, ValueError) as problem:
@@ -374,7 +394,7 @@ async def _step(connection: Any, schema: str, number: int, steps: dict[int, str]
 
 
 async def _begin(connection: Any, schema: str) -> None:
-    """Make the schema, or take an empty one."""
+    """Create the schema, or use an empty one."""
     if not await connection.fetchval("select exists (select from pg_namespace where nspname = $1)", schema):
         await connection.execute(f'create schema "{schema}"')
     taken = await connection.fetchval("select exists (select from pg_tables where schemaname = $1)", schema)
@@ -388,7 +408,7 @@ async def _begin(connection: Any, schema: str) -> None:
 
 
 def newest() -> int:
-    """The version that this demora makes of a schema."""
+    """The newest version of the schema that this demora knows."""
     return max(number for number, _ in _schema_files("demora"))
 
 
@@ -405,14 +425,11 @@ async def _note_backend(connection: Any) -> None:
 
 
 async def _no_reset(connection: Any) -> None:
-    """Nothing was changed."""
+    """Does nothing: no call changes settings of a session."""
 
 
-# Connections apart from those of all other calls: for searches, and for quick looks that must never wait for one.
-
-
-class Lane:
-    """A few connections of one kind of reads. They are made when they are first needed."""
+class LazyPool:
+    """A pool for one kind of reads, opened when it is first needed."""
 
     def __init__(self, url: str, options: PostgresOptions, clock: Clock, *, connections: int) -> None:
         self._pool = Pool(url, msgspec.structs.replace(options, connections=connections), clock)
@@ -420,7 +437,7 @@ class Lane:
         self._closed = False
 
     async def opened(self) -> Pool:
-        """The pool. If it cannot be opened, the next call tries anew."""
+        """The open pool. If it cannot be opened, the next call tries again."""
         if self._closed:
             raise StoreClosed
         if self._opening is None:
@@ -438,7 +455,7 @@ class Lane:
         return self._pool
 
     async def close(self) -> None:
-        """Disconnect, and end what is being read."""
+        """Disconnect, and end the reads under way."""
         self._closed = True
         opening, self._opening = self._opening, None
         if opening is not None:

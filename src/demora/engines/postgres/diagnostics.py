@@ -1,4 +1,4 @@
-"""Examines a server from outside: whether it can be reached and is new enough, its schema, its clock, and wake-ups."""
+"""Diagnostics on PostgreSQL: the examination of the server from outside, the overview of jobs, and the audit."""
 
 import asyncio
 import secrets
@@ -22,11 +22,11 @@ from .rows import Row
 
 OLDEST = 14  # of the server
 CLOCKS_APART = 1.0  # seconds
-HEARD = 3.0  # seconds that a ring may take
+WAKE_UP_LIMIT = 3.0  # seconds that a notification may take
 
 
 async def examine(url: str, options: PostgresOptions) -> Examination:
-    """All that can be said without opening the store. Makes and changes nothing."""
+    """Examine the database without opening the store. Creates and changes nothing."""
     try:
         async with connections.connected(url) as connection:
             schema, usable = await _schema(connection, options.schema)
@@ -69,7 +69,7 @@ async def _schema(connection: Any, schema: str) -> tuple[Finding, bool]:
 
 
 async def _clock(connection: Any) -> Finding:
-    """How far the server's clock is from this host's; how long the answer took is counted for neither."""
+    """How far the server's clock is from this host's, at least: the time that the answer took may explain a part."""
     before = time.time()
     us = await connection.fetchval(statements("demora")["now"].sql, None)
     after = time.time()
@@ -81,29 +81,29 @@ async def _clock(connection: Any) -> Finding:
 
 
 async def _wakeups(connection: Any, url: str, options: PostgresOptions) -> Finding:
-    """Whether a ring by the database URL is heard where workers listen."""
+    """Whether a notification through the database URL arrives where workers listen."""
     if (note := notifier.switched_off(options)) is not None:
         return Finding("wake-ups", "ok", note)
     try:
-        heard = await _heard(connection, options.listen_url or url)
+        arrived = await _notification_arrives(connection, options.listen_url or url)
     except (StoreError, *connections.DRIVER):
-        heard = False
-    if heard:
+        arrived = False
+    if arrived:
         return Finding("wake-ups", "ok", "LISTEN and NOTIFY work: idle workers are woken")
     advice = "behind a pooler set DEMORA_DATABASE_POOLER, and DEMORA_DATABASE_LISTEN_URL to the database itself"
     return Finding("wake-ups", "warning", notifier.UNHEARD, advice)
 
 
-async def _heard(connection: Any, listen_url: str) -> bool:
-    rung, channel = asyncio.Event(), f"demora_doctor_{secrets.token_hex(8)}"
+async def _notification_arrives(connection: Any, listen_url: str) -> bool:
+    received, channel = asyncio.Event(), f"demora_doctor_{secrets.token_hex(8)}"
     async with connections.connected(listen_url) as listener:
-        await listener.add_listener(channel, lambda *_: rung.set())
+        await listener.add_listener(channel, lambda *_: received.set())
         await connection.execute("select pg_notify($1, '')", channel)
-        async with asyncio.timeout(HEARD):
-            return await rung.wait()
+        async with asyncio.timeout(WAKE_UP_LIMIT):
+            return await received.wait()
 
 
-# How the jobs stand, for those who look after them.
+# The overview of jobs
 
 
 async def overview(session: Session) -> JobsOverview:
@@ -150,12 +150,12 @@ async def activity(session: Session, mark: int | None) -> Activity:
 
 
 async def _freeze(session: Session) -> int:
-    """One moment for all that is asked on this session; in milliseconds."""
+    """Use one time for all statements of this session, and return it in milliseconds."""
     session.wall_us = int((await session.row("now"))["us"])
     return session.wall_us // 1000
 
 
-# The audit: triggers that write an event for each transition of a job, and the reading of what they wrote.
+# The audit: triggers that record an event for each transition of a job
 
 
 TRIGGERS = "4"  # as audit.sql numbers them
@@ -163,7 +163,7 @@ _NAMES = {status.value: status.name for status in Status} | {None: None}
 
 
 async def begin_audit(session: Session, schema: str) -> None:
-    """Write an event for each transition from now on, whichever process makes it. To begin twice is to begin once."""
+    """Record an event for each transition from now on, of every process. Idempotent."""
     if await _triggers(session) != TRIGGERS:
         async with session.transaction():
             await session.rows("only_one", what=f"demora {schema}")
@@ -195,7 +195,7 @@ async def evidence(session: Session, schema: str, *, integrity: bool) -> Evidenc
 
 
 async def _triggers(session: Session) -> str | None:
-    """Which triggers there are, None if there are none."""
+    """The version of the triggers, None if there are none."""
     row = await session.row("audited")
     return None if row is None else str(row["value"])
 
@@ -207,8 +207,8 @@ def _event(row: Row) -> SqlEvent:
 
 def _job(row: Row) -> JobFacts:
     id, status, *rest, recorded, webhook, on_cancel, cause, lane = row
-    told = (webhook, on_cancel, None if cause is None else str(cause))
-    fields: Row = (str(id), _NAMES[status], *rest, tuple(recorded), *told, lane)
+    hook = (webhook, on_cancel, None if cause is None else str(cause))
+    fields: Row = (str(id), _NAMES[status], *rest, tuple(recorded), *hook, lane)
     return JobFacts(*fields)
 
 

@@ -2,16 +2,19 @@
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable, Iterator, Sequence, Set
+from collections.abc import Callable, Iterator, Sequence, Set
 from datetime import timedelta
 from functools import partial
 from typing import Any, TypeVar
 
 from ...core.access import ApiKey, KeyLimits, NameKind, NewKey, NewSecret
 from ...core.job import Job, NewJob
+from ...core.pace import USUAL_PACE, Pace
+from ...core.pace_request import PaceRequest
 from ...core.retention import Retention
 from ...core.spans import span_ms
 from ...core.states import Status
+from ...core.webhook import Secret
 from ...errors import SearchTooSlow, StoreClosed
 from ...store.api_keys import KeyList, KeyLookup
 from ...store.audit import Evidence, SqlEvent
@@ -36,29 +39,43 @@ from ...store.jobs import (
     Topic,
     WorkerRecord,
 )
+from ...store.line_feed import Arrangement, Cursor, Drawn, Entry, LineRecord, Move, Moved, Standing, Walked
+from ...store.paces import Outlook, PaceChange, Pacing, Released
+from ...store.webhooks import Disabled, Signing, StoredSecret
 from ...system import crash
 from ...system.clock import Clock
 from ..options import PostgresOptions
 from ..searching import AT_ONCE, SearchTurns
-from . import additions, changes, claims, connections, diagnostics, registry, runs, views, webhooks
-from .connections import Lane, Pool, Session
+from . import (
+    additions,
+    changes,
+    claims,
+    connections,
+    diagnostics,
+    line_feed,
+    paces,
+    registry,
+    releases,
+    runs,
+    views,
+    webhooks,
+)
+from .connections import LazyPool, Pool, Session
 from .joining import Joined, borrow
-from .line_feed import Lining
 from .notifier import Notifier, Waiter
-from .releases import PacedVerbs
-from .transactions import Gathering, Writes
+from .transactions import Call, Gathering, Writes
 
 T = TypeVar("T")
 
-MOST_NAMES = 10_000  # queues remembered as named
+MOST_NAMES = 10_000  # queue names that a store remembers as recorded
 READS = 3  # tries of a read whose connection broke
 
 
-class PostgresStore(webhooks.HookVerbs, PacedVerbs, Lining):
-    """Keeps the port's promises in one schema of a PostgreSQL database.
+class PostgresStore:
+    """The store in one schema of a PostgreSQL database.
 
-    Time is the database's; tests give a `clock` to use in its place. With `audit` an event is written for each transition,
-    by every process from then on, until `end_audit`. It is `Audited` either way.
+    The database's clock counts; tests pass a `clock` to use instead. With `audit` every process records an event for each
+    transition of a job, from now on until `end_audit`. The class implements `AuditStore` with and without it.
     """
 
     def __init__(
@@ -71,33 +88,33 @@ class PostgresStore(webhooks.HookVerbs, PacedVerbs, Lining):
     ) -> None:
         self.url, self.options, self.clock = url, (options or PostgresOptions()).checked(), clock
         self._audit = audit
-        self._sleepers: dict[Waiter, None] = {}  # in the order of their coming
+        self._waiters: dict[Waiter, None] = {}  # in the order of their subscriptions
         self._named_queues: set[str] = set()
-        self._unplaced: Callable[[], None] = lambda: None
-        self._bells = Notifier(url, self.options, self._wall_us, self._woken, lambda: self._unplaced())
+        self._on_unplaced: Callable[[], None] = lambda: None
+        self._notifier = Notifier(url, self.options, self.wall_us, self._wake, lambda: self._on_unplaced())
         self._pool: Pool | None = None
-        self._quick: Lane | None = None
-        self._searches: Lane | None = None
+        self._quick: LazyPool | None = None
+        self._searches: LazyPool | None = None
 
     async def open(self) -> None:
         if self._pool is not None:
             return
         self._named_queues.clear()
-        pool = Pool(self.url, self.options, self._wall_us)
+        pool = Pool(self.url, self.options, self.wall_us)
         try:
             await pool.open()
         except BaseException:
             await pool.close()
             raise
-        self._quick = Lane(self.url, self.options, self._wall_us, connections=1)
-        self._searches = Lane(self.url, self.options, self._wall_us, connections=AT_ONCE)
+        self._quick = LazyPool(self.url, self.options, self.wall_us, connections=1)
+        self._searches = LazyPool(self.url, self.options, self.wall_us, connections=AT_ONCE)
         self._turns = SearchTurns()
-        self._writes = Writes(pool)
-        self._additions = Gathering(self._writes, self._add_plain)
-        self._settlements = Gathering(self._writes, self._settle, _lease)
+        self._writes = Writes(pool, self._after_commit)
+        self._additions = Gathering(self._writes, self._add_new)
+        self._settlements = Gathering(self._writes, runs.settle, _lease)
         self._pool, self._loop = pool, asyncio.get_running_loop()
         if self._audit:
-            await self._write(lambda session, again: diagnostics.begin_audit(session, self.options.schema))
+            await self._write(lambda session: diagnostics.begin_audit(session, self.options.schema))
 
     async def close(self) -> None:
         pool, self._pool = self._pool, None
@@ -105,32 +122,30 @@ class PostgresStore(webhooks.HookVerbs, PacedVerbs, Lining):
             self._additions.close()
             self._settlements.close()
             await self._writes.close()
-            await self._bells.close()
+            await self._notifier.close()
             quick, searches = self._quick, self._searches
             self._quick = self._searches = None
-            for lane in (quick, searches):
-                if lane is not None:
-                    await lane.close()
+            for apart in (quick, searches):
+                if apart is not None:
+                    await apart.close()
             await pool.close()
-            for sleeper in list(self._sleepers):
-                sleeper.wake()
+            for waiter in list(self._waiters):
+                waiter.wake()
 
     def sibling(self) -> "PostgresStore":
-        """A store with connections of its own: what is renewed there never waits for this pool."""
+        """A store with connections of its own, so that its renewals never wait for this pool."""
         return PostgresStore(self.url, self.options, clock=self.clock)
 
     async def add(self, jobs: Sequence[NewJob]) -> list[Added]:
         self._opened()
         for job in jobs:
-            job.payload.decode()  # what is no text fails before it meets others
+            job.payload.decode()  # a payload that is not text fails alone, before it shares a statement
         if all(additions.is_plain(job) for job in jobs):
             answers = await self._additions.ask(jobs) if jobs else []
         else:
-            answers = await self._ringing(
-                lambda session, topics, again: additions.add(session, jobs, self._named_queues, topics, again)
-            )
+            answers = await self._write(lambda session: additions.add(session, jobs, self._named_queues))
         if not any(answer.conflict for answer in answers):
-            self._remember(*{job.queue for job in jobs})  # only now: what was not committed is not on record
+            self._remember(*{job.queue for job in jobs})  # only now that the names are committed
         return answers
 
     async def claim(
@@ -142,12 +157,12 @@ class PostgresStore(webhooks.HookVerbs, PacedVerbs, Lining):
         queues: Sequence[str] | None = None,
         in_turn: bool = False,
     ) -> Claimed:
-        await self._bells.hung()
+        await self._notifier.ready()
         request = claims.ClaimRequest(worker_id, limit, span_ms(lease), queues, in_turn)
-        return await self._taking(lambda session, topics, again: claims.claim(session, request, topics, again))
+        return await self._write_here(lambda session: claims.claim(session, request))
 
     async def renew(self, reports: Sequence[Report], *, lease: timedelta) -> LeaseStatus:
-        return await self._write(lambda session, again: runs.renew(session, reports, span_ms(lease), again))
+        return await self._write(lambda session: runs.renew(session, reports, span_ms(lease)))
 
     async def listen(self, leases: Sequence[Lease]) -> LeaseStatus:
         return await self._read(lambda session: runs.listen(session, leases))
@@ -157,57 +172,57 @@ class PostgresStore(webhooks.HookVerbs, PacedVerbs, Lining):
         return await self._settlements.ask(settlements) if settlements else []
 
     async def cancel(self, ids: Sequence[str]) -> list[Answer]:
-        return await self._ringing(lambda session, topics, again: changes.cancel(session, ids, topics, again))
+        return await self._write(lambda session: changes.cancel(session, ids))
 
     async def retry(self, ids: Sequence[str]) -> list[Answer]:
-        return await self._ringing(lambda session, topics, again: changes.retry(session, ids, topics, again))
+        return await self._write(lambda session: changes.retry(session, ids))
 
     async def change(self, id: str, change: Change) -> Answer:
-        return await self._ringing(lambda session, topics, again: changes.change(session, id, change, topics))
+        return await self._write(lambda session: changes.change(session, id, change))
 
     async def remove(self, ids: Sequence[str]) -> list[Answer]:
-        return await self._write(lambda session, again: changes.remove(session, ids))
+        return await self._write(lambda session: changes.remove(session, ids))
 
     async def purge(self, status: Status, *, older_than: timedelta, limit: int, queue: str | None = None) -> int:
-        return await self._write(lambda session, again: changes.purge(session, status, span_ms(older_than), limit, queue))
+        return await self._write(lambda session: changes.purge(session, status, span_ms(older_than), limit, queue))
 
     async def housekeep(self, retention: Retention, *, limit: int) -> HousekeepingResult:
-        return await self._ringing(lambda session, topics, again: changes.housekeep(session, retention, limit, topics))
+        return await self._write(lambda session: changes.housekeep(session, retention, limit))
 
     async def get(self, id: str) -> Job | None:
         return await self._read(lambda session: views.get(session, id))
 
     async def find(self, query: Query) -> Page:
-        look = partial(views.find, query=query, schema=self.options.schema)
-        return await (self._search(look, query.within) if query.reads_many else self._read(look))
+        find = partial(views.find, query=query, schema=self.options.schema)
+        return await (self._search(find, query.within) if query.reads_many else self._read(find))
 
     async def queues(self, which: QueueQuery = ALL_QUEUES) -> list[Queue]:
-        look = partial(views.queues, which=which)
-        return await (self._search(look, which.within) if which.reads_many else self._read(look))
+        count = partial(views.queues, which=which)
+        return await (self._search(count, which.within) if which.reads_many else self._read(count))
 
     async def set_queue(self, name: str, change: QueueChange) -> Queue:
-        return await self._ringing(lambda session, topics, again: registry.set_queue(session, name, change, topics))
+        return await self._write(lambda session: registry.set_queue(session, name, change))
 
     async def heartbeat(self, worker: WorkerRecord) -> None:
-        await self._write(lambda session, again: registry.heartbeat(session, worker))
+        await self._write(lambda session: registry.heartbeat(session, worker))
 
     async def retire(self, worker_id: str) -> None:
-        await self._write(lambda session, again: registry.retire(session, worker_id))
+        await self._write(lambda session: registry.retire(session, worker_id))
 
     async def workers(self) -> list[WorkerRecord]:
-        return await self._look(registry.workers)
+        return await self._read_quickly(registry.workers)
 
     @contextlib.contextmanager
     def subscribe(self, topic: Topic) -> Iterator[Subscription]:
-        self._bells.hang()
-        sleeper = Waiter(topic, lambda: self._bells.reachable)
-        self._sleepers[sleeper] = None
+        self._notifier.listen()
+        waiter = Waiter(topic, lambda: self._notifier.reachable)
+        self._waiters[waiter] = None
         try:
-            yield sleeper
+            yield waiter
         finally:
-            self._sleepers.pop(sleeper, None)
+            self._waiters.pop(waiter, None)
 
-    # What can be done in the caller's transaction
+    # Transactional
 
     def within(self, connection: Any) -> Joined:
         pool, borrowed = self._opened(), borrow(connection)
@@ -215,17 +230,167 @@ class PostgresStore(webhooks.HookVerbs, PacedVerbs, Lining):
         return Joined(
             borrowed,
             pool.statements,
-            wall_us=self._wall_us(),
+            wall_us=self.wall_us(),
             lined=pool.lined,
-            home=pool.place,
+            place=pool.place,
             name_queues=self._name_queues_from_a_thread if borrowed.blocks else self._name_queues,
-            bells=self._bells,
+            notifier=self._notifier,
         )
+
+    # PaceStore
+
+    async def set_pace(
+        self, queue: str, request: PaceRequest | None, *, by: str, usual: Pace = USUAL_PACE, setting: str | None = None
+    ) -> Pacing | None:
+        return await self._write(lambda session: paces.set_pace(session, queue, request, by, usual, setting))
+
+    async def release(self, queues: Sequence[str] | None = None, *, wake: bool = True) -> Released:
+        return await self._write(lambda session: releases.release(session, queues, wake=wake))
+
+    async def pacings(self) -> list[Pacing]:
+        return await self._read(paces.pacings)
+
+    async def pace_changes(self, queue: str, *, limit: int) -> list[PaceChange]:
+        return await self._read(lambda session: paces.changes(session, queue, limit))
+
+    async def outlook(self, id: str) -> Outlook | None:
+        return await self._read(lambda session: releases.outlook(session, id))
+
+    # ApiKeyStore
+
+    async def add_key(self, key: NewKey) -> ApiKey:
+        return await self._write(lambda session: registry.add_key(session, key))
+
+    async def keys(self) -> KeyList:
+        return await self._read(registry.list_keys)
+
+    async def find_key(self, id: str) -> KeyLookup:
+        return await self._read_quickly(lambda session: registry.find_key(session, id))
+
+    async def revoke_key(self, id: str) -> ApiKey | None:
+        return await self._write(lambda session: registry.revoke_key(session, id))
+
+    async def rotate_key(self, secret: NewSecret) -> ApiKey | None:
+        return await self._write(lambda session: registry.rotate(session, secret))
+
+    async def limit_key(self, id: str, limits: KeyLimits) -> ApiKey | None:
+        return await self._write(lambda session: registry.limit(session, id, limits))
+
+    async def forget_key(self, id: str) -> bool:
+        return await self._write(lambda session: registry.forget_key(session, id))
+
+    async def use_key(self, id: str, *, unless_within: timedelta) -> bool:
+        return await self._write(lambda session: registry.use_key(session, id, span_ms(unless_within)))
+
+    async def name_for_key(self, id: str, queues: Set[str], types: Set[str], limits: KeyLimits) -> NameKind | None:
+        return await self._write(lambda session: registry.name(session, id, queues, types, limits))
+
+    async def waiting_for_key(self, id: str, *, most: int) -> int:
+        return await self._read(lambda session: registry.waiting(session, id, most))
+
+    # WebhookStore
+
+    async def deliveries(self, cause: str) -> list[Job]:
+        return await self._read(lambda session: webhooks.deliveries(session, cause))
+
+    async def add_secret(self, id: str, secret: Secret, *, others_end_in: timedelta | None = None) -> StoredSecret:
+        return await self._write(lambda session: webhooks.add_secret(session, id, secret, others_end_in))
+
+    async def forget_secret(self, id: str) -> bool:
+        return await self._write(lambda session: webhooks.forget_secret(session, id))
+
+    async def signing(self, url: str = "") -> Signing:
+        return await self._read(lambda session: webhooks.signing(session, url))
+
+    async def disable(self, url: str, reason: str) -> None:
+        await self._write(lambda session: webhooks.disable(session, url, reason))
+
+    async def enable(self, url: str) -> bool:
+        return await self._write(lambda session: webhooks.enable(session, url))
+
+    async def disabled(self) -> list[Disabled]:
+        return await self._read(webhooks.disabled)
+
+    # AuditStore
+
+    async def events(self, after: int = 0) -> list[SqlEvent]:
+        return await self._read(lambda session: diagnostics.events(session, after))
+
+    async def evidence(self, *, integrity: bool = True) -> Evidence:
+        return await self._read(lambda session: diagnostics.evidence(session, self.options.schema, integrity=integrity))
+
+    async def end_audit(self) -> None:
+        await self._write(lambda session: diagnostics.end_audit(session, self.options.schema))
+
+    # DiagnosticsStore
+
+    async def overview(self) -> JobsOverview:
+        return await self._read(diagnostics.overview)
+
+    async def activity(self, mark: int | None = None) -> Activity:
+        return await self._read(lambda session: diagnostics.activity(session, mark))
+
+    def notes(self) -> tuple[str, ...]:
+        note = self._notifier.note()
+        return () if note is None else (note,)
+
+    # LineFeed
+
+    def wall_us(self) -> int | None:
+        return None if self.clock is None else self.clock.wall_us()
+
+    def on_unplaced(self, callback: Callable[[], None]) -> None:
+        self._on_unplaced = callback
+
+    async def read_clock(self) -> int:
+        us: int = (await self._read(lambda session: session.row("now")))["us"]
+        return us
+
+    async def begin_lining(self) -> LineRecord:
+        self._opened().lined = True
+        return await self._write(line_feed.begin)
+
+    async def bump(self, expected: int, *, above: int, run: str) -> LineRecord:
+        return await self._write(lambda session: line_feed.bump(session, expected, above, run))
+
+    async def draw(self, worker_id: str, entries: Sequence[Entry], *, lease: timedelta) -> Drawn:
+        request = claims.ClaimRequest(worker_id, len(entries), span_ms(lease), None, False)
+        return await self._write_here(lambda session: claims.draw(session, request, entries))
+
+    async def standings(self, ids: Sequence[str]) -> list[Standing]:
+        return await self._read(lambda session: line_feed.standings(session, ids))
+
+    async def position(self) -> str:
+        return await self._read(line_feed.position)
+
+    async def moved(self, since: str, within: timedelta, limit: int, after: Move | None = None) -> Moved | None:
+        return await self._read(lambda session: line_feed.moved(session, since, span_ms(within), limit, after))
+
+    async def walk(self, within: timedelta, limit: int, after: Cursor | None = None, *, since: int | None = None) -> Walked:
+        return await self._read(lambda session: line_feed.walk(session, span_ms(within), limit, after, since))
+
+    async def arrangements(self) -> list[Arrangement]:
+        return await self._read(line_feed.arrangements)
+
+    # How calls reach the database
+
+    async def _write(self, call: Call[T]) -> T:
+        """Run a write to its end, also if the caller is cancelled meanwhile."""
+        self._opened()
+        return await self._writes.run(call)
+
+    async def _write_here(self, call: Call[T]) -> T:
+        """Run a write in the caller's task, which ends with it if it is cancelled."""
+        self._opened()
+        return await self._writes.run_here(call)
+
+    async def _add_new(self, session: Session, jobs: Sequence[NewJob]) -> list[Added]:
+        return await additions.add_new(session, jobs, self._named_queues)
 
     async def _name_queues(self, names: Set[str]) -> None:
         new = names - self._named_queues
         if new:
-            await self._write(lambda session, again: registry.name_queues(session, new))
+            await self._write(lambda session: registry.name_queues(session, new))
             self._remember(*new)
 
     async def _name_queues_from_a_thread(self, names: Set[str]) -> None:
@@ -236,130 +401,38 @@ class PostgresStore(webhooks.HookVerbs, PacedVerbs, Lining):
         if len(self._named_queues) < MOST_NAMES:
             self._named_queues |= set(names)
 
-    # API keys
-
-    async def add_key(self, key: NewKey) -> ApiKey:
-        return await self._write(lambda session, again: registry.add_key(session, key, again))
-
-    async def keys(self) -> KeyList:
-        return await self._read(registry.list_keys)
-
-    async def find_key(self, id: str) -> KeyLookup:
-        return await self._look(lambda session: registry.find_key(session, id))
-
-    async def revoke_key(self, id: str) -> ApiKey | None:
-        return await self._write(lambda session, again: registry.revoke_key(session, id))
-
-    async def rotate_key(self, secret: NewSecret) -> ApiKey | None:
-        return await self._write(lambda session, again: registry.rotate(session, secret))
-
-    async def limit_key(self, id: str, limits: KeyLimits) -> ApiKey | None:
-        return await self._write(lambda session, again: registry.limit(session, id, limits))
-
-    async def forget_key(self, id: str) -> bool:
-        return await self._write(lambda session, again: registry.forget_key(session, id, again))
-
-    async def use_key(self, id: str, *, unless_within: timedelta) -> bool:
-        return await self._write(lambda session, again: registry.use_key(session, id, span_ms(unless_within)))
-
-    async def name_for_key(self, id: str, queues: Set[str], types: Set[str], limits: KeyLimits) -> NameKind | None:
-        return await self._write(lambda session, again: registry.name(session, id, queues, types, limits))
-
-    async def waiting_for_key(self, id: str, *, most: int) -> int:
-        return await self._read(lambda session: registry.waiting(session, id, most))
-
-    # What can be shown to a checker
-
-    async def events(self, after: int = 0) -> list[SqlEvent]:
-        return await self._read(lambda session: diagnostics.events(session, after))
-
-    async def evidence(self, *, integrity: bool = True) -> Evidence:
-        return await self._read(lambda session: diagnostics.evidence(session, self.options.schema, integrity=integrity))
-
-    async def end_audit(self) -> None:
-        await self._write(lambda session, again: diagnostics.end_audit(session, self.options.schema))
-
-    # What those who look after it may ask
-
-    async def overview(self) -> JobsOverview:
-        return await self._read(diagnostics.overview)
-
-    async def activity(self, mark: int | None = None) -> Activity:
-        return await self._read(lambda session: diagnostics.activity(session, mark))
-
-    def notes(self) -> tuple[str, ...]:
-        note = self._bells.note()
-        return () if note is None else (note,)
-
-    # How it is done
-
-    async def _add_plain(self, jobs: Sequence[NewJob], again: bool) -> list[Added]:
-        named = self._named_queues
-        return await self._told(lambda session, topics, again: additions.add_new(session, jobs, named, topics, again), again)
-
-    async def _settle(self, settlements: Sequence[Settlement], again: bool) -> list[Status | None]:
-        return await self._told(lambda session, topics, again: runs.settle(session, settlements, topics, again), again)
-
-    async def _told(self, verb: Callable[[Session, set[Topic], bool], Awaitable[T]], again: bool = False) -> T:
-        """Finish a verb, and then wake those whom it concerns."""
-        topics: set[Topic] = set()
-        pool, unplaced = self._writes.pool, False
-
-        async def once(session: Session, again: bool) -> T:
-            nonlocal unplaced
-            topics.clear()
-            answer = await verb(session, topics, again)
-            unplaced = session.unplaced
-            return answer
-
-        answer = await self._writes.finish(once, again=again)
-        crash.at("batch.committed")
-        if unplaced:
-            self._unplaced()
-        if topics:
-            self._woken(topics)
-            await self._bells.ring(topics, pool)
+    async def _after_commit(self, session: Session) -> None:
+        """Wake the waiters that a committed call concerns, in this process and in others."""
+        if session.unplaced:
+            self._on_unplaced()
+        if session.topics:
+            self._wake(session.topics)
+            await self._notifier.notify(session.topics, self._writes.pool)
             crash.at("batch.rung")
-        return answer
 
-    async def _ringing(self, verb: Callable[[Session, set[Topic], bool], Awaitable[T]]) -> T:
+    async def _read(self, call: Call[T]) -> T:
+        """Run a read, and run it again if the connection breaks meanwhile."""
+        await self._notifier.ready()
+        return await self._read_in(self._opened(), call)
+
+    async def _read_quickly(self, call: Call[T]) -> T:
+        """Run a read that takes milliseconds; it waits for no other call."""
+        return await self._read_in(await opened(self._quick), call)
+
+    async def _search(self, call: Call[T], within: timedelta | None) -> T:
+        """Run a read that may take long; no other call waits for it."""
         self._opened()
-        return await asyncio.shield(self._writes.start(self._told(verb)))
-
-    async def _taking(self, verb: Callable[[Session, set[Topic], bool], Awaitable[T]]) -> T:
-        """Run a verb in the task of whoever asked: a hand-over takes as long as a part of it. If that is cancelled, nobody
-        waits for what it took, which comes back by its lease."""
-        self._opened()
-        with self._writes.under_way():
-            return await self._told(verb)
-
-    async def _write(self, verb: Callable[[Session, bool], Awaitable[T]]) -> T:
-        self._opened()
-        return await self._writes.run(verb)
-
-    async def _read(self, look: Callable[[Session], Awaitable[T]]) -> T:
-        """Look, and look again if the connection breaks meanwhile."""
-        await self._bells.hung()
-        return await self._read_in(self._opened(), look)
-
-    async def _look(self, look: Callable[[Session], Awaitable[T]]) -> T:
-        """Read what is found at once, and wait for no other call."""
-        return await self._read_in(await connected(self._quick).opened(), look)
-
-    async def _search(self, look: Callable[[Session], Awaitable[T]], within: timedelta | None) -> T:
-        """Read what may take long, and let no other call wait for it."""
-        await self._bells.hung()
-        lane = connected(self._searches)
+        await self._notifier.ready()
         async with self._turns.turn(within):
-            return await self._read_in(await lane.opened(), look, within)
+            return await self._read_in(await opened(self._searches), call, within)
 
-    async def _read_in(self, pool: Pool, look: Callable[[Session], Awaitable[T]], within: timedelta | None = None) -> T:
+    async def _read_in(self, pool: Pool, call: Call[T], within: timedelta | None = None) -> T:
         for left in reversed(range(READS)):
             self._opened()
             try:
                 async with pool.session() as session:
                     session.limit = None if within is None else within.total_seconds()
-                    return await look(session)
+                    return await call(session)
             except TimeoutError as problem:
                 if within is not None:
                     raise SearchTooSlow(within.total_seconds()) from problem
@@ -369,7 +442,7 @@ class PostgresStore(webhooks.HookVerbs, PacedVerbs, Lining):
                 if left and connections.is_lost(problem):
                     continue
                 raise connections.translate(problem) from problem
-        raise AssertionError("the last try answers or raises")
+        raise AssertionError("the last try returns or raises")
 
     def _opened(self) -> Pool:
         if self._pool is None:
@@ -379,16 +452,16 @@ class PostgresStore(webhooks.HookVerbs, PacedVerbs, Lining):
     def _wall_us(self) -> int | None:
         return None if self.clock is None else self.clock.wall_us()
 
-    def _woken(self, topics: set[Topic]) -> None:
-        for sleeper in list(self._sleepers):
-            if sleeper.topic in topics:
-                sleeper.wake()
+    def _wake(self, topics: set[Topic]) -> None:
+        for waiter in list(self._waiters):
+            if waiter.topic in topics:
+                waiter.wake()
 
 
-def connected(lane: Lane | None) -> Lane:
-    if lane is None:
+async def opened(pool: LazyPool | None) -> Pool:
+    if pool is None:
         raise StoreClosed
-    return lane
+    return await pool.opened()
 
 
 def _lease(settlement: Settlement) -> Lease:

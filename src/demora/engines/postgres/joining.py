@@ -1,6 +1,7 @@
-"""Connections that belong to the caller, of whatever driver, asked as asyncpg's are: with `$1`, for rows with named fields.
+"""Adding jobs in the caller's own transaction, on a connection of asyncpg, psycopg or SQLAlchemy.
 
-A driver is recognised by the module of the connection's class, and imported only if one of its connections is given.
+Every connection is used as asyncpg's are: statements have `$1` for a parameter, and rows have named fields. The driver is
+recognised by the module of the connection's class, and imported only when one of its connections is given.
 """
 
 import asyncio
@@ -23,7 +24,7 @@ _KNOWN = "a connection of asyncpg or psycopg 3, or a connection or session of SQ
 
 
 class Borrowed(Protocol):
-    """A connection of the caller's. `blocks` says that nothing is awaited on it; `errors` is what it raises."""
+    """A connection of the caller's. `blocks` says that its calls block the thread; `errors` are what it raises."""
 
     blocks: bool
     errors: tuple[type[Exception], ...]
@@ -36,7 +37,7 @@ class Borrowed(Protocol):
 
 
 def borrow(connection: Any) -> Borrowed:
-    """The connection, ready to be asked; `Invalid` if no driver is known for it."""
+    """Wrap a connection of the caller's; `Invalid` if its driver is not known."""
     modules = {kind.__module__.partition(".")[0] for kind in type(connection).__mro__}
     if "asyncpg" in modules and hasattr(connection, "is_in_transaction"):
         return _Asyncpg(connection)
@@ -108,7 +109,7 @@ class _SqlAlchemy:
         return _rows(result.keys(), result.all()) if result.returns_rows else []
 
     async def _connection(self) -> Any:
-        """The connection, which a session takes from its engine and keeps until the end of its transaction."""
+        """The connection itself, or the one that a session uses until the end of its transaction."""
         if callable(getattr(type(self._given), "connection", None)):
             return await _answer(self._given.connection())
         return self._given
@@ -132,14 +133,14 @@ def _rows(names: Iterable[str], values: Iterable[Sequence[Any]]) -> list[Any]:
 
 
 async def _answer(given: Any) -> Any:
-    """What a call came to, whether its driver blocks or not."""
+    """The result of a call, whether its driver blocks or is async."""
     return await given if inspect.isawaitable(given) else given
 
 
 @lru_cache(maxsize=64)
 def _text(sql: str, count: int) -> Any:
-    """The statement with `:p1` for `$1`. Its parameters have no type, so that the casts in it are the only ones; the blank
-    keeps these casts apart from the names."""
+    """The statement with `:p1` for `$1`. Its parameters have no type, so that only the casts in the statement apply; the
+    blank separates these casts from the names."""
     from sqlalchemy import bindparam, text
     from sqlalchemy.types import NullType
 
@@ -147,16 +148,14 @@ def _text(sql: str, count: int) -> Any:
     return named.bindparams(*[bindparam(f"p{number}", type_=NullType()) for number in range(1, count + 1)])
 
 
-# Adding jobs in the caller's own transaction, by the same statements as everywhere else.
-
-
 Naming = Callable[[Set[str]], Awaitable[None]]
 
 
 class Joined:
-    """A transaction of the caller's, on a connection to `home`: the same server and database as the store's own.
+    """A transaction of the caller's, on a connection to `place`: the same server and database as the store's own.
 
-    Queues are named outside of it, and stay named: until it ended, all others who add to a new queue would have to wait.
+    New queues are recorded outside of it, and stay if it is rolled back. Inside, other callers that add to a new queue would
+    have to wait until the transaction ends.
     """
 
     def __init__(
@@ -166,26 +165,26 @@ class Joined:
         *,
         wall_us: int | None,
         lined: bool,
-        home: Place,
+        place: Place,
         name_queues: Naming,
-        bells: Notifier,
+        notifier: Notifier,
     ) -> None:
-        self._borrowed, self._home, self._name_queues, self._bells = borrowed, home, name_queues, bells
+        self._borrowed, self._place, self._name_queues, self._notifier = borrowed, place, name_queues, notifier
         self._session = Session(_Connection(borrowed, known), known, wall_us, lined)
 
     async def add(self, jobs: Sequence[NewJob]) -> list[Added]:
-        """Record jobs, to be there if the caller commits. With a conflict nothing is recorded and the transaction is as it
-        was; what the database refuses is a `StoreError`, after which the caller has to roll back."""
+        """Record jobs, which exist once the caller commits. With a conflict nothing is recorded and the transaction is
+        unchanged. If the database refuses, the caller gets a `StoreError` and must roll back."""
         self._expect_its_thread()
         for job in jobs:
-            job.payload.decode()  # what is no text fails before the transaction is touched
+            job.payload.decode()  # a payload that is not text fails before the transaction is touched
         with self._refusals():
-            await self._expect_home()
+            await self._expect_place()
             queues = {job.queue for job in jobs}
             await self._name_queues(queues)
             add = additions.add_plain if all(map(additions.is_plain, jobs)) else additions.add
-            answers = await add(self._session, jobs, queues, set(), False)
-            await self._bells.ring_at_commit(_topics(jobs, answers), self._session)
+            answers = await add(self._session, jobs, queues)
+            await self._notifier.notify_at_commit(_topics(jobs, answers), self._session)
         return answers
 
     async def get(self, id: str) -> Job | None:
@@ -202,14 +201,14 @@ class Joined:
         if not self._borrowed.blocks and not _runs_a_loop():
             raise Invalid("within", "this connection is async: await app.enqueue with it, on its own event loop")
 
-    async def _expect_home(self) -> None:
+    async def _expect_place(self) -> None:
         if await self._borrowed.commits_by_itself():
             raise Invalid(
                 "within",
                 "this connection is in no transaction and commits each statement by itself: begin a transaction on it first",
             )
         row = await self._session.row("place")
-        if (row["server"], row["database"]) != self._home:
+        if (row["server"], row["database"]) != self._place:
             raise Invalid(
                 "within",
                 f"this connection is to another database than the jobs are in ({row['name']!r} on its server): connect to "
@@ -225,19 +224,23 @@ class Joined:
 
 
 class _Connection:
-    """A borrowed connection, in the form that a session asks for."""
+    """A borrowed connection, in the form that a session needs."""
 
     backend = None
 
     def __init__(self, borrowed: Borrowed, known: dict[str, Statement]) -> None:
-        self.fetch, self._known = borrowed.fetch, known
+        self._borrowed, self._known = borrowed, known
+
+    async def fetch(self, sql: str, *values: Any, timeout: float | None = None) -> list[Any]:
+        assert timeout is None, "searches alone have a limit of time, and never run here"
+        return await self._borrowed.fetch(sql, *values)
 
     def transaction(self) -> "_Savepoint":
         return _Savepoint(self, self._known)
 
 
 class _Savepoint:
-    """The part of the caller's transaction that can be undone alone."""
+    """A savepoint: the part of the caller's transaction that can be rolled back alone."""
 
     def __init__(self, connection: _Connection, known: dict[str, Statement]) -> None:
         self._connection, self._known = connection, known
@@ -254,7 +257,7 @@ class _Savepoint:
 
 
 def _topics(jobs: Sequence[NewJob], answers: Sequence[Added]) -> set[Topic]:
-    """Whom to wake at the commit: also for jobs that are no head of a line now, since nobody knows who will be by then."""
+    """The topics to notify at the commit. Jobs that are not first in their queue now may be first by then."""
     if any(answer.conflict for answer in answers):
         return set()
     new = [job for job, answer in zip(jobs, answers, strict=True) if not (answer.replayed or answer.kept)]

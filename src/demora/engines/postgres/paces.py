@@ -1,4 +1,4 @@
-"""The pace of queues on PostgreSQL: what it is and how it stands."""
+"""The paces of queues on PostgreSQL: setting them, and reading them with the jobs that they hold."""
 
 from ...core.job import Lane
 from ...core.pace import Pace, begin
@@ -14,7 +14,6 @@ from .connections import Session
 
 async def set_pace(
     session: Session,
-    topics: set[Topic],
     queue: str,
     request: PaceRequest | None,
     by: str,
@@ -29,7 +28,7 @@ async def set_pace(
             if before is not None and before["setting"] == setting:
                 return await pacing(session, queue)
         await _set(session, queue, request, by, usual, setting)
-    topics |= {Topic.READY, Topic.PACE}
+    session.topics |= {Topic.READY, Topic.PACE}
     return await pacing(session, queue)
 
 

@@ -1,25 +1,34 @@
--- The verbs of the port on PostgreSQL, in port order. `demora.` stands for the schema that was set, {clock} for the block of
--- that name. Whatever writes to several rows of jobs locks them in the order of `seq` first, so that no two writers wait for
--- each other in a circle; what is decided, is decided by the rows as they are once they are locked. Plans are kept, and
--- may have been made for an empty table: `status + 0` and `seq + 0` keep them from walking an index of all that wait to find a row
--- by its id, `= any(array(…))` and `(select wall from clock)` from reading a table to its end for a few rows of it.
+-- The statements of the PostgreSQL engine, in port order.
+--
+-- `demora.` stands for the schema in the settings, {name} for the block of that name.
+-- The loader replaces a status by its number, as in core/states.py:
+--   waiting  {PENDING} 0, {QUEUED} 1, {RETRYING} 2       status < {PROCESSING}
+--   running  {PROCESSING} 3                              status = {PROCESSING}
+--   ended    {COMPLETED} 4, {FAILED} 5, {CANCELLED} 6    status > {PROCESSING}
+--
+-- Locks: a statement that writes to several jobs first locks them in the order of `seq`, so that writers cannot deadlock. It
+-- decides by the rows as they are once they are locked.
+--
+-- Plans: the server keeps a plan that it may have made for an empty table. `status + 0` and `seq + 0` keep such a plan from
+-- walking the index of all waiting jobs to find a row by its id. `= any(array(…))` and `(select wall from clock)` keep it from
+-- reading a whole table for a few rows.
 
 -- name: clock
--- The time of this statement, read once; the triggers of an audit read it from the setting. :clock is null but in tests.
+-- The time of this statement, read once; the triggers of an audit read it from the setting. Only tests set :clock.
 clock as materialized (
     select us, set_config('demora_clock.wall', (us / 1000)::text, true)::bigint as wall
     from (select coalesce(:clock::bigint, (extract(epoch from clock_timestamp()) * 1000000)::bigint) as us) as read
 )
 
 -- name: move
--- What a row says of its move into waiting: the transaction it moved in, null while there is no line in sight.
+-- The transaction in which a row moves into waiting; null while there is no line.
 case when :lined::boolean then pg_current_xact_id() end
 
 -- name: now
 select coalesce(:clock::bigint, (extract(epoch from clock_timestamp()) * 1000000)::bigint) as us
 
 -- name: place
--- Which database of which server this is, by numbers that no other has.
+-- The unique numbers of this server and of this database on it.
 select system_identifier as server, oid::bigint as database, datname as name
 from pg_control_system(), pg_database where datname = current_database()
 
@@ -33,7 +42,7 @@ release savepoint demora_add
 rollback to savepoint demora_add
 
 -- name: take_keys
--- Take keys that nobody holds any more; those that are held stay locked until the end of the transaction.
+-- Take keys that are new or have expired; the others stay locked until the end of the transaction.
 with {clock}
 insert into demora.idempotency_keys (scope, key, request_hash, job_id, created_at, scheduled_at, expires_at)
 select scope, key, request_hash, id, wall, greatest(coalesce(at, wall + delay, wall), wall), wall + kept
@@ -59,8 +68,8 @@ update demora.idempotency_keys set job_id = :id where scope = :scope and key = :
 select id, created_at, coalesce(scheduled_at, created_at) as scheduled_at from demora.jobs where id = any(:ids::uuid[])
 
 -- name: add
--- When jobs were added, the ids of those that were not there yet if some were, and whether sleepers are to be woken: for what
--- is ready or the new head of its line, and for what expires first.
+-- Returns when the jobs were added; the ids of the new ones if some existed already; and whether to wake waiters: because a
+-- job is ready or the first of its queue, lane and rank, and because a job expires first.
 with {clock},
 kind as materialized (
     select number, new->>0 as type, new->>1 as name, new->>2 as queue, (new->>3)::smallint as rank, wall,
@@ -96,12 +105,15 @@ woken as (
         exists (
             select from head where lane = :realtime::smallint or not exists (
                 select from demora.jobs
-                where status < 3 and queue = head.queue and lane = head.lane and rank = head.rank and due_at <= head.due_at
+                where status < {PROCESSING} and queue = head.queue and lane = head.lane and rank = head.rank
+                    and due_at <= head.due_at
             )
         ) as ready,
         exists (
-            select from (select min(expires_at) as first from added) as soonest where first is not null and coalesce(first < (
-                select min(expires_at) from demora.jobs where status < 3 and expires_at is not null and token = credits
+            select from (select min(expires_at) as first from added) as soonest where first is not null
+                and coalesce(first < (
+                select min(expires_at) from demora.jobs where status < {PROCESSING} and expires_at is not null
+                    and token = credits
             ), true)
         ) as expiry
 )
@@ -110,7 +122,7 @@ select ready, expiry, wall,
 from clock, woken
 
 -- name: add_one
--- A job that is due at once and never expires, in a queue that is on record. No row if its id was there before.
+-- A job that is due at once and never expires, in a queue that is on record. No row if its id exists already.
 with {clock}
 insert into demora.jobs (id, type, name, queue, status, lane, rank, due_at, created_at, max_retries, retry_delay, timeout,
                          payload, tags, webhook_url, webhook_on_cancel, cause, namespace, submitter, moved)
@@ -124,13 +136,14 @@ returning created_at
 
 -- name: unique_waiting
 select id, created_at, coalesce(scheduled_at, created_at) as scheduled_at, queue from demora.jobs
-where unique_key = :key and type = :type and namespace = :namespace and status < 3 and token = 0 and generation = 1
+where unique_key = :key and type = :type and namespace = :namespace and status < {PROCESSING} and token = 0
+    and generation = 1
 for update
 
 -- name: replace_waiting
 with {clock},
 request as (select wall, greatest(coalesce(:at::bigint, wall + :delay::bigint, wall), wall) as due_at from clock)
-update demora.jobs set name = :name, queue = :queue, rank = :rank, 
+update demora.jobs set name = :name, queue = :queue, rank = :rank,
     lane = case when due > wall then :scheduled::smallint else :realtime::smallint end,
     due_at = due, scheduled_at = due, expires_at = coalesce(:expiry::bigint, wall + :expires_in::bigint),
     max_retries = :max_retries, retry_delay = :retry_delay, timeout = :timeout, payload = :payload, tags = :tags,
@@ -141,17 +154,17 @@ where id = :id
 returning due_at
 
 -- name: claim
--- Merges a short scan for each queue, lane and rank that has something waiting; the lines are found by a skip over the index,
--- so that rows behind a head cost nothing. More are looked at than are wanted, since others may be claiming the first ones:
--- what they have locked is passed over. `found` says how many were looked at.
+-- Merges a short scan for each queue, lane and rank with waiting jobs; a skip scan of the index finds these, so that rows
+-- behind the first one cost nothing. It reads more rows than are wanted, since other workers may be claiming the first ones,
+-- and skips locked rows. `found` is the number of rows that it read.
 with recursive {clock},
 line as (
-    (select queue, lane, rank from demora.jobs where status < 3 order by queue, lane, rank limit 1)
+    (select queue, lane, rank from demora.jobs where status < {PROCESSING} order by queue, lane, rank limit 1)
     union all
     select next.queue, next.lane, next.rank
     from line, lateral (
         select queue, lane, rank from demora.jobs
-        where status < 3 and (queue, lane, rank) > (line.queue, line.lane, line.rank)
+        where status < {PROCESSING} and (queue, lane, rank) > (line.queue, line.lane, line.rank)
         order by queue, lane, rank limit 1
     ) as next
 ),
@@ -166,7 +179,7 @@ found as materialized (
     select turn, scan.due_at + extra as place, scan.seq
     from clock, served, lateral (
         select due_at, seq from demora.jobs
-        where status < 3 and queue = served.queue and lane = served.lane and rank = served.rank and due_at <= wall
+        where status < {PROCESSING} and queue = served.queue and lane = served.lane and rank = served.rank and due_at <= wall
         order by due_at, seq limit :window::int
     ) as scan
     where not held
@@ -175,7 +188,7 @@ found as materialized (
 chosen as materialized (
     select turn, place, {chosen}
     from clock, found join demora.jobs using (seq)
-    where status + 0 < 3 and due_at <= wall
+    where status + 0 < {PROCESSING} and due_at <= wall
     order by turn, place, seq limit :limit::int
     for update of jobs skip locked
 ),
@@ -185,7 +198,8 @@ sight as materialized (
         (
             select min(next.due_at) from served, lateral (
                 select due_at from demora.jobs
-                where status < 3 and queue = served.queue and lane = served.lane and rank = served.rank and due_at > wall
+                where status < {PROCESSING} and queue = served.queue and lane = served.lane and rank = served.rank
+                    and due_at > wall
                 order by due_at limit 1
             ) as next
             where not held
@@ -193,7 +207,7 @@ sight as materialized (
         (
             select json_agg(json_build_array(served.queue, state, first.due_at)) from served, lateral (
                 select due_at from demora.jobs
-                where status < 3 and queue = served.queue and lane = served.lane and rank = served.rank
+                where status < {PROCESSING} and queue = served.queue and lane = served.lane and rank = served.rank
                 order by due_at limit 1
             ) as first
             where held
@@ -203,12 +217,12 @@ sight as materialized (
 select sight.*, taken.* from sight left join taken on true order by turn, place, seq
 
 -- name: chosen
--- What is kept of a job that is chosen and locked. Its row is found again by where it stands; if it has changed since the statement
--- began, it is passed over.
+-- What the statement remembers of a job that it chose and locked. It finds the row again by its ctid; a row that has changed
+-- since the statement began is skipped.
 jobs.seq, jobs.ctid as row, token = credits and coalesce(expires_at <= wall, false) as expired, {hooked} as hooked
 
 -- name: leasing
--- Lease the chosen jobs; those that expired are ended instead, unless somebody is to hear of it.
+-- Lease the chosen jobs; those that expired are ended instead, unless they have a webhook.
 expired as (
     update demora.jobs set status = :cancelled, completed_at = wall, error = :expired
     from clock, chosen where jobs.ctid = chosen.row and chosen.expired and not chosen.hooked
@@ -223,21 +237,22 @@ taken as (
 )
 
 -- name: sight
--- What whoever leases jobs also wants to know.
-us, wall, (select count(*) from expired) as gone, (select count(*) from chosen where expired and hooked) as unheard,
-    (select min(lease_until) from demora.jobs where status = 3) as next_lapse,
+-- What a worker that leases jobs also wants to know.
+us, wall, (select count(*) from expired) as gone, (select count(*) from chosen where expired and hooked) as expired_hooked,
+    (select min(lease_until) from demora.jobs where status = {PROCESSING}) as next_lapse,
     (
         select json_agg(json_build_array(id, token, credits, strays, max_retries, retry_delay, worker_id, type))
         from (
-            select * from demora.jobs where status = 3 and lease_until <= wall order by lease_until limit :lapsed::int
+            select * from demora.jobs where status = {PROCESSING} and lease_until <= wall order by lease_until
+                limit :lapsed::int
         ) as run_out
     ) as lapsed
 
 -- name: claimed
--- What a call claimed whose answer was lost.
+-- The jobs that the first try of a call leased.
 select id, token, type, name, queue, rank, payload, credits, strays, max_retries, retry_delay, timeout,
     coalesce(scheduled_at, created_at) as scheduled_at, tags
-from demora.jobs where status = 3 and claim = :claim and worker_id = :worker_id order by seq
+from demora.jobs where status = {PROCESSING} and claim = :claim and worker_id = :worker_id order by seq
 
 -- name: renew
 with {clock},
@@ -254,7 +269,7 @@ renewed as (
         started_at = coalesce(started_at, greatest(claimed_at, wall - ran)),
         progress = coalesce(held.progress, jobs.progress), progress_message = coalesce(message, progress_message)
     from clock, held
-    where jobs.seq = held.seq and held.token = current and held.status = 3 and held.lease_until > wall
+    where jobs.seq = held.seq and held.token = current and held.status = {PROCESSING} and held.lease_until > wall
     returning number, jobs.id, jobs.token, jobs.lease_until, wished
 ),
 logged as (
@@ -263,7 +278,7 @@ logged as (
     from clock, unnest(:log_ids::uuid[], :log_tokens::int[], :log_rans::bigint[], :log_afters::bigint[], :lines::text[])
         with ordinality as log (id, token, ran, after, line, place)
         join held using (id, token) left join renewed using (number)
-    where renewed.number is not null or (held.token = current and held.status <> 3)
+    where renewed.number is not null or (held.token = current and held.status <> {PROCESSING})
     order by place
 ),
 traced as (
@@ -279,11 +294,11 @@ select id, token, wished from renewed
 -- name: listen
 with {clock}
 select id, token, cancel_requested_at is not null as wished from clock, demora.jobs
-where id = any(:ids::uuid[]) and status + 0 = 3 and lease_until > wall
+where id = any(:ids::uuid[]) and status + 0 = {PROCESSING} and lease_until > wall
 
 -- name: settle
--- A verdict that would ignore a request to cancel gives way to the one that follows it. One that ends a job of which somebody is
--- to hear is put off, unless :telling says that what tells of it is recorded in the same transaction.
+-- A verdict that would ignore a request to cancel gives way to CANCELLED. A verdict that ends a job with a webhook is put off,
+-- unless :with_deliveries says that the caller records the deliveries in the same transaction.
 with {clock},
 request as (
     select * from unnest(
@@ -296,7 +311,7 @@ request as (
 held as materialized (
     select request.*, seq, jobs.token as current, jobs.status as old_status, lease_until,
         cancel_requested_at is not null as wished, cancel_requested_at is not null and not stands as gives_way,
-        {hooked} and not :telling::boolean and (ends or (cancel_requested_at is not null and not stands)) as put_off
+        {hooked} and not :with_deliveries::boolean and (ends or (cancel_requested_at is not null and not stands)) as put_off
     from request join demora.jobs on jobs.id = request.id order by seq for update of jobs
 ),
 moved as (
@@ -316,14 +331,15 @@ moved as (
         moved = {move},
         progress = coalesce(held.progress, jobs.progress), progress_message = coalesce(message, progress_message)
     from clock, held
-    where jobs.seq = held.seq and held.token = current and old_status = 3 and (held.lease_until <= wall) = lapsed
+    where jobs.seq = held.seq and held.token = current and old_status = {PROCESSING} and (held.lease_until <= wall) = lapsed
         and not put_off
     returning jobs.id, jobs.token, jobs.status, jobs.started_at, jobs.worker_id, jobs.error, credit, traceback,
         queue, jobs.lane, rank, jobs.due_at, number
 ),
 recorded as (
     insert into demora.attempts (job_id, token, started_at, ended_at, worker_id, error, traceback)
-    select id, token, started_at, wall, worker_id, error, traceback from clock, moved where credit = 0 and status <> :completed
+    select id, token, started_at, wall, worker_id, error, traceback from clock, moved where credit = 0
+        and status <> :completed
 ),
 logged as (
     insert into demora.logs (job_id, at, line)
@@ -343,18 +359,19 @@ traced as (
 ),
 woken as (
     select (select array_agg(number::int) from held where put_off) as put_off,
-        exists (select from moved where status > 3) as ended,
+        exists (select from moved where status > {PROCESSING}) as ended,
         exists (
-            select from clock, moved where moved.status < 3 and (moved.due_at <= wall or not exists (
+            select from clock, moved where moved.status < {PROCESSING} and (moved.due_at <= wall or not exists (
                 select from demora.jobs
-                where status < 3 and queue = moved.queue and lane = moved.lane and rank = moved.rank and due_at <= moved.due_at
+                where status < {PROCESSING} and queue = moved.queue and lane = moved.lane and rank = moved.rank
+                    and due_at <= moved.due_at
             ))
         ) as ready
 )
 select put_off, ended, ready, number, status from woken left join moved on true
 
 -- name: settled
--- What a lost answer to `settle` may have said: how a job stands, and what is on record of the attempt.
+-- For a second try of `settle`: the state of a job, and the recorded attempt.
 select jobs.id, jobs.token, status, request.token as asked, attempts.token is not null as recorded, attempts.error as attempt_error
 from unnest(:ids::uuid[], :tokens::int[]) as request (id, token) join demora.jobs on jobs.id = request.id
 left join demora.attempts on attempts.job_id = request.id and attempts.token = request.token
@@ -366,26 +383,28 @@ on job_id = id and logs.line = log.line
 -- name: cancel
 with {clock},
 held as materialized (
-    select seq, id, status, status < 3 and {hooked} and not :telling::boolean as put_off
+    select seq, id, status, status < {PROCESSING} and {hooked} and not :with_deliveries::boolean as put_off
     from demora.jobs where id = any(:ids::uuid[]) order by seq + 0 for update
 ),
 cancelled as (
     update demora.jobs set status = :cancelled, completed_at = wall, error = :error
-    from clock, held where jobs.seq = held.seq and held.status < 3 and not put_off
+    from clock, held where jobs.seq = held.seq and held.status < {PROCESSING} and not put_off
     returning jobs.seq
 ),
 wished as (
     update demora.jobs set cancel_requested_at = coalesce(cancel_requested_at, wall)
-    from clock, held where jobs.seq = held.seq and held.status = 3
+    from clock, held where jobs.seq = held.seq and held.status = {PROCESSING}
     returning jobs.seq
 )
-select id, case when cancelled.seq is null then status else :cancelled::smallint end as status, status <= 3 as did,
+select id, case when cancelled.seq is null
+    then status else :cancelled::smallint end as status, status <= {PROCESSING} as did,
     cancelled.seq is not null as ended, put_off
 from held left join cancelled using (seq) left join wished using (seq)
 
 -- name: cancelled
--- What a lost answer to `cancel` may have said.
-select id, status, status = :cancelled or cancel_requested_at is not null as did from demora.jobs where id = any(:ids::uuid[])
+-- For a second try of `cancel`.
+select id, status, status = :cancelled or cancel_requested_at is not null as did from demora.jobs
+    where id = any(:ids::uuid[])
 
 -- name: retry
 with {clock},
@@ -401,8 +420,8 @@ select id, case when retried.seq is null then status else :queued::smallint end 
 from held left join retried using (seq)
 
 -- name: retried
--- What a lost answer to `retry` may have said.
-select id, status, generation > 1 and status <= 3 as did from demora.jobs where id = any(:ids::uuid[])
+-- For a second try of `retry`.
+select id, status, generation > 1 and status <= {PROCESSING} as did from demora.jobs where id = any(:ids::uuid[])
 
 -- name: change
 with {clock},
@@ -415,37 +434,39 @@ changed as (
     update demora.jobs set rank = coalesce(:rank::smallint, rank), tags = coalesce(:tags::text, tags),
         due_at = case when moves then due else due_at end, scheduled_at = case when moves then due else scheduled_at end,
         lane = case when moves then :lane else lane end, moved = {move}
-    from held where jobs.seq = held.seq and held.status < 3
+    from held where jobs.seq = held.seq and held.status < {PROCESSING}
     returning jobs.seq, queue, lane, rank, due_at
 )
 select held.status, changed.seq is not null as did, changed.seq is not null and (changed.due_at <= wall or not exists (
     select from demora.jobs
-    where status < 3 and queue = changed.queue and lane = changed.lane and rank = changed.rank
+    where status < {PROCESSING} and queue = changed.queue and lane = changed.lane and rank = changed.rank
         and due_at <= changed.due_at and jobs.seq <> changed.seq
 )) as ready
 from clock, held left join changed using (seq)
 
 -- name: forgetting
--- What is kept of jobs goes with them.
+-- The attempts and log lines of removed jobs are removed with them.
 forgotten as (delete from demora.attempts where job_id = any(array(select id from removed))),
 silenced as (delete from demora.logs where job_id = any(array(select id from removed)))
 
 -- name: remove
 with {clock},
-held as materialized (select seq, id, status from clock, demora.jobs where id = any(:ids::uuid[]) order by seq + 0 for update of jobs),
-removed as (delete from demora.jobs using held where jobs.seq = held.seq and held.status > 3 returning jobs.id),
+held as materialized (select seq, id, status from clock, demora.jobs where id = any(:ids::uuid[])
+    order by seq + 0 for update of jobs),
+removed as (delete from demora.jobs using held where jobs.seq = held.seq and held.status > {PROCESSING} returning jobs.id),
 {forgetting}
-select id, status, status > 3 as did from clock, held
+select id, status, status > {PROCESSING} as did from clock, held
 
 -- name: queue_names
-select name from demora.client.queues order by name
+select name from demora.queues order by name
 
 -- name: purge
--- The oldest that ended so, in a queue. Others that purge at the same time pass over them.
+-- The oldest jobs of a queue that ended with a status. Concurrent purges skip each other's rows.
 with {clock},
 doomed as materialized (
     select seq from demora.jobs
-    where queue = :queue and status = :status and status > 3 and completed_at <= (select wall from clock) - :older_than::bigint
+    where queue = :queue and status = :status and status > {PROCESSING} and completed_at <= (select wall
+        from clock) - :older_than::bigint
     order by completed_at, seq limit :limit::int for update skip locked
 ),
 removed as (delete from demora.jobs where seq = any(array(select seq from doomed)) returning id),
@@ -453,13 +474,13 @@ removed as (delete from demora.jobs where seq = any(array(select seq from doomed
 select count(*) as removed from removed
 
 -- name: purge_beyond
--- All but the newest so many.
+-- All except the newest so many.
 with {clock},
 doomed as materialized (
     select jobs.seq, id from clock, demora.jobs where jobs.seq in (
-        select seq from demora.jobs where queue = :queue and status = :status and status > 3
+        select seq from demora.jobs where queue = :queue and status = :status and status > {PROCESSING}
         order by completed_at desc, seq desc limit :limit::int offset :newest::int
-    ) and status > 3
+    ) and status > {PROCESSING}
     order by jobs.seq for update of jobs skip locked
 ),
 removed as (delete from demora.jobs where seq = any(array(select seq from doomed)) returning id),
@@ -477,8 +498,8 @@ delete from demora.idempotency_keys where ctid = any(array(select row from doome
 -- name: expire
 with {clock},
 due as materialized (
-    select seq, {hooked} and not :telling::boolean as put_off from demora.jobs
-    where status < 3 and expires_at is not null and token = credits and expires_at <= (select wall from clock)
+    select seq, {hooked} and not :with_deliveries::boolean as put_off from demora.jobs
+    where status < {PROCESSING} and expires_at is not null and token = credits and expires_at <= (select wall from clock)
     order by expires_at limit :limit::int for update skip locked
 ),
 expired as (
@@ -490,25 +511,26 @@ select (select count(*) from expired) as expired, (select array_agg(id) from exp
     exists (select from due where put_off) as put_off
 
 -- name: ended_kinds
--- Each queue and end that has jobs, and the first of them: a skip over the index.
+-- Each queue and status that has ended jobs, with the oldest end: a skip scan of the index.
 with recursive kind as (
-    (select queue, status, completed_at as oldest from demora.jobs where status > 3
+    (select queue, status, completed_at as oldest from demora.jobs where status > {PROCESSING}
      order by queue, status, completed_at limit 1)
     union all
     select next.queue, next.status, next.oldest
     from kind, lateral (
         select queue, status, completed_at as oldest from demora.jobs
-        where status > 3 and (queue, status) > (kind.queue, kind.status)
+        where status > {PROCESSING} and (queue, status) > (kind.queue, kind.status)
         order by queue, status, completed_at limit 1
     ) as next
 )
 select queue, status, oldest from kind
 
 -- name: retentions
-select name, retention from demora.client.queues where retention is not null
+select name, retention from demora.queues where retention is not null
 
 -- name: next_expiry
-select min(expires_at) as expires_at from demora.jobs where status < 3 and expires_at is not null and token = credits
+select min(expires_at) as expires_at from demora.jobs where status < {PROCESSING} and expires_at is not null
+    and token = credits
 
 -- name: forget_silent
 with {clock} delete from demora.workers where heartbeat_at <= (select wall from clock) - :silent::bigint
@@ -526,8 +548,8 @@ select {job_columns},
 from demora.jobs where id = :id
 
 -- name: find
--- A page ends where it would hold more bytes than asked for; `matching` counts what its limit allows. The length of a text is
--- known without reading it, so that only payloads and results are read that are answered.
+-- A page ends before it would exceed the given bytes; `matching` counts the jobs that its limit allows. PostgreSQL knows the
+-- length of a text without reading it, so only the payloads and results of the page are read.
 select {job_columns}, null as log, matching
 from (
     select *, sum(size) over pages as bytes, row_number() over pages as place, count(*) over () as matching
@@ -541,7 +563,8 @@ order by id desc
 
 -- name: matching
 select seq, id, type, name, queue, status, lane, rank, due_at, created_at, scheduled_at, expires_at, max_retries, retry_delay,
-    timeout, token, credits, retries, generation, case when :with_payload::boolean then payload end as payload, tags, webhook_url,
+    timeout, token, credits, retries, generation, case when :with_payload::boolean
+        then payload end as payload, tags, webhook_url,
     unique_key, worker_id, lease_until, started_at, completed_at, cancel_requested_at, progress, progress_message,
     case when :with_result::boolean then result else '' end as result, error, webhook_on_cancel, cause,
     case when :bytes::bigint is null then 0 else case when :with_payload then octet_length(payload) else 0 end
@@ -554,27 +577,29 @@ from demora.jobs /* narrowed to */ where true
     and (:queue::text is null or queue = :queue)
     and (:type::text is null or type = :type)
     and (:tag::text is null or exists (select from json_array_elements_text(tags::json) as one where one = :tag))
-    and (:older_than::bigint is null or coalesce(completed_at, created_at) <= (select us / 1000 from ({now}) as now) - :older_than)
+    and (:older_than::bigint is null or coalesce(completed_at, created_at) <= (select us / 1000
+        from ({now}) as now) - :older_than)
 order by id desc limit :limit::int
 
 -- name: narrow_dead
-where status = 5
+where status = {FAILED}
 
 -- name: narrow_processing
-where status = 3
+where status = {PROCESSING}
 
 -- name: queues
--- In one statement, which sees one moment: a job that moves meanwhile is counted once.
+-- One statement sees one snapshot: a job that moves meanwhile is counted once.
 with {clock},
 named as materialized (
-    select name, step, strict, head_start, paused_at, pause_reason, paused_by, retention, webhook_url from demora.client.queues
+    select name, step, strict, head_start, paused_at, pause_reason, paused_by, retention, webhook_url from demora.queues
     where name >= :first and name <= :last and (:after::text is null or name > :after) order by name limit :limit::int
 ),
 shown as materialized (select min(name) as first, max(name) as last from named),
 line as (
     select queue, lane, count(*) as jobs, count(*) filter (where due_at <= wall) as due
     from clock, demora.jobs
-    where status < 3 and queue >= (select first from shown) and queue <= (select last from shown) group by queue, lane
+    where status < {PROCESSING} and queue >= (select first from shown) and queue <= (select last from shown)
+        group by queue, lane
 ),
 waiting as (
     select line.queue, sum(case when held then 0 else due end)::bigint as ready,
@@ -582,10 +607,10 @@ waiting as (
     from line left join demora.paces on paces.queue = line.queue, lateral (select lane = any(coalesce(lanes, '{}')) as held) as pace
     group by line.queue
 ),
-processing as (select queue, count(*) as processing from demora.jobs where status = 3 group by queue),
+processing as (select queue, count(*) as processing from demora.jobs where status = {PROCESSING} group by queue),
 dead as (
     select queue, count(*) as dead from demora.jobs
-    where status = 5 and queue >= (select first from shown) and queue <= (select last from shown) group by queue
+    where status = {FAILED} and queue >= (select first from shown) and queue <= (select last from shown) group by queue
 )
 select name, step, strict, head_start, paused_at, pause_reason, paused_by, retention, webhook_url,
     coalesce(ready, 0) as ready, coalesce(delayed, 0) as delayed, coalesce(processing, 0) as processing,
@@ -598,7 +623,7 @@ order by name
 
 -- name: queue
 select name, step, strict, head_start, paused_at, pause_reason, paused_by, retention, webhook_url
-from demora.client.queues where name = :name for update
+from demora.queues where name = :name for update
 
 -- name: name_queue
 insert into demora.queues (name) values (:name) on conflict do nothing
@@ -607,8 +632,10 @@ insert into demora.queues (name) values (:name) on conflict do nothing
 with {clock}
 update demora.queues set step = :step, strict = :strict, head_start = :head_start, offsets = :offsets::bigint[],
     paused_at = case when :paused::boolean is null then paused_at when :paused then coalesce(paused_at, wall) end,
-    pause_reason = case when :paused::boolean is null then pause_reason when :paused then coalesce(:reason, pause_reason) end,
-    paused_by = case when :paused::boolean is null or :paused and paused_at is not null and :reason::text is null then paused_by
+    pause_reason = case when :paused::boolean is null then pause_reason when :paused
+        then coalesce(:reason, pause_reason) end,
+    paused_by = case when :paused::boolean is null or :paused and paused_at is not null and :reason::text is null
+        then paused_by
         when :paused then :by end,
     retention = coalesce(:retention, retention), webhook_url = nullif(coalesce(:webhook_url, webhook_url), ''), changed_at = wall
 from clock where name = :name
@@ -625,31 +652,33 @@ select setting from demora.pace_changes where queue = :queue and setting is not 
 select pace, lanes, protects, state from demora.paces where queue = :queue for update
 
 -- name: set_pace
--- The row of its queue is locked, so that nobody else makes this one.
+-- The caller has locked the row of the queue, so that no other call inserts this one.
 with {clock},
 recorded as (
     insert into demora.pace_changes (queue, at, by, pace, setting)
     select :queue::text, wall, :by::text, :pace::text, :setting::text from clock
 )
 insert into demora.paces (queue, pace, lanes, protects, reach, state, set_at, set_by)
-select :queue::text, :pace::text, :lanes::smallint[], :protects::text[], :reach::int, :state::text, wall, :by::text from clock
+select :queue::text, :pace::text, :lanes::smallint[], :protects::text[], :reach::int, :state::text, wall, :by::text
+    from clock
 on conflict (queue) do update set pace = excluded.pace, lanes = excluded.lanes, protects = excluded.protects,
     reach = excluded.reach, state = excluded.state, set_at = excluded.set_at, set_by = excluded.set_by
 
 -- name: held
--- What a plan needs to know of the queues that have a pace and are not paused: when its first jobs were due, whether others before
--- them have expired, and when the next is to come.
+-- For each queue that has a pace and is not paused, what a plan needs: when its first held jobs were due, whether jobs before
+-- them have expired, and when the next one is due.
 with {clock}
 select us, wall, paces.queue, pace, state, lanes, offsets, dues, expired, coming,
     not exists (
-        select from demora.jobs where status < 3 and queue = any(protects) and lane = :realtime and due_at <= wall
+        select from demora.jobs where status < {PROCESSING} and queue = any(protects) and lane = :realtime and due_at <= wall
     ) as quiet
 from clock, demora.paces join demora.queues on name = paces.queue, lateral (
     select array(
             select scan.due_at
             from unnest(lanes) as line (lane), generate_series(0, :ranks::int - 1) as level (rank), lateral (
                 select due_at from demora.jobs
-                where status < 3 and queue = paces.queue and lane = line.lane and rank = level.rank and due_at <= wall
+                where status < {PROCESSING} and queue = paces.queue and lane = line.lane and rank = level.rank
+                    and due_at <= wall
                     and (expires_at is null or expires_at > wall or token > credits)
                 order by due_at limit least(:width::int, reach)
             ) as scan
@@ -660,21 +689,22 @@ from clock, demora.paces join demora.queues on name = paces.queue, lateral (
         min(next.due_at) as coming
     from unnest(lanes) as line (lane), generate_series(0, :ranks::int - 1) as level (rank)
     left join lateral (
-        select due_at from demora.jobs where status < 3 and queue = paces.queue and lane = line.lane and rank = level.rank
+        select due_at from demora.jobs where status < {PROCESSING} and queue = paces.queue and lane = line.lane
+            and rank = level.rank
         order by due_at limit 1
     ) as first on true
     left join lateral (
         select due_at from demora.jobs
-        where status < 3 and queue = paces.queue and lane = line.lane and rank = level.rank and due_at > wall
+        where status < {PROCESSING} and queue = paces.queue and lane = line.lane and rank = level.rank and due_at > wall
         order by due_at limit 1
     ) as next on true
 ) as others
 where pace is not null and paused_at is null and (:queues::text[] is null or paces.queue = any(:queues::text[]))
 order by paces.queue
 
--- name: let_go
--- Nothing happens if the pace was used or changed since `held`. More jobs are looked at than there are slots, since others may
--- be changing the first ones: what they have locked is passed over.
+-- name: release_held
+-- Does nothing if the pace was used or changed since `held`. It reads more rows than it may release, since other calls may be
+-- changing the first ones, and skips locked rows.
 with {clock},
 taken as materialized (
     select paces.queue from demora.paces
@@ -684,17 +714,17 @@ found as materialized (
     select scan.due_at + (:offsets::bigint[])[line.lane * :ranks::int + level.rank + 1] as place, scan.seq
     from taken, unnest(:lanes::smallint[]) as line (lane), generate_series(0, :ranks::int - 1) as level (rank), lateral (
         select due_at, seq from demora.jobs
-        where status < 3 and queue = :queue and lane = line.lane and rank = level.rank and due_at <= :wall::bigint
+        where status < {PROCESSING} and queue = :queue and lane = line.lane and rank = level.rank and due_at <= :wall::bigint
             and (expires_at is null or expires_at > :wall or token > credits)
         order by due_at, seq limit :window::int
     ) as scan
     order by place, seq limit :window::int
 ),
 chosen as materialized (
-    -- One by one, by their number: a plan for any number of slots would read all that waits.
+    -- One by one, by their `seq`: a plan for any number of rows would read all waiting jobs.
     select place, job.seq from found, lateral (
         select seq from demora.jobs
-        where jobs.seq = found.seq and status < 3 and queue = :queue and lane = any(:lanes) and due_at <= :wall
+        where jobs.seq = found.seq and status < {PROCESSING} and queue = :queue and lane = any(:lanes) and due_at <= :wall
         for update skip locked
     ) as job
     limit cardinality(:slots::bigint[])
@@ -711,12 +741,12 @@ select id, rank, due_at from moved order by number
 -- name: pacings
 with {clock}
 select paces.queue, pace, state, set_at, set_by, wall, held, coming, soon, first, not exists (
-    select from demora.jobs where status < 3 and queue = any(protects) and lane = :realtime and due_at <= wall
+    select from demora.jobs where status < {PROCESSING} and queue = any(protects) and lane = :realtime and due_at <= wall
 ) as quiet
 from clock, demora.paces, lateral (
     select count(*) filter (where due_at <= wall) as held, count(*) filter (where due_at > wall) as coming,
         count(*) filter (where due_at <= wall + :hour::bigint) as soon, min(due_at) as first
-    from demora.jobs where status < 3 and queue = paces.queue and lane = any(lanes)
+    from demora.jobs where status < {PROCESSING} and queue = paces.queue and lane = any(lanes)
 ) as counts
 where pace is not null and (:queue::text is null or paces.queue = :queue)
 order by paces.queue
@@ -725,17 +755,18 @@ order by paces.queue
 select queue, at, by, pace from demora.pace_changes where queue = :queue order by seq desc limit :limit::int
 
 -- name: queue_as_it_is
-select name, step, strict, head_start, paused_at, pause_reason, paused_by, retention, webhook_url from demora.client.queues where name = :name
+select name, step, strict, head_start, paused_at, pause_reason, paused_by, retention, webhook_url
+    from demora.queues where name = :name
 
 -- name: count_recent
 select count(*) as recent from demora.jobs
-where queue = :queue and status = :completed and status > 3 and completed_at > :since::bigint
+where queue = :queue and status = :completed and status > {PROCESSING} and completed_at > :since::bigint
 
 -- name: count_before
 select coalesce(sum(jobs), 0)::bigint as ahead
 from unnest(:lanes::smallint[], :ranks::smallint[], :dues::bigint[]) as line (lane, rank, due), lateral (
     select count(*) as jobs from demora.jobs
-    where status < 3 and queue = :queue and lane = line.lane and rank = line.rank and due_at <= :wall::bigint
+    where status < {PROCESSING} and queue = :queue and lane = line.lane and rank = line.rank and due_at <= :wall::bigint
         and (due_at < due or (due_at = due and seq < (select seq from demora.jobs where id = :id)))
 ) as counted
 
@@ -765,7 +796,7 @@ from clock
 returning {key_columns}
 
 -- name: keys
--- The time also where there is no key.
+-- Returns the time also if there is no key.
 with {clock}
 select {key_columns}, wall from clock left join demora.api_keys on true order by created_at, id
 
@@ -779,7 +810,7 @@ update demora.api_keys set revoked_at = coalesce(revoked_at, wall) from clock wh
 returning {key_columns}
 
 -- name: rotate_key
--- Asked again, it finds the secret that it gave, and keeps the one before that.
+-- A second try finds its own secret, and keeps the one before that.
 with {clock}
 update demora.api_keys set digest = :digest,
     former_digest = case when digest = :digest then former_digest when :overlap::bigint is not null then digest end,
@@ -813,7 +844,7 @@ select kind, count(*) as count from demora.key_names where key_id = :id group by
 
 -- name: waiting_for_key
 select count(*) as count from (
-    select from demora.jobs where status < 3 and submitter is not null and submitter = :id limit :most
+    select from demora.jobs where status < {PROCESSING} and submitter is not null and submitter = :id limit :most
 ) as waiting
 
 -- name: use_key
@@ -823,15 +854,16 @@ where id = :id and (last_used_at is null or last_used_at <= wall - :within::bigi
 returning id
 
 -- name: hooked
--- Whether somebody is to hear of a job's end: the job says who, or else its queue. Queues are looked at once in a statement.
-(jobs.webhook_url is not null or jobs.queue = any(array(select name from demora.client.queues where webhook_url is not null)))
+-- Whether a job has a webhook: its own, or that of its queue. A statement reads the queues once.
+(jobs.webhook_url is not null or jobs.queue = any(array(select name from demora.queues where webhook_url is not null)))
 
 -- name: ended
--- What is told of jobs that ended, of those of which somebody is to hear.
+-- What deliveries say of jobs that ended; no row for a job without a webhook.
 select id, type, generation, status, completed_at, token - credits as attempts,
     coalesce(jobs.webhook_url, queues.webhook_url) as webhook_url, webhook_on_cancel, result, error
 from demora.jobs left join demora.queues on queues.name = queue
-where id = any(:ids::uuid[]) and status + 0 > 3 and coalesce(jobs.webhook_url, queues.webhook_url) is not null order by seq + 0
+where id = any(:ids::uuid[]) and status + 0 > {PROCESSING}
+    and coalesce(jobs.webhook_url, queues.webhook_url) is not null order by seq + 0
 
 -- name: deliveries
 select {job_columns}, null as log from demora.jobs where cause = :cause order by id
@@ -866,26 +898,27 @@ delete from demora.disabled_webhooks where url = :url returning url
 select url, reason, disabled_at from demora.disabled_webhooks order by disabled_at, url
 
 -- name: overview_waiting
--- What a pace holds is delayed, and is not what waits longest.
+-- Jobs that a pace holds count as delayed, and not as those that wait longest.
 select line.queue, type, coalesce(sum(due) filter (where not held), 0)::bigint,
     sum(case when held then jobs else jobs - due end)::bigint, coalesce(min(first) filter (where not held), min(first))
 from (
     select queue, type, lane, count(*) as jobs, count(*) filter (where due_at <= :wall::bigint) as due, min(due_at) as first
-    from demora.jobs where status < 3 group by queue, type, lane
+    from demora.jobs where status < {PROCESSING} group by queue, type, lane
 ) as line left join demora.paces on paces.queue = line.queue, lateral (select lane = any(coalesce(lanes, '{}')) as held) as pace
 group by line.queue, type
 
 -- name: overview_lapsed
-select count(*) as lapsed, min(lease_until) as first from demora.jobs where status = 3 and lease_until <= :wall::bigint
+select count(*) as lapsed, min(lease_until) as first from demora.jobs where status = {PROCESSING}
+    and lease_until <= :wall::bigint
 
 -- name: overview_ahead
-select count(*) as ahead, count(*) filter (where status < 3) as waiting, max(created_at) as latest
+select count(*) as ahead, count(*) filter (where status < {PROCESSING}) as waiting, max(created_at) as latest
 from demora.jobs where created_at > :wall::bigint
 
 -- name: running
 select worker_id, type, count(*) as jobs, (array_agg(id order by coalesce(started_at, claimed_at), seq))[1] as longest,
     min(coalesce(started_at, claimed_at)) as since, max(coalesce(started_at, claimed_at)) as latest
-from demora.jobs where status = 3 and lease_until > :wall::bigint group by worker_id, type
+from demora.jobs where status = {PROCESSING} and lease_until > :wall::bigint group by worker_id, type
 
 -- name: activity_mark
 select coalesce(max(seq), 0) as mark from demora.jobs
@@ -894,11 +927,12 @@ select coalesce(max(seq), 0) as mark from demora.jobs
 select queue, count(*) from demora.jobs where seq > :mark::bigint group by queue
 
 -- name: activity_running
-select worker_id, count(*) from demora.jobs where status = 3 group by worker_id
+select worker_id, count(*) from demora.jobs where status = {PROCESSING} group by worker_id
 
 -- name: activity_due
 select line.queue, min(first) from (
-    select queue, lane, min(due_at) as first from demora.jobs where status < 3 and due_at <= :wall::bigint group by queue, lane
+    select queue, lane, min(due_at) as first from demora.jobs where status < {PROCESSING}
+        and due_at <= :wall::bigint group by queue, lane
 ) as line left join demora.paces on paces.queue = line.queue
 where lanes is null or lane <> all(lanes)
 group by line.queue
@@ -920,18 +954,18 @@ update demora.meta set value = case name when 'line_epoch' then :epoch::text els
 where name in ('line_epoch', 'line_run') and exists (select from held)
 
 -- name: draw
--- Lease the jobs that a line handed out, as far as their rows agree; what others have locked is passed over.
+-- Lease the jobs that a line handed out, if they still wait in that queue and are due; locked rows are skipped.
 with {clock},
 barred as materialized (
     select name, paused_at is not null as paused, coalesce(lanes, '{}') as held
-    from demora.client.queues left join demora.paces on paces.queue = name
+    from demora.queues left join demora.paces on paces.queue = name
     where paused_at is not null or lanes is not null
 ),
 request as (select * from unnest(:ids::uuid[], :queues::text[]) with ordinality as request (id, queue, number)),
 chosen as materialized (
     select 0 as turn, number as place, job.* from clock, request, lateral (
         select {chosen} from demora.jobs
-        where jobs.id = request.id and jobs.queue = request.queue and status + 0 < 3 and due_at <= wall
+        where jobs.id = request.id and jobs.queue = request.queue and status + 0 < {PROCESSING} and due_at <= wall
             and not exists (select from barred where name = jobs.queue and (paused or lane = any(held)))
         for update of jobs skip locked
     ) as job
@@ -944,20 +978,22 @@ select sight.*, taken.* from sight left join taken on true order by place
 select id, queue, lane, rank, due_at, status from demora.jobs where id = any(:ids::uuid[])
 
 -- name: position
--- The last transaction that moved a job which waits, and those before it that are not over yet.
+-- The last transaction that moved a waiting job, and the transactions before it that have not ended yet.
 select coalesce(seen, '0')::text as seen,
     array(select xid::text from pg_snapshot_xip(pg_current_snapshot()) as xid where xid < seen) as running
 from (
-    select (select moved from demora.jobs where status < 3 and moved is not null order by moved desc limit 1) as seen
+    select (select moved from demora.jobs where status < {PROCESSING} and moved is not null order by moved desc
+        limit 1) as seen
 ) as last
 
 -- name: moved
--- What moved into waiting since a position, a page at a time, and the position that this is as of. `known` is false if the position
--- is ahead of this server: it is that of another, or of a time that was lost with a crash.
+-- One page of the jobs that moved into waiting since a position, and the position of this read. `known` is false if the given
+-- position is ahead of this server: it comes from another server, or was lost in a crash.
 with {clock},
 last as materialized (
     select greatest(
-        (select moved from demora.jobs where status < 3 and moved is not null order by moved desc limit 1), :seen::text::xid8
+        (select moved from demora.jobs where status < {PROCESSING} and moved is not null order by moved desc
+            limit 1), :seen::text::xid8
     ) as seen
 ),
 here as materialized (
@@ -968,14 +1004,14 @@ here as materialized (
 found as (
     select scan.* from clock, lateral (
         select id, queue, lane, rank, due_at, moved, seq from demora.jobs
-        where status < 3 and moved > :seen::text::xid8 and due_at <= wall + :within::bigint
+        where status < {PROCESSING} and moved > :seen::text::xid8 and due_at <= wall + :within::bigint
             and (moved, seq) > (:moved::text::xid8, :seq::bigint)
         order by moved, seq limit :limit::int
     ) as scan
     union all
     select scan.* from clock, unnest(:running::text[]) as running, lateral (
         select id, queue, lane, rank, due_at, moved, seq from demora.jobs
-        where status < 3 and moved = running::xid8 and due_at <= wall + :within::bigint
+        where status < {PROCESSING} and moved = running::xid8 and due_at <= wall + :within::bigint
             and (moved, seq) > (:moved::text::xid8, :seq::bigint)
         order by seq limit :limit::int
     ) as scan
@@ -986,25 +1022,26 @@ from here left join found on true
 order by found.moved, seq
 
 -- name: walk
--- By the index that a claim reads, a page at a time.
+-- One page, by the index that a claim reads.
 with recursive {clock},
 line as (
     (
         select queue, lane, rank from demora.jobs
-        where status < 3 and (queue, lane, rank) >= (:queue::text, :lane::smallint, :rank::smallint)
+        where status < {PROCESSING} and (queue, lane, rank) >= (:queue::text, :lane::smallint, :rank::smallint)
         order by queue, lane, rank limit 1
     )
     union all
     select next.queue, next.lane, next.rank
     from line, lateral (
         select queue, lane, rank from demora.jobs
-        where status < 3 and (queue, lane, rank) > (line.queue, line.lane, line.rank)
+        where status < {PROCESSING} and (queue, lane, rank) > (line.queue, line.lane, line.rank)
         order by queue, lane, rank limit 1
     ) as next
 )
 select scan.* from clock, line, lateral (
     select id, queue, lane, rank, due_at, seq from demora.jobs
-    where status < 3 and queue = line.queue and lane = line.lane and rank = line.rank and due_at <= wall + :within::bigint
+    where status < {PROCESSING} and queue = line.queue and lane = line.lane and rank = line.rank
+        and due_at <= wall + :within::bigint
         and (due_at, seq) > (
             case when (line.queue, line.lane, line.rank) = (:queue::text, :lane::smallint, :rank::smallint)
                 then :due_at::bigint else :first::bigint end,
@@ -1016,14 +1053,14 @@ order by queue, lane, rank, due_at, seq limit :limit::int
 
 -- name: arrangements
 select name, step, strict, head_start, paused_at, coalesce(lanes, '{}') as held
-from demora.client.queues left join demora.paces on paces.queue = name where changed_at is not null
+from demora.queues left join demora.paces on paces.queue = name where changed_at is not null
 
 -- name: notify
 select pg_notify(channel, :sender) from unnest(:channels::text[]) as channel
 
 -- name: fence
--- End a connection of ours whose answer was lost, and wait until it is gone: what it had not committed by then it never will.
-select pg_terminate_backend(pid, :patience::bigint) from pg_stat_activity
+-- End the session of a lost connection, and wait until it has ended: from then on it commits nothing.
+select pg_terminate_backend(pid, :limit::bigint) from pg_stat_activity
 where pid = :pid and backend_start = :started and pid <> pg_backend_pid()
 
 -- name: only_one
@@ -1040,8 +1077,9 @@ truncate demora.events restart identity
 select value from demora.meta where name = 'audit'
 
 -- name: unsound
--- Constraints and indexes that the database itself does not vouch for.
-select 'constraint ' || conname as name from pg_constraint where connamespace = :schema::text::regnamespace and not convalidated
+-- Constraints and indexes that the database itself marks as invalid.
+select 'constraint ' || conname as name from pg_constraint where connamespace = :schema::text::regnamespace
+    and not convalidated
 union all
 select 'index ' || relname from pg_index join pg_class on oid = indexrelid
 where relnamespace = :schema::text::regnamespace and not (indisvalid and indisready)

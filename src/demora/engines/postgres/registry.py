@@ -1,4 +1,4 @@
-"""Queues and their settings, workers and their heartbeats."""
+"""Queues and their settings, workers and their heartbeats, and API keys."""
 
 import json
 from collections.abc import Iterable, Set
@@ -16,12 +16,12 @@ from .connections import Session
 
 
 async def name_queues(session: Session, names: Iterable[str]) -> None:
-    """Put queues on record that are not yet."""
+    """Record queues that are new."""
     for name in names:
         await session.rows("name_queue", name=name)
 
 
-async def set_queue(session: Session, name: str, change: QueueChange, topics: set[Topic]) -> Queue:
+async def set_queue(session: Session, name: str, change: QueueChange) -> Queue:
     async with session.transaction():
         await session.rows("name_queue", name=name)
         before = rows.queue(row := await session.row("queue", name=name))
@@ -43,7 +43,7 @@ async def set_queue(session: Session, name: str, change: QueueChange, topics: se
             retention=own and msgspec.json.encode(own).decode(),
             webhook_url=change.webhook_url,
         )
-    topics.add(Topic.READY)
+    session.wake(Topic.READY)
     return rows.queue(after)
 
 
@@ -81,11 +81,11 @@ def _worker(row: rows.Row) -> WorkerRecord:
     )
 
 
-# API keys: made, found, revoked and forgotten, and when each was last used.
+# API keys
 
 
-async def add_key(session: Session, key: NewKey, again: bool) -> ApiKey:
-    if again and (made := (await find_key(session, key.id)).key) is not None and made.digest == key.digest:
+async def add_key(session: Session, key: NewKey) -> ApiKey:
+    if session.again and (made := (await find_key(session, key.id)).key) is not None and made.digest == key.digest:
         return made
     row = await session.row(
         "add_key",
@@ -131,10 +131,10 @@ async def limit(session: Session, id: str, limits: KeyLimits) -> ApiKey | None:
     return None if row is None else _key(row)
 
 
-async def forget_key(session: Session, id: str, again: bool) -> bool:
-    """Delete a key; asked `again`, one that is gone counts as deleted by the call whose answer was lost."""
+async def forget_key(session: Session, id: str) -> bool:
+    """Delete a key. On a second try (`session.again`) a key that is gone counts as deleted by the first."""
     forgotten = bool(await session.rows("forget_key", id=id))
-    return forgotten or (again and (await find_key(session, id)).key is None)
+    return forgotten or (session.again and (await find_key(session, id)).key is None)
 
 
 async def use_key(session: Session, id: str, within: int) -> bool:
@@ -142,7 +142,7 @@ async def use_key(session: Session, id: str, within: int) -> bool:
 
 
 async def name(session: Session, id: str, queues: Set[str], types: Set[str], limits: KeyLimits) -> NameKind | None:
-    """Record names under the lock of the key, so that calls at the same time count each other's."""
+    """Record names that a key uses, under the lock of the key. If it has too many of a kind, roll back and return it."""
     most = {NameKind.QUEUE: limits.max_queues, NameKind.TYPE: limits.max_types}
     asked = [(NameKind.QUEUE, name) for name in sorted(queues)] + [(NameKind.TYPE, name) for name in sorted(types)]
     counted = [(kind, name) for kind, name in asked if most[kind]]

@@ -1,57 +1,54 @@
-"""Letting go what the paces of queues allow, on PostgreSQL: a look at all of them, and a statement for each that may.
+"""Releases on PostgreSQL: one statement reads all paces, and another one releases the jobs of each pace that allows some.
 
-That one moves jobs and state under the lock of the pace, and only if the state is still that of the look.
+The second moves the jobs and the state of the pace under the lock of the pace, and only if the state is unchanged.
 """
 
-from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from datetime import timedelta
-from typing import TypeVar
 
 from ...core.job import Job, Lane, Priority, QueueOrder
-from ...core.pace import USUAL_PACE, Pace, Plan, Release, look_at, plan
-from ...core.pace_request import PaceRequest
+from ...core.pace import Plan, Release, look_at, plan
 from ...core.spans import from_ms, span_ms, to_ms
 from ...core.states import Status
 from ...store.jobs import Queue, Topic
-from ...store.paces import RECENT, Outlook, PaceChange, Pacing, Released
+from ...store.paces import RECENT, Outlook, Pacing, Released
 from ..stored_paces import A_FEW, pace_of, state_of, text
 from . import diagnostics, paces, registry, rows, views
 from .changes import expire
 from .connections import Session
 
 EXPIRED_AT_ONCE = 200
-MARGIN = 50  # more rows to look at than there are slots, since others may be changing the first ones
+MARGIN = 50  # rows to read beyond those to release, since other calls may be changing the first ones
 _USUAL = rows.offsets(QueueOrder())
 
 
-async def release(session: Session, queues: Sequence[str] | None, topics: set[Topic], *, wake: bool) -> Released:
-    """Let go what the paces of these queues allow, or what is left of it if others try too."""
+async def release(session: Session, queues: Sequence[str] | None, *, wake: bool) -> Released:
+    """Release what the paces of these queues allow, or the rest of it if other processes release too."""
     jobs: list[Release] = []
     waits: list[int] = []
     found = await _look(session, queues, A_FEW)
     for row in found:
-        gone, next_at = await _let_go(session, row, topics)
-        jobs += gone
+        released, next_at = await _release(session, row)
+        jobs += released
         if next_at is not None:
             waits.append(max(next_at * 1000 - row["us"], 0))
     if jobs and wake:
-        topics.add(Topic.READY)
+        session.wake(Topic.READY)
     return Released(jobs, timedelta(microseconds=min(waits)) if waits else None, paced=bool(found))
 
 
 async def _look(session: Session, queues: Sequence[str] | None, width: int | None) -> list[rows.Row]:
-    """What a plan needs to know of each queue that has a pace and is not paused; with a width, of its first jobs alone."""
+    """Read each queue that has a pace and is not paused, with its first `width` held jobs, or with all it reaches."""
     asked = None if queues is None else list(queues)
     return await session.rows("held", queues=asked, realtime=Lane.REALTIME.value, ranks=len(Priority), width=width)
 
 
-async def _let_go(session: Session, row: rows.Row, topics: set[Topic]) -> tuple[list[Release], int | None]:
-    """What the pace of a queue lets go now, and when to look again; nothing if it is not time or another was faster."""
+async def _release(session: Session, row: rows.Row) -> tuple[list[Release], int | None]:
+    """Release what one pace allows now. Returns the jobs, none if another process was faster, and when to look again."""
     wall, state = row["wall"], state_of(row["state"])
     first = min([*row["dues"][:1], *_some(row["coming"])], default=None)
-    if row["expired"]:  # they are first in line
-        await expire(session, EXPIRED_AT_ONCE, topics)
+    if row["expired"]:  # expired jobs come first, and must not be released
+        await expire(session, EXPIRED_AT_ONCE)
     if first is None or look_at(state, wall, first) > wall:
         return [], None if first is None else look_at(state, wall, first)
     row, planned = await _plan(session, row)
@@ -63,7 +60,7 @@ async def _let_go(session: Session, row: rows.Row, topics: set[Topic]) -> tuple[
 
 
 async def _plan(session: Session, row: rows.Row) -> tuple[rows.Row, Plan]:
-    """What a pace allows now, and the look that this was decided by: a wider one if all that was seen may go."""
+    """Plan what a pace allows now. If it allows all jobs that were read, read more and plan again."""
     planned = _planned(row)
     if len(planned.slots) < A_FEW:
         return row, planned
@@ -79,7 +76,7 @@ def _planned(row: rows.Row) -> Plan:
 
 async def _move(session: Session, row: rows.Row, planned: Plan) -> list[Release]:
     moved = await session.rows(
-        "let_go",
+        "release_held",
         queue=row["queue"],
         pace=row["pace"],
         before=row["state"],
@@ -99,10 +96,8 @@ def _some(moment: int | None) -> list[int]:
     return [] if moment is None else [moment]
 
 
-# Why a job waits, as far as PostgreSQL knows: what decides when it runs, read in one transaction.
-
-
 async def outlook(session: Session, id: str) -> Outlook | None:
+    """What decides when a job runs, as of one moment."""
     async with session.transaction(isolation="repeatable_read", readonly=True):
         job = await views.get(session, id)
         if job is None:
@@ -121,7 +116,7 @@ async def outlook(session: Session, id: str) -> Outlook | None:
 
 
 async def _ahead(session: Session, job: Job, queue: Queue, pacing: Pacing | None, wall: int) -> int:
-    """How many jobs go before this one among those that stand as it does: ready, or held by the pace."""
+    """How many jobs go before this one among those in the same situation: ready, or held by the pace."""
     governed = () if pacing is None else pacing.pace.governs.lanes
     place = to_ms(job.due_at) + queue.order.offset(job.lane, job.priority)
     lanes = [lane for lane in Lane if (lane in governed) == (job.lane in governed)]
@@ -136,38 +131,3 @@ async def _ahead(session: Session, job: Job, queue: Queue, pacing: Pacing | None
         dues=[due for _, _, due in lines],
     )
     return int(row["ahead"])
-
-
-# The verbs about the pace of queues, for the store to be both.
-
-
-T = TypeVar("T")
-
-
-class PacedVerbs(ABC):
-    """The port `Paced`, by the ways of its store to write and to read."""
-
-    @abstractmethod
-    async def _ringing(self, verb: Callable[[Session, set[Topic], bool], Awaitable[T]]) -> T: ...
-
-    @abstractmethod
-    async def _read(self, look: Callable[[Session], Awaitable[T]]) -> T: ...
-
-    async def set_pace(
-        self, queue: str, request: PaceRequest | None, *, by: str, usual: Pace = USUAL_PACE, setting: str | None = None
-    ) -> Pacing | None:
-        return await self._ringing(
-            lambda session, topics, again: paces.set_pace(session, topics, queue, request, by, usual, setting)
-        )
-
-    async def release(self, queues: Sequence[str] | None = None, *, wake: bool = True) -> Released:
-        return await self._ringing(lambda session, topics, again: release(session, queues, topics, wake=wake))
-
-    async def pacings(self) -> list[Pacing]:
-        return await self._read(paces.pacings)
-
-    async def pace_changes(self, queue: str, *, limit: int) -> list[PaceChange]:
-        return await self._read(lambda session: paces.changes(session, queue, limit))
-
-    async def outlook(self, id: str) -> Outlook | None:
-        return await self._read(lambda session: outlook(session, id))

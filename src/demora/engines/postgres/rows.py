@@ -1,4 +1,4 @@
-"""Rows and values: how jobs are written to PostgreSQL and read back."""
+"""The mapping between PostgreSQL rows and the values of the core."""
 
 import json
 import re
@@ -21,18 +21,18 @@ _ID = re.compile(r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
 
 
 def id_key(id: str) -> str | None:
-    """The form of an id that the database takes, or None for text that is no id."""
+    """The id as the database accepts it, or None if the text is not an id."""
     return id if _ID.fullmatch(id) else None
 
 
 def text(words: str | None) -> str | None:
-    """Words that the database can keep: it has no place for the character zero."""
+    """A text that the database can store: PostgreSQL does not accept the character zero."""
     return words.replace("\0", "\ufffd") if words and "\0" in words else words
 
 
 def new_jobs(jobs: Sequence[NewJob]) -> dict[str, Any]:
-    """The parameters of `add`: what jobs of a batch have in common once as JSON, and what each has of its own in arrays,
-    since the driver writes an array value by value. An array that is empty gives none of them anything of its own."""
+    """The parameters of `add`. What the jobs have in common is written once, as JSON; what differs is in arrays, which the
+    driver writes value by value. An empty array stands for no value in any job."""
     kinds: dict[tuple[Any, ...], int] = {}
     kinds_of = [kinds.setdefault(_kind(job), len(kinds) + 1) for job in jobs]
     return {
@@ -55,7 +55,7 @@ def _if_any(values: list[int | None]) -> list[int | None]:
     return values if any(value is not None for value in values) else []
 
 
-# What `_kind` holds, in the order that `add` reads it.
+# The names of the fields of `_kind`, in the order in which `add` reads them.
 _KIND = (
     "type",
     "name",
@@ -78,7 +78,7 @@ _encode = msgspec.json.Encoder().encode
 
 
 def _kind(job: NewJob) -> tuple[Any, ...]:
-    """What other jobs of the same call may have in common with this one."""
+    """What this job may have in common with other jobs of the same call."""
     return (
         job.type,
         None if job.name == job.type else text(job.name),
@@ -115,7 +115,7 @@ def claimed_job(row: Row) -> ClaimedJob:
 
 
 def lapsed_jobs(rows: str | None) -> list[LapsedJob]:
-    """Jobs whose lease ran out, from the JSON that `claim` makes of them."""
+    """The jobs whose lease has lapsed, from the JSON of `claim`."""
     return [
         LapsedJob(Lease(id, token), type, worker_id, RetryState(token - credits, max_retries, _span(retry_delay), strays))
         for id, token, credits, strays, max_retries, retry_delay, worker_id, type in json.loads(rows or "[]")
@@ -176,12 +176,12 @@ def queue_order(step: int | None, strict: bool | None, head_start: int | None) -
 
 
 def offsets(order: QueueOrder) -> list[int]:
-    """What an order adds to the ready time of a job: for each lane, for each rank."""
+    """What an order adds to the due time of a job, for each lane and rank."""
     return [order.offset(lane, rank) for lane in Lane for rank in Priority]
 
 
 def queue(row: Row) -> Queue:
-    """A queue, with the counts of its jobs if they were asked for: ready, delayed, processing, dead."""
+    """A queue, with the counts of its jobs if the row has them: ready, delayed, processing, dead."""
     name, step, strict, head_start, paused_at, reason, by, own, url, *counts = row
     pause = None if paused_at is None else Pause(reason, from_ms(paused_at), by)
     found = Queue(name, queue_order(step, strict, head_start), pause, retention(own), *counts)

@@ -1,4 +1,4 @@
-"""What workers tell about the jobs they run: renewals, reports and settlements, all under the token of their lease."""
+"""Renewals, reports and settlements of the jobs that workers run. Each write requires the token of the lease."""
 
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -10,29 +10,29 @@ from . import rows, webhooks
 from .connections import Session
 
 
-async def renew(session: Session, reports: Sequence[Report], lease: int, again: bool) -> LeaseStatus:
+async def renew(session: Session, reports: Sequence[Report], lease: int) -> LeaseStatus:
     if not reports:
         return LeaseStatus(frozenset(), frozenset())
     logging = [report for report in reports if report.log]
-    if again and logging:
+    if session.again and logging:
         logged = await _logged(session, logging)
         logging = [report for report in logging if rows.id_key(report.lease.id) not in logged]
     held = await session.rows("renew", lease=lease, **_reports(reports), **_logs(logging))
-    return _heard([report.lease for report in reports], held)
+    return _lease_status([report.lease for report in reports], held)
 
 
 async def _logged(session: Session, reports: Sequence[Report]) -> set[str]:
-    """The jobs whose lines were recorded by the call whose answer was lost."""
+    """The jobs whose log lines the first try recorded."""
     lines = [(rows.id_key(report.lease.id), rows.text(report.log[-1][1])) for report in reports]
     found = await session.rows("logged", ids=[id for id, _ in lines], lines=[line for _, line in lines])
     return {str(id) for (id,) in found}
 
 
 async def listen(session: Session, leases: Sequence[Lease]) -> LeaseStatus:
-    return _heard(leases, await session.rows("listen", ids=[rows.id_key(lease.id) for lease in leases]))
+    return _lease_status(leases, await session.rows("listen", ids=[rows.id_key(lease.id) for lease in leases]))
 
 
-def _heard(leases: Sequence[Lease], rows: Sequence[Any]) -> LeaseStatus:
+def _lease_status(leases: Sequence[Lease], rows: Sequence[Any]) -> LeaseStatus:
     held = {(str(id), token): wished for id, token, wished in rows}
     return LeaseStatus(
         lost=frozenset(lease for lease in leases if (lease.id, lease.token) not in held),
@@ -40,40 +40,37 @@ def _heard(leases: Sequence[Lease], rows: Sequence[Any]) -> LeaseStatus:
     )
 
 
-async def settle(
-    session: Session, settlements: Sequence[Settlement], topics: set[Topic], again: bool
-) -> list[Status | None]:
-    """Record verdicts in one statement. If it is asked `again`, those that are on record were recorded by the call whose
-    answer was lost."""
-    known = await _settled(session, settlements) if again else {}
+async def settle(session: Session, settlements: Sequence[Settlement]) -> list[Status | None]:
+    """Record verdicts in one statement. On a second try (`session.again`) the verdicts that are on record count as ours."""
+    known = await _settled(session, settlements) if session.again else {}
     left = [s for s in settlements if s.report.lease not in known]
-    statuses, put_off = await _record(session, left, topics, telling=False) if left else ({}, [])
+    statuses, put_off = await _record(session, left, with_deliveries=False) if left else ({}, [])
     if put_off:
-        async with webhooks.telling(session, topics) as ended:
-            told, _ = await _record(session, put_off, topics, telling=True)
-            ended += [lease.id for lease, status in told.items() if status.ended]
-        statuses |= told
+        async with webhooks.with_deliveries(session) as ended:
+            with_webhook, _ = await _record(session, put_off, with_deliveries=True)
+            ended += [lease.id for lease, status in with_webhook.items() if status.ended]
+        statuses |= with_webhook
     if known:
-        topics |= {Topic.ENDED, Topic.READY}
+        session.topics |= {Topic.ENDED, Topic.READY}
     return [known.get(s.report.lease) or statuses.get(s.report.lease) for s in settlements]
 
 
 async def _record(
-    session: Session, settlements: Sequence[Settlement], topics: set[Topic], *, telling: bool
+    session: Session, settlements: Sequence[Settlement], *, with_deliveries: bool
 ) -> tuple[dict[Lease, Status], list[Settlement]]:
-    """Record what can be; answers with the new statuses, and with those put off since somebody is to hear of the end."""
-    found = await session.rows("settle", telling=telling, **_settlements(settlements))
+    """Record verdicts. Returns the new statuses, and the settlements put off because the job ends and has a webhook."""
+    found = await session.rows("settle", with_deliveries=with_deliveries, **_settlements(settlements))
     if found[0]["ended"]:
-        topics.add(Topic.ENDED)
+        session.wake(Topic.ENDED)
     if found[0]["ready"]:
-        topics.add(Topic.READY)
+        session.wake(Topic.READY)
     leases = [settlement.report.lease for settlement in settlements]
     statuses = {leases[row["number"] - 1]: Status(row["status"]) for row in found if row["number"] is not None}
     return statuses, [settlements[number - 1] for number in found[0]["put_off"] or ()]
 
 
 async def _settled(session: Session, settlements: Sequence[Settlement]) -> dict[Lease, Status]:
-    """What is on record, for the verdicts that are: of a run that counted its attempt, of another that the job moved on."""
+    """The status of each settlement that the first try recorded."""
     leases = [s.report.lease for s in settlements]
     asked = {"ids": [rows.id_key(lease.id) for lease in leases], "tokens": [lease.token for lease in leases]}
     found = {(str(row["id"]), row["asked"]): row for row in await session.rows("settled", **asked)}
@@ -87,7 +84,7 @@ async def _settled(session: Session, settlements: Sequence[Settlement]) -> dict[
 
 
 def _is_ours(settlement: Settlement, row: Any) -> Status | None:
-    """The status that our verdict gave, if it is what moved the job on."""
+    """The status that our verdict gave the job, if the first try recorded it."""
     moved = row["status"] != Status.PROCESSING or row["token"] != row["asked"]
     if not moved:
         return None
@@ -143,7 +140,7 @@ def _settlements(settlements: Sequence[Settlement]) -> dict[str, Any]:
         "lanes": [None if v.lane is None else v.lane.value for v in verdicts],
         "credits": [int(not v.counts) for v in verdicts],
         "retries": [int(v.status is Status.RETRYING and v.counts) for v in verdicts],
-        "strays": [v.stray for v in verdicts],
+        "strays": [v.no_handler for v in verdicts],
         "cancelled": Status.CANCELLED.value,
         "completed": Status.COMPLETED.value,
     }

@@ -1,44 +1,53 @@
-"""Writing: as a rule each call runs in a task of the store's own, so that whoever awaits it may be cancelled and the write
-stands. A claim runs in the task of whoever asked: what it took comes back by its lease.
+"""Writes on PostgreSQL, also when the connection breaks in the middle.
 
-When the connection breaks in the middle, nobody knows whether the write was committed. Then the old session is ended, which
-settles what became of it, and the verb is asked again with `again`: it reads first, and does only what was not done.
+A call is an async function of a session. As a rule it runs in a task of the store's own: if the caller is cancelled, the
+write still happens. A claim runs in the caller's own task; if that is cancelled, the jobs come back when their lease lapses.
+
+When the connection breaks, the engine does not know whether the write was committed. It first ends the old session on the
+server, which decides the matter. Then it runs the call again with `session.again`: the call reads what is there, and writes
+only what is missing.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Generic, TypeVar
 
 from ...errors import StoreClosed, StoreUnreachable
+from ...system import crash
 from . import connections
 from .connections import Pool, Session
 
 T = TypeVar("T")
-Verb = Callable[[Session, bool], Awaitable[T]]
+Call = Callable[[Session], Awaitable[T]]
 
-RECHECK_LIMIT = 15.0  # seconds to go on asking what became of a write
+RECHECK_LIMIT = 15.0  # seconds to go on trying to find out whether a write was committed
 PAUSE = 0.1  # seconds between two tries to reach the server
-TRIES = 10  # of a write that others got in the way of
+TRIES = 10  # of one write, after deadlocks and lost connections
 FENCE = 5000  # milliseconds to wait for the end of an old session
 
 
 class Writes:
-    """The writes under way on one pool."""
+    """Runs writes on one pool, and `after_commit` with the session of each that was committed."""
 
-    def __init__(self, pool: Pool) -> None:
-        self.pool = pool
+    def __init__(self, pool: Pool, after_commit: Callable[[Session], Awaitable[None]]) -> None:
+        self.pool, self._after_commit = pool, after_commit
         self._under_way: set[asyncio.Future[Any]] = set()
         self._closed = False
 
-    def run(self, verb: Verb[T]) -> "asyncio.Future[T]":
-        """Run a verb to its end; to cancel the awaiting task does not withdraw it."""
+    def run(self, call: Call[T]) -> "asyncio.Future[T]":
+        """Run a call in a task of its own. To cancel the awaiting task does not cancel the call."""
         if self._closed:
             raise StoreClosed
-        return asyncio.shield(self.start(self.finish(verb)))
+        return asyncio.shield(self.start(self.finish(call)))
+
+    async def run_here(self, call: Call[T]) -> T:
+        """Run a call in the caller's task: to hand it to another task would take as long as a part of a claim."""
+        with self.under_way():
+            return await self.finish(call)
 
     def start(self, work: Any) -> "asyncio.Task[Any]":
-        """Begin some work that `close` waits for."""
+        """Start some work that `close` waits for."""
         task: asyncio.Task[Any] = asyncio.ensure_future(work)
         self._under_way.add(task)
         task.add_done_callback(self._ended)
@@ -46,7 +55,7 @@ class Writes:
 
     @contextmanager
     def under_way(self) -> Iterator[None]:
-        """Some work in the caller's own task that `close` waits for."""
+        """Mark work in the caller's own task that `close` waits for."""
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._under_way.add(done)
         try:
@@ -55,13 +64,19 @@ class Writes:
             self._under_way.discard(done)
             done.set_result(None)
 
-    async def finish(self, verb: Verb[T], *, again: bool = False) -> T:
-        """What a verb answers, also if the connection broke meanwhile; raises the store's own errors."""
+    async def finish(self, call: Call[T], *, again: bool = False) -> T:
+        """Run a call until its outcome is known, and return its answer. Raises the store's own errors."""
+        answer, session = await self._outcome(call, again=again)
+        crash.at("batch.committed")
+        await self._after_commit(session)
+        return answer
+
+    async def _outcome(self, call: Call[T], *, again: bool) -> tuple[T, Session]:
         lost: _Lost | None = None
         problem: Exception = StoreClosed()
         for _ in range(TRIES):
             try:
-                return await self._once(verb, again=again or lost is not None)
+                return await self._once(call, again=again or lost is not None)
             except _Lost as loss:
                 problem = lost = loss
                 await self._fence(loss)
@@ -79,10 +94,11 @@ class Writes:
         while self._under_way:
             await asyncio.wait(self._under_way)
 
-    async def _once(self, verb: Verb[T], *, again: bool) -> T:
+    async def _once(self, call: Call[T], *, again: bool) -> tuple[T, Session]:
         async with self.pool.session() as session:
+            session.again = again
             try:
-                return await verb(session, again)
+                return await call(session), session
             except connections.PASSING:
                 raise
             except connections.DRIVER as problem:
@@ -91,8 +107,7 @@ class Writes:
                 raise connections.translate(problem) from problem
 
     async def _fence(self, lost: "_Lost") -> None:
-        """Wait until the server can be reached and the lost session has ended; what it did not commit by then it never
-        will."""
+        """Wait until the server can be reached and the lost session has ended: from then on it commits nothing."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + RECHECK_LIMIT
         while True:
@@ -108,34 +123,36 @@ class Writes:
         async with self.pool.session() as session:
             if lost.backend is not None:
                 pid, started = lost.backend
-                answers = await session.rows("fence", pid=pid, started=started, patience=FENCE)
+                answers = await session.rows("fence", pid=pid, started=started, limit=FENCE)
                 if not all(ended for (ended,) in answers):
-                    raise TimeoutError("the session that was cut off does not end")
+                    raise TimeoutError("the lost session does not end")
 
     def _ended(self, task: "asyncio.Task[Any]") -> None:
         self._under_way.discard(task)
         if not task.cancelled():
-            task.exception()  # whoever awaits it is told; if nobody does, nobody need be
+            task.exception()  # marks it as seen: the caller, if there still is one, gets it from the future
 
 
 class _Lost(Exception):
-    """The connection broke while a verb was under way."""
+    """The connection broke while a call was under way."""
 
     def __init__(self, backend: "tuple[int, Any] | None") -> None:
         super().__init__("the connection broke")
         self.backend = backend
 
 
-# Group commit: while one statement is under way, the calls that come gather, and the next statement is about all of them.
+# Group commit
 
 
-W = TypeVar("W")  # what a call is about, one by one
-A = TypeVar("A")  # what is answered for each
+W = TypeVar("W")  # one request
+A = TypeVar("A")  # the answer to it
 
-MOST = 1000  # requests to one statement, unless one call has more
+MOST = 1000  # requests to one statement, unless one caller has more
 
 
-class _Call(Generic[W, A]):
+class _Ask(Generic[W, A]):
+    """The requests of one caller, and the future of their answers."""
+
     __slots__ = ("again", "future", "requests")
 
     def __init__(self, requests: Sequence[W], future: "asyncio.Future[list[A]]", *, again: bool = False) -> None:
@@ -151,17 +168,18 @@ class _Call(Generic[W, A]):
 
 
 class Gathering(Generic[W, A]):
-    """Runs `verb` about the requests of all calls that have gathered. Requests with the same `key` do not share a statement.
-    The verb is told whether the same was asked before, and nobody knows what became of it."""
+    """Runs `call` with the requests of several callers: those that come while one statement is under way share the next.
+
+    Requests with the same `key` do not share a statement. If a shared statement fails, each caller's requests run alone."""
 
     def __init__(
         self,
         writes: Writes,
-        verb: Callable[[Sequence[W], bool], Awaitable[list[A]]],
+        call: Callable[[Session, Sequence[W]], Awaitable[list[A]]],
         key: Callable[[W], Hashable] | None = None,
     ) -> None:
-        self._writes, self._verb, self._key = writes, verb, key
-        self._waiting: list[_Call[W, A]] = []
+        self._writes, self._call, self._key = writes, call, key
+        self._waiting: list[_Ask[W, A]] = []
         self._working = False
         self._closed = False
 
@@ -170,19 +188,19 @@ class Gathering(Generic[W, A]):
             raise StoreClosed
         if not self._working:
             return await self._ask_alone(requests)
-        call: _Call[W, A] = _Call(requests, asyncio.get_running_loop().create_future())
-        self._waiting.append(call)
-        return await call.future
+        asked: _Ask[W, A] = _Ask(requests, asyncio.get_running_loop().create_future())
+        self._waiting.append(asked)
+        return await asked.future
 
     async def _ask_alone(self, requests: Sequence[W]) -> list[A]:
-        """Run a statement in the task of whoever asked. If that is cancelled meanwhile, the request stands all the same."""
+        """Run a statement in the caller's task. If that is cancelled meanwhile, the requests are run again without it."""
         self._working = True
         try:
             with self._writes.under_way():
-                return await self._verb(requests, False)
+                return await self._finish(requests)
         except asyncio.CancelledError:
-            nobody = asyncio.get_running_loop().create_future()
-            self._waiting.insert(0, _Call(requests, nobody, again=True))
+            unread = asyncio.get_running_loop().create_future()
+            self._waiting.insert(0, _Ask(requests, unread, again=True))
             raise
         finally:
             self._working = False
@@ -193,13 +211,16 @@ class Gathering(Generic[W, A]):
     def close(self) -> None:
         self._closed = True
 
+    async def _finish(self, requests: Sequence[W], *, again: bool = False) -> list[A]:
+        return await self._writes.finish(lambda session: self._call(session, requests), again=again)
+
     async def _work(self) -> None:
         while self._waiting:
             await self._run(self._take())
         self._working = False
 
-    def _take(self) -> list[_Call[W, A]]:
-        """What fits from the front."""
+    def _take(self) -> list[_Ask[W, A]]:
+        """Take the next requests that fit into one statement."""
         taken, count, keys = [self._waiting.pop(0)], 0, set[Any]()
         self._fits(taken[0], keys)
         count = MOST if taken[0].again else len(taken[0].requests)
@@ -208,28 +229,28 @@ class Gathering(Generic[W, A]):
             count += len(taken[-1].requests)
         return taken
 
-    def _fits(self, call: _Call[W, A], keys: set[Any]) -> bool:
+    def _fits(self, asked: _Ask[W, A], keys: set[Any]) -> bool:
         if self._key is None:
             return True
-        own = {self._key(request) for request in call.requests}
+        own = {self._key(request) for request in asked.requests}
         if own & keys:
             return False
         keys |= own
         return True
 
-    async def _run(self, calls: Sequence[_Call[W, A]]) -> None:
+    async def _run(self, together: Sequence[_Ask[W, A]]) -> None:
+        requests = [request for asked in together for request in asked.requests]
         try:
-            answers = iter(await self._verb([request for call in calls for request in call.requests], calls[0].again))
+            answers = iter(await self._finish(requests, again=together[0].again))
         except Exception as problem:
-            await self._run_alone(calls, problem)
+            await self._run_alone(together, problem)
         else:
-            for call in calls:
-                call.answer([next(answers) for _ in call.requests])
+            for asked in together:
+                asked.answer([next(answers) for _ in asked.requests])
 
-    async def _run_alone(self, calls: Iterable[_Call[W, A]], problem: Exception) -> None:
-        calls = list(calls)
-        if len(calls) == 1:
-            return calls[0].fail(problem)
-        for call in calls:
-            await self._run([call])
+    async def _run_alone(self, together: Sequence[_Ask[W, A]], problem: Exception) -> None:
+        if len(together) == 1:
+            return together[0].fail(problem)
+        for asked in together:
+            await self._run([asked])
         return None

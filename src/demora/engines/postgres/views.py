@@ -1,4 +1,4 @@
-"""Looking at jobs and queues."""
+"""Reading jobs and queues."""
 
 from ...core.job import Job
 from ...core.spans import span_ms

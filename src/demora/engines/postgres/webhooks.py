@@ -1,70 +1,36 @@
-"""Webhooks: the deliveries that tell of ends, recorded with the end, and what they are signed with."""
+"""Webhooks on PostgreSQL: deliveries, recorded with the end of their job, and the secrets that sign them."""
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from datetime import timedelta
-from typing import Any, TypeVar
+from typing import Any
 
 from ...core.job import Job
 from ...core.spans import from_ms, span_ms
 from ...core.states import Status
 from ...core.webhook import EndedJob, Secret, delivery
-from ...store.jobs import Topic
 from ...store.webhooks import Disabled, Signing, StoredSecret
 from ...system import crash
 from . import additions, rows
 from .connections import Session
 
-T = TypeVar("T")
-
-
-class HookVerbs:
-    """The verbs of `HookStore`, for the store that has them."""
-
-    async def deliveries(self, cause: str) -> list[Job]:
-        return await self._read(lambda session: deliveries(session, cause))
-
-    async def add_secret(self, id: str, secret: Secret, *, others_end_in: timedelta | None = None) -> StoredSecret:
-        return await self._write(lambda session, again: add_secret(session, id, secret, others_end_in))
-
-    async def forget_secret(self, id: str) -> bool:
-        return await self._write(lambda session, again: forget_secret(session, id, again))
-
-    async def signing(self, url: str = "") -> Signing:
-        return await self._read(lambda session: signing(session, url))
-
-    async def disable(self, url: str, reason: str) -> None:
-        await self._write(lambda session, again: disable(session, url, reason))
-
-    async def enable(self, url: str) -> bool:
-        return await self._write(lambda session, again: enable(session, url, again))
-
-    async def disabled(self) -> list[Disabled]:
-        return await self._read(disabled)
-
-    async def _read(self, look: Callable[[Session], Awaitable[T]]) -> T:
-        raise NotImplementedError
-
-    async def _write(self, verb: Callable[[Session, bool], Awaitable[T]]) -> T:
-        raise NotImplementedError
-
 
 @asynccontextmanager
-async def telling(session: Session, topics: set[Topic]) -> AsyncIterator[list[str]]:
-    """A transaction that ends jobs of which somebody is to hear. The ids of those that ended are to be put into the list;
-    what tells of them is recorded with their ends."""
+async def with_deliveries(session: Session) -> AsyncIterator[list[str]]:
+    """A transaction that ends jobs with webhooks. The block puts the ids of the jobs that it ended into the list; their
+    deliveries are recorded in the same transaction."""
     ended: list[str] = []
     async with session.transaction():
         yield ended
         if ended:
-            await _tell(session, ended, topics)
+            await _record_deliveries(session, ended)
         crash.at("batch.applied")
 
 
-async def _tell(session: Session, ids: Iterable[str], topics: set[Topic]) -> None:
+async def _record_deliveries(session: Session, ids: Iterable[str]) -> None:
     found = await session.rows("ended", ids=list(ids))
     requests = [request for row in found if (request := delivery(_ended(row))) is not None]
-    await additions.store(session, requests, frozenset(), topics)
+    await additions.store(session, requests, frozenset())
     session.unplaced = True
 
 
@@ -94,8 +60,8 @@ async def add_secret(session: Session, id: str, secret: Secret, others_end_in: t
     return StoredSecret(id, secret, from_ms(row["created_at"]))
 
 
-async def forget_secret(session: Session, id: str, again: bool) -> bool:
-    return bool(await session.rows("forget_secret", id=id)) or again
+async def forget_secret(session: Session, id: str) -> bool:
+    return bool(await session.rows("forget_secret", id=id)) or session.again
 
 
 async def signing(session: Session, url: str) -> Signing:
@@ -114,8 +80,8 @@ async def disable(session: Session, url: str, reason: str) -> None:
     await session.rows("disable", url=url, reason=rows.text(reason))
 
 
-async def enable(session: Session, url: str, again: bool) -> bool:
-    return bool(await session.rows("enable", url=url)) or again
+async def enable(session: Session, url: str) -> bool:
+    return bool(await session.rows("enable", url=url)) or session.again
 
 
 async def disabled(session: Session) -> list[Disabled]:

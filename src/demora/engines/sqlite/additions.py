@@ -1,4 +1,4 @@
-"""Adding jobs: keys are looked at first, then all is written or nothing."""
+"""Adding jobs: idempotency keys are read first, then all jobs are written or none."""
 
 from collections.abc import Mapping, Sequence, Set
 
@@ -38,13 +38,13 @@ def add(tx: Transaction, jobs: Sequence[NewJob], named: Set[str]) -> list[Added]
 
 
 def _as_stored(replay: Added, stored: Mapping[str, Added]) -> Added:
-    """A replay of a job of the same call means what stands for that job, which may be a unique one that waited."""
+    """A replay of a job of the same call gets the answer of that job, which may name a unique job that waited."""
     first = stored.get(replay.id)
     return replay if first is None else Added(first.id, first.created_at, first.scheduled_at, replayed=True)
 
 
 def _known(tx: Transaction, job: NewJob, taken: dict[tuple[str, str], tuple[bytes, Added]]) -> Added | None:
-    """The answer for a key that was taken before, in this call or an earlier one."""
+    """The answer for a key that was used before, in this call or an earlier one; None for a new key."""
     key = job.key
     if key is None:
         return None
@@ -61,7 +61,7 @@ def _known(tx: Transaction, job: NewJob, taken: dict[tuple[str, str], tuple[byte
 
 
 def _add_one(tx: Transaction, job: NewJob, named: Set[str]) -> Added:
-    """Record a job that may be unique: it is stored, or there is one that stands for it."""
+    """Record a job that may be unique: it is stored, or another job stands for it."""
     for created_at, scheduled_at, _ in tx.db.execute(SQL["id_taken"], (_id(job), 0)):
         return Added(job.id, from_ms(created_at), from_ms(scheduled_at), replayed=True)
     if job.unique is not None:
@@ -72,7 +72,7 @@ def _add_one(tx: Transaction, job: NewJob, named: Set[str]) -> Added:
 
 
 def _stand_in(tx: Transaction, job: NewJob, id: bytes, created_at: int, scheduled_at: int, queue: str) -> Added:
-    """The unique job that waits already, kept or replaced, stands for the new one, also before its idempotency key."""
+    """Keep or replace the unique job that waits already. The new job's idempotency key then leads to it."""
     assert job.unique is not None
     replace = job.unique.replace
     if replace:
@@ -88,7 +88,7 @@ def _stand_in(tx: Transaction, job: NewJob, id: bytes, created_at: int, schedule
 
 
 def write(tx: Transaction, jobs: Sequence[NewJob], named: Set[str]) -> int:
-    """Store jobs; answers with how many of them were not there yet."""
+    """Store jobs, and return how many of them were new."""
     move = tx.next_move()
     new = [rows.new_row(job, _id(job), tx.wall, move) for job in jobs]
     _wake(tx, new)
@@ -105,7 +105,7 @@ def write(tx: Transaction, jobs: Sequence[NewJob], named: Set[str]) -> int:
 
 
 def _with_replays(tx: Transaction, answers: Sequence[Added], stored: int) -> list[Added]:
-    """The answers, with those for ids that were taken before: in an earlier call, or earlier in this one."""
+    """The answers, with replays for ids that existed before: from an earlier call, or from earlier in this one."""
     right, seen = [], set[str]()
     for answer in answers:
         if not answer.replayed:
@@ -129,7 +129,7 @@ def _wake_for_expiry(tx: Transaction, new: Sequence[rows.Row]) -> None:
 
 
 def _wake_for_work(tx: Transaction, new: Sequence[rows.Row]) -> None:
-    """Wake sleepers for what is ready, or for the earliest of a queue and rank if it is due before all others."""
+    """Wake waiters if a new job is ready, or due before all others of its queue, lane and rank."""
     earliest: dict[tuple[str, int, int], rows.Row] = {}
     for row in new:
         _, _, _, queue, _, lane, rank, due_at, *_ = row

@@ -1,4 +1,4 @@
-"""What people ask of single jobs: cancel, retry, change, remove; and the purge of old ones. Guarded writes, one each."""
+"""Changes of single jobs on request, the purge of ended ones, and the housekeeping. Each is a guarded write."""
 
 import json
 from collections.abc import Sequence
@@ -14,6 +14,8 @@ from . import rows, runs, webhooks
 from .connections import SQL
 from .transactions import Transaction
 
+SILENT = 86_400_000  # milliseconds without a heartbeat after which a worker is forgotten
+
 
 def cancel(tx: Transaction, id: str) -> Answer:
     key = rows.id_bytes(id)
@@ -21,7 +23,7 @@ def cancel(tx: Transaction, id: str) -> Answer:
     for (hooked,) in list(tx.db.execute(SQL["cancel_waiting"], what)):
         tx.wake(Topic.ENDED)
         if hooked and key is not None:
-            webhooks.tell(tx, [key])
+            webhooks.record_deliveries(tx, [key])
         return Answer(True, Status.CANCELLED)
     return Answer(_wrote(tx, "cancel_running", (tx.wall, key)), _status(tx, key))
 
@@ -72,12 +74,12 @@ def purge(tx: Transaction, status: Status, older_than: int, limit: int, queue: s
 
 
 def remove_ended(tx: Transaction, queue: str, status: Status, until: int, limit: int) -> int:
-    """Delete up to `limit` jobs of a queue that ended so until then, the oldest first."""
+    """Delete up to `limit` jobs of a queue that ended with this status before `until`, the oldest first."""
     return _remove_all(tx, list(tx.db.execute(SQL["purgeable"], (queue, status.value, until, limit))))
 
 
 def remove_beyond(tx: Transaction, queue: str, status: Status, newest: int, limit: int) -> int:
-    """Delete up to `limit` jobs of a queue that ended so, but none of the newest so many."""
+    """Delete up to `limit` jobs of a queue that ended with this status, but none of the `newest` so many."""
     return _remove_all(tx, list(tx.db.execute(SQL["beyond"], (queue, status.value, limit, newest))))
 
 
@@ -108,12 +110,6 @@ def _wrote(tx: Transaction, name: str, what: dict[str, object] | tuple[object, .
     return tx.db.changes() > 0
 
 
-# The housekeeping: what expired is cancelled, and what need not be kept goes, a small piece at a time.
-
-
-SILENT = 86_400_000  # milliseconds after which a worker that said nothing is forgotten
-
-
 def housekeep(tx: Transaction, retention: Retention, limit: int) -> HousekeepingResult:
     expired = expire_due(tx, limit)
     removed, waits = _remove(tx, retention, max(limit - expired, 1))
@@ -124,23 +120,23 @@ def housekeep(tx: Transaction, retention: Retention, limit: int) -> Housekeeping
 
 
 def expire_due(tx: Transaction, limit: int) -> int:
-    """Give waiting jobs whose time has passed the verdict that they expired; answers with how many."""
+    """Expire waiting jobs whose time has passed, and return how many."""
     due = [number for (number,) in tx.db.execute(SQL["expired"], (tx.wall, limit))]
     expire(tx, due)
     return len(due)
 
 
 def expire(tx: Transaction, numbers: Sequence[int]) -> None:
-    """Give waiting jobs, by row number, the verdict that they expired."""
+    """Expire waiting jobs, given by row id."""
     if numbers:
         what = (EXPIRED.status.value, tx.wall, EXPIRED.error, json.dumps(numbers))
         expired = list(tx.db.execute(SQL["expire_chosen"], what))
         tx.wake(Topic.ENDED)
-        webhooks.tell(tx, [id for id, hooked in expired if hooked])
+        webhooks.record_deliveries(tx, [id for id, hooked in expired if hooked])
 
 
 def _remove(tx: Transaction, retention: Retention, limit: int) -> tuple[int, list[int]]:
-    """Delete what need not be kept; answers with how much, and in how many milliseconds there is more to delete."""
+    """Delete ended jobs beyond their retention; returns how many, and the milliseconds until more are due."""
     own = {name: rows.retention(text).over(retention) for name, text in tx.db.execute(SQL["retentions"])}
     removed, waits = 0, []
     for queue, number, _ in list(tx.db.execute(SQL["ended_kinds"])):

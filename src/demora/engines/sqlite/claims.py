@@ -1,6 +1,7 @@
-"""The claim on SQLite: short range scans, one per queue, lane and rank that has something waiting, merged by order.
+"""Claims on SQLite: one short range scan for each queue, lane and rank with waiting jobs, merged in order.
 
-Nothing is written to make a job ready, so a million delayed rows cost a claim nothing, and a queue's settings apply at once.
+No write makes a job ready: its due time passes. So a million delayed rows cost a claim nothing, and a queue's settings apply
+at once.
 """
 
 import heapq
@@ -34,7 +35,7 @@ class _Head(msgspec.Struct, frozen=True):
     due_at: int
     rowid: int
     offset: int
-    turn: int  # where its queue comes among those that are asked in turn
+    turn: int  # the place of its queue, if queues are served in turn
 
     @property
     def place(self) -> "_Place":
@@ -42,11 +43,11 @@ class _Head(msgspec.Struct, frozen=True):
 
 
 _Place = tuple[int, int, int]
-_Set = releases.PacedQueue | QueueOrder | None  # what was set of a queue: its pace and order, or its order; None: paused
+_Settings = releases.PacedQueue | QueueOrder | None  # of a queue: its pace and order, or its order; None if paused
 
 
 class ClaimRequest(msgspec.Struct, frozen=True):
-    """What a worker asks for; the lease is in milliseconds."""
+    """What a worker wants; the lease is in milliseconds."""
 
     worker_id: str
     limit: int
@@ -56,15 +57,15 @@ class ClaimRequest(msgspec.Struct, frozen=True):
 
 
 def claim(tx: Transaction, request: ClaimRequest) -> Claimed:
-    """Lease ready jobs and name leases that have lapsed; none of the latter for a while after a time without writes."""
+    """Lease ready jobs, and return the jobs whose lease has lapsed; none of the latter for a while after a stall."""
     turns = _turns(request)
     settings = _settings(tx, turns)
     firsts = releases.heads(tx)
-    released = releases.let_go(tx, _paced(settings), firsts)
+    released = releases.release_due(tx, _paced(settings), firsts)
     if released:
         settings, firsts = _settings(tx, turns), releases.heads(tx)
     claimed = _claim(tx, request, list(_heads(firsts, settings, turns)), releases.next_looks(tx, _paced(settings), firsts))
-    if len(released) > len(claimed.jobs):  # others may have looked before and found nothing
+    if len(released) > len(claimed.jobs):  # other workers may have claimed before, and found nothing
         tx.wake(Topic.READY)
     return msgspec.structs.replace(claimed, released=released) if released else claimed
 
@@ -74,14 +75,14 @@ def _claim(tx: Transaction, request: ClaimRequest, heads: Sequence[_Head], looks
     chosen = _choose(tx, ready, request.limit)
     jobs = _take(tx, chosen, request)
     lapsed = _lapsed(tx)
-    if len(jobs) < len(chosen):  # some had expired, and others may be ready behind them
+    if len(jobs) < len(chosen):  # some had expired, and jobs behind them may be ready
         return Claimed(jobs, lapsed, ZERO)
     exhausted = ready if len(jobs) < request.limit else []
     return Claimed(jobs, lapsed, _next_in(tx, heads, exhausted, looks))
 
 
 def draw(tx: Transaction, request: ClaimRequest, entries: Sequence[Entry]) -> Drawn:
-    """Lease the jobs that a line handed out, as far as their rows agree."""
+    """Lease the jobs that a line handed out, if their rows still wait in that queue and are due."""
     settings = _settings(tx, None)
     asked = json.dumps([(entry.id.replace("-", ""), entry.queue) for entry in entries])
     found = list(tx.db.execute(SQL["drawable"], (asked, tx.wall))) if entries else []
@@ -91,7 +92,7 @@ def draw(tx: Transaction, request: ClaimRequest, entries: Sequence[Entry]) -> Dr
 
 
 def as_of_now(claimed: Claimed, passed: int) -> Claimed:
-    """The claim with its next moment counted from now, so many microseconds after the clock was read for it."""
+    """The claim with `next_in` counted from now, so many microseconds after it was computed."""
     if claimed.next_in is None or passed <= 0:
         return claimed
     left = max(claimed.next_in - timedelta(microseconds=passed), ZERO)
@@ -99,13 +100,13 @@ def as_of_now(claimed: Claimed, passed: int) -> Claimed:
 
 
 def _turns(request: ClaimRequest) -> dict[str, int] | None:
-    """Where each queue that is asked for comes; None if all are, as one line."""
+    """The place of each queue that the worker serves; None if it serves all of them."""
     return None if request.queues is None else {queue: n if request.in_turn else 0 for n, queue in enumerate(request.queues)}
 
 
-def _settings(tx: Transaction, turns: dict[str, int] | None) -> dict[str, _Set]:
-    """What was set of the queues that are asked for."""
-    settings: dict[str, _Set] = {}
+def _settings(tx: Transaction, turns: dict[str, int] | None) -> dict[str, _Settings]:
+    """The settings of the queues that the worker serves."""
+    settings: dict[str, _Settings] = {}
     for name, step, strict, head_start, paused_at, pace, state in tx.db.execute(SQL["queues_set"]):
         if turns is None or name in turns:
             order = rows.queue_order(step, strict, head_start)
@@ -114,16 +115,16 @@ def _settings(tx: Transaction, turns: dict[str, int] | None) -> dict[str, _Set]:
     return settings
 
 
-def _paced(settings: dict[str, _Set]) -> list[releases.PacedQueue]:
+def _paced(settings: dict[str, _Settings]) -> list[releases.PacedQueue]:
     return [held for held in settings.values() if isinstance(held, releases.PacedQueue)]
 
 
 def _heads(
     firsts: Sequence[releases.Head],
-    settings: dict[str, _Set],
+    settings: dict[str, _Settings],
     turns: dict[str, int] | None,
 ) -> Iterator[_Head]:
-    """The heads of the lines that may be handed out: not those of paused queues, nor those that a pace governs."""
+    """The heads that may be handed out: neither those of paused queues nor those that a pace governs."""
     for first in firsts:
         queue, lane, rank, due_at, rowid = first
         turn = 0 if turns is None else turns.get(queue)
@@ -134,13 +135,13 @@ def _heads(
         yield _Head(queue, lane, rank, due_at, rowid, order.offset(Lane(lane), Priority(rank)), turn)
 
 
-def _hands_out(own: _Set, lane: int) -> bool:
-    """Whether a lane of a queue with these settings may be handed out: not of a paused one, nor what a pace governs."""
+def _hands_out(own: _Settings, lane: int) -> bool:
+    """Whether jobs of a lane may be handed out: neither those of a paused queue nor those that a pace governs."""
     return own is not None and not (isinstance(own, releases.PacedQueue) and own.holds(lane))
 
 
 def _choose(tx: Transaction, ready: Sequence[_Head], limit: int) -> list[int]:
-    """The row ids of the first `limit` ready rows. Heads beyond the first `limit` have nothing among them."""
+    """The row ids of the first `limit` ready rows. None of them is behind a head after the first `limit` heads."""
     scans = [_scan(tx, head, limit) for head in ready[:limit]]
     merged = heapq.merge(*scans) if len(scans) > 1 else iter(scans[0] if scans else ())
     return [rowid for _, _, rowid in islice(merged, limit)]
@@ -152,7 +153,7 @@ def _scan(tx: Transaction, head: _Head, limit: int) -> Iterator[_Place]:
 
 
 def _take(tx: Transaction, chosen: list[int], request: ClaimRequest) -> list[ClaimedJob]:
-    """Lease the chosen rows, but for those that expired before anybody started them."""
+    """Lease the chosen rows; expire those whose time passed before they were ever started."""
     if not chosen:
         return []
     what = (Status.PROCESSING.value, request.worker_id, tx.boot + request.lease, tx.wall, json.dumps(chosen), tx.wall)
@@ -166,9 +167,9 @@ def _lapsed(tx: Transaction) -> list[LapsedJob]:
 
 
 def _next_in(tx: Transaction, heads: Sequence[_Head], exhausted: Sequence[_Head], looks: Sequence[int]) -> timedelta | None:
-    """Until the next due time, lapse or slot of a pace, also behind the heads whose ready rows were all taken.
+    """The time until the next due time, lapse or release of a pace, also behind heads whose ready rows were all taken.
 
-    What is ready and was not taken waits for a free slot, not for a time.
+    Ready jobs that were not taken do not count: they wait for a free slot, not for a time.
     """
     waits = [max(look * 1000 - tx.wall_us, 0) for look in looks]
     waits += [head.due_at * 1000 - tx.wall_us for head in heads if head.due_at > tx.wall]

@@ -1,4 +1,4 @@
-"""The SQL of this engine, by name."""
+"""Connections to the SQLite file: the statements by name, the clocks that SQL reads, settings, and schema migrations."""
 
 import math
 import os
@@ -19,17 +19,15 @@ from . import locking
 from .locking import describe_holder
 
 SQL = queries.load(__package__)
-
-
-# The clocks that SQL may ask: `demora_wall()` and `demora_boot()`, as the verb under way read them.
+T = TypeVar("T")
 
 
 class Stamps:
-    """What one connection tells the triggers of an audit, and what it knows of them.
+    """The clocks of one connection, as the current call read them. SQL reads them as `demora_wall()` and `demora_boot()`.
 
-    `events` counts the events written on this connection: each asks once for the wall clock. `audited` says whether there
-    are triggers: they were there when the connection was opened, or have been heard of since. `lined` says whether
-    there is a line in sight. `boot` is the clock that leases are judged by.
+    `boot` is the clock that decides whether leases have lapsed. `events` counts the events that triggers wrote on this
+    connection: each reads the wall clock once. `audited` says whether there are triggers: they existed when the connection
+    was opened, or one has fired since. `lined` says whether there is a line.
     """
 
     __slots__ = ("__weakref__", "audited", "boot", "events", "lined", "wall", "wall_us")
@@ -54,7 +52,7 @@ _stamps: "weakref.WeakKeyDictionary[apsw.Connection, Stamps]" = weakref.WeakKeyD
 
 
 def stamps_of(db: apsw.Connection) -> Stamps:
-    """The stamps of a connection, the same for all who share it; the functions are registered at the first call."""
+    """The stamps of a connection. The first call registers their SQL functions; later ones return the same object."""
     stamps = _stamps.get(db)
     if stamps is None:
         stamps = _stamps[db] = Stamps()
@@ -72,30 +70,24 @@ def triggers(db: apsw.Connection) -> str:
     return "".join(text for (text,) in db.execute(SQL["audit_triggers"]))
 
 
-# Opening the file: settings of a connection, patience with other processes, and the numbered schema files.
-
-
-T = TypeVar("T")
-
-
 class Waits(NamedTuple):
     """How long a process waits for others that use the file, in seconds."""
 
-    lock: float = 5.0  # for SQLite's lock, the turn before it included; then the caller hears that the store is busy
+    lock: float = 5.0  # for SQLite's lock, including the turn before it; then the call fails with `StoreBusy`
     turn: float = locking.LIMIT  # for the turn alone
-    stall: float = 1.0  # a wait that was longer may have kept workers from renewing their leases
+    stall: float = 1.0  # a longer wait may have kept workers from renewing their leases
     closing: float = 0.5  # for the lock, once the store is being closed
 
 
 WAITS = Waits()
 _PRAGMAS = ("journal_mode = wal", "synchronous = full", "cache_size = -16384", "temp_store = memory")
-_EXISTING = apsw.SQLITE_OPEN_READWRITE  # SQLite itself would make a file that others can read
+_EXISTING = apsw.SQLITE_OPEN_READWRITE  # SQLite itself would create a file that other users can read
 _opened: "weakref.WeakKeyDictionary[apsw.Connection, tuple[int, Path]]" = weakref.WeakKeyDictionary()
 _inherited: list[apsw.Connection] = []
 
 
 def connect(path: Path | None) -> apsw.Connection:
-    """A connection with the schema up to date. The file is made with mode 0600. Refuses a file that was open at a fork."""
+    """Open a connection and migrate the schema. A new file gets mode 0600. Refuses a file that was open at a fork."""
     if path is not None:
         _refuse_inherited(path)
         _make_private(path)
@@ -103,8 +95,8 @@ def connect(path: Path | None) -> apsw.Connection:
         db = apsw.Connection(str(path), flags=_EXISTING) if path else apsw.Connection(":memory:")
         if path is not None:
             _opened[db] = os.getpid(), path.resolve()
-        db.set_busy_handler(Patience())
-        db.config(apsw.SQLITE_DBCONFIG_ENABLE_QPSG, 1)  # else each new value of a parameter has its statement planned anew
+        db.set_busy_handler(BusyHandler())
+        db.config(apsw.SQLITE_DBCONFIG_ENABLE_QPSG, 1)  # else SQLite plans a statement again for each new value
         for pragma in _PRAGMAS:
             _insist(db, f"pragma {pragma}")
         migrate(db)
@@ -126,7 +118,7 @@ def schema_version(db: apsw.Connection) -> int:
 
 
 def peek(path: Path) -> int | None:
-    """The schema version of a file, None if it has none. Opens it only to read."""
+    """The schema version of a file, None if it has none. Opens the file read-only."""
     try:
         db = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READONLY)
         try:
@@ -144,7 +136,7 @@ def newest_schema() -> int:
 
 def migrate(db: apsw.Connection) -> None:
     """Apply the schema files that this database has not seen, each in its own transaction."""
-    stamps_of(db)  # a step that writes to jobs is audited like any other writer
+    stamps_of(db)  # a migration that writes to jobs fires the triggers of an audit
     steps = dict(_schema_files())
     if schema_version(db) > max(steps):
         raise SchemaTooNew(schema_version(db), max(steps))
@@ -174,14 +166,14 @@ def _schema_files() -> Iterator[tuple[int, str]]:
 
 
 def _refuse_inherited(path: Path) -> None:
-    """A forked process inherits SQLite's belief that it holds the parent's locks: a new connection would take none."""
+    """In a forked process SQLite takes the parent's locks for its own, so a new connection would not lock the file."""
     for db, (pid, opened) in [*_opened.items()]:
         if pid != os.getpid() and opened == path.resolve() and not _is_closed(db):
             raise OpenInParent(path)
 
 
 def _keep_inherited() -> None:
-    """Let nobody close the parent's connections in a forked process, not even the collector: SQLite forbids it."""
+    """Keep the garbage collector of a forked process from closing the parent's connections, which SQLite forbids."""
     _inherited.extend(_opened)
 
 
@@ -194,13 +186,13 @@ def _is_closed(db: apsw.Connection) -> bool:
     except apsw.ConnectionClosedError:
         return True
     except apsw.Error:
-        pass  # in use when the fork came
+        pass  # it was in use at the fork
     return False
 
 
 def _make_private(path: Path) -> None:
-    """Make the file if there is none, also where a link leads nowhere yet. Another is not touched: to close it would drop
-    this process's locks on it."""
+    """Create the file if there is none, also at the end of a symbolic link. An existing file is not opened: closing it would
+    drop this process's locks on it."""
     try:
         os.close(os.open(path.resolve(), os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
     except FileExistsError:
@@ -210,8 +202,8 @@ def _make_private(path: Path) -> None:
 
 
 def _insist(db: apsw.Connection, sql: str) -> None:
-    """Run a statement that SQLite may refuse as busy without asking the busy handler."""
-    patience, tries = Patience(), 0
+    """Run a statement that SQLite may refuse as busy without calling the busy handler."""
+    busy_handler, tries = BusyHandler(), 0
     while True:
         try:
             for _ in db.execute(sql):
@@ -219,27 +211,27 @@ def _insist(db: apsw.Connection, sql: str) -> None:
             return
         except apsw.BusyError:
             tries += 1
-            if not patience(tries):
+            if not busy_handler(tries):
                 raise
 
 
-class Patience:
-    """A busy handler: short random waits, so that a lock that is held for milliseconds is taken soon after its release.
+class BusyHandler:
+    """Waits for SQLite's lock in short random pauses, so that a lock that is held for milliseconds is taken soon after.
 
-    Who has waited for long looks less often: then another process has come to a stop.
+    The pauses grow with the wait, because a lock that is held for long belongs to a process that has stopped.
     """
 
     def __init__(self, waits: Waits = WAITS) -> None:
         self._waits = waits
         self._since = 0.0
         self._until = time.monotonic() + waits.lock
-        self.asked: float | None = None  # when the call was made that waits for this lock; its time is counted from then
-        self.lost = False  # then it does not wait at all
-        self.next = False  # then few others wait for the same, and there is no need to give way
+        self.asked: float | None = None  # when the waiting call was made: its limit counts from then
+        self.refuses = False  # if set, it does not wait at all
+        self.next = False  # if set, few others wait for the lock, and short pauses do no harm
         self.at_most_until = math.inf
 
     def __call__(self, count: int) -> bool:
-        if self.lost:
+        if self.refuses:
             return False
         now = time.monotonic()
         if count == 0:
@@ -250,12 +242,12 @@ class Patience:
         return time.monotonic() < min(self._until, self.at_most_until)
 
     def hurry(self) -> None:
-        """Wait for little more from now on: the store is being closed."""
+        """Shorten the wait, since the store is being closed."""
         self.at_most_until = time.monotonic() + self._waits.closing
 
 
 def busy(file: str, seconds: float) -> StoreBusy:
-    """The error of one that has waited for the lock of this file for so long; says in the log who holds it."""
+    """The error for a call that has waited so long for the lock of this file. Logs which process holds it."""
     holder = describe_holder(file) if file else None
     notices.store_locked(holder, seconds)
     by = "another process" if holder is None else holder

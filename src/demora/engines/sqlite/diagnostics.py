@@ -1,4 +1,4 @@
-"""Examines a database file from outside: whether it is there and whole, and whether its place is fit for it."""
+"""Diagnostics on SQLite: the examination of the file from outside, the overview of jobs, and the audit."""
 
 import json
 import os
@@ -17,6 +17,7 @@ from ...store.audit import Evidence, JobFacts, KeyFacts, QueueFacts, SqlEvent
 from ...store.diagnostics import Activity, Examination, Finding, JobsOverview, Waiting
 from ...store.jobs import Lease, Queue
 from ...store.occupancy import Running
+from .. import queries
 from . import connections, paces, rows, views
 from .connections import SQL, has_triggers, triggers
 from .transactions import Transaction
@@ -26,11 +27,11 @@ LITTLE_ROOM, NO_ROOM = 1024 * MIB, 64 * MIB  # free on the disk
 LARGE_LOG = 64 * MIB  # SQLite folds its log back into the file at about 4 MiB
 MOUNTS = Path("/proc/self/mountinfo")
 _REMOTE = {"nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "afs", "ceph", "fuse.sshfs", "fuse.glusterfs", "lustre", "ncpfs"}
-_LOOK_AT_SIGNALS = 10_000  # steps of SQLite after which Ctrl-C is heard
+_LOOK_AT_SIGNALS = 10_000  # steps of SQLite after which it reacts to Ctrl-C
 
 
 def examine(path: Path, *, integrity: bool) -> Examination:
-    """All that can be said without opening the store. Makes and changes nothing."""
+    """Examine the database without opening the store. Creates and changes nothing."""
     around = [_version(), *_place(path)]
     if not path.exists():
         advice = "demora serve, worker, scheduler, enqueue and migrate make one; is this the right folder and database URL?"
@@ -126,7 +127,7 @@ def _whole(path: Path) -> Finding:
     try:
         db = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READONLY)
         try:
-            db.set_busy_handler(connections.Patience())
+            db.set_busy_handler(connections.BusyHandler())
             db.set_progress_handler(lambda: False, _LOOK_AT_SIGNALS)
             found = [said for (said,) in db.execute("pragma quick_check(3)") if said != "ok"]
         finally:
@@ -149,7 +150,7 @@ def _size(count: int) -> str:
     return f"{count} GiB"
 
 
-# How the jobs stand, for those who look after them.
+# The overview of jobs
 
 
 def overview(tx: Transaction) -> JobsOverview:
@@ -193,16 +194,16 @@ def activity(tx: Transaction, mark: int | None) -> Activity:
     )
 
 
-# The audit: triggers that write an event for each transition of a job, and the reading of what they wrote.
+# The audit: triggers that record an event for each transition of a job
 
 
-_TRIGGERS = (files(__package__) / "audit.sql").read_text()
+_TRIGGERS = queries.with_statuses((files(__package__) / "audit.sql").read_text())
 _NAMES = {status.value: status.name for status in Status} | {None: None}
 
 
 def begin_audit(tx: Transaction) -> None:
-    """Write an event for each transition from now on, whichever process makes it. To begin twice is to begin once."""
-    if "new.namespace" not in triggers(tx.db):  # there are none, or those of an earlier version
+    """Record an event for each transition from now on, of every process. Idempotent."""
+    if "new.namespace" not in triggers(tx.db):  # there are none, or they are of an earlier version
         tx.db.execute(SQL["drop_triggers"])
     tx.db.execute(_TRIGGERS)
     tx.stamps.audited = True
@@ -254,8 +255,8 @@ def _event(row: rows.Row) -> SqlEvent:
 def _job(row: rows.Row) -> JobFacts:
     id, status, *rest, wished, error, recorded, webhook, on_cancel, cause, lane = row
     stands = (bool(wished), error, tuple(json.loads(recorded)))
-    told = (bool(webhook), bool(on_cancel), None if cause is None else rows.id_text(cause))
-    fields: rows.Row = (rows.id_text(id), _NAMES[status], *rest, *stands, *told, lane)
+    hook = (bool(webhook), bool(on_cancel), None if cause is None else rows.id_text(cause))
+    fields: rows.Row = (rows.id_text(id), _NAMES[status], *rest, *stands, *hook, lane)
     return JobFacts(*fields)
 
 

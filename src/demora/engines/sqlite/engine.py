@@ -13,9 +13,12 @@ import apsw
 
 from ...core.access import ApiKey, KeyLimits, NameKind, NewKey, NewSecret
 from ...core.job import Job, NewJob
+from ...core.pace import USUAL_PACE, Pace
+from ...core.pace_request import PaceRequest
 from ...core.retention import Retention
 from ...core.spans import span_ms
 from ...core.states import Status
+from ...core.webhook import Secret
 from ...store.api_keys import KeyList, KeyLookup
 from ...store.audit import Evidence, SqlEvent
 from ...store.diagnostics import Activity, JobsOverview
@@ -40,12 +43,26 @@ from ...store.jobs import (
     WorkerRecord,
 )
 from ...store.line_feed import Arrangement, Cursor, Drawn, Entry, LineRecord, Move, Moved, Standing, Walked
+from ...store.paces import Outlook, PaceChange, Pacing, Released
+from ...store.webhooks import Disabled, Signing, StoredSecret
 from ...system.clock import Clock, SystemClock
-from . import additions, changes, claims, connections, diagnostics, line_feed, registry, runs, views, webhooks
+from . import (
+    additions,
+    changes,
+    claims,
+    connections,
+    diagnostics,
+    line_feed,
+    paces,
+    registry,
+    releases,
+    runs,
+    views,
+    webhooks,
+)
 from .connections import WAITS, Waits
 from .locking import FileWatch, Stall, Turns, WriteProbe
-from .notifier import Notifier, Waiter, bells_of
-from .releases import PacedVerbs
+from .notifier import Notifier, Waiter, sockets_folder
 from .transactions import (
     READING,
     WRITING,
@@ -60,18 +77,19 @@ from .transactions import (
 
 T = TypeVar("T")
 
-MOST_NAMES = 10_000  # queues remembered as named
-UNHURRIED = frozenset({Topic.EXPIRY, Topic.PACE})
-SCAN = 1000  # the weight of a read that may scan: such go to their thread
-APART_CACHE = 2048  # KiB of cache for a connection that only reads now and then
-USUAL = 4096  # bytes of a payload or result that weigh as much as a job
+MOST_NAMES = 10_000  # queue names that a store remembers as recorded
+UNHURRIED = frozenset({Topic.EXPIRY, Topic.PACE})  # those who wait for these also look by themselves, often enough
+SCAN = 1000  # the weight of a read that may scan a table: it always runs on the reader's thread
+SPARE_CACHE = 2048  # KiB of cache for a connection that is read from now and then
+BYTES_PER_JOB = 4096  # of payload or result: this much weighs as much as one job
 
 
-class SqliteStore(webhooks.HookVerbs, PacedVerbs):
-    """Keeps the port's promises on one SQLite file, or in memory when there is no path.
+class SqliteStore:
+    """The store on one SQLite file, or in memory when there is no path.
 
-    With `inline` all runs on the event loop: for simulation. A database in memory always does. With `audit` an event is
-    written for each transition, by every process from then on, until `end_audit`. It is `Audited` either way.
+    With `inline` every call runs on the event loop, as a simulation needs it; a database in memory always runs so. With
+    `audit` every process records an event for each transition of a job, from now on until `end_audit`. The class implements
+    `AuditStore` with and without it.
     """
 
     def __init__(
@@ -81,7 +99,7 @@ class SqliteStore(webhooks.HookVerbs, PacedVerbs):
         clock: Clock | None = None,
         inline: bool = False,
         connect: Callable[[Path | None], apsw.Connection] = connections.connect,
-        bells: Notifier | None = None,
+        notifier: Notifier | None = None,
         audit: bool = False,
         waits: Waits = WAITS,
         stall: Stall | None = None,
@@ -91,10 +109,10 @@ class SqliteStore(webhooks.HookVerbs, PacedVerbs):
         self._inline = inline or path is None
         self._audit = audit
         self._connect = connect
-        self._bells = bells if self._inline or path is None else bells or Notifier(path)
-        self._sleepers: dict[Waiter, None] = {}  # in the order of their coming
+        self._notifier = notifier if self._inline or path is None else notifier or Notifier(path)
+        self._waiters: dict[Waiter, None] = {}  # in the order of their subscriptions
         self._named_queues: set[str] = set()
-        self._unplaced: Callable[[], None] = lambda: None
+        self._on_unplaced: Callable[[], None] = lambda: None
         self._writes: Transactor | None = None
         self._reads: Transactor | None = None
         self._quick: QuickReads | None = None
@@ -108,12 +126,12 @@ class SqliteStore(webhooks.HookVerbs, PacedVerbs):
         self._named_queues.clear()
         make_writer = partial(self._batches, WRITING)
         if self._inline:
-            self._writes = self._reads = InlineTransactor(make_writer(), self._woken)
+            self._writes = self._reads = InlineTransactor(make_writer(), self._wake)
             await self._write(self._begin)
             return
-        writes = ThreadTransactor(make_writer, self._woken, "demora-sqlite-writer")
+        writes = ThreadTransactor(make_writer, self._wake, "demora-sqlite-writer")
         await writes.start()
-        reads = ThreadTransactor(partial(self._batches, READING), self._woken, "demora-sqlite-reader")
+        reads = ThreadTransactor(partial(self._batches, READING), self._wake, "demora-sqlite-reader")
         try:
             await reads.start()
             await writes.run(self._begin, 1)
@@ -128,14 +146,14 @@ class SqliteStore(webhooks.HookVerbs, PacedVerbs):
         self._writes = self._reads = None
         quick, searches = self._quick, self._searches
         self._quick = self._searches = None
-        for apart in (quick, searches):
-            if apart is not None:
-                await apart.close()
+        for readers in (quick, searches):
+            if readers is not None:
+                await readers.close()
         await _close(*([writes] if writes is reads else [reads, writes]))
-        if self._bells is not None:
-            self._bells.close()
-        for sleeper in list(self._sleepers):
-            sleeper.wake()
+        if self._notifier is not None:
+            self._notifier.close()
+        for waiter in list(self._waiters):
+            waiter.wake()
 
     def sibling(self) -> "SqliteStore | None":
         if self._inline:
@@ -143,11 +161,11 @@ class SqliteStore(webhooks.HookVerbs, PacedVerbs):
         return SqliteStore(self.path, clock=self.clock, waits=self._waits, stall=self._stall)
 
     async def add(self, jobs: Sequence[NewJob]) -> list[Added]:
-        weight = len(jobs) + sum(len(job.payload) for job in jobs) // USUAL
+        weight = len(jobs) + sum(len(job.payload) for job in jobs) // BYTES_PER_JOB
         answers = await self._write(lambda tx: additions.add(tx, jobs, self._named_queues), weight)
         unnamed = {job.queue for job in jobs} - self._named_queues
         if unnamed and len(self._named_queues) < MOST_NAMES and not any(answer.conflict for answer in answers):
-            self._named_queues |= unnamed  # only now: what was not committed is not on record
+            self._named_queues |= unnamed  # only now that the names are committed
         return answers
 
     async def claim(
@@ -160,8 +178,8 @@ class SqliteStore(webhooks.HookVerbs, PacedVerbs):
         in_turn: bool = False,
     ) -> Claimed:
         request = claims.ClaimRequest(worker_id, limit, span_ms(lease), queues, in_turn)
-        claimed, asked = await self._write(lambda tx: (claims.claim(tx, request), tx.wall_us), limit)
-        return claims.as_of_now(claimed, self.clock.wall_us() - asked)
+        claimed, read_at = await self._write(lambda tx: (claims.claim(tx, request), tx.wall_us), limit)
+        return claims.as_of_now(claimed, self.clock.wall_us() - read_at)
 
     async def renew(self, reports: Sequence[Report], *, lease: timedelta) -> LeaseStatus:
         return await self._write(lambda tx: runs.renew(tx, reports, span_ms(lease)), len(reports))
@@ -170,7 +188,7 @@ class SqliteStore(webhooks.HookVerbs, PacedVerbs):
         return await self._read(lambda tx: runs.listen(tx, leases))
 
     async def settle(self, settlements: Sequence[Settlement]) -> list[Status | None]:
-        weight = len(settlements) + sum(len(s.verdict.result or b"") for s in settlements) // USUAL
+        weight = len(settlements) + sum(len(s.verdict.result or b"") for s in settlements) // BYTES_PER_JOB
         return await self._write(lambda tx: runs.settle(tx, settlements), weight)
 
     async def cancel(self, ids: Sequence[str]) -> list[Answer]:
@@ -195,12 +213,12 @@ class SqliteStore(webhooks.HookVerbs, PacedVerbs):
         return await self._read(lambda tx: views.get(tx, id), weight=1)
 
     async def find(self, query: Query) -> Page:
-        look = partial(views.find, query=query)
-        return await (self._search(look, query.within) if query.reads_many else self._read(look))
+        find = partial(views.find, query=query)
+        return await (self._search(find, query.within) if query.reads_many else self._read(find))
 
     async def queues(self, which: QueueQuery = ALL_QUEUES) -> list[Queue]:
-        look = partial(views.queues, which=which)
-        return await (self._search(look, which.within) if which.reads_many else self._read(look))
+        count = partial(views.queues, which=which)
+        return await (self._search(count, which.within) if which.reads_many else self._read(count))
 
     async def set_queue(self, name: str, change: QueueChange) -> Queue:
         return await self._write(lambda tx: registry.set_queue(tx, name, change))
@@ -212,22 +230,41 @@ class SqliteStore(webhooks.HookVerbs, PacedVerbs):
         await self._write(lambda tx: registry.retire(tx, worker_id))
 
     async def workers(self) -> list[WorkerRecord]:
-        return await self._look(registry.workers)
+        return await self._read_quickly(registry.workers)
 
     @contextlib.contextmanager
     def subscribe(self, topic: Topic) -> Iterator[Subscription]:
-        watches = topic not in UNHURRIED and not self._inline  # who waits for those looks by itself often enough
-        sleeper = Waiter(topic, self.clock, self._data_version if watches else None)
-        if self._bells is not None:
-            reachable = self._bells.hang(topic, lambda: self._woken({topic}))
-            sleeper.reachable = reachable or not watches
-        self._sleepers[sleeper] = None
+        watches_file = topic not in UNHURRIED and not self._inline
+        waiter = Waiter(topic, self.clock, self._data_version if watches_file else None)
+        if self._notifier is not None:
+            reachable = self._notifier.listen(topic, lambda: self._wake({topic}))
+            waiter.reachable = reachable or not watches_file
+        self._waiters[waiter] = None
         try:
-            yield sleeper
+            yield waiter
         finally:
-            self._sleepers.pop(sleeper, None)
+            self._waiters.pop(waiter, None)
 
-    # API keys
+    # PaceStore
+
+    async def set_pace(
+        self, queue: str, request: PaceRequest | None, *, by: str, usual: Pace = USUAL_PACE, setting: str | None = None
+    ) -> Pacing | None:
+        return await self._write(lambda tx: paces.set_pace(tx, queue, request, by, usual, setting))
+
+    async def release(self, queues: Sequence[str] | None = None, *, wake: bool = True) -> Released:
+        return await self._write(lambda tx: releases.release(tx, queues, wake=wake))
+
+    async def pacings(self) -> list[Pacing]:
+        return await self._read(paces.pacings)
+
+    async def pace_changes(self, queue: str, *, limit: int) -> list[PaceChange]:
+        return await self._read(lambda tx: paces.changes(tx, queue, limit))
+
+    async def outlook(self, id: str) -> Outlook | None:
+        return await self._read(lambda tx: releases.outlook(tx, id))
+
+    # ApiKeyStore
 
     async def add_key(self, key: NewKey) -> ApiKey:
         return await self._write(lambda tx: registry.add_key(tx, key))
@@ -236,7 +273,7 @@ class SqliteStore(webhooks.HookVerbs, PacedVerbs):
         return await self._read(registry.list_keys)
 
     async def find_key(self, id: str) -> KeyLookup:
-        return await self._look(lambda tx: registry.find_key(tx, id))
+        return await self._read_quickly(lambda tx: registry.find_key(tx, id))
 
     async def revoke_key(self, id: str) -> ApiKey | None:
         return await self._write(lambda tx: registry.revoke_key(tx, id))
@@ -259,7 +296,30 @@ class SqliteStore(webhooks.HookVerbs, PacedVerbs):
     async def waiting_for_key(self, id: str, *, most: int) -> int:
         return await self._read(lambda tx: registry.waiting(tx, id, most))
 
-    # What can be shown to a checker
+    # WebhookStore
+
+    async def deliveries(self, cause: str) -> list[Job]:
+        return await self._read(lambda tx: webhooks.deliveries(tx, cause))
+
+    async def add_secret(self, id: str, secret: Secret, *, others_end_in: timedelta | None = None) -> StoredSecret:
+        return await self._write(lambda tx: webhooks.add_secret(tx, id, secret, others_end_in))
+
+    async def forget_secret(self, id: str) -> bool:
+        return await self._write(lambda tx: webhooks.forget_secret(tx, id))
+
+    async def signing(self, url: str = "") -> Signing:
+        return await self._read(lambda tx: webhooks.signing(tx, url), weight=1)
+
+    async def disable(self, url: str, reason: str) -> None:
+        await self._write(lambda tx: webhooks.disable(tx, url, reason))
+
+    async def enable(self, url: str) -> bool:
+        return await self._write(lambda tx: webhooks.enable(tx, url))
+
+    async def disabled(self) -> list[Disabled]:
+        return await self._read(webhooks.disabled)
+
+    # AuditStore
 
     async def events(self, after: int = 0) -> list[SqlEvent]:
         return await self._read(lambda tx: diagnostics.events(tx, after))
@@ -270,7 +330,7 @@ class SqliteStore(webhooks.HookVerbs, PacedVerbs):
     async def end_audit(self) -> None:
         await self._write(diagnostics.end_audit)
 
-    # What can be told to those who look after it
+    # DiagnosticsStore and Probed
 
     async def overview(self) -> JobsOverview:
         return await self._read(diagnostics.overview)
@@ -284,16 +344,16 @@ class SqliteStore(webhooks.HookVerbs, PacedVerbs):
     async def probe(self) -> None:
         await self._probe.ask()
 
-    # What is done for the sake of a line
+    # LineFeed
 
     def wall_us(self) -> int | None:
         return self.clock.wall_us()
 
+    def on_unplaced(self, callback: Callable[[], None]) -> None:
+        self._on_unplaced = callback
+
     async def read_clock(self) -> int:
         return self.clock.wall_us()
-
-    def on_unplaced(self, callback: Callable[[], None]) -> None:
-        self._unplaced = callback
 
     async def begin_lining(self) -> LineRecord:
         return await self._write(line_feed.begin)
@@ -320,6 +380,8 @@ class SqliteStore(webhooks.HookVerbs, PacedVerbs):
     async def arrangements(self) -> list[Arrangement]:
         return await self._read(line_feed.arrangements, weight=1)
 
+    # How calls reach the database
+
     def _begin(self, tx: Transaction) -> None:
         if self._audit:
             diagnostics.begin_audit(tx)
@@ -331,16 +393,16 @@ class SqliteStore(webhooks.HookVerbs, PacedVerbs):
     def _read(self, call: Callable[[Transaction], T], weight: int = SCAN) -> "asyncio.Future[T]":
         return connections.opened(self._reads).run(call, weight)
 
-    async def _look(self, call: Callable[[Transaction], T]) -> T:
-        """Read what is found at once, and wait for no other read."""
+    async def _read_quickly(self, call: Callable[[Transaction], T]) -> T:
+        """Run a read that takes microseconds; it waits for no other read."""
         return await (self._read(call, weight=1) if self._quick is None else self._quick.run(call))
 
     async def _search(self, call: Callable[[Transaction], T], within: timedelta | None) -> T:
-        """Read what may take long, and let no other read wait for it. On the event loop itself it is not limited."""
+        """Run a read that may take long; no other read waits for it. An inline store ignores the limit of time."""
         return await (self._read(call) if self._searches is None else self._searches.run(call, within))
 
     async def _reader(self, name: str) -> ThreadTransactor:
-        reader = ThreadTransactor(self._apart, self._woken, name)
+        reader = ThreadTransactor(self._spare_batches, self._wake, name)
         starting = asyncio.ensure_future(reader.start())
         try:
             await asyncio.shield(starting)
@@ -351,14 +413,14 @@ class SqliteStore(webhooks.HookVerbs, PacedVerbs):
             raise
         return reader
 
-    def _apart(self) -> Batches:
-        batches = self._batches("begin")
-        batches.set_cache(APART_CACHE)
+    def _spare_batches(self) -> Batches:
+        batches = self._batches(READING)
+        batches.set_cache(SPARE_CACHE)
         return batches
 
     def _batches(self, begin: str) -> Batches:
-        timer = (lambda: 0.0) if self._inline else time.perf_counter  # inline, nobody waits for the lock
-        turns = Turns(None if self._inline or self.path is None else bells_of(self.path), limit=self._waits.turn)
+        timer = (lambda: 0.0) if self._inline else time.perf_counter  # an inline store has no rival for the lock
+        turns = Turns(None if self._inline or self.path is None else sockets_folder(self.path), limit=self._waits.turn)
         db = self._connect(self.path)
         try:
             watch = FileWatch(db) if begin == WRITING and not self._inline else None
@@ -366,29 +428,29 @@ class SqliteStore(webhooks.HookVerbs, PacedVerbs):
             db.close()
             raise
         if begin == READING:
-            db.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)  # the writer, which goes last, knows whether it may
+            db.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)  # the writer closes last, and decides that
         return Batches(
-            *(db, begin, self._clocks, self._ring, timer, turns),
+            *(db, begin, self._clocks, self._notify, timer, turns),
             watch=watch,
             stall=self._stall,
             waits=self._waits,
-            on_unplaced=lambda: self._unplaced(),
+            on_unplaced=lambda: self._on_unplaced(),
         )
 
     def _clocks(self) -> tuple[int, int]:
         return self.clock.wall_us(), self.clock.boot()
 
-    def _ring(self, topics: set[Topic]) -> None:
-        if self._bells is not None:
-            self._bells.ring(topics)
+    def _notify(self, topics: set[Topic]) -> None:
+        if self._notifier is not None:
+            self._notifier.notify(topics)
 
-    def _woken(self, topics: set[Topic]) -> None:
-        for sleeper in list(self._sleepers):
-            if sleeper.topic in topics:
-                sleeper.wake()
+    def _wake(self, topics: set[Topic]) -> None:
+        for waiter in list(self._waiters):
+            if waiter.topic in topics:
+                waiter.wake()
 
     async def _data_version(self) -> int:
-        """Grows when another connection writes; asked on the writer, which does not count its own writes."""
+        """A number that changes when another connection writes. On the writer it does not count the writer's own writes."""
         return await connections.opened(self._writes).bare(_data_version)
 
 

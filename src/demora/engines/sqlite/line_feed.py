@@ -1,16 +1,17 @@
-"""What is done for the sake of a line: rows that wait and have no place there, and where rows stand."""
+"""What a line reads from the database: which jobs wait, which of them moved since its last look, and how queues are set."""
 
 import json
 import secrets
 from collections.abc import Sequence
 
+from ...core.states import Status
 from ...store.line_feed import Arrangement, Cursor, LineRecord, Move, Moved, Place, Standing, Walked, arranged
 from ..stored_paces import pace_of
 from . import rows
 from .connections import SQL
 from .transactions import Transaction
 
-_FIRST = -(2**62)
+_FIRST = -(2**62)  # before any due time
 
 
 def begin(tx: Transaction) -> LineRecord:
@@ -27,7 +28,7 @@ def bump(tx: Transaction, expected: int, above: int, run: str) -> LineRecord:
 
 def standings(tx: Transaction, ids: Sequence[str]) -> list[Standing]:
     asked = json.dumps([id.replace("-", "") for id in ids])
-    return [Standing(_place(row), row[5] < 3) for row in tx.db.execute(SQL["standings"], (asked,))]
+    return [Standing(_place(row), Status(row[5]).waiting) for row in tx.db.execute(SQL["standings"], (asked,))]
 
 
 def position(tx: Transaction) -> str:
@@ -46,7 +47,7 @@ def moved(tx: Transaction, since: str, within: int, limit: int, after: Move | No
 
 
 def walk(tx: Transaction, within: int, limit: int, after: Cursor | None, since: int | None) -> Walked:
-    """One lane and rank of a queue after another, by the index that a claim reads."""
+    """One page of the waiting jobs, one lane and rank of a queue after another, by the index that a claim reads."""
     places: list[Place] = []
     for queue, lane, rank, due_at, _ in sorted(tx.db.execute(SQL["claim_heads"])):
         start = (queue, lane, rank, _FIRST if since is None else since, 0)

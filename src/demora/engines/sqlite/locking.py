@@ -1,11 +1,11 @@
-"""Taking turns at the lock of a database file, so that those who wait for it sleep until they are next.
+"""The lock of a database file: taking turns at it, naming its holder, and watching the file and the writes behind it.
 
-SQLite lets a process only try again and again, and thirty that do so take the processor from the one that works. So whoever
-finds the lock taken queues up here first. It is a courtesy and protects nothing: who cannot queue up tries again as before.
+SQLite waits for its lock by trying again and again, and thirty processes that do so take the processor from the one that
+works. So a process that finds the lock taken first waits for its turn here, with `flock` on the folder of sockets. The turn
+protects nothing: a process that cannot wait for one tries again as before.
 
-`flock` has no deadline, and a process that is stopped keeps its turn. So a watchdog passes by a turn that does not end:
-another thread goes on in the place of the one that waits, without a turn, and nobody in this process queues up again until
-the waiting thread has had its turn at last.
+`flock` has no deadline, and a stopped process keeps its turn. So a watchdog ends a wait that takes too long: another thread
+takes over without a turn, and no thread of this process waits for one until the first has had its turn at last.
 """
 
 import asyncio
@@ -22,32 +22,32 @@ import apsw
 from ...errors import StoreBusy, StoreDamaged, StoreError, StoreGone
 from ...system import notices
 
-LIMIT = 1.0  # seconds to wait for a turn before going on without
+LIMIT = 1.0  # seconds to wait for a turn before going on without one
 _LOOK = 0.05  # seconds between looks of the watchdog while a thread waits
 
 
 class Overtaken(Exception):
-    """Another thread has gone on in the place of this one, which waited for its turn for too long and must do nothing."""
+    """This thread waited too long for its turn. Another thread has taken over, so this one must do nothing more."""
 
 
 class Turns:
-    """The queue before one file, on the folder of its bells; a process that dies leaves it.
+    """The turns at one file, by `flock` on a folder; a process that dies gives its turn back.
 
-    `pass_by` is called on the watchdog's thread when a wait takes longer than the limit; without it there is no limit.
+    The watchdog calls `pass_by` on its thread when a wait takes longer than the limit. Without `pass_by` there is no limit.
     """
 
     def __init__(self, folder: Path | None, *, limit: float = LIMIT) -> None:
         self._folder, self._handle, self._limit = folder, -1, limit
         self._mutex = threading.Lock()
-        self._since: float | None = None  # when the wait of a thread began that is still in the queue
-        self._passed = False  # another thread has gone on in its place
+        self._since: float | None = None  # when the wait of a thread began that still waits
+        self._passed = False  # another thread has taken over from it
         self._closed = False
         self.pass_by: Callable[[], None] | None = None
         _made.add(self)
 
     def take(self) -> bool:
-        """Wait until it is our turn; False if there is no queue to be had here, or it does not move. `Overtaken` if the turn
-        came when another thread had gone on without."""
+        """Wait for our turn; False if turns do not work here, or an earlier wait has not ended. Raises `Overtaken` if the
+        turn came after another thread had taken over."""
         if self._folder is None or self._passed:
             return False
         try:
@@ -65,11 +65,11 @@ class Turns:
         with self._mutex:
             self._closed = True
             if self._passed:
-                return  # the thread in the queue closes its handle when it comes out
+                return  # the thread that waits closes its handle later
         self._close_handle()
 
     def look(self, now: float) -> bool:
-        """Pass by the turn that a thread of ours has waited for too long; answers whether one still waits in time."""
+        """Let another thread take over from one that has waited too long; True if one still waits within the limit."""
         with self._mutex:
             if self._since is None or self._passed or self.pass_by is None:
                 return False
@@ -80,7 +80,7 @@ class Turns:
         return False
 
     def leave(self) -> None:
-        """In a forked child: it would stand in the queue in its parent's place, and no thread of it waits there."""
+        """In a forked child: close the handle, which would keep the parent's turn, and forget the parent's threads."""
         self._mutex, self._since, self._passed = threading.Lock(), None, False
         self._close_handle()
 
@@ -118,7 +118,7 @@ class Turns:
 
 
 class _Watchdog:
-    """One thread for all queues of this process, started with the first wait; it sleeps while no thread waits."""
+    """One thread that watches all waits of this process. The first wait starts it; it sleeps while no thread waits."""
 
     def __init__(self) -> None:
         self._needed = threading.Event()
@@ -140,7 +140,7 @@ class _Watchdog:
             time.sleep(_LOOK)
             if not self._look():
                 self._needed.clear()
-                if self._look():  # one that began to wait meanwhile saw no need to wake us
+                if self._look():  # a wait that began meanwhile did not wake us
                     self._needed.set()
 
     def _look(self) -> bool:
@@ -154,7 +154,7 @@ _watchdog = _Watchdog()
 
 
 def _leave() -> None:
-    """A forked child has no watchdog, and stands in no queue."""
+    """A forked child has no watchdog and waits for no turn."""
     global _watchdog
     _watchdog = _Watchdog()
     for turns in [*_made]:
@@ -164,16 +164,16 @@ def _leave() -> None:
 os.register_at_fork(after_in_child=_leave)
 
 
-# Who holds the lock that others wait for, as the kernel tells it.
+# The holder of the lock, according to the kernel
 
 
 _LOCKS = Path("/proc/locks")
-_WRITER = range(120, 123)  # bytes of the -shm file that whoever writes, checkpoints or recovers locks (SQLite's wal.c)
-_FILE = range(0x40000000, 0x40000000 + 512)  # bytes of the database file that whoever has it for himself locks
+_WRITER = range(120, 123)  # bytes of the -shm file that a process locks to write, checkpoint or recover (SQLite's wal.c)
+_FILE = range(0x40000000, 0x40000000 + 512)  # bytes of the database file that a process locks for exclusive use
 
 
 def describe_holder(database: str) -> str | None:
-    """Which processes hold the lock of a database file: `process 4711 (demora, stopped)`. None if that cannot be told, as on
+    """The processes that hold the lock of a database file: `process 4711 (demora, stopped)`. None if that is unknown, as on
     systems other than Linux."""
     try:
         lines = _LOCKS.read_text().splitlines()
@@ -184,8 +184,8 @@ def describe_holder(database: str) -> str | None:
 
 
 def _holding(lines: list[str], file: str, wanted: range) -> Iterator[int]:
-    """The processes with an exclusive lock on one of these bytes. The kernel names a file by device and inode; some file
-    systems have other devices for `stat`, and then the inode must do."""
+    """The processes with an exclusive lock on one of these bytes. The kernel names a file by device and inode; where `stat`
+    shows another device, as on some file systems, the inode alone decides."""
     try:
         seen = os.stat(file)
     except OSError:
@@ -198,8 +198,8 @@ def _holding(lines: list[str], file: str, wanted: range) -> Iterator[int]:
 
 
 def _is_on(line: list[str], inode: str, wanted: range) -> bool:
-    """Whether a line such as `7: POSIX ADVISORY WRITE 4711 fe:00:131 120 120` is about these bytes. A line of one that only
-    waits has an arrow in second place."""
+    """Whether a line such as `7: POSIX ADVISORY WRITE 4711 fe:00:131 120 120` is a lock on these bytes. The line of a
+    process that only waits for a lock has an arrow in second place."""
     if len(line) != 8 or line[1] == "->" or line[3] != "WRITE" or line[5].rpartition(":")[2] != inode:
         return False
     first, last = int(line[6]), wanted.stop if line[7] == "EOF" else int(line[7])
@@ -219,15 +219,17 @@ def _describe(pid: int) -> str:
     return f"process {pid} ({name}{', stopped' if state in 'tT' else ''})"
 
 
-# Leases after a time in which no process could write.
+# Leases after a time in which no process could write
 
 
-SPARING = 10_000  # milliseconds, if no lease was seen yet: how often leases of the usual length are renewed
+SPARING = 10_000  # milliseconds between renewals of a lease of the usual length
 
 
 class Stall:
-    """The last time in which a process could not write, on the clock of leases, in milliseconds. Shared by all of its
-    connections to one file."""
+    """The last period in which this process could not write, in milliseconds of the clock of leases.
+
+    Workers could not renew their leases then. So lapsed leases are left alone until every worker has had time to renew. All
+    connections of a process to one file share a stall."""
 
     __slots__ = ("_began", "_over", "_until", "renewed_every")
 
@@ -239,61 +241,66 @@ class Stall:
 
     @property
     def ended(self) -> bool:
-        """Whether writes are possible, as far as this process knows."""
+        """Whether this process can write, as far as it knows."""
         return self._began is None or self._over
 
     def goes_on(self, since: int) -> None:
-        """A wait that began at this time was given up."""
+        """Note that a wait that began at `since` was given up."""
         if self.ended:
             self._began, self._over = since, False
 
     def is_over(self, since: int, now: int) -> None:
-        """A wait that began at this time was long, and has come to its end, or one that was given up before has."""
+        """Note that writes are possible again, after a long wait that began at `since` or one that was given up."""
         if self.ended:
             self._began = since
         self._over, self._until = True, now + self.renewed_every
 
     def spared_until(self, now: int) -> int | None:
-        """Until when lapsed leases are left alone; None if they are not, or if writes are still impossible."""
+        """Until when lapsed leases are left alone; None if they are not, or if this process still cannot write."""
         if self._over and now >= self._until:
             self._began, self._over = None, False
         return self._until if self._over else None
 
     def lease_clock(self, now: int) -> int:
-        """The time by which leases are judged."""
+        """The time that decides whether leases have lapsed: after a stall, the time at which it began."""
         if self._began is None:
             return now
         self.spared_until(now)
         return now if self._began is None else min(self._began, now)
 
 
-# Noticing that the files of an open database were cut, deleted or replaced by another program.
+# The files of an open database: whether another program has cut, deleted or replaced them
 
 
 _HEADER, _FRAME_HEADER = 32, 24  # bytes of the log, and of each page in it
 _WATCH_EVERY = 0.1  # seconds between looks at the database file; the log is looked at before every commit
-_TRIES = 3  # looks at a log that is too short: another process may be shortening it as SQLite does
+_TRIES = 3  # looks at a log that is too short: SQLite in another process may be shortening it
 
 _Identity = tuple[int, int]
 
 
 class FileWatch:
-    """The files of one open connection, which have been there since it was opened."""
+    """Watches the database file and the write-ahead log of one open connection."""
 
     def __init__(self, db: apsw.Connection) -> None:
         self._file, self._log = db.filename, db.filename_wal
         self._frame = int(db.pragma("page_size")) + _FRAME_HEADER
         self._is = _identity(os.stat(self._file))
         self._log_is: _Identity | None = None
-        self._seen = 0  # bytes of the log
+        self._least = 0  # bytes that the log must have
         self._looked_at = 0.0
-        self._damage: str | None = None  # it does not heal: what was cut off is lost
+        self._damage: str | None = None  # for good: what was cut off is lost
         if db.pragma("journal_mode") == "wal" and os.path.exists(self._log):
             self._log_is = _identity(os.stat(self._log))
             self.judge(db)
 
+    def expect(self, db: apsw.Connection) -> None:
+        """Note how much SQLite believes to be in the log. Not for use in a transaction."""
+        frames, _ = db.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_NOOP)
+        self._least = _HEADER + frames * self._frame if frames > 0 else 0
+
     def is_well(self) -> bool:
-        """Whether nothing has happened to the files. If not, `judge` says whether that is bad."""
+        """Whether the files are unchanged and the log is long enough. If not, `judge` decides whether that is harmful."""
         if self._damage is not None:
             return False
         now = time.monotonic()
@@ -307,20 +314,16 @@ class FileWatch:
             log = os.stat(self._log)
         except OSError:
             return False
-        size = log.st_size
-        if (log.st_dev, log.st_ino) != self._log_is or size < self._seen:
-            return False
-        self._seen = size
-        return True
+        return (log.st_dev, log.st_ino) == self._log_is and log.st_size >= self._least
 
     def judge(self, db: apsw.Connection) -> None:
-        """Raise what happened to the files, if it is bad. Not for use in a transaction."""
+        """Raise an error if a change of the files is harmful. Not for use in a transaction."""
         try:
             self._judge(db)
         except StoreError as problem:
             if isinstance(problem, StoreDamaged):
                 self._damage = problem.damage
-                db.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)  # what is left of the log must not overwrite pages
+                db.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)  # the rest of the log must not overwrite pages
             notices.store_damaged(problem)
             raise
 
@@ -337,13 +340,13 @@ class FileWatch:
         for left in reversed(range(_TRIES)):
             if _found(self._log) != self._log_is:
                 raise StoreDamaged(self._log, "was deleted or replaced")
-            frames, _ = db.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_NOOP)
-            self._seen = os.stat(self._log).st_size
-            if frames <= 0 or self._seen >= _HEADER + frames * self._frame:
-                return  # it was shortened by a checkpoint of another program, which is no harm
+            self.expect(db)
+            size = os.stat(self._log).st_size
+            if size >= self._least:
+                return  # a checkpoint of another program shortened it, which is harmless
             if left:
                 time.sleep(0.001)
-        raise StoreDamaged(self._log, f"was cut to {self._seen} bytes")
+        raise StoreDamaged(self._log, f"was cut to {size} bytes")
 
 
 def _found(file: str) -> _Identity | None:
@@ -357,15 +360,15 @@ def _identity(found: os.stat_result) -> _Identity:
     return found.st_dev, found.st_ino
 
 
-# Whether writes succeed, for a look at the health of the service.
+# Whether writes succeed, for the health check of the service
 
 
 WITHIN = 2.0  # seconds that a write may take
-FRESH = 1.0  # seconds for which an answer holds: any number of looks cost one write a second
+FRESH = 1.0  # seconds for which an answer holds: any number of checks cost one write a second
 
 
 class WriteProbe:
-    """One small write at a time, which all share that ask meanwhile."""
+    """Makes one small write at a time; callers that ask meanwhile share it."""
 
     def __init__(self, write: Callable[[], "asyncio.Future[None]"], *, within: float = WITHIN, fresh: float = FRESH) -> None:
         self._write, self._within, self._fresh = write, within, fresh
@@ -373,7 +376,7 @@ class WriteProbe:
         self._asked_at = 0.0
 
     async def ask(self) -> None:
-        """Raise what a write raises now, or `StoreBusy` if one has not come back in time."""
+        """Raise the error of a write that fails now, or `StoreBusy` if it has not ended in time."""
         now = asyncio.get_running_loop().time()
         last = self._last
         if last is None or (last.done() and now - self._asked_at > self._fresh):
@@ -382,7 +385,7 @@ class WriteProbe:
             self._asked_at = now
         await asyncio.wait([last], timeout=max(self._asked_at + self._within - now, 0))
         if not last.done():
-            raise StoreBusy(f"a write has not come back for {self._within:.0f} s")
+            raise StoreBusy(f"a write has not ended within {self._within:.0f} s")
         last.result()
 
 

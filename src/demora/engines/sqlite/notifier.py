@@ -1,4 +1,8 @@
-"""Waiting without polling: a sleeper is woken by a bell, and only as a safety net looks at the clock and at the file."""
+"""Wake-ups on SQLite: a waiter sleeps until a process notifies its topic, and polls the clock and the file as a safety net.
+
+A notification to another process is a datagram to a socket in a folder beside the database file. Each store has one socket
+for each topic that it waits for.
+"""
 
 import asyncio
 import contextlib
@@ -18,9 +22,12 @@ from ...system.timers import TimedWait
 
 CLOCK_LOOK = 0.95  # seconds between looks for a stepped clock
 CLOCK_STEP = 50  # milliseconds that count as a step
-FILE_LOOKS = 3  # looks at the clock for one look at the file, when bells can reach us
+FILE_LOOKS = 3  # looks at the clock for one look at the file, while notifications can reach this process
 CLOSE_ENOUGH = 0.0001  # seconds; a timer may fire a little early
-DEAF_LOOK = 0.02  # seconds between looks at the file when no bell can reach us
+DEAF_LOOK = 0.02  # seconds between looks at the file while no notification can reach this process
+_GRAIN = 100_000_000  # nanoseconds; time stamps of folders move in steps of some milliseconds
+_FRESH = 0.005  # seconds for which a listing of the folder counts
+_LONGEST_ADDRESS = 100  # bytes; the kernel's limit is 108 or 104
 
 
 class Waiter:
@@ -31,13 +38,13 @@ class Waiter:
         self.reachable = True
         self._clock, self._data_version = clock, data_version
         self._seen: int | None = None
-        self._nap = TimedWait()
+        self._sleep = TimedWait()
 
     def wake(self) -> None:
-        self._nap.ring()
+        self._sleep.ring()
 
     def clear(self) -> None:
-        self._nap.forget()
+        self._sleep.forget()
 
     async def wait(self, timeout: float | None) -> bool:
         loop = asyncio.get_running_loop()
@@ -50,46 +57,38 @@ class Waiter:
                 return False
             if abs(self._drift() - drift) > CLOCK_STEP or await self._file_changed(look):
                 return True
-        raise AssertionError("it looks without end")
+        raise AssertionError("the loop has no end")
 
     async def _rest(self, left: float | None) -> bool:
-        """Sleep until rung, but not for long; True if rung."""
+        """Sleep until woken, or until the next look is due; True if woken."""
         pause = CLOCK_LOOK if self.reachable else DEAF_LOOK
-        return await self._nap.take(pause if left is None else min(pause, max(left, 0)))
+        return await self._sleep.take(pause if left is None else min(pause, max(left, 0)))
 
     def _drift(self) -> float:
-        """Moves when the wall clock is stepped, and when the machine slept, which the loop's clock does not count."""
+        """The wall clock minus the loop's. It moves when the wall clock is stepped, and when the machine was suspended."""
         return self._clock.wall_us() / 1000 - asyncio.get_running_loop().time() * 1000
 
     async def _file_changed(self, look: int) -> bool:
-        """Whether another process wrote to the file, whose bell we may have missed; at first sight it may have."""
+        """Whether another process wrote to the file since the last look; True at the first look."""
         if self._data_version is None or (self.reachable and look % FILE_LOOKS):
             return False
         try:
             seen, self._seen = self._seen, await self._data_version()
         except StoreError:
-            return True  # whoever looks next hears of the trouble
+            return True  # the caller's next read raises the same error
         return seen != self._seen
 
 
-# Wake-ups across processes: datagram sockets in a folder beside the database file, one per sleeper and topic.
-
-
-_GRAIN = 100_000_000  # nanoseconds; time stamps of folders move in steps of some milliseconds
-_FRESH = 0.005  # seconds for which a look at the folder counts; who hangs a bell lets them pass before looking for work
-_LONGEST_ADDRESS = 100  # bytes; the kernel's limit is 108 or 104
-
-
-def bells_of(database: Path) -> Path:
-    """The folder beside a database file."""
+def sockets_folder(database: Path) -> Path:
+    """The folder beside a database file that holds the sockets of its stores."""
     return database.with_name(database.name + "-bells")
 
 
 class Notifier:
-    """The bells of one database file, as one store sees them: at most one of its own for each topic."""
+    """Notifies the other stores on a database file, and listens for their notifications."""
 
     def __init__(self, database: Path) -> None:
-        self._folder = bells_of(database)
+        self._folder = sockets_folder(database)
         self._own: dict[Topic, tuple[str, socket.socket]] = {}
         self._names: set[str] = set()
         self._listed: list[str] = []
@@ -97,42 +96,37 @@ class Notifier:
         self._looked_at = 0.0
         self._sender: socket.socket | None = None
         self._handle: int | None = None
-        forks.let_go_in_child(self, Notifier.descriptors)
 
-    def descriptors(self) -> list[int]:
-        """The sockets, which a forked child would keep alive for those who ring."""
-        return [*(bell.fileno() for _, bell in self._own.values()), *([self._sender.fileno()] if self._sender else [])]
-
-    def hang(self, topic: Topic, rung: Callable[[], None]) -> bool:
-        """Call `rung` on each ring from another store, until closed. False if no bell can be hung here."""
+    def listen(self, topic: Topic, callback: Callable[[], None]) -> bool:
+        """Call `callback` on each notification from another store, until closed. False if no socket can be made here."""
         if topic in self._own:
             return True
         name = f"{topic.value}.{os.getpid()}.{secrets.token_hex(4)}"  # pids come again, also in containers
-        bell = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        own = _socket()
         try:
             self._folder.mkdir(mode=0o700, exist_ok=True)
-            bell.setblocking(False)
-            bell.bind(self._address(name))
+            own.setblocking(False)
+            own.bind(self._address(name))
         except OSError:
-            bell.close()
+            own.close()
             return False
-        self._own[topic] = name, bell
+        self._own[topic] = name, own
         self._names.add(name)
-        asyncio.get_running_loop().add_reader(bell, _drain, bell, rung)
-        time.sleep(2 * _FRESH)  # now everything is on record that was written by somebody who does not know of this bell
+        asyncio.get_running_loop().add_reader(own, _drain, own, callback)
+        time.sleep(2 * _FRESH)  # a writer that listed the folder before the socket was there has committed by now
         return True
 
-    def ring(self, topics: Iterable[Topic]) -> None:
-        """Wake the sleepers of other stores on this file; never blocks and never fails."""
-        hanging = self._hanging()
-        if hanging:
+    def notify(self, topics: Iterable[Topic]) -> None:
+        """Wake the waiters of other stores on this file; never blocks and never fails."""
+        listening = self._listening()
+        if listening:
             prefixes = tuple(f"{topic.value}." for topic in topics)
-            for name in hanging:
+            for name in listening:
                 if name.startswith(prefixes) and name not in self._names:
                     self._send(name)
 
-    def _hanging(self) -> list[str]:
-        """The bells in the folder, listed anew when it has changed, or may have within the grain of its time stamp."""
+    def _listening(self) -> list[str]:
+        """The sockets in the folder, listed anew when it has changed, or may have within the grain of its time stamp."""
         now = time.monotonic()
         if now - self._looked_at < _FRESH:
             return self._listed
@@ -146,10 +140,10 @@ class Notifier:
         return self._listed
 
     def close(self) -> None:
-        for name, bell in self._own.values():
-            asyncio.get_running_loop().remove_reader(bell)
-            bell.close()
-            self._sweep(name)
+        for name, own in self._own.values():
+            asyncio.get_running_loop().remove_reader(own)
+            own.close()
+            self._remove(name)
         self._own.clear()
         self._names.clear()
         if self._sender is not None:
@@ -161,16 +155,16 @@ class Notifier:
 
     def _send(self, name: str) -> None:
         if self._sender is None:
-            self._sender = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+            self._sender = _socket()
             self._sender.setblocking(False)
         try:
             self._sender.sendto(b"!", self._address(name))
         except ConnectionRefusedError:
-            self._sweep(name)
+            self._remove(name)  # its process died
         except OSError:
-            pass  # a full socket has a wake-up waiting in it already
+            pass  # a full socket already holds a notification
 
-    def _sweep(self, name: str) -> None:
+    def _remove(self, name: str) -> None:
         with contextlib.suppress(OSError):
             (self._folder / name).unlink()
 
@@ -184,8 +178,15 @@ class Notifier:
         return f"/proc/self/fd/{self._handle}/{name}"
 
 
-def _drain(bell: socket.socket, rung: Callable[[], None]) -> None:
+def _socket() -> socket.socket:
+    """Return a datagram socket that a forked child closes, so that other processes do not go on sending to it."""
+    made = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+    forks.release_in_child(made, lambda held: [held.fileno()])
+    return made
+
+
+def _drain(own: socket.socket, callback: Callable[[], None]) -> None:
     with contextlib.suppress(OSError):
-        while bell.recv(64):
+        while own.recv(64):
             pass
-    rung()
+    callback()

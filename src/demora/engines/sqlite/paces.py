@@ -1,4 +1,4 @@
-"""The pace of queues on SQLite: what it is and how it stands."""
+"""The paces of queues on SQLite: setting them, and reading them with the jobs that they hold."""
 
 import json
 

@@ -1,4 +1,11 @@
--- The verbs of the port on SQLite, in port order. :wall and :boot are the engine's two clocks.
+-- The statements of the SQLite engine, in port order.
+--
+-- :wall is the wall clock in milliseconds, :boot the clock of leases: milliseconds since the machine started.
+-- {name} stands for the block of that name.
+-- The loader replaces a status by its number, as in core/states.py:
+--   waiting  {PENDING} 0, {QUEUED} 1, {RETRYING} 2       status < {PROCESSING}
+--   running  {PROCESSING} 3                              status = {PROCESSING}
+--   ended    {COMPLETED} 4, {FAILED} 5, {CANCELLED} 6    status > {PROCESSING}
 
 -- name: key_taken
 select job_id, request_hash, created_at, scheduled_at from idempotency_keys
@@ -9,7 +16,7 @@ insert or replace into idempotency_keys (scope, key, request_hash, job_id, creat
 values (?, ?, ?, ?, ?, ?, ?)
 
 -- name: id_taken
--- When a job was added and for when, and whether before the last so many rows: row numbers grow.
+-- When a job was added and when it is due, and whether it is older than the last so many rows: row ids grow.
 select created_at, coalesce(scheduled_at, created_at), rowid <= (select max(rowid) from jobs) - ?2 from jobs where id = ?1
 
 -- name: name_queue
@@ -24,10 +31,10 @@ on conflict (id) do nothing
 
 -- name: unique_waiting
 select id, created_at, coalesce(scheduled_at, created_at), queue from jobs
-where unique_key = ? and type = ? and namespace = ? and status < 3 and token = 0 and generation = 1
+where unique_key = ? and type = ? and namespace = ? and status < {PROCESSING} and token = 0 and generation = 1
 
 -- name: replace_waiting
--- All that a request can say; the job stays where it is in the order of adding. It is a row as `add` takes it.
+-- Replaces everything that a request can set; the job keeps its row id. The parameters are those of `add`.
 update jobs set name = ?3, queue = ?4, status = ?5, lane = ?6, rank = ?7, due_at = ?8, scheduled_at = ?8,
     max_retries = ?11, retry_delay = ?12, timeout = ?13, payload = ?14, tags = ?15,
     webhook_url = ?16, expires_at = ?17, webhook_on_cancel = ?19, cause = ?20, moved = ?21, submitter = ?23
@@ -35,32 +42,33 @@ where id = ?1 and type = ?2 and unique_key = ?18 and namespace = ?22
 
 -- name: expires_earlier
 -- Whether another job expires as early.
-select 1 from jobs where status < 3 and expires_at is not null and token = credits and expires_at <= ? and id <> ? limit 1
+select 1 from jobs where status < {PROCESSING} and expires_at is not null and token = credits and expires_at <= ?
+    and id <> ? limit 1
 
 -- name: earlier
 -- Whether another job of the same queue, lane and rank is due as early.
-select 1 from jobs where status < 3 and queue = ? and lane = ? and rank = ? and due_at <= ? and id <> ? limit 1
+select 1 from jobs where status < {PROCESSING} and queue = ? and lane = ? and rank = ? and due_at <= ? and id <> ? limit 1
 
 -- name: queues_set
 select name, step, strict, head_start, paused_at, pace, state
 from queues left join paces on paces.queue = name where changed_at is not null
 
 -- name: claim_heads
--- The first row of each (queue, lane, rank) that has one: a skip over the index, so that rows behind a head cost nothing.
+-- The first row of each (queue, lane, rank) that has one: a skip scan of the index, so that rows behind a head cost nothing.
 with recursive head (queue, lane, rank, due_at, number) as (
     select * from (
-        select queue, lane, rank, due_at, rowid from jobs where status < 3
+        select queue, lane, rank, due_at, rowid from jobs where status < {PROCESSING}
         order by queue, lane, rank, due_at, rowid limit 1
     )
     union all
     select next.queue, next.lane, next.rank, next.due_at, next.rowid
     from head
     join jobs as next on next.rowid = coalesce(
-        (select rowid from jobs where status < 3 and queue = head.queue and lane = head.lane and rank > head.rank
+        (select rowid from jobs where status < {PROCESSING} and queue = head.queue and lane = head.lane and rank > head.rank
          order by rank, due_at, rowid limit 1),
-        (select rowid from jobs where status < 3 and queue = head.queue and lane > head.lane
+        (select rowid from jobs where status < {PROCESSING} and queue = head.queue and lane > head.lane
          order by lane, rank, due_at, rowid limit 1),
-        (select rowid from jobs where status < 3 and queue > head.queue
+        (select rowid from jobs where status < {PROCESSING} and queue > head.queue
          order by queue, lane, rank, due_at, rowid limit 1)
     )
 )
@@ -68,7 +76,7 @@ select queue, lane, rank, due_at, number from head
 
 -- name: claim_scan
 select rowid, due_at from jobs
-where status < 3 and queue = ? and lane = ? and rank = ? and due_at <= ?
+where status < {PROCESSING} and queue = ? and lane = ? and rank = ? and due_at <= ?
 order by due_at, rowid limit ?
 
 -- name: claim_take
@@ -79,36 +87,38 @@ returning rowid, id, token, type, name, queue, rank, payload, credits, strays, m
     coalesce(scheduled_at, created_at), tags
 
 -- name: expire_chosen
-update jobs set status = ?, completed_at = ?, error = ? where rowid in (select value from json_each(?)) and status < 3
+update jobs set status = ?, completed_at = ?, error = ? where rowid in (select value from json_each(?))
+    and status < {PROCESSING}
 returning id, {hooked}
 
 -- name: lapsed
 select id, token, credits, strays, max_retries, retry_delay, worker_id, type from jobs
-where status = 3 and lease_until <= ? order by lease_until limit ?
+where status = {PROCESSING} and lease_until <= ? order by lease_until limit ?
 
 -- name: next_due
-select due_at from jobs where status < 3 and queue = ? and lane = ? and rank = ? and due_at > ? order by due_at limit 1
+select due_at from jobs where status < {PROCESSING} and queue = ? and lane = ? and rank = ? and due_at > ?
+    order by due_at limit 1
 
 -- name: next_lapse
-select lease_until from jobs where status = 3 order by lease_until limit 1
+select lease_until from jobs where status = {PROCESSING} order by lease_until limit 1
 
 -- name: renew
 update jobs set lease_until = :until, started_at = coalesce(started_at, max(claimed_at, :wall - :ran)),
     progress = coalesce(:progress, progress), progress_message = coalesce(:message, progress_message)
-where id = :id and token = :token and status = 3 and lease_until > :boot
+where id = :id and token = :token and status = {PROCESSING} and lease_until > :boot
 
 -- name: settled_under
-select 1 from jobs where id = ? and token = ? and status <> 3
+select 1 from jobs where id = ? and token = ? and status <> {PROCESSING}
 
 -- name: listen
 select id, token, cancel_requested_at is not null from jobs
-where id in (select unhex(value) from json_each(?)) and status = 3 and lease_until > ?
+where id in (select unhex(value) from json_each(?)) and status = {PROCESSING} and lease_until > ?
 
 -- name: log
 insert into logs (job_id, at, line) values (?, ?, ?)
 
 -- name: complete
--- What `settle` does, for successes: many to a statement, since these are most of what a worker writes.
+-- `settle` for successes: many in one statement, since most writes of a worker are successes.
 update jobs set status = :status, completed_at = :wall, lease_until = null, result = done.result, error = null, strays = 0,
     started_at = max(claimed_at, coalesce(jobs.started_at, done.started_at)),
     progress = coalesce(done.progress, jobs.progress), progress_message = coalesce(done.message, progress_message)
@@ -117,7 +127,7 @@ from (
         value ->> 4 as progress, value ->> 5 as message
     from json_each(:done)
 ) as done
-where jobs.id = done.id and jobs.token = done.token and status = 3 and lease_until > :boot
+where jobs.id = done.id and jobs.token = done.token and status = {PROCESSING} and lease_until > :boot
 returning jobs.id, jobs.token, {hooked}
 
 -- name: settle
@@ -127,7 +137,7 @@ update jobs set status = :status, completed_at = :completed_at, lease_until = nu
     started_at = iif(:credit, null, max(claimed_at, coalesce(started_at, :started_at, claimed_at))),
     worker_id = iif(:credit, null, worker_id),
     progress = coalesce(:progress, progress), progress_message = coalesce(:message, progress_message)
-where id = :id and token = :token and status = 3 and (lease_until <= :boot) = :lapsed
+where id = :id and token = :token and status = {PROCESSING} and (lease_until <= :boot) = :lapsed
     and (cancel_requested_at is null or :stands)
 returning queue, lane, rank, due_at, {hooked}
 
@@ -136,11 +146,11 @@ insert into attempts (job_id, token, started_at, ended_at, worker_id, error, tra
 select id, token, started_at, ?, worker_id, ?, ? from jobs where id = ?
 
 -- name: cancel_waiting
-update jobs set status = ?, completed_at = ?, error = ? where id = ? and status < 3
+update jobs set status = ?, completed_at = ?, error = ? where id = ? and status < {PROCESSING}
 returning {hooked}
 
 -- name: cancel_running
-update jobs set cancel_requested_at = coalesce(cancel_requested_at, ?) where id = ? and status = 3
+update jobs set cancel_requested_at = coalesce(cancel_requested_at, ?) where id = ? and status = {PROCESSING}
 
 -- name: status
 select status from jobs where id = ?
@@ -154,11 +164,11 @@ where id = :id and status in (select value from json_each(:from))
 -- name: change
 update jobs set rank = coalesce(:rank, rank), tags = iif(:tags is null, tags, :tags), due_at = coalesce(:due_at, due_at),
     scheduled_at = coalesce(:due_at, scheduled_at), lane = iif(:due_at is null, lane, :lane), moved = :moved
-where id = :id and status < 3
+where id = :id and status < {PROCESSING}
 returning queue, lane, rank, due_at
 
 -- name: remove
-delete from jobs where id = ? and status > 3
+delete from jobs where id = ? and status > {PROCESSING}
 
 -- name: remove_attempts
 delete from attempts where job_id = ?
@@ -167,7 +177,8 @@ delete from attempts where job_id = ?
 delete from logs where job_id = ?
 
 -- name: purgeable
-select id from jobs where queue = ? and status = ? and status > 3 and completed_at <= ? order by completed_at limit ?
+select id from jobs where queue = ? and status = ? and status > {PROCESSING} and completed_at <= ?
+    order by completed_at limit ?
 
 -- name: purge_keys
 delete from idempotency_keys where (scope, key) in (
@@ -178,36 +189,40 @@ delete from idempotency_keys where (scope, key) in (
 select name from queues
 
 -- name: expired
-select rowid from jobs where status < 3 and expires_at is not null and token = credits and expires_at <= ?
+select rowid from jobs where status < {PROCESSING} and expires_at is not null and token = credits and expires_at <= ?
 order by expires_at limit ?
 
 -- name: next_expiry
-select expires_at from jobs where status < 3 and expires_at is not null and token = credits order by expires_at limit 1
+select expires_at from jobs where status < {PROCESSING} and expires_at is not null and token = credits
+    order by expires_at limit 1
 
 -- name: retentions
 select name, retention from queues where retention is not null
 
 -- name: ended_kinds
--- Each queue and status that has ended jobs, with the oldest end: a skip over the index.
+-- Each queue and status that has ended jobs, with the oldest end: a skip scan of the index.
 with recursive kind (queue, status, oldest) as (
-    select * from (select queue, status, completed_at from jobs where status > 3 order by queue, status, completed_at limit 1)
+    select * from (select queue, status, completed_at from jobs where status > {PROCESSING}
+        order by queue, status, completed_at limit 1)
     union all
     select next.queue, next.status, next.completed_at
     from kind
     join jobs as next on next.rowid = coalesce(
-        (select rowid from jobs where likely(status > 3) and queue = kind.queue and status > kind.status
+        (select rowid from jobs where likely(status > {PROCESSING}) and queue = kind.queue and status > kind.status
          order by status, completed_at limit 1),
-        (select rowid from jobs where status > 3 and queue > kind.queue order by queue, status, completed_at limit 1)
+        (select rowid from jobs where status > {PROCESSING} and queue > kind.queue
+            order by queue, status, completed_at limit 1)
     )
 )
 select queue, status, oldest from kind
 
 -- name: beyond
--- All but the newest so many.
-select id from jobs where queue = ? and status = ? and status > 3 order by completed_at desc, rowid desc limit ? offset ?
+-- All except the newest so many.
+select id from jobs where queue = ? and status = ? and status > {PROCESSING} order by completed_at desc, rowid desc
+    limit ? offset ?
 
 -- name: oldest_end
-select completed_at from jobs where queue = ? and status = ? and status > 3 order by completed_at limit 1
+select completed_at from jobs where queue = ? and status = ? and status > {PROCESSING} order by completed_at limit 1
 
 -- name: forget_silent
 delete from workers where heartbeat_at <= ?
@@ -219,7 +234,7 @@ select id, type, name, queue, status, lane, rank, due_at, created_at, scheduled_
 from jobs where id = ?
 
 -- name: find
--- With the bytes of a job that differ much between jobs, if a page is limited by them.
+-- The last column is the size of a job in bytes, if the page is limited by them: only what differs much between jobs counts.
 select id, type, name, queue, status, lane, rank, due_at, created_at, scheduled_at, max_retries, retry_delay, timeout,
     token, credits, retries, generation, iif(:payload, payload, null), tags, webhook_url, worker_id, lease_until, started_at,
     completed_at, cancel_requested_at, progress, progress_message, iif(:result, result, ''), error, expires_at, unique_key,
@@ -238,10 +253,10 @@ from jobs /* narrowed to */ where true
 order by id desc limit :limit
 
 -- name: narrow_dead
-indexed by jobs_dead where status = 5
+indexed by jobs_dead where status = {FAILED}
 
 -- name: narrow_processing
-indexed by jobs_leased where status = 3
+indexed by jobs_leased where status = {PROCESSING}
 
 -- name: attempts
 select job_id, token, started_at, ended_at, worker_id, error, traceback from attempts
@@ -259,13 +274,13 @@ select name, step, strict, head_start, paused_at, pause_reason, paused_by, reten
 
 -- name: count_waiting
 select queue, lane, sum(due_at <= :wall), sum(due_at > :wall) from jobs
-where status < 3 and queue between :first and :last group by queue, lane
+where status < {PROCESSING} and queue between :first and :last group by queue, lane
 
 -- name: count_processing
-select queue, count(*) from jobs where status = 3 and queue between :first and :last group by queue
+select queue, count(*) from jobs where status = {PROCESSING} and queue between :first and :last group by queue
 
 -- name: count_dead
-select queue, count(*) from jobs where status = 5 and queue between :first and :last group by queue
+select queue, count(*) from jobs where status = {FAILED} and queue between :first and :last group by queue
 
 -- name: set_queue
 insert into queues (name, step, strict, head_start, paused_at, pause_reason, paused_by, retention, webhook_url, changed_at)
@@ -295,13 +310,13 @@ insert into pace_changes (queue, at, by, pace, setting) values (:queue, :wall, :
 
 -- name: held_scan
 select rowid, due_at from jobs
-where status < 3 and queue = ? and lane = ? and rank = ? and due_at <= ?
+where status < {PROCESSING} and queue = ? and lane = ? and rank = ? and due_at <= ?
     and (expires_at is null or expires_at > ? or token > credits)
 order by due_at, rowid limit ?
 
 -- name: release
 update jobs set lane = ?, due_at = slot, moved = ? from (select value ->> 0 as number, value ->> 1 as slot from json_each(?))
-where jobs.rowid = number and status < 3
+where jobs.rowid = number and status < {PROCESSING}
 returning jobs.rowid, id, rank
 
 -- name: keep_pace
@@ -315,21 +330,23 @@ select queue, pace, state, set_at, set_by from paces where pace is not null orde
 
 -- name: count_paced
 select sum(due_at <= ?1), sum(due_at > ?1), sum(due_at <= ?1 + ?4), min(due_at) from jobs
-where status < 3 and queue = ?2 and lane in (select value from json_each(?3))
+where status < {PROCESSING} and queue = ?2 and lane in (select value from json_each(?3))
 
 -- name: real_time_waits
-select 1 from jobs where status < 3 and queue in (select value from json_each(?)) and lane = ? and due_at <= ? limit 1
+select 1 from jobs where status < {PROCESSING} and queue in (select value from json_each(?)) and lane = ?
+    and due_at <= ? limit 1
 
 -- name: lines
--- Each lane and rank of a queue that has something waiting.
-select distinct lane, rank from jobs where status < 3 and queue = ?
+-- Each lane and rank of a queue that has waiting jobs.
+select distinct lane, rank from jobs where status < {PROCESSING} and queue = ?
 
 -- name: count_before
 select count(*) from jobs
-where status < 3 and queue = ?1 and lane = ?2 and rank = ?3 and due_at <= ?4 and (due_at < ?5 or due_at = ?5 and rowid < ?6)
+where status < {PROCESSING} and queue = ?1 and lane = ?2 and rank = ?3 and due_at <= ?4
+    and (due_at < ?5 or due_at = ?5 and rowid < ?6)
 
 -- name: count_recent
-select count(*) from jobs where queue = ? and status = ? and status > 3 and completed_at > ?
+select count(*) from jobs where queue = ? and status = ? and status > {PROCESSING} and completed_at > ?
 
 -- name: number
 select rowid from jobs where id = ?
@@ -355,11 +372,11 @@ select value from meta where name = 'boot_id'
 insert or replace into meta (name, value) values ('boot_id', ?)
 
 -- name: touch
--- A new value each time: SQLite writes nothing where a row stays as it is.
+-- A new value each time, since SQLite does not write a row that stays the same.
 insert into meta (name, value) values ('touched_at', ?) on conflict (name) do update set value = excluded.value
 
 -- name: lapse_all
-update jobs set lease_until = 0 where status = 3
+update jobs set lease_until = 0 where status = {PROCESSING}
 
 -- name: forget_workers
 delete from workers
@@ -406,20 +423,20 @@ insert or ignore into key_names (key_id, kind, name) values (?, ?, ?)
 select count(*) from key_names where key_id = ? and kind = ?
 
 -- name: waiting_for_key
-select count(*) from (select 1 from jobs where status < 3 and submitter is not null and submitter = ? limit ?)
+select count(*) from (select 1 from jobs where status < {PROCESSING} and submitter is not null and submitter = ? limit ?)
 
 -- name: use_key
 update api_keys set last_used_at = :wall where id = :id and (last_used_at is null or last_used_at <= :wall - :within)
 
 -- name: hooked
--- Whether somebody is to hear of a job's end: the job says who, or else its queue.
+-- Whether a job has a webhook: its own, or that of its queue.
 (jobs.webhook_url is not null or exists (select 1 from queues where name = jobs.queue and queues.webhook_url is not null))
 
 -- name: ended
--- What is told of a job that ended, if somebody is to hear of it.
+-- What a delivery says of a job that ended; no row if the job has no webhook.
 select id, type, generation, status, completed_at, token - credits, coalesce(jobs.webhook_url, queues.webhook_url) as url,
     webhook_on_cancel, result, error
-from jobs left join queues on queues.name = queue where id = ? and status > 3 and url is not null
+from jobs left join queues on queues.name = queue where id = ? and status > {PROCESSING} and url is not null
 
 -- name: deliveries
 select id from jobs where cause = ? order by id
@@ -484,31 +501,31 @@ select scope, key, job_id, created_at, expires_at from idempotency_keys
 select distinct job_id from attempts where job_id not in (select id from jobs)
 
 -- name: overview_waiting
--- What a pace holds is delayed, and is not what waits longest.
+-- Jobs that a pace holds count as delayed, and not as those that wait longest.
 select queue, type, sum(iif(held, 0, due)), sum(iif(held, jobs, jobs - due)), coalesce(min(iif(held, null, first)), min(first))
 from (
     select queue, type, count(*) as jobs, sum(due_at <= ?1) as due, min(due_at) as first, exists (
         select 1 from paces, json_each(lanes) where paces.queue = jobs.queue and value = lane
     ) as held
-    from jobs where status < 3 group by queue, type, lane
+    from jobs where status < {PROCESSING} group by queue, type, lane
 )
 group by queue, type
 
 -- name: overview_lapsed
-select count(*), min(lease_until) from jobs where status = 3 and lease_until <= ?
+select count(*), min(lease_until) from jobs where status = {PROCESSING} and lease_until <= ?
 
 -- name: overview_ahead
-select count(*), sum(status < 3), max(created_at) from jobs where created_at > ?
+select count(*), sum(status < {PROCESSING}), max(created_at) from jobs where created_at > ?
 
 -- name: running
--- The id is that of the row with the smallest start, as SQLite promises for min(); two aggregates would leave it open.
+-- With min() alone, SQLite takes the id from the row with the smallest start; with a second aggregate it would not.
 select first.worker_id, first.type, first.jobs, first.id, first.since, (
     select max(coalesce(started_at, claimed_at)) from jobs
-    where status = 3 and lease_until > ?1 and worker_id = first.worker_id and type = first.type
+    where status = {PROCESSING} and lease_until > ?1 and worker_id = first.worker_id and type = first.type
 )
 from (
     select worker_id, type, count(*) as jobs, id, min(coalesce(started_at, claimed_at)) as since
-    from jobs where status = 3 and lease_until > ?1 group by worker_id, type
+    from jobs where status = {PROCESSING} and lease_until > ?1 group by worker_id, type
 ) as first
 
 -- name: activity_mark
@@ -518,11 +535,11 @@ select coalesce(max(rowid), 0) from jobs
 select queue, count(*) from jobs where rowid > ? group by queue
 
 -- name: activity_running
-select worker_id, count(*) from jobs where status = 3 group by worker_id
+select worker_id, count(*) from jobs where status = {PROCESSING} group by worker_id
 
 -- name: activity_due
 select queue, min(first) from (
-    select queue, lane, min(due_at) as first from jobs where status < 3 and due_at <= ? group by queue, lane
+    select queue, lane, min(due_at) as first from jobs where status < {PROCESSING} and due_at <= ? group by queue, lane
 ) as line
 where not exists (select 1 from paces, json_each(lanes) where paces.queue = line.queue and value = line.lane)
 group by queue
@@ -541,13 +558,14 @@ update meta set value = case name when 'line_epoch' then ?1 when 'line_run' then
 where name in ('line_epoch', 'line_run')
 
 -- name: drawable
--- Those of these jobs that wait in that queue and are due.
+-- The jobs of these that wait in the given queue and are due.
 select jobs.rowid, jobs.queue, lane from json_each(?1) as request
 cross join jobs on jobs.id = unhex(request.value ->> 0)
-where jobs.queue = request.value ->> 1 and status < 3 and due_at <= ?2 order by request.key
+where jobs.queue = request.value ->> 1 and status < {PROCESSING} and due_at <= ?2 order by request.key
 
 -- name: standings
-select jobs.id, jobs.queue, lane, rank, due_at, status from json_each(?) as request cross join jobs on jobs.id = unhex(request.value)
+select jobs.id, jobs.queue, lane, rank, due_at, status
+    from json_each(?) as request cross join jobs on jobs.id = unhex(request.value)
 
 -- name: position
 select cast(value as int) from meta where name = 'line_moves'
@@ -557,10 +575,10 @@ update meta set value = cast(value as int) + 1 where name = 'line_moves' returni
 
 -- name: moved
 select id, queue, lane, rank, due_at, moved, rowid from jobs
-where status < 3 and moved > ?1 and due_at <= ?2 and (moved, rowid) > (?3, ?4)
+where status < {PROCESSING} and moved > ?1 and due_at <= ?2 and (moved, rowid) > (?3, ?4)
 order by moved, rowid limit ?5
 
 -- name: walk
 select id, queue, lane, rank, due_at, rowid from jobs
-where status < 3 and queue = ?1 and lane = ?2 and rank = ?3 and (due_at, rowid) > (?4, ?5) and due_at <= ?6
+where status < {PROCESSING} and queue = ?1 and lane = ?2 and rank = ?3 and (due_at, rowid) > (?4, ?5) and due_at <= ?6
 order by due_at, rowid limit ?7

@@ -1,4 +1,4 @@
-"""Queues and their settings, workers and their heartbeats, and which boot of the machine the leases belong to."""
+"""Queues and their settings, workers and their heartbeats, API keys, and the boot of the machine that leases belong to."""
 
 import json
 from collections.abc import Iterator, Set
@@ -17,7 +17,7 @@ from .transactions import Transaction
 
 
 def note_boot(tx: Transaction, boot_id: str) -> None:
-    """After a reboot no worker of before lives: lapse every lease, since its clock started anew."""
+    """After a reboot no earlier worker lives, and the clock of leases starts anew: lapse every lease."""
     row = tx.db.execute(SQL["boot_id"]).fetchone()
     if row is None or row[0] != boot_id:
         tx.db.execute(SQL["lapse_all"])
@@ -26,7 +26,7 @@ def note_boot(tx: Transaction, boot_id: str) -> None:
 
 
 def touch(tx: Transaction) -> None:
-    """Write a row that says nothing: whether that works tells whether anything can be written."""
+    """Write a row without meaning, to find out whether writes succeed."""
     tx.db.execute(SQL["touch"], (str(tx.wall_us),))
 
 
@@ -86,7 +86,7 @@ def _worker(row: rows.Row, boot: int) -> WorkerRecord:
     )
 
 
-# API keys: made, found, revoked and forgotten, and when each was last used.
+# API keys
 
 
 def add_key(tx: Transaction, key: NewKey) -> ApiKey:
@@ -149,7 +149,7 @@ def use_key(tx: Transaction, id: str, within: int) -> bool:
 
 
 def name(tx: Transaction, id: str, queues: Set[str], types: Set[str], limits: KeyLimits) -> NameKind | None:
-    """Record names; what is too much is taken back with the savepoint."""
+    """Record names that a key uses. If it then has too many of a kind, roll back to the savepoint and return that kind."""
     if not tx.db.execute(SQL["is_key"], (id,)).fetchone():
         return None
     tx.db.execute("savepoint names")
@@ -176,7 +176,7 @@ def waiting(tx: Transaction, id: str, most: int) -> int:
 
 
 def _name(tx: Transaction, id: str, kind: NameKind, names: Set[str]) -> int:
-    """Record names; answers with how many are new."""
+    """Record names, and return how many are new."""
     before = tx.db.total_changes()
     tx.db.executemany(SQL["name_for_key"], [(id, kind.value, name) for name in sorted(names)])
     return tx.db.total_changes() - before

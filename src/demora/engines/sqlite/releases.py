@@ -1,34 +1,30 @@
-"""Letting go what the paces of queues allow, on SQLite: in the transaction of a claim, which is the only one that writes."""
+"""Releases on SQLite: jobs that the paces of their queues allow to run, released in the transaction of a claim."""
 
-import asyncio
 import heapq
 import json
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from datetime import timedelta
 from itertools import islice
-from typing import TypeVar
 
 import msgspec
 
 from ...core.job import Job, Lane, Priority, QueueOrder
-from ...core.pace import USUAL_PACE, Pace, PaceState, Release, look_at, plan
-from ...core.pace_request import PaceRequest
+from ...core.pace import Pace, PaceState, Release, look_at, plan
 from ...core.spans import from_ms, span_ms, to_ms
 from ...core.states import Status
 from ...store.jobs import Queue, Topic
-from ...store.paces import RECENT, Outlook, PaceChange, Pacing, Released
+from ...store.paces import RECENT, Outlook, Pacing, Released
 from ..stored_paces import A_FEW, pace_of, state_of, text
 from . import diagnostics, paces, registry, rows, views
 from .changes import expire_due
 from .connections import SQL
 from .transactions import Transaction
 
-Head = tuple[str, int, int, int, int]  # queue, lane, rank, due time and number of the first row of a line
+Head = tuple[str, int, int, int, int]  # queue, lane, rank, due time and row id of the first row of a queue, lane and rank
 
 
 class PacedQueue(msgspec.Struct, frozen=True):
-    """A queue that has a pace, as a claim meets it."""
+    """A queue that has a pace and is not paused."""
 
     queue: str
     order: QueueOrder
@@ -43,11 +39,11 @@ class PacedQueue(msgspec.Struct, frozen=True):
 
 
 def release(tx: Transaction, queues: Sequence[str] | None, *, wake: bool) -> Released:
-    """Let go what the paces of these queues allow."""
+    """Release what the paces of these queues allow."""
     paced = _paced(tx, queues)
     if not paced:
         return Released([], None, paced=False)
-    jobs = let_go(tx, paced, heads(tx))
+    jobs = release_due(tx, paced, heads(tx))
     if jobs and wake:
         tx.wake(Topic.READY)
     looks = next_looks(tx, _paced(tx, queues), heads(tx))
@@ -60,18 +56,18 @@ def heads(tx: Transaction) -> list[Head]:
     return list(tx.db.execute(SQL["claim_heads"]))
 
 
-def let_go(tx: Transaction, paced: Sequence[PacedQueue], firsts: Sequence[Head]) -> list[Release]:
-    """Let go what these paces allow now; a pace whose next slot is to come costs nothing."""
+def release_due(tx: Transaction, paced: Sequence[PacedQueue], firsts: Sequence[Head]) -> list[Release]:
+    """Release what these paces allow now; a pace whose next release time is to come costs nothing."""
     jobs: list[Release] = []
     for held in paced:
         lines = [head for head in firsts if held.governs(head) and head[3] <= tx.wall]
         if lines and look_at(held.state, tx.wall, min(head[3] for head in lines)) <= tx.wall:
-            jobs += _let_go(tx, held, lines, quiet=_is_quiet(held, firsts, tx.wall))
+            jobs += _release(tx, held, lines, quiet=_is_quiet(held, firsts, tx.wall))
     return jobs
 
 
 def next_looks(tx: Transaction, paced: Sequence[PacedQueue], firsts: Sequence[Head]) -> list[int]:
-    """When each pace may let something go next."""
+    """When each pace may next release a job."""
     looks = []
     for held in paced:
         dues = [head[3] for head in firsts if held.governs(head)]
@@ -93,7 +89,7 @@ def _paced(tx: Transaction, queues: Sequence[str] | None) -> list[PacedQueue]:
     ]
 
 
-def _let_go(tx: Transaction, held: PacedQueue, lines: Sequence[Head], *, quiet: bool) -> list[Release]:
+def _release(tx: Transaction, held: PacedQueue, lines: Sequence[Head], *, quiet: bool) -> list[Release]:
     rate = held.pace.rate(quiet=quiet)
     expire_due(tx, rate.reach)
     for width in (A_FEW, rate.reach):
@@ -107,11 +103,11 @@ def _let_go(tx: Transaction, held: PacedQueue, lines: Sequence[Head], *, quiet: 
     tx.db.execute(SQL["keep_pace"], (text(planned.state), held.queue))
     what = (Lane.RELEASED, tx.next_move(), json.dumps(moves))
     gone = {number: (id, rank) for number, id, rank in tx.db.execute(SQL["release"], what)}
-    return [_release(held.queue, *gone[number], slot) for number, slot in moves]
+    return [_released(held.queue, *gone[number], slot) for number, slot in moves]
 
 
 def _scan(tx: Transaction, held: PacedQueue, line: Head, limit: int) -> list[tuple[int, int, int]]:
-    """The first held rows of a line: their place in the queue's order, due time and number."""
+    """The first held rows behind a head: their place in the queue's order, due time and row id."""
     queue, lane, rank, *_ = line
     offset = held.order.offset(Lane(lane), Priority(rank))
     found = tx.db.execute(SQL["held_scan"], (queue, lane, rank, tx.wall, tx.wall, limit))
@@ -123,14 +119,12 @@ def _is_quiet(held: PacedQueue, firsts: Sequence[Head], wall: int) -> bool:
     return not any(lane == Lane.REALTIME and due <= wall and queue in protected for queue, lane, _, due, _ in firsts)
 
 
-def _release(queue: str, id: bytes, rank: int, slot: int) -> Release:
+def _released(queue: str, id: bytes, rank: int, slot: int) -> Release:
     return Release(rows.id_text(id), queue, Priority(rank), from_ms(slot))
 
 
-# Why a job waits, as far as SQLite knows: what decides when it runs, read in one transaction.
-
-
 def outlook(tx: Transaction, id: str) -> Outlook | None:
+    """What decides when a job runs, as of one moment."""
     job = views.get(tx, id)
     if job is None:
         return None
@@ -145,7 +139,7 @@ def outlook(tx: Transaction, id: str) -> Outlook | None:
 
 
 def _ahead(tx: Transaction, job: Job, queue: Queue, pacing: Pacing | None) -> int:
-    """How many jobs go before this one among those that stand as it does: ready, or held by the pace."""
+    """How many jobs go before this one among those in the same situation: ready, or held by the pace."""
     governed = () if pacing is None else pacing.pace.governs.lanes
     place = to_ms(job.due_at) + queue.order.offset(job.lane, job.priority)
     [(number,)] = tx.db.execute(SQL["number"], (rows.id_bytes(job.id),))
@@ -156,36 +150,3 @@ def _ahead(tx: Transaction, job: Job, queue: Queue, pacing: Pacing | None) -> in
             before = (job.queue, lane, rank, tx.wall, due, number)
             ahead += sum(count for (count,) in tx.db.execute(SQL["count_before"], before))
     return ahead
-
-
-# The verbs about the pace of queues, for the store to be both.
-
-
-T = TypeVar("T")
-
-
-class PacedVerbs(ABC):
-    """The port `Paced`, by the ways of its store to write and to read."""
-
-    @abstractmethod
-    def _write(self, call: Callable[[Transaction], T], weight: int = 1) -> "asyncio.Future[T]": ...
-
-    @abstractmethod
-    def _read(self, call: Callable[[Transaction], T], weight: int = 1) -> "asyncio.Future[T]": ...
-
-    async def set_pace(
-        self, queue: str, request: PaceRequest | None, *, by: str, usual: Pace = USUAL_PACE, setting: str | None = None
-    ) -> Pacing | None:
-        return await self._write(lambda tx: paces.set_pace(tx, queue, request, by, usual, setting))
-
-    async def release(self, queues: Sequence[str] | None = None, *, wake: bool = True) -> Released:
-        return await self._write(lambda tx: release(tx, queues, wake=wake))
-
-    async def pacings(self) -> list[Pacing]:
-        return await self._read(paces.pacings)
-
-    async def pace_changes(self, queue: str, *, limit: int) -> list[PaceChange]:
-        return await self._read(lambda tx: paces.changes(tx, queue, limit))
-
-    async def outlook(self, id: str) -> Outlook | None:
-        return await self._read(lambda tx: outlook(tx, id))

@@ -1,4 +1,4 @@
-"""Rows and values: how jobs are written to SQLite and read back."""
+"""The mapping between SQLite rows and the values of the core."""
 
 import json
 from datetime import timedelta
@@ -18,7 +18,7 @@ Row = tuple[Any, ...]
 
 
 def id_bytes(id: str) -> bytes | None:
-    """The stored form of an id, or None for text that is no id."""
+    """The stored form of an id, or None if the text is not an id."""
     if len(id) == 36 and id.isascii() and id[8] == id[13] == id[18] == id[23] == "-":
         try:
             return bytes.fromhex(id[:8] + id[9:13] + id[14:18] + id[19:23] + id[24:])

@@ -1,4 +1,4 @@
-"""What workers tell about the jobs they run: renewals, reports and settlements, all under the token of their lease."""
+"""Renewals, reports and settlements of the jobs that workers run. Each write requires the token of the lease."""
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -25,13 +25,13 @@ def renew(tx: Transaction, reports: Sequence[Report], lease: int) -> LeaseStatus
         tx.db.execute(SQL["renew"], held)
         renewed = tx.db.changes() > 0
         if renewed or (report.log and _is_settled(tx, report)):
-            _log(tx, report)  # also if a settlement was quicker: these lines are in no other report
+            _log(tx, report)  # also after a settlement: no other report has these lines
         trace(tx, report.lease, "renew", accepted=renewed)
     return listen(tx, [report.lease for report in reports])
 
 
 def _is_settled(tx: Transaction, report: Report) -> bool:
-    """Whether this run was settled, and nobody has claimed the job since."""
+    """Whether this run was settled and the job has not been claimed since."""
     return tx.db.execute(SQL["settled_under"], (rows.id_bytes(report.lease.id), report.lease.token)).fetchone() is not None
 
 
@@ -64,7 +64,7 @@ def _trace(tx: Transaction, settlements: Sequence[Settlement], answers: Sequence
 
 
 def _complete(tx: Transaction, done: Sequence[Settlement]) -> frozenset[Lease]:
-    """Record successes in one statement; answers with the leases that were still ours."""
+    """Record successes in one statement, and return the leases that still held."""
     held: dict[_Held, Lease] = {}
     packed = [_completion(tx, s, held) for s in done]
     what = {
@@ -75,8 +75,8 @@ def _complete(tx: Transaction, done: Sequence[Settlement]) -> frozenset[Lease]:
     }
     moved = list(tx.db.execute(SQL["complete"], what))
     ours = frozenset([lease for id, token, _ in moved if (lease := held.get((id, token))) is not None])
-    if heard := [id for id, _, hooked in moved if hooked]:
-        webhooks.tell(tx, heard)
+    if with_webhook := [id for id, _, hooked in moved if hooked]:
+        webhooks.record_deliveries(tx, with_webhook)
     for settlement in done:
         if settlement.report.log and settlement.report.lease in ours:
             _log(tx, settlement.report)
@@ -86,7 +86,7 @@ def _complete(tx: Transaction, done: Sequence[Settlement]) -> frozenset[Lease]:
 
 
 def _completion(tx: Transaction, settlement: Settlement, held: dict[_Held, Lease]) -> tuple[Any, ...]:
-    """A success as the statement takes it; notes in `held` what the statement will call its lease."""
+    """The parameters of a success; adds to `held` under which id and token the statement returns its lease."""
     report, result = settlement.report, settlement.verdict.result
     id = rows.id_bytes(report.lease.id)
     held[id, report.lease.token] = report.lease
@@ -115,19 +115,19 @@ def _settle(tx: Transaction, settlement: Settlement) -> Status | None:
     if verdict.status.ended:
         tx.wake(Topic.ENDED)
         if moved.hooked:
-            webhooks.tell(tx, [moved.id])
+            webhooks.record_deliveries(tx, [moved.id])
     return verdict.status
 
 
 class _Moved(NamedTuple):
-    """A job that a verdict was written to, and whether somebody wants to hear of its end."""
+    """A job that got a verdict, and whether it has a webhook."""
 
     id: bytes
     hooked: bool
 
 
 def _apply(tx: Transaction, settlement: Settlement, verdict: Verdict) -> _Moved | None:
-    """Write the verdict if its lease is as expected and no cancel was asked for that it would ignore, else None."""
+    """Write the verdict; None if the lease is gone, or if the verdict would ignore a request to cancel."""
     report = settlement.report
     row = tx.db.execute(
         SQL["settle"],
@@ -140,7 +140,7 @@ def _apply(tx: Transaction, settlement: Settlement, verdict: Verdict) -> _Moved 
             "lane": None if verdict.lane is None else verdict.lane.value,
             "credit": int(not verdict.counts),
             "retry": int(verdict.status is Status.RETRYING and verdict.counts),
-            "stray": int(verdict.stray),
+            "stray": int(verdict.no_handler),
             "started_at": None if settlement.lapsed else tx.wall - report.ran // MILLISECOND,
             "lapsed": int(settlement.lapsed),
             "moved": tx.next_move() if verdict.status.waiting else None,
@@ -158,7 +158,7 @@ def _apply(tx: Transaction, settlement: Settlement, verdict: Verdict) -> _Moved 
 
 
 def wake_for(tx: Transaction, id: bytes | None, queue: str, lane: int, rank: int, due_at: int) -> None:
-    """Wake sleepers if a job that waits again is ready or due before all others like it."""
+    """Wake waiters if a job that waits again is ready, or due before all others of its queue, lane and rank."""
     if due_at <= tx.wall or not tx.db.execute(SQL["earlier"], (queue, lane, rank, due_at, id)).fetchone():
         tx.wake(Topic.READY)
 

@@ -1,4 +1,7 @@
-"""Group commit: calls that have gathered share one transaction. Each has its savepoint, so that a bad one fails alone."""
+"""Transactions on SQLite: group commit, and the threads that the calls run on.
+
+Calls that are waiting at the same time share one transaction. Each runs in a savepoint, so that a bad one fails alone.
+"""
 
 import asyncio
 import os
@@ -16,20 +19,20 @@ from ...errors import SearchTooSlow, StoreBusy, StoreClosed, StoreError
 from ...store.jobs import Topic
 from ...system import crash
 from ..searching import SearchTurns
-from .connections import SQL, WAITS, Patience, Stamps, Waits, busy, has_triggers, stamps_of
+from .connections import SQL, WAITS, BusyHandler, Stamps, Waits, busy, has_triggers, stamps_of
 from .locking import FileWatch, Overtaken, Stall, Turns
 
 T = TypeVar("T")
 
 WRITING, READING = "begin immediate", "begin"
-LOCK_HELD_AT_MOST = 0.005  # seconds; others that write to the file wait no longer for one batch
+LOCK_HELD_AT_MOST = 0.005  # seconds after which a batch is committed, since other processes wait for the lock
 
 
 class Transaction:
-    """What a verb works on: the connection, the clocks read at its start, and whom to wake once it is committed.
+    """What a call works on: the connection, the clocks as read at its start, and the topics to wake once it is committed.
 
-    Leases are given by the clock `boot`, and judged by `lease_clock`, which is behind it for a while after a stall.
-    `unplaced` says that it records jobs that no caller puts into a line.
+    A new lease is counted from `boot`. Whether a lease has lapsed is decided by `lease_clock`, which runs behind `boot` for
+    a while after a stall. The call sets `unplaced` if it records jobs that no caller puts into the line.
     """
 
     __slots__ = ("boot", "db", "lease_clock", "stall", "stamps", "topics", "unplaced", "wall", "wall_us")
@@ -43,19 +46,19 @@ class Transaction:
         self.topics.add(topic)
 
     def next_move(self) -> int | None:
-        """The number under which rows move into waiting now; None while there is no line in sight."""
+        """The number to record with rows that move into waiting now; None while there is no line."""
         if not self.stamps.lined:
             return None
         [(number,)] = self.db.execute(SQL["next_move"])
         return int(number)
 
     def rows_written(self) -> int:
-        """Rows written on this connection so far, but for the events of an audit."""
+        """Rows written on this connection so far, without the events of an audit."""
         return self.db.total_changes() - self.stamps.events
 
 
 class Pending:
-    """A call on its way, and the future of whoever awaits it."""
+    """A call that waits or runs, and the future that its caller awaits."""
 
     __slots__ = ("after_commit", "asked", "bare", "call", "error", "future", "result")
 
@@ -78,14 +81,14 @@ class Pending:
 
 
 class Batches:
-    """Runs calls on one connection, as many to a transaction as have gathered."""
+    """Runs calls on one connection; those that wait at the same time share a transaction."""
 
     def __init__(
         self,
         db: apsw.Connection,
         begin: str,
         clocks: Callable[[], tuple[int, int]],
-        ring: Callable[[set[Topic]], None],
+        notify: Callable[[set[Topic]], None],
         timer: Callable[[], float] = time.perf_counter,
         turns: Turns | None = None,
         *,
@@ -96,30 +99,32 @@ class Batches:
     ) -> None:
         self._timer, self._watch, self._most, self._on_unplaced = timer, watch, waits, on_unplaced
         self._writes = begin != READING
-        self._waits_since: int | None = None  # on the clock of leases
+        self._waits_since: int | None = None  # when the wait for the lock began, on the clock of leases
         self.turns, self._stall = turns or Turns(None), stall or Stall()
-        self._db, self._begin, self._clocks, self._ring = db, begin, clocks, ring
-        self._patience = Patience(waits)
-        db.set_busy_handler(self._patience)
+        self._db, self._begin, self._clocks, self._notify = db, begin, clocks, notify
+        self._busy = BusyHandler(waits)
+        db.set_busy_handler(self._busy)
         self._stamps = stamps_of(db)
         self._stamps.audited = has_triggers(db)
-        self.disk_takes = 0.0  # seconds that a commit may take, from those before: quick to rise, slow to fall
+        self.disk_takes = 0.0  # expected seconds of a commit, from earlier ones: quick to rise, slow to fall
 
     def begin_at_once(self) -> bool:
-        """Begin a transaction if that is possible without waiting. The next `commit` goes on from there."""
-        self._patience.lost = True
+        """Begin a transaction if that is possible without waiting. The next `commit` then uses it."""
+        self._busy.refuses = True
         try:
+            if self._watch is not None:
+                self._watch.expect(self._db)
             self._db.execute(self._begin)
         except apsw.Error:
             return False
         finally:
-            self._patience.lost = False
+            self._busy.refuses = False
         return True
 
     def commit(self, batch: list[Pending]) -> tuple[list[Pending], set[Topic]]:
-        """Commit what fits from the front of `batch`; the rest stays in it. Answers with the finished calls.
+        """Run and commit calls from the front of `batch`, and return them; the others stay in it.
 
-        If the lock is not to be had, those calls fail whose time is up. `Overtaken` if another thread goes on instead.
+        If the lock stays taken, the calls that have waited too long fail. Raises `Overtaken` if another thread took over.
         """
         topics: set[Topic] = set()
         finished: list[Pending] = []
@@ -149,12 +154,12 @@ class Batches:
                 self.turns.give_back()
         crash.at("batch.committed")
         if topics:
-            self._ring(topics)
+            self._notify(topics)
             crash.at("batch.rung")
         return finished, topics
 
     def run_next(self, waiting: list[Pending]) -> tuple[list[Pending], set[Topic]]:
-        """Run the bare calls in `waiting`, or else its next batch, and take what is finished out of it."""
+        """Run the bare calls in `waiting`, or else its next batch; finished calls leave the list."""
         bare = [pending for pending in waiting if pending.bare]
         if not bare:
             return self.commit(waiting)
@@ -170,30 +175,30 @@ class Batches:
         self._db.pragma("cache_size", -kibibytes)
 
     def interrupt(self) -> None:
-        """End the statement that runs, if one does. Any thread may call it."""
+        """Interrupt the statement that runs, if one does. Any thread may call it."""
         self._db.interrupt()
 
     def hurry(self) -> None:
-        """Wait for little more from now on, on whatever thread: the store is being closed."""
-        self._patience.hurry()
+        """Shorten all waits for the lock, since the store is being closed. Any thread may call it."""
+        self._busy.hurry()
 
     def close(self) -> None:
         self._db.close()
         self.turns.close()
 
     def _begin_late(self, batch: list[Pending], *, in_turn: bool) -> bool:
-        """Begin once the lock is free; False if it is not before the time of the oldest call is up."""
-        self._patience.asked, self._patience.next = batch[0].asked if batch else None, in_turn
+        """Begin once the lock is free; False if it stays taken until the oldest call has waited too long."""
+        self._busy.asked, self._busy.next = batch[0].asked if batch else None, in_turn
         try:
             self._execute(self._begin)
         except apsw.BusyError:
             return False
         finally:
-            self._patience.asked = None
+            self._busy.asked = None
         return True
 
     def _note_stall(self) -> None:
-        """Remember for a while that nobody could write, now that this is over."""
+        """After a long wait for the lock, note that no process could renew its leases meanwhile."""
         since, self._waits_since = self._waits_since, None
         if self._writes and (since is not None or not self._stall.ended):
             now = self._clocks()[1]
@@ -201,11 +206,11 @@ class Batches:
                 self._stall.is_over(now if since is None else since, now)
 
     def _refuse_overdue(self, batch: list[Pending]) -> list[Pending]:
-        """The calls that have waited for too long, with the error that says for whom; they leave the batch."""
+        """Take the calls that have waited too long out of the batch, with an error that names the holder of the lock."""
         self._stall.goes_on(self._waits_since or self._clocks()[1])
         self._waits_since = None
         now = time.monotonic()
-        hurried = now >= self._patience.at_most_until
+        hurried = now >= self._busy.at_most_until
         overdue = [pending for pending in batch if hurried or now - pending.asked >= self._most.lock] or batch[:1]
         problem = busy(self._db.filename, now - overdue[0].asked if overdue else 0.0)
         for pending in overdue:
@@ -214,7 +219,7 @@ class Batches:
         return overdue
 
     def _check_files(self) -> None:
-        """Refuse to write to files that are no longer those of this database."""
+        """Refuse to write if the files of the database were cut, deleted or replaced."""
         if self._watch is None or self._watch.is_well():
             return
         self._execute("rollback")
@@ -273,7 +278,7 @@ class Batches:
 
 
 def translate(problem: Exception) -> Exception:
-    """The store's own error for a driver's; any other error stays what it is."""
+    """The store's own error for one of the driver's; any other error is returned as it is."""
     if isinstance(problem, apsw.BusyError):
         error: StoreError = StoreBusy("the database file stayed locked by another process; nothing was written")
     elif isinstance(problem, apsw.Error):
@@ -284,14 +289,14 @@ def translate(problem: Exception) -> Exception:
     return error
 
 
-# Where batches run: on a thread that owns the connection, or on the event loop itself.
+# Where batches run
 
 
 class Transactor(Protocol):
-    """Where calls are run: on a thread of their own, or inline in a simulation."""
+    """Runs calls: on a thread of its own, or inline on the event loop."""
 
     def run(self, call: Callable[[Transaction], T], weight: int) -> "asyncio.Future[T]":
-        """Run a call in a transaction; `weight` is how many jobs of ordinary size it is about."""
+        """Run a call in a transaction; `weight` is how many jobs of ordinary size it concerns."""
         ...
 
     def bare(self, call: Callable[[apsw.Connection], T]) -> "asyncio.Future[T]":
@@ -301,32 +306,32 @@ class Transactor(Protocol):
     async def close(self) -> None: ...
 
 
-Woken = Callable[[set[Topic]], None]
+Wake = Callable[[set[Topic]], None]  # wakes the waiters of this process
 
 
 AT_ONCE = 4  # calls in one pass of the loop
-LIGHT = 512  # jobs: some milliseconds of work, as much as goes into making them; a call about more goes to the thread
-QUICK = 0.002  # seconds; a disk that takes longer to commit is waited for on the thread
+LIGHT = 512  # jobs: some milliseconds of work, as long as making them took; a heavier call goes to the thread
+QUICK = 0.002  # seconds; if a commit takes longer, calls go to the thread
 
 
 class ThreadTransactor:
     """Runs batches on a thread of its own, so that the event loop never waits for a slow disk or another process.
 
-    To hand a call over and back costs more than a quick disk takes to commit it, since both threads then wait for the
-    interpreter in turn. So a light call that comes alone, while the thread is idle, the lock free and the disk quick, is
-    committed on the spot: the first few of a pass of the loop at once, later ones at its end, so that calls made together
-    still share a transaction and nobody can hold up the loop.
+    To hand a call over and back costs more than a commit to a quick disk, since both threads then wait for the interpreter
+    in turn. So a light call that comes alone, while the thread is idle, the lock free and the disk quick, is committed on
+    the event loop. In one pass of the loop the first few such calls run at once, and later ones together at its end. So
+    calls made at the same time still share a transaction, and no caller can hold up the loop.
     """
 
-    def __init__(self, make: Callable[[], Batches], woken: Woken, name: str) -> None:
+    def __init__(self, make: Callable[[], Batches], wake: Wake, name: str) -> None:
         self._loop = asyncio.get_running_loop()
-        self._make, self._woken = make, woken
+        self._make, self._wake = make, wake
         self._calls: SimpleQueue[Pending | None] = SimpleQueue()
         self._batches: Batches | None = None
         self._waiting: list[Pending] = []  # taken from the calls, not finished
-        self._here: list[Pending] = []  # asked for in this pass of the loop
+        self._here: list[Pending] = []  # made in this pass of the loop
         self._at_once = AT_ONCE  # calls that may still be committed at once in this pass
-        self._in_flight = 0  # handed over and not back
+        self._in_flight = 0  # handed to the thread and not finished
         self._closed = False
         self._ready: asyncio.Future[None] = self._loop.create_future()
         self._gone: asyncio.Future[None] = self._loop.create_future()
@@ -334,7 +339,7 @@ class ThreadTransactor:
         _made.add(self)
 
     async def start(self) -> None:
-        """Open the connection on its thread; raises what that raises."""
+        """Open the connection on the thread; raises its error if that fails."""
         self._thread.start()
         await self._ready
 
@@ -358,7 +363,7 @@ class ThreadTransactor:
         return pending.future
 
     def interrupt(self) -> None:
-        """End the statement that runs on the thread, if one does."""
+        """Interrupt the statement that runs on the thread, if one does."""
         if self._batches is not None:
             self._batches.interrupt()
 
@@ -369,11 +374,11 @@ class ThreadTransactor:
             self._calls.put(None)
             if self._batches is not None:
                 self._batches.hurry()
-        await asyncio.shield(self._gone)  # not by an executor: at the end of the process there is none
+        await asyncio.shield(self._gone)  # not in an executor: when the process ends there is none
         self._thread.join()
 
     def _soon(self) -> None:
-        """Flush at once what comes first in a pass of the loop, and the rest of it together at its end."""
+        """Flush the first calls of a pass of the loop at once, and the others together at its end."""
         if self._at_once == AT_ONCE:
             self._loop.call_soon(self._end_pass)
         if self._at_once > 0:
@@ -385,7 +390,7 @@ class ThreadTransactor:
         self._flush_here()
 
     def _flush_here(self) -> None:
-        """Commit on the spot what came alone, if that is quick; hand over everything else."""
+        """Commit a call that came alone right here, if that is quick; hand everything else to the thread."""
         batch, self._here = self._here, []
         batches = self._batches
         quick = batches is not None and self._in_flight == 0 and batches.disk_takes < QUICK
@@ -425,19 +430,19 @@ class ThreadTransactor:
         self._call_back(_set_done, self._gone)
 
     def _overtake(self) -> None:
-        """Go on with another thread while this one waits for a turn that does not come; called by the watchdog."""
+        """Start another thread in place of the one that waits too long for its turn. The watchdog calls it."""
         batches = self._batches
         assert batches is not None, "a thread that waits for its turn has its connection"
         self._thread = threading.Thread(target=self._serve, args=[batches], name=self._thread.name, daemon=True)
         self._thread.start()
 
     def _gather(self, waiting: list[Pending]) -> bool:
-        """Add all that has been asked for; blocks while there is nothing. False once closed and empty."""
+        """Move all new calls to `waiting`; blocks while there are none. False once closed and empty."""
         try:
             while True:
                 pending = self._calls.get(block=not waiting)
                 if pending is None:
-                    self._calls.put(None)  # leave the sign for the next look
+                    self._calls.put(None)  # for the next call of this method
                     return bool(waiting)
                 waiting.append(pending)
         except Empty:
@@ -446,7 +451,7 @@ class ThreadTransactor:
     def _call_back(self, callback: Callable[..., None], *args: Any) -> None:
         try:
             self._loop.call_soon_threadsafe(callback, *args)
-        except RuntimeError:  # the loop is gone, and with it everyone who awaited
+        except RuntimeError:  # the loop is closed, and so are all callers
             self._closed = True
 
     def _take_back(self, finished: Sequence[Pending], topics: set[Topic]) -> None:
@@ -457,14 +462,14 @@ class ThreadTransactor:
         for pending in finished:
             pending.resolve()
         if topics:
-            self._woken(topics)
+            self._wake(topics)
 
 
 _made: "weakref.WeakSet[ThreadTransactor]" = weakref.WeakSet()
 
 
 def _close_inherited() -> None:
-    """In a forked child there is neither the thread nor the right to use the connection."""
+    """A forked child has no such thread, and must not use the connection."""
     for transactor in [*_made]:
         transactor._closed = True
 
@@ -480,8 +485,8 @@ def _set_done(future: "asyncio.Future[None]") -> None:
 class InlineTransactor:
     """Runs batches on the event loop itself, for simulations and for databases in memory."""
 
-    def __init__(self, batches: Batches, woken: Woken) -> None:
-        self._batches, self._woken = batches, woken
+    def __init__(self, batches: Batches, wake: Wake) -> None:
+        self._batches, self._wake = batches, wake
         self._waiting: list[Pending] = []
         self._closed = False
 
@@ -514,19 +519,19 @@ class InlineTransactor:
             for pending in finished:
                 pending.resolve()
             if topics:
-                self._woken(topics)
+                self._wake(topics)
 
 
-# Reads that do not share the thread of all others: searches, and the quick looks that must never wait for one.
+# Readers of their own: searches, which may take long, and quick reads, which must not wait for one
 
 
 Make = Callable[[str], Awaitable[ThreadTransactor]]  # opens a reader whose thread has this name
 
-AGAIN = 0.05  # seconds between interrupts: one that comes between two statements stops neither
+AGAIN = 0.05  # seconds between interrupts: one that falls between two statements has no effect
 
 
 class QuickReads:
-    """A reader for looks that take microseconds, such as that for an API key. It is opened when it is first asked."""
+    """A reader for reads that take microseconds, such as the lookup of an API key. It is opened when first used."""
 
     def __init__(self, make: Make) -> None:
         self._make = make
@@ -540,7 +545,7 @@ class QuickReads:
             reader = opening.result() if opening.done() else await asyncio.shield(opening)
         except (Exception, asyncio.CancelledError):
             if self._opening is opening and opening.done():
-                self._opening = None  # the next look tries anew
+                self._opening = None  # the next read tries again
             raise
         return await reader.run(call, 1)
 
@@ -553,7 +558,7 @@ class QuickReads:
 
 
 class Searches:
-    """Readers that run one search each, on a connection and a thread of their own. They are opened when they are needed."""
+    """Readers that run one search each, on a connection and a thread of their own. They are opened when needed."""
 
     def __init__(self, make: Make) -> None:
         self._make, self._turns = make, SearchTurns()
@@ -562,8 +567,8 @@ class Searches:
         self._closed = False
 
     async def run(self, call: Callable[[Transaction], T], within: timedelta | None = None) -> T:
-        """Run a search; with a limit of time it is interrupted after so long, which raises `SearchTooSlow`. A caller that
-        is cancelled ends the search too."""
+        """Run a search. After `within` it is interrupted and raises `SearchTooSlow`. If the caller is cancelled, the search
+        is interrupted too."""
         async with self._turns.turn(within):
             search = asyncio.ensure_future(self._search(call, within))
             self._running.add(search)
@@ -596,7 +601,7 @@ class Searches:
         while not found.done():
             reader.interrupt()
             await asyncio.wait([found], timeout=AGAIN)
-        found.exception()  # the caller may be gone, and then nothing else asks for it
+        found.exception()  # marks it as seen: the caller may be gone
 
     async def close(self) -> None:
         self._closed = True
@@ -609,7 +614,7 @@ class Searches:
 
 
 def _ended(found: "asyncio.Future[T]", within: timedelta) -> T:
-    """What a search came to that was interrupted; it may have ended just before."""
+    """The result of an interrupted search, if it ended just before the interrupt; else `SearchTooSlow`."""
     try:
         return found.result()
     except StoreError as problem:

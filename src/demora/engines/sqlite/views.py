@@ -1,4 +1,4 @@
-"""Looking at jobs and queues."""
+"""Reading jobs and queues."""
 
 import json
 from collections import defaultdict

@@ -1,9 +1,7 @@
-"""Webhooks: the deliveries that tell of ends, recorded with the end, and what they are signed with."""
+"""Webhooks on SQLite: deliveries, recorded with the end of their job, and the secrets that sign them."""
 
-import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from datetime import timedelta
-from typing import TypeVar
 
 from ...core.job import Job
 from ...core.spans import from_ms, span_ms
@@ -14,43 +12,9 @@ from . import additions, rows, views
 from .connections import SQL
 from .transactions import Transaction
 
-T = TypeVar("T")
 
-
-class HookVerbs:
-    """The verbs of `HookStore`, for the store that has them."""
-
-    async def deliveries(self, cause: str) -> list[Job]:
-        return await self._read(lambda tx: deliveries(tx, cause))
-
-    async def add_secret(self, id: str, secret: Secret, *, others_end_in: timedelta | None = None) -> StoredSecret:
-        end = None if others_end_in is None else span_ms(others_end_in)
-        return await self._write(lambda tx: add_secret(tx, id, secret, end))
-
-    async def forget_secret(self, id: str) -> bool:
-        return await self._write(lambda tx: forget_secret(tx, id))
-
-    async def signing(self, url: str = "") -> Signing:
-        return await self._read(lambda tx: signing(tx, url), weight=1)
-
-    async def disable(self, url: str, reason: str) -> None:
-        await self._write(lambda tx: disable(tx, url, reason))
-
-    async def enable(self, url: str) -> bool:
-        return await self._write(lambda tx: enable(tx, url))
-
-    async def disabled(self) -> list[Disabled]:
-        return await self._read(disabled)
-
-    def _read(self, call: Callable[[Transaction], T], weight: int = 1) -> "asyncio.Future[T]":
-        raise NotImplementedError
-
-    def _write(self, call: Callable[[Transaction], T], weight: int = 1) -> "asyncio.Future[T]":
-        raise NotImplementedError
-
-
-def tell(tx: Transaction, ids: Iterable[bytes]) -> None:
-    """Record what tells of the ends of these jobs, which have webhooks, in the transaction that ended them."""
+def record_deliveries(tx: Transaction, ids: Iterable[bytes]) -> None:
+    """Record a delivery for the end of each of these jobs, in the transaction that ended them."""
     requests = [
         request for id in ids for row in list(tx.db.execute(SQL["ended"], (id,))) if (request := delivery(_ended(row)))
     ]
@@ -80,9 +44,9 @@ def deliveries(tx: Transaction, cause: str) -> list[Job]:
     return [job for key in keys if (job := views.get(tx, rows.id_text(key))) is not None]
 
 
-def add_secret(tx: Transaction, id: str, secret: Secret, others_end_in: int | None) -> StoredSecret:
+def add_secret(tx: Transaction, id: str, secret: Secret, others_end_in: timedelta | None) -> StoredSecret:
     if others_end_in is not None:
-        tx.db.execute(SQL["end_secrets"], (tx.wall + others_end_in,))
+        tx.db.execute(SQL["end_secrets"], (tx.wall + span_ms(others_end_in),))
     tx.db.execute(SQL["add_secret"], (id, secret.key, tx.wall))
     return StoredSecret(id, secret, from_ms(tx.wall))
 

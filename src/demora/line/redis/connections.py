@@ -258,7 +258,7 @@ class _Node:
         await self.client.connection_pool.release(connection)
 
     async def _check(self, connection: AbstractConnection) -> None:
-        forks.let_go_in_child(connection, _descriptors)
+        forks.release_in_child(connection, _descriptors)
         try:
             await connection.on_connect()
             if self.run and f"run_id:{self.run}" not in await _asked(connection, "INFO", "server"):

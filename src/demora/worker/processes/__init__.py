@@ -1,1 +1,1 @@
-"""Process handlers: one child process for each job that runs, each with a pipe of its own."""
+"""Process handlers: each job that runs has a child process, and each child process has a pipe to its worker."""

@@ -1,7 +1,7 @@
-"""The process of one slot: calls handlers, one after another, and ends when its pipe does. It is given no store.
+"""The main program of a child process: calls process handlers, one after another, until its worker closes the pipe.
 
-The main thread calls the handlers; one thread listens to the worker, one reports what handlers say. A handler may do
-anything to this process: the worker sees how it ends.
+The main thread calls the handlers; one thread reads the worker's messages, and one sends what handlers report. The
+process shares no store with its worker. A handler may do anything to this process: the worker sees how it ends.
 """
 
 import asyncio
@@ -31,11 +31,12 @@ from ...handlers.registry import Handler
 from ...store.jobs import Report
 from ...system import error_texts
 from ..outcomes import CANCELLED_WITHIN, failed
-from . import application
+from . import location
 from .wire import Began, Closed, End, Hello, Pipe, Relay, RunEnded, Said, Work
 
 PAUSE = 0.1  # seconds between reports at least
-_TAKEN_FIRST = "300"  # added to the score by which Linux chooses whom to kill when memory runs out
+_OOM_SCORE_ADJ = "300"  # Linux kills processes with a high score first when memory runs out
+_PR_SET_PDEATHSIG = 1
 
 Outcome = Succeeded | Raised | Snoozed | GaveUp
 
@@ -43,22 +44,22 @@ Outcome = Succeeded | Raised | Snoozed | GaveUp
 def main(fd: int) -> None:
     """Serve the worker at the other end of the socket `fd`."""
     del sys.argv[1:]
-    application.keep_workers_out()
+    location.keep_workers_out()
     _end_with_parent()
-    _expect_the_worst()
-    _shrug_off_signals()
+    _die_before_worker()
+    _ignore_stop_signals()
     stamp_records()
-    line = Pipe(fd)
-    hello = line.receive()
+    pipe = Pipe(fd)
+    hello = pipe.receive()
     if isinstance(hello, Hello):
-        Slot(line, hello).serve()
+        HandlerLoop(pipe, hello).serve()
 
 
-class Slot:
-    """Runs what it is told to, one job at a time."""
+class HandlerLoop:
+    """Runs the jobs that the worker sends, one at a time."""
 
-    def __init__(self, line: Pipe, hello: Hello) -> None:
-        self._line, self._hello = line, hello
+    def __init__(self, pipe: Pipe, hello: Hello) -> None:
+        self._pipe, self._hello = pipe, hello
         self._waiting: queue.SimpleQueue[tuple[Work, ProcessContext]] = queue.SimpleQueue()
         self._news = threading.Event()
         self._app: Any = None
@@ -66,6 +67,7 @@ class Slot:
         self._task: asyncio.Task[Any] | None = None
 
     def serve(self) -> None:
+        """Run jobs until the process ends."""
         threading.Thread(target=self._listen, name="demora-listen", daemon=True).start()
         threading.Thread(target=self._report, name="demora-report", daemon=True).start()
         while True:
@@ -74,12 +76,12 @@ class Slot:
             for stream in (sys.stdout, sys.stderr):
                 with contextlib.suppress(Exception):
                     stream.flush()
-            with ctx.lock, _or_exit():  # a report under way would come too late
-                self._line.send(RunEnded(ctx.report(), *ended))
+            with ctx.lock, _or_exit():  # wait for a report that is being sent: it must not follow the end
+                self._pipe.send(RunEnded(ctx.report(), *ended))
 
     def _listen(self) -> None:
         try:
-            while (message := self._line.receive()) is not None:
+            while (message := self._pipe.receive()) is not None:
                 if isinstance(message, Work):
                     self._ctx = ProcessContext(message, self._news)
                     self._waiting.put((message, self._ctx))
@@ -92,7 +94,7 @@ class Slot:
         if self._ctx is not None:
             self._ctx.request_cancel()
         if (task := self._task) is not None:
-            with contextlib.suppress(RuntimeError):  # its loop has closed: it ended by itself
+            with contextlib.suppress(RuntimeError):  # its loop is closed: the handler has ended by itself
                 task.get_loop().call_soon_threadsafe(task.cancel)
 
     def _report(self) -> None:
@@ -102,11 +104,11 @@ class Slot:
             if ctx is not None:
                 with ctx.lock, _or_exit():
                     if ctx.has_news:
-                        self._line.send(Said(ctx.report()))
+                        self._pipe.send(Said(ctx.report()))
             time.sleep(PAUSE)
 
     def _run(self, work: Work, ctx: "ProcessContext") -> tuple[Outcome | None, bool]:
-        """What the run came to, and whether the handler asked for a retry or a failure by a signal."""
+        """Return the outcome, and whether the handler raised `Retry` or `Fail`."""
         context.enter(ctx)
         permanent: tuple[type[BaseException], ...] = ()
         try:
@@ -114,7 +116,7 @@ class Slot:
             permanent = handler.defaults.permanent
             arguments = handler.arguments(work.job.payload, ctx)
             with _or_exit():
-                self._line.send(Began(work.job.lease))
+                self._pipe.send(Began(work.job.lease))
             with _memory(work.memory):
                 called = self._call(handler, arguments, ctx)
                 return Succeeded(pack(called, "result")), False
@@ -136,42 +138,42 @@ class Slot:
             return await handler.function(**arguments)
         finally:
             self._task = None
-            await self._app.close()  # if the handler enqueued something, this opened a store on a loop that ends now
+            await self._app.close()  # enqueuing opens a store on this loop, which ends now
 
     def _find(self, work: Work) -> Handler:
         where = self._hello.home
         if self._app is None:
-            app = getattr(application.load(where.place), where.name)
+            app = getattr(location.load(where.place), where.name)
             app.configure(database_url=self._hello.database_url, redis_url=self._hello.redis_url)
             if not self._hello.shared:
                 app.keep_closed("the worker's database is in its memory: a process handler cannot reach it")
             self._app = app
             error_texts.configure(app.settings.log_errors)
             self._log_to_worker()
-        return application.find(self._app, where, work.place, work.job.type)
+        return location.find(self._app, where, work.place, work.job.type)
 
     def _log_to_worker(self) -> None:
-        """Send records to the worker, unless the application has set up logging by being imported."""
+        """Send log records to the worker, unless importing the application has set up logging."""
         root = logging.getLogger()
         if not root.handlers:
-            root.addHandler(Relay(self._line))
+            root.addHandler(Relay(self._pipe))
             root.setLevel(self._hello.level)
 
 
 class ProcessContext(Context):
-    """A run as seen in the process of a slot: what is said is sent to the worker, at most every `PAUSE`."""
+    """The context of a run in a child process. Its reports go to the worker, at most once per `PAUSE`."""
 
-    __slots__ = ("_said", "lock")
+    __slots__ = ("_news_event", "lock")
 
-    def __init__(self, work: Work, said: threading.Event) -> None:
+    def __init__(self, work: Work, news: threading.Event) -> None:
         super().__init__(work.job, work.worker_id)
         self.began -= work.ran.total_seconds()
-        self.lock, self._said = threading.RLock(), said
+        self.lock, self._news_event = threading.RLock(), news
 
     def progress(self, fraction: float, message: str | None = None) -> None:
         with self.lock:
             super().progress(fraction, message)
-        self._said.set()
+        self._news_event.set()
 
     def report(self) -> Report:
         with self.lock:
@@ -180,12 +182,12 @@ class ProcessContext(Context):
     def _write(self, at: timedelta, line: str) -> None:
         with self.lock:
             super()._write(at, line)
-        self._said.set()
+        self._news_event.set()
 
 
 @contextlib.contextmanager
 def _or_exit() -> Iterator[None]:
-    """Nothing is left to do for a process that cannot speak to its worker: a handler closed the pipe, or this is a fork."""
+    """Exit if the pipe cannot be used: a handler has closed it, or this is a fork."""
     try:
         yield
     except Closed:
@@ -194,7 +196,7 @@ def _or_exit() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _memory(most: int | None) -> Iterator[None]:
-    """Hold this process to so many bytes of address space: what asks for more gets a MemoryError."""
+    """Limit the address space of this process; allocating more raises MemoryError."""
     if most is None:
         yield
         return
@@ -207,9 +209,11 @@ def _memory(most: int | None) -> Iterator[None]:
 
 
 def _end_with_parent() -> None:
-    """See to it, where Linux offers it, that this process ends soon after its worker even if a handler holds the
-    interpreter, so that no thread of ours can: the kernel sends SIGHUP, which is 1, libc then calls alarm(1), and the
-    alarm ends the process. Until then the thread that listens ends it, and what it started too."""
+    """On Linux, make this process end soon after its worker, even if a handler holds the interpreter lock.
+
+    The kernel sends SIGHUP when the worker dies. Its number is 1, so libc calls alarm(1), and the alarm ends the process a
+    second later. Within that second the listening thread normally ends the process and every process that it started.
+    """
     if sys.platform == "linux":
         with contextlib.suppress(ImportError, OSError, AttributeError):
             import ctypes
@@ -219,33 +223,30 @@ def _end_with_parent() -> None:
             libc.prctl(_PR_SET_PDEATHSIG, signal.SIGHUP)
 
 
-_PR_SET_PDEATHSIG = 1
-
-
-def _expect_the_worst() -> None:
-    """Let this process go before its worker when memory runs out, and let a crash say where it happened."""
+def _die_before_worker() -> None:
+    """Let the system kill this process before its worker when memory runs out, and print a traceback in a crash."""
     with contextlib.suppress(OSError):
-        Path("/proc/self/oom_score_adj").write_text(_TAKEN_FIRST)
-    with contextlib.suppress(Exception):  # stderr may be no file
+        Path("/proc/self/oom_score_adj").write_text(_OOM_SCORE_ADJ)
+    with contextlib.suppress(Exception):  # stderr may have no descriptor
         faulthandler.enable(all_threads=False)
 
 
-def _shrug_off_signals() -> None:
-    """Leave it to the worker when to end, although a service manager tells every process of a group to stop. Programs that
-    a handler starts, and its forks, hear signals as usual."""
+def _ignore_stop_signals() -> None:
+    """Ignore stop signals, which a service manager may send to every process: the worker decides when this one ends.
+    Programs that a handler starts, and forks of this process, handle signals as usual."""
     ours = os.getpid()
 
-    def hear(number: int, frame: FrameType | None) -> None:
+    def ignore(number: int, frame: FrameType | None) -> None:
         if os.getpid() != ours:
             signal.signal(number, signal.SIG_DFL)
             os.kill(os.getpid(), number)
 
     for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, hear)
+        signal.signal(number, ignore)
 
 
 def _end_group() -> None:
-    """The worker is gone: end, and take along what handlers started."""
+    """End this process and every process that handlers started, because the worker is gone."""
     if os.getpgrp() == os.getpid():
         os.killpg(0, signal.SIGKILL)
     os._exit(1)

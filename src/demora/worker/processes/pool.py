@@ -1,4 +1,4 @@
-"""One process of a slot as its worker sees it: its pipe, what it said of the run it is at, and how it ended."""
+"""The child processes in which a worker calls process handlers: one for each job that runs, reused from job to job."""
 
 import asyncio
 import contextlib
@@ -17,20 +17,143 @@ from ...handlers.control import Cancel, Fail, Retry, Snooze
 from ...handlers.registry import Handler
 from ...system.child_process import ChildProcess
 from ...system.seams import Seams
+from ..application import Application
 from ..outcomes import grace, stands
-from .application import AppLocation, import_path_of, location_of
+from .location import AppLocation, import_path_of, location_of
 from .wire import HEAD, MOST_BYTES, Began, End, Hello, Logged, RunEnded, Said, ToProcess, Work, frame, from_process
 
 if TYPE_CHECKING:
-    from ...app import Demora
     from ..run import Run
 
 
-EXIT_WAIT = 1.0  # seconds between the end of a pipe and that of its process, either first
+START_UP = 60.0  # seconds that a process has to import the application
+EXIT_WAIT = 1.0  # seconds between the end of a pipe and the exit of its process, in either order
+LAST_CALL = 5.0  # seconds that `close` waits for killed processes
+
+
+class Processes:
+    """Calls handlers in child processes. It calls `began` when a process has started up and calls the handler."""
+
+    def __init__(self, app: Application, seams: Seams, *, began: Callable[["Run"], None]) -> None:
+        self._app, self._spawn, self._began = app, seams.spawn, began
+        self._alive: dict[Process, None] = {}  # in the order of their start
+        self._idle: list[Process] = []
+        self._location: AppLocation | None = None
+        self._closed = False
+
+    def check(self) -> None:
+        """Raise `BadHandler` if the application has process handlers and a child process could not import it."""
+        handler = next((one for one in self._app.registry if one.defaults.process), None)
+        if handler is not None:
+            self._location = location_of(self._app, handler)
+
+    async def call(self, run: "Run", handler: Handler) -> Any:
+        """Call the handler in a process, and return or raise what it does. Signals such as `Retry` are raised as themselves,
+        other errors as `RaisedInProcess`.
+
+        If the calling task is cancelled, the process is asked to end the handler, and killed unless it does so within the
+        grace for this ending. A success within the grace counts.
+        """
+        process = await self._begin(run, handler)
+        try:
+            self._began(run)
+            ended = await _until_ended(process, run)
+        finally:
+            self._release(process)
+        return _replay(ended)
+
+    async def close(self) -> None:
+        """Kill all processes, start no more, and return when they are gone."""
+        self._closed = True
+        for process in self._alive:
+            process.kill()
+        if gone := [process.gone for process in self._alive]:
+            await asyncio.wait(gone, timeout=LAST_CALL)
+
+    async def _begin(self, run: "Run", handler: Handler) -> "Process":
+        """Return a process that is calling the handler. An idle process that has died is replaced: it called nothing."""
+        while True:
+            fresh = not self._idle
+            process = await self._start(handler) if fresh else self._idle.pop()
+            work = Work(run.ctx.job, run.ctx.worker_id, run.ctx.ran(), import_path_of(handler), handler.defaults.memory)
+            try:
+                if await process.begin(run.ctx, work, START_UP):
+                    return process
+            except BaseException:
+                self._release(process)
+                raise
+            process.kill()
+            if fresh:
+                raise ProcessDied(process.fate or f"did not start within {START_UP:g} s")
+
+    async def _start(self, handler: Handler) -> "Process":
+        if self._closed:
+            raise ProcessDied("was not started: its worker has stopped")
+        location = self._location = self._location or location_of(self._app, handler)
+        settings = self._app.settings
+        level = logging.getLogger().getEffectiveLevel()
+        hello = Hello(location, settings.database_url, settings.redis_url, shared=not self._app.in_memory(), level=level)
+        process = Process(await self._spawn())
+        self._alive[process] = None
+        process.gone.add_done_callback(lambda _: self._forget(process))
+        process.send(hello)
+        return process
+
+    def _release(self, process: "Process") -> None:
+        """Keep a process that has ended its run for the next job; kill one that has not."""
+        if isinstance(process.answer, RunEnded) and process in self._alive:
+            self._idle.append(process)
+        else:
+            process.kill()
+
+    def _forget(self, process: "Process") -> None:
+        self._alive.pop(process, None)
+        if process in self._idle:
+            self._idle.remove(process)
+
+
+async def _until_ended(process: "Process", run: "Run") -> RunEnded:
+    try:
+        await process.answered()
+    except asyncio.CancelledError:
+        process.send(End())
+        await process.answered(grace(run.ending))
+        answer = process.answer
+        if answer is None or not stands(run.ending, succeeded=isinstance(answer.outcome, Succeeded)):
+            raise
+    if process.answer is None:
+        raise ProcessDied(process.fate or "is gone")
+    return process.answer
+
+
+def _replay(ended: RunEnded) -> Any:
+    """Return or raise here what the handler did in its process, so that middleware sees it."""
+    match ended.outcome:
+        case Succeeded(result):
+            return unpack(result)
+        case Snoozed(delay):
+            raise Snooze(delay)
+        case GaveUp(reason):
+            raise Cancel(reason)
+        case Raised() as raised:
+            raise (
+                _signal(raised)
+                if ended.signal
+                else RaisedInProcess(raised.error, raised.traceback, permanent=raised.permanent)
+            )
+        case None:
+            raise asyncio.CancelledError
+
+
+def _signal(raised: Raised) -> Retry | Fail:
+    reason = raised.error.partition(": ")[2]
+    if raised.permanent:
+        return Fail(reason, detail=raised.traceback)
+    return Retry(reason, after=raised.after, detail=raised.traceback)
 
 
 class Process:
-    """A started process. `gone` is done when it is dead and reaped; `fate` then says how it ended."""
+    """One child process as its worker sees it. `gone` is done when it is dead and reaped; `fate` then says how it ended."""
 
     def __init__(self, spawned: ChildProcess) -> None:
         self._spawned, self._loop = spawned, asyncio.get_running_loop()
@@ -41,34 +164,35 @@ class Process:
         self.gone = asyncio.ensure_future(self._watch())
 
     async def begin(self, ctx: Context, work: Work, seconds: float) -> bool:
-        """Give it a job; whether it got as far as calling the handler in this time."""
+        """Send it a job. Returns whether it called the handler within this time."""
         self._ctx = ctx
         self._began, self._ended = self._loop.create_future(), self._loop.create_future()
         if self.fate is not None:
             return False
-        self.tell(work)
+        self.send(work)
         await asyncio.wait({self._began}, timeout=seconds)
         return self._began.done() and self._began.result()
 
     async def answered(self, seconds: float | None = None) -> None:
-        """Return when it has said what its run came to, or has died, or the time is up."""
+        """Wait until it has sent the outcome of its run, or has died, or the time is up."""
         await asyncio.wait({self._ended}, timeout=seconds)
 
     @property
     def answer(self) -> RunEnded | None:
-        """What its run came to; None if it has not said so."""
+        """The outcome of its run; None if it has sent none."""
         return self._ended.result() if self._ended.done() else None
 
-    def tell(self, message: ToProcess) -> None:
+    def send(self, message: ToProcess) -> None:
+        """Send a message, unless the process is gone; returns at once."""
         if self.fate is None:
             self._spawned.write(frame(message))
 
     def kill(self) -> None:
-        """SIGKILL, for all that it started too; returns at once."""
+        """Kill the process and every process that it started; returns at once."""
         self._spawned.kill()
 
     async def _watch(self) -> None:
-        """See it to its end. Its last words may come after its death, and its death after its last words."""
+        """Wait until the process is dead and its pipe is read to the end; either may come first."""
         listening = asyncio.ensure_future(self._listen())
         both: set[asyncio.Future[Any]] = {listening, self._spawned.exited}
         await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
@@ -90,23 +214,23 @@ class Process:
                 size = int.from_bytes(await self._spawned.reader.readexactly(HEAD))
                 if size > MOST_BYTES:
                     raise ValueError(size)
-                self._hear(await self._spawned.reader.readexactly(size))
-                await asyncio.sleep(0)  # one that speaks without end lets others pass
+                self._receive(await self._spawned.reader.readexactly(size))
+                await asyncio.sleep(0)  # so that a flood of messages does not block the loop
         except (asyncio.IncompleteReadError, OSError):
             return
         except ValueError:  # also what msgspec raises
-            self.fate = "sent what is no message: a handler wrote into its pipe"
+            self.fate = "sent an invalid message: a handler wrote into its pipe"
             self.kill()
 
-    def _hear(self, body: bytes) -> None:
+    def _receive(self, body: bytes) -> None:
         match from_process(body):
             case Began(lease) if self._is_current(lease):
-                self._get_going()
+                self._note_began()
             case Said(report) if self._is_current(report.lease) and self._ctx is not None:
-                self._ctx.hear(report)
+                self._ctx.merge(report)
             case RunEnded(report=report) as ended if self._is_current(report.lease) and self._ctx is not None:
-                self._ctx.hear(report)
-                self._get_going()
+                self._ctx.merge(report)
+                self._note_began()
                 self._ended.set_result(ended)
             case Logged() as logged:
                 _log(logged)
@@ -114,7 +238,7 @@ class Process:
     def _is_current(self, lease: object) -> bool:
         return self._ctx is not None and self._ctx.job.lease == lease and not self._ended.done()
 
-    def _get_going(self) -> None:
+    def _note_began(self) -> None:
         if not self._began.done():
             self._began.set_result(True)
 
@@ -128,134 +252,7 @@ def _fate(code: int) -> str:
 
 
 def _log(logged: Logged) -> None:
-    """Handle a record as if it had been written here."""
+    """Handle a log record of the process as if the worker had written it."""
     logger = logging.getLogger(logged.name)
     if logger.isEnabledFor(logged.levelno):
         logger.handle(logging.makeLogRecord(msgspec.structs.asdict(logged)))
-
-
-# The processes of a worker that call process handlers: one for each job that runs, each with a pipe of its own.
-
-
-START_UP = 60.0  # seconds that a process has to import the application
-LAST_CALL = 5.0  # seconds that killed processes have to be gone
-
-
-class Processes:
-    """Calls handlers in processes. `began` is called when a handler is: until then its process was starting."""
-
-    def __init__(self, app: "Demora", seams: Seams, *, began: Callable[["Run"], None]) -> None:
-        self._app, self._spawn, self._began = app, seams.spawn, began
-        self._alive: dict[Process, None] = {}  # in the order of their start
-        self._idle: list[Process] = []
-        self._home: AppLocation | None = None
-        self._closed = False
-
-    def check(self) -> None:
-        """`BadHandler` if the application has process handlers and could not be imported by their processes."""
-        handler = next((one for one in self._app.registry if one.defaults.process), None)
-        if handler is not None:
-            self._home = location_of(self._app, handler)
-
-    async def call(self, run: "Run", handler: Handler) -> Any:
-        """What the handler returns or raises; signals are raised as themselves, all else as `RaisedInProcess`.
-
-        If the calling task is cancelled the handler is told, and killed unless it ends within the grace that belongs to
-        the reason; a success within it stands.
-        """
-        process = await self._begin(run, handler)
-        try:
-            self._began(run)
-            answer = await _answer(process, run)
-        finally:
-            self._release(process)
-        return _repeat(answer)
-
-    async def close(self) -> None:
-        """Kill all, start no more, and return when they are gone."""
-        self._closed = True
-        for process in self._alive:
-            process.kill()
-        if gone := [process.gone for process in self._alive]:
-            await asyncio.wait(gone, timeout=LAST_CALL)
-
-    async def _begin(self, run: "Run", handler: Handler) -> Process:
-        """A process that is calling the handler. One that died while it was idle is replaced: it has called nothing."""
-        while True:
-            fresh = not self._idle
-            process = await self._start(handler) if fresh else self._idle.pop()
-            work = Work(run.ctx.job, run.ctx.worker_id, run.ctx.ran(), import_path_of(handler), handler.defaults.memory)
-            try:
-                if await process.begin(run.ctx, work, START_UP):
-                    return process
-            except BaseException:
-                self._release(process)
-                raise
-            process.kill()
-            if fresh:
-                raise ProcessDied(process.fate or f"did not start within {START_UP:g} s")
-
-    async def _start(self, handler: Handler) -> Process:
-        if self._closed:
-            raise ProcessDied("was not started: its worker has stopped")
-        home = self._home = self._home or location_of(self._app, handler)
-        settings = self._app.settings
-        level = logging.getLogger().getEffectiveLevel()
-        hello = Hello(home, settings.database_url, settings.redis_url, shared=not self._app.in_memory(), level=level)
-        process = Process(await self._spawn())
-        self._alive[process] = None
-        process.gone.add_done_callback(lambda _: self._forget(process))
-        process.tell(hello)
-        return process
-
-    def _release(self, process: Process) -> None:
-        """Keep a process that has ended its run for the next; one that has not is of no use any more."""
-        if isinstance(process.answer, RunEnded) and process in self._alive:
-            self._idle.append(process)
-        else:
-            process.kill()
-
-    def _forget(self, process: Process) -> None:
-        self._alive.pop(process, None)
-        if process in self._idle:
-            self._idle.remove(process)
-
-
-async def _answer(process: Process, run: "Run") -> RunEnded:
-    try:
-        await process.answered()
-    except asyncio.CancelledError:
-        process.tell(End())
-        await process.answered(grace(run.ending))
-        answer = process.answer
-        if answer is None or not stands(run.ending, succeeded=isinstance(answer.outcome, Succeeded)):
-            raise
-    if process.answer is None:
-        raise ProcessDied(process.fate or "is gone")
-    return process.answer
-
-
-def _repeat(answer: RunEnded) -> Any:
-    """Do here what the handler did there, so that middleware sees it."""
-    match answer.outcome:
-        case Succeeded(result):
-            return unpack(result)
-        case Snoozed(delay):
-            raise Snooze(delay)
-        case GaveUp(reason):
-            raise Cancel(reason)
-        case Raised() as raised:
-            raise (
-                _signal(raised)
-                if answer.signal
-                else RaisedInProcess(raised.error, raised.traceback, permanent=raised.permanent)
-            )
-        case None:
-            raise asyncio.CancelledError
-
-
-def _signal(raised: Raised) -> Retry | Fail:
-    reason = raised.error.partition(": ")[2]
-    if raised.permanent:
-        return Fail(reason, detail=raised.traceback)
-    return Retry(reason, after=raised.after, detail=raised.traceback)

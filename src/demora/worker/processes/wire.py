@@ -1,4 +1,7 @@
-"""What a worker and the process of a slot say to each other: JSON in frames of known length, and never a pickle."""
+"""The messages between a worker and a child process, and the pipe as the child uses it.
+
+A message is JSON in a frame that begins with its length, and never a pickle: a handler can write anything into the pipe.
+"""
 
 import logging
 import os
@@ -11,15 +14,16 @@ import msgspec
 from ...core.verdict import GaveUp, Raised, Snoozed, Succeeded
 from ...store.jobs import ClaimedJob, Lease, Report
 from ...system import error_texts
-from .application import AppLocation, ImportPath
+from .location import AppLocation, ImportPath
 
-HEAD = 4  # bytes that say how long a frame is
+HEAD = 4  # bytes of the length of a frame
 MOST_BYTES = 16 * 1024 * 1024  # of a frame; the largest payload, result and log together stay far below
+MOST_TEXT = 100_000  # characters of a log message
 
 
 class Hello(msgspec.Struct, frozen=True, tag=True):
-    """The first words: where the application is, which database it was given and whether another process can open it, and
-    from which level on records count."""
+    """The worker's first message: where the application can be imported from, which database it uses, whether another
+    process can open that database (`shared`), and the level of the worker's log."""
 
     home: AppLocation
     database_url: str
@@ -29,7 +33,7 @@ class Hello(msgspec.Struct, frozen=True, tag=True):
 
 
 class Work(msgspec.Struct, frozen=True, tag=True):
-    """Run this job; `place` is where its function was defined, `memory` what it may use."""
+    """Run this job. `place` is where its function was defined; `memory` is the most bytes that it may use."""
 
     job: ClaimedJob
     worker_id: str
@@ -39,23 +43,23 @@ class Work(msgspec.Struct, frozen=True, tag=True):
 
 
 class End(msgspec.Struct, frozen=True, tag=True):
-    """Whatever runs should end."""
+    """End the current run."""
 
 
 class Began(msgspec.Struct, frozen=True, tag=True):
-    """All is imported; the handler is called now."""
+    """The application is imported, and the process calls the handler now."""
 
     lease: Lease
 
 
 class Said(msgspec.Struct, frozen=True, tag=True):
-    """What the handler reported."""
+    """The handler has reported progress or log lines."""
 
     report: Report
 
 
 class Logged(msgspec.Struct, frozen=True, tag=True):
-    """A log record, to be handled by the worker's logging as if it had been written there."""
+    """A log record, which the worker handles as if it had written it."""
 
     name: str
     levelno: int
@@ -69,8 +73,8 @@ class Logged(msgspec.Struct, frozen=True, tag=True):
 
 
 class RunEnded(msgspec.Struct, frozen=True, tag=True):
-    """What the run came to, with the last report; no outcome if it was cancelled as told. `signal` says that the handler
-    asked for a retry or a failure by raising the signal."""
+    """The outcome of the run, with the last report. The outcome is None if the run was cancelled after `End`. `signal` says
+    that the handler raised `Retry` or `Fail`."""
 
     report: Report
     outcome: Succeeded | Raised | Snoozed | GaveUp | None
@@ -85,19 +89,17 @@ from_process = msgspec.json.Decoder(FromProcess).decode
 
 
 def frame(message: ToProcess | FromProcess) -> bytes:
+    """Return the bytes of a message with its length."""
     body = msgspec.json.encode(message)
     return len(body).to_bytes(HEAD) + body
 
 
-# How the process of a slot speaks to its worker: frames on a socket, from any of its threads, and log records too.
-
-
 class Closed(Exception):
-    """The pipe is gone, or is not that of this process."""
+    """The pipe is closed, or belongs to the parent of this fork."""
 
 
 class Pipe:
-    """The pipe. A fork of this process has none."""
+    """The pipe of a child process to its worker. Any thread may send. A fork of the process closes its copy."""
 
     def __init__(self, fd: int) -> None:
         self._socket = socket.socket(fileno=fd)
@@ -106,7 +108,7 @@ class Pipe:
         os.register_at_fork(after_in_child=self._disown)
 
     def send(self, message: FromProcess) -> None:
-        """Send a whole frame; `Closed` if that is not possible."""
+        """Send a whole message; raises `Closed` if that is not possible."""
         framed = frame(message)
         try:
             with self._lock:
@@ -115,7 +117,7 @@ class Pipe:
             raise Closed from problem
 
     def receive(self) -> ToProcess | None:
-        """The next message; None when the worker is gone."""
+        """Return the next message; None when the worker is gone."""
         size = self._read(HEAD)
         body = None if size is None else self._read(int.from_bytes(size))
         return None if body is None else for_process(body)
@@ -138,22 +140,22 @@ class Pipe:
 
 
 class Relay(logging.Handler):
-    """Sends records to the worker, whose logging is set up; in a fork they go to stderr."""
+    """Sends log records to the worker, which has logging set up. In a fork they go to stderr."""
 
-    def __init__(self, line: Pipe) -> None:
+    def __init__(self, pipe: Pipe) -> None:
         super().__init__()
-        self._line = line
+        self._pipe = pipe
 
     def emit(self, record: logging.LogRecord) -> None:
         try:
-            self._line.send(self._told(record))
+            self._pipe.send(self._message(record))
         except Closed:
             if logging.lastResort is not None:
                 logging.lastResort.handle(record)
         except Exception:
             self.handleError(record)
 
-    def _told(self, record: logging.LogRecord) -> Logged:
+    def _message(self, record: logging.LogRecord) -> Logged:
         exc_text = error_texts.of_traceback(record.exc_info) if record.exc_info else record.exc_text
         return Logged(
             name=record.name,
@@ -166,9 +168,6 @@ class Relay(logging.Handler):
             exc_text=None if exc_text is None else _sendable(exc_text),
             job_id=getattr(record, "job_id", "-"),
         )
-
-
-MOST_TEXT = 100_000  # characters of a message
 
 
 def _sendable(text: str) -> str:

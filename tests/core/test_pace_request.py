@@ -81,7 +81,7 @@ def test_a_spread_is_even_and_stays_within_its_span(count: int, over: int) -> No
 
 
 def test_a_spread_of_no_time_is_refused() -> None:
-    with pytest.raises(Invalid, match=r"^spread: must be longer than nothing"):
+    with pytest.raises(Invalid, match=r"^spread: must be greater than zero"):
         spread(2, "0s")
 
 

@@ -1,61 +1,58 @@
-"""Where an application can be imported from, so that a fresh process finds its handlers by importing it again."""
+"""Where an application can be imported from. A child process imports it again to find its handlers."""
 
 import importlib
 import importlib.util
 import os
 import sys
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
 from ...errors import BadHandler, WrongProcess
 from ...handlers.registry import Handler
 
-if TYPE_CHECKING:
-    from ...app import Demora
-
-_SCRIPT = "__demora_main__"  # what a script is called where it is imported, so that its `if __name__ == "__main__"` holds
+_SCRIPT = "__demora_main__"  # not `__main__`, so that the block below `if __name__ == "__main__"` does not run
 _workers_allowed = True
 
 
 class ImportPath(msgspec.Struct, frozen=True):
-    """A module: its name, or the file of a script."""
+    """How a module can be imported: by its name, or as a script by its file."""
 
     module: str
     file: str | None = None
 
 
 class AppLocation(msgspec.Struct, frozen=True):
-    """The module and name that hold an application, and other modules that do and may register handlers."""
+    """The module and the name that hold an application. The other modules that hold it may register handlers."""
 
     place: ImportPath
     name: str
     others: tuple[ImportPath, ...] = ()
 
 
-def location_of(app: "Demora", handler: Handler) -> AppLocation:
-    """Where the application of a process handler is; `BadHandler` if no import would find it."""
+def location_of(app: object, handler: Handler) -> AppLocation:
+    """Return where the application of a process handler can be imported from; `BadHandler` if no import would find it."""
     found = [(place, name) for module, name in _holders(app) if (place := _place(module)) is not None]
     if not found:
         raise BadHandler(
             handler.type,
             "its process imports the application, and no import finds this one; write app = Demora() at the top of a "
-            "module or script (what is typed at a prompt, or made in a function, cannot be imported)",
+            "module or script (an application made at a prompt or in a function cannot be imported)",
         )
     (place, name), *others = found
     return AppLocation(place, name, tuple(other for other, _ in others))
 
 
 def import_path_of(handler: Handler) -> ImportPath:
-    """Where the function of a handler was defined."""
+    """Return where the function of a handler was defined."""
     name = handler.function.__module__
     return _place(name) or ImportPath(name)
 
 
-def find(app: Any, home: AppLocation, place: ImportPath, type: str) -> Handler:
-    """The handler for a type, once all that may register it is imported."""
-    for one in (home.place, place, *home.others):
+def find(app: Any, location: AppLocation, place: ImportPath, type: str) -> Handler:
+    """Return the handler for a type. Imports the modules that may register it, until one does; `BadHandler` if none does."""
+    for one in (location.place, place, *location.others):
         load(one)
         if (handler := app.registry.get(type)) is not None:
             assert isinstance(handler, Handler)
@@ -64,7 +61,7 @@ def find(app: Any, home: AppLocation, place: ImportPath, type: str) -> Handler:
 
 
 def load(place: ImportPath) -> ModuleType:
-    """Import a module, or a script under another name than `__main__`, once."""
+    """Import a module or script, once. A script gets another name than `__main__`."""
     if place.file is None:
         return importlib.import_module(place.module)
     if _SCRIPT not in sys.modules:
@@ -81,27 +78,27 @@ def load(place: ImportPath) -> ModuleType:
 
 
 def keep_workers_out() -> None:
-    """From now on this process imports applications only to call their handlers."""
+    """Refuse to start workers in this process from now on."""
     global _workers_allowed
     _workers_allowed = False
 
 
 def expect_worker() -> None:
-    """Refuse to start a worker in a process that only calls handlers: its script would start workers without end."""
+    """Raise `WrongProcess` in a process that only calls handlers: a script that starts a worker would do so endlessly."""
     if not _workers_allowed:
         raise WrongProcess
 
 
-def _holders(app: "Demora") -> list[tuple[str, str]]:
-    """Modules and names that hold the application, in the order in which they were imported here, so that importing them
-    again goes the same way; what was run as a script comes last."""
+def _holders(app: object) -> list[tuple[str, str]]:
+    """Return the modules and names that hold the application, in the order of their import, so that another process imports
+    them in the same order. A module that was run as a script comes last."""
     modules = {module.__name__: module for module in list(sys.modules.values()) if isinstance(module, ModuleType)}
     held = [(name, key) for name, module in modules.items() for key, value in list(vars(module).items()) if value is app]
     return sorted(held, key=lambda one: one[0] == "__main__")
 
 
 def _place(module: str) -> ImportPath | None:
-    """How another process imports a module of this one; None if it cannot."""
+    """Return how another process can import a module of this one; None if it cannot."""
     if module != "__main__":
         return ImportPath(module)
     main = sys.modules["__main__"]

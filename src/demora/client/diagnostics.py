@@ -1,0 +1,83 @@
+"""The state of the system, for operators: workers, health, overview, evidence for a checker, and the Redis line."""
+
+import msgspec
+
+from ..errors import StoreError
+from ..line.port import LineAway
+from ..line.reconcile import Reconcilable, Reconciliation
+from ..store.audit import Evidence
+from ..store.diagnostics import Activity, JobsOverview, Probed
+from ..store.full import FullStore
+from ..store.jobs import WorkerRecord
+from .why import LIVE_WITHIN
+
+
+class Health(msgspec.Struct, frozen=True):
+    """Whether jobs are being run: `healthy`, or `degraded` with the reason.
+
+    `notes` are deviations from the usual way of working that are no faults, such as workers that poll because the database
+    cannot notify them.
+    """
+
+    status: str
+    reason: str | None
+    workers: int
+    notes: tuple[str, ...] = ()
+
+
+class Diagnostics:
+    """Reports the state of one store, and of its Redis line if it has one."""
+
+    def __init__(self, store: FullStore) -> None:
+        self._store = store
+
+    async def workers(self) -> list[WorkerRecord]:
+        """Return the workers that are alive."""
+        return [worker for worker in await self._store.workers() if worker.heartbeat_ago < LIVE_WITHIN]
+
+    async def registered_workers(self) -> list[WorkerRecord]:
+        """Return all workers that have not said that they stop, also those whose heartbeat is overdue."""
+        return await self._store.workers()
+
+    async def health(self) -> Health:
+        """Return whether jobs are being run. Tries a write where the store offers that, and raises what it raises."""
+        if isinstance(self._store, Probed):
+            await self._store.probe()
+        alive = len(await self.workers())
+        reason = None if alive else "no live worker: jobs wait until one is started (demora worker)"
+        return Health("healthy" if alive else "degraded", reason, alive, self.notes())
+
+    def notes(self) -> tuple[str, ...]:
+        """Return the store's deviations from its usual way of working, a sentence each."""
+        return self._store.notes()
+
+    async def overview(self) -> JobsOverview:
+        """Return the state of all jobs as of one moment. Reads every job."""
+        return await self._store.overview()
+
+    async def activity(self, mark: int | None = None) -> Activity:
+        """Return the state of queues and workers, and how many jobs were added since the `mark` of an earlier activity."""
+        return await self._store.activity(mark)
+
+    async def evidence(self) -> Evidence:
+        """Return everything that a checker of demora's guarantees needs, as of one moment."""
+        return await self._store.evidence()
+
+    async def end_audit(self) -> None:
+        """Stop the recording of audit events in all processes, and delete the recorded ones."""
+        await self._store.end_audit()
+
+    async def compare_line(self, *, repair: bool = False) -> Reconciliation | None:
+        """Compare the Redis line with the database, and with `repair` correct the line. None if there is no line."""
+        return await self._store.reconcile(repair=repair) if isinstance(self._store, Reconcilable) else None
+
+    async def rebuild_line(self) -> int:
+        """Start a new Redis line, fill it from the database, and return its epoch."""
+        if not isinstance(self._store, Reconcilable):
+            raise StoreError("there is no Redis line to rebuild: DEMORA_REDIS_URL is not set")
+        try:
+            return await self._store.rebuild()
+        except LineAway as problem:
+            raise StoreError(
+                f"the Redis line cannot be rebuilt now ({problem}); demora rebuilds it when Redis is reachable again"
+            ) from problem

@@ -1,0 +1,78 @@
+"""One word, one meaning: no two public classes share a name, and the code uses each word that the glossary defines."""
+
+import ast
+import re
+from collections import defaultdict
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+import demora
+
+PACKAGE = Path(demora.__file__).parent
+GLOSSARY = Path(__file__).parents[1] / "docs" / "glossary.md"
+MIRRORED = ("engines/postgres/", "engines/sqlite/")  # engines have the same parts under the same names
+
+# Names that two rooms still use, and why. Rename one and take it off the list; add none.
+SHARED = {
+    "ClaimRequest": "the arguments of a claim, once for an engine and once for a claim by the line",
+    "Place": "a place in the line, and a place among the connections of the HTTP server",
+    "Taken": "what the line handed out, and which jobs take the slots of a worker",
+    "Turns": "turns at the lock of a SQLite file, and turns at another server",
+}
+
+
+def places_of_public_classes() -> dict[str, set[str]]:
+    places = defaultdict[str, set[str]](set)
+    for path in PACKAGE.rglob("*.py"):
+        file = path.relative_to(PACKAGE).as_posix()
+        for engine in MIRRORED:
+            file = file.replace(engine, "engines/*/")
+        for node in ast.parse(path.read_text()).body:
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                places[node.name].add(file)
+    return places
+
+
+def test_no_two_public_classes_share_a_name() -> None:
+    shared = {name: files for name, files in places_of_public_classes().items() if len(files) > 1}
+    assert {name: files for name, files in shared.items() if name not in SHARED} == {}
+    assert set(SHARED) - set(shared) == set(), "these are no longer shared: take them off the list"
+
+
+def defined() -> list[str]:
+    """The words of the glossary, without those of planned features."""
+    rows = re.findall(r"^\| (\*\*.+?) \| (.+) \|$", GLOSSARY.read_text(), re.M)
+    return sorted(
+        {
+            word
+            for words, meaning in rows
+            if not meaning.startswith("Planned:")
+            for word in re.findall(r"\*\*(.+?)\*\*", words)
+        }
+    )
+
+
+@cache
+def words_of_the_code() -> str:
+    """All names, comments and texts of the package, in small letters, with the parts of names apart."""
+    text = " ".join(path.read_text() for kind in ("py", "sql", "lua") for path in sorted(PACKAGE.rglob(f"*.{kind}")))
+    apart = re.sub(r"([a-z0-9])([A-Z])", r"\1 \2", text)
+    return re.sub(r"[\W_]+", " ", apart).lower()
+
+
+def inflected(word: str) -> str:
+    """A pattern for a word of the glossary and its forms: hand back, handed back, hands back."""
+    parts = [rf"{part.removesuffix('e')}(?:e|s|es|ed|d|ing)?" for part in re.split(r"[ -]", word.lower())]
+    return rf"\b{' '.join(parts)}\b"
+
+
+@pytest.mark.parametrize("word", defined())
+def test_the_code_uses_the_words_of_the_glossary(word: str) -> None:
+    assert re.search(inflected(word), words_of_the_code())
+
+
+def test_the_glossary_is_read() -> None:
+    assert {"job", "dead letter", "hand-back", "pause", "COMPLETED"} <= set(defined())
+    assert not {"schedule", "fire"} & set(defined())
