@@ -25,6 +25,10 @@ from .problems import BadKey, CrossSite, NoKey, TooManyFailures, TooManyRequests
 
 _ALWAYS = ("localhost", "127.0.0.1", "[::1]")
 _HARMLESS = frozenset({"GET", "HEAD"})
+FRESH = 1.0  # seconds that a key is cached: the longest time until a revocation takes effect
+KEY_BURST = 2  # seconds' worth of requests that a key may make at once
+FAILED_BURST = 10  # the same of failed authentications
+MOST_REMEMBERED = 10_000  # keys, and addresses, whose requests are counted
 
 
 class Door:
@@ -62,12 +66,6 @@ def _netloc(origin: str) -> str | None:
         return urlsplit(origin).netloc.lower()
     except ValueError:
         return None
-
-
-FRESH = 1.0  # seconds that a key is cached: the longest time until a revocation takes effect
-KEY_BURST = 2  # seconds' worth of requests that a key may make at once
-FAILED_BURST = 10  # the same of failed authentications
-MOST_REMEMBERED = 10_000  # keys, and addresses, whose requests are counted
 
 
 class _Seen(msgspec.Struct, frozen=True):

@@ -27,7 +27,7 @@ _COLOURS = {"ok": "green", "warning": "yellow", "problem": "red"}
 @click.option("--repair", is_flag=True, help="Correct the Redis line where it differs from the database.")
 @as_json
 def doctor(*, skip_integrity: bool, repair: bool, as_json: bool) -> None:
-    """Check what can keep jobs from running: settings, database, Redis line, clock, workers, queues, jobs.
+    """Check everything that can keep jobs from running. Settings, database, Redis line, clock, workers, queues, jobs.
 
     Neither creates nor migrates a database. Exits with 1 if there is a problem, and with 0 if there are only warnings.
     """

@@ -34,7 +34,7 @@ _ENDED = click.Choice([status.name for status in sorted(ENDED)], case_sensitive=
 @as_json
 @asynchronous
 async def purge(status: str, *, older_than: timedelta, queue: str | None, dry_run: bool, yes: bool, as_json: bool) -> None:
-    """Delete old ended jobs with their history, and expired idempotency keys."""
+    """Delete old ended jobs and expired idempotency keys. The history of the jobs is deleted too."""
     async with existing() as client:
         many = partial(_purge, client, status, older_than=older_than, queue=queue)
         await carry_out(many, Sweep({}, dry_run=dry_run, yes=yes), verb="delete", done="deleted", as_json=as_json)
@@ -44,7 +44,7 @@ async def purge(status: str, *, older_than: timedelta, queue: str | None, dry_ru
 @as_json
 @asynchronous
 async def rebuild(*, as_json: bool) -> None:
-    """Refill the Redis line from the database. demora does this by itself after every loss."""
+    """Refill the Redis line from the database. This also happens by itself after every loss."""
     async with existing() as client:
         epoch = await client.rebuild_line()
     if as_json:
@@ -108,7 +108,10 @@ _MOST = 10  # violations that are printed in full
 @click.option("--repair", is_flag=True, help="Correct the Redis line where it differs from the database.")
 @asynchronous
 async def verify(history: tuple[Path, ...], *, as_json: bool, end_audit: bool, repair: bool) -> None:
-    """Check that jobs, attempts, counts, events and the Redis line keep demora's guarantees. Exits with 1 if not."""
+    """Check that the database keeps demora's guarantees. Compares jobs, attempts, counts, events and the Redis line.
+
+    Exits with 1 if there is a violation.
+    """
     events: list[Event] = list(read(*history))
     async with existing() as client:
         findings = check(events, await client.evidence())

@@ -83,7 +83,7 @@ async def jobs(statuses: tuple[str, ...], *, as_json: bool, **filters: Any) -> N
 @as_json
 @asynchronous
 async def job(id: str, *, as_json: bool) -> None:
-    """Show everything about one job, including its attempts and its log."""
+    """Show everything about one job. This includes its attempts and its log."""
     async with existing() as client:
         found = await client.get(id)
     if as_json:
@@ -138,7 +138,7 @@ async def workers(*, as_json: bool) -> None:
 @as_json
 @asynchronous
 async def cancel(ids: tuple[str, ...], *, sweep: Sweep, as_json: bool) -> None:
-    """Cancel jobs: those with the given ids, or all waiting jobs that match. A running job is asked to stop."""
+    """Cancel jobs by id, or all waiting jobs that match. A running job is asked to stop."""
     check_choice(ids, sweep)
     async with existing() as client:
         if ids:
@@ -154,7 +154,7 @@ async def cancel(ids: tuple[str, ...], *, sweep: Sweep, as_json: bool) -> None:
 @as_json
 @asynchronous
 async def retry(ids: tuple[str, ...], *, sweep: Sweep, as_json: bool) -> None:
-    """Run jobs again with all their retries: FAILED or CANCELLED jobs by id, or all dead letters that match."""
+    """Run jobs again with all their retries. Takes FAILED or CANCELLED jobs by id, or all dead letters that match."""
     check_choice(ids, sweep)
     async with existing() as client:
         if ids:
@@ -170,7 +170,7 @@ async def retry(ids: tuple[str, ...], *, sweep: Sweep, as_json: bool) -> None:
 @as_json
 @asynchronous
 async def delete(ids: tuple[str, ...], *, sweep: Sweep, as_json: bool) -> None:
-    """Delete ended jobs with their history: by id, or all dead letters that match."""
+    """Delete ended jobs with their history. Takes ids, or all dead letters that match."""
     check_choice(ids, sweep)
     async with existing() as client:
         if ids:

@@ -49,7 +49,7 @@ async def pace(
     history: bool,
     as_json: bool,
 ) -> None:
-    """Show or change how fast the delayed jobs of a queue are released. Every process applies it within a second."""
+    """Show or change the pace of a queue. It says how fast delayed jobs are released. Processes apply it within a second."""
     request = make_pace_request(
         gap=gap,
         burst=burst,

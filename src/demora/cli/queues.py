@@ -34,7 +34,7 @@ queue_name = click.argument("queue", metavar="QUEUE", shell_complete=queue_names
 @click.option("--interval", type=SPAN, help="With --watch: the time between updates. Default: 1s.")
 @as_json
 def queues(*, watched: bool, interval: timedelta | None, as_json: bool) -> None:
-    """List the queues with their job counts, their paces, and whether they are paused."""
+    """List the queues with their job counts, paces and pauses."""
     if interval is not None and (not watched or interval < LEAST_INTERVAL):
         raise click.UsageError("--interval needs --watch and must be at least 100ms")
     if watched:
@@ -75,7 +75,7 @@ async def queue(queue: str, *, as_json: bool, **options: Any) -> None:
 @as_json
 @asynchronous
 async def pause(queue: str, *, reason: str | None, as_json: bool) -> None:
-    """Pause a queue: workers claim none of its jobs until it is resumed. Running jobs continue."""
+    """Pause a queue. Workers claim none of its jobs until it is resumed. Running jobs continue."""
     async with existing() as client:
         known = {one.name for one in await client.queues()}
         paused = await client.pause(queue, reason, by=who())

@@ -75,7 +75,7 @@ def worker(
     number: int,
     **log: Any,
 ) -> None:
-    """Run jobs until SIGTERM or Ctrl-C; a second signal ends it at once. Creates the database if there is none."""
+    """Run jobs until SIGTERM or Ctrl-C. A second signal ends it at once. Creates the database if there is none."""
     from ..runtime.supervisor import hold_lifeline, supervise
 
     logs.to_stderr(load(**log))
@@ -93,7 +93,7 @@ def worker(
 @verb("scheduler")
 @logged
 def scheduler(**log: Any) -> None:
-    """Run only the housekeeping until SIGTERM or Ctrl-C: expired jobs, retention, dead workers.
+    """Run only the housekeeping until SIGTERM or Ctrl-C. It cancels expired jobs, deletes old ones, forgets dead workers.
 
     `serve` and every worker do it too, and any number of processes can do it at the same time. Run this command if no
     worker runs for long periods.
@@ -108,7 +108,7 @@ def scheduler(**log: Any) -> None:
 @as_json
 @asynchronous
 async def migrate(*, as_json: bool) -> None:
-    """Create the database or migrate it to the current schema, and print the schema version."""
+    """Create the database or migrate it to the current schema. Prints the schema version."""
     app = chosen_app(None)
     url = without_secrets(app.settings.database_url)
     before = await app.schema_version()

@@ -24,86 +24,6 @@ from .root import Failure, Family, group, verb
 HERE = "127.0.0.1"
 MOST_BODY = 2 * 1024 * 1024
 REQUEST_TIMEOUT = 10.0  # seconds for one request to arrive
-
-
-@verb("listen")
-@click.option(
-    "--port", type=click.IntRange(0, 65535), default=9090, show_default=True, help="The port to listen on, at 127.0.0.1."
-)
-@click.option("--answer", type=click.IntRange(200, 599), default=204, show_default=True, help="The status of the responses.")
-@click.option("--once", is_flag=True, help="Stop after the first message; exit with 1 if it cannot be verified.")
-@asynchronous
-async def listen(*, port: int, answer: int, once: bool) -> None:
-    """Receive webhooks on this machine, verify them with the secrets in force, and print them. For development."""
-    app = chosen_app(None)
-    async with opened(app) as client:
-        receiver = _Receiver(lambda: _secrets_to_verify(app.settings.webhook_secrets, client), answer)
-        server = await _started(receiver, port)
-        address = server.sockets[0].getsockname()
-        click.echo(
-            f"listening on http://{address[0]}:{address[1]}/ (DEMORA_OUTBOUND_ALLOW=127.0.0.0/8 lets demora send here)"
-        )
-        async with server:
-            while True:
-                problem = await receiver.seen.get()
-                if once:
-                    break
-    if problem is not None:
-        raise Failure(f"the message cannot be verified: {problem}")
-
-
-async def _started(receiver: "_Receiver", port: int) -> asyncio.Server:
-    try:
-        return await asyncio.start_server(receiver.serve, HERE, port, limit=MOST_BODY)
-    except OSError as problem:
-        raise cannot_listen(problem, HERE, port, "--port") from problem
-
-
-class _Receiver:
-    def __init__(self, secrets: Callable[[], Awaitable[list[Secret]]], answer: int) -> None:
-        self._secrets, self._answer = secrets, answer
-        self.seen: asyncio.Queue[str | None] = asyncio.Queue()
-
-    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        try:
-            async with asyncio.timeout(REQUEST_TIMEOUT):
-                headers, body = await _message(reader)
-            problem = objection(headers, body, await self._secrets(), datetime.now(UTC))
-            _print(headers, body, problem)
-            writer.write(_reply(self._answer if problem is None else 401))
-            await writer.drain()
-            self.seen.put_nowait(problem)
-        except (ConnectionError, TimeoutError, ValueError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
-            click.echo("received something that is not a webhook message", err=True)
-        finally:
-            writer.close()
-
-
-async def _message(reader: asyncio.StreamReader) -> tuple[dict[str, str], bytes]:
-    head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1")
-    lines = [line.partition(":") for line in head.split("\r\n")[1:-2]]
-    headers = {name.strip().lower(): value.strip() for name, _, value in lines}
-    length = int(headers.get("content-length", "0"))
-    if not 0 <= length <= MOST_BODY:
-        raise ValueError("too large")
-    return headers, await reader.readexactly(length)
-
-
-def _print(headers: dict[str, str], body: bytes, problem: str | None) -> None:
-    verdict = "verified" if problem is None else f"NOT VERIFIED: {problem}"
-    click.echo(f"{plain(headers.get('webhook-id', 'no id'))}  {verdict}")
-    click.echo(f"  {plain(body.decode('utf-8', 'replace'))}")
-
-
-def _reply(status: int) -> bytes:
-    return f"HTTP/1.1 {status} Received\r\ncontent-length: 0\r\nconnection: close\r\n\r\n".encode()
-
-
-async def _secrets_to_verify(given: tuple[Secret, ...], client: Client) -> list[Secret]:
-    found = await client.webhooks.secrets()
-    return [*given, *(one.secret for one in found.secrets if one.in_force(found.now))]
-
-
 job_id = click.argument("id", metavar="ID")
 
 
@@ -117,7 +37,7 @@ class _OrId(Family):
 
 @click.group("webhooks", cls=_OrId, params=group("-")(lambda: None).params)
 def webhooks() -> None:
-    """Show and repeat webhook deliveries, and manage the secrets that sign them."""
+    """Manage webhook deliveries and the secrets that sign them."""
 
 
 @verb("show")
@@ -125,7 +45,7 @@ def webhooks() -> None:
 @as_json
 @asynchronous
 async def show(id: str, *, as_json: bool) -> None:
-    """Show the webhook deliveries of a job with their attempts: time, status, and the start of the response."""
+    """Show the webhook deliveries of a job. Each attempt has its time, its status and the start of the response."""
     async with existing() as client:
         _show(await client.webhooks.of(id), as_json=as_json)
 
@@ -135,7 +55,7 @@ async def show(id: str, *, as_json: bool) -> None:
 @as_json
 @asynchronous
 async def retry(id: str, *, as_json: bool) -> None:
-    """Repeat the failed webhook deliveries of a job, with the same message ids."""
+    """Repeat the failed webhook deliveries of a job. The message ids stay the same."""
     async with existing() as client:
         before = await client.webhooks.of(id)
         found = await client.webhooks.redeliver(id)
@@ -164,11 +84,37 @@ async def test(url: str, *, as_json: bool) -> None:
         click.get_current_context().exit(1)
 
 
+@verb("listen")
+@click.option(
+    "--port", type=click.IntRange(0, 65535), default=9090, show_default=True, help="The port to listen on, at 127.0.0.1."
+)
+@click.option("--answer", type=click.IntRange(200, 599), default=204, show_default=True, help="The status of the responses.")
+@click.option("--once", is_flag=True, help="Stop after the first message; exit with 1 if it cannot be verified.")
+@asynchronous
+async def listen(*, port: int, answer: int, once: bool) -> None:
+    """Receive webhooks on this machine, for development. Verifies each message with the secrets in force and prints it."""
+    app = chosen_app(None)
+    async with opened(app) as client:
+        receiver = _Receiver(lambda: _secrets_to_verify(app.settings.webhook_secrets, client), answer)
+        server = await _started(receiver, port)
+        address = server.sockets[0].getsockname()
+        click.echo(
+            f"listening on http://{address[0]}:{address[1]}/ (DEMORA_OUTBOUND_ALLOW=127.0.0.0/8 lets demora send here)"
+        )
+        async with server:
+            while True:
+                problem = await receiver.seen.get()
+                if once:
+                    break
+    if problem is not None:
+        raise Failure(f"the message cannot be verified: {problem}")
+
+
 @verb("disabled")
 @as_json
 @asynchronous
 async def disabled(*, as_json: bool) -> None:
-    """List the URLs that are disabled because their server answered 410."""
+    """List the disabled URLs. A URL is disabled if its server answers 410."""
     async with existing() as client:
         found = await client.webhooks.disabled()
     if as_json:
@@ -252,6 +198,85 @@ for command in (show, retry, test, listen, disabled, enable, secret):
     webhooks.add_command(command)
 
 
+def _show(found: list[DeliveryHistory], *, as_json: bool) -> None:
+    if as_json:
+        print_json(deliveries_view(found))
+        return
+    if not found:
+        click.echo("no webhook was sent for this job so far")
+    for history in found:
+        job = history.delivery
+        click.echo(f"{message_id(job.id)}  {job.status.name}  {plain(history.url)}")
+        for one in history.tries:
+            click.echo(f"  {_line(one)}")
+
+
+def _line(one: DeliveryTry) -> str:
+    at = "never started" if one.at is None else f"{one.at:%Y-%m-%d %H:%M:%S}Z"
+    what = str(one.status) if one.status is not None else plain(one.error or "")
+    return f"{at}  {what}  {plain(one.excerpt or '')}".rstrip()
+
+
+def _nothing_done(found: list[DeliveryHistory]) -> Iterator[str]:
+    """Say that there is nothing to repeat, and when the next attempts are due."""
+    yield "no delivery of this job has failed, so there is nothing to repeat"
+    for job in (history.delivery for history in found):
+        if job.status.waiting:
+            yield f"{message_id(job.id)} is due {due(job, datetime.now(UTC))}"
+
+
+async def _started(receiver: "_Receiver", port: int) -> asyncio.Server:
+    try:
+        return await asyncio.start_server(receiver.serve, HERE, port, limit=MOST_BODY)
+    except OSError as problem:
+        raise cannot_listen(problem, HERE, port, "--port") from problem
+
+
+class _Receiver:
+    def __init__(self, secrets: Callable[[], Awaitable[list[Secret]]], answer: int) -> None:
+        self._secrets, self._answer = secrets, answer
+        self.seen: asyncio.Queue[str | None] = asyncio.Queue()
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            async with asyncio.timeout(REQUEST_TIMEOUT):
+                headers, body = await _message(reader)
+            problem = objection(headers, body, await self._secrets(), datetime.now(UTC))
+            _print(headers, body, problem)
+            writer.write(_reply(self._answer if problem is None else 401))
+            await writer.drain()
+            self.seen.put_nowait(problem)
+        except (ConnectionError, TimeoutError, ValueError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
+            click.echo("received something that is not a webhook message", err=True)
+        finally:
+            writer.close()
+
+
+async def _message(reader: asyncio.StreamReader) -> tuple[dict[str, str], bytes]:
+    head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1")
+    lines = [line.partition(":") for line in head.split("\r\n")[1:-2]]
+    headers = {name.strip().lower(): value.strip() for name, _, value in lines}
+    length = int(headers.get("content-length", "0"))
+    if not 0 <= length <= MOST_BODY:
+        raise ValueError("too large")
+    return headers, await reader.readexactly(length)
+
+
+def _print(headers: dict[str, str], body: bytes, problem: str | None) -> None:
+    verdict = "verified" if problem is None else f"NOT VERIFIED: {problem}"
+    click.echo(f"{plain(headers.get('webhook-id', 'no id'))}  {verdict}")
+    click.echo(f"  {plain(body.decode('utf-8', 'replace'))}")
+
+
+def _reply(status: int) -> bytes:
+    return f"HTTP/1.1 {status} Received\r\ncontent-length: 0\r\nconnection: close\r\n\r\n".encode()
+
+
+async def _secrets_to_verify(given: tuple[Secret, ...], client: Client) -> list[Secret]:
+    found = await client.webhooks.secrets()
+    return [*given, *(one.secret for one in found.secrets if one.in_force(found.now))]
+
+
 def _made(made: MadeSecret, overlap: timedelta | None, *, as_json: bool) -> None:
     if as_json:
         print_json({"id": made.stored.id, "secret": made.text})
@@ -271,30 +296,3 @@ def _secrets(found: Signing) -> list[str]:
         )
         for one in found.secrets
     ]
-
-
-def _show(found: list[DeliveryHistory], *, as_json: bool) -> None:
-    if as_json:
-        print_json(deliveries_view(found))
-        return
-    if not found:
-        click.echo("no webhook was sent for this job so far")
-    for history in found:
-        job = history.delivery
-        click.echo(f"{message_id(job.id)}  {job.status.name}  {plain(history.url)}")
-        for one in history.tries:
-            click.echo(f"  {_line(one)}")
-
-
-def _nothing_done(found: list[DeliveryHistory]) -> Iterator[str]:
-    """Say that there is nothing to repeat, and when the next attempts are due."""
-    yield "no delivery of this job has failed, so there is nothing to repeat"
-    for job in (history.delivery for history in found):
-        if job.status.waiting:
-            yield f"{message_id(job.id)} is due {due(job, datetime.now(UTC))}"
-
-
-def _line(one: DeliveryTry) -> str:
-    at = "never started" if one.at is None else f"{one.at:%Y-%m-%d %H:%M:%S}Z"
-    what = str(one.status) if one.status is not None else plain(one.error or "")
-    return f"{at}  {what}  {plain(one.excerpt or '')}".rstrip()

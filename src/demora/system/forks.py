@@ -70,9 +70,20 @@ def _in_child() -> None:
     global _running, _forking
     _replace([descriptor for owner, descriptors in [*_owners.items()] for descriptor in _of(owner, descriptors)])
     _owners.clear()
-    if _forking is not None:  # forked by an async handler: the child must not run the worker's loop
-        _forking.call_soon(os._exit, 0)
+    if _forking is not None:
+        _leave(_forking)
     _running, _forking = 0, None
+
+
+def _leave(loop: asyncio.AbstractEventLoop) -> None:
+    """Let the forking coroutine run on in the child until it returns or awaits, and then exit.
+
+    The child must not run the rest of the worker's loop, whose callbacks could answer callers a second time. Those that are
+    ready are cancelled, and those that follow come after the exit.
+    """
+    for handle in list(getattr(loop, "_ready", ())):
+        handle.cancel()
+    loop.call_soon(os._exit, 0)
 
 
 def _of(owner: Any, descriptors: Callable[[Any], Iterable[int]]) -> list[int]:
