@@ -66,6 +66,11 @@ class Connection(asyncio.Protocol):
         self._body_since, self._body_bytes, self._swept_at = 0.0, 0, 0.0
         self._unread: tuple[float, int] | None = None  # since when, and how many bytes, the caller has not read
 
+    @property
+    def transport(self) -> asyncio.Transport:
+        """The transport of the event loop, whose socket a forked child closes."""
+        return self._transport
+
     # Called by the event loop.
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
