@@ -98,5 +98,5 @@ async def test_without_a_server_there_is_nothing_to_compare(open_store: Open) ->
     compared = await store.reconcile()
     assert compared.away is not None
     [finding] = judge_line(compared)
-    assert (finding.level, "not used" in finding.fact) == ("warning", True)
+    assert (finding.level, "not in use" in finding.fact) == ("warning", True)
     assert list(judge_line(None)) == []
