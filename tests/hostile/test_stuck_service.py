@@ -80,7 +80,7 @@ async def running(http: httpx.AsyncClient) -> str:
     return id
 
 
-@pytest.mark.timed  # the worker must renew within a third of its lease of 3 s after the lock is free
+@pytest.mark.timed  # the worker must renew within 3 s after the lock is free
 async def test_a_process_that_was_stopped_in_a_transaction_costs_no_running_job(
     service: Service, http: httpx.AsyncClient
 ) -> None:

@@ -223,6 +223,7 @@ def _describe(pid: int) -> str:
 
 
 SPARING = 10_000  # milliseconds between renewals of a lease of the usual length
+LEAST_SPARING = 3_000  # milliseconds: after a stall many writers want the lock, and a renewal has to get it too
 
 
 class Stall:

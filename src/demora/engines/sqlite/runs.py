@@ -12,6 +12,7 @@ from ...store.jobs import Lease, LeaseStatus, Report, Settlement, Topic
 from . import rows, webhooks
 from .connections import SQL
 from .diagnostics import trace
+from .locking import LEAST_SPARING
 from .transactions import Transaction
 
 _encode = msgspec.json.encode
@@ -19,7 +20,7 @@ _Held = tuple[bytes | None, int]  # an id and the token of a lease on it
 
 
 def renew(tx: Transaction, reports: Sequence[Report], lease: int) -> LeaseStatus:
-    tx.stall.renewed_every = lease // 3
+    tx.stall.renewed_every = max(lease // 3, LEAST_SPARING)
     for report in reports:
         held = {"until": tx.boot + lease, "wall": tx.wall, "ran": report.ran // MILLISECOND, **_where(tx, report)}
         tx.db.execute(SQL["renew"], held)
