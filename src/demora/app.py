@@ -225,7 +225,11 @@ class Demora:
             self._stores = {other: its for other, its in self._stores.items() if its.is_here() and not other.is_closed()}
             settings = self.settings
             store = self._store or make_store(
-                settings.database_url, redis_url=settings.redis_url, audit=settings.audit, postgres=settings.postgres
+                settings.database_url,
+                redis_url=settings.redis_url,
+                line_horizon=settings.line_horizon,
+                audit=settings.audit,
+                postgres=settings.postgres,
             )
             if any(other.is_running() and other is not loop for other in self._stores):
                 sibling = store.sibling()

@@ -1026,6 +1026,13 @@ MUTANTS = (
         LOSS,
     ),
     Mutant(
+        "line: a short horizon advances only when the line holds nothing more",
+        FILLING,
+        "// STEPS",
+        "",
+        LOSS,
+    ),
+    Mutant(
         "line: one safety net serves all sets of queues",
         CLAIMING,
         "which = None if request.queues is None else frozenset(request.queues)",

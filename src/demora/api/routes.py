@@ -66,6 +66,7 @@ ROUTES: tuple[Operation, ...] = (
     Operation("POST", f"{_QUEUES}/{{name}}/pause", Scope.OPERATE, queues.pause_queue, {200: QueueView}, PauseRequest),
     Operation("POST", f"{_QUEUES}/{{name}}/resume", Scope.OPERATE, queues.resume_queue, {200: QueueView}, Nothing),
     Operation("GET", "/api/v1/workers", Scope.READ, queues.list_workers, {200: queues.WorkersView}),
+    Operation("POST", "/api/v1/recover", Scope.OPERATE, queues.recover, {200: queues.RecoveryView}, Nothing),
 )
 
 
