@@ -1026,6 +1026,13 @@ MUTANTS = (
         LOSS,
     ),
     Mutant(
+        "a fresh count of all jobs may be one of before",
+        "client/stats.py",
+        "self._began < asked if fresh else",
+        "now() >= self._reusable_until if fresh else",
+        "tests/client/test_stats.py",
+    ),
+    Mutant(
         "line: a short horizon advances only when the line holds nothing more",
         FILLING,
         "// STEPS",

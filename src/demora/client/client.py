@@ -32,6 +32,7 @@ from .diagnostics import Diagnostics
 from .paces import Paces
 from .queues import MOST_PER_PAGE, Queues
 from .recovery import Recovery
+from .stats import Counter
 from .webhooks import Webhooks
 
 MOST_PER_CALL = 100_000
@@ -74,6 +75,8 @@ class Client:
 
         recovery = Recovery(store, registry.standing)
         self.recover, self.give_up = recovery.recover, recovery.give_up
+
+        self.stats = Counter(store).stats
 
         diagnostics = Diagnostics(store)
         self.workers, self.registered_workers = diagnostics.workers, diagnostics.registered_workers
