@@ -14,7 +14,7 @@ from demora.engines.sqlite import SqliteStore
 from demora.engines.sqlite import notifier as sqlite_sleepers
 from demora.line import LinedStore, SqlStore
 from demora.line.redis import RedisLine
-from demora.store.jobs import Store
+from demora.store.store import Store
 from demora.system.clock import Clock
 from tests.servers import pgbouncer, postgres, valkey
 

@@ -41,7 +41,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "cli": BELOW_APP - {"engines", "line"} | ROOT | {"doctor", "proof", "runtime"},
 }
 FACES = {"api", "cli"}
-NOT_FOR_FACES = {"Store", "FullStore", "Subscription"}  # faces use the values of a port, never the port itself
+NOT_FOR_FACES = {"Store", "Subscription"}  # faces use the values of a port, never the port itself
 MOST_AT_THE_ROOT = 10
 
 

@@ -4,7 +4,8 @@ import pytest
 
 from demora.core.states import Status
 from demora.core.verdict import GaveUp, HandedBack, NoHandler, Raised, Snoozed
-from demora.store.jobs import Answer, Store
+from demora.store.jobs import Answer
+from demora.store.store import Store
 from tests.builders import (
     BROKEN,
     DONE,

@@ -1,7 +1,8 @@
 """listen: what a worker must know of the jobs it runs, without writing anything."""
 
 from demora.core.verdict import HandedBack
-from demora.store.jobs import Lease, LeaseStatus, Store
+from demora.store.jobs import Lease, LeaseStatus
+from demora.store.store import Store
 from tests.builders import LEASE, NO_IDS, add_ids, add_one, claim, claim_one, job_of, run_one, settle
 from tests.clock import TestClock
 

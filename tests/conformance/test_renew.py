@@ -2,7 +2,8 @@
 
 from demora.core.job import LogLine
 from demora.core.states import Status
-from demora.store.jobs import Lease, LeaseStatus, Report, Store
+from demora.store.jobs import Lease, LeaseStatus, Report
+from demora.store.store import Store
 from tests.builders import (
     DONE,
     LEASE,

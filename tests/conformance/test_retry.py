@@ -5,7 +5,8 @@ import pytest
 from demora.core.job import Lane
 from demora.core.states import Status
 from demora.core.verdict import HandedBack, Raised
-from demora.store.jobs import Answer, Store
+from demora.store.jobs import Answer
+from demora.store.store import Store
 from tests.builders import (
     NO_IDS,
     NO_SUCH_ID,

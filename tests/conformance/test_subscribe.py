@@ -10,7 +10,8 @@ from demora.core.job import Unique
 from demora.core.states import Status
 from demora.core.verdict import GaveUp, HandedBack, Raised, Snoozed
 from demora.line import maintainer as maintaining
-from demora.store.jobs import Change, QueueChange, Store, Topic
+from demora.store.jobs import Change, QueueChange, Topic
+from demora.store.store import Store
 from tests.builders import BROKEN, DONE, LEASE, add_one, claim_one, ended_one, ms, new_job, seconds, settle, settle_lapsed
 from tests.clock import TestClock
 from tests.setups import SLEEPERS

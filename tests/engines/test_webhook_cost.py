@@ -9,7 +9,7 @@ import pytest
 from demora.core.verdict import Outcome
 from demora.engines.postgres.connections import Session
 from demora.engines.sqlite import SqliteStore, connections
-from demora.store.jobs import Store
+from demora.store.store import Store
 from tests.builders import BROKEN, DONE, add_ids, claim, settlement
 from tests.setups import postgres_store
 

@@ -14,7 +14,8 @@ from ..core.request import check_cursor, check_queue, check_status, check_tag, c
 from ..core.spans import span
 from ..core.states import ENDED, RETRYABLE, WAITING, Status
 from ..errors import Invalid
-from ..store.jobs import Answer, Query, Store
+from ..store.jobs import Answer, Query
+from ..store.store import Store
 
 FIELDS = ("payload", "result")  # the fields of a found job that a caller can leave out
 BATCH = 100  # jobs per transaction; about so many hold the lock of a database for milliseconds

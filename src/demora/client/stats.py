@@ -5,7 +5,8 @@ from datetime import UTC, datetime
 
 import msgspec
 
-from ..store.jobs import Queue, Store
+from ..store.jobs import Queue
+from ..store.store import Store
 
 MOST_QUEUES = 1000  # named in the answer: those with the most jobs
 REUSED_FOR = 1.0  # seconds for which a count is reused at least

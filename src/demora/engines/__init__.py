@@ -9,7 +9,7 @@ from ..core.dsn import scheme_of
 from ..errors import BadSetting
 from ..line import HORIZON, LinedStore, SqlStore
 from ..store.diagnostics import Examination
-from ..store.full import FullStore
+from ..store.store import Store
 from .options import PostgresOptions
 
 _SQLITE_FORMS = "write sqlite:///name.db for a relative file, sqlite:////folder/name.db for an absolute one"
@@ -24,7 +24,7 @@ def make_store(
     line_horizon: timedelta = HORIZON,
     audit: bool = False,
     postgres: PostgresOptions | None = None,
-) -> FullStore:
+) -> Store:
     """Make the store that a URL names, without opening it.
 
     `sqlite:///x` is a relative path, four slashes make it absolute, and `sqlite://` is a database in memory.
@@ -35,7 +35,7 @@ def make_store(
     return store if redis_url is None else _with_line(store, redis_url, line_horizon)
 
 
-def _with_line(store: SqlStore, redis_url: str, horizon: timedelta) -> FullStore:
+def _with_line(store: SqlStore, redis_url: str, horizon: timedelta) -> Store:
     try:
         from ..line.redis import RedisLine
     except ModuleNotFoundError as missing:

@@ -4,7 +4,7 @@ It is separate from `Store` because running jobs does not need it. Times are mil
 milliseconds of the machine's boot clock, as the database stores them. Statuses are given by name.
 """
 
-from typing import Literal, Protocol, runtime_checkable
+from typing import Literal, Protocol
 
 import msgspec
 
@@ -123,9 +123,8 @@ class Evidence(msgspec.Struct, frozen=True):
     events: list[SqlEvent] | None = None
 
 
-@runtime_checkable
 class AuditStore(Protocol):
-    """An engine that a checker can examine."""
+    """What a checker reads: the rows, and the events of an audit."""
 
     async def events(self, after: int = 0) -> list[SqlEvent]:
         """Return the events with a greater `seq`, in order; none if no audit was recorded."""
@@ -135,6 +134,6 @@ class AuditStore(Protocol):
         """Return everything, read in one transaction, so that rows and events agree. `integrity` runs the database check."""
         ...
 
-    async def end_audit(self) -> None:
+    async def end(self) -> None:
         """Stop the recording in all processes, and delete the recorded events, so that a later audit has no gap."""
         ...

@@ -12,7 +12,8 @@ from typing import Any
 
 from ..errors import StoreError
 from ..handlers.context import Context
-from ..store.jobs import Lease, LeaseStatus, Report, Store
+from ..store.jobs import Lease, LeaseStatus, Report
+from ..store.store import Store
 from ..system import crash, notices
 
 TICK = 0.45  # seconds between checks, so that a cancel reaches its run within one second

@@ -29,12 +29,12 @@ from ..store.jobs import (
     LeaseStatus,
     Report,
     Settlement,
-    Store,
     Subscription,
     Topic,
     WorkerRecord,
     lapse,
 )
+from ..store.store import Store
 from ..system import crash, error_texts, forks, notices
 from ..system.seams import Seams
 from .application import Application, Hook

@@ -121,6 +121,6 @@ async def test_who_cannot_hear_is_not_woken_by_every_try_to_listen(
     async with opened(url, schema, listen_url="postgresql://127.0.0.1:1/nobody") as store:
         with store.subscribe(Topic.READY) as place:
             await store.queues()
-            assert store.notes() == (notifier.UNHEARD,)
+            assert store.diagnostics.notes() == (notifier.UNHEARD,)
             place.clear()
             assert [await place.wait(0.05) for _ in range(3)] == [False] * 3

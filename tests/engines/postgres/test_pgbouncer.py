@@ -37,7 +37,7 @@ async def test_many_at_once_share_few_connections(pooled: PostgresStore) -> None
 async def test_without_a_way_past_it_idle_workers_look_by_themselves_and_health_says_so(pooled: PostgresStore) -> None:
     with pooled.subscribe(Topic.READY) as bell:
         assert await claim_ids(pooled) == []
-        assert any("250 ms" in note for note in pooled.notes())
+        assert any("250 ms" in note for note in pooled.diagnostics.notes())
         await add_one(pooled)
         async with asyncio.timeout(10):
             await bell.wait(None)
@@ -50,7 +50,7 @@ async def test_past_it_they_are_woken(pooled: PostgresStore, url: str) -> None:
     try:
         with other.subscribe(Topic.READY) as bell:
             assert await claim_ids(other) == []
-            assert other.notes() == ()
+            assert other.diagnostics.notes() == ()
             bell.clear()
             await add_one(pooled)
             async with asyncio.timeout(10):

@@ -14,6 +14,35 @@ from ...system import crash
 from .. import shared_rows
 from . import additions, rows
 from .connections import Session
+from .database import Database
+
+
+class PostgresWebhooks:
+    """The deliveries of webhooks, the secrets that sign them, and disabled URLs."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def deliveries(self, cause: str) -> list[Job]:
+        return await self._database.read(lambda session: deliveries(session, cause))
+
+    async def add_secret(self, id: str, secret: Secret, *, others_end_in: timedelta | None = None) -> StoredSecret:
+        return await self._database.write(lambda session: add_secret(session, id, secret, others_end_in))
+
+    async def forget_secret(self, id: str) -> bool:
+        return await self._database.write(lambda session: forget_secret(session, id))
+
+    async def signing(self, url: str = "") -> Signing:
+        return await self._database.read(lambda session: signing(session, url))
+
+    async def disable(self, url: str, reason: str) -> None:
+        await self._database.write(lambda session: disable(session, url, reason))
+
+    async def enable(self, url: str) -> bool:
+        return await self._database.write(lambda session: enable(session, url))
+
+    async def disabled(self) -> list[Disabled]:
+        return await self._database.read(disabled)
 
 
 @asynccontextmanager

@@ -11,7 +11,7 @@ from ...core.states import RETRYABLE, Status
 from ...core.verdict import EXPIRED
 from ...store.jobs import Answer, Change, HousekeepingResult, Topic
 from .. import shared_rows
-from . import rows, runs, webhooks
+from . import rows, webhooks
 from .connections import SQL
 from .transactions import Transaction
 
@@ -53,8 +53,14 @@ def change(tx: Transaction, id: str, change: Change) -> Answer:
     }
     changed = tx.db.execute(SQL["change"], what).fetchone()
     if changed is not None:
-        runs.wake_for(tx, key, *changed)
+        wake_for(tx, key, *changed)
     return Answer(changed is not None, _status(tx, key))
+
+
+def wake_for(tx: Transaction, id: bytes | None, queue: str, lane: int, rank: int, due_at: int) -> None:
+    """Wake waiters if a job that waits again is ready, or due before all others of its queue, lane and rank."""
+    if due_at <= tx.wall or not tx.db.execute(SQL["earlier"], (queue, lane, rank, due_at, id)).fetchone():
+        tx.wake(Topic.READY)
 
 
 def remove(tx: Transaction, id: str) -> Answer:

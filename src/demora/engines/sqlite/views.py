@@ -4,11 +4,12 @@ import json
 from collections import defaultdict
 from collections.abc import Iterable
 
-from ...core.job import Attempt, Job, LogLine
+from ...core.job import Attempt, Job, Lane, LogLine
 from ...core.spans import from_ms, span_ms
 from ...core.states import Status
 from ...store.jobs import ALL_QUEUES, Page, Query, Queue, QueueQuery
-from . import paces, rows
+from ..stored_paces import pace_of
+from . import rows
 from .connections import SQL
 from .transactions import Transaction
 
@@ -72,12 +73,17 @@ def _page(found: Iterable[rows.Row], query: Query) -> tuple[list[rows.Row], bool
 
 def _waiting(tx: Transaction, shown: dict[str, str]) -> dict[str, tuple[int, int]]:
     """How many jobs of each queue are ready and how many delayed: due later, or held by a pace."""
-    governed, counts = paces.governed(tx), defaultdict[str, tuple[int, int]](lambda: (0, 0))
+    governed, counts = _governed(tx), defaultdict[str, tuple[int, int]](lambda: (0, 0))
     for queue, lane, due, later in tx.db.execute(SQL["count_waiting"], {"wall": tx.wall, **shown}):
         ready, delayed = counts[queue]
         holds = lane in governed.get(queue, ())
         counts[queue] = (ready, delayed + due + later) if holds else (ready + due, delayed + later)
     return counts
+
+
+def _governed(tx: Transaction) -> dict[str, tuple[Lane, ...]]:
+    """The lanes that paces govern, by queue."""
+    return {queue: pace_of(pace).governs.lanes for queue, pace, *_ in tx.db.execute(SQL["paces"])}
 
 
 def _find_sql(query: Query) -> str:

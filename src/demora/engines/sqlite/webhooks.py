@@ -11,7 +11,36 @@ from ...store.webhooks import Disabled, Signing, StoredSecret
 from .. import shared_rows
 from . import additions, rows, views
 from .connections import SQL
+from .database import Database
 from .transactions import Transaction
+
+
+class SqliteWebhooks:
+    """The deliveries of webhooks, the secrets that sign them, and disabled URLs."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def deliveries(self, cause: str) -> list[Job]:
+        return await self._database.read(lambda tx: deliveries(tx, cause))
+
+    async def add_secret(self, id: str, secret: Secret, *, others_end_in: timedelta | None = None) -> StoredSecret:
+        return await self._database.write(lambda tx: add_secret(tx, id, secret, others_end_in))
+
+    async def forget_secret(self, id: str) -> bool:
+        return await self._database.write(lambda tx: forget_secret(tx, id))
+
+    async def signing(self, url: str = "") -> Signing:
+        return await self._database.read(lambda tx: signing(tx, url), weight=1)
+
+    async def disable(self, url: str, reason: str) -> None:
+        await self._database.write(lambda tx: disable(tx, url, reason))
+
+    async def enable(self, url: str) -> bool:
+        return await self._database.write(lambda tx: enable(tx, url))
+
+    async def disabled(self) -> list[Disabled]:
+        return await self._database.read(disabled)
 
 
 def record_deliveries(tx: Transaction, ids: Iterable[bytes]) -> None:
