@@ -876,6 +876,15 @@ insert into demora.webhook_secrets (id, secret, created_at) select :id::text, :s
 on conflict (id) do update set secret = excluded.secret
 returning created_at
 
+-- name: ensure_secret
+-- Of concurrent calls one inserts the row, and the others find it in force. A second try finds the secret of the first one.
+with {clock}
+insert into demora.webhook_secrets as first (id, secret, created_at) select :id::text, :secret::bytea, wall from clock
+where not exists (select from demora.webhook_secrets where (ends_at is null or ends_at > wall) and secret <> :secret::bytea)
+on conflict (id) do update set secret = excluded.secret, created_at = excluded.created_at, ends_at = null
+    where first.ends_at <= excluded.created_at or first.secret = excluded.secret
+returning created_at
+
 -- name: forget_secret
 delete from demora.webhook_secrets where id = :id returning id
 
