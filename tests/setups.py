@@ -45,7 +45,7 @@ class _Emptied(PostgresStore):
         await super().open()
         if self.options.schema in _DIRTY:
             _DIRTY.discard(self.options.schema)
-            async with self._opened().session() as session:
+            async with self._database.opened().session() as session:
                 await session.script(in_schema(EMPTY, self.options.schema))
 
 

@@ -8,9 +8,9 @@ import apsw
 
 from ...store.audit import Evidence, JobFacts, KeyFacts, SqlEvent
 from ...store.jobs import Lease
-from .. import queries, shared_rows
-from ..shared_rows import STATUS_NAMES
-from . import paces, rows, views
+from ..sql import columns, queries
+from ..sql.columns import STATUS_NAMES
+from . import paces, registry, rows
 from .connections import SQL, has_triggers, triggers
 from .database import Database
 from .transactions import Transaction
@@ -63,7 +63,7 @@ def evidence(tx: Transaction, *, integrity: bool) -> Evidence:
     return Evidence(
         now=tx.wall,
         jobs=[_job(row) for row in tx.db.execute(SQL["job_facts"])],
-        queues=[shared_rows.queue_facts(queue) for queue in views.queues(tx)],
+        queues=[columns.queue_facts(queue) for queue in registry.queues(tx)],
         keys=[_key(row) for row in tx.db.execute(SQL["key_facts"])],
         strays=[rows.id_text(id) for (id,) in tx.db.execute(SQL["stray_attempts"])],
         paces=paces.facts(tx),

@@ -18,7 +18,7 @@ import apsw
 from ...errors import SearchTooSlow, StoreBusy, StoreClosed, StoreError
 from ...store.jobs import Topic
 from ...system import crash
-from ..searching import SearchTurns
+from ..sql.searching import SearchTurns
 from .connections import SQL, WAITS, BusyHandler, Stamps, Waits, busy, has_triggers, stamps_of
 from .locking import FileWatch, Overtaken, Stall, Turns
 
