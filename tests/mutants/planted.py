@@ -335,7 +335,7 @@ MUTANTS = (
         "tests/end_to_end/test_supervisor.py",
     ),
     Mutant(
-        "a ring within a transaction is kept from its own process",
+        "a notification within a transaction is kept from its own process",
         "engines/postgres/notifier.py",
         "channels=self._channels_of(topics), sender=_COMMIT)",
         "channels=self._channels_of(topics), sender=self._own)",
@@ -942,7 +942,7 @@ MUTANTS = (
         "engines/postgres/notifier.py",
         "                if lost:\n",
         "                if True:\n",
-        "tests/engines/postgres/test_bells.py",
+        "tests/engines/postgres/test_notifier.py",
     ),
     Mutant(
         "line: what SQL let go beside a claim is not lined up",

@@ -8,7 +8,7 @@ from .connections import Session, script, statements
 from .database import Database
 from .rows import Row
 
-TRIGGERS = "4"  # the version in audit.sql
+TRIGGERS = "5"  # the version in audit.sql
 
 
 class PostgresAudit:

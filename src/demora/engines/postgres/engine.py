@@ -230,7 +230,7 @@ class PostgresStore:
         if session.topics:
             self._wake(session.topics)
             await self._notifier.notify(session.topics, self._database.writes.pool)
-            crash.at("batch.rung")
+            crash.at("batch.notified")
 
     def _wake(self, topics: set[Topic]) -> None:
         for waiter in list(self._waiters):

@@ -185,10 +185,10 @@ async def listen(session: Session, leases: Sequence[Lease]) -> LeaseStatus:
 
 
 def _lease_status(leases: Sequence[Lease], rows: Sequence[Any]) -> LeaseStatus:
-    held = {(str(id), token): wished for id, token, wished in rows}
+    held = {(str(id), token): cancel for id, token, cancel in rows}
     return LeaseStatus(
         lost=frozenset(lease for lease in leases if (lease.id, lease.token) not in held),
-        wished=frozenset(lease for lease in leases if held.get((lease.id, lease.token))),
+        cancel_requested=frozenset(lease for lease in leases if held.get((lease.id, lease.token))),
     )
 
 

@@ -36,7 +36,7 @@ class SqliteAudit:
 
 def begin_audit(tx: Transaction) -> None:
     """Record an event for each transition from now on, of every process. Idempotent."""
-    if "new.namespace" not in triggers(tx.db):  # there are none, or they are of an earlier version
+    if "'cancel_requested'" not in triggers(tx.db):  # there are none, or they are of an earlier version
         tx.db.execute(SQL["drop_triggers"])
     tx.db.execute(_TRIGGERS)
     tx.stamps.audited = True
@@ -79,15 +79,28 @@ def _examine(db: apsw.Connection) -> Iterator[str]:
 
 
 def _event(row: rows.Row) -> SqlEvent:
-    seq, at, boot, id, kind, wrote, old_status, status, *rest, wished, error, expires_at, unique = row
+    seq, at, boot, id, kind, wrote, old_status, status, *rest, cancel, error, expires_at, unique = row
     moved = STATUS_NAMES[old_status], STATUS_NAMES[status]
-    fields: rows.Row = (seq, at, boot, rows.id_text(id), kind, wrote, *moved, *rest, bool(wished), error, expires_at, unique)
+    fields: rows.Row = (
+        seq,
+        at,
+        boot,
+        rows.id_text(id),
+        kind,
+        wrote,
+        *moved,
+        *rest,
+        bool(cancel),
+        error,
+        expires_at,
+        unique,
+    )
     return SqlEvent(*fields)
 
 
 def _job(row: rows.Row) -> JobFacts:
-    id, status, *rest, wished, error, recorded, webhook, on_cancel, cause, lane = row
-    stands = (bool(wished), error, tuple(json.loads(recorded)))
+    id, status, *rest, cancel, error, recorded, webhook, on_cancel, cause, lane = row
+    stands = (bool(cancel), error, tuple(json.loads(recorded)))
     hook = (bool(webhook), bool(on_cancel), None if cause is None else rows.id_text(cause))
     fields: rows.Row = (rows.id_text(id), STATUS_NAMES[status], *rest, *stands, *hook, lane)
     return JobFacts(*fields)

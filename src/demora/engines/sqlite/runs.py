@@ -210,10 +210,10 @@ def _is_settled(tx: Transaction, report: Report) -> bool:
 
 def listen(tx: Transaction, leases: Sequence[Lease]) -> LeaseStatus:
     ids = _encode([lease.id.replace("-", "") for lease in leases]).decode()
-    held = {(rows.id_text(id), token): wished for id, token, wished in tx.db.execute(SQL["listen"], (ids, tx.lease_clock))}
+    held = {(rows.id_text(id), token): cancel for id, token, cancel in tx.db.execute(SQL["listen"], (ids, tx.lease_clock))}
     return LeaseStatus(
         lost=frozenset(lease for lease in leases if (lease.id, lease.token) not in held),
-        wished=frozenset(lease for lease in leases if held.get((lease.id, lease.token))),
+        cancel_requested=frozenset(lease for lease in leases if held.get((lease.id, lease.token))),
     )
 
 

@@ -155,7 +155,7 @@ class Batches:
         crash.at("batch.committed")
         if topics:
             self._notify(topics)
-            crash.at("batch.rung")
+            crash.at("batch.notified")
         return finished, topics
 
     def run_next(self, waiting: list[Pending]) -> tuple[list[Pending], set[Topic]]:
