@@ -179,10 +179,10 @@ async def test_nobody_is_told_of_a_delivery(store: Store) -> None:
 async def test_a_delivery_wakes_those_who_wait_for_work(store: Store) -> None:
     added = await add_one(store, **HOOKED)
     job = await claim_one(store)
-    with store.subscribe(Topic.READY) as bell:
-        bell.clear()
+    with store.subscribe(Topic.READY) as subscription:
+        subscription.clear()
         await settle(store, job, DONE)
-        await asyncio.wait_for(bell.wait(None), 30)
+        await asyncio.wait_for(subscription.wait(None), 30)
     assert [one.status for one in await told(store, added.id)] == [Status.QUEUED]
 
 

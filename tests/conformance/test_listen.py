@@ -15,9 +15,9 @@ async def test_silence_while_leases_hold_and_nobody_wishes(store: Store) -> None
 
 
 async def test_a_wish_to_cancel_is_heard(store: Store) -> None:
-    wished, _ = await add_ids(store, {}, {})
+    cancel_requested, _ = await add_ids(store, {}, {})
     jobs = (await claim(store)).jobs
-    await store.cancel([wished])
+    await store.cancel([cancel_requested])
     assert await store.listen([job.lease for job in jobs]) == LeaseStatus(frozenset(), frozenset({jobs[0].lease}))
 
 

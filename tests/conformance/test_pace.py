@@ -336,10 +336,10 @@ async def test_a_release_wakes_those_who_wait_for_jobs(store: Store, clock: Test
     await set_pace(store)
     await add_ids(store, {"delay": seconds(1)})
     clock.turn(1)
-    with store.subscribe(Topic.READY) as bell:
-        bell.clear()
+    with store.subscribe(Topic.READY) as subscription:
+        subscription.clear()
         await store.paces.release()
-        await asyncio.wait_for(bell.wait(None), 5)
+        await asyncio.wait_for(subscription.wait(None), 5)
 
 
 # set_pace
@@ -388,10 +388,10 @@ async def test_settings_that_ask_for_the_same_again_change_nothing(store: Store)
 
 async def test_a_change_wakes_those_who_wait(store: Store) -> None:
     for topic in (Topic.READY, Topic.PACE):
-        with store.subscribe(topic) as bell:
-            bell.clear()
+        with store.subscribe(topic) as subscription:
+            subscription.clear()
             await set_pace(store)
-            await asyncio.wait_for(bell.wait(None), 5)
+            await asyncio.wait_for(subscription.wait(None), 5)
 
 
 async def test_every_store_follows_a_change_with_its_next_claim(pair: tuple[Store, Store], clock: TestClock) -> None:

@@ -49,7 +49,7 @@ async def test_on_postgres(seen: list[str], tmp_path: Path, monkeypatch: pytest.
     ask = Session.rows
 
     async def rows(session: Session, statement: Any, **parameters: Any) -> Any:
-        if statement != "notify":  # the ring that follows
+        if statement != "notify":  # the notification that follows
             seen.append(f"select {statement}")
         return await ask(session, statement, **parameters)
 

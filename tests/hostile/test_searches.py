@@ -16,8 +16,8 @@ import pytest
 
 from demora import Demora
 from demora.api import make_api
-from demora.engines import searching
 from demora.engines.postgres import PostgresOptions, PostgresStore
+from demora.engines.sql import searching
 from demora.engines.sqlite import SqliteStore, connections
 from demora.errors import SearchTooSlow, TooManySearches
 from demora.settings import Settings

@@ -107,12 +107,12 @@ class FaultyLine:
     async def listen(self, wake: WakeWaiters) -> None:
         world = self._line.world
 
-        def rung(delayed: bool) -> None:
-            if not world.loses_ring():
+        def notified(delayed: bool) -> None:
+            if not world.loses_notification():
                 world.loop.call_soon(wake, delayed, context=context)
 
         context = contextvars.copy_context()
-        await self._model.listen(rung)
+        await self._model.listen(notified)
 
     def __getattr__(self, name: str) -> Any:
         async def faulty(*args: Any, **options: Any) -> Any:

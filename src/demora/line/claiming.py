@@ -166,7 +166,7 @@ async def put_released(maintainer: Maintainer, jobs: Sequence[Release], *, quiet
     crash.at("line.recorded")
     places = [Place(job.id, job.queue, Lane.RELEASED, job.priority, to_ms(job.slot_at)) for job in jobs]
     await maintainer.put(places, quiet=quiet)
-    crash.at("line.told")
+    crash.at("line.updated")
 
 
 def _next_in(taken: Taken, drawn: Drawn, missed: Sequence[Place], answer_us: int) -> timedelta | None:

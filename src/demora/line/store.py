@@ -117,7 +117,7 @@ class LinedStore:
             await maintainer.put([_place(*pair) for pair in new if not pair[1].replaced], mode=PutMode.FRESH)
             await maintainer.remove([Entry(answer.id, answer.left) for _, answer in new if answer.left is not None])
             await maintainer.put([_place(*pair) for pair in new if pair[1].replaced])
-            crash.at("line.told")
+            crash.at("line.updated")
         return answers
 
     async def claim(
@@ -203,14 +203,14 @@ class LinedStore:
             maintainer = await self._maintainer()
             crash.at("line.recorded")
             await maintainer.follow(ids)
-            crash.at("line.told")
+            crash.at("line.updated")
 
     async def _arrange(self) -> None:
         """Have the line serve the queues as their new settings say."""
         maintainer = await self._maintainer()
         crash.at("line.recorded")
         await maintainer.arrange()
-        crash.at("line.told")
+        crash.at("line.updated")
         self._claimer.expect_releases()
 
     async def _sweep_unplaced(self) -> None:

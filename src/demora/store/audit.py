@@ -8,15 +8,17 @@ from typing import Literal, Protocol
 
 import msgspec
 
-Step = Literal["added", "claimed", "renewed", "settled", "wished", "cancelled", "retried", "changed", "lapsed", "removed"]
+Step = Literal[
+    "added", "claimed", "renewed", "settled", "cancel_requested", "cancelled", "retried", "changed", "lapsed", "removed"
+]
 Trace = Literal["accepted", "stale"]
 
 
 class SqlEvent(msgspec.Struct, frozen=True, tag_field="source", tag="sql", omit_defaults=True, gc=False):
     """One step of a job, recorded by the database in the transaction that made it.
 
-    The `old_…` fields are the state before the step. Among the kinds, `wished` is a request to cancel a running job,
-    `cancelled` is the end of a waiting job, and `lapsed` is the end of a lease by a new boot of the machine.
+    The `old_…` fields are the state before the step. Among the kinds, `cancel_requested` is a request to cancel a
+    running job, `cancelled` is the end of a waiting job, and `lapsed` is the end of a lease by a new boot of the machine.
 
     Two kinds are not steps but results of a worker's write: `accepted`, and `stale` for a write that was refused. There
     `token` is the writer's, `wrote` is the verb (renew, settle or lapse), and the `old_…` fields are the state after the
@@ -44,7 +46,7 @@ class SqlEvent(msgspec.Struct, frozen=True, tag_field="source", tag="sql", omit_
     worker: str | None = None
     old_lease_until: int | None = None
     lease_until: int | None = None
-    wished: bool = False
+    cancel_requested: bool = False
     error: str | None = None
     expires_at: int | None = None
     unique: str | None = None  # type and key
@@ -66,7 +68,7 @@ class JobFacts(msgspec.Struct, frozen=True, omit_defaults=True):
     lease_until: int | None = None
     completed_at: int | None = None
     worker: str | None = None
-    wished: bool = False
+    cancel_requested: bool = False
     error: str | None = None
     recorded: tuple[int, ...] = ()
     webhook: bool = False  # whether its end is delivered to a webhook

@@ -118,10 +118,10 @@ class Report(msgspec.Struct, frozen=True):
 
 
 class LeaseStatus(msgspec.Struct, frozen=True):
-    """The leases that a worker has `lost`, and those whose jobs a caller wants cancelled (`wished`)."""
+    """The leases that a worker has `lost`, and those whose jobs a caller wants cancelled (`cancel_requested`)."""
 
     lost: frozenset[Lease]
-    wished: frozenset[Lease]
+    cancel_requested: frozenset[Lease]
 
 
 class Settlement(msgspec.Struct, frozen=True):

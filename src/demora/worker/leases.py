@@ -175,7 +175,7 @@ class Keeper:
 
     def _pass_on(self, statuses: Iterable[LeaseStatus]) -> None:
         for status in statuses:
-            if status.lost or status.wished:
+            if status.lost or status.cancel_requested:
                 self._worker_loop.call_soon_threadsafe(self._on_status, status)
 
     def _note_loop_alive(self) -> None:

@@ -38,7 +38,7 @@ async def test_a_job_leaves_an_event_for_each_step(audited: PostgresStore, clock
     await audited.retry([added.id])
     await audited.cancel([added.id])
     await audited.remove([added.id])
-    running = ["claimed", "renewed", "accepted", "wished", "settled", "accepted"]
+    running = ["claimed", "renewed", "accepted", "cancel_requested", "settled", "accepted"]
     assert await kinds(audited) == ["added", "changed", *running, "retried", "cancelled", "removed"]
 
 

@@ -129,7 +129,7 @@ async def test_a_verdict_is_recorded_once_and_answered(
 
 
 @lost
-async def test_a_verdict_that_gave_way_to_a_wish_is_answered_so(store: PostgresStore, proxy: Proxy, arrives: bool) -> None:
+async def test_a_verdict_that_gave_way_to_a_cancel_is_answered_so(store: PostgresStore, proxy: Proxy, arrives: bool) -> None:
     await add_ids(store, {}, {})
     await settle(store, await claim_one(store), BROKEN)
     job = await claim_one(store)

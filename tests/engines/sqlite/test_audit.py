@@ -58,7 +58,7 @@ async def test_a_job_leaves_an_event_for_each_step(audited: SqliteStore, clock: 
     await audited.retry([added.id])
     await audited.cancel([added.id])
     await audited.remove([added.id])
-    running = ["claimed", "renewed", "accepted", "wished", "settled", "accepted"]
+    running = ["claimed", "renewed", "accepted", "cancel_requested", "settled", "accepted"]
     assert await kinds(audited) == ["added", "changed", *running, "retried", "cancelled", "removed"]
 
 
@@ -132,7 +132,7 @@ async def test_what_changes_nothing_leaves_no_event(audited: SqliteStore) -> Non
     await claim_one(audited)
     await audited.cancel([job.id])
     await audited.cancel([job.id])
-    assert await kinds(audited) == ["added", "claimed", "wished"]
+    assert await kinds(audited) == ["added", "claimed", "cancel_requested"]
 
 
 async def test_a_new_boot_is_told_from_a_renewal(audited: SqliteStore, path: Path, clock: TestClock) -> None:

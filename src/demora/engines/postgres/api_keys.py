@@ -6,7 +6,7 @@ from datetime import timedelta
 from ...core.access import ApiKey, KeyLimits, NameKind, NewKey, NewSecret
 from ...core.spans import from_ms, span_ms
 from ...store.api_keys import KeyList, KeyLookup
-from .. import shared_rows
+from ..sql import columns
 from . import rows
 from .connections import Session
 from .database import Database
@@ -60,7 +60,7 @@ async def add_key(session: Session, key: NewKey) -> ApiKey:
         scopes=list(key.scopes),
         expires_in=None if key.expires_in is None else span_ms(key.expires_in),
         namespace=key.namespace,
-        limits=shared_rows.key_limits_text(key.limits),
+        limits=columns.key_limits_text(key.limits),
     )
     return _key(row)
 
@@ -92,7 +92,7 @@ async def rotate(session: Session, secret: NewSecret) -> ApiKey | None:
 
 
 async def limit(session: Session, id: str, limits: KeyLimits) -> ApiKey | None:
-    row = await session.row("limit_key", id=id, limits=shared_rows.key_limits_text(limits))
+    row = await session.row("limit_key", id=id, limits=columns.key_limits_text(limits))
     return None if row is None else _key(row)
 
 
@@ -136,4 +136,4 @@ async def waiting(session: Session, id: str, most: int) -> int:
 
 
 def _key(row: rows.Row) -> ApiKey:
-    return shared_rows.api_key(row[:12], row["scopes"])
+    return columns.api_key(row[:12], row["scopes"])

@@ -1,14 +1,14 @@
 """The audit on PostgreSQL: triggers that record an event for each transition of a job, and what a checker reads."""
 
 from ...store.audit import Evidence, JobFacts, KeyFacts, SqlEvent
-from .. import shared_rows
-from ..shared_rows import STATUS_NAMES
-from . import paces, views
+from ..sql import columns
+from ..sql.columns import STATUS_NAMES
+from . import paces, registry
 from .connections import Session, script, statements
 from .database import Database
 from .rows import Row
 
-TRIGGERS = "4"  # the version in audit.sql
+TRIGGERS = "5"  # the version in audit.sql
 
 
 class PostgresAudit:
@@ -52,7 +52,7 @@ async def evidence(session: Session, schema: str, *, integrity: bool) -> Evidenc
         return Evidence(
             now=(await session.row("now"))["us"] // 1000,
             jobs=[_job(row) for row in await session.rows("job_facts")],
-            queues=[shared_rows.queue_facts(queue) for queue in await views.queues(session)],
+            queues=[columns.queue_facts(queue) for queue in await registry.queues(session)],
             keys=[_key(row) for row in await session.rows("key_facts")],
             strays=[str(id) for (id,) in await session.rows("stray_attempts")],
             paces=await paces.facts(session),

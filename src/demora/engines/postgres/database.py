@@ -7,7 +7,7 @@ from typing import TypeVar
 from ...errors import SearchTooSlow, StoreClosed
 from ...system.clock import Clock
 from ..options import PostgresOptions
-from ..searching import AT_ONCE, SearchTurns
+from ..sql.searching import AT_ONCE, SearchTurns
 from . import connections
 from .connections import LazyPool, Pool, Session
 from .notifier import Notifier

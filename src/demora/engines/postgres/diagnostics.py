@@ -12,9 +12,9 @@ from ...core.spans import from_ms
 from ...errors import StoreError
 from ...store.diagnostics import Activity, Examination, Finding, JobsOverview
 from ...store.occupancy import Running
-from .. import shared_rows
 from ..options import PostgresOptions
-from . import connections, notifier, views
+from ..sql import columns
+from . import connections, notifier, registry
 from .connections import Session, statements
 from .database import Database
 
@@ -128,7 +128,7 @@ async def overview(session: Session) -> JobsOverview:
         ahead = await session.row("overview_ahead", wall=wall)
         return JobsOverview(
             now=from_ms(wall),
-            waiting=[shared_rows.waiting(row) for row in await session.rows("overview_waiting", wall=wall)],
+            waiting=[columns.waiting(row) for row in await session.rows("overview_waiting", wall=wall)],
             lapsed=lapsed["lapsed"],
             lapsed_for=timedelta(milliseconds=wall - lapsed["first"] if lapsed["lapsed"] else 0),
             ahead=ahead["ahead"],
@@ -152,7 +152,7 @@ async def activity(session: Session, mark: int | None) -> Activity:
         return Activity(
             now=from_ms(wall),
             mark=(await session.row("activity_mark"))["mark"],
-            queues=await views.queues(session),
+            queues=await registry.queues(session),
             added={} if mark is None else {row[0]: row[1] for row in await session.rows("activity_added", mark=mark)},
             running={row[0]: row[1] for row in await session.rows("activity_running")},
             due_since={row[0]: from_ms(row[1]) for row in await session.rows("activity_due", wall=wall)},

@@ -34,7 +34,7 @@ from ...store.jobs import (
 from ...system import crash
 from ...system.clock import Clock
 from ..options import PostgresOptions
-from . import additions, changes, registry, runs, views
+from . import changes, registry, rows, runs
 from .api_keys import PostgresApiKeys
 from .audit import PostgresAudit, begin_audit
 from .connections import Session
@@ -107,10 +107,10 @@ class PostgresStore:
         self._database.opened()
         for job in jobs:
             job.payload.decode()  # a payload that is not text fails alone, before it shares a statement
-        if all(additions.is_plain(job) for job in jobs):
+        if all(changes.is_plain(job) for job in jobs):
             answers = await self._additions.ask(jobs) if jobs else []
         else:
-            answers = await self._database.write(lambda session: additions.add(session, jobs, self._named_queues))
+            answers = await self._database.write(lambda session: changes.add(session, jobs, self._named_queues))
         if not any(answer.conflict for answer in answers):
             self._remember(*{job.queue for job in jobs})  # only now that the names are committed
         return answers
@@ -157,14 +157,14 @@ class PostgresStore:
         return await self._database.write(lambda session: changes.housekeep(session, retention, limit))
 
     async def get(self, id: str) -> Job | None:
-        return await self._database.read(lambda session: views.get(session, id))
+        return await self._database.read(lambda session: rows.get(session, id))
 
     async def find(self, query: Query) -> Page:
-        find = partial(views.find, query=query, schema=self.options.schema)
+        find = partial(rows.find, query=query, schema=self.options.schema)
         return await (self._database.search(find, query.within) if query.reads_many else self._database.read(find))
 
     async def queues(self, which: QueueQuery = ALL_QUEUES) -> list[Queue]:
-        count = partial(views.queues, which=which)
+        count = partial(registry.queues, which=which)
         return await (self._database.search(count, which.within) if which.reads_many else self._database.read(count))
 
     async def set_queue(self, name: str, change: QueueChange) -> Queue:
@@ -207,7 +207,7 @@ class PostgresStore:
     # Names of queues, and wake-ups
 
     async def _add_new(self, session: Session, jobs: Sequence[NewJob]) -> list[Added]:
-        return await additions.add_new(session, jobs, self._named_queues)
+        return await changes.add_new(session, jobs, self._named_queues)
 
     async def _name_queues(self, names: Set[str]) -> None:
         new = names - self._named_queues
@@ -230,7 +230,7 @@ class PostgresStore:
         if session.topics:
             self._wake(session.topics)
             await self._notifier.notify(session.topics, self._database.writes.pool)
-            crash.at("batch.rung")
+            crash.at("batch.notified")
 
     def _wake(self, topics: set[Topic]) -> None:
         for waiter in list(self._waiters):

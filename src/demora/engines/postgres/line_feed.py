@@ -8,7 +8,7 @@ from typing import Any
 from ...core.spans import span_ms
 from ...core.states import Status
 from ...store.line_feed import Arrangement, Cursor, Drawn, Entry, LineRecord, Move, Moved, Place, Standing, Walked, arranged
-from .. import shared_rows
+from ..sql import columns
 from . import rows, runs
 from .connections import Session
 from .database import Database
@@ -114,7 +114,7 @@ async def walk(session: Session, within: int, limit: int, after: Cursor | None, 
 
 async def arrangements(session: Session) -> list[Arrangement]:
     return [
-        arranged(name, shared_rows.queue_order(step, strict, head_start), held, paused=paused_at is not None)
+        arranged(name, columns.queue_order(step, strict, head_start), held, paused=paused_at is not None)
         for name, step, strict, head_start, paused_at, held in await session.rows("arrangements")
     ]
 

@@ -15,8 +15,8 @@ from ...core.states import Status
 from ...store.audit import PaceFacts
 from ...store.jobs import Queue, Topic
 from ...store.paces import HOUR, RECENT, Outlook, PaceChange, Pacing, Released
-from ..stored_paces import A_FEW, facts_of, pace_of, state_of, text
-from . import diagnostics, registry, rows, views
+from ..sql.paces import A_FEW, facts_of, pace_of, state_of, text
+from . import diagnostics, registry, rows
 from .changes import expire
 from .connections import Session
 from .database import Database
@@ -198,7 +198,7 @@ def _some(moment: int | None) -> list[int]:
 async def outlook(session: Session, id: str) -> Outlook | None:
     """What decides when a job runs, as of one moment."""
     async with session.transaction(isolation="repeatable_read", readonly=True):
-        job = await views.get(session, id)
+        job = await rows.get(session, id)
         if job is None:
             return None
         wall = (await session.row("now"))["us"] // 1000

@@ -1,4 +1,4 @@
-"""The settings of queues, and workers with their heartbeats."""
+"""Queues with their counts and settings, and workers with their heartbeats."""
 
 import json
 from collections.abc import Iterable
@@ -7,8 +7,8 @@ import msgspec
 
 from ...core.job import QueueOrder
 from ...core.spans import span_ms
-from ...store.jobs import Queue, QueueChange, Topic, WorkerRecord
-from .. import shared_rows
+from ...store.jobs import ALL_QUEUES, Queue, QueueChange, QueueQuery, Topic, WorkerRecord
+from ..sql import columns
 from . import rows
 from .connections import Session
 
@@ -19,6 +19,11 @@ async def name_queues(session: Session, names: Iterable[str]) -> None:
         await session.rows("name_queue", name=name)
 
 
+async def queues(session: Session, which: QueueQuery = ALL_QUEUES) -> list[Queue]:
+    what = {"first": which.first, "last": which.last, "after": which.after, "limit": which.limit}
+    return [rows.queue(row) for row in await session.rows("queues", **what)]
+
+
 async def set_queue(session: Session, name: str, change: QueueChange) -> Queue:
     async with session.transaction():
         await session.rows("name_queue", name=name)
@@ -26,7 +31,7 @@ async def set_queue(session: Session, name: str, change: QueueChange) -> Queue:
         step = row["step"] if change.step is None else span_ms(change.step)
         strict = row["strict"] if change.strict is None else change.strict
         head_start = row["head_start"] if change.head_start is None else span_ms(change.head_start)
-        order = shared_rows.queue_order(step, strict, head_start)
+        order = columns.queue_order(step, strict, head_start)
         own = change.retention and change.retention.over(before.retention)
         after = await session.row(
             "set_queue",
@@ -62,4 +67,4 @@ async def retire(session: Session, worker_id: str) -> None:
 
 
 async def workers(session: Session) -> list[WorkerRecord]:
-    return [shared_rows.worker(row, row["silent"]) for row in await session.rows("workers")]
+    return [columns.worker(row, row["silent"]) for row in await session.rows("workers")]

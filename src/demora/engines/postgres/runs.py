@@ -20,8 +20,8 @@ from ...core.states import Status
 from ...core.verdict import EXPIRED
 from ...store.jobs import HELD_LOOK, Claimed, ClaimedJob, Lease, LeaseStatus, Report, Settlement, Topic
 from ...store.line_feed import Drawn, Entry
-from ..stored_paces import state_of
-from . import changes, paces, rows, webhooks
+from ..sql.paces import state_of
+from . import changes, paces, rows
 from .connections import Session
 
 LAPSED_AT_ONCE = 100
@@ -185,10 +185,10 @@ async def listen(session: Session, leases: Sequence[Lease]) -> LeaseStatus:
 
 
 def _lease_status(leases: Sequence[Lease], rows: Sequence[Any]) -> LeaseStatus:
-    held = {(str(id), token): wished for id, token, wished in rows}
+    held = {(str(id), token): cancel for id, token, cancel in rows}
     return LeaseStatus(
         lost=frozenset(lease for lease in leases if (lease.id, lease.token) not in held),
-        wished=frozenset(lease for lease in leases if held.get((lease.id, lease.token))),
+        cancel_requested=frozenset(lease for lease in leases if held.get((lease.id, lease.token))),
     )
 
 
@@ -201,7 +201,7 @@ async def settle(session: Session, settlements: Sequence[Settlement]) -> list[St
     left = [s for s in settlements if s.report.lease not in known]
     statuses, put_off = await _record(session, left, with_deliveries=False) if left else ({}, [])
     if put_off:
-        async with webhooks.with_deliveries(session) as ended:
+        async with changes.with_deliveries(session) as ended:
             with_webhook, _ = await _record(session, put_off, with_deliveries=True)
             ended += [lease.id for lease, status in with_webhook.items() if status.ended]
         statuses |= with_webhook

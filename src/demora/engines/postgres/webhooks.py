@@ -1,18 +1,14 @@
-"""Webhooks on PostgreSQL: deliveries, recorded with the end of their job, and the secrets that sign them."""
+"""Webhooks on PostgreSQL: the deliveries of a job, the secrets that sign them, and disabled URLs."""
 
-from collections.abc import AsyncIterator, Iterable
-from contextlib import asynccontextmanager
 from datetime import timedelta
 from typing import Any
 
 from ...core.job import Job
 from ...core.spans import from_ms, span_ms
-from ...core.states import Status
-from ...core.webhook import EndedJob, Secret, delivery
+from ...core.webhook import Secret
 from ...store.webhooks import FIRST_SECRET, Disabled, Signing, StoredSecret
-from ...system import crash
-from .. import shared_rows
-from . import additions, rows
+from ..sql import columns
+from . import rows
 from .connections import Session
 from .database import Database
 
@@ -48,40 +44,6 @@ class PostgresWebhooks:
         return await self._database.read(disabled)
 
 
-@asynccontextmanager
-async def with_deliveries(session: Session) -> AsyncIterator[list[str]]:
-    """A transaction that ends jobs with webhooks. The block puts the ids of the jobs that it ended into the list; their
-    deliveries are recorded in the same transaction."""
-    ended: list[str] = []
-    async with session.transaction():
-        yield ended
-        if ended:
-            await _record_deliveries(session, ended)
-        crash.at("batch.applied")
-
-
-async def _record_deliveries(session: Session, ids: Iterable[str]) -> None:
-    found = await session.rows("ended", ids=list(ids))
-    requests = [request for row in found if (request := delivery(_ended(row))) is not None]
-    await additions.store(session, requests, frozenset())
-    session.unplaced = True
-
-
-def _ended(row: rows.Row) -> EndedJob:
-    return EndedJob(
-        id=str(row["id"]),
-        type=row["type"],
-        generation=row["generation"],
-        status=Status(row["status"]),
-        completed_at=from_ms(row["completed_at"]),
-        attempts=row["attempts"],
-        url=row["webhook_url"],
-        on_cancel=row["webhook_on_cancel"],
-        result=None if row["result"] is None else row["result"].encode(),
-        error=row["error"],
-    )
-
-
 async def deliveries(session: Session, cause: str) -> list[Job]:
     key = rows.id_key(cause)
     return [] if key is None else [rows.whole_job(row) for row in await session.rows("deliveries", cause=key)]
@@ -106,7 +68,7 @@ async def signing(session: Session, url: str) -> Signing:
     found = await session.rows("secrets")
     disabled = await session.row("find_disabled", url=url)
     secrets = [_secret(row) for row in found if row["id"] is not None]
-    return Signing(secrets, None if disabled is None else shared_rows.disabled_webhook(disabled), from_ms(found[0]["wall"]))
+    return Signing(secrets, None if disabled is None else columns.disabled_webhook(disabled), from_ms(found[0]["wall"]))
 
 
 def _secret(row: Any) -> StoredSecret:
@@ -123,4 +85,4 @@ async def enable(session: Session, url: str) -> bool:
 
 
 async def disabled(session: Session) -> list[Disabled]:
-    return [shared_rows.disabled_webhook(row) for row in await session.rows("disabled")]
+    return [columns.disabled_webhook(row) for row in await session.rows("disabled")]

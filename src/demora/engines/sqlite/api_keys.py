@@ -7,7 +7,7 @@ from datetime import timedelta
 from ...core.access import ApiKey, KeyLimits, NameKind, NewKey, NewSecret
 from ...core.spans import from_ms, span_ms
 from ...store.api_keys import KeyList, KeyLookup
-from .. import shared_rows
+from ..sql import columns
 from . import rows
 from .connections import SQL
 from .database import Database
@@ -60,7 +60,7 @@ def add_key(tx: Transaction, key: NewKey) -> ApiKey:
         "wall": tx.wall,
         "expires_at": None if key.expires_in is None else tx.wall + span_ms(key.expires_in),
         "namespace": key.namespace,
-        "limits": shared_rows.key_limits_text(key.limits),
+        "limits": columns.key_limits_text(key.limits),
     }
     tx.db.execute(SQL["add_key"], what)
     return next(_found(tx, key.id))
@@ -93,7 +93,7 @@ def rotate(tx: Transaction, secret: NewSecret) -> ApiKey | None:
 
 
 def limit(tx: Transaction, id: str, limits: KeyLimits) -> ApiKey | None:
-    tx.db.execute(SQL["limit_key"], {"id": id, "limits": shared_rows.key_limits_text(limits)})
+    tx.db.execute(SQL["limit_key"], {"id": id, "limits": columns.key_limits_text(limits)})
     return next(_found(tx, id), None)
 
 
@@ -158,4 +158,4 @@ def _any(tx: Transaction) -> bool:
 
 
 def _key(row: rows.Row) -> ApiKey:
-    return shared_rows.api_key(row, json.loads(row[3]))
+    return columns.api_key(row, json.loads(row[3]))

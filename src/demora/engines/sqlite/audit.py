@@ -8,9 +8,9 @@ import apsw
 
 from ...store.audit import Evidence, JobFacts, KeyFacts, SqlEvent
 from ...store.jobs import Lease
-from .. import queries, shared_rows
-from ..shared_rows import STATUS_NAMES
-from . import paces, rows, views
+from ..sql import columns, queries
+from ..sql.columns import STATUS_NAMES
+from . import paces, registry, rows
 from .connections import SQL, has_triggers, triggers
 from .database import Database
 from .transactions import Transaction
@@ -36,7 +36,7 @@ class SqliteAudit:
 
 def begin_audit(tx: Transaction) -> None:
     """Record an event for each transition from now on, of every process. Idempotent."""
-    if "new.namespace" not in triggers(tx.db):  # there are none, or they are of an earlier version
+    if "'cancel_requested'" not in triggers(tx.db):  # there are none, or they are of an earlier version
         tx.db.execute(SQL["drop_triggers"])
     tx.db.execute(_TRIGGERS)
     tx.stamps.audited = True
@@ -63,7 +63,7 @@ def evidence(tx: Transaction, *, integrity: bool) -> Evidence:
     return Evidence(
         now=tx.wall,
         jobs=[_job(row) for row in tx.db.execute(SQL["job_facts"])],
-        queues=[shared_rows.queue_facts(queue) for queue in views.queues(tx)],
+        queues=[columns.queue_facts(queue) for queue in registry.queues(tx)],
         keys=[_key(row) for row in tx.db.execute(SQL["key_facts"])],
         strays=[rows.id_text(id) for (id,) in tx.db.execute(SQL["stray_attempts"])],
         paces=paces.facts(tx),
@@ -79,15 +79,28 @@ def _examine(db: apsw.Connection) -> Iterator[str]:
 
 
 def _event(row: rows.Row) -> SqlEvent:
-    seq, at, boot, id, kind, wrote, old_status, status, *rest, wished, error, expires_at, unique = row
+    seq, at, boot, id, kind, wrote, old_status, status, *rest, cancel, error, expires_at, unique = row
     moved = STATUS_NAMES[old_status], STATUS_NAMES[status]
-    fields: rows.Row = (seq, at, boot, rows.id_text(id), kind, wrote, *moved, *rest, bool(wished), error, expires_at, unique)
+    fields: rows.Row = (
+        seq,
+        at,
+        boot,
+        rows.id_text(id),
+        kind,
+        wrote,
+        *moved,
+        *rest,
+        bool(cancel),
+        error,
+        expires_at,
+        unique,
+    )
     return SqlEvent(*fields)
 
 
 def _job(row: rows.Row) -> JobFacts:
-    id, status, *rest, wished, error, recorded, webhook, on_cancel, cause, lane = row
-    stands = (bool(wished), error, tuple(json.loads(recorded)))
+    id, status, *rest, cancel, error, recorded, webhook, on_cancel, cause, lane = row
+    stands = (bool(cancel), error, tuple(json.loads(recorded)))
     hook = (bool(webhook), bool(on_cancel), None if cause is None else rows.id_text(cause))
     fields: rows.Row = (rows.id_text(id), STATUS_NAMES[status], *rest, *stands, *hook, lane)
     return JobFacts(*fields)

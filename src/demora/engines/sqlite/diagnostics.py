@@ -12,8 +12,8 @@ from ...core.spans import from_ms
 from ...errors import StoreError
 from ...store.diagnostics import Activity, Examination, Finding, JobsOverview
 from ...store.occupancy import Running
-from .. import shared_rows
-from . import connections, registry, rows, views
+from ..sql import columns
+from . import connections, registry, rows
 from .connections import SQL
 from .database import Database
 from .locking import WriteProbe
@@ -175,7 +175,7 @@ def overview(tx: Transaction) -> JobsOverview:
     [(ahead, ahead_waiting, latest)] = tx.db.execute(SQL["overview_ahead"], (tx.wall,))
     return JobsOverview(
         now=from_ms(tx.wall),
-        waiting=[shared_rows.waiting(row) for row in tx.db.execute(SQL["overview_waiting"], (tx.wall,))],
+        waiting=[columns.waiting(row) for row in tx.db.execute(SQL["overview_waiting"], (tx.wall,))],
         lapsed=lapsed,
         lapsed_for=timedelta(milliseconds=tx.boot - lapsed_at if lapsed else 0),
         ahead=ahead,
@@ -199,7 +199,7 @@ def activity(tx: Transaction, mark: int | None) -> Activity:
     return Activity(
         now=from_ms(tx.wall),
         mark=newest,
-        queues=views.queues(tx),
+        queues=registry.queues(tx),
         added={} if mark is None else dict(tx.db.execute(SQL["activity_added"], (mark,))),
         running=dict(tx.db.execute(SQL["activity_running"])),
         due_since={queue: from_ms(due_at) for queue, due_at in due},

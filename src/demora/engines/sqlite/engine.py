@@ -33,7 +33,7 @@ from ...store.jobs import (
     WorkerRecord,
 )
 from ...system.clock import Clock, SystemClock
-from . import additions, changes, connections, registry, runs, views
+from . import changes, connections, registry, rows, runs
 from .api_keys import SqliteApiKeys
 from .audit import SqliteAudit, begin_audit
 from .connections import WAITS, Waits
@@ -113,7 +113,7 @@ class SqliteStore:
 
     async def add(self, jobs: Sequence[NewJob]) -> list[Added]:
         weight = len(jobs) + sum(len(job.payload) for job in jobs) // BYTES_PER_JOB
-        answers = await self._database.write(lambda tx: additions.add(tx, jobs, self._named_queues), weight)
+        answers = await self._database.write(lambda tx: changes.add(tx, jobs, self._named_queues), weight)
         unnamed = {job.queue for job in jobs} - self._named_queues
         if unnamed and len(self._named_queues) < MOST_NAMES and not any(answer.conflict for answer in answers):
             self._named_queues |= unnamed  # only now that the names are committed
@@ -161,14 +161,14 @@ class SqliteStore:
         return await self._database.write(lambda tx: changes.housekeep(tx, retention, limit), limit)
 
     async def get(self, id: str) -> Job | None:
-        return await self._database.read(lambda tx: views.get(tx, id), weight=1)
+        return await self._database.read(lambda tx: rows.get(tx, id), weight=1)
 
     async def find(self, query: Query) -> Page:
-        find = partial(views.find, query=query)
+        find = partial(rows.find, query=query)
         return await (self._database.search(find, query.within) if query.reads_many else self._database.read(find))
 
     async def queues(self, which: QueueQuery = ALL_QUEUES) -> list[Queue]:
-        count = partial(views.queues, which=which)
+        count = partial(registry.queues, which=which)
         return await (self._database.search(count, which.within) if which.reads_many else self._database.read(count))
 
     async def set_queue(self, name: str, change: QueueChange) -> Queue:

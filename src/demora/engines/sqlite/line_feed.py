@@ -8,8 +8,8 @@ from datetime import timedelta
 from ...core.spans import span_ms
 from ...core.states import Status
 from ...store.line_feed import Arrangement, Cursor, Drawn, Entry, LineRecord, Move, Moved, Place, Standing, Walked, arranged
-from .. import shared_rows
-from ..stored_paces import pace_of
+from ..sql import columns
+from ..sql.paces import pace_of
 from . import rows, runs
 from .connections import SQL
 from .database import Database
@@ -116,7 +116,7 @@ def arrangements(tx: Transaction) -> list[Arrangement]:
 def _arrangement(row: rows.Row) -> Arrangement:
     name, step, strict, head_start, paused_at, pace, _ = row
     held = () if pace is None else pace_of(pace).governs.lanes
-    return arranged(name, shared_rows.queue_order(step, strict, head_start), held, paused=paused_at is not None)
+    return arranged(name, columns.queue_order(step, strict, head_start), held, paused=paused_at is not None)
 
 
 def _record(tx: Transaction) -> LineRecord:

@@ -16,9 +16,9 @@ from ...core.states import Status
 from ...store.audit import PaceFacts
 from ...store.jobs import Queue, Topic
 from ...store.paces import HOUR, RECENT, Outlook, PaceChange, Pacing, Released
-from .. import shared_rows
-from ..stored_paces import A_FEW, facts_of, pace_of, state_of, text
-from . import diagnostics, registry, rows, views
+from ..sql import columns
+from ..sql.paces import A_FEW, facts_of, pace_of, state_of, text
+from . import diagnostics, registry, rows
 from .changes import expire_due
 from .connections import SQL
 from .database import Database
@@ -165,7 +165,7 @@ def paced_queue(queue: str, order: QueueOrder, pace: str, state: str) -> PacedQu
 def _paced(tx: Transaction, queues: Sequence[str] | None) -> list[PacedQueue]:
     """Of these queues, those that have a pace and are not paused."""
     return [
-        paced_queue(name, shared_rows.queue_order(step, strict, head_start), pace, state)
+        paced_queue(name, columns.queue_order(step, strict, head_start), pace, state)
         for name, step, strict, head_start, paused_at, pace, state in tx.db.execute(SQL["queues_set"])
         if pace is not None and paused_at is None and (queues is None or name in queues)
     ]
@@ -207,7 +207,7 @@ def _released(queue: str, id: bytes, rank: int, slot: int) -> Release:
 
 def outlook(tx: Transaction, id: str) -> Outlook | None:
     """What decides when a job runs, as of one moment."""
-    job = views.get(tx, id)
+    job = rows.get(tx, id)
     if job is None:
         return None
     queue = next((rows.queue(row) for row in tx.db.execute(SQL["queue"], (job.queue,))), Queue(job.queue))

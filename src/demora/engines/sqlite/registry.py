@@ -1,13 +1,16 @@
-"""The settings of queues, workers and their heartbeats, and the boot of the machine that leases belong to."""
+"""Queues with their counts and settings, workers and their heartbeats, and the boot of the machine that leases belong to."""
 
 import json
+from collections import defaultdict
 
 import msgspec
 
+from ...core.job import Lane
 from ...core.retention import Retention
 from ...core.spans import span_ms
-from ...store.jobs import Queue, QueueChange, Topic, WorkerRecord
-from .. import shared_rows
+from ...store.jobs import ALL_QUEUES, Queue, QueueChange, QueueQuery, Topic, WorkerRecord
+from ..sql import columns
+from ..sql.paces import pace_of
 from . import rows
 from .connections import SQL
 from .transactions import Transaction
@@ -25,6 +28,34 @@ def note_boot(tx: Transaction, boot_id: str) -> None:
 def touch(tx: Transaction) -> None:
     """Write a row without meaning, to find out whether writes succeed."""
     tx.db.execute(SQL["touch"], (str(tx.wall_us),))
+
+
+def queues(tx: Transaction, which: QueueQuery = ALL_QUEUES) -> list[Queue]:
+    limit = -1 if which.limit is None else which.limit
+    what = {"first": which.first, "last": which.last, "after": which.after, "limit": limit}
+    found: list[rows.Row] = list(tx.db.execute(SQL["queues"], what))
+    if not found:
+        return []
+    shown = {"first": found[0][0], "last": found[-1][0]}
+    waiting = _waiting(tx, shown)
+    processing = dict(tx.db.execute(SQL["count_processing"], shown))
+    dead = dict(tx.db.execute(SQL["count_dead"], shown))
+    return [rows.queue(row, *waiting.get(row[0], (0, 0)), processing.get(row[0], 0), dead.get(row[0], 0)) for row in found]
+
+
+def _waiting(tx: Transaction, shown: dict[str, str]) -> dict[str, tuple[int, int]]:
+    """How many jobs of each queue are ready and how many delayed: due later, or held by a pace."""
+    governed, counts = _governed(tx), defaultdict[str, tuple[int, int]](lambda: (0, 0))
+    for queue, lane, due, later in tx.db.execute(SQL["count_waiting"], {"wall": tx.wall, **shown}):
+        ready, delayed = counts[queue]
+        holds = lane in governed.get(queue, ())
+        counts[queue] = (ready, delayed + due + later) if holds else (ready + due, delayed + later)
+    return counts
+
+
+def _governed(tx: Transaction) -> dict[str, tuple[Lane, ...]]:
+    """The lanes that paces govern, by queue."""
+    return {queue: pace_of(pace).governs.lanes for queue, pace, *_ in tx.db.execute(SQL["paces"])}
 
 
 def set_queue(tx: Transaction, name: str, change: QueueChange) -> Queue:
@@ -66,4 +97,4 @@ def retire(tx: Transaction, worker_id: str) -> None:
 
 
 def workers(tx: Transaction) -> list[WorkerRecord]:
-    return [shared_rows.worker(row, max(tx.boot - row[7], 0)) for row in tx.db.execute(SQL["workers"])]
+    return [columns.worker(row, max(tx.boot - row[7], 0)) for row in tx.db.execute(SQL["workers"])]

@@ -20,8 +20,8 @@ from ...core.states import Status
 from ...core.verdict import Verdict
 from ...store.jobs import Claimed, ClaimedJob, LapsedJob, Lease, LeaseStatus, Report, Settlement, Topic
 from ...store.line_feed import Drawn, Entry
-from .. import shared_rows
-from . import changes, paces, rows, webhooks
+from ..sql import columns
+from . import changes, paces, rows
 from .audit import trace
 from .connections import SQL
 from .locking import LEAST_SPARING
@@ -116,7 +116,7 @@ def _settings(tx: Transaction, turns: dict[str, int] | None) -> dict[str, _Setti
     settings: dict[str, _Settings] = {}
     for name, step, strict, head_start, paused_at, pace, state in tx.db.execute(SQL["queues_set"]):
         if turns is None or name in turns:
-            order = shared_rows.queue_order(step, strict, head_start)
+            order = columns.queue_order(step, strict, head_start)
             unpaused = order if pace is None else paces.paced_queue(name, order, pace, state)
             settings[name] = None if paused_at is not None else unpaused
     return settings
@@ -210,10 +210,10 @@ def _is_settled(tx: Transaction, report: Report) -> bool:
 
 def listen(tx: Transaction, leases: Sequence[Lease]) -> LeaseStatus:
     ids = _encode([lease.id.replace("-", "") for lease in leases]).decode()
-    held = {(rows.id_text(id), token): wished for id, token, wished in tx.db.execute(SQL["listen"], (ids, tx.lease_clock))}
+    held = {(rows.id_text(id), token): cancel for id, token, cancel in tx.db.execute(SQL["listen"], (ids, tx.lease_clock))}
     return LeaseStatus(
         lost=frozenset(lease for lease in leases if (lease.id, lease.token) not in held),
-        wished=frozenset(lease for lease in leases if held.get((lease.id, lease.token))),
+        cancel_requested=frozenset(lease for lease in leases if held.get((lease.id, lease.token))),
     )
 
 
@@ -252,7 +252,7 @@ def _complete(tx: Transaction, done: Sequence[Settlement]) -> frozenset[Lease]:
     moved = list(tx.db.execute(SQL["complete"], what))
     ours = frozenset([lease for id, token, _ in moved if (lease := held.get((id, token))) is not None])
     if with_webhook := [id for id, _, hooked in moved if hooked]:
-        webhooks.record_deliveries(tx, with_webhook)
+        changes.record_deliveries(tx, with_webhook)
     for settlement in done:
         if settlement.report.log and settlement.report.lease in ours:
             _log(tx, settlement.report)
@@ -291,7 +291,7 @@ def _settle(tx: Transaction, settlement: Settlement) -> Status | None:
     if verdict.status.ended:
         tx.wake(Topic.ENDED)
         if moved.hooked:
-            webhooks.record_deliveries(tx, [moved.id])
+            changes.record_deliveries(tx, [moved.id])
     return verdict.status
 
 
