@@ -26,8 +26,8 @@ from .outbound import http_request
 from .outbound.sender import Sender
 from .outbound.webhook_delivery import WebhookHandler
 from .store.diagnostics import Examination
-from .store.full import FullStore
 from .store.jobs import Page
+from .store.store import Store
 from .system import notices
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ class Demora:
         redis_url: str | None = None,
         *,
         known_types_only: bool | None = None,
-        store: FullStore | None = None,
+        store: Store | None = None,
         new_id: Callable[[], str] = new_id,
     ) -> None:
         self._given: dict[str, Any] = {
@@ -225,7 +225,11 @@ class Demora:
             self._stores = {other: its for other, its in self._stores.items() if its.is_here() and not other.is_closed()}
             settings = self.settings
             store = self._store or make_store(
-                settings.database_url, redis_url=settings.redis_url, audit=settings.audit, postgres=settings.postgres
+                settings.database_url,
+                redis_url=settings.redis_url,
+                line_horizon=settings.line_horizon,
+                audit=settings.audit,
+                postgres=settings.postgres,
             )
             if any(other.is_running() and other is not loop for other in self._stores):
                 sibling = store.sibling()
@@ -242,7 +246,7 @@ class Demora:
         return None
 
     @contextmanager
-    def using(self, store: FullStore) -> Iterator[None]:
+    def using(self, store: Store) -> Iterator[None]:
         """Use this store instead of the application's own for the duration of the block. For tests."""
         before = self._store, self._stores
         self._store, self._stores = store, {}

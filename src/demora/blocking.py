@@ -24,6 +24,7 @@ from .client.diagnostics import Diagnostics
 from .client.paces import Paces
 from .client.queues import Queues
 from .client.recovery import Recovery
+from .client.stats import Counter
 from .core.job import Job
 from .core.spans import span
 from .errors import StoreClosed, WouldBlock
@@ -136,6 +137,7 @@ class Blocking:
     why = of_client(Paces.why)
     workers = of_client(Diagnostics.workers)
     health = of_client(Diagnostics.health)
+    stats = of_client(Counter.stats)
     retry_many = of_client(Bulk.retry_many)
     delete_many = of_client(Bulk.delete_many)
     cancel_many = of_client(Bulk.cancel_many)

@@ -45,6 +45,7 @@ class Settings(msgspec.Struct, frozen=True):
     database_listen_url: str | None = None
     database_notify: bool = True
     redis_url: str | None = None
+    line_horizon: timedelta = timedelta(minutes=10)
     host: str = "127.0.0.1"
     port: int = 8080
     lease: timedelta = timedelta(seconds=30)
@@ -242,6 +243,8 @@ def _broken_rules(settings: Settings) -> Iterator[BadSetting]:
         yield BadSetting("concurrency", "must be from 1 to 10000")
     if not timedelta(milliseconds=100) <= settings.lease <= timedelta(days=1):
         yield BadSetting("lease", "must be from 100ms to 1d")
+    if not timedelta(minutes=1) <= settings.line_horizon <= timedelta(days=1):
+        yield BadSetting("line_horizon", "must be from 1m to 1d")
     if not timedelta(seconds=1) <= settings.max_timeout <= LONGEST_TIMEOUT:
         yield BadSetting("max_timeout", f"must be from 1s to {say(LONGEST_TIMEOUT)}")
     if settings.builtin_handlers is not None and not _are_builtins(settings.builtin_handlers):

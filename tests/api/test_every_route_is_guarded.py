@@ -46,6 +46,8 @@ NEEDS = {
     ("POST", f"{QUEUES}/{{name}}/pause"): Scope.OPERATE,
     ("POST", f"{QUEUES}/{{name}}/resume"): Scope.OPERATE,
     ("GET", "/api/v1/workers"): Scope.READ,
+    ("GET", "/api/v1/stats"): Scope.READ,
+    ("POST", "/api/v1/recover"): Scope.OPERATE,
 }
 BODIES = {
     "add_job": {"type": "demo.echo"},

@@ -4,7 +4,7 @@ import functools
 from typing import Any
 
 from ..client.diagnostics import Health
-from ..client.views import BulkResultView, DeliveriesView, JobView, PageView, QueueView, ReceiptView
+from ..client.views import BulkResultView, DeliveriesView, JobView, PageView, QueueView, ReceiptView, StatsView
 from ..client.why import Why
 from ..core.access import Scope
 from . import jobs, queues
@@ -22,6 +22,7 @@ from .requests import (
     PauseRequest,
     QueueRequest,
     QueuesQuery,
+    StatsQuery,
     WaitQuery,
 )
 
@@ -66,6 +67,8 @@ ROUTES: tuple[Operation, ...] = (
     Operation("POST", f"{_QUEUES}/{{name}}/pause", Scope.OPERATE, queues.pause_queue, {200: QueueView}, PauseRequest),
     Operation("POST", f"{_QUEUES}/{{name}}/resume", Scope.OPERATE, queues.resume_queue, {200: QueueView}, Nothing),
     Operation("GET", "/api/v1/workers", Scope.READ, queues.list_workers, {200: queues.WorkersView}),
+    Operation("GET", "/api/v1/stats", Scope.READ, queues.show_stats, {200: StatsView}, query=StatsQuery),
+    Operation("POST", "/api/v1/recover", Scope.OPERATE, queues.recover, {200: queues.RecoveryView}, Nothing),
 )
 
 

@@ -18,6 +18,7 @@ import click
 import msgspec
 
 from .. import __version__
+from ..client.stats import JobCounts, Stats
 from ..core.access import ApiKey
 from ..core.dsn import without_secrets
 from ..core.job import Attempt, Job
@@ -106,6 +107,15 @@ def jobs(found: Sequence[Job], now: datetime) -> None:
 
 def dead_letters(found: Sequence[Job], now: datetime) -> None:
     _show(("id", "type", "queue", "failed", "error"), (_dead_cells(job, now) for job in found), none="no dead letters")
+
+
+def stats(counted: Stats) -> None:
+    """Print the counts of each queue, and of all together in the last line."""
+    rows = [[name, *map(str, msgspec.structs.astuple(counts))] for name, counts in counted.queues.items()]
+    if counted.more_queues:
+        rows.append([f"and {counted.more_queues} more"])
+    rows.append(["all", *map(str, msgspec.structs.astuple(counted.total))])
+    _show(("queue", *JobCounts.__struct_fields__), rows, none="no queues yet")
 
 
 def queues(found: Sequence[Queue], paces: Mapping[str, Pacing]) -> None:

@@ -15,6 +15,7 @@ from ..store.paces import Pacing
 from ..store.webhooks import StoredSecret
 from .bulk import BulkResult
 from .recovery import Recovered
+from .stats import JobCounts, Stats
 from .webhooks import DeliveryHistory
 
 # Jobs
@@ -170,6 +171,19 @@ def bulk_result_view(result: BulkResult, *, dry_run: bool) -> BulkResultView:
 
 def recovered_view(job: Recovered) -> RecoveredView:
     return RecoveredView(job.id, job.worker_id, job.status.name)
+
+
+class StatsView(JobCounts, frozen=True, rename="camel", kw_only=True):
+    """The counts of all queues together, and of each queue. The field names are those of the Task Scheduler Service."""
+
+    queues: dict[str, JobCounts]
+    more_queues: int
+    counted_at: str
+
+
+def stats_view(stats: Stats) -> StatsView:
+    total = msgspec.structs.asdict(stats.total)
+    return StatsView(**total, queues=stats.queues, more_queues=stats.more_queues, counted_at=timestamp(stats.counted_at))
 
 
 # Queues and paces

@@ -88,6 +88,11 @@ def line_filled(epoch: int, jobs: int) -> None:
     _say(INFO, "line.filled", words, epoch=epoch, jobs=jobs)
 
 
+def webhook_secret_made() -> None:
+    words = "a secret to sign webhooks was created, because there was none; demora webhooks secret reveal shows it"
+    _say(INFO, "webhook.secret_made", words)
+
+
 def run_ended_badly(id: str, type: str, queue: str, status: Status, attempt: int, error: str) -> None:
     """Log a failed or cancelled run. A cancellation is no failure, so its level is lower."""
     facts = {"job_id": id, "type": type, "queue": queue, "status": status.name, "attempt": attempt}

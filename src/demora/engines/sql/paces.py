@@ -4,9 +4,9 @@ from functools import lru_cache
 
 import msgspec
 
-from ..core.pace import Pace, PaceState
-from ..core.spans import span_ms
-from ..store.audit import PaceFacts
+from ...core.pace import Pace, PaceState
+from ...core.spans import span_ms
+from ...store.audit import PaceFacts
 
 A_FEW = 4  # held jobs to plan for at first: a claim in time releases one of them, and only a late one must read all
 
