@@ -529,6 +529,13 @@ from (
     from jobs where status = {PROCESSING} and lease_until > ?1 group by worker_id, type
 ) as first
 
+-- name: dead_letters
+select queue, type, error, band, count(*), min(completed_at), max(completed_at), max(id) from (
+    select queue, type, substr(coalesce(error, ''), 1, instr(coalesce(error, '') || ':', ':') - 1) as error,
+        (completed_at <= ?) + (completed_at <= ?) + (completed_at <= ?) as band, completed_at, id
+    from jobs indexed by jobs_dead where status = {FAILED} order by id desc limit ?
+) group by queue, type, error, band
+
 -- name: activity_mark
 select coalesce(max(rowid), 0) from jobs
 
