@@ -1107,8 +1107,7 @@ select 'index ' || relname from pg_index join pg_class on oid = indexrelid
 where relnamespace = :schema::text::regnamespace and not (indisvalid and indisready)
 
 -- name: events
--- Events of earlier versions say 'wished'.
-select seq, at, job_id, replace(kind, 'wished', 'cancel_requested'), wrote, old_status, status, old_token, token,
+select seq, at, job_id, kind, wrote, old_status, status, old_token, token,
     coalesce(credits, 0), coalesce(retries, 0), coalesce(generation, 1), coalesce(max_retries, 0), queue, lane, rank,
     coalesce(due_at, 0), worker_id, old_lease_until, lease_until, wished, error, expires_at, unique_key
 from demora.events where seq > :after order by seq
