@@ -158,5 +158,5 @@ def _check_field(name: str, field: str) -> None:
         CronSim(" ".join(alone), _ANY_YEARS)
     except CronSimError:
         raise Invalid(
-            "cron", f"{field!r} is not a {name}; allowed is {allowed}, *, ranges (1-5), lists (1,15), steps (*/5)"
+            "cron", f"{field!r} is not a valid {name}; allowed is {allowed}, *, ranges (1-5), lists (1,15), steps (*/5)"
         ) from None
