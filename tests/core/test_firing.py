@@ -18,6 +18,7 @@ from demora.core.firing import (
     SlotOutcome,
     begin,
     decide,
+    first_to_look,
     foreseen,
     take_turns,
 )
@@ -241,3 +242,23 @@ def test_overlap_gives_every_slot_one_end(overlap: Overlap, count: int, previous
         assert len(turns.fired) <= 1
         assert not (turns.fired and previous.claimed)
         assert not turns.cancels or (overlap is Overlap.REPLACE and previous.waiting)
+
+
+# Which process looks first
+
+
+@given(processes=st.sets(st.text("abc", min_size=1, max_size=4), min_size=1, max_size=8), minute=st.integers(0, 10**6))
+def test_all_processes_name_the_same_first_one(processes: set[str], minute: int) -> None:
+    slot = NOON + minute * MINUTE
+    chosen = first_to_look(slot, processes)
+    assert chosen in processes
+    assert first_to_look(slot, sorted(processes, reverse=True)) == chosen
+    others = processes - {min(processes - {chosen}, default="")}
+    assert first_to_look(slot, others) == chosen  # one that leaves changes only its own slots
+
+
+def test_the_slots_are_shared_out() -> None:
+    processes = [f"worker-{n}" for n in range(4)]
+    shares = [first_to_look(NOON + n * MINUTE, processes) for n in range(1000)]
+    assert all(180 < shares.count(one) < 320 for one in processes)
+    assert first_to_look(NOON, []) is None

@@ -103,11 +103,11 @@ class Cron:
 
     def _next(self, wall: datetime) -> datetime | None:
         """Return the first matching wall-clock time after this one."""
-        return next(CronSim(self._expression, wall.replace(fold=0)), None)
+        return _match(self._expression, wall.replace(fold=0))
 
     def _last(self, wall: datetime) -> datetime | None:
         """Return the last matching wall-clock time up to and including this one."""
-        return next(CronSim(self._expression, wall.replace(fold=0) + SECOND, reverse=True), None)
+        return _match(self._expression, wall.replace(fold=0) + SECOND, back=True)
 
 
 def read_cron(text: str) -> Cron:
@@ -118,6 +118,12 @@ def read_cron(text: str) -> Cron:
 
 
 _read = lru_cache(16_384)(Cron)
+
+
+@lru_cache(16_384)  # many schedules fire at the same popular times
+def _match(expression: str, wall: datetime, *, back: bool = False) -> datetime | None:
+    """Return the first matching time after this one or, going back, the last one before it."""
+    return next(CronSim(expression, wall, reverse=back), None)
 
 
 def _once(wall: datetime, clock: WallClock) -> datetime:

@@ -8,7 +8,8 @@ this time to now, so time before the creation and time in a pause has no missed 
 - Each slot that fires then meets the `Overlap` policy.
 """
 
-from collections.abc import Sequence
+import hashlib
+from collections.abc import Collection, Sequence
 from datetime import datetime, timedelta
 from enum import Enum
 from itertools import islice
@@ -16,7 +17,7 @@ from itertools import islice
 import msgspec
 
 from .schedule import Missed, Overlap, Schedule, next_fire, slots_back
-from .spans import MILLISECOND
+from .spans import MILLISECOND, to_ms
 
 PROMPT = timedelta(seconds=10)
 MOST_RECORDED = 100  # missed slots that one decision records: the newest
@@ -109,8 +110,7 @@ def decide(schedule: Schedule, progress: Progress, now: datetime, previous: Prev
     """
     if not schedule.enabled:
         return Decision((), progress)
-    came = progress.next_at is not None and progress.next_at <= now
-    found = due_slots(schedule, progress.decided_to, now) if came else DueSlots((), ())
+    found, after = due_slots(schedule, progress, now)
     waiting = () if progress.kept_at is None else (progress.kept_at,)
     turns = take_turns(schedule.overlap, (*waiting, *found.due), previous)
     slots = [
@@ -120,21 +120,26 @@ def decide(schedule: Schedule, progress: Progress, now: datetime, previous: Prev
         *(Decided(slot, SlotOutcome.FIRED) for slot in turns.fired),
     ]
     slots.sort(key=lambda one: one.slot_at)
-    after = begin(schedule, now) if came else progress
     return Decision(tuple(slots), msgspec.structs.replace(after, kept_at=turns.kept), cancels=turns.cancels)
 
 
-def due_slots(schedule: Schedule, decided_to: datetime, now: datetime) -> DueSlots:
-    """Return the slots after `decided_to` up to now that are to fire, and the newest of those that are not."""
-    late = now - PROMPT  # a slot before this is not prompt any more
-    prompt = list(slots_back(schedule, now, max(decided_to, late - MILLISECOND)))
-    older = slots_back(schedule, late - MILLISECOND, decided_to)
-    chosen, missed = list[datetime](), list[datetime]()
-    most = _most_late(schedule)
-    for slot in islice(older, most + MOST_RECORDED):
-        fires = len(chosen) < most and slot >= now - schedule.late_limit
-        (chosen if fires else missed).append(slot)
-    return DueSlots(tuple(reversed(prompt + chosen)), tuple(reversed(missed[:MOST_RECORDED])))
+def due_slots(schedule: Schedule, progress: Progress, now: datetime) -> tuple[DueSlots, Progress]:
+    """Return the slots from the next one up to now that are to fire, the newest of those that are not, and the progress
+    after them."""
+    first = progress.next_at
+    if first is None or first > now:
+        return DueSlots((), ()), progress
+    following = next_fire(schedule, first)
+    if now - first <= PROMPT and (following is None or following > now):  # the usual case, and the only one in a hurry
+        return DueSlots((first,), ()), Progress(now, following)
+    found = _late_slots(schedule, progress.decided_to, now)
+    return found, begin(schedule, now)
+
+
+def first_to_look(slot_at: datetime, processes: Collection[str]) -> str | None:
+    """Return which of the live schedulers looks at a slot at its time; the others look a little later. Each slot has another
+    first one, and all processes name the same. None if there are none."""
+    return max(processes, key=lambda id: hashlib.sha256(f"{id}\n{to_ms(slot_at)}".encode()).digest(), default=None)
 
 
 def take_turns(overlap: Overlap, slots: Sequence[datetime], previous: Previous) -> Turns:
@@ -156,6 +161,18 @@ def take_turns(overlap: Overlap, slots: Sequence[datetime], previous: Previous) 
             if previous.claimed:
                 return Turns(replaced=tuple(replaced), kept=latest, cancels=previous.waiting)
             return Turns(replaced=tuple(replaced), fired=(latest,), cancels=previous.waiting)
+
+
+def _late_slots(schedule: Schedule, decided_to: datetime, now: datetime) -> DueSlots:
+    late = now - PROMPT  # a slot before this is not prompt any more
+    prompt = list(slots_back(schedule, now, max(decided_to, late - MILLISECOND)))
+    older = slots_back(schedule, late - MILLISECOND, decided_to)
+    chosen, missed = list[datetime](), list[datetime]()
+    most = _most_late(schedule)
+    for slot in islice(older, most + MOST_RECORDED):
+        fires = len(chosen) < most and slot >= now - schedule.late_limit
+        (chosen if fires else missed).append(slot)
+    return DueSlots(tuple(reversed(prompt + chosen)), tuple(reversed(missed[:MOST_RECORDED])))
 
 
 def _most_late(schedule: Schedule) -> int:
