@@ -20,7 +20,7 @@ from demora.core.firing import (
     decide,
     first_to_look,
     foreseen,
-    take_turns,
+    apply_overlap,
 )
 from demora.core.schedule import Missed, Overlap, Schedule, next_fire, slots_between
 from tests.builders import ms, seconds
@@ -235,13 +235,13 @@ def test_a_kept_slot_stays_while_nothing_happens() -> None:
 )
 def test_overlap_gives_every_slot_one_end(overlap: Overlap, count: int, previous: Previous) -> None:
     slots = [NOON + n * MINUTE for n in range(count)]
-    turns = take_turns(overlap, slots, previous)
-    kept = [] if turns.kept is None else [turns.kept]
-    assert sorted([*turns.fired, *turns.skipped, *turns.replaced, *kept]) == slots
+    overlapped = apply_overlap(overlap, slots, previous)
+    kept = [] if overlapped.kept is None else [overlapped.kept]
+    assert sorted([*overlapped.fired, *overlapped.skipped, *overlapped.replaced, *kept]) == slots
     if overlap is not Overlap.ALLOW:
-        assert len(turns.fired) <= 1
-        assert not (turns.fired and previous.claimed)
-        assert not turns.cancels or (overlap is Overlap.REPLACE and previous.waiting)
+        assert len(overlapped.fired) <= 1
+        assert not (overlapped.fired and previous.claimed)
+        assert not overlapped.cancels or (overlap is Overlap.REPLACE and previous.waiting)
 
 
 # Which process looks first

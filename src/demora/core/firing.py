@@ -72,7 +72,7 @@ class Decision(msgspec.Struct, frozen=True):
         return [one.slot_at for one in self.slots if one.outcome is SlotOutcome.FIRED]
 
 
-class Turns(msgspec.Struct, frozen=True):
+class Overlapped(msgspec.Struct, frozen=True):
     """What an overlap policy makes of slots, oldest first."""
 
     fired: tuple[datetime, ...] = ()
@@ -112,15 +112,15 @@ def decide(schedule: Schedule, progress: Progress, now: datetime, previous: Prev
         return Decision((), progress)
     found, after = due_slots(schedule, progress, now)
     waiting = () if progress.kept_at is None else (progress.kept_at,)
-    turns = take_turns(schedule.overlap, (*waiting, *found.due), previous)
+    overlapped = apply_overlap(schedule.overlap, (*waiting, *found.due), previous)
     slots = [
         *(Decided(slot, SlotOutcome.MISSED) for slot in found.missed),
-        *(Decided(slot, SlotOutcome.REPLACED) for slot in turns.replaced),
-        *(Decided(slot, SlotOutcome.SKIPPED) for slot in turns.skipped),
-        *(Decided(slot, SlotOutcome.FIRED) for slot in turns.fired),
+        *(Decided(slot, SlotOutcome.REPLACED) for slot in overlapped.replaced),
+        *(Decided(slot, SlotOutcome.SKIPPED) for slot in overlapped.skipped),
+        *(Decided(slot, SlotOutcome.FIRED) for slot in overlapped.fired),
     ]
     slots.sort(key=lambda one: one.slot_at)
-    return Decision(tuple(slots), msgspec.structs.replace(after, kept_at=turns.kept), cancels=turns.cancels)
+    return Decision(tuple(slots), msgspec.structs.replace(after, kept_at=overlapped.kept), cancels=overlapped.cancels)
 
 
 def due_slots(schedule: Schedule, progress: Progress, now: datetime) -> tuple[DueSlots, Progress]:
@@ -142,25 +142,25 @@ def first_to_look(slot_at: datetime, processes: Collection[str]) -> str | None:
     return max(processes, key=lambda id: hashlib.sha256(f"{id}\n{to_ms(slot_at)}".encode()).digest(), default=None)
 
 
-def take_turns(overlap: Overlap, slots: Sequence[datetime], previous: Previous) -> Turns:
+def apply_overlap(overlap: Overlap, slots: Sequence[datetime], previous: Previous) -> Overlapped:
     """Return what becomes of slots that are due, oldest first. A slot that was kept before is the first of them."""
     if not slots:
-        return Turns()
+        return Overlapped()
     match overlap:
         case Overlap.ALLOW:
-            return Turns(fired=tuple(slots))
+            return Overlapped(fired=tuple(slots))
         case Overlap.SKIP:
             free = 0 if previous.unended else 1
-            return Turns(fired=tuple(slots[:free]), skipped=tuple(slots[free:]))
+            return Overlapped(fired=tuple(slots[:free]), skipped=tuple(slots[free:]))
         case Overlap.QUEUE:
             free = 0 if previous.unended else 1
             kept = slots[free] if len(slots) > free else None
-            return Turns(fired=tuple(slots[:free]), kept=kept, skipped=tuple(slots[free + 1 :]))
+            return Overlapped(fired=tuple(slots[:free]), kept=kept, skipped=tuple(slots[free + 1 :]))
         case Overlap.REPLACE:
             *replaced, latest = slots
             if previous.claimed:
-                return Turns(replaced=tuple(replaced), kept=latest, cancels=previous.waiting)
-            return Turns(replaced=tuple(replaced), fired=(latest,), cancels=previous.waiting)
+                return Overlapped(replaced=tuple(replaced), kept=latest, cancels=previous.waiting)
+            return Overlapped(replaced=tuple(replaced), fired=(latest,), cancels=previous.waiting)
 
 
 def _late_slots(schedule: Schedule, decided_to: datetime, now: datetime) -> DueSlots:

@@ -1,19 +1,19 @@
-"""The port for schedules, `store.schedules`: definitions, the slots that are due, and the runs that were made of them.
+"""The port for schedules, `store.schedules`: definitions, the slots that are due, and what became of the others.
 
 The core decides and an engine applies. A scheduler calls `due`, asks `core.firing.decide` about each schedule, makes the
 jobs of the slots that fire, and hands everything back to `fire`. No process is a leader: any number of them may do this at
 once.
 
-**One job for each slot.** A *run* is the record of a slot: its outcome, and its job if it fired. `fire` writes the runs,
-adds the jobs and stores the progress in one transaction, and only if the schedule is still at the revision that `due`
-returned. Every write to a schedule increases its revision, so of concurrent calls one applies. A run is stored once for a
-schedule and a slot; where there is one already, no job is added. Runs are kept apart from jobs, the newest `KEPT_RUNS` of
-each schedule: a purge of jobs makes nothing fire again, and neither does a clock that is set back.
+**One job for each slot.** The *record* of a slot has its outcome, and its job if it fired. `fire` writes the records, adds
+the jobs and stores the progress in one transaction, and only if the schedule is still at the revision that `due` returned.
+Every write to a schedule increases its revision, so of concurrent calls one applies. A slot has at most one record; where
+there is one already, no job is added. Records are kept apart from jobs, the newest `KEPT_RECORDS` of each schedule: a purge
+of jobs makes nothing fire again, and neither does a clock that is set back.
 
 **Jobs of schedules.** The row of a job has the columns `schedule`, the name, and `slot_at`. The engine writes them in
 `fire`, `trigger` and `backfill`; a `NewJob` does not have them, so no caller can claim to be a schedule. `slot_at` is null
 in a triggered job. All these jobs enter the scheduled lane, so that paces govern them. The columns stay when the schedule is
-removed. An index on the name, of unended jobs only, answers whether a schedule has a previous run.
+removed. An index on the name, of unended jobs only, answers whether an earlier job of the schedule has not ended.
 
 **A slot that waits for the end of earlier jobs** stands in the row of its schedule. Ending a job does nothing for schedules.
 While such a slot exists (`DueSchedules.keeps`), schedulers also subscribe to `Topic.ENDED`, and `due` returns the schedule
@@ -37,7 +37,7 @@ from ..core.schedule_request import ScheduleRequest
 from ..core.states import Status
 from .jobs import Added
 
-KEPT_RUNS = 10_000  # of each schedule; housekeeping deletes older ones
+KEPT_RECORDS = 10_000  # of each schedule; housekeeping deletes older ones
 
 
 class Origin(Enum):
@@ -53,7 +53,7 @@ class StoredSchedule(msgspec.Struct, frozen=True):
 
     `defined` is what the code of its `application` says, at that `release`; it differs from `schedule` where a person
     changed it since. `changed_by` is who made the last such change. `run_count` counts the jobs of slots; `last_job_id` is
-    the newest of them, and `last_status` its status while it exists. Runs up to `forgotten_to` are no longer kept.
+    the newest of them, and `last_status` its status while it exists. Records up to `forgotten_to` are no longer kept.
     """
 
     schedule: Schedule
@@ -71,7 +71,7 @@ class StoredSchedule(msgspec.Struct, frozen=True):
     forgotten_to: datetime | None = None
 
 
-class Run(msgspec.Struct, frozen=True):
+class SlotRecord(msgspec.Struct, frozen=True):
     """What became of a slot. `job_id` stays after the job was deleted."""
 
     schedule: str
@@ -128,7 +128,7 @@ class Backfilled(msgspec.Struct, frozen=True):
 
 
 class ScheduleStore(Protocol):
-    """The schedules, their slots and their runs."""
+    """The schedules, their slots, and the records of these."""
 
     async def add(self, schedule: Schedule, *, origin: Origin, by: str) -> StoredSchedule | None:
         """Store a new schedule that was first recorded now, and return it; None if the name is taken."""
@@ -160,7 +160,7 @@ class ScheduleStore(Protocol):
         ...
 
     async def remove(self, name: str) -> bool:
-        """Delete a schedule and its runs; False if there is none of this name. Its jobs stay."""
+        """Delete a schedule and its records; False if there is none of this name. Its jobs stay."""
         ...
 
     async def due(self, *, limit: int) -> DueSchedules:
@@ -173,10 +173,10 @@ class ScheduleStore(Protocol):
 
         - Race: a firing is applied only if its schedule is still at the revision that `due` returned and, with an overlap
           policy, its unended jobs are still as they were. Otherwise the caller looks again.
-        - Slots: a slot that has a run already gets no second run and no job.
+        - Slots: a slot that has a record already gets no second one, and no job.
         - Jobs: they are added as `Store.add` does, in the scheduled lane.
         - Replacement: with `Decision.cancels` the waiting jobs of the schedule that were never claimed end CANCELLED, and
-          their runs become `replaced`.
+          their records become `replaced`.
         - Size: the call commits once, with a number of statements that does not depend on the number of firings.
         """
         ...
@@ -191,12 +191,12 @@ class ScheduleStore(Protocol):
 
         A slot with a job keeps it, so a repeated call adds nothing. A slot that was missed, skipped or replaced without a
         job becomes fired. Slots after `Progress.decided_to` are left out, because they are still to come; slots up to
-        `StoredSchedule.forgotten_to` are left out, because their runs are no longer known.
+        `StoredSchedule.forgotten_to` are left out, because their records are no longer kept.
         """
         ...
 
-    async def runs(self, name: str, *, before: datetime | None = None, limit: int) -> list[Run]:
-        """Return the runs of a schedule, newest slot first, those before a slot if one is given."""
+    async def records(self, name: str, *, before: datetime | None = None, limit: int) -> list[SlotRecord]:
+        """Return the records of a schedule, newest slot first, those before a slot if one is given."""
         ...
 
     async def foresee(self, zones: str) -> int:
