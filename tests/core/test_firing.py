@@ -16,11 +16,11 @@ from demora.core.firing import (
     Previous,
     Progress,
     SlotOutcome,
+    apply_overlap,
     begin,
     decide,
     first_to_look,
     foreseen,
-    apply_overlap,
 )
 from demora.core.schedule import Missed, Overlap, Schedule, next_fire, slots_between
 from tests.builders import ms, seconds
