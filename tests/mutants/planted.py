@@ -1590,6 +1590,27 @@ MUTANTS = (
         CRON,
     ),
     Mutant(
+        "schedule: a range of one number with a step goes on to the end",
+        "core/cron.py",
+        '_STEP_OF_ONE.sub(r"\\1", given.upper())',
+        "given.upper()",
+        f"{CRON} or {ORACLE}",
+    ),
+    Mutant(
+        "schedule: a backfill reaches back to slots that are forgotten",
+        "core/backfill.py",
+        "first <= forgotten_to",
+        "last <= forgotten_to",
+        "tests/core/test_backfill.py",
+    ),
+    Mutant(
+        "schedule: a backfill takes slots that are still to come",
+        "core/backfill.py",
+        "min(last, decided_to)",
+        "last",
+        "tests/core/test_backfill.py",
+    ),
+    Mutant(
         "schedule: an expression that never fires is accepted",
         "core/cron.py",
         "        if self._next(_ANY_YEARS) is None:",

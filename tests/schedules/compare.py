@@ -7,13 +7,23 @@ from typing import NamedTuple
 
 from demora.core.cron import read_cron
 from demora.core.wall_clock import wall_clock
+from demora.errors import Invalid
 from tests.schedules import oracle
 
 HOUR, SECOND = timedelta(hours=1), timedelta(seconds=1)
 BY_MINUTE = (
     *("30 2 * * *", "0 0 * * *", "*/15 0-3 * * *", "5,35 1,2,3,23 * * *", "0 0-23 * * *", "59 23 L * *", "0 2 * * SUN"),
     *("30 1 * * SUN#2", "15 0,2 * MAR,OCT SUN-SAT", "*/7 2 * * *", "0 3 LW * *", "10 1 1-7 * 0L", "45 0-2,22-23/1 */2 * *"),
-    *("*/5 * * * *", "0 * * * *", "30 */2 * * *", "17 */3 * * *", "*/30 * L * *", "1-59/4 *,2 * * 7", "20 */6 1,15 * FRI"),
+    *(
+        "*/5 * * * *",
+        "0 * * * *",
+        "30 */2 * * *",
+        "17 */3 * * *",
+        "*/30 * L * *",
+        "1-59/4 *,2 * * 7",
+        "20 */6 1,15 * FRI",
+        "0 2-2/3 * * *",
+    ),
 )
 BY_SECOND = (
     *("15 30 2 * * *", "*/10 * 2 * * *", "30 */20 0-3 * * *", "59 59 23 * * *", "1 0 0 * * SUN"),
@@ -56,14 +66,31 @@ def windows(zone: str, first: int, last: int, *, seed: int = 0) -> Iterator[Wind
 
 
 def random_expression(chance: random.Random) -> str:
-    """An expression of five fields that fires often enough to be worth a day's walk."""
-    minute = chance.choice(["*", "0", "*/13", f"{chance.randrange(60)}", "3-50/9", "1,2,58"])
-    low, high = sorted(chance.sample(range(24), 2))
-    hour = chance.choice(["*", "*/2", "*/5", f"{low}", f"{low}-{high}", f"{low}-{high}/3", f"{low},{high}", "2", "2,3"])
-    day = chance.choice(["*", "*", "*", "*/2", "L", "LW", "1-15", f"{chance.randrange(1, 29)}"])
-    month = chance.choice(["*", "*", "*", "MAR-NOV", "*/2", "10"])
-    weekday = chance.choice(["*", "*", "*", "MON-FRI", "0", "7", "SUN#1", "6L", "*/2", "TUE,THU"])
-    return f"{minute} {hour} {day} {month} {weekday}"
+    """An expression of five fields that demora accepts."""
+    while True:
+        fields = (
+            random_field(chance, 0, 59),
+            random_field(chance, 0, 23),
+            random_field(chance, 1, 31, "L", "LW"),
+            random_field(chance, 1, 12, *oracle.MONTHS),
+            random_field(chance, 0, 7, "5L", "0L", "7L", "MON#2", "7#1", "0#5", "3#4", *oracle.DAYS),
+        )
+        try:
+            read_cron(" ".join(fields))
+        except Invalid:
+            continue
+        return " ".join(fields)
+
+
+def random_field(chance: random.Random, least: int, most: int, *others: str) -> str:
+    return ",".join(random_part(chance, least, most, *others) for _ in range(chance.choice([1, 1, 1, 2, 3])))
+
+
+def random_part(chance: random.Random, least: int, most: int, *others: str) -> str:
+    low, high = sorted((chance.randint(least, most), chance.randint(least, most)))
+    step = chance.randint(1, most)
+    parts = ["*", f"*/{step}", f"{low}", f"{low}-{high}", f"{low}-{high}/{step}", f"{low}-{low}/{step}", f"{low}/{step}"]
+    return chance.choice(others) if others and chance.random() < 0.3 else chance.choice(parts)
 
 
 def compare(window: Window) -> int:

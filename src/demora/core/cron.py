@@ -41,6 +41,8 @@ _FIELDS = {  # by the names of cronsim: what may stand there, and how many value
     "day-of-week": ("0 to 7 or SUN to SAT (0 and 7 are Sunday), 5L (the last Friday) or MON#2 (the second Monday)", 7),
 }
 _STEP = re.compile(r"/([0-9]+)(?:,|$)")
+_STEP_OF_ONE = re.compile(r"\b(\w+)-\1/[1-9][0-9]*")  # 5-5/2 is 5, but cronsim reads it as 5/2
+_STEP_OF_LAST = re.compile(r"LW?/")  # cronsim takes it, and ignores the step
 _ORDINAL = re.compile(r"\b([2-5][123])th\b")  # as cronsim writes them
 _ENDINGS = {"1": "st", "2": "nd", "3": "rd"}
 _ANY_YEARS = datetime(2000, 1, 1)  # from here, 50 years have every kind of month and leap day
@@ -139,7 +141,7 @@ def _fields(text: str) -> list[str]:
         if given.lower() not in MACROS:
             raise Invalid("cron", f"{given!r} is not known; write one of {', '.join(MACROS)}")
         given = MACROS[given.lower()]
-    fields = given.upper().split()
+    fields = _STEP_OF_ONE.sub(r"\1", given.upper()).split()
     if len(fields) not in (5, 6):
         raise Invalid("cron", f"{text!r} has {len(fields)} fields; 5 or 6 are expected (6: seconds first); {EXAMPLES}")
     for name, field in zip(list(_FIELDS)[-len(fields) :], fields, strict=True):
@@ -161,6 +163,8 @@ def _check_field(name: str, field: str) -> None:
     if name == "day-of-month":
         alone[-1] = "1"  # a weekday beside it: whether any month has such a day is asked later
     try:
+        if _STEP_OF_LAST.search(field):
+            raise CronSimError
         CronSim(" ".join(alone), _ANY_YEARS)
     except CronSimError:
         raise Invalid(
