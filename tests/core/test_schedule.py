@@ -4,12 +4,14 @@ from datetime import UTC, datetime, timedelta
 from itertools import islice
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from demora.core.job import Priority
 from demora.core.schedule import (
+    Overlap,
     Schedule,
     due_time,
     job_of,
@@ -175,6 +177,17 @@ def test_the_job_of_a_slot_is_due_after_its_jitter_and_a_triggered_one_at_once()
     assert (job_of(shaken, "an-id").at, job_of(shaken, "an-id").delay) == (None, None)
     spread = job_of(shaken, "an-id", slot=NOON, delay=seconds(5))
     assert (spread.at, spread.delay) == (None, seconds(5))
+
+
+# Storing
+
+
+@given(one=st.one_of(timings, bounded), jitter=st.integers(0, 10**9).map(ms), limit=st.integers(1, 1000))
+def test_a_schedule_comes_back_from_json_as_it_was(one: Schedule, jitter: timedelta, limit: int) -> None:
+    full = msgspec.structs.replace(
+        one, jitter=jitter, missed_limit=limit, overlap=Overlap.QUEUE, payload=b'{"a":"\xc3\xa9"}'
+    )
+    assert msgspec.json.decode(msgspec.json.encode(full), type=Schedule) == full
 
 
 # Words
