@@ -16,8 +16,9 @@ from demora import Context, Demora, Retry, Status
 from demora.errors import BadHandler, Invalid, RaisedInProcess, WrongProcess
 from demora.system.child_process import spawn
 from demora.system.seams import Seams
-from demora.worker import Worker, outcomes
+from demora.worker import Worker
 from demora.worker.processes import location, pool
+from demora.worker.run import GRACE, Ending
 from tests.facts import eventually
 from tests.worker import process_jobs
 from tests.worker.conftest import ended
@@ -110,7 +111,7 @@ async def test_a_timeout_kills_even_what_holds_the_interpreter_and_frees_its_slo
 
 
 async def test_a_kill_also_ends_what_the_handler_started(app: Demora, file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(outcomes.GRACE, outcomes.Ending.CANCEL, 0.05)
+    monkeypatch.setitem(GRACE, Ending.CANCEL, 0.05)
     async with app.worker():
         job = await app.enqueue("starts", {"file": str(file)})
         program = await written(file)
@@ -140,7 +141,7 @@ async def test_a_cancel_is_heard_in_the_process_which_is_killed_if_it_goes_on(
     app: Demora, file: Path, monkeypatch: pytest.MonkeyPatch, type: str, payload: Any, status: Status, error: str | None
 ) -> None:
     if type == "hangs":
-        monkeypatch.setitem(outcomes.GRACE, outcomes.Ending.CANCEL, 0.05)
+        monkeypatch.setitem(GRACE, Ending.CANCEL, 0.05)
     async with app.worker():
         job = await app.enqueue(type, payload | {"file": str(file)})
         pid = await written(file)

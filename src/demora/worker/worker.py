@@ -39,13 +39,10 @@ from ..system import crash, error_texts, forks, notices
 from ..system.seams import Seams
 from .application import Application, Hook
 from .leases import HeldLease, Keeper
-from .outcomes import Ending, verdict_on
-from .prefetch import Prefetch
 from .processes.location import expect_worker
 from .processes.pool import Processes
-from .run import Run
+from .run import Ending, Run, Timeouts, verdict_on
 from .settling import Settler
-from .timeouts import Timeouts
 
 SAFETY_LOOK = 60.0  # seconds that a worker sleeps at most
 HEARTBEAT_EVERY = 10.0  # seconds
@@ -55,6 +52,10 @@ LAST_CALL = 0.5  # seconds that the store has at least to answer a worker that s
 RETIRING = 2.0  # seconds to deregister; a worker that fails to is forgotten when its heartbeats stop
 THREAD_GRACE = 2.0  # seconds that a thread may outlast its settled run before the worker reports it as stuck
 FIRST_PAUSE, LONGEST_PAUSE = 0.1, 5.0  # seconds between claims while the store is in trouble
+AHEAD = 0.010  # seconds of work that a worker claims ahead of its free slots
+MOST_AHEAD = 250  # jobs
+WINDOW = 0.005  # seconds between measurements of the rate
+IDLE = 0.1  # seconds without a run or without an end, after which the rate is unknown
 _BY_ID = attrgetter("id", "token")
 
 
@@ -429,6 +430,44 @@ class Worker:
     def _wake(self) -> None:
         if self._subscription is not None:
             self._subscription.wake()
+
+
+class Prefetch:
+    """How many jobs a worker claims ahead of its free slots: about 10 ms of work at the measured rate. It must stay small,
+    since an urgent job cannot overtake a prefetched one.
+
+    The rate is the number of jobs that end per second of work. Time in which nothing runs is not counted: otherwise a worker
+    that waits for a slow disk would claim less, and so wait even more often.
+    """
+
+    def __init__(self) -> None:
+        self.jobs = 0
+        self._since = 0.0
+        self._ended = 0
+        self._idle_since = 0.0
+
+    def idle(self, now: float) -> None:
+        """Note that the last run has ended."""
+        self._idle_since = now
+
+    def before_claim(self, now: float) -> None:
+        """Forget the rate if the worker has been idle for long. Call this before a claim while nothing runs."""
+        if now - self._idle_since > IDLE:
+            self.jobs = 0
+
+    def busy(self, now: float) -> None:
+        """Note that the first run begins after an idle time."""
+        self._since += now - self._idle_since
+
+    def job_ended(self, now: float) -> None:
+        """Count one ended run, and measure the rate once per window."""
+        self._ended += 1
+        passed = now - self._since
+        if passed < WINDOW:
+            return
+        ahead = 0 if passed > IDLE else int(self._ended / passed * AHEAD)
+        self.jobs = min((self.jobs + ahead) // 2 if self.jobs else ahead, MOST_AHEAD)
+        self._since, self._ended = now, 0
 
 
 async def send_heartbeats(store: Store, record: Callable[[], Awaitable[WorkerRecord]]) -> None:

@@ -18,7 +18,6 @@ from ...handlers.registry import Handler
 from ...system.child_process import ChildProcess
 from ...system.seams import Seams
 from ..application import Application
-from ..outcomes import grace, stands
 from .location import AppLocation, import_path_of, location_of
 from .wire import HEAD, MOST_BYTES, Began, End, Hello, Logged, RunEnded, Said, ToProcess, Work, frame, from_process
 
@@ -117,9 +116,9 @@ async def _until_ended(process: "Process", run: "Run") -> RunEnded:
         await process.answered()
     except asyncio.CancelledError:
         process.send(End())
-        await process.answered(grace(run.ending))
+        await process.answered(run.grace)
         answer = process.answer
-        if answer is None or not stands(run.ending, succeeded=isinstance(answer.outcome, Succeeded)):
+        if answer is None or not run.counts(succeeded=isinstance(answer.outcome, Succeeded)):
             raise
     if process.answer is None:
         raise ProcessDied(process.fate or "is gone")
