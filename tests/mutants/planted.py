@@ -4,6 +4,7 @@ from typing import NamedTuple
 
 SIM = "simulator"
 LINE_SIM = "simulator with a line"
+RUN_LOG = "tests/worker/test_run_log.py"
 ANYTHING = f"tests/conformance tests/core tests/engines tests/worker tests/proof or {SIM}"
 
 
@@ -119,6 +120,48 @@ MUTANTS = (
         "                await asyncio.sleep(wait)\n",
         "                return [None] * len(batch)\n",
         "tests/worker/test_leases.py",
+    ),
+    Mutant(
+        "a dead letter is logged as a warning",
+        "system/notices.py",
+        "level = ERROR if status is Status.FAILED else INFO if expected else WARNING",
+        "level = INFO if expected else WARNING",
+        RUN_LOG,
+    ),
+    Mutant(
+        "a failed attempt is logged without its traceback",
+        "system/notices.py",
+        "problem=None if level == INFO else problem",
+        "problem=None",
+        RUN_LOG,
+    ),
+    Mutant(
+        "the log has the error itself although the setting asks for classes alone",
+        "system/notices.py",
+        "        if error_texts.shown():\n",
+        "        if True:\n",
+        RUN_LOG,
+    ),
+    Mutant(
+        "the last completed jobs of a burst are not counted",
+        "worker/worker.py",
+        "        self._completed.close()\n",
+        "",
+        RUN_LOG,
+    ),
+    Mutant(
+        "after a burst the next completed job has no line",
+        "system/log_limit.py",
+        "        if self._many:  # a second without events ends the burst\n",
+        "        if False:\n",
+        RUN_LOG,
+    ),
+    Mutant(
+        "a type without a handler is named again each minute",
+        "system/log_limit.py",
+        "        if not self._lasting:\n",
+        "        if True:\n",
+        "tests/hostile/test_secrets.py -k remedy",
     ),
     Mutant(
         "the backlog is forgotten when a worker stops",

@@ -37,12 +37,11 @@ from ..handlers import context
 from ..handlers.context import Context
 from ..handlers.control import Cancel, Fail, Retry, Snooze
 from ..handlers.registry import Handler, Middleware, Next
-from ..system import forks
+from ..system import error_texts, forks
 from . import processes
 from .processes.pool import START_UP, Processes
 
 MOST_ERROR = 2000  # characters
-MOST_TRACEBACK = 16_000
 
 CANCELLED_WITHIN = "CancelledError: the handler was cancelled from within"
 
@@ -68,8 +67,8 @@ class Run:
     """One call of a handler for a job. `ending` is why the worker ended the run, None if it did not."""
 
     __slots__ = (
-        *("began", "ctx", "ending", "handler", "limit", "middlewares", "occupied", "pool", "processes", "settled", "task"),
-        "timeout",
+        *("began", "ctx", "ending", "handler", "limit", "middlewares", "occupied", "pool", "problem", "processes"),
+        *("settled", "task", "timeout"),
     )
 
     def __init__(
@@ -94,6 +93,7 @@ class Run:
         self.began = self.settled = False
         self.task: asyncio.Task[None] | None = None
         self.occupied: asyncio.Future[Any] | None = None  # the thread of a plain function, which cannot be cancelled
+        self.problem: BaseException | None = None  # what the handler raised, if it can be read
 
     async def perform(self) -> Outcome:
         """Call the handler and return the outcome, whatever the handler raises."""
@@ -180,6 +180,7 @@ class Run:
     def _raised(self, problem: BaseException) -> Outcome:
         if isinstance(problem, _NoHandler):
             return NoHandler()
+        self.problem = problem if _is_readable(problem) else None
         return failed(problem, () if self.handler is None else self.handler.defaults.permanent)
 
 
@@ -289,6 +290,15 @@ def _read(problem: BaseException, permanent: tuple[type[BaseException], ...]) ->
             return Raised(_describe(problem), _trace(problem), permanent=isinstance(problem, permanent))
 
 
+def _is_readable(problem: BaseException) -> bool:
+    """Return whether logging may read this error. Also removes the frames of the code that called the handler."""
+    try:
+        problem.__traceback__ = _from_handler(problem.__traceback__)
+        return bool(type(problem).__name__ and traceback.format_exception(problem))
+    except BaseException:  # even SystemExit: a method of the raised error may raise it
+        return False
+
+
 def _unreadable(trouble: BaseException) -> Raised:
     try:
         return Raised(_describe(trouble), _trace(trouble))
@@ -313,8 +323,8 @@ def _trace(problem: BaseException) -> str:
     try:
         text = "".join(traceback.format_exception(type(problem), problem, _from_handler(problem.__traceback__)))
     except BaseException:
-        text = "(its traceback cannot be read)"
-    return _storable(text[-MOST_TRACEBACK:])
+        text = error_texts.UNREADABLE
+    return _storable(text[-error_texts.MOST_TRACEBACK :])
 
 
 def _from_handler(trace: TracebackType | None) -> TracebackType | None:
@@ -329,7 +339,7 @@ def _is_caller(trace: TracebackType) -> bool:
 
 
 def _detail(detail: object) -> str | None:
-    return None if detail is None else _storable(_text(detail)[:MOST_TRACEBACK])
+    return None if detail is None else _storable(_text(detail)[: error_texts.MOST_TRACEBACK])
 
 
 def _storable(text: str) -> str:

@@ -18,9 +18,10 @@ from typing import Any
 
 from ..core.shares import QueueShares
 from ..core.states import Status
-from ..core.verdict import GaveUp, HandedBack, NoHandler, Outcome
+from ..core.verdict import GaveUp, HandedBack, NoHandler, Outcome, Snoozed, Succeeded, Verdict
 from ..errors import Invalid, StoreClosed, StoreError
 from ..handlers.context import Context, current_job, stamp_records
+from ..handlers.control import Retry
 from ..scheduler.housekeeping import ReleaseLog, Scheduler, wait_before_retry
 from ..store.jobs import (
     ClaimedJob,
@@ -36,6 +37,7 @@ from ..store.jobs import (
     lapse,
 )
 from ..system import crash, error_texts, forks, notices
+from ..system.log_limit import Burst
 from ..system.seams import Seams
 from .application import Application, Hook
 from .leases import HeldLease, Keeper
@@ -107,6 +109,7 @@ class Worker:
         self._wound_down = False
         self._handed_back = 0
         self._release_log = ReleaseLog()
+        self._completed = Burst(notices.runs_completed)
         self._subscription: Subscription | None = None
         self.started = asyncio.Event()
         self.trouble: str | None = None
@@ -168,6 +171,7 @@ class Worker:
 
     async def _close(self) -> None:
         self._release_log.close()
+        self._completed.close()
         await self._keeper.stop(within=self._left(LAST_CALL))
         self._pool.shutdown(wait=False, cancel_futures=True)
         await self._processes.close()
@@ -236,8 +240,9 @@ class Worker:
         return full - held if held <= full // 2 or not self._backlog else 0
 
     def _lapse(self, lapsed: LapsedJob) -> Settlement:
-        notices.job_lapsed(lapsed.lease.id, lapsed.worker_id)
-        return lapse(lapsed, self._chance(), self._app.registry.standing)
+        settlement = lapse(lapsed, self._chance(), self._app.registry.standing)
+        notices.job_lapsed(lapsed.lease.id, lapsed.type, lapsed.worker_id, settlement.verdict.status)
+        return settlement
 
     def _take(self, jobs: Sequence[ClaimedJob]) -> None:
         if self._wound_down:  # a claim that returned too late
@@ -268,6 +273,7 @@ class Worker:
         if not self._runs:
             self._prefetch.busy(self._loop.time())
         self._runs[job.lease] = run
+        notices.run_started(job.lease.id, job.type, job.queue, job.standing.attempt)
         run.task = self._loop.create_task(self._execute(run))
         self._timeouts.watch(run, run.limit)
 
@@ -306,14 +312,31 @@ class Worker:
         standing = job.standing if run is None else run.standing()
         verdict = verdict_on(outcome, standing, self._chance())
         report = Report(job.lease, timedelta(0)) if run is None else run.ctx.report()
-        if isinstance(outcome, HandedBack):
-            self._handed_back += 1
-        if isinstance(outcome, NoHandler):
-            notices.job_unknown(job.lease.id, job.type, verdict.error)
-        elif verdict.error is not None:
-            status = (verdict.after_cancel_request() if run is not None and run.ending is Ending.CANCEL else verdict).status
-            notices.run_ended_badly(job.lease.id, job.type, job.queue, status, standing.attempt, verdict.error)
+        self._log_end(job, outcome, verdict, report.ran, run)
         self._settler.add(Settlement(report, verdict))
+
+    def _log_end(self, job: ClaimedJob, outcome: Outcome, verdict: Verdict, ran: timedelta, run: Run | None) -> None:
+        facts, attempt = (job.lease.id, job.type, job.queue), job.standing.attempt
+        ending, problem = (None, None) if run is None else (run.ending, run.problem)
+        if ending is Ending.CANCEL:
+            verdict = verdict.after_cancel_request()
+        match outcome:
+            case Succeeded():
+                notices.run_completed(*facts, attempt, ran.total_seconds(), self._completed)
+            case _ if verdict.status is Status.CANCELLED:
+                notices.run_cancelled(*facts, attempt, verdict.error or "")
+            case NoHandler():
+                notices.job_unknown(job.lease.id, job.type, verdict.error)
+            case Snoozed():
+                notices.run_put_back(*facts, verdict.status, "its handler snoozed it")
+            case HandedBack():
+                self._handed_back += 1
+                notices.run_put_back(*facts, verdict.status, "the worker stops")
+            case _:
+                expected = isinstance(problem, Retry)
+                notices.run_failed(*facts, verdict.status, attempt, verdict.error or "", problem, expected=expected)
+        if run is not None:
+            run.problem = None  # it refers to the run through its traceback
 
     # Ending runs from outside
 

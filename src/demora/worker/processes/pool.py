@@ -135,11 +135,7 @@ def _replay(ended: RunEnded) -> Any:
         case GaveUp(reason):
             raise Cancel(reason)
         case Raised() as raised:
-            raise (
-                _signal(raised)
-                if ended.signal
-                else RaisedInProcess(raised.error, raised.traceback, permanent=raised.permanent)
-            )
+            raise _signal(raised) if ended.signal else _error(raised)
         case None:
             raise asyncio.CancelledError
 
@@ -149,6 +145,13 @@ def _signal(raised: Raised) -> Retry | Fail:
     if raised.permanent:
         return Fail(reason, detail=raised.traceback)
     return Retry(reason, after=raised.after, detail=raised.traceback)
+
+
+def _error(raised: Raised) -> RaisedInProcess:
+    error = RaisedInProcess(raised.error, raised.traceback, permanent=raised.permanent)
+    if raised.traceback is not None:
+        error.add_note(raised.traceback)  # so that a log shows where the handler failed
+    return error
 
 
 class Process:
