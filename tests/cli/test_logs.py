@@ -81,6 +81,7 @@ NOTICES: list[Callable[[], None]] = [
     lambda: notices.worker_started("w", 1, "all", 3),
     lambda: notices.builtins_off(["demo.echo"], "why"),
     lambda: notices.queue_new("q"),
+    lambda: notices.stop_requested("SIGINT"),
     lambda: notices.worker_stopping("w", 1, 8.0),
     lambda: notices.worker_stopped("w", 1),
     lambda: notices.worker_stuck("w", 1, 2),
@@ -97,6 +98,7 @@ NOTICES: list[Callable[[], None]] = [
     lambda: notices.settled_too_late("i"),
     lambda: notices.run_timed_out("i", "t", 1.5),
     lambda: notices.process_forked(("i", HOSTILE)),
+    lambda: notices.runs_left("w", ["t", HOSTILE, "t"]),
     lambda: notices.run_ignores_end("i", "t"),
     lambda: notices.store_trouble("claiming", OSError(HOSTILE), 0.1),
     lambda: notices.store_well("claiming"),
@@ -254,7 +256,7 @@ def test_a_worker_writes_json_if_told_to(start: Start, run: Run, words: tuple[st
     worker.send_signal(signal.SIGTERM)
     said += worker.communicate(timeout=30)[1]
     lines = [json.loads(line) for line in said.splitlines()]
-    events = ["database.used", "worker.started", "job.failed", "worker.stopping", "worker.stopped"]
+    events = ["database.used", "worker.started", "job.failed", "process.stopping", "worker.stopping", "worker.stopped"]
     assert [line["event"] for line in lines] == events
     assert len({line["worker"] for line in lines if "worker" in line}) == 1
     assert "canary-tag" not in said

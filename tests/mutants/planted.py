@@ -164,6 +164,20 @@ MUTANTS = (
         "tests/hostile/test_secrets.py -k remedy",
     ),
     Mutant(
+        "a handler that asks whether it is cancelled costs an attempt when its worker stops",
+        "worker/run.py",
+        "        except (asyncio.CancelledError, EndRequested):\n",
+        "        except asyncio.CancelledError:\n",
+        "tests/worker/test_ending.py -k asks",
+    ),
+    Mutant(
+        "each handler that outlasts its worker is an error",
+        "worker/worker.py",
+        "        if self._stopping:\n            self._outlasting",
+        "        if False:\n            self._outlasting",
+        "tests/worker/test_ending.py -k outlast",
+    ),
+    Mutant(
         "the backlog is forgotten when a worker stops",
         "worker/worker.py",
         "            self._keeper.drop(job.lease)\n            self._settle(job, HandedBack())\n",

@@ -134,6 +134,7 @@ async def test_the_start_of_a_process_does_not_count_against_the_timeout(
         ("waits", {"says": ""}, Status.CANCELLED, "cancelled while running"),
         ("waits", {"says": "success"}, Status.COMPLETED, None),
         ("looks", {}, Status.CANCELLED, "as you asked"),
+        ("asks", {}, Status.CANCELLED, "cancelled while running"),
         ("hangs", {}, Status.CANCELLED, "cancelled while running"),
     ],
 )
@@ -152,7 +153,7 @@ async def test_a_cancel_is_heard_in_the_process_which_is_killed_if_it_goes_on(
             await eventually(lambda: is_gone(pid))
 
 
-@pytest.mark.parametrize("type", ["hangs", "looks"])
+@pytest.mark.parametrize("type", ["hangs", "looks", "asks"])
 async def test_a_worker_that_stops_hands_back_and_leaves_no_process(app: Demora, file: Path, type: str) -> None:
     worker = Worker(app, grace=timedelta(0))
     running = asyncio.ensure_future(worker.run())

@@ -53,6 +53,11 @@ def queue_new(queue: str) -> None:
     _say(INFO, "worker.queue_new", "queue {queue} is new: no job was ever put there", queue=queue)
 
 
+def stop_requested(signal: str) -> None:
+    words = "stopping after {signal}; " + ("a second Ctrl-C" if signal == "SIGINT" else "a second signal") + " ends at once"
+    _say(INFO, "process.stopping", words, signal=signal)
+
+
 def worker_stopping(worker_id: str, running: int, grace: float) -> None:
     words = "worker {worker} is stopping: {running} running, up to {grace_s:.1f} s for them to end"
     _say(INFO, "worker.stopping", words, worker=worker_id, running=running, grace_s=grace)
@@ -192,6 +197,12 @@ def process_forked(job: tuple[str, str] | None) -> None:
     by = "" if job is None else " by job {job_id} ({type})"
     advice = "its child must not use the worker's connections or loop; use process=True, or start processes with spawn"
     _say(WARNING, "worker.forked", f"this process was forked{by}: {advice}", **facts)
+
+
+def runs_left(worker_id: str, types: Sequence[str]) -> None:
+    """Warn once that a worker stops although handlers, most of them in threads, do not end."""
+    words = "worker {worker} stops while {runs} handlers still run ({types}): their jobs are handed back"
+    _say(WARNING, "worker.runs_left", words, worker=worker_id, runs=len(types), types=", ".join(sorted(set(types))))
 
 
 def run_ignores_end(id: str, type: str) -> None:

@@ -35,7 +35,7 @@ from ..core.verdict import (
 from ..errors import Invalid, ProcessDied, RaisedInProcess
 from ..handlers import context
 from ..handlers.context import Context
-from ..handlers.control import Cancel, Fail, Retry, Snooze
+from ..handlers.control import Cancel, EndRequested, Fail, Retry, Snooze
 from ..handlers.registry import Handler, Middleware, Next
 from ..system import error_texts, forks
 from . import processes
@@ -103,7 +103,7 @@ class Run:
         context.enter(self.ctx)
         try:
             return Succeeded(pack(await self._call(), "result"))
-        except asyncio.CancelledError:
+        except (asyncio.CancelledError, EndRequested):
             return self._ended()
         except BaseException as problem:  # no KeyboardInterrupt: the process handles signals elsewhere
             return self._raised(problem)

@@ -108,6 +108,7 @@ class Worker:
         self._stopped_at: float | None = None
         self._wound_down = False
         self._handed_back = 0
+        self._outlasting: list[str] = []  # the types of runs that did not end when the worker stopped
         self._release_log = ReleaseLog()
         self._completed = Burst(notices.runs_completed)
         self._subscription: Subscription | None = None
@@ -363,8 +364,11 @@ class Worker:
     def _report_stuck(self, run: Run, until: "asyncio.Future[Any]") -> None:
         if until.done():
             return
+        if self._stopping:
+            self._outlasting.append(run.ctx.job.type)
+            return
         notices.run_ignores_end(run.ctx.id, run.ctx.job.type)
-        if self._stuck * 2 >= self.slots and not self._stopping:
+        if self._stuck * 2 >= self.slots:
             notices.worker_stuck(self.id, self._stuck, self.slots)
             self._give_up(f"{self._stuck} of {self.slots} slots are held by runs that did not end")
 
@@ -443,6 +447,8 @@ class Worker:
         await self._await_runs(0.5)
         for run in list(self._runs.values()):
             self._conclude(run, HandedBack())
+        if self._outlasting:
+            notices.runs_left(self.id, self._outlasting)
         return await self._settler.drain(self._loop.time() + self._left(0.0, reserve=min(RESERVE, self._grace / 2)))
 
     async def _await_runs(self, seconds: float) -> None:
