@@ -94,6 +94,8 @@ NOTICES: list[Callable[[], None]] = [
     lambda: notices.run_failed("i", HOSTILE, "q", Status.FAILED, 1, HOSTILE),
     lambda: notices.job_lapsed("i", HOSTILE, None, Status.RETRYING),
     lambda: notices.job_unknown("i", "t"),
+    lambda: notices.loop_blocked(("i", HOSTILE), 1.5, inspect.currentframe()),
+    lambda: notices.loop_free(2.5),
     lambda: notices.lease_lost("i", "t"),
     lambda: notices.settled_too_late("i"),
     lambda: notices.run_timed_out("i", "t", 1.5),
@@ -130,6 +132,7 @@ def test_every_notice_is_one_line_without_control_characters(
     written: Callable[..., Callable[[], str]], format: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(notices, "_said", {})
+    monkeypatch.setattr(notices, "_blocking", Limit())
     said = written(log_format=format, log_level="DEBUG")
     for notice in NOTICES:
         notice()

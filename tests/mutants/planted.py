@@ -178,6 +178,27 @@ MUTANTS = (
         "tests/worker/test_ending.py -k outlast",
     ),
     Mutant(
+        "a worker whose loop is blocked sends no heartbeat",
+        "worker/leases.py",
+        "                await store.heartbeat(self._record())\n",
+        "                if self._answered:\n                    await store.heartbeat(self._record())\n",
+        "tests/worker/test_leases.py -k blocks_the_loop_is_named",
+    ),
+    Mutant(
+        "a handler that blocks the loop is not named",
+        "worker/leases.py",
+        "        elif now - self._asked_at >= BLOCKED and not self._blocked:\n",
+        "        elif False:\n",
+        "tests/worker/test_leases.py -k blocked",
+    ),
+    Mutant(
+        "a process that stood still counts as a blocked loop",
+        "worker/leases.py",
+        "        elif late:\n",
+        "        elif False:\n",
+        "tests/worker/test_leases.py -k blocked",
+    ),
+    Mutant(
         "the backlog is forgotten when a worker stops",
         "worker/worker.py",
         "            self._keeper.drop(job.lease)\n            self._settle(job, HandedBack())\n",

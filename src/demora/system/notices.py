@@ -9,6 +9,7 @@ import traceback
 from collections.abc import Sequence
 from logging import DEBUG, ERROR, INFO, WARNING
 from pathlib import PurePath
+from types import FrameType
 from typing import Any
 
 from ..core.states import Status
@@ -18,6 +19,7 @@ from .log_limit import MOST_SUBJECTS, Burst, Limit
 log = logging.getLogger("demora")
 AGAIN = 30.0  # seconds until the same trouble is logged again
 _unknown = Limit(lasting=True)  # types without a handler
+_blocking = Limit()  # types whose handlers block the loop
 _troubled: dict[str, tuple[str, float]] = {}  # by failing activity: its last error, and when that was logged
 _said: dict[str, tuple[str, float]] = {}  # by event: the last fact, and when it was logged
 _ends_at = DEBUG  # the level of lines about jobs that completed
@@ -175,6 +177,28 @@ def job_unknown(id: str, type: str, error: str | None = None) -> None:
     if _unknown.full:
         words = "this worker has met {types} unknown types: further ones are counted, not named"
         _say(WARNING, "job.unknown_many", words, types=MOST_SUBJECTS)
+
+
+def loop_blocked(job: tuple[str, str] | None, seconds: float, frame: FrameType | None) -> None:
+    """Warn that a handler blocks the event loop, with the innermost places of its stack: once per type and minute. `job` is
+    the id and type of the job if it is known."""
+    _blocking.over()
+    if not _blocking.admits("" if job is None else job[1]):
+        return
+    stack = [] if frame is None else traceback.StackSummary.extract(traceback.walk_stack(frame), limit=5, lookup_lines=False)
+    places = " > ".join(f"{PurePath(one.filename).name}:{one.lineno} in {one.name}" for one in reversed(stack))
+    facts: dict[str, Any] = {"blocked_s": seconds, "places": _one_line(places)}
+    facts |= {} if job is None else {"job_id": job[0], "type": job[1]}
+    by = "the event loop is blocked" if job is None else "job {job_id} ({type}) blocks the event loop"
+    advice = "no other async handler runs meanwhile; await instead, or make it a plain function, which runs in a thread"
+    _say(WARNING, "worker.loop_blocked", f"{by}, for {{blocked_s:.1f}} s so far, at {{places}}: {advice}", **facts)
+
+
+def loop_free(seconds: float) -> None:
+    """Log how long the loop was blocked, once a minute."""
+    _blocking.over()
+    if _blocking.admits("free"):
+        _say(WARNING, "worker.loop_free", "the event loop was blocked for {blocked_s:.1f} s", blocked_s=seconds)
 
 
 def lease_lost(id: str, type: str) -> None:

@@ -1,6 +1,6 @@
 """The worker: claims jobs, runs their handlers, settles the outcomes, and sleeps until there is more to do.
 
-Everything here happens on the worker's event loop. Leases are renewed on another thread, by the `Keeper`.
+Everything here happens on the worker's event loop. On another thread, the `Keeper` renews leases and sends heartbeats.
 """
 
 import asyncio
@@ -8,8 +8,10 @@ import contextlib
 import inspect
 import os
 import socket
+import sys
+import threading
 from collections import deque
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from functools import partial
@@ -47,7 +49,7 @@ from .run import Ending, Run, Timeouts, verdict_on
 from .settling import Settler
 
 SAFETY_LOOK = 60.0  # seconds that a worker sleeps at most
-HEARTBEAT_EVERY = 10.0  # seconds
+SWITCH_EVERY = 10.0  # seconds until the worker looks again which built-in handlers are to be switched off
 UNWIND = 5.0  # seconds that a timed-out run has to end
 RESERVE = 3.0  # seconds of the grace, at most half of it, kept for closing a store that does not answer
 LAST_CALL = 0.5  # seconds that the store has at least to answer a worker that stops
@@ -119,7 +121,7 @@ class Worker:
         """Work until stopped. Returns 0, or 1 if the worker stopped because of `trouble`: runs that did not end held half of
         its slots, its store was closed, or it could no longer renew its leases."""
         await self._open()
-        heartbeats = asyncio.ensure_future(send_heartbeats(self._store, self._record))
+        switching = asyncio.ensure_future(self._keep_switching_builtins())
         scheduling = asyncio.ensure_future(Scheduler(self._store, self._retention, seams=self._seams).run())
         notices.worker_started(self.id, self.slots, str(self._share), len(self._app.registry.types()))
         self.started.set()
@@ -131,7 +133,7 @@ class Worker:
                 finally:
                     recorded = await self._wind_down()
         finally:
-            heartbeats.cancel()
+            switching.cancel()
             scheduling.cancel()
             await self._close()
         if recorded:
@@ -161,8 +163,11 @@ class Worker:
             self._lease,
             on_status=self._apply_lease_status,
             on_failure=partial(self._give_up, "renewing its leases has failed for good"),
+            on_blocked=self._report_blocked,
+            record=self._record,
             monotonic=self._seams.monotonic,
         )
+        self._thread = threading.get_ident()
         self._pool = ThreadPoolExecutor(self.slots, thread_name_prefix="demora-job")
         stamp_records()
         error_texts.configure(self._log_errors)
@@ -178,9 +183,14 @@ class Worker:
         await self._processes.close()
         await run_hooks("shutdown", self._app.shutdown_hooks)
 
-    async def _record(self) -> WorkerRecord:
+    async def _keep_switching_builtins(self) -> None:
+        while True:
+            await asyncio.sleep(SWITCH_EVERY)
+            with contextlib.suppress(StoreError):  # the heartbeat reports a store in trouble
+                await self._app.switch_builtins()
+
+    def _record(self) -> WorkerRecord:
         """Describe this worker for its heartbeat. Slots held by runs that do not end are not counted."""
-        await self._app.switch_builtins()
         slots, queues, types = self.slots - self._stuck, self._share.queues or (), self._app.registry.types()
         return WorkerRecord(self.id, socket.gethostname(), os.getpid(), slots, queues, types)
 
@@ -372,6 +382,12 @@ class Worker:
             notices.worker_stuck(self.id, self._stuck, self.slots)
             self._give_up(f"{self._stuck} of {self.slots} slots are held by runs that did not end")
 
+    def _report_blocked(self, seconds: float) -> None:
+        """Name the run that blocks the loop, and the place. The keeper calls this on its own thread."""
+        task, frame = asyncio.current_task(self._loop), sys._current_frames().get(self._thread)
+        run = next((run for run in list(self._runs.values()) if run.task is task), None)
+        notices.loop_blocked(None if run is None else (run.ctx.id, run.ctx.job.type), seconds, frame)
+
     def _free_slot(self, ended: "asyncio.Future[Any]") -> None:
         if not ended.cancelled():
             ended.exception()  # retrieved, so that asyncio does not log it: the job is settled
@@ -497,17 +513,6 @@ class Prefetch:
         ahead = 0 if passed > IDLE else int(self._ended / passed * AHEAD)
         self.jobs = min((self.jobs + ahead) // 2 if self.jobs else ahead, MOST_AHEAD)
         self._since, self._ended = now, 0
-
-
-async def send_heartbeats(store: Store, record: Callable[[], Awaitable[WorkerRecord]]) -> None:
-    """Write a fresh record of the worker again and again until cancelled. Logs errors of the store and continues."""
-    while True:
-        try:
-            await store.heartbeat(await record())
-            notices.store_well("the heartbeat")
-        except StoreError as problem:
-            notices.store_trouble("the heartbeat", problem, HEARTBEAT_EVERY)
-        await asyncio.sleep(HEARTBEAT_EVERY)
 
 
 async def run_hooks(which: str, hooks: Sequence[Hook]) -> None:
