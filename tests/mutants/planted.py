@@ -4,6 +4,7 @@ from typing import NamedTuple
 
 SIM = "simulator"
 LINE_SIM = "simulator with a line"
+RUN_LOG = "tests/worker/test_run_log.py"
 ANYTHING = f"tests/conformance tests/core tests/engines tests/worker tests/proof or {SIM}"
 
 
@@ -121,6 +122,83 @@ MUTANTS = (
         "                await asyncio.sleep(wait)\n",
         "                return [None] * len(batch)\n",
         "tests/worker/test_leases.py",
+    ),
+    Mutant(
+        "a dead letter is logged as a warning",
+        "system/notices.py",
+        "level = ERROR if status is Status.FAILED else INFO if expected else WARNING",
+        "level = INFO if expected else WARNING",
+        RUN_LOG,
+    ),
+    Mutant(
+        "a failed attempt is logged without its traceback",
+        "system/notices.py",
+        "problem=None if level == INFO else problem",
+        "problem=None",
+        RUN_LOG,
+    ),
+    Mutant(
+        "the log has the error itself although the setting asks for classes alone",
+        "system/notices.py",
+        "        if error_texts.shown():\n",
+        "        if True:\n",
+        RUN_LOG,
+    ),
+    Mutant(
+        "the last completed jobs of a burst are not counted",
+        "worker/worker.py",
+        "        self._completed.close()\n",
+        "",
+        RUN_LOG,
+    ),
+    Mutant(
+        "after a burst the next completed job has no line",
+        "system/log_limit.py",
+        "        if self._many:  # a second without events ends the burst\n",
+        "        if False:\n",
+        RUN_LOG,
+    ),
+    Mutant(
+        "a type without a handler is named again each minute",
+        "system/log_limit.py",
+        "        if not self._lasting:\n",
+        "        if True:\n",
+        "tests/hostile/test_secrets.py -k remedy",
+    ),
+    Mutant(
+        "a handler that asks whether it is cancelled costs an attempt when its worker stops",
+        "worker/run.py",
+        "        except (asyncio.CancelledError, EndRequested):\n",
+        "        except asyncio.CancelledError:\n",
+        "tests/worker/test_ending.py -k asks",
+    ),
+    Mutant(
+        "each handler that outlasts its worker is an error",
+        "worker/worker.py",
+        "        if self._stopping:\n            self._outlasting",
+        "        if False:\n            self._outlasting",
+        "tests/worker/test_ending.py -k outlast",
+    ),
+    Mutant(
+        "a worker whose loop is blocked sends no heartbeat",
+        "worker/leases.py",
+        "                await store.heartbeat(self._record())\n",
+        "                if self._answered:\n                    await store.heartbeat(self._record())\n",
+        "tests/worker/test_leases.py -k blocks_the_loop_is_named",
+    ),
+    Mutant(
+        "a handler that blocks the loop is not named",
+        "worker/leases.py",
+        "        elif now - self._asked_at >= BLOCKED and not self._blocked:\n",
+        "        elif False:\n",
+        "tests/worker/test_leases.py -k blocked",
+    ),
+    Mutant(
+        "a process that stood still counts as a blocked loop",
+        "worker/leases.py",
+        "        elif late:\n",
+        "        elif False:\n",
+        "tests/worker/test_leases.py -k blocked",
     ),
     Mutant(
         "the backlog is forgotten when a worker stops",
