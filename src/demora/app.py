@@ -2,6 +2,7 @@
 
 import asyncio
 import functools
+import os
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
 from contextlib import asynccontextmanager, contextmanager
@@ -13,11 +14,12 @@ from .client.client import Client, new_id
 from .client.paces import CODE
 from .client.stores_per_loop import Holds, LoopStore
 from .client.webhooks import Webhooks
+from .core.dsn import without_secrets
 from .core.job import Job, Priority
 from .core.pace_request import PaceRequest, make_pace_request
 from .core.request import check_queue
 from .core.states import Status
-from .engines import examine, make_store, schema_version
+from .engines import examine, make_store, same_database, schema_version
 from .errors import BadHandler, BadSetting, Invalid, OneLoopOnly, StoreError
 from .handlers.builtin import BUILT_IN, unwanted
 from .handlers.job_function import JobFunction
@@ -60,6 +62,7 @@ class Demora:
             "redis_url": redis_url,
             "known_types_only": known_types_only,
         }
+        self._url_in_code, self._said_other = database_url, False
         self._store, self._new_id = store, new_id
         self._settings: settings_.Settings | None = None
         self._stores: dict[asyncio.AbstractEventLoop, LoopStore] = {}
@@ -192,6 +195,18 @@ class Demora:
         """Examine the database without opening the store. With `integrity` all of it is read. Changes nothing."""
         return examine(self.settings.database_url, integrity=integrity, postgres=self.settings.postgres)
 
+    def other_database(self) -> tuple[str, str] | None:
+        """Return the database that the environment or the settings file names, and which of them, if the code of this
+        application names another one. The application uses the one in the code; commands without it use the other one.
+
+        Returns None if a caller named the database, for instance with `--database-url`, and for a database in memory.
+        """
+        own = self._url_in_code
+        if own is None or own != self._given["database_url"] or self.in_memory():
+            return None
+        named = settings_.named_database(os.environ)
+        return None if named is None or same_database(own, named[0]) else named
+
     def in_memory(self) -> bool:
         """Whether jobs are kept in the memory of this process, and are lost when it ends. Opens nothing."""
         return (self._store or make_store(self.settings.database_url)).sibling() is None
@@ -252,6 +267,7 @@ class Demora:
             self._store, self._stores = before
 
     async def _opened(self, loop: asyncio.AbstractEventLoop, here: LoopStore) -> Client:
+        self._warn_of_other_database()
         try:
             await here.store.open()
         except BaseException:
@@ -270,6 +286,13 @@ class Demora:
         if settings.builtin_handlers is not None:
             self._switch_off(unwanted(settings.builtin_handlers), "DEMORA_BUILTIN_HANDLERS names what is on")
         return here.client
+
+    def _warn_of_other_database(self) -> None:
+        """Log once that the settings name another database than the code."""
+        if self._store is None and not self._said_other and (other := self.other_database()) is not None:
+            named, source = other
+            notices.other_database(without_secrets(self.settings.database_url), without_secrets(named), source)
+        self._said_other = True
 
     async def _webhooks(self) -> Webhooks:
         return (await self.open()).webhooks

@@ -32,6 +32,7 @@ SMUGGLING, HTTP_LIMITS = "tests/hostile/test_smuggling.py", "tests/hostile/test_
 HOUSEKEEPING = """                except {} as problem:
                     wait, pause = pause, min(pause * 2, LONGEST_PAUSE)
                     notices.store_trouble("the housekeeping\""""
+APPLICATION = "tests/cli/test_application.py"
 LINE_NODES = "line/redis/connections.py"
 LINE_TAKE, LINE_PUT = "line/redis/scripts/take.lua", "line/redis/scripts/put.lua"
 
@@ -1523,5 +1524,19 @@ MUTANTS = (
         "os.open(path.resolve(), os.O_RDWR",
         "os.open(path, os.O_RDWR",
         CHANGED,
+    ),
+    Mutant(
+        "a process does not say that code and settings name two databases",
+        "app.py",
+        "        self._warn_of_other_database()\n",
+        "",
+        APPLICATION,
+    ),
+    Mutant(
+        "the doctor does not warn of two databases",
+        "cli/doctor.py",
+        "findings += judge_application(app.settings.database_url, app.other_database())",
+        "pass",
+        APPLICATION,
     ),
 )

@@ -19,7 +19,7 @@ from ..store.jobs import Page, Queue, WorkerRecord
 from . import output
 from .bulk import Sweep, by_filter, carry_out, check_choice
 from .opening import chosen_app, existing, opened
-from .options import MOMENT, SPAN, STATUS, app_option, as_json, asynchronous, paged, timing
+from .options import MOMENT, SPAN, STATUS, as_json, asynchronous, paged, timing
 from .output import about, due, plain, print_json
 from .root import Failure, verb
 
@@ -49,13 +49,12 @@ status = click.option(
 @click.option("--webhook-on-cancel", is_flag=True, default=None, help="Send the webhook for a cancelled job too.")
 @click.option("--name", metavar="NAME", help="A name for people. Default: the type.")
 @click.option("--wait", is_flag=True, help="Wait until the job ends; exit with 0 only if it is COMPLETED.")
-@app_option
 @as_json
 @asynchronous
-async def enqueue(type: str, payload: str | None, *, spec: str | None, wait: bool, as_json: bool, **options: Any) -> None:
+async def enqueue(type: str, payload: str | None, *, wait: bool, as_json: bool, **options: Any) -> None:
     """Enqueue a job. The payload is a JSON object, given as text, as @FILE, or as - for standard input."""
     request = read_payload(payload)
-    async with opened(chosen_app(spec)) as client:
+    async with opened(chosen_app()) as client:
         [(job, replayed)] = await client.add([client.make(type, request, **options)])
         if not as_json:
             _say_enqueued(job, replayed)

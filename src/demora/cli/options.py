@@ -65,9 +65,6 @@ PRIORITY = click.Choice(list(Priority.__members__), case_sensitive=False)
 STATUS = click.Choice(list(Status.__members__), case_sensitive=False)
 
 as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON, as the HTTP service answers.")
-app_option = click.option(
-    "--app", "spec", metavar="MODULE:APP", help="The application. Default: only the built-in handlers."
-)
 _log_format = click.option("--log-format", type=click.Choice(LOG_FORMATS), help="Text for people, or JSON for programs.")
 _log_level = click.option(
     "--log-level", type=click.Choice(LOG_LEVELS, case_sensitive=False), help="The lowest level to log."

@@ -17,10 +17,10 @@ from ..errors import StoreError
 from ..settings import load, nearest, unknown_variables
 from ..system import notices
 from . import logs, opening
-from .opening import chosen_app, opened
-from .options import QUEUES, SPAN, app_option, as_json, asynchronous, concurrency, logged
+from .opening import app_to_look_at, chosen_app, opened
+from .options import QUEUES, SPAN, as_json, asynchronous, concurrency, logged
 from .output import banner, print_json
-from .root import Failure, asked_database_url, verb
+from .root import Failure, asked_app, asked_database_url, verb
 
 Queues = Sequence[str] | Mapping[str, int] | None
 
@@ -28,18 +28,15 @@ Queues = Sequence[str] | Mapping[str, int] | None
 @verb("serve")
 @click.option("--host", metavar="HOST", help="The address to listen on.")
 @click.option("--port", type=int, metavar="PORT", help="The port to listen on; 0 chooses a free port.")
-@app_option
 @click.option("--no-worker", is_flag=True, help="Only serve HTTP; run no jobs.")
 @concurrency
 @logged
-def serve(
-    host: str | None, port: int | None, spec: str | None, no_worker: bool, concurrency: int | None, **log: Any
-) -> None:
+def serve(host: str | None, port: int | None, no_worker: bool, concurrency: int | None, **log: Any) -> None:
     """Serve HTTP and run jobs in one process. Creates the database if there is none."""
     from ..runtime.service import serve
 
     logs.to_stderr(load(**log))
-    app = chosen_app(spec, host=host, port=port, concurrency=concurrency)
+    app = chosen_app(host=host, port=port, concurrency=concurrency)
     settings = app.settings
     _log_unknown_variables()
 
@@ -50,7 +47,6 @@ def serve(
 
 
 @verb("worker")
-@app_option
 @click.option(
     "--queues",
     type=QUEUES,
@@ -67,7 +63,6 @@ def serve(
 )
 @logged
 def worker(
-    spec: str | None,
     queues: Queues,
     strict: bool,
     concurrency: int | None,
@@ -79,7 +74,7 @@ def worker(
     from ..runtime.supervisor import hold_lifeline, supervise
 
     logs.to_stderr(load(**log))
-    app = chosen_app(spec, concurrency=concurrency, lease=lease)
+    app = chosen_app(concurrency=concurrency, lease=lease)
     if number == 1:
         if not hold_lifeline(app.settings.grace):
             _log_settings(app)
@@ -87,7 +82,7 @@ def worker(
     if app.in_memory():
         raise Failure("several processes cannot share a database in memory; name a file or a server with --database-url")
     _log_settings(app)
-    opening.run(supervise(_worker_command(spec, queues, strict, concurrency, lease, log), number))
+    opening.run(supervise(_worker_command(queues, strict, concurrency, lease, log), number))
 
 
 @verb("scheduler")
@@ -99,7 +94,7 @@ def scheduler(**log: Any) -> None:
     worker runs for long periods.
     """
     logs.to_stderr(load(**log))
-    app = chosen_app(None)
+    app = chosen_app()
     _log_settings(app)
     opening.run(_housekeep(app))
 
@@ -109,7 +104,7 @@ def scheduler(**log: Any) -> None:
 @asynchronous
 async def migrate(*, as_json: bool) -> None:
     """Create the database or migrate it to the current schema. Prints the schema version."""
-    app = chosen_app(None)
+    app = app_to_look_at()
     url = without_secrets(app.settings.database_url)
     before = await app.schema_version()
     async with opened(app):
@@ -169,7 +164,6 @@ async def _housekeep(app: Demora) -> int:
 
 
 def _worker_command(
-    spec: str | None,
     queues: Queues,
     strict: bool,
     concurrency: int | None,
@@ -178,7 +172,7 @@ def _worker_command(
 ) -> list[str]:
     """Return the typed command, for one worker."""
     given = {
-        "--app": spec,
+        "--app": asked_app(),
         "--queues": None if queues is None else str(QueueShares(queues)),
         "--concurrency": concurrency,
         "--lease": None if lease is None else say(lease),

@@ -16,7 +16,7 @@ from ..core.webhook import Secret, message_id, objection
 from ..outbound.sender import Crowded, Forbidden, NoAnswer
 from ..store.webhooks import Signing
 from ..system.addresses import cannot_listen
-from .opening import chosen_app, existing, opened
+from .opening import app_to_look_at, existing, opened
 from .options import SPAN, as_json, asynchronous
 from .output import due, plain, print_json
 from .root import Failure, Family, group, verb
@@ -70,7 +70,7 @@ async def retry(id: str, *, as_json: bool) -> None:
 @asynchronous
 async def test(url: str, *, as_json: bool) -> None:
     """Send one signed test message to URL and print the response. Exits with 1 unless the status is 2xx."""
-    app = chosen_app(None)
+    app = app_to_look_at()
     async with opened(app):
         try:
             reply = await app.deliveries.test(url, new_id())
@@ -93,7 +93,7 @@ async def test(url: str, *, as_json: bool) -> None:
 @asynchronous
 async def listen(*, port: int, answer: int, once: bool) -> None:
     """Receive webhooks on this machine, for development. Verifies each message with the secrets in force and prints it."""
-    app = chosen_app(None)
+    app = app_to_look_at()
     async with opened(app) as client:
         receiver = _Receiver(lambda: _secrets_to_verify(app.settings.webhook_secrets, client), answer)
         server = await _started(receiver, port)
@@ -148,7 +148,7 @@ def secret() -> None:
 @asynchronous
 async def create(*, as_json: bool) -> None:
     """Create a secret and print it, only once. Each delivery is signed with all secrets in force."""
-    async with opened(chosen_app(None)) as client:
+    async with opened(app_to_look_at()) as client:
         _made(await client.webhooks.create_secret(), None, as_json=as_json)
 
 
@@ -160,7 +160,7 @@ async def create(*, as_json: bool) -> None:
 @asynchronous
 async def rotate(*, overlap: timedelta, as_json: bool) -> None:
     """Create a secret and print it, only once. All other secrets end after the overlap."""
-    async with opened(chosen_app(None)) as client:
+    async with opened(app_to_look_at()) as client:
         _made(await client.webhooks.rotate_secret(overlap), overlap, as_json=as_json)
 
 

@@ -29,6 +29,14 @@ def database_used(database: str, line: str | None) -> None:
     _say(INFO, "database.used", words, database=database, line=line)
 
 
+def other_database(used: str, named: str, source: str) -> None:
+    words = (
+        "the code of the application says {database}, so its jobs are there, and not in {named} of {source}; commands "
+        "without --app look at the second. Write Demora() in the code to use the settings everywhere"
+    )
+    _say(WARNING, "database.other", words, database=used, named=named, source=source)
+
+
 def worker_started(worker_id: str, slots: int, queues: str, types: int) -> None:
     words = "worker {worker} started: {slots} slots, queues {queues}, {types} types"
     _say(INFO, "worker.started", words, worker=worker_id, slots=slots, queues=queues, types=types)
