@@ -1539,4 +1539,18 @@ MUTANTS = (
         "pass",
         APPLICATION,
     ),
+    Mutant(
+        "a result given for a job is as JSON has it",
+        "client/client.py",
+        "handler = None if isinstance(job, str) else self.registry.get(ended.type)",
+        "handler = None",
+        "tests/handlers/test_job_function.py",
+    ),
+    Mutant(
+        "an unknown option of a job is ignored",
+        "core/request.py",
+        "for unknown in options.keys() - _JOB_OPTIONS:",
+        "for unknown in set[str]():",
+        "tests/handlers/test_job_function.py",
+    ),
 )
