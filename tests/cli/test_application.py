@@ -87,3 +87,13 @@ def test_a_typed_database_can_be_looked_at_although_the_application_cannot_be_im
         "error: app: there is no module nosuchmodule_ in this folder or on the Python path; write module:app\n",
     )
     assert run("jobs", "--database-url", "sqlite:///demora.db").exit_code == 0
+
+
+def test_a_mistyped_type_is_refused_with_the_one_that_the_application_has(run: Run, folder: Path) -> None:
+    (folder / "shop.py").write_text('from demora import Demora\napp = Demora()\n@app.job("thumb.make")\ndef make(): ...\n')
+    refused = run("enqueue", "thumb.mak", "--app", "shop:app")
+    assert refused.exit_code == 1
+    assert refused.stderr == "error: no handler is registered for type 'thumb.mak'; did you mean thumb.make?\n"
+    assert not answer(run("jobs", "--json"))["jobs"]
+    assert run("enqueue", "parcel.weigh", "--app", "shop:app").exit_code == 0
+    assert run("enqueue", "thumb.mak").exit_code == 0

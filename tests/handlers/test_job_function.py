@@ -1,8 +1,9 @@
 """A decorated function: what it refuses, and the type of its results."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -69,3 +70,53 @@ async def test_an_option_of_enqueue_that_does_not_exist_is_named_with_the_neares
     with pytest.raises(Invalid) as refused:
         await app.enqueue("demo.echo", **options)
     assert str(refused.value) == "dellay: is not an option of a job; did you mean delay?"
+
+
+class Connection: ...
+
+
+@dataclass
+class Order:
+    by: Connection
+
+
+def save(file: Path) -> None: ...
+
+
+def send(connections: list[Connection]) -> None: ...
+
+
+def charge(order: Order | None) -> None: ...
+
+
+def mix(value: str | bytes) -> None: ...
+
+
+@pytest.mark.parametrize(
+    ("function", "words"),
+    [
+        (save, "parameter 'file': no JSON value is a Path; a payload is JSON: use builtins"),
+        (send, "parameter 'connections': no JSON value is a Connection"),
+        (charge, "parameter 'order': no JSON value is a Connection"),
+        (mix, "parameter 'value': Type unions may not contain more than one str-like type"),
+    ],
+    ids=lambda given: getattr(given, "__name__", ""),
+)
+def test_an_annotation_that_no_payload_fits_is_refused_at_registration(function: Callable[..., None], words: str) -> None:
+    with pytest.raises(BadHandler, match=f"^handler for 'x': {words}"):
+        Demora("sqlite://").job("x")(function)
+
+
+@dataclass
+class Tree:
+    children: "list[Tree]"
+    parents: Iterable[str]
+
+
+async def test_a_payload_may_contain_itself_and_a_parameter_that_has_a_default_may_be_of_any_class(app: Demora) -> None:
+    @app.job("grow")
+    def grow(tree: Tree, anything: object, connection: Connection | None = None) -> int:
+        return len(tree.children) + (connection is not None)
+
+    job = await grow.enqueue(tree=Tree([Tree([], [])], ["a"]), anything=[1])
+    assert await app.result(job, "60s") == 1

@@ -1553,4 +1553,18 @@ MUTANTS = (
         "for unknown in set[str]():",
         "tests/handlers/test_job_function.py",
     ),
+    Mutant(
+        "an annotation that no payload fits is registered",
+        "handlers/registry.py",
+        "if (reason := misfits_json(hint)) is not None:",
+        "if (reason := None) is not None:",
+        "tests/handlers/test_job_function.py",
+    ),
+    Mutant(
+        "a mistyped type is enqueued",
+        "cli/jobs.py",
+        "            client.registry.refuse_misspelt(type)\n",
+        "            pass\n",
+        APPLICATION,
+    ),
 )

@@ -18,7 +18,7 @@ from ..errors import Invalid, JobNotFound, WrongState
 from ..store.jobs import Page, Queue, WorkerRecord
 from . import output
 from .bulk import Sweep, by_filter, carry_out, check_choice
-from .opening import chosen_app, existing, opened
+from .opening import chosen_app, existing, is_app_named, opened
 from .options import MOMENT, SPAN, STATUS, as_json, asynchronous, paged, timing
 from .output import about, due, plain, print_json
 from .root import Failure, verb
@@ -55,6 +55,8 @@ async def enqueue(type: str, payload: str | None, *, wait: bool, as_json: bool, 
     """Enqueue a job. The payload is a JSON object, given as text, as @FILE, or as - for standard input."""
     request = read_payload(payload)
     async with opened(chosen_app()) as client:
+        if is_app_named():
+            client.registry.refuse_misspelt(type)
         [(job, replayed)] = await client.add([client.make(type, request, **options)])
         if not as_json:
             _say_enqueued(job, replayed)

@@ -35,6 +35,11 @@ def chosen_app(**given: Any) -> Demora:
     return _configured(asked_app() or load().app, **given)
 
 
+def is_app_named() -> bool:
+    """Whether `--app` or the setting `app` names an application."""
+    return (asked_app() or load().app) is not None
+
+
 def app_to_look_at() -> Demora:
     """Return the application for a command that needs its database and no handlers. A typed database replaces the setting
     `app`, so that people can look at the jobs of an application that cannot be imported."""

@@ -27,6 +27,7 @@ from ..core.spelling import did_you_mean
 from ..core.verdict import CAP, RetryState
 from ..errors import BadHandler, Invalid, UnknownJobType
 from .context import Context
+from .payload_types import misfits_json
 
 Permanent = type[BaseException] | Sequence[type[BaseException]]
 Next = Callable[[], Awaitable[Any]]
@@ -89,7 +90,10 @@ class Handler:
         self.is_async = inspect.iscoroutinefunction(function)
         self._context_name, self._fields, self._open = _signature(type, function)
         self._shape = msgspec.defstruct("Payload", self._fields, forbid_unknown_fields=not self._open, kw_only=True)
-        self._decode = msgspec.json.Decoder(self._shape).decode
+        try:
+            self._decode = msgspec.json.Decoder(self._shape).decode
+        except TypeError as problem:
+            raise BadHandler(type, f"its payload cannot be read from JSON: {problem}") from problem
         self._read_result = _result_reader(function)
 
     @property
@@ -175,8 +179,13 @@ class Registry:
         if type in self._off:
             raise Invalid("type", f"the built-in handler {type} is switched off: {self._off[type]}")
         if handler is None and self.known_types_only:
-            raise UnknownJobType(type, list(self._handlers))
+            raise UnknownJobType(type, list(self._handlers), did_you_mean(type, self._handlers))
         return handler
+
+    def refuse_misspelt(self, type: str) -> None:
+        """Refuse a type without a handler that is similar to one with a handler."""
+        if type not in self._handlers and (hint := did_you_mean(type, self._handlers)):
+            raise UnknownJobType(type, list(self._handlers), hint)
 
     def standing(self, type: str, standing: RetryState) -> RetryState:
         """Return the retry state of a job with the cap and jitter of its type, unchanged if the type is unknown."""
@@ -243,6 +252,8 @@ def _signature(type: str, function: Callable[..., Any]) -> tuple[str | None, lis
         elif hint is Context or (parameter.name == "ctx" and hint is Any):
             context_name = parameter.name
         elif parameter.default is parameter.empty:
+            if (reason := misfits_json(hint)) is not None:
+                raise BadHandler(type, f"parameter {parameter.name!r}: {reason}")
             fields.append((parameter.name, hint))
         else:
             fields.append((parameter.name, hint, _default(parameter.default)))
