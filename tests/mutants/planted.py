@@ -1567,4 +1567,11 @@ MUTANTS = (
         "            pass\n",
         APPLICATION,
     ),
+    Mutant(
+        "a part of an id that belongs to several jobs means the newest",
+        "cli/ids.py",
+        "if len(found) > 1:",
+        "if False:",
+        "tests/cli/test_ids.py",
+    ),
 )

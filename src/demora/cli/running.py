@@ -88,10 +88,14 @@ def worker(
 @verb("scheduler")
 @logged
 def scheduler(**log: Any) -> None:
-    """Run only the housekeeping until SIGTERM or Ctrl-C. It cancels expired jobs, deletes old ones, forgets dead workers.
+    """Run only the housekeeping until SIGTERM or Ctrl-C. It cancels expired jobs, deletes old ones, releases the jobs of
+    paced queues and forgets dead workers.
 
     `serve` and every worker do it too, and any number of processes can do it at the same time. Run this command if no
-    worker runs for long periods.
+    worker runs for long periods. Delayed jobs do not need it: workers start them when they are due.
+
+    It is no cron: demora has no recurring schedules yet. To run a job at fixed times, let cron or a systemd timer call
+    `demora enqueue`, with a `--key` that names the time if it must not run twice.
     """
     logs.to_stderr(load(**log))
     app = chosen_app()

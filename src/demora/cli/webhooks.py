@@ -16,6 +16,7 @@ from ..core.webhook import Secret, message_id, objection
 from ..outbound.sender import Crowded, Forbidden, NoAnswer
 from ..store.webhooks import Signing
 from ..system.addresses import cannot_listen
+from .ids import whole_id
 from .opening import app_to_look_at, existing, opened
 from .options import SPAN, as_json, asynchronous
 from .output import due, plain, print_json
@@ -47,7 +48,7 @@ def webhooks() -> None:
 async def show(id: str, *, as_json: bool) -> None:
     """Show the webhook deliveries of a job. Each attempt has its time, its status and the start of the response."""
     async with existing() as client:
-        _show(await client.webhooks.of(id), as_json=as_json)
+        _show(await client.webhooks.of(await whole_id(client, id)), as_json=as_json)
 
 
 @verb("retry")
@@ -57,6 +58,7 @@ async def show(id: str, *, as_json: bool) -> None:
 async def retry(id: str, *, as_json: bool) -> None:
     """Repeat the failed webhook deliveries of a job. The message ids stay the same."""
     async with existing() as client:
+        id = await whole_id(client, id)
         before = await client.webhooks.of(id)
         found = await client.webhooks.redeliver(id)
     _show(found, as_json=as_json)

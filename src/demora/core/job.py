@@ -161,6 +161,9 @@ class Job(msgspec.Struct, Generic[Result_co], frozen=True):
     attempts: tuple[Attempt, ...] = ()
     log: tuple[LogLine, ...] = ()
 
+    def __repr__(self) -> str:
+        return f"<Job {self.id} {self.type} {self.status.name}>"
+
     @property
     def payload(self) -> Any:
         if not self.payload_json:
