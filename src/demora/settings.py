@@ -26,7 +26,7 @@ from .errors import BadSetting, Invalid
 
 DEFAULT_FILE, FILE_VARIABLE = "demora.toml", "DEMORA_CONFIG"
 _PREFIX = "DEMORA_"
-_OWN = {"DEMORA_CRASH", "DEMORA_LIFELINE"}  # set by tests, and by a supervisor for its workers
+_OWN = {"DEMORA_CRASH", "DEMORA_LIFELINE", "DEMORA_RELOADED"}  # set by tests, and by a supervisor or reloader
 LEAST_IN_FLIGHT = 48 * 1024 * 1024  # bytes
 LOG_FORMATS = ("text", "json")
 LOG_LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR")

@@ -1574,4 +1574,11 @@ MUTANTS = (
         "if False:",
         "tests/cli/test_ids.py",
     ),
+    Mutant(
+        "a file that was added is no change",
+        "runtime/reloading.py",
+        "for path in before.keys() | now.keys() if",
+        "for path in before.keys() if",
+        "tests/cli/test_reload.py -k count",
+    ),
 )

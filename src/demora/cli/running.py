@@ -5,7 +5,8 @@ import sys
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from datetime import timedelta
-from typing import Any
+from pathlib import Path
+from typing import Any, NoReturn
 
 import click
 
@@ -14,11 +15,12 @@ from ..core.dsn import without_secrets
 from ..core.shares import QueueShares
 from ..core.spans import say
 from ..errors import StoreError
+from ..runtime.reloading import run_and_reload, take_reloaded
 from ..settings import load, nearest, unknown_variables
 from ..system import notices
 from . import logs, opening
 from .opening import app_to_look_at, chosen_app, opened
-from .options import QUEUES, SPAN, as_json, asynchronous, concurrency, logged
+from .options import QUEUES, SPAN, as_json, asynchronous, concurrency, logged, reload_option
 from .output import banner, print_json
 from .root import Failure, asked_app, asked_database_url, verb
 
@@ -30,14 +32,20 @@ Queues = Sequence[str] | Mapping[str, int] | None
 @click.option("--port", type=int, metavar="PORT", help="The port to listen on; 0 chooses a free port.")
 @click.option("--no-worker", is_flag=True, help="Only serve HTTP; run no jobs.")
 @concurrency
+@reload_option
 @logged
-def serve(host: str | None, port: int | None, no_worker: bool, concurrency: int | None, **log: Any) -> None:
+def serve(host: str | None, port: int | None, no_worker: bool, concurrency: int | None, reload: bool, **log: Any) -> None:
     """Serve HTTP and run jobs in one process. Creates the database if there is none."""
     from ..runtime.service import serve
+    from ..runtime.supervisor import hold_lifeline
 
     logs.to_stderr(load(**log))
+    if reload:
+        _reload()
     app = chosen_app(host=host, port=port, concurrency=concurrency)
     settings = app.settings
+    hold_lifeline(settings.grace)
+    take_reloaded()
     _log_unknown_variables()
 
     def started(address: str, with_key: bool) -> None:
@@ -61,6 +69,7 @@ def serve(host: str | None, port: int | None, no_worker: bool, concurrency: int 
 @click.option(
     "--processes", "number", type=click.IntRange(1, 1000), default=1, show_default=True, help="How many workers to run."
 )
+@reload_option
 @logged
 def worker(
     queues: Queues,
@@ -68,15 +77,20 @@ def worker(
     concurrency: int | None,
     lease: timedelta | None,
     number: int,
+    reload: bool,
     **log: Any,
 ) -> None:
     """Run jobs until SIGTERM or Ctrl-C. A second signal ends it at once. Creates the database if there is none."""
     from ..runtime.supervisor import hold_lifeline, supervise
 
     logs.to_stderr(load(**log))
+    if reload and number > 1:
+        raise click.UsageError("--reload restarts one process; leave --processes out")
+    if reload:
+        _reload()
     app = chosen_app(concurrency=concurrency, lease=lease)
     if number == 1:
-        if not hold_lifeline(app.settings.grace):
+        if not hold_lifeline(app.settings.grace) or take_reloaded():
             _log_settings(app)
         opening.run(_work(app, queues, strict))
     if app.in_memory():
@@ -117,6 +131,12 @@ async def migrate(*, as_json: bool) -> None:
         print_json({"schema": now, "before": before})
     else:
         click.echo(_migrated(url, before, now))
+
+
+def _reload() -> NoReturn:
+    """Run the typed command without `--reload` in a process of its own, and restart it when a file changes."""
+    command = [sys.executable, "-m", "demora", *(word for word in sys.argv[1:] if word != "--reload")]
+    opening.run(run_and_reload(command, Path.cwd()))
 
 
 def _log_settings(app: Demora) -> None:

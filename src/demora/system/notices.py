@@ -78,6 +78,15 @@ def worker_died(pid: int, code: int, pause: float) -> None:
     _say(ERROR, "worker.died", words, pid=pid, end=_end(code), next_start_s=pause)
 
 
+def reloads(file: str) -> None:
+    _say(INFO, "reload.changed", "{file} has changed: restarting", file=_one_line(file))
+
+
+def reload_waits(code: int) -> None:
+    words = "the process ended with {end}; it starts again when a file changes"
+    _say(WARNING, "reload.waits", words, end=_end(code))
+
+
 def supervisor_gone() -> None:
     _say(ERROR, "worker.supervisor_gone", "the supervisor of this worker is gone; the worker stops")
 
