@@ -33,6 +33,7 @@ SMUGGLING, HTTP_LIMITS = "tests/hostile/test_smuggling.py", "tests/hostile/test_
 HOUSEKEEPING = """                except {} as problem:
                     wait, pause = pause, min(pause * 2, LONGEST_PAUSE)
                     notices.store_trouble("the housekeeping\""""
+APPLICATION = "tests/cli/test_application.py"
 LINE_NODES = "line/redis/connections.py"
 LINE_TAKE, LINE_PUT = "line/redis/scripts/take.lua", "line/redis/scripts/put.lua"
 CRON, SCHEDULE, FIRING = "tests/core/test_cron.py", "tests/core/test_schedule.py", "tests/core/test_firing.py"
@@ -1905,5 +1906,61 @@ MUTANTS = (
         "    return Defined(schedule.name, Result.UPDATED, after, kept, restarts)",
         "    return Defined(schedule.name, Result.UPDATED, after, kept, True)",
         DEFINITIONS,
+    ),
+    Mutant(
+        "a process does not say that code and settings name two databases",
+        "app.py",
+        "        self._warn_of_other_database()\n",
+        "",
+        APPLICATION,
+    ),
+    Mutant(
+        "the doctor does not warn of two databases",
+        "cli/doctor.py",
+        "findings += judge_application(app.settings.database_url, app.other_database())",
+        "pass",
+        APPLICATION,
+    ),
+    Mutant(
+        "a result given for a job is as JSON has it",
+        "client/client.py",
+        "handler = None if isinstance(job, str) else self.registry.get(ended.type)",
+        "handler = None",
+        "tests/handlers/test_job_function.py",
+    ),
+    Mutant(
+        "an unknown option of a job is ignored",
+        "core/request.py",
+        "for unknown in options.keys() - _JOB_OPTIONS:",
+        "for unknown in set[str]():",
+        "tests/handlers/test_job_function.py",
+    ),
+    Mutant(
+        "an annotation that no payload fits is registered",
+        "handlers/registry.py",
+        "if (reason := misfits_json(hint)) is not None:",
+        "if (reason := None) is not None:",
+        "tests/handlers/test_job_function.py",
+    ),
+    Mutant(
+        "a mistyped type is enqueued",
+        "cli/jobs.py",
+        "            client.registry.refuse_misspelt(type)\n",
+        "            pass\n",
+        APPLICATION,
+    ),
+    Mutant(
+        "a part of an id that belongs to several jobs means the newest",
+        "cli/ids.py",
+        "if len(found) > 1:",
+        "if False:",
+        "tests/cli/test_ids.py",
+    ),
+    Mutant(
+        "a file that was added is no change",
+        "runtime/reloading.py",
+        "for path in before.keys() | now.keys() if",
+        "for path in before.keys() if",
+        "tests/cli/test_reload.py -k count",
     ),
 )

@@ -41,6 +41,14 @@ def database_used(database: str, line: str | None) -> None:
     _say(INFO, "database.used", words, database=database, line=line)
 
 
+def other_database(used: str, named: str, source: str) -> None:
+    words = (
+        "the code of the application says {database}, so its jobs are there, and not in {named} of {source}; commands "
+        "without --app look at the second. Write Demora() in the code to use the settings everywhere"
+    )
+    _say(WARNING, "database.other", words, database=used, named=named, source=source)
+
+
 def worker_started(worker_id: str, slots: int, queues: str, types: int) -> None:
     words = "worker {worker} started: {slots} slots, queues {queues}, {types} types"
     _say(INFO, "worker.started", words, worker=worker_id, slots=slots, queues=queues, types=types)
@@ -85,6 +93,15 @@ def worker_store_closed(worker_id: str) -> None:
 def worker_died(pid: int, code: int, pause: float) -> None:
     words = "worker process {pid} ended with {end}, another starts in {next_start_s:.1f} s"
     _say(ERROR, "worker.died", words, pid=pid, end=_end(code), next_start_s=pause)
+
+
+def reloads(file: str) -> None:
+    _say(INFO, "reload.changed", "{file} has changed: restarting", file=_one_line(file))
+
+
+def reload_waits(code: int) -> None:
+    words = "the process ended with {end}; it starts again when a file changes"
+    _say(WARNING, "reload.waits", words, end=_end(code))
 
 
 def supervisor_gone() -> None:
