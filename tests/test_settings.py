@@ -136,6 +136,13 @@ def test_the_variables_of_the_sources_are_the_usual_pace(tmp_path: Path) -> None
     assert load({**variables, "DEMORA_USUAL_PACE": "burst=1"}).usual_pace == Pace(burst=1)
 
 
+def test_a_stagger_that_does_not_fit_is_refused_with_its_variable() -> None:
+    said = "DEMORA_PACE_MAIL: of queue mail: stagger: 5 releases 30s apart take 2m30s, longer than the gap of 2m; "
+    with pytest.raises(BadSetting, match=said):
+        load({"DEMORA_PACE_MAIL": "burst=5 stagger=30s"})
+    assert load({"DEMORA_PACE_MAIL": "burst=5"}).pace == {"mail": make_pace_request(burst=5)}
+
+
 @pytest.mark.parametrize(
     ("text", "said"),
     [

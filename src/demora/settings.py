@@ -263,6 +263,7 @@ def _broken_rules(settings: Settings) -> Iterator[BadSetting]:
     yield from settings.postgres.broken_rules()
     yield from _broken_urls(settings)
     yield from _broken_outbound(settings)
+    yield from _broken_paces(settings)
 
 
 def _are_builtins(names: tuple[str, ...]) -> bool:
@@ -342,6 +343,15 @@ def _whole(name: str, value: str) -> str:
     if not value.isdecimal():
         raise BadSetting(name, f"must be a whole number, not {value!r}")
     return value
+
+
+def _broken_paces(settings: Settings) -> Iterator[BadSetting]:
+    for queue, request in settings.pace.items():
+        try:
+            if request is not None:
+                request.over(settings.usual_pace)
+        except Invalid as problem:
+            yield BadSetting("pace", f"of queue {queue}: {problem.field}: {problem.reason}")
 
 
 def _read_usual(value: Any, source: str) -> Pace:

@@ -6,11 +6,12 @@ from datetime import timedelta
 import pytest
 
 from demora.core.job import Lane, Priority
-from demora.core.pace import Governs, Pace
+from demora.core.pace import USUAL_RAPID, Governs, Pace
 from demora.core.pace_request import PaceRequest, request_of
 from demora.core.spans import to_ms
 from demora.core.states import Status
 from demora.core.verdict import HandedBack, Raised, Verdict
+from demora.errors import Invalid
 from demora.proof import check
 from demora.store.audit import AuditStore
 from demora.store.diagnostics import DiagnosticsStore
@@ -102,13 +103,35 @@ async def test_without_history_the_first_release_is_immediate(store: Store, cloc
 
 
 async def test_with_nothing_real_time_waiting_the_rapid_rate_applies(store: Store, clock: TestClock) -> None:
-    await set_pace(store, Pace())
+    await set_pace(store, Pace(rapid=USUAL_RAPID))
     await add_ids(store, *[{"delay": seconds(1)}] * 6)
-    assert await follow(store, clock, 6) == [1000, 16_000, 31_000, 46_000, 61_000, 76_000]
+    assert await follow(store, clock, 6) == [1000, 7000, 13_000, 19_000, 25_000, 31_000]
+
+
+async def test_no_job_is_released_before_its_gap_is_over_unless_a_rapid_rate_is_asked_for(
+    store: Store, clock: TestClock
+) -> None:
+    await paced(store).set_pace("default", PaceRequest(gap=seconds(180), burst=1), by="ann")
+    await add_ids(store, *[{"delay": seconds(1)}] * 3)
+    assert await follow(store, clock, 3) == [1000, 181_000, 361_000]
+
+
+async def test_a_burst_fits_into_its_gap_unless_a_stagger_is_given(store: Store, clock: TestClock) -> None:
+    await paced(store).set_pace("default", PaceRequest(gap=seconds(10), burst=5), by="ann")
+    await add_ids(store, *[{"delay": seconds(1)}] * 6)
+    assert await follow(store, clock, 6) == [1000, 3000, 5000, 7000, 9000, 11_000]
+
+
+async def test_a_stagger_that_does_not_fit_is_refused_and_nothing_changes(store: Store) -> None:
+    await paced(store).set_pace("default", PaceRequest(gap=seconds(10), burst=2, stagger=seconds(5)), by="ann")
+    with pytest.raises(Invalid, match="stagger: 3 releases 5s apart take 15s, longer than the gap of 10s; at most 3s333ms"):
+        await paced(store).set_pace("default", PaceRequest(burst=3), by="ann")
+    [found] = await paced(store).pacings()
+    assert found.pace == Pace(gap=seconds(10), burst=2, stagger=seconds(5))
 
 
 async def test_a_real_time_job_that_waits_makes_the_rate_normal(store: Store, clock: TestClock) -> None:
-    await set_pace(store, Pace(protect=("web",)))
+    await set_pace(store, Pace(rapid=USUAL_RAPID, protect=("web",)))
     await add_ids(store, {"delay": seconds(1)}, {"delay": seconds(1)}, {"queue": "web"})
     clock.turn(1)
     claimed = await claim(store, queues=["default"])
@@ -415,7 +438,7 @@ async def test_a_change_keeps_the_next_slot(store: Store, clock: TestClock) -> N
     await add_ids(store, *[{"delay": seconds(1)}] * 3)
     clock.turn(1)
     await give_up(store, await let_go(store))
-    await set_pace(store, Pace(gap=seconds(5), burst=9, stagger=seconds(1), rapid=None))
+    await set_pace(store, Pace(gap=seconds(9), burst=9, stagger=seconds(1), rapid=None))
     assert await follow(store, clock, 2) == [30_000, 31_000]
 
 

@@ -27,8 +27,9 @@ class Paces:
     ) -> Pacing:
         """Give a queue a pace, or change the one it has. The next claim of every process follows it.
 
-        Pass a `Pace`, or only the values to change: `gap="2m"`, `burst`, `stagger`, `rapid_gap`, `rapid_burst`,
-        `rapid_stagger`, `rapid=False`, `governs`, `protect`.
+        Pass a `Pace`, or only the values to change: `gap="2m"`, `burst`, `stagger`, `rapid=True`, `rapid_gap`,
+        `rapid_burst`, `rapid_stagger`, `governs`, `protect`. `Invalid` if a stagger is given with which the burst does not
+        fit into the gap.
         """
         given = pace or make_pace_request(**values)
         request = request_of(given) if isinstance(given, Pace) else given
