@@ -15,7 +15,8 @@ import pytest
 import demora
 from demora import Demora
 from demora.engines.sqlite import SqliteStore
-from demora.store.jobs import Settlement, Store
+from demora.store.jobs import Settlement
+from demora.store.store import Store
 from tests.setups import lined_store, postgres_store
 
 PACKAGE = Path(demora.__file__).parent

@@ -25,8 +25,8 @@ from .outbound import http_request
 from .outbound.sender import Sender
 from .outbound.webhook_delivery import WebhookHandler
 from .store.diagnostics import Examination
-from .store.full import FullStore
 from .store.jobs import Page
+from .store.store import Store
 from .system import notices
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ class Demora:
         redis_url: str | None = None,
         *,
         known_types_only: bool | None = None,
-        store: FullStore | None = None,
+        store: Store | None = None,
         new_id: Callable[[], str] = new_id,
     ) -> None:
         self._given: dict[str, Any] = {
@@ -242,7 +242,7 @@ class Demora:
         return None
 
     @contextmanager
-    def using(self, store: FullStore) -> Iterator[None]:
+    def using(self, store: Store) -> Iterator[None]:
         """Use this store instead of the application's own for the duration of the block. For tests."""
         before = self._store, self._stores
         self._store, self._stores = store, {}

@@ -13,10 +13,8 @@ from demora.core.states import Status
 from demora.core.verdict import HandedBack, Raised, Verdict
 from demora.errors import Invalid
 from demora.proof import check
-from demora.store.audit import AuditStore
-from demora.store.diagnostics import DiagnosticsStore
-from demora.store.jobs import Change, Claimed, Lease, Query, QueueChange, Report, Settlement, Store, Topic
-from demora.store.paces import PaceStore
+from demora.store.jobs import Change, Claimed, Lease, Query, QueueChange, Report, Settlement, Topic
+from demora.store.store import Store
 from tests.builders import (
     add_ids,
     add_one,
@@ -35,13 +33,8 @@ WAITING = Query(statuses=frozenset({Status.QUEUED}))
 QUICK = Pace(gap=seconds(1), burst=4, stagger=ms(100), rapid=None)
 
 
-def paced(store: Store) -> PaceStore:
-    assert isinstance(store, PaceStore)
-    return store
-
-
 async def set_pace(store: Store, pace: Pace | None = CALM, queue: str = "default", by: str = "ann") -> None:
-    await paced(store).set_pace(queue, None if pace is None else request_of(pace), by=by)
+    await store.paces.set(queue, None if pace is None else request_of(pace), by=by)
 
 
 async def let_go(store: Store, limit: int = 100) -> Claimed:
@@ -111,22 +104,22 @@ async def test_with_nothing_real_time_waiting_the_rapid_rate_applies(store: Stor
 async def test_no_job_is_released_before_its_gap_is_over_unless_a_rapid_rate_is_asked_for(
     store: Store, clock: TestClock
 ) -> None:
-    await paced(store).set_pace("default", PaceRequest(gap=seconds(180), burst=1), by="ann")
+    await store.paces.set("default", PaceRequest(gap=seconds(180), burst=1), by="ann")
     await add_ids(store, *[{"delay": seconds(1)}] * 3)
     assert await follow(store, clock, 3) == [1000, 181_000, 361_000]
 
 
 async def test_a_burst_fits_into_its_gap_unless_a_stagger_is_given(store: Store, clock: TestClock) -> None:
-    await paced(store).set_pace("default", PaceRequest(gap=seconds(10), burst=5), by="ann")
+    await store.paces.set("default", PaceRequest(gap=seconds(10), burst=5), by="ann")
     await add_ids(store, *[{"delay": seconds(1)}] * 6)
     assert await follow(store, clock, 6) == [1000, 3000, 5000, 7000, 9000, 11_000]
 
 
 async def test_a_stagger_that_does_not_fit_is_refused_and_nothing_changes(store: Store) -> None:
-    await paced(store).set_pace("default", PaceRequest(gap=seconds(10), burst=2, stagger=seconds(5)), by="ann")
+    await store.paces.set("default", PaceRequest(gap=seconds(10), burst=2, stagger=seconds(5)), by="ann")
     with pytest.raises(Invalid, match="stagger: 3 releases 5s apart take 15s, longer than the gap of 10s; at most 3s333ms"):
-        await paced(store).set_pace("default", PaceRequest(burst=3), by="ann")
-    [found] = await paced(store).pacings()
+        await store.paces.set("default", PaceRequest(burst=3), by="ann")
+    [found] = await store.paces.all()
     assert found.pace == Pace(gap=seconds(10), burst=2, stagger=seconds(5))
 
 
@@ -239,7 +232,7 @@ async def test_a_paused_queue_lets_nothing_go(store: Store, clock: TestClock) ->
     await add_ids(store, {"delay": seconds(1)})
     await store.set_queue("default", QueueChange(paused=True))
     clock.turn(1)
-    assert (await paced(store).release()).jobs == []
+    assert (await store.paces.release()).jobs == []
     assert (await claim(store)).next_in is None
     await store.set_queue("default", QueueChange(paused=False))
     assert len((await let_go(store)).jobs) == 1
@@ -285,7 +278,7 @@ async def test_any_number_of_claimers_use_each_slot_once(pair: tuple[Store, Stor
     clock.turn(1)
     start, slots = clock.wall(), list[int]()
     for _ in range(60):
-        looks = [claim(pair[n % 2], 5, worker=f"w{n}") for n in range(6)] + [paced(pair[n]).release() for n in range(2)]
+        looks = [claim(pair[n % 2], 5, worker=f"w{n}") for n in range(6)] + [pair[n].paces.release() for n in range(2)]
         for found in await asyncio.gather(*looks):
             released = found.released if isinstance(found, Claimed) else found.jobs
             slots += [to_ms(job.slot_at) - start for job in released]
@@ -331,9 +324,9 @@ async def test_a_missed_cycle_is_not_made_up(store: Store, clock: TestClock) -> 
 async def test_release_names_what_it_let_go_and_when_to_come_back(store: Store, clock: TestClock) -> None:
     await set_pace(store)
     ids = await add_ids(store, {"delay": seconds(1), "priority": Priority.HIGH}, {"delay": seconds(5)})
-    assert (await paced(store).release()).next_in == seconds(1)
+    assert (await store.paces.release()).next_in == seconds(1)
     clock.turn(1)
-    released = await paced(store).release()
+    released = await store.paces.release()
     assert [(job.id, job.queue, job.priority) for job in released.jobs] == [(ids[0], "default", Priority.HIGH)]
     assert released.next_in == seconds(30)
     assert await claim_ids(store) == [ids[0]]
@@ -344,13 +337,13 @@ async def test_release_keeps_to_the_queues_it_is_asked_for(store: Store, clock: 
         await set_pace(store, CALM, queue)
         await add_ids(store, {"delay": seconds(1), "queue": queue})
     clock.turn(1)
-    assert [job.queue for job in (await paced(store).release(["b"])).jobs] == ["b"]
+    assert [job.queue for job in (await store.paces.release(["b"])).jobs] == ["b"]
 
 
 async def test_with_no_pace_there_is_nothing_to_release(store: Store, clock: TestClock) -> None:
     await add_ids(store, {"delay": seconds(1)})
     clock.turn(1)
-    released = await paced(store).release()
+    released = await store.paces.release()
     assert (released.jobs, released.next_in) == ([], None)
 
 
@@ -358,7 +351,7 @@ async def test_a_release_that_is_to_wake_nobody_lets_go_all_the_same(store: Stor
     await set_pace(store)
     [id] = await add_ids(store, {"delay": seconds(1)})
     clock.turn(1)
-    assert [job.id for job in (await paced(store).release(wake=False)).jobs] == [id]
+    assert [job.id for job in (await store.paces.release(wake=False)).jobs] == [id]
     assert await claim_ids(store) == [id]
 
 
@@ -366,18 +359,18 @@ async def test_a_release_wakes_those_who_wait_for_jobs(store: Store, clock: Test
     await set_pace(store)
     await add_ids(store, {"delay": seconds(1)})
     clock.turn(1)
-    with store.subscribe(Topic.READY) as bell:
-        bell.clear()
-        await paced(store).release()
-        await asyncio.wait_for(bell.wait(None), 5)
+    with store.subscribe(Topic.READY) as subscription:
+        subscription.clear()
+        await store.paces.release()
+        await asyncio.wait_for(subscription.wait(None), 5)
 
 
 # set_pace
 
 
 async def test_a_wish_is_laid_over_the_pace_that_is_there(store: Store) -> None:
-    first = await paced(store).set_pace("q", PaceRequest(gap=seconds(5)), by="ann")
-    second = await paced(store).set_pace("q", PaceRequest(burst=7, rapid=False), by="ann")
+    first = await store.paces.set("q", PaceRequest(gap=seconds(5)), by="ann")
+    second = await store.paces.set("q", PaceRequest(burst=7, rapid=False), by="ann")
     assert first is not None
     assert second is not None
     assert first.pace == Pace(gap=seconds(5))
@@ -385,7 +378,7 @@ async def test_a_wish_is_laid_over_the_pace_that_is_there(store: Store) -> None:
 
 
 async def test_without_a_pace_a_wish_is_laid_over_the_usual_one(store: Store) -> None:
-    found = await paced(store).set_pace("q", PaceRequest(burst=7), by="ann", usual=Pace(gap=seconds(9)))
+    found = await store.paces.set("q", PaceRequest(burst=7), by="ann", usual=Pace(gap=seconds(9)))
     assert found is not None
     assert found.pace == Pace(gap=seconds(9), burst=7)
 
@@ -395,9 +388,9 @@ async def test_changes_are_recorded_with_who_and_when(store: Store, clock: TestC
     first = clock.now()
     clock.turn(5)
     await set_pace(store, None, by="bob")
-    found = await paced(store).pace_changes("default", limit=10)
+    found = await store.paces.changes("default", limit=10)
     assert [(change.by, change.at, change.pace) for change in found] == [("bob", clock.now(), None), ("ann", first, CALM)]
-    assert await paced(store).pacings() == []
+    assert await store.paces.all() == []
 
 
 async def test_a_pace_names_its_queue(store: Store) -> None:
@@ -407,21 +400,21 @@ async def test_a_pace_names_its_queue(store: Store) -> None:
 
 async def test_settings_that_ask_for_the_same_again_change_nothing(store: Store) -> None:
     async def by_settings(asked: PaceRequest | None, text: str) -> Pace | None:
-        found = await paced(store).set_pace("q", asked, by="settings", setting=text)
+        found = await store.paces.set("q", asked, by="settings", setting=text)
         return None if found is None else found.pace
 
     assert await by_settings(PaceRequest(burst=2), "burst=2") == Pace(burst=2)
-    await paced(store).set_pace("q", PaceRequest(burst=9), by="ann")
+    await store.paces.set("q", PaceRequest(burst=9), by="ann")
     assert await by_settings(PaceRequest(burst=2), "burst=2") == Pace(burst=9)
     assert await by_settings(PaceRequest(burst=4), "burst=4") == Pace(burst=4)
 
 
 async def test_a_change_wakes_those_who_wait(store: Store) -> None:
     for topic in (Topic.READY, Topic.PACE):
-        with store.subscribe(topic) as bell:
-            bell.clear()
+        with store.subscribe(topic) as subscription:
+            subscription.clear()
             await set_pace(store)
-            await asyncio.wait_for(bell.wait(None), 5)
+            await asyncio.wait_for(subscription.wait(None), 5)
 
 
 async def test_every_store_follows_a_change_with_its_next_claim(pair: tuple[Store, Store], clock: TestClock) -> None:
@@ -450,19 +443,18 @@ async def test_held_jobs_count_as_delayed(store: Store, clock: TestClock) -> Non
     await add_ids(store, *[{"delay": seconds(1)}] * 3, {}, {"delay": seconds(9)})
     clock.turn(1)
     assert [(queue.ready, queue.delayed) for queue in await store.queues()] == [(1, 4)]
-    await paced(store).release()
+    await store.paces.release()
     assert [(queue.ready, queue.delayed) for queue in await store.queues()] == [(2, 3)]
 
 
 async def test_those_who_look_after_it_see_held_jobs_as_delayed(store: Store, clock: TestClock) -> None:
-    assert isinstance(store, DiagnosticsStore)
     await set_pace(store)
     await add_ids(store, *[{"delay": seconds(1)}] * 3)
     clock.turn(100)
     await add_one(store)
-    [waiting] = (await store.overview()).waiting
+    [waiting] = (await store.diagnostics.overview()).waiting
     assert (waiting.ready, waiting.delayed, waiting.oldest_due_at) == (1, 3, clock.now())
-    assert (await store.activity()).due_since == {"default": clock.now()}
+    assert (await store.diagnostics.activity()).due_since == {"default": clock.now()}
 
 
 async def test_a_pacing_says_how_a_queue_stands(store: Store, clock: TestClock) -> None:
@@ -470,7 +462,7 @@ async def test_a_pacing_says_how_a_queue_stands(store: Store, clock: TestClock) 
     set_at = clock.now()
     await add_ids(store, *[{"delay": seconds(1)}] * 3, {"delay": seconds(100)}, {"delay": seconds(4000)}, {})
     clock.turn(1)
-    [found] = await paced(store).pacings()
+    [found] = await store.paces.all()
     assert (found.queue, found.pace, found.set_at, found.set_by, found.now) == (
         "default",
         Pace(),
@@ -486,14 +478,14 @@ async def test_an_outlook_counts_who_goes_before_among_held_jobs(store: Store, c
     await set_pace(store)
     ids = await add_ids(store, *[{"delay": seconds(1)}] * 3, {}, {"delay": seconds(1), "priority": Priority.CRITICAL})
     clock.turn(1)
-    found = [await paced(store).outlook(id) for id in ids]
+    found = [await store.paces.outlook(id) for id in ids]
     assert [outlook and outlook.ahead for outlook in found] == [1, 2, 3, 0, 0]
     assert [outlook and outlook.held for outlook in found] == [True, True, True, False, True]
 
 
 async def test_an_outlook_counts_who_goes_before_among_ready_jobs(store: Store, clock: TestClock) -> None:
     ids = await add_ids(store, *[{}] * 3, {"priority": Priority.HIGH}, {"delay": seconds(9)}, {"queue": "other"})
-    found = [await paced(store).outlook(id) for id in ids]
+    found = [await store.paces.outlook(id) for id in ids]
     assert [outlook and outlook.ahead for outlook in found] == [1, 2, 3, 0, 0, 0]
 
 
@@ -502,21 +494,20 @@ async def test_an_outlook_knows_what_ended_lately_and_who_works(store: Store, cl
     for job in (await claim(store, 2)).jobs:
         await store.settle([ended(job.lease)])
     [waiting] = (await store.find(WAITING)).jobs
-    found = await paced(store).outlook(waiting.id)
+    found = await store.paces.outlook(waiting.id)
     assert found is not None
     assert (found.recent, found.job, found.now, found.workers) == (2, waiting, clock.now(), [])
 
 
 async def test_there_is_no_outlook_for_no_job(store: Store) -> None:
-    assert await paced(store).outlook("no id") is None
+    assert await store.paces.outlook("no id") is None
 
 
 async def test_a_checker_counts_what_is_held_as_the_store_does(store: Store, clock: TestClock) -> None:
     await set_pace(store)
     await add_ids(store, {"delay": seconds(1)}, {"delay": seconds(1)}, {})
     clock.turn(2)
-    assert isinstance(store, AuditStore)
-    found = await store.evidence(integrity=False)
+    found = await store.audit.evidence(integrity=False)
     [queue] = found.queues
     assert (queue.ready, queue.delayed) == (1, 2)
     assert not check([], found).violations

@@ -22,7 +22,7 @@ from demora.errors import Invalid
 from tests.builders import ms, seconds
 
 
-def test_a_wish_changes_only_what_it_names() -> None:
+def test_a_request_changes_only_what_it_names() -> None:
     assert PaceRequest().over(Pace()) == Pace()
     assert PaceRequest(burst=9).over(Pace(gap=seconds(5))) == Pace(gap=seconds(5), burst=9)
     rapid = PaceRequest(rapid=RateRequest(burst=9)).over(Pace())

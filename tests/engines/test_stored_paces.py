@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from demora.core.pace import USUAL_RAPID, Governs, Pace, Rate
-from demora.engines.stored_paces import pace_of, text
+from demora.engines.sql.paces import pace_of, text
 from tests.builders import ms, seconds
 
 PACES = [

@@ -180,9 +180,9 @@ async def test_jobs_of_thousands_of_unknown_types_write_a_bounded_number_of_line
         async with app.worker(concurrency=500):
             for job in (jobs[0], jobs[-1]):
                 client = await app.open()
-                with client.store.subscribe(Topic.READY) as bell:
+                with client.store.subscribe(Topic.READY) as subscription:
                     while (await app.get(job.id)).due_at <= job.due_at:
-                        await bell.wait(0.05)
+                        await subscription.wait(0.05)
     lines = [record for record in caplog.records if getattr(record, "event", "").startswith("job.unknown")]
     assert MOST_SUBJECTS < len(lines) <= MOST_SUBJECTS + 2
     assert len(notices._unknown._subjects) == MOST_SUBJECTS

@@ -54,7 +54,7 @@ async def store(path: Path) -> AsyncIterator[SqliteStore]:
 
 async def waits(store: SqliteStore) -> bool:
     """Whether its writer waits for the lock."""
-    return store._writes._batches._waits_since is not None
+    return store._database._writes._batches._waits_since is not None
 
 
 @pytest.fixture
@@ -93,7 +93,7 @@ async def test_a_turn_that_was_passed_by_is_not_waited_for_again(path: Path) -> 
 
 
 async def test_the_queue_is_used_again_once_the_stopped_process_is_gone(path: Path, patient: SqliteStore) -> None:
-    turns = patient._writes._batches.turns
+    turns = patient._database._writes._batches.turns
 
     async def passed() -> bool:
         return turns._passed
@@ -163,7 +163,7 @@ async def test_looking_for_the_holder_leaves_our_own_locks_in_place(path: Path, 
         db.execute("rollback")
         return described, refused
 
-    described, refused = await store._writes.bare(look)
+    described, refused = await store._database.bare(look)
     assert described == f"this process itself ({os.getpid()})"
     assert refused
     assert describe_holder(str(path)) is None
@@ -217,13 +217,13 @@ async def test_closing_does_not_wait_for_the_lock(path: Path) -> None:
 
 async def test_a_probe_says_that_writes_hang_before_they_are_refused(path: Path) -> None:
     store = await opened(path, waits=Waits(lock=60, turn=0.1))
-    store._probe._within = 0.2
-    await store.probe()
+    store.diagnostics._probe._within = 0.2
+    await store.diagnostics.probe()
     with holding("lock", path) as holder:
-        store._probe._asked_at = 0.0  # the last answer is of long ago
+        store.diagnostics._probe._asked_at = 0.0  # the last answer is of long ago
         for _ in range(2):
             with pytest.raises(StoreBusy, match="not ended within"):
-                await asyncio.wait_for(store.probe(), 10)
+                await asyncio.wait_for(store.diagnostics.probe(), 10)
         holder.let_go()
     await eventually(lambda: works(store))
     await store.close()
@@ -231,16 +231,16 @@ async def test_a_probe_says_that_writes_hang_before_they_are_refused(path: Path)
 
 async def works(store: SqliteStore) -> bool:
     try:
-        await store.probe()
+        await store.diagnostics.probe()
     except StoreBusy:
         return False
     return True
 
 
 async def test_many_probes_share_one_write(store: SqliteStore) -> None:
-    changes = await store._writes.bare(lambda db: db.total_changes())
-    await asyncio.gather(*(store.probe() for _ in range(100)))
-    assert await store._writes.bare(lambda db: db.total_changes()) == changes + 1
+    changes = await store._database.bare(lambda db: db.total_changes())
+    await asyncio.gather(*(store.diagnostics.probe() for _ in range(100)))
+    assert await store._database.bare(lambda db: db.total_changes()) == changes + 1
 
 
 # Leases

@@ -36,7 +36,7 @@ async def test_a_process_that_can_read_the_database_clock_asks_when_a_job_is_due
     maintainer = await store._maintainer()
     for _ in range(TIMES):
         await _ask(maintainer)
-    store.inner.wall_us = lambda: 1_000_000  # type: ignore[method-assign]
+    store.inner.line_feed.wall_us = lambda: 1_000_000  # type: ignore[method-assign]
     assert maintainer.clock.answer_us() == maintainer.clock.now_us() == 1_000_000
 
 

@@ -55,13 +55,13 @@ async def standing(store: LinedStore, fact: Callable[[Any], bool] = bool) -> tup
 
 
 async def epoch(store: LinedStore) -> int:
-    return (await store.inner.begin_lining()).epoch
+    return (await store.inner.line_feed.begin()).epoch
 
 
 async def test_jobs_come_by_the_line(server: Server, open_store: Open) -> None:
     store = await open_store(server.url)
     ids = await add_ids(store, {}, {}, {})
-    assert store.notes() == ()
+    assert store.diagnostics.notes() == ()
     server.ask("CONFIG", "RESETSTAT")
     assert await claim_ids(store) == ids
     assert "cmdstat_evalsha" in server.ask("INFO", "commandstats")
@@ -104,11 +104,11 @@ async def test_a_killed_server_costs_less_than_two_seconds_and_no_job(server: Se
     after = await add_ids(store, {})
     assert await claim_ids(store) == before + after
     assert time.monotonic() - started < SOON
-    [note] = store.notes()
+    [note] = store.diagnostics.notes()
     assert "handed out by the database" in note
     server.start()
     await trusted(store)
-    assert store.notes() == ()
+    assert store.diagnostics.notes() == ()
     again = await add_ids(store, {})
     assert await claim_ids(store) == again
 
@@ -192,7 +192,7 @@ async def test_a_server_restored_from_an_old_copy_is_not_believed(server: Server
 async def test_a_database_restored_from_a_backup_gets_a_line_of_its_own(server: Server, open_store: Open) -> None:
     store = await open_store(server.url)
     maintainer = await store._maintainer()
-    server.ask("HSET", f"demora:{(await store.inner.begin_lining()).database}:{{*}}:state", "epoch", 99)
+    server.ask("HSET", f"demora:{(await store.inner.line_feed.begin()).database}:{{*}}:state", "epoch", 99)
     await trusted(store, is_it=False)
     await trusted(store)
     assert await epoch(store) == maintainer.line.epoch > 99

@@ -18,15 +18,15 @@ FOREIGN = (
         ANYTHING,
     ),
     Mutant(
-        "Of several scheduled jobs added in one call the latest, not the earliest, decides whether sleepers are woken.",
-        "engines/sqlite/additions.py",
+        "Of several scheduled jobs added in one call the latest, not the earliest, decides whether waiters are woken.",
+        "engines/sqlite/changes.py",
         "        if due_at < head[7]:\n            earliest[queue, lane, rank] = row",
         "        if due_at > head[7]:\n            earliest[queue, lane, rank] = row",
         ANYTHING,
     ),
     Mutant(
         "The same idempotency key twice in one call makes two jobs.",
-        "engines/sqlite/additions.py",
+        "engines/sqlite/changes.py",
         "taken[job.key.scope, job.key.key] = job.key.request_hash, answer",
         "taken[job.key.scope, job.id] = job.key.request_hash, answer",
         ANYTHING,
@@ -40,7 +40,7 @@ FOREIGN = (
     ),
     Mutant(
         "A worker with fewer free slots than there are lanes and ranks takes the oldest jobs instead of the most urgent.",
-        "engines/sqlite/claims.py",
+        "engines/sqlite/runs.py",
         "ready = sorted((h for h in heads if h.due_at <= tx.wall), key=lambda h: h.place)",
         "ready = sorted((h for h in heads if h.due_at <= tx.wall), key=lambda h: (h.due_at, h.rowid))",
         ANYTHING,

@@ -96,7 +96,7 @@ MUTANTS = (
     ),
     Mutant(
         "a key is not looked at",
-        "engines/sqlite/additions.py",
+        "engines/sqlite/changes.py",
         "        if found is None:\n            return None\n        id, request_hash",
         "        if found is not None or True:\n            return None\n        id, request_hash",
     ),
@@ -157,17 +157,17 @@ MUTANTS = (
     ),
     Mutant(
         "a paused queue hands out jobs",
-        "engines/sqlite/claims.py",
+        "engines/sqlite/runs.py",
         "settings[name] = None if paused_at is not None else unpaused",
         "settings[name] = unpaused",
         CONFORMANCE + "test_claim.py",
     ),
     Mutant(
-        "an add wakes nobody", "engines/sqlite/additions.py", "    _wake(tx, new)\n", "", CONFORMANCE + "test_subscribe.py"
+        "an add wakes nobody", "engines/sqlite/changes.py", "    _wake(tx, new)\n", "", CONFORMANCE + "test_subscribe.py"
     ),
     Mutant(
         "the next due time behind a ready head is forgotten",
-        "engines/sqlite/claims.py",
+        "engines/sqlite/runs.py",
         "    for head in exhausted:",
         "    for head in ():",
         CONFORMANCE + "test_claim.py",
@@ -188,7 +188,7 @@ MUTANTS = (
     ),
     Mutant(
         "a jump of the wall clock lapses leases",
-        "engines/sqlite/claims.py",
+        "engines/sqlite/runs.py",
         'tx.db.execute(SQL["lapsed"], (tx.lease_clock,',
         'tx.db.execute(SQL["lapsed"], (tx.wall - 1_799_995_000_000,',
         CONFORMANCE,
@@ -259,7 +259,7 @@ MUTANTS = (
     Mutant("a retry by hand keeps the expiry", SQL, "error = null, expires_at = null", "error = null", CONFORMANCE),
     Mutant(
         "uniqueness is not looked at",
-        "engines/sqlite/additions.py",
+        "engines/sqlite/changes.py",
         "if job.unique is not None:",
         "if False:",
         CONFORMANCE + "test_unique.py",
@@ -287,7 +287,7 @@ MUTANTS = (
     ),
     Mutant(
         "queues in turn are one line",
-        "engines/sqlite/claims.py",
+        "engines/sqlite/runs.py",
         "n if request.in_turn else 0",
         "0",
         CONFORMANCE + "test_claim_order.py",
@@ -335,7 +335,7 @@ MUTANTS = (
         "tests/end_to_end/test_supervisor.py",
     ),
     Mutant(
-        "a ring within a transaction is kept from its own process",
+        "a notification within a transaction is kept from its own process",
         "engines/postgres/notifier.py",
         "channels=self._channels_of(topics), sender=_COMMIT)",
         "channels=self._channels_of(topics), sender=self._own)",
@@ -536,7 +536,7 @@ MUTANTS = (
     ),
     Mutant(
         "a replay within a call is answered as new",
-        "engines/sqlite/additions.py",
+        "engines/sqlite/changes.py",
         "as_stored(answer, first_of) if answer.replayed else",
         "first_of.get(answer.id, answer) if answer.replayed else",
         "tests/conformance/test_unique.py",
@@ -649,8 +649,8 @@ MUTANTS = (
     ),
     Mutant(
         "a claim takes what the pace of a queue holds",
-        "engines/sqlite/claims.py",
-        "return own is not None and not (isinstance(own, releases.PacedQueue) and own.holds(lane))",
+        "engines/sqlite/runs.py",
+        "return own is not None and not (isinstance(own, paces.PacedQueue) and own.holds(lane))",
         "return own is not None",
         PACE,
     ),
@@ -663,14 +663,14 @@ MUTANTS = (
     ),
     Mutant(
         "a claim does not wake up for the next slot of a pace",
-        "engines/sqlite/claims.py",
+        "engines/sqlite/runs.py",
         "waits = [max(look * 1000 - tx.wall_us, 0) for look in looks]",
         "waits = [max(look * 1000 - tx.wall_us, 0) for look in looks if look < 0]",
         PACE,
     ),
     Mutant(
         "a paused queue lets jobs go at its pace",
-        "engines/sqlite/releases.py",
+        "engines/sqlite/paces.py",
         "if pace is not None and paused_at is None and (queues is None or name in queues)",
         "if pace is not None and (queues is None or name in queues)",
         PACE,
@@ -712,14 +712,14 @@ MUTANTS = (
     ),
     Mutant(
         "a stored pace loses the rapid rate that it had",
-        "engines/stored_paces.py",
+        "engines/sql/paces.py",
         'None if stored["rapid"] is None else _rate_of(stored["rapid"])',
         "None",
         "tests/engines/test_stored_paces.py",
     ),
     Mutant(
         "a stored pace releases faster than before, since its gap was shorter than its burst",
-        "engines/stored_paces.py",
+        "engines/sql/paces.py",
         "gap = max(rate.gap, rate.burst * rate.stagger)",
         "gap = rate.gap",
         "tests/engines/test_stored_paces.py",
@@ -984,7 +984,7 @@ MUTANTS = (
         "engines/postgres/notifier.py",
         "                if lost:\n",
         "                if True:\n",
-        "tests/engines/postgres/test_bells.py",
+        "tests/engines/postgres/test_notifier.py",
     ),
     Mutant(
         "line: what SQL let go beside a claim is not lined up",
@@ -1055,7 +1055,7 @@ MUTANTS = (
     ),
     Mutant(
         "a job that somebody holds keeps who claims in a circle",
-        "engines/postgres/claims.py",
+        "engines/postgres/runs.py",
         'wider = locked and sight["found"] == window',
         "wider = locked",
         "tests/line/test_joining.py",
@@ -1153,7 +1153,7 @@ MUTANTS = (
     ),
     Mutant(
         "a key may use one name too many",
-        "engines/sqlite/registry.py",
+        "engines/sqlite/api_keys.py",
         "_names(tx, id, kind) > most",
         "_names(tx, id, kind) > most + 1",
         "tests/conformance/test_key_limits.py",
@@ -1328,7 +1328,7 @@ MUTANTS = (
     ),
     Mutant(
         "a page of SQLite holds any number of bytes",
-        "engines/sqlite/views.py",
+        "engines/sqlite/rows.py",
         "(room is not None and page and size > room)",
         "False",
         "tests/conformance/test_find.py",
@@ -1342,16 +1342,16 @@ MUTANTS = (
     ),
     Mutant(
         "SQLite: keys are read where searches are",
-        "engines/sqlite/engine.py",
-        "return await (self._read(call, weight=1) if self._quick is None else self._quick.run(call))",
-        "return await self._search(call, None)",
+        "engines/sqlite/database.py",
+        "return await (self.read(call, weight=1) if self._quick is None else self._quick.run(call))",
+        "return await self.search(call, None)",
         "tests/hostile/test_searches.py",
     ),
     Mutant(
         "PostgreSQL: keys are read where searches are",
-        "engines/postgres/engine.py",
-        "return await self._read_in(await opened(self._quick), call)",
-        "return await self._search(call, None)",
+        "engines/postgres/database.py",
+        "return await self._read_in(await _opened(self._quick), call)",
+        "return await self.search(call, None)",
         "tests/hostile/test_searches.py",
     ),
     Mutant(
@@ -1363,21 +1363,21 @@ MUTANTS = (
     ),
     Mutant(
         "PostgreSQL: a search is not stopped",
-        "engines/postgres/engine.py",
+        "engines/postgres/database.py",
         "session.limit = None if within is None else within.total_seconds()",
         "session.limit = None",
         "tests/hostile/test_searches.py",
     ),
     Mutant(
         "any number of searches wait for their turn",
-        "engines/searching.py",
+        "engines/sql/searching.py",
         "None if within is None else TURN_LIMIT",
         "None",
         "tests/hostile/test_searches.py",
     ),
     Mutant(
         "any number of searches run at once",
-        "engines/searching.py",
+        "engines/sql/searching.py",
         "asyncio.Semaphore(AT_ONCE)",
         "asyncio.Semaphore(10**6)",
         "tests/hostile/test_searches.py",
@@ -1512,7 +1512,7 @@ MUTANTS = (
     ),
     Mutant(
         "the claim does not rest while lapsed leases are spared",
-        "engines/sqlite/claims.py",
+        "engines/sqlite/runs.py",
         "max(lease_until - tx.boot, spared - tx.boot, 0)",
         "max(lease_until - tx.boot, 0)",
         STOPPED,
@@ -1527,7 +1527,7 @@ MUTANTS = (
     Mutant(
         "the health does not try a write",
         "client/diagnostics.py",
-        "        if isinstance(self._store, Probed):\n            await self._store.probe()\n",
+        "        if isinstance(self._store.diagnostics, Probed):\n            await self._store.diagnostics.probe()\n",
         "",
         STUCK,
     ),

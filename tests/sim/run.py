@@ -102,7 +102,7 @@ class Simulation:
         if self._pace is not None:
             store = self._world.store()
             await store.open()
-            await store.set_pace("reports", request_of(self._pace), by="simulation")
+            await store.paces.set("reports", request_of(self._pace), by="simulation")
         for _ in range(self._world.random.randint(1, WORKERS)):
             self._nemesis.start()
         trouble = self._world.loop.spawn("nemesis", self._nemesis.run())
@@ -166,7 +166,7 @@ class Simulation:
             await asyncio.sleep(5)
         self._recorder.world("drained")
         await asyncio.sleep(UNWINDING)
-        evidence = await store.evidence(integrity=False)
+        evidence = await store.audit.evidence(integrity=False)
         findings = self._recorder.judge(evidence)
         self._reached = rare.reached(evidence.events or [])
         told = [*self._receivers.judge(evidence), *self._slots.judge(evidence)]

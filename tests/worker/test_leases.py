@@ -12,7 +12,8 @@ from demora import Context, Demora, Job, Status
 from demora.core.verdict import Raised, RetryState, decide
 from demora.engines.sqlite import SqliteStore
 from demora.errors import StoreClosed, StoreError
-from demora.store.jobs import Lease, Report, Settlement, Store
+from demora.store.jobs import Lease, Report, Settlement
+from demora.store.store import Store
 from demora.worker import Worker
 from demora.worker.leases import Keeper
 from tests.facts import eventually

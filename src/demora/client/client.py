@@ -22,8 +22,8 @@ from ..core.spans import spread as spread_over
 from ..core.states import ENDED, RETRYABLE, WAITING, Status
 from ..errors import Invalid, JobFailed, JobNotFound, KeyReused, StillRunning, WrongState
 from ..handlers.registry import Handler, Registry
-from ..store.full import FullStore
-from ..store.jobs import Added, Answer, Change, Page, Store, Topic
+from ..store.jobs import Added, Answer, Change, Page, Topic
+from ..store.store import Store
 from ..store.transaction import CallerTransaction, Transactional
 from ..system import crash
 from .api_keys import ApiKeys
@@ -46,7 +46,7 @@ class Client:
 
     def __init__(
         self,
-        store: FullStore,
+        store: Store,
         registry: Registry,
         *,
         new_id: Callable[[], str] = new_id,
@@ -56,14 +56,14 @@ class Client:
     ) -> None:
         self.store, self.registry, self._new_id = store, registry, new_id
         self._outbound, self._longest_timeout = outbound or Policy(), longest_timeout
-        self.keys, self.webhooks = ApiKeys(store), Webhooks(store)
+        self.keys, self.webhooks = ApiKeys(store.api_keys), Webhooks(store)
 
         # The verbs of the parts are verbs of the client.
         queues = Queues(store, self.check_webhook_url)
         self.queues, self.queues_page, self.queue = queues.queues, queues.queues_page, queues.queue
         self.pause, self.resume, self.set_queue = queues.pause, queues.resume, queues.set_queue
 
-        paces = Paces(store, usual_pace)
+        paces = Paces(store.paces, usual_pace)
         self.set_pace, self.take_pace_off, self.apply_paces = paces.set_pace, paces.take_pace_off, paces.apply_paces
         self.pacings, self.pacing, self.pace_changes = paces.pacings, paces.pacing, paces.pace_changes
         self.why = paces.why

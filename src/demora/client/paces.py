@@ -19,8 +19,8 @@ MOST_CHANGES = 200
 class Paces:
     """The paces of one store. `usual` gives the values that a request for a new pace leaves out."""
 
-    def __init__(self, store: PaceStore, usual: Pace = USUAL_PACE) -> None:
-        self._store, self._usual = store, usual
+    def __init__(self, paces: PaceStore, usual: Pace = USUAL_PACE) -> None:
+        self._paces, self._usual = paces, usual
 
     async def set_pace(
         self, /, queue: str, pace: Pace | PaceRequest | None = None, *, by: str = CODE, **values: Any
@@ -33,18 +33,18 @@ class Paces:
         """
         given = pace or make_pace_request(**values)
         request = request_of(given) if isinstance(given, Pace) else given
-        found = await self._store.set_pace(check_queue(queue), request, by=by, usual=self._usual)
+        found = await self._paces.set(check_queue(queue), request, by=by, usual=self._usual)
         assert found is not None, "a request makes a pace"
         return found
 
     async def take_pace_off(self, queue: str, *, by: str = CODE) -> None:
         """Remove the pace of a queue. Does nothing to a queue without a pace, and creates no queue."""
         if await self.pacing(check_queue(queue)) is not None:
-            await self._store.set_pace(queue, None, by=by)
+            await self._paces.set(queue, None, by=by)
 
     async def pacings(self) -> list[Pacing]:
         """Return the state of every queue that has a pace."""
-        return await self._store.pacings()
+        return await self._paces.all()
 
     async def pacing(self, queue: str) -> Pacing | None:
         """Return the pace of a queue and its state; None if the queue has no pace."""
@@ -52,7 +52,7 @@ class Paces:
 
     async def pace_changes(self, queue: str) -> list[PaceChange]:
         """Return who changed the pace of a queue and when, newest first."""
-        return await self._store.pace_changes(check_queue(queue), limit=MOST_CHANGES)
+        return await self._paces.changes(check_queue(queue), limit=MOST_CHANGES)
 
     async def apply_paces(self, requests: Mapping[str, PaceRequest | None], *, by: str = BY_SETTINGS) -> None:
         """Set the paces that the settings or the code ask for.
@@ -61,11 +61,11 @@ class Paces:
         """
         for queue, request in requests.items():
             text = f"{by}: {'off' if request is None else msgspec.json.encode(request).decode()}"
-            await self._store.set_pace(check_queue(queue), request, by=by, usual=self._usual, setting=text)
+            await self._paces.set(check_queue(queue), request, by=by, usual=self._usual, setting=text)
 
     async def why(self, id: str) -> Why:
         """Say in one sentence, with its data, why a job is in its present state."""
-        outlook = await self._store.outlook(id)
+        outlook = await self._paces.outlook(id)
         if outlook is None:
             raise JobNotFound(id)
         return explain(outlook)

@@ -8,7 +8,7 @@ from ..core.dsn import scheme_of
 from ..errors import BadSetting
 from ..line import LinedStore, SqlStore
 from ..store.diagnostics import Examination
-from ..store.full import FullStore
+from ..store.store import Store
 from .options import PostgresOptions
 
 _SQLITE_FORMS = "write sqlite:///name.db for a relative file, sqlite:////folder/name.db for an absolute one"
@@ -18,7 +18,7 @@ _NO_DRIVER = "PostgreSQL needs a driver that is not installed: pip install 'demo
 
 def make_store(
     database_url: str, *, redis_url: str | None = None, audit: bool = False, postgres: PostgresOptions | None = None
-) -> FullStore:
+) -> Store:
     """Make the store that a URL names, without opening it.
 
     `sqlite:///x` is a relative path, four slashes make it absolute, and `sqlite://` is a database in memory.
@@ -28,7 +28,7 @@ def make_store(
     return store if redis_url is None else _with_line(store, redis_url)
 
 
-def _with_line(store: SqlStore, redis_url: str) -> FullStore:
+def _with_line(store: SqlStore, redis_url: str) -> Store:
     try:
         from ..line.redis import RedisLine
     except ModuleNotFoundError as missing:

@@ -106,5 +106,5 @@ class Filler:
 
 async def advance_epoch(feed: LineFeed, expected: int) -> None:
     """Record the next epoch, unless another process has: the next process that connects begins the line under it."""
-    record = await feed.begin_lining()
+    record = await feed.begin()
     await feed.bump(expected, above=expected, run=record.run)

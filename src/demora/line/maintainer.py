@@ -136,7 +136,7 @@ class Maintainer:
 
     async def rebuild(self) -> int:
         """Begin the line under the next epoch, fill it, and return the epoch. `LineAway` if that fails."""
-        await advance_epoch(self._feed, (await self._feed.begin_lining()).epoch)
+        await advance_epoch(self._feed, (await self._feed.begin()).epoch)
         try:
             await self._connect()
             await self._fill()
@@ -167,7 +167,7 @@ class Maintainer:
     async def _connect(self) -> None:
         """Reach the line. If it is not the one that was filled last, begin it under the next epoch."""
         asked = time.monotonic()
-        record = await self._feed.begin_lining()
+        record = await self._feed.begin()
         self.clock.learn(record.wall_us, asked)
         run = await self.line.connect(record.database)
         state = await self.line.state()

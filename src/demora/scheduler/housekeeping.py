@@ -8,8 +8,9 @@ from contextlib import closing
 from ..core.pace import Release
 from ..core.retention import Retention
 from ..errors import StoreClosed
-from ..store.jobs import Store, Subscription, Topic
-from ..store.paces import PaceStore, Released
+from ..store.jobs import Subscription, Topic
+from ..store.paces import Released
+from ..store.store import Store
 from ..system import notices
 from ..system.seams import Seams
 
@@ -80,10 +81,10 @@ class Scheduler:
     async def _keep_releasing(self) -> None:
         topic: Topic | None = Topic.PACE
         with closing(ReleaseLog()) as log:
-            while topic is not None and isinstance(self._store, PaceStore):
-                topic = await self._release_on(topic, self._store, log)
+            while topic is not None:
+                topic = await self._release_on(topic, log)
 
-    async def _release_on(self, topic: Topic, store: PaceStore, log: "ReleaseLog") -> Topic | None:
+    async def _release_on(self, topic: Topic, log: "ReleaseLog") -> Topic | None:
         """Release jobs while this is the topic to wait for: every new job where a queue has a pace, otherwise only changes
         of paces. Returns the topic to wait for instead, None if the store is closed."""
         with self._store.subscribe(topic) as subscription:
@@ -91,7 +92,7 @@ class Scheduler:
             while True:
                 subscription.clear()
                 try:
-                    released, pause = await store.release(), FIRST_PAUSE
+                    released, pause = await self._store.paces.release(), FIRST_PAUSE
                 except StoreClosed:
                     return None
                 except Exception as problem:

@@ -74,9 +74,8 @@ class Activity(msgspec.Struct, frozen=True):
     due_since: dict[str, datetime] = {}
 
 
-@runtime_checkable
 class DiagnosticsStore(Protocol):
-    """An engine that reports its state. Its verbs write nothing."""
+    """The state of the store. These verbs write nothing."""
 
     async def overview(self) -> JobsOverview:
         """Return the state of all jobs, read in one transaction. Reads every job."""
@@ -93,7 +92,7 @@ class DiagnosticsStore(Protocol):
 
 @runtime_checkable
 class Probed(Protocol):
-    """An engine whose writes can block, and that can test whether it accepts writes now."""
+    """The diagnostics of an engine whose writes can block: they can test whether it accepts writes now."""
 
     async def probe(self) -> None:
         """Make a write without effect. Calls within a second share one write.

@@ -7,7 +7,7 @@ Where a verb returns the database's clock, it is in microseconds, so that the ca
 
 from collections.abc import Callable, Collection, Sequence
 from datetime import timedelta
-from typing import Protocol, runtime_checkable
+from typing import Protocol
 
 import msgspec
 
@@ -101,9 +101,8 @@ class Moved(msgspec.Struct, frozen=True):
     next: Move | None
 
 
-@runtime_checkable
 class LineFeed(Protocol):
-    """An engine whose waiting jobs can be put into a line."""
+    """The waiting jobs of an engine, for a line that holds them too."""
 
     def wall_us(self) -> int | None:
         """Return the database's time if this process can read it without a query, else None."""
@@ -121,7 +120,7 @@ class LineFeed(Protocol):
         """Query the database's time."""
         ...
 
-    async def begin_lining(self) -> LineRecord:
+    async def begin(self) -> LineRecord:
         """Return the record about the line. From now on each row that this store moves into waiting records its move."""
         ...
 

@@ -7,7 +7,7 @@ time is used twice, whichever processes try at once and whenever one of them die
 
 from collections.abc import Sequence
 from datetime import datetime, timedelta
-from typing import Protocol, runtime_checkable
+from typing import Protocol
 
 import msgspec
 
@@ -87,11 +87,10 @@ class Outlook(msgspec.Struct, frozen=True):
         return waits and self.pacing is not None and self.job.lane in self.pacing.pace.governs.lanes
 
 
-@runtime_checkable
 class PaceStore(Protocol):
-    """An engine that releases delayed jobs at a pace."""
+    """The paces of queues, which release delayed jobs."""
 
-    async def set_pace(
+    async def set(
         self, queue: str, request: PaceRequest | None, *, by: str, usual: Pace = USUAL_PACE, setting: str | None = None
     ) -> Pacing | None:
         """Change the pace of a queue, or create the queue, and return the new state; None as a request removes the pace.
@@ -111,11 +110,11 @@ class PaceStore(Protocol):
         """
         ...
 
-    async def pacings(self) -> list[Pacing]:
+    async def all(self) -> list[Pacing]:
         """Return the state of every queue that has a pace, by name."""
         ...
 
-    async def pace_changes(self, queue: str, *, limit: int) -> list[PaceChange]:
+    async def changes(self, queue: str, *, limit: int) -> list[PaceChange]:
         """Return the last changes of a queue's pace, newest first."""
         ...
 

@@ -4,7 +4,7 @@ As in `Store`, verbs take no current time: the engine reads the clock of its dat
 """
 
 from datetime import datetime, timedelta
-from typing import Protocol, runtime_checkable
+from typing import Protocol
 
 import msgspec
 
@@ -41,9 +41,8 @@ class Signing(msgspec.Struct, frozen=True):
     now: datetime
 
 
-@runtime_checkable
 class WebhookStore(Protocol):
-    """An engine that stores what webhooks need."""
+    """The secrets that sign webhooks, the disabled URLs, and the deliveries."""
 
     async def deliveries(self, cause: str) -> list[Job]:
         """Return the deliveries about a job, oldest first, with their attempts, also after the job was deleted."""

@@ -6,7 +6,7 @@ from typing import Any, Protocol
 
 from ..core.retention import Retention
 from ..handlers.registry import Middleware, Registry
-from ..store.jobs import Store
+from ..store.store import Store
 
 Hook = Callable[[], Awaitable[None] | None]
 

@@ -12,7 +12,8 @@ from typing import Any
 
 from ..errors import StoreError
 from ..handlers.context import Context
-from ..store.jobs import Lease, LeaseStatus, Report, Store
+from ..store.jobs import Lease, LeaseStatus, Report
+from ..store.store import Store
 from ..system import crash, notices
 
 TICK = 0.45  # seconds between checks, so that a cancel reaches its run within one second
@@ -174,7 +175,7 @@ class Keeper:
 
     def _pass_on(self, statuses: Iterable[LeaseStatus]) -> None:
         for status in statuses:
-            if status.lost or status.wished:
+            if status.lost or status.cancel_requested:
                 self._worker_loop.call_soon_threadsafe(self._on_status, status)
 
     def _note_loop_alive(self) -> None:

@@ -29,12 +29,12 @@ from ..store.jobs import (
     LeaseStatus,
     Report,
     Settlement,
-    Store,
     Subscription,
     Topic,
     WorkerRecord,
     lapse,
 )
+from ..store.store import Store
 from ..system import crash, error_texts, forks, notices
 from ..system.seams import Seams
 from .application import Application, Hook
@@ -355,7 +355,7 @@ class Worker:
         """End the runs whose leases are lost and those that a caller wants cancelled."""
         for lease in sorted(status.lost, key=_BY_ID):
             self._lose(lease)
-        for lease in sorted(status.wished, key=_BY_ID):
+        for lease in sorted(status.cancel_requested, key=_BY_ID):
             if (run := self._runs.get(lease)) is not None and run.ending is None:
                 run.end(Ending.CANCEL)
             elif (job := self._withdraw(lease)) is not None:

@@ -261,7 +261,7 @@ request as (
         with ordinality as request (id, token, ran, progress, message, number)
 ),
 held as materialized (
-    select request.*, seq, jobs.token as current, status, lease_until, cancel_requested_at is not null as wished
+    select request.*, seq, jobs.token as current, status, lease_until, cancel_requested_at is not null as cancel_requested
     from request join demora.jobs on jobs.id = request.id order by seq for update of jobs
 ),
 renewed as (
@@ -270,7 +270,7 @@ renewed as (
         progress = coalesce(held.progress, jobs.progress), progress_message = coalesce(message, progress_message)
     from clock, held
     where jobs.seq = held.seq and held.token = current and held.status = {PROCESSING} and held.lease_until > wall
-    returning number, jobs.id, jobs.token, jobs.lease_until, wished
+    returning number, jobs.id, jobs.token, jobs.lease_until, cancel_requested
 ),
 logged as (
     insert into demora.logs (job_id, at, line)
@@ -289,11 +289,11 @@ traced as (
     where request.id is not null and exists (select from demora.meta where name = 'audit')
     order by number
 )
-select id, token, wished from renewed
+select id, token, cancel_requested from renewed
 
 -- name: listen
 with {clock}
-select id, token, cancel_requested_at is not null as wished from clock, demora.jobs
+select id, token, cancel_requested_at is not null as cancel_requested from clock, demora.jobs
 where id = any(:ids::uuid[]) and status + 0 = {PROCESSING} and lease_until > wall
 
 -- name: settle
@@ -310,7 +310,7 @@ request as (
 ),
 held as materialized (
     select request.*, seq, jobs.token as current, jobs.status as old_status, lease_until,
-        cancel_requested_at is not null as wished, cancel_requested_at is not null and not stands as gives_way,
+        cancel_requested_at is not null as cancel_requested, cancel_requested_at is not null and not stands as gives_way,
         {hooked} and not :with_deliveries::boolean and (ends or (cancel_requested_at is not null and not stands)) as put_off
     from request join demora.jobs on jobs.id = request.id order by seq for update of jobs
 ),
@@ -391,7 +391,7 @@ cancelled as (
     from clock, held where jobs.seq = held.seq and held.status < {PROCESSING} and not put_off
     returning jobs.seq
 ),
-wished as (
+requested as (
     update demora.jobs set cancel_requested_at = coalesce(cancel_requested_at, wall)
     from clock, held where jobs.seq = held.seq and held.status = {PROCESSING}
     returning jobs.seq
@@ -399,7 +399,7 @@ wished as (
 select id, case when cancelled.seq is null
     then status else :cancelled::smallint end as status, status <= {PROCESSING} as did,
     cancelled.seq is not null as ended, put_off
-from held left join cancelled using (seq) left join wished using (seq)
+from held left join cancelled using (seq) left join requested using (seq)
 
 -- name: cancelled
 -- For a second try of `cancel`.
@@ -1085,9 +1085,10 @@ select 'index ' || relname from pg_index join pg_class on oid = indexrelid
 where relnamespace = :schema::text::regnamespace and not (indisvalid and indisready)
 
 -- name: events
-select seq, at, job_id, kind, wrote, old_status, status, old_token, token, coalesce(credits, 0), coalesce(retries, 0),
-    coalesce(generation, 1), coalesce(max_retries, 0), queue, lane, rank, coalesce(due_at, 0), worker_id, old_lease_until,
-    lease_until, wished, error, expires_at, unique_key
+-- Events of earlier versions say 'wished'.
+select seq, at, job_id, replace(kind, 'wished', 'cancel_requested'), wrote, old_status, status, old_token, token,
+    coalesce(credits, 0), coalesce(retries, 0), coalesce(generation, 1), coalesce(max_retries, 0), queue, lane, rank,
+    coalesce(due_at, 0), worker_id, old_lease_until, lease_until, wished, error, expires_at, unique_key
 from demora.events where seq > :after order by seq
 
 -- name: job_facts

@@ -14,7 +14,7 @@ import apsw
 
 from ...errors import OpenInParent, SchemaTooNew, StoreBusy, StoreClosed, StoreError
 from ...system import crash, notices
-from .. import queries
+from ..sql import queries
 from . import locking
 from .locking import describe_holder
 

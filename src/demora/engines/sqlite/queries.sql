@@ -482,9 +482,10 @@ select demora_wall(), demora_boot(), :id, :kind, :wrote, jobs.status, jobs.token
 from sqlite_schema left join jobs on jobs.id = :id where sqlite_schema.name = 'audit_moved'
 
 -- name: events
-select seq, at, boot, job_id, kind, wrote, old_status, status, old_token, token, coalesce(credits, 0), coalesce(retries, 0),
-    coalesce(generation, 1), coalesce(max_retries, 0), queue, lane, rank, coalesce(due_at, 0), worker_id, old_lease_until,
-    lease_until, wished, error, expires_at, unique_key
+-- Events of earlier versions say 'wished'.
+select seq, at, boot, job_id, replace(kind, 'wished', 'cancel_requested'), wrote, old_status, status, old_token, token,
+    coalesce(credits, 0), coalesce(retries, 0), coalesce(generation, 1), coalesce(max_retries, 0), queue, lane, rank,
+    coalesce(due_at, 0), worker_id, old_lease_until, lease_until, wished, error, expires_at, unique_key
 from events where seq > ? order by seq
 
 -- name: job_facts

@@ -18,7 +18,7 @@ import apsw
 from ...errors import SearchTooSlow, StoreBusy, StoreClosed, StoreError
 from ...store.jobs import Topic
 from ...system import crash
-from ..searching import SearchTurns
+from ..sql.searching import SearchTurns
 from .connections import SQL, WAITS, BusyHandler, Stamps, Waits, busy, has_triggers, stamps_of
 from .locking import FileWatch, Overtaken, Stall, Turns
 
@@ -155,7 +155,7 @@ class Batches:
         crash.at("batch.committed")
         if topics:
             self._notify(topics)
-            crash.at("batch.rung")
+            crash.at("batch.notified")
         return finished, topics
 
     def run_next(self, waiting: list[Pending]) -> tuple[list[Pending], set[Topic]]:

@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import timedelta
 
-from ..errors import TooManySearches
+from ...errors import TooManySearches
 
 AT_ONCE = 3  # searches of one process
 TURN_LIMIT = 1.0  # seconds that a search with a limit of time waits for its turn

@@ -32,7 +32,7 @@ def no_safety_net(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(notifier, "SAFETY", 60.0)
 
 
-async def test_a_bell_that_was_cut_down_is_hung_again_and_its_sleepers_are_woken(
+async def test_a_lost_listener_connects_again_and_wakes_its_waiters(
     url: str, schema: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(notifier, "PAUSE", 0.05)
@@ -44,7 +44,7 @@ async def test_a_bell_that_was_cut_down_is_hung_again_and_its_sleepers_are_woken
             proxy.cut_all()
             await asyncio.wait_for(place.wait(None), SOON)  # whoever cannot hear must look
             await eventually(lambda: _is(one), within=SOON)
-            await asyncio.wait_for(place.wait(None), SOON)  # what was rung meanwhile is unknown
+            await asyncio.wait_for(place.wait(None), SOON)  # notifications may have been missed
             place.clear()
             await add_one(other)
             await asyncio.wait_for(place.wait(None), SOON)
@@ -61,7 +61,7 @@ async def test_a_store_that_only_adds_listens_to_nothing(url: str, schema: str) 
 
 
 @pytest.mark.parametrize("options", [{"notify": False}, {"pooler": True}], ids=["off", "pooler"])
-async def test_without_listen_a_sleeper_looks_four_times_a_second(url: str, schema: str, options: dict[str, Any]) -> None:
+async def test_without_listen_a_waiter_looks_four_times_a_second(url: str, schema: str, options: dict[str, Any]) -> None:
     async with opened(url, schema, **options) as store:
         with store.subscribe(Topic.READY) as place:
             place.clear()
@@ -121,6 +121,6 @@ async def test_who_cannot_hear_is_not_woken_by_every_try_to_listen(
     async with opened(url, schema, listen_url="postgresql://127.0.0.1:1/nobody") as store:
         with store.subscribe(Topic.READY) as place:
             await store.queues()
-            assert store.notes() == (notifier.UNHEARD,)
+            assert store.diagnostics.notes() == (notifier.UNHEARD,)
             place.clear()
             assert [await place.wait(0.05) for _ in range(3)] == [False] * 3

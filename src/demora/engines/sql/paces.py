@@ -5,9 +5,9 @@ from typing import Any
 
 import msgspec
 
-from ..core.pace import Pace, PaceState, Rate
-from ..core.spans import span_ms
-from ..store.audit import PaceFacts
+from ...core.pace import Pace, PaceState, Rate
+from ...core.spans import span_ms
+from ...store.audit import PaceFacts
 
 A_FEW = 4  # held jobs to plan for at first: a claim in time releases one of them, and only a late one must read all
 

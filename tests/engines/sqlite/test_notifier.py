@@ -1,4 +1,4 @@
-"""Bells: wake-ups across stores on one file, through sockets beside it."""
+"""Wake-ups across stores on one file, through sockets beside it."""
 
 import asyncio
 import socket
@@ -13,22 +13,22 @@ SOON = 2.0
 
 
 def folder(path: Path) -> Path:
-    return path.with_name(path.name + "-bells")
+    return path.with_name(path.name + "-sockets")
 
 
-def hung(path: Path) -> int:
-    """How many bells hang at a database."""
+def sockets_of(path: Path) -> int:
+    """How many sockets a database has."""
     return len(list(folder(path).iterdir())) if folder(path).is_dir() else 0
 
 
-async def wakes_across_stores(path: Path, clock: TestClock, *, bells: int) -> None:
+async def wakes_across_stores(path: Path, clock: TestClock, *, sockets: int) -> None:
     """Subscribe in one store, add in another, and wait."""
     one, other = SqliteStore(path, clock=clock), SqliteStore(path, clock=clock)
     await one.open()
     await other.open()
     try:
         with one.subscribe(Topic.READY) as place:
-            assert hung(path) == bells
+            assert sockets_of(path) == sockets
             place.clear()
             await one.queues()
             await add_one(other)
@@ -42,12 +42,12 @@ async def test_long_paths_ring_too(tmp_path: Path, clock: TestClock) -> None:
     deep = tmp_path / ("d" * 100) / ("e" * 100)
     deep.mkdir(parents=True)
     assert len(str(deep / "jobs.db")) > 108
-    await wakes_across_stores(deep / "jobs.db", clock, bells=1)
+    await wakes_across_stores(deep / "jobs.db", clock, sockets=1)
 
 
 async def test_where_no_bell_can_hang_the_file_is_looked_at(path: Path, clock: TestClock) -> None:
-    folder(path).write_text("in the way of the bells")
-    await wakes_across_stores(path, clock, bells=0)
+    folder(path).write_text("in the way of the sockets")
+    await wakes_across_stores(path, clock, sockets=0)
 
 
 async def test_a_store_has_one_bell_for_each_topic_and_takes_them_down_when_it_closes(
@@ -55,9 +55,9 @@ async def test_a_store_has_one_bell_for_each_topic_and_takes_them_down_when_it_c
 ) -> None:
     for _ in range(3):
         with store.subscribe(Topic.READY), store.subscribe(Topic.READY), store.subscribe(Topic.ENDED):
-            assert hung(path) == 2
+            assert sockets_of(path) == 2
     await store.close()
-    assert hung(path) == 0
+    assert sockets_of(path) == 0
 
 
 async def test_the_folder_of_the_bells_is_private(store: SqliteStore, path: Path) -> None:

@@ -7,7 +7,7 @@ status: `{PROCESSING}`.
 import re
 from importlib.resources import files
 
-from ..core.states import Status
+from ...core.states import Status
 
 _BLOCK = re.compile(r"^-- name: (\w+)\n", re.MULTILINE)
 _REFERENCE = re.compile(r"\{(\w+)\}")

@@ -8,15 +8,15 @@ from typing import Any
 
 import msgspec
 
-from ..core.access import ApiKey, KeyLimits, Scope
-from ..core.job import QueueOrder
-from ..core.retention import Retention
-from ..core.spans import from_ms
-from ..core.states import Status
-from ..store.audit import QueueFacts
-from ..store.diagnostics import Waiting
-from ..store.jobs import Added, Queue, WorkerRecord
-from ..store.webhooks import Disabled
+from ...core.access import ApiKey, KeyLimits, Scope
+from ...core.job import QueueOrder
+from ...core.retention import Retention
+from ...core.spans import from_ms
+from ...core.states import Status
+from ...store.audit import QueueFacts
+from ...store.diagnostics import Waiting
+from ...store.jobs import Added, Queue, WorkerRecord
+from ...store.webhooks import Disabled
 
 STATUS_NAMES = {status.value: status.name for status in Status} | {None: None}
 
