@@ -346,10 +346,12 @@ def _whole(name: str, value: str) -> str:
 
 
 def _broken_paces(settings: Settings) -> Iterator[BadSetting]:
+    every = settings.pace.get(EVERY_QUEUE)
     for queue, request in settings.pace.items():
         try:
+            usual = settings.usual_pace if every is None or queue == EVERY_QUEUE else every.over(settings.usual_pace)
             if request is not None:
-                request.over(settings.usual_pace)
+                request.over(usual)
         except Invalid as problem:
             yield BadSetting("pace", f"{_of(queue)}: {problem.field}: {problem.reason}")
 

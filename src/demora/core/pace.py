@@ -25,8 +25,10 @@ import msgspec
 
 from .job import Lane, Priority
 from .spans import MILLISECOND, ZERO, span_ms
+from .webhook import QUEUE as WEBHOOKS
 
 EVERY_QUEUE = "*"  # in place of a queue's name: all queues that have no pace of their own
+OWN_QUEUES = (WEBHOOKS,)  # demora's own, which the pace of all queues leaves out
 USUAL_STAGGER = timedelta(seconds=30)
 
 
@@ -103,6 +105,10 @@ class Pace(msgspec.Struct, frozen=True):
 
     def mode(self, *, quiet: bool) -> str:
         return "rapid" if quiet and self.rapid is not None else "normal"
+
+    def holds(self, lane: int) -> bool:
+        """Return whether the pace holds back the jobs of a lane."""
+        return lane in self.governs.lanes
 
     def protected(self, queue: str) -> tuple[str, ...]:
         """Return the queues whose waiting real-time jobs rule out the rapid rate."""
