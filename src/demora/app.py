@@ -16,8 +16,8 @@ from .client.stores_per_loop import Holds, LoopStore
 from .client.webhooks import Webhooks
 from .core.dsn import without_secrets
 from .core.job import Job
-from .core.pace_request import PaceRequest, make_pace_request
-from .core.request import EnqueueOptions, check_queue
+from .core.pace_request import PaceRequest, check_paced, make_pace_request
+from .core.request import EnqueueOptions
 from .core.states import Status
 from .engines import examine, make_store, same_database, schema_version
 from .errors import BadHandler, BadSetting, Invalid, OneLoopOnly, StoreError
@@ -124,9 +124,10 @@ class Demora:
     def pace(self, queue: str, **values: Any) -> None:
         """Give a queue a pace when a worker, service or scheduler starts: `app.pace("mail", gap="2m", burst=3)`.
 
-        Values are those of `Paces.set_pace`. A pace that was changed at run time stands until the values here change.
+        The queue `*` stands for all queues without a pace of their own, also for those named later. Values are those of
+        `Paces.set_pace`. A pace that was changed at run time stands until the values here change.
         """
-        self._paces[check_queue(queue)] = make_pace_request(**values)
+        self._paces[check_paced(queue)] = make_pace_request(**values)
 
     async def apply_paces(self) -> None:
         """Set the paces of the code and of the settings. Where both name a queue, the settings win.
