@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 
 from demora.core.job import Lane, Priority, QueueOrder
+from demora.core.pace import EVERY_QUEUE
 from demora.line.port import LineLost, LineState, PutMode, Taken, WakeWaiters, are_delayed, by_queue
 from demora.store.line_feed import Arrangement, Entry, Place
 
@@ -20,7 +21,13 @@ class QueueLine:
     def __init__(self) -> None:
         self.lanes: dict[tuple[int, int], dict[str, int]] = {lane: {} for lane in LANES}
         self.out: dict[str, int] = {}
-        self.offsets, self.paused = USUAL, False
+        self.own: tuple[int | None, ...] | None = None
+        self.paused, self.offsets = False, USUAL
+
+    def under(self, usual: tuple[int | None, ...]) -> "QueueLine":
+        """The queue, as one client serves it."""
+        self.offsets = self.own or usual
+        return self
 
     def heads(self, now: int, limit: int, stale: int) -> list[tuple[float, str]]:
         """What would be handed out, with its place in the order."""
@@ -88,17 +95,18 @@ class ModelServer:
     def flush(self) -> None:
         self.state: dict[str, LineState] = {}
         self.queues: dict[tuple[str, int, str], QueueLine] = {}  # by database, number and name
+        self.usual: dict[tuple[str, int], tuple[int | None, ...]] = {}  # by database and number
         self.maintainer: dict[str, tuple[str, float]] = {}
 
     def snapshot(self) -> object:
-        return copy.deepcopy((self.state, self.queues))
+        return copy.deepcopy((self.state, self.queues, self.usual))
 
     def restart(self, snapshot: object = None) -> None:
         """Come back as another run, empty or as an old copy has it."""
         self.run += 1
         self.flush()
         if snapshot is not None:
-            self.state, self.queues = copy.deepcopy(snapshot)  # type: ignore[misc]
+            self.state, self.queues, self.usual = copy.deepcopy(snapshot)  # type: ignore[misc]
 
     def notify(self, sender: "ModelLine", *, delayed: bool) -> None:
         for line, wake in list(self.listeners.items()):
@@ -115,6 +123,7 @@ class ModelLine:
         self._run = 0
         self._begun: set[str] = set()
         self._done: dict[str, list[str]] = {}
+        self._usual = USUAL  # as this client has last read it
 
     async def connect(self, database: str) -> str:
         self._server.listeners.pop(self, None)
@@ -128,7 +137,9 @@ class ModelLine:
 
     async def state(self) -> LineState:
         self._check()
-        return self._server.state.get(self._database, LineState())
+        state = self._server.state.get(self._database, LineState())
+        self._usual = self._server.usual.get((self._database, state.epoch or 0), USUAL)
+        return state
 
     async def begin(self, epoch: int) -> None:
         known = (await self.state()).epoch
@@ -162,11 +173,12 @@ class ModelLine:
 
     async def take(self, queues: Sequence[str] | None, limit: int, *, now: int, stale: int, in_turn: bool = False) -> Taken:
         """As the real one: who knows of one queue takes from it at once, and looks at others that it then hears of."""
+        before = self._usual
         state, known, members = await self.state(), self._served(queues), self._members()
         first: list[Entry] = []
         if len(known) == 1 and limit:
             [queue] = known
-            line = self._known(queue)
+            line = self._known(queue).under(before)
             self._tell_done(queue)
             next_due = line.next_due(now)
             first = [Entry(id, queue) for id in line.take(now, limit, stale)]
@@ -184,7 +196,7 @@ class ModelLine:
     def _merge(
         self, queues: Sequence[str], limit: int, now: int, stale: int, in_turn: bool
     ) -> tuple[list[Entry], int | None]:
-        lines = {queue: self._known(queue) for queue in queues}
+        lines = {queue: self._known(queue).under(self._usual) for queue in queues}
         heads: list[Head] = []
         for turn, (queue, line) in enumerate(lines.items()):
             self._tell_done(queue)
@@ -212,11 +224,17 @@ class ModelLine:
                 line.remove(entry.id)
 
     async def arrange(self, arrangements: Sequence[Arrangement]) -> None:
-        state = await self.state()
+        self._check()
+        state = self._server.state.get(self._database, LineState())
         for one in arrangements:
+            if one.queue == EVERY_QUEUE:
+                if one.offsets != self._usual:
+                    self._server.notify(self, delayed=True)
+                self._usual = self._server.usual[self._database, state.epoch or 0] = one.offsets
+                continue
             line = self._server.queues.setdefault((self._database, self.epoch, one.queue), QueueLine())
-            changed = (line.offsets, line.paused) != (one.offsets, one.paused)
-            line.offsets, line.paused = one.offsets, one.paused
+            changed = (line.own, line.paused) != (one.offsets, one.paused)
+            line.own, line.paused = one.offsets, one.paused
             self._begun.add(one.queue)
             if changed:
                 self._server.notify(self, delayed=True)

@@ -15,7 +15,7 @@ PACE = {
     "gap": 120000,
     "burst": 3,
     "stagger": 30000,
-    "rapid": {"gap": 30000, "burst": 5, "stagger": 15000},
+    "rapid": {"gap": 30000, "burst": 5, "stagger": 5000},
     "governs": "both",
 }
 
@@ -37,8 +37,9 @@ async def test_a_pace_is_set_shown_and_taken_off(http: httpx.AsyncClient) -> Non
 
 async def test_a_queue_comes_into_being_with_its_pace_and_what_is_left_out_is_usual(http: httpx.AsyncClient) -> None:
     shown = await set_pace(http, burst=7)
-    assert (shown["gap"], shown["burst"], shown["stagger"]) == (120_000, 7, 30_000)
-    assert shown["rapid"] == {"gap": 30_000, "burst": 5, "stagger": 15_000}
+    assert (shown["gap"], shown["burst"], shown["stagger"]) == (120_000, 7, 17_142)
+    assert shown["rapid"] is None
+    assert (await set_pace(http, rapid={}))["rapid"] == {"gap": 30_000, "burst": 5, "stagger": 6000}
 
 
 async def test_what_is_left_out_stays(http: httpx.AsyncClient) -> None:
@@ -79,6 +80,8 @@ async def test_a_change_without_a_key_is_recorded_as_one_over_http(http: httpx.A
         ({"unknown": 1}, "pace.unknown"),
         ({"gap": 0, "stagger": 0}, "pace.gap"),
         ({"rapid": {"gap": 0, "stagger": 0}}, "pace.rapid.gap"),
+        ({"gap": 10_000, "burst": 5, "stagger": 2001}, "pace.stagger"),
+        ({"rapid": {"stagger": 6001}}, "pace.rapid.stagger"),
     ],
     ids=str,
 )

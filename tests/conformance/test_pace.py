@@ -6,11 +6,13 @@ from datetime import timedelta
 import pytest
 
 from demora.core.job import Lane, Priority
-from demora.core.pace import Governs, Pace
+from demora.core.pace import USUAL_RAPID, Governs, Pace, Rate
 from demora.core.pace_request import PaceRequest, request_of
 from demora.core.spans import to_ms
 from demora.core.states import Status
 from demora.core.verdict import HandedBack, Raised, Verdict
+from demora.core.webhook import QUEUE as WEBHOOKS
+from demora.errors import Invalid
 from demora.proof import check
 from demora.store.jobs import Change, Claimed, Lease, Query, QueueChange, Report, Settlement, Topic
 from demora.store.store import Store
@@ -95,13 +97,35 @@ async def test_without_history_the_first_release_is_immediate(store: Store, cloc
 
 
 async def test_with_nothing_real_time_waiting_the_rapid_rate_applies(store: Store, clock: TestClock) -> None:
-    await set_pace(store, Pace())
+    await set_pace(store, Pace(rapid=USUAL_RAPID))
     await add_ids(store, *[{"delay": seconds(1)}] * 6)
-    assert await follow(store, clock, 6) == [1000, 16_000, 31_000, 46_000, 61_000, 76_000]
+    assert await follow(store, clock, 6) == [1000, 7000, 13_000, 19_000, 25_000, 31_000]
+
+
+async def test_no_job_is_released_before_its_gap_is_over_unless_a_rapid_rate_is_asked_for(
+    store: Store, clock: TestClock
+) -> None:
+    await store.paces.set("default", PaceRequest(gap=seconds(180), burst=1), by="ann")
+    await add_ids(store, *[{"delay": seconds(1)}] * 3)
+    assert await follow(store, clock, 3) == [1000, 181_000, 361_000]
+
+
+async def test_a_burst_fits_into_its_gap_unless_a_stagger_is_given(store: Store, clock: TestClock) -> None:
+    await store.paces.set("default", PaceRequest(gap=seconds(10), burst=5), by="ann")
+    await add_ids(store, *[{"delay": seconds(1)}] * 6)
+    assert await follow(store, clock, 6) == [1000, 3000, 5000, 7000, 9000, 11_000]
+
+
+async def test_a_stagger_that_does_not_fit_is_refused_and_nothing_changes(store: Store) -> None:
+    await store.paces.set("default", PaceRequest(gap=seconds(10), burst=2, stagger=seconds(5)), by="ann")
+    with pytest.raises(Invalid, match="stagger: 3 releases 5s apart take 15s, longer than the gap of 10s; at most 3s333ms"):
+        await store.paces.set("default", PaceRequest(burst=3), by="ann")
+    [found] = await store.paces.all()
+    assert found.pace == Pace(gap=seconds(10), burst=2, stagger=seconds(5))
 
 
 async def test_a_real_time_job_that_waits_makes_the_rate_normal(store: Store, clock: TestClock) -> None:
-    await set_pace(store, Pace(protect=("web",)))
+    await set_pace(store, Pace(rapid=USUAL_RAPID, protect=("web",)))
     await add_ids(store, {"delay": seconds(1)}, {"delay": seconds(1)}, {"queue": "web"})
     clock.turn(1)
     claimed = await claim(store, queues=["default"])
@@ -408,7 +432,7 @@ async def test_a_change_keeps_the_next_slot(store: Store, clock: TestClock) -> N
     await add_ids(store, *[{"delay": seconds(1)}] * 3)
     clock.turn(1)
     await give_up(store, await let_go(store))
-    await set_pace(store, Pace(gap=seconds(5), burst=9, stagger=seconds(1), rapid=None))
+    await set_pace(store, Pace(gap=seconds(9), burst=9, stagger=seconds(1), rapid=None))
     assert await follow(store, clock, 2) == [30_000, 31_000]
 
 
@@ -488,3 +512,161 @@ async def test_a_checker_counts_what_is_held_as_the_store_does(store: Store, clo
     [queue] = found.queues
     assert (queue.ready, queue.delayed) == (1, 2)
     assert not check([], found).violations
+
+
+# A pace of all queues
+
+
+EVERY = Pace(gap=seconds(10), burst=1)
+
+
+async def test_every_queue_without_a_pace_follows_that_of_all_also_one_that_is_named_later(
+    store: Store, clock: TestClock
+) -> None:
+    await set_pace(store, EVERY, "*")
+    await set_pace(store, QUICK, "own")
+    await add_ids(store, *[{"queue": name, "delay": seconds(1)} for name in ("a", "a", "b", "b", "own", "own")])
+    clock.turn(1)
+    assert sorted(job.queue for job in (await let_go(store)).jobs) == ["a", "b", "own"]
+    clock.turn(ms=100)
+    assert [job.queue for job in (await let_go(store)).jobs] == ["own"]
+    clock.turn(9.899)
+    assert (await let_go(store)).jobs == []
+    clock.turn(ms=1)
+    assert sorted(job.queue for job in (await let_go(store)).jobs) == ["a", "b"]
+
+
+async def test_a_queue_that_follows_holds_to_the_gap_from_its_first_job_on(store: Store, clock: TestClock) -> None:
+    await set_pace(store, EVERY, "*")
+    await add_ids(store, *[{"delay": seconds(1)}] * 4)
+    assert await follow(store, clock, 4) == [1000, 11_000, 21_000, 31_000]
+
+
+async def test_jobs_that_run_now_do_not_wait_for_the_pace_of_all_queues(store: Store, clock: TestClock) -> None:
+    await set_pace(store, EVERY, "*")
+    await add_ids(store, *[{}] * 3, *[{"delay": seconds(1)}] * 3)
+    assert len(await claim_ids(store)) == 3
+
+
+async def test_a_queue_whose_pace_is_off_is_left_out(store: Store, clock: TestClock) -> None:
+    await set_pace(store, None, "free")
+    await set_pace(store, EVERY, "*")
+    await set_pace(store, None, "later")
+    await add_ids(store, *[{"queue": name, "delay": seconds(1)} for name in ("free", "free", "later", "later", "a", "a")])
+    clock.turn(1)
+    assert sorted(job.queue for job in (await let_go(store)).jobs) == ["a", "free", "free", "later", "later"]
+    assert await store.paces.of("free") is None
+
+
+async def test_demoras_own_queues_are_left_out(store: Store, clock: TestClock) -> None:
+    await set_pace(store, EVERY, "*")
+    await add_ids(store, *[{"queue": WEBHOOKS, "delay": seconds(1)}] * 3)
+    clock.turn(1)
+    assert len((await let_go(store)).jobs) == 3
+
+
+async def test_a_pace_of_all_queues_can_be_changed_and_removed(store: Store, clock: TestClock) -> None:
+    await set_pace(store, EVERY, "*")
+    await add_ids(store, *[{"delay": seconds(1)}] * 6)
+    clock.turn(1)
+    assert len((await let_go(store)).jobs) == 1
+    await set_pace(store, Pace(gap=seconds(2), burst=2), "*")
+    clock.turn(10)
+    assert len((await let_go(store)).jobs) == 1  # the release time of before
+    clock.turn(1)
+    assert len((await let_go(store)).jobs) == 1
+    await set_pace(store, None, "*")
+    assert len((await let_go(store)).jobs) == 3
+    assert await store.paces.all() == []
+
+
+async def test_a_queue_that_follows_takes_its_progress_into_a_pace_of_its_own(store: Store, clock: TestClock) -> None:
+    await set_pace(store, EVERY, "*")
+    await add_ids(store, *[{"delay": seconds(1)}] * 3)
+    clock.turn(1)
+    assert len((await let_go(store)).jobs) == 1
+    found = await store.paces.set("default", PaceRequest(burst=2), by="ann")
+    assert found is not None
+    assert (found.pace, found.inherited) == (Pace(gap=seconds(10), burst=2), False)
+    clock.turn(9.999)
+    assert (await let_go(store)).jobs == []
+    clock.turn(ms=1)
+    assert len((await let_go(store)).jobs) == 1
+
+
+async def test_a_paused_queue_that_follows_releases_nothing(store: Store, clock: TestClock) -> None:
+    await set_pace(store, EVERY, "*")
+    await add_ids(store, *[{"delay": seconds(1)}] * 2)
+    await store.set_queue("default", QueueChange(paused=True))
+    clock.turn(1)
+    assert (await store.paces.release()).jobs == []
+    await store.set_queue("default", QueueChange(paused=False))
+    assert len((await let_go(store)).jobs) == 1
+
+
+async def test_the_scheduler_releases_for_queues_that_follow(store: Store, clock: TestClock) -> None:
+    assert not (await store.paces.release()).paced
+    await set_pace(store, EVERY, "*")
+    assert (await store.paces.release()).paced
+    ids = await add_ids(store, *[{"delay": seconds(1)}] * 2)
+    assert (await store.paces.release()).next_in == seconds(1)
+    clock.turn(1)
+    released = await store.paces.release()
+    assert (len(released.jobs), released.next_in) == (1, seconds(10))
+    assert released.jobs[0].id in ids
+
+
+async def test_two_stores_release_one_job_for_a_queue_that_follows(pair: tuple[Store, Store], clock: TestClock) -> None:
+    await set_pace(pair[0], EVERY, "*")
+    await add_ids(pair[0], *[{"delay": seconds(1)}] * 20)
+    for _ in range(5):
+        clock.turn(10)
+        both = await asyncio.gather(*(store.paces.release() for store in pair for _ in range(3)))
+        assert sum(len(released.jobs) for released in both) == 1
+
+
+async def test_the_pace_of_all_queues_protects_each_queue_itself(store: Store, clock: TestClock) -> None:
+    await set_pace(store, Pace(gap=seconds(10), burst=1, rapid=Rate(seconds(1), 1)), "*")
+    await add_ids(store, *[{"queue": name, "delay": seconds(1)} for name in "aabb"], {"queue": "a"})
+    clock.turn(1)
+    assert len((await store.paces.release()).jobs) == 2
+    clock.turn(1)
+    assert [job.queue for job in (await store.paces.release()).jobs] == ["b"]
+
+
+async def test_queues_that_follow_are_seen_with_what_they_hold(store: Store, clock: TestClock) -> None:
+    await set_pace(store, EVERY, "*", by="ann")
+    await add_ids(store, *[{"queue": "a", "delay": seconds(1)}] * 3, {"queue": "b"}, {"queue": "c", "delay": seconds(99)})
+    clock.turn(1)
+    found = {pacing.queue: pacing for pacing in await store.paces.all()}
+    assert list(found) == ["*", "a", "c"]
+    assert {(pacing.pace, pacing.set_by) for pacing in found.values()} == {(EVERY, "ann")}
+    assert [pacing.inherited for pacing in found.values()] == [False, True, True]
+    assert [(pacing.held, pacing.coming) for pacing in found.values()] == [(0, 0), (3, 0), (0, 1)]
+    assert await store.paces.of("a") == found["a"]
+    unnamed = await store.paces.of("unnamed")
+    assert unnamed is not None
+    assert (unnamed.pace, unnamed.inherited) == (EVERY, True)
+    counted = {queue.name: (queue.ready, queue.delayed) for queue in await store.queues()}
+    assert (counted["a"], counted["b"], "*" in counted) == ((0, 3), (1, 0), False)
+
+
+async def test_those_who_look_after_it_see_jobs_held_by_the_pace_of_all_queues_as_delayed(
+    store: Store, clock: TestClock
+) -> None:
+    await set_pace(store, EVERY, "*")
+    [id, *_] = await add_ids(store, *[{"delay": seconds(1)}] * 3)
+    clock.turn(100)
+    [waiting] = (await store.diagnostics.overview()).waiting
+    assert (waiting.ready, waiting.delayed) == (0, 3)
+    outlook = await store.paces.outlook(id)
+    assert outlook is not None
+    assert (outlook.held, outlook.ahead) == (True, 0)
+    assert (await store.diagnostics.activity()).due_since == {}
+
+
+async def test_a_run_under_the_pace_of_all_queues_passes_the_checker(store: Store, clock: TestClock) -> None:
+    await set_pace(store, EVERY, "*")
+    await add_ids(store, *[{"delay": seconds(1)}] * 3)
+    await follow(store, clock, 3)
+    assert not check([], await store.audit.evidence(integrity=False)).violations

@@ -18,13 +18,19 @@ from .root import verb, who
 
 @verb("pace")
 @click.argument("queue", metavar="QUEUE")
-@click.option("--gap", type=SPAN, help="The least time between the first releases of two cycles.")
-@click.option("--burst", type=int, help="Releases per cycle.")
-@click.option("--stagger", type=SPAN, help="The time between two releases of a cycle.")
+@click.option("--gap", type=SPAN, help="The least time between the first releases of two cycles. Default: 2m.")
+@click.option("--burst", type=int, help="Releases per cycle. Default: 3.")
+@click.option(
+    "--stagger",
+    metavar="SPAN",
+    help="The time between two releases of a cycle. Default: 30s, or less, so that the burst fits into the gap.",
+)
 @click.option("--rapid-gap", type=SPAN, help="The gap while no real-time job waits.")
 @click.option("--rapid-burst", type=int, help="The burst while no real-time job waits.")
-@click.option("--rapid-stagger", type=SPAN, help="The stagger while no real-time job waits.")
-@click.option("--rapid/--no-rapid", default=None, help="Whether the pace has a rapid rate.")
+@click.option("--rapid-stagger", metavar="SPAN", help="The stagger while no real-time job waits.")
+@click.option(
+    "--rapid/--no-rapid", default=None, help="Whether the queue releases faster while no real-time job waits. Default: no."
+)
 @click.option("--governs", type=click.Choice([kind.value for kind in Governs]), help="Which delayed jobs the pace holds.")
 @click.option(
     "--protect", metavar="QUEUE", multiple=True, help="A queue whose real-time jobs prevent the rapid rate; may be repeated."
@@ -38,10 +44,10 @@ async def pace(
     *,
     gap: timedelta | None,
     burst: int | None,
-    stagger: timedelta | None,
+    stagger: str | None,
     rapid_gap: timedelta | None,
     rapid_burst: int | None,
-    rapid_stagger: timedelta | None,
+    rapid_stagger: str | None,
     rapid: bool | None,
     governs: str | None,
     protect: tuple[str, ...],

@@ -298,10 +298,8 @@ def pace_view(pacing: Pacing | None) -> PaceView | None:
     usable = len(plan(rate, pacing.state, now, [now] * min(pacing.held, rate.reach)).slots)
     release, last = _next_release(pacing, rate, now), pacing.state.released_at
     return PaceView(
-        *(span_ms(pace.gap), pace.burst, span_ms(pace.stagger)),
-        rapid=None
-        if pace.rapid is None
-        else RateView(span_ms(pace.rapid.gap), pace.rapid.burst, span_ms(pace.rapid.stagger)),
+        *(span_ms(pace.gap), pace.burst, span_ms(pace.rate(quiet=False).apart)),
+        rapid=None if pace.rapid is None else RateView(span_ms(pace.rapid.gap), pace.rapid.burst, span_ms(pace.rapid.apart)),
         governs=pace.governs.value,
         protect=list(pace.protect),
         set_at=timestamp(pacing.set_at),

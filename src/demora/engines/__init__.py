@@ -64,6 +64,16 @@ def _sql_store(database_url: str, *, audit: bool, postgres: PostgresOptions | No
     raise BadSetting("database_url", f"no engine for {which}; demora supports {known}")
 
 
+def same_database(one: str, other: str) -> bool:
+    """Whether two URLs name the same database: as they are written or, for SQLite, as the same file."""
+    if one == other:
+        return True
+    prefix = "sqlite:///"
+    if not (one.startswith(prefix) and other.startswith(prefix)):
+        return False
+    return Path(unquote(one.removeprefix(prefix))).resolve() == Path(unquote(other.removeprefix(prefix))).resolve()
+
+
 def examine(database_url: str, *, integrity: bool = True, postgres: PostgresOptions | None = None) -> Examination:
     """Examine a database without opening the store; with `integrity` also whether a SQLite file is undamaged. Creates and
     changes nothing. Not for use in an event loop."""

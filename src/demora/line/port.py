@@ -110,7 +110,8 @@ class Line(Protocol):
 
     async def arrange(self, arrangements: Sequence[Arrangement]) -> None:
         """Serve these queues so from now on, and wake waiters if that is a change. The arrangements are those of all queues
-        whose settings were ever changed."""
+        whose settings were ever changed, and under `*` that of all others. A client may serve those others in the old way
+        until it next reads the state."""
         ...
 
     async def maintain(self, process: str, span: int) -> bool:

@@ -251,7 +251,7 @@ class LinedPaces:
         arrange: Callable[[], Awaitable[None]],
     ) -> None:
         self._inner, self._maintainer, self._arrange = inner, maintainer, arrange
-        self.all, self.changes, self.outlook = inner.all, inner.changes, inner.outlook
+        self.all, self.of, self.changes, self.outlook = inner.all, inner.of, inner.changes, inner.outlook
 
     async def set(
         self, queue: str, request: PaceRequest | None, *, by: str, usual: Pace = USUAL_PACE, setting: str | None = None

@@ -39,6 +39,7 @@ class Pacing(msgspec.Struct, frozen=True):
 
     `held` jobs are due and not released, `coming` jobs are due later, and `soon` of all these are due within the hour. The
     first of them is due at `first_due_at`. `quiet` is True if no real-time job waits in the queues that the pace protects.
+    `inherited` is True if the queue has no pace of its own and follows that of `*`.
     """
 
     queue: str
@@ -52,6 +53,7 @@ class Pacing(msgspec.Struct, frozen=True):
     soon: int = 0
     first_due_at: datetime | None = None
     quiet: bool = True
+    inherited: bool = False
 
 
 class PaceChange(msgspec.Struct, frozen=True):
@@ -95,10 +97,12 @@ class PaceStore(Protocol):
     ) -> Pacing | None:
         """Change the pace of a queue, or create the queue, and return the new state; None as a request removes the pace.
 
-        Values that the request leaves out stay as they are in the queue's pace or, if it has none, come from the `usual`
-        one. The next claim of every process follows the change. It is recorded, and waiters on `PACE` are woken. `setting`
-        is the text of a request from settings or code: if it equals the last such text, nothing happens, so that a change
-        made at run time stands.
+        The queue `*` stands for all queues without a pace of their own, also for those that get their first job later. A
+        queue whose own pace was removed is not among them, and neither are demora's own queues. Values that the request
+        leaves out stay as they are in the pace that the queue keeps to; if it has none, they come from the `usual` one. The
+        next claim of every process follows the change. It is recorded, and waiters on `PACE` are woken. `setting` is the
+        text of a request from settings or code: if it equals the last such text, nothing happens, so that a change made at
+        run time stands.
         """
         ...
 
@@ -111,7 +115,12 @@ class PaceStore(Protocol):
         ...
 
     async def all(self) -> list[Pacing]:
-        """Return the state of every queue that has a pace, by name."""
+        """Return the state of `*`, if it has a pace, and of every queue that has a pace, by name. Of the queues that follow
+        `*`, only those are returned that have delayed jobs or have released some."""
+        ...
+
+    async def of(self, queue: str) -> Pacing | None:
+        """Return the state of the pace that a queue keeps to; None if it has none."""
         ...
 
     async def changes(self, queue: str, *, limit: int) -> list[PaceChange]:

@@ -12,6 +12,7 @@ from hypothesis import HealthCheck, Phase, settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule, run_state_machine_as_test
 
 from demora.core.job import Lane, Priority
+from demora.core.pace import EVERY_QUEUE
 from demora.line.port import LineLost, PutMode
 from demora.line.redis import RedisLine
 from demora.store.line_feed import Arrangement, Entry, Place
@@ -101,7 +102,7 @@ class Both(RuleBasedStateMachine):
 
     @rule(
         who=st.integers(0, 1),
-        queue=st.sampled_from(QUEUES),
+        queue=st.sampled_from((*QUEUES, EVERY_QUEUE)),
         paused=st.booleans(),
         held=st.none() | st.sampled_from(list(Lane)),
     )

@@ -144,7 +144,7 @@ def _looks(sight: rows.Row) -> dict[str, int]:
     """When the pace of each queue may next release a job."""
     looks: dict[str, int] = {}
     for queue, state, first in json.loads(sight["held"] or "[]"):
-        look = look_at(state_of(state), sight["wall"], first)
+        look = first if state is None else look_at(state_of(state), sight["wall"], first)
         looks[queue] = min(look, looks.get(queue, look))
     return looks
 
