@@ -117,7 +117,8 @@ class SqliteStore:
         self._reads: Transactor | None = None
         self._quick: QuickReads | None = None
         self._searches: Searches | None = None
-        self._waits, self._stall = waits, stall or Stall()
+        self._sockets = None if self._inline or path is None else sockets_folder(path)
+        self._waits, self._stall = waits, stall or Stall(self._sockets and self._sockets / "stalled")
         self._probe = WriteProbe(lambda: self._write(registry.touch))
 
     async def open(self) -> None:
@@ -420,7 +421,7 @@ class SqliteStore:
 
     def _batches(self, begin: str) -> Batches:
         timer = (lambda: 0.0) if self._inline else time.perf_counter  # an inline store has no rival for the lock
-        turns = Turns(None if self._inline or self.path is None else sockets_folder(self.path), limit=self._waits.turn)
+        turns = Turns(self._sockets, limit=self._waits.turn)
         db = self._connect(self.path)
         try:
             watch = FileWatch(db) if begin == WRITING and not self._inline else None
