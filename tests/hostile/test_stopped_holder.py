@@ -115,6 +115,7 @@ async def test_the_queue_is_used_again_once_the_stopped_process_is_gone(path: Pa
 
 
 async def test_a_store_is_closed_although_a_thread_of_it_waits_for_its_turn(path: Path) -> None:
+    before = writers()
     store = await opened(path, waits=Waits(lock=60, turn=0.1))
     with holding("turn", path), holding("lock", path) as writer:
         adding = asyncio.ensure_future(add_one(store))
@@ -123,11 +124,15 @@ async def test_a_store_is_closed_although_a_thread_of_it_waits_for_its_turn(path
         with pytest.raises(StoreBusy):
             await adding
         writer.let_go()
-    await eventually(writers, lambda left: left == 0)
+    await eventually(lambda: none_but(before))
 
 
-async def writers() -> int:
-    return sum(thread.name == "demora-sqlite-writer" for thread in threading.enumerate())
+def writers() -> set[threading.Thread]:
+    return {thread for thread in threading.enumerate() if thread.name == "demora-sqlite-writer"}
+
+
+async def none_but(before: set[threading.Thread]) -> bool:
+    return writers() <= before
 
 
 # The lock
