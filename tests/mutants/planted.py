@@ -26,6 +26,7 @@ WRITES, CUT = "engines/postgres/transactions.py", "tests/engines/postgres/test_l
 LOSS, LINE_STORE, CLAIMING = "tests/line/test_loss.py", "line/store.py", "line/claiming.py"
 MAINTAINER, FILLING = "line/maintainer.py", "line/filling.py"
 STOPPED, CHANGED = "tests/hostile/test_stopped_holder.py", "tests/hostile/test_changed_files.py"
+STALL = "tests/engines/sqlite/test_stall.py"
 STUCK = "tests/hostile/test_stuck_service.py"
 PROCESS = "worker/processes/pool.py"
 OUTBOUND = "tests/hostile/test_outbound_limits.py"
@@ -1622,16 +1623,51 @@ MUTANTS = (
     Mutant(
         "a stall lets all leases lapse",
         "engines/sqlite/locking.py",
-        "return now if self._began is None else min(self._began, now)",
+        "return min([self._earliest(now), *self._spared])",
         "return now",
-        STOPPED,
+        STALL,
     ),
     Mutant(
         "leases are spared for ever",
         "engines/sqlite/locking.py",
-        "if self._over and now >= self._until:",
+        "for began, until in self._spared.items() if now < until}",
+        "for began, until in self._spared.items()}",
+        STALL,
+    ),
+    Mutant(
+        "a second wait moves the beginning of a stall",
+        "engines/sqlite/locking.py",
+        "self._spared = {**self._spared, began:",
+        "self._spared = {began:",
+        STALL,
+    ),
+    Mutant(
+        "a wait that was given up moves the beginning of a stall",
+        "engines/sqlite/locking.py",
+        "return since if self._waited_since is None else min(self._waited_since, since)",
+        "return since",
+        STALL,
+    ),
+    Mutant(
+        "a process that never waited takes over leases after a stall",
+        "engines/sqlite/runs.py",
+        "if found and tx.stall.heeds_others(tx.boot):",
         "if False:",
         STOPPED,
+    ),
+    Mutant(
+        "a process that waits tells no other",
+        "engines/sqlite/connections.py",
+        "            self._on_long_wait()\n",
+        "            pass\n",
+        STOPPED,
+    ),
+    Mutant(
+        "a process that always waits keeps the leases of the dead",
+        "engines/sqlite/locking.py",
+        "            self._heeded = now\n",
+        "            pass\n",
+        STALL,
     ),
     Mutant(
         "the claim does not rest while lapsed leases are spared",
