@@ -10,13 +10,13 @@ from itertools import pairwise
 
 import msgspec
 
-from ..core.pace import EVERY_QUEUE
 from ..store.audit import PaceFacts
 from .findings import Fault
 from .history import SqlEvent
 from .lives import TRACES, WAITING
 from .timing import FaultTimes
 
+EVERY_QUEUE = "*"  # in place of a queue's name: all queues without a pace of their own
 RELEASED = 3  # the lane of released jobs
 STEP = 50  # milliseconds by which two clocks may drift apart unless one was set
 
