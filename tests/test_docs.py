@@ -25,6 +25,7 @@ import click
 import pytest
 
 from demora.cli import root
+from demora.core.job import Job
 from demora.core.states import MOVES
 
 PROJECT = Path(__file__).parents[1]
@@ -49,7 +50,15 @@ def commands(page: Path) -> Iterator[str]:
                     yield part.strip()
 
 
-COMMANDS = [pytest.param(command, id=f"{page.name}: {command}") for page in PAGES for command in commands(page)]
+def mentioned(page: Path) -> Iterator[str]:
+    """The commands with options that stand in the text of a page, between backticks."""
+    text = re.sub(r"^```.*?^```$", "", page.read_text(), flags=re.M | re.S)
+    yield from re.findall(r"`(demora [^`\n…]* --?[^`\n…]*)`", text)
+
+
+COMMANDS = [
+    pytest.param(command, id=f"{page.name}: {command}") for page in PAGES for command in [*commands(page), *mentioned(page)]
+]
 PYTHON = [pytest.param(page, id=str(page.relative_to(PROJECT))) for page in PAGES if any(blocks(page, "python"))]
 
 
@@ -165,3 +174,10 @@ def test_links_between_pages_lead_somewhere() -> None:
     for page in PAGES:
         for target in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", page.read_text()):
             assert (page.parent / target).exists(), f"{page.name} links to {target}"
+
+
+def test_the_reference_lists_the_attributes_of_a_job() -> None:
+    text = (PROJECT / "docs" / "reference" / "python.md").read_text()
+    section = text.partition("### The attributes of a Job\n")[2].partition("\n#")[0]
+    listed = {name for row in re.findall(r"^\| (`[^|]+`) \|", section, re.M) for name in re.findall(r"`(\w+)`", row)}
+    assert listed == {*Job.__struct_fields__, "payload", "result"}

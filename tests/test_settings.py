@@ -18,6 +18,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 BAD_VARIABLES = {
+    "DEMORA_LINE_HORIZON": ("30s", "must be from 1m to 1d"),
     "DEMORA_KNOWN_TYPES_ONLY": ("maybe", "must be true or false"),
     "DEMORA_AUDIT": ("on", "must be true or false"),
     "DEMORA_PORT": ("http", "must be a whole number"),

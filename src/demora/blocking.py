@@ -24,6 +24,7 @@ from .client.diagnostics import Diagnostics
 from .client.paces import Paces
 from .client.queues import Queues
 from .client.recovery import Recovery
+from .client.stats import Statistics
 from .core.job import Job
 from .core.spans import span
 from .errors import StoreClosed, WouldBlock
@@ -137,6 +138,8 @@ class Blocking:
     why = of_client(Paces.why)
     workers = of_client(Diagnostics.workers)
     health = of_client(Diagnostics.health)
+    stats = of_client(Statistics.stats)
+    dead_letter_stats = of_client(Statistics.dead_letter_stats)
     retry_many = of_client(Bulk.retry_many)
     delete_many = of_client(Bulk.delete_many)
     cancel_many = of_client(Bulk.cancel_many)
@@ -147,16 +150,25 @@ class Blocking:
     overview = of_client(Diagnostics.overview)
     activity = of_client(Diagnostics.activity)
 
-    def wait(self, id: str, timeout: timedelta | str | None = None) -> Job:
-        """Wait until the job has ended, and return it. After the `timeout` return it as it is then."""
-        return self._wait("wait", Client.wait, id, timeout)
+    @overload
+    def wait(self, job: Job[T], timeout: timedelta | str | None = None) -> Job[T]: ...
+    @overload
+    def wait(self, job: str, timeout: timedelta | str | None = None) -> Job: ...
+    def wait(self, job: Job | str, timeout: timedelta | str | None = None) -> Job:
+        """Wait until the job, given itself or by its id, has ended, and return it. After the `timeout` return it as it is
+        then."""
+        return self._wait("wait", Client.wait, job, timeout)
 
-    def result(self, id: str, timeout: timedelta | str | None = None) -> Any:
-        """Wait until the job has ended, and return what its handler returned.
+    @overload
+    def result(self, job: Job[T], timeout: timedelta | str | None = None) -> T: ...
+    @overload
+    def result(self, job: str, timeout: timedelta | str | None = None) -> Any: ...
+    def result(self, job: Job[T] | str, timeout: timedelta | str | None = None) -> T | Any:
+        """Wait until the job, given itself or by its id, has ended, and return what its handler returned.
 
         `JobFailed` if the job ended without a result, `StillRunning` if it has not ended within the `timeout`.
         """
-        return self._wait("result", Client.result, id, timeout)
+        return self._wait("result", Client.result, job, timeout)
 
     def close(self) -> None:
         """Finish the calls in progress, disconnect and end the thread. The next call opens the store again.
@@ -198,12 +210,12 @@ class Blocking:
             background = self._background = _Background(self._app)
         return background.loop, background.submit(ask, waits)
 
-    def _wait(self, name: str, verb: Callable[[Client, str, Any], Coroutine[Any, Any, T]], id: str, timeout: Any) -> T:
+    def _wait(self, name: str, verb: "_Waiting[T]", job: Job | str, timeout: Any) -> T:
         until = None if timeout is None else time.monotonic() + span(timeout, "timeout").total_seconds()
         while True:
             left = None if until is None else timedelta(seconds=max(until - time.monotonic(), 0))
             try:
-                return self.run(name, functools.partial(_ask_client, verb, id, left), waits=True)
+                return self.run(name, functools.partial(_ask_client, verb, job, left), waits=True)
             except _Forked:
                 continue
 
@@ -289,8 +301,11 @@ class _Background:
             self.loop.close()
 
 
-async def _ask_client(verb: Callable[[Client, str, Any], Coroutine[Any, Any, T]], id: str, left: Any, app: Demora) -> T:
-    return await verb(await app.open(), id, left)
+_Waiting = Callable[[Client, Any, Any], Coroutine[Any, Any, T]]
+
+
+async def _ask_client(verb: _Waiting[T], job: Job | str, left: Any, app: Demora) -> T:
+    return await verb(await app.open(), job, left)
 
 
 def _run_without_loop(call: Coroutine[Any, Any, T]) -> T:

@@ -26,7 +26,7 @@ from .errors import BadSetting, Invalid
 
 DEFAULT_FILE, FILE_VARIABLE = "demora.toml", "DEMORA_CONFIG"
 _PREFIX = "DEMORA_"
-_OWN = {"DEMORA_CRASH", "DEMORA_LIFELINE"}  # set by tests, and by a supervisor for its workers
+_OWN = {"DEMORA_CRASH", "DEMORA_LIFELINE", "DEMORA_RELOADED"}  # set by tests, and by a supervisor or reloader
 LEAST_IN_FLIGHT = 48 * 1024 * 1024  # bytes
 LOG_FORMATS = ("text", "json")
 LOG_LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR")
@@ -37,6 +37,7 @@ BUILTIN_HANDLERS = ("demo", "http.request")  # the names that the setting takes 
 class Settings(msgspec.Struct, frozen=True):
     """All settings. The variable of a setting is `DEMORA_` and its name in capitals."""
 
+    app: str | None = None
     database_url: str = "sqlite:///demora.db"
     database_schema: str = "demora"
     database_connections: int = 8
@@ -45,6 +46,7 @@ class Settings(msgspec.Struct, frozen=True):
     database_listen_url: str | None = None
     database_notify: bool = True
     redis_url: str | None = None
+    line_horizon: timedelta = timedelta(minutes=10)
     host: str = "127.0.0.1"
     port: int = 8080
     lease: timedelta = timedelta(seconds=30)
@@ -138,6 +140,12 @@ def load(environment: Mapping[str, str] | None = None, **given: Any) -> Settings
 def sources(environment: Mapping[str, str], **given: Any) -> dict[str, str]:
     """Return where each setting comes from that is not a default: an argument, a variable or a line of the file."""
     return {name: source for name, (source, _) in _found(environment, given).items()}
+
+
+def named_database(environment: Mapping[str, str]) -> tuple[str, str] | None:
+    """Return the database URL of the environment or the file, and which of them names it; None if neither does."""
+    source, value = _found(environment, {}).get("database_url", (None, None))
+    return None if source is None else (_value("database_url", source, value), source)
 
 
 def troubles(environment: Mapping[str, str], **given: Any) -> list[BadSetting]:
@@ -248,6 +256,8 @@ def _broken_rules(settings: Settings) -> Iterator[BadSetting]:
         yield BadSetting("concurrency", "must be from 1 to 10000")
     if not timedelta(milliseconds=100) <= settings.lease <= timedelta(days=1):
         yield BadSetting("lease", "must be from 100ms to 1d")
+    if not timedelta(minutes=1) <= settings.line_horizon <= timedelta(days=1):
+        yield BadSetting("line_horizon", "must be from 1m to 1d")
     if not timedelta(seconds=1) <= settings.max_timeout <= LONGEST_TIMEOUT:
         yield BadSetting("max_timeout", f"must be from 1s to {say(LONGEST_TIMEOUT)}")
     if settings.builtin_handlers is not None and not _are_builtins(settings.builtin_handlers):

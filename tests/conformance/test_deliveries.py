@@ -269,6 +269,20 @@ async def test_secrets_are_kept_and_end_after_another_took_their_place(store: St
     assert [one.id for one in (await store.webhooks.signing()).secrets] == ["two"]
 
 
+async def test_a_first_secret_is_made_once_and_anew_only_when_none_is_in_force(store: Store, clock: TestClock) -> None:
+    made = await asyncio.gather(*(store.webhooks.ensure_secret(Secret(bytes([n]) * 32)) for n in range(8)))
+    [first] = [one for one in made if one is not None]
+    assert [one.secret for one in (await store.webhooks.signing()).secrets] == [first.secret]
+    await store.webhooks.add_secret("two", Secret(b"2" * 32), others_end_in=seconds(60))
+    clock.turn(61)
+    assert await store.webhooks.ensure_secret(Secret(b"3" * 32)) is None
+    await store.webhooks.forget_secret("two")
+    again = await store.webhooks.ensure_secret(Secret(b"4" * 32))
+    assert again is not None
+    seen = await store.webhooks.signing()
+    assert [(one.secret.key, one.in_force(seen.now)) for one in seen.secrets] == [(b"4" * 32, True)]
+
+
 async def test_a_url_is_disabled_once_and_enabled_again(store: Store) -> None:
     assert (await store.webhooks.signing(URL)).disabled is None
     await store.webhooks.disable(URL, "it answered 410")

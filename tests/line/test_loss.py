@@ -342,6 +342,25 @@ async def test_jobs_beyond_the_horizon_come_also_after_the_clock_was_set_back(se
     await store.close()
 
 
+async def test_the_shortest_horizon_reaches_every_job_before_it_is_due(server: Server, tmp_path: Path) -> None:
+    clock = TestClock()
+    store = LinedStore(
+        SqliteStore(tmp_path / "jobs.db", clock=clock),
+        lambda: RedisLine(server.url),
+        horizon=seconds(60),
+        ticks=False,
+    )
+    await store.open()
+    maintainer = await store._maintainer()
+    due = {(await add_one(store, delay=seconds(s))).id: s for s in (33, 62, 77, 101, 124, 159)}
+    for now in range(0, 90, 5):
+        await maintainer.sweep()
+        there = set((await standing(store, lambda _: True))[0])
+        assert {id for id, at in due.items() if at <= now + 50} <= there <= {id for id, at in due.items() if at <= now + 60}
+        clock.turn(5)
+    await store.close()
+
+
 async def test_the_line_wakes_a_waiter_of_another_process(server: Server, open_store: Open) -> None:
     one, other = await open_store(server.url), await open_store(server.url)
     with one.subscribe(Topic.READY) as place:

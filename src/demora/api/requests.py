@@ -213,6 +213,12 @@ class QueuesQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     cursor: Annotated[str, _doc("The nextCursor of the previous page.")] | None = None
 
 
+class StatsQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Whether the jobs are counted for this request."""
+
+    fresh: Annotated[bool, _doc("Count now, instead of showing a count of the last seconds.")] = False
+
+
 class Nothing(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """No field at all."""
 

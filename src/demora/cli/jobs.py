@@ -11,15 +11,16 @@ import click
 import msgspec
 
 from ..client.client import Client
-from ..client.views import job_view, page_view, worker_view
+from ..client.views import dead_letter_stats_view, job_view, page_view, worker_view
 from ..core.job import Job
 from ..core.states import Status
 from ..errors import Invalid, JobNotFound, WrongState
 from ..store.jobs import Page, Queue, WorkerRecord
 from . import output
 from .bulk import Sweep, by_filter, carry_out, check_choice
-from .opening import chosen_app, existing, opened
-from .options import MOMENT, SPAN, STATUS, app_option, as_json, asynchronous, paged, timing
+from .ids import whole_id
+from .opening import chosen_app, existing, is_app_named, opened
+from .options import MOMENT, SPAN, STATUS, as_json, asynchronous, paged, timing
 from .output import about, due, plain, print_json
 from .root import Failure, verb
 
@@ -49,13 +50,14 @@ status = click.option(
 @click.option("--webhook-on-cancel", is_flag=True, default=None, help="Send the webhook for a cancelled job too.")
 @click.option("--name", metavar="NAME", help="A name for people. Default: the type.")
 @click.option("--wait", is_flag=True, help="Wait until the job ends; exit with 0 only if it is COMPLETED.")
-@app_option
 @as_json
 @asynchronous
-async def enqueue(type: str, payload: str | None, *, spec: str | None, wait: bool, as_json: bool, **options: Any) -> None:
+async def enqueue(type: str, payload: str | None, *, wait: bool, as_json: bool, **options: Any) -> None:
     """Enqueue a job. The payload is a JSON object, given as text, as @FILE, or as - for standard input."""
     request = read_payload(payload)
-    async with opened(chosen_app(spec)) as client:
+    async with opened(chosen_app()) as client:
+        if is_app_named():
+            client.registry.refuse_misspelt(type)
         [(job, replayed)] = await client.add([client.make(type, request, **options)])
         if not as_json:
             _say_enqueued(job, replayed)
@@ -74,7 +76,7 @@ async def jobs(statuses: tuple[str, ...], *, as_json: bool, **filters: Any) -> N
     if as_json:
         print_json(page_view(page))
     else:
-        output.jobs(page.jobs, datetime.now(UTC))
+        output.jobs(page.jobs, datetime.now(UTC), width=output.terminal_width())
         _say_more(page)
 
 
@@ -85,7 +87,7 @@ async def jobs(statuses: tuple[str, ...], *, as_json: bool, **filters: Any) -> N
 async def job(id: str, *, as_json: bool) -> None:
     """Show everything about one job. This includes its attempts and its log."""
     async with existing() as client:
-        found = await client.get(id)
+        found = await client.get(await whole_id(client, id))
     if as_json:
         print_json(job_view(found))
     else:
@@ -99,7 +101,7 @@ async def job(id: str, *, as_json: bool) -> None:
 async def why(id: str, *, as_json: bool) -> None:
     """Explain in one sentence why a job is in its current state."""
     async with existing() as client:
-        found = await client.why(id)
+        found = await client.why(await whole_id(client, id))
     if as_json:
         print_json(found)
     else:
@@ -107,16 +109,31 @@ async def why(id: str, *, as_json: bool) -> None:
 
 
 @verb("dead-letters")
+@click.option("--stats", is_flag=True, help="Count all of them by type, error, queue and age instead.")
 @paged
 @asynchronous
-async def dead_letters(*, as_json: bool, **filters: Any) -> None:
+async def dead_letters(*, stats: bool, as_json: bool, **filters: Any) -> None:
     """List FAILED jobs, newest first. `demora retry` runs them again, `demora delete` removes them."""
+    if stats:
+        await _count_dead_letters(as_json=as_json, **filters)
+        return
     page = await _find([Status.FAILED], **filters)
     if as_json:
         print_json(page_view(page))
     else:
-        output.dead_letters(page.jobs, datetime.now(UTC))
+        output.dead_letters(page.jobs, datetime.now(UTC), width=output.terminal_width())
         _say_more(page)
+
+
+async def _count_dead_letters(*, as_json: bool, queue: str | None, type: str | None, tag: str | None, **_: Any) -> None:
+    if queue or type or tag:
+        raise click.UsageError("--stats counts all dead letters; it takes no --queue, --type or --tag")
+    async with existing() as client:
+        found = await client.dead_letter_stats()
+    if as_json:
+        print_json(dead_letter_stats_view(found))
+    else:
+        output.dead_letter_stats(found, datetime.now(UTC))
 
 
 @verb("workers")
@@ -189,7 +206,7 @@ async def reschedule(id: str, *, at: datetime | None, delay: timedelta | None, p
     if at is None and delay is None and priority is None:
         raise click.UsageError("nothing to change: give --at, --delay or --priority")
     async with existing() as client:
-        job = await client.reschedule(id, at=at, delay=delay, priority=priority)
+        job = await client.reschedule(await whole_id(client, id), at=at, delay=delay, priority=priority)
     if as_json:
         print_json(job_view(job))
     else:
@@ -301,8 +318,9 @@ async def _each(client: Client, ids: tuple[str, ...], act: Act, *, as_json: bool
 
 async def _try(client: Client, id: str, act: Act, *, quiet: bool) -> Done:
     try:
+        id = await whole_id(client, id)
         message, status = await act(client, id)
-    except (JobNotFound, WrongState) as problem:
+    except (JobNotFound, WrongState, Failure) as problem:
         Failure(str(problem)).show()
         return Done(id, False, getattr(problem, "status", None), str(problem))
     if not quiet:

@@ -10,7 +10,7 @@ import msgspec
 from ..client.views import key_view, made_key_view
 from ..core.access import ApiKey, Scope, check_limits
 from . import output
-from .opening import chosen_app, existing, opened
+from .opening import app_to_look_at, existing, opened
 from .options import SPAN, as_json, asynchronous
 from .output import plain, print_json, rough
 from .root import group, verb
@@ -59,7 +59,7 @@ async def create(
 ) -> None:
     """Create a key and print it. It is shown only once; demora stores a hash. NAME says who uses it and where."""
     checked = check_limits(**limits)
-    async with opened(chosen_app(None)) as client:
+    async with opened(app_to_look_at()) as client:
         made = await client.keys.create(name, scopes, expires_in=expires_in, namespace=namespace, limits=checked)
     if as_json:
         print_json(made_key_view(made.key, made.text))

@@ -15,8 +15,10 @@ import click
 from ..app import Demora
 from ..client.client import Client
 from ..core.dsn import without_secrets
+from ..errors import BadSetting
+from ..settings import load
 from .output import plain
-from .root import Failure, asked_database_url
+from .root import Failure, asked_app, asked_database_url
 
 _MAKERS = "demora serve, worker, scheduler, enqueue, keys create, webhooks secret create and migrate create one"
 _IN_MEMORY = (
@@ -25,8 +27,26 @@ _IN_MEMORY = (
 )
 
 
-def chosen_app(spec: str | None, **given: Any) -> Demora:
-    """Return the application that `--app` names, or one with only the built-in handlers. `given` are typed options."""
+def chosen_app(**given: Any) -> Demora:
+    """Return the application that `--app` or the setting `app` names, or one with only the built-in handlers.
+
+    `given` are typed options.
+    """
+    return _configured(asked_app() or load().app, **given)
+
+
+def is_app_named() -> bool:
+    """Whether `--app` or the setting `app` names an application."""
+    return (asked_app() or load().app) is not None
+
+
+def app_to_look_at() -> Demora:
+    """Return the application for a command that needs its database and no handlers. A typed database replaces the setting
+    `app`, so that people can look at the jobs of an application that cannot be imported."""
+    return _configured(asked_app()) if asked_database_url() is not None else chosen_app()
+
+
+def _configured(spec: str | None, **given: Any) -> Demora:
     app = Demora() if spec is None else _import_app(spec)
     app.configure(database_url=asked_database_url(), **given)
     return app
@@ -54,7 +74,7 @@ def refuse_memory(app: Demora) -> None:
 @asynccontextmanager
 async def existing() -> AsyncIterator[Client]:
     """Yield the client for a command that needs an existing database. Fails if there is none, and creates none."""
-    app = chosen_app(None)
+    app = app_to_look_at()
     if await app.schema_version() is None and not app.in_memory():
         raise Failure(f"there is no database yet at {without_secrets(app.settings.database_url)}; {_MAKERS}")
     async with opened(app) as client:
@@ -93,7 +113,10 @@ def _suggestion(name: str, module: Any) -> str:
     return f"write {name}:{found[0]}" if found else f"write app = Demora() there and --app {name}:app"
 
 
-def _bad_app(message: str) -> click.BadParameter:
+def _bad_app(message: str) -> Exception:
+    """Return a usage error, or the error of a setting if the application was not typed."""
+    if asked_app() is None:
+        return BadSetting("app", message)
     return click.BadParameter(plain(message), param_hint="--app")
 
 

@@ -18,6 +18,7 @@ import click
 import msgspec
 
 from .. import __version__
+from ..client.stats import DeadLetterStats, JobCounts, Stats
 from ..core.access import ApiKey
 from ..core.dsn import without_secrets
 from ..core.job import Attempt, Job
@@ -92,6 +93,10 @@ def escaped(json: str) -> str:
 
 _WIDTH = 240  # columns of text: a narrow terminal wraps whole lines, which reads better than cells folded by letters
 _LONGEST_ERROR = 100
+_GAP = 2  # blanks between two columns
+_SHORT_ID = 18  # characters of an id: its time, to the millisecond, and some of its random ones
+_USUAL = {"priority": "NORMAL", "queue": "default", "attempts": "0 of 4"}
+_CUT, _NARROWEST = ("type", "queue", "error"), 10
 _COLOURS = {
     Status.PROCESSING.name: "cyan",
     Status.RETRYING.name: "yellow",
@@ -100,13 +105,45 @@ _COLOURS = {
 }
 
 
-def jobs(found: Sequence[Job], now: datetime) -> None:
+def jobs(found: Sequence[Job], now: datetime, *, width: int | None = None) -> None:
+    """Print jobs; on a terminal of this width, each on one line."""
     columns = ("id", "status", "when", "type", "queue", "priority", "attempts")
-    _show(columns, (_job_cells(job, now) for job in found), none="no jobs")
+    _show(columns, [_job_cells(job, now) for job in found], none="no jobs", width=width)
 
 
-def dead_letters(found: Sequence[Job], now: datetime) -> None:
-    _show(("id", "type", "queue", "failed", "error"), (_dead_cells(job, now) for job in found), none="no dead letters")
+def dead_letters(found: Sequence[Job], now: datetime, *, width: int | None = None) -> None:
+    """Print dead letters; on a terminal of this width, each on one line."""
+    columns = ("id", "type", "queue", "failed", "error")
+    _show(columns, [_dead_cells(job, now) for job in found], none="no dead letters", width=width)
+
+
+def dead_letter_stats(found: DeadLetterStats, now: datetime) -> None:
+    """Print the dead letters by each thing that they may have in common."""
+    lists = {"type": found.by_type, "error": found.by_error, "queue": found.by_queue, "age": found.by_age}
+    rows = (
+        [
+            by,
+            one.name[:_LONGEST_ERROR],
+            str(one.jobs),
+            from_now(one.first_at, now),
+            from_now(one.last_at, now),
+            one.sample_id,
+        ]
+        for by, counts in lists.items()
+        for one in counts
+    )
+    _show(("by", "name", "jobs", "first", "last", "sample"), rows, none="no dead letters")
+    if not found.complete:
+        click.echo(f"there are more: only the newest {found.jobs} are counted", err=True)
+
+
+def stats(counted: Stats) -> None:
+    """Print the counts of each queue, and of all together in the last line."""
+    rows = [[name, *map(str, msgspec.structs.astuple(counts))] for name, counts in counted.queues.items()]
+    if counted.more_queues:
+        rows.append([f"and {counted.more_queues} more"])
+    rows.append(["all", *map(str, msgspec.structs.astuple(counted.total))])
+    _show(("queue", *JobCounts.__struct_fields__), rows, none="no queues yet")
 
 
 def queues(found: Sequence[Queue], paces: Mapping[str, Pacing]) -> None:
@@ -223,12 +260,50 @@ def _slots_cells(worker: WorkerRecord, activity: Activity) -> list[str]:
     return [worker.id, used, ",".join(worker.queues) or "all", f"{rough(worker.heartbeat_ago)} ago"]
 
 
-def _show(columns: Iterable[str], rows: Iterable[list[str]], *, none: str) -> None:
-    table = _table(columns, rows)
-    if table.row_count:
-        printed(table)
+def terminal_width() -> int | None:
+    """Return the columns of the terminal that the output goes to; None if it goes to a file or a pipe."""
+    return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+
+
+def _show(columns: Iterable[str], rows: Iterable[list[str]], *, none: str, width: int | None = None) -> None:
+    """Print a table, narrowed to a width if one is given."""
+    columns, rows = list(columns), [[plain(cell) for cell in row] for row in rows]
+    if width is not None and rows and sum(_widths(columns, rows)) > width:
+        columns, rows = _narrowed(columns, rows, width)
+    if rows:
+        printed(_table(columns, rows))
     else:
         click.echo(none)
+
+
+def _narrowed(columns: list[str], rows: list[list[str]], width: int) -> tuple[list[str], list[list[str]]]:
+    """Shorten the ids, leave out columns that have their default in every row, and cut types, queues and errors."""
+    for row, id in zip(rows, short_ids([row[0] for row in rows]), strict=True):
+        row[0] = id
+    kept = [n for n, name in enumerate(columns) if any(row[n] != _USUAL.get(name) for row in rows)]
+    columns, rows = [columns[n] for n in kept], [[row[n] for n in kept] for row in rows]
+    widths = _widths(columns, rows)
+    cut = [n for n, name in enumerate(columns) if name in _CUT]
+    while cut and sum(widths) > width and max(widths[n] for n in cut) > _NARROWEST:
+        widths[max(cut, key=lambda n: widths[n])] -= 1
+    return columns, [[_cut(cell, wide - _GAP) for cell, wide in zip(row, widths, strict=True)] for row in rows]
+
+
+def _widths(columns: list[str], rows: list[list[str]]) -> list[int]:
+    """Return the width of each column with the gap behind it. The last one has none; its gap counts as the edge."""
+    return [max(map(len, cells)) + _GAP for cells in zip(columns, *rows, strict=True)]
+
+
+def _cut(text: str, most: int) -> str:
+    return text if len(text) <= most else f"{text[: most - 1]}…"
+
+
+def short_ids(ids: Sequence[str]) -> list[str]:
+    """Return the beginnings of ids, long enough to tell these ids apart, and to be typed in place of the ids."""
+    for length in range(_SHORT_ID, len(max(ids, key=len, default=""))):
+        if len({id[:length] for id in ids}) == len(set(ids)):
+            return [id[:length] for id in ids]
+    return list(ids)
 
 
 def _table(columns: Iterable[str], rows: Iterable[list[str]]) -> "Table":

@@ -12,11 +12,12 @@ from ..client.views import deliveries_view, secret_view
 from ..client.webhooks import OVERLAP, DeliveryHistory, DeliveryTry, MadeSecret
 from ..core.spans import say
 from ..core.states import RETRYABLE
-from ..core.webhook import Secret, message_id, objection
+from ..core.webhook import Secret, message_id, objection, secret_text
 from ..outbound.sender import Crowded, Forbidden, NoAnswer
 from ..store.webhooks import Signing
 from ..system.addresses import cannot_listen
-from .opening import chosen_app, existing, opened
+from .ids import whole_id
+from .opening import app_to_look_at, existing, opened
 from .options import SPAN, as_json, asynchronous
 from .output import due, plain, print_json
 from .root import Failure, Family, group, verb
@@ -47,7 +48,7 @@ def webhooks() -> None:
 async def show(id: str, *, as_json: bool) -> None:
     """Show the webhook deliveries of a job. Each attempt has its time, its status and the start of the response."""
     async with existing() as client:
-        _show(await client.webhooks.of(id), as_json=as_json)
+        _show(await client.webhooks.of(await whole_id(client, id)), as_json=as_json)
 
 
 @verb("retry")
@@ -57,6 +58,7 @@ async def show(id: str, *, as_json: bool) -> None:
 async def retry(id: str, *, as_json: bool) -> None:
     """Repeat the failed webhook deliveries of a job. The message ids stay the same."""
     async with existing() as client:
+        id = await whole_id(client, id)
         before = await client.webhooks.of(id)
         found = await client.webhooks.redeliver(id)
     _show(found, as_json=as_json)
@@ -70,7 +72,7 @@ async def retry(id: str, *, as_json: bool) -> None:
 @asynchronous
 async def test(url: str, *, as_json: bool) -> None:
     """Send one signed test message to URL and print the response. Exits with 1 unless the status is 2xx."""
-    app = chosen_app(None)
+    app = app_to_look_at()
     async with opened(app):
         try:
             reply = await app.deliveries.test(url, new_id())
@@ -93,7 +95,7 @@ async def test(url: str, *, as_json: bool) -> None:
 @asynchronous
 async def listen(*, port: int, answer: int, once: bool) -> None:
     """Receive webhooks on this machine, for development. Verifies each message with the secrets in force and prints it."""
-    app = chosen_app(None)
+    app = app_to_look_at()
     async with opened(app) as client:
         receiver = _Receiver(lambda: _secrets_to_verify(app.settings.webhook_secrets, client), answer)
         server = await _started(receiver, port)
@@ -140,15 +142,15 @@ async def enable(url: str, *, as_json: bool) -> None:
 
 @group("secret")
 def secret() -> None:
-    """Manage the secrets that sign webhooks. Each is shown once; the database stores them in readable form."""
+    """Manage the secrets that sign webhooks. The database stores them in readable form."""
 
 
 @verb("create")
 @as_json
 @asynchronous
 async def create(*, as_json: bool) -> None:
-    """Create a secret and print it, only once. Each delivery is signed with all secrets in force."""
-    async with opened(chosen_app(None)) as client:
+    """Create a secret and print it. Each delivery is signed with all secrets in force."""
+    async with opened(app_to_look_at()) as client:
         _made(await client.webhooks.create_secret(), None, as_json=as_json)
 
 
@@ -159,9 +161,27 @@ async def create(*, as_json: bool) -> None:
 @as_json
 @asynchronous
 async def rotate(*, overlap: timedelta, as_json: bool) -> None:
-    """Create a secret and print it, only once. All other secrets end after the overlap."""
-    async with opened(chosen_app(None)) as client:
+    """Create a secret and print it. All other secrets end after the overlap."""
+    async with opened(app_to_look_at()) as client:
         _made(await client.webhooks.rotate_secret(overlap), overlap, as_json=as_json)
+
+
+@verb("reveal")
+@as_json
+@asynchronous
+async def reveal(*, as_json: bool) -> None:
+    """Print the secrets in force, for the receivers. Creates the first one if there is none."""
+    async with opened(app_to_look_at()) as client:
+        made = await client.webhooks.ensure_secret()
+        found = await client.webhooks.secrets()
+    shown = [(one.id, secret_text(one.secret.key)) for one in found.secrets if one.in_force(found.now)]
+    if as_json:
+        print_json({"secrets": [{"id": id, "secret": text} for id, text in shown]})
+        return
+    for _, text in shown:
+        click.echo(text)
+    if made is not None:
+        click.echo("this secret is new: give it to the receiver", err=True)
 
 
 @verb("list")
@@ -192,7 +212,7 @@ async def forget(id: str, *, as_json: bool) -> None:
         click.echo(f"secret {plain(id)} is forgotten")
 
 
-for command in (create, rotate, list_, forget):
+for command in (create, rotate, reveal, list_, forget):
     secret.add_command(command)
 for command in (show, retry, test, listen, disabled, enable, secret):
     webhooks.add_command(command)
@@ -283,7 +303,7 @@ def _made(made: MadeSecret, overlap: timedelta | None, *, as_json: bool) -> None
         return
     click.echo(made.text)
     others = "" if overlap is None else f"; all other secrets sign for {say(overlap) or 'no time'} more"
-    click.echo(f"secret {made.stored.id}: store it in the receiver now, it is not shown again{others}", err=True)
+    click.echo(f"secret {made.stored.id}: give it to the receiver{others}", err=True)
 
 
 def _secrets(found: Signing) -> list[str]:

@@ -73,6 +73,12 @@ class Webhooks:
         """Create a secret. From now on every delivery is signed with it, besides the secrets in force."""
         return await self._add(None)
 
+    async def ensure_secret(self) -> MadeSecret | None:
+        """Create a secret unless one is in force. Returns the new secret, None if there was one."""
+        key = chance.token_bytes(SECRET_BYTES)
+        stored = await self._store.webhooks.ensure_secret(Secret(key))
+        return None if stored is None else MadeSecret(stored, secret_text(key))
+
     async def rotate_secret(self, overlap: timedelta | str = OVERLAP) -> MadeSecret:
         """Create a secret, and end all others after the `overlap`."""
         return await self._add(span(overlap, "overlap"))

@@ -2,7 +2,7 @@
 
 from datetime import datetime, timedelta
 from enum import IntEnum
-from typing import Any
+from typing import TYPE_CHECKING, Any, Generic
 
 import msgspec
 
@@ -10,6 +10,15 @@ from ..errors import NotRead
 from .payload import unpack
 from .spans import span_ms
 from .states import Status
+
+if TYPE_CHECKING:  # a type variable with a default: `Job` alone means `Job[Any]`
+    from typing_extensions import TypeVar
+
+    Result_co = TypeVar("Result_co", covariant=True, default=Any)
+else:
+    from typing import TypeVar
+
+    Result_co = TypeVar("Result_co", covariant=True)
 
 DEFAULT_QUEUE = "default"
 DEFAULT_RETRIES = 3
@@ -112,9 +121,9 @@ class LogLine(msgspec.Struct, frozen=True):
     line: str
 
 
-class Job(msgspec.Struct, frozen=True):
+class Job(msgspec.Struct, Generic[Result_co], frozen=True):
     """A job as the store keeps it. Payload and result are JSON text, decoded on access. Either is empty if the job was
-    found without it; access then raises `NotRead`."""
+    found without it; access then raises `NotRead`. For type checkers, a `Job[int]` is one whose handler returns an int."""
 
     id: str
     name: str
@@ -151,6 +160,9 @@ class Job(msgspec.Struct, frozen=True):
     cause: str | None = None
     attempts: tuple[Attempt, ...] = ()
     log: tuple[LogLine, ...] = ()
+
+    def __repr__(self) -> str:
+        return f"<Job {self.id} {self.type} {self.status.name}>"
 
     @property
     def payload(self) -> Any:

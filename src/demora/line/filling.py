@@ -13,7 +13,7 @@ from .database_clock import DatabaseClock
 from .port import Line, LineLost, LineState, PutMode, WakeWaiters, are_delayed
 
 HORIZON = timedelta(minutes=10)  # jobs that are due later stay in the database alone
-STEP = timedelta(minutes=1)  # by which the horizon advances
+STEPS = 10  # in which a horizon advances by its own length: every minute by a minute, if it is 10 minutes
 PAGE = 1000  # rows of a sweep at a time, so that no writer waits long for SQLite's lock
 FILL_PAGE = 5000  # rows at a time while the line is filled
 MAINTAINER_SPAN = 3000  # milliseconds for which one process maintains the line, unless it renews this
@@ -90,7 +90,7 @@ class Filler:
         every job that is due."""
         horizon = self.reach()
         since = min(self.until, horizon)  # beyond it after the clock was set back: jobs added since then are not there
-        if since > horizon - span_ms(STEP):
+        if since > horizon - span_ms(self._horizon) // STEPS:
             return since
         walked = await self._feed.walk(self._horizon, PAGE, since=since)
         while True:

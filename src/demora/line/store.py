@@ -36,6 +36,7 @@ from ..store.store import Store
 from ..store.transaction import Transactional
 from ..system import crash
 from .claiming import Claimer, ClaimRequest, put_released
+from .filling import HORIZON
 from .maintainer import Maintainer
 from .port import Line, PutMode
 from .reconcile import Reconciliation, reconcile
@@ -54,11 +55,20 @@ class LinedStore:
     """The SQL store `inner`, with a line that makes it quick to find the next job.
 
     Every promise of the port is kept by the SQL store. Unless `eager`, the line is opened when a verb first needs it.
-    Without `ticks` no task maintains the line in the background: for tests.
+    The line holds the jobs that are due within the `horizon`. Without `ticks` no task maintains the line in the background:
+    for tests.
     """
 
-    def __init__(self, inner: SqlStore, make_line: Callable[[], Line], *, eager: bool = True, ticks: bool = True) -> None:
-        self.inner, self._make_line = inner, make_line
+    def __init__(
+        self,
+        inner: SqlStore,
+        make_line: Callable[[], Line],
+        *,
+        horizon: timedelta = HORIZON,
+        eager: bool = True,
+        ticks: bool = True,
+    ) -> None:
+        self.inner, self._make_line, self._horizon = inner, make_line, horizon
         self._eager, self._ticks = eager, ticks
         self._waiters: dict[Subscription, None] = {}  # in the order of their subscription
         self._opening: asyncio.Future[Maintainer] | None = None
@@ -96,7 +106,7 @@ class LinedStore:
 
     def sibling(self) -> "LinedStore | None":
         inner: Any = self.inner.sibling()
-        return None if inner is None else type(self)(inner, self._make_line, eager=False)
+        return None if inner is None else type(self)(inner, self._make_line, horizon=self._horizon, eager=False)
 
     async def add(self, jobs: Sequence[NewJob]) -> list[Added]:
         maintainer = await self._maintainer()
@@ -181,7 +191,9 @@ class LinedStore:
 
     async def _open_line(self) -> Maintainer:
         self.inner.line_feed.on_unplaced(self._note_unplaced)
-        maintainer = Maintainer(self.inner.line_feed, self._make_line(), self._wake, ticks=self._ticks)
+        maintainer = Maintainer(
+            self.inner.line_feed, self._make_line(), self._wake, horizon=self._horizon, ticks=self._ticks
+        )
         await maintainer.open()
         return maintainer
 
@@ -260,7 +272,7 @@ class LinedDiagnostics:
 
     def __init__(self, inner: DiagnosticsStore, line_note: Callable[[], str | None]) -> None:
         self._inner, self._line_note = inner, line_note
-        self.overview, self.activity = inner.overview, inner.activity
+        self.overview, self.activity, self.dead_letters = inner.overview, inner.activity, inner.dead_letters
         if isinstance(inner, Probed):  # readiness tries a write, where a write can hang
             self.probe = inner.probe
 

@@ -16,8 +16,8 @@ from .history import SqlEvent
 from .lives import TRACES, WAITING
 from .timing import FaultTimes
 
-EVERY_QUEUE = "*"  # in place of a queue's name: all queues without a pace of their own
 RELEASED = 3  # the lane of released jobs
+EVERY_QUEUE = "*"  # in place of a queue: all that have no pace of their own. The checker shares no code with the core
 STEP = 50  # milliseconds by which two clocks may drift apart unless one was set
 
 Found = tuple[str | None, Fault]

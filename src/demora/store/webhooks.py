@@ -11,6 +11,8 @@ import msgspec
 from ..core.job import Job
 from ..core.webhook import Secret
 
+FIRST_SECRET = "first"  # the id of the secret that demora makes by itself
+
 
 class StoredSecret(msgspec.Struct, frozen=True):
     """A secret that signs webhooks, until `ends_at` if another one replaces it."""
@@ -50,6 +52,11 @@ class WebhookStore(Protocol):
 
     async def add_secret(self, id: str, secret: Secret, *, others_end_in: timedelta | None = None) -> StoredSecret:
         """Store a secret. With `others_end_in` all other secrets that have no end yet end so long from now."""
+        ...
+
+    async def ensure_secret(self, secret: Secret) -> StoredSecret | None:
+        """Store a secret under the id `FIRST_SECRET` and return it; None if a secret is in force. Of concurrent calls one
+        stores its secret."""
         ...
 
     async def forget_secret(self, id: str) -> bool:

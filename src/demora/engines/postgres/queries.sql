@@ -906,6 +906,15 @@ insert into demora.webhook_secrets (id, secret, created_at) select :id::text, :s
 on conflict (id) do update set secret = excluded.secret
 returning created_at
 
+-- name: ensure_secret
+-- Of concurrent calls one inserts the row, and the others find it in force. A second try finds the secret of the first one.
+with {clock}
+insert into demora.webhook_secrets as first (id, secret, created_at) select :id::text, :secret::bytea, wall from clock
+where not exists (select from demora.webhook_secrets where (ends_at is null or ends_at > wall) and secret <> :secret::bytea)
+on conflict (id) do update set secret = excluded.secret, created_at = excluded.created_at, ends_at = null
+    where first.ends_at <= excluded.created_at or first.secret = excluded.secret
+returning created_at
+
 -- name: forget_secret
 delete from demora.webhook_secrets where id = :id returning id
 
@@ -955,6 +964,19 @@ from demora.jobs where created_at > :wall::bigint
 select worker_id, type, count(*) as jobs, (array_agg(id order by coalesce(started_at, claimed_at), seq))[1] as longest,
     min(coalesce(started_at, claimed_at)) as since, max(coalesce(started_at, claimed_at)) as latest
 from demora.jobs where status = {PROCESSING} and lease_until > :wall::bigint group by worker_id, type
+
+-- name: dead_letters
+with {clock},
+newest as (
+    select queue, type, split_part(coalesce(error, ''), ':', 1) as error, completed_at, id::text as id
+    from demora.jobs where status = {FAILED} order by jobs.id desc limit :limit::int
+),
+aged as (
+    select newest.*, (select count(*)::int from unnest(:ages::bigint[]) as age where completed_at <= wall - age) as band
+    from clock, newest
+)
+select queue, type, error, band, count(*), min(completed_at), max(completed_at), max(id) from aged
+group by queue, type, error, band
 
 -- name: activity_mark
 select coalesce(max(seq), 0) as mark from demora.jobs
@@ -1128,8 +1150,7 @@ select 'index ' || relname from pg_index join pg_class on oid = indexrelid
 where relnamespace = :schema::text::regnamespace and not (indisvalid and indisready)
 
 -- name: events
--- Events of earlier versions say 'wished'.
-select seq, at, job_id, replace(kind, 'wished', 'cancel_requested'), wrote, old_status, status, old_token, token,
+select seq, at, job_id, kind, wrote, old_status, status, old_token, token,
     coalesce(credits, 0), coalesce(retries, 0), coalesce(generation, 1), coalesce(max_retries, 0), queue, lane, rank,
     coalesce(due_at, 0), worker_id, old_lease_until, lease_until, wished, error, expires_at, unique_key
 from demora.events where seq > :after order by seq

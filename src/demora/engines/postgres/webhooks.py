@@ -6,7 +6,7 @@ from typing import Any
 from ...core.job import Job
 from ...core.spans import from_ms, span_ms
 from ...core.webhook import Secret
-from ...store.webhooks import Disabled, Signing, StoredSecret
+from ...store.webhooks import FIRST_SECRET, Disabled, Signing, StoredSecret
 from ..sql import columns
 from . import rows
 from .connections import Session
@@ -24,6 +24,9 @@ class PostgresWebhooks:
 
     async def add_secret(self, id: str, secret: Secret, *, others_end_in: timedelta | None = None) -> StoredSecret:
         return await self._database.write(lambda session: add_secret(session, id, secret, others_end_in))
+
+    async def ensure_secret(self, secret: Secret) -> StoredSecret | None:
+        return await self._database.write(lambda session: ensure_secret(session, secret))
 
     async def forget_secret(self, id: str) -> bool:
         return await self._database.write(lambda session: forget_secret(session, id))
@@ -50,6 +53,11 @@ async def add_secret(session: Session, id: str, secret: Secret, others_end_in: t
     end = None if others_end_in is None else span_ms(others_end_in)
     row = await session.row("add_secret", id=id, secret=secret.key, others_end_in=end)
     return StoredSecret(id, secret, from_ms(row["created_at"]))
+
+
+async def ensure_secret(session: Session, secret: Secret) -> StoredSecret | None:
+    row = await session.row("ensure_secret", id=FIRST_SECRET, secret=secret.key)
+    return None if row is None else StoredSecret(FIRST_SECRET, secret, from_ms(row["created_at"]))
 
 
 async def forget_secret(session: Session, id: str) -> bool:

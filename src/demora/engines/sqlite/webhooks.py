@@ -5,7 +5,7 @@ from datetime import timedelta
 from ...core.job import Job
 from ...core.spans import from_ms, span_ms
 from ...core.webhook import Secret
-from ...store.webhooks import Disabled, Signing, StoredSecret
+from ...store.webhooks import FIRST_SECRET, Disabled, Signing, StoredSecret
 from ..sql import columns
 from . import rows
 from .connections import SQL
@@ -24,6 +24,9 @@ class SqliteWebhooks:
 
     async def add_secret(self, id: str, secret: Secret, *, others_end_in: timedelta | None = None) -> StoredSecret:
         return await self._database.write(lambda tx: add_secret(tx, id, secret, others_end_in))
+
+    async def ensure_secret(self, secret: Secret) -> StoredSecret | None:
+        return await self._database.write(lambda tx: ensure_secret(tx, secret))
 
     async def forget_secret(self, id: str) -> bool:
         return await self._database.write(lambda tx: forget_secret(tx, id))
@@ -51,6 +54,13 @@ def add_secret(tx: Transaction, id: str, secret: Secret, others_end_in: timedelt
         tx.db.execute(SQL["end_secrets"], (tx.wall + span_ms(others_end_in),))
     tx.db.execute(SQL["add_secret"], (id, secret.key, tx.wall))
     return StoredSecret(id, secret, from_ms(tx.wall))
+
+
+def ensure_secret(tx: Transaction, secret: Secret) -> StoredSecret | None:
+    if any(one.in_force(from_ms(tx.wall)) for one in signing(tx, "").secrets):
+        return None
+    forget_secret(tx, FIRST_SECRET)  # it may be on record, and have ended
+    return add_secret(tx, FIRST_SECRET, secret, None)
 
 
 def forget_secret(tx: Transaction, id: str) -> bool:
