@@ -5,6 +5,7 @@ from datetime import timedelta
 
 import pytest
 
+from demora.client.paces import Paces
 from demora.core.job import Lane, Priority
 from demora.core.pace import USUAL_RAPID, Governs, Pace, Rate
 from demora.core.pace_request import PaceRequest, request_of
@@ -14,6 +15,7 @@ from demora.core.verdict import HandedBack, Raised, Verdict
 from demora.core.webhook import QUEUE as WEBHOOKS
 from demora.errors import Invalid
 from demora.proof import check
+from demora.settings import load
 from demora.store.jobs import Change, Claimed, Lease, Query, QueueChange, Report, Settlement, Topic
 from demora.store.store import Store
 from tests.builders import (
@@ -88,6 +90,24 @@ async def test_claims_follow_the_sources_timeline_given_a_cycle_at_zero(store: S
     await set_pace(store)
     await add_ids(store, *[{"delay": seconds(15)}] * 4)
     assert await follow(store, clock, 4) == at("2:00", "2:30", "3:00", "4:00")
+
+
+async def test_the_sources_variables_alone_give_the_sources_timeline(store: Store, clock: TestClock) -> None:
+    settings = load({"DELAYED_JOB_GAP_SECONDS": "120", "MAX_DELAYED_JOBS_PER_CYCLE": "3"})
+    await Paces(store.paces, settings.usual_pace).apply_paces(settings.pace)
+    await add_ids(store, *[{"delay": ms(1)}] * 3)
+    clock.turn(ms=1)
+    start, seen = clock.wall(), list[tuple[int, str]]()
+    await add_ids(store, *[{"delay": seconds(15), "type": "held"}] * 4)
+    for now in range(0, 245, 5):
+        if now in (0, 30):
+            await add_one(store, type="real-time")
+        claimed = await let_go(store)
+        seen += [(clock.wall() - start, job.type) for job in claimed.jobs]
+        await give_up(store, claimed)
+        clock.turn(5)
+    assert [when for when, type in seen if type == "real-time"] == at("0:00", "0:30")
+    assert [when for when, type in seen if type == "held"] == at("2:00", "2:30", "3:00", "4:00")
 
 
 async def test_without_history_the_first_release_is_immediate(store: Store, clock: TestClock) -> None:

@@ -22,6 +22,7 @@ from ..client.stats import DeadLetterStats, JobCounts, Stats
 from ..core.access import ApiKey
 from ..core.dsn import without_secrets
 from ..core.job import Attempt, Job
+from ..core.pace import EVERY_QUEUE
 from ..core.pace_request import say_briefly
 from ..core.spans import MILLISECOND, ZERO, say, timestamp
 from ..core.states import Status
@@ -180,6 +181,22 @@ def _queue_cells(queue: Queue) -> list[str]:
     counts = (queue.ready, queue.delayed, queue.processing, queue.dead)
     paused = "" if queue.pause is None else queue.pause.reason or "yes"
     return [queue.name, *map(str, counts), paused]
+
+
+def paced_queues(pacings: Sequence[Pacing]) -> None:
+    """Print queues that have a pace with the figures of their delayed jobs."""
+    columns = ("queue", "pace", "delayed", "ready now", "in hour", "for gap", "next", "last")
+    none = "no queue has a pace; demora pace QUEUE --gap 2m --burst 3 sets one"
+    _show(columns, ([pacing.queue, say_briefly(pacing.pace), *_figures(pacing)] for pacing in pacings), none=none)
+
+
+def _figures(pacing: Pacing) -> list[str]:
+    if pacing.queue == EVERY_QUEUE:
+        return [""] * 6
+    stats = pacing.stats
+    counts = (stats.total_delayed, stats.ready_now, stats.ready_in_hour, stats.waiting_for_gap)
+    seconds = (stats.next_release_in_seconds, stats.time_since_last_release_seconds)
+    return [*map(str, counts), *("" if span is None else f"{span:.0f}s" for span in seconds)]
 
 
 def _paced_cells(queue: Queue, pacing: Pacing | None) -> list[str]:
