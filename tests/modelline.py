@@ -11,6 +11,7 @@ from demora.store.line_feed import Arrangement, Entry, Place
 
 LANES = [(lane, rank) for lane in Lane for rank in Priority]
 USUAL: tuple[int | None, ...] = tuple(QueueOrder().offset(lane, rank) for lane, rank in LANES)
+LaneAndRank = tuple[int, int]  # lane and rank
 Head = tuple[int, float, str, str]  # turn of the queue, place in the order, id, queue
 
 
@@ -18,37 +19,35 @@ class QueueLine:
     """What stands in one queue under one number."""
 
     def __init__(self) -> None:
-        self.lanes: dict[tuple[int, int], dict[str, int]] = {lane: {} for lane in LANES}
+        self.lanes: dict[LaneAndRank, dict[str, int]] = {lane: {} for lane in LANES}
         self.out: dict[str, int] = {}
         self.offsets, self.paused = USUAL, False
 
-    def heads(self, now: int, limit: int, stale: int) -> list[tuple[float, str]]:
-        """What would be handed out, with its place in the order."""
+    def heads(self, now: int, limit: int, stale: int) -> list[tuple[float, str, LaneAndRank | None]]:
+        """What would be handed out, with its place in the order, and where it stands; None if it is handed out already."""
         if self.paused:
             return []
         forgotten = sorted((when, id) for id, when in self.out.items() if when < stale)[:limit]
         due = [
-            (when + offset, id)
+            (when + offset, id, lane)
             for lane, offset in zip(LANES, self.offsets, strict=True)
             if offset is not None
             for id, when in self.lanes[lane].items()
             if when <= now
         ]
-        return [*((float("-inf"), id) for _, id in forgotten), *sorted(due)]
+        return [*((float("-inf"), id, None) for _, id in forgotten), *sorted(due)]
 
     def next_due(self, now: int) -> int | None:
         served = [self.lanes[lane] for lane, offset in zip(LANES, self.offsets, strict=True) if offset is not None]
         return None if self.paused else min((due for lane in served for due in lane.values() if due > now), default=None)
 
     def take(self, now: int, limit: int, stale: int) -> list[str]:
-        ids = [id for _, id in self.heads(now, limit, stale)][:limit]
-        for id in ids:
-            for lane, offset in zip(LANES, self.offsets, strict=True):
-                if offset is not None and self.lanes[lane].get(id, now + 1) <= now:
-                    del self.lanes[lane][id]
-                    break
+        first = self.heads(now, limit, stale)[:limit]
+        for _, id, lane in first:
+            if lane is not None:
+                del self.lanes[lane][id]
             self.out[id] = now
-        return ids
+        return [id for _, id, _ in first]
 
     def put(self, places: Sequence[Place], now: int, mode: PutMode) -> bool:
         """Whether something moved that is ready or the new head of its lane."""
@@ -188,7 +187,7 @@ class ModelLine:
         heads: list[Head] = []
         for turn, (queue, line) in enumerate(lines.items()):
             self._tell_done(queue)
-            heads += [(turn if in_turn else 0, place, id, queue) for place, id in line.heads(now, limit, stale)]
+            heads += [(turn if in_turn else 0, place, id, queue) for place, id, _ in line.heads(now, limit, stale)]
         nexts = [due for line in lines.values() if (due := line.next_due(now)) is not None]
         first = sorted(heads)[:limit]
         order = {(id, queue): n for n, (_, _, id, queue) in enumerate(first)}
