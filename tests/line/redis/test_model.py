@@ -13,12 +13,13 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, rule, run_sta
 
 from demora.core.job import Lane, Priority
 from demora.line.port import LineLost, PutMode
-from demora.line.redis import RedisLine
+from demora.line.redis import RedisLine, connections
 from demora.store.line_feed import Arrangement, Entry, Place
 from tests.modelline import USUAL, ModelLine, ModelServer
 from tests.setups import redis_url
 
 NOW = 1_000_000
+PATIENCE = 60.0  # seconds
 QUEUES = ("a", "b", "c")
 ids = st.sampled_from([f"id{n}" for n in range(8)])
 places = st.builds(
@@ -133,7 +134,11 @@ class Both(RuleBasedStateMachine):
 
 
 @pytest.fixture
-def machine() -> Iterator[type[Both]]:
+def machine(monkeypatch: pytest.MonkeyPatch) -> Iterator[type[Both]]:
+    """The machine on this run's server, which may take its time: a busy computer is no difference between the lines."""
+    monkeypatch.setattr(connections, "TIMEOUT", PATIENCE)
+    for name in ("socket_timeout", "socket_connect_timeout"):
+        monkeypatch.setitem(connections._OPTIONS, name, PATIENCE)
     with asyncio.Runner() as runner:
         yield type("BothHere", (Both,), {"runner": runner, "url": redis_url()})
 
