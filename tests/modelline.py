@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 
 from demora.core.job import Lane, Priority, QueueOrder
-from demora.line.port import LineLost, LineState, PutMode, Taken, WakeWaiters, are_delayed, by_queue
+from demora.line.port import LineLost, LineState, Placed, PutMode, Taken, WakeWaiters, are_delayed, by_queue
 from demora.store.line_feed import Arrangement, Entry, Place
 
 LANES = [(lane, rank) for lane in Lane for rank in Priority]
@@ -49,25 +49,27 @@ class QueueLine:
             self.out[id] = now
         return [id for _, id, _ in first]
 
-    def put(self, places: Sequence[Place], now: int, mode: PutMode) -> bool:
-        """Whether something moved that is ready or the new head of its lane."""
+    def put(self, places: Sequence[Place], now: int, mode: PutMode) -> Placed:
+        """How many were not in their place, and whether one of them is ready or the new head of its lane."""
         if mode is PutMode.MISSING:
             places = [p for p in places if p.id not in self.out and self.lanes[p.lane, p.rank].get(p.id) != p.due_at]
-        woken = False
+        count, woken = 0, False
         for which in dict.fromkeys((place.lane, place.rank) for place in places):
             lane, here = self.lanes[which], [place for place in places if (place.lane, place.rank) == which]
             first, head = min(place.due_at for place in here), min(lane.values(), default=None)
-            moved = any(lane.get(place.id) != place.due_at for place in here)
-            lane |= {place.id: place.due_at for place in here}
+            kept = lane if mode is PutMode.FRESH else {}
+            moved = [place for place in here if place.id not in kept and lane.get(place.id) != place.due_at]
+            lane |= {place.id: place.due_at for place in moved}
+            count += len(moved)
             wakes = moved and mode is not PutMode.RETURNED
-            woken = woken or (wakes and (first <= now or head is None or first < head))
+            woken = woken or bool(wakes and (first <= now or head is None or first < head))
         if mode is not PutMode.FRESH:
             for place in places:
                 self.out.pop(place.id, None)
                 for which, lane in self.lanes.items():
                     if which != (place.lane, place.rank):
                         lane.pop(place.id, None)
-        return woken
+        return Placed(count, woken)
 
     def remove(self, id: str) -> None:
         self.out.pop(id, None)
@@ -144,20 +146,22 @@ class ModelLine:
         noted = LineState(self.epoch, filled or state.filled, until, position, state.paced)
         self._server.state[self._database] = noted
 
-    async def put(self, places: Sequence[Place], *, now: int, mode: PutMode = PutMode.MOVED) -> bool:
+    async def put(self, places: Sequence[Place], *, now: int, mode: PutMode = PutMode.MOVED) -> Placed:
         self._check()
-        woken, lost = False, None
+        moved, woken, lost = 0, False, None
         for queue in dict.fromkeys(place.queue for place in places):
             group = [place for place in places if place.queue == queue]
             try:
-                if self._in_line(queue).put(group, now, mode):
+                placed = self._in_line(queue).put(group, now, mode)
+                moved += placed.moved
+                if placed.woken:
                     woken = True
                     self._server.notify(self, delayed=are_delayed(group))
             except LineLost as problem:
                 lost = lost or problem  # a pipeline goes on
         if lost is not None:
             raise lost
-        return woken
+        return Placed(moved, woken)
 
     async def take(self, queues: Sequence[str] | None, limit: int, *, now: int, stale: int, in_turn: bool = False) -> Taken:
         """As the real one: who knows of one queue takes from it at once, and looks at others that it then hears of."""

@@ -231,8 +231,9 @@ class LinedStore:
         """Put jobs into the line that no caller puts there, if the SQL store has recorded any: webhook deliveries, and jobs
         that were added in a transaction of a caller's own."""
         if self._unplaced:
-            self._unplaced = False
-            await (await self._maintainer()).sweep()
+            self._unplaced = False  # before the sweep: jobs that are recorded meanwhile wait for the next one
+            if not await (await self._maintainer()).sweep():
+                self._unplaced = True
 
     def _note_unplaced(self) -> None:
         self._unplaced = True
