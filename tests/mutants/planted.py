@@ -23,7 +23,7 @@ CONFORMANCE = "tests/conformance/"
 PACE, PACE_RULE = "tests/conformance/test_pace.py", "tests/core/test_pace.py"
 WRITES, CUT = "engines/postgres/transactions.py", "tests/engines/postgres/test_lost_answers.py"
 LOSS, LINE_STORE, CLAIMING = "tests/line/test_loss.py", "line/store.py", "line/claiming.py"
-MAINTAINER, FILLING = "line/maintainer.py", "line/filling.py"
+MAINTAINER, FILLING, PLACING = "line/maintainer.py", "line/filling.py", "line/placing.py"
 BESIDE_FILLING, LINE_RACES = "tests/line/test_beside_filling.py", "tests/line/test_races.py"
 STOPPED, CHANGED = "tests/hostile/test_stopped_holder.py", "tests/hostile/test_changed_files.py"
 STUCK = "tests/hostile/test_stuck_service.py"
@@ -865,7 +865,8 @@ MUTANTS = (
         "line: what moved beside a filling waits for the next sweep",
         FILLING,
         "        await self._sweep(until, position, filled=True)\n",
-        "        await self._line.checkpoint(until, position, filled=True)\n        self.until, self.position = until, position\n",
+        "        self.until, self.position = until, position\n"
+        "        await self._line.checkpoint(until, position, filled=True)\n",
         BESIDE_FILLING,
     ),
     Mutant(
@@ -902,6 +903,20 @@ MUTANTS = (
         "                self._unplaced = True\n",
         "                pass\n",
         BESIDE_FILLING,
+    ),
+    Mutant(
+        "line: the older of two places of one job stays",
+        PLACING,
+        "        if mode is not PutMode.FRESH and (moved or mode is not PutMode.MISSING):\n",
+        "        if False:\n",
+        LINE_RACES,
+    ),
+    Mutant(
+        "line: a job that was retried meanwhile is removed from the line",
+        PLACING,
+        "        for _ in range(READINGS):\n",
+        "        for _ in range(1):\n",
+        LINE_RACES,
     ),
     Mutant(
         "line: a claim by the line shows no lapsed lease",
