@@ -24,7 +24,8 @@ CONFORMANCE = "tests/conformance/"
 PACE, PACE_RULE = "tests/conformance/test_pace.py", "tests/core/test_pace.py"
 WRITES, CUT = "engines/postgres/transactions.py", "tests/engines/postgres/test_lost_answers.py"
 LOSS, LINE_STORE, CLAIMING = "tests/line/test_loss.py", "line/store.py", "line/claiming.py"
-MAINTAINER, FILLING = "line/maintainer.py", "line/filling.py"
+MAINTAINER, FILLING, PLACING = "line/maintainer.py", "line/filling.py", "line/placing.py"
+BESIDE_FILLING, LINE_RACES = "tests/line/test_beside_filling.py", "tests/line/test_races.py"
 STOPPED, CHANGED = "tests/hostile/test_stopped_holder.py", "tests/hostile/test_changed_files.py"
 STALL = "tests/engines/sqlite/test_stall.py"
 STUCK = "tests/hostile/test_stuck_service.py"
@@ -905,8 +906,8 @@ MUTANTS = (
     Mutant(
         "line: deliveries wait for the next sweep",
         LINE_STORE,
-        "        self._unplaced = True\n",
-        "        self._unplaced = False\n",
+        "None:\n        self._unplaced = True\n",
+        "None:\n        self._unplaced = False\n",
         "tests/conformance/test_deliveries.py",
     ),
     Mutant(
@@ -973,9 +974,73 @@ MUTANTS = (
     Mutant(
         "line: a sweep forgets to put what moved",
         FILLING,
-        "            await self._put_missing(moved.places)\n",
+        "            await self._placer.put(moved.places, mode=mode)\n",
         "            pass\n",
         LINE_SIM,
+    ),
+    Mutant(
+        "line: the position of a filling is read after its walk",
+        FILLING,
+        "        await self._sweep(until, position, filled=True)\n",
+        "        await self._sweep(until, await self._feed.position(), filled=True)\n",
+        BESIDE_FILLING,
+    ),
+    Mutant(
+        "line: what moved beside a filling waits for the next sweep",
+        FILLING,
+        "        await self._sweep(until, position, filled=True)\n",
+        "        self.until, self.position = until, position\n"
+        "        await self._line.checkpoint(until, position, filled=True)\n",
+        BESIDE_FILLING,
+    ),
+    Mutant(
+        "line: a filling gives back places that jobs left meanwhile",
+        FILLING,
+        "mode = PutMode.MOVED if filled else PutMode.MISSING",
+        "mode = PutMode.MISSING",
+        BESIDE_FILLING,
+    ),
+    Mutant(
+        "line: a page of a filling overwrites a newer place",
+        LINE_PUT,
+        "ARGV[4] == 'fresh' and 'NX' or 'CH'",
+        "'CH'",
+        "tests/line/redis/test_line.py",
+    ),
+    Mutant(
+        "line: a job put off beyond the horizon counts as handed out",
+        CLAIMING,
+        "for place in places if place.due_at <= maintainer.reach()}",
+        "for place in places}",
+        BESIDE_FILLING,
+    ),
+    Mutant(
+        "line: a sweep takes a job for handed out that was handed back",
+        FILLING,
+        "        await self._line.done([])  # else",
+        "        # else",
+        BESIDE_FILLING,
+    ),
+    Mutant(
+        "line: deliveries that could not be put at once are forgotten",
+        LINE_STORE,
+        "                self._unplaced = True\n",
+        "                pass\n",
+        BESIDE_FILLING,
+    ),
+    Mutant(
+        "line: the older of two places of one job stays",
+        PLACING,
+        "        if mode is not PutMode.FRESH and (moved or mode is not PutMode.MISSING):\n",
+        "        if False:\n",
+        LINE_RACES,
+    ),
+    Mutant(
+        "line: a job that was retried meanwhile is removed from the line",
+        PLACING,
+        "        for _ in range(READINGS):\n",
+        "        for _ in range(1):\n",
+        LINE_RACES,
     ),
     Mutant(
         "line: a claim by the line shows no lapsed lease",
@@ -1131,8 +1196,8 @@ MUTANTS = (
     Mutant(
         "line: a job that a transaction holds wakes all waiters again and again",
         "line/redis/scripts/put.lua",
-        "moved and ARGV[4] ~= 'returned' and",
-        "moved and",
+        "moved > 0 and ARGV[4] ~= 'returned' and",
+        "moved > 0 and",
         "tests/line/redis/test_line.py",
     ),
     Mutant(
@@ -1145,8 +1210,8 @@ MUTANTS = (
     Mutant(
         "line: after the clock was set back the horizon reaches nothing",
         FILLING,
-        "since = min(self.until, horizon)",
-        "since = self.until",
+        "since = min(until, horizon)",
+        "since = until",
         LOSS,
     ),
     Mutant(
