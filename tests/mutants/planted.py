@@ -5,6 +5,7 @@ from typing import NamedTuple
 SIM = "simulator"
 LINE_SIM = "simulator with a line"
 RUN_LOG = "tests/worker/test_run_log.py"
+WAKE_UPS = "tests/test_wake_ups.py"
 ANYTHING = f"tests/conformance tests/core tests/engines tests/worker tests/proof or {SIM}"
 
 
@@ -197,6 +198,59 @@ MUTANTS = (
         "        elif late:\n",
         "        elif False:\n",
         "tests/worker/test_leases.py -k blocked",
+    ),
+    Mutant(
+        "a worker forgets after its claim what came meanwhile",
+        "worker/worker.py",
+        "            subscription.clear()\n            try:\n                wait = await self._claim()\n",
+        "            try:\n                wait = await self._claim()\n                subscription.clear()\n",
+        WAKE_UPS,
+    ),
+    Mutant(
+        "a worker forgets before it sleeps that a slot is free",
+        "worker/worker.py",
+        "                await subscription.wait(left)\n",
+        "                subscription.clear()\n                await subscription.wait(left)\n",
+        WAKE_UPS,
+    ),
+    Mutant(
+        "a waiter forgets after a failed look what came meanwhile",
+        "scheduler/housekeeping.py",
+        "    until = loop.time() + seconds\n",
+        "    until = loop.time() + seconds\n    subscription.clear()\n",
+        WAKE_UPS,
+    ),
+    Mutant(
+        "a keeper that finds nothing to renew says too late that it sleeps",
+        "worker/leases.py",
+        "            self._asleep = True\n            if self._held:",
+        "            if not self._held:\n                self._asleep = True\n            else:",
+        WAKE_UPS,
+    ),
+    Mutant(
+        "a caller who waits forgets after the look what came meanwhile",
+        "client/client.py",
+        "                subscription.clear()\n                job = await self.get(id)\n",
+        "                job = await self.get(id)\n                subscription.clear()\n",
+        WAKE_UPS,
+    ),
+    Mutant(
+        "the housekeeping forgets after its look what came meanwhile",
+        "scheduler/housekeeping.py",
+        "                self._subscription.clear()\n                try:\n"
+        "                    wait, pause = await self._housekeep(), FIRST_PAUSE\n",
+        "                try:\n                    wait, pause = await self._housekeep(), FIRST_PAUSE\n"
+        "                    self._subscription.clear()\n",
+        WAKE_UPS,
+    ),
+    Mutant(
+        "the release of delayed jobs forgets after its look what came meanwhile",
+        "scheduler/housekeeping.py",
+        "                subscription.clear()\n                try:\n"
+        "                    released, pause = await store.release(), FIRST_PAUSE\n",
+        "                try:\n                    released, pause = await store.release(), FIRST_PAUSE\n"
+        "                    subscription.clear()\n",
+        WAKE_UPS,
     ),
     Mutant(
         "the backlog is forgotten when a worker stops",
