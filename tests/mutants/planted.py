@@ -6,6 +6,7 @@ SIM = "simulator"
 LINE_SIM = "simulator with a line"
 RUN_LOG = "tests/worker/test_run_log.py"
 WAKE_UPS = "tests/test_wake_ups.py"
+TWO_ATTEMPTS = "tests/conformance/test_two_attempts.py"
 ANYTHING = f"tests/conformance tests/core tests/engines tests/worker tests/proof or {SIM}"
 
 
@@ -251,6 +252,132 @@ MUTANTS = (
         "                try:\n                    released, pause = await store.release(), FIRST_PAUSE\n"
         "                    subscription.clear()\n",
         WAKE_UPS,
+    ),
+    Mutant(
+        "SQLite: a run begins with the message of the one before",
+        "engines/sqlite/queries.sql",
+        "started_at = null,\n    progress = null, progress_message = null\nwhere rowid",
+        "started_at = null,\n    progress = null\nwhere rowid",
+        TWO_ATTEMPTS + " -k progress",
+    ),
+    Mutant(
+        "SQLite: a run begins with the progress of the one before",
+        "engines/sqlite/queries.sql",
+        "started_at = null,\n    progress = null, progress_message = null\nwhere rowid",
+        "started_at = null,\n    progress_message = null\nwhere rowid",
+        TWO_ATTEMPTS + " -k progress",
+    ),
+    Mutant(
+        "SQLite: a run begins with the start of the one before",
+        "engines/sqlite/queries.sql",
+        "claimed_at = ?, started_at = null,\n",
+        "claimed_at = ?,\n",
+        TWO_ATTEMPTS + " -k worker_start",
+    ),
+    Mutant(
+        "SQLite: only the last run that did not count is credited",
+        "engines/sqlite/queries.sql",
+        "    credits = credits + :credit, ",
+        "    credits = :credit, ",
+        TWO_ATTEMPTS + " -k count",
+    ),
+    Mutant(
+        "SQLite: claims without a handler are never counted anew",
+        "engines/sqlite/queries.sql",
+        "strays = iif(:stray, strays + 1, 0)",
+        "strays = strays + :stray",
+        TWO_ATTEMPTS + " -k in_a_row",
+    ),
+    Mutant(
+        "SQLite: retries are not added up",
+        "engines/sqlite/queries.sql",
+        "retries = retries + :retry, ",
+        "retries = :retry, ",
+        TWO_ATTEMPTS + " -k count",
+    ),
+    Mutant(
+        "SQLite: a job that waits names the worker that handed it back",
+        "engines/sqlite/queries.sql",
+        "    worker_id = iif(:credit, null, worker_id),\n",
+        "",
+        TWO_ATTEMPTS + " -k worker_start",
+    ),
+    Mutant(
+        "SQLite: a success keeps the error of the attempt before",
+        "engines/sqlite/queries.sql",
+        "result = done.result, error = null, strays = 0",
+        "result = done.result, strays = 0",
+        TWO_ATTEMPTS + " -k error",
+    ),
+    Mutant(
+        "PostgreSQL: a run begins with the message of the one before",
+        "engines/postgres/queries.sql",
+        "started_at = null, progress = null, progress_message = null\n    from clock, chosen",
+        "started_at = null, progress = null\n    from clock, chosen",
+        TWO_ATTEMPTS + " -k progress",
+    ),
+    Mutant(
+        "PostgreSQL: a run begins with the progress of the one before",
+        "engines/postgres/queries.sql",
+        "started_at = null, progress = null, progress_message = null\n    from clock, chosen",
+        "started_at = null, progress_message = null\n    from clock, chosen",
+        TWO_ATTEMPTS + " -k progress",
+    ),
+    Mutant(
+        "PostgreSQL: a run begins with the start of the one before",
+        "engines/postgres/queries.sql",
+        "claimed_at = wall, started_at = null, progress",
+        "claimed_at = wall, progress",
+        TWO_ATTEMPTS + " -k worker_start",
+    ),
+    Mutant(
+        "PostgreSQL: only the last run that did not count is credited",
+        "engines/postgres/queries.sql",
+        "        credits = jobs.credits + credit,\n",
+        "        credits = credit,\n",
+        TWO_ATTEMPTS + " -k count",
+    ),
+    Mutant(
+        "PostgreSQL: claims without a handler are never counted anew",
+        "engines/postgres/queries.sql",
+        "strays = case when stray and not gives_way then jobs.strays + 1 else 0 end",
+        "strays = case when stray and not gives_way then jobs.strays + 1 else jobs.strays end",
+        TWO_ATTEMPTS + " -k in_a_row",
+    ),
+    Mutant(
+        "PostgreSQL: retries are not added up",
+        "engines/postgres/queries.sql",
+        "retries = jobs.retries + case",
+        "retries = case",
+        TWO_ATTEMPTS + " -k count",
+    ),
+    Mutant(
+        "PostgreSQL: a job that waits names the worker that handed it back",
+        "engines/postgres/queries.sql",
+        "        worker_id = case when credit = 0 then worker_id end,\n",
+        "",
+        TWO_ATTEMPTS + " -k worker_start",
+    ),
+    Mutant(
+        "PostgreSQL: a success keeps the error of the attempt before",
+        "engines/postgres/queries.sql",
+        "error = case when gives_way then cancel_error else held.error end",
+        "error = case when gives_way then cancel_error else coalesce(held.error, jobs.error) end",
+        TWO_ATTEMPTS + " -k error",
+    ),
+    Mutant(
+        "SQLite: a lapse counts hand-backs as attempts",
+        "engines/sqlite/rows.py",
+        "    standing = RetryState(token - credits, max_retries",
+        "    standing = RetryState(token, max_retries",
+        TWO_ATTEMPTS + " -k lapse",
+    ),
+    Mutant(
+        "PostgreSQL: a lapse counts hand-backs as attempts",
+        "engines/postgres/rows.py",
+        "RetryState(token - credits, max_retries",
+        "RetryState(token, max_retries",
+        TWO_ATTEMPTS + " -k lapse",
     ),
     Mutant(
         "the backlog is forgotten when a worker stops",
