@@ -6,6 +6,7 @@ SIM = "simulator"
 LINE_SIM = "simulator with a line"
 RUN_LOG = "tests/worker/test_run_log.py"
 WAKE_UPS = "tests/test_wake_ups.py"
+BOUNDS = "tests/worker/test_bounds.py"
 TWO_ATTEMPTS = "tests/conformance/test_two_attempts.py"
 ANYTHING = f"tests/conformance tests/core tests/engines tests/worker tests/proof or {SIM}"
 
@@ -378,6 +379,83 @@ MUTANTS = (
         "RetryState(token - credits, max_retries",
         "RetryState(token, max_retries",
         TWO_ATTEMPTS + " -k lapse",
+    ),
+    Mutant(
+        "a keeper renews a lease beyond the deadline of its job",
+        "worker/leases.py",
+        "return now < held.deadline and (unreported",
+        "return (unreported",
+        BOUNDS + " -k deadline",
+    ),
+    Mutant(
+        "a cancel reaches its run after seconds",
+        "worker/leases.py",
+        "TICK = 0.45 ",
+        "TICK = 4.5 ",
+        BOUNDS + " -k within_a_second",
+    ),
+    Mutant(
+        "a worker is silent for longer than others wait",
+        "worker/leases.py",
+        "HEARTBEAT_EVERY = 10.0 ",
+        "HEARTBEAT_EVERY = 40.0 ",
+        BOUNDS + " -k heartbeats",
+    ),
+    Mutant(
+        "a run that ignores its timeout keeps its job for a minute",
+        "worker/worker.py",
+        "UNWIND = 5.0 ",
+        "UNWIND = 60.0 ",
+        BOUNDS + " -k ignores",
+    ),
+    Mutant(
+        "a worker that no notification reaches sleeps for an hour",
+        "worker/worker.py",
+        "SAFETY_LOOK = 60.0 ",
+        "SAFETY_LOOK = 3600.0 ",
+        BOUNDS + " -k by_itself",
+    ),
+    Mutant(
+        "a worker in trouble waits longer each time without end",
+        "worker/worker.py",
+        "                pause = min(pause * 2, LONGEST_PAUSE)\n",
+        "                pause = pause * 2\n",
+        BOUNDS + " -k tries_again",
+    ),
+    Mutant(
+        "a verdict is dropped before its lease has ended",
+        "worker/settling.py",
+        "        until = loop.time() + self._lease\n",
+        "        until = loop.time() + self._lease / 2\n",
+        BOUNDS + " -k verdict",
+    ),
+    Mutant(
+        "a worker waits for a silent store beyond its grace",
+        "worker/worker.py",
+        "        await asyncio.wait([working], timeout=self._left(0.0, reserve=min(RESERVE, self._grace / 2)))\n",
+        "        await asyncio.wait([working])\n",
+        BOUNDS + " -k does_not_answer",
+    ),
+    Mutant(
+        "a plain function has no time to end after a cancel",
+        "worker/run.py",
+        "GRACE = {Ending.CANCEL: 2.0,",
+        "GRACE = {Ending.CANCEL: 0.2,",
+        BOUNDS + " -k plain_function",
+    ),
+    Mutant(
+        "a caller who waits begins its time anew with each notification",
+        "client/client.py",
+        "                left = None if deadline is None else deadline - now()\n",
+        "                left = left\n",
+        BOUNDS + " -k caller",
+    ),
+    Mutant(
+        "a run keeps every line that it writes",
+        "handlers/context.py",
+        "        if self._written <= MOST_LINES:\n",
+        "        if True:\n",
+        BOUNDS + " -k bounded",
     ),
     Mutant(
         "the backlog is forgotten when a worker stops",
