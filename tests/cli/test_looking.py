@@ -34,7 +34,8 @@ def test_where_there_is_no_database_it_says_who_makes_one(run: Run, folder: Path
 def test_a_file_that_is_no_database_is_left_alone(run: Run, folder: Path) -> None:
     (folder / "demora.db").write_text("dear diary, " * 20)
     refused = run("jobs")
-    assert (refused.exit_code, refused.stderr) == (1, "error: SQLite: file is not a database\n")
+    assert refused.exit_code == 1
+    assert refused.stderr == "error: cannot use the database file demora.db: SQLite: file is not a database\n"
 
 
 def test_an_empty_database_has_no_jobs(run: Run) -> None:

@@ -19,9 +19,9 @@ from ..runtime.reloading import run_and_reload, take_reloaded
 from ..settings import load, nearest, unknown_variables
 from ..system import notices
 from . import logs, opening
-from .opening import app_to_look_at, chosen_app, opened
+from .opening import app_to_look_at, chosen_app, is_app_named, opened
 from .options import QUEUES, SPAN, as_json, asynchronous, concurrency, logged, reload_option
-from .output import banner, print_json
+from .output import banner, print_json, whole_url
 from .root import Failure, asked_app, asked_database_url, verb
 
 Queues = Sequence[str] | Mapping[str, int] | None
@@ -46,7 +46,7 @@ def serve(host: str | None, port: int | None, no_worker: bool, concurrency: int 
     settings = app.settings
     hold_lifeline(settings.grace)
     take_reloaded()
-    _log_unknown_variables()
+    _log_what_is_missing()
 
     def started(address: str, with_key: bool) -> None:
         click.echo(banner(address, settings, in_memory=app.in_memory(), with_key=with_key))
@@ -140,13 +140,16 @@ def _reload() -> NoReturn:
 
 
 def _log_settings(app: Demora) -> None:
-    """Log the database and the unknown DEMORA_ variables, once for all processes of a command."""
+    """Log the database, a missing application and the unknown DEMORA_ variables, once for all processes of a command."""
     line = app.settings.redis_url
-    notices.database_used(without_secrets(app.settings.database_url), None if line is None else without_secrets(line))
-    _log_unknown_variables()
+    notices.database_used(whole_url(app.settings.database_url), None if line is None else without_secrets(line))
+    _log_what_is_missing()
 
 
-def _log_unknown_variables() -> None:
+def _log_what_is_missing() -> None:
+    """Log that no application is named, and which variables set nothing."""
+    if not is_app_named():
+        notices.builtins_only()
     for name in unknown_variables(os.environ):
         notices.unknown_variable(name, nearest(name))
 
