@@ -46,7 +46,8 @@ def serve(host: str | None, port: int | None, no_worker: bool, concurrency: int 
     settings = app.settings
     hold_lifeline(settings.grace)
     take_reloaded()
-    _log_what_is_missing()
+    _log_missing_app()
+    _log_unknown_variables()
 
     def started(address: str, with_key: bool) -> None:
         click.echo(banner(address, settings, in_memory=app.in_memory(), with_key=with_key))
@@ -92,10 +93,12 @@ def worker(
     if number == 1:
         if not hold_lifeline(app.settings.grace) or take_reloaded():
             _log_settings(app)
+            _log_missing_app()
         opening.run(_work(app, queues, strict))
     if app.in_memory():
         raise Failure("several processes cannot share a database in memory; name a file or a server with --database-url")
     _log_settings(app)
+    _log_missing_app()
     opening.run(supervise(_worker_command(queues, strict, concurrency, lease, log), number))
 
 
@@ -140,16 +143,18 @@ def _reload() -> NoReturn:
 
 
 def _log_settings(app: Demora) -> None:
-    """Log the database, a missing application and the unknown DEMORA_ variables, once for all processes of a command."""
+    """Log the database and the unknown DEMORA_ variables, once for all processes of a command."""
     line = app.settings.redis_url
     notices.database_used(whole_url(app.settings.database_url), None if line is None else without_secrets(line))
-    _log_what_is_missing()
+    _log_unknown_variables()
 
 
-def _log_what_is_missing() -> None:
-    """Log that no application is named, and which variables set nothing."""
+def _log_missing_app() -> None:
     if not is_app_named():
         notices.builtins_only()
+
+
+def _log_unknown_variables() -> None:
     for name in unknown_variables(os.environ):
         notices.unknown_variable(name, nearest(name))
 
