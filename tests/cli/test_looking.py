@@ -27,7 +27,7 @@ def test_where_there_is_no_database_it_says_who_makes_one(run: Run, folder: Path
     refused = run(*words)
     assert refused.exit_code == 1
     makers = "demora serve, worker, scheduler, enqueue, keys create, webhooks secret create and migrate create one"
-    assert refused.stderr == f"error: there is no database yet at sqlite:///demora.db; {makers}\n"
+    assert refused.stderr == f"error: there is no database yet at sqlite:///{folder}/demora.db; {makers}\n"
     assert not list(folder.iterdir())
 
 
