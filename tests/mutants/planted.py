@@ -2365,4 +2365,18 @@ MUTANTS = (
         "for path in before.keys() if",
         "tests/cli/test_reload.py -k count",
     ),
+    Mutant(
+        "a folder is opened like a file",
+        "engines/sqlite/file_problems.py",
+        "if path is not None and path.is_dir():",
+        "if False:",
+        "tests/engines/sqlite/test_file_problems.py",
+    ),
+    Mutant(
+        "a full disk is any error of SQLite",
+        "engines/sqlite/file_problems.py",
+        "if isinstance(problem, apsw.FullError):",
+        "if False:",
+        "tests/engines/sqlite/test_file_problems.py",
+    ),
 )

@@ -16,6 +16,7 @@ from ...errors import OpenInParent, SchemaTooNew, StoreBusy, StoreClosed, StoreE
 from ...system import crash, notices
 from ..sql import queries
 from . import locking
+from .file_problems import why_not
 from .locking import describe_holder
 
 SQL = queries.load(__package__)
@@ -104,7 +105,7 @@ def connect(path: Path | None) -> apsw.Connection:
     except apsw.BusyError as problem:
         raise busy(db.filename, WAITS.lock) from problem
     except apsw.Error as problem:
-        raise StoreError(f"cannot use the database file {path}: {problem}") from problem
+        raise StoreError(why_not(path, problem)) from problem
     return db
 
 
@@ -127,7 +128,7 @@ def peek(path: Path) -> int | None:
         finally:
             db.close()
     except apsw.Error as problem:
-        raise StoreError(f"SQLite: {problem}") from problem
+        raise StoreError(why_not(path, problem)) from problem
 
 
 def newest_schema() -> int:
@@ -199,7 +200,7 @@ def _make_private(path: Path) -> None:
     except FileExistsError:
         return
     except OSError as problem:
-        raise StoreError(f"cannot open the database file {path}: {problem.strerror}") from problem
+        raise StoreError(why_not(path, problem)) from problem
 
 
 def _insist(db: apsw.Connection, sql: str) -> None:

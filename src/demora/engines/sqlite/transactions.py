@@ -20,6 +20,7 @@ from ...store.jobs import Topic
 from ...system import crash
 from ..sql.searching import SearchTurns
 from .connections import SQL, WAITS, BusyHandler, Stamps, Waits, busy, has_triggers, stamps_of
+from .file_problems import why_refused
 from .locking import FileWatch, Overtaken, Stall, Turns
 
 T = TypeVar("T")
@@ -287,7 +288,7 @@ def translate(problem: Exception) -> Exception:
     if isinstance(problem, apsw.BusyError):
         error: StoreError = StoreBusy("the database file stayed locked by another process; nothing was written")
     elif isinstance(problem, apsw.Error):
-        error = StoreError(f"SQLite: {problem}")
+        error = StoreError(why_refused(problem))
     else:
         return problem
     error.__cause__ = problem
