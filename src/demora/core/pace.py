@@ -186,6 +186,18 @@ def look_at(state: PaceState, now: int, first_due: int) -> int:
     return max(now if now < state.seen_at else state.next_at, first_due)
 
 
+def next_release(rate: Rate, state: PaceState, now: int, first_due: int) -> int:
+    """Return when the first job, held or still to come, is released, if the mode does not change. Release times before it is
+    due are lost to it."""
+    state = _as_of(state, now)
+    while True:
+        state = _without_missed(rate, state, now)
+        slot = state.next_at if state.step else _beginning(rate, max(state.next_at, first_due), now)
+        if slot >= first_due:
+            return max(slot, now)
+        state = _after(rate, state, slot)
+
+
 def forecast(rate: Rate, state: PaceState, now: int, nth: int) -> int:
     """Estimate when the `nth` held job (the first is 1) is released, if the mode and the jobs before it do not change."""
     return next(islice(_upcoming(rate, state, now), nth - 1, None))

@@ -12,7 +12,7 @@ from typing import Protocol
 import msgspec
 
 from ..core.job import Job
-from ..core.pace import USUAL_PACE, Pace, PaceState, Rate, Release, forecast, plan
+from ..core.pace import USUAL_PACE, Pace, PaceState, Rate, Release, next_release, plan
 from ..core.pace_request import PaceRequest
 from ..core.spans import from_ms, to_ms
 from .jobs import Pause, WorkerRecord
@@ -79,7 +79,7 @@ class Pacing(msgspec.Struct, frozen=True):
         """When the pace releases the next job; None if no job waits for it."""
         if self.first_due_at is None:
             return None
-        return max(from_ms(forecast(self.rate, self.state, to_ms(self.now), 1)), self.first_due_at)
+        return from_ms(next_release(self.rate, self.state, to_ms(self.now), to_ms(self.first_due_at)))
 
     @property
     def stats(self) -> DelayedStats:
