@@ -116,6 +116,7 @@ NOTICES: list[Callable[[], None]] = [
     lambda: notices.worker_died(1, -9, 1.0),
     lambda: notices.supervisor_gone(),
     lambda: notices.keeper_died(OSError(HOSTILE)),
+    lambda: notices.webhook_secret_made(),
     lambda: notices.line_away(OSError(HOSTILE)),
     lambda: notices.line_back(2),
     lambda: notices.line_filled(2, 100),

@@ -237,8 +237,8 @@ MUTANTS = (
     Mutant(
         "a caller who waits forgets after the look what came meanwhile",
         "client/client.py",
-        "                subscription.clear()\n                job = await self.get(id)\n",
-        "                job = await self.get(id)\n                subscription.clear()\n",
+        "                subscription.clear()\n                found = await self.get(id)\n",
+        "                found = await self.get(id)\n                subscription.clear()\n",
         WAKE_UPS,
     ),
     Mutant(
@@ -254,8 +254,8 @@ MUTANTS = (
         "the release of delayed jobs forgets after its look what came meanwhile",
         "scheduler/housekeeping.py",
         "                subscription.clear()\n                try:\n"
-        "                    released, pause = await store.release(), FIRST_PAUSE\n",
-        "                try:\n                    released, pause = await store.release(), FIRST_PAUSE\n"
+        "                    released, pause = await self._store.paces.release(), FIRST_PAUSE\n",
+        "                try:\n                    released, pause = await self._store.paces.release(), FIRST_PAUSE\n"
         "                    subscription.clear()\n",
         WAKE_UPS,
     ),
