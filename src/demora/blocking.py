@@ -132,6 +132,7 @@ class Blocking:
     set_pace = of_client(Paces.set_pace)
     take_pace_off = of_client(Paces.take_pace_off)
     pacings = of_client(Paces.pacings)
+    delayed_stats = of_client(Paces.delayed_stats)
     pacing = of_client(Paces.pacing)
     pace_changes = of_client(Paces.pace_changes)
     why = of_client(Paces.why)

@@ -16,7 +16,7 @@ import msgspec
 from .core.access import MOST_LIMIT, KeyLimits
 from .core.outbound import Network, Policy, read_networks
 from .core.pace import EVERY_QUEUE, Pace
-from .core.pace_request import PaceRequest, check_paced, read_pace
+from .core.pace_request import PaceRequest, check_paced, read_pace, say_request
 from .core.request import LONGEST_TIMEOUT
 from .core.retention import Keep, Retention, keep
 from .core.spans import say, span
@@ -104,6 +104,12 @@ class Settings(msgspec.Struct, frozen=True):
     def webhook_secrets(self) -> tuple[Secret, ...]:
         """The webhook secrets from the settings; more than one while one replaces another."""
         return tuple(read_secret(text, "webhook_secret") for text in (self.webhook_secret or "").replace(",", " ").split())
+
+    @property
+    def asked_paces(self) -> str:
+        """The paces that the settings ask for, as one text: `* gap=3m burst=5; mail off`."""
+        asked = [(queue, "off" if request is None else say_request(request)) for queue, request in self.pace.items()]
+        return "; ".join(f"{queue} {text}" for queue, text in sorted(asked))
 
     @property
     def postgres(self) -> PostgresOptions:

@@ -108,6 +108,21 @@ async def test_the_figures_of_a_paced_queue(http: httpx.AsyncClient) -> None:
     assert 50 < shown["nextReleaseInSeconds"] <= 60
 
 
+async def test_all_queues_without_a_pace_get_one_over_http(http: httpx.AsyncClient) -> None:
+    every = await http.patch("/api/v1/queues/*", json={"pace": {"gap": 180_000, "burst": 5}})
+    assert (every.status_code, every.json()["name"]) == (200, "*")
+    assert (every.json()["pace"]["gap"], every.json()["pace"]["inherited"]) == (180_000, False)
+    assert (await http.get("/api/v1/queues/*")).json() == every.json()
+    await add(http, queue="mail", delay=60_000)
+    shown = (await http.get(MAIL)).json()["pace"]
+    assert (shown["gap"], shown["burst"], shown["inherited"], shown["totalDelayed"]) == (180_000, 5, True, 1)
+    assert (await http.patch(MAIL, json={"pace": None})).json()["pace"] is None
+    listed = {queue["name"]: queue["pace"] for queue in (await http.get("/api/v1/queues")).json()["queues"]}
+    assert listed == {"demora.webhooks": None, "mail": None}
+    problem(await http.patch("/api/v1/queues/*", json={"strict": True}), 422, "name")
+    assert (await http.patch("/api/v1/queues/*", json={"pace": None})).json()["pace"] is None
+
+
 async def test_why_says_what_a_job_waits_for(http: httpx.AsyncClient) -> None:
     later = await add(http, queue="mail", delay=60_000)
     told = (await http.get(f"{JOBS}/{later['id']}/why")).json()

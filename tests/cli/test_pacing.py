@@ -66,6 +66,23 @@ def test_a_pace_is_complete_by_itself(run: Run, enqueued: Callable[..., str]) ->
     assert "5 in 10s, 2s apart" in run("pace", "mail", "--stagger", "fit", "--no-rapid").stdout
 
 
+def test_all_queues_without_a_pace_get_one(run: Run, enqueued: Callable[..., str]) -> None:
+    enqueued("demo.echo", "--queue", "mail", "--delay", "1h")
+    enqueued("demo.echo", "--queue", "web")
+    assert "pace            5 in 3m, 30s apart; governs both\n" in run("pace", "*", "--gap", "3m", "--burst", "5").stdout
+    assert "30s apart; governs both, as all queues without their own\n" in run("pace", "mail").stdout
+    heads, every, mail = run("pace").stdout.splitlines()
+    assert heads.split() == ["QUEUE", "PACE", "DELAYED", "READY", "NOW", "IN", "HOUR", "FOR", "GAP", "NEXT", "LAST"]
+    assert (every.split(), mail.split()[:8]) == (["*", "5", "in", "3m"], ["mail", "5", "in", "3m", "1", "0", "1", "0"])
+    shown = answer(run("pace", "--json"))["queues"]
+    assert [(one["queue"], one["pace"]["inherited"]) for one in shown] == [("*", False), ("mail", True)]
+    said = run("doctor", "--skip-integrity").stdout
+    assert f"all queues without a pace of their own have one, 5 in 3m, set by cli:{getpass.getuser()}" in said
+    assert "queue mail follows the pace of all queues, 5 in 3m: 0 jobs due and not released yet" in said
+    assert "web has no pace" in run("pace", "web", "--off").stdout
+    assert run("pace", "--off").exit_code == 2
+
+
 def test_why_is_one_sentence(run: Run, enqueued: Callable[..., str]) -> None:
     id = enqueued("demo.echo", "--delay", "1h")
     said = run("why", id).stdout

@@ -1,10 +1,13 @@
 """Paces: what a claim lets go and when, by the plan of the core, whoever looks."""
 
 import asyncio
+import copy
+import random
 from datetime import timedelta
 
 import pytest
 
+from demora.client.paces import Paces
 from demora.core.job import Lane, Priority
 from demora.core.pace import USUAL_RAPID, Governs, Pace, Rate
 from demora.core.pace_request import PaceRequest, request_of
@@ -14,7 +17,9 @@ from demora.core.verdict import HandedBack, Raised, Verdict
 from demora.core.webhook import QUEUE as WEBHOOKS
 from demora.errors import Invalid
 from demora.proof import check
+from demora.settings import load
 from demora.store.jobs import Change, Claimed, Lease, Query, QueueChange, Report, Settlement, Topic
+from demora.store.paces import DelayedStats
 from demora.store.store import Store
 from tests.builders import (
     add_ids,
@@ -88,6 +93,24 @@ async def test_claims_follow_the_sources_timeline_given_a_cycle_at_zero(store: S
     await set_pace(store)
     await add_ids(store, *[{"delay": seconds(15)}] * 4)
     assert await follow(store, clock, 4) == at("2:00", "2:30", "3:00", "4:00")
+
+
+async def test_the_sources_variables_alone_give_the_sources_timeline(store: Store, clock: TestClock) -> None:
+    settings = load({"DELAYED_JOB_GAP_SECONDS": "120", "MAX_DELAYED_JOBS_PER_CYCLE": "3"})
+    await Paces(store.paces, settings.usual_pace).apply_paces(settings.pace)
+    await add_ids(store, *[{"delay": ms(1)}] * 3)
+    clock.turn(ms=1)
+    start, seen = clock.wall(), list[tuple[int, str]]()
+    await add_ids(store, *[{"delay": seconds(15), "type": "held"}] * 4)
+    for now in range(0, 245, 5):
+        if now in (0, 30):
+            await add_one(store, type="real-time")
+        claimed = await let_go(store)
+        seen += [(clock.wall() - start, job.type) for job in claimed.jobs]
+        await give_up(store, claimed)
+        clock.turn(5)
+    assert [when for when, type in seen if type == "real-time"] == at("0:00", "0:30")
+    assert [when for when, type in seen if type == "held"] == at("2:00", "2:30", "3:00", "4:00")
 
 
 async def test_without_history_the_first_release_is_immediate(store: Store, clock: TestClock) -> None:
@@ -514,6 +537,71 @@ async def test_a_checker_counts_what_is_held_as_the_store_does(store: Store, clo
     assert not check([], found).violations
 
 
+# The figures, beside an oracle
+
+
+class Oracle:
+    """A pace, told second by second and without any of the code that keeps it."""
+
+    def __init__(self, gap: int, burst: int, stagger: int) -> None:
+        self.gap, self.burst, self.stagger = gap, burst, stagger
+        self.dues: list[int] = []  # of the jobs that wait
+        self.cycle_at, self.used, self.last = -gap, burst, None
+
+    def slot(self, now: int) -> bool:
+        """Whether a release time is now, for a job that is due."""
+        return now >= self.cycle_at + self.gap or (
+            self.used < self.burst and now == self.cycle_at + self.used * self.stagger
+        )
+
+    def step(self, now: int) -> int:
+        """How many jobs are released now."""
+        due = any(when <= now for when in self.dues)
+        if now >= self.cycle_at + self.gap and due:
+            self.cycle_at, self.used = now, 0
+        if not (self.used < self.burst and now == self.cycle_at + self.used * self.stagger):
+            return 0
+        self.used += 1
+        if due:
+            self.dues.remove(min(self.dues))
+            self.last = now
+        return int(due)
+
+    def stats(self, now: int) -> DelayedStats:
+        ready = sum(when <= now for when in self.dues)
+        later = copy.deepcopy(self)
+        then = next((at for at in range(now, now + 10_000) if later.step(at)), None)
+        return DelayedStats(
+            total_delayed=len(self.dues),
+            ready_now=ready,
+            ready_in_hour=sum(when <= now + 3600 for when in self.dues),
+            waiting_for_gap=ready - (1 if ready and self.slot(now) else 0),
+            next_release_in_seconds=None if then is None else float(then - now),
+            time_since_last_release_seconds=None if self.last is None else float(now - self.last),
+        )
+
+
+@pytest.mark.parametrize("queue", ["default", "*"])
+@pytest.mark.parametrize(("gap", "burst", "stagger"), [(20, 3, 5), (7, 1, 0), (12, 4, 3)])
+async def test_the_figures_are_those_of_an_oracle(
+    store: Store, clock: TestClock, queue: str, gap: int, burst: int, stagger: int
+) -> None:
+    await set_pace(store, Pace(gap=seconds(gap), burst=burst, stagger=seconds(stagger) if burst > 1 else None), queue)
+    oracle, chance = Oracle(gap, burst, stagger), random.Random(gap)
+    for now in range(90):
+        if now < 60 and chance.random() < 0.3:
+            delays = [chance.choice((1, 3, 9, 4000)) for _ in range(chance.randint(1, 3))]
+            await add_ids(store, *[{"delay": seconds(delay)} for delay in delays])
+            oracle.dues += [now + delay for delay in delays]
+        found = await store.paces.of("default")
+        assert found is not None
+        assert found.stats == oracle.stats(now)
+        claimed = await let_go(store)
+        await give_up(store, claimed)
+        assert len(claimed.jobs) == oracle.step(now)
+        clock.turn(1)
+
+
 # A pace of all queues
 
 
@@ -556,6 +644,17 @@ async def test_a_queue_whose_pace_is_off_is_left_out(store: Store, clock: TestCl
     clock.turn(1)
     assert sorted(job.queue for job in (await let_go(store)).jobs) == ["a", "free", "free", "later", "later"]
     assert await store.paces.of("free") is None
+
+
+async def test_a_setting_that_is_taken_away_takes_no_pace_off(store: Store) -> None:
+    paces, settings = Paces(store.paces), load({"DELAYED_JOB_GAP_SECONDS": "180"})
+    await paces.apply_paces(settings.pace)
+    await paces.apply_paces(load({}).pace)
+    found = await paces.pacing("any")
+    assert found is not None
+    assert (found.pace.gap, found.set_by) == (seconds(180), "settings")
+    await paces.apply_paces(load({"DEMORA_PACE": "off"}).pace)
+    assert await paces.pacing("any") is None
 
 
 async def test_demoras_own_queues_are_left_out(store: Store, clock: TestClock) -> None:

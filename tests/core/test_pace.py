@@ -7,7 +7,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from demora.core.job import Lane
-from demora.core.pace import USUAL_RAPID, Governs, Pace, PaceState, Rate, begin, forecast, look_at, plan
+from demora.core.pace import (
+    USUAL_RAPID,
+    Governs,
+    Pace,
+    PaceState,
+    Rate,
+    begin,
+    forecast,
+    look_at,
+    next_release,
+    plan,
+)
 from tests.builders import ms, seconds
 
 NORMAL = Pace().rate(quiet=False)
@@ -292,3 +303,18 @@ def test_a_forecast_comes_true_if_nothing_changes(rate: Rate, nth: int, looks: l
     promised = forecast(rate, state, state.seen_at, nth)
     used = drive(rate, state, [0] * nth, until=promised + 1)
     assert (len(used), max(used[-1][1], state.seen_at)) == (nth, promised)
+
+
+def test_the_next_release_is_the_first_release_time_at_which_the_job_is_due() -> None:
+    state = plan(NORMAL, begin(0), 0, [0]).state
+    assert [next_release(NORMAL, state, 1000, due) for due in clock("0:00", "0:30", "0:31", "1:01", "5:00")] == clock(
+        "0:30", "0:30", "1:00", "2:00", "5:00"
+    )
+
+
+@given(rates, gaps_between_looks, st.lists(st.integers(0, 3000), min_size=1, max_size=5).map(sorted))
+def test_the_next_release_comes_when_it_was_announced(rate: Rate, looks: list[int], dues: list[int]) -> None:
+    _, state = look(rate, begin(1000), looks, backlog=5)
+    dues = [state.seen_at + due for due in dues]
+    announced = next_release(rate, state, state.seen_at, dues[0])
+    assert drive(rate, state, dues, until=announced + 10_000)[0][0] == announced

@@ -12,7 +12,9 @@ import shutil
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import quote, unquote
 
 import click
 import msgspec
@@ -22,6 +24,7 @@ from ..client.stats import DeadLetterStats, JobCounts, Stats
 from ..core.access import ApiKey
 from ..core.dsn import without_secrets
 from ..core.job import Attempt, Job
+from ..core.pace import EVERY_QUEUE
 from ..core.pace_request import say_briefly
 from ..core.spans import MILLISECOND, ZERO, say, timestamp
 from ..core.states import Status
@@ -180,6 +183,22 @@ def _queue_cells(queue: Queue) -> list[str]:
     counts = (queue.ready, queue.delayed, queue.processing, queue.dead)
     paused = "" if queue.pause is None else queue.pause.reason or "yes"
     return [queue.name, *map(str, counts), paused]
+
+
+def paced_queues(pacings: Sequence[Pacing]) -> None:
+    """Print queues that have a pace with the figures of their delayed jobs."""
+    columns = ("queue", "pace", "delayed", "ready now", "in hour", "for gap", "next", "last")
+    none = "no queue has a pace; demora pace QUEUE --gap 2m --burst 3 sets one"
+    _show(columns, ([pacing.queue, say_briefly(pacing.pace), *_figures(pacing)] for pacing in pacings), none=none)
+
+
+def _figures(pacing: Pacing) -> list[str]:
+    if pacing.queue == EVERY_QUEUE:
+        return [""] * 6
+    stats = pacing.stats
+    counts = (stats.total_delayed, stats.ready_now, stats.ready_in_hour, stats.waiting_for_gap)
+    seconds = (stats.next_release_in_seconds, stats.time_since_last_release_seconds)
+    return [*map(str, counts), *("" if span is None else f"{span:.0f}s" for span in seconds)]
 
 
 def _paced_cells(queue: Queue, pacing: Pacing | None) -> list[str]:
@@ -399,7 +418,7 @@ def banner(address: str, settings: Settings, *, in_memory: bool, with_key: bool 
     key = ' -H "authorization: Bearer $KEY"' if with_key else ""
     return "\n".join(
         [
-            f"demora {__version__} at {address}, jobs in {without_secrets(database_url)}{line}",
+            f"demora {__version__} at {address}, jobs in {whole_url(database_url)}{line}",
             "",
             "Try, with KEY=dmr_… (demora keys create creates one):" if with_key else "Try:",
             *([f"  curl -s {address}/api/v1/jobs{key} -H 'content-type: application/json' -d '{body}'"] if echoes else []),
@@ -408,6 +427,14 @@ def banner(address: str, settings: Settings, *, in_memory: bool, with_key: bool 
             "",
         ]
     )
+
+
+def whole_url(database_url: str) -> str:
+    """Return the URL of a database without secrets; that of a file with its absolute path."""
+    start, file = "sqlite:///", database_url.removeprefix("sqlite:///")
+    if not database_url.startswith(start) or file == ":memory:":
+        return without_secrets(database_url)
+    return start + quote(str(Path(unquote(file)).absolute()))
 
 
 def _looking(database_url: str) -> str:

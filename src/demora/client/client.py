@@ -78,6 +78,7 @@ class Client:
 
         paces = Paces(store.paces, usual_pace)
         self.set_pace, self.take_pace_off, self.apply_paces = paces.set_pace, paces.take_pace_off, paces.apply_paces
+        self.delayed_stats = paces.delayed_stats
         self.pacings, self.pacing, self.pace_changes = paces.pacings, paces.pacing, paces.pace_changes
         self.why = paces.why
 

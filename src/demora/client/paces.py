@@ -6,9 +6,10 @@ from typing import Any
 import msgspec
 
 from ..core.pace import EVERY_QUEUE, USUAL_PACE, Pace
-from ..core.pace_request import PaceRequest, check_paced, make_pace_request, request_of
+from ..core.pace_request import PaceRequest, check_paced, make_pace_request, request_of, say_pace
 from ..errors import JobNotFound
-from ..store.paces import BY_SETTINGS, PaceChange, PaceStore, Pacing
+from ..store.paces import BY_SETTINGS, DelayedStats, PaceChange, PaceStore, Pacing
+from ..system import notices
 from .why import Why, explain
 
 CODE = "code"  # who makes a change, unless the caller says otherwise
@@ -35,6 +36,7 @@ class Paces:
         request = request_of(given) if isinstance(given, Pace) else given
         found = await self._paces.set(check_paced(queue), request, by=by, usual=self._usual)
         assert found is not None, "a request makes a pace"
+        notices.pace_set(queue, say_pace(found.pace), by)
         return found
 
     async def take_pace_off(self, queue: str, *, by: str = CODE) -> None:
@@ -42,6 +44,7 @@ class Paces:
         and creates no queue."""
         if await self.pacing(queue) is not None:
             await self._paces.set(queue, None, by=by)
+            notices.pace_set(queue, None, by)
 
     async def pacings(self) -> list[Pacing]:
         """Return the state of `*`, if it has a pace, and of every queue that has a pace. Of the queues that follow `*`, only
@@ -51,6 +54,11 @@ class Paces:
     async def pacing(self, queue: str) -> Pacing | None:
         """Return the pace of a queue, its own or that of `*`, and its state; None if the queue has no pace."""
         return await self._paces.of(check_paced(queue))
+
+    async def delayed_stats(self) -> dict[str, DelayedStats]:
+        """Return how many delayed jobs each queue with a pace has, how many of them wait for the gap, and when the next one
+        and the last one is released."""
+        return {pacing.queue: pacing.stats for pacing in await self.pacings() if pacing.queue != EVERY_QUEUE}
 
     async def pace_changes(self, queue: str) -> list[PaceChange]:
         """Return who changed the pace of a queue and when, newest first."""
@@ -63,7 +71,10 @@ class Paces:
         """
         for queue, request in sorted(requests.items(), key=lambda one: one[0] != EVERY_QUEUE):  # others may build on it
             text = f"{by}: {'off' if request is None else msgspec.json.encode(request).decode()}"
-            await self._paces.set(check_paced(queue), request, by=by, usual=self._usual, setting=text)
+            before = await self.pacing(queue)
+            found = await self._paces.set(queue, request, by=by, usual=self._usual, setting=text)
+            if (found and found.pace) != (before and before.pace):
+                notices.pace_set(queue, None if found is None else say_pace(found.pace), by)
 
     async def why(self, id: str) -> Why:
         """Say in one sentence, with its data, why a job is in its present state."""

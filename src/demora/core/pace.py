@@ -125,6 +125,14 @@ class PaceState(msgspec.Struct, frozen=True):
     seen_at: int
     released_at: int | None = None
     released: int = 0
+    former_at: int | None = None  # the release before the last one
+
+    @property
+    def last_gap(self) -> timedelta | None:
+        """How long after the release before it the last one was; None if there was none."""
+        if self.released_at is None or self.former_at is None:
+            return None
+        return max(self.released_at - self.former_at, 0) * MILLISECOND
 
 
 class Release(msgspec.Struct, frozen=True):
@@ -165,14 +173,29 @@ def plan(rate: Rate, state: PaceState, now: int, dues: Sequence[int]) -> Plan:
         if first <= slot:
             slots.append(slot)
         state = _after(rate, state, slot)
-    released_at, released = (now, state.released + len(slots)) if slots else (state.released_at, state.released)
-    return Plan(tuple(slots), msgspec.structs.replace(state, seen_at=now, released_at=released_at, released=released))
+    state = msgspec.structs.replace(state, seen_at=now)
+    if slots:
+        released = state.released + len(slots)
+        state = msgspec.structs.replace(state, released_at=now, released=released, former_at=state.released_at)
+    return Plan(tuple(slots), state)
 
 
 def look_at(state: PaceState, now: int, first_due: int) -> int:
     """Return when to plan next. `first_due` is when the first job, held or still to come, is due. No release is possible
     before."""
     return max(now if now < state.seen_at else state.next_at, first_due)
+
+
+def next_release(rate: Rate, state: PaceState, now: int, first_due: int) -> int:
+    """Return when the first job, held or still to come, is released, if the mode does not change. Release times before it is
+    due are lost to it."""
+    state = _as_of(state, now)
+    while True:
+        state = _without_missed(rate, state, now)
+        slot = state.next_at if state.step else _beginning(rate, max(state.next_at, first_due), now)
+        if slot >= first_due:
+            return max(slot, now)
+        state = _after(rate, state, slot)
 
 
 def forecast(rate: Rate, state: PaceState, now: int, nth: int) -> int:

@@ -153,6 +153,25 @@ def say_pace(pace: Pace) -> str:
     return "; ".join([*rates, f"governs {pace.governs.value}", *protects])
 
 
+def say_request(request: PaceRequest) -> str:
+    """Format a request as settings write it: `gap=2m burst=3 rapid_gap=30s`."""
+    rapid = request.rapid if isinstance(request.rapid, RateRequest) else RateRequest()
+    switch = {True: "on", False: "off"}.get(request.rapid) if isinstance(request.rapid, bool) else None
+    parts = {
+        "gap": request.gap,
+        "burst": request.burst,
+        "stagger": request.stagger,
+        "rapid": switch,
+        "rapid_gap": rapid.gap,
+        "rapid_burst": rapid.burst,
+        "rapid_stagger": rapid.stagger,
+        "governs": request.governs and request.governs.value,
+        "protect": request.protect and "+".join(request.protect),
+    }
+    given = ((name, value) for name, value in parts.items() if value is not None)
+    return " ".join(f"{name}={say(value) if isinstance(value, timedelta) else value}" for name, value in given)
+
+
 def say_briefly(pace: Pace) -> str:
     """Format the normal rate alone: `3 in 2m`."""
     return f"{pace.burst} in {say(pace.gap)}"

@@ -246,7 +246,7 @@ class QueueChange(msgspec.Struct, frozen=True):
 
 
 class WorkerRecord(msgspec.Struct, frozen=True):
-    """A worker as it registers itself. The engine sets the times."""
+    """A worker as it registers itself. The engine sets the times. `paces` is what its settings say about paces."""
 
     id: str
     host: str
@@ -256,6 +256,7 @@ class WorkerRecord(msgspec.Struct, frozen=True):
     types: tuple[str, ...] = ()
     started_at: datetime | None = None
     heartbeat_ago: timedelta = timedelta(0)
+    paces: str = ""
 
 
 ALL_QUEUES = QueueQuery()

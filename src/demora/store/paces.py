@@ -12,8 +12,9 @@ from typing import Protocol
 import msgspec
 
 from ..core.job import Job
-from ..core.pace import USUAL_PACE, Pace, PaceState, Release
+from ..core.pace import USUAL_PACE, Pace, PaceState, Rate, Release, next_release, plan
 from ..core.pace_request import PaceRequest
+from ..core.spans import from_ms, to_ms
 from .jobs import Pause, WorkerRecord
 from .occupancy import Running
 
@@ -32,6 +33,19 @@ class Released(msgspec.Struct, frozen=True):
     jobs: list[Release]
     next_in: timedelta | None
     paced: bool
+
+
+class DelayedStats(msgspec.Struct, frozen=True):
+    """The delayed jobs of a queue with a pace: how many there are, are due, and are due within the hour; how many are due
+    and wait until the gap is over; the seconds until the next release, None if no job is delayed; and the seconds since the
+    last release, None if there was none."""
+
+    total_delayed: int
+    ready_now: int
+    ready_in_hour: int
+    waiting_for_gap: int
+    next_release_in_seconds: float | None
+    time_since_last_release_seconds: float | None
 
 
 class Pacing(msgspec.Struct, frozen=True):
@@ -54,6 +68,32 @@ class Pacing(msgspec.Struct, frozen=True):
     first_due_at: datetime | None = None
     quiet: bool = True
     inherited: bool = False
+
+    @property
+    def rate(self) -> Rate:
+        """The rate in force."""
+        return self.pace.rate(quiet=self.quiet)
+
+    @property
+    def next_release_at(self) -> datetime | None:
+        """When the pace releases the next job; None if no job waits for it."""
+        if self.first_due_at is None:
+            return None
+        return from_ms(next_release(self.rate, self.state, to_ms(self.now), to_ms(self.first_due_at)))
+
+    @property
+    def stats(self) -> DelayedStats:
+        now, last = to_ms(self.now), self.state.released_at
+        usable = len(plan(self.rate, self.state, now, [now] * min(self.held, self.rate.reach)).slots)
+        release = self.next_release_at
+        return DelayedStats(
+            total_delayed=self.held + self.coming,
+            ready_now=self.held,
+            ready_in_hour=self.soon,
+            waiting_for_gap=self.held - usable,
+            next_release_in_seconds=None if release is None else (release - self.now).total_seconds(),
+            time_since_last_release_seconds=None if last is None else max(now - last, 0) / 1000,
+        )
 
 
 class PaceChange(msgspec.Struct, frozen=True):

@@ -7,6 +7,7 @@ import logging
 import time
 import traceback
 from collections.abc import Sequence
+from datetime import timedelta
 from logging import DEBUG, ERROR, INFO, WARNING
 from pathlib import PurePath
 from types import FrameType
@@ -57,6 +58,11 @@ def worker_started(worker_id: str, slots: int, queues: str, types: int) -> None:
 def builtins_off(types: Sequence[str], reason: str) -> None:
     words = "built-in handlers are switched off: {types} ({reason})"
     _say(INFO, "worker.builtins_off", words, types=", ".join(types), reason=reason)
+
+
+def builtins_only() -> None:
+    words = "built-in handlers only: no application is named (--app MODULE:APP, or app in demora.toml)"
+    _say(INFO, "worker.builtins_only", words)
 
 
 def queue_new(queue: str) -> None:
@@ -294,9 +300,12 @@ def housekeeping_done(expired: int, removed: int) -> None:
     _say(INFO, "scheduler.tidied", words, expired=expired, removed=removed)
 
 
-def jobs_released(queue: str, jobs: int) -> None:
-    words = "the pace of {queue} released {jobs} delayed " + ("job" if jobs == 1 else "jobs")
-    _say(INFO, "pace.released", words, queue=queue, jobs=jobs)
+def jobs_released(queue: str, jobs: int, *, held: int | None = None, after: timedelta | None = None) -> None:
+    words = "the pace of {queue} released {jobs} " + ("" if held is None else "of {held} held ")
+    words += "delayed job" if (jobs if held is None else held) == 1 else "delayed jobs"
+    words += "" if after is None else ", {after_s:.1f} s after the release before"
+    since = None if after is None else after.total_seconds()
+    _say(INFO, "pace.released", words, queue=queue, jobs=jobs, held=held, after_s=since)
 
 
 def keeper_died(problem: BaseException) -> None:
@@ -350,6 +359,30 @@ def overloaded(held: int, most: int) -> None:
     """Log that requests are refused; the caller limits how often."""
     words = "requests are refused: those under way hold {held} bytes, and DEMORA_IN_FLIGHT_BYTES is {most}"
     _say(WARNING, "service.overloaded", words, held=held, most=most)
+
+
+def pace_in_force(queue: str, pace: str, by: str) -> None:
+    words = ("all queues without a pace of their own have" if queue == "*" else "{queue} has") + " the pace {pace} (by {by})"
+    _say(INFO, "pace.in_force", words, queue=queue, pace=pace, by=by)
+
+
+def pace_set(queue: str, pace: str | None, by: str) -> None:
+    whose = "of all queues" if queue == "*" else "of {queue}"
+    words = f"the pace {whose} was " + ("taken off" if pace is None else "set to {pace}") + " by {by}"
+    _say(INFO, "pace.set", words, queue=queue, pace=pace, by=by)
+
+
+def jobs_held(queue: str, *, held: int, delayed: int, waiting: int, next_in: float | None, last: float | None) -> None:
+    words = "the pace of {queue} holds {held} of {delayed} delayed jobs, {waiting_for_gap} wait for the gap"
+    words += "" if next_in is None else "; next release in {next_release_in_s:.0f} s"
+    words += "; none was released yet" if last is None else ", last one {last_release_s:.0f} s ago"
+    facts: dict[str, Any] = {"waiting_for_gap": waiting, "next_release_in_s": next_in, "last_release_s": last}
+    _say(INFO, "pace.holds", words, queue=queue, held=held, delayed=delayed, **facts)
+
+
+def next_release(queue: str, wait: float) -> None:
+    words = "the pace of {queue} can release the next job in {next_release_in_s:.1f} s"
+    _say(DEBUG, "pace.next", words, queue=queue, next_release_in_s=wait)
 
 
 def _is_news(what: str, fact: str) -> bool:

@@ -24,7 +24,8 @@ from ..core.verdict import GaveUp, HandedBack, NoHandler, Outcome, Snoozed, Succ
 from ..errors import Invalid, StoreClosed, StoreError
 from ..handlers.context import Context, current_job, stamp_records
 from ..handlers.control import Retry
-from ..scheduler.housekeeping import ReleaseLog, Scheduler, wait_before_retry
+from ..scheduler.housekeeping import Scheduler, wait_before_retry
+from ..scheduler.pace_log import ReleaseLog
 from ..store.jobs import (
     ClaimedJob,
     LapsedJob,
@@ -96,6 +97,7 @@ class Worker:
         self._retention = settings.retention
         self._lease, self._grace = settings.lease, settings.grace.total_seconds()
         self._longest, self._log_errors = settings.max_timeout, settings.log_errors
+        self._paces = settings.asked_paces
         self._backlog: deque[tuple[ClaimedJob, HeldLease]] = deque()
         self._runs: dict[Lease, Run] = {}
         self._stuck = 0
@@ -111,7 +113,6 @@ class Worker:
         self._wound_down = False
         self._handed_back = 0
         self._outlasting: list[str] = []  # the types of runs that did not end when the worker stopped
-        self._release_log = ReleaseLog()
         self._completed = Burst(notices.runs_completed)
         self._subscription: Subscription | None = None
         self.started = asyncio.Event()
@@ -157,6 +158,7 @@ class Worker:
         await self._app.apply_paces()
         self._app.sender.leave_room(self.slots)
         self._store: Store = client.store
+        self._release_log = ReleaseLog(self._store.paces)
         self._settler = Settler(self._store, self._lease, on_settled=self._on_settled, chance=self._chance)
         self._keeper = Keeper(
             self._store,
@@ -192,7 +194,7 @@ class Worker:
     def _record(self) -> WorkerRecord:
         """Describe this worker for its heartbeat. Slots held by runs that do not end are not counted."""
         slots, queues, types = self.slots - self._stuck, self._share.queues or (), self._app.registry.types()
-        return WorkerRecord(self.id, socket.gethostname(), os.getpid(), slots, queues, types)
+        return WorkerRecord(self.id, socket.gethostname(), os.getpid(), slots, queues, types, paces=self._paces)
 
     # Claiming
 

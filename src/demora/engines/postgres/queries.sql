@@ -802,8 +802,8 @@ from unnest(:lanes::smallint[], :ranks::smallint[], :dues::bigint[]) as line (la
 
 -- name: heartbeat
 with {clock}
-insert into demora.workers (id, host, pid, slots, queues, types, started_at, heartbeat_at)
-select :id::text, :host::text, :pid::int, :slots::int, :queues::text, :types::text, wall, wall from clock
+insert into demora.workers (id, host, pid, slots, queues, types, started_at, heartbeat_at, paces)
+select :id::text, :host::text, :pid::int, :slots::int, :queues::text, :types::text, wall, wall, :paces::text from clock
 on conflict (id) do update set slots = excluded.slots, queues = excluded.queues, types = excluded.types,
     heartbeat_at = excluded.heartbeat_at
 
@@ -812,7 +812,7 @@ delete from demora.workers where id = :id
 
 -- name: workers
 with {clock}
-select id, host, pid, slots, queues, types, started_at, greatest(wall - heartbeat_at, 0) as silent
+select id, host, pid, slots, queues, types, started_at, greatest(wall - heartbeat_at, 0) as silent, paces
 from clock, demora.workers order by id
 
 -- name: key_columns

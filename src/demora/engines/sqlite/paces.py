@@ -157,15 +157,15 @@ def settings_of(tx: Transaction, firsts: Sequence[Head], queues: Container[str] 
     shared = None if every is None or every[4] is None else pace_of(every[4])
     settings: dict[str, Settings] = {}
     for name, (step, strict, head_start, paused_at, pace, state, follows) in found.items():
-        order, own = columns.queue_order(step, strict, head_start), None if pace is None else pace_of(pace)
-        if own is None and follows != 0:
-            own = shared
-        unpaused = order if own is None else _paced_queue(tx, name, order, own, state)
-        settings[name] = None if paused_at is not None else unpaused
+        if queues is None or name in queues:
+            own = pace_of(pace) if pace is not None else shared if follows != 0 else None
+            order = columns.queue_order(step, strict, head_start)
+            unpaused = order if own is None else _paced_queue(tx, name, order, own, state)
+            settings[name] = None if paused_at is not None else unpaused
     if shared is not None:
-        others = {queue for queue, lane, *_ in firsts if queue not in found and shared.holds(lane)}
-        settings |= _followers(tx, others, shared)
-    return {name: own for name, own in settings.items() if queues is None or name in queues}
+        held = {queue for queue, lane, *_ in firsts if queue not in found and shared.holds(lane)}
+        settings |= _followers(tx, [queue for queue in held if queues is None or queue in queues], shared)
+    return settings
 
 
 def _followers(tx: Transaction, queues: Iterable[str], shared: Pace) -> dict[str, Settings]:

@@ -384,15 +384,15 @@ select rowid from jobs where id = ?
 select queue, at, by, pace from pace_changes where queue = ? order by seq desc limit ?
 
 -- name: heartbeat
-insert into workers (id, host, pid, slots, queues, types, started_at, heartbeat_at)
-values (:id, :host, :pid, :slots, :queues, :types, :wall, :boot)
+insert into workers (id, host, pid, slots, queues, types, started_at, heartbeat_at, paces)
+values (:id, :host, :pid, :slots, :queues, :types, :wall, :boot, :paces)
 on conflict (id) do update set slots = :slots, queues = :queues, types = :types, heartbeat_at = :boot
 
 -- name: retire
 delete from workers where id = ?
 
 -- name: workers
-select id, host, pid, slots, queues, types, started_at, heartbeat_at from workers order by id
+select id, host, pid, slots, queues, types, started_at, heartbeat_at, paces from workers order by id
 
 -- name: boot_id
 select value from meta where name = 'boot_id'

@@ -90,6 +90,7 @@ def heartbeat(tx: Transaction, worker: WorkerRecord) -> None:
         "slots": worker.slots,
         "queues": json.dumps(worker.queues),
         "types": json.dumps(worker.types),
+        "paces": worker.paces,
         "wall": tx.wall,
         "boot": tx.boot,
     }

@@ -2,3 +2,6 @@
 -- state when it first releases a job. A row without a pace that does not follow `*` is that of a queue whose pace is off.
 
 alter table paces add column follows int not null default 0;
+
+-- What the settings of a worker say about paces, so that differences between workers can be seen.
+alter table workers add column paces text not null default '';
