@@ -323,7 +323,7 @@ async def remove_ended(session: Session, queue: str, status: Status, older_than:
 
 
 async def remove_beyond(session: Session, queue: str, status: Status, newest: int, limit: int) -> int:
-    """Delete up to `limit` jobs of a queue that ended with this status, but none of the `newest` so many."""
+    """Delete up to `limit` jobs of a queue that ended with this status, but keep the `newest` ones."""
     what: dict[str, Any] = {"queue": queue, "status": status.value, "newest": newest, "limit": limit}
     return int((await session.row("purge_beyond", **what))["removed"])
 

@@ -47,7 +47,7 @@ from .transactions import Transaction
 from .webhooks import SqliteWebhooks
 
 MOST_NAMES = 10_000  # queue names that a store remembers as recorded
-UNHURRIED = frozenset({Topic.EXPIRY, Topic.PACE})  # those who wait for these also look by themselves, often enough
+UNHURRIED = frozenset({Topic.EXPIRY, Topic.PACE})  # waiters on these also poll, so a late notification does no harm
 BYTES_PER_JOB = 4096  # of payload or result: this much weighs as much as one job
 
 

@@ -1,8 +1,8 @@
 """The life of a lease on SQLite: claims, renewals and reports, settlements, and lapses.
 
-A claim is one short range scan for each queue, lane and rank with waiting jobs, merged in order. No write makes a job ready:
-its due time passes. So a million delayed rows cost a claim nothing, and a queue's settings apply at once. Every write about
-a leased job requires the token of the lease.
+A claim is one short range scan for each queue, lane and rank with waiting jobs, merged in order. Without a pace, no
+write makes a job ready: its due time passes. So a million delayed rows cost a claim nothing, and a queue's settings apply at
+once. Every write about a leased job requires the token of the lease.
 """
 
 import heapq
