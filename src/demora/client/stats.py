@@ -24,12 +24,12 @@ MOST_NAMES = 100  # in each list, those with the most dead letters
 
 
 class JobCounts(msgspec.Struct, frozen=True):
-    """The number of jobs that are ready (`priority`), delayed, running (`processing`) and FAILED (`dlq`)."""
+    """The number of jobs that are ready, delayed, running (`processing`) and FAILED (`dead`)."""
 
-    priority: int = 0
+    ready: int = 0
     delayed: int = 0
     processing: int = 0
-    dlq: int = 0
+    dead: int = 0
 
 
 class Stats(msgspec.Struct, frozen=True):

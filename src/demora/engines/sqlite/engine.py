@@ -18,6 +18,7 @@ from ...store.jobs import (
     Answer,
     Change,
     Claimed,
+    ClaimRequest,
     HousekeepingResult,
     Lease,
     LeaseStatus,
@@ -128,7 +129,7 @@ class SqliteStore:
         queues: Sequence[str] | None = None,
         in_turn: bool = False,
     ) -> Claimed:
-        request = runs.ClaimRequest(worker_id, limit, span_ms(lease), queues, in_turn)
+        request = ClaimRequest(worker_id, limit, lease, queues, in_turn)
         claimed, read_at = await self._database.write(lambda tx: (runs.claim(tx, request), tx.wall_us), limit)
         return runs.as_of_now(claimed, self.clock.wall_us() - read_at)
 
