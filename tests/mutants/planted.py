@@ -1113,7 +1113,7 @@ MUTANTS = (
         "line/redis/line.py",
         "self._usual = usual or _USUAL",
         "self._usual = _USUAL",
-        "tests/line/redis/test_model.py",
+        "tests/line/redis/test_line.py",
     ),
     Mutant(
         "the sources' variables give no queue a pace",

@@ -112,6 +112,23 @@ async def test_a_paused_queue_hands_out_nothing_and_has_no_next(line: RedisLine)
     assert await taken(line) == ["a"]
 
 
+async def test_every_client_serves_queues_without_settings_as_the_arrangement_of_all_says(line: RedisLine) -> None:
+    usual = {(lane, rank): QueueOrder().offset(lane, rank) for lane in Lane for rank in Priority}
+    held = tuple(None if lane is Lane.SCHEDULED else offset for (lane, _), offset in usual.items())
+    other = RedisLine(line._nodes._url)
+    await other.connect(line._database)
+    await other.begin(1)
+    await line.put([place("a", lane=Lane.SCHEDULED), place("b"), place("c", lane=Lane.SCHEDULED, queue="own")], now=NOW)
+    await line.arrange([Arrangement("*", held), Arrangement("own", tuple(usual.values()))])
+    assert (await other.state()).paced
+    assert await taken(other) == ["b", "c"]
+    await line.arrange([Arrangement("*", tuple(usual.values()))])
+    await other.state()
+    assert await taken(other) == ["a"]
+    assert "*" not in {standing.queue for standing in (await other.places())[0]}
+    await other.close()
+
+
 async def test_a_new_epoch_begins_with_an_empty_line(line: RedisLine) -> None:
     await line.put([place("a")], now=NOW)
     await line.checkpoint(NOW, "5", filled=True)
