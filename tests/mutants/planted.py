@@ -446,7 +446,7 @@ MUTANTS = (
         "worker/run.py",
         "GRACE = {Ending.CANCEL: 2.0,",
         "GRACE = {Ending.CANCEL: 0.2,",
-        BOUNDS + " -k plain_function",
+        BOUNDS + " -k plain_function -m timed",
     ),
     Mutant(
         "a caller who waits begins its time anew with each notification",

@@ -409,9 +409,10 @@ def test_a_worker_looks_after_a_minute_by_itself(virtual: Virtual) -> None:
     async def main() -> None:
         async with virtual.working():
             await asyncio.sleep(1)
-            virtual.store._notifier.notify = lambda *_: None
-            job = new_job()
-            await virtual.store.add([job])
+            virtual.world.lost_rings = 1.0
+            job, elsewhere = new_job(), virtual.world.store()
+            await elsewhere.open()
+            await elsewhere.add([job])
             added = virtual.now
 
             async def done() -> bool:
