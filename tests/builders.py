@@ -10,7 +10,8 @@ from demora.core.job import DEFAULT_QUEUE, IdempotencyKey, Job, NewJob, Priority
 from demora.core.spans import from_ms
 from demora.core.states import Status
 from demora.core.verdict import GaveUp, Lapsed, Outcome, Raised, RetryState, Succeeded, decide
-from demora.store.jobs import Added, Claimed, ClaimedJob, LapsedJob, Lease, Report, Settlement, Store
+from demora.store.jobs import Added, Claimed, ClaimedJob, LapsedJob, Lease, Report, Settlement
+from demora.store.store import Store
 
 LEASE = timedelta(seconds=30)
 DONE = Succeeded(b'"done"')

@@ -8,21 +8,21 @@ from typing import Any, NamedTuple
 import pytest
 
 from demora.engines.postgres import PostgresOptions, PostgresStore
-from demora.engines.postgres import notifier as postgres_sleepers
+from demora.engines.postgres import notifier as postgres_notifier
 from demora.engines.postgres.connections import in_schema
 from demora.engines.sqlite import SqliteStore
-from demora.engines.sqlite import notifier as sqlite_sleepers
+from demora.engines.sqlite import notifier as sqlite_notifier
 from demora.line import LinedStore, SqlStore
 from demora.line.redis import RedisLine
-from demora.store.jobs import Store
+from demora.store.store import Store
 from demora.system.clock import Clock
 from tests.servers import pgbouncer, postgres, valkey
 
 # Run the set-ups of this engine alone: sqlite, postgres, lined-sqlite, lined-postgres or pgbouncer; lined means two of them.
 ENGINE = os.environ.get("DEMORA_TEST_ENGINE", "")
 
-# Where each engine says how often a sleeper looks at the clock.
-SLEEPERS = [sqlite_sleepers, postgres_sleepers]
+# Where each engine says how often a waiter looks at the clock.
+NOTIFIERS = [sqlite_notifier, postgres_notifier]
 
 
 class Setup(NamedTuple):
@@ -45,7 +45,7 @@ class _Emptied(PostgresStore):
         await super().open()
         if self.options.schema in _DIRTY:
             _DIRTY.discard(self.options.schema)
-            async with self._opened().session() as session:
+            async with self._database.opened().session() as session:
                 await session.script(in_schema(EMPTY, self.options.schema))
 
 
@@ -121,7 +121,7 @@ _ALL = [
 # Not for the whole suite but for the model, which makes many stores.
 _IN_MEMORY = Setup("lined-sqlite-memory", lambda _, clock: lined_store(SqliteStore(clock=clock)), shared=False)
 MODEL_SETUPS = [setup for setup in [*_ALL, _IN_MEMORY] if setup.name.startswith(ENGINE)]
-_ON_WISH = [Setup("pgbouncer", pooled_store, boots=False)]
-SETUPS = [setup for setup in (*_ALL, *(_ON_WISH if ENGINE else [])) if setup.name.startswith(ENGINE)]
+_ON_REQUEST = [Setup("pgbouncer", pooled_store, boots=False)]
+SETUPS = [setup for setup in (*_ALL, *(_ON_REQUEST if ENGINE else [])) if setup.name.startswith(ENGINE)]
 SHARED_SETUPS = [setup for setup in SETUPS if setup.shared]
 BOOTING_SETUPS = [setup for setup in SETUPS if setup.boots]

@@ -50,7 +50,15 @@ def commands(page: Path) -> Iterator[str]:
                     yield part.strip()
 
 
-COMMANDS = [pytest.param(command, id=f"{page.name}: {command}") for page in PAGES for command in commands(page)]
+def mentioned(page: Path) -> Iterator[str]:
+    """The commands with options that stand in the text of a page, between backticks."""
+    text = re.sub(r"^```.*?^```$", "", page.read_text(), flags=re.M | re.S)
+    yield from re.findall(r"`(demora [^`\n…]* --?[^`\n…]*)`", text)
+
+
+COMMANDS = [
+    pytest.param(command, id=f"{page.name}: {command}") for page in PAGES for command in [*commands(page), *mentioned(page)]
+]
 PYTHON = [pytest.param(page, id=str(page.relative_to(PROJECT))) for page in PAGES if any(blocks(page, "python"))]
 
 

@@ -16,8 +16,8 @@ from .client.stores_per_loop import Holds, LoopStore
 from .client.webhooks import Webhooks
 from .core.dsn import without_secrets
 from .core.job import Job
-from .core.pace_request import PaceRequest, make_pace_request
-from .core.request import EnqueueOptions, check_queue
+from .core.pace_request import PaceRequest, check_paced, make_pace_request
+from .core.request import EnqueueOptions
 from .core.states import Status
 from .engines import examine, make_store, same_database, schema_version
 from .errors import BadHandler, BadSetting, Invalid, OneLoopOnly, StoreError
@@ -27,9 +27,10 @@ from .handlers.registry import Handler, HandlerOptions, Middleware, Registry, de
 from .outbound import http_request
 from .outbound.sender import Sender
 from .outbound.webhook_delivery import WebhookHandler
+from .scheduler.pace_log import log_policies
 from .store.diagnostics import Examination
-from .store.full import FullStore
 from .store.jobs import Page
+from .store.store import Store
 from .system import notices
 
 if TYPE_CHECKING:
@@ -55,7 +56,7 @@ class Demora:
         redis_url: str | None = None,
         *,
         known_types_only: bool | None = None,
-        store: FullStore | None = None,
+        store: Store | None = None,
         new_id: Callable[[], str] = new_id,
     ) -> None:
         self._given: dict[str, Any] = {
@@ -124,12 +125,14 @@ class Demora:
     def pace(self, queue: str, **values: Any) -> None:
         """Give a queue a pace when a worker, service or scheduler starts: `app.pace("mail", gap="2m", burst=3)`.
 
-        Values are those of `Paces.set_pace`. A pace that was changed at run time stands until the values here change.
+        The queue `*` stands for all queues without a pace of their own, also for those named later. Values are those of
+        `Paces.set_pace`. A pace that was changed at run time stands until the values here change.
         """
-        self._paces[check_queue(queue)] = make_pace_request(**values)
+        self._paces[check_paced(queue)] = make_pace_request(**values)
 
     async def apply_paces(self) -> None:
-        """Set the paces of the code and of the settings. Where both name a queue, the settings win.
+        """Set the paces of the code and of the settings, and log which paces are in force. Where both name a queue, the
+        settings win.
 
         Workers, services and schedulers call this when they start.
         """
@@ -137,6 +140,7 @@ class Demora:
         in_code = {queue: request for queue, request in self._paces.items() if queue not in in_settings}
         await client.apply_paces(in_code, by=CODE)
         await client.apply_paces(in_settings)
+        log_policies(await client.pacings())
 
     async def switch_builtins(self) -> None:
         """Switch off the built-in handlers that the setting `builtin_handlers` leaves out. Workers call this repeatedly.
@@ -243,7 +247,11 @@ class Demora:
             self._stores = {other: its for other, its in self._stores.items() if its.is_here() and not other.is_closed()}
             settings = self.settings
             store = self._store or make_store(
-                settings.database_url, redis_url=settings.redis_url, audit=settings.audit, postgres=settings.postgres
+                settings.database_url,
+                redis_url=settings.redis_url,
+                line_horizon=settings.line_horizon,
+                audit=settings.audit,
+                postgres=settings.postgres,
             )
             if any(other.is_running() and other is not loop for other in self._stores):
                 sibling = store.sibling()
@@ -260,7 +268,7 @@ class Demora:
         return None
 
     @contextmanager
-    def using(self, store: FullStore) -> Iterator[None]:
+    def using(self, store: Store) -> Iterator[None]:
         """Use this store instead of the application's own for the duration of the block. For tests."""
         before = self._store, self._stores
         self._store, self._stores = store, {}

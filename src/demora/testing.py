@@ -167,13 +167,13 @@ class _UntilIdle(Worker):
         self.settled: list[str] = []
         self.next_in: timedelta | None = None
 
-    async def _work(self, bell: Subscription) -> None:
+    async def _work(self, subscription: Subscription) -> None:
         while not self._stopping:
-            bell.clear()
+            subscription.clear()
             was_busy = self._busy()
             wait = await self._claim()
             if self._busy():
-                await bell.wait(_LOOK if wait is None else min(wait, _LOOK))
+                await subscription.wait(_LOOK if wait is None else min(wait, _LOOK))
                 await self._settler.drain()
             elif wait != 0 and not was_busy:  # else what ended meanwhile may have enqueued more
                 self.next_in = None if wait is None else timedelta(seconds=wait)

@@ -96,5 +96,5 @@ BAD: list[tuple[dict[str, Any], str]] = [
 
 
 @pytest.mark.parametrize(("body", "field"), BAD)
-async def test_a_wish_that_means_nothing_is_refused(http: httpx.AsyncClient, body: dict[str, Any], field: str) -> None:
+async def test_a_request_that_means_nothing_is_refused(http: httpx.AsyncClient, body: dict[str, Any], field: str) -> None:
     problem(await http.post(f"{DEAD}/delete", json=body), 422, field)

@@ -38,6 +38,7 @@ NEEDS = {
     ("POST", f"{JOBS}/{{id}}/webhooks/retry"): Scope.OPERATE,
     ("GET", f"{JOBS}/{{id}}/why"): Scope.READ,
     ("GET", DEAD): Scope.READ,
+    ("GET", f"{DEAD}/stats"): Scope.READ,
     ("POST", f"{DEAD}/retry"): Scope.OPERATE,
     ("POST", f"{DEAD}/delete"): Scope.OPERATE,
     ("GET", QUEUES): Scope.READ,
@@ -46,6 +47,8 @@ NEEDS = {
     ("POST", f"{QUEUES}/{{name}}/pause"): Scope.OPERATE,
     ("POST", f"{QUEUES}/{{name}}/resume"): Scope.OPERATE,
     ("GET", "/api/v1/workers"): Scope.READ,
+    ("GET", "/api/v1/stats"): Scope.READ,
+    ("POST", "/api/v1/recover"): Scope.OPERATE,
 }
 BODIES = {
     "add_job": {"type": "demo.echo"},

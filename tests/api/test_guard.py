@@ -16,6 +16,7 @@ from demora.api.access import FRESH, Guard
 from demora.api.problems import BadKey, NoKey
 from demora.core.access import Scope
 from demora.engines.sqlite import SqliteStore
+from demora.engines.sqlite.api_keys import SqliteApiKeys
 from demora.errors import StoreBusy
 from demora.settings import Settings
 from demora.store.api_keys import KeyLookup
@@ -27,21 +28,29 @@ from tests.clock import TestClock
 from tests.facts import eventually
 
 
-class Counted(SqliteStore):
-    """A store in memory that counts the looks for keys and the notes of their use, which `trouble` makes fail."""
+class CountedKeys(SqliteApiKeys):
+    """API keys that count the lookups and the notes of their use, which `trouble` makes fail."""
 
     looks = notes = 0
     trouble: Exception | None = None
 
-    async def find_key(self, id: str) -> KeyLookup:
+    async def find(self, id: str) -> KeyLookup:
         self.looks += 1
-        return await super().find_key(id)
+        return await super().find(id)
 
-    async def use_key(self, id: str, *, unless_within: object) -> bool:
+    async def use(self, id: str, *, unless_within: object) -> bool:
         self.notes += 1
         if self.trouble is not None:
             raise self.trouble
-        return await super().use_key(id, unless_within=unless_within)  # type: ignore[arg-type]
+        return await super().use(id, unless_within=unless_within)  # type: ignore[arg-type]
+
+
+class Counted(SqliteStore):
+    """A store in memory with such keys."""
+
+    def __init__(self, clock: TestClock) -> None:
+        super().__init__(clock=clock)
+        self.api_keys: CountedKeys = CountedKeys(self._database)
 
 
 class Timer:
@@ -55,7 +64,7 @@ class Timer:
 
 @pytest.fixture
 def store(clock: TestClock) -> Counted:
-    return Counted(clock=clock)
+    return Counted(clock)
 
 
 @pytest.fixture
@@ -141,19 +150,19 @@ async def test_within_a_second_a_key_is_looked_up_once(app: Demora, guard: Guard
     key = await key_for(app, Scope.READ)
     for _ in range(100):
         await guard.admit(presenting(key), Scope.READ)
-    assert store.looks == 1
+    assert store.api_keys.looks == 1
     timer.now += FRESH
     await guard.admit(presenting(key), Scope.READ)
-    assert store.looks == 2
+    assert store.api_keys.looks == 2
 
 
 async def test_within_a_second_the_lack_of_keys_is_looked_up_once(guard: Guard, store: Counted, timer: Timer) -> None:
     for _ in range(100):
         await guard.admit(NOTHING, Scope.READ)
-    assert store.looks == 1
+    assert store.api_keys.looks == 1
     timer.now += FRESH
     await guard.admit(NOTHING, Scope.READ)
-    assert store.looks == 2
+    assert store.api_keys.looks == 2
 
 
 async def test_a_revocation_takes_effect_within_a_second(app: Demora, guard: Guard, timer: Timer) -> None:
@@ -187,22 +196,22 @@ async def test_the_last_use_is_noted_once_a_minute(
     key = await key_for(app, Scope.READ)
     await guard.admit(presenting(key), Scope.READ)
     first = clock.now()
-    assert (await eventually(store.keys, lambda ring: ring.keys[0].last_used_at)).keys[0].last_used_at == first
+    assert (await eventually(store.api_keys.all, lambda ring: ring.keys[0].last_used_at)).keys[0].last_used_at == first
     for _ in range(59):
         clock.turn(1)
         timer.now += 1
         await guard.admit(presenting(key), Scope.READ)
-    assert (store.notes, (await store.keys()).keys[0].last_used_at) == (1, first)
+    assert (store.api_keys.notes, (await store.api_keys.all()).keys[0].last_used_at) == (1, first)
     clock.turn(1)
     timer.now += 1
     await guard.admit(presenting(key), Scope.READ)
-    await eventually(store.keys, lambda ring: ring.keys[0].last_used_at == clock.now())
+    await eventually(store.api_keys.all, lambda ring: ring.keys[0].last_used_at == clock.now())
 
 
 async def test_a_use_that_cannot_be_noted_fails_no_request(
     app: Demora, guard: Guard, store: Counted, caplog: pytest.LogCaptureFixture
 ) -> None:
-    store.trouble = StoreBusy("locked")
+    store.api_keys.trouble = StoreBusy("locked")
     key = await key_for(app, Scope.READ)
     await guard.admit(presenting(key), Scope.READ)
     await eventually(lambda: asyncio.sleep(0, caplog.text))
@@ -214,7 +223,7 @@ async def test_a_key_that_is_refused_counts_as_no_use(app: Demora, guard: Guard,
     await revoke(app, key)
     with pytest.raises(BadKey):
         await guard.admit(presenting(key), Scope.READ)
-    assert store.notes == 0
+    assert store.api_keys.notes == 0
 
 
 class Broken(SqliteStore):

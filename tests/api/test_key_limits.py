@@ -13,6 +13,7 @@ from demora.api import submitting as submitting_module
 from demora.core.access import KeyLimits, NameKind, Scope, check_limits
 from demora.core.job import NewJob
 from demora.engines.sqlite import SqliteStore
+from demora.engines.sqlite.api_keys import SqliteApiKeys
 from demora.settings import Settings
 from demora.store.jobs import Added
 from tests.api.asking import JOBS, problem, stored
@@ -23,18 +24,26 @@ from tests.facts import eventually
 RECEIPT = {"id", "status", "createdAt", "scheduledAt", "dueAt"}
 
 
-class Counted(SqliteStore):
-    """A store in memory that counts what limits cost."""
+class CountedKeys(SqliteApiKeys):
+    """API keys that count what limits cost."""
 
     namings = counts = 0
 
-    async def name_for_key(self, id: str, queues: Set[str], types: Set[str], limits: KeyLimits) -> NameKind | None:
+    async def name(self, id: str, queues: Set[str], types: Set[str], limits: KeyLimits) -> NameKind | None:
         self.namings += 1
-        return await super().name_for_key(id, queues, types, limits)
+        return await super().name(id, queues, types, limits)
 
-    async def waiting_for_key(self, id: str, *, most: int) -> int:
+    async def waiting(self, id: str, *, most: int) -> int:
         self.counts += 1
-        return await super().waiting_for_key(id, most=most)
+        return await super().waiting(id, most=most)
+
+
+class Counted(SqliteStore):
+    """A store in memory with such keys."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.api_keys: CountedKeys = CountedKeys(self._database)
 
 
 @pytest.fixture
@@ -101,7 +110,7 @@ async def test_known_names_cost_no_look_at_the_database(app: Demora, store: Coun
     async with await caller(app) as http:
         for _ in range(50):
             await post(http, queue="a")
-    assert (store.namings, store.counts) == (1, 0)
+    assert (store.api_keys.namings, store.api_keys.counts) == (1, 0)
 
 
 async def test_what_a_process_remembers_of_names_is_bounded(
@@ -113,7 +122,7 @@ async def test_what_a_process_remembers_of_names_is_bounded(
             assert (await post(http, queue=f"q{n}")).status_code == 201
         problem(await post(http, queue="one more"[:3]), 403, "queue")
         assert (await post(http, queue="q0")).status_code == 201
-    assert store.namings == 32
+    assert store.api_keys.namings == 32
 
 
 async def test_no_more_jobs_wait_than_the_limit_allows(app: Demora) -> None:
@@ -147,7 +156,7 @@ async def test_many_jobs_under_a_limit_are_counted_seldom(app: Demora, store: Co
     async with await caller(app, max_waiting=100_000) as http:
         for _ in range(200):
             assert (await post(http)).status_code == 201
-    assert store.counts < 20  # one a second at most, on a machine as slow as you like
+    assert store.api_keys.counts < 20  # one a second at most, on a machine as slow as you like
 
 
 async def test_who_is_refused_for_want_of_room_costs_no_count_each(app: Demora, store: Counted) -> None:
@@ -158,7 +167,7 @@ async def test_who_is_refused_for_want_of_room_costs_no_count_each(app: Demora, 
     for _ in range(50):
         with pytest.raises(submitting_module.TooManyWaiting):
             await submissions.add(client, key, [client.make("demo.echo", delay="1h")])
-    assert store.counts == 2
+    assert store.api_keys.counts == 2
 
 
 async def test_a_key_that_may_only_submit_is_told_ids_statuses_and_times(app: Demora) -> None:
@@ -228,7 +237,7 @@ async def test_a_job_that_is_being_stored_takes_room() -> None:
         first = asyncio.ensure_future(post(http))
         await store.adding.wait()
         others = [asyncio.ensure_future(post(http)) for _ in range(3)]
-        await eventually(lambda: asyncio.sleep(0, store.counts), lambda counts: counts == 2)
+        await eventually(lambda: asyncio.sleep(0, store.api_keys.counts), lambda counts: counts == 2)
         store.may.set()
         statuses = [(await answer).status_code for answer in (first, *others)]
         assert (statuses, await stored(app)) == ([201, 429, 429, 429], 1)

@@ -10,7 +10,7 @@ AT_THE_START = "schema.migrated"  # every world begins with it
 TO_WALK = tuple(sorted(point for point in POINTS - {AT_THE_START} if not point.startswith("line.")))
 OF_THE_LINE = tuple(sorted(point for point in POINTS if point.startswith("line.")))
 WHEN_LOST = ("line.bumped", "line.filling", "line.sweeping")  # passed by whoever looks after a line that was lost
-DEEPEST = {"batch.applied": 30, "batch.committed": 30, "batch.rung": 15, "client.added": 20}  # the others: 3
+DEEPEST = {"batch.applied": 30, "batch.committed": 30, "batch.notified": 15, "client.added": 20}  # the others: 3
 REACHED = 15.0  # seconds within which a point is passed
 
 
@@ -27,7 +27,7 @@ async def crash_at(world: World, point: str, nth: int) -> bool:
 
 
 def _start(world: World, crash: str) -> Process:
-    if crash.startswith(("client.", *world.chance.sample(("line.recorded", "line.told"), 1))):
+    if crash.startswith(("client.", *world.chance.sample(("line.recorded", "line.updated"), 1))):
         return world.start_producer(30, DEMORA_CRASH=crash)
     if world.postgres and crash.startswith("batch.applied"):  # there a worker's writes are one statement each
         return world.start_producer(DEMORA_CRASH=crash)

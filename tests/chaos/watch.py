@@ -27,8 +27,8 @@ def wall_ms() -> int:
 class Watch:
     """Reads events and handlers' notes as they come. `clock` is the one that the events' `boot` goes by."""
 
-    def __init__(self, store: AuditStore, notes: Path, clock: Callable[[], int]) -> None:
-        self._store, self._notes, self._clock = store, notes, clock
+    def __init__(self, audit: AuditStore, notes: Path, clock: Callable[[], int]) -> None:
+        self._audit, self._notes, self._clock = audit, notes, clock
         self._seq = self._read = 0
         self._holders: dict[str, str] = {}  # job: the worker that claimed it
         self._running: dict[int, set[tuple[str, int]]] = defaultdict(set)
@@ -38,7 +38,7 @@ class Watch:
         self.recoveries: list[int] = []  # milliseconds from a kill to the settlement of a lapse
 
     async def look(self) -> None:
-        for event in await self._store.events(self._seq):
+        for event in await self._audit.events(self._seq):
             self._seq = event.seq
             self._see(event)
         self._read_notes()

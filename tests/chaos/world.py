@@ -85,7 +85,7 @@ class World:
         async with app:
             self.app, client = app, await app.open()
             await client.set_pace(jobs.PACED, jobs.PACE, by="chaos")
-            self.watch = Watch(client.store, self.notes, wall_ms if self.postgres else boot_ms)  # type: ignore[arg-type]
+            self.watch = Watch(client.store.audit, self.notes, wall_ms if self.postgres else boot_ms)
             tending = asyncio.ensure_future(self._tend())
             try:
                 yield

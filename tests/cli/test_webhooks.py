@@ -34,11 +34,10 @@ def listening(start: Start, *words: str) -> "tuple[subprocess.Popen[str], str]":
     return process, process.stdout.readline().split()[2]
 
 
-def test_a_secret_is_shown_once_and_never_again(run: Run) -> None:
+def test_a_list_and_the_doctor_show_no_secret(run: Run) -> None:
     made = run("webhooks", "secret", "create")
     text = made.stdout.strip()
     read_secret(text)
-    assert "not shown again" in made.stderr
     listed = run("webhooks", "secret", "list")
     [shown] = answer(run("webhooks", "secret", "list", "--json"))["secrets"]
     assert shown["id"] in listed.stdout
@@ -97,12 +96,23 @@ def test_a_listener_on_a_port_that_is_taken_says_so_in_a_line(run: Run) -> None:
     assert (refused.exit_code, refused.stderr) == (1, said)
 
 
-def test_nothing_is_sent_without_a_secret(run: Run, start: Start) -> None:
+def test_the_first_message_makes_the_first_secret(run: Run, start: Start) -> None:
     run("migrate")
     _, url = listening(start)
-    said = run("webhooks", "test", url)
-    assert said.exit_code == 1
-    assert "no secret to sign with" in said.stderr
+    assert run("webhooks", "test", url).exit_code == 0
+    shown = run("webhooks", "secret", "reveal")
+    assert (shown.stdout.startswith("whsec_"), shown.stderr) == (True, "")
+
+
+def test_reveal_makes_the_first_secret_and_shows_those_in_force(run: Run) -> None:
+    first = run("webhooks", "secret", "reveal")
+    assert "new" in first.stderr
+    second = run("webhooks", "secret", "rotate", "--overlap", "1h").stdout
+    shown = run("webhooks", "secret", "reveal")
+    assert sorted(shown.stdout.splitlines()) == sorted([first.stdout.strip(), second.strip()])
+    run("webhooks", "secret", "rotate", "--overlap", "0s")
+    assert second.strip() not in run("webhooks", "secret", "reveal").stdout
+    assert '{"secrets":[{"id":' in run("webhooks", "secret", "reveal", "--json").stdout
 
 
 def test_a_test_says_what_came_back_and_fails_unless_it_is_a_success(run: Run, start: Start) -> None:
@@ -163,7 +173,7 @@ def test_there_is_nothing_to_tell_of_a_job_without_a_webhook(run: Run, enqueued:
     assert run("webhooks", NO_SUCH_ID).exit_code == 1
 
 
-def test_the_doctor_says_that_nothing_can_be_signed(run: Run, enqueued: Enqueued) -> None:
+def test_the_doctor_says_who_can_sign(run: Run, enqueued: Enqueued) -> None:
     id = enqueued("demo.echo", "{}", "--webhook-url", "https://example.com/")
     work_off(id)
     found = run("doctor")

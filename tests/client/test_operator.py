@@ -119,7 +119,7 @@ async def many_dead(store: SqliteStore, count: int) -> list[str]:
 async def test_many_jobs_are_done_batch_by_batch_and_each_batch_is_told(store: SqliteStore, client: Client) -> None:
     ids = await many_dead(store, 2 * BATCH + 1)
     heard: list[BulkResult] = []
-    assert await client.retry_many(told=heard.append) == BulkResult(len(ids), len(ids))
+    assert await client.retry_many(on_progress=heard.append) == BulkResult(len(ids), len(ids))
     assert [tally.done for tally in heard] == [BATCH, 2 * BATCH, 2 * BATCH + 1]
     assert {await status_of(store, id) for id in ids} == {Status.QUEUED}
 
@@ -165,7 +165,7 @@ async def test_purge_deletes_all_that_ended_so_long_ago_in_batches(
     assert await client.purge("FAILED", older_than="1h", queue="mail") == BulkResult(1, 1)
     assert await store.get(mail) is None
     heard: list[BulkResult] = []
-    assert await client.purge("FAILED", older_than="1h", told=heard.append) == BulkResult(BATCH + 1, BATCH + 1)
+    assert await client.purge("FAILED", older_than="1h", on_progress=heard.append) == BulkResult(BATCH + 1, BATCH + 1)
     assert [tally.done for tally in heard] == [BATCH, BATCH + 1]
     assert [job.id for job in (await store.find(Query())).jobs] == [done, young]
 

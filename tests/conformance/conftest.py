@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from demora.store.jobs import Store
+from demora.store.store import Store
 from demora.system.clock import Clock
 from tests.clock import TestClock
 from tests.setups import BOOTING_SETUPS, SETUPS, SHARED_SETUPS, Setup

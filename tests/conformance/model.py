@@ -25,7 +25,7 @@ class ModelJob:
     attempt: int = 0
     retries: int = 0
     lease_until: int | None = None
-    wished: bool = False
+    cancel_requested: bool = False
     expires: int | None = None
     unique: str | None = None
     generation: int = 1
@@ -123,7 +123,7 @@ class Model:
 
     def fail(self, id: str, *, permanent: bool = False) -> Status:
         job = self.jobs[id]
-        if job.wished:
+        if job.cancel_requested:
             return self._move(job, Status.CANCELLED)
         if permanent or job.attempt > job.max_retries:
             return self._move(job, Status.FAILED)
@@ -133,7 +133,7 @@ class Model:
 
     def snooze(self, id: str, delay: int) -> Status:
         job = self.jobs[id]
-        if not job.wished:
+        if not job.cancel_requested:
             job.due, job.realtime = self.wall + delay, False
         return self.hand_back(id)
 
@@ -141,7 +141,7 @@ class Model:
         """The run did not count, so the job is what it was before."""
         job = self.jobs[id]
         job.attempt -= 1
-        if job.wished:
+        if job.cancel_requested:
             return self._move(job, Status.CANCELLED)
         return self._move(job, Status.RETRYING if job.attempt else Status.QUEUED)
 
@@ -150,7 +150,7 @@ class Model:
         if job.status in WAITING:
             self._move(job, Status.CANCELLED)
         elif job.status is Status.PROCESSING:
-            job.wished = True
+            job.cancel_requested = True
         else:
             return False
         return True
@@ -160,7 +160,7 @@ class Model:
         if job.status not in (Status.FAILED, Status.CANCELLED):
             return False
         job.attempt = job.retries = 0
-        job.due, job.realtime, job.wished, job.expires = self.wall, False, False, None
+        job.due, job.realtime, job.cancel_requested, job.expires = self.wall, False, False, None
         job.generation += 1
         self._move(job, Status.QUEUED)
         return True

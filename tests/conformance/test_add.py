@@ -7,7 +7,8 @@ import pytest
 
 from demora.core.job import Lane, Priority
 from demora.core.states import Status
-from demora.store.jobs import Query, Store
+from demora.store.jobs import Query
+from demora.store.store import Store
 from tests.builders import add_ids, add_one, claim_ids, job_of, ms, new_job, run_one, seconds
 from tests.clock import TestClock
 from tests.facts import eventually

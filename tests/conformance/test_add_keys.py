@@ -4,7 +4,8 @@ import asyncio
 from datetime import timedelta
 
 from demora.core.states import Status
-from demora.store.jobs import Query, Store
+from demora.store.jobs import Query
+from demora.store.store import Store
 from tests.builders import add_one, claim_ids, ended_one, job_of, key, new_job, seconds
 from tests.clock import TestClock
 

@@ -4,7 +4,8 @@ import pytest
 
 from demora.core.states import Status
 from demora.core.verdict import GaveUp, HandedBack, NoHandler, Raised, Snoozed
-from demora.store.jobs import Answer, Store
+from demora.store.jobs import Answer
+from demora.store.store import Store
 from tests.builders import (
     BROKEN,
     DONE,
@@ -26,7 +27,7 @@ from tests.builders import (
 from tests.clock import TestClock
 
 DID = Answer(True, Status.CANCELLED)
-WISHED = Answer(True, Status.PROCESSING)
+CANCEL_REQUESTED = Answer(True, Status.PROCESSING)
 
 
 @pytest.mark.parametrize("delay", [None, seconds(60)], ids=["ready", "delayed"])
@@ -54,9 +55,9 @@ async def test_a_running_job_goes_on_with_the_wish_recorded(store: Store, clock:
     added = await add_one(store)
     await claim_one(store)
     asked = clock.now()
-    assert await store.cancel([added.id]) == [WISHED]
+    assert await store.cancel([added.id]) == [CANCEL_REQUESTED]
     clock.turn(1)
-    assert await store.cancel([added.id]) == [WISHED]
+    assert await store.cancel([added.id]) == [CANCEL_REQUESTED]
     job = await job_of(store, added.id)
     assert (job.status, job.cancel_requested_at, job.completed_at) == (Status.PROCESSING, asked, None)
 
@@ -111,7 +112,7 @@ async def test_a_wish_after_the_lapse_still_counts(store: Store, clock: TestCloc
     added = await add_one(store)
     await claim_one(store)
     clock.turn(LEASE.total_seconds())
-    assert await store.cancel([added.id]) == [WISHED]
+    assert await store.cancel([added.id]) == [CANCEL_REQUESTED]
     assert await settle_lapsed(store) is Status.CANCELLED
 
 
@@ -129,7 +130,7 @@ async def test_many_are_cancelled_in_one_call_and_answered_in_order(store: Store
     assert await store.cancel([waiting, NO_SUCH_ID, running, waiting]) == [
         DID,
         Answer(False, None),
-        WISHED,
+        CANCEL_REQUESTED,
         Answer(False, Status.CANCELLED),
     ]
 

@@ -7,7 +7,8 @@ import pytest
 from demora.core.job import Lane, Priority
 from demora.core.states import Status
 from demora.core.verdict import Raised
-from demora.store.jobs import Answer, Change, Store
+from demora.store.jobs import Answer, Change
+from demora.store.store import Store
 from tests.builders import (
     NO_IDS,
     add_ids,

@@ -7,7 +7,8 @@ import pytest
 from demora.core.job import Priority
 from demora.core.states import Status
 from demora.core.verdict import HandedBack, Lapsed, Raised, Snoozed
-from demora.store.jobs import QueueChange, Store
+from demora.store.jobs import QueueChange
+from demora.store.store import Store
 from tests.builders import (
     LEASE,
     add_ids,

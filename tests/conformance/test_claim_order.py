@@ -4,7 +4,8 @@ import pytest
 
 from demora.core.job import Priority
 from demora.core.verdict import HandedBack, Raised, Snoozed
-from demora.store.jobs import Change, QueueChange, Store
+from demora.store.jobs import Change, QueueChange
+from demora.store.store import Store
 from tests.builders import LEASE, add_ids, claim, claim_ids, claim_one, ms, seconds, settle, settle_lapsed
 from tests.clock import TestClock
 

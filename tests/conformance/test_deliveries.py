@@ -12,8 +12,8 @@ from demora.core.retention import Keep, Retention
 from demora.core.states import Status
 from demora.core.verdict import GaveUp, HandedBack, Raised, Snoozed, Succeeded
 from demora.core.webhook import QUEUE, TYPE, Secret
-from demora.store.jobs import QueueChange, Store, Topic
-from demora.store.webhooks import WebhookStore
+from demora.store.jobs import QueueChange, Topic
+from demora.store.store import Store
 from tests.builders import (
     BROKEN,
     DONE,
@@ -40,8 +40,7 @@ OWN = {"queues": ["default"]}
 
 
 async def told(store: Store, id: str) -> list[Job]:
-    assert isinstance(store, WebhookStore)
-    return await store.deliveries(id)
+    return await store.webhooks.deliveries(id)
 
 
 async def message(store: Store, id: str) -> Any:
@@ -180,10 +179,10 @@ async def test_nobody_is_told_of_a_delivery(store: Store) -> None:
 async def test_a_delivery_wakes_those_who_wait_for_work(store: Store) -> None:
     added = await add_one(store, **HOOKED)
     job = await claim_one(store)
-    with store.subscribe(Topic.READY) as bell:
-        bell.clear()
+    with store.subscribe(Topic.READY) as subscription:
+        subscription.clear()
         await settle(store, job, DONE)
-        await asyncio.wait_for(bell.wait(None), 30)
+        await asyncio.wait_for(subscription.wait(None), 30)
     assert [one.status for one in await told(store, added.id)] == [Status.QUEUED]
 
 
@@ -254,36 +253,48 @@ async def test_ids_that_are_no_ids_have_no_deliveries(store: Store) -> None:
 
 
 async def test_secrets_are_kept_and_end_after_another_took_their_place(store: Store, clock: TestClock) -> None:
-    assert isinstance(store, WebhookStore)
-    first = await store.add_secret("one", Secret(b"1" * 32))
+    first = await store.webhooks.add_secret("one", Secret(b"1" * 32))
     clock.turn(1)
-    await store.add_secret("two", Secret(b"2" * 32), others_end_in=seconds(60))
-    seen = await store.signing()
+    await store.webhooks.add_secret("two", Secret(b"2" * 32), others_end_in=seconds(60))
+    seen = await store.webhooks.signing()
     assert [one.id for one in seen.secrets] == ["two", "one"]
     assert [one.secret.key for one in seen.secrets] == [b"2" * 32, b"1" * 32]
     assert seen.secrets[1].ends_at == seen.now + seconds(60)
     assert first.created_at == seen.secrets[1].created_at
     clock.turn(60)
-    seen = await store.signing()
+    seen = await store.webhooks.signing()
     assert [one.in_force(seen.now) for one in seen.secrets] == [True, False]
-    assert await store.forget_secret("one")
-    assert not await store.forget_secret("one")
-    assert [one.id for one in (await store.signing()).secrets] == ["two"]
+    assert await store.webhooks.forget_secret("one")
+    assert not await store.webhooks.forget_secret("one")
+    assert [one.id for one in (await store.webhooks.signing()).secrets] == ["two"]
+
+
+async def test_a_first_secret_is_made_once_and_anew_only_when_none_is_in_force(store: Store, clock: TestClock) -> None:
+    made = await asyncio.gather(*(store.webhooks.ensure_secret(Secret(bytes([n]) * 32)) for n in range(8)))
+    [first] = [one for one in made if one is not None]
+    assert [one.secret for one in (await store.webhooks.signing()).secrets] == [first.secret]
+    await store.webhooks.add_secret("two", Secret(b"2" * 32), others_end_in=seconds(60))
+    clock.turn(61)
+    assert await store.webhooks.ensure_secret(Secret(b"3" * 32)) is None
+    await store.webhooks.forget_secret("two")
+    again = await store.webhooks.ensure_secret(Secret(b"4" * 32))
+    assert again is not None
+    seen = await store.webhooks.signing()
+    assert [(one.secret.key, one.in_force(seen.now)) for one in seen.secrets] == [(b"4" * 32, True)]
 
 
 async def test_a_url_is_disabled_once_and_enabled_again(store: Store) -> None:
-    assert isinstance(store, WebhookStore)
-    assert (await store.signing(URL)).disabled is None
-    await store.disable(URL, "it answered 410")
-    await store.disable(URL, "again")
-    seen = await store.signing(URL)
+    assert (await store.webhooks.signing(URL)).disabled is None
+    await store.webhooks.disable(URL, "it answered 410")
+    await store.webhooks.disable(URL, "again")
+    seen = await store.webhooks.signing(URL)
     assert seen.disabled is not None
     assert (seen.disabled.url, seen.disabled.reason, seen.disabled.disabled_at) == (URL, "it answered 410", seen.now)
-    assert await store.disabled() == [seen.disabled]
-    assert (await store.signing("https://other.example/")).disabled is None
-    assert await store.enable(URL)
-    assert not await store.enable(URL)
-    assert await store.disabled() == []
+    assert await store.webhooks.disabled() == [seen.disabled]
+    assert (await store.webhooks.signing("https://other.example/")).disabled is None
+    assert await store.webhooks.enable(URL)
+    assert not await store.webhooks.enable(URL)
+    assert await store.webhooks.disabled() == []
 
 
 async def test_the_message_of_a_delivery_is_the_same_each_time_it_is_claimed(store: Store) -> None:

@@ -1,24 +1,20 @@
 """`overview` and `activity` agree with what was done to the jobs, on every engine."""
 
 from datetime import timedelta
-from typing import cast
 
 import pytest
 
 from demora.core.spans import from_ms
 from demora.core.states import Status
 from demora.store.diagnostics import DiagnosticsStore, JobsOverview, Waiting
-from demora.store.jobs import Store
-from demora.store.paces import PaceStore
+from demora.store.store import Store
 from tests.builders import DONE, LEASE, add_ids, add_one, claim, claim_one, ended_one, seconds, settle, settle_lapsed
 from tests.clock import TestClock
 
 
 @pytest.fixture
 def surveyed(store: Store) -> DiagnosticsStore:
-    if not isinstance(store, DiagnosticsStore):
-        pytest.skip("this engine does not say how it is doing")
-    return cast(DiagnosticsStore, store)
+    return store.diagnostics
 
 
 async def test_an_empty_store_has_nothing_to_tell(surveyed: DiagnosticsStore, clock: TestClock) -> None:
@@ -113,13 +109,12 @@ async def test_running_jobs_are_told_by_worker_and_type_with_the_one_that_runs_l
 
 
 async def test_the_outlook_of_a_ready_job_tells_what_runs(store: Store, clock: TestClock) -> None:
-    assert isinstance(store, PaceStore)
     running = await add_one(store)
     await claim_one(store)
     ready, later = await add_ids(store, {}, {"delay": seconds(60)})
-    outlook = await store.outlook(ready)
+    outlook = await store.paces.outlook(ready)
     assert outlook is not None
     assert [(one.worker_id, one.longest_id, one.since) for one in outlook.running] == [("ann", running.id, clock.now())]
-    unready = await store.outlook(later)
+    unready = await store.paces.outlook(later)
     assert unready is not None
     assert unready.running == []

@@ -4,9 +4,9 @@ from datetime import timedelta
 
 from demora.core.pace import Pace
 from demora.core.pace_request import request_of
-from demora.store.jobs import QueueChange, Store
-from demora.store.line_feed import Entry, LineFeed
-from demora.store.paces import PaceStore
+from demora.store.jobs import QueueChange
+from demora.store.line_feed import Entry
+from demora.store.store import Store
 from tests.builders import add_ids, seconds
 from tests.clock import TestClock
 
@@ -14,8 +14,7 @@ from tests.clock import TestClock
 async def drawn(store: Store, *ids: str, queue: str = "default") -> list[str]:
     """What is leased of these."""
     below = getattr(store, "inner", store)
-    assert isinstance(below, LineFeed)
-    got = await below.draw("ann", [Entry(id, queue) for id in ids], lease=timedelta(seconds=30))
+    got = await below.line_feed.draw("ann", [Entry(id, queue) for id in ids], lease=timedelta(seconds=30))
     return [job.lease.id for job in got.claimed.jobs]
 
 
@@ -47,8 +46,17 @@ async def test_nothing_is_leased_from_a_paused_queue(store: Store) -> None:
 
 
 async def test_nothing_is_leased_that_a_pace_holds(store: Store, clock: TestClock) -> None:
-    assert isinstance(store, PaceStore)
-    await store.set_pace("default", request_of(Pace()), by="ann")
+    await store.paces.set("default", request_of(Pace()), by="ann")
     delayed, now = await add_ids(store, {"delay": seconds(1)}, {})
     clock.turn(1)
     assert await drawn(store, delayed, now) == [now]
+
+
+async def test_nothing_is_leased_that_the_pace_of_all_queues_holds(store: Store, clock: TestClock) -> None:
+    await store.paces.set("*", request_of(Pace()), by="ann")
+    delayed, now = await add_ids(store, {"delay": seconds(1)}, {})
+    free = await add_ids(store, {"delay": seconds(1), "queue": "free"})
+    await store.paces.set("free", None, by="ann")
+    clock.turn(1)
+    assert await drawn(store, delayed, now) == [now]
+    assert await drawn(store, *free, queue="free") == free

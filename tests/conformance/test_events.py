@@ -7,8 +7,9 @@ import pytest
 
 from demora.core.job import Unique
 from demora.core.spans import to_ms
-from demora.store.audit import AuditStore, SqlEvent
-from demora.store.jobs import Change, Store
+from demora.store.audit import SqlEvent
+from demora.store.jobs import Change
+from demora.store.store import Store
 from tests.builders import DONE, add_one, claim_one, seconds, settle
 from tests.clock import TestClock
 from tests.conformance.conftest import opened
@@ -29,8 +30,7 @@ async def store(setup: Setup, tmp_path: Path, clock: TestClock) -> AsyncIterator
 
 
 async def steps(store: Store) -> list[SqlEvent]:
-    assert isinstance(store, AuditStore)
-    return [event for event in await store.events() if event.kind not in ("accepted", "stale")]
+    return [event for event in await store.audit.events() if event.kind not in ("accepted", "stale")]
 
 
 async def test_every_step_says_when_the_job_expires_and_what_it_is_unique_by(store: Store, clock: TestClock) -> None:

@@ -6,7 +6,8 @@ from demora.core.job import Unique
 from demora.core.retention import Retention
 from demora.core.states import Status
 from demora.core.verdict import EXPIRED, HandedBack, Raised, Snoozed
-from demora.store.jobs import QueueChange, Store
+from demora.store.jobs import QueueChange
+from demora.store.store import Store
 from tests.builders import add_ids, add_one, claim, claim_ids, claim_one, job_of, ms, new_job, seconds, settle
 from tests.clock import TestClock
 

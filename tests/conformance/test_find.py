@@ -6,7 +6,8 @@ import pytest
 from demora.core.states import Status
 from demora.core.verdict import Raised
 from demora.errors import NotRead
-from demora.store.jobs import Query, Store
+from demora.store.jobs import Query
+from demora.store.store import Store
 from tests.builders import NO_SUCH_ID, add_ids, add_one, claim_one, ended_one, job_of, run_one, seconds
 from tests.clock import TestClock
 

@@ -3,7 +3,7 @@
 import pytest
 
 from demora.core.verdict import Raised
-from demora.store.jobs import Store
+from demora.store.store import Store
 from tests.builders import DONE, NO_IDS, NO_SUCH_ID, add_ids, add_one, claim_one, job_of, ms, settle
 
 

@@ -7,7 +7,7 @@ import pytest
 from demora.client.client import Client
 from demora.core.verdict import RetryState
 from demora.handlers.registry import Defaults, Handler, Registry
-from demora.store.jobs import Store
+from demora.store.store import Store
 from tests.builders import LEASE, add_one, claim_one, job_of, seconds
 from tests.clock import TestClock
 

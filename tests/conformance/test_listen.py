@@ -1,7 +1,8 @@
 """listen: what a worker must know of the jobs it runs, without writing anything."""
 
 from demora.core.verdict import HandedBack
-from demora.store.jobs import Lease, LeaseStatus, Store
+from demora.store.jobs import Lease, LeaseStatus
+from demora.store.store import Store
 from tests.builders import LEASE, NO_IDS, add_ids, add_one, claim, claim_one, job_of, run_one, settle
 from tests.clock import TestClock
 
@@ -14,9 +15,9 @@ async def test_silence_while_leases_hold_and_nobody_wishes(store: Store) -> None
 
 
 async def test_a_wish_to_cancel_is_heard(store: Store) -> None:
-    wished, _ = await add_ids(store, {}, {})
+    cancel_requested, _ = await add_ids(store, {}, {})
     jobs = (await claim(store)).jobs
-    await store.cancel([wished])
+    await store.cancel([cancel_requested])
     assert await store.listen([job.lease for job in jobs]) == LeaseStatus(frozenset(), frozenset({jobs[0].lease}))
 
 

@@ -242,13 +242,13 @@ class StoreMachine(RuleBasedStateMachine):
 
 
 def _seen(job: Any) -> tuple[Any, ...]:
-    wished = job.cancel_requested_at is not None and job.status is Status.PROCESSING
-    return (job.status, job.token, job.attempt, job.retry_count, to_ms(job.due_at), job.priority, job.queue, wished)
+    asked = job.cancel_requested_at is not None and job.status is Status.PROCESSING
+    return (job.status, job.token, job.attempt, job.retry_count, to_ms(job.due_at), job.priority, job.queue, asked)
 
 
 def _seen_in_model(job: Any) -> tuple[Any, ...]:
-    wished = job.wished and job.status is Status.PROCESSING
-    return (job.status, job.token, job.attempt, job.retries, job.due, job.rank, job.queue, wished)
+    asked = job.cancel_requested and job.status is Status.PROCESSING
+    return (job.status, job.token, job.attempt, job.retries, job.due, job.rank, job.queue, asked)
 
 
 def machine(name: str, *, examples: int) -> Any:

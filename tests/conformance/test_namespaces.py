@@ -8,7 +8,8 @@ import apsw
 from demora.core.job import Unique, in_namespace
 from demora.engines.sqlite import SqliteStore
 from demora.engines.sqlite import connections as sqlite_connections
-from demora.store.jobs import Added, Query, Store
+from demora.store.jobs import Added, Query
+from demora.store.store import Store
 from tests.builders import job_of, key, new_job, seconds
 from tests.clock import TestClock
 
@@ -89,7 +90,7 @@ async def test_rows_and_keys_of_before_are_in_the_shared_namespace(tmp_path: Pat
     try:
         assert (await add_in(store, "", unique=KEEP)).kept
         assert not (await add_in(store, "shop", unique=KEEP)).kept
-        [old] = (await store.keys()).keys
+        [old] = (await store.api_keys.all()).keys
         assert (old.namespace, old.limits.max_queues, old.former_digest) == ("", None, None)
     finally:
         await store.close()

@@ -8,7 +8,8 @@ import pytest
 from demora.core.states import Status
 from demora.core.verdict import Lapsed
 from demora.errors import StoreClosed
-from demora.store.jobs import Query, Store, WorkerRecord
+from demora.store.jobs import Query, WorkerRecord
+from demora.store.store import Store
 from tests.builders import DONE, add_one, claim, claim_one, lapsed_one, new_job, settle, status_of
 from tests.clock import TestClock
 from tests.conformance.conftest import opened

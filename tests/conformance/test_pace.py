@@ -1,21 +1,26 @@
 """Paces: what a claim lets go and when, by the plan of the core, whoever looks."""
 
 import asyncio
+import copy
+import random
 from datetime import timedelta
 
 import pytest
 
+from demora.client.paces import Paces
 from demora.core.job import Lane, Priority
-from demora.core.pace import Governs, Pace
+from demora.core.pace import USUAL_RAPID, Governs, Pace, Rate
 from demora.core.pace_request import PaceRequest, request_of
 from demora.core.spans import to_ms
 from demora.core.states import Status
 from demora.core.verdict import HandedBack, Raised, Verdict
+from demora.core.webhook import QUEUE as WEBHOOKS
+from demora.errors import Invalid
 from demora.proof import check
-from demora.store.audit import AuditStore
-from demora.store.diagnostics import DiagnosticsStore
-from demora.store.jobs import Change, Claimed, Lease, Query, QueueChange, Report, Settlement, Store, Topic
-from demora.store.paces import PaceStore
+from demora.settings import load
+from demora.store.jobs import Change, Claimed, Lease, Query, QueueChange, Report, Settlement, Topic
+from demora.store.paces import DelayedStats
+from demora.store.store import Store
 from tests.builders import (
     add_ids,
     add_one,
@@ -34,13 +39,8 @@ WAITING = Query(statuses=frozenset({Status.QUEUED}))
 QUICK = Pace(gap=seconds(1), burst=4, stagger=ms(100), rapid=None)
 
 
-def paced(store: Store) -> PaceStore:
-    assert isinstance(store, PaceStore)
-    return store
-
-
 async def set_pace(store: Store, pace: Pace | None = CALM, queue: str = "default", by: str = "ann") -> None:
-    await paced(store).set_pace(queue, None if pace is None else request_of(pace), by=by)
+    await store.paces.set(queue, None if pace is None else request_of(pace), by=by)
 
 
 async def let_go(store: Store, limit: int = 100) -> Claimed:
@@ -95,6 +95,24 @@ async def test_claims_follow_the_sources_timeline_given_a_cycle_at_zero(store: S
     assert await follow(store, clock, 4) == at("2:00", "2:30", "3:00", "4:00")
 
 
+async def test_the_sources_variables_alone_give_the_sources_timeline(store: Store, clock: TestClock) -> None:
+    settings = load({"DELAYED_JOB_GAP_SECONDS": "120", "MAX_DELAYED_JOBS_PER_CYCLE": "3"})
+    await Paces(store.paces, settings.usual_pace).apply_paces(settings.pace)
+    await add_ids(store, *[{"delay": ms(1)}] * 3)
+    clock.turn(ms=1)
+    start, seen = clock.wall(), list[tuple[int, str]]()
+    await add_ids(store, *[{"delay": seconds(15), "type": "held"}] * 4)
+    for now in range(0, 245, 5):
+        if now in (0, 30):
+            await add_one(store, type="real-time")
+        claimed = await let_go(store)
+        seen += [(clock.wall() - start, job.type) for job in claimed.jobs]
+        await give_up(store, claimed)
+        clock.turn(5)
+    assert [when for when, type in seen if type == "real-time"] == at("0:00", "0:30")
+    assert [when for when, type in seen if type == "held"] == at("2:00", "2:30", "3:00", "4:00")
+
+
 async def test_without_history_the_first_release_is_immediate(store: Store, clock: TestClock) -> None:
     await set_pace(store)
     await add_ids(store, *[{"delay": seconds(15)}] * 4)
@@ -102,13 +120,35 @@ async def test_without_history_the_first_release_is_immediate(store: Store, cloc
 
 
 async def test_with_nothing_real_time_waiting_the_rapid_rate_applies(store: Store, clock: TestClock) -> None:
-    await set_pace(store, Pace())
+    await set_pace(store, Pace(rapid=USUAL_RAPID))
     await add_ids(store, *[{"delay": seconds(1)}] * 6)
-    assert await follow(store, clock, 6) == [1000, 16_000, 31_000, 46_000, 61_000, 76_000]
+    assert await follow(store, clock, 6) == [1000, 7000, 13_000, 19_000, 25_000, 31_000]
+
+
+async def test_no_job_is_released_before_its_gap_is_over_unless_a_rapid_rate_is_asked_for(
+    store: Store, clock: TestClock
+) -> None:
+    await store.paces.set("default", PaceRequest(gap=seconds(180), burst=1), by="ann")
+    await add_ids(store, *[{"delay": seconds(1)}] * 3)
+    assert await follow(store, clock, 3) == [1000, 181_000, 361_000]
+
+
+async def test_a_burst_fits_into_its_gap_unless_a_stagger_is_given(store: Store, clock: TestClock) -> None:
+    await store.paces.set("default", PaceRequest(gap=seconds(10), burst=5), by="ann")
+    await add_ids(store, *[{"delay": seconds(1)}] * 6)
+    assert await follow(store, clock, 6) == [1000, 3000, 5000, 7000, 9000, 11_000]
+
+
+async def test_a_stagger_that_does_not_fit_is_refused_and_nothing_changes(store: Store) -> None:
+    await store.paces.set("default", PaceRequest(gap=seconds(10), burst=2, stagger=seconds(5)), by="ann")
+    with pytest.raises(Invalid, match="stagger: 3 releases 5s apart take 15s, longer than the gap of 10s; at most 3s333ms"):
+        await store.paces.set("default", PaceRequest(burst=3), by="ann")
+    [found] = await store.paces.all()
+    assert found.pace == Pace(gap=seconds(10), burst=2, stagger=seconds(5))
 
 
 async def test_a_real_time_job_that_waits_makes_the_rate_normal(store: Store, clock: TestClock) -> None:
-    await set_pace(store, Pace(protect=("web",)))
+    await set_pace(store, Pace(rapid=USUAL_RAPID, protect=("web",)))
     await add_ids(store, {"delay": seconds(1)}, {"delay": seconds(1)}, {"queue": "web"})
     clock.turn(1)
     claimed = await claim(store, queues=["default"])
@@ -216,7 +256,7 @@ async def test_a_paused_queue_lets_nothing_go(store: Store, clock: TestClock) ->
     await add_ids(store, {"delay": seconds(1)})
     await store.set_queue("default", QueueChange(paused=True))
     clock.turn(1)
-    assert (await paced(store).release()).jobs == []
+    assert (await store.paces.release()).jobs == []
     assert (await claim(store)).next_in is None
     await store.set_queue("default", QueueChange(paused=False))
     assert len((await let_go(store)).jobs) == 1
@@ -262,7 +302,7 @@ async def test_any_number_of_claimers_use_each_slot_once(pair: tuple[Store, Stor
     clock.turn(1)
     start, slots = clock.wall(), list[int]()
     for _ in range(60):
-        looks = [claim(pair[n % 2], 5, worker=f"w{n}") for n in range(6)] + [paced(pair[n]).release() for n in range(2)]
+        looks = [claim(pair[n % 2], 5, worker=f"w{n}") for n in range(6)] + [pair[n].paces.release() for n in range(2)]
         for found in await asyncio.gather(*looks):
             released = found.released if isinstance(found, Claimed) else found.jobs
             slots += [to_ms(job.slot_at) - start for job in released]
@@ -308,9 +348,9 @@ async def test_a_missed_cycle_is_not_made_up(store: Store, clock: TestClock) -> 
 async def test_release_names_what_it_let_go_and_when_to_come_back(store: Store, clock: TestClock) -> None:
     await set_pace(store)
     ids = await add_ids(store, {"delay": seconds(1), "priority": Priority.HIGH}, {"delay": seconds(5)})
-    assert (await paced(store).release()).next_in == seconds(1)
+    assert (await store.paces.release()).next_in == seconds(1)
     clock.turn(1)
-    released = await paced(store).release()
+    released = await store.paces.release()
     assert [(job.id, job.queue, job.priority) for job in released.jobs] == [(ids[0], "default", Priority.HIGH)]
     assert released.next_in == seconds(30)
     assert await claim_ids(store) == [ids[0]]
@@ -321,13 +361,13 @@ async def test_release_keeps_to_the_queues_it_is_asked_for(store: Store, clock: 
         await set_pace(store, CALM, queue)
         await add_ids(store, {"delay": seconds(1), "queue": queue})
     clock.turn(1)
-    assert [job.queue for job in (await paced(store).release(["b"])).jobs] == ["b"]
+    assert [job.queue for job in (await store.paces.release(["b"])).jobs] == ["b"]
 
 
 async def test_with_no_pace_there_is_nothing_to_release(store: Store, clock: TestClock) -> None:
     await add_ids(store, {"delay": seconds(1)})
     clock.turn(1)
-    released = await paced(store).release()
+    released = await store.paces.release()
     assert (released.jobs, released.next_in) == ([], None)
 
 
@@ -335,7 +375,7 @@ async def test_a_release_that_is_to_wake_nobody_lets_go_all_the_same(store: Stor
     await set_pace(store)
     [id] = await add_ids(store, {"delay": seconds(1)})
     clock.turn(1)
-    assert [job.id for job in (await paced(store).release(wake=False)).jobs] == [id]
+    assert [job.id for job in (await store.paces.release(wake=False)).jobs] == [id]
     assert await claim_ids(store) == [id]
 
 
@@ -343,18 +383,18 @@ async def test_a_release_wakes_those_who_wait_for_jobs(store: Store, clock: Test
     await set_pace(store)
     await add_ids(store, {"delay": seconds(1)})
     clock.turn(1)
-    with store.subscribe(Topic.READY) as bell:
-        bell.clear()
-        await paced(store).release()
-        await asyncio.wait_for(bell.wait(None), 5)
+    with store.subscribe(Topic.READY) as subscription:
+        subscription.clear()
+        await store.paces.release()
+        await asyncio.wait_for(subscription.wait(None), 5)
 
 
 # set_pace
 
 
 async def test_a_wish_is_laid_over_the_pace_that_is_there(store: Store) -> None:
-    first = await paced(store).set_pace("q", PaceRequest(gap=seconds(5)), by="ann")
-    second = await paced(store).set_pace("q", PaceRequest(burst=7, rapid=False), by="ann")
+    first = await store.paces.set("q", PaceRequest(gap=seconds(5)), by="ann")
+    second = await store.paces.set("q", PaceRequest(burst=7, rapid=False), by="ann")
     assert first is not None
     assert second is not None
     assert first.pace == Pace(gap=seconds(5))
@@ -362,7 +402,7 @@ async def test_a_wish_is_laid_over_the_pace_that_is_there(store: Store) -> None:
 
 
 async def test_without_a_pace_a_wish_is_laid_over_the_usual_one(store: Store) -> None:
-    found = await paced(store).set_pace("q", PaceRequest(burst=7), by="ann", usual=Pace(gap=seconds(9)))
+    found = await store.paces.set("q", PaceRequest(burst=7), by="ann", usual=Pace(gap=seconds(9)))
     assert found is not None
     assert found.pace == Pace(gap=seconds(9), burst=7)
 
@@ -372,9 +412,9 @@ async def test_changes_are_recorded_with_who_and_when(store: Store, clock: TestC
     first = clock.now()
     clock.turn(5)
     await set_pace(store, None, by="bob")
-    found = await paced(store).pace_changes("default", limit=10)
+    found = await store.paces.changes("default", limit=10)
     assert [(change.by, change.at, change.pace) for change in found] == [("bob", clock.now(), None), ("ann", first, CALM)]
-    assert await paced(store).pacings() == []
+    assert await store.paces.all() == []
 
 
 async def test_a_pace_names_its_queue(store: Store) -> None:
@@ -384,21 +424,21 @@ async def test_a_pace_names_its_queue(store: Store) -> None:
 
 async def test_settings_that_ask_for_the_same_again_change_nothing(store: Store) -> None:
     async def by_settings(asked: PaceRequest | None, text: str) -> Pace | None:
-        found = await paced(store).set_pace("q", asked, by="settings", setting=text)
+        found = await store.paces.set("q", asked, by="settings", setting=text)
         return None if found is None else found.pace
 
     assert await by_settings(PaceRequest(burst=2), "burst=2") == Pace(burst=2)
-    await paced(store).set_pace("q", PaceRequest(burst=9), by="ann")
+    await store.paces.set("q", PaceRequest(burst=9), by="ann")
     assert await by_settings(PaceRequest(burst=2), "burst=2") == Pace(burst=9)
     assert await by_settings(PaceRequest(burst=4), "burst=4") == Pace(burst=4)
 
 
 async def test_a_change_wakes_those_who_wait(store: Store) -> None:
     for topic in (Topic.READY, Topic.PACE):
-        with store.subscribe(topic) as bell:
-            bell.clear()
+        with store.subscribe(topic) as subscription:
+            subscription.clear()
             await set_pace(store)
-            await asyncio.wait_for(bell.wait(None), 5)
+            await asyncio.wait_for(subscription.wait(None), 5)
 
 
 async def test_every_store_follows_a_change_with_its_next_claim(pair: tuple[Store, Store], clock: TestClock) -> None:
@@ -415,7 +455,7 @@ async def test_a_change_keeps_the_next_slot(store: Store, clock: TestClock) -> N
     await add_ids(store, *[{"delay": seconds(1)}] * 3)
     clock.turn(1)
     await give_up(store, await let_go(store))
-    await set_pace(store, Pace(gap=seconds(5), burst=9, stagger=seconds(1), rapid=None))
+    await set_pace(store, Pace(gap=seconds(9), burst=9, stagger=seconds(1), rapid=None))
     assert await follow(store, clock, 2) == [30_000, 31_000]
 
 
@@ -427,19 +467,18 @@ async def test_held_jobs_count_as_delayed(store: Store, clock: TestClock) -> Non
     await add_ids(store, *[{"delay": seconds(1)}] * 3, {}, {"delay": seconds(9)})
     clock.turn(1)
     assert [(queue.ready, queue.delayed) for queue in await store.queues()] == [(1, 4)]
-    await paced(store).release()
+    await store.paces.release()
     assert [(queue.ready, queue.delayed) for queue in await store.queues()] == [(2, 3)]
 
 
 async def test_those_who_look_after_it_see_held_jobs_as_delayed(store: Store, clock: TestClock) -> None:
-    assert isinstance(store, DiagnosticsStore)
     await set_pace(store)
     await add_ids(store, *[{"delay": seconds(1)}] * 3)
     clock.turn(100)
     await add_one(store)
-    [waiting] = (await store.overview()).waiting
+    [waiting] = (await store.diagnostics.overview()).waiting
     assert (waiting.ready, waiting.delayed, waiting.oldest_due_at) == (1, 3, clock.now())
-    assert (await store.activity()).due_since == {"default": clock.now()}
+    assert (await store.diagnostics.activity()).due_since == {"default": clock.now()}
 
 
 async def test_a_pacing_says_how_a_queue_stands(store: Store, clock: TestClock) -> None:
@@ -447,7 +486,7 @@ async def test_a_pacing_says_how_a_queue_stands(store: Store, clock: TestClock) 
     set_at = clock.now()
     await add_ids(store, *[{"delay": seconds(1)}] * 3, {"delay": seconds(100)}, {"delay": seconds(4000)}, {})
     clock.turn(1)
-    [found] = await paced(store).pacings()
+    [found] = await store.paces.all()
     assert (found.queue, found.pace, found.set_at, found.set_by, found.now) == (
         "default",
         Pace(),
@@ -463,14 +502,14 @@ async def test_an_outlook_counts_who_goes_before_among_held_jobs(store: Store, c
     await set_pace(store)
     ids = await add_ids(store, *[{"delay": seconds(1)}] * 3, {}, {"delay": seconds(1), "priority": Priority.CRITICAL})
     clock.turn(1)
-    found = [await paced(store).outlook(id) for id in ids]
+    found = [await store.paces.outlook(id) for id in ids]
     assert [outlook and outlook.ahead for outlook in found] == [1, 2, 3, 0, 0]
     assert [outlook and outlook.held for outlook in found] == [True, True, True, False, True]
 
 
 async def test_an_outlook_counts_who_goes_before_among_ready_jobs(store: Store, clock: TestClock) -> None:
     ids = await add_ids(store, *[{}] * 3, {"priority": Priority.HIGH}, {"delay": seconds(9)}, {"queue": "other"})
-    found = [await paced(store).outlook(id) for id in ids]
+    found = [await store.paces.outlook(id) for id in ids]
     assert [outlook and outlook.ahead for outlook in found] == [1, 2, 3, 0, 0, 0]
 
 
@@ -479,21 +518,254 @@ async def test_an_outlook_knows_what_ended_lately_and_who_works(store: Store, cl
     for job in (await claim(store, 2)).jobs:
         await store.settle([ended(job.lease)])
     [waiting] = (await store.find(WAITING)).jobs
-    found = await paced(store).outlook(waiting.id)
+    found = await store.paces.outlook(waiting.id)
     assert found is not None
     assert (found.recent, found.job, found.now, found.workers) == (2, waiting, clock.now(), [])
 
 
 async def test_there_is_no_outlook_for_no_job(store: Store) -> None:
-    assert await paced(store).outlook("no id") is None
+    assert await store.paces.outlook("no id") is None
 
 
 async def test_a_checker_counts_what_is_held_as_the_store_does(store: Store, clock: TestClock) -> None:
     await set_pace(store)
     await add_ids(store, {"delay": seconds(1)}, {"delay": seconds(1)}, {})
     clock.turn(2)
-    assert isinstance(store, AuditStore)
-    found = await store.evidence(integrity=False)
+    found = await store.audit.evidence(integrity=False)
     [queue] = found.queues
     assert (queue.ready, queue.delayed) == (1, 2)
     assert not check([], found).violations
+
+
+# The figures, beside an oracle
+
+
+class Oracle:
+    """A pace, told second by second and without any of the code that keeps it."""
+
+    def __init__(self, gap: int, burst: int, stagger: int) -> None:
+        self.gap, self.burst, self.stagger = gap, burst, stagger
+        self.dues: list[int] = []  # of the jobs that wait
+        self.cycle_at, self.used, self.last = -gap, burst, None
+
+    def slot(self, now: int) -> bool:
+        """Whether a release time is now, for a job that is due."""
+        return now >= self.cycle_at + self.gap or (
+            self.used < self.burst and now == self.cycle_at + self.used * self.stagger
+        )
+
+    def step(self, now: int) -> int:
+        """How many jobs are released now."""
+        due = any(when <= now for when in self.dues)
+        if now >= self.cycle_at + self.gap and due:
+            self.cycle_at, self.used = now, 0
+        if not (self.used < self.burst and now == self.cycle_at + self.used * self.stagger):
+            return 0
+        self.used += 1
+        if due:
+            self.dues.remove(min(self.dues))
+            self.last = now
+        return int(due)
+
+    def stats(self, now: int) -> DelayedStats:
+        ready = sum(when <= now for when in self.dues)
+        later = copy.deepcopy(self)
+        then = next((at for at in range(now, now + 10_000) if later.step(at)), None)
+        return DelayedStats(
+            total_delayed=len(self.dues),
+            ready_now=ready,
+            ready_in_hour=sum(when <= now + 3600 for when in self.dues),
+            waiting_for_gap=ready - (1 if ready and self.slot(now) else 0),
+            next_release_in_seconds=None if then is None else float(then - now),
+            time_since_last_release_seconds=None if self.last is None else float(now - self.last),
+        )
+
+
+@pytest.mark.parametrize("queue", ["default", "*"])
+@pytest.mark.parametrize(("gap", "burst", "stagger"), [(20, 3, 5), (7, 1, 0), (12, 4, 3)])
+async def test_the_figures_are_those_of_an_oracle(
+    store: Store, clock: TestClock, queue: str, gap: int, burst: int, stagger: int
+) -> None:
+    await set_pace(store, Pace(gap=seconds(gap), burst=burst, stagger=seconds(stagger) if burst > 1 else None), queue)
+    oracle, chance = Oracle(gap, burst, stagger), random.Random(gap)
+    for now in range(90):
+        if now < 60 and chance.random() < 0.3:
+            delays = [chance.choice((1, 3, 9, 4000)) for _ in range(chance.randint(1, 3))]
+            await add_ids(store, *[{"delay": seconds(delay)} for delay in delays])
+            oracle.dues += [now + delay for delay in delays]
+        found = await store.paces.of("default")
+        assert found is not None
+        assert found.stats == oracle.stats(now)
+        claimed = await let_go(store)
+        await give_up(store, claimed)
+        assert len(claimed.jobs) == oracle.step(now)
+        clock.turn(1)
+
+
+# A pace of all queues
+
+
+EVERY = Pace(gap=seconds(10), burst=1)
+
+
+async def test_every_queue_without_a_pace_follows_that_of_all_also_one_that_is_named_later(
+    store: Store, clock: TestClock
+) -> None:
+    await set_pace(store, EVERY, "*")
+    await set_pace(store, QUICK, "own")
+    await add_ids(store, *[{"queue": name, "delay": seconds(1)} for name in ("a", "a", "b", "b", "own", "own")])
+    clock.turn(1)
+    assert sorted(job.queue for job in (await let_go(store)).jobs) == ["a", "b", "own"]
+    clock.turn(ms=100)
+    assert [job.queue for job in (await let_go(store)).jobs] == ["own"]
+    clock.turn(9.899)
+    assert (await let_go(store)).jobs == []
+    clock.turn(ms=1)
+    assert sorted(job.queue for job in (await let_go(store)).jobs) == ["a", "b"]
+
+
+async def test_a_queue_that_follows_holds_to_the_gap_from_its_first_job_on(store: Store, clock: TestClock) -> None:
+    await set_pace(store, EVERY, "*")
+    await add_ids(store, *[{"delay": seconds(1)}] * 4)
+    assert await follow(store, clock, 4) == [1000, 11_000, 21_000, 31_000]
+
+
+async def test_jobs_that_run_now_do_not_wait_for_the_pace_of_all_queues(store: Store, clock: TestClock) -> None:
+    await set_pace(store, EVERY, "*")
+    await add_ids(store, *[{}] * 3, *[{"delay": seconds(1)}] * 3)
+    assert len(await claim_ids(store)) == 3
+
+
+async def test_a_queue_whose_pace_is_off_is_left_out(store: Store, clock: TestClock) -> None:
+    await set_pace(store, None, "free")
+    await set_pace(store, EVERY, "*")
+    await set_pace(store, None, "later")
+    await add_ids(store, *[{"queue": name, "delay": seconds(1)} for name in ("free", "free", "later", "later", "a", "a")])
+    clock.turn(1)
+    assert sorted(job.queue for job in (await let_go(store)).jobs) == ["a", "free", "free", "later", "later"]
+    assert await store.paces.of("free") is None
+
+
+async def test_a_setting_that_is_taken_away_takes_no_pace_off(store: Store) -> None:
+    paces, settings = Paces(store.paces), load({"DELAYED_JOB_GAP_SECONDS": "180"})
+    await paces.apply_paces(settings.pace)
+    await paces.apply_paces(load({}).pace)
+    found = await paces.pacing("any")
+    assert found is not None
+    assert (found.pace.gap, found.set_by) == (seconds(180), "settings")
+    await paces.apply_paces(load({"DEMORA_PACE": "off"}).pace)
+    assert await paces.pacing("any") is None
+
+
+async def test_demoras_own_queues_are_left_out(store: Store, clock: TestClock) -> None:
+    await set_pace(store, EVERY, "*")
+    await add_ids(store, *[{"queue": WEBHOOKS, "delay": seconds(1)}] * 3)
+    clock.turn(1)
+    assert len((await let_go(store)).jobs) == 3
+
+
+async def test_a_pace_of_all_queues_can_be_changed_and_removed(store: Store, clock: TestClock) -> None:
+    await set_pace(store, EVERY, "*")
+    await add_ids(store, *[{"delay": seconds(1)}] * 6)
+    clock.turn(1)
+    assert len((await let_go(store)).jobs) == 1
+    await set_pace(store, Pace(gap=seconds(2), burst=2), "*")
+    clock.turn(10)
+    assert len((await let_go(store)).jobs) == 1  # the release time of before
+    clock.turn(1)
+    assert len((await let_go(store)).jobs) == 1
+    await set_pace(store, None, "*")
+    assert len((await let_go(store)).jobs) == 3
+    assert await store.paces.all() == []
+
+
+async def test_a_queue_that_follows_takes_its_progress_into_a_pace_of_its_own(store: Store, clock: TestClock) -> None:
+    await set_pace(store, EVERY, "*")
+    await add_ids(store, *[{"delay": seconds(1)}] * 3)
+    clock.turn(1)
+    assert len((await let_go(store)).jobs) == 1
+    found = await store.paces.set("default", PaceRequest(burst=2), by="ann")
+    assert found is not None
+    assert (found.pace, found.inherited) == (Pace(gap=seconds(10), burst=2), False)
+    clock.turn(9.999)
+    assert (await let_go(store)).jobs == []
+    clock.turn(ms=1)
+    assert len((await let_go(store)).jobs) == 1
+
+
+async def test_a_paused_queue_that_follows_releases_nothing(store: Store, clock: TestClock) -> None:
+    await set_pace(store, EVERY, "*")
+    await add_ids(store, *[{"delay": seconds(1)}] * 2)
+    await store.set_queue("default", QueueChange(paused=True))
+    clock.turn(1)
+    assert (await store.paces.release()).jobs == []
+    await store.set_queue("default", QueueChange(paused=False))
+    assert len((await let_go(store)).jobs) == 1
+
+
+async def test_the_scheduler_releases_for_queues_that_follow(store: Store, clock: TestClock) -> None:
+    assert not (await store.paces.release()).paced
+    await set_pace(store, EVERY, "*")
+    assert (await store.paces.release()).paced
+    ids = await add_ids(store, *[{"delay": seconds(1)}] * 2)
+    assert (await store.paces.release()).next_in == seconds(1)
+    clock.turn(1)
+    released = await store.paces.release()
+    assert (len(released.jobs), released.next_in) == (1, seconds(10))
+    assert released.jobs[0].id in ids
+
+
+async def test_two_stores_release_one_job_for_a_queue_that_follows(pair: tuple[Store, Store], clock: TestClock) -> None:
+    await set_pace(pair[0], EVERY, "*")
+    await add_ids(pair[0], *[{"delay": seconds(1)}] * 20)
+    for _ in range(5):
+        clock.turn(10)
+        both = await asyncio.gather(*(store.paces.release() for store in pair for _ in range(3)))
+        assert sum(len(released.jobs) for released in both) == 1
+
+
+async def test_the_pace_of_all_queues_protects_each_queue_itself(store: Store, clock: TestClock) -> None:
+    await set_pace(store, Pace(gap=seconds(10), burst=1, rapid=Rate(seconds(1), 1)), "*")
+    await add_ids(store, *[{"queue": name, "delay": seconds(1)} for name in "aabb"], {"queue": "a"})
+    clock.turn(1)
+    assert len((await store.paces.release()).jobs) == 2
+    clock.turn(1)
+    assert [job.queue for job in (await store.paces.release()).jobs] == ["b"]
+
+
+async def test_queues_that_follow_are_seen_with_what_they_hold(store: Store, clock: TestClock) -> None:
+    await set_pace(store, EVERY, "*", by="ann")
+    await add_ids(store, *[{"queue": "a", "delay": seconds(1)}] * 3, {"queue": "b"}, {"queue": "c", "delay": seconds(99)})
+    clock.turn(1)
+    found = {pacing.queue: pacing for pacing in await store.paces.all()}
+    assert list(found) == ["*", "a", "c"]
+    assert {(pacing.pace, pacing.set_by) for pacing in found.values()} == {(EVERY, "ann")}
+    assert [pacing.inherited for pacing in found.values()] == [False, True, True]
+    assert [(pacing.held, pacing.coming) for pacing in found.values()] == [(0, 0), (3, 0), (0, 1)]
+    assert await store.paces.of("a") == found["a"]
+    unnamed = await store.paces.of("unnamed")
+    assert unnamed is not None
+    assert (unnamed.pace, unnamed.inherited) == (EVERY, True)
+    counted = {queue.name: (queue.ready, queue.delayed) for queue in await store.queues()}
+    assert (counted["a"], counted["b"], "*" in counted) == ((0, 3), (1, 0), False)
+
+
+async def test_those_who_look_after_it_see_jobs_held_by_the_pace_of_all_queues_as_delayed(
+    store: Store, clock: TestClock
+) -> None:
+    await set_pace(store, EVERY, "*")
+    [id, *_] = await add_ids(store, *[{"delay": seconds(1)}] * 3)
+    clock.turn(100)
+    [waiting] = (await store.diagnostics.overview()).waiting
+    assert (waiting.ready, waiting.delayed) == (0, 3)
+    outlook = await store.paces.outlook(id)
+    assert outlook is not None
+    assert (outlook.held, outlook.ahead) == (True, 0)
+    assert (await store.diagnostics.activity()).due_since == {}
+
+
+async def test_a_run_under_the_pace_of_all_queues_passes_the_checker(store: Store, clock: TestClock) -> None:
+    await set_pace(store, EVERY, "*")
+    await add_ids(store, *[{"delay": seconds(1)}] * 3)
+    await follow(store, clock, 3)
+    assert not check([], await store.audit.evidence(integrity=False)).violations

@@ -1,7 +1,8 @@
 """purge: jobs that ended long ago go, a limited number at a time; so do keys that expired."""
 
 from demora.core.states import Status
-from demora.store.jobs import Query, Store
+from demora.store.jobs import Query
+from demora.store.store import Store
 from tests.builders import add_one, claim_one, ended_one, job_of, key, seconds
 from tests.clock import TestClock
 

@@ -4,7 +4,8 @@ import pytest
 
 from demora.core.job import QueueOrder
 from demora.core.states import Status
-from demora.store.jobs import Pause, Queue, QueueChange, QueueQuery, Store
+from demora.store.jobs import Pause, Queue, QueueChange, QueueQuery
+from demora.store.store import Store
 from tests.builders import BROKEN, DONE, LEASE, add_ids, add_one, claim, claim_ids, ended_one, ms, run_one, seconds
 from tests.clock import TestClock
 

@@ -4,7 +4,8 @@ import pytest
 
 from demora.core.states import Status
 from demora.core.verdict import Raised
-from demora.store.jobs import Answer, Query, Store
+from demora.store.jobs import Answer, Query
+from demora.store.store import Store
 from tests.builders import (
     DONE,
     NO_IDS,

@@ -2,7 +2,8 @@
 
 from demora.core.job import LogLine
 from demora.core.states import Status
-from demora.store.jobs import Lease, LeaseStatus, Report, Store
+from demora.store.jobs import Lease, LeaseStatus, Report
+from demora.store.store import Store
 from tests.builders import (
     DONE,
     LEASE,
@@ -40,7 +41,7 @@ async def test_a_lapsed_lease_is_lost_and_not_extended(store: Store, clock: Test
     job = await claim_one(store)
     clock.turn(LEASE.total_seconds())
     heard = await store.renew([Report(job.lease, LEASE, progress=0.5, log=((ms(1), "late"),))], lease=LEASE)
-    assert heard == LeaseStatus(lost=frozenset({job.lease}), wished=frozenset())
+    assert heard == LeaseStatus(lost=frozenset({job.lease}), cancel_requested=frozenset())
     assert len((await claim(store)).lapsed) == 1
     after = await job_of(store, job.lease.id)
     assert (after.progress, after.log) == (None, ())
@@ -63,7 +64,7 @@ async def test_an_ended_job_and_no_job_are_lost(store: Store) -> None:
     ended = await run_one(store)
     leases = [Lease(id, 1) for id in [ended, *NO_IDS]]
     heard = await store.renew([Report(lease, ms(0)) for lease in leases], lease=LEASE)
-    assert heard == LeaseStatus(lost=frozenset(leases), wished=frozenset())
+    assert heard == LeaseStatus(lost=frozenset(leases), cancel_requested=frozenset())
 
 
 async def test_one_call_renews_many_and_names_those_it_could_not(store: Store, clock: TestClock) -> None:
@@ -86,11 +87,11 @@ async def test_lines_of_a_report_that_comes_after_its_settlement_are_kept(store:
 
 
 async def test_the_worker_hears_of_a_wish_to_cancel(store: Store) -> None:
-    wished, _ = await add_ids(store, {}, {})
+    cancel_requested, _ = await add_ids(store, {}, {})
     jobs = (await claim(store)).jobs
-    await store.cancel([wished])
+    await store.cancel([cancel_requested])
     heard = await store.renew([Report(job.lease, ms(0)) for job in jobs], lease=LEASE)
-    assert heard == LeaseStatus(lost=frozenset(), wished=frozenset({jobs[0].lease}))
+    assert heard == LeaseStatus(lost=frozenset(), cancel_requested=frozenset({jobs[0].lease}))
 
 
 async def test_progress_and_log_are_recorded(store: Store, clock: TestClock) -> None:

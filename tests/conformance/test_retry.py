@@ -5,7 +5,8 @@ import pytest
 from demora.core.job import Lane
 from demora.core.states import Status
 from demora.core.verdict import HandedBack, Raised
-from demora.store.jobs import Answer, Store
+from demora.store.jobs import Answer
+from demora.store.store import Store
 from tests.builders import (
     NO_IDS,
     NO_SUCH_ID,
@@ -65,7 +66,7 @@ async def test_an_old_wish_to_cancel_is_forgotten(store: Store) -> None:
     await settle(store, job, HandedBack())
     await store.retry([added.id])
     again = await claim_one(store)
-    assert (await store.listen([again.lease])).wished == frozenset()
+    assert (await store.listen([again.lease])).cancel_requested == frozenset()
     assert await settle(store, again, Raised("no")) is Status.RETRYING
 
 

@@ -6,7 +6,8 @@ import pytest
 from demora.core.job import Attempt, Lane, LogLine
 from demora.core.states import Status
 from demora.core.verdict import GaveUp, HandedBack, Lapsed, NoHandler, Raised, Snoozed
-from demora.store.jobs import Lease, Report, Store
+from demora.store.jobs import Lease, Report
+from demora.store.store import Store
 from tests.builders import (
     BROKEN,
     DONE,

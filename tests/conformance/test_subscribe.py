@@ -10,10 +10,11 @@ from demora.core.job import Unique
 from demora.core.states import Status
 from demora.core.verdict import GaveUp, HandedBack, Raised, Snoozed
 from demora.line import maintainer as maintaining
-from demora.store.jobs import Change, QueueChange, Store, Topic
+from demora.store.jobs import Change, QueueChange, Topic
+from demora.store.store import Store
 from tests.builders import BROKEN, DONE, LEASE, add_one, claim_one, ended_one, ms, new_job, seconds, settle, settle_lapsed
 from tests.clock import TestClock
-from tests.setups import SLEEPERS
+from tests.setups import NOTIFIERS
 
 Waiting = asyncio.Task[None]
 SOON = 2.0  # seconds: well before any safety net
@@ -28,7 +29,7 @@ def no_safety_net(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def look_at_clock(monkeypatch: pytest.MonkeyPatch, *, every: float, step: int = 60_000) -> None:
-    for sleepers in SLEEPERS:
+    for sleepers in NOTIFIERS:
         monkeypatch.setattr(sleepers, "CLOCK_LOOK", every)
         monkeypatch.setattr(sleepers, "CLOCK_STEP", step)
 

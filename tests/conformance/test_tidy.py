@@ -6,7 +6,8 @@ import pytest
 
 from demora.core.retention import Keep, Retention, RetentionRequest
 from demora.core.states import Status
-from demora.store.jobs import HousekeepingResult, Query, QueueChange, Store, WorkerRecord
+from demora.store.jobs import HousekeepingResult, Query, QueueChange, WorkerRecord
+from demora.store.store import Store
 from tests.builders import add_one, claim_one, ended_one, key, new_job, seconds
 from tests.clock import TestClock
 
@@ -131,7 +132,7 @@ async def test_history_goes_with_its_job(store: Store) -> None:
     await housekeep(store, failed=Keep(count=0))
     [again] = await store.add([new_job()])
     assert [job.id for job in (await store.find(Query())).jobs] == [again.id]
-    evidence = await store.evidence()  # type: ignore[attr-defined]
+    evidence = await store.audit.evidence()  # type: ignore[attr-defined]
     assert evidence.strays == []
 
 
@@ -143,7 +144,7 @@ async def test_keys_that_expired_go_and_others_outlive_their_job(store: Store, c
     assert (again.id, again.replayed) == (first.id, True)
     clock.turn(30)
     await housekeep(store)
-    assert (await store.evidence()).keys == []  # type: ignore[attr-defined]
+    assert (await store.audit.evidence()).keys == []  # type: ignore[attr-defined]
 
 
 async def test_workers_that_were_silent_for_a_day_are_forgotten(store: Store, clock: TestClock) -> None:

@@ -7,7 +7,8 @@ import pytest
 from demora.core.job import Priority, Unique
 from demora.core.states import Status
 from demora.core.verdict import HandedBack, Raised
-from demora.store.jobs import Query, Store
+from demora.store.jobs import Query
+from demora.store.store import Store
 from tests.builders import add_one, claim_ids, claim_one, job_of, key, new_job, seconds, settle
 from tests.clock import TestClock
 

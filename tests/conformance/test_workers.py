@@ -2,7 +2,8 @@
 
 import msgspec
 
-from demora.store.jobs import Store, WorkerRecord
+from demora.store.jobs import WorkerRecord
+from demora.store.store import Store
 from tests.builders import seconds
 from tests.clock import TestClock
 

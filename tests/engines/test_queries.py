@@ -7,7 +7,7 @@ import pytest
 
 import demora.engines.postgres as postgres
 import demora.engines.sqlite as sqlite
-from demora.engines import queries
+from demora.engines.sql import queries
 
 each = pytest.mark.parametrize("engine", [sqlite, postgres], ids=lambda engine: engine.__name__.split(".")[-1])
 

@@ -9,7 +9,7 @@ import pytest
 from demora.core.verdict import Outcome
 from demora.engines.postgres.connections import Session
 from demora.engines.sqlite import SqliteStore, connections
-from demora.store.jobs import Store
+from demora.store.store import Store
 from tests.builders import BROKEN, DONE, add_ids, claim, settlement
 from tests.setups import postgres_store
 
@@ -49,7 +49,7 @@ async def test_on_postgres(seen: list[str], tmp_path: Path, monkeypatch: pytest.
     ask = Session.rows
 
     async def rows(session: Session, statement: Any, **parameters: Any) -> Any:
-        if statement != "notify":  # the ring that follows
+        if statement != "notify":  # the notification that follows
             seen.append(f"select {statement}")
         return await ask(session, statement, **parameters)
 

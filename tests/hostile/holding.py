@@ -14,11 +14,12 @@ import apsw
 
 what, file, stopped = sys.argv[1:]
 if what == "turn":
-    os.makedirs(file + "-bells", exist_ok=True)
-    handle = os.open(file + "-bells", os.O_RDONLY)
+    os.makedirs(file + "-sockets", exist_ok=True)
+    handle = os.open(file + "-sockets", os.O_RDONLY)
     fcntl.flock(handle, fcntl.LOCK_EX)
 else:
     db = apsw.Connection(file)
+    db.set_busy_timeout(60_000)
     db.execute("begin immediate")
 print("held", flush=True)
 if stopped == "stopped":

@@ -16,12 +16,13 @@ import pytest
 
 from demora import Demora
 from demora.api import make_api
-from demora.engines import searching
 from demora.engines.postgres import PostgresOptions, PostgresStore
+from demora.engines.sql import searching
 from demora.engines.sqlite import SqliteStore, connections
 from demora.errors import SearchTooSlow, TooManySearches
 from demora.settings import Settings
-from demora.store.jobs import Query, QueueQuery, Store
+from demora.store.jobs import Query, QueueQuery
+from demora.store.store import Store
 from tests.builders import add_ids, new_job
 from tests.setups import postgres_url
 
@@ -104,7 +105,7 @@ async def test_a_key_and_the_workers_are_found_while_searches_are_held(held: tup
         searches = [asyncio.ensure_future(store.find(Query(tag="none"))) for _ in range(10)]
         for _ in range(5):
             async with asyncio.timeout(AFTER):
-                assert (await store.find_key("nobody's")).key is None
+                assert (await store.api_keys.find("nobody's")).key is None
                 assert await store.workers() == []
         assert not any(search.done() for search in searches)
     assert [page.jobs for page in await asyncio.gather(*searches)] == [[]] * 10

@@ -55,13 +55,13 @@ async def standing(store: LinedStore, fact: Callable[[Any], bool] = bool) -> tup
 
 
 async def epoch(store: LinedStore) -> int:
-    return (await store.inner.begin_lining()).epoch
+    return (await store.inner.line_feed.begin()).epoch
 
 
 async def test_jobs_come_by_the_line(server: Server, open_store: Open) -> None:
     store = await open_store(server.url)
     ids = await add_ids(store, {}, {}, {})
-    assert store.notes() == ()
+    assert store.diagnostics.notes() == ()
     server.ask("CONFIG", "RESETSTAT")
     assert await claim_ids(store) == ids
     assert "cmdstat_evalsha" in server.ask("INFO", "commandstats")
@@ -104,11 +104,11 @@ async def test_a_killed_server_costs_less_than_two_seconds_and_no_job(server: Se
     after = await add_ids(store, {})
     assert await claim_ids(store) == before + after
     assert time.monotonic() - started < SOON
-    [note] = store.notes()
+    [note] = store.diagnostics.notes()
     assert "handed out by the database" in note
     server.start()
     await trusted(store)
-    assert store.notes() == ()
+    assert store.diagnostics.notes() == ()
     again = await add_ids(store, {})
     assert await claim_ids(store) == again
 
@@ -192,7 +192,7 @@ async def test_a_server_restored_from_an_old_copy_is_not_believed(server: Server
 async def test_a_database_restored_from_a_backup_gets_a_line_of_its_own(server: Server, open_store: Open) -> None:
     store = await open_store(server.url)
     maintainer = await store._maintainer()
-    server.ask("HSET", f"demora:{(await store.inner.begin_lining()).database}:{{*}}:state", "epoch", 99)
+    server.ask("HSET", f"demora:{(await store.inner.line_feed.begin()).database}:{{*}}:state", "epoch", 99)
     await trusted(store, is_it=False)
     await trusted(store)
     assert await epoch(store) == maintainer.line.epoch > 99
@@ -339,6 +339,25 @@ async def test_jobs_beyond_the_horizon_come_also_after_the_clock_was_set_back(se
         await maintainer.sweep()
         clock.turn(300)
     assert (await standing(store, lambda _: True))[0] == [added.id]
+    await store.close()
+
+
+async def test_the_shortest_horizon_reaches_every_job_before_it_is_due(server: Server, tmp_path: Path) -> None:
+    clock = TestClock()
+    store = LinedStore(
+        SqliteStore(tmp_path / "jobs.db", clock=clock),
+        lambda: RedisLine(server.url),
+        horizon=seconds(60),
+        ticks=False,
+    )
+    await store.open()
+    maintainer = await store._maintainer()
+    due = {(await add_one(store, delay=seconds(s))).id: s for s in (33, 62, 77, 101, 124, 159)}
+    for now in range(0, 90, 5):
+        await maintainer.sweep()
+        there = set((await standing(store, lambda _: True))[0])
+        assert {id for id, at in due.items() if at <= now + 50} <= there <= {id for id, at in due.items() if at <= now + 60}
+        clock.turn(5)
     await store.close()
 
 

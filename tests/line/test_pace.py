@@ -33,7 +33,7 @@ async def test_real_time_jobs_ask_the_database_for_no_pace(
 ) -> None:
     monkeypatch.setattr(claiming, "SQL_CLAIM_EVERY", 3600.0)  # without the safety net
     worker, producer = await open_store(server.url), await open_store(server.url)
-    await worker.set_pace("default", request_of(SLOW), by="ann")
+    await worker.paces.set("default", request_of(SLOW), by="ann")
     await add_ids(producer, {"delay": seconds(600)})
     await eventually(lambda: claim_ids(worker), lambda ids: ids == [])
     asked = counted(worker, monkeypatch)
@@ -50,7 +50,7 @@ async def test_a_delayed_job_of_another_process_is_released_at_once(
 ) -> None:
     monkeypatch.setattr(claiming, "SQL_CLAIM_EVERY", 3600.0)  # without the safety net
     worker, producer = await open_store(server.url), await open_store(server.url)
-    await worker.set_pace("default", request_of(SLOW), by="ann")
+    await worker.paces.set("default", request_of(SLOW), by="ann")
     assert await claim_ids(worker) == []
     [id] = await add_ids(producer, {"delay": seconds(0.05)})
     assert await eventually(lambda: claim_ids(worker), bool, within=20) == [id]

@@ -36,7 +36,7 @@ async def test_a_line_that_was_only_used_agrees_with_its_rows(server: Server, op
 
 async def test_a_job_released_beside_a_claim_is_put_into_the_line(server: Server, open_store: Open) -> None:
     store = await open_store(server.url)
-    await store.set_pace(
+    await store.paces.set(
         "default", request_of(Pace(gap=seconds(600), burst=2, stagger=seconds(0.001), rapid=None)), by="ann"
     )
     await add_ids(store, {"delay": seconds(0.01)}, {"delay": seconds(0.01)})
@@ -88,7 +88,7 @@ async def test_differences_are_listed_and_repaired(server: Server, open_store: O
 async def test_a_rebuilt_line_agrees(server: Server, open_store: Open) -> None:
     store = await open_store(server.url)
     await spoiled(store)
-    before = (await store.inner.begin_lining()).epoch
+    before = (await store.inner.line_feed.begin()).epoch
     assert await store.rebuild() == before + 1
     assert (await store.reconcile()).agrees
 

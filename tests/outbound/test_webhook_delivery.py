@@ -15,7 +15,7 @@ from standardwebhooks import Webhook
 from demora import Demora, Job
 from demora.client.webhooks import DeliveryHistory
 from demora.core.states import Status
-from demora.core.webhook import QUEUE, TYPE
+from demora.core.webhook import QUEUE, TYPE, secret_text
 from demora.engines.sqlite import SqliteStore
 from demora.errors import Invalid, JobNotFound, UrlNotDisabled
 from demora.testing import Sandbox
@@ -107,12 +107,19 @@ async def test_a_secret_of_the_environment_signs_too(app: Demora, secret: str, m
     verified(receiver.received[0], secret)
 
 
-async def test_without_a_secret_nothing_is_sent_and_the_delivery_says_why(app: Demora) -> None:
+async def test_the_first_delivery_makes_the_first_secret(app: Demora, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO", logger="demora")
     async with Receiver() as receiver, app.worker():
         job = await app.enqueue("demo.echo", webhook_url=receiver.url)
-        [one] = await told(app, job, lambda found: bool(found and found[0].tries))
-        assert "webhooks secret create" in (one.tries[0].error or "")
-    assert receiver.connections == 0
+        other = await app.enqueue("demo.echo", webhook_url=receiver.url)
+        for one in (job, other):
+            [history] = await told(app, one, delivered)
+            assert len(history.tries) == 1
+    client = await app.open()
+    [stored] = (await client.webhooks.secrets()).secrets
+    for request in receiver.received:
+        verified(request, secret_text(stored.secret.key))
+    assert sum("secret to sign webhooks was created" in line for line in caplog.messages) == 1
 
 
 async def test_410_disables_the_url_until_somebody_enables_it(app: Demora, secret: str) -> None:

@@ -98,7 +98,7 @@ class Driver:
     async def drain(self) -> None:
         """Let everything that was begun come to its end."""
         self.clock.turn(8000)
-        while not self._is_quiet(await self.store.evidence(integrity=False)):
+        while not self._is_quiet(await self.store.audit.evidence(integrity=False)):
             await self.rescue(0, 0)
             await self.claim(2, 0)
             while self.runs:

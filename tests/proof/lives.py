@@ -40,8 +40,8 @@ class Life:
     def renewed(self, **odd: Any) -> "Life":
         return self._step("renewed", lease_until=self.boot + LEASE, **odd)
 
-    def wished(self) -> "Life":
-        return self._step("wished", wished=True, lease_until=self.lease)
+    def cancel_requested(self) -> "Life":
+        return self._step("cancel_requested", cancel_requested=True, lease_until=self.lease)
 
     def settled(self, status: str = "COMPLETED", **odd: Any) -> "Life":
         return self._step("settled", status=status, lease_until=None, **odd)
@@ -66,7 +66,12 @@ class Life:
         return self._step("cancelled", status="CANCELLED", **odd)
 
     def retried(self, **odd: Any) -> "Life":
-        anew = {"generation": self.stands.get("generation", 1) + 1, "credits": self.token, "retries": 0, "wished": False}
+        anew = {
+            "generation": self.stands.get("generation", 1) + 1,
+            "credits": self.token,
+            "retries": 0,
+            "cancel_requested": False,
+        }
         return self._step("retried", status="QUEUED", **{**anew, "due_at": self.at, **odd})
 
     def changed(self, **odd: Any) -> "Life":
@@ -94,7 +99,7 @@ class Life:
         event = SqlEvent(self.seq, self.at, self.boot, self.job, kind, **{**old, **kept, **facts})
         self.events.append(event)
         self.status, self.token, self.lease = event.status, event.token, event.lease_until
-        for name in ("due_at", "credits", "retries", "generation", "wished", "expires_at", "unique"):
+        for name in ("due_at", "credits", "retries", "generation", "cancel_requested", "expires_at", "unique"):
             self.stands[name] = getattr(event, name)
         return self
 

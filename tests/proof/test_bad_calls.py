@@ -51,7 +51,7 @@ def test_a_job_whose_events_end_before_its_removal_is_lost() -> None:
 GOOD: dict[str, list[Event]] = {
     "a cancel of a waiting job": [*Life().added().cancelled().events, *call("cancel", "ok", JOB, answer="CANCELLED")],
     "a cancel of a running job": [
-        *Life().added().claimed().wished().events,
+        *Life().added().claimed().cancel_requested().events,
         *call("cancel", "ok", JOB, answer="PROCESSING"),
     ],
     "a cancel whose outcome is unknown": [*Life().added().events, *call("cancel", "unknown", JOB)],

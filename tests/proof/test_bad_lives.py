@@ -13,8 +13,8 @@ GOOD = {
     "a worker lost for good": Life().added(max_retries=0).claimed().wait(LEASE).lapsed("FAILED", max_retries=0),
     "hand-backs": Life().added().claimed().handed_back().claimed().handed_back().claimed().settled(),
     "a cancel while it waits": Life().added().changed(due_at=Life().at + 9).cancelled().retried(),
-    "a cancel while it runs": Life().added().claimed().wished().settled("CANCELLED", error="gave up"),
-    "a cancel that came too late": Life().added().claimed().wished().settled(),
+    "a cancel while it runs": Life().added().claimed().cancel_requested().settled("CANCELLED", error="gave up"),
+    "a cancel that came too late": Life().added().claimed().cancel_requested().settled(),
     "a lapse that another had settled": Life().added().claimed().wait(LEASE).lapsed().stale("lapse", 1),
     "an error beyond help": Life().added().claimed().buried(),
     "steps signed by their workers": Life().added().claimed().renewed().accepted("renew").settled().accepted().removed(),
@@ -96,16 +96,21 @@ BAD = {
     },
     "I9": {
         "claimed after it was cancelled": Life().added().cancelled().claimed(),
-        "tried again after the asked": Life().added().claimed().wished().failed_once(),
-        "handed back after the asked": Life().added().claimed().wished().handed_back(),
-        "claimed with a asked": Life().added().claimed(wished=True),
+        "tried again after the request": Life().added().claimed().cancel_requested().failed_once(),
+        "handed back after the request": Life().added().claimed().cancel_requested().handed_back(),
+        "claimed with a request": Life().added().claimed(cancel_requested=True),
     },
     "I12": {
         "tried again with all attempts spent": Life().added().claimed().failed_once().claimed().failed_once(),
         "buried too soon for a lost worker": Life().added().claimed().wait(LEASE).lapsed("FAILED"),
         "buried without an error": Life().added().claimed().buried(error=None),
         "retried without new attempts": failed_twice(Life()).retried(credits=0),
-        "retried with the old asked": Life().added().claimed().wished().settled("CANCELLED").retried(wished=True),
+        "retried with the old request": Life()
+        .added()
+        .claimed()
+        .cancel_requested()
+        .settled("CANCELLED")
+        .retried(cancel_requested=True),
     },
     "I17": {
         "a change that left no event": Life().added().claimed().settled(old_status="RETRYING"),

@@ -28,7 +28,7 @@ async def live(
             await getattr(driver, verb)(n, m)
         if drain:
             await driver.drain()
-        return driver.history, await driver.store.evidence()
+        return driver.history, await driver.store.audit.evidence()
     finally:
         await driver.store.close()
 

@@ -11,7 +11,7 @@ from demora.proof import ClientEvent, Event, Recorder, WorldEvent, read, write
 from tests.proof.lives import JOB, START, Life, call, end, start
 
 HISTORY: list[Event] = [
-    *Life().added().claimed().wished().stale("renew", 1).settled().events,
+    *Life().added().claimed().cancel_requested().stale("renew", 1).settled().events,
     *call("add", "ok", JOB, asked={"key": "k", "request": "r", "kept": 5, "due_at": START}),
     *(start(worker="ann", attempt=1), end()),
     *(WorldEvent("kill -9", START, "worker 3"), WorldEvent("healed", START)),

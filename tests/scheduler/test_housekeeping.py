@@ -14,34 +14,46 @@ from demora.core.pace_request import request_of
 from demora.core.retention import Keep, Retention
 from demora.core.states import Status
 from demora.engines.sqlite import SqliteStore
+from demora.engines.sqlite.database import Database
+from demora.engines.sqlite.paces import SqlitePaces
 from demora.errors import StoreBusy
 from demora.scheduler import housekeeping
 from demora.scheduler.housekeeping import Scheduler
-from demora.store.jobs import HousekeepingResult, QueueChange, Store
+from demora.store.jobs import HousekeepingResult, QueueChange
 from demora.store.paces import Released
+from demora.store.store import Store
 from tests.builders import add_one, ended_one, job_of, ms, seconds
 from tests.clock import TestClock
 from tests.facts import eventually
 
 
-class Watched(SqliteStore):
-    """A store that notes each tidying and each release, and fails as often as it is told."""
+class WatchedPaces(SqlitePaces):
+    """Paces that count the releases, and fail as often as they are told."""
 
-    failures = releases_that_fail = 0
-    tidied = released = 0
+    failures = released = 0
+
+    async def looks(self) -> int:
+        return self.released
+
+    async def release(self, queues: Sequence[str] | None = None, *, wake: bool = True) -> Released:
+        self.released += 1
+        if self.failures > 0:
+            self.failures -= 1
+            raise StoreBusy("told to")
+        return await super().release(queues, wake=wake)
+
+
+class Watched(SqliteStore):
+    """A store that counts each housekeeping and each release, and fails as often as it is told."""
+
+    failures = tidied = 0
+
+    def __init__(self, clock: TestClock) -> None:
+        super().__init__(clock=clock)
+        self.paces: WatchedPaces = WatchedPaces(self._database)
 
     async def looks(self) -> int:
         return self.tidied
-
-    async def release_looks(self) -> int:
-        return self.released
-
-    async def release(self, queues: Sequence[str] | None = None) -> Released:
-        self.released += 1
-        if self.releases_that_fail > 0:
-            self.releases_that_fail -= 1
-            raise StoreBusy("told to")
-        return await super().release(queues)
 
     async def housekeep(self, retention: Retention, *, limit: int) -> HousekeepingResult:
         self.tidied += 1
@@ -53,7 +65,7 @@ class Watched(SqliteStore):
 
 @pytest.fixture
 async def store(clock: TestClock) -> AsyncIterator[Watched]:
-    store = Watched(clock=clock)
+    store = Watched(clock)
     await store.open()
     yield store
     await store.close()
@@ -124,9 +136,9 @@ async def _said(caplog: pytest.LogCaptureFixture) -> list[str]:
 
 async def test_it_backs_off_on_errors_of_a_release_and_goes_on(store: Watched, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(housekeeping, "FIRST_PAUSE", 0.001)
-    store.releases_that_fail = 3
+    store.paces.failures = 3
     async with tidying(store):
-        await eventually(store.release_looks, lambda looks: looks == 4)
+        await eventually(store.paces.looks, lambda looks: looks == 4)
 
 
 async def test_it_ends_when_the_store_is_closed(store: Watched) -> None:
@@ -144,11 +156,11 @@ async def test_every_worker_tidies(store: Watched, clock: TestClock) -> None:
     assert job.status is Status.CANCELLED
 
 
-class Looked(SqliteStore):
-    """A store in real time that tells once somebody has looked at its paces."""
+class LookedPaces(SqlitePaces):
+    """Paces that set an event once a caller has released jobs."""
 
-    def __init__(self) -> None:
-        super().__init__()
+    def __init__(self, database: Database) -> None:
+        super().__init__(database)
         self.looked = asyncio.Event()
 
     async def release(self, queues: Sequence[str] | None = None, *, wake: bool = True) -> Released:
@@ -157,13 +169,21 @@ class Looked(SqliteStore):
         return released
 
 
+class Looked(SqliteStore):
+    """A store in real time with such paces."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.paces: LookedPaces = LookedPaces(self._database)
+
+
 async def test_what_comes_due_under_a_pace_is_let_go_also_while_no_worker_claims() -> None:
     """It comes after a look at which nothing was in sight, and no clock is turned that could wake anybody."""
     store = Looked()
     await store.open()
-    await store.set_pace("default", request_of(Pace(rapid=None)), by="ann")
+    await store.paces.set("default", request_of(Pace(rapid=None)), by="ann")
     async with tidying(store):
-        await asyncio.wait_for(store.looked.wait(), 30)
+        await asyncio.wait_for(store.paces.looked.wait(), 30)
         added = await add_one(store, delay=ms(20))
         await eventually(lambda: job_of(store, added.id), lambda job: job.lane is Lane.RELEASED, within=20)
     await store.close()

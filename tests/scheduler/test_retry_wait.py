@@ -1,12 +1,12 @@
-"""A store in trouble is left alone for as long as was said, unless something rings."""
+"""A store in trouble is left alone for as long as was said, unless it notifies."""
 
 import asyncio
 
 from demora.scheduler.housekeeping import wait_before_retry
 
 
-class Bell:
-    """Comes back early for no reason so often; then it rings."""
+class EarlyWaits:
+    """Comes back early for no reason so often; then it is notified."""
 
     def __init__(self, early: int) -> None:
         self.early, self.waits = early, list[float]()
@@ -26,15 +26,15 @@ class Bell:
 
 
 async def test_it_lasts_although_the_bell_comes_back_early() -> None:
-    loop, bell = asyncio.get_running_loop(), Bell(early=1000)
+    loop, subscription = asyncio.get_running_loop(), EarlyWaits(early=1000)
     began = loop.time()
-    await wait_before_retry(bell, 0.1)
+    await wait_before_retry(subscription, 0.1)
     assert loop.time() - began >= 0.1
-    assert len(bell.waits) > 1
-    assert bell.waits == sorted(bell.waits, reverse=True)
+    assert len(subscription.waits) > 1
+    assert subscription.waits == sorted(subscription.waits, reverse=True)
 
 
 async def test_a_ring_ends_it() -> None:
-    bell = Bell(early=2)
-    await asyncio.wait_for(wait_before_retry(bell, 3600), 5)
-    assert len(bell.waits) == 3
+    subscription = EarlyWaits(early=2)
+    await asyncio.wait_for(wait_before_retry(subscription, 3600), 5)
+    assert len(subscription.waits) == 3

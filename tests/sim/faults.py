@@ -46,6 +46,8 @@ class FaultyStore:
 
     def __getattr__(self, verb: str) -> Any:
         call = getattr(self._store, verb)
+        if verb in PARTS:
+            return FaultyPart(self, call)
 
         async def faulty(*args: Any, **options: Any) -> Any:
             return await self._with_faults(verb, call, args, options)
@@ -68,3 +70,24 @@ class FaultyStore:
             self._world.happened(f"{verb} failed after")
             raise Unknown("simulated: failed after commit")
         return answer
+
+
+PARTS = frozenset({"paces", "api_keys", "webhooks", "diagnostics", "audit", "line_feed"})
+AT_ONCE = frozenset({"wall_us", "on_unplaced", "notes"})  # verbs that do no I/O
+
+
+class FaultyPart:
+    """A part of a faulty store. A verb that does no I/O does not fail."""
+
+    def __init__(self, store: FaultyStore, part: Any) -> None:
+        self._faulty, self._part = store, part
+
+    def __getattr__(self, verb: str) -> Any:
+        call = getattr(self._part, verb)
+        if verb in AT_ONCE:
+            return call
+
+        async def faulty(*args: Any, **options: Any) -> Any:
+            return await self._faulty._with_faults(verb, call, args, options)
+
+        return faulty

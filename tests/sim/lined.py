@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import contextvars
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -107,12 +107,12 @@ class FaultyLine:
     async def listen(self, wake: WakeWaiters) -> None:
         world = self._line.world
 
-        def rung(delayed: bool) -> None:
-            if not world.loses_ring():
+        def notified(delayed: bool) -> None:
+            if not world.loses_notification():
                 world.loop.call_soon(wake, delayed, context=context)
 
         context = contextvars.copy_context()
-        await self._model.listen(rung)
+        await self._model.listen(notified)
 
     def __getattr__(self, name: str) -> Any:
         async def faulty(*args: Any, **options: Any) -> Any:
@@ -165,18 +165,9 @@ SERVER = contextvars.Context()  # the server's own
 
 
 class FaultyInner(FaultyStore):
-    """A faulty store below a line: what is only asked of this process does not fail, nor does what it takes to open."""
+    """A faulty store below a line: the calls that open it do not fail."""
 
     opening = False
-
-    def wall_us(self) -> int | None:
-        return self._store.wall_us()
-
-    def on_unplaced(self, callback: Callable[[], None]) -> None:
-        self._store.on_unplaced(callback)
-
-    def notes(self) -> tuple[str, ...]:
-        return self._store.notes()
 
     async def _with_faults(self, verb: str, call: Any, args: tuple[Any, ...], options: dict[str, Any]) -> Any:
         if self.opening:

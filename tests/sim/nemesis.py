@@ -9,7 +9,7 @@ from tests.sim.world import World
 
 
 class Nemesis:
-    """Kills, stops and continues processes, steps the clock, and sets how often stores fail and rings are lost."""
+    """Kills, stops and continues processes, steps the clock, and sets how often stores fail and notifications are lost."""
 
     def __init__(self, world: World, rates: Rates, start_worker: Callable[[], str]) -> None:
         self._world, self._rates, self._start_worker = world, rates, start_worker
@@ -31,7 +31,7 @@ class Nemesis:
         for name in Rates.__struct_fields__:
             if name != "longest_delay":
                 setattr(self._rates, name, 0.0)
-        self._world.lost_rings = 0.0
+        self._world.lost_notifications = 0.0
         for worker in list(self._stopped):
             self._continue_one(worker)
         while len(self._living()) < number:
@@ -47,7 +47,7 @@ class Nemesis:
         if self._chance.random() < 0.5:
             self._rates.crash = self._chance.choice((0.001, 0.01))
         if self._chance.random() < 0.5:
-            self._world.lost_rings = self._chance.choice((0.05, 0.5, 1.0))
+            self._world.lost_notifications = self._chance.choice((0.05, 0.5, 1.0))
 
     def _living(self) -> list[str]:
         return [worker for worker in self.workers if self._world.loop.alive(worker)]

@@ -55,10 +55,10 @@ SOMETIMES: dict[str, Callable[[Life], bool]] = {
     "a retrying job is handed back": _after(lambda e: e.kind == "claimed" and e.retries > 0, _settled("RETRYING")),
     "a job is cancelled while it waits": _some(_kind("cancelled")),
     "a job is cancelled while it waits for a retry": _some(lambda e: e.kind == "cancelled" and e.old_status == "RETRYING"),
-    "a running job is asked to end": _some(_kind("wished")),
-    "a running job obeys a cancel": _some(lambda e: e.kind == "settled" and e.status == "CANCELLED" and e.wished),
+    "a running job is asked to end": _some(_kind("cancel_requested")),
+    "a running job obeys a cancel": _some(lambda e: e.kind == "settled" and e.status == "CANCELLED" and e.cancel_requested),
     "a running job completes although a cancel was asked for": _some(
-        lambda e: e.kind == "settled" and e.status == "COMPLETED" and e.wished
+        lambda e: e.kind == "settled" and e.status == "COMPLETED" and e.cancel_requested
     ),
     "a job whose worker died is cancelled by an earlier asked": _some(
         lambda e: e.kind == "settled" and e.status == "CANCELLED" and "WorkerLost" in (e.error or "")

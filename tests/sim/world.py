@@ -1,4 +1,4 @@
-"""The simulated machine: one database, one clock, bells between processes, and processes that can be killed."""
+"""The simulated machine: one database, one clock, notifications between processes, and processes that can be killed."""
 
 import contextlib
 import contextvars
@@ -42,25 +42,25 @@ class SharedConnection(apsw.Connection):
         pass
 
 
-class SimBells:
-    """The bells of one store; those of all stores hang in the same tower. A ring may be lost, as the nemesis asked_for."""
+class SimNotifier:
+    """The notifier of one store. All stores share the listeners. A notification may be lost, as the nemesis decides."""
 
     def __init__(self, world: "World") -> None:
         self._world = world
         self._owner = OWNER.get()
 
-    def listen(self, topic: Topic, rung: Callable[[], None]) -> bool:
-        self._world.tower.setdefault((self._owner, topic), (contextvars.copy_context(), rung, self))
+    def listen(self, topic: Topic, callback: Callable[[], None]) -> bool:
+        self._world.listeners.setdefault((self._owner, topic), (contextvars.copy_context(), callback, self))
         return True
 
     def notify(self, topics: Iterable[Topic]) -> None:
-        for (_, topic), (context, rung, bells) in list(self._world.tower.items()):
-            if topic in topics and bells is not self and not self._world.loses_ring():
-                self._world.loop.call_soon(rung, context=context)
+        for (_, topic), (context, callback, notifier) in list(self._world.listeners.items()):
+            if topic in topics and notifier is not self and not self._world.loses_notification():
+                self._world.loop.call_soon(callback, context=context)
 
     def close(self) -> None:
-        for key in [key for key in self._world.tower if key[0] == self._owner]:
-            del self._world.tower[key]
+        for key in [key for key in self._world.listeners if key[0] == self._owner]:
+            del self._world.listeners[key]
 
 
 class World:
@@ -70,8 +70,8 @@ class World:
         self.random = random.Random(f"world {seed}")
         self.loop = SimLoop(seed)
         self.clock = SimClock(self.loop)
-        self.tower: dict[tuple[str, Topic], tuple[contextvars.Context, Callable[[], None], SimBells]] = {}
-        self.lost_rings = 0.0
+        self.listeners: dict[tuple[str, Topic], tuple[contextvars.Context, Callable[[], None], SimNotifier]] = {}
+        self.lost_notifications = 0.0
         self.fired: dict[str, int] = {}
         self._stoppers: dict[str, tuple[contextvars.Context, Callable[[], None]]] = {}
         self._pipes: dict[str, list[Callable[[], None]]] = {}
@@ -84,7 +84,7 @@ class World:
         def connect(_: Path | None) -> apsw.Connection:
             return self._db
 
-        return SqliteStore(clock=self.clock, inline=True, connect=connect, notifier=SimBells(self), audit=True)  # type: ignore[arg-type]
+        return SqliteStore(clock=self.clock, inline=True, connect=connect, notifier=SimNotifier(self), audit=True)  # type: ignore[arg-type]
 
     def new_id(self) -> str:
         """Ids that grow, as UUIDs of version 7 do."""
@@ -92,12 +92,12 @@ class World:
         return str(UUID(int=(START << 80) | (7 << 76) | (2 << 62) | self._ids))
 
     def kill(self, owner: str) -> None:
-        """kill -9: what it had not committed is undone by the database, and its bells fall silent."""
+        """kill -9: what it had not committed is undone by the database, and it hears no notification."""
         self.loop.kill(owner)
         if self._db.in_transaction and OWNER.get() == owner:
             self._db.execute("rollback")
-        for key in [key for key in self.tower if key[0] == owner]:
-            del self.tower[key]
+        for key in [key for key in self.listeners if key[0] == owner]:
+            del self.listeners[key]
         for close in self._pipes.pop(owner, ()):
             close()
 
@@ -118,10 +118,10 @@ class World:
     def happened(self, fault: str) -> None:
         self.fired[fault] = self.fired.get(fault, 0) + 1
 
-    def loses_ring(self) -> bool:
-        lost = self.random.random() < self.lost_rings
+    def loses_notification(self) -> bool:
+        lost = self.random.random() < self.lost_notifications
         if lost:
-            self.happened("ring lost")
+            self.happened("notification lost")
         return lost
 
     def wall(self) -> float:

@@ -51,11 +51,11 @@ def test_cancelled_it_is_silent_and_leaves_no_timer(
     runner: asyncio.Runner, near: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(timers, "NEAR", 3600.0 if near else 0.001)
-    rung: list[None] = []
+    fired: list[None] = []
 
     async def cancel() -> None:
         loop = asyncio.get_running_loop()
-        alarm, soon = Timer(loop, 60, lambda: rung.append(None)), Timer(loop, 0.005, lambda: rung.append(None))
+        alarm, soon = Timer(loop, 60, lambda: fired.append(None)), Timer(loop, 0.005, lambda: fired.append(None))
         soon.cancel()  # before the loop has had a turn, however long the machine stands still
         await asyncio.sleep(0)
         assert _timers() == near
@@ -64,7 +64,7 @@ def test_cancelled_it_is_silent_and_leaves_no_timer(
         await _waited(0.010)
 
     runner.run(cancel())
-    assert (_timers(), rung) == (0, [])
+    assert (_timers(), fired) == (0, [])
 
 
 def test_where_no_file_can_be_opened_it_goes_off_all_the_same(
@@ -80,7 +80,7 @@ def test_where_no_file_can_be_opened_it_goes_off_all_the_same(
 def test_many_at_once_all_go_off(runner: asyncio.Runner) -> None:
     order: list[int] = []
 
-    async def ring() -> None:
+    async def fire() -> None:
         loop = asyncio.get_running_loop()
         done: asyncio.Future[None] = loop.create_future()
 
@@ -92,5 +92,5 @@ def test_many_at_once_all_go_off(runner: asyncio.Runner) -> None:
         Timer(loop, 0.030, lambda: done.set_result(None))
         await done
 
-    runner.run(ring())
+    runner.run(fire())
     assert sorted(order) == list(range(20))

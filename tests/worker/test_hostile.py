@@ -205,7 +205,7 @@ async def test_news_of_an_earlier_lease_leaves_the_next_run_alone(app: Demora, g
         await gate.reached()
         [lease] = working._runs
         earlier = type(lease)(lease.id, 1)
-        working._apply_lease_status(LeaseStatus(lost=frozenset({earlier}), wished=frozenset({earlier})))
+        working._apply_lease_status(LeaseStatus(lost=frozenset({earlier}), cancel_requested=frozenset({earlier})))
         gate.open()
         assert (await ended(app, job)).status is Status.COMPLETED
 

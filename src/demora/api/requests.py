@@ -139,7 +139,7 @@ class RateBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     gap: Annotated[int, _ms("The least time between the first releases of two cycles")] | None = None
     burst: Annotated[int, _doc("Releases per cycle.", minimum=1, maximum=MOST_BURST)] | None = None
-    stagger: Annotated[int, _ms("The time between two releases of a cycle")] | None = None
+    stagger: Annotated[int, _ms("The time between two releases of a cycle, by default up to 30 s")] | None = None
 
     def request(self) -> RateRequest:
         return RateRequest(_span(self.gap), self.burst, _span(self.stagger))
@@ -211,6 +211,12 @@ class QueuesQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     limit: Annotated[int, _doc("How many.", minimum=1, maximum=MOST_PER_PAGE)] = MOST_PER_PAGE
     cursor: Annotated[str, _doc("The nextCursor of the previous page.")] | None = None
+
+
+class StatsQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Whether the jobs are counted for this request."""
+
+    fresh: Annotated[bool, _doc("Count now, instead of showing a count of the last seconds.")] = False
 
 
 class Nothing(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

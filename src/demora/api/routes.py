@@ -4,7 +4,16 @@ import functools
 from typing import Any
 
 from ..client.diagnostics import Health
-from ..client.views import BulkResultView, DeliveriesView, JobView, PageView, QueueView, ReceiptView
+from ..client.views import (
+    BulkResultView,
+    DeadLetterStatsView,
+    DeliveriesView,
+    JobView,
+    PageView,
+    QueueView,
+    ReceiptView,
+    StatsView,
+)
 from ..client.why import Why
 from ..core.access import Scope
 from . import jobs, queues
@@ -22,6 +31,7 @@ from .requests import (
     PauseRequest,
     QueueRequest,
     QueuesQuery,
+    StatsQuery,
     WaitQuery,
 )
 
@@ -58,6 +68,7 @@ ROUTES: tuple[Operation, ...] = (
     Operation("GET", f"{_JOB}/webhooks", Scope.READ, jobs.list_deliveries, {200: DeliveriesView}),
     Operation("POST", f"{_JOB}/webhooks/retry", Scope.OPERATE, jobs.retry_deliveries, {200: DeliveriesView}, Nothing),
     Operation("GET", _DEAD, Scope.READ, jobs.list_dead_letters, {200: PageView}, query=DeadLettersQuery),
+    Operation("GET", f"{_DEAD}/stats", Scope.READ, jobs.count_dead_letters, {200: DeadLetterStatsView}),
     Operation("POST", f"{_DEAD}/retry", Scope.OPERATE, jobs.retry_dead_letters, {200: BulkResultView}, DeadLettersRequest),
     Operation("POST", f"{_DEAD}/delete", Scope.OPERATE, jobs.delete_dead_letters, {200: BulkResultView}, DeadLettersRequest),
     Operation("GET", _QUEUES, Scope.READ, queues.list_queues, {200: queues.QueuesView}, query=QueuesQuery),
@@ -66,6 +77,8 @@ ROUTES: tuple[Operation, ...] = (
     Operation("POST", f"{_QUEUES}/{{name}}/pause", Scope.OPERATE, queues.pause_queue, {200: QueueView}, PauseRequest),
     Operation("POST", f"{_QUEUES}/{{name}}/resume", Scope.OPERATE, queues.resume_queue, {200: QueueView}, Nothing),
     Operation("GET", "/api/v1/workers", Scope.READ, queues.list_workers, {200: queues.WorkersView}),
+    Operation("GET", "/api/v1/stats", Scope.READ, queues.show_stats, {200: StatsView}, query=StatsQuery),
+    Operation("POST", "/api/v1/recover", Scope.OPERATE, queues.recover, {200: queues.RecoveryView}, Nothing),
 )
 
 

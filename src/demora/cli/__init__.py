@@ -6,14 +6,14 @@ from .housekeeping import purge, rebuild, recover, verify
 from .jobs import cancel, dead_letters, delete, enqueue, job, jobs, reschedule, retry, why, workers
 from .keys import keys
 from .paces import pace
-from .queues import pause, queue, queues, resume
+from .queues import pause, queue, queues, resume, stats
 from .root import root
 from .running import migrate, scheduler, serve, worker
 from .webhooks import webhooks
 
 for command in (
     *(serve, worker, scheduler, enqueue),
-    *(jobs, job, why, dead_letters, queues, queue, pace, workers),
+    *(jobs, job, why, dead_letters, queues, queue, pace, workers, stats),
     *(cancel, retry, reschedule, delete, pause, resume),
     *(doctor, purge, rebuild, recover, keys, webhooks, migrate, verify, completion),
 ):

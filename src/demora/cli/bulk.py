@@ -91,7 +91,7 @@ async def carry_out(many: Many, sweep: Sweep, *, verb: str, done: str, as_json: 
     else:
         total = await _confirmed(only_count, sweep, verb)
         with progress(done, total) as on_progress:
-            tally = await many(**sweep.filters, limit=sweep.limit, told=on_progress)
+            tally = await many(**sweep.filters, limit=sweep.limit, on_progress=on_progress)
     if as_json:
         print_json(bulk_result_view(tally, dry_run=sweep.dry_run))
     else:

@@ -74,7 +74,7 @@ async def _jobs(app: Demora, *, repair: bool) -> list[Finding]:
         ]
     given = len(app.settings.webhook_secrets)
     webhooks = judge_webhooks(secrets, disabled, queues, given=given)
-    return [*judge_line(line), *judge_jobs(overview, queues, workers), *judge_paces(paces), *webhooks]
+    return [*judge_line(line), *judge_jobs(overview, queues, workers), *judge_paces(paces, workers), *webhooks]
 
 
 @contextmanager

@@ -20,9 +20,11 @@ import click
 import msgspec
 
 from .. import __version__
+from ..client.stats import DeadLetterStats, JobCounts, Stats
 from ..core.access import ApiKey
 from ..core.dsn import without_secrets
 from ..core.job import Attempt, Job
+from ..core.pace import EVERY_QUEUE
 from ..core.pace_request import say_briefly
 from ..core.spans import MILLISECOND, ZERO, say, timestamp
 from ..core.states import Status
@@ -117,6 +119,35 @@ def dead_letters(found: Sequence[Job], now: datetime, *, width: int | None = Non
     _show(columns, [_dead_cells(job, now) for job in found], none="no dead letters", width=width)
 
 
+def dead_letter_stats(found: DeadLetterStats, now: datetime) -> None:
+    """Print the dead letters by each thing that they may have in common."""
+    lists = {"type": found.by_type, "error": found.by_error, "queue": found.by_queue, "age": found.by_age}
+    rows = (
+        [
+            by,
+            one.name[:_LONGEST_ERROR],
+            str(one.jobs),
+            from_now(one.first_at, now),
+            from_now(one.last_at, now),
+            one.sample_id,
+        ]
+        for by, counts in lists.items()
+        for one in counts
+    )
+    _show(("by", "name", "jobs", "first", "last", "sample"), rows, none="no dead letters")
+    if not found.complete:
+        click.echo(f"there are more: only the newest {found.jobs} are counted", err=True)
+
+
+def stats(counted: Stats) -> None:
+    """Print the counts of each queue, and of all together in the last line."""
+    rows = [[name, *map(str, msgspec.structs.astuple(counts))] for name, counts in counted.queues.items()]
+    if counted.more_queues:
+        rows.append([f"and {counted.more_queues} more"])
+    rows.append(["all", *map(str, msgspec.structs.astuple(counted.total))])
+    _show(("queue", *JobCounts.__struct_fields__), rows, none="no queues yet")
+
+
 def queues(found: Sequence[Queue], paces: Mapping[str, Pacing]) -> None:
     """Print queues with their counts; `paces` are the paces of the queues that have one."""
     columns = ("queue", "ready", "delayed", "processing", "dead", "pace", "paused")
@@ -152,6 +183,22 @@ def _queue_cells(queue: Queue) -> list[str]:
     counts = (queue.ready, queue.delayed, queue.processing, queue.dead)
     paused = "" if queue.pause is None else queue.pause.reason or "yes"
     return [queue.name, *map(str, counts), paused]
+
+
+def paced_queues(pacings: Sequence[Pacing]) -> None:
+    """Print queues that have a pace with the figures of their delayed jobs."""
+    columns = ("queue", "pace", "delayed", "ready now", "in hour", "for gap", "next", "last")
+    none = "no queue has a pace; demora pace QUEUE --gap 2m --burst 3 sets one"
+    _show(columns, ([pacing.queue, say_briefly(pacing.pace), *_figures(pacing)] for pacing in pacings), none=none)
+
+
+def _figures(pacing: Pacing) -> list[str]:
+    if pacing.queue == EVERY_QUEUE:
+        return [""] * 6
+    stats = pacing.stats
+    counts = (stats.total_delayed, stats.ready_now, stats.ready_in_hour, stats.waiting_for_gap)
+    seconds = (stats.next_release_in_seconds, stats.time_since_last_release_seconds)
+    return [*map(str, counts), *("" if span is None else f"{span:.0f}s" for span in seconds)]
 
 
 def _paced_cells(queue: Queue, pacing: Pacing | None) -> list[str]:

@@ -11,7 +11,7 @@ import click
 import msgspec
 
 from ..client.client import Client
-from ..client.views import queue_view, worker_view
+from ..client.views import queue_view, stats_view, worker_view
 from ..core.pace_request import say_pace
 from ..core.spans import say, timestamp
 from ..store.diagnostics import Activity
@@ -67,6 +67,19 @@ async def queue(queue: str, *, as_json: bool, **options: Any) -> None:
     else:
         for line in _about(shown, pacing):
             click.echo(line)
+
+
+@verb("stats")
+@as_json
+@asynchronous
+async def stats(*, as_json: bool) -> None:
+    """Count the jobs by state and queue. `priority` are the ready ones, `dlq` the dead letters."""
+    async with existing() as client:
+        counted = await client.stats(fresh=True)
+    if as_json:
+        print_json(stats_view(counted))
+    else:
+        output.stats(counted)
 
 
 @verb("pause")

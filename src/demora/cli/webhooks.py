@@ -12,7 +12,7 @@ from ..client.views import deliveries_view, secret_view
 from ..client.webhooks import OVERLAP, DeliveryHistory, DeliveryTry, MadeSecret
 from ..core.spans import say
 from ..core.states import RETRYABLE
-from ..core.webhook import Secret, message_id, objection
+from ..core.webhook import Secret, message_id, objection, secret_text
 from ..outbound.sender import Crowded, Forbidden, NoAnswer
 from ..store.webhooks import Signing
 from ..system.addresses import cannot_listen
@@ -142,14 +142,14 @@ async def enable(url: str, *, as_json: bool) -> None:
 
 @group("secret")
 def secret() -> None:
-    """Manage the secrets that sign webhooks. Each is shown once; the database stores them in readable form."""
+    """Manage the secrets that sign webhooks. The database stores them in readable form."""
 
 
 @verb("create")
 @as_json
 @asynchronous
 async def create(*, as_json: bool) -> None:
-    """Create a secret and print it, only once. Each delivery is signed with all secrets in force."""
+    """Create a secret and print it. Each delivery is signed with all secrets in force."""
     async with opened(app_to_look_at()) as client:
         _made(await client.webhooks.create_secret(), None, as_json=as_json)
 
@@ -161,9 +161,27 @@ async def create(*, as_json: bool) -> None:
 @as_json
 @asynchronous
 async def rotate(*, overlap: timedelta, as_json: bool) -> None:
-    """Create a secret and print it, only once. All other secrets end after the overlap."""
+    """Create a secret and print it. All other secrets end after the overlap."""
     async with opened(app_to_look_at()) as client:
         _made(await client.webhooks.rotate_secret(overlap), overlap, as_json=as_json)
+
+
+@verb("reveal")
+@as_json
+@asynchronous
+async def reveal(*, as_json: bool) -> None:
+    """Print the secrets in force, for the receivers. Creates the first one if there is none."""
+    async with opened(app_to_look_at()) as client:
+        made = await client.webhooks.ensure_secret()
+        found = await client.webhooks.secrets()
+    shown = [(one.id, secret_text(one.secret.key)) for one in found.secrets if one.in_force(found.now)]
+    if as_json:
+        print_json({"secrets": [{"id": id, "secret": text} for id, text in shown]})
+        return
+    for _, text in shown:
+        click.echo(text)
+    if made is not None:
+        click.echo("this secret is new: give it to the receiver", err=True)
 
 
 @verb("list")
@@ -195,7 +213,7 @@ async def forget(id: str, *, as_json: bool) -> None:
         click.echo(f"secret {plain(id)} is forgotten")
 
 
-for command in (create, rotate, list_, forget):
+for command in (create, rotate, reveal, list_, forget):
     secret.add_command(command)
 for command in (show, retry, test, listen, disabled, enable, secret):
     webhooks.add_command(command)
@@ -286,7 +304,7 @@ def _made(made: MadeSecret, overlap: timedelta | None, *, as_json: bool) -> None
         return
     click.echo(made.text)
     others = "" if overlap is None else f"; all other secrets sign for {say(overlap) or 'no time'} more"
-    click.echo(f"secret {made.stored.id}: store it in the receiver now, it is not shown again{others}", err=True)
+    click.echo(f"secret {made.stored.id}: give it to the receiver{others}", err=True)
 
 
 def _secrets(found: Signing) -> list[str]:

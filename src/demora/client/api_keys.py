@@ -37,8 +37,8 @@ class MadeKey(msgspec.Struct, frozen=True):
 class ApiKeys:
     """The API keys of one store."""
 
-    def __init__(self, store: ApiKeyStore) -> None:
-        self._store = store
+    def __init__(self, api_keys: ApiKeyStore) -> None:
+        self._api_keys = api_keys
 
     async def create(
         self,
@@ -52,7 +52,7 @@ class ApiKeys:
         """Create a key, and return it with its text. The store keeps only a digest of the text."""
         text = _text(_drawn(_ID, 12))
         new = make_key(text, name, scopes, expires_in, namespace=namespace, limits=limits)
-        return MadeKey(await self._store.add_key(new), text)
+        return MadeKey(await self._api_keys.add(new), text)
 
     async def rotate(
         self, id: str, *, overlap: timedelta | str | None = None, expires_in: timedelta | str | None = None
@@ -62,57 +62,57 @@ class ApiKeys:
         The old secret is accepted for the `overlap`; without one it ends at once.
         """
         text = _text(_checked(id))
-        key = await self._store.rotate_key(make_secret(text, overlap=overlap, expires_in=expires_in))
+        key = await self._api_keys.rotate(make_secret(text, overlap=overlap, expires_in=expires_in))
         if key is None:
             raise ApiKeyNotFound if (await self.find(id)).key is None else ApiKeyNotInForce
         return MadeKey(key, text)
 
     async def limit(self, id: str, **changes: Any) -> ApiKey:
         """Change some limits of a key: `changes` are the arguments of `check_limits`. Services follow within a second."""
-        key = (await self._store.find_key(_checked(id))).key
+        key = (await self._api_keys.find(_checked(id))).key
         if key is not None:
             limits = check_limits(**{**msgspec.structs.asdict(key.limits), **changes})
-            key = await self._store.limit_key(id, limits)
+            key = await self._api_keys.limit(id, limits)
         if key is None:
             raise ApiKeyNotFound
         return key
 
     async def list(self) -> KeyList:
         """Return all keys, revoked and expired ones included, and the database's time."""
-        return await self._store.keys()
+        return await self._api_keys.all()
 
     async def find(self, id: str) -> KeyLookup:
         """Look a key up by its id, whether or not it is in force."""
-        return await self._store.find_key(id)
+        return await self._api_keys.find(id)
 
     async def any_in_force(self) -> bool:
         """Return whether any key is in force."""
-        found = await self._store.keys()
+        found = await self._api_keys.all()
         return any(key.in_force(found.now) for key in found.keys)
 
     async def revoke(self, id: str) -> ApiKey:
         """Revoke a key for good. It stays on the list until it is forgotten."""
-        key = await self._store.revoke_key(_checked(id))
+        key = await self._api_keys.revoke(_checked(id))
         if key is None:
             raise ApiKeyNotFound
         return key
 
     async def forget(self, id: str) -> None:
         """Delete a key that is no longer in force; `ApiKeyInForce` if it still is."""
-        if not await self._store.forget_key(_checked(id)):
+        if not await self._api_keys.forget(_checked(id)):
             raise ApiKeyNotFound if (await self.find(id)).key is None else ApiKeyInForce
 
     async def note_use(self, key: ApiKey) -> None:
         """Record that a key is in use, at most once a minute across all processes."""
-        await self._store.use_key(key.id, unless_within=USE_NOTED_EVERY)
+        await self._api_keys.use(key.id, unless_within=USE_NOTED_EVERY)
 
     async def name(self, key: ApiKey, queues: Set[str], types: Set[str], limits: KeyLimits) -> NameKind | None:
         """Record which queues and types a key uses. If either would exceed its limit, return which, and record none."""
-        return await self._store.name_for_key(key.id, queues, types, limits)
+        return await self._api_keys.name(key.id, queues, types, limits)
 
     async def waiting(self, key: ApiKey, *, most: int) -> int:
         """Return how many waiting jobs count for a key, at most `most`."""
-        return await self._store.waiting_for_key(key.id, most=most)
+        return await self._api_keys.waiting(key.id, most=most)
 
 
 def _checked(id: str) -> str:

@@ -14,7 +14,8 @@ from ..core.request import check_cursor, check_queue, check_status, check_tag, c
 from ..core.spans import span
 from ..core.states import ENDED, RETRYABLE, WAITING, Status
 from ..errors import Invalid
-from ..store.jobs import Answer, Query, Store
+from ..store.jobs import Answer, Query
+from ..store.store import Store
 
 FIELDS = ("payload", "result")  # the fields of a found job that a caller can leave out
 BATCH = 100  # jobs per transaction; about so many hold the lock of a database for milliseconds
@@ -42,35 +43,35 @@ class Bulk:
     """The verbs on many jobs of one store.
 
     Filters are those of `Client.find`: `status`, `queue`, `type`, `tag` and `older_than`. With `dry_run` a verb counts the
-    jobs that match and writes nothing. `told` is called with the result so far after each batch.
+    jobs that match and writes nothing. `on_progress` is called with the result so far after each batch.
     """
 
     def __init__(self, store: Store) -> None:
         self._store = store
 
     async def retry_many(
-        self, /, *, limit: int | None = None, dry_run: bool = False, told: OnProgress | None = None, **filters: Any
+        self, /, *, limit: int | None = None, dry_run: bool = False, on_progress: OnProgress | None = None, **filters: Any
     ) -> BulkResult:
         """Retry all dead letters that match, or CANCELLED jobs if `status` says so. With `dry_run` only count them."""
         query = _query_for("retry", RETRYABLE, _DEAD, **filters)
-        return await self._on_each(query, _unless(dry_run, self._store.retry), limit=limit, on_progress=told)
+        return await self._on_each(query, _unless(dry_run, self._store.retry), limit=limit, on_progress=on_progress)
 
     async def delete_many(
-        self, /, *, limit: int | None = None, dry_run: bool = False, told: OnProgress | None = None, **filters: Any
+        self, /, *, limit: int | None = None, dry_run: bool = False, on_progress: OnProgress | None = None, **filters: Any
     ) -> BulkResult:
         """Delete all dead letters that match, or other ended jobs if `status` says so. With `dry_run` only count them."""
         query = _query_for("delete", ENDED, _DEAD, **filters)
-        return await self._on_each(query, _unless(dry_run, self._store.remove), limit=limit, on_progress=told)
+        return await self._on_each(query, _unless(dry_run, self._store.remove), limit=limit, on_progress=on_progress)
 
     async def cancel_many(
-        self, /, *, limit: int | None = None, dry_run: bool = False, told: OnProgress | None = None, **filters: Any
+        self, /, *, limit: int | None = None, dry_run: bool = False, on_progress: OnProgress | None = None, **filters: Any
     ) -> BulkResult:
         """Cancel all waiting jobs that match. With `dry_run` only count them.
 
         If a worker claims one of them in the meantime, the request to cancel it is recorded, as `Client.cancel` does.
         """
         query = _query_for("cancel", WAITING, WAITING, **filters)
-        return await self._on_each(query, _unless(dry_run, self._store.cancel), limit=limit, on_progress=told)
+        return await self._on_each(query, _unless(dry_run, self._store.cancel), limit=limit, on_progress=on_progress)
 
     async def purge(
         self,
@@ -79,19 +80,19 @@ class Bulk:
         older_than: timedelta | str,
         queue: str | None = None,
         dry_run: bool = False,
-        told: OnProgress | None = None,
+        on_progress: OnProgress | None = None,
     ) -> BulkResult:
         """Delete all jobs that ended with this status at least so long ago, and all idempotency keys that have expired."""
         query = _query_for("purge", ENDED, ENDED, status=[status], older_than=older_than, queue=queue)
         if dry_run:
-            return await self._on_each(query, None, on_progress=told)
+            return await self._on_each(query, None, on_progress=on_progress)
         [ended], done, result = query.statuses, BATCH, BulkResult()
         age = span(older_than, "olderThan")
         while done == BATCH:
             done = await self._store.purge(ended, older_than=age, limit=BATCH, queue=query.queue)
             result = BulkResult(result.matched + done, result.done + done)
-            if told is not None:
-                told(result)
+            if on_progress is not None:
+                on_progress(result)
         return result
 
     async def _on_each(

@@ -32,8 +32,8 @@ from ..core.spans import spread as spread_over
 from ..core.states import ENDED, RETRYABLE, WAITING, Status
 from ..errors import Invalid, JobFailed, JobNotFound, KeyReused, StillRunning, WrongState
 from ..handlers.registry import Handler, Registry
-from ..store.full import FullStore
-from ..store.jobs import Added, Answer, Change, Page, Store, Topic
+from ..store.jobs import Added, Answer, Change, Page, Topic
+from ..store.store import Store
 from ..store.transaction import CallerTransaction, Transactional
 from ..system import crash
 from .api_keys import ApiKeys
@@ -42,6 +42,7 @@ from .diagnostics import Diagnostics
 from .paces import Paces
 from .queues import MOST_PER_PAGE, Queues
 from .recovery import Recovery
+from .stats import Statistics
 from .webhooks import Webhooks
 
 T = TypeVar("T")
@@ -58,7 +59,7 @@ class Client:
 
     def __init__(
         self,
-        store: FullStore,
+        store: Store,
         registry: Registry,
         *,
         new_id: Callable[[], str] = new_id,
@@ -68,15 +69,16 @@ class Client:
     ) -> None:
         self.store, self.registry, self._new_id = store, registry, new_id
         self._outbound, self._longest_timeout = outbound or Policy(), longest_timeout
-        self.keys, self.webhooks = ApiKeys(store), Webhooks(store)
+        self.keys, self.webhooks = ApiKeys(store.api_keys), Webhooks(store)
 
         # The verbs of the parts are verbs of the client.
         queues = Queues(store, self.check_webhook_url)
         self.queues, self.queues_page, self.queue = queues.queues, queues.queues_page, queues.queue
         self.pause, self.resume, self.set_queue = queues.pause, queues.resume, queues.set_queue
 
-        paces = Paces(store, usual_pace)
+        paces = Paces(store.paces, usual_pace)
         self.set_pace, self.take_pace_off, self.apply_paces = paces.set_pace, paces.take_pace_off, paces.apply_paces
+        self.delayed_stats = paces.delayed_stats
         self.pacings, self.pacing, self.pace_changes = paces.pacings, paces.pacing, paces.pace_changes
         self.why = paces.why
 
@@ -86,6 +88,9 @@ class Client:
 
         recovery = Recovery(store, registry.standing)
         self.recover, self.give_up = recovery.recover, recovery.give_up
+
+        statistics = Statistics(store)
+        self.stats, self.dead_letter_stats = statistics.stats, statistics.dead_letter_stats
 
         diagnostics = Diagnostics(store)
         self.workers, self.registered_workers = diagnostics.workers, diagnostics.registered_workers

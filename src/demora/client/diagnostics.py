@@ -7,8 +7,8 @@ from ..line.port import LineAway
 from ..line.reconcile import Reconcilable, Reconciliation
 from ..store.audit import Evidence
 from ..store.diagnostics import Activity, JobsOverview, Probed
-from ..store.full import FullStore
 from ..store.jobs import WorkerRecord
+from ..store.store import Store
 from .why import LIVE_WITHIN
 
 
@@ -28,7 +28,7 @@ class Health(msgspec.Struct, frozen=True):
 class Diagnostics:
     """Reports the state of one store, and of its Redis line if it has one."""
 
-    def __init__(self, store: FullStore) -> None:
+    def __init__(self, store: Store) -> None:
         self._store = store
 
     async def workers(self) -> list[WorkerRecord]:
@@ -41,31 +41,31 @@ class Diagnostics:
 
     async def health(self) -> Health:
         """Return whether jobs are being run. Tries a write where the store offers that, and raises what it raises."""
-        if isinstance(self._store, Probed):
-            await self._store.probe()
+        if isinstance(self._store.diagnostics, Probed):
+            await self._store.diagnostics.probe()
         alive = len(await self.workers())
         reason = None if alive else "no live worker: jobs wait until one is started (demora worker)"
         return Health("healthy" if alive else "degraded", reason, alive, self.notes())
 
     def notes(self) -> tuple[str, ...]:
         """Return the store's deviations from its usual way of working, a sentence each."""
-        return self._store.notes()
+        return self._store.diagnostics.notes()
 
     async def overview(self) -> JobsOverview:
         """Return the state of all jobs as of one moment. Reads every job."""
-        return await self._store.overview()
+        return await self._store.diagnostics.overview()
 
     async def activity(self, mark: int | None = None) -> Activity:
         """Return the state of queues and workers, and how many jobs were added since the `mark` of an earlier activity."""
-        return await self._store.activity(mark)
+        return await self._store.diagnostics.activity(mark)
 
     async def evidence(self) -> Evidence:
         """Return everything that a checker of demora's guarantees needs, as of one moment."""
-        return await self._store.evidence()
+        return await self._store.audit.evidence()
 
     async def end_audit(self) -> None:
         """Stop the recording of audit events in all processes, and delete the recorded ones."""
-        await self._store.end_audit()
+        await self._store.audit.end()
 
     async def compare_line(self, *, repair: bool = False) -> Reconciliation | None:
         """Compare the Redis line with the database, and with `repair` correct the line. None if there is no line."""

@@ -9,7 +9,8 @@ from ..core.request import check_queue, check_reason
 from ..core.retention import Text, read_retention
 from ..core.spans import span
 from ..errors import Invalid, QueueNotFound
-from ..store.jobs import Queue, QueueChange, QueueQuery, Store
+from ..store.jobs import Queue, QueueChange, QueueQuery
+from ..store.store import Store
 from .paces import CODE
 
 MOST_PER_PAGE = 200

@@ -10,7 +10,8 @@ from ..core.job import Job
 from ..core.spans import ZERO
 from ..core.states import Status
 from ..core.verdict import Raised, RetryState, decide
-from ..store.jobs import Lease, Query, Report, RetryRules, Settlement, Store, lapse
+from ..store.jobs import Lease, Query, Report, RetryRules, Settlement, lapse
+from ..store.store import Store
 from .bulk import BATCH
 
 _NOBODY = "nobody"  # the worker id of a claim for 0 jobs; no job is ever leased to it

@@ -3,14 +3,14 @@
 import asyncio
 import os
 
-from ..store.full import FullStore
+from ..store.store import Store
 from .client import Client
 
 
 class LoopStore:
     """The store of one event loop. `client` is None until the store is open."""
 
-    def __init__(self, store: FullStore) -> None:
+    def __init__(self, store: Store) -> None:
         self.store, self.in_memory, self._pid = store, store.sibling() is None, os.getpid()
         self.opening: asyncio.Task[Client] | None = None
         self.client: Client | None = None

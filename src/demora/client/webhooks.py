@@ -12,7 +12,7 @@ from ..core.spans import span
 from ..core.states import RETRYABLE, Status
 from ..core.webhook import SECRET_BYTES, Secret, secret_text
 from ..errors import JobNotFound, SecretNotFound, UrlNotDisabled
-from ..store.full import FullStore
+from ..store.store import Store
 from ..store.webhooks import Disabled, Signing, StoredSecret
 
 OVERLAP = timedelta(days=1)  # how long a replaced secret signs beside the new one
@@ -52,12 +52,12 @@ class MadeSecret(msgspec.Struct, frozen=True):
 class Webhooks:
     """The webhooks of one store."""
 
-    def __init__(self, store: FullStore) -> None:
+    def __init__(self, store: Store) -> None:
         self._store = store
 
     async def of(self, id: str) -> list[DeliveryHistory]:
         """Return the deliveries about a job, oldest first, also after the job was deleted."""
-        found = await self._store.deliveries(id)
+        found = await self._store.webhooks.deliveries(id)
         if not found and await self._store.get(id) is None:
             raise JobNotFound(id)
         return [DeliveryHistory(one, tuple(_try(one, attempt) for attempt in one.attempts)) for one in found]
@@ -73,39 +73,45 @@ class Webhooks:
         """Create a secret. From now on every delivery is signed with it, besides the secrets in force."""
         return await self._add(None)
 
+    async def ensure_secret(self) -> MadeSecret | None:
+        """Create a secret unless one is in force. Returns the new secret, None if there was one."""
+        key = chance.token_bytes(SECRET_BYTES)
+        stored = await self._store.webhooks.ensure_secret(Secret(key))
+        return None if stored is None else MadeSecret(stored, secret_text(key))
+
     async def rotate_secret(self, overlap: timedelta | str = OVERLAP) -> MadeSecret:
         """Create a secret, and end all others after the `overlap`."""
         return await self._add(span(overlap, "overlap"))
 
     async def forget_secret(self, id: str) -> None:
         """Delete a secret. Deliveries are no longer signed with it."""
-        if not await self._store.forget_secret(id):
+        if not await self._store.webhooks.forget_secret(id):
             raise SecretNotFound
 
     async def secrets(self) -> Signing:
         """Return the secrets on record and the database's time."""
-        return await self._store.signing()
+        return await self._store.webhooks.signing()
 
     async def signing(self, url: str) -> Signing:
         """Return the secrets on record, the database's time, and whether this URL is disabled."""
-        return await self._store.signing(url)
+        return await self._store.webhooks.signing(url)
 
     async def disable(self, url: str, reason: str) -> None:
         """Send nothing to a URL until it is enabled again."""
-        await self._store.disable(url, reason)
+        await self._store.webhooks.disable(url, reason)
 
     async def enable(self, url: str) -> None:
         """Send to a disabled URL again; `UrlNotDisabled` if it is not disabled."""
-        if not await self._store.enable(url):
+        if not await self._store.webhooks.enable(url):
             raise UrlNotDisabled
 
     async def disabled(self) -> list[Disabled]:
         """Return all disabled URLs, in the order in which they were disabled."""
-        return await self._store.disabled()
+        return await self._store.webhooks.disabled()
 
     async def _add(self, others_end_in: timedelta | None) -> MadeSecret:
         key = chance.token_bytes(SECRET_BYTES)
-        stored = await self._store.add_secret(chance.token_hex(6), Secret(key), others_end_in=others_end_in)
+        stored = await self._store.webhooks.add_secret(chance.token_hex(6), Secret(key), others_end_in=others_end_in)
         return MadeSecret(stored, secret_text(key))
 
 

@@ -1,14 +1,15 @@
 """The engines: stores on SQL databases, one folder for each. Other rooms open them with `make_store` alone."""
 
 import asyncio
+from datetime import timedelta
 from pathlib import Path
 from urllib.parse import unquote
 
 from ..core.dsn import scheme_of
 from ..errors import BadSetting
-from ..line import LinedStore, SqlStore
+from ..line import HORIZON, LinedStore, SqlStore
 from ..store.diagnostics import Examination
-from ..store.full import FullStore
+from ..store.store import Store
 from .options import PostgresOptions
 
 _SQLITE_FORMS = "write sqlite:///name.db for a relative file, sqlite:////folder/name.db for an absolute one"
@@ -17,23 +18,29 @@ _NO_DRIVER = "PostgreSQL needs a driver that is not installed: pip install 'demo
 
 
 def make_store(
-    database_url: str, *, redis_url: str | None = None, audit: bool = False, postgres: PostgresOptions | None = None
-) -> FullStore:
+    database_url: str,
+    *,
+    redis_url: str | None = None,
+    line_horizon: timedelta = HORIZON,
+    audit: bool = False,
+    postgres: PostgresOptions | None = None,
+) -> Store:
     """Make the store that a URL names, without opening it.
 
     `sqlite:///x` is a relative path, four slashes make it absolute, and `sqlite://` is a database in memory.
-    `postgresql://…` is a PostgreSQL database, used with the options `postgres`. With a `redis_url` the store has a line.
+    `postgresql://…` is a PostgreSQL database, used with the options `postgres`. With a `redis_url` the store has a line,
+    which holds the jobs that are due within the `line_horizon`.
     """
     store = _sql_store(database_url, audit=audit, postgres=postgres)
-    return store if redis_url is None else _with_line(store, redis_url)
+    return store if redis_url is None else _with_line(store, redis_url, line_horizon)
 
 
-def _with_line(store: SqlStore, redis_url: str) -> FullStore:
+def _with_line(store: SqlStore, redis_url: str, horizon: timedelta) -> Store:
     try:
         from ..line.redis import RedisLine
     except ModuleNotFoundError as missing:
         raise BadSetting("redis_url", _NO_REDIS) from missing
-    return LinedStore(store, lambda: RedisLine(redis_url))
+    return LinedStore(store, lambda: RedisLine(redis_url), horizon=horizon)
 
 
 def _sql_store(database_url: str, *, audit: bool, postgres: PostgresOptions | None) -> SqlStore:

@@ -5,6 +5,7 @@ can be lost at any moment: the maintainer fills it again from the rows, and mean
 Without this folder demora is correct and slower. Nothing in it imports the Redis driver except `redis/`.
 """
 
+from .filling import HORIZON
 from .store import LinedStore, SqlStore
 
-__all__ = ["LinedStore", "SqlStore"]
+__all__ = ["HORIZON", "LinedStore", "SqlStore"]

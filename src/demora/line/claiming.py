@@ -8,7 +8,6 @@ import math
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import timedelta
-from typing import Protocol
 
 import msgspec
 
@@ -16,8 +15,9 @@ from ..core.job import Lane
 from ..core.pace import Release
 from ..core.spans import ZERO, to_ms
 from ..errors import StoreError
-from ..store.jobs import HELD_LOOK, Claimed, ClaimedJob, Store
+from ..store.jobs import HELD_LOOK, Claimed, ClaimedJob
 from ..store.line_feed import Drawn, Entry, LineFeed, Place
+from ..store.store import Store
 from ..system import crash
 from .maintainer import Maintainer
 from .port import PutMode, Taken
@@ -38,10 +38,6 @@ class ClaimRequest(msgspec.Struct, frozen=True):
     in_turn: bool
 
 
-class Source(Store, LineFeed, Protocol):
-    """The SQL store that leases the jobs."""
-
-
 class ClaimTimes:
     """What is known about the claims of one set of queues: when the SQL store was last asked alone, by the loop's clock, and
     when a pace may release a job next, in microseconds of the database's clock."""
@@ -53,11 +49,11 @@ class ClaimTimes:
 
 
 class Claimer:
-    """Claims jobs for the workers of one store. It calls `sweep_unplaced` wherever jobs may have been recorded that no
-    process has put into the line."""
+    """Claims jobs of the SQL store for workers, in the order of the line. It calls `sweep_unplaced` wherever jobs may
+    have been recorded that no process has put into the line."""
 
-    def __init__(self, source: Source, sweep_unplaced: Callable[[], Awaitable[None]]) -> None:
-        self._source, self._sweep_unplaced = source, sweep_unplaced
+    def __init__(self, store: Store, feed: LineFeed, sweep_unplaced: Callable[[], Awaitable[None]]) -> None:
+        self._store, self._feed, self._sweep_unplaced = store, feed, sweep_unplaced
         self._times: dict[frozenset[str] | None, ClaimTimes] = {}  # by the queues of the request
 
     async def claim(self, maintainer: Maintainer, request: ClaimRequest) -> Claimed:
@@ -101,7 +97,7 @@ class Claimer:
     async def _claim_by_sql(self, maintainer: Maintainer, times: ClaimTimes, request: ClaimRequest) -> Claimed:
         """Claim by the SQL store alone, which also releases the jobs that a pace allows, and bring the line in step."""
         times.release_at = math.inf  # `expect_releases` may lower it meanwhile
-        claimed = await self._source.claim(
+        claimed = await self._store.claim(
             request.worker_id, request.limit, lease=request.lease, queues=request.queues, in_turn=request.in_turn
         )
         if claimed.next_in is not None:
@@ -123,7 +119,7 @@ class Claimer:
             crash.at("line.taken")
             asked = time.monotonic()
             try:
-                drawn = await self._source.draw(request.worker_id, taken.entries, lease=request.lease)
+                drawn = await self._feed.draw(request.worker_id, taken.entries, lease=request.lease)
             except StoreError:
                 if jobs:  # the worker holds these leases already
                     break
@@ -150,7 +146,7 @@ class Claimer:
         places: list[Place] = []
         if missed:
             try:
-                standings = await self._source.standings([entry.id for entry in missed])
+                standings = await self._feed.standings([entry.id for entry in missed])
             except StoreError:  # the line hands out again those that are not done
                 await maintainer.done([entry for entry in entries if entry.id in leased])
                 return [], False
@@ -160,7 +156,7 @@ class Claimer:
         held = [place for place in still if _is_held(place, now_us)]
         await maintainer.put(held, mode=PutMode.RETURNED)
         await maintainer.put([place for place in places if place not in held])
-        back = {(place.id, place.queue) for place in places}
+        back = {(place.id, place.queue) for place in places if place.due_at <= maintainer.reach()}
         await maintainer.done([entry for entry in entries if (entry.id, entry.queue) not in back])
         return still, len(still) < len(places)
 
@@ -170,7 +166,7 @@ async def put_released(maintainer: Maintainer, jobs: Sequence[Release], *, quiet
     crash.at("line.recorded")
     places = [Place(job.id, job.queue, Lane.RELEASED, job.priority, to_ms(job.slot_at)) for job in jobs]
     await maintainer.put(places, quiet=quiet)
-    crash.at("line.told")
+    crash.at("line.updated")
 
 
 def _next_in(taken: Taken, drawn: Drawn, missed: Sequence[Place], answer_us: int) -> timedelta | None:

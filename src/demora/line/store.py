@@ -7,7 +7,7 @@ hands it out. While its line is away this store behaves as the SQL store alone.
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from datetime import timedelta
 from typing import Any, Protocol
 
@@ -17,8 +17,7 @@ from ..core.pace_request import PaceRequest
 from ..core.retention import Retention
 from ..core.spans import to_ms
 from ..core.states import Status
-from ..store.diagnostics import Probed
-from ..store.full import FullStore
+from ..store.diagnostics import DiagnosticsStore, Probed
 from ..store.jobs import (
     Added,
     Answer,
@@ -32,51 +31,59 @@ from ..store.jobs import (
     Topic,
 )
 from ..store.line_feed import Entry, LineFeed, Place
-from ..store.paces import Pacing, Released
+from ..store.paces import PaceStore, Pacing, Released
+from ..store.store import Store
 from ..store.transaction import Transactional
 from ..system import crash
 from .claiming import Claimer, ClaimRequest, put_released
+from .filling import HORIZON
 from .maintainer import Maintainer
 from .port import Line, PutMode
 from .reconcile import Reconciliation, reconcile
 
 
-class SqlStore(FullStore, LineFeed, Protocol):
-    """The ports that an SQL store must offer to have a line."""
+class SqlStore(Store, Protocol):
+    """A store that can have a line."""
+
+    @property
+    def line_feed(self) -> LineFeed:
+        """What the line reads."""
+        ...
 
 
 class LinedStore:
     """The SQL store `inner`, with a line that makes it quick to find the next job.
 
     Every promise of the port is kept by the SQL store. Unless `eager`, the line is opened when a verb first needs it.
-    Without `ticks` no task maintains the line in the background: for tests.
+    The line holds the jobs that are due within the `horizon`. Without `ticks` no task maintains the line in the background:
+    for tests.
     """
 
-    def __init__(self, inner: SqlStore, make_line: Callable[[], Line], *, eager: bool = True, ticks: bool = True) -> None:
-        self.inner, self._make_line = inner, make_line
+    def __init__(
+        self,
+        inner: SqlStore,
+        make_line: Callable[[], Line],
+        *,
+        horizon: timedelta = HORIZON,
+        eager: bool = True,
+        ticks: bool = True,
+    ) -> None:
+        self.inner, self._make_line, self._horizon = inner, make_line, horizon
         self._eager, self._ticks = eager, ticks
         self._waiters: dict[Subscription, None] = {}  # in the order of their subscription
         self._opening: asyncio.Future[Maintainer] | None = None
         self._unplaced = False  # whether jobs were recorded that no process has put into the line
-        self._claimer = Claimer(inner, self._sweep_unplaced)
+        self._claimer = Claimer(inner, inner.line_feed, self._sweep_unplaced)
 
-        # The line has no part in these verbs.
+        self.paces = LinedPaces(inner.paces, self._maintainer, self._arrange)
+        self.diagnostics = LinedDiagnostics(inner.diagnostics, self._line_note)
+
+        # The line has no part in these.
+        self.api_keys, self.webhooks, self.audit = inner.api_keys, inner.webhooks, inner.audit
         self.renew, self.listen = inner.renew, inner.listen
         self.remove, self.purge = inner.remove, inner.purge
         self.get, self.find, self.queues = inner.get, inner.find, inner.queues
         self.heartbeat, self.retire, self.workers = inner.heartbeat, inner.retire, inner.workers
-        self.add_key, self.keys, self.find_key = inner.add_key, inner.keys, inner.find_key
-        self.revoke_key, self.forget_key, self.use_key = inner.revoke_key, inner.forget_key, inner.use_key
-        self.rotate_key, self.limit_key = inner.rotate_key, inner.limit_key
-        self.name_for_key, self.waiting_for_key = inner.name_for_key, inner.waiting_for_key
-        self.events, self.evidence, self.end_audit = inner.events, inner.evidence, inner.end_audit
-        self.overview, self.activity = inner.overview, inner.activity
-        if isinstance(inner, Probed):  # readiness looks at writes, where a write can hang
-            self.probe = inner.probe
-        self.deliveries, self.signing = inner.deliveries, inner.signing
-        self.add_secret, self.forget_secret = inner.add_secret, inner.forget_secret
-        self.disable, self.enable, self.disabled = inner.disable, inner.enable, inner.disabled
-        self.pacings, self.pace_changes, self.outlook = inner.pacings, inner.pace_changes, inner.outlook
         if isinstance(inner, Transactional):  # its callers can add jobs in a transaction of their own
             self.within = inner.within
 
@@ -99,7 +106,7 @@ class LinedStore:
 
     def sibling(self) -> "LinedStore | None":
         inner: Any = self.inner.sibling()
-        return None if inner is None else type(self)(inner, self._make_line, eager=False)
+        return None if inner is None else type(self)(inner, self._make_line, horizon=self._horizon, eager=False)
 
     async def add(self, jobs: Sequence[NewJob]) -> list[Added]:
         maintainer = await self._maintainer()
@@ -110,7 +117,7 @@ class LinedStore:
             await maintainer.put([_place(*pair) for pair in new if not pair[1].replaced], mode=PutMode.FRESH)
             await maintainer.remove([Entry(answer.id, answer.left) for _, answer in new if answer.left is not None])
             await maintainer.put([_place(*pair) for pair in new if pair[1].replaced])
-            crash.at("line.told")
+            crash.at("line.updated")
         return answers
 
     async def claim(
@@ -157,19 +164,6 @@ class LinedStore:
         await self._arrange()
         return queue
 
-    async def set_pace(
-        self, queue: str, request: PaceRequest | None, *, by: str, usual: Pace = USUAL_PACE, setting: str | None = None
-    ) -> Pacing | None:
-        pacing = await self.inner.set_pace(queue, request, by=by, usual=usual, setting=setting)
-        await self._arrange()
-        return pacing
-
-    async def release(self, queues: Sequence[str] | None = None, *, wake: bool = True) -> Released:
-        released = await self.inner.release(queues, wake=wake)
-        if released.jobs:
-            await put_released(await self._maintainer(), released.jobs, quiet=not wake)
-        return released
-
     @contextlib.contextmanager
     def subscribe(self, topic: Topic) -> Iterator[Subscription]:
         """A subscription of the SQL store that notifications of the line wake too."""
@@ -181,18 +175,8 @@ class LinedStore:
             finally:
                 self._waiters.pop(waiter, None)
 
-    def notes(self) -> tuple[str, ...]:
-        opening = self._opening
-        if opening is None or not opening.done() or opening.cancelled() or opening.exception() is not None:
-            return self.inner.notes()
-        maintainer = opening.result()
-        if maintainer.trusted:
-            return self.inner.notes()
-        why = "it is being filled" if maintainer.up else maintainer.trouble
-        return *self.inner.notes(), f"the Redis line is not used ({why}): jobs are handed out by the database"
-
     async def reconcile(self, *, repair: bool = False) -> Reconciliation:
-        return await reconcile(self.inner, await self._maintainer(), repair=repair)
+        return await reconcile(self.inner.line_feed, await self._maintainer(), repair=repair)
 
     async def rebuild(self) -> int:
         return await (await self._maintainer()).rebuild()
@@ -206,8 +190,10 @@ class LinedStore:
         return asyncio.shield(self._opening)
 
     async def _open_line(self) -> Maintainer:
-        self.inner.on_unplaced(self._note_unplaced)
-        maintainer = Maintainer(self.inner, self._make_line(), self._wake, ticks=self._ticks)
+        self.inner.line_feed.on_unplaced(self._note_unplaced)
+        maintainer = Maintainer(
+            self.inner.line_feed, self._make_line(), self._wake, horizon=self._horizon, ticks=self._ticks
+        )
         await maintainer.open()
         return maintainer
 
@@ -217,22 +203,34 @@ class LinedStore:
             maintainer = await self._maintainer()
             crash.at("line.recorded")
             await maintainer.follow(ids)
-            crash.at("line.told")
+            crash.at("line.updated")
 
     async def _arrange(self) -> None:
         """Have the line serve the queues as their new settings say."""
         maintainer = await self._maintainer()
         crash.at("line.recorded")
         await maintainer.arrange()
-        crash.at("line.told")
+        crash.at("line.updated")
         self._claimer.expect_releases()
 
     async def _sweep_unplaced(self) -> None:
         """Put jobs into the line that no caller puts there, if the SQL store has recorded any: webhook deliveries, and jobs
         that were added in a transaction of a caller's own."""
         if self._unplaced:
-            self._unplaced = False
-            await (await self._maintainer()).sweep()
+            self._unplaced = False  # before the sweep: jobs that are recorded meanwhile wait for the next one
+            if not await (await self._maintainer()).sweep():
+                self._unplaced = True
+
+    def _line_note(self) -> str | None:
+        """The reason why the line is not used, None if it is used or no verb has needed it yet."""
+        opening = self._opening
+        if opening is None or not opening.done() or opening.cancelled() or opening.exception() is not None:
+            return None
+        maintainer = opening.result()
+        if maintainer.trusted:
+            return None
+        why = "it is being filled" if maintainer.up else maintainer.trouble
+        return f"the Redis line is not used ({why}): jobs are handed out by the database"
 
     def _note_unplaced(self) -> None:
         self._unplaced = True
@@ -242,6 +240,46 @@ class LinedStore:
             self._claimer.expect_releases()
         for waiter in list(self._waiters):
             waiter.wake()
+
+
+class LinedPaces:
+    """The paces of the SQL store. What they change about waiting jobs is brought to the line."""
+
+    def __init__(
+        self,
+        inner: PaceStore,
+        maintainer: Callable[[], Awaitable[Maintainer]],
+        arrange: Callable[[], Awaitable[None]],
+    ) -> None:
+        self._inner, self._maintainer, self._arrange = inner, maintainer, arrange
+        self.all, self.of, self.changes, self.outlook = inner.all, inner.of, inner.changes, inner.outlook
+
+    async def set(
+        self, queue: str, request: PaceRequest | None, *, by: str, usual: Pace = USUAL_PACE, setting: str | None = None
+    ) -> Pacing | None:
+        pacing = await self._inner.set(queue, request, by=by, usual=usual, setting=setting)
+        await self._arrange()
+        return pacing
+
+    async def release(self, queues: Sequence[str] | None = None, *, wake: bool = True) -> Released:
+        released = await self._inner.release(queues, wake=wake)
+        if released.jobs:
+            await put_released(await self._maintainer(), released.jobs, quiet=not wake)
+        return released
+
+
+class LinedDiagnostics:
+    """The diagnostics of the SQL store, with a note if the line is not used."""
+
+    def __init__(self, inner: DiagnosticsStore, line_note: Callable[[], str | None]) -> None:
+        self._inner, self._line_note = inner, line_note
+        self.overview, self.activity, self.dead_letters = inner.overview, inner.activity, inner.dead_letters
+        if isinstance(inner, Probed):  # readiness tries a write, where a write can hang
+            self.probe = inner.probe
+
+    def notes(self) -> tuple[str, ...]:
+        note = self._line_note()
+        return self._inner.notes() if note is None else (*self._inner.notes(), note)
 
 
 def _place(job: NewJob, added: Added) -> Place:

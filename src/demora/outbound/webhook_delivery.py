@@ -9,16 +9,15 @@ import msgspec
 from ..client.webhooks import Webhooks
 from ..core.outbound import JITTER, Meaning, check_target, meaning_of_delivery, read_url
 from ..core.webhook import QUEUE, RETRIES, RETRY_CAP, RETRY_DELAY, TYPE, Secret, message_id, signed
-from ..errors import Invalid
 from ..handlers.context import Context
 from ..handlers.control import Fail
 from ..handlers.registry import Defaults, Handler
 from ..store.webhooks import Signing
+from ..system import notices
 from .http_request import MOST_EXCERPT, excerpt, guarded, try_again
 from .sender import Sender, ServerReply
 
 TIMEOUT = timedelta(minutes=6)  # of a run; the sender's own deadline is shorter
-NO_SECRET = "there is no secret to sign with; create one with demora webhooks secret create, or set DEMORA_WEBHOOK_SECRET"
 
 
 class WebhookHandler:
@@ -55,9 +54,7 @@ class WebhookHandler:
         stands = await webhooks.signing(url)
         if stands.disabled is not None:
             raise Fail(f"the URL is disabled: {stands.disabled.reason}; demora webhooks enable URL enables it")
-        secrets = self._secrets(stands)
-        if not secrets:
-            raise try_again(ctx, NO_SECRET, cap=RETRY_CAP)
+        secrets = await self._secrets(webhooks, stands)
         reply = await guarded(ctx, self._send(url, message_id(ctx.id), bytes(message), secrets), RETRY_CAP)
         meaning = meaning_of_delivery(reply.status)
         if meaning is Meaning.DONE:
@@ -69,10 +66,8 @@ class WebhookHandler:
 
     async def test(self, url: str, id: str) -> ServerReply:
         """Send one signed test message to a URL. Raises the error if it cannot be sent."""
-        stands = await (await self._webhooks()).signing(url)
-        secrets = self._secrets(stands)
-        if not secrets:
-            raise Invalid("secret", NO_SECRET)
+        webhooks = await self._webhooks()
+        secrets = await self._secrets(webhooks, await webhooks.signing(url))
         check_target(read_url(url), self._sender().policy)
         body = {
             "jobId": id,
@@ -84,8 +79,13 @@ class WebhookHandler:
         }
         return await self._send(url, message_id(id), msgspec.json.encode(body), secrets)
 
-    def _secrets(self, stands: Signing) -> list[Secret]:
-        return [*self._given(), *(one.secret for one in stands.secrets if one.in_force(stands.now))]
+    async def _secrets(self, webhooks: Webhooks, stands: Signing) -> list[Secret]:
+        """The secrets to sign with. If there is none yet, one is made: a delivery never fails for want of a secret."""
+        while not (found := [*self._given(), *(one.secret for one in stands.secrets if one.in_force(stands.now))]):
+            if await webhooks.ensure_secret() is not None:
+                notices.webhook_secret_made()
+            stands = await webhooks.secrets()
+        return found
 
     async def _send(self, url: str, id: str, body: bytes, secrets: Sequence[Secret]) -> ServerReply:
         headers = {"Content-Type": "application/json", **signed(id, body, secrets, datetime.now(UTC))}

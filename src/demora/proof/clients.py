@@ -46,7 +46,7 @@ def judge_adds(calls: Calls, known: Set[str], lives: Lives) -> Iterator[tuple[st
 def judge_requests(calls: Calls, lives: Lives) -> Iterator[tuple[str, Fault]]:
     """Confirmed cancels, retries and reschedules are on record. Only jobs with all their SQL events are judged."""
     for asked, answer in calls.ok("cancel"):
-        kind = {"CANCELLED": "cancelled", "PROCESSING": "wished"}.get(answer.answer or "")
+        kind = {"CANCELLED": "cancelled", "PROCESSING": "cancel_requested"}.get(answer.answer or "")
         for job in _whole(asked, lives):
             if kind and not any(event.kind == kind for event in lives[job]):
                 yield job, ("I9", f"was to be cancelled, with the answer {answer.answer}, and no event records it")

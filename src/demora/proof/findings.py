@@ -119,8 +119,8 @@ def _sql_words(event: SqlEvent) -> Iterator[str]:
         yield f"generation {event.generation} due {event.due_at - event.at:+}ms"
     before = None if event.old_lease_until is None else f"{event.old_lease_until - event.boot:+}ms"
     after = None if event.lease_until is None else f"{event.lease_until - event.boot:+}ms"
-    wished = "cancel" if event.wished else None
-    yield from _given(worker=event.worker, lease_was=before, lease=after, wished=wished, error=event.error)
+    asked = "cancel" if event.cancel_requested else None
+    yield from _given(worker=event.worker, lease_was=before, lease=after, asked=asked, error=event.error)
 
 
 def _given(**values: object) -> Iterator[str]:

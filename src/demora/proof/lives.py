@@ -117,7 +117,7 @@ class _Life:
         attempt = event.token - event.credits
         if event.old_status == "PROCESSING":
             return "I4", "was claimed while it was leased"
-        if event.wished:
+        if event.cancel_requested:
             return "I9", "was claimed again although its cancel had been confirmed"
         if event.at < event.due_at:
             return "I6", f"was claimed {event.due_at - event.at} ms before it was due"
@@ -170,8 +170,8 @@ class _Life:
             return "I2", "was COMPLETED and retried"
         if self.known and event.generation != self.generation + 1:
             return "I2", f"was retried and went from generation {self.generation} to {event.generation}"
-        if event.token != event.credits or event.retries or event.wished:
-            left = "with its old request to cancel" if event.wished else "without all its attempts"
+        if event.token != event.credits or event.retries or event.cancel_requested:
+            left = "with its old request to cancel" if event.cancel_requested else "without all its attempts"
             return "I12", f"was retried by hand {left}"
         return self._same_token(event)
 
@@ -222,7 +222,7 @@ def _by_its_worker(event: SqlEvent) -> Fault | None:
 
 
 def _as_requested(event: SqlEvent) -> Fault | None:
-    if event.wished and event.status not in ("COMPLETED", "CANCELLED"):
+    if event.cancel_requested and event.status not in ("COMPLETED", "CANCELLED"):
         return "I9", f"became {event.status} although its cancel had been confirmed"
     return None
 
@@ -247,7 +247,7 @@ _JUDGES: dict[str, Callable[[_Life, SqlEvent], Fault | None]] = {
     "claimed": _Life._claimed,
     "renewed": _Life._renewed,
     "settled": _Life._settled,
-    "wished": _token_only,
+    "cancel_requested": _token_only,
     "lapsed": _token_only,
     "cancelled": _Life._cancelled,
     "retried": _Life._retried,

@@ -44,7 +44,7 @@ def _settled(event: SqlEvent, end: HandlerEvent | None) -> Iterator[Fault]:
     if event.status == "COMPLETED" and (end is None or end.outcome != "ok"):
         came_to = "had not ended" if end is None else f"had ended with {end.outcome}"
         yield "I3", f"was COMPLETED under token {event.token}, whose run {came_to}"
-    if end is None or end.at > event.at or event.wished:
+    if end is None or end.at > event.at or event.cancel_requested:
         return
     spent = event.token - event.credits > event.max_retries
     if event.status == "FAILED" and end.outcome == "error" and not spent:

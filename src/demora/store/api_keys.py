@@ -6,7 +6,7 @@ database's clock, and returns it where the caller decides by it.
 
 from collections.abc import Set
 from datetime import datetime, timedelta
-from typing import Protocol, runtime_checkable
+from typing import Protocol
 
 import msgspec
 
@@ -28,27 +28,26 @@ class KeyList(msgspec.Struct, frozen=True):
     now: datetime
 
 
-@runtime_checkable
 class ApiKeyStore(Protocol):
-    """An engine that stores API keys. An id is short ASCII text. No key has the empty text as its id."""
+    """The API keys. An id is short ASCII text. No key has the empty text as its id."""
 
-    async def add_key(self, key: NewKey) -> ApiKey:
+    async def add(self, key: NewKey) -> ApiKey:
         """Store a key. `StoreError` if the id is taken; then nothing changes."""
         ...
 
-    async def keys(self) -> KeyList:
+    async def all(self) -> KeyList:
         """Return all keys, revoked and expired ones included."""
         ...
 
-    async def find_key(self, id: str) -> KeyLookup:
+    async def find(self, id: str) -> KeyLookup:
         """Look up the key with this id, whether or not it is in force."""
         ...
 
-    async def revoke_key(self, id: str) -> ApiKey | None:
+    async def revoke(self, id: str) -> ApiKey | None:
         """Revoke a key for good, and return it; None if no key has this id. Revoking it again changes nothing."""
         ...
 
-    async def rotate_key(self, secret: NewSecret) -> ApiKey | None:
+    async def rotate(self, secret: NewSecret) -> ApiKey | None:
         """Give a key in force a new secret, and return it; None if no key in force has this id.
 
         Everything else about the key stays. The previous secret is accepted for the overlap of the request; a secret before
@@ -56,15 +55,15 @@ class ApiKeyStore(Protocol):
         """
         ...
 
-    async def limit_key(self, id: str, limits: KeyLimits) -> ApiKey | None:
+    async def limit(self, id: str, limits: KeyLimits) -> ApiKey | None:
         """Replace the limits of a key, and return it; None if no key has this id."""
         ...
 
-    async def forget_key(self, id: str) -> bool:
+    async def forget(self, id: str) -> bool:
         """Delete a key that is no longer in force, with the names it used; False if it is in force or does not exist."""
         ...
 
-    async def use_key(self, id: str, *, unless_within: timedelta) -> bool:
+    async def use(self, id: str, *, unless_within: timedelta) -> bool:
         """Record that a key is used now, unless a use `unless_within` this time is on record. Return whether it was
         recorded.
 
@@ -72,7 +71,7 @@ class ApiKeyStore(Protocol):
         """
         ...
 
-    async def name_for_key(self, id: str, queues: Set[str], types: Set[str], limits: KeyLimits) -> NameKind | None:
+    async def name(self, id: str, queues: Set[str], types: Set[str], limits: KeyLimits) -> NameKind | None:
         """Record which queues and types a key uses, all or none. Return the kind that would exceed its limit, else None.
 
         Names on record stay allowed under lower limits. Concurrent calls, in any process, cannot exceed a limit together.
@@ -80,6 +79,6 @@ class ApiKeyStore(Protocol):
         """
         ...
 
-    async def waiting_for_key(self, id: str, *, most: int) -> int:
+    async def waiting(self, id: str, *, most: int) -> int:
         """Return how many waiting jobs belong to a key. Counting stops at `most`."""
         ...

@@ -4,19 +4,21 @@ It is separate from `Store` because running jobs does not need it. Times are mil
 milliseconds of the machine's boot clock, as the database stores them. Statuses are given by name.
 """
 
-from typing import Literal, Protocol, runtime_checkable
+from typing import Literal, Protocol
 
 import msgspec
 
-Step = Literal["added", "claimed", "renewed", "settled", "wished", "cancelled", "retried", "changed", "lapsed", "removed"]
+Step = Literal[
+    "added", "claimed", "renewed", "settled", "cancel_requested", "cancelled", "retried", "changed", "lapsed", "removed"
+]
 Trace = Literal["accepted", "stale"]
 
 
 class SqlEvent(msgspec.Struct, frozen=True, tag_field="source", tag="sql", omit_defaults=True, gc=False):
     """One step of a job, recorded by the database in the transaction that made it.
 
-    The `old_…` fields are the state before the step. Among the kinds, `wished` is a request to cancel a running job,
-    `cancelled` is the end of a waiting job, and `lapsed` is the end of a lease by a new boot of the machine.
+    The `old_…` fields are the state before the step. Among the kinds, `cancel_requested` is a request to cancel a
+    running job, `cancelled` is the end of a waiting job, and `lapsed` is the end of a lease by a new boot of the machine.
 
     Two kinds are not steps but results of a worker's write: `accepted`, and `stale` for a write that was refused. There
     `token` is the writer's, `wrote` is the verb (renew, settle or lapse), and the `old_…` fields are the state after the
@@ -44,7 +46,7 @@ class SqlEvent(msgspec.Struct, frozen=True, tag_field="source", tag="sql", omit_
     worker: str | None = None
     old_lease_until: int | None = None
     lease_until: int | None = None
-    wished: bool = False
+    cancel_requested: bool = False
     error: str | None = None
     expires_at: int | None = None
     unique: str | None = None  # type and key
@@ -66,7 +68,7 @@ class JobFacts(msgspec.Struct, frozen=True, omit_defaults=True):
     lease_until: int | None = None
     completed_at: int | None = None
     worker: str | None = None
-    wished: bool = False
+    cancel_requested: bool = False
     error: str | None = None
     recorded: tuple[int, ...] = ()
     webhook: bool = False  # whether its end is delivered to a webhook
@@ -123,9 +125,8 @@ class Evidence(msgspec.Struct, frozen=True):
     events: list[SqlEvent] | None = None
 
 
-@runtime_checkable
 class AuditStore(Protocol):
-    """An engine that a checker can examine."""
+    """What a checker reads: the rows, and the events of an audit."""
 
     async def events(self, after: int = 0) -> list[SqlEvent]:
         """Return the events with a greater `seq`, in order; none if no audit was recorded."""
@@ -135,6 +136,6 @@ class AuditStore(Protocol):
         """Return everything, read in one transaction, so that rows and events agree. `integrity` runs the database check."""
         ...
 
-    async def end_audit(self) -> None:
+    async def end(self) -> None:
         """Stop the recording in all processes, and delete the recorded events, so that a later audit has no gap."""
         ...

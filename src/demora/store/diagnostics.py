@@ -74,9 +74,25 @@ class Activity(msgspec.Struct, frozen=True):
     due_since: dict[str, datetime] = {}
 
 
-@runtime_checkable
+class DeadLetterGroup(msgspec.Struct, frozen=True):
+    """The dead letters of one queue, type, error class and band of ages: their number, the first and the last failure, and
+    the id of the newest of them. The error class is the text of the error before its first colon."""
+
+    queue: str
+    type: str
+    error: str
+    band: int  # the number of spans in `AGES` that have passed since the failure
+    jobs: int
+    first_at: datetime
+    last_at: datetime
+    sample_id: str
+
+
+AGES = (timedelta(hours=1), timedelta(days=1), timedelta(days=7))
+
+
 class DiagnosticsStore(Protocol):
-    """An engine that reports its state. Its verbs write nothing."""
+    """The state of the store. These verbs write nothing."""
 
     async def overview(self) -> JobsOverview:
         """Return the state of all jobs, read in one transaction. Reads every job."""
@@ -86,6 +102,10 @@ class DiagnosticsStore(Protocol):
         """Return the state of queues and workers. Cheap enough for every second. Without a mark no job counts as added."""
         ...
 
+    async def dead_letters(self, limit: int, *, within: timedelta | None = None) -> list[DeadLetterGroup]:
+        """Return the newest `limit` dead letters in groups. Limited as a search is."""
+        ...
+
     def notes(self) -> tuple[str, ...]:
         """Return the deviations from the usual way of working that are no faults, a sentence each. Does no I/O."""
         ...
@@ -93,7 +113,7 @@ class DiagnosticsStore(Protocol):
 
 @runtime_checkable
 class Probed(Protocol):
-    """An engine whose writes can block, and that can test whether it accepts writes now."""
+    """The diagnostics of an engine whose writes can block: they can test whether it accepts writes now."""
 
     async def probe(self) -> None:
         """Make a write without effect. Calls within a second share one write.

@@ -1,25 +1,13 @@
-"""The port for jobs, `Store`, and the values that it uses.
-
-An engine stores jobs and hands them out. It decides nothing: the core computes each verdict, and the engine applies it.
-These rules hold for every verb:
-
-- Time: a verb takes no current time. The engine reads the clock of its database in the statement.
-- Atomicity: one call commits as a whole or changes nothing. Concurrent calls may share a transaction, but one call that is
-  refused does not affect the others.
-- Races: a lost race is a value in the result, not an exception.
-- Cancellation: cancelling the task that awaits a write does not withdraw the write.
-- Durability: when a write returns, it is committed.
-"""
+"""The values of jobs, queues and workers that the verbs of `Store` take and return."""
 
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
 from datetime import datetime, timedelta
 from enum import Enum
 from typing import Protocol
 
 import msgspec
 
-from ..core.job import Job, NewJob, Priority, QueueOrder
+from ..core.job import Job, Priority, QueueOrder
 from ..core.pace import Release
 from ..core.retention import Retention, RetentionRequest
 from ..core.states import Status
@@ -130,10 +118,10 @@ class Report(msgspec.Struct, frozen=True):
 
 
 class LeaseStatus(msgspec.Struct, frozen=True):
-    """The leases that a worker has `lost`, and those whose jobs a caller wants cancelled (`wished`)."""
+    """The leases that a worker has `lost`, and those whose jobs a caller wants cancelled (`cancel_requested`)."""
 
     lost: frozenset[Lease]
-    wished: frozenset[Lease]
+    cancel_requested: frozenset[Lease]
 
 
 class Settlement(msgspec.Struct, frozen=True):
@@ -258,7 +246,7 @@ class QueueChange(msgspec.Struct, frozen=True):
 
 
 class WorkerRecord(msgspec.Struct, frozen=True):
-    """A worker as it registers itself. The engine sets the times."""
+    """A worker as it registers itself. The engine sets the times. `paces` is what its settings say about paces."""
 
     id: str
     host: str
@@ -268,6 +256,7 @@ class WorkerRecord(msgspec.Struct, frozen=True):
     types: tuple[str, ...] = ()
     started_at: datetime | None = None
     heartbeat_ago: timedelta = timedelta(0)
+    paces: str = ""
 
 
 ALL_QUEUES = QueueQuery()
@@ -293,165 +282,6 @@ class Subscription(Protocol):
 
         Returns False if only the timeout has passed, True if there may be something new.
         """
-        ...
-
-
-class Store(Protocol):
-    """The verbs on jobs, queues and workers. A text that is not an id is treated as an id that no job has.
-
-    Every verb of a store that is not open raises `StoreClosed`.
-    """
-
-    async def open(self) -> None:
-        """Connect, and migrate the schema. `SchemaTooNew` if a newer demora has migrated it. Opening twice is allowed.
-
-        An engine that times leases by the machine's boot clock lapses all leases of an earlier boot.
-        """
-        ...
-
-    async def close(self) -> None:
-        """Finish the writes in progress, disconnect, and wake all waiters. Closing twice is allowed."""
-        ...
-
-    def sibling(self) -> "Store | None":
-        """Return another store on the same database, for another thread; None if the database is in memory."""
-        ...
-
-    async def add(self, jobs: Sequence[NewJob]) -> list[Added]:
-        """Store new jobs, all or none, and return the results in the same order.
-
-        - Ids: a job whose id exists is a replay, and changes nothing.
-        - Idempotency keys: a key that is still kept returns the job that it made (`replayed`), or a `conflict` if the
-          request differs. With any conflict nothing of the call is stored. Of concurrent calls with one key, one stores the
-          job.
-        - Unique jobs: while a job of the same type and unique key waits that was never claimed, no second one is stored. The
-          waiting job is `kept` or `replaced`, and keeps its id.
-        - Notification: wakes waiters on `READY` if a job is ready or the first to be due in its queue, and on `EXPIRY` if
-          one expires before all other waiting jobs.
-        """
-        ...
-
-    async def claim(
-        self,
-        worker_id: str,
-        limit: int,
-        *,
-        lease: timedelta,
-        queues: Sequence[str] | None = None,
-        in_turn: bool = False,
-    ) -> Claimed:
-        """Lease up to `limit` ready jobs of these queues (None: of all) to a worker, and return lapsed leases as well.
-
-        - Order: that of `QueueOrder`, also across queues; jobs that are equal there go in the order of adding. With
-          `in_turn` every queue goes before those named after it.
-        - Exclusion: of concurrent claims, in any process, one gets a job. A job is not handed out before it is due, while
-          its lease holds, while its queue is paused, or while a pace holds it. A lapsed job is not handed out before its
-          lapse is settled.
-        - Expiry: a job that has expired and was never claimed gets the verdict `EXPIRED` instead of a lease.
-        - Pace: the claim first releases the jobs that the paces of these queues allow. If other jobs are ready, an engine
-          may leave that to the next claim, and then returns a `next_in` of zero.
-        - Attempts: each claim increases the token of the job, and counts as an attempt unless a later verdict says that it
-          does not.
-        """
-        ...
-
-    async def renew(self, reports: Sequence[Report], *, lease: timedelta) -> LeaseStatus:
-        """Extend the leases that still hold, and record their reports. The result names the leases that are lost.
-
-        A lapsed lease is lost and not extended, even if no other worker has claimed its job. A stale report changes nothing
-        of the later run.
-        """
-        ...
-
-    async def listen(self, leases: Sequence[Lease]) -> LeaseStatus:
-        """Return which of these leases are lost, and for which of these jobs a cancel was requested. Writes nothing."""
-        ...
-
-    async def settle(self, settlements: Sequence[Settlement]) -> list[Status | None]:
-        """Apply verdicts to claimed jobs, and return the new status of each, None where the lease no longer held.
-
-        A verdict is applied only while its lease holds. A worker that overslept its lease therefore cannot overwrite the run
-        that took over, and each run is settled once. A settlement with `lapsed` is applied only if the lease has lapsed and
-        was not settled since. If a cancel was requested during the run, `Verdict.after_cancel_request` is applied instead.
-        """
-        ...
-
-    async def cancel(self, ids: Sequence[str]) -> list[Answer]:
-        """Cancel waiting jobs at once, and record the request for running jobs, whose status in the answer is PROCESSING.
-
-        A job that a worker claims at the same time is either cancelled before the claim or has the request recorded. A
-        running job that succeeds despite the request ends COMPLETED; every other outcome ends it CANCELLED. Refuses ended
-        jobs.
-        """
-        ...
-
-    async def retry(self, ids: Sequence[str]) -> list[Answer]:
-        """Start a new generation of FAILED or CANCELLED jobs. Refuses all other jobs.
-
-        Such a job is due now, no longer expires, and has all its retries again. Its history stays, and its tokens continue,
-        so a run of the old generation cannot settle the new one.
-        """
-        ...
-
-    async def change(self, id: str, change: Change) -> Answer:
-        """Change a waiting job in place. A new time moves it to the scheduled lane. Refuses running and ended jobs."""
-        ...
-
-    async def remove(self, ids: Sequence[str]) -> list[Answer]:
-        """Delete ended jobs with their history. Their idempotency keys stay until they expire. Refuses all other jobs."""
-        ...
-
-    async def purge(self, status: Status, *, older_than: timedelta, limit: int, queue: str | None = None) -> int:
-        """Delete up to `limit` jobs that ended with this status at least so long ago, and return their number.
-
-        Also deletes idempotency keys that have expired.
-        """
-        ...
-
-    async def housekeep(self, retention: Retention, *, limit: int) -> HousekeepingResult:
-        """Do one piece of housekeeping, on about `limit` jobs. Any number of processes may do it at the same time.
-
-        It applies `EXPIRED` to waiting jobs that have expired. It deletes the oldest ended jobs that neither the retention
-        of their queue nor, if the queue has none, this one keeps. It deletes expired idempotency keys, and workers that sent
-        no heartbeat for a day.
-        """
-        ...
-
-    async def get(self, id: str) -> Job | None:
-        """Return the job with its attempts and its log, None if no job has this id."""
-        ...
-
-    async def find(self, query: Query) -> Page:
-        """Return a page of the jobs that match, newest first, with their attempts and without their logs.
-
-        Pages join without gap or overlap, also when jobs are added or removed in between. A search that may have to read
-        jobs that do not match runs beside all other verbs, and only a few run at once. With a time limit it raises
-        `TooManySearches` if no running search ends in time, and `SearchTooSlow` if it is stopped itself.
-        """
-        ...
-
-    async def queues(self, which: QueueQuery = ALL_QUEUES) -> list[Queue]:
-        """Return the queues that were ever named, by name, with their counts. Counting is limited as a search is."""
-        ...
-
-    async def set_queue(self, name: str, change: QueueChange) -> Queue:
-        """Change a queue, or create it, and return its settings. The next claim of every process follows them."""
-        ...
-
-    async def heartbeat(self, worker: WorkerRecord) -> None:
-        """Register a worker, or record that it is still alive. Its start stays that of the first heartbeat."""
-        ...
-
-    async def retire(self, worker_id: str) -> None:
-        """Delete a worker that has stopped."""
-        ...
-
-    async def workers(self) -> list[WorkerRecord]:
-        """Return all registered workers with the age of their last heartbeat."""
-        ...
-
-    def subscribe(self, topic: Topic) -> AbstractContextManager[Subscription]:
-        """Subscribe to events of this topic, from this process and from all others, for the duration of a block."""
         ...
 
 

@@ -7,7 +7,7 @@ Where a verb returns the database's clock, it is in microseconds, so that the ca
 
 from collections.abc import Callable, Collection, Sequence
 from datetime import timedelta
-from typing import Protocol, runtime_checkable
+from typing import Protocol
 
 import msgspec
 
@@ -33,7 +33,7 @@ class Entry(msgspec.Struct, frozen=True):
 
 
 class Arrangement(msgspec.Struct, frozen=True):
-    """How a queue is served, and whether it is paused.
+    """How a queue is served, and whether it is paused. The queue `*` stands for all that have no arrangement of their own.
 
     `offsets` are added to due times to order jobs, one for each lane and rank, at index lane × ranks + rank. None marks a
     lane that a pace holds.
@@ -101,9 +101,8 @@ class Moved(msgspec.Struct, frozen=True):
     next: Move | None
 
 
-@runtime_checkable
 class LineFeed(Protocol):
-    """An engine whose waiting jobs can be put into a line."""
+    """The waiting jobs of an engine, for a line that holds them too."""
 
     def wall_us(self) -> int | None:
         """Return the database's time if this process can read it without a query, else None."""
@@ -121,7 +120,7 @@ class LineFeed(Protocol):
         """Query the database's time."""
         ...
 
-    async def begin_lining(self) -> LineRecord:
+    async def begin(self) -> LineRecord:
         """Return the record about the line. From now on each row that this store moves into waiting records its move."""
         ...
 
@@ -164,7 +163,8 @@ class LineFeed(Protocol):
         ...
 
     async def arrangements(self) -> list[Arrangement]:
-        """Return the arrangement of each queue whose settings were ever changed."""
+        """Return the arrangement of each queue whose settings were ever changed, and under `*` that of all others, if these
+        ever had a pace."""
         ...
 
 

@@ -4,12 +4,14 @@ As in `Store`, verbs take no current time: the engine reads the clock of its dat
 """
 
 from datetime import datetime, timedelta
-from typing import Protocol, runtime_checkable
+from typing import Protocol
 
 import msgspec
 
 from ..core.job import Job
 from ..core.webhook import Secret
+
+FIRST_SECRET = "first"  # the id of the secret that demora makes by itself
 
 
 class StoredSecret(msgspec.Struct, frozen=True):
@@ -41,9 +43,8 @@ class Signing(msgspec.Struct, frozen=True):
     now: datetime
 
 
-@runtime_checkable
 class WebhookStore(Protocol):
-    """An engine that stores what webhooks need."""
+    """The secrets that sign webhooks, the disabled URLs, and the deliveries."""
 
     async def deliveries(self, cause: str) -> list[Job]:
         """Return the deliveries about a job, oldest first, with their attempts, also after the job was deleted."""
@@ -51,6 +52,11 @@ class WebhookStore(Protocol):
 
     async def add_secret(self, id: str, secret: Secret, *, others_end_in: timedelta | None = None) -> StoredSecret:
         """Store a secret. With `others_end_in` all other secrets that have no end yet end so long from now."""
+        ...
+
+    async def ensure_secret(self, secret: Secret) -> StoredSecret | None:
+        """Store a secret under the id `FIRST_SECRET` and return it; None if a secret is in force. Of concurrent calls one
+        stores its secret."""
         ...
 
     async def forget_secret(self, id: str) -> bool:

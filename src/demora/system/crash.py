@@ -12,7 +12,7 @@ POINTS = frozenset(
     {
         "batch.applied",  # written, not committed
         "batch.committed",  # committed; waiters not notified, callers not answered
-        "batch.rung",  # waiters notified, callers not answered
+        "batch.notified",  # waiters notified, callers not answered
         "client.added",  # stored, not yet returned to the application
         "worker.claimed",  # leased, not started
         "worker.lapsed",  # a lapsed lease found, not settled
@@ -21,7 +21,7 @@ POINTS = frozenset(
         "worker.renewed",  # renewed, the worker has no answer yet
         "worker.stopping",  # stopping, no job handed back yet
         "line.recorded",  # in the database, not yet in the line
-        "line.told",  # in the line too, the caller not answered
+        "line.updated",  # in the line too, the caller not answered
         "line.taken",  # handed out by the line, not claimed in the database
         "line.drawn",  # claimed in the database, not yet marked in the line
         "line.bumped",  # a new epoch in the database, nothing in the line for it

@@ -106,16 +106,16 @@ class TimedWait:
         self._notified = False
         self._waiter: asyncio.Future[None] | None = None
 
-    def ring(self) -> None:
+    def notify(self) -> None:
         """Notify the waiter."""
         self._notified = True
         self._end()
 
-    def forget(self) -> None:
+    def clear(self) -> None:
         """Forget earlier notifications."""
         self._notified = False
 
-    async def take(self, seconds: float) -> bool:
+    async def wait(self, seconds: float) -> bool:
         """Wait for at most so many seconds. Returns whether there was a notification."""
         if self._notified:
             return True

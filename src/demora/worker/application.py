@@ -6,7 +6,7 @@ from typing import Any, Protocol
 
 from ..core.retention import Retention
 from ..handlers.registry import Middleware, Registry
-from ..store.jobs import Store
+from ..store.store import Store
 
 Hook = Callable[[], Awaitable[None] | None]
 
@@ -26,6 +26,8 @@ class WorkerSettings(Protocol):
     def retention(self) -> Retention: ...
     @property
     def log_errors(self) -> str: ...
+    @property
+    def asked_paces(self) -> str: ...
     @property
     def database_url(self) -> str: ...
     @property

@@ -8,7 +8,8 @@ from datetime import timedelta
 
 from ..core.states import Status
 from ..errors import StoreBusy, StoreClosed, StoreError
-from ..store.jobs import Settlement, Store
+from ..store.jobs import Settlement
+from ..store.store import Store
 from ..system import crash, notices
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.05, 2.0  # seconds between tries while the store is in trouble

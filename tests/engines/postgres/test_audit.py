@@ -7,10 +7,9 @@ import pytest
 
 from demora.core.job import Unique
 from demora.core.verdict import Lapsed, Raised
-from demora.engines.postgres import PostgresOptions, PostgresStore, diagnostics
+from demora.engines.postgres import PostgresOptions, PostgresStore, audit
 from demora.engines.postgres.connections import Statement, statements
 from demora.proof import check
-from demora.store.audit import AuditStore
 from demora.store.jobs import Change, Report
 from tests.builders import BROKEN, DONE, LEASE, add_one, claim_one, job_of, lapsed_one, ms, seconds, settle
 from tests.clock import TestClock
@@ -25,7 +24,7 @@ async def audited(url: str, schema: str, clock: TestClock) -> AsyncIterator[Post
 
 
 async def kinds(store: PostgresStore) -> list[str]:
-    return [event.kind for event in await store.events()]
+    return [event.kind for event in await store.audit.events()]
 
 
 async def test_a_job_leaves_an_event_for_each_step(audited: PostgresStore, clock: TestClock) -> None:
@@ -39,7 +38,7 @@ async def test_a_job_leaves_an_event_for_each_step(audited: PostgresStore, clock
     await audited.retry([added.id])
     await audited.cancel([added.id])
     await audited.remove([added.id])
-    running = ["claimed", "renewed", "accepted", "wished", "settled", "accepted"]
+    running = ["claimed", "renewed", "accepted", "cancel_requested", "settled", "accepted"]
     assert await kinds(audited) == ["added", "changed", *running, "retried", "cancelled", "removed"]
 
 
@@ -48,7 +47,7 @@ async def test_an_event_says_how_the_job_stood_and_stands_at_the_verbs_own_time(
 ) -> None:
     added = await add_one(audited, max_retries=2, queue="mail")
     await claim_one(audited, worker="ann")
-    event = (await audited.events())[-1]
+    event = (await audited.audit.events())[-1]
     assert (event.job, event.kind, event.old_status, event.status) == (added.id, "claimed", "QUEUED", "PROCESSING")
     assert (event.old_token, event.token, event.worker, event.queue) == (0, 1, "ann", "mail")
     assert (event.at, event.boot, event.lease_until) == (clock.wall(), clock.wall(), clock.wall() + LEASE // ms(1))
@@ -63,7 +62,7 @@ async def test_a_write_under_a_lease_that_is_gone_leaves_a_trace(audited: Postgr
     lapsed = await lapsed_one(audited)
     await settle(audited, lapsed, Lapsed(lapsed.worker_id))
     await settle(audited, lapsed, Lapsed(lapsed.worker_id))
-    traces = [(e.kind, e.wrote, e.token, e.old_status) for e in await audited.events() if e.wrote]
+    traces = [(e.kind, e.wrote, e.token, e.old_status) for e in await audited.audit.events() if e.wrote]
     assert traces == [
         ("stale", "renew", 1, "PROCESSING"),
         ("stale", "settle", 1, "PROCESSING"),
@@ -83,18 +82,17 @@ async def test_a_store_that_was_open_before_writes_events_too(store: PostgresSto
 
 async def test_an_audit_that_was_ended_leaves_nothing(audited: PostgresStore) -> None:
     await add_one(audited)
-    await audited.end_audit()
+    await audited.audit.end()
     await settle(audited, await claim_one(audited), DONE)
     assert await kinds(audited) == []
-    assert (await audited.evidence()).events is None
+    assert (await audited.audit.evidence()).events is None
 
 
 async def test_evidence_is_all_that_there_is_to_show(store: PostgresStore, clock: TestClock) -> None:
-    assert isinstance(store, AuditStore)
     added = await add_one(store, queue="mail")
     await settle(store, await claim_one(store), BROKEN)
     await add_one(store, queue="mail")
-    shown = await store.evidence()
+    shown = await store.audit.evidence()
     dead = next(job for job in shown.jobs if job.id == added.id)
     job = await job_of(store, added.id)
     assert (dead.status, dead.token, dead.attempt, dead.recorded) == ("FAILED", 1, job.attempt, (1,))
@@ -132,13 +130,13 @@ async def test_triggers_of_an_earlier_demora_are_made_anew(audited: PostgresStor
     await other.open()
     await add_one(other)
     assert await kinds(other) == ["added"]
-    assert await connection.fetchval(f"select value from {schema}.meta where name = 'audit'") == diagnostics.TRIGGERS
+    assert await connection.fetchval(f"select value from {schema}.meta where name = 'audit'") == audit.TRIGGERS
     await other.close()
     await connection.close()
 
 
 async def violations(store: PostgresStore) -> list[tuple[str, str | None]]:
-    shown = await store.evidence(integrity=False)
+    shown = await store.audit.evidence(integrity=False)
     return [(found.rule, found.job) for found in check([], shown).violations]
 
 

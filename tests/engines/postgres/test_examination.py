@@ -9,7 +9,7 @@ import pytest
 
 from demora import Demora
 from demora.engines.postgres import PostgresOptions, PostgresStore, connections, diagnostics, notifier
-from demora.store.diagnostics import DiagnosticsStore, Finding
+from demora.store.diagnostics import Finding
 from demora.store.jobs import Topic
 from tests.facts import eventually
 
@@ -119,10 +119,9 @@ async def test_there_is_nothing_to_note_where_rings_are_heard(place: Place) -> N
 async def test_a_listener_that_cannot_connect_is_noted(place: Place) -> None:
     options = PostgresOptions(schema=place.schema, connections=2, listen_url="postgresql://127.0.0.1:1/none")
     store = PostgresStore(place.url, options)
-    assert isinstance(store, DiagnosticsStore)
     await store.open()
-    assert store.notes() == ()
+    assert store.diagnostics.notes() == ()
     with store.subscribe(Topic.READY):
         await store.queues()
-        assert store.notes() == (notifier.UNHEARD,)
+        assert store.diagnostics.notes() == (notifier.UNHEARD,)
     await store.close()

@@ -129,7 +129,7 @@ async def test_a_verdict_is_recorded_once_and_answered(
 
 
 @lost
-async def test_a_verdict_that_gave_way_to_a_wish_is_answered_so(store: PostgresStore, proxy: Proxy, arrives: bool) -> None:
+async def test_a_verdict_that_gave_way_to_a_cancel_is_answered_so(store: PostgresStore, proxy: Proxy, arrives: bool) -> None:
     await add_ids(store, {}, {})
     await settle(store, await claim_one(store), BROKEN)
     job = await claim_one(store)
@@ -220,7 +220,7 @@ async def test_a_write_is_not_made_again_while_the_session_that_was_cut_off_may_
     there = {(await add_one(store)).id for _ in range(2)}  # the statement is prepared by the second
     while store._notifier._sending is not None:  # so that one connection alone is used from now on
         await asyncio.wait([store._notifier._sending])
-    async with store._opened().session() as session:
+    async with store._database.opened().session() as session:
         assert session.backend is not None
         pid = session.backend[0]
     os.kill(pid, signal.SIGSTOP)
@@ -251,22 +251,22 @@ async def test_many_writes_that_are_cut_lose_nothing_and_double_nothing(store: P
 async def test_a_key_is_made_once_and_forgotten_once(store: PostgresStore, proxy: Proxy, arrives: bool) -> None:
     asked = make_key(key_text("abcdefghijk1", "s" * 43), "deploy", [Scope.READ])
     proxy.cut_at(arrives=arrives)
-    made = await store.add_key(asked)
-    assert (await store.keys()).keys == [made]
-    await store.revoke_key(made.id)
+    made = await store.api_keys.add(asked)
+    assert (await store.api_keys.all()).keys == [made]
+    await store.api_keys.revoke(made.id)
     proxy.cut_at(arrives=arrives)
-    assert await store.forget_key(made.id)
+    assert await store.api_keys.forget(made.id)
     assert proxy.cuts == 2
-    assert (await store.keys()).keys == []
+    assert (await store.api_keys.all()).keys == []
 
 
 @lost
 async def test_a_key_whose_id_is_taken_is_refused_also_when_cut(store: PostgresStore, proxy: Proxy, arrives: bool) -> None:
-    made = await store.add_key(make_key(key_text("abcdefghijk1", "s" * 43), "deploy", [Scope.READ]))
+    made = await store.api_keys.add(make_key(key_text("abcdefghijk1", "s" * 43), "deploy", [Scope.READ]))
     proxy.cut_at(arrives=arrives)
     with pytest.raises(StoreError):
-        await store.add_key(make_key(key_text(made.id, "t" * 43), "other", [Scope.ADMIN]))
-    assert (await store.keys()).keys == [made]
+        await store.api_keys.add(make_key(key_text(made.id, "t" * 43), "other", [Scope.ADMIN]))
+    assert (await store.api_keys.all()).keys == [made]
 
 
 async def test_while_the_server_is_away_the_driver_keeps_quiet(
@@ -296,13 +296,13 @@ async def test_an_end_and_what_tells_of_it_are_recorded_together_and_once(
     proxy.cut_at(nth, arrives=arrives)
     assert await settle(store, job, DONE) is Status.COMPLETED
     assert proxy.cuts == 1
-    assert [one.cause for one in await store.deliveries(job.lease.id)] == [job.lease.id]
+    assert [one.cause for one in await store.webhooks.deliveries(job.lease.id)] == [job.lease.id]
     warm, waiting = [one.id for one in (await store.find(Query(queue="default", statuses=frozenset({Status.QUEUED})))).jobs]
     await store.cancel([warm])
     proxy.cut_at(nth, arrives=arrives)
     [answer] = await store.cancel([waiting])
     assert (answer.did, answer.status, proxy.cuts) == (True, Status.CANCELLED, 2)
-    assert [one.cause for one in await store.deliveries(waiting)] == [waiting]
+    assert [one.cause for one in await store.webhooks.deliveries(waiting)] == [waiting]
 
 
 @pytest.mark.parametrize("noticed", [True, False])
@@ -319,7 +319,7 @@ async def test_connections_that_the_server_ended_while_nobody_used_them_are_not_
 
 
 async def _open_ones(store: PostgresStore) -> int:
-    return sum(map(connections._is_open, store._opened()._kept))
+    return sum(map(connections._is_open, store._database.opened()._kept))
 
 
 @lost

@@ -35,12 +35,12 @@ async def test_many_at_once_share_few_connections(pooled: PostgresStore) -> None
 
 
 async def test_without_a_way_past_it_idle_workers_look_by_themselves_and_health_says_so(pooled: PostgresStore) -> None:
-    with pooled.subscribe(Topic.READY) as bell:
+    with pooled.subscribe(Topic.READY) as subscription:
         assert await claim_ids(pooled) == []
-        assert any("250 ms" in note for note in pooled.notes())
+        assert any("250 ms" in note for note in pooled.diagnostics.notes())
         await add_one(pooled)
         async with asyncio.timeout(10):
-            await bell.wait(None)
+            await subscription.wait(None)
 
 
 async def test_past_it_they_are_woken(pooled: PostgresStore, url: str) -> None:
@@ -48,12 +48,12 @@ async def test_past_it_they_are_woken(pooled: PostgresStore, url: str) -> None:
     other = PostgresStore(pgbouncer_url(), options)
     await other.open()
     try:
-        with other.subscribe(Topic.READY) as bell:
+        with other.subscribe(Topic.READY) as subscription:
             assert await claim_ids(other) == []
-            assert other.notes() == ()
-            bell.clear()
+            assert other.diagnostics.notes() == ()
+            subscription.clear()
             await add_one(pooled)
             async with asyncio.timeout(10):
-                await bell.wait(None)
+                await subscription.wait(None)
     finally:
         await other.close()

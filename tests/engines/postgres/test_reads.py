@@ -58,19 +58,19 @@ def read(schema: str, monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
 async def test_verbs_about_a_few_jobs_read_a_few_rows(
     store: PostgresStore, clock: TestClock, schema: str, read: Counter[str], analyzed: str
 ) -> None:
-    await store.begin_lining()
-    await store.set_pace("paced", PaceRequest(gap=seconds(1), stagger=seconds(0.1), rapid=False), by="ann")
+    await store.line_feed.begin()
+    await store.paces.set("paced", PaceRequest(gap=seconds(1), stagger=seconds(0.1), rapid=False), by="ann")
     if analyzed == "empty":
         await _analyze(store, schema)
     await _live(store, clock, "before")
-    position = await store.position()
+    position = await store.line_feed.position()
     await _lade(store, clock)
     if analyzed == "full":
         await _analyze(store, schema)
     await _live(store, clock, "meanwhile")  # whoever first comes to what has moved on marks it as dead
     read.clear()
     await _live(store, clock, "after")
-    await store.moved(position, seconds(600), FEW)
+    await store.line_feed.moved(position, seconds(600), FEW)
     expected = {"draw", "claim", "settle", "renew", "listen", "moved", "release_held", "walk"}
     expected |= {"cancel", "retry", "remove", "change", "expire", "purge", "purge_keys", "unique_waiting", "keys_taken"}
     assert expected <= read.keys()
@@ -78,7 +78,7 @@ async def test_verbs_about_a_few_jobs_read_a_few_rows(
 
 
 async def _analyze(store: PostgresStore, schema: str) -> None:
-    async with store._opened().session() as session:
+    async with store._database.opened().session() as session:
         for table in ("jobs", "attempts", "logs", "idempotency_keys"):
             await session.script(f'analyze "{schema}".{table}')
 
@@ -105,13 +105,13 @@ async def _lade(store: PostgresStore, clock: TestClock) -> None:
 
 async def _live(store: PostgresStore, clock: TestClock, when: str) -> None:
     """Lead a few jobs through all that they can meet."""
-    position = await store.position()
+    position = await store.line_feed.position()
     drawn, changed, cancelled, _ = [await add_ids(store, *[{"queue": when}] * FEW) for _ in range(4)]
-    moved = await store.moved(position, seconds(600), FEW)
+    moved = await store.line_feed.moved(position, seconds(600), FEW)
     assert moved is not None
     assert len(moved.places) == FEW
-    await store.standings(drawn)
-    jobs = (await store.draw("ann", [Entry(id, when) for id in drawn], lease=LEASE)).claimed.jobs
+    await store.line_feed.standings(drawn)
+    jobs = (await store.line_feed.draw("ann", [Entry(id, when) for id in drawn], lease=LEASE)).claimed.jobs
     assert [job.lease.id for job in jobs] == drawn
     await store.renew([Report(job.lease, seconds(0), log=((seconds(0), "a line"),)) for job in jobs], lease=LEASE)
     await store.listen([job.lease for job in jobs])
@@ -123,8 +123,8 @@ async def _live(store: PostgresStore, clock: TestClock, when: str) -> None:
     await store.retry(cancelled)
     await store.cancel(cancelled)
     await store.remove(cancelled)
-    await store.release()
-    await store.walk(seconds(100), FEW)
+    await store.paces.release()
+    await store.line_feed.walk(seconds(100), FEW)
     await add_ids(store, *[{"queue": when, "unique": Unique(when)}] * 2)
     await add_ids(store, {"queue": when, "unique": Unique(when, replace=True)})
     await add_ids(store, *[{"queue": when, "key": key(f"{when}{n}")} for n in range(FEW)])

@@ -78,7 +78,7 @@ async def all_done(store: PostgresStore, ids: list[str]) -> bool:
 
 
 @pytest.mark.slow
-async def test_a_sleeper_hears_again_after_a_restart(server: Server) -> None:
+async def test_a_waiter_is_notified_again_after_a_restart(server: Server) -> None:
     store, other = (PostgresStore(server.url, PostgresOptions(connections=1)) for _ in range(2))
     await store.open()
     await other.open()

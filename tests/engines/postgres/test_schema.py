@@ -89,7 +89,7 @@ async def test_a_url_for_other_clients_opens_the_database_too(url: str, schema: 
     store = PostgresStore(longer, PostgresOptions(schema=schema))
     await store.open()
     try:
-        async with store._opened().session() as session:
+        async with store._database.opened().session() as session:
             [row] = await session.rows(Statement("select current_setting('work_mem') as memory", ()))
         assert row["memory"] == "7MB"
     finally:

@@ -54,15 +54,17 @@ async def caller(request: pytest.FixtureRequest, app: Demora, url: str) -> Async
 
 @asynccontextmanager
 async def heard(url: str, schema: str) -> AsyncIterator[Any]:
-    """What is rung on the channels of a schema: call it to ask what there was until now."""
-    rung: list[str] = []
+    """The notifications on the channels of a schema: call it to ask what there was until now."""
+    notified: list[str] = []
     connection = await asyncpg.connect(url)
     for topic in Topic:
-        await connection.add_listener(f"demora_{schema}_{topic.value}", lambda *ring: rung.append(ring[2].split("_")[-1]))
+        await connection.add_listener(
+            f"demora_{schema}_{topic.value}", lambda *args: notified.append(args[2].split("_")[-1])
+        )
 
     async def until_now() -> list[str]:
         await connection.fetchval("select 1")
-        return sorted(rung)
+        return sorted(notified)
 
     yield until_now
     await connection.close()
@@ -71,12 +73,12 @@ async def heard(url: str, schema: str) -> AsyncIterator[Any]:
 async def test_a_job_is_there_when_the_transaction_commits_and_not_before(
     caller: Caller, store: PostgresStore, url: str, schema: str
 ) -> None:
-    async with heard(url, schema) as rung:
+    async with heard(url, schema) as notified:
         job = await caller.enqueue("mail", {"to": "ä@b.c"}, queue="post", tags=["a", "b"], expires_in="1h", max_retries=7)
         assert await store.get(job.id) is None
-        assert await rung() == []
+        assert await notified() == []
         await caller.commit()
-        assert await eventually(rung) == ["expiry", "ready"]
+        assert await eventually(notified) == ["expiry", "ready"]
     there = await job_of(store, job.id)
     assert (there.payload, there.queue, there.tags) == ({"to": "ä@b.c"}, "post", ("a", "b"))
     assert (there.created_at, there.scheduled_at, there.expires_at) == (job.created_at, job.scheduled_at, job.expires_at)
@@ -85,9 +87,9 @@ async def test_a_job_is_there_when_the_transaction_commits_and_not_before(
     assert await claim_ids(store) == [job.id]
 
 
-async def test_the_commit_wakes_the_sleepers_of_the_same_process_too(caller: Caller, store: PostgresStore) -> None:
+async def test_the_commit_wakes_the_waiters_of_the_same_process_too(caller: Caller, store: PostgresStore) -> None:
     with store.subscribe(Topic.READY) as place:
-        await store.queues()  # by now the bell hangs
+        await store.queues()  # by now the store listens
         place.clear()
         await caller.enqueue()
         assert not await place.wait(0)
@@ -98,11 +100,11 @@ async def test_the_commit_wakes_the_sleepers_of_the_same_process_too(caller: Cal
 async def test_a_rollback_leaves_no_job_no_key_and_nobody_awake(
     caller: Caller, app: Demora, store: PostgresStore, url: str, schema: str
 ) -> None:
-    async with heard(url, schema) as rung:
+    async with heard(url, schema) as notified:
         job = await caller.enqueue("mail", {"n": 1}, key="order-7", unique="u")
         await caller.rollback()
         assert await store.get(job.id) is None
-        assert await rung() == []
+        assert await notified() == []
     other = await app.enqueue("mail", {"n": 2}, key="order-7", unique="u")
     assert other.payload == {"n": 2}
 
@@ -306,21 +308,21 @@ async def test_a_later_job_rings_at_the_commit_although_it_was_no_head_before(
     app: Demora, url: str, schema: str, store: PostgresStore
 ) -> None:
     first = await app.enqueue("demo.echo", delay="1m")
-    async with calling("asyncpg", app, url) as caller, heard(url, schema) as rung:
+    async with calling("asyncpg", app, url) as caller, heard(url, schema) as notified:
         await caller.enqueue(delay="2m")
         await app.cancel(first.id)  # now it is the head, and nobody can see it yet
-        await eventually(rung, lambda rings: rings == ["ended"])
+        await eventually(notified, lambda topics: topics == ["ended"])
         await caller.commit()
-        assert await eventually(rung, lambda rings: "ready" in rings) == ["ended", "ready"]
+        assert await eventually(notified, lambda topics: "ready" in topics) == ["ended", "ready"]
 
 
-async def test_without_notify_nothing_is_rung(url: str, schema: str) -> None:
+async def test_without_notify_nothing_is_notified(url: str, schema: str) -> None:
     store = PostgresStore(url, PostgresOptions(schema=schema, connections=2, notify=False))
-    async with Demora(store=store) as app, calling("asyncpg", app, url) as caller, heard(url, schema) as rung:
+    async with Demora(store=store) as app, calling("asyncpg", app, url) as caller, heard(url, schema) as notified:
         job = await caller.enqueue()
         await caller.commit()
         assert await claim_ids(store) == [job.id]
-        assert await rung() == []
+        assert await notified() == []
 
 
 @pytest.mark.parametrize("isolation", ["repeatable read", "serializable"])

@@ -10,7 +10,7 @@ from demora.core.states import Status
 from demora.core.verdict import HandedBack, Lapsed, Raised
 from demora.engines.sqlite import SqliteStore
 from demora.errors import StoreError
-from demora.store.audit import AuditStore, SqlEvent
+from demora.store.audit import SqlEvent
 from demora.store.jobs import Change, Query, Report
 from tests.builders import (
     BROKEN,
@@ -40,11 +40,11 @@ async def audited(path: Path, clock: TestClock) -> AsyncIterator[SqliteStore]:
 
 
 async def kinds(store: SqliteStore) -> list[str]:
-    return [event.kind for event in await store.events()]
+    return [event.kind for event in await store.audit.events()]
 
 
 async def last(store: SqliteStore) -> SqlEvent:
-    return (await store.events())[-1]
+    return (await store.audit.events())[-1]
 
 
 async def test_a_job_leaves_an_event_for_each_step(audited: SqliteStore, clock: TestClock) -> None:
@@ -58,7 +58,7 @@ async def test_a_job_leaves_an_event_for_each_step(audited: SqliteStore, clock: 
     await audited.retry([added.id])
     await audited.cancel([added.id])
     await audited.remove([added.id])
-    running = ["claimed", "renewed", "accepted", "wished", "settled", "accepted"]
+    running = ["claimed", "renewed", "accepted", "cancel_requested", "settled", "accepted"]
     assert await kinds(audited) == ["added", "changed", *running, "retried", "cancelled", "removed"]
 
 
@@ -76,21 +76,21 @@ async def test_an_event_says_how_the_job_stood_and_stands(audited: SqliteStore, 
 async def test_a_settlement_says_what_it_came_to(audited: SqliteStore) -> None:
     await add_one(audited)
     await settle(audited, await claim_one(audited), BROKEN)
-    [event] = [event for event in await audited.events() if event.kind == "settled"]
+    [event] = [event for event in await audited.audit.events() if event.kind == "settled"]
     assert (event.status, event.error) == ("FAILED", "ValueError: no")
 
 
 async def test_events_are_numbered_and_can_be_read_from_any_on(audited: SqliteStore) -> None:
     await ended_one(audited, Status.COMPLETED)
-    assert [event.seq for event in await audited.events()] == [1, 2, 3, 4]
-    assert [event.kind for event in await audited.events(after=2)] == ["settled", "accepted"]
+    assert [event.seq for event in await audited.audit.events()] == [1, 2, 3, 4]
+    assert [event.kind for event in await audited.audit.events(after=2)] == ["settled", "accepted"]
 
 
 async def test_an_accepted_write_leaves_the_token_of_its_writer(audited: SqliteStore) -> None:
     await add_one(audited)
     await settle(audited, await claim_one(audited), HandedBack())
     await audited.settle([settlement(await claim_one(audited), DONE)])
-    traces = [(e.wrote, e.token, e.old_status, e.old_token) for e in await audited.events() if e.kind == "accepted"]
+    traces = [(e.wrote, e.token, e.old_status, e.old_token) for e in await audited.audit.events() if e.kind == "accepted"]
     assert traces == [("settle", 1, "QUEUED", 1), ("settle", 2, "COMPLETED", 2)]
 
 
@@ -101,7 +101,7 @@ async def test_a_write_under_a_lease_that_is_gone_leaves_a_trace(audited: Sqlite
     await audited.renew([Report(job.lease, seconds(31))], lease=LEASE)
     await settle(audited, job, DONE)
     await settle(audited, job, HandedBack())
-    traces = [(e.wrote, e.token, e.old_status, e.old_token) for e in await audited.events() if e.kind == "stale"]
+    traces = [(e.wrote, e.token, e.old_status, e.old_token) for e in await audited.audit.events() if e.kind == "stale"]
     assert traces == [(wrote, 1, "PROCESSING", 1) for wrote in ("renew", "settle", "settle")]
 
 
@@ -117,11 +117,11 @@ async def test_of_two_who_settle_a_lapse_the_second_leaves_a_trace(audited: Sqli
 
 
 async def test_what_is_rolled_back_leaves_no_event(audited: SqliteStore) -> None:
-    assert audited._writes is not None
-    await audited._writes.bare(lambda db: db.set_commit_hook(lambda: True))
+    assert audited._database.is_open
+    await audited._database.bare(lambda db: db.set_commit_hook(lambda: True))
     with pytest.raises(StoreError):
         await add_one(audited)
-    await audited._writes.bare(lambda db: db.set_commit_hook(None))
+    await audited._database.bare(lambda db: db.set_commit_hook(None))
     assert await kinds(audited) == []
 
 
@@ -132,7 +132,7 @@ async def test_what_changes_nothing_leaves_no_event(audited: SqliteStore) -> Non
     await claim_one(audited)
     await audited.cancel([job.id])
     await audited.cancel([job.id])
-    assert await kinds(audited) == ["added", "claimed", "wished"]
+    assert await kinds(audited) == ["added", "claimed", "cancel_requested"]
 
 
 async def test_a_new_boot_is_told_from_a_renewal(audited: SqliteStore, path: Path, clock: TestClock) -> None:
@@ -178,12 +178,12 @@ async def test_the_audit_outlives_the_store_that_began_it(path: Path, clock: Tes
 async def test_an_audit_can_be_ended_for_all(audited: SqliteStore, store: SqliteStore, clock: TestClock) -> None:
     await add_one(store)
     job = await claim_one(store)
-    await audited.end_audit()
+    await audited.audit.end()
     clock.turn(31)
     await settle(store, job, DONE)
     await add_one(audited)
     assert await kinds(store) == []
-    assert (await store.evidence()).events is None
+    assert (await store.audit.evidence()).events is None
 
 
 async def statements(store: SqliteStore) -> list[str]:
@@ -194,8 +194,8 @@ async def statements(store: SqliteStore) -> list[str]:
         said.append(" ".join(sql.split()[:3]))
         return True
 
-    assert store._writes is not None
-    await store._writes.bare(lambda db: db.set_exec_trace(trace))
+    assert store._database.is_open
+    await store._database.bare(lambda db: db.set_exec_trace(trace))
     await add_one(store)
     job = await claim_one(store, lease=ms(10))
     assert isinstance(store.clock, TestClock)
@@ -220,7 +220,7 @@ async def test_without_an_audit_no_statement_is_said_more(path: Path, store: Sql
 async def test_evidence_is_all_that_there_is_to_show(audited: SqliteStore, clock: TestClock) -> None:
     id = await ended_one(audited, Status.FAILED, key=key(), queue="mail")
     await add_one(audited, queue="mail")
-    shown = await audited.evidence()
+    shown = await audited.audit.evidence()
     dead = next(job for job in shown.jobs if job.id == id)
     job = await job_of(audited, id)
     assert (dead.status, dead.token, dead.attempt, dead.recorded) == ("FAILED", job.token, job.attempt, (1,))
@@ -228,7 +228,7 @@ async def test_evidence_is_all_that_there_is_to_show(audited: SqliteStore, clock
     assert [(queue.name, queue.ready, queue.dead, queue.paused) for queue in shown.queues] == [("mail", 1, 1, False)]
     assert [(key.key, key.job) for key in shown.keys] == [("k", id)]
     assert (shown.now, shown.integrity, shown.strays) == (clock.wall(), [], [])
-    assert shown.events == await audited.events()
+    assert shown.events == await audited.audit.events()
     assert len(shown.jobs) == len((await audited.find(Query())).jobs)
 
 
@@ -238,11 +238,7 @@ async def test_a_file_that_was_harmed_says_so(store: SqliteStore, path: Path) ->
     db.execute("insert into attempts (job_id, token, ended_at) values (x'00000000000000000000000000000000', 1, 0)")
     db.execute("pragma ignore_check_constraints = on; update jobs set lease_until = 5")
     db.close()
-    shown = await store.evidence()
+    shown = await store.audit.evidence()
     assert shown.strays == ["00000000-0000-0000-0000-000000000000"]
     assert shown.integrity == ["CHECK constraint failed in jobs"]
-    assert (await store.evidence(integrity=False)).integrity is None
-
-
-def test_the_store_is_audited() -> None:
-    assert isinstance(SqliteStore(), AuditStore)
+    assert (await store.audit.evidence(integrity=False)).integrity is None

@@ -14,7 +14,7 @@ ARGUMENTS = {"claim_heads": (), "claim_scan": ("q", 0, 0, 0, 1), "lapsed": (0, 1
 
 @pytest.mark.parametrize("name", ARGUMENTS)
 async def test_a_claim_reads_jobs_through_an_index_only(store: SqliteStore, name: str) -> None:
-    plan = await store._writes.bare(lambda db: list(db.execute(f"explain query plan {SQL[name]}", ARGUMENTS[name])))
+    plan = await store._database.bare(lambda db: list(db.execute(f"explain query plan {SQL[name]}", ARGUMENTS[name])))
     steps = [detail for *_, detail in plan if "jobs" in detail or "next" in detail]
     assert steps
     assert all("INDEX jobs_" in step or "INTEGER PRIMARY KEY" in step for step in steps), steps
@@ -57,4 +57,4 @@ async def _steps(store: SqliteStore, name: str) -> int:
         db.set_progress_handler(None)
         return counted
 
-    return await store._writes.bare(count)
+    return await store._database.bare(count)

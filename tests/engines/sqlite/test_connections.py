@@ -19,7 +19,7 @@ async def test_the_file_is_private(store: SqliteStore, path: Path) -> None:
 async def test_writes_are_durable_and_readers_do_not_wait(store: SqliteStore, path: Path) -> None:
     await add_one(store)
     assert apsw.Connection(str(path)).pragma("journal_mode") == "wal"
-    assert await store._writes.bare(lambda db: db.pragma("synchronous")) == 2
+    assert await store._database.bare(lambda db: db.pragma("synchronous")) == 2
 
 
 async def test_a_schema_newer_than_known_is_refused(path: Path) -> None:
@@ -60,11 +60,11 @@ async def test_the_file_is_whole_after_use(store: SqliteStore, path: Path) -> No
 
 
 async def test_a_queue_is_named_even_if_the_commit_that_named_it_failed(store: SqliteStore) -> None:
-    assert store._writes is not None
-    await store._writes.bare(lambda db: db.set_commit_hook(lambda: True))
+    assert store._database.is_open
+    await store._database.bare(lambda db: db.set_commit_hook(lambda: True))
     with pytest.raises(StoreError):
         await add_one(store, queue="mail")
-    await store._writes.bare(lambda db: db.set_commit_hook(None))
+    await store._database.bare(lambda db: db.set_commit_hook(None))
     await add_one(store, queue="mail")
     assert [queue.name for queue in await store.queues()] == ["mail"]
 

@@ -23,7 +23,7 @@ begin
         case
             when new.status = {PROCESSING} and (old.status <> {PROCESSING} or old.token <> new.token) then 'claimed'
             when old.status = {PROCESSING} and new.status <> {PROCESSING} then 'settled'
-            when new.status = {PROCESSING} and old.cancel_requested_at is null and new.cancel_requested_at is not null then 'wished'
+            when new.status = {PROCESSING} and old.cancel_requested_at is null and new.cancel_requested_at is not null then 'cancel_requested'
             when new.status = {PROCESSING} then 'renewed'
             when old.status > {PROCESSING} and new.status < {PROCESSING} then 'retried'
             when old.status < {PROCESSING} and new.status = {CANCELLED} then 'cancelled'
@@ -60,4 +60,4 @@ create or replace trigger audit_removed after delete on demora.jobs
 for each row execute function demora.audit_removed();
 
 -- The version of these triggers. It grows when they change, and then `begin_audit` creates them again.
-insert into demora.meta (name, value) values ('audit', '4') on conflict (name) do update set value = excluded.value;
+insert into demora.meta (name, value) values ('audit', '5') on conflict (name) do update set value = excluded.value;

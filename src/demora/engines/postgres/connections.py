@@ -17,8 +17,8 @@ from ...errors import SchemaTooNew, StoreBusy, StoreClosed, StoreError, StoreUnr
 from ...store.jobs import Topic
 from ...system import crash, forks
 from ...system.clock import Distance
-from .. import queries
 from ..options import PostgresOptions, driver_url
+from ..sql import queries
 
 _BLOCKS = queries.load(__package__)
 # Variants that fail if an id exists already. The check that this saves takes a fifth of the statement's time.

@@ -1,4 +1,4 @@
-"""Diagnostics on PostgreSQL: the examination of the server from outside, the overview of jobs, and the audit."""
+"""Diagnostics on PostgreSQL: the examination of the server from outside, and the overview of jobs."""
 
 import asyncio
 import secrets
@@ -8,19 +8,16 @@ from typing import Any
 
 import asyncpg
 
-from ...core.spans import from_ms
+from ...core.spans import from_ms, span_ms
 from ...errors import StoreError
-from ...store.audit import Evidence, JobFacts, KeyFacts, SqlEvent
-from ...store.diagnostics import Activity, Examination, Finding, JobsOverview
+from ...store.diagnostics import AGES, Activity, DeadLetterGroup, Examination, Finding, JobsOverview
 from ...store.occupancy import Running
-from .. import shared_rows
 from ..options import PostgresOptions
-from ..shared_rows import STATUS_NAMES
-from . import connections, notifier, paces, views
-from .connections import Session, script, statements
-from .rows import Row
+from ..sql import columns
+from . import connections, notifier, registry
+from .connections import Session, statements
+from .database import Database
 
-TRIGGERS = "4"  # the version in audit.sql
 OLDEST = 14  # version of the server that demora supports
 CLOCKS_APART = 1.0  # seconds
 WAKE_UP_LIMIT = 3.0  # seconds that a notification may take
@@ -107,6 +104,26 @@ async def _notification_arrives(connection: Any, listen_url: str) -> bool:
 # The overview of jobs
 
 
+class PostgresDiagnostics:
+    """The state of the jobs, and of the connection that listens for notifications."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def overview(self) -> JobsOverview:
+        return await self._database.read(overview)
+
+    async def activity(self, mark: int | None = None) -> Activity:
+        return await self._database.read(lambda session: activity(session, mark))
+
+    async def dead_letters(self, limit: int, *, within: timedelta | None = None) -> list[DeadLetterGroup]:
+        return await self._database.search(lambda session: dead_letters(session, limit), within)
+
+    def notes(self) -> tuple[str, ...]:
+        note = self._database.notifier.note()
+        return () if note is None else (note,)
+
+
 async def overview(session: Session) -> JobsOverview:
     async with session.transaction(isolation="repeatable_read"):
         wall = await _freeze(session)
@@ -114,7 +131,7 @@ async def overview(session: Session) -> JobsOverview:
         ahead = await session.row("overview_ahead", wall=wall)
         return JobsOverview(
             now=from_ms(wall),
-            waiting=[shared_rows.waiting(row) for row in await session.rows("overview_waiting", wall=wall)],
+            waiting=[columns.waiting(row) for row in await session.rows("overview_waiting", wall=wall)],
             lapsed=lapsed["lapsed"],
             lapsed_for=timedelta(milliseconds=wall - lapsed["first"] if lapsed["lapsed"] else 0),
             ahead=ahead["ahead"],
@@ -122,6 +139,14 @@ async def overview(session: Session) -> JobsOverview:
             ahead_by=timedelta(milliseconds=ahead["latest"] - wall if ahead["ahead"] else 0),
             running=await running(session, wall),
         )
+
+
+async def dead_letters(session: Session, limit: int) -> list[DeadLetterGroup]:
+    found = await session.rows("dead_letters", limit=limit, ages=[span_ms(age) for age in AGES])
+    return [
+        DeadLetterGroup(queue, type, error, band, jobs, from_ms(first), from_ms(last), id)
+        for queue, type, error, band, jobs, first, last, id in found
+    ]
 
 
 async def running(session: Session, wall: int) -> list[Running]:
@@ -138,7 +163,7 @@ async def activity(session: Session, mark: int | None) -> Activity:
         return Activity(
             now=from_ms(wall),
             mark=(await session.row("activity_mark"))["mark"],
-            queues=await views.queues(session),
+            queues=await registry.queues(session),
             added={} if mark is None else {row[0]: row[1] for row in await session.rows("activity_added", mark=mark)},
             running={row[0]: row[1] for row in await session.rows("activity_running")},
             due_since={row[0]: from_ms(row[1]) for row in await session.rows("activity_due", wall=wall)},
@@ -149,61 +174,3 @@ async def _freeze(session: Session) -> int:
     """Use one time for all statements of this session, and return it in milliseconds."""
     session.wall_us = int((await session.row("now"))["us"])
     return session.wall_us // 1000
-
-
-# The audit: triggers that record an event for each transition of a job
-
-
-async def begin_audit(session: Session, schema: str) -> None:
-    """Record an event for each transition from now on, of every process. Idempotent."""
-    if await _triggers(session) != TRIGGERS:
-        async with session.transaction():
-            await session.rows("only_one", what=f"demora {schema}")
-            await session.script(script("audit.sql", schema))
-
-
-async def end_audit(session: Session, schema: str) -> None:
-    async with session.transaction():
-        await session.script(statements(schema)["end_audit"].sql)
-
-
-async def events(session: Session, after: int) -> list[SqlEvent]:
-    return [_event(row) for row in await session.rows("events", after=after)]
-
-
-async def evidence(session: Session, schema: str, *, integrity: bool) -> Evidence:
-    async with session.transaction(isolation="repeatable_read"):
-        audited = await _triggers(session) is not None
-        return Evidence(
-            now=(await session.row("now"))["us"] // 1000,
-            jobs=[_job(row) for row in await session.rows("job_facts")],
-            queues=[shared_rows.queue_facts(queue) for queue in await views.queues(session)],
-            keys=[_key(row) for row in await session.rows("key_facts")],
-            strays=[str(id) for (id,) in await session.rows("stray_attempts")],
-            paces=await paces.facts(session),
-            integrity=[row["name"] for row in await session.rows("unsound", schema=schema)] if integrity else None,
-            events=await events(session, 0) if audited else None,
-        )
-
-
-async def _triggers(session: Session) -> str | None:
-    """The version of the triggers, None if there are none."""
-    row = await session.row("audited")
-    return None if row is None else str(row["value"])
-
-
-def _event(row: Row) -> SqlEvent:
-    seq, at, id, kind, wrote, old_status, status, *rest = row
-    return SqlEvent(seq, at, at, str(id), kind, wrote, STATUS_NAMES[old_status], STATUS_NAMES[status], *rest)
-
-
-def _job(row: Row) -> JobFacts:
-    id, status, *rest, recorded, webhook, on_cancel, cause, lane = row
-    hook = (webhook, on_cancel, None if cause is None else str(cause))
-    fields: Row = (str(id), STATUS_NAMES[status], *rest, tuple(recorded), *hook, lane)
-    return JobFacts(*fields)
-
-
-def _key(row: Row) -> KeyFacts:
-    scope, key, id, created_at, expires_at = row
-    return KeyFacts(scope, key, str(id), created_at, expires_at)

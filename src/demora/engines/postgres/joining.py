@@ -15,7 +15,7 @@ from typing import Any, Protocol
 from ...core.job import Job, NewJob
 from ...errors import Invalid
 from ...store.jobs import Added, Topic
-from . import additions, connections, views
+from . import changes, connections, rows
 from .connections import Place, Session, Statement
 from .notifier import Notifier
 
@@ -182,14 +182,14 @@ class Joined:
             await self._expect_place()
             queues = {job.queue for job in jobs}
             await self._name_queues(queues)
-            add = additions.add_plain if all(map(additions.is_plain, jobs)) else additions.add
+            add = changes.add_plain if all(map(changes.is_plain, jobs)) else changes.add
             answers = await add(self._session, jobs, queues)
             await self._notifier.notify_at_commit(_topics(jobs, answers), self._session)
         return answers
 
     async def get(self, id: str) -> Job | None:
         with self._refusals():
-            return await views.get(self._session, id)
+            return await rows.get(self._session, id)
 
     def _expect_its_thread(self) -> None:
         if self._borrowed.blocks and _runs_a_loop():

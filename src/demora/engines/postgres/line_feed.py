@@ -1,16 +1,62 @@
 """What a line reads from the database: which jobs wait, which of them moved since its last look, and how queues are set."""
 
 import secrets
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from datetime import timedelta
 from typing import Any
 
+from ...core.spans import span_ms
 from ...core.states import Status
-from ...store.line_feed import Arrangement, Cursor, LineRecord, Move, Moved, Place, Standing, Walked, arranged
-from .. import shared_rows
-from . import rows
+from ...store.line_feed import Arrangement, Cursor, Drawn, Entry, LineRecord, Move, Moved, Place, Standing, Walked, arranged
+from ..sql import columns
+from . import rows, runs
 from .connections import Session
+from .database import Database
 
 _FIRST = -(2**62)  # before any due time
+
+
+class PostgresLineFeed:
+    """What a line reads and writes."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def wall_us(self) -> int | None:
+        return self._database.wall_us()
+
+    def on_unplaced(self, callback: Callable[[], None]) -> None:
+        self._database.on_unplaced = callback
+
+    async def read_clock(self) -> int:
+        us: int = (await self._database.read(lambda session: session.row("now")))["us"]
+        return us
+
+    async def begin(self) -> LineRecord:
+        self._database.opened().lined = True
+        return await self._database.write(begin)
+
+    async def bump(self, expected: int, *, above: int, run: str) -> LineRecord:
+        return await self._database.write(lambda session: bump(session, expected, above, run))
+
+    async def draw(self, worker_id: str, entries: Sequence[Entry], *, lease: timedelta) -> Drawn:
+        request = runs.ClaimRequest(worker_id, len(entries), span_ms(lease), None, False)
+        return await self._database.write_here(lambda session: runs.draw(session, request, entries))
+
+    async def standings(self, ids: Sequence[str]) -> list[Standing]:
+        return await self._database.read(lambda session: standings(session, ids))
+
+    async def position(self) -> str:
+        return await self._database.read(position)
+
+    async def moved(self, since: str, within: timedelta, limit: int, after: Move | None = None) -> Moved | None:
+        return await self._database.read(lambda session: moved(session, since, span_ms(within), limit, after))
+
+    async def walk(self, within: timedelta, limit: int, after: Cursor | None = None, *, since: int | None = None) -> Walked:
+        return await self._database.read(lambda session: walk(session, span_ms(within), limit, after, since))
+
+    async def arrangements(self) -> list[Arrangement]:
+        return await self._database.read(arrangements)
 
 
 async def begin(session: Session) -> LineRecord:
@@ -68,7 +114,7 @@ async def walk(session: Session, within: int, limit: int, after: Cursor | None, 
 
 async def arrangements(session: Session) -> list[Arrangement]:
     return [
-        arranged(name, shared_rows.queue_order(step, strict, head_start), held, paused=paused_at is not None)
+        arranged(name, columns.queue_order(step, strict, head_start), held, paused=paused_at is not None)
         for name, step, strict, head_start, paused_at, held in await session.rows("arrangements")
     ]
 

@@ -45,16 +45,16 @@ class Waiter:
         self._sleep = TimedWait()
 
     def wake(self) -> None:
-        self._sleep.ring()
+        self._sleep.notify()
 
     def clear(self) -> None:
-        self._sleep.forget()
+        self._sleep.clear()
 
     async def wait(self, timeout: float | None) -> bool:
         longest = SAFETY if self._reachable() else DEAF_LOOK
         if self.topic in UNHURRIED and timeout is not None:
             longest = timeout
-        return await self._sleep.take(longest if timeout is None else min(timeout, longest))
+        return await self._sleep.wait(longest if timeout is None else min(timeout, longest))
 
 
 class Notifier:

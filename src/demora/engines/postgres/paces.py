@@ -1,15 +1,56 @@
-"""The paces of queues on PostgreSQL: setting them, and reading them with the jobs that they hold."""
+"""Paces on PostgreSQL: setting and reading them, and releasing the jobs that they allow.
 
-from ...core.job import Lane
-from ...core.pace import Pace, begin
+One statement reads all paces, and another one releases the jobs of each pace that allows some. The second moves the jobs and
+the state of the pace under the lock of the pace, and only if the state is unchanged.
+"""
+
+from collections.abc import Sequence
+from datetime import timedelta
+
+from ...core.job import Job, Lane, Priority, QueueOrder
+from ...core.pace import EVERY_QUEUE, OWN_QUEUES, USUAL_PACE, Pace, PaceState, Plan, Release, begin, look_at, plan
 from ...core.pace_request import PaceRequest
-from ...core.spans import from_ms, span_ms
+from ...core.spans import from_ms, span_ms, to_ms
+from ...core.states import Status
 from ...store.audit import PaceFacts
-from ...store.jobs import Topic
-from ...store.paces import HOUR, PaceChange, Pacing
-from ..stored_paces import facts_of, pace_of, state_of, text
-from . import rows
+from ...store.jobs import Queue, Topic
+from ...store.paces import HOUR, RECENT, Outlook, PaceChange, Pacing, Released
+from ..sql.paces import A_FEW, facts_of, pace_of, state_of, text
+from . import diagnostics, registry, rows
+from .changes import expire
 from .connections import Session
+from .database import Database
+
+EXPIRED_AT_ONCE = 200
+MARGIN = 50  # rows to read beyond those to release, since other calls may be changing the first ones
+_USUAL = rows.offsets(QueueOrder())
+
+
+class PostgresPaces:
+    """The paces of queues."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def set(
+        self, queue: str, request: PaceRequest | None, *, by: str, usual: Pace = USUAL_PACE, setting: str | None = None
+    ) -> Pacing | None:
+        return await self._database.write(lambda session: set_pace(session, queue, request, by, usual, setting))
+
+    async def release(self, queues: Sequence[str] | None = None, *, wake: bool = True) -> Released:
+        return await self._database.write(lambda session: release(session, queues, wake=wake))
+
+    async def all(self) -> list[Pacing]:
+        return await self._database.read(pacings)
+
+    async def of(self, queue: str) -> Pacing | None:
+        return await self._database.read(lambda session: pacing_of(session, queue))
+
+    async def changes(self, queue: str, *, limit: int) -> list[PaceChange]:
+        return await self._database.read(lambda session: pace_changes(session, queue, limit))
+
+    async def outlook(self, id: str) -> Outlook | None:
+        return await self._database.read(lambda session: outlook(session, id))
 
 
 async def set_pace(
@@ -21,21 +62,39 @@ async def set_pace(
     setting: str | None,
 ) -> Pacing | None:
     async with session.transaction():
-        await session.rows("name_queue", name=queue)
-        await session.rows("queue", name=queue)  # locks it
+        await _lock(session, queue)
         if setting is not None:
             before = await session.row("set_by_settings", queue=queue)
             if before is not None and before["setting"] == setting:
-                return await pacing(session, queue)
-        await _set(session, queue, request, by, usual, setting)
+                return await pacing_of(session, queue)
+        now = await pacing_of(session, queue)
+        pace = None if request is None else request.over(usual if now is None else now.pace)
+        await _set(session, queue, pace, by, setting)
+        if queue == EVERY_QUEUE:
+            await _leave_out(session, by)
     session.topics |= {Topic.READY, Topic.PACE}
-    return await pacing(session, queue)
+    return await pacing_of(session, queue)
 
 
-async def _set(session: Session, queue: str, request: PaceRequest | None, by: str, usual: Pace, setting: str | None) -> None:
+async def _lock(session: Session, queue: str) -> None:
+    """Let no other call set the pace of this queue until the transaction ends."""
+    if queue == EVERY_QUEUE:
+        await session.rows("only_one", what="the pace of all queues")
+    else:
+        await session.rows("name_queue", name=queue)
+        await session.rows("queue", name=queue)
+
+
+async def _leave_out(session: Session, by: str) -> None:
+    """Give demora's own queues no pace, unless they have one."""
+    for queue in OWN_QUEUES:
+        await _lock(session, queue)
+        if await session.row("lock_pace", queue=queue) is None:
+            await _set(session, queue, None, by, None)
+
+
+async def _set(session: Session, queue: str, pace: Pace | None, by: str, setting: str | None) -> None:
     row = await session.row("lock_pace", queue=queue)
-    now = pace_of(row["pace"]) if row is not None and row["pace"] is not None else usual
-    pace = None if request is None else request.over(now)
     wall = (await session.row("now"))["us"] // 1000
     await session.rows("touch_queue", name=queue)
     await session.rows(
@@ -43,7 +102,7 @@ async def _set(session: Session, queue: str, request: PaceRequest | None, by: st
         queue=queue,
         pace=pace and text(pace),
         lanes=pace and [lane.value for lane in pace.governs.lanes],
-        protects=pace and list(pace.protected(queue)),
+        protects=pace and list(pace.protect if queue == EVERY_QUEUE else pace.protected(queue)),
         reach=pace and max(pace.rate(quiet=quiet).reach for quiet in (True, False)),
         state=text(begin(wall)) if row is None else row["state"],
         by=rows.text(by),
@@ -55,12 +114,12 @@ async def pacings(session: Session) -> list[Pacing]:
     return [_pacing(row) for row in await _rows(session, None)]
 
 
-async def pacing(session: Session, queue: str) -> Pacing | None:
+async def pacing_of(session: Session, queue: str) -> Pacing | None:
     found = await _rows(session, queue)
     return _pacing(found[0]) if found else None
 
 
-async def changes(session: Session, queue: str, limit: int) -> list[PaceChange]:
+async def pace_changes(session: Session, queue: str, limit: int) -> list[PaceChange]:
     found = await session.rows("pace_changes", queue=queue, limit=limit)
     return [PaceChange(name, from_ms(at), by, None if pace is None else pace_of(pace)) for name, at, by, pace in found]
 
@@ -75,6 +134,132 @@ async def _rows(session: Session, queue: str | None) -> list[rows.Row]:
 
 
 def _pacing(row: rows.Row) -> Pacing:
-    queue, pace, state, set_at, set_by, wall, held, coming, soon, first, quiet = row
+    queue, pace, state, set_at, set_by, wall, held, coming, soon, first, quiet, inherited = row
+    now = begin(wall) if state is None else state_of(state)
     counts = (held, coming, soon, None if first is None else from_ms(first))
-    return Pacing(queue, pace_of(pace), state_of(state), from_ms(set_at), set_by, from_ms(wall), *counts, quiet=quiet)
+    return Pacing(queue, pace_of(pace), now, from_ms(set_at), set_by, from_ms(wall), *counts, quiet, inherited)
+
+
+# Releases
+
+
+async def release(session: Session, queues: Sequence[str] | None, *, wake: bool) -> Released:
+    """Release what the paces of these queues allow, or the rest of it if other processes release too."""
+    jobs: list[Release] = []
+    waits: list[int] = []
+    found = await _look(session, queues, A_FEW)
+    paced = bool(found) or await session.row("every_pace") is not None
+    for row in found:
+        released, next_at = await _release(session, row)
+        jobs += released
+        if next_at is not None:
+            waits.append(max(next_at * 1000 - row["us"], 0))
+    if jobs and wake:
+        session.wake(Topic.READY)
+    return Released(jobs, timedelta(microseconds=min(waits)) if waits else None, paced=paced)
+
+
+async def _look(session: Session, queues: Sequence[str] | None, width: int | None) -> list[rows.Row]:
+    """Read each queue that has a pace and is not paused, with its first `width` held jobs, or with all it reaches."""
+    asked = None if queues is None else list(queues)
+    return await session.rows("held", queues=asked, realtime=Lane.REALTIME.value, ranks=len(Priority), width=width)
+
+
+async def _release(session: Session, row: rows.Row) -> tuple[list[Release], int | None]:
+    """Release what one pace allows now. Returns the jobs, none if another process was faster, and when to look again."""
+    wall, state = row["wall"], _state(row)
+    first = min([*row["dues"][:1], *_some(row["coming"])], default=None)
+    if row["expired"]:  # expired jobs come first, and must not be released
+        await expire(session, EXPIRED_AT_ONCE)
+    if first is None or look_at(state, wall, first) > wall:
+        return [], None if first is None else look_at(state, wall, first)
+    row, planned = await _plan(session, row)
+    moved = await _move(session, row, planned)
+    left = [*row["dues"][len(planned.slots) :][:1], *_some(row["coming"])]
+    if len(moved) < len(planned.slots):
+        return moved, wall
+    return moved, look_at(planned.state, wall, min(left)) if left else None
+
+
+async def _plan(session: Session, row: rows.Row) -> tuple[rows.Row, Plan]:
+    """Plan what a pace allows now. If it allows all jobs that were read, read more and plan again."""
+    planned = _planned(row)
+    if len(planned.slots) < A_FEW:
+        return row, planned
+    for wider in await _look(session, [row["queue"]], None):
+        return wider, _planned(wider)
+    return row, planned
+
+
+def _planned(row: rows.Row) -> Plan:
+    rate = pace_of(row["pace"]).rate(quiet=row["quiet"])
+    return plan(rate, _state(row), row["wall"], row["dues"][: rate.reach])
+
+
+def _state(row: rows.Row) -> PaceState:
+    """How far the pace of a queue has got; one that follows `*` may have no row of its own yet."""
+    return begin(row["wall"]) if row["state"] is None else state_of(row["state"])
+
+
+async def _move(session: Session, row: rows.Row, planned: Plan) -> list[Release]:
+    before = row["state"]
+    if before is None:
+        before = text(_state(row))
+        await session.rows("follow", queue=row["queue"], state=before, wall=row["wall"])
+    moved = await session.rows(
+        "release_held",
+        queue=row["queue"],
+        pace=row["pace"],
+        inherited=row["inherited"],
+        before=before,
+        after=text(planned.state),
+        wall=row["wall"],
+        lanes=row["lanes"],
+        ranks=len(Priority),
+        offsets=row["offsets"] or _USUAL,
+        slots=list(planned.slots),
+        window=len(planned.slots) + MARGIN if planned.slots else 0,
+        released=Lane.RELEASED.value,
+    )
+    return [Release(str(id), row["queue"], Priority(rank), from_ms(slot)) for id, rank, slot in moved]
+
+
+def _some(moment: int | None) -> list[int]:
+    return [] if moment is None else [moment]
+
+
+async def outlook(session: Session, id: str) -> Outlook | None:
+    """What decides when a job runs, as of one moment."""
+    async with session.transaction(isolation="repeatable_read", readonly=True):
+        job = await rows.get(session, id)
+        if job is None:
+            return None
+        wall = (await session.row("now"))["us"] // 1000
+        row = await session.row("queue_as_it_is", name=job.queue)
+        queue = Queue(job.queue) if row is None else rows.queue(row)
+        pacing = await pacing_of(session, job.queue)
+        since = wall - span_ms(RECENT)
+        recent = await session.row("count_recent", queue=job.queue, completed=Status.COMPLETED.value, since=since)
+        waits = job.status.waiting and to_ms(job.due_at) <= wall
+        ahead = await _ahead(session, job, queue, pacing, wall) if waits else 0
+        running = await diagnostics.running(session, wall) if waits else []
+        workers = await registry.workers(session)
+    return Outlook(job, from_ms(wall), ahead, recent["recent"], queue.pause, pacing, workers, running)
+
+
+async def _ahead(session: Session, job: Job, queue: Queue, pacing: Pacing | None, wall: int) -> int:
+    """How many jobs go before this one among those in the same situation: ready, or held by the pace."""
+    governed = () if pacing is None else pacing.pace.governs.lanes
+    place = to_ms(job.due_at) + queue.order.offset(job.lane, job.priority)
+    lanes = [lane for lane in Lane if (lane in governed) == (job.lane in governed)]
+    lines = [(lane, rank, place - queue.order.offset(lane, rank)) for lane in lanes for rank in Priority]
+    row = await session.row(
+        "count_before",
+        id=rows.id_key(job.id),
+        queue=job.queue,
+        wall=wall,
+        lanes=[lane.value for lane, _, _ in lines],
+        ranks=[rank.value for _, rank, _ in lines],
+        dues=[due for _, _, due in lines],
+    )
+    return int(row["ahead"])

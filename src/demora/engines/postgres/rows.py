@@ -1,4 +1,4 @@
-"""The mapping between PostgreSQL rows and the values of the core."""
+"""The mapping between PostgreSQL rows and the values of the core, and reading jobs."""
 
 import json
 import re
@@ -13,14 +13,17 @@ from ...core.job import Attempt, Job, Lane, LogLine, NewJob, Priority, QueueOrde
 from ...core.spans import from_ms, span_ms, to_ms
 from ...core.states import Status
 from ...core.verdict import RetryState
-from ...store.jobs import ClaimedJob, LapsedJob, Lease, Pause, Queue
-from ..shared_rows import queue_order, retention
-from ..shared_rows import span as _span
-from ..shared_rows import tags as _tags
-from ..shared_rows import time as _time
+from ...store.jobs import ClaimedJob, LapsedJob, Lease, Page, Pause, Query, Queue
+from ..sql.columns import queue_order, retention
+from ..sql.columns import span as _span
+from ..sql.columns import tags as _tags
+from ..sql.columns import time as _time
+from .connections import Session, narrowed_find
 
 Row = Any  # a record of the driver, which is a tuple whose fields have names
 _ID = re.compile(r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
+# Statuses whose jobs have an index of their own, and the block that limits `find` to it.
+_NARROW = {frozenset({Status.FAILED}): "narrow_dead", frozenset({Status.PROCESSING}): "narrow_processing"}
 
 
 def id_key(id: str) -> str | None:
@@ -197,3 +200,31 @@ def _span_or_none(span: timedelta | None) -> int | None:
 def _attempt(row: Sequence[Any]) -> Attempt:
     token, started_at, ended_at, worker_id, error, traceback = row
     return Attempt(token, _time(started_at), _time(ended_at), worker_id, error, traceback)
+
+
+# Reading jobs
+
+
+async def get(session: Session, id: str) -> Job | None:
+    key = id_key(id)
+    row = None if key is None else await session.row("job", id=key)
+    return None if row is None else whole_job(row)
+
+
+async def find(session: Session, query: Query, schema: str) -> Page:
+    narrow = _NARROW.get(query.statuses)
+    found = await session.rows(
+        narrowed_find(schema, narrow) if narrow else "find",
+        after=id_key(query.after) if query.after else None,
+        statuses=sorted(query.statuses) or None,
+        queue=query.queue,
+        type=query.type,
+        tag=query.tag,
+        older_than=None if query.older_than is None else span_ms(query.older_than),
+        limit=query.limit + 1,
+        with_payload=query.payload,
+        with_result=query.result,
+        bytes=query.bytes,
+    )
+    jobs = [whole_job(row) for row in found[: query.limit]]
+    return Page(jobs, jobs[-1].id if jobs and found[0]["matching"] > len(jobs) else None)

@@ -1,53 +1,47 @@
-"""Webhooks on PostgreSQL: deliveries, recorded with the end of their job, and the secrets that sign them."""
+"""Webhooks on PostgreSQL: the deliveries of a job, the secrets that sign them, and disabled URLs."""
 
-from collections.abc import AsyncIterator, Iterable
-from contextlib import asynccontextmanager
 from datetime import timedelta
 from typing import Any
 
 from ...core.job import Job
 from ...core.spans import from_ms, span_ms
-from ...core.states import Status
-from ...core.webhook import EndedJob, Secret, delivery
-from ...store.webhooks import Disabled, Signing, StoredSecret
-from ...system import crash
-from .. import shared_rows
-from . import additions, rows
+from ...core.webhook import Secret
+from ...store.webhooks import FIRST_SECRET, Disabled, Signing, StoredSecret
+from ..sql import columns
+from . import rows
 from .connections import Session
+from .database import Database
 
 
-@asynccontextmanager
-async def with_deliveries(session: Session) -> AsyncIterator[list[str]]:
-    """A transaction that ends jobs with webhooks. The block puts the ids of the jobs that it ended into the list; their
-    deliveries are recorded in the same transaction."""
-    ended: list[str] = []
-    async with session.transaction():
-        yield ended
-        if ended:
-            await _record_deliveries(session, ended)
-        crash.at("batch.applied")
+class PostgresWebhooks:
+    """The deliveries of webhooks, the secrets that sign them, and disabled URLs."""
 
+    def __init__(self, database: Database) -> None:
+        self._database = database
 
-async def _record_deliveries(session: Session, ids: Iterable[str]) -> None:
-    found = await session.rows("ended", ids=list(ids))
-    requests = [request for row in found if (request := delivery(_ended(row))) is not None]
-    await additions.store(session, requests, frozenset())
-    session.unplaced = True
+    async def deliveries(self, cause: str) -> list[Job]:
+        return await self._database.read(lambda session: deliveries(session, cause))
 
+    async def add_secret(self, id: str, secret: Secret, *, others_end_in: timedelta | None = None) -> StoredSecret:
+        return await self._database.write(lambda session: add_secret(session, id, secret, others_end_in))
 
-def _ended(row: rows.Row) -> EndedJob:
-    return EndedJob(
-        id=str(row["id"]),
-        type=row["type"],
-        generation=row["generation"],
-        status=Status(row["status"]),
-        completed_at=from_ms(row["completed_at"]),
-        attempts=row["attempts"],
-        url=row["webhook_url"],
-        on_cancel=row["webhook_on_cancel"],
-        result=None if row["result"] is None else row["result"].encode(),
-        error=row["error"],
-    )
+    async def ensure_secret(self, secret: Secret) -> StoredSecret | None:
+        return await self._database.write(lambda session: ensure_secret(session, secret))
+
+    async def forget_secret(self, id: str) -> bool:
+        return await self._database.write(lambda session: forget_secret(session, id))
+
+    async def signing(self, url: str = "") -> Signing:
+        return await self._database.read(lambda session: signing(session, url))
+
+    async def disable(self, url: str, reason: str) -> None:
+        await self._database.write(lambda session: disable(session, url, reason))
+
+    async def enable(self, url: str) -> bool:
+        return await self._database.write(lambda session: enable(session, url))
+
+    async def disabled(self) -> list[Disabled]:
+        return await self._database.read(disabled)
 
 
 async def deliveries(session: Session, cause: str) -> list[Job]:
@@ -61,6 +55,11 @@ async def add_secret(session: Session, id: str, secret: Secret, others_end_in: t
     return StoredSecret(id, secret, from_ms(row["created_at"]))
 
 
+async def ensure_secret(session: Session, secret: Secret) -> StoredSecret | None:
+    row = await session.row("ensure_secret", id=FIRST_SECRET, secret=secret.key)
+    return None if row is None else StoredSecret(FIRST_SECRET, secret, from_ms(row["created_at"]))
+
+
 async def forget_secret(session: Session, id: str) -> bool:
     return bool(await session.rows("forget_secret", id=id)) or session.again
 
@@ -69,7 +68,7 @@ async def signing(session: Session, url: str) -> Signing:
     found = await session.rows("secrets")
     disabled = await session.row("find_disabled", url=url)
     secrets = [_secret(row) for row in found if row["id"] is not None]
-    return Signing(secrets, None if disabled is None else shared_rows.disabled_webhook(disabled), from_ms(found[0]["wall"]))
+    return Signing(secrets, None if disabled is None else columns.disabled_webhook(disabled), from_ms(found[0]["wall"]))
 
 
 def _secret(row: Any) -> StoredSecret:
@@ -86,4 +85,4 @@ async def enable(session: Session, url: str) -> bool:
 
 
 async def disabled(session: Session) -> list[Disabled]:
-    return [shared_rows.disabled_webhook(row) for row in await session.rows("disabled")]
+    return [columns.disabled_webhook(row) for row in await session.rows("disabled")]

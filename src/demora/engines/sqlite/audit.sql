@@ -24,7 +24,7 @@ begin
         case
             when new.status = {PROCESSING} and (old.status <> {PROCESSING} or old.token <> new.token) then 'claimed'
             when old.status = {PROCESSING} and new.status <> {PROCESSING} then 'settled'
-            when new.status = {PROCESSING} and old.cancel_requested_at is null and new.cancel_requested_at is not null then 'wished'
+            when new.status = {PROCESSING} and old.cancel_requested_at is null and new.cancel_requested_at is not null then 'cancel_requested'
             when new.status = {PROCESSING} and new.lease_until = 0 then 'lapsed'
             when new.status = {PROCESSING} then 'renewed'
             when old.status > {PROCESSING} and new.status < {PROCESSING} then 'retried'

@@ -1,21 +1,169 @@
-"""Changes of single jobs on request, the purge of ended ones, and the housekeeping. Each is a guarded write."""
+"""Writes to jobs outside of a run: adding them, changes on request, the purge, housekeeping, and webhook deliveries.
+
+Each change is a guarded write. To add jobs, idempotency keys are read first; then all jobs are written or none.
+"""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence, Set
 from datetime import timedelta
 
-from ...core.job import Lane
+from ...core.job import Lane, NewJob
 from ...core.retention import Keep, Retention
-from ...core.spans import span_ms, to_ms
+from ...core.spans import from_ms, span_ms, to_ms
 from ...core.states import RETRYABLE, Status
 from ...core.verdict import EXPIRED
-from ...store.jobs import Answer, Change, HousekeepingResult, Topic
-from .. import shared_rows
-from . import rows, runs, webhooks
+from ...core.webhook import EndedJob, delivery
+from ...store.jobs import Added, Answer, Change, HousekeepingResult, Topic
+from ..sql import columns
+from ..sql.columns import as_stored
+from . import rows
 from .connections import SQL
 from .transactions import Transaction
 
 SILENT = 86_400_000  # milliseconds without a heartbeat after which a worker is forgotten
+
+
+def add(tx: Transaction, jobs: Sequence[NewJob], named: Set[str]) -> list[Added]:
+    """Record jobs; queues in `named` are known to be on record."""
+    answers, fresh, now = [], [], from_ms(tx.wall)
+    conflict = unique = False
+    taken: dict[tuple[str, str], tuple[bytes, Added]] = {}
+    for job in jobs:
+        answer = _known(tx, job, taken)
+        if answer is None:
+            fresh.append(job)
+            due_at = rows.due_ms(job, tx.wall)
+            answer = Added(job.id, now, now if due_at == tx.wall else from_ms(due_at))
+            if job.key is not None:
+                taken[job.key.scope, job.key.key] = job.key.request_hash, answer
+            unique = unique or job.unique is not None
+        conflict = conflict or answer.conflict
+        answers.append(answer)
+    if conflict:
+        return answers
+    if unique:
+        one_by_one = [_add_one(tx, job, named) for job in fresh]
+        in_turn = iter(one_by_one)
+        first_of = {job.id: answer for job, answer in zip(reversed(fresh), reversed(one_by_one), strict=True)}
+        return [as_stored(answer, first_of) if answer.replayed else next(in_turn) for answer in answers]
+    stored = write(tx, fresh, named)
+    return answers if stored == len(fresh) else _with_replays(tx, answers, stored)
+
+
+def _known(tx: Transaction, job: NewJob, taken: dict[tuple[str, str], tuple[bytes, Added]]) -> Added | None:
+    """The answer for a key that was used before, in this call or an earlier one; None for a new key."""
+    key = job.key
+    if key is None:
+        return None
+    if (key.scope, key.key) in taken:
+        request_hash, first = taken[key.scope, key.key]
+    else:
+        found = tx.db.execute(SQL["key_taken"], (key.scope, key.key, tx.wall)).fetchone()
+        if found is None:
+            return None
+        id, request_hash, created_at, scheduled_at = found
+        first = Added(rows.id_text(id), from_ms(created_at), from_ms(scheduled_at))
+    differs = request_hash != key.request_hash
+    return Added(first.id, first.created_at, first.scheduled_at, replayed=not differs, conflict=differs)
+
+
+def _add_one(tx: Transaction, job: NewJob, named: Set[str]) -> Added:
+    """Record a job that may be unique: it is stored, or another job stands for it."""
+    for created_at, scheduled_at, _ in tx.db.execute(SQL["id_taken"], (_id(job), 0)):
+        return Added(job.id, from_ms(created_at), from_ms(scheduled_at), replayed=True)
+    if job.unique is not None:
+        for waiting in tx.db.execute(SQL["unique_waiting"], (job.unique.key, job.type, job.namespace)):
+            return _stand_in(tx, job, *waiting)
+    write(tx, [job], named)
+    return Added(job.id, from_ms(tx.wall), from_ms(rows.due_ms(job, tx.wall)))
+
+
+def _stand_in(tx: Transaction, job: NewJob, id: bytes, created_at: int, scheduled_at: int, queue: str) -> Added:
+    """Keep or replace the unique job that waits already. The new job's idempotency key then leads to it."""
+    assert job.unique is not None
+    replace = job.unique.replace
+    if replace:
+        scheduled_at = rows.due_ms(job, tx.wall)
+        row = rows.new_row(job, id, tx.wall, tx.next_move())
+        tx.db.execute(SQL["replace_waiting"], row)
+        _wake(tx, [row])
+        tx.db.execute(SQL["name_queue"], (job.queue,))
+    if job.key is not None:
+        tx.db.execute(SQL["take_key"], _key_row(job, id, tx.wall))
+    left = queue if replace else None
+    return Added(rows.id_text(id), from_ms(created_at), from_ms(scheduled_at), kept=not replace, left=left)
+
+
+def write(tx: Transaction, jobs: Sequence[NewJob], named: Set[str]) -> int:
+    """Store jobs, and return how many of them were new."""
+    move = tx.next_move()
+    new = [rows.new_row(job, _id(job), tx.wall, move) for job in jobs]
+    _wake(tx, new)
+    before = tx.rows_written()
+    tx.db.executemany(SQL["add"], new)
+    stored = tx.rows_written() - before
+    keyed = [job for job in jobs if job.key is not None]
+    if keyed:
+        tx.db.executemany(SQL["take_key"], [_key_row(job, _id(job), tx.wall) for job in keyed])
+    unnamed = {job.queue for job in jobs} - named
+    if unnamed:
+        tx.db.executemany(SQL["name_queue"], [(name,) for name in unnamed])
+    return stored
+
+
+def _with_replays(tx: Transaction, answers: Sequence[Added], stored: int) -> list[Added]:
+    """The answers, with replays for ids that existed before: from an earlier call, or from earlier in this one."""
+    right, seen = [], set[str]()
+    for answer in answers:
+        if not answer.replayed:
+            [(created_at, scheduled_at, earlier)] = tx.db.execute(SQL["id_taken"], (rows.id_bytes(answer.id), stored))
+            replayed = bool(earlier) or answer.id in seen
+            answer = Added(answer.id, from_ms(created_at), from_ms(scheduled_at), replayed=replayed)
+        seen.add(answer.id)
+        right.append(answer)
+    return right
+
+
+def _wake(tx: Transaction, new: Sequence[rows.Row]) -> None:
+    _wake_for_expiry(tx, new)
+    _wake_for_work(tx, new)
+
+
+def _wake_for_expiry(tx: Transaction, new: Sequence[rows.Row]) -> None:
+    expiring = [(row[16], row[0]) for row in new if row[16] is not None]
+    if expiring and not tx.db.execute(SQL["expires_earlier"], min(expiring)).fetchone():
+        tx.wake(Topic.EXPIRY)
+
+
+def _wake_for_work(tx: Transaction, new: Sequence[rows.Row]) -> None:
+    """Wake waiters if a new job is ready, or due before all others of its queue, lane and rank."""
+    earliest: dict[tuple[str, int, int], rows.Row] = {}
+    for row in new:
+        _, _, _, queue, _, lane, rank, due_at, *_ = row
+        if lane == Lane.REALTIME:
+            return tx.wake(Topic.READY)
+        head = earliest.setdefault((queue, lane, rank), row)
+        if due_at < head[7]:
+            earliest[queue, lane, rank] = row
+    for (queue, lane, rank), row in earliest.items():
+        if not tx.db.execute(SQL["earlier"], (queue, lane, rank, row[7], row[0])).fetchone():
+            return tx.wake(Topic.READY)
+    return None
+
+
+def _key_row(job: NewJob, id: bytes, wall: int) -> rows.Row:
+    assert job.key is not None
+    scheduled_at, expires_at = rows.due_ms(job, wall), wall + span_ms(job.key.kept)
+    return (job.key.scope, job.key.key, job.key.request_hash, id, wall, scheduled_at, expires_at)
+
+
+def _id(job: NewJob) -> bytes:
+    id = rows.id_bytes(job.id)
+    assert id is not None, "the client makes ids"
+    return id
+
+
+# Changes on request, and the purge
 
 
 def cancel(tx: Transaction, id: str) -> Answer:
@@ -24,7 +172,7 @@ def cancel(tx: Transaction, id: str) -> Answer:
     for (hooked,) in list(tx.db.execute(SQL["cancel_waiting"], what)):
         tx.wake(Topic.ENDED)
         if hooked and key is not None:
-            webhooks.record_deliveries(tx, [key])
+            record_deliveries(tx, [key])
         return Answer(True, Status.CANCELLED)
     return Answer(_wrote(tx, "cancel_running", (tx.wall, key)), _status(tx, key))
 
@@ -53,8 +201,14 @@ def change(tx: Transaction, id: str, change: Change) -> Answer:
     }
     changed = tx.db.execute(SQL["change"], what).fetchone()
     if changed is not None:
-        runs.wake_for(tx, key, *changed)
+        wake_for(tx, key, *changed)
     return Answer(changed is not None, _status(tx, key))
+
+
+def wake_for(tx: Transaction, id: bytes | None, queue: str, lane: int, rank: int, due_at: int) -> None:
+    """Wake waiters if a job that waits again is ready, or due before all others of its queue, lane and rank."""
+    if due_at <= tx.wall or not tx.db.execute(SQL["earlier"], (queue, lane, rank, due_at, id)).fetchone():
+        tx.wake(Topic.READY)
 
 
 def remove(tx: Transaction, id: str) -> Answer:
@@ -111,6 +265,9 @@ def _wrote(tx: Transaction, name: str, what: dict[str, object] | tuple[object, .
     return tx.db.changes() > 0
 
 
+# Housekeeping
+
+
 def housekeep(tx: Transaction, retention: Retention, limit: int) -> HousekeepingResult:
     expired = expire_due(tx, limit)
     removed, waits = _remove(tx, retention, max(limit - expired, 1))
@@ -133,12 +290,12 @@ def expire(tx: Transaction, numbers: Sequence[int]) -> None:
         what = (EXPIRED.status.value, tx.wall, EXPIRED.error, json.dumps(numbers))
         expired = list(tx.db.execute(SQL["expire_chosen"], what))
         tx.wake(Topic.ENDED)
-        webhooks.record_deliveries(tx, [id for id, hooked in expired if hooked])
+        record_deliveries(tx, [id for id, hooked in expired if hooked])
 
 
 def _remove(tx: Transaction, retention: Retention, limit: int) -> tuple[int, list[int]]:
     """Delete ended jobs beyond their retention; returns how many, and the milliseconds until more are due."""
-    own = {name: shared_rows.retention(text).over(retention) for name, text in tx.db.execute(SQL["retentions"])}
+    own = {name: columns.retention(text).over(retention) for name, text in tx.db.execute(SQL["retentions"])}
     removed, waits = 0, []
     for queue, number, _ in list(tx.db.execute(SQL["ended_kinds"])):
         status = Status(number)
@@ -155,3 +312,32 @@ def _remove(tx: Transaction, retention: Retention, limit: int) -> tuple[int, lis
             oldest = tx.db.execute(SQL["oldest_end"], (queue, status.value))
             waits += [ended + span_ms(keep.age) - tx.wall for (ended,) in oldest]
     return removed, waits
+
+
+# Webhook deliveries, recorded in the transaction that ends their job
+
+
+def record_deliveries(tx: Transaction, ids: Iterable[bytes]) -> None:
+    """Record a delivery for the end of each of these jobs, in the transaction that ended them."""
+    requests = [
+        request for id in ids for row in list(tx.db.execute(SQL["ended"], (id,))) if (request := delivery(_ended(row)))
+    ]
+    if requests:
+        write(tx, requests, frozenset())
+        tx.unplaced = True
+
+
+def _ended(row: rows.Row) -> EndedJob:
+    id, type, generation, status, completed_at, attempts, url, on_cancel, result, error = row
+    return EndedJob(
+        id=rows.id_text(id),
+        type=type,
+        generation=generation,
+        status=Status(status),
+        completed_at=from_ms(completed_at),
+        attempts=attempts,
+        url=url,
+        on_cancel=bool(on_cancel),
+        result=None if result is None else result.encode(),
+        error=error,
+    )

@@ -1,28 +1,24 @@
-"""Diagnostics on SQLite: the examination of the file from outside, the overview of jobs, and the audit."""
+"""Diagnostics on SQLite: the examination of the file from outside, and the overview of jobs."""
 
-import json
 import os
 import shutil
 from collections.abc import Iterator
 from datetime import timedelta
-from importlib.resources import files
 from pathlib import Path
 
 import apsw
 
-from ...core.spans import from_ms
+from ...core.spans import from_ms, span_ms
 from ...errors import StoreError
-from ...store.audit import Evidence, JobFacts, KeyFacts, SqlEvent
-from ...store.diagnostics import Activity, Examination, Finding, JobsOverview
-from ...store.jobs import Lease
+from ...store.diagnostics import AGES, Activity, DeadLetterGroup, Examination, Finding, JobsOverview
 from ...store.occupancy import Running
-from .. import queries, shared_rows
-from ..shared_rows import STATUS_NAMES
-from . import connections, paces, rows, views
-from .connections import SQL, has_triggers, triggers
+from ..sql import columns
+from . import connections, registry, rows
+from .connections import SQL
+from .database import Database
+from .locking import WriteProbe
 from .transactions import Transaction
 
-_TRIGGERS = queries.with_statuses((files(__package__) / "audit.sql").read_text())
 MIB = 1024 * 1024
 LITTLE_ROOM, NO_ROOM = 1024 * MIB, 64 * MIB  # free on the disk
 LARGE_LOG = 64 * MIB  # SQLite folds its log back into the file at about 4 MiB
@@ -154,12 +150,35 @@ def _size(count: int) -> str:
 # The overview of jobs
 
 
+class SqliteDiagnostics:
+    """The state of the jobs, and whether writes succeed."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._probe = WriteProbe(lambda: database.write(registry.touch))
+
+    async def overview(self) -> JobsOverview:
+        return await self._database.read(overview)
+
+    async def activity(self, mark: int | None = None) -> Activity:
+        return await self._database.read(lambda tx: activity(tx, mark))
+
+    async def dead_letters(self, limit: int, *, within: timedelta | None = None) -> list[DeadLetterGroup]:
+        return await self._database.search(lambda tx: dead_letters(tx, limit), within)
+
+    def notes(self) -> tuple[str, ...]:
+        return ()
+
+    async def probe(self) -> None:
+        await self._probe.ask()
+
+
 def overview(tx: Transaction) -> JobsOverview:
     [(lapsed, lapsed_at)] = tx.db.execute(SQL["overview_lapsed"], (tx.boot,))
     [(ahead, ahead_waiting, latest)] = tx.db.execute(SQL["overview_ahead"], (tx.wall,))
     return JobsOverview(
         now=from_ms(tx.wall),
-        waiting=[shared_rows.waiting(row) for row in tx.db.execute(SQL["overview_waiting"], (tx.wall,))],
+        waiting=[columns.waiting(row) for row in tx.db.execute(SQL["overview_waiting"], (tx.wall,))],
         lapsed=lapsed,
         lapsed_for=timedelta(milliseconds=tx.boot - lapsed_at if lapsed else 0),
         ahead=ahead,
@@ -167,6 +186,14 @@ def overview(tx: Transaction) -> JobsOverview:
         ahead_by=timedelta(milliseconds=latest - tx.wall if ahead else 0),
         running=running(tx),
     )
+
+
+def dead_letters(tx: Transaction, limit: int) -> list[DeadLetterGroup]:
+    found = tx.db.execute(SQL["dead_letters"], (*(tx.wall - span_ms(age) for age in AGES), limit))
+    return [
+        DeadLetterGroup(queue, type, error, band, jobs, from_ms(first), from_ms(last), rows.id_text(id))
+        for queue, type, error, band, jobs, first, last, id in found
+    ]
 
 
 def running(tx: Transaction) -> list[Running]:
@@ -183,75 +210,8 @@ def activity(tx: Transaction, mark: int | None) -> Activity:
     return Activity(
         now=from_ms(tx.wall),
         mark=newest,
-        queues=views.queues(tx),
+        queues=registry.queues(tx),
         added={} if mark is None else dict(tx.db.execute(SQL["activity_added"], (mark,))),
         running=dict(tx.db.execute(SQL["activity_running"])),
         due_since={queue: from_ms(due_at) for queue, due_at in due},
     )
-
-
-# The audit: triggers that record an event for each transition of a job
-
-
-def begin_audit(tx: Transaction) -> None:
-    """Record an event for each transition from now on, of every process. Idempotent."""
-    if "new.namespace" not in triggers(tx.db):  # there are none, or they are of an earlier version
-        tx.db.execute(SQL["drop_triggers"])
-    tx.db.execute(_TRIGGERS)
-    tx.stamps.audited = True
-
-
-def end_audit(tx: Transaction) -> None:
-    tx.db.execute(SQL["drop_triggers"])
-    tx.db.execute(SQL["end_audit"])
-    tx.stamps.audited = False
-
-
-def trace(tx: Transaction, lease: Lease, wrote: str, *, accepted: bool) -> None:
-    """Record under which token a worker wrote, and whether the write was accepted; without an audit do nothing."""
-    if tx.stamps.audited and (id := rows.id_bytes(lease.id)) is not None:
-        kind = "accepted" if accepted else "stale"
-        tx.db.execute(SQL["trace"], {"id": id, "kind": kind, "token": lease.token, "wrote": wrote})
-
-
-def events(tx: Transaction, after: int) -> list[SqlEvent]:
-    return [_event(row) for row in tx.db.execute(SQL["events"], (after,))]
-
-
-def evidence(tx: Transaction, *, integrity: bool) -> Evidence:
-    return Evidence(
-        now=tx.wall,
-        jobs=[_job(row) for row in tx.db.execute(SQL["job_facts"])],
-        queues=[shared_rows.queue_facts(queue) for queue in views.queues(tx)],
-        keys=[_key(row) for row in tx.db.execute(SQL["key_facts"])],
-        strays=[rows.id_text(id) for (id,) in tx.db.execute(SQL["stray_attempts"])],
-        paces=paces.facts(tx),
-        integrity=list(_examine(tx.db)) if integrity else None,
-        events=events(tx, 0) if has_triggers(tx.db) else None,
-    )
-
-
-def _examine(db: apsw.Connection) -> Iterator[str]:
-    for (found,) in db.execute("pragma integrity_check"):
-        if found != "ok":
-            yield found
-
-
-def _event(row: rows.Row) -> SqlEvent:
-    seq, at, boot, id, kind, wrote, old_status, status, *rest, wished, error, expires_at, unique = row
-    moved = STATUS_NAMES[old_status], STATUS_NAMES[status]
-    fields: rows.Row = (seq, at, boot, rows.id_text(id), kind, wrote, *moved, *rest, bool(wished), error, expires_at, unique)
-    return SqlEvent(*fields)
-
-
-def _job(row: rows.Row) -> JobFacts:
-    id, status, *rest, wished, error, recorded, webhook, on_cancel, cause, lane = row
-    stands = (bool(wished), error, tuple(json.loads(recorded)))
-    hook = (bool(webhook), bool(on_cancel), None if cause is None else rows.id_text(cause))
-    fields: rows.Row = (rows.id_text(id), STATUS_NAMES[status], *rest, *stands, *hook, lane)
-    return JobFacts(*fields)
-
-
-def _key(row: rows.Row) -> KeyFacts:
-    scope, key, id, created_at, expires_at = row
-    return KeyFacts(scope, key, rows.id_text(id), created_at, expires_at)

@@ -2,17 +2,62 @@
 
 import json
 import secrets
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from datetime import timedelta
 
+from ...core.pace import EVERY_QUEUE
+from ...core.spans import span_ms
 from ...core.states import Status
-from ...store.line_feed import Arrangement, Cursor, LineRecord, Move, Moved, Place, Standing, Walked, arranged
-from .. import shared_rows
-from ..stored_paces import pace_of
-from . import rows
+from ...store.line_feed import Arrangement, Cursor, Drawn, Entry, LineRecord, Move, Moved, Place, Standing, Walked, arranged
+from ..sql import columns
+from ..sql.paces import pace_of
+from . import rows, runs
 from .connections import SQL
+from .database import Database
 from .transactions import Transaction
 
 _FIRST = -(2**62)  # before any due time
+
+
+class SqliteLineFeed:
+    """What a line reads and writes."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def wall_us(self) -> int | None:
+        return self._database.clock.wall_us()
+
+    def on_unplaced(self, callback: Callable[[], None]) -> None:
+        self._database.on_unplaced = callback
+
+    async def read_clock(self) -> int:
+        return self._database.clock.wall_us()
+
+    async def begin(self) -> LineRecord:
+        return await self._database.write(begin)
+
+    async def bump(self, expected: int, *, above: int, run: str) -> LineRecord:
+        return await self._database.write(lambda tx: bump(tx, expected, above, run))
+
+    async def draw(self, worker_id: str, entries: Sequence[Entry], *, lease: timedelta) -> Drawn:
+        request = runs.ClaimRequest(worker_id, len(entries), span_ms(lease), None, False)
+        return await self._database.write(lambda tx: runs.draw(tx, request, entries), len(entries))
+
+    async def standings(self, ids: Sequence[str]) -> list[Standing]:
+        return await self._database.read(lambda tx: standings(tx, ids), len(ids))
+
+    async def position(self) -> str:
+        return await self._database.read(position, weight=1)
+
+    async def moved(self, since: str, within: timedelta, limit: int, after: Move | None = None) -> Moved | None:
+        return await self._database.read(lambda tx: moved(tx, since, span_ms(within), limit, after))
+
+    async def walk(self, within: timedelta, limit: int, after: Cursor | None = None, *, since: int | None = None) -> Walked:
+        return await self._database.read(lambda tx: walk(tx, span_ms(within), limit, after, since))
+
+    async def arrangements(self) -> list[Arrangement]:
+        return await self._database.read(arrangements, weight=1)
 
 
 def begin(tx: Transaction) -> LineRecord:
@@ -66,13 +111,16 @@ def walk(tx: Transaction, within: int, limit: int, after: Cursor | None, since: 
 
 
 def arrangements(tx: Transaction) -> list[Arrangement]:
-    return [_arrangement(row) for row in tx.db.execute(SQL["queues_set"])]
+    found = {row[0]: row for row in tx.db.execute(SQL["queues_set"])}
+    every = found[EVERY_QUEUE][5] if EVERY_QUEUE in found else None
+    return [_arrangement(row, every) for row in found.values()]
 
 
-def _arrangement(row: rows.Row) -> Arrangement:
-    name, step, strict, head_start, paused_at, pace, _ = row
-    held = () if pace is None else pace_of(pace).governs.lanes
-    return arranged(name, shared_rows.queue_order(step, strict, head_start), held, paused=paused_at is not None)
+def _arrangement(row: rows.Row, every: str | None) -> Arrangement:
+    name, step, strict, head_start, paused_at, pace, _, follows = row
+    kept = every if follows != 0 else pace
+    held = () if kept is None else pace_of(kept).governs.lanes
+    return arranged(name, columns.queue_order(step, strict, head_start), held, paused=paused_at is not None)
 
 
 def _record(tx: Transaction) -> LineRecord:

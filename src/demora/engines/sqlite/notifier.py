@@ -41,10 +41,10 @@ class Waiter:
         self._sleep = TimedWait()
 
     def wake(self) -> None:
-        self._sleep.ring()
+        self._sleep.notify()
 
     def clear(self) -> None:
-        self._sleep.forget()
+        self._sleep.clear()
 
     async def wait(self, timeout: float | None) -> bool:
         loop = asyncio.get_running_loop()
@@ -62,7 +62,7 @@ class Waiter:
     async def _rest(self, left: float | None) -> bool:
         """Sleep until woken, or until the next look is due; True if woken."""
         pause = CLOCK_LOOK if self.reachable else DEAF_LOOK
-        return await self._sleep.take(pause if left is None else min(pause, max(left, 0)))
+        return await self._sleep.wait(pause if left is None else min(pause, max(left, 0)))
 
     def _drift(self) -> float:
         """The wall clock minus the loop's. It moves when the wall clock is stepped, and when the machine was suspended."""
@@ -81,7 +81,7 @@ class Waiter:
 
 def sockets_folder(database: Path) -> Path:
     """The folder beside a database file that holds the sockets of its stores."""
-    return database.with_name(database.name + "-bells")
+    return database.with_name(database.name + "-sockets")
 
 
 class Notifier:

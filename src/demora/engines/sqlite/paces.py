@@ -1,18 +1,57 @@
-"""The paces of queues on SQLite: setting them, and reading them with the jobs that they hold."""
+"""Paces on SQLite: setting and reading them, and releasing the jobs that they allow in the transaction of a claim."""
 
+import heapq
 import json
+from collections.abc import Container, Iterable, Mapping, Sequence
+from datetime import timedelta
+from itertools import islice
 
-from ...core.job import Lane
-from ...core.pace import Pace, begin
+import msgspec
+
+from ...core.job import Job, Lane, Priority, QueueOrder
+from ...core.pace import EVERY_QUEUE, OWN_QUEUES, USUAL_PACE, Pace, PaceState, Release, begin, look_at, plan
 from ...core.pace_request import PaceRequest
-from ...core.spans import from_ms, span_ms
+from ...core.spans import from_ms, span_ms, to_ms
+from ...core.states import Status
 from ...store.audit import PaceFacts
-from ...store.jobs import Topic
-from ...store.paces import HOUR, PaceChange, Pacing
-from ..stored_paces import facts_of, pace_of, state_of, text
-from . import rows
+from ...store.jobs import Queue, Topic
+from ...store.paces import HOUR, RECENT, Outlook, PaceChange, Pacing, Released
+from ..sql import columns
+from ..sql.paces import A_FEW, facts_of, pace_of, state_of, text
+from . import diagnostics, registry, rows
+from .changes import expire_due
 from .connections import SQL
+from .database import Database
 from .transactions import Transaction
+
+Head = tuple[str, int, int, int, int]  # queue, lane, rank, due time and row id of the first row of a queue, lane and rank
+
+
+class SqlitePaces:
+    """The paces of queues."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def set(
+        self, queue: str, request: PaceRequest | None, *, by: str, usual: Pace = USUAL_PACE, setting: str | None = None
+    ) -> Pacing | None:
+        return await self._database.write(lambda tx: set_pace(tx, queue, request, by, usual, setting))
+
+    async def release(self, queues: Sequence[str] | None = None, *, wake: bool = True) -> Released:
+        return await self._database.write(lambda tx: release(tx, queues, wake=wake))
+
+    async def all(self) -> list[Pacing]:
+        return await self._database.read(pacings)
+
+    async def of(self, queue: str) -> Pacing | None:
+        return await self._database.read(lambda tx: pacing_of(tx, queue))
+
+    async def changes(self, queue: str, *, limit: int) -> list[PaceChange]:
+        return await self._database.read(lambda tx: pace_changes(tx, queue, limit))
+
+    async def outlook(self, id: str) -> Outlook | None:
+        return await self._database.read(lambda tx: outlook(tx, id))
 
 
 def set_pace(
@@ -21,32 +60,54 @@ def set_pace(
     if setting is not None:
         before = tx.db.execute(SQL["set_by_settings"], (queue,)).fetchone()
         if before is not None and before[0] == setting:
-            return pacing(tx, queue)
+            return pacing_of(tx, queue)
+    now = pacing_of(tx, queue)
+    _set(tx, queue, None if request is None else request.over(usual if now is None else now.pace), by, setting)
+    if queue == EVERY_QUEUE:
+        for own in OWN_QUEUES:
+            if tx.db.execute(SQL["pace"], (own,)).fetchone() is None:
+                _set(tx, own, None, by, None)
+    tx.wake(Topic.READY)
+    tx.wake(Topic.PACE)
+    return pacing_of(tx, queue)
+
+
+def _set(tx: Transaction, queue: str, wanted: Pace | None, by: str, setting: str | None) -> None:
     row = tx.db.execute(SQL["pace"], (queue,)).fetchone()
-    now = pace_of(row[1]) if row is not None and row[1] is not None else usual
-    wanted = None if request is None else request.over(now)
     pace = None if wanted is None else text(wanted)
     lanes = None if wanted is None else json.dumps(wanted.governs.lanes)
     state = text(begin(tx.wall)) if row is None else row[2]
     what = {"queue": queue, "pace": pace, "lanes": lanes, "state": state, "wall": tx.wall, "by": by}
-    tx.db.execute(SQL["touch_queue"], {"name": queue, "wall": tx.wall})
+    if queue != EVERY_QUEUE:
+        tx.db.execute(SQL["touch_queue"], {"name": queue, "wall": tx.wall})
     tx.db.execute(SQL["set_pace"], what)
     tx.db.execute(SQL["record_pace"], {**what, "setting": setting})
-    tx.wake(Topic.READY)
-    tx.wake(Topic.PACE)
-    return pacing(tx, queue)
 
 
 def pacings(tx: Transaction) -> list[Pacing]:
-    return [_pacing(tx, row) for row in tx.db.execute(SQL["paces"]).fetchall()]
+    found = [_pacing(tx, row) for row in tx.db.execute(SQL["paces"]).fetchall()]
+    for every in [pacing for pacing in found if pacing.queue == EVERY_QUEUE]:
+        lanes = json.dumps(every.pace.governs.lanes)
+        followers: list[rows.Row] = tx.db.execute(SQL["followers"], (lanes,)).fetchall()
+        found += [_following(tx, every, queue, state) for queue, state in followers]
+    return sorted(found, key=lambda pacing: pacing.queue)
 
 
-def pacing(tx: Transaction, queue: str) -> Pacing | None:
+def pacing_of(tx: Transaction, queue: str) -> Pacing | None:
     row = tx.db.execute(SQL["pace"], (queue,)).fetchone()
-    return None if row is None or row[1] is None else _pacing(tx, row)
+    if row is not None and not row[5]:
+        return None if row[1] is None else _pacing(tx, row)
+    every = None if queue == EVERY_QUEUE else pacing_of(tx, EVERY_QUEUE)
+    return None if every is None else _following(tx, every, queue, None if row is None else row[2])
 
 
-def changes(tx: Transaction, queue: str, limit: int) -> list[PaceChange]:
+def _following(tx: Transaction, every: Pacing, queue: str, state: str | None) -> Pacing:
+    """The pace of a queue that follows `*`."""
+    row = (queue, text(every.pace), state or text(begin(tx.wall)), to_ms(every.set_at), every.set_by, 1)
+    return msgspec.structs.replace(_pacing(tx, row), inherited=True)
+
+
+def pace_changes(tx: Transaction, queue: str, limit: int) -> list[PaceChange]:
     found = tx.db.execute(SQL["pace_changes"], (queue, limit))
     return [PaceChange(name, from_ms(at), by, None if pace is None else pace_of(pace)) for name, at, by, pace in found]
 
@@ -56,16 +117,171 @@ def facts(tx: Transaction) -> list[PaceFacts]:
     return [facts_of(queue, at, pace) for queue, at, pace in tx.db.execute(SQL["pace_facts"])]
 
 
-def governed(tx: Transaction) -> dict[str, tuple[Lane, ...]]:
-    """The lanes that paces govern, by queue."""
-    return {queue: pace_of(pace).governs.lanes for queue, pace, *_ in tx.db.execute(SQL["paces"])}
-
-
 def _pacing(tx: Transaction, row: rows.Row) -> Pacing:
-    queue, text, state, set_at, set_by = row
+    queue, text, state, set_at, set_by, _ = row
     pace = pace_of(text)
     lanes, protected = json.dumps(pace.governs.lanes), json.dumps(pace.protected(queue))
     [(held, coming, soon, first)] = tx.db.execute(SQL["count_paced"], (tx.wall, queue, lanes, span_ms(HOUR)))
     waits = tx.db.execute(SQL["real_time_waits"], (protected, Lane.REALTIME, tx.wall)).fetchone()
     counts = (held or 0, coming or 0, soon or 0, None if first is None else from_ms(first))
     return Pacing(queue, pace, state_of(state), from_ms(set_at), set_by, from_ms(tx.wall), *counts, quiet=waits is None)
+
+
+# Releases
+
+
+class PacedQueue(msgspec.Struct, frozen=True):
+    """A queue that has a pace and is not paused."""
+
+    queue: str
+    order: QueueOrder
+    pace: Pace
+    state: PaceState
+    kept: bool = True  # whether there is a row to keep the state in
+
+    def governs(self, head: Head) -> bool:
+        return head[0] == self.queue and self.holds(head[1])
+
+    def holds(self, lane: int) -> bool:
+        return self.pace.holds(lane)
+
+
+Settings = PacedQueue | QueueOrder | None  # of a queue: its pace and order, or its order; None if paused
+
+
+def settings_of(tx: Transaction, firsts: Sequence[Head], queues: Container[str] | None) -> dict[str, Settings]:
+    """The settings of these queues (None: of all) that differ from the usual ones. Of the queues that follow `*` and have no
+    settings of their own, those with a head that it governs are there."""
+    found = {row[0]: row[1:] for row in tx.db.execute(SQL["queues_set"])}
+    every = found.pop(EVERY_QUEUE, None)
+    shared = None if every is None or every[4] is None else pace_of(every[4])
+    settings: dict[str, Settings] = {}
+    for name, (step, strict, head_start, paused_at, pace, state, follows) in found.items():
+        if queues is None or name in queues:
+            own = pace_of(pace) if pace is not None else shared if follows != 0 else None
+            order = columns.queue_order(step, strict, head_start)
+            unpaused = order if own is None else _paced_queue(tx, name, order, own, state)
+            settings[name] = None if paused_at is not None else unpaused
+    if shared is not None:
+        held = {queue for queue, lane, *_ in firsts if queue not in found and shared.holds(lane)}
+        settings |= _followers(tx, [queue for queue in held if queues is None or queue in queues], shared)
+    return settings
+
+
+def _followers(tx: Transaction, queues: Iterable[str], shared: Pace) -> dict[str, Settings]:
+    """Queues without settings of their own, which follow `*`."""
+    states: dict[str, str] = dict(tx.db.execute(SQL["states"], (json.dumps(sorted(queues)),)))
+    return {queue: _paced_queue(tx, queue, QueueOrder(), shared, states.get(queue)) for queue in queues}
+
+
+def _paced_queue(tx: Transaction, queue: str, order: QueueOrder, pace: Pace, state: str | None) -> PacedQueue:
+    return PacedQueue(queue, order, pace, begin(tx.wall) if state is None else state_of(state), kept=state is not None)
+
+
+def paced_of(settings: Mapping[str, Settings]) -> list[PacedQueue]:
+    return [held for held in settings.values() if isinstance(held, PacedQueue)]
+
+
+def release(tx: Transaction, queues: Sequence[str] | None, *, wake: bool) -> Released:
+    """Release what the paces of these queues allow."""
+    firsts = heads(tx)
+    paced = paced_of(settings_of(tx, firsts, queues))
+    if not paced:
+        return Released([], None, paced=tx.db.execute(SQL["every_pace"]).fetchone() is not None)
+    jobs = release_due(tx, paced, firsts)
+    if jobs and wake:
+        tx.wake(Topic.READY)
+    firsts = heads(tx)
+    looks = next_looks(tx, paced_of(settings_of(tx, firsts, queues)), firsts)
+    next_in = timedelta(microseconds=max(min(looks) * 1000 - tx.wall_us, 0)) if looks else None
+    return Released(jobs, next_in, paced=True)
+
+
+def heads(tx: Transaction) -> list[Head]:
+    """The first waiting row of each queue, lane and rank."""
+    return list(tx.db.execute(SQL["claim_heads"]))
+
+
+def release_due(tx: Transaction, paced: Sequence[PacedQueue], firsts: Sequence[Head]) -> list[Release]:
+    """Release what these paces allow now; a pace whose next release time is to come costs nothing."""
+    jobs: list[Release] = []
+    for held in paced:
+        lines = [head for head in firsts if held.governs(head) and head[3] <= tx.wall]
+        if lines and look_at(held.state, tx.wall, min(head[3] for head in lines)) <= tx.wall:
+            jobs += _release(tx, held, lines, quiet=_is_quiet(held, firsts, tx.wall))
+    return jobs
+
+
+def next_looks(tx: Transaction, paced: Sequence[PacedQueue], firsts: Sequence[Head]) -> list[int]:
+    """When each pace may next release a job."""
+    looks = []
+    for held in paced:
+        dues = [head[3] for head in firsts if held.governs(head)]
+        if dues:
+            looks.append(look_at(held.state, tx.wall, min(dues)))
+    return looks
+
+
+def _release(tx: Transaction, held: PacedQueue, lines: Sequence[Head], *, quiet: bool) -> list[Release]:
+    rate = held.pace.rate(quiet=quiet)
+    expire_due(tx, rate.reach)
+    for width in (A_FEW, rate.reach):
+        scans = [_scan(tx, held, line, width) for line in lines]
+        dues = sorted(due_at for scan in scans for _, due_at, _ in scan)[:width]
+        planned = plan(rate, held.state, tx.wall, dues)
+        if len(planned.slots) < width:
+            break
+    first = islice(heapq.merge(*scans), len(planned.slots))
+    moves = [(number, slot) for (_, _, number), slot in zip(first, planned.slots, strict=True)]
+    if not held.kept:
+        tx.db.execute(SQL["follow"], (held.queue, text(held.state), tx.wall))
+    tx.db.execute(SQL["keep_pace"], (text(planned.state), held.queue))
+    what = (Lane.RELEASED, tx.next_move(), json.dumps(moves))
+    gone = {number: (id, rank) for number, id, rank in tx.db.execute(SQL["release"], what)}
+    return [_released(held.queue, *gone[number], slot) for number, slot in moves]
+
+
+def _scan(tx: Transaction, held: PacedQueue, line: Head, limit: int) -> list[tuple[int, int, int]]:
+    """The first held rows behind a head: their place in the queue's order, due time and row id."""
+    queue, lane, rank, *_ = line
+    offset = held.order.offset(Lane(lane), Priority(rank))
+    found = tx.db.execute(SQL["held_scan"], (queue, lane, rank, tx.wall, tx.wall, limit))
+    return [(due_at + offset, due_at, number) for number, due_at in found]
+
+
+def _is_quiet(held: PacedQueue, firsts: Sequence[Head], wall: int) -> bool:
+    protected = held.pace.protected(held.queue)
+    return not any(lane == Lane.REALTIME and due <= wall and queue in protected for queue, lane, _, due, _ in firsts)
+
+
+def _released(queue: str, id: bytes, rank: int, slot: int) -> Release:
+    return Release(rows.id_text(id), queue, Priority(rank), from_ms(slot))
+
+
+def outlook(tx: Transaction, id: str) -> Outlook | None:
+    """What decides when a job runs, as of one moment."""
+    job = rows.get(tx, id)
+    if job is None:
+        return None
+    queue = next((rows.queue(row) for row in tx.db.execute(SQL["queue"], (job.queue,))), Queue(job.queue))
+    pacing = pacing_of(tx, job.queue)
+    since = tx.wall - span_ms(RECENT)
+    [(recent,)] = tx.db.execute(SQL["count_recent"], (job.queue, Status.COMPLETED, since))
+    waits = job.status.waiting and to_ms(job.due_at) <= tx.wall
+    ahead = _ahead(tx, job, queue, pacing) if waits else 0
+    running = diagnostics.running(tx) if waits else []
+    return Outlook(job, from_ms(tx.wall), ahead, recent, queue.pause, pacing, registry.workers(tx), running)
+
+
+def _ahead(tx: Transaction, job: Job, queue: Queue, pacing: Pacing | None) -> int:
+    """How many jobs go before this one among those in the same situation: ready, or held by the pace."""
+    governed = () if pacing is None else pacing.pace.governs.lanes
+    place = to_ms(job.due_at) + queue.order.offset(job.lane, job.priority)
+    [(number,)] = tx.db.execute(SQL["number"], (rows.id_bytes(job.id),))
+    ahead = 0
+    for lane, rank in list(tx.db.execute(SQL["lines"], (job.queue,))):
+        if (lane in governed) == (job.lane in governed):
+            due = place - queue.order.offset(Lane(lane), Priority(rank))
+            before = (job.queue, lane, rank, tx.wall, due, number)
+            ahead += sum(count for (count,) in tx.db.execute(SQL["count_before"], before))
+    return ahead

@@ -1,16 +1,18 @@
-"""Queues and their settings, workers and their heartbeats, API keys, and the boot of the machine that leases belong to."""
+"""Queues with their counts and settings, workers and their heartbeats, and the boot of the machine that leases belong to."""
 
 import json
-from collections.abc import Iterator, Set
+from collections import defaultdict
+from collections.abc import Callable
 
 import msgspec
 
-from ...core.access import ApiKey, KeyLimits, NameKind, NewKey, NewSecret
+from ...core.job import Lane
+from ...core.pace import EVERY_QUEUE
 from ...core.retention import Retention
-from ...core.spans import from_ms, span_ms
-from ...store.api_keys import KeyList, KeyLookup
-from ...store.jobs import Queue, QueueChange, Topic, WorkerRecord
-from .. import shared_rows
+from ...core.spans import span_ms
+from ...store.jobs import ALL_QUEUES, Queue, QueueChange, QueueQuery, Topic, WorkerRecord
+from ..sql import columns
+from ..sql.paces import pace_of
 from . import rows
 from .connections import SQL
 from .transactions import Transaction
@@ -28,6 +30,36 @@ def note_boot(tx: Transaction, boot_id: str) -> None:
 def touch(tx: Transaction) -> None:
     """Write a row without meaning, to find out whether writes succeed."""
     tx.db.execute(SQL["touch"], (str(tx.wall_us),))
+
+
+def queues(tx: Transaction, which: QueueQuery = ALL_QUEUES) -> list[Queue]:
+    limit = -1 if which.limit is None else which.limit
+    what = {"first": which.first, "last": which.last, "after": which.after, "limit": limit}
+    found: list[rows.Row] = list(tx.db.execute(SQL["queues"], what))
+    if not found:
+        return []
+    shown = {"first": found[0][0], "last": found[-1][0]}
+    waiting = _waiting(tx, shown)
+    processing = dict(tx.db.execute(SQL["count_processing"], shown))
+    dead = dict(tx.db.execute(SQL["count_dead"], shown))
+    return [rows.queue(row, *waiting.get(row[0], (0, 0)), processing.get(row[0], 0), dead.get(row[0], 0)) for row in found]
+
+
+def _waiting(tx: Transaction, shown: dict[str, str]) -> dict[str, tuple[int, int]]:
+    """How many jobs of each queue are ready and how many delayed: due later, or held by a pace."""
+    governs, counts = _governed(tx), defaultdict[str, tuple[int, int]](lambda: (0, 0))
+    for queue, lane, due, later in tx.db.execute(SQL["count_waiting"], {"wall": tx.wall, **shown}):
+        ready, delayed = counts[queue]
+        holds = lane in governs(queue)
+        counts[queue] = (ready, delayed + due + later) if holds else (ready + due, delayed + later)
+    return counts
+
+
+def _governed(tx: Transaction) -> Callable[[str], tuple[Lane, ...]]:
+    """Tells the lanes that the pace of a queue governs: its own, or that of `*`."""
+    own = {queue: () if pace is None else pace_of(pace).governs.lanes for queue, pace in tx.db.execute(SQL["own_paces"])}
+    every = own.get(EVERY_QUEUE, ())
+    return lambda queue: own.get(queue, every)
 
 
 def set_queue(tx: Transaction, name: str, change: QueueChange) -> Queue:
@@ -58,6 +90,7 @@ def heartbeat(tx: Transaction, worker: WorkerRecord) -> None:
         "slots": worker.slots,
         "queues": json.dumps(worker.queues),
         "types": json.dumps(worker.types),
+        "paces": worker.paces,
         "wall": tx.wall,
         "boot": tx.boot,
     }
@@ -69,117 +102,4 @@ def retire(tx: Transaction, worker_id: str) -> None:
 
 
 def workers(tx: Transaction) -> list[WorkerRecord]:
-    return [shared_rows.worker(row, max(tx.boot - row[7], 0)) for row in tx.db.execute(SQL["workers"])]
-
-
-# API keys
-
-
-def add_key(tx: Transaction, key: NewKey) -> ApiKey:
-    what = {
-        "id": key.id,
-        "digest": key.digest,
-        "name": key.name,
-        "scopes": json.dumps(key.scopes),
-        "wall": tx.wall,
-        "expires_at": None if key.expires_in is None else tx.wall + span_ms(key.expires_in),
-        "namespace": key.namespace,
-        "limits": shared_rows.key_limits_text(key.limits),
-    }
-    tx.db.execute(SQL["add_key"], what)
-    return next(_found(tx, key.id))
-
-
-def list_keys(tx: Transaction) -> KeyList:
-    return KeyList([_key(row) for row in tx.db.execute(SQL["keys"])], from_ms(tx.wall))
-
-
-def find_key(tx: Transaction, id: str) -> KeyLookup:
-    key = next(_found(tx, id), None)
-    return KeyLookup(key, key is not None or _any(tx), from_ms(tx.wall))
-
-
-def revoke_key(tx: Transaction, id: str) -> ApiKey | None:
-    tx.db.execute(SQL["revoke_key"], {"id": id, "wall": tx.wall})
-    return next(_found(tx, id), None)
-
-
-def rotate(tx: Transaction, secret: NewSecret) -> ApiKey | None:
-    what = {
-        "id": secret.id,
-        "digest": secret.digest,
-        "until": None if secret.overlap is None else tx.wall + span_ms(secret.overlap),
-        "expires_at": None if secret.expires_in is None else tx.wall + span_ms(secret.expires_in),
-        "wall": tx.wall,
-    }
-    tx.db.execute(SQL["rotate_key"], what)
-    return next(_found(tx, secret.id), None) if tx.db.changes() else None
-
-
-def limit(tx: Transaction, id: str, limits: KeyLimits) -> ApiKey | None:
-    tx.db.execute(SQL["limit_key"], {"id": id, "limits": shared_rows.key_limits_text(limits)})
-    return next(_found(tx, id), None)
-
-
-def forget_key(tx: Transaction, id: str) -> bool:
-    tx.db.execute(SQL["forget_key"], {"id": id, "wall": tx.wall})
-    forgotten = tx.db.changes() > 0
-    if forgotten:
-        tx.db.execute(SQL["forget_names"], (id,))
-    return forgotten
-
-
-def use_key(tx: Transaction, id: str, within: int) -> bool:
-    tx.db.execute(SQL["use_key"], {"id": id, "wall": tx.wall, "within": within})
-    return tx.db.changes() > 0
-
-
-def name(tx: Transaction, id: str, queues: Set[str], types: Set[str], limits: KeyLimits) -> NameKind | None:
-    """Record names that a key uses. If it then has too many of a kind, roll back to the savepoint and return that kind."""
-    if not tx.db.execute(SQL["is_key"], (id,)).fetchone():
-        return None
-    tx.db.execute("savepoint names")
-    too_many = next(
-        (
-            kind
-            for kind, names, most in (
-                (NameKind.QUEUE, queues, limits.max_queues),
-                (NameKind.TYPE, types, limits.max_types),
-            )
-            if most and _name(tx, id, kind, names) and _names(tx, id, kind) > most
-        ),
-        None,
-    )
-    if too_many is not None:
-        tx.db.execute("rollback to names")
-    tx.db.execute("release names")
-    return too_many
-
-
-def waiting(tx: Transaction, id: str, most: int) -> int:
-    [(count,)] = tx.db.execute(SQL["waiting_for_key"], (id, most))
-    return int(count)
-
-
-def _name(tx: Transaction, id: str, kind: NameKind, names: Set[str]) -> int:
-    """Record names, and return how many are new."""
-    before = tx.db.total_changes()
-    tx.db.executemany(SQL["name_for_key"], [(id, kind.value, name) for name in sorted(names)])
-    return tx.db.total_changes() - before
-
-
-def _names(tx: Transaction, id: str, kind: NameKind) -> int:
-    [(count,)] = tx.db.execute(SQL["names_of_key"], (id, kind.value))
-    return int(count)
-
-
-def _found(tx: Transaction, id: str) -> Iterator[ApiKey]:
-    return (_key(row) for row in tx.db.execute(SQL["find_key"], (id,)).fetchall())
-
-
-def _any(tx: Transaction) -> bool:
-    return any(found for (found,) in tx.db.execute(SQL["any_key"]).fetchall())
-
-
-def _key(row: rows.Row) -> ApiKey:
-    return shared_rows.api_key(row, json.loads(row[3]))
+    return [columns.worker(row, max(tx.boot - row[7], 0)) for row in tx.db.execute(SQL["workers"])]

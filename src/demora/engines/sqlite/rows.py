@@ -1,19 +1,26 @@
-"""The mapping between SQLite rows and the values of the core."""
+"""The mapping between SQLite rows and the values of the core, and reading jobs."""
 
 import json
+from collections import defaultdict
+from collections.abc import Iterable
 from typing import Any
 
 from ...core.job import Attempt, Job, Lane, LogLine, NewJob, Priority
 from ...core.spans import from_ms, span_ms, to_ms
 from ...core.states import Status
 from ...core.verdict import RetryState
-from ...store.jobs import ClaimedJob, LapsedJob, Lease, Pause, Queue
-from ..shared_rows import queue_order, retention
-from ..shared_rows import span as _span
-from ..shared_rows import tags as _tags
-from ..shared_rows import time as _time
+from ...store.jobs import ClaimedJob, LapsedJob, Lease, Page, Pause, Query, Queue
+from ..sql.columns import queue_order, retention
+from ..sql.columns import span as _span
+from ..sql.columns import tags as _tags
+from ..sql.columns import time as _time
+from .connections import SQL
+from .transactions import Transaction
 
 Row = tuple[Any, ...]
+_PRIORITIES = tuple(Priority)
+# Statuses whose jobs have an index of their own, and the block that limits `find` to it.
+_NARROW = {frozenset({Status.FAILED}): "narrow_dead", frozenset({Status.PROCESSING}): "narrow_processing"}
 
 
 def id_bytes(id: str) -> bytes | None:
@@ -170,4 +177,57 @@ def queue(row: Row, ready: int = 0, delayed: int = 0, processing: int = 0, dead:
     return Queue(name, queue_order(step, strict, head_start), pause, retention(own), ready, delayed, processing, dead, url)
 
 
-_PRIORITIES = tuple(Priority)
+# Reading jobs
+
+
+def get(tx: Transaction, id: str) -> Job | None:
+    key = id_bytes(id)
+    row = tx.db.execute(SQL["job"], (key,)).fetchone()
+    if row is None or key is None:
+        return None
+    log = [LogLine(from_ms(at), line) for at, line in tx.db.execute(SQL["logs"], (key,))]
+    return whole_job(row, _attempts(tx, [key])[key], log, tx.wall - tx.boot)
+
+
+def find(tx: Transaction, query: Query) -> Page:
+    what = {
+        "after": id_bytes(query.after) if query.after else None,
+        "statuses": json.dumps(sorted(query.statuses)) if query.statuses else None,
+        "queue": query.queue,
+        "type": query.type,
+        "tag": query.tag,
+        "before": None if query.older_than is None else tx.wall - span_ms(query.older_than),
+        "limit": query.limit + 1,
+        "payload": query.payload,
+        "result": query.result,
+        "bytes": query.bytes,
+    }
+    page, more = _page(tx.db.execute(_find_sql(query), what), query)
+    attempts = _attempts(tx, [row[0] for row in page])
+    jobs = [whole_job(row, attempts[row[0]], [], tx.wall - tx.boot) for row in page]
+    return Page(jobs, jobs[-1].id if more else None)
+
+
+def _page(found: Iterable[Row], query: Query) -> tuple[list[Row], bool]:
+    """The rows of a page, without their sizes, and whether there are more."""
+    page: list[Row] = []
+    room = query.bytes
+    for *row, size in found:
+        if len(page) == query.limit or (room is not None and page and size > room):
+            return page, True
+        page.append(tuple(row))
+        if room is not None:
+            room -= size
+    return page, False
+
+
+def _find_sql(query: Query) -> str:
+    narrow = _NARROW.get(query.statuses)
+    return SQL["find"].replace("/* narrowed to */ where true", SQL[narrow]) if narrow else SQL["find"]
+
+
+def _attempts(tx: Transaction, keys: Iterable[bytes]) -> dict[bytes, list[Attempt]]:
+    attempts: dict[bytes, list[Attempt]] = defaultdict(list)
+    for row in tx.db.execute(SQL["attempts"], (json.dumps([key.hex() for key in keys]),)):
+        attempts[row[0]].append(attempt(row))
+    return attempts

@@ -1,48 +1,52 @@
-"""Webhooks on SQLite: deliveries, recorded with the end of their job, and the secrets that sign them."""
+"""Webhooks on SQLite: the deliveries of a job, the secrets that sign them, and disabled URLs."""
 
-from collections.abc import Iterable
 from datetime import timedelta
 
 from ...core.job import Job
 from ...core.spans import from_ms, span_ms
-from ...core.states import Status
-from ...core.webhook import EndedJob, Secret, delivery
-from ...store.webhooks import Disabled, Signing, StoredSecret
-from .. import shared_rows
-from . import additions, rows, views
+from ...core.webhook import Secret
+from ...store.webhooks import FIRST_SECRET, Disabled, Signing, StoredSecret
+from ..sql import columns
+from . import rows
 from .connections import SQL
+from .database import Database
 from .transactions import Transaction
 
 
-def record_deliveries(tx: Transaction, ids: Iterable[bytes]) -> None:
-    """Record a delivery for the end of each of these jobs, in the transaction that ended them."""
-    requests = [
-        request for id in ids for row in list(tx.db.execute(SQL["ended"], (id,))) if (request := delivery(_ended(row)))
-    ]
-    if requests:
-        additions.write(tx, requests, frozenset())
-        tx.unplaced = True
+class SqliteWebhooks:
+    """The deliveries of webhooks, the secrets that sign them, and disabled URLs."""
 
+    def __init__(self, database: Database) -> None:
+        self._database = database
 
-def _ended(row: rows.Row) -> EndedJob:
-    id, type, generation, status, completed_at, attempts, url, on_cancel, result, error = row
-    return EndedJob(
-        id=rows.id_text(id),
-        type=type,
-        generation=generation,
-        status=Status(status),
-        completed_at=from_ms(completed_at),
-        attempts=attempts,
-        url=url,
-        on_cancel=bool(on_cancel),
-        result=None if result is None else result.encode(),
-        error=error,
-    )
+    async def deliveries(self, cause: str) -> list[Job]:
+        return await self._database.read(lambda tx: deliveries(tx, cause))
+
+    async def add_secret(self, id: str, secret: Secret, *, others_end_in: timedelta | None = None) -> StoredSecret:
+        return await self._database.write(lambda tx: add_secret(tx, id, secret, others_end_in))
+
+    async def ensure_secret(self, secret: Secret) -> StoredSecret | None:
+        return await self._database.write(lambda tx: ensure_secret(tx, secret))
+
+    async def forget_secret(self, id: str) -> bool:
+        return await self._database.write(lambda tx: forget_secret(tx, id))
+
+    async def signing(self, url: str = "") -> Signing:
+        return await self._database.read(lambda tx: signing(tx, url), weight=1)
+
+    async def disable(self, url: str, reason: str) -> None:
+        await self._database.write(lambda tx: disable(tx, url, reason))
+
+    async def enable(self, url: str) -> bool:
+        return await self._database.write(lambda tx: enable(tx, url))
+
+    async def disabled(self) -> list[Disabled]:
+        return await self._database.read(disabled)
 
 
 def deliveries(tx: Transaction, cause: str) -> list[Job]:
     keys = [key for (key,) in tx.db.execute(SQL["deliveries"], (rows.id_bytes(cause),))]
-    return [job for key in keys if (job := views.get(tx, rows.id_text(key))) is not None]
+    return [job for key in keys if (job := rows.get(tx, rows.id_text(key))) is not None]
 
 
 def add_secret(tx: Transaction, id: str, secret: Secret, others_end_in: timedelta | None) -> StoredSecret:
@@ -50,6 +54,13 @@ def add_secret(tx: Transaction, id: str, secret: Secret, others_end_in: timedelt
         tx.db.execute(SQL["end_secrets"], (tx.wall + span_ms(others_end_in),))
     tx.db.execute(SQL["add_secret"], (id, secret.key, tx.wall))
     return StoredSecret(id, secret, from_ms(tx.wall))
+
+
+def ensure_secret(tx: Transaction, secret: Secret) -> StoredSecret | None:
+    if any(one.in_force(from_ms(tx.wall)) for one in signing(tx, "").secrets):
+        return None
+    forget_secret(tx, FIRST_SECRET)  # it may be on record, and have ended
+    return add_secret(tx, FIRST_SECRET, secret, None)
 
 
 def forget_secret(tx: Transaction, id: str) -> bool:
@@ -62,7 +73,7 @@ def signing(tx: Transaction, url: str) -> Signing:
         StoredSecret(id, Secret(key), from_ms(created_at), None if ends_at is None else from_ms(ends_at))
         for id, key, created_at, ends_at in tx.db.execute(SQL["secrets"])
     ]
-    found = [shared_rows.disabled_webhook(row) for row in tx.db.execute(SQL["find_disabled"], (url,))]
+    found = [columns.disabled_webhook(row) for row in tx.db.execute(SQL["find_disabled"], (url,))]
     return Signing(secrets, found[0] if found else None, from_ms(tx.wall))
 
 
@@ -76,4 +87,4 @@ def enable(tx: Transaction, url: str) -> bool:
 
 
 def disabled(tx: Transaction) -> list[Disabled]:
-    return [shared_rows.disabled_webhook(row) for row in tx.db.execute(SQL["disabled"])]
+    return [columns.disabled_webhook(row) for row in tx.db.execute(SQL["disabled"])]

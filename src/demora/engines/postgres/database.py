@@ -1,0 +1,131 @@
+"""How calls reach a PostgreSQL database: which pool they use. The store and its parts share one `Database`."""
+
+from collections.abc import Awaitable, Callable
+from datetime import timedelta
+from typing import TypeVar
+
+from ...errors import SearchTooSlow, StoreClosed
+from ...system.clock import Clock
+from ..options import PostgresOptions
+from ..sql.searching import AT_ONCE, SearchTurns
+from . import connections
+from .connections import LazyPool, Pool, Session
+from .notifier import Notifier
+from .transactions import Call, Writes
+
+T = TypeVar("T")
+
+READS = 3  # tries of a read whose connection broke
+
+
+class Database:
+    """One schema of a PostgreSQL database. Writes and most reads share a pool; quick reads and searches have their own.
+
+    Time is the database's, unless there is a `clock`. `after_commit` is called with the session of each committed write.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        options: PostgresOptions,
+        clock: Clock | None,
+        notifier: Notifier,
+        after_commit: Callable[[Session], Awaitable[None]],
+    ) -> None:
+        self.url, self.options, self.clock, self.notifier = url, options, clock, notifier
+        self.on_unplaced: Callable[[], None] = lambda: None
+        self._after_commit = after_commit
+        self._pool: Pool | None = None
+        self._quick: LazyPool | None = None
+        self._searches: LazyPool | None = None
+
+    @property
+    def is_open(self) -> bool:
+        return self._pool is not None
+
+    async def open(self) -> None:
+        pool = Pool(self.url, self.options, self.wall_us)
+        try:
+            await pool.open()
+        except BaseException:
+            await pool.close()
+            raise
+        self._quick = LazyPool(self.url, self.options, self.wall_us, connections=1)
+        self._searches = LazyPool(self.url, self.options, self.wall_us, connections=AT_ONCE)
+        self._turns = SearchTurns()
+        self.writes = Writes(pool, self._after_commit)
+        self._pool = pool
+
+    async def close(self) -> None:
+        """Refuse further calls, finish the writes under way, and disconnect."""
+        pool, self._pool = self._pool, None
+        if pool is None:
+            return
+        await self.writes.close()
+        await self.notifier.close()
+        quick, searches = self._quick, self._searches
+        self._quick = self._searches = None
+        for apart in (quick, searches):
+            if apart is not None:
+                await apart.close()
+        await pool.close()
+
+    def opened(self) -> Pool:
+        """The pool; `StoreClosed` if the database is not open."""
+        if self._pool is None:
+            raise StoreClosed
+        return self._pool
+
+    def wall_us(self) -> int | None:
+        """The time of the clock that tests pass, else None."""
+        return None if self.clock is None else self.clock.wall_us()
+
+    async def write(self, call: Call[T]) -> T:
+        """Run a write to its end, also if the caller is cancelled meanwhile."""
+        self.opened()
+        return await self.writes.run(call)
+
+    async def write_here(self, call: Call[T]) -> T:
+        """Run a write in the caller's task. If that is cancelled, the store waits for no answer."""
+        self.opened()
+        return await self.writes.run_here(call)
+
+    async def read(self, call: Call[T]) -> T:
+        """Run a read, and run it again if the connection breaks meanwhile."""
+        await self.notifier.ready()
+        return await self._read_in(self.opened(), call)
+
+    async def read_quickly(self, call: Call[T]) -> T:
+        """Run a read that takes milliseconds; it waits for no other call."""
+        return await self._read_in(await _opened(self._quick), call)
+
+    async def search(self, call: Call[T], within: timedelta | None) -> T:
+        """Run a read that may take long; no other call waits for it."""
+        self.opened()
+        await self.notifier.ready()
+        async with self._turns.turn(within):
+            return await self._read_in(await _opened(self._searches), call, within)
+
+    async def _read_in(self, pool: Pool, call: Call[T], within: timedelta | None = None) -> T:
+        for left in reversed(range(READS)):
+            self.opened()
+            try:
+                async with pool.session() as session:
+                    session.limit = None if within is None else within.total_seconds()
+                    return await call(session)
+            except TimeoutError as problem:
+                if within is not None:
+                    raise SearchTooSlow(within.total_seconds()) from problem
+                if not left:
+                    raise connections.translate(problem) from problem
+            except connections.DRIVER as problem:
+                if left and connections.is_lost(problem):
+                    continue
+                raise connections.translate(problem) from problem
+        raise AssertionError("the last try returns or raises")
+
+
+async def _opened(pool: LazyPool | None) -> Pool:
+    if pool is None:
+        raise StoreClosed
+    return await pool.opened()

@@ -1,0 +1,1 @@
+"""What both engines share: named queries, columns that they store alike, stored paces, and turns of searches."""

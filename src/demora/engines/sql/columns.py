@@ -1,0 +1,107 @@
+"""Columns that both engines store alike, as values of the core: times in milliseconds, settings and lists as JSON."""
+
+import json
+from collections.abc import Iterable, Mapping
+from datetime import timedelta
+from functools import lru_cache
+from typing import Any
+
+import msgspec
+
+from ...core.access import ApiKey, KeyLimits, Scope
+from ...core.job import QueueOrder
+from ...core.retention import Retention
+from ...core.spans import from_ms
+from ...core.states import Status
+from ...store.audit import QueueFacts
+from ...store.diagnostics import Waiting
+from ...store.jobs import Added, Queue, WorkerRecord
+from ...store.webhooks import Disabled
+
+STATUS_NAMES = {status.value: status.name for status in Status} | {None: None}
+
+
+@lru_cache(maxsize=1024)
+def span(ms: int) -> timedelta:
+    return timedelta(milliseconds=ms)
+
+
+def time(ms: int | None) -> Any:
+    """The time, or None. Its type is Any, so that a column that is never null needs no check."""
+    return None if ms is None else from_ms(ms)
+
+
+def tags(text: str | None) -> tuple[str, ...]:
+    return tuple(json.loads(text)) if text else ()
+
+
+def queue_order(step: int | None, strict: int | None, head_start: int | None) -> QueueOrder:
+    usual = QueueOrder()
+    return QueueOrder(
+        step=usual.step if step is None else span(step),
+        strict=bool(strict),
+        head_start=usual.head_start if head_start is None else span(head_start),
+    )
+
+
+def retention(text: str | None) -> Retention:
+    return Retention() if text is None else msgspec.json.decode(text, type=Retention)
+
+
+def worker(row: Iterable[Any], heartbeat_ago: int) -> WorkerRecord:
+    id, host, pid, slots, queues, types, started_at, _, paces = row
+    return WorkerRecord(
+        id=id,
+        host=host,
+        pid=pid,
+        slots=slots,
+        queues=tuple(json.loads(queues)),
+        types=tuple(json.loads(types)),
+        started_at=from_ms(started_at),
+        heartbeat_ago=timedelta(milliseconds=heartbeat_ago),
+        paces=paces,
+    )
+
+
+def api_key(row: Iterable[Any], scopes: Iterable[str]) -> ApiKey:
+    id, digest, name, _, created_at, *times, namespace, limits, former_digest, former_until = row
+    expires_at, revoked_at, last_used_at = map(time, times)
+    return ApiKey(
+        id,
+        digest,
+        name,
+        tuple(map(Scope, scopes)),
+        from_ms(created_at),
+        expires_at,
+        revoked_at,
+        last_used_at,
+        namespace,
+        KeyLimits() if limits is None else msgspec.json.decode(limits, type=KeyLimits),
+        former_digest,
+        time(former_until),
+    )
+
+
+def key_limits_text(limits: KeyLimits) -> str | None:
+    return None if limits == KeyLimits() else msgspec.json.encode(limits).decode()
+
+
+def disabled_webhook(row: Iterable[Any]) -> Disabled:
+    url, reason, disabled_at = row
+    return Disabled(url, reason, from_ms(disabled_at))
+
+
+def waiting(row: Iterable[Any]) -> Waiting:
+    queue, type, ready, delayed, oldest = row
+    return Waiting(queue, type, ready, delayed, from_ms(oldest))
+
+
+def queue_facts(queue: Queue) -> QueueFacts:
+    counts = (queue.ready, queue.delayed, queue.processing, queue.dead)
+    return QueueFacts(queue.name, *counts, paused=queue.pause is not None)
+
+
+def as_stored(replay: Added, stored: Mapping[str, Added]) -> Added:
+    """A replay of a job of the same call gets the answer of that job, which may name a unique job that waited."""
+    first = stored.get(replay.id)
+    return replay if first is None else Added(first.id, first.created_at, first.scheduled_at, replayed=True)
