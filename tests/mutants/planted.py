@@ -2445,8 +2445,8 @@ MUTANTS = (
     Mutant(
         "a part of an id that belongs to several jobs means the newest",
         "cli/ids.py",
-        "if len(found) > 1:",
-        "if False:",
+        "if len(found) > 1:\n        some",
+        "if False:\n        some",
         "tests/cli/test_ids.py",
     ),
     Mutant(
