@@ -24,6 +24,7 @@ PACE, PACE_RULE = "tests/conformance/test_pace.py", "tests/core/test_pace.py"
 WRITES, CUT = "engines/postgres/transactions.py", "tests/engines/postgres/test_lost_answers.py"
 LOSS, LINE_STORE, CLAIMING = "tests/line/test_loss.py", "line/store.py", "line/claiming.py"
 MAINTAINER, FILLING, PLACING = "line/maintainer.py", "line/filling.py", "line/placing.py"
+CALM = "tests/sim/test_calm_campaign.py"
 BESIDE_FILLING, LINE_RACES = "tests/line/test_beside_filling.py", "tests/line/test_races.py"
 STOPPED, CHANGED = "tests/hostile/test_stopped_holder.py", "tests/hostile/test_changed_files.py"
 STUCK = "tests/hostile/test_stuck_service.py"
@@ -903,6 +904,27 @@ MUTANTS = (
         "                self._unplaced = True\n",
         "                pass\n",
         BESIDE_FILLING,
+    ),
+    Mutant(
+        "line: only a sweep puts the jobs that wait again",
+        LINE_STORE,
+        "            await maintainer.follow(ids)\n",
+        "            pass\n",
+        CALM,
+    ),
+    Mutant(
+        "line: a job that one client is done with is no longer handed out by another",
+        "line/redis/line.py",
+        "            self._forget_done(places)\n",
+        "            pass\n",
+        "tests/line/redis/test_line.py",
+    ),
+    Mutant(
+        "the checker does not see that a safety net had to act",
+        "proof/timing.py",
+        "        if times.calm_since(since, event.at) == since:\n",
+        "        if False:\n",
+        "tests/proof/test_rescues.py",
     ),
     Mutant(
         "line: the older of two places of one job stays",
