@@ -28,6 +28,8 @@ PACE, PACE_RULE = "tests/conformance/test_pace.py", "tests/core/test_pace.py"
 WRITES, CUT = "engines/postgres/transactions.py", "tests/engines/postgres/test_lost_answers.py"
 LOSS, LINE_STORE, CLAIMING = "tests/line/test_loss.py", "line/store.py", "line/claiming.py"
 MAINTAINER, FILLING, PLACING = "line/maintainer.py", "line/filling.py", "line/placing.py"
+LINE_WAKEUPS, ENGINE_WAKEUPS = "tests/line/test_lost_wakeups.py", "tests/engines/test_lost_wakeups.py"
+CALM = "tests/sim/test_calm_campaign.py"
 BESIDE_FILLING, LINE_RACES = "tests/line/test_beside_filling.py", "tests/line/test_races.py"
 STOPPED, CHANGED = "tests/hostile/test_stopped_holder.py", "tests/hostile/test_changed_files.py"
 STALL = "tests/engines/sqlite/test_stall.py"
@@ -1377,6 +1379,127 @@ MUTANTS = (
         "                self._unplaced = True\n",
         "                pass\n",
         BESIDE_FILLING,
+    ),
+    Mutant(
+        "line: only a sweep puts the jobs that wait again",
+        LINE_STORE,
+        "            await maintainer.follow(ids)\n",
+        "            pass\n",
+        CALM,
+    ),
+    Mutant(
+        "line: a job that one client is done with is no longer handed out by another",
+        "line/redis/line.py",
+        "            self._forget_done(places)\n",
+        "            pass\n",
+        "tests/line/redis/test_line.py",
+    ),
+    Mutant(
+        "the checker does not see that a safety net had to act",
+        "proof/timing.py",
+        "        if times.calm_since(since, event.at) == since:\n",
+        "        if False:\n",
+        "tests/proof/test_rescues.py",
+    ),
+    Mutant(
+        "line: a loss is looked after at the next tick",
+        MAINTAINER,
+        "        self._check_now.set()\n",
+        "",
+        LINE_WAKEUPS,
+    ),
+    Mutant(
+        "line: a process listens after the look at a line that it reached again",
+        MAINTAINER,
+        """        await self.line.listen(self._wake)
+        state = await self.line.state()
+        if state.epoch != record.epoch:
+            raise LineAway("another process is beginning it under another epoch")
+        self.up, self.paced = True, state.paced
+        self._filler.adopt(state)
+        if self._filler.filled:
+            self._report_return()
+""",
+        """        state = await self.line.state()
+        if state.epoch != record.epoch:
+            raise LineAway("another process is beginning it under another epoch")
+        self.up, self.paced = True, state.paced
+        self._filler.adopt(state)
+        if self._filler.filled:
+            self._report_return()
+        await self.line.listen(self._wake)
+""",
+        LINE_WAKEUPS,
+    ),
+    Mutant(
+        "line: a notification before the first reading is dropped",
+        LINE_NODES,
+        "    pinged = False\n    while True:\n",
+        "    pinged = await subscription.get_message(timeout=0) is None and False\n    while True:\n",
+        LINE_WAKEUPS,
+    ),
+    Mutant(
+        "line: a notification in place of the answer to a ping is dropped",
+        LINE_NODES,
+        "            await subscription.ping()\n",
+        "            await subscription.ping()\n            await subscription.get_message(timeout=TIMEOUT)\n",
+        LINE_WAKEUPS,
+    ),
+    Mutant(
+        "line: the mark of recorded jobs is cleared after the sweep",
+        LINE_STORE,
+        "                self._unplaced = True\n",
+        "                self._unplaced = True\n            else:\n                self._unplaced = False\n",
+        LINE_WAKEUPS,
+    ),
+    Mutant(
+        "line: a release that becomes possible during a claim is put off",
+        CLAIMING,
+        "times.release_at = min(times.release_at, maintainer",
+        "times.release_at = min(math.inf, maintainer",
+        LINE_WAKEUPS,
+    ),
+    Mutant(
+        "a sender that has just listed the sockets misses a new one",
+        "engines/sqlite/notifier.py",
+        "        time.sleep(2 * _FRESH)",
+        "        time.sleep(0)",
+        ENGINE_WAKEUPS,
+    ),
+    Mutant(
+        "a socket that is made while the folder is listed is never found",
+        "engines/sqlite/notifier.py",
+        "os.listdir(self._folder), changed\n",
+        "os.listdir(self._folder), os.stat(self._folder).st_mtime_ns\n",
+        ENGINE_WAKEUPS,
+    ),
+    Mutant(
+        "a look does not wait until the store listens",
+        "engines/postgres/notifier.py",
+        "        if self._tried is not None and not self._tried.done():\n            await asyncio.wait([self._tried]",
+        "        if False:\n            await asyncio.wait([self._tried]",
+        ENGINE_WAKEUPS,
+    ),
+    Mutant(
+        "a store that listens again takes it that it missed nothing",
+        "engines/postgres/notifier.py",
+        "            if again:\n",
+        "            if False:\n",
+        ENGINE_WAKEUPS,
+    ),
+    Mutant(
+        "topics that come while others are sent are forgotten",
+        "engines/postgres/notifier.py",
+        "                await asyncio.sleep(BREATH)\n",
+        "                self._topics = set()\n                await asyncio.sleep(BREATH)\n",
+        ENGINE_WAKEUPS,
+    ),
+    Mutant(
+        "a notification before the wait does not end it",
+        "system/timers.py",
+        "        if self._notified:\n            return True\n",
+        "        self._notified = False\n",
+        f"{CONFORMANCE}test_subscribe.py",
     ),
     Mutant(
         "line: the older of two places of one job stays",

@@ -94,6 +94,23 @@ async def test_a_job_that_is_done_is_forgotten_and_any_other_is_handed_out_again
     assert await taken(line, now=NOW + 10, stale=NOW + 1) == []
 
 
+async def test_a_job_that_is_done_late_stays_handed_out_by_another_client(line: RedisLine) -> None:
+    """The first client has leased it, settled it, and put it back before it told the line that it is done."""
+    other = RedisLine(line._nodes._url)
+    try:
+        await other.connect(line._database)
+        await other.begin(1)
+        await line.put([place("a"), place("b")], now=NOW)
+        assert await taken(line) == ["a", "b"]
+        await line.done([Entry("a", "q"), Entry("b", "q")])
+        await line.put([place("a", lane=Lane.RETRY)], now=NOW)
+        assert await taken(other) == ["a"]
+        await line.done([])
+        assert await line.places() == ([], [Entry("a", "q")])
+    finally:
+        await other.close()
+
+
 async def test_a_removed_job_stands_nowhere(line: RedisLine) -> None:
     await line.put([place("a"), place("b", lane=Lane.SCHEDULED), place("c")], now=NOW)
     assert await taken(line, 1) == ["a"]
