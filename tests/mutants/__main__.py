@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from tests.mutants.foreign import FOREIGN
+from tests.mutants.locks import LOCKS
 from tests.mutants.planted import LINE_SIM, MUTANTS, SIM, Mutant
 
 SOURCE = Path(__file__).parents[2] / "src" / "demora"
@@ -30,7 +31,7 @@ def main() -> int:
     parser.add_argument("--only", default="", help="mutants whose name contains this")
     parser.add_argument("--after", type=int, default=0, help="leave out so many")
     args = parser.parse_args()
-    chosen = [mutant for mutant in (*MUTANTS, *FOREIGN)[args.after :] if args.only in mutant.name]
+    chosen = [mutant for mutant in (*MUTANTS, *FOREIGN, *LOCKS)[args.after :] if args.only in mutant.name]
     with ThreadPoolExecutor(2) as pool:
         verdicts = [_show(verdict) for verdict in pool.map(judge, chosen)]
     survivors = [verdict for verdict in verdicts if verdict.caught_by is None]

@@ -66,8 +66,9 @@ async def set_pace(
             if before is not None and before["setting"] == setting:
                 return await pacing_of(session, queue)
         await _set(session, queue, request, by, usual, setting)
+        after = await pacing_of(session, queue)  # under the lock, else it may be what another call has set since
     session.topics |= {Topic.READY, Topic.PACE}
-    return await pacing_of(session, queue)
+    return after
 
 
 async def _set(session: Session, queue: str, request: PaceRequest | None, by: str, usual: Pace, setting: str | None) -> None:
