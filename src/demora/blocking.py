@@ -24,7 +24,7 @@ from .client.diagnostics import Diagnostics
 from .client.paces import Paces
 from .client.queues import Queues
 from .client.recovery import Recovery
-from .client.stats import Counter
+from .client.stats import Statistics
 from .core.job import Job
 from .core.spans import span
 from .errors import StoreClosed, WouldBlock
@@ -137,7 +137,8 @@ class Blocking:
     why = of_client(Paces.why)
     workers = of_client(Diagnostics.workers)
     health = of_client(Diagnostics.health)
-    stats = of_client(Counter.stats)
+    stats = of_client(Statistics.stats)
+    dead_letter_stats = of_client(Statistics.dead_letter_stats)
     retry_many = of_client(Bulk.retry_many)
     delete_many = of_client(Bulk.delete_many)
     cancel_many = of_client(Bulk.cancel_many)

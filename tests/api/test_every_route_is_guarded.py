@@ -38,6 +38,7 @@ NEEDS = {
     ("POST", f"{JOBS}/{{id}}/webhooks/retry"): Scope.OPERATE,
     ("GET", f"{JOBS}/{{id}}/why"): Scope.READ,
     ("GET", DEAD): Scope.READ,
+    ("GET", f"{DEAD}/stats"): Scope.READ,
     ("POST", f"{DEAD}/retry"): Scope.OPERATE,
     ("POST", f"{DEAD}/delete"): Scope.OPERATE,
     ("GET", QUEUES): Scope.READ,

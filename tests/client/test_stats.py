@@ -8,7 +8,7 @@ import pytest
 
 from demora import Demora
 from demora.client import stats as module
-from demora.client.stats import Counter, JobCounts, Stats, summarise
+from demora.client.stats import JobCounts, Statistics, Stats, summarise
 from demora.engines.sqlite import SqliteStore
 from demora.store.jobs import ALL_QUEUES, Queue, QueueQuery
 
@@ -47,7 +47,7 @@ async def test_an_empty_database_has_no_jobs() -> None:
     assert (counted.total, counted.queues) == (JobCounts(), {})
 
 
-async def together(counter: Counter, store: Gate, *fresh: bool) -> Sequence[Stats]:
+async def together(counter: Statistics, store: Gate, *fresh: bool) -> Sequence[Stats]:
     asked = [asyncio.create_task(counter.stats(fresh=one)) for one in fresh]
     await asyncio.sleep(0)
     for _ in fresh:
@@ -57,7 +57,7 @@ async def together(counter: Counter, store: Gate, *fresh: bool) -> Sequence[Stat
 
 async def test_callers_share_one_count() -> None:
     store = Gate()
-    counted = await together(Counter(store), store, False, False, False)
+    counted = await together(Statistics(store), store, False, False, False)
     assert store.counts == 1
     assert len({id(one) for one in counted}) == 1
 
@@ -66,7 +66,7 @@ async def test_a_count_is_made_anew_when_it_is_too_old(monkeypatch: pytest.Monke
     monkeypatch.setattr(module, "REUSED_FOR", 0.0)
     monkeypatch.setattr(module, "REUSED_TIMES", 0)
     store = Gate()
-    counter = Counter(store)
+    counter = Statistics(store)
     await together(counter, store, False)
     await together(counter, store, False)
     assert store.counts == 2
@@ -74,7 +74,7 @@ async def test_a_count_is_made_anew_when_it_is_too_old(monkeypatch: pytest.Monke
 
 async def test_a_fresh_count_begins_after_it_was_asked_for_and_serves_all_who_waited() -> None:
     store = Gate()
-    counter = Counter(store)
+    counter = Statistics(store)
     [before] = await together(counter, store, False)
     first, second, third = await together(counter, store, True, True, False)
     assert before.total.priority < first.total.priority
@@ -85,7 +85,7 @@ async def test_a_fresh_count_begins_after_it_was_asked_for_and_serves_all_who_wa
 
 async def test_a_count_that_fails_is_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     store = Gate()
-    counter = Counter(store)
+    counter = Statistics(store)
     asked = asyncio.create_task(counter.stats())
     await asyncio.sleep(0)
     asked.cancel()
@@ -99,3 +99,28 @@ def test_only_the_queues_with_the_most_jobs_are_named(monkeypatch: pytest.Monkey
     monkeypatch.setattr(module, "MOST_QUEUES", 2)
     counted = summarise([Queue("a", ready=1), Queue("b", dead=3), Queue("c", delayed=2)], NOW)
     assert counted == Stats(JobCounts(1, 2, 0, 3), {"b": JobCounts(dlq=3), "c": JobCounts(delayed=2)}, 1, NOW)
+
+
+async def test_dead_letters_are_counted_by_what_they_have_in_common() -> None:
+    async with Demora("sqlite://") as app:
+        client = await app.open()
+        jobs = [await app.enqueue("demo.fail", queue=queue, max_retries=0) for queue in ("mail", "mail", "reports")]
+        async with app.worker():
+            for job in jobs:
+                await app.wait(job.id)
+        found = await client.dead_letter_stats()
+    assert (found.jobs, found.complete) == (3, True)
+    assert [(one.name, one.jobs) for one in found.by_queue] == [("mail", 2), ("reports", 1)]
+    assert [(one.name, one.jobs, one.sample_id) for one in found.by_type] == [("demo.fail", 3, jobs[2].id)]
+    assert [(one.name, one.jobs) for one in found.by_error] == [("RuntimeError", 3)]
+    assert [(one.name, one.jobs) for one in found.by_age] == [("within 1h", 3)]
+    assert found.by_queue[0].first_at <= found.by_queue[0].last_at
+
+
+async def test_a_count_of_dead_letters_that_reached_its_limit_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "MOST_DEAD_LETTERS", 1)
+    async with Demora("sqlite://") as app:
+        job = await app.enqueue("demo.fail", max_retries=0)
+        async with app.worker():
+            await app.wait(job.id)
+        assert not (await (await app.open()).dead_letter_stats()).complete

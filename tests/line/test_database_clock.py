@@ -20,7 +20,7 @@ async def test_a_claim_asks_for_jobs_due_when_the_answer_arrives_and_leases_none
     server: Server, open_store: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store = await open_store(server.url)
-    monkeypatch.setattr(store.inner, "wall_us", lambda: None)
+    monkeypatch.setattr(store.inner.line_feed, "wall_us", lambda: None)
     maintainer = await store._maintainer()
     await claim_ids(store)
     [id] = await add_ids(store, {"delay": seconds(0.3)})
@@ -45,7 +45,7 @@ async def test_a_process_that_only_maintains_the_line_notices_that_the_clock_was
 ) -> None:
     monkeypatch.setattr(maintaining, "CLOCK_TICKS", 1)
     store = await open_store(server.url)
-    monkeypatch.setattr(store.inner, "wall_us", lambda: None)
+    monkeypatch.setattr(store.inner.line_feed, "wall_us", lambda: None)
     maintainer = await store._maintainer()
     maintainer.clock.learn(1, time.monotonic())
     await eventually(_later(maintainer.clock.now_us), lambda now_us: abs(now_us / 1e6 - time.time()) < 1, within=20)

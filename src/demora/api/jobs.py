@@ -10,7 +10,15 @@ import msgspec
 
 from ..client.bulk import BulkResult
 from ..client.client import Client
-from ..client.views import JobView, ReceiptView, bulk_result_view, deliveries_view, job_view, receipt_view
+from ..client.views import (
+    JobView,
+    ReceiptView,
+    bulk_result_view,
+    dead_letter_stats_view,
+    deliveries_view,
+    job_view,
+    receipt_view,
+)
 from ..core.access import Scope
 from ..core.job import Job, NewJob
 from ..core.spans import ZERO, timestamp
@@ -160,6 +168,11 @@ async def list_dead_letters(ask: Ask) -> Reply:
     """List the FAILED jobs, newest first, page by page."""
     query: DeadLettersQuery = ask.query
     return await list_page(ask, query.options())
+
+
+async def count_dead_letters(ask: Ask) -> Reply:
+    """Count the dead letters by type, error class, queue and age."""
+    return Reply(200, dead_letter_stats_view(await (await ask.client()).dead_letter_stats(within=SEARCH_LIMIT)))
 
 
 async def retry_dead_letters(ask: Ask) -> Reply:

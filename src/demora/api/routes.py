@@ -4,7 +4,16 @@ import functools
 from typing import Any
 
 from ..client.diagnostics import Health
-from ..client.views import BulkResultView, DeliveriesView, JobView, PageView, QueueView, ReceiptView, StatsView
+from ..client.views import (
+    BulkResultView,
+    DeadLetterStatsView,
+    DeliveriesView,
+    JobView,
+    PageView,
+    QueueView,
+    ReceiptView,
+    StatsView,
+)
 from ..client.why import Why
 from ..core.access import Scope
 from . import jobs, queues
@@ -59,6 +68,7 @@ ROUTES: tuple[Operation, ...] = (
     Operation("GET", f"{_JOB}/webhooks", Scope.READ, jobs.list_deliveries, {200: DeliveriesView}),
     Operation("POST", f"{_JOB}/webhooks/retry", Scope.OPERATE, jobs.retry_deliveries, {200: DeliveriesView}, Nothing),
     Operation("GET", _DEAD, Scope.READ, jobs.list_dead_letters, {200: PageView}, query=DeadLettersQuery),
+    Operation("GET", f"{_DEAD}/stats", Scope.READ, jobs.count_dead_letters, {200: DeadLetterStatsView}),
     Operation("POST", f"{_DEAD}/retry", Scope.OPERATE, jobs.retry_dead_letters, {200: BulkResultView}, DeadLettersRequest),
     Operation("POST", f"{_DEAD}/delete", Scope.OPERATE, jobs.delete_dead_letters, {200: BulkResultView}, DeadLettersRequest),
     Operation("GET", _QUEUES, Scope.READ, queues.list_queues, {200: queues.QueuesView}, query=QueuesQuery),

@@ -11,7 +11,7 @@ import click
 import msgspec
 
 from ..client.client import Client
-from ..client.views import job_view, page_view, worker_view
+from ..client.views import dead_letter_stats_view, job_view, page_view, worker_view
 from ..core.job import Job
 from ..core.states import Status
 from ..errors import Invalid, JobNotFound, WrongState
@@ -107,16 +107,31 @@ async def why(id: str, *, as_json: bool) -> None:
 
 
 @verb("dead-letters")
+@click.option("--stats", is_flag=True, help="Count all of them by type, error, queue and age instead.")
 @paged
 @asynchronous
-async def dead_letters(*, as_json: bool, **filters: Any) -> None:
+async def dead_letters(*, stats: bool, as_json: bool, **filters: Any) -> None:
     """List FAILED jobs, newest first. `demora retry` runs them again, `demora delete` removes them."""
+    if stats:
+        await _count_dead_letters(as_json=as_json, **filters)
+        return
     page = await _find([Status.FAILED], **filters)
     if as_json:
         print_json(page_view(page))
     else:
         output.dead_letters(page.jobs, datetime.now(UTC))
         _say_more(page)
+
+
+async def _count_dead_letters(*, as_json: bool, queue: str | None, type: str | None, tag: str | None, **_: Any) -> None:
+    if queue or type or tag:
+        raise click.UsageError("--stats counts all dead letters; it takes no --queue, --type or --tag")
+    async with existing() as client:
+        found = await client.dead_letter_stats()
+    if as_json:
+        print_json(dead_letter_stats_view(found))
+    else:
+        output.dead_letter_stats(found, datetime.now(UTC))
 
 
 @verb("workers")

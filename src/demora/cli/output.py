@@ -18,7 +18,7 @@ import click
 import msgspec
 
 from .. import __version__
-from ..client.stats import JobCounts, Stats
+from ..client.stats import DeadLetterStats, JobCounts, Stats
 from ..core.access import ApiKey
 from ..core.dsn import without_secrets
 from ..core.job import Attempt, Job
@@ -107,6 +107,26 @@ def jobs(found: Sequence[Job], now: datetime) -> None:
 
 def dead_letters(found: Sequence[Job], now: datetime) -> None:
     _show(("id", "type", "queue", "failed", "error"), (_dead_cells(job, now) for job in found), none="no dead letters")
+
+
+def dead_letter_stats(found: DeadLetterStats, now: datetime) -> None:
+    """Print the dead letters by each thing that they may have in common."""
+    lists = {"type": found.by_type, "error": found.by_error, "queue": found.by_queue, "age": found.by_age}
+    rows = (
+        [
+            by,
+            one.name[:_LONGEST_ERROR],
+            str(one.jobs),
+            from_now(one.first_at, now),
+            from_now(one.last_at, now),
+            one.sample_id,
+        ]
+        for by, counts in lists.items()
+        for one in counts
+    )
+    _show(("by", "name", "jobs", "first", "last", "sample"), rows, none="no dead letters")
+    if not found.complete:
+        click.echo(f"there are more: only the newest {found.jobs} are counted", err=True)
 
 
 def stats(counted: Stats) -> None:

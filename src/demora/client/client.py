@@ -32,7 +32,7 @@ from .diagnostics import Diagnostics
 from .paces import Paces
 from .queues import MOST_PER_PAGE, Queues
 from .recovery import Recovery
-from .stats import Counter
+from .stats import Statistics
 from .webhooks import Webhooks
 
 MOST_PER_CALL = 100_000
@@ -76,7 +76,8 @@ class Client:
         recovery = Recovery(store, registry.standing)
         self.recover, self.give_up = recovery.recover, recovery.give_up
 
-        self.stats = Counter(store).stats
+        statistics = Statistics(store)
+        self.stats, self.dead_letter_stats = statistics.stats, statistics.dead_letter_stats
 
         diagnostics = Diagnostics(store)
         self.workers, self.registered_workers = diagnostics.workers, diagnostics.registered_workers

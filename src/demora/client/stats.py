@@ -1,16 +1,26 @@
-"""How many jobs there are in each state. Counting reads the whole index of waiting jobs, so callers share one count."""
+"""Statistics: how many jobs there are in each state, and what the dead letters have in common.
+
+Counting reads the whole index of waiting jobs, so callers share one count.
+"""
 
 import asyncio
-from datetime import UTC, datetime
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
+from datetime import UTC, datetime, timedelta
 
 import msgspec
 
+from ..core.spans import say
+from ..store.diagnostics import AGES, DeadLetterGroup
 from ..store.jobs import Queue
 from ..store.store import Store
 
 MOST_QUEUES = 1000  # named in the answer: those with the most jobs
 REUSED_FOR = 1.0  # seconds for which a count is reused at least
 REUSED_TIMES = 20  # a count that took long is reused for so many times as long: counting costs at most 5 % of a core
+
+MOST_DEAD_LETTERS = 100_000  # that are read, newest first
+MOST_NAMES = 100  # in each list, those with the most dead letters
 
 
 class JobCounts(msgspec.Struct, frozen=True):
@@ -31,7 +41,31 @@ class Stats(msgspec.Struct, frozen=True):
     counted_at: datetime
 
 
-class Counter:
+class DeadLetterCount(msgspec.Struct, frozen=True):
+    """The dead letters with one thing in common: its name, their number, the first and the last failure, and the id of the
+    newest of them."""
+
+    name: str
+    jobs: int
+    first_at: datetime
+    last_at: datetime
+    sample_id: str
+
+
+class DeadLetterStats(msgspec.Struct, frozen=True):
+    """The dead letters by type, error class, queue and age. Those that failed within the last hour, day and week are in
+    `by_age`, each in the shortest of these spans. `complete` is False if there are more than 100,000: then only the newest
+    are counted."""
+
+    jobs: int
+    complete: bool
+    by_type: list[DeadLetterCount]
+    by_error: list[DeadLetterCount]
+    by_queue: list[DeadLetterCount]
+    by_age: list[DeadLetterCount]
+
+
+class Statistics:
     """Counts the jobs of one store, for all callers on this event loop together: one count at a time."""
 
     def __init__(self, store: Store) -> None:
@@ -50,6 +84,20 @@ class Counter:
                 last = self._last = await self._count()
             return last
 
+    async def dead_letter_stats(self, *, within: timedelta | None = None) -> DeadLetterStats:
+        """Count the dead letters by what they have in common. With a time limit, `within`, a slow count raises
+        `SearchTooSlow`."""
+        groups = await self._store.diagnostics.dead_letters(MOST_DEAD_LETTERS, within=within)
+        jobs, bands = sum(group.jobs for group in groups), [*(f"within {say(age)}" for age in AGES), "older"]
+        return DeadLetterStats(
+            jobs,
+            jobs < MOST_DEAD_LETTERS,
+            _largest(groups, lambda group: group.type),
+            _largest(groups, lambda group: group.error),
+            _largest(groups, lambda group: group.queue),
+            sorted(_joined(groups, lambda group: bands[group.band]), key=lambda count: bands.index(count.name)),
+        )
+
     async def _count(self) -> Stats:
         now = asyncio.get_running_loop().time
         counted_at, began = datetime.now(UTC), now()
@@ -65,3 +113,23 @@ def summarise(queues: list[Queue], counted_at: datetime) -> Stats:
     columns = zip(*(msgspec.structs.astuple(one) for one in counts.values()), strict=True)
     shown = {name: counts[name] for name in sorted(largest)}
     return Stats(JobCounts(*map(sum, columns)), shown, len(counts) - len(shown), counted_at)
+
+
+def _largest(groups: Sequence[DeadLetterGroup], name: Callable[[DeadLetterGroup], str]) -> list[DeadLetterCount]:
+    return sorted(_joined(groups, name), key=lambda count: (-count.jobs, count.name))[:MOST_NAMES]
+
+
+def _joined(groups: Iterable[DeadLetterGroup], name: Callable[[DeadLetterGroup], str]) -> list[DeadLetterCount]:
+    named = defaultdict[str, list[DeadLetterGroup]](list)
+    for group in groups:
+        named[name(group)].append(group)
+    return [
+        DeadLetterCount(
+            name=one,
+            jobs=sum(group.jobs for group in found),
+            first_at=min(group.first_at for group in found),
+            last_at=max(group.last_at for group in found),
+            sample_id=max(group.sample_id for group in found),
+        )
+        for one, found in named.items()
+    ]

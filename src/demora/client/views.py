@@ -15,7 +15,7 @@ from ..store.paces import Pacing
 from ..store.webhooks import StoredSecret
 from .bulk import BulkResult
 from .recovery import Recovered
-from .stats import JobCounts, Stats
+from .stats import DeadLetterStats, JobCounts, Stats
 from .webhooks import DeliveryHistory
 
 # Jobs
@@ -184,6 +184,36 @@ class StatsView(JobCounts, frozen=True, rename="camel", kw_only=True):
 def stats_view(stats: Stats) -> StatsView:
     total = msgspec.structs.asdict(stats.total)
     return StatsView(**total, queues=stats.queues, more_queues=stats.more_queues, counted_at=timestamp(stats.counted_at))
+
+
+class DeadLetterCountView(msgspec.Struct, frozen=True, rename="camel"):
+    name: str
+    jobs: int
+    first_at: str
+    last_at: str
+    sample_id: str
+
+
+class DeadLetterStatsView(msgspec.Struct, frozen=True, rename="camel"):
+    """The dead letters by what they have in common. If it is not `complete`, only the newest 100,000 are counted."""
+
+    jobs: int
+    complete: bool
+    by_type: list[DeadLetterCountView]
+    by_error: list[DeadLetterCountView]
+    by_queue: list[DeadLetterCountView]
+    by_age: list[DeadLetterCountView]
+
+
+def dead_letter_stats_view(stats: DeadLetterStats) -> DeadLetterStatsView:
+    lists = (
+        [
+            DeadLetterCountView(one.name, one.jobs, timestamp(one.first_at), timestamp(one.last_at), one.sample_id)
+            for one in counts
+        ]
+        for counts in (stats.by_type, stats.by_error, stats.by_queue, stats.by_age)
+    )
+    return DeadLetterStatsView(stats.jobs, stats.complete, *lists)
 
 
 # Queues and paces

@@ -272,7 +272,7 @@ class LinedDiagnostics:
 
     def __init__(self, inner: DiagnosticsStore, line_note: Callable[[], str | None]) -> None:
         self._inner, self._line_note = inner, line_note
-        self.overview, self.activity = inner.overview, inner.activity
+        self.overview, self.activity, self.dead_letters = inner.overview, inner.activity, inner.dead_letters
         if isinstance(inner, Probed):  # readiness tries a write, where a write can hang
             self.probe = inner.probe
 

@@ -74,6 +74,23 @@ class Activity(msgspec.Struct, frozen=True):
     due_since: dict[str, datetime] = {}
 
 
+class DeadLetterGroup(msgspec.Struct, frozen=True):
+    """The dead letters of one queue, type, error class and band of ages: their number, the first and the last failure, and
+    the id of the newest of them. The error class is the text of the error before its first colon."""
+
+    queue: str
+    type: str
+    error: str
+    band: int  # the number of spans in `AGES` that have passed since the failure
+    jobs: int
+    first_at: datetime
+    last_at: datetime
+    sample_id: str
+
+
+AGES = (timedelta(hours=1), timedelta(days=1), timedelta(days=7))
+
+
 class DiagnosticsStore(Protocol):
     """The state of the store. These verbs write nothing."""
 
@@ -83,6 +100,10 @@ class DiagnosticsStore(Protocol):
 
     async def activity(self, mark: int | None = None) -> Activity:
         """Return the state of queues and workers. Cheap enough for every second. Without a mark no job counts as added."""
+        ...
+
+    async def dead_letters(self, limit: int, *, within: timedelta | None = None) -> list[DeadLetterGroup]:
+        """Return the newest `limit` dead letters in groups. Limited as a search is."""
         ...
 
     def notes(self) -> tuple[str, ...]:

@@ -7,7 +7,7 @@ import pytest
 
 from demora.core.job import Unique
 from demora.core.verdict import Lapsed, Raised
-from demora.engines.postgres import PostgresOptions, PostgresStore, diagnostics
+from demora.engines.postgres import PostgresOptions, PostgresStore, audit
 from demora.engines.postgres.connections import Statement, statements
 from demora.proof import check
 from demora.store.jobs import Change, Report
@@ -130,7 +130,7 @@ async def test_triggers_of_an_earlier_demora_are_made_anew(audited: PostgresStor
     await other.open()
     await add_one(other)
     assert await kinds(other) == ["added"]
-    assert await connection.fetchval(f"select value from {schema}.meta where name = 'audit'") == diagnostics.TRIGGERS
+    assert await connection.fetchval(f"select value from {schema}.meta where name = 'audit'") == audit.TRIGGERS
     await other.close()
     await connection.close()
 

@@ -8,9 +8,9 @@ from typing import Any
 
 import asyncpg
 
-from ...core.spans import from_ms
+from ...core.spans import from_ms, span_ms
 from ...errors import StoreError
-from ...store.diagnostics import Activity, Examination, Finding, JobsOverview
+from ...store.diagnostics import AGES, Activity, DeadLetterGroup, Examination, Finding, JobsOverview
 from ...store.occupancy import Running
 from ..options import PostgresOptions
 from ..sql import columns
@@ -116,6 +116,9 @@ class PostgresDiagnostics:
     async def activity(self, mark: int | None = None) -> Activity:
         return await self._database.read(lambda session: activity(session, mark))
 
+    async def dead_letters(self, limit: int, *, within: timedelta | None = None) -> list[DeadLetterGroup]:
+        return await self._database.search(lambda session: dead_letters(session, limit), within)
+
     def notes(self) -> tuple[str, ...]:
         note = self._database.notifier.note()
         return () if note is None else (note,)
@@ -136,6 +139,14 @@ async def overview(session: Session) -> JobsOverview:
             ahead_by=timedelta(milliseconds=ahead["latest"] - wall if ahead["ahead"] else 0),
             running=await running(session, wall),
         )
+
+
+async def dead_letters(session: Session, limit: int) -> list[DeadLetterGroup]:
+    found = await session.rows("dead_letters", limit=limit, ages=[span_ms(age) for age in AGES])
+    return [
+        DeadLetterGroup(queue, type, error, band, jobs, from_ms(first), from_ms(last), id)
+        for queue, type, error, band, jobs, first, last, id in found
+    ]
 
 
 async def running(session: Session, wall: int) -> list[Running]:

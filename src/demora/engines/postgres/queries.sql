@@ -932,6 +932,19 @@ select worker_id, type, count(*) as jobs, (array_agg(id order by coalesce(starte
     min(coalesce(started_at, claimed_at)) as since, max(coalesce(started_at, claimed_at)) as latest
 from demora.jobs where status = {PROCESSING} and lease_until > :wall::bigint group by worker_id, type
 
+-- name: dead_letters
+with {clock},
+newest as (
+    select queue, type, split_part(coalesce(error, ''), ':', 1) as error, completed_at, id::text as id
+    from demora.jobs where status = {FAILED} order by jobs.id desc limit :limit::int
+),
+aged as (
+    select newest.*, (select count(*)::int from unnest(:ages::bigint[]) as age where completed_at <= wall - age) as band
+    from clock, newest
+)
+select queue, type, error, band, count(*), min(completed_at), max(completed_at), max(id) from aged
+group by queue, type, error, band
+
 -- name: activity_mark
 select coalesce(max(seq), 0) as mark from demora.jobs
 
@@ -1097,8 +1110,7 @@ select 'index ' || relname from pg_index join pg_class on oid = indexrelid
 where relnamespace = :schema::text::regnamespace and not (indisvalid and indisready)
 
 -- name: events
--- Events of earlier versions say 'wished'.
-select seq, at, job_id, replace(kind, 'wished', 'cancel_requested'), wrote, old_status, status, old_token, token,
+select seq, at, job_id, kind, wrote, old_status, status, old_token, token,
     coalesce(credits, 0), coalesce(retries, 0), coalesce(generation, 1), coalesce(max_retries, 0), queue, lane, rank,
     coalesce(due_at, 0), worker_id, old_lease_until, lease_until, wished, error, expires_at, unique_key
 from demora.events where seq > :after order by seq

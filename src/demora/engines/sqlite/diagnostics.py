@@ -8,9 +8,9 @@ from pathlib import Path
 
 import apsw
 
-from ...core.spans import from_ms
+from ...core.spans import from_ms, span_ms
 from ...errors import StoreError
-from ...store.diagnostics import Activity, Examination, Finding, JobsOverview
+from ...store.diagnostics import AGES, Activity, DeadLetterGroup, Examination, Finding, JobsOverview
 from ...store.occupancy import Running
 from ..sql import columns
 from . import connections, registry, rows
@@ -163,6 +163,9 @@ class SqliteDiagnostics:
     async def activity(self, mark: int | None = None) -> Activity:
         return await self._database.read(lambda tx: activity(tx, mark))
 
+    async def dead_letters(self, limit: int, *, within: timedelta | None = None) -> list[DeadLetterGroup]:
+        return await self._database.search(lambda tx: dead_letters(tx, limit), within)
+
     def notes(self) -> tuple[str, ...]:
         return ()
 
@@ -183,6 +186,14 @@ def overview(tx: Transaction) -> JobsOverview:
         ahead_by=timedelta(milliseconds=latest - tx.wall if ahead else 0),
         running=running(tx),
     )
+
+
+def dead_letters(tx: Transaction, limit: int) -> list[DeadLetterGroup]:
+    found = tx.db.execute(SQL["dead_letters"], (*(tx.wall - span_ms(age) for age in AGES), limit))
+    return [
+        DeadLetterGroup(queue, type, error, band, jobs, from_ms(first), from_ms(last), rows.id_text(id))
+        for queue, type, error, band, jobs, first, last, id in found
+    ]
 
 
 def running(tx: Transaction) -> list[Running]:

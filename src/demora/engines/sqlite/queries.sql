@@ -482,8 +482,7 @@ select demora_wall(), demora_boot(), :id, :kind, :wrote, jobs.status, jobs.token
 from sqlite_schema left join jobs on jobs.id = :id where sqlite_schema.name = 'audit_moved'
 
 -- name: events
--- Events of earlier versions say 'wished'.
-select seq, at, boot, job_id, replace(kind, 'wished', 'cancel_requested'), wrote, old_status, status, old_token, token,
+select seq, at, boot, job_id, kind, wrote, old_status, status, old_token, token,
     coalesce(credits, 0), coalesce(retries, 0), coalesce(generation, 1), coalesce(max_retries, 0), queue, lane, rank,
     coalesce(due_at, 0), worker_id, old_lease_until, lease_until, wished, error, expires_at, unique_key
 from events where seq > ? order by seq
@@ -528,6 +527,13 @@ from (
     select worker_id, type, count(*) as jobs, id, min(coalesce(started_at, claimed_at)) as since
     from jobs where status = {PROCESSING} and lease_until > ?1 group by worker_id, type
 ) as first
+
+-- name: dead_letters
+select queue, type, error, band, count(*), min(completed_at), max(completed_at), max(id) from (
+    select queue, type, substr(coalesce(error, ''), 1, instr(coalesce(error, '') || ':', ':') - 1) as error,
+        (completed_at <= ?) + (completed_at <= ?) + (completed_at <= ?) as band, completed_at, id
+    from jobs indexed by jobs_dead where status = {FAILED} order by id desc limit ?
+) group by queue, type, error, band
 
 -- name: activity_mark
 select coalesce(max(rowid), 0) from jobs
