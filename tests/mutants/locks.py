@@ -63,8 +63,8 @@ LOCKS = (
     ),
     _race(
         "a claim takes a row that has changed since",
-        "jobs.seq, jobs.ctid as row,",
-        "jobs.seq, (select j.ctid from demora.jobs as j where j.seq = jobs.seq) as row,",
+        "from clock, chosen where jobs.ctid = chosen.row and not chosen.expired",
+        "from clock, chosen where jobs.seq = chosen.seq and not chosen.expired",
         "ready",
     ),
     _race(
@@ -115,12 +115,6 @@ LOCKS = (
         "a release does not look at the state it planned from",
         "state = :before and pace = :pace for update skip locked",
         "(state = :before or true) and pace = :pace for update skip locked",
-        "backlog",
-    ),
-    _race(
-        "a release does not look at the pace it planned by",
-        "state = :before and pace = :pace for update skip locked",
-        "state = :before and (pace = :pace or true) for update skip locked",
         "backlog",
     ),
     _race(

@@ -169,7 +169,7 @@ class Verb(NamedTuple):
 
 VERBS = (
     Verb("claim", "Store.claim", _claim, _no_claim, in_pieces=True),
-    Verb("draw", "LineFeed.draw", _draw, _nothing_drawn),
+    Verb("draw", "LineFeed.draw", _draw, _nothing_drawn, in_pieces=True),
     Verb("renew", "Store.renew", _renew),
     Verb("succeed", "Store.settle", _settle(DONE)),
     Verb("fail", "Store.settle", _settle(Raised("no"))),
@@ -237,6 +237,7 @@ NOT_RACED = {
     "AuditStore.end": "removes the triggers; no verb depends on them",
     "DiagnosticsStore.overview": READS,
     "DiagnosticsStore.activity": READS,
+    "DiagnosticsStore.dead_letters": READS,
     "DiagnosticsStore.notes": READS,
     "Probed.probe": "SQLite alone has it",
     "Transactional.within": "the statements of add, in the transaction of the caller",

@@ -198,10 +198,11 @@ def _call(verb: Verb, scene: Scene, actor: str) -> Call:
 
 
 def _loosely(outcome: Outcome) -> Outcome:
-    """An outcome without what a verb may write that skips a job: a release uses the slot that it planned for the job, and
-    housekeeping deletes expired keys all the same."""
+    """An outcome without what a verb may write that skips a job: a claim may have released it before, a release uses the
+    slot that it planned for it, and housekeeping deletes expired keys all the same."""
     rows = json.loads(outcome.rows)
     rows["keys"] = [key for key in rows["keys"] or () if key["expires_at"] > key["created_at"] + SHORT]
+    rows["jobs"] = [job | {"lane": None, "due_at": None} for job in rows["jobs"] or ()]
     rows["paces"] = [pace | {"state": None} for pace in rows["paces"] or ()]
     return outcome._replace(rows=json.dumps(rows))
 

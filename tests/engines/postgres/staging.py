@@ -125,17 +125,22 @@ class Actor:
 class _StagedSession(Session):
     """A session whose statements pass the gates of an actor."""
 
-    __slots__ = ("_actor",)
+    __slots__ = ("_actor", "_begins")
 
     def __init__(self, actor: Actor, session: Session, pool: Pool) -> None:
         super().__init__(session._connection, pool.statements, session.wall_us, session.lined, session._distance)
-        self._actor = actor
+        self._actor, self._begins = actor, False
+
+    def transaction(self, **how: Any) -> Any:
+        self._begins = not self._connection.is_in_transaction()
+        return super().transaction(**how)
 
     async def rows(self, statement: str | Statement, **what: Any) -> list[Any]:
         assert isinstance(statement, str)
         inside = self._connection.is_in_transaction()
-        if not inside:
+        if not inside or self._begins:
             await self._actor.gate("before", statement)
+        self._begins = False
         sql, names = self._statements[statement]
         stops = _READS_CLOCK in sql and await self._actor.gate("in", statement)
         held = Statement(sql.replace(_READS_CLOCK, _STOPS_THERE), names) if stops else statement

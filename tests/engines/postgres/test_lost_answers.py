@@ -162,6 +162,8 @@ async def test_a_cancel_is_answered_as_done(store: PostgresStore, proxy: Proxy, 
     answers = await store.cancel([waiting, running])
     assert proxy.cuts == 1
     assert [(answer.did, answer.status) for answer in answers] == [(True, Status.CANCELLED), (True, Status.PROCESSING)]
+    assert await status_of(store, waiting) is Status.CANCELLED
+    assert (await job_of(store, running)).cancel_requested_at is not None
 
 
 @lost
