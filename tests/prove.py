@@ -1,4 +1,4 @@
-"""`make prove`: all property tests with new random examples, and simulations with new seeds, until the time is up.
+"""`make prove`: property tests with new random examples, simulations with new seeds, until the time is up; and all races.
 
 Every command is printed before it runs, with its seed: the same command shows the same failure again.
 """
@@ -27,10 +27,11 @@ def main() -> int:
 
 
 def prove(seconds: float, chance: random.Random) -> int:
-    """Run property tests and both simulations in turn; the first round is always whole. Stops at the first failure."""
+    """Run property tests and both simulations in turn, and once all races. The first round is always whole. Stops at the
+    first failure."""
     until, rounds = time.monotonic() + seconds, 0
     while not rounds or time.monotonic() < until:
-        for make in ROUND:
+        for make in ROUND if rounds else (*ROUND, races):
             if rounds and time.monotonic() >= until:
                 break
             if code := run(make(chance.randrange(LONGEST_SEED))):
@@ -49,6 +50,11 @@ def run(command: Sequence[str]) -> int:
 
 def properties(seed: int) -> list[str]:
     return ["-m", "pytest", "-q", "-m", "hypothesis", "-n", "2", f"--hypothesis-seed={seed}", "tests"]
+
+
+def races(seed: int) -> list[str]:
+    """All pairs of verbs in all situations; a seed changes nothing."""
+    return ["-m", "pytest", "-q", "-n", "2", "tests/engines/postgres/test_races.py"]
 
 
 def simulation(seed: int) -> list[str]:

@@ -13,7 +13,9 @@ from typing import NamedTuple
 
 import pytest
 
+from tests.mutants import generated
 from tests.mutants.foreign import FOREIGN
+from tests.mutants.locks import LOCKS
 from tests.mutants.planted import LINE_SIM, MUTANTS, SIM, Mutant
 
 SOURCE = Path(__file__).parents[2] / "src" / "demora"
@@ -31,8 +33,11 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.mutants", description=__doc__)
     parser.add_argument("--only", default="", help="mutants whose name contains this")
     parser.add_argument("--after", type=int, default=0, help="leave out so many")
+    generated.add_arguments(parser)
     args = parser.parse_args()
-    chosen = [mutant for mutant in (*MUTANTS, *FOREIGN)[args.after :] if args.only in mutant.name]
+    if args.generated or args.collect:
+        return generated.main(args)
+    chosen = [mutant for mutant in (*MUTANTS, *FOREIGN, *LOCKS)[args.after :] if args.only in mutant.name]
     with ThreadPoolExecutor(2) as pool:
         verdicts = [_show(verdict) for verdict in pool.map(judge, chosen)]
     survivors = [verdict for verdict in verdicts if verdict.caught_by is None]

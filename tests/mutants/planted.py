@@ -2236,6 +2236,20 @@ MUTANTS = (
         STUCK,
     ),
     Mutant(
+        "a first try whose answer was lost counts as committed",
+        WRITES,
+        "if session.again and first is not None and await _was_committed(session, first.number):",
+        "if session.again and first is not None:",
+        CUT,
+    ),
+    Mutant(
+        "a first try whose answer was lost is run again",
+        WRITES,
+        "if session.again and first is not None and await _was_committed(session, first.number):",
+        "if False:",
+        CUT,
+    ),
+    Mutant(
         "files are not looked at",
         "engines/sqlite/transactions.py",
         "if self._watch is None or self._watch.is_well():",

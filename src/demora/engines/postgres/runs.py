@@ -48,10 +48,13 @@ async def claim(session: Session, request: NumberedClaim) -> Claimed:
     if claimed.jobs:  # these first: the next claim releases what a pace allows
         return msgspec.structs.replace(claimed, next_in=ZERO)
     released = (await paces.release(session, due, wake=False)).jobs
-    claimed, _ = await _claim_all(session, request)
+    claimed, due = await _claim_all(session, request)
     if len(released) > len(claimed.jobs):  # other workers may have claimed before, and found nothing
         session.wake(Topic.READY)
-    return msgspec.structs.replace(claimed, released=released)
+    next_in = claimed.next_in
+    if due:  # another transaction has locked the pace or its jobs
+        next_in = HELD_LOOK if next_in is None else min(next_in, HELD_LOOK)
+    return msgspec.structs.replace(claimed, next_in=next_in, released=released)
 
 
 async def _claim_all(session: Session, request: NumberedClaim) -> tuple[Claimed, list[str]]:
