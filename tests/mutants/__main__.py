@@ -72,7 +72,7 @@ def _catch(way: str, folder: str, engine: str) -> str | None:
         command = ["-m", "tests.sim", "--seeds", str(SEEDS), "--jobs", "100", "--processes", "1", "--small", "--first-bad"]
         command += ["--line"] if way == LINE_SIM else []
     else:
-        command = ["-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", "-m", "not timed", *way.split()]
+        command = ["-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", "-m", "not timed and not campaign", *way.split()]
     environment = os.environ | {"PYTHONPATH": folder, "DEMORA_TEST_ENGINE": engine}
     run = subprocess.run([sys.executable, *command], cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
     if run.returncode in (0, pytest.ExitCode.NO_TESTS_COLLECTED):
