@@ -23,7 +23,7 @@ SOON = 5.0  # seconds
 
 @pytest.fixture(autouse=True)
 def _no_safety_net(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(postgres, "SAFETY", 60.0)
+    monkeypatch.setattr(postgres, "SAFETY", 3600.0)
 
 
 async def heard(rung: asyncio.Event) -> None:
@@ -39,7 +39,10 @@ async def pair(tmp_path: Path) -> Any:
     sender.close()
 
 
-async def test_sqlite_a_sender_that_has_just_listed_the_sockets_reaches_a_new_one(pair: Any) -> None:
+async def test_sqlite_a_sender_that_has_just_listed_the_sockets_reaches_a_new_one(
+    pair: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sqlite, "_FRESH", 0.2)  # so that the sender's listing is not too old by chance
     (listener, sender), rung = pair, asyncio.Event()
     sender.notify([Topic.READY])
     listener.listen(Topic.READY, rung.set)

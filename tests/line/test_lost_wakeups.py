@@ -21,6 +21,7 @@ from tests.facts import eventually
 from tests.line import bare
 from tests.line.conftest import Open
 from tests.servers.valkey import Server
+from tests.setups import SLEEPERS
 
 SOON = 5.0  # seconds: well before anything that happens by itself
 SLOW = Pace(gap=seconds(600), burst=1, stagger=seconds(600), rapid=None)
@@ -30,6 +31,8 @@ SLOW = Pace(gap=seconds(600), burst=1, stagger=seconds(600), rapid=None)
 def _no_nets(monkeypatch: pytest.MonkeyPatch) -> None:
     bare.no_nets(monkeypatch)
     monkeypatch.setattr(maintaining, "TICK", 3600.0)
+    for sleepers in SLEEPERS:
+        monkeypatch.setattr(sleepers, "CLOCK_LOOK", 3600.0)
 
 
 class Gate:
