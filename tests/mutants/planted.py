@@ -458,6 +458,13 @@ MUTANTS = (
         BOUNDS + " -k bounded",
     ),
     Mutant(
+        "the log does not show where a handler failed in its process",
+        "worker/processes/pool.py",
+        "        error.add_note(raised.traceback)",
+        "        pass",
+        "tests/worker/test_processes.py -k log_shows",
+    ),
+    Mutant(
         "the backlog is forgotten when a worker stops",
         "worker/worker.py",
         "            self._keeper.drop(job.lease)\n            self._settle(job, HandedBack())\n",
