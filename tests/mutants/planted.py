@@ -465,6 +465,27 @@ MUTANTS = (
         BOUNDS + " -k bounded",
     ),
     Mutant(
+        "the log does not show where a handler failed in its process",
+        "worker/processes/pool.py",
+        "        error.add_note(raised.traceback)",
+        "        pass",
+        "tests/worker/test_processes.py -k log_shows",
+    ),
+    Mutant(
+        "the housekeeping looks once an hour",
+        "scheduler/housekeeping.py",
+        "LONGEST = 60.0 ",
+        "LONGEST = 3600.0 ",
+        BOUNDS + " -k housekeeping",
+    ),
+    Mutant(
+        "the scheduler leaves releases to the claims of workers for long",
+        "scheduler/housekeeping.py",
+        "CLAIMS_FIRST = 0.25 ",
+        "CLAIMS_FIRST = 25.0 ",
+        BOUNDS + " -k released_within",
+    ),
+    Mutant(
         "the backlog is forgotten when a worker stops",
         "worker/worker.py",
         "            self._keeper.drop(job.lease)\n            self._settle(job, HandedBack())\n",
