@@ -7,11 +7,12 @@ from collections.abc import Callable, Sequence
 
 from demora.core.job import Lane, Priority, QueueOrder
 from demora.core.pace import EVERY_QUEUE
-from demora.line.port import LineLost, LineState, PutMode, Taken, WakeWaiters, are_delayed, by_queue
+from demora.line.port import LineLost, LineState, Placed, PutMode, Taken, WakeWaiters, are_delayed, by_queue
 from demora.store.line_feed import Arrangement, Entry, Place
 
 LANES = [(lane, rank) for lane in Lane for rank in Priority]
 USUAL: tuple[int | None, ...] = tuple(QueueOrder().offset(lane, rank) for lane, rank in LANES)
+LaneAndRank = tuple[int, int]  # lane and rank
 Head = tuple[int, float, str, str]  # turn of the queue, place in the order, id, queue
 
 
@@ -19,7 +20,7 @@ class QueueLine:
     """What stands in one queue under one number."""
 
     def __init__(self) -> None:
-        self.lanes: dict[tuple[int, int], dict[str, int]] = {lane: {} for lane in LANES}
+        self.lanes: dict[LaneAndRank, dict[str, int]] = {lane: {} for lane in LANES}
         self.out: dict[str, int] = {}
         self.own: tuple[int | None, ...] | None = None
         self.paused, self.offsets = False, USUAL
@@ -29,53 +30,53 @@ class QueueLine:
         self.offsets = self.own or usual
         return self
 
-    def heads(self, now: int, limit: int, stale: int) -> list[tuple[float, str]]:
-        """What would be handed out, with its place in the order."""
+    def heads(self, now: int, limit: int, stale: int) -> list[tuple[float, str, LaneAndRank | None]]:
+        """What would be handed out, with its place in the order, and where it stands; None if it is handed out already."""
         if self.paused:
             return []
         forgotten = sorted((when, id) for id, when in self.out.items() if when < stale)[:limit]
         due = [
-            (when + offset, id)
+            (when + offset, id, lane)
             for lane, offset in zip(LANES, self.offsets, strict=True)
             if offset is not None
             for id, when in self.lanes[lane].items()
             if when <= now
         ]
-        return [*((float("-inf"), id) for _, id in forgotten), *sorted(due)]
+        return [*((float("-inf"), id, None) for _, id in forgotten), *sorted(due)]
 
     def next_due(self, now: int) -> int | None:
         served = [self.lanes[lane] for lane, offset in zip(LANES, self.offsets, strict=True) if offset is not None]
         return None if self.paused else min((due for lane in served for due in lane.values() if due > now), default=None)
 
     def take(self, now: int, limit: int, stale: int) -> list[str]:
-        ids = [id for _, id in self.heads(now, limit, stale)][:limit]
-        for id in ids:
-            for lane, offset in zip(LANES, self.offsets, strict=True):
-                if offset is not None and self.lanes[lane].get(id, now + 1) <= now:
-                    del self.lanes[lane][id]
-                    break
+        first = self.heads(now, limit, stale)[:limit]
+        for _, id, lane in first:
+            if lane is not None:
+                del self.lanes[lane][id]
             self.out[id] = now
-        return ids
+        return [id for _, id, _ in first]
 
-    def put(self, places: Sequence[Place], now: int, mode: PutMode) -> bool:
-        """Whether something moved that is ready or the new head of its lane."""
+    def put(self, places: Sequence[Place], now: int, mode: PutMode) -> Placed:
+        """How many were not in their place, and whether one of them is ready or the new head of its lane."""
         if mode is PutMode.MISSING:
             places = [p for p in places if p.id not in self.out and self.lanes[p.lane, p.rank].get(p.id) != p.due_at]
-        woken = False
+        count, woken = 0, False
         for which in dict.fromkeys((place.lane, place.rank) for place in places):
             lane, here = self.lanes[which], [place for place in places if (place.lane, place.rank) == which]
             first, head = min(place.due_at for place in here), min(lane.values(), default=None)
-            moved = any(lane.get(place.id) != place.due_at for place in here)
-            lane |= {place.id: place.due_at for place in here}
+            kept = lane if mode is PutMode.FRESH else {}
+            moved = [place for place in here if place.id not in kept and lane.get(place.id) != place.due_at]
+            lane |= {place.id: place.due_at for place in moved}
+            count += len(moved)
             wakes = moved and mode is not PutMode.RETURNED
-            woken = woken or (wakes and (first <= now or head is None or first < head))
+            woken = woken or bool(wakes and (first <= now or head is None or first < head))
         if mode is not PutMode.FRESH:
             for place in places:
                 self.out.pop(place.id, None)
                 for which, lane in self.lanes.items():
                     if which != (place.lane, place.rank):
                         lane.pop(place.id, None)
-        return woken
+        return Placed(count, woken)
 
     def remove(self, id: str) -> None:
         self.out.pop(id, None)
@@ -156,20 +157,22 @@ class ModelLine:
         noted = LineState(self.epoch, filled or state.filled, until, position, state.paced)
         self._server.state[self._database] = noted
 
-    async def put(self, places: Sequence[Place], *, now: int, mode: PutMode = PutMode.MOVED) -> bool:
+    async def put(self, places: Sequence[Place], *, now: int, mode: PutMode = PutMode.MOVED) -> Placed:
         self._check()
-        woken, lost = False, None
+        moved, woken, lost = 0, False, None
         for queue in dict.fromkeys(place.queue for place in places):
             group = [place for place in places if place.queue == queue]
             try:
-                if self._in_line(queue).put(group, now, mode):
+                placed = self._in_line(queue).put(group, now, mode)
+                moved += placed.moved
+                if placed.woken:
                     woken = True
                     self._server.notify(self, delayed=are_delayed(group))
             except LineLost as problem:
                 lost = lost or problem  # a pipeline goes on
         if lost is not None:
             raise lost
-        return woken
+        return Placed(moved, woken)
 
     async def take(self, queues: Sequence[str] | None, limit: int, *, now: int, stale: int, in_turn: bool = False) -> Taken:
         """As the real one: who knows of one queue takes from it at once, and looks at others that it then hears of."""
@@ -200,7 +203,7 @@ class ModelLine:
         heads: list[Head] = []
         for turn, (queue, line) in enumerate(lines.items()):
             self._tell_done(queue)
-            heads += [(turn if in_turn else 0, place, id, queue) for place, id in line.heads(now, limit, stale)]
+            heads += [(turn if in_turn else 0, place, id, queue) for place, id, _ in line.heads(now, limit, stale)]
         nexts = [due for line in lines.values() if (due := line.next_due(now)) is not None]
         first = sorted(heads)[:limit]
         order = {(id, queue): n for n, (_, _, id, queue) in enumerate(first)}

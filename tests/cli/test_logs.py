@@ -76,6 +76,10 @@ def test_a_line_of_json_has_time_level_event_message_and_the_facts(written: Call
 
 
 NOTICES: list[Callable[[], None]] = [
+    lambda: notices.other_database("sqlite:///mine.db", "sqlite:///theirs.db", "DEMORA_DATABASE_URL"),
+    lambda: notices.builtins_only(),
+    lambda: notices.reloads("shop.py"),
+    lambda: notices.reload_waits(1),
     lambda: notices.unknown_variable("DEMORA_X", None),
     lambda: notices.database_used("sqlite:///demora.db", "redis://host"),
     lambda: notices.worker_started("w", 1, "all", 3),
@@ -112,6 +116,7 @@ NOTICES: list[Callable[[], None]] = [
     lambda: notices.worker_died(1, -9, 1.0),
     lambda: notices.supervisor_gone(),
     lambda: notices.keeper_died(OSError(HOSTILE)),
+    lambda: notices.webhook_secret_made(),
     lambda: notices.line_away(OSError(HOSTILE)),
     lambda: notices.line_back(2),
     lambda: notices.line_filled(2, 100),
@@ -263,7 +268,8 @@ def test_a_worker_writes_json_if_told_to(start: Start, run: Run, words: tuple[st
     worker.send_signal(signal.SIGTERM)
     said += worker.communicate(timeout=30)[1]
     lines = [json.loads(line) for line in said.splitlines()]
-    events = ["database.used", "worker.started", "job.failed", "process.stopping", "worker.stopping", "worker.stopped"]
+    events = ["database.used", "worker.builtins_only", "worker.started", "job.failed"]
+    events += ["process.stopping", "worker.stopping", "worker.stopped"]
     assert [line["event"] for line in lines] == events
     assert len({line["worker"] for line in lines if "worker" in line}) == 1
     assert "canary-tag" not in said

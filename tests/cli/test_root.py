@@ -173,6 +173,7 @@ def test_an_app_with_a_bug_of_its_own_shows_its_traceback(run: Run, folder: Path
     assert refused.exit_code == 1
     assert source in refused.stderr
     assert f"error: module buggy_app cannot be imported: {error}" in refused.stderr
+    assert "importlib" not in refused.stderr
 
 
 def test_an_unknown_command_is_a_usage_error(run: Run) -> None:

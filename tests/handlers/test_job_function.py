@@ -120,3 +120,18 @@ async def test_a_payload_may_contain_itself_and_a_parameter_that_has_a_default_m
 
     job = await grow.enqueue(tree=Tree([Tree([], [])], ["a"]), anything=[1])
     assert await app.result(job, "60s") == 1
+
+
+@pytest.mark.parametrize(
+    ("payload", "words"), [({"subjct": "x"}, "did you mean subject?"), ({"zzz": "x"}, "known: to, subject")]
+)
+async def test_a_field_that_the_handler_does_not_have_is_named_with_those_it_has(
+    app: Demora, payload: dict[str, str], words: str
+) -> None:
+    @app.job("email.send")
+    def send_email(to: str, subject: str = "") -> None: ...
+
+    with pytest.raises(Invalid, match="is not a known field") as refused:
+        await app.enqueue("email.send", {"to": "x", **payload})
+    assert refused.value.reason.endswith(words)
+    assert repr(send_email).startswith("<JobFunction email.send: test_a_field")

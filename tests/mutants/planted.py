@@ -5,6 +5,9 @@ from typing import NamedTuple
 SIM = "simulator"
 LINE_SIM = "simulator with a line"
 RUN_LOG = "tests/worker/test_run_log.py"
+WAKE_UPS = "tests/test_wake_ups.py"
+BOUNDS = "tests/worker/test_bounds.py"
+TWO_ATTEMPTS = "tests/conformance/test_two_attempts.py"
 ANYTHING = f"tests/conformance tests/core tests/engines tests/worker tests/proof or {SIM}"
 
 
@@ -24,8 +27,10 @@ CONFORMANCE = "tests/conformance/"
 PACE, PACE_RULE = "tests/conformance/test_pace.py", "tests/core/test_pace.py"
 WRITES, CUT = "engines/postgres/transactions.py", "tests/engines/postgres/test_lost_answers.py"
 LOSS, LINE_STORE, CLAIMING = "tests/line/test_loss.py", "line/store.py", "line/claiming.py"
-MAINTAINER, FILLING = "line/maintainer.py", "line/filling.py"
+MAINTAINER, FILLING, PLACING = "line/maintainer.py", "line/filling.py", "line/placing.py"
+BESIDE_FILLING, LINE_RACES = "tests/line/test_beside_filling.py", "tests/line/test_races.py"
 STOPPED, CHANGED = "tests/hostile/test_stopped_holder.py", "tests/hostile/test_changed_files.py"
+STALL = "tests/engines/sqlite/test_stall.py"
 STUCK = "tests/hostile/test_stuck_service.py"
 PROCESS = "worker/processes/pool.py"
 OUTBOUND = "tests/hostile/test_outbound_limits.py"
@@ -200,6 +205,262 @@ MUTANTS = (
         "        elif late:\n",
         "        elif False:\n",
         "tests/worker/test_leases.py -k blocked",
+    ),
+    Mutant(
+        "a worker forgets after its claim what came meanwhile",
+        "worker/worker.py",
+        "            subscription.clear()\n            try:\n                wait = await self._claim()\n",
+        "            try:\n                wait = await self._claim()\n                subscription.clear()\n",
+        WAKE_UPS,
+    ),
+    Mutant(
+        "a worker forgets before it sleeps that a slot is free",
+        "worker/worker.py",
+        "                await subscription.wait(left)\n",
+        "                subscription.clear()\n                await subscription.wait(left)\n",
+        WAKE_UPS,
+    ),
+    Mutant(
+        "a waiter forgets after a failed look what came meanwhile",
+        "scheduler/housekeeping.py",
+        "    until = loop.time() + seconds\n",
+        "    until = loop.time() + seconds\n    subscription.clear()\n",
+        WAKE_UPS,
+    ),
+    Mutant(
+        "a keeper that finds nothing to renew says too late that it sleeps",
+        "worker/leases.py",
+        "            self._asleep = True\n            if self._held:",
+        "            if not self._held:\n                self._asleep = True\n            else:",
+        WAKE_UPS,
+    ),
+    Mutant(
+        "a caller who waits forgets after the look what came meanwhile",
+        "client/client.py",
+        "                subscription.clear()\n                found = await self.get(id)\n",
+        "                found = await self.get(id)\n                subscription.clear()\n",
+        WAKE_UPS,
+    ),
+    Mutant(
+        "the housekeeping forgets after its look what came meanwhile",
+        "scheduler/housekeeping.py",
+        "                self._subscription.clear()\n                try:\n"
+        "                    wait, pause = await self._housekeep(), FIRST_PAUSE\n",
+        "                try:\n                    wait, pause = await self._housekeep(), FIRST_PAUSE\n"
+        "                    self._subscription.clear()\n",
+        WAKE_UPS,
+    ),
+    Mutant(
+        "the release of delayed jobs forgets after its look what came meanwhile",
+        "scheduler/housekeeping.py",
+        "                subscription.clear()\n                try:\n"
+        "                    released, pause = await self._store.paces.release(), FIRST_PAUSE\n",
+        "                try:\n                    released, pause = await self._store.paces.release(), FIRST_PAUSE\n"
+        "                    subscription.clear()\n",
+        WAKE_UPS,
+    ),
+    Mutant(
+        "SQLite: a run begins with the message of the one before",
+        "engines/sqlite/queries.sql",
+        "started_at = null,\n    progress = null, progress_message = null\nwhere rowid",
+        "started_at = null,\n    progress = null\nwhere rowid",
+        TWO_ATTEMPTS + " -k progress",
+    ),
+    Mutant(
+        "SQLite: a run begins with the progress of the one before",
+        "engines/sqlite/queries.sql",
+        "started_at = null,\n    progress = null, progress_message = null\nwhere rowid",
+        "started_at = null,\n    progress_message = null\nwhere rowid",
+        TWO_ATTEMPTS + " -k progress",
+    ),
+    Mutant(
+        "SQLite: a run begins with the start of the one before",
+        "engines/sqlite/queries.sql",
+        "claimed_at = ?, started_at = null,\n",
+        "claimed_at = ?,\n",
+        TWO_ATTEMPTS + " -k worker_start",
+    ),
+    Mutant(
+        "SQLite: only the last run that did not count is credited",
+        "engines/sqlite/queries.sql",
+        "    credits = credits + :credit, ",
+        "    credits = :credit, ",
+        TWO_ATTEMPTS + " -k count",
+    ),
+    Mutant(
+        "SQLite: claims without a handler are never counted anew",
+        "engines/sqlite/queries.sql",
+        "strays = iif(:stray, strays + 1, 0)",
+        "strays = strays + :stray",
+        TWO_ATTEMPTS + " -k in_a_row",
+    ),
+    Mutant(
+        "SQLite: retries are not added up",
+        "engines/sqlite/queries.sql",
+        "retries = retries + :retry, ",
+        "retries = :retry, ",
+        TWO_ATTEMPTS + " -k count",
+    ),
+    Mutant(
+        "SQLite: a job that waits names the worker that handed it back",
+        "engines/sqlite/queries.sql",
+        "    worker_id = iif(:credit, null, worker_id),\n",
+        "",
+        TWO_ATTEMPTS + " -k worker_start",
+    ),
+    Mutant(
+        "SQLite: a success keeps the error of the attempt before",
+        "engines/sqlite/queries.sql",
+        "result = done.result, error = null, strays = 0",
+        "result = done.result, strays = 0",
+        TWO_ATTEMPTS + " -k error",
+    ),
+    Mutant(
+        "PostgreSQL: a run begins with the message of the one before",
+        "engines/postgres/queries.sql",
+        "started_at = null, progress = null, progress_message = null\n    from clock, chosen",
+        "started_at = null, progress = null\n    from clock, chosen",
+        TWO_ATTEMPTS + " -k progress",
+    ),
+    Mutant(
+        "PostgreSQL: a run begins with the progress of the one before",
+        "engines/postgres/queries.sql",
+        "started_at = null, progress = null, progress_message = null\n    from clock, chosen",
+        "started_at = null, progress_message = null\n    from clock, chosen",
+        TWO_ATTEMPTS + " -k progress",
+    ),
+    Mutant(
+        "PostgreSQL: a run begins with the start of the one before",
+        "engines/postgres/queries.sql",
+        "claimed_at = wall, started_at = null, progress",
+        "claimed_at = wall, progress",
+        TWO_ATTEMPTS + " -k worker_start",
+    ),
+    Mutant(
+        "PostgreSQL: only the last run that did not count is credited",
+        "engines/postgres/queries.sql",
+        "        credits = jobs.credits + credit,\n",
+        "        credits = credit,\n",
+        TWO_ATTEMPTS + " -k count",
+    ),
+    Mutant(
+        "PostgreSQL: claims without a handler are never counted anew",
+        "engines/postgres/queries.sql",
+        "strays = case when stray and not gives_way then jobs.strays + 1 else 0 end",
+        "strays = case when stray and not gives_way then jobs.strays + 1 else jobs.strays end",
+        TWO_ATTEMPTS + " -k in_a_row",
+    ),
+    Mutant(
+        "PostgreSQL: retries are not added up",
+        "engines/postgres/queries.sql",
+        "retries = jobs.retries + case",
+        "retries = case",
+        TWO_ATTEMPTS + " -k count",
+    ),
+    Mutant(
+        "PostgreSQL: a job that waits names the worker that handed it back",
+        "engines/postgres/queries.sql",
+        "        worker_id = case when credit = 0 then worker_id end,\n",
+        "",
+        TWO_ATTEMPTS + " -k worker_start",
+    ),
+    Mutant(
+        "PostgreSQL: a success keeps the error of the attempt before",
+        "engines/postgres/queries.sql",
+        "error = case when gives_way then cancel_error else held.error end",
+        "error = case when gives_way then cancel_error else coalesce(held.error, jobs.error) end",
+        TWO_ATTEMPTS + " -k error",
+    ),
+    Mutant(
+        "SQLite: a lapse counts hand-backs as attempts",
+        "engines/sqlite/rows.py",
+        "    standing = RetryState(token - credits, max_retries",
+        "    standing = RetryState(token, max_retries",
+        TWO_ATTEMPTS + " -k lapse",
+    ),
+    Mutant(
+        "PostgreSQL: a lapse counts hand-backs as attempts",
+        "engines/postgres/rows.py",
+        "RetryState(token - credits, max_retries",
+        "RetryState(token, max_retries",
+        TWO_ATTEMPTS + " -k lapse",
+    ),
+    Mutant(
+        "a keeper renews a lease beyond the deadline of its job",
+        "worker/leases.py",
+        "return now < held.deadline and (unreported",
+        "return (unreported",
+        BOUNDS + " -k deadline",
+    ),
+    Mutant(
+        "a cancel reaches its run after seconds",
+        "worker/leases.py",
+        "TICK = 0.45 ",
+        "TICK = 4.5 ",
+        BOUNDS + " -k within_a_second",
+    ),
+    Mutant(
+        "a worker is silent for longer than others wait",
+        "worker/leases.py",
+        "HEARTBEAT_EVERY = 10.0 ",
+        "HEARTBEAT_EVERY = 40.0 ",
+        BOUNDS + " -k heartbeats",
+    ),
+    Mutant(
+        "a run that ignores its timeout keeps its job for a minute",
+        "worker/worker.py",
+        "UNWIND = 5.0 ",
+        "UNWIND = 60.0 ",
+        BOUNDS + " -k ignores",
+    ),
+    Mutant(
+        "a worker that no notification reaches sleeps for an hour",
+        "worker/worker.py",
+        "SAFETY_LOOK = 60.0 ",
+        "SAFETY_LOOK = 3600.0 ",
+        BOUNDS + " -k by_itself",
+    ),
+    Mutant(
+        "a worker in trouble waits longer each time without end",
+        "worker/worker.py",
+        "                pause = min(pause * 2, LONGEST_PAUSE)\n",
+        "                pause = pause * 2\n",
+        BOUNDS + " -k tries_again",
+    ),
+    Mutant(
+        "a verdict is dropped before its lease has ended",
+        "worker/settling.py",
+        "        until = loop.time() + self._lease\n",
+        "        until = loop.time() + self._lease / 2\n",
+        BOUNDS + " -k verdict",
+    ),
+    Mutant(
+        "a worker waits for a silent store beyond its grace",
+        "worker/worker.py",
+        "        await asyncio.wait([working], timeout=self._left(0.0, reserve=min(RESERVE, self._grace / 2)))\n",
+        "        await asyncio.wait([working])\n",
+        BOUNDS + " -k does_not_answer",
+    ),
+    Mutant(
+        "a plain function has no time to end after a cancel",
+        "worker/run.py",
+        "GRACE = {Ending.CANCEL: 2.0,",
+        "GRACE = {Ending.CANCEL: 0.2,",
+        BOUNDS + " -k plain_function",
+    ),
+    Mutant(
+        "a caller who waits begins its time anew with each notification",
+        "client/client.py",
+        "                left = None if deadline is None else deadline - now()\n",
+        "                left = left\n",
+        BOUNDS + " -k caller",
+    ),
+    Mutant(
+        "a run keeps every line that it writes",
+        "handlers/context.py",
+        "        if self._written <= MOST_LINES:\n",
+        "        if True:\n",
+        BOUNDS + " -k bounded",
     ),
     Mutant(
         "the backlog is forgotten when a worker stops",
@@ -995,8 +1256,8 @@ MUTANTS = (
     Mutant(
         "line: deliveries wait for the next sweep",
         LINE_STORE,
-        "        self._unplaced = True\n",
-        "        self._unplaced = False\n",
+        "None:\n        self._unplaced = True\n",
+        "None:\n        self._unplaced = False\n",
         "tests/conformance/test_deliveries.py",
     ),
     Mutant(
@@ -1063,9 +1324,73 @@ MUTANTS = (
     Mutant(
         "line: a sweep forgets to put what moved",
         FILLING,
-        "            await self._put_missing(moved.places)\n",
+        "            await self._placer.put(moved.places, mode=mode)\n",
         "            pass\n",
         LINE_SIM,
+    ),
+    Mutant(
+        "line: the position of a filling is read after its walk",
+        FILLING,
+        "        await self._sweep(until, position, filled=True)\n",
+        "        await self._sweep(until, await self._feed.position(), filled=True)\n",
+        BESIDE_FILLING,
+    ),
+    Mutant(
+        "line: what moved beside a filling waits for the next sweep",
+        FILLING,
+        "        await self._sweep(until, position, filled=True)\n",
+        "        self.until, self.position = until, position\n"
+        "        await self._line.checkpoint(until, position, filled=True)\n",
+        BESIDE_FILLING,
+    ),
+    Mutant(
+        "line: a filling gives back places that jobs left meanwhile",
+        FILLING,
+        "mode = PutMode.MOVED if filled else PutMode.MISSING",
+        "mode = PutMode.MISSING",
+        BESIDE_FILLING,
+    ),
+    Mutant(
+        "line: a page of a filling overwrites a newer place",
+        LINE_PUT,
+        "ARGV[4] == 'fresh' and 'NX' or 'CH'",
+        "'CH'",
+        "tests/line/redis/test_line.py",
+    ),
+    Mutant(
+        "line: a job put off beyond the horizon counts as handed out",
+        CLAIMING,
+        "for place in places if place.due_at <= maintainer.reach()}",
+        "for place in places}",
+        BESIDE_FILLING,
+    ),
+    Mutant(
+        "line: a sweep takes a job for handed out that was handed back",
+        FILLING,
+        "        await self._line.done([])  # else",
+        "        # else",
+        BESIDE_FILLING,
+    ),
+    Mutant(
+        "line: deliveries that could not be put at once are forgotten",
+        LINE_STORE,
+        "                self._unplaced = True\n",
+        "                pass\n",
+        BESIDE_FILLING,
+    ),
+    Mutant(
+        "line: the older of two places of one job stays",
+        PLACING,
+        "        if mode is not PutMode.FRESH and (moved or mode is not PutMode.MISSING):\n",
+        "        if False:\n",
+        LINE_RACES,
+    ),
+    Mutant(
+        "line: a job that was retried meanwhile is removed from the line",
+        PLACING,
+        "        for _ in range(READINGS):\n",
+        "        for _ in range(1):\n",
+        LINE_RACES,
     ),
     Mutant(
         "line: a claim by the line shows no lapsed lease",
@@ -1221,8 +1546,8 @@ MUTANTS = (
     Mutant(
         "line: a job that a transaction holds wakes all waiters again and again",
         "line/redis/scripts/put.lua",
-        "moved and ARGV[4] ~= 'returned' and",
-        "moved and",
+        "moved > 0 and ARGV[4] ~= 'returned' and",
+        "moved > 0 and",
         "tests/line/redis/test_line.py",
     ),
     Mutant(
@@ -1235,8 +1560,8 @@ MUTANTS = (
     Mutant(
         "line: after the clock was set back the horizon reaches nothing",
         FILLING,
-        "since = min(self.until, horizon)",
-        "since = self.until",
+        "since = min(until, horizon)",
+        "since = until",
         LOSS,
     ),
     Mutant(
@@ -1713,16 +2038,51 @@ MUTANTS = (
     Mutant(
         "a stall lets all leases lapse",
         "engines/sqlite/locking.py",
-        "return now if self._began is None else min(self._began, now)",
+        "return min([self._earliest(now), *self._spared])",
         "return now",
-        STOPPED,
+        STALL,
     ),
     Mutant(
         "leases are spared for ever",
         "engines/sqlite/locking.py",
-        "if self._over and now >= self._until:",
+        "for began, until in self._spared.items() if now < until}",
+        "for began, until in self._spared.items()}",
+        STALL,
+    ),
+    Mutant(
+        "a second wait moves the beginning of a stall",
+        "engines/sqlite/locking.py",
+        "self._spared = {**self._spared, began:",
+        "self._spared = {began:",
+        STALL,
+    ),
+    Mutant(
+        "a wait that was given up moves the beginning of a stall",
+        "engines/sqlite/locking.py",
+        "return since if self._waited_since is None else min(self._waited_since, since)",
+        "return since",
+        STALL,
+    ),
+    Mutant(
+        "a process that never waited takes over leases after a stall",
+        "engines/sqlite/runs.py",
+        "if found and tx.stall.heeds_others(tx.boot):",
         "if False:",
         STOPPED,
+    ),
+    Mutant(
+        "a process that waits tells no other",
+        "engines/sqlite/connections.py",
+        "            self._on_long_wait()\n",
+        "            pass\n",
+        STOPPED,
+    ),
+    Mutant(
+        "a process that always waits keeps the leases of the dead",
+        "engines/sqlite/locking.py",
+        "            self._heeded = now\n",
+        "            pass\n",
+        STALL,
     ),
     Mutant(
         "the claim does not rest while lapsed leases are spared",
@@ -2095,5 +2455,19 @@ MUTANTS = (
         "for path in before.keys() | now.keys() if",
         "for path in before.keys() if",
         "tests/cli/test_reload.py -k count",
+    ),
+    Mutant(
+        "a folder is opened like a file",
+        "engines/sqlite/file_problems.py",
+        "if path is not None and path.is_dir():",
+        "if False:",
+        "tests/engines/sqlite/test_file_problems.py",
+    ),
+    Mutant(
+        "a full disk is any error of SQLite",
+        "engines/sqlite/file_problems.py",
+        "if isinstance(problem, apsw.FullError):",
+        "if False:",
+        "tests/engines/sqlite/test_file_problems.py",
     ),
 )

@@ -221,7 +221,7 @@ def read_payload(text: str | None) -> Any:
         return json.loads(_source(text))
     except json.JSONDecodeError as problem:
         where = f"line {problem.lineno}, column {problem.colno}"
-        raise Invalid("payload", f"is not JSON at {where}: {problem.msg}") from None
+        raise Invalid("payload", f'is not JSON at {where}: {problem.msg}; write for instance \'{{"to": "ann"}}\'') from None
     except UnicodeDecodeError as problem:
         raise Invalid("payload", f"is not UTF-8 at byte {problem.start}") from None
     except (RecursionError, ValueError) as problem:

@@ -8,16 +8,16 @@ import threading
 import traceback
 from collections.abc import AsyncIterator, Coroutine
 from contextlib import asynccontextmanager
+from types import TracebackType
 from typing import Any, NoReturn
 
 import click
 
 from ..app import Demora
 from ..client.client import Client
-from ..core.dsn import without_secrets
 from ..errors import BadSetting
 from ..settings import load
-from .output import plain
+from .output import plain, whole_url
 from .root import Failure, asked_app, asked_database_url
 
 _MAKERS = "demora serve, worker, scheduler, enqueue, keys create, webhooks secret create and migrate create one"
@@ -76,7 +76,7 @@ async def existing() -> AsyncIterator[Client]:
     """Yield the client for a command that needs an existing database. Fails if there is none, and creates none."""
     app = app_to_look_at()
     if await app.schema_version() is None and not app.in_memory():
-        raise Failure(f"there is no database yet at {without_secrets(app.settings.database_url)}; {_MAKERS}")
+        raise Failure(f"there is no database yet at {whole_url(app.settings.database_url)}; {_MAKERS}")
     async with opened(app) as client:
         yield client
 
@@ -122,8 +122,20 @@ def _bad_app(message: str) -> Exception:
 
 def _broken(name: str, problem: Exception) -> Failure:
     """Print the traceback of an application that cannot be imported, for its author, and return the failure."""
-    traceback.print_exception(problem)
+    traceback.print_exception(problem.with_traceback(_from_module(problem.__traceback__)))
     return Failure(f"module {name} cannot be imported: {type(problem).__name__}: {problem}")
+
+
+def _from_module(frames: TracebackType | None) -> TracebackType | None:
+    """Return a traceback without the frames of the import itself; all of it if it has no others."""
+    inner = frames
+    while inner is not None and _imports(inner.tb_frame.f_code.co_filename):
+        inner = inner.tb_next
+    return inner or frames
+
+
+def _imports(file: str) -> bool:
+    return file == __file__ or file == importlib.__file__ or file.startswith("<frozen importlib")
 
 
 _THREAD_TIMEOUT = 1.0  # seconds that threads have to end once the event loop has

@@ -12,7 +12,9 @@ import shutil
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import quote, unquote
 
 import click
 import msgspec
@@ -416,7 +418,7 @@ def banner(address: str, settings: Settings, *, in_memory: bool, with_key: bool 
     key = ' -H "authorization: Bearer $KEY"' if with_key else ""
     return "\n".join(
         [
-            f"demora {__version__} at {address}, jobs in {without_secrets(database_url)}{line}",
+            f"demora {__version__} at {address}, jobs in {whole_url(database_url)}{line}",
             "",
             "Try, with KEY=dmr_… (demora keys create creates one):" if with_key else "Try:",
             *([f"  curl -s {address}/api/v1/jobs{key} -H 'content-type: application/json' -d '{body}'"] if echoes else []),
@@ -425,6 +427,14 @@ def banner(address: str, settings: Settings, *, in_memory: bool, with_key: bool 
             "",
         ]
     )
+
+
+def whole_url(database_url: str) -> str:
+    """Return the URL of a database without secrets; that of a file with its absolute path."""
+    start, file = "sqlite:///", database_url.removeprefix("sqlite:///")
+    if not database_url.startswith(start) or file == ":memory:":
+        return without_secrets(database_url)
+    return start + quote(str(Path(unquote(file)).absolute()))
 
 
 def _looking(database_url: str) -> str:

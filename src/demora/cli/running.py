@@ -19,9 +19,9 @@ from ..runtime.reloading import run_and_reload, take_reloaded
 from ..settings import load, nearest, unknown_variables
 from ..system import notices
 from . import logs, opening
-from .opening import app_to_look_at, chosen_app, opened
+from .opening import app_to_look_at, chosen_app, is_app_named, opened
 from .options import QUEUES, SPAN, as_json, asynchronous, concurrency, logged, reload_option
-from .output import banner, print_json
+from .output import banner, print_json, whole_url
 from .root import Failure, asked_app, asked_database_url, verb
 
 Queues = Sequence[str] | Mapping[str, int] | None
@@ -46,6 +46,7 @@ def serve(host: str | None, port: int | None, no_worker: bool, concurrency: int 
     settings = app.settings
     hold_lifeline(settings.grace)
     take_reloaded()
+    _log_missing_app()
     _log_unknown_variables()
 
     def started(address: str, with_key: bool) -> None:
@@ -92,10 +93,12 @@ def worker(
     if number == 1:
         if not hold_lifeline(app.settings.grace) or take_reloaded():
             _log_settings(app)
+            _log_missing_app()
         opening.run(_work(app, queues, strict))
     if app.in_memory():
         raise Failure("several processes cannot share a database in memory; name a file or a server with --database-url")
     _log_settings(app)
+    _log_missing_app()
     opening.run(supervise(_worker_command(queues, strict, concurrency, lease, log), number))
 
 
@@ -142,8 +145,13 @@ def _reload() -> NoReturn:
 def _log_settings(app: Demora) -> None:
     """Log the database and the unknown DEMORA_ variables, once for all processes of a command."""
     line = app.settings.redis_url
-    notices.database_used(without_secrets(app.settings.database_url), None if line is None else without_secrets(line))
+    notices.database_used(whole_url(app.settings.database_url), None if line is None else without_secrets(line))
     _log_unknown_variables()
+
+
+def _log_missing_app() -> None:
+    if not is_app_named():
+        notices.builtins_only()
 
 
 def _log_unknown_variables() -> None:

@@ -44,6 +44,9 @@ class JobFunction(Generic[Call, R_co, Payload, T]):
         called: R_co = self.handler.function(*args, **kwargs)
         return called
 
+    def __repr__(self) -> str:
+        return f"<JobFunction {self.type}: {self.handler.function.__qualname__}>"
+
     @property
     def type(self) -> str:
         """The type of its jobs."""

@@ -10,7 +10,7 @@ from typing import Any, TypedDict, Unpack, cast
 import msgspec
 
 from ..core.job import DEFAULT_TIMEOUT, Priority
-from ..core.payload import misfit, unpack
+from ..core.payload import UNKNOWN_FIELD, misfit, unpack
 from ..core.request import (
     JobOptions,
     check_flag,
@@ -106,10 +106,18 @@ class Handler:
         try:
             fields = self._decode(payload)
         except (msgspec.ValidationError, msgspec.DecodeError, ValueError) as problem:
-            raise misfit(problem, "payload") from None
+            raise self._with_known_fields(misfit(problem, "payload")) from None
         if self._check is not None:
             self._check(fields)
         return fields
+
+    def _with_known_fields(self, problem: Invalid) -> Invalid:
+        """Return the error about an unknown field with the nearest one, or with all that the function has."""
+        _, _, name = problem.field.partition(".")
+        if problem.reason != UNKNOWN_FIELD or "." in name:
+            return problem
+        fields = ", ".join(self.field_names) or "none"
+        return Invalid(problem.field, f"{problem.reason}{did_you_mean(name, self.field_names) or f'; known: {fields}'}")
 
     def with_defaults(self, options: JobOptions) -> JobOptions:
         """Return the options of a job, with the defaults of this type for those that are not given."""

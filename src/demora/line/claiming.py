@@ -156,7 +156,7 @@ class Claimer:
         held = [place for place in still if _is_held(place, now_us)]
         await maintainer.put(held, mode=PutMode.RETURNED)
         await maintainer.put([place for place in places if place not in held])
-        back = {(place.id, place.queue) for place in places}
+        back = {(place.id, place.queue) for place in places if place.due_at <= maintainer.reach()}
         await maintainer.done([entry for entry in entries if (entry.id, entry.queue) not in back])
         return still, len(still) < len(places)
 

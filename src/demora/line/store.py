@@ -217,8 +217,9 @@ class LinedStore:
         """Put jobs into the line that no caller puts there, if the SQL store has recorded any: webhook deliveries, and jobs
         that were added in a transaction of a caller's own."""
         if self._unplaced:
-            self._unplaced = False
-            await (await self._maintainer()).sweep()
+            self._unplaced = False  # before the sweep: jobs that are recorded meanwhile wait for the next one
+            if not await (await self._maintainer()).sweep():
+                self._unplaced = True
 
     def _line_note(self) -> str | None:
         """The reason why the line is not used, None if it is used or no verb has needed it yet."""

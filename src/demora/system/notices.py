@@ -60,6 +60,11 @@ def builtins_off(types: Sequence[str], reason: str) -> None:
     _say(INFO, "worker.builtins_off", words, types=", ".join(types), reason=reason)
 
 
+def builtins_only() -> None:
+    words = "built-in handlers only: no application is named (--app MODULE:APP, or app in demora.toml)"
+    _say(INFO, "worker.builtins_only", words)
+
+
 def queue_new(queue: str) -> None:
     _say(INFO, "worker.queue_new", "queue {queue} is new: no job was ever put there", queue=queue)
 

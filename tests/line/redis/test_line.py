@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from demora.core.job import Lane, Priority, QueueOrder
-from demora.line.port import LineLost, PutMode
+from demora.line.port import LineLost, Placed, PutMode
 from demora.line.redis import RedisLine
 from demora.line.redis.connections import command
 from demora.store.line_feed import Arrangement, Entry, Place
@@ -79,9 +79,9 @@ async def test_a_put_takes_back_a_job_that_was_handed_out(line: RedisLine) -> No
 
 
 async def test_a_returned_job_wakes_no_waiter(line: RedisLine) -> None:
-    assert await line.put([place("a")], now=NOW)
+    assert await line.put([place("a")], now=NOW) == Placed(1, woken=True)
     assert await taken(line) == ["a"]
-    assert not await line.put([place("a")], now=NOW, mode=PutMode.RETURNED)
+    assert await line.put([place("a")], now=NOW, mode=PutMode.RETURNED) == Placed(1, woken=False)
     assert await taken(line) == ["a"]
 
 
@@ -161,6 +161,12 @@ async def test_missing_jobs_are_put_and_the_others_keep_their_places(line: Redis
     places, out = await line.places()
     assert ([p.id for p in places if p.lane is Lane.REALTIME], out) == (["b", "c", "d"], [Entry("a", "q")])
     assert len(places) == 3
+
+
+async def test_a_new_job_keeps_the_place_that_another_process_has_given_it(line: RedisLine) -> None:
+    await line.put([place("a")], now=NOW)
+    assert await line.put([place("a", due=NOW + 9), place("b")], now=NOW, mode=PutMode.FRESH) == Placed(1, woken=True)
+    assert (await line.places())[0] == [place("a"), place("b")]
 
 
 async def test_a_lower_epoch_does_not_take_the_line_back(line: RedisLine) -> None:

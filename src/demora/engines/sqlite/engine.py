@@ -41,7 +41,7 @@ from .database import Database
 from .diagnostics import SqliteDiagnostics
 from .line_feed import SqliteLineFeed
 from .locking import Stall
-from .notifier import Notifier, Waiter
+from .notifier import Notifier, Waiter, sockets_folder
 from .paces import SqlitePaces
 from .transactions import Transaction
 from .webhooks import SqliteWebhooks
@@ -83,7 +83,7 @@ class SqliteStore:
             inline=self._inline,
             connect=connect,
             waits=waits,
-            stall=stall or Stall(),
+            stall=stall or Stall(None if self._inline or path is None else sockets_folder(path) / "stalled"),
             notify=self._notify,
             wake=self._wake,
         )

@@ -155,7 +155,11 @@ def _take(tx: Transaction, chosen: list[int], request: ClaimRequest) -> list[Cla
 
 
 def _lapsed(tx: Transaction) -> list[LapsedJob]:
-    return [rows.lapsed_job(row) for row in tx.db.execute(SQL["lapsed"], (tx.lease_clock, LAPSED_AT_ONCE))]
+    """The jobs whose lease has lapsed, except those whose workers may have been unable to renew until just now."""
+    found = list(tx.db.execute(SQL["lapsed"], (tx.lease_clock, LAPSED_AT_ONCE)))
+    if found and tx.stall.heeds_others(tx.boot):
+        found = list(tx.db.execute(SQL["lapsed"], (tx.stall.lease_clock(tx.boot), LAPSED_AT_ONCE)))
+    return [rows.lapsed_job(row) for row in found]
 
 
 def _next_in(tx: Transaction, heads: Sequence[_Head], exhausted: Sequence[_Head], looks: Sequence[int]) -> timedelta | None:

@@ -17,7 +17,7 @@ from redis.exceptions import RedisError
 from ...core.job import QueueOrder
 from ...core.pace import EVERY_QUEUE
 from ...store.line_feed import Arrangement, Entry, Place
-from ..port import LineAway, LineState, PutMode, Taken, WakeWaiters, are_delayed, by_queue
+from ..port import LineAway, LineState, Placed, PutMode, Taken, WakeWaiters, are_delayed, by_queue
 from .connections import Call, Nodes, Script, command, next_message, translate, unsubscribe
 from .keys import LANES, Keys, number_of
 
@@ -76,7 +76,7 @@ class RedisLine:
     async def checkpoint(self, until: int, position: str, *, filled: bool = False) -> None:
         await self._nodes.ask(_CHECKPOINT.call([self._keys.state], self.epoch, until, position, int(filled)))
 
-    async def put(self, places: Sequence[Place], *, now: int, mode: PutMode = PutMode.MOVED) -> bool:
+    async def put(self, places: Sequence[Place], *, now: int, mode: PutMode = PutMode.MOVED) -> Placed:
         lanes: dict[tuple[str, int, int], list[Place]] = {}
         for place in places:
             lane = lanes.get(which := (place.queue, place.lane, place.rank))
@@ -91,7 +91,8 @@ class RedisLine:
                 pairs = [word for place in batch for word in (place.due_at, place.id)]
                 jobs = (mode.value, number, min(pairs[::2]), _encode(pairs))
                 calls.append(_PUT.call(self._keys.of(queue), now, self._keys.channel, message, *jobs))
-        return any(await self._nodes.ask(*calls)) if calls else False
+        answers = await self._nodes.ask(*calls) if calls else []
+        return Placed(sum(moved for moved, _ in answers), any(woken for _, woken in answers))
 
     async def take(self, queues: Sequence[str] | None, limit: int, *, now: int, stale: int, in_turn: bool = False) -> Taken:
         limit = min(limit, MOST_TAKEN)
