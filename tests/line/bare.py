@@ -78,7 +78,7 @@ class _Held:
     def __init__(self, store: LinedStore, line: Any, steps: Sequence[str], at: int) -> None:
         self.reached, self._go, self._left = asyncio.Event(), asyncio.Event(), at
         self._patched = [
-            (part, name) for part, names in ((store.inner, FEED), (line, LINE)) for name in names if name in steps
+            (part, name) for part, names in ((store.inner.line_feed, FEED), (line, LINE)) for name in names if name in steps
         ]
         for part, name in self._patched:
             setattr(part, name, self._passing(getattr(part, name)))
