@@ -5,9 +5,9 @@ SQL and Lua, get the tests of their room. A run writes each verdict to a file as
 """
 
 import argparse
+import hashlib
 import json
 import os
-import random
 import shutil
 import signal
 import sqlite3
@@ -82,9 +82,9 @@ def main(args: argparse.Namespace) -> int:
 
 
 def sample(number: int, seed: int, only_in: str = "") -> list[Named]:
-    """The same sample for the same seed and source."""
+    """The same sample for the same seed, also after changes elsewhere in the source."""
     everything = [one for one in all_mutations(SOURCE) if only_in in one.mutation.file]
-    random.Random(seed).shuffle(everything)
+    everything.sort(key=lambda one: hashlib.sha256(f"{seed} {one.name}".encode()).digest())
     sound = (one for one in everything if compiles(one.mutation, (SOURCE / one.mutation.file).read_bytes()))
     return [one for _, one in zip(range(number), sound, strict=False)]
 
@@ -123,8 +123,8 @@ def _caught(tests: Sequence[str], folder: str, engine: str, limit: float) -> str
         raise
     if run.returncode in (0, 5):  # 5: no test was chosen
         return None
-    marks = ("FAILED ", "ERROR tests", "E  ")
-    return next((line[:110] for line in output.splitlines() if line.startswith(marks)), output[-110:])
+    marks = ("FAILED ", "ERROR ", "+++ Timeout")
+    return next((line[:150] for line in output.splitlines() if line.startswith(marks)), output[-150:])
 
 
 class Covering:
