@@ -72,8 +72,9 @@ def main(args: argparse.Namespace) -> int:
     chosen = sample(args.sample, args.seed, args.only_in)
     left = [one for one in chosen if one.name not in known and one.name not in EQUIVALENT]
     covering = Covering(MAP)
-    with ThreadPoolExecutor(args.processes) as pool:
-        for done in as_completed([pool.submit(judge, one, covering, args.limit) for one in left]):
+    with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(args.processes) as pool:
+        source = Path(shutil.copytree(SOURCE, Path(folder) / "demora"))  # so that work on the tree can go on
+        for done in as_completed([pool.submit(judge, one, source, covering, args.limit) for one in left]):
             verdict = done.result()
             known[verdict.name] = verdict
             _show(verdict)
@@ -89,12 +90,12 @@ def sample(number: int, seed: int, only_in: str = "") -> list[Named]:
     return [one for _, one in zip(range(number), sound, strict=False)]
 
 
-def judge(named: Named, covering: "Covering", limit: float) -> Verdict:
+def judge(named: Named, source: Path, covering: "Covering", limit: float) -> Verdict:
     """Plant one bug in a copy of the source, and run its tests until one fails."""
     began, mutation = time.monotonic(), named.mutation
     with tempfile.TemporaryDirectory() as folder:
         copy = Path(folder) / "demora"
-        shutil.copytree(SOURCE, copy, ignore=shutil.ignore_patterns("__pycache__"))
+        shutil.copytree(source, copy, ignore=shutil.ignore_patterns("__pycache__"))
         path = copy / mutation.file
         path.write_bytes(mutation.applied(path.read_bytes()))
         verdict, by = "survived", None
