@@ -160,6 +160,8 @@ class ModelLine:
     async def put(self, places: Sequence[Place], *, now: int, mode: PutMode = PutMode.MOVED) -> Placed:
         self._check()
         moved, woken, lost = 0, False, None
+        for queue, ids in by_queue(places).items() if mode is not PutMode.FRESH else ():
+            self._done[queue] = [id for id in self._done.get(queue, []) if id not in ids]
         for queue in dict.fromkeys(place.queue for place in places):
             group = [place for place in places if place.queue == queue]
             try:
@@ -270,6 +272,20 @@ class ModelLine:
     async def listen(self, wake: WakeWaiters) -> None:
         self._check()
         self._server.listeners[self] = wake
+
+    def missing(self, places: Sequence[Place]) -> list[Place]:
+        """Those that are neither in their places nor handed out."""
+        found = []
+        for place in places:
+            line = self._server.queues.get((self._database, self.epoch, place.queue), QueueLine())
+            if place.id not in line.out and line.lanes[place.lane, place.rank].get(place.id) != place.due_at:
+                found.append(place)
+        return found
+
+    def forgotten(self, stale: int) -> list[str]:
+        """Those that were handed out before this time and are not done."""
+        lines = [self._server.queues[self._database, self.epoch, queue] for queue in self._members()]
+        return [id for line in lines for id, when in line.out.items() if when < stale]
 
     def as_it_is(self) -> "ModelLine":
         """A copy, whose verbs are those that would be sent now."""

@@ -7,8 +7,10 @@ from datetime import UTC, datetime
 import pytest
 
 from demora import Demora, Job
-from demora.cli import output
-from tests.cli.conftest import Run, work_off
+from demora.cli import ids, output
+from demora.cli.root import Failure
+from demora.store.jobs import WorkerRecord
+from tests.cli.conftest import Run, answer, work_off
 
 Enqueued = Callable[..., str]
 FIRST, SECOND = "01a1e11f-3975-75e4-b088-96a6d1afcc4a", "01a1e11f-3975-7abc-b088-96a6d1af0000"
@@ -106,3 +108,29 @@ def test_no_summary_of_a_command_is_cut(run: Run, monkeypatch: pytest.MonkeyPatc
         commands = run(*words, "--help").stdout.partition("\nCommands:\n")[2]
         assert commands
         assert "..." not in commands
+
+
+def test_ids_of_keys_and_secrets_may_be_shortened_to_their_beginning(run: Run) -> None:
+    key = answer(run("keys", "create", "ci", "--scope", "read", "--json"))["id"]
+    for words in (("keys", "limit", key[:6], "--rate", "1"), ("keys", "rotate", key[:6]), ("keys", "revoke", key[:6])):
+        assert run(*words).exit_code == 0
+    assert run("keys", "forget", key[:6]).stdout.startswith(f"{key} is forgotten")
+    secret = answer(run("webhooks", "secret", "create", "--json"))["id"]
+    assert run("webhooks", "secret", "forget", secret[:5]).stdout == f"secret {secret} is forgotten\n"
+
+
+def test_a_worker_is_recovered_by_the_beginning_of_its_id(run: Run) -> None:
+    async def beat(*ids: str) -> None:
+        async with Demora() as app:
+            for id in ids:
+                await (await app.open()).store.heartbeat(WorkerRecord(id, "host", 1, 20))
+
+    asyncio.run(beat("myhost-123-abcdef", "myhost-124-abcdef"))
+    assert "myhost-123-abcdef holds no job" in run("recover", "--worker", "myhost-123", "--yes").stdout
+
+
+def test_a_beginning_of_several_keys_is_refused() -> None:
+    assert ids._only("abcde", ["abcdef", "abcdefg"][:1]) == "abcdef"
+    assert ids._only("abcdef", ["abcdef", "abcdefg"]) == "abcdef"
+    with pytest.raises(Failure, match="several ids begin so, for example abcdef, abcdefg; type more of the id"):
+        ids._only("abcde", ["abcdef", "abcdefg"])

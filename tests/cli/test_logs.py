@@ -8,6 +8,7 @@ import logging
 import signal
 import sys
 from collections.abc import Callable, Iterator
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -91,7 +92,7 @@ NOTICES: list[Callable[[], None]] = [
     lambda: notices.worker_stuck("w", 1, 2),
     lambda: notices.worker_store_closed("w"),
     lambda: notices.run_started("i", HOSTILE, "q", 1),
-    lambda: notices.run_completed("i", HOSTILE, "q", 1, 0.5, Burst(lambda _: None)),
+    lambda: notices.run_completed("i", HOSTILE, "q", 1, timedelta(seconds=0.5), Burst(lambda _: None)),
     lambda: notices.runs_completed(100),
     lambda: notices.run_put_back("i", HOSTILE, "q", Status.QUEUED, "why"),
     lambda: notices.run_cancelled("i", HOSTILE, "q", 1, HOSTILE),
@@ -233,7 +234,7 @@ def test_only_a_terminal_shows_completed_jobs(
     said = written(stream())
 
     async def complete() -> None:
-        notices.run_completed("01a", "email.send", "mail", 1, 0.5, Burst(lambda _: None))
+        notices.run_completed("01a", "email.send", "mail", 1, timedelta(seconds=0.5), Burst(lambda _: None))
 
     asyncio.run(complete())
     assert said().count("job 01a (email.send) completed in 0.500 s") == shown

@@ -11,7 +11,11 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import NamedTuple
 
+import pytest
+
+from tests.mutants import generated
 from tests.mutants.foreign import FOREIGN
+from tests.mutants.locks import LOCKS
 from tests.mutants.planted import LINE_SIM, MUTANTS, SIM, Mutant
 
 SOURCE = Path(__file__).parents[2] / "src" / "demora"
@@ -29,8 +33,11 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.mutants", description=__doc__)
     parser.add_argument("--only", default="", help="mutants whose name contains this")
     parser.add_argument("--after", type=int, default=0, help="leave out so many")
+    generated.add_arguments(parser)
     args = parser.parse_args()
-    chosen = [mutant for mutant in (*MUTANTS, *FOREIGN)[args.after :] if args.only in mutant.name]
+    if args.generated or args.collect:
+        return generated.main(args)
+    chosen = [mutant for mutant in (*MUTANTS, *FOREIGN, *LOCKS)[args.after :] if args.only in mutant.name]
     with ThreadPoolExecutor(2) as pool:
         verdicts = [_show(verdict) for verdict in pool.map(judge, chosen)]
     survivors = [verdict for verdict in verdicts if verdict.caught_by is None]
@@ -65,10 +72,10 @@ def _catch(way: str, folder: str, engine: str) -> str | None:
         command = ["-m", "tests.sim", "--seeds", str(SEEDS), "--jobs", "100", "--processes", "1", "--small", "--first-bad"]
         command += ["--line"] if way == LINE_SIM else []
     else:
-        command = ["-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", "-m", "not timed", *way.split()]
+        command = ["-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", "-m", "not timed and not campaign", *way.split()]
     environment = os.environ | {"PYTHONPATH": folder, "DEMORA_TEST_ENGINE": engine}
     run = subprocess.run([sys.executable, *command], cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
-    if run.returncode == 0:
+    if run.returncode in (0, pytest.ExitCode.NO_TESTS_COLLECTED):
         return None
     marks = ("seed ", "FAILED ", "ERROR tests")
     return next((line[:110] for line in run.stdout.splitlines() if line.startswith(marks)), f"{way}: {run.stderr[-200:]}")

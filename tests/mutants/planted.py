@@ -28,6 +28,8 @@ PACE, PACE_RULE = "tests/conformance/test_pace.py", "tests/core/test_pace.py"
 WRITES, CUT = "engines/postgres/transactions.py", "tests/engines/postgres/test_lost_answers.py"
 LOSS, LINE_STORE, CLAIMING = "tests/line/test_loss.py", "line/store.py", "line/claiming.py"
 MAINTAINER, FILLING, PLACING = "line/maintainer.py", "line/filling.py", "line/placing.py"
+LINE_WAKEUPS, ENGINE_WAKEUPS = "tests/line/test_lost_wakeups.py", "tests/engines/test_lost_wakeups.py"
+CALM = "tests/sim/test_calm_campaign.py"
 BESIDE_FILLING, LINE_RACES = "tests/line/test_beside_filling.py", "tests/line/test_races.py"
 STOPPED, CHANGED = "tests/hostile/test_stopped_holder.py", "tests/hostile/test_changed_files.py"
 STALL = "tests/engines/sqlite/test_stall.py"
@@ -446,7 +448,7 @@ MUTANTS = (
         "worker/run.py",
         "GRACE = {Ending.CANCEL: 2.0,",
         "GRACE = {Ending.CANCEL: 0.2,",
-        BOUNDS + " -k plain_function",
+        BOUNDS + " -k plain_function -m timed",
     ),
     Mutant(
         "a caller who waits begins its time anew with each notification",
@@ -461,6 +463,27 @@ MUTANTS = (
         "        if self._written <= MOST_LINES:\n",
         "        if True:\n",
         BOUNDS + " -k bounded",
+    ),
+    Mutant(
+        "the log does not show where a handler failed in its process",
+        "worker/processes/pool.py",
+        "        error.add_note(raised.traceback)",
+        "        pass",
+        "tests/worker/test_processes.py -k log_shows",
+    ),
+    Mutant(
+        "the housekeeping looks once an hour",
+        "scheduler/housekeeping.py",
+        "LONGEST = 60.0 ",
+        "LONGEST = 3600.0 ",
+        BOUNDS + " -k housekeeping",
+    ),
+    Mutant(
+        "the scheduler leaves releases to the claims of workers for long",
+        "scheduler/housekeeping.py",
+        "CLAIMS_FIRST = 0.25 ",
+        "CLAIMS_FIRST = 25.0 ",
+        BOUNDS + " -k released_within",
     ),
     Mutant(
         "the backlog is forgotten when a worker stops",
@@ -1113,7 +1136,7 @@ MUTANTS = (
         "line/redis/line.py",
         "self._usual = usual or _USUAL",
         "self._usual = _USUAL",
-        "tests/line/redis/test_model.py",
+        "tests/line/redis/test_line.py",
     ),
     Mutant(
         "the sources' variables give no queue a pace",
@@ -1377,6 +1400,127 @@ MUTANTS = (
         "                self._unplaced = True\n",
         "                pass\n",
         BESIDE_FILLING,
+    ),
+    Mutant(
+        "line: only a sweep puts the jobs that wait again",
+        LINE_STORE,
+        "            await maintainer.follow(ids)\n",
+        "            pass\n",
+        CALM,
+    ),
+    Mutant(
+        "line: a job that one client is done with is no longer handed out by another",
+        "line/redis/line.py",
+        "            self._forget_done(places)\n",
+        "            pass\n",
+        "tests/line/redis/test_line.py",
+    ),
+    Mutant(
+        "the checker does not see that a safety net had to act",
+        "proof/timing.py",
+        "        if times.calm_since(since, event.at) == since:\n",
+        "        if False:\n",
+        "tests/proof/test_rescues.py",
+    ),
+    Mutant(
+        "line: a loss is looked after at the next tick",
+        MAINTAINER,
+        "        self._check_now.set()\n",
+        "",
+        LINE_WAKEUPS,
+    ),
+    Mutant(
+        "line: a process listens after the look at a line that it reached again",
+        MAINTAINER,
+        """        await self.line.listen(self._wake)
+        state = await self.line.state()
+        if state.epoch != record.epoch:
+            raise LineAway("another process is beginning it under another epoch")
+        self.up, self.paced = True, state.paced
+        self._filler.adopt(state)
+        if self._filler.filled:
+            self._report_return()
+""",
+        """        state = await self.line.state()
+        if state.epoch != record.epoch:
+            raise LineAway("another process is beginning it under another epoch")
+        self.up, self.paced = True, state.paced
+        self._filler.adopt(state)
+        if self._filler.filled:
+            self._report_return()
+        await self.line.listen(self._wake)
+""",
+        LINE_WAKEUPS,
+    ),
+    Mutant(
+        "line: a notification before the first reading is dropped",
+        LINE_NODES,
+        "    pinged = False\n    while True:\n",
+        "    pinged = await subscription.get_message(timeout=0) is None and False\n    while True:\n",
+        LINE_WAKEUPS,
+    ),
+    Mutant(
+        "line: a notification in place of the answer to a ping is dropped",
+        LINE_NODES,
+        "            await subscription.ping()\n",
+        "            await subscription.ping()\n            await subscription.get_message(timeout=TIMEOUT)\n",
+        LINE_WAKEUPS,
+    ),
+    Mutant(
+        "line: the mark of recorded jobs is cleared after the sweep",
+        LINE_STORE,
+        "                self._unplaced = True\n",
+        "                self._unplaced = True\n            else:\n                self._unplaced = False\n",
+        LINE_WAKEUPS,
+    ),
+    Mutant(
+        "line: a release that becomes possible during a claim is put off",
+        CLAIMING,
+        "times.release_at = min(times.release_at, maintainer",
+        "times.release_at = min(math.inf, maintainer",
+        LINE_WAKEUPS,
+    ),
+    Mutant(
+        "a sender that has just listed the sockets misses a new one",
+        "engines/sqlite/notifier.py",
+        "        time.sleep(2 * _FRESH)",
+        "        time.sleep(0)",
+        ENGINE_WAKEUPS,
+    ),
+    Mutant(
+        "a socket that is made while the folder is listed is never found",
+        "engines/sqlite/notifier.py",
+        "os.listdir(self._folder), changed\n",
+        "os.listdir(self._folder), os.stat(self._folder).st_mtime_ns\n",
+        ENGINE_WAKEUPS,
+    ),
+    Mutant(
+        "a look does not wait until the store listens",
+        "engines/postgres/notifier.py",
+        "        if self._tried is not None and not self._tried.done():\n            await asyncio.wait([self._tried]",
+        "        if False:\n            await asyncio.wait([self._tried]",
+        ENGINE_WAKEUPS,
+    ),
+    Mutant(
+        "a store that listens again takes it that it missed nothing",
+        "engines/postgres/notifier.py",
+        "            if again:\n",
+        "            if False:\n",
+        ENGINE_WAKEUPS,
+    ),
+    Mutant(
+        "topics that come while others are sent are forgotten",
+        "engines/postgres/notifier.py",
+        "                await asyncio.sleep(BREATH)\n",
+        "                self._topics = set()\n                await asyncio.sleep(BREATH)\n",
+        ENGINE_WAKEUPS,
+    ),
+    Mutant(
+        "a notification before the wait does not end it",
+        "system/timers.py",
+        "        if self._notified:\n            return True\n",
+        "        self._notified = False\n",
+        f"{CONFORMANCE}test_subscribe.py",
     ),
     Mutant(
         "line: the older of two places of one job stays",
@@ -2113,6 +2257,20 @@ MUTANTS = (
         STUCK,
     ),
     Mutant(
+        "a first try whose answer was lost counts as committed",
+        WRITES,
+        "if session.again and first is not None and await _was_committed(session, first.number):",
+        "if session.again and first is not None:",
+        CUT,
+    ),
+    Mutant(
+        "a first try whose answer was lost is run again",
+        WRITES,
+        "if session.again and first is not None and await _was_committed(session, first.number):",
+        "if False:",
+        CUT,
+    ),
+    Mutant(
         "files are not looked at",
         "engines/sqlite/transactions.py",
         "if self._watch is None or self._watch.is_well():",
@@ -2445,8 +2603,8 @@ MUTANTS = (
     Mutant(
         "a part of an id that belongs to several jobs means the newest",
         "cli/ids.py",
-        "if len(found) > 1:",
-        "if False:",
+        "if len(found) > 1:\n        some",
+        "if False:\n        some",
         "tests/cli/test_ids.py",
     ),
     Mutant(

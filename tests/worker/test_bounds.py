@@ -17,8 +17,13 @@ import pytest
 
 from demora import Context, Demora, Fail, Job, Status
 from demora.client.why import LIVE_WITHIN
+from demora.core.job import Lane
+from demora.core.pace import Pace
+from demora.core.pace_request import request_of
+from demora.core.retention import Retention
 from demora.engines.sqlite import SqliteStore
 from demora.errors import StoreBusy
+from demora.scheduler.housekeeping import Scheduler
 from demora.system.seams import Seams
 from demora.worker import Worker, worker
 from tests.builders import add_one, job_of, new_job, seconds
@@ -70,6 +75,10 @@ HELD = {
     # Waiting jobs
     "a job expires at its expiry": f"{HERE}::test_a_job_that_no_worker_takes_expires_at_its_time",
     "a caller waits for as long as it said": f"{HERE}::test_a_caller_waits_for_as_long_as_it_said",
+    "the housekeeping looks every minute": f"{HERE}::test_the_housekeeping_looks_at_least_every_minute",
+    "a job that a pace may release waits for no worker": (
+        f"{HERE}::test_a_delayed_job_is_released_within_half_a_second_although_no_worker_claims"
+    ),
     # Processes and the log
     "a process has a minute to start": (
         "tests/worker/test_processes.py::test_a_process_that_does_not_come_up_fails_the_attempt"
@@ -409,9 +418,10 @@ def test_a_worker_looks_after_a_minute_by_itself(virtual: Virtual) -> None:
     async def main() -> None:
         async with virtual.working():
             await asyncio.sleep(1)
-            virtual.store._notifier.notify = lambda *_: None
-            job = new_job()
-            await virtual.store.add([job])
+            virtual.world.lost_rings = 1.0
+            job, elsewhere = new_job(), virtual.world.store()
+            await elsewhere.open()
+            await elsewhere.add([job])
             added = virtual.now
 
             async def done() -> bool:
@@ -474,6 +484,45 @@ def test_a_job_that_no_worker_takes_expires_at_its_time(virtual: Virtual) -> Non
             found = await virtual.app.wait(job.id)
         assert found.status is Status.CANCELLED
         assert 11 <= virtual.now < 11.1
+
+    virtual.live(main)
+
+
+@pytest.mark.parametrize("drawn", [0.0, 0.999])
+def test_the_housekeeping_looks_at_least_every_minute(virtual: Virtual, drawn: float) -> None:
+    async def main() -> None:
+        housekeep, looks = virtual.store.housekeep, list[float]()
+
+        async def noted(*args: Any, **options: Any) -> Any:
+            looks.append(virtual.now)
+            return await housekeep(*args, **options)
+
+        virtual.store.housekeep = noted
+        scheduler = Scheduler(virtual.store, Retention(), seams=Seams(chance=lambda: drawn))
+        running = asyncio.ensure_future(scheduler.run())
+        await asyncio.sleep(600)
+        scheduler.stop()
+        await running
+        assert all(after - before <= 60 for before, after in pairwise([*looks, 600.0]))
+        assert len(looks) <= 22  # and nothing ticks without a reason
+
+    virtual.live(main)
+
+
+def test_a_delayed_job_is_released_within_half_a_second_although_no_worker_claims(virtual: Virtual) -> None:
+    async def main() -> None:
+        await virtual.store.set_pace("default", request_of(Pace(rapid=None)), by="ann")
+        scheduler = Scheduler(virtual.store, Retention(), seams=Seams(chance=lambda: 0.0))
+        running = asyncio.ensure_future(scheduler.run())
+        await asyncio.sleep(40)
+        job = await virtual.app.enqueue("demo.echo", delay="10s")
+
+        async def released() -> bool:
+            return (await virtual.app.get(job.id)).lane is Lane.RELEASED
+
+        assert 50 <= await virtual.until(released) <= 50.5
+        scheduler.stop()
+        await running
 
     virtual.live(main)
 

@@ -153,6 +153,14 @@ async def test_a_cancel_is_heard_in_the_process_which_is_killed_if_it_goes_on(
             await eventually(lambda: is_gone(pid))
 
 
+async def test_the_log_shows_where_a_handler_failed_in_its_process(app: Demora, caplog: pytest.LogCaptureFixture) -> None:
+    async with app.worker():
+        await ended(app, await app.enqueue("raises.async"))
+    [record] = [record for record in caplog.records if getattr(record, "event", "") == "job.failed"]
+    assert record.exc_info is not None
+    assert ", in raises_async\n" in logging.Formatter().formatException(record.exc_info)  # type: ignore[arg-type]
+
+
 @pytest.mark.parametrize("type", ["hangs", "looks", "asks"])
 async def test_a_worker_that_stops_hands_back_and_leaves_no_process(app: Demora, file: Path, type: str) -> None:
     worker = Worker(app, grace=timedelta(0))

@@ -1,4 +1,4 @@
-"""Ids of jobs as people type them: the whole id, or a part of it that belongs to one job."""
+"""Ids as people type them: the whole id, or a part of it that belongs to one job, API key, secret or worker."""
 
 import re
 from uuid import UUID
@@ -30,6 +30,30 @@ async def whole_id(client: Client, typed: str) -> str:
         some = ", ".join(f"{job.id} ({job.type})" for job in found[:3])
         raise Failure(f"{typed} belongs to several jobs, for example {some}; type more of the id")
     return found[0].id
+
+
+async def whole_key_id(client: Client, typed: str) -> str:
+    """Return the id of the API key that begins with what was typed; what was typed if none does."""
+    return _only(typed, [key.id for key in (await client.keys.list()).keys])
+
+
+async def whole_secret_id(client: Client, typed: str) -> str:
+    """Return the id of the webhook secret that begins with what was typed; what was typed if none does."""
+    return _only(typed, [secret.id for secret in (await client.webhooks.secrets()).secrets])
+
+
+async def whole_worker_id(client: Client, typed: str) -> str:
+    """Return the id of the worker that begins with what was typed; what was typed if none does."""
+    return _only(typed, [worker.id for worker in await client.registered_workers()])
+
+
+def _only(typed: str, known: list[str]) -> str:
+    found = [id for id in known if id.startswith(typed)]
+    if typed in known or len(typed) < LEAST or not found:
+        return typed
+    if len(found) > 1:
+        raise Failure(f"several ids begin so, for example {', '.join(found[:3])}; type more of the id")
+    return found[0]
 
 
 async def _beginning(client: Client, part: str) -> list[Job]:

@@ -16,7 +16,7 @@ from ..core.webhook import Secret, message_id, objection, secret_text
 from ..outbound.sender import Crowded, Forbidden, NoAnswer
 from ..store.webhooks import Signing
 from ..system.addresses import cannot_listen
-from .ids import whole_id
+from .ids import whole_id, whole_secret_id
 from .opening import app_to_look_at, existing, opened
 from .options import SPAN, as_json, asynchronous
 from .output import due, plain, print_json
@@ -205,6 +205,7 @@ async def list_(*, as_json: bool) -> None:
 async def forget(id: str, *, as_json: bool) -> None:
     """Delete a secret at once. It signs no more deliveries."""
     async with existing() as client:
+        id = await whole_secret_id(client, id)
         await client.webhooks.forget_secret(id)
     if as_json:
         print_json({"id": id})

@@ -1,4 +1,4 @@
-"""`Client`: everything that a caller may ask of demora. Python code, HTTP service, CLI and dashboard all use it.
+"""`Client`: everything that a caller may ask of demora. Python code, HTTP service and CLI all use it.
 
 The verbs on single jobs are here. The other verbs belong to the parts that the client is composed of: API keys, webhooks,
 queues, paces, bulk verbs, recovery and diagnostics.

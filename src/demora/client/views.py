@@ -14,7 +14,7 @@ from ..store.paces import Pacing
 from ..store.webhooks import StoredSecret
 from .bulk import BulkResult
 from .recovery import Recovered
-from .stats import DeadLetterStats, JobCounts, Stats
+from .stats import DeadLetterStats, Stats
 from .webhooks import DeliveryHistory
 
 # Jobs
@@ -172,17 +172,34 @@ def recovered_view(job: Recovered) -> RecoveredView:
     return RecoveredView(job.id, job.worker_id, job.status.name)
 
 
-class StatsView(JobCounts, frozen=True, rename="camel", kw_only=True):
-    """The counts of all queues together, and of each queue. The field names are those of the Task Scheduler Service."""
+class JobCountsView(msgspec.Struct, frozen=True):
+    """Counts under the names of the Task Scheduler Service: `priority` are the ready jobs, `dlq` the dead letters."""
 
-    queues: dict[str, JobCounts]
+    priority: int
+    delayed: int
+    processing: int
+    dlq: int
+
+
+class StatsView(JobCountsView, frozen=True, rename="camel"):
+    """The counts of all queues together, and of each queue."""
+
+    queues: dict[str, JobCountsView]
     more_queues: int
     counted_at: str
 
 
 def stats_view(stats: Stats) -> StatsView:
-    total = msgspec.structs.asdict(stats.total)
-    return StatsView(**total, queues=stats.queues, more_queues=stats.more_queues, counted_at=timestamp(stats.counted_at))
+    total = stats.total
+    return StatsView(
+        priority=total.ready,
+        delayed=total.delayed,
+        processing=total.processing,
+        dlq=total.dead,
+        queues={name: JobCountsView(one.ready, one.delayed, one.processing, one.dead) for name, one in stats.queues.items()},
+        more_queues=stats.more_queues,
+        counted_at=timestamp(stats.counted_at),
+    )
 
 
 class DeadLetterCountView(msgspec.Struct, frozen=True, rename="camel"):

@@ -59,7 +59,7 @@ class IdempotencyKey(msgspec.Struct, frozen=True):
 
 
 class Unique(msgspec.Struct, frozen=True):
-    """A request that only one job of its type, namespace and key waits and has not been claimed.
+    """A request that at most one waiting, never claimed job has this type, namespace and key.
 
     If there is one already, it stays as it is and the new one is not stored. With `replace` it takes over the new request.
     """
@@ -179,7 +179,7 @@ class Job(msgspec.Struct, Generic[Result_co], frozen=True):
 
 
 class QueueOrder(msgspec.Struct, frozen=True):
-    """The settings of a queue that decide the order of its jobs: by ready time, plus a step for each rank of priority, plus
+    """The settings of a queue that decide the order of its jobs: by due time, plus a step for each rank of priority, plus
     the head start that real-time jobs have over the others."""
 
     step: timedelta = timedelta(seconds=1000)

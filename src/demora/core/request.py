@@ -51,7 +51,7 @@ class JobOptions(TypedDict, total=False):
 
 
 class EnqueueOptions(JobOptions, total=False):
-    """The options of `enqueue`: those of the job, and a connection of the caller `within` whose transaction it is added."""
+    """The options of `enqueue`: those of the job, and `within`, the caller's connection in whose transaction it is added."""
 
     within: Any
 

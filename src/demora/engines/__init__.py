@@ -1,4 +1,5 @@
-"""The engines: stores on SQL databases, one folder for each. Other rooms open them with `make_store` alone."""
+"""The engines: stores on SQL databases, one folder for each. `make_store` chooses one by the URL; `examine` and
+`schema_version` look at a database that is not open."""
 
 import asyncio
 from datetime import timedelta

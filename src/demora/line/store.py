@@ -23,6 +23,7 @@ from ..store.jobs import (
     Answer,
     Change,
     Claimed,
+    ClaimRequest,
     HousekeepingResult,
     Queue,
     QueueChange,
@@ -35,7 +36,7 @@ from ..store.paces import PaceStore, Pacing, Released
 from ..store.store import Store
 from ..store.transaction import Transactional
 from ..system import crash
-from .claiming import Claimer, ClaimRequest, put_released
+from .claiming import Claimer, put_released
 from .filling import HORIZON
 from .maintainer import Maintainer
 from .port import Line, PutMode

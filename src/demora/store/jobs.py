@@ -83,6 +83,16 @@ class LapsedJob(msgspec.Struct, frozen=True):
 HELD_LOOK = timedelta(milliseconds=50)  # until the next claim of ready jobs that another transaction has locked
 
 
+class ClaimRequest(msgspec.Struct, frozen=True):
+    """The arguments of a claim, as an engine passes them on."""
+
+    worker_id: str
+    limit: int
+    lease: timedelta
+    queues: Sequence[str] | None = None
+    in_turn: bool = False
+
+
 class Claimed(msgspec.Struct, frozen=True):
     """The result of a claim.
 

@@ -1,6 +1,6 @@
 """The port for the pace of queues, and for why a job waits.
 
-It is separate from `Store`: workers need none of it, because a claim releases what a pace allows. A release moves jobs to
+A claim releases what a pace allows; the verb `release` is for times when no worker claims. A release moves jobs to
 the lane of released jobs and writes the new state of the pace in one transaction, under the lock of that pace. So no release
 time is used twice, whichever processes try at once and whenever one of them dies.
 """

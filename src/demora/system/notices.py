@@ -134,15 +134,17 @@ def webhook_secret_made() -> None:
 
 
 def run_started(id: str, type: str, queue: str, attempt: int) -> None:
-    words = "job {job_id} ({type}) starts attempt {attempt}"
-    _say(DEBUG, "job.started", words, job_id=id, type=type, queue=queue, attempt=attempt)
+    if log.isEnabledFor(DEBUG):  # each job comes here, so the facts are not collected for nothing
+        words = "job {job_id} ({type}) starts attempt {attempt}"
+        _say(DEBUG, "job.started", words, job_id=id, type=type, queue=queue, attempt=attempt)
 
 
-def run_completed(id: str, type: str, queue: str, attempt: int, ran: float, burst: Burst) -> None:
+def run_completed(id: str, type: str, queue: str, attempt: int, ran: timedelta, burst: Burst) -> None:
     """Log a completed job. At DEBUG each one has a line; at INFO `burst` limits their number."""
     if log.isEnabledFor(_ends_at) and (log.isEnabledFor(DEBUG) or burst.admits()):
         words = "job {job_id} ({type}) completed in {ran_s:.3f} s"
-        _say(_ends_at, "job.completed", words, job_id=id, type=type, queue=queue, attempt=attempt, ran_s=ran)
+        facts: dict[str, Any] = {"job_id": id, "type": type, "queue": queue, "attempt": attempt}
+        _say(_ends_at, "job.completed", words, **facts, ran_s=ran.total_seconds())
 
 
 def runs_completed(jobs: int) -> None:

@@ -325,17 +325,19 @@ class Worker:
         standing = job.standing if run is None else run.standing()
         verdict = verdict_on(outcome, standing, self._chance())
         report = Report(job.lease, timedelta(0)) if run is None else run.ctx.report()
-        self._log_end(job, outcome, verdict, report.ran, run)
+        if isinstance(outcome, Succeeded):
+            notices.run_completed(job.lease.id, job.type, job.queue, standing.attempt, report.ran, self._completed)
+        else:
+            self._log_end(job, outcome, verdict, run)
         self._settler.add(Settlement(report, verdict))
 
-    def _log_end(self, job: ClaimedJob, outcome: Outcome, verdict: Verdict, ran: timedelta, run: Run | None) -> None:
+    def _log_end(self, job: ClaimedJob, outcome: Outcome, verdict: Verdict, run: Run | None) -> None:
+        """Log a run that did not succeed."""
         facts, attempt = (job.lease.id, job.type, job.queue), job.standing.attempt
         ending, problem = (None, None) if run is None else (run.ending, run.problem)
         if ending is Ending.CANCEL:
             verdict = verdict.after_cancel_request()
         match outcome:
-            case Succeeded():
-                notices.run_completed(*facts, attempt, ran.total_seconds(), self._completed)
             case _ if verdict.status is Status.CANCELLED:
                 notices.run_cancelled(*facts, attempt, verdict.error or "")
             case NoHandler():

@@ -12,7 +12,7 @@ from demora.core.states import Status
 from demora.core.verdict import HandedBack, Raised, Snoozed
 from demora.engines.postgres import PostgresOptions, PostgresStore, connections, transactions
 from demora.errors import StoreError
-from demora.store.jobs import Change, Query, QueueChange, Report
+from demora.store.jobs import Answer, Change, Query, QueueChange, Report
 from tests.builders import (
     BROKEN,
     DONE,
@@ -36,6 +36,7 @@ from tests.servers import proxy as proxies
 from tests.servers.proxy import Proxy
 
 lost = pytest.mark.parametrize("arrives", [True, False], ids=["answer", "message"])
+asked = pytest.mark.parametrize("nth", range(1, 5))  # a transaction of two statements is asked for in four messages
 
 
 @pytest.fixture
@@ -152,24 +153,84 @@ async def test_lines_of_a_renewal_are_kept_once(store: PostgresStore, proxy: Pro
 
 
 @lost
-async def test_a_cancel_is_answered_as_done(store: PostgresStore, proxy: Proxy, arrives: bool) -> None:
+@asked
+async def test_a_cancel_is_answered_as_done(store: PostgresStore, proxy: Proxy, nth: int, arrives: bool) -> None:
     warm, waiting, running = await add_ids(store, {"delay": seconds(60)}, {"delay": seconds(60)}, {})
     await store.cancel([warm])
     await claim_one(store)
-    proxy.cut_at(arrives=arrives)
+    proxy.cut_at(nth, arrives=arrives)
     answers = await store.cancel([waiting, running])
     assert proxy.cuts == 1
     assert [(answer.did, answer.status) for answer in answers] == [(True, Status.CANCELLED), (True, Status.PROCESSING)]
+    assert await status_of(store, waiting) is Status.CANCELLED
+    assert (await job_of(store, running)).cancel_requested_at is not None
 
 
 @lost
-async def test_a_retry_by_hand_starts_one_new_generation(store: PostgresStore, proxy: Proxy, arrives: bool) -> None:
+@asked
+async def test_a_retry_by_hand_starts_one_new_generation(
+    store: PostgresStore, proxy: Proxy, nth: int, arrives: bool
+) -> None:
     warm, id = [await ended_one(store, Status.FAILED) for _ in range(2)]
     await store.retry([warm])
-    proxy.cut_at(arrives=arrives)
+    proxy.cut_at(nth, arrives=arrives)
     [answer] = await store.retry([id])
     assert proxy.cuts == 1
     assert (answer.did, answer.status, (await job_of(store, id)).generation) == (True, Status.QUEUED, 2)
+
+
+@lost
+@pytest.mark.parametrize("nth", range(1, 6))
+async def test_a_removal_is_answered_as_done(store: PostgresStore, proxy: Proxy, nth: int, arrives: bool) -> None:
+    warm, id = [await ended_one(store, Status.FAILED) for _ in range(2)]
+    await store.remove([warm])
+    proxy.cut_at(nth, arrives=arrives)
+    assert await store.remove([id]) == [Answer(True, Status.FAILED)]
+    assert proxy.cuts == 1
+    assert await store.get(id) is None
+
+
+@lost
+@asked
+async def test_what_another_caller_did_before_is_not_answered_as_ours(
+    store: PostgresStore, proxy: Proxy, nth: int, arrives: bool
+) -> None:
+    cancelled, retried = await add_one(store, delay=seconds(60)), await ended_one(store, Status.FAILED)
+    for _ in range(2):  # the statements are prepared by the second
+        await store.cancel([cancelled.id])
+        await store.retry([retried])
+    proxy.cut_at(nth, arrives=arrives)
+    assert await store.cancel([cancelled.id]) == [Answer(False, Status.CANCELLED)]
+    proxy.cut_at(nth, arrives=arrives)
+    assert await store.retry([retried]) == [Answer(False, Status.QUEUED)]
+    assert proxy.cuts == 2
+    assert (await job_of(store, retried)).generation == 2
+
+
+@pytest.mark.parametrize("verb", ["cancel", "retry"])
+async def test_what_another_caller_does_after_a_lost_answer_is_not_taken_for_ours(
+    store: PostgresStore, proxy: Proxy, schema: str, url: str, verb: str
+) -> None:
+    """Our commit arrives and its answer is lost. Before we ask again, another caller undoes what we did."""
+    id = (await add_one(store, delay=seconds(60))).id if verb == "cancel" else await ended_one(store, Status.FAILED)
+    undo = {"cancel": "retry", "retry": "cancel"}[verb]
+    other = PostgresStore(url, PostgresOptions(schema=schema, connections=1, notify=False))
+    await other.open()
+    proxy.cut_commit(1, "before the answer")
+    proxy.refusing = True  # so that we do not ask again yet
+    asked = asyncio.ensure_future(getattr(store, verb)([id]))
+    await eventually(lambda: _cuts(proxy))
+    assert (await getattr(other, undo)([id]))[0].did
+    proxy.refusing = False
+    [answer] = await asked
+    assert answer.did
+    assert (await job_of(other, id)).generation == 2
+    assert (await job_of(other, id)).status is {"cancel": Status.QUEUED, "retry": Status.CANCELLED}[verb]
+    await other.close()
+
+
+async def _cuts(proxy: Proxy) -> int:
+    return proxy.cuts
 
 
 @lost
@@ -284,7 +345,7 @@ async def test_while_the_server_is_away_the_driver_keeps_quiet(
 
 
 @lost
-@pytest.mark.parametrize("nth", [1, 2, 3, 4, 5, 6])
+@pytest.mark.parametrize("nth", range(1, 7))
 async def test_an_end_and_what_tells_of_it_are_recorded_together_and_once(
     store: PostgresStore, proxy: Proxy, arrives: bool, nth: int
 ) -> None:

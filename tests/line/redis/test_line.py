@@ -94,6 +94,23 @@ async def test_a_job_that_is_done_is_forgotten_and_any_other_is_handed_out_again
     assert await taken(line, now=NOW + 10, stale=NOW + 1) == []
 
 
+async def test_a_job_that_is_done_late_stays_handed_out_by_another_client(line: RedisLine) -> None:
+    """The first client has leased it, settled it, and put it back before it told the line that it is done."""
+    other = RedisLine(line._nodes._url)
+    try:
+        await other.connect(line._database)
+        await other.begin(1)
+        await line.put([place("a"), place("b")], now=NOW)
+        assert await taken(line) == ["a", "b"]
+        await line.done([Entry("a", "q"), Entry("b", "q")])
+        await line.put([place("a", lane=Lane.RETRY)], now=NOW)
+        assert await taken(other) == ["a"]
+        await line.done([])
+        assert await line.places() == ([], [Entry("a", "q")])
+    finally:
+        await other.close()
+
+
 async def test_a_removed_job_stands_nowhere(line: RedisLine) -> None:
     await line.put([place("a"), place("b", lane=Lane.SCHEDULED), place("c")], now=NOW)
     assert await taken(line, 1) == ["a"]
@@ -110,6 +127,23 @@ async def test_a_paused_queue_hands_out_nothing_and_has_no_next(line: RedisLine)
     assert (found.entries, found.next_due) == ([], None)
     await line.arrange([Arrangement("q", usual)])
     assert await taken(line) == ["a"]
+
+
+async def test_every_client_serves_queues_without_settings_as_the_arrangement_of_all_says(line: RedisLine) -> None:
+    usual = {(lane, rank): QueueOrder().offset(lane, rank) for lane in Lane for rank in Priority}
+    held = tuple(None if lane is Lane.SCHEDULED else offset for (lane, _), offset in usual.items())
+    other = RedisLine(line._nodes._url)
+    await other.connect(line._database)
+    await other.begin(1)
+    await line.put([place("a", lane=Lane.SCHEDULED), place("b"), place("c", lane=Lane.SCHEDULED, queue="own")], now=NOW)
+    await line.arrange([Arrangement("*", held), Arrangement("own", tuple(usual.values()))])
+    assert (await other.state()).paced
+    assert await taken(other) == ["b", "c"]
+    await line.arrange([Arrangement("*", tuple(usual.values()))])
+    await other.state()
+    assert await taken(other) == ["a"]
+    assert "*" not in {standing.queue for standing in (await other.places())[0]}
+    await other.close()
 
 
 async def test_a_new_epoch_begins_with_an_empty_line(line: RedisLine) -> None:

@@ -58,11 +58,13 @@ async def add_plain(session: Session, jobs: Sequence[NewJob], named: Set[str]) -
 
 
 async def _add_plain(session: Session, jobs: Sequence[NewJob], named: Set[str], known: Mapping[str, Added]) -> list[Added]:
-    added = await store(session, jobs, named)
+    added, before = await store(session, jobs, named), dict[str, Added]()
     if len(added) == len(jobs):
         return [added[job.id] for job in jobs]
-    missing = [job for job in jobs if job.id not in added and job.id not in known]
-    before = await _taken(session, missing) if missing else {}
+    while missing := [job for job in jobs if not any(job.id in found for found in (added, known, before))]:
+        before |= await _taken(session, missing)
+        removed = [job for job in missing if job.id not in before]  # since the statement met them
+        added |= await store(session, removed, named)
     answers, seen = [], set[str]()
     for job in jobs:
         answer = added.get(job.id) or known.get(job.id) or before[job.id]
@@ -255,30 +257,31 @@ async def _taken(session: Session, jobs: Sequence[NewJob]) -> dict[str, Added]:
 
 
 async def cancel(session: Session, ids: Sequence[str]) -> list[Answer]:
-    known = await _known_from_first_try(session, "cancelled", ids, cancelled=Status.CANCELLED.value)
+    """Cancel jobs, in a transaction of the caller."""
     what = {"cancelled": Status.CANCELLED.value, "error": "cancelled before it started"}
     answers: list[Answer] = []
     for part in _without_repeats(ids):
         found = await session.rows("cancel", ids=_keys(part), with_deliveries=False, **what)
         if put_off := [str(row["id"]) for row in found if row["put_off"]]:
             async with with_deliveries(session) as ended:
-                found = [*found, *await session.rows("cancel", ids=put_off, with_deliveries=True, **what)]
-                ended += [str(row["id"]) for row in found if row["ended"]]
-        if known or any(row["ended"] for row in found):
+                hooked = await session.rows("cancel", ids=put_off, with_deliveries=True, **what)
+                ended += [str(row["id"]) for row in hooked if row["ended"]]
+            found = [*found, *hooked]
+        if any(row["ended"] for row in found):
             session.wake(Topic.ENDED)
-        answers += _answers(part, found, known)
+        answers += _answers(part, found)
     return answers
 
 
 async def retry(session: Session, ids: Sequence[str]) -> list[Answer]:
-    known = await _known_from_first_try(session, "retried", ids)
+    """Start new generations of jobs, in a transaction of the caller."""
     what = {"queued": Status.QUEUED.value, "lane": Lane.RETRY.value, "from": sorted(RETRYABLE)}
     answers: list[Answer] = []
     for part in _without_repeats(ids):
         found = await session.rows("retry", ids=_keys(part), **what)
-        if known or any(row["did"] for row in found):
+        if any(row["did"] for row in found):
             session.wake(Topic.READY)
-        answers += _answers(part, found, known)
+        answers += _answers(part, found)
     return answers
 
 
@@ -300,9 +303,12 @@ async def change(session: Session, id: str, change: Change) -> Answer:
 
 
 async def remove(session: Session, ids: Sequence[str]) -> list[Answer]:
+    """Delete jobs, in a transaction of the caller. The first statement waits for other writers; the second one then sees
+    all that these wrote, also attempts and log lines."""
     answers: list[Answer] = []
     for part in _without_repeats(ids):
-        answers += _answers(part, await session.rows("remove", ids=_keys(part)), {})
+        await session.rows("lock", ids=_keys(part))
+        answers += _answers(part, await session.rows("remove", ids=_keys(part)))
     return answers
 
 
@@ -323,7 +329,7 @@ async def remove_ended(session: Session, queue: str, status: Status, older_than:
 
 
 async def remove_beyond(session: Session, queue: str, status: Status, newest: int, limit: int) -> int:
-    """Delete up to `limit` jobs of a queue that ended with this status, but none of the `newest` so many."""
+    """Delete up to `limit` jobs of a queue that ended with this status, but keep the `newest` ones."""
     what: dict[str, Any] = {"queue": queue, "status": status.value, "newest": newest, "limit": limit}
     return int((await session.row("purge_beyond", **what))["removed"])
 
@@ -333,17 +339,9 @@ async def forget_keys(session: Session, limit: int) -> None:
     await session.rows("purge_keys", limit=limit)
 
 
-async def _known_from_first_try(session: Session, name: str, ids: Sequence[str], **what: Any) -> dict[str, Answer]:
-    """The answers of the first try, if this is a second one (`session.again`)."""
-    if not session.again:
-        return {}
-    found = await session.rows(name, ids=_keys(ids), **what)
-    return {str(row["id"]): Answer(True, Status(row["status"])) for row in found if row["did"]}
-
-
-def _answers(ids: Sequence[str], found: Sequence[Any], known: dict[str, Answer]) -> list[Answer]:
+def _answers(ids: Sequence[str], found: Sequence[Any]) -> list[Answer]:
     did = {str(row["id"]): Answer(row["did"], Status(row["status"])) for row in found}
-    return [known.get(id.lower()) or did.get(id.lower(), _NONE) for id in ids]
+    return [did.get(id.lower(), _NONE) for id in ids]
 
 
 def _keys(ids: Sequence[str]) -> list[str | None]:

@@ -11,7 +11,7 @@ from ..sql.searching import AT_ONCE, SearchTurns
 from . import connections
 from .connections import LazyPool, Pool, Session
 from .notifier import Notifier
-from .transactions import Call, Writes
+from .transactions import Call, Once, Writes
 
 T = TypeVar("T")
 
@@ -84,6 +84,10 @@ class Database:
         """Run a write to its end, also if the caller is cancelled meanwhile."""
         self.opened()
         return await self.writes.run(call)
+
+    async def write_once(self, call: Call[T]) -> T:
+        """Run a write in one transaction. After a lost answer it answers as the first try did, if that was committed."""
+        return await self.write(Once(call))
 
     async def write_here(self, call: Call[T]) -> T:
         """Run a write in the caller's task. If that is cancelled, the store waits for no answer."""

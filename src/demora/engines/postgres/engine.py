@@ -125,7 +125,7 @@ class PostgresStore:
         in_turn: bool = False,
     ) -> Claimed:
         await self._notifier.ready()
-        request = runs.ClaimRequest(worker_id, limit, span_ms(lease), queues, in_turn)
+        request = runs.NumberedClaim(worker_id, limit, lease, queues, in_turn)
         return await self._database.write_here(lambda session: runs.claim(session, request))
 
     async def renew(self, reports: Sequence[Report], *, lease: timedelta) -> LeaseStatus:
@@ -139,16 +139,16 @@ class PostgresStore:
         return await self._settlements.ask(settlements) if settlements else []
 
     async def cancel(self, ids: Sequence[str]) -> list[Answer]:
-        return await self._database.write(lambda session: changes.cancel(session, ids))
+        return await self._database.write_once(lambda session: changes.cancel(session, ids))
 
     async def retry(self, ids: Sequence[str]) -> list[Answer]:
-        return await self._database.write(lambda session: changes.retry(session, ids))
+        return await self._database.write_once(lambda session: changes.retry(session, ids))
 
     async def change(self, id: str, change: Change) -> Answer:
         return await self._database.write(lambda session: changes.change(session, id, change))
 
     async def remove(self, ids: Sequence[str]) -> list[Answer]:
-        return await self._database.write(lambda session: changes.remove(session, ids))
+        return await self._database.write_once(lambda session: changes.remove(session, ids))
 
     async def purge(self, status: Status, *, older_than: timedelta, limit: int, queue: str | None = None) -> int:
         return await self._database.write(lambda session: changes.purge(session, status, span_ms(older_than), limit, queue))

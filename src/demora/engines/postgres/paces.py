@@ -72,8 +72,9 @@ async def set_pace(
         await _set(session, queue, pace, by, setting)
         if queue == EVERY_QUEUE:
             await _leave_out(session, by)
+        after = await pacing_of(session, queue)  # under the lock, else it may be what another call has set since
     session.topics |= {Topic.READY, Topic.PACE}
-    return await pacing_of(session, queue)
+    return after
 
 
 async def _lock(session: Session, queue: str) -> None:

@@ -32,6 +32,15 @@ select coalesce(:clock::bigint, (extract(epoch from clock_timestamp()) * 1000000
 select system_identifier as server, oid::bigint as database, datname as name
 from pg_control_system(), pg_database where datname = current_database()
 
+-- name: transaction
+-- The number of this transaction, null if it has written nothing.
+select pg_current_xact_id_if_assigned()::text as number
+
+-- name: transaction_status
+-- What became of a transaction of this server; null if the number is ahead of the server, which then is another one.
+select case when :number::text::xid8 < pg_snapshot_xmax(pg_current_snapshot())
+    then pg_xact_status(:number::text::xid8) end as status
+
 -- name: savepoint
 savepoint demora_add
 
@@ -406,11 +415,6 @@ select id, case when cancelled.seq is null
     cancelled.seq is not null as ended, put_off
 from held left join cancelled using (seq) left join requested using (seq)
 
--- name: cancelled
--- For a second try of `cancel`.
-select id, status, status = :cancelled or cancel_requested_at is not null as did from demora.jobs
-    where id = any(:ids::uuid[])
-
 -- name: retry
 with {clock},
 held as materialized (select seq, id, status from demora.jobs where id = any(:ids::uuid[]) order by seq + 0 for update),
@@ -423,10 +427,6 @@ retried as (
 )
 select id, case when retried.seq is null then status else :queued::smallint end as status, retried.seq is not null as did
 from held left join retried using (seq)
-
--- name: retried
--- For a second try of `retry`.
-select id, status, generation > 1 and status <= {PROCESSING} as did from demora.jobs where id = any(:ids::uuid[])
 
 -- name: change
 with {clock},
@@ -454,10 +454,13 @@ from clock, held left join changed using (seq)
 forgotten as (delete from demora.attempts where job_id = any(array(select id from removed))),
 silenced as (delete from demora.logs where job_id = any(array(select id from removed)))
 
+-- name: lock
+select seq from demora.jobs where id = any(:ids::uuid[]) order by seq + 0 for update
+
 -- name: remove
+-- The caller has locked the rows in a statement before, so that this one sees their attempts and log lines.
 with {clock},
-held as materialized (select seq, id, status from clock, demora.jobs where id = any(:ids::uuid[])
-    order by seq + 0 for update of jobs),
+held as materialized (select seq, id, status from demora.jobs where id = any(:ids::uuid[])),
 removed as (delete from demora.jobs using held where jobs.seq = held.seq and held.status > {PROCESSING} returning jobs.id),
 {forgetting}
 select id, status, status > {PROCESSING} as did from clock, held

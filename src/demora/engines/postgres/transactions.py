@@ -11,9 +11,10 @@ only what is missing.
 import asyncio
 from collections.abc import Awaitable, Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from ...errors import StoreClosed, StoreUnreachable
+from ...store.jobs import Topic
 from ...system import crash
 from . import connections
 from .connections import Pool, Session
@@ -139,6 +140,49 @@ class _Lost(Exception):
     def __init__(self, backend: "tuple[int, Any] | None") -> None:
         super().__init__("the connection broke")
         self.backend = backend
+
+
+class Once(Generic[T]):
+    """A call in one transaction. It notes the number of the transaction and its answer before the commit: if the answer of
+    the commit is lost, the second try asks the server what became of the first. So what another caller did meanwhile is not
+    taken for our own."""
+
+    def __init__(self, call: Call[T]) -> None:
+        self._call = call
+        self._first: _First[T] | None = None
+
+    async def __call__(self, session: Session) -> T:
+        first, self._first = self._first, None
+        if session.again and first is not None and await _was_committed(session, first.number):
+            session.topics |= first.topics
+            session.unplaced = first.unplaced
+            return first.answer
+        async with session.transaction():
+            answer = await self._call(session)
+            number = (await session.row("transaction"))["number"]
+            if number is not None:
+                self._first = _First(number, answer, set(session.topics), session.unplaced)
+        return answer
+
+
+class _First(NamedTuple, Generic[T]):
+    """What a first try came to, if it was committed."""
+
+    number: str
+    answer: T
+    topics: set[Topic]
+    unplaced: bool
+
+
+async def _was_committed(session: Session, number: str) -> bool:
+    """Whether a transaction was committed. Behind a pooler it may still be under way: wait until it has ended."""
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + RECHECK_LIMIT
+    while (status := (await session.row("transaction_status", number=number))["status"]) == "in progress":
+        if loop.time() > deadline:
+            raise connections.unknown(TimeoutError("the lost transaction does not end"))
+        await asyncio.sleep(PAUSE)
+    return bool(status == "committed")
 
 
 # Group commit

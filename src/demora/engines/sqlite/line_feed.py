@@ -8,6 +8,7 @@ from datetime import timedelta
 from ...core.pace import EVERY_QUEUE
 from ...core.spans import span_ms
 from ...core.states import Status
+from ...store.jobs import ClaimRequest
 from ...store.line_feed import Arrangement, Cursor, Drawn, Entry, LineRecord, Move, Moved, Place, Standing, Walked, arranged
 from ..sql import columns
 from ..sql.paces import pace_of
@@ -41,7 +42,7 @@ class SqliteLineFeed:
         return await self._database.write(lambda tx: bump(tx, expected, above, run))
 
     async def draw(self, worker_id: str, entries: Sequence[Entry], *, lease: timedelta) -> Drawn:
-        request = runs.ClaimRequest(worker_id, len(entries), span_ms(lease), None, False)
+        request = ClaimRequest(worker_id, len(entries), lease)
         return await self._database.write(lambda tx: runs.draw(tx, request, entries), len(entries))
 
     async def standings(self, ids: Sequence[str]) -> list[Standing]:

@@ -1,8 +1,8 @@
 """The life of a lease on SQLite: claims, renewals and reports, settlements, and lapses.
 
-A claim is one short range scan for each queue, lane and rank with waiting jobs, merged in order. No write makes a job ready:
-its due time passes. So a million delayed rows cost a claim nothing, and a queue's settings apply at once. Every write about
-a leased job requires the token of the lease.
+A claim is one short range scan for each queue, lane and rank with waiting jobs, merged in order. Without a pace, no
+write makes a job ready: its due time passes. So a million delayed rows cost a claim nothing, and a queue's settings apply at
+once. Every write about a leased job requires the token of the lease.
 """
 
 import heapq
@@ -18,7 +18,7 @@ from ...core.job import Lane, Priority, QueueOrder
 from ...core.spans import MILLISECOND, ZERO, span_ms
 from ...core.states import Status
 from ...core.verdict import Verdict
-from ...store.jobs import Claimed, ClaimedJob, LapsedJob, Lease, LeaseStatus, Report, Settlement, Topic
+from ...store.jobs import Claimed, ClaimedJob, ClaimRequest, LapsedJob, Lease, LeaseStatus, Report, Settlement, Topic
 from ...store.line_feed import Drawn, Entry
 from . import changes, paces, rows
 from .audit import trace
@@ -49,16 +49,6 @@ class _Head(msgspec.Struct, frozen=True):
 
 
 _Place = tuple[int, int, int]
-
-
-class ClaimRequest(msgspec.Struct, frozen=True):
-    """What a worker wants; the lease is in milliseconds."""
-
-    worker_id: str
-    limit: int
-    lease: int
-    queues: Sequence[str] | None
-    in_turn: bool
 
 
 def claim(tx: Transaction, request: ClaimRequest) -> Claimed:
@@ -148,7 +138,8 @@ def _take(tx: Transaction, chosen: list[int], request: ClaimRequest) -> list[Cla
     """Lease the chosen rows; expire those whose time passed before they were ever started."""
     if not chosen:
         return []
-    what = (Status.PROCESSING.value, request.worker_id, tx.boot + request.lease, tx.wall, json.dumps(chosen), tx.wall)
+    lease_until = tx.boot + span_ms(request.lease)
+    what = (Status.PROCESSING.value, request.worker_id, lease_until, tx.wall, json.dumps(chosen), tx.wall)
     taken = {row[0]: row for row in tx.db.execute(SQL["claim_take"], what)}
     changes.expire(tx, [rowid for rowid in chosen if rowid not in taken])
     return [rows.claimed_job(taken[rowid]) for rowid in chosen if rowid in taken]

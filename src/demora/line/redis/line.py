@@ -83,6 +83,8 @@ class RedisLine:
             if lane is None:
                 lane = lanes[which] = []
             lane.append(place)
+        if mode is not PutMode.FRESH:
+            self._forget_done(places)
         await self._begin_queues(dict.fromkeys(queue for queue, *_ in lanes))
         calls = []
         for (queue, *lane_and_rank), together in lanes.items():
@@ -254,6 +256,14 @@ class RedisLine:
             nexts.append(now)
         merged = sorted(entries, key=lambda entry: order.get((entry.id, entry.queue), limit))
         return Taken(merged, min(nexts, default=None), LineState())
+
+    def _forget_done(self, places: Sequence[Place]) -> None:
+        """Do not send later that these jobs are done: by then another client may have taken them from their new places."""
+        for queue, ids in by_queue(places).items():
+            again = set(ids)
+            left = [id for id in self._done.pop(queue, []) if id not in again]
+            if left:
+                self._done[queue] = left
 
     def _take(self, queue: str, limit: int, now: int, stale: int) -> Call:
         done = self._done.pop(queue, [])

@@ -1,0 +1,242 @@
+"""The referee of races: what two verbs come to one after the other, and whether an interleaving comes to the same."""
+
+import json
+import re
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from typing import Any, NamedTuple
+
+from demora.engines.postgres import PostgresOptions, PostgresStore
+from demora.engines.postgres.connections import connected, in_schema
+from demora.proof import check
+from tests.clock import TestClock
+from tests.engines.postgres.race_verbs import HOOKED, SHORT, SITUATIONS, Scene, Verb
+from tests.engines.postgres.staging import Answered, Call, Gate, Stage
+
+_TABLES = ("jobs", "attempts", "logs", "idempotency_keys", "queues", "paces", "pace_changes", "events")
+_EMPTY = "; ".join(f"delete from demora.{table}" for table in _TABLES)
+# A queue without settings is a name on a list. An add that keeps another job may put it there, or may not.
+_LOOK = """select json_build_object(
+'jobs', (select json_agg(to_jsonb(r) - '{seq,claim,moved}'::text[] order by id) from demora.jobs as r),
+'attempts', (select json_agg(r order by job_id, token) from demora.attempts as r),
+'logs', (select json_agg(to_jsonb(r) - 'seq' order by job_id, seq) from demora.logs as r),
+'keys', (select json_agg(r order by scope, key) from demora.idempotency_keys as r),
+'queues', (select json_agg(r order by name) from demora.queues as r where changed_at is not null),
+'paces', (select json_agg(r order by queue) from demora.paces as r),
+'pace_changes', (select json_agg(to_jsonb(r) - 'seq' order by seq) from demora.pace_changes as r))::text"""
+
+
+_WRITES = re.compile(r"\b(insert|update|delete)\b")
+_ORDERS = (("held", "other"), ("other", "held"))
+
+
+class Case(NamedTuple):
+    """A situation, the verb that is held, and the one that runs meanwhile."""
+
+    situation: str
+    hooked: bool
+    held: Verb
+    other: Verb
+
+    def caller(self, role: str) -> str:
+        """Who calls a verb: the same one whichever of the two is held, so that the orders are run once for both."""
+        first = self.held.name <= self.other.name
+        return "ann" if (role == "held") == first else "bob"
+
+    def __str__(self) -> str:
+        hook = ", with a webhook" if self.hooked else ""
+        return f"{self.situation}{hook}: {self.held.name} held, {self.other.name} meanwhile"
+
+
+class Outcome(NamedTuple):
+    """What both verbs answered, and the rows after them. None: the verb did not run."""
+
+    held: Answered | None
+    other: Answered | None
+    rows: str
+
+
+class Fault(NamedTuple):
+    """An interleaving that came to something else than any order."""
+
+    case: Case
+    gate: Gate
+    reason: str
+
+
+class Races:
+    """Runs cases on one schema; each finds it empty."""
+
+    def __init__(self, stage: Stage, setter: PostgresStore, clock: TestClock, connection: Any) -> None:
+        self._stage, self._setter, self._clock, self._connection = stage, setter, clock, connection
+        self._empty, self._look = (in_schema(sql, setter.options.schema) for sql in (_EMPTY, _LOOK))
+        self._serial: dict[Any, tuple[list[Answered], str]] = {}
+        self._gates: dict[Any, list[Gate]] = {}
+        self.count = 0
+
+    @classmethod
+    @asynccontextmanager
+    async def opened(cls, url: str, schema: str) -> AsyncIterator["Races"]:
+        clock = TestClock()
+        setter = PostgresStore(url, PostgresOptions(schema=schema, connections=2, notify=False), clock=clock, audit=True)
+        await setter.open()
+        try:
+            async with Stage(url, schema, clock).opened() as stage, connected(url) as connection:
+                await connection.execute("set session_replication_role = replica")  # no triggers of the audit
+                yield cls(stage, setter, clock, connection)
+        finally:
+            await setter.close()
+
+    async def faults(self, case: Case, *, thorough: bool) -> list[Fault]:
+        """Race two verbs, with the one held at each of its gates; only at statements that write, unless `thorough`."""
+        if not await self._matters(case):
+            return []
+        found = []
+        gates = [(n, gate) for n, gate in enumerate(await self._gates_of(case)) if n]  # before the first one is an order
+        allowed = [await self._in_turn(case, *order) for order in _ORDERS]
+        if case.held.in_pieces:
+            allowed += [await self._race(case, n) for n, gate in gates if gate.when == "before"]
+        for number, gate in gates:
+            if not thorough and not self._writes(gate):
+                continue
+            if (reason := await self._fault(case, await self._race(case, number), allowed)) is not None:
+                found.append(Fault(case, gate, reason))
+        return found
+
+    async def _matters(self, case: Case) -> bool:
+        """Whether the order of the verbs shows in an answer or in a row."""
+        nothing = await self._in_turn(case)
+        if all([(await self._in_turn(case, verb)).rows == nothing.rows for verb in ("held", "other")]):
+            return False
+        return await self._in_turn(case, "held", "other") != await self._in_turn(case, "other", "held")
+
+    async def _gates_of(self, case: Case) -> list[Gate]:
+        await self._in_turn(case, "held")
+        return self._gates[case.situation, case.hooked, case.held.name]
+
+    async def _race(self, case: Case, gate: int) -> Outcome:
+        scene = await self._set(case)
+        self._stage.held.deadlocks = self._stage.other.deadlocks = 0
+        held, other = await self._stage.race(
+            _call(case.held, scene, case.caller("held")), gate, _call(case.other, scene, case.caller("other"))
+        )
+        self.count += 1
+        return Outcome(held, other, await self._rows())
+
+    async def _fault(self, case: Case, outcome: Outcome, allowed: list[Outcome]) -> str | None:
+        """What is wrong with the race just run."""
+        if self._stage.held.deadlocks + self._stage.other.deadlocks:
+            return "deadlock"
+        for verb, actor in ((case.held, self._stage.held), (case.other, self._stage.other)):
+            if verb.skipped is not None and actor.waited:
+                return f"{verb.name} waited for a lock, and should have skipped the row"
+        if broken := await self._broken_rules():
+            in_order = [rule for order in _ORDERS for rule in await self._broken_in_turn(case, order)]
+            if new := [rule for rule in broken if rule not in in_order]:
+                return new[0]
+        if outcome in allowed or await self._looked_away(case, outcome, allowed):
+            return None
+        return _difference(outcome, allowed)
+
+    async def _looked_away(self, case: Case, outcome: Outcome, allowed: list[Outcome]) -> bool:
+        """Whether one verb skipped the row that the other one had, and left it as it was."""
+        for verb, answer, other in (("held", outcome.held, "other"), ("other", outcome.other, "held")):
+            skipped = getattr(case, verb).skipped
+            if skipped is not None and answer is not None and skipped(answer.value):
+                alone = [*allowed, await self._in_turn(case, other)]
+                if any(_loosely(outcome) == _loosely(one._replace(**{verb: answer})) for one in alone):
+                    return True
+        return False
+
+    async def _in_turn(self, case: Case, *order: str) -> Outcome:
+        """What the verbs come to, one after the other."""
+        verbs = {"held": case.held, "other": case.other}
+        key = case.situation, case.hooked, *((case.caller(role), verbs[role].name) for role in order)
+        if key not in self._serial:
+            scene = await self._set(case)
+            answers = []
+            for role in order:
+                answers.append(await self._stage.held.alone(_call(verbs[role], scene, case.caller(role))))
+                self._gates.setdefault((case.situation, case.hooked, verbs[role].name), self._stage.held.passed)
+            self._serial[key] = answers, await self._rows()
+        answers, rows = self._serial[key]
+        by_role = dict(zip(order, answers, strict=True))
+        return Outcome(by_role.get("held"), by_role.get("other"), rows)
+
+    async def _set(self, case: Case) -> Scene:
+        await self._connection.execute(self._empty)
+        self._clock.__init__()  # type: ignore[misc]
+        self._setter._named_queues.clear()
+        for actor in (self._stage.held, self._stage.other):
+            actor.store._named_queues.clear()
+        return await SITUATIONS[case.situation](self._setter, self._clock, HOOKED if case.hooked else {})
+
+    async def _rows(self) -> str:
+        text: str = await self._connection.fetchval(self._look)
+        return text
+
+    async def _broken_in_turn(self, case: Case, order: tuple[str, ...]) -> list[str]:
+        """What the checker finds after an order: it judges by the settings at the end, also a job that ended before."""
+        verbs, scene = {"held": case.held, "other": case.other}, await self._set(case)
+        for role in order:
+            await self._stage.held.alone(_call(verbs[role], scene, case.caller(role)))
+        return await self._broken_rules()
+
+    async def _broken_rules(self) -> list[str]:
+        """The promises that the checker finds broken."""
+        return [
+            f"{one.rule}: {one.says}" for one in check([], await self._setter.audit.evidence(integrity=False)).violations
+        ]
+
+    def _writes(self, gate: Gate) -> bool:
+        sql = self._setter._database.opened().statements[gate.statement].sql
+        return gate.when != "before" and bool(_WRITES.search(sql))
+
+
+def _call(verb: Verb, scene: Scene, actor: str) -> Call:
+    return lambda store: verb.call(store, scene, actor)
+
+
+def _loosely(outcome: Outcome) -> Outcome:
+    """An outcome without what a verb may write that skips a job: a claim may have released it before, a release uses the
+    slot that it planned for it, and housekeeping deletes expired keys all the same."""
+    rows = json.loads(outcome.rows)
+    rows["keys"] = [key for key in rows["keys"] or () if key["expires_at"] > key["created_at"] + SHORT]
+    rows["jobs"] = [job | {"lane": None, "due_at": None} for job in rows["jobs"] or ()]
+    rows["paces"] = [pace | {"state": None} for pace in rows["paces"] or ()]
+    return outcome._replace(rows=json.dumps(rows))
+
+
+def _difference(outcome: Outcome, allowed: list[Outcome]) -> str:
+    """What the outcome has unlike each of the two orders."""
+    return "\n or ".join(" | ".join(_all_unlike(outcome, one)) for one in allowed[:2])
+
+
+def _all_unlike(got: Outcome, expected: Outcome) -> Iterator[str]:
+    yield from _unlike("held", got.held, expected.held)
+    yield from _unlike("other", got.other, expected.other)
+    yield from _rows_unlike(got, expected)
+
+
+def _unlike(name: str, got: Any, expected: Any) -> Iterator[str]:
+    if got != expected:
+        yield f"{name} answered {_short(got)} instead of {_short(expected)}"
+
+
+def _rows_unlike(got: Outcome, expected: Outcome) -> Iterator[str]:
+    there, here = json.loads(got.rows), json.loads(expected.rows)
+    for table in there:
+        if there[table] != here[table]:
+            yield f"{table}: {_fields(there[table], here[table])}"
+
+
+def _fields(got: list[Any] | None, expected: list[Any] | None) -> str:
+    if len(got or ()) != len(expected or ()):
+        return f"{len(got or ())} rows instead of {len(expected or ())}"
+    pairs = zip(got or (), expected or (), strict=True)
+    unlike = [(name, one[name], two.get(name)) for one, two in pairs for name in one if one[name] != two.get(name)]
+    return ", ".join(f"{name}={here!r} not {there!r}" for name, here, there in unlike)
+
+
+def _short(answer: Any) -> str:
+    return repr(answer.value if isinstance(answer, Answered) else answer)[:400]

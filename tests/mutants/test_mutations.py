@@ -1,0 +1,131 @@
+"""The generator of bugs: what it changes, and that it chooses the same ones again."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.mutants import generated
+from tests.mutants.equivalent import EQUIVALENT
+from tests.mutants.generated import Covering, Verdict
+from tests.mutants.mutations import Mutation, all_mutations, compiles, mutations, named
+
+PYTHON = b'''
+async def go(n: int = 0) -> int:
+    """Go on while n < 3."""
+    if n < 3 and ready:
+        first()
+        await second(n - 1)
+    return n
+'''
+SQL = b"""-- name: take
+-- Takes a row, where it is due and free; \xe2\x80\xa6
+update jobs set status = 3, token = token + 1
+where id = :id and (due_at <= :wall or :now) and status < 3
+returning token
+
+-- name: lock
+select seq from jobs where id = :id order by seq for update skip locked
+"""
+LUA = b"""-- if it is there
+if redis.call('ZSCORE', KEYS[1], 'a < b') == false then
+    redis.call('ZADD', KEYS[1], n + 1, ARGV[2])
+end
+"""
+
+
+def changes(file: str, source: bytes) -> set[tuple[int, str, str, str]]:
+    return {(one.line, one.kind, one.old, one.new) for one in mutations(file, source)}
+
+
+def test_python_is_changed_where_it_runs() -> None:
+    assert changes("core/a.py", PYTHON) == {
+        (2, "off by one", "0", "1"),
+        (4, "negated condition", "n < 3 and ready", "(not (n < 3 and ready))"),
+        (4, "changed comparison", "n < 3", "n <= 3"),
+        (4, "and for or", "n < 3 and ready", "(n < 3 or ready)"),
+        (4, "off by one", "3", "4"),
+        (5, "dropped call", "first()", "pass"),
+        (5, "swapped statements", "first()\n        await second(n - 1)", "await second(n - 1)\n        first()"),
+        (6, "dropped await", "await second(n - 1)", "pass"),
+        (6, "plus for minus", "n - 1", "(n + 1)"),
+        (6, "off by one", "1", "2"),
+    }
+
+
+def test_sql_loses_predicates_columns_and_locks() -> None:
+    assert changes("engines/a.sql", SQL) == {
+        (3, "dropped column", "status = 3,", ""),
+        (3, "dropped column", ", token = token + 1", ""),
+        (4, "dropped predicate", "id = :id", "true"),
+        (4, "dropped predicate", "(due_at <= :wall or :now)", "true"),
+        (4, "dropped predicate", "status < 3", "true"),
+        (8, "dropped predicate", "id = :id", "true"),
+        (8, "dropped lock", " for update skip locked", ""),
+        (8, "waits for locks", " skip locked", ""),
+    }
+
+
+def test_lua_is_changed_outside_of_words_and_comments() -> None:
+    condition = "redis.call('ZSCORE', KEYS[1], 'a < b') == false"
+    assert changes("line/a.lua", LUA) == {
+        (2, "negated condition", condition, f"not ({condition})"),
+        (2, "changed comparison", "==", "~="),
+        (3, "dropped call", "redis.call('ZADD', KEYS[1], n + 1, ARGV[2])", ""),
+        (3, "plus for minus", "+", "-"),
+        (3, "off by one", "1", "2"),
+    }
+
+
+def test_what_a_type_checker_alone_reads_stays_as_it_is() -> None:
+    port = b"class Port(Protocol):\n    def go(self, n: int = 1) -> None:\n        if n: go()\n"
+    assert changes("store/a.py", port) == set()
+    assert changes("store/a.py", b"def go() -> 'Literal[1]':\n    x: 'Literal[2]' = y\n") == set()
+
+
+def test_a_change_is_applied_at_its_place_and_nowhere_else() -> None:
+    twice = "a = '…'\nif x == 1:\n    pass\nif x == 1:\n    pass\n".encode()
+    second = [one for one in mutations("core/a.py", twice) if one.kind == "changed comparison"][1]
+    assert second.applied(twice).decode() == "a = '…'\nif x == 1:\n    pass\nif x != 1:\n    pass\n"
+
+
+def test_a_change_that_leaves_no_program_is_not_tried() -> None:
+    source = b"def go():\n    return 1\n"
+    assert not compiles(Mutation("core/a.py", 2, "", "return 1", "return (", 14), source)
+
+
+def test_a_name_stays_while_lines_move() -> None:
+    source = b"if x == 1:\n    pass\nif x == 1:\n    pass\n"
+    names = [one.name for one in named(mutations("core/a.py", source), source)]
+    assert len(set(names)) == len(names)
+    moved = b"y = 5\n\n" + source
+    assert names == [one.name for one in named(mutations("core/a.py", moved), moved)][1:]
+
+
+def test_a_seed_chooses_the_same_sample() -> None:
+    assert generated.sample(20, 7) == generated.sample(20, 7)
+    assert generated.sample(20, 7) != generated.sample(20, 8)
+
+
+def test_every_room_has_tests() -> None:
+    for _, mutation in all_mutations(generated.SOURCE):
+        assert any(True for _ in Covering(Path("nowhere")).tests(mutation))
+    for _, _, folders in generated.ROOM_TESTS:
+        assert all((generated.ROOT / folder).exists() for folder in folders)
+
+
+def test_equivalent_bugs_still_exist() -> None:
+    assert EQUIVALENT.keys() <= {one.name for one in all_mutations(generated.SOURCE)}
+
+
+def test_a_verdict_in_the_file_is_not_reached_again(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A run that finds all its verdicts in the file runs no test, and reports the survivors among them."""
+    path, chosen = tmp_path / "verdicts", generated.sample(3, 7)
+    for number, (name, mutation) in enumerate(chosen):
+        verdict = "survived" if number == 0 else "caught"
+        generated._note(path, Verdict(name, mutation.file, mutation.line, mutation.kind, verdict, "", 1.0))
+    parser = generated.argparse.ArgumentParser()
+    generated.add_arguments(parser)
+    assert generated.main(parser.parse_args(["--sample", "3", "--seed", "7", "--resume", str(path)])) == 1
+    out = capsys.readouterr().out
+    assert f"survived: {chosen[0].mutation.file}:{chosen[0].mutation.line}" in out
+    assert "3 bugs" in out
