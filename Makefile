@@ -10,17 +10,20 @@ COMPILE := $(BIN)/uv --quiet pip compile --universal --python-version 3.11 --gen
 	--no-emit-index-url --no-emit-find-links --no-header
 
 .DEFAULT_GOAL := help
-.PHONY: help run test check prove coverage bench sim chaos fuzz mutants lint types setup lock clean
+.PHONY: help run test campaigns check prove coverage bench sim chaos fuzz mutants lint types setup lock clean
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-9s %s\n", $$1, $$2 }' Makefile
 
 run: .venv/run.stamp ## start the service: make run ARGS="--port 9000"
 	@$(BIN)/demora serve $(ARGS)
 
-test: lint types ## run everything that CI runs
-	$(BIN)/pytest -n 2 -m "not timed" $(ARGS)
+test: lint types ## run all tests but the campaigns
+	$(BIN)/pytest -n 2 -m "not timed and not campaign" $(ARGS)
 	$(BIN)/pytest -m timed $(ARGS)
+
+campaigns: .venv/dev.stamp ## simulate faults, and cause real ones, for some minutes
+	$(BIN)/pytest -m campaign $(ARGS)
 
 prove: .venv/dev.stamp ## look for new counterexamples: make prove SECONDS=600
 	$(BIN)/python -m tests.prove --seconds $(SECONDS) $(ARGS)

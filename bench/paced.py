@@ -40,7 +40,7 @@ async def paced_flood(on: Databases, pace: Pace | None) -> tuple[list[Wait], lis
 
 def judged(slots: list[int]) -> tuple[int, int]:
     """How many slots were used, and how many differ from those of the pace: left out, used twice, or none of its own."""
-    stagger, gap = PACE.stagger // timedelta(milliseconds=1), PACE.gap // timedelta(milliseconds=1)
+    stagger, gap = PACE.rate(quiet=False).apart // timedelta(milliseconds=1), PACE.gap // timedelta(milliseconds=1)
     oracle = [n // PACE.burst * gap + n % PACE.burst * stagger for n in range(len(slots))]
     return len(slots), sum(slot != right for slot, right in zip(sorted(slots), oracle, strict=True))
 

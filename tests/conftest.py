@@ -27,7 +27,7 @@ def pytest_configure() -> None:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Give tests more time that start processes or hold real time, and properties while they are explored; a mark of their
     own goes before."""
-    longer = {"slow", "timed"} | ({"hypothesis"} if PROFILE == "explore" else set())
+    longer = {"slow", "timed", "campaign"} | ({"hypothesis"} if PROFILE == "explore" else set())
     for item in items:
         if longer & {mark.name for mark in item.iter_markers()} and item.get_closest_marker("timeout") is None:
             item.add_marker(pytest.mark.timeout(LONG))

@@ -25,6 +25,7 @@ import click
 import pytest
 
 from demora.cli import root
+from demora.core.job import Job
 from demora.core.states import MOVES
 
 PROJECT = Path(__file__).parents[1]
@@ -173,3 +174,10 @@ def test_links_between_pages_lead_somewhere() -> None:
     for page in PAGES:
         for target in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", page.read_text()):
             assert (page.parent / target).exists(), f"{page.name} links to {target}"
+
+
+def test_the_reference_lists_the_attributes_of_a_job() -> None:
+    text = (PROJECT / "docs" / "reference" / "python.md").read_text()
+    section = text.partition("### The attributes of a Job\n")[2].partition("\n#")[0]
+    listed = {name for row in re.findall(r"^\| (`[^|]+`) \|", section, re.M) for name in re.findall(r"`(\w+)`", row)}
+    assert listed == {*Job.__struct_fields__, "payload", "result"}

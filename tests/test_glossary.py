@@ -16,7 +16,6 @@ MIRRORED = ("engines/postgres/", "engines/sqlite/")  # engines have the same par
 
 # Names that two rooms still use, and why. Rename one and take it off the list; add none.
 SHARED = {
-    "ClaimRequest": "the arguments of a claim, once for an engine and once for a claim by the line",
     "Place": "a place in the line, and a place among the connections of the HTTP server",
     "Taken": "what the line handed out, and which jobs take the slots of a worker",
     "Turns": "turns at the lock of a SQLite file, and turns at another server",

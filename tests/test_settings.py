@@ -125,6 +125,33 @@ def test_several_queues_have_their_paces_from_one_variable_or_a_table(tmp_path: 
     assert load(both).pace == {**expected, "web": make_pace_request(burst=9)}
 
 
+def test_all_queues_have_a_pace_from_one_variable_or_the_file(tmp_path: Path) -> None:
+    every = make_pace_request(gap="3m", burst=5)
+    assert load({"DEMORA_PACE": "gap=3m burst=5"}).pace == {"*": every}
+    assert load({"DEMORA_PACE": "gap=3m burst=5; mail off"}).pace == {"*": every, "mail": None}
+    assert load({"DEMORA_PACE": "* gap=3m burst=5", "DEMORA_PACE_MAIL": "off"}).pace == {"*": every, "mail": None}
+    assert load({"DEMORA_PACE": "off"}).pace == {"*": None}
+    file = tmp_path / "own.toml"
+    file.write_text('[pace]\n"*" = "gap=3m burst=5"\nmail = "off"\n')
+    assert load({"DEMORA_CONFIG": str(file)}).pace == {"*": every, "mail": None}
+    with pytest.raises(BadSetting, match="DEMORA_PACE: of all queues: stagger: 5 releases 1m apart take 5m"):
+        load({"DEMORA_PACE": "gap=3m burst=5 stagger=1m"})
+
+
+def test_the_variables_of_the_sources_give_all_queues_a_pace(tmp_path: Path) -> None:
+    assert load({"DELAYED_JOB_GAP_SECONDS": "180"}).pace == {"*": make_pace_request(gap="3m")}
+    assert load({"MAX_DELAYED_JOBS_PER_CYCLE": "5"}).pace == {"*": make_pace_request(burst=5)}
+    assert load({"RAPID_GAP_WHEN_EMPTY_SECONDS": "20"}).pace == {"*": make_pace_request(rapid_gap="20s")}
+    both = {"DELAYED_JOB_GAP_SECONDS": "180", "DEMORA_PACE_MAIL": "burst=1"}
+    assert load(both).pace == {"*": make_pace_request(gap="3m"), "mail": make_pace_request(burst=1)}
+    for own in ("gap=1m", "off"):
+        assert load({"DELAYED_JOB_GAP_SECONDS": "180", "DEMORA_PACE": own}).pace == load({"DEMORA_PACE": own}).pace
+    assert load({"DELAYED_JOB_GAP_SECONDS": "180", "DEMORA_PACE": "mail off"}).pace == {
+        "*": make_pace_request(gap="3m"),
+        "mail": None,
+    }
+
+
 def test_the_variables_of_the_sources_are_the_usual_pace(tmp_path: Path) -> None:
     variables = {
         "DELAYED_JOB_GAP_SECONDS": "180",
@@ -135,6 +162,13 @@ def test_the_variables_of_the_sources_are_the_usual_pace(tmp_path: Path) -> None
     usual = load(variables).usual_pace
     assert (usual.gap.total_seconds(), usual.burst, usual.rapid and usual.rapid.burst) == (180, 5, 7)
     assert load({**variables, "DEMORA_USUAL_PACE": "burst=1"}).usual_pace == Pace(burst=1)
+
+
+def test_a_stagger_that_does_not_fit_is_refused_with_its_variable() -> None:
+    said = "DEMORA_PACE_MAIL: of queue mail: stagger: 5 releases 30s apart take 2m30s, longer than the gap of 2m; "
+    with pytest.raises(BadSetting, match=said):
+        load({"DEMORA_PACE_MAIL": "burst=5 stagger=30s"})
+    assert load({"DEMORA_PACE_MAIL": "burst=5"}).pace == {"mail": make_pace_request(burst=5)}
 
 
 @pytest.mark.parametrize(

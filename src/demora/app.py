@@ -2,29 +2,32 @@
 
 import asyncio
 import functools
+import os
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
 from contextlib import asynccontextmanager, contextmanager
-from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any, Self
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack, cast, overload
 
 from . import settings as settings_
 from .client.client import Client, new_id
 from .client.paces import CODE
 from .client.stores_per_loop import Holds, LoopStore
 from .client.webhooks import Webhooks
-from .core.job import Job, Priority
-from .core.pace_request import PaceRequest, make_pace_request
-from .core.request import check_queue
+from .core.dsn import without_secrets
+from .core.job import Job
+from .core.pace_request import PaceRequest, check_paced, make_pace_request
+from .core.request import EnqueueOptions
 from .core.states import Status
-from .engines import examine, make_store, schema_version
+from .engines import examine, make_store, same_database, schema_version
 from .errors import BadHandler, BadSetting, Invalid, OneLoopOnly, StoreError
 from .handlers.builtin import BUILT_IN, unwanted
-from .handlers.job_function import JobFunction
-from .handlers.registry import Handler, Middleware, Registry, defaults
+from .handlers.job_function import AnyJobFunction, JobFunction, Register
+from .handlers.registry import Handler, HandlerOptions, Middleware, Registry, defaults
 from .outbound import http_request
 from .outbound.sender import Sender
 from .outbound.webhook_delivery import WebhookHandler
+from .scheduler.pace_log import log_policies
 from .store.diagnostics import Examination
 from .store.jobs import Page
 from .store.store import Store
@@ -33,6 +36,7 @@ from .system import notices
 if TYPE_CHECKING:
     from .blocking import Blocking
 
+T = TypeVar("T")
 Hook = Callable[[], Awaitable[None] | None]
 
 
@@ -60,6 +64,7 @@ class Demora:
             "redis_url": redis_url,
             "known_types_only": known_types_only,
         }
+        self._url_in_code, self._said_other = database_url, False
         self._store, self._new_id = store, new_id
         self._settings: settings_.Settings | None = None
         self._stores: dict[asyncio.AbstractEventLoop, LoopStore] = {}
@@ -82,7 +87,7 @@ class Demora:
 
     # Handlers
 
-    def job(self, type: str, **options: Any) -> Callable[[Callable[..., Any]], JobFunction]:
+    def job(self, type: str, **options: Unpack[HandlerOptions]) -> Register:
         """Register a function, async or plain, as the handler of a type.
 
         Options give the defaults of its jobs (queue, priority, max_retries, retry_delay, timeout, webhook_url,
@@ -93,12 +98,14 @@ class Demora:
         if callable(type):
             raise BadHandler(name := getattr(type, "__name__", "?"), f'give the type of its jobs: write @app.job("{name}")')
 
-        def register(function: Callable[..., Any]) -> JobFunction:
-            handler = Handler(type, function, defaults(type, **options))
+        usual = defaults(type, **options)
+
+        def register(function: Callable[..., Any]) -> AnyJobFunction:
+            handler = Handler(type, function, usual)
             self.registry.register(handler)
             return JobFunction(self, handler)
 
-        return register
+        return cast(Register, register)
 
     def middleware(self, function: Middleware) -> Middleware:
         """Wrap every run in `async def around(ctx, call_next)`. The first one registered is the outermost."""
@@ -118,12 +125,14 @@ class Demora:
     def pace(self, queue: str, **values: Any) -> None:
         """Give a queue a pace when a worker, service or scheduler starts: `app.pace("mail", gap="2m", burst=3)`.
 
-        Values are those of `Paces.set_pace`. A pace that was changed at run time stands until the values here change.
+        The queue `*` stands for all queues without a pace of their own, also for those named later. Values are those of
+        `Paces.set_pace`. A pace that was changed at run time stands until the values here change.
         """
-        self._paces[check_queue(queue)] = make_pace_request(**values)
+        self._paces[check_paced(queue)] = make_pace_request(**values)
 
     async def apply_paces(self) -> None:
-        """Set the paces of the code and of the settings. Where both name a queue, the settings win.
+        """Set the paces of the code and of the settings, and log which paces are in force. Where both name a queue, the
+        settings win.
 
         Workers, services and schedulers call this when they start.
         """
@@ -131,6 +140,7 @@ class Demora:
         in_code = {queue: request for queue, request in self._paces.items() if queue not in in_settings}
         await client.apply_paces(in_code, by=CODE)
         await client.apply_paces(in_settings)
+        log_policies(await client.pacings())
 
     async def switch_builtins(self) -> None:
         """Switch off the built-in handlers that the setting `builtin_handlers` leaves out. Workers call this repeatedly.
@@ -191,6 +201,18 @@ class Demora:
     def examine(self, *, integrity: bool = True) -> Examination:
         """Examine the database without opening the store. With `integrity` all of it is read. Changes nothing."""
         return examine(self.settings.database_url, integrity=integrity, postgres=self.settings.postgres)
+
+    def other_database(self) -> tuple[str, str] | None:
+        """Return the database that the environment or the settings file names, and which of them, if the code of this
+        application names another one. The application uses the one in the code; commands without it use the other one.
+
+        Returns None if a caller named the database, for instance with `--database-url`, and for a database in memory.
+        """
+        own = self._url_in_code
+        if own is None or own != self._given["database_url"] or self.in_memory():
+            return None
+        named = settings_.named_database(os.environ)
+        return None if named is None or same_database(own, named[0]) else named
 
     def in_memory(self) -> bool:
         """Whether jobs are kept in the memory of this process, and are lost when it ends. Opens nothing."""
@@ -256,6 +278,7 @@ class Demora:
             self._store, self._stores = before
 
     async def _opened(self, loop: asyncio.AbstractEventLoop, here: LoopStore) -> Client:
+        self._warn_of_other_database()
         try:
             await here.store.open()
         except BaseException:
@@ -274,6 +297,13 @@ class Demora:
         if settings.builtin_handlers is not None:
             self._switch_off(unwanted(settings.builtin_handlers), "DEMORA_BUILTIN_HANDLERS names what is on")
         return here.client
+
+    def _warn_of_other_database(self) -> None:
+        """Log once that the settings name another database than the code."""
+        if self._store is None and not self._said_other and (other := self.other_database()) is not None:
+            named, source = other
+            notices.other_database(without_secrets(self.settings.database_url), without_secrets(named), source)
+        self._said_other = True
 
     async def _webhooks(self) -> Webhooks:
         return (await self.open()).webhooks
@@ -298,56 +328,12 @@ class Demora:
 
     # Jobs
 
-    async def enqueue(
-        self,
-        type: str,
-        payload: Any = None,
-        *,
-        at: datetime | None = None,
-        delay: timedelta | str | None = None,
-        queue: str | None = None,
-        priority: Priority | str | None = None,
-        max_retries: int | None = None,
-        retry_delay: timedelta | str | None = None,
-        timeout: timedelta | str | None = None,
-        key: str | None = None,
-        tags: Iterable[str] | None = None,
-        name: str | None = None,
-        webhook_url: str | None = None,
-        expires_at: datetime | None = None,
-        expires_in: timedelta | str | None = None,
-        unique: str | None = None,
-        if_waiting: str | None = None,
-        webhook_on_cancel: bool | None = None,
-        within: Any = None,
-    ) -> Job:
+    async def enqueue(self, type: str, payload: Any = None, **options: Unpack[EnqueueOptions]) -> Job:
         """Store one job. It is durable when this returns or, `within` a transaction of the caller, when that commits.
 
         `Invalid` names the argument that is wrong; then nothing is stored.
         """
-        client = await self.open()
-        job = client.make(
-            type,
-            payload,
-            at=at,
-            delay=delay,
-            queue=queue,
-            priority=priority,
-            max_retries=max_retries,
-            retry_delay=retry_delay,
-            timeout=timeout,
-            key=key,
-            tags=tags,
-            name=name,
-            webhook_url=webhook_url,
-            expires_at=expires_at,
-            expires_in=expires_in,
-            unique=unique,
-            if_waiting=if_waiting,
-            webhook_on_cancel=webhook_on_cancel,
-        )
-        [(stored, _)] = await client.add([job], within=within)
-        return stored
+        return await (await self.open()).enqueue(type, payload, **options)
 
     async def enqueue_many(
         self, requests: Iterable[Any], *, within: Any = None, spread: timedelta | str | None = None
@@ -367,16 +353,25 @@ class Demora:
         """Return a page of jobs, newest first; see `Client.find`."""
         return await (await self.open()).find(**filters)
 
-    async def wait(self, id: str, timeout: timedelta | str | None = None) -> Job:
-        """Wait until the job has ended, and return it. After the `timeout` return it as it is then."""
-        return await (await self.open()).wait(id, timeout)
+    @overload
+    async def wait(self, job: Job[T], timeout: timedelta | str | None = None) -> Job[T]: ...
+    @overload
+    async def wait(self, job: str, timeout: timedelta | str | None = None) -> Job: ...
+    async def wait(self, job: Job | str, timeout: timedelta | str | None = None) -> Job:
+        """Wait until the job, given itself or by its id, has ended, and return it. After the `timeout` return it as it is
+        then."""
+        return await (await self.open()).wait(job, timeout)
 
-    async def result(self, id: str, timeout: timedelta | str | None = None) -> Any:
-        """Wait until the job has ended, and return what its handler returned.
+    @overload
+    async def result(self, job: Job[T], timeout: timedelta | str | None = None) -> T: ...
+    @overload
+    async def result(self, job: str, timeout: timedelta | str | None = None) -> Any: ...
+    async def result(self, job: Job[T] | str, timeout: timedelta | str | None = None) -> T | Any:
+        """Wait until the job, given itself or by its id, has ended, and return what its handler returned.
 
         `JobFailed` if the job ended without a result, `StillRunning` if it has not ended within the `timeout`.
         """
-        return await (await self.open()).result(id, timeout)
+        return await (await self.open()).result(job, timeout)
 
     async def cancel(self, id: str) -> Status:
         """Cancel a job, and return its status: CANCELLED if it was waiting; PROCESSING if it runs, whose worker sees the

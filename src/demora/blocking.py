@@ -132,6 +132,7 @@ class Blocking:
     set_pace = of_client(Paces.set_pace)
     take_pace_off = of_client(Paces.take_pace_off)
     pacings = of_client(Paces.pacings)
+    delayed_stats = of_client(Paces.delayed_stats)
     pacing = of_client(Paces.pacing)
     pace_changes = of_client(Paces.pace_changes)
     why = of_client(Paces.why)
@@ -149,16 +150,25 @@ class Blocking:
     overview = of_client(Diagnostics.overview)
     activity = of_client(Diagnostics.activity)
 
-    def wait(self, id: str, timeout: timedelta | str | None = None) -> Job:
-        """Wait until the job has ended, and return it. After the `timeout` return it as it is then."""
-        return self._wait("wait", Client.wait, id, timeout)
+    @overload
+    def wait(self, job: Job[T], timeout: timedelta | str | None = None) -> Job[T]: ...
+    @overload
+    def wait(self, job: str, timeout: timedelta | str | None = None) -> Job: ...
+    def wait(self, job: Job | str, timeout: timedelta | str | None = None) -> Job:
+        """Wait until the job, given itself or by its id, has ended, and return it. After the `timeout` return it as it is
+        then."""
+        return self._wait("wait", Client.wait, job, timeout)
 
-    def result(self, id: str, timeout: timedelta | str | None = None) -> Any:
-        """Wait until the job has ended, and return what its handler returned.
+    @overload
+    def result(self, job: Job[T], timeout: timedelta | str | None = None) -> T: ...
+    @overload
+    def result(self, job: str, timeout: timedelta | str | None = None) -> Any: ...
+    def result(self, job: Job[T] | str, timeout: timedelta | str | None = None) -> T | Any:
+        """Wait until the job, given itself or by its id, has ended, and return what its handler returned.
 
         `JobFailed` if the job ended without a result, `StillRunning` if it has not ended within the `timeout`.
         """
-        return self._wait("result", Client.result, id, timeout)
+        return self._wait("result", Client.result, job, timeout)
 
     def close(self) -> None:
         """Finish the calls in progress, disconnect and end the thread. The next call opens the store again.
@@ -200,12 +210,12 @@ class Blocking:
             background = self._background = _Background(self._app)
         return background.loop, background.submit(ask, waits)
 
-    def _wait(self, name: str, verb: Callable[[Client, str, Any], Coroutine[Any, Any, T]], id: str, timeout: Any) -> T:
+    def _wait(self, name: str, verb: "_Waiting[T]", job: Job | str, timeout: Any) -> T:
         until = None if timeout is None else time.monotonic() + span(timeout, "timeout").total_seconds()
         while True:
             left = None if until is None else timedelta(seconds=max(until - time.monotonic(), 0))
             try:
-                return self.run(name, functools.partial(_ask_client, verb, id, left), waits=True)
+                return self.run(name, functools.partial(_ask_client, verb, job, left), waits=True)
             except _Forked:
                 continue
 
@@ -291,8 +301,11 @@ class _Background:
             self.loop.close()
 
 
-async def _ask_client(verb: Callable[[Client, str, Any], Coroutine[Any, Any, T]], id: str, left: Any, app: Demora) -> T:
-    return await verb(await app.open(), id, left)
+_Waiting = Callable[[Client, Any, Any], Coroutine[Any, Any, T]]
+
+
+async def _ask_client(verb: _Waiting[T], job: Job | str, left: Any, app: Demora) -> T:
+    return await verb(await app.open(), job, left)
 
 
 def _run_without_loop(call: Coroutine[Any, Any, T]) -> T:

@@ -39,10 +39,11 @@ class BadHandler(DemoraError):
 
 
 class UnknownJobType(DemoraError):
-    """`known_types_only` is set and no handler is registered for this type."""
+    """No handler is registered for this type, and `known_types_only` is set or the type is probably misspelt."""
 
-    def __init__(self, type: str, known: Sequence[str]) -> None:
-        super().__init__(f"no handler is registered for type {type!r}; known types: {', '.join(sorted(known)) or 'none'}")
+    def __init__(self, type: str, known: Sequence[str], hint: str = "") -> None:
+        known_types = f"known types: {', '.join(sorted(known)) or 'none'}"
+        super().__init__(f"no handler is registered for type {type!r}{hint or f'; {known_types}'}")
         self.type = type
 
 

@@ -15,9 +15,9 @@ import msgspec
 
 from .core.access import MOST_LIMIT, KeyLimits
 from .core.outbound import Network, Policy, read_networks
-from .core.pace import Pace
-from .core.pace_request import PaceRequest, read_pace
-from .core.request import LONGEST_TIMEOUT, check_queue
+from .core.pace import EVERY_QUEUE, Pace
+from .core.pace_request import PaceRequest, check_paced, read_pace, say_request
+from .core.request import LONGEST_TIMEOUT
 from .core.retention import Keep, Retention, keep
 from .core.spans import say, span
 from .core.webhook import Secret, read_secret
@@ -26,7 +26,7 @@ from .errors import BadSetting, Invalid
 
 DEFAULT_FILE, FILE_VARIABLE = "demora.toml", "DEMORA_CONFIG"
 _PREFIX = "DEMORA_"
-_OWN = {"DEMORA_CRASH", "DEMORA_LIFELINE"}  # set by tests, and by a supervisor for its workers
+_OWN = {"DEMORA_CRASH", "DEMORA_LIFELINE", "DEMORA_RELOADED"}  # set by tests, and by a supervisor or reloader
 LEAST_IN_FLIGHT = 48 * 1024 * 1024  # bytes
 LOG_FORMATS = ("text", "json")
 LOG_LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR")
@@ -37,6 +37,7 @@ BUILTIN_HANDLERS = ("demo", "http.request")  # the names that the setting takes 
 class Settings(msgspec.Struct, frozen=True):
     """All settings. The variable of a setting is `DEMORA_` and its name in capitals."""
 
+    app: str | None = None
     database_url: str = "sqlite:///demora.db"
     database_schema: str = "demora"
     database_connections: int = 8
@@ -105,6 +106,12 @@ class Settings(msgspec.Struct, frozen=True):
         return tuple(read_secret(text, "webhook_secret") for text in (self.webhook_secret or "").replace(",", " ").split())
 
     @property
+    def asked_paces(self) -> str:
+        """The paces that the settings ask for, as one text: `* gap=3m burst=5; mail off`."""
+        asked = [(queue, "off" if request is None else say_request(request)) for queue, request in self.pace.items()]
+        return "; ".join(f"{queue} {text}" for queue, text in sorted(asked))
+
+    @property
     def postgres(self) -> PostgresOptions:
         """The options of a PostgreSQL database."""
         return PostgresOptions(
@@ -133,6 +140,12 @@ def load(environment: Mapping[str, str] | None = None, **given: Any) -> Settings
 def sources(environment: Mapping[str, str], **given: Any) -> dict[str, str]:
     """Return where each setting comes from that is not a default: an argument, a variable or a line of the file."""
     return {name: source for name, (source, _) in _found(environment, given).items()}
+
+
+def named_database(environment: Mapping[str, str]) -> tuple[str, str] | None:
+    """Return the database URL of the environment or the file, and which of them names it; None if neither does."""
+    source, value = _found(environment, {}).get("database_url", (None, None))
+    return None if source is None else (_value("database_url", source, value), source)
 
 
 def troubles(environment: Mapping[str, str], **given: Any) -> list[BadSetting]:
@@ -266,6 +279,7 @@ def _broken_rules(settings: Settings) -> Iterator[BadSetting]:
     yield from settings.postgres.broken_rules()
     yield from _broken_urls(settings)
     yield from _broken_outbound(settings)
+    yield from _broken_paces(settings)
 
 
 def _are_builtins(names: tuple[str, ...]) -> bool:
@@ -311,7 +325,8 @@ def _broken_outbound(settings: Settings) -> Iterator[BadSetting]:
             yield BadSetting(problem.field, problem.reason)
 
 
-# Paces: a table in the file, `DEMORA_PACE`, `DEMORA_PACE_<QUEUE>`, and four variables without the prefix for the usual pace
+# Paces: a table in the file, `DEMORA_PACE`, `DEMORA_PACE_<QUEUE>`, and four variables without the prefix, which give all
+# queues without a pace of their own one, and other paces the values that they leave out
 
 
 PACE_VARIABLE = "DEMORA_PACE_"
@@ -326,17 +341,16 @@ _UNPREFIXED = {
 
 def _pace_variables(environment: Mapping[str, str], found: Mapping[str, tuple[str, Any]]) -> dict[str, tuple[str, Any]]:
     """Return the settings that the variables of single queues, and those without the prefix, add to those found so far."""
-    more: dict[str, tuple[str, Any]] = {}
     own = {name: value for name, value in environment.items() if name.startswith(PACE_VARIABLE) and value}
-    if own:
-        source, before = found.get("pace", ("", {}))
-        table = _table(before, source or "pace")
-        more["pace"] = (" and ".join(own), {**table, **{_queue(name): value for name, value in own.items()}})
     named = {name: environment[name] for name in _UNPREFIXED if environment.get(name)}
+    if not (own or named):
+        return {}
+    values = {field: f"{_whole(name, named[name])}{unit}" for name, (field, unit) in _UNPREFIXED.items() if name in named}
+    source, before = found.get("pace", (None, {}))
+    table = ({EVERY_QUEUE: values} if named else {}) | _table(before, source or "pace")
+    table |= {_queue(name): value for name, value in own.items()}
+    more: dict[str, tuple[str, Any]] = {"pace": (" and ".join([*([source] if source else []), *own, *named]), table)}
     if named and _USUAL not in found:
-        values = {
-            field: f"{_whole(name, named[name])}{unit}" for name, (field, unit) in _UNPREFIXED.items() if name in named
-        }
         more[_USUAL] = (" and ".join(named), values)
     return more
 
@@ -345,6 +359,17 @@ def _whole(name: str, value: str) -> str:
     if not value.isdecimal():
         raise BadSetting(name, f"must be a whole number, not {value!r}")
     return value
+
+
+def _broken_paces(settings: Settings) -> Iterator[BadSetting]:
+    every = settings.pace.get(EVERY_QUEUE)
+    for queue, request in settings.pace.items():
+        try:
+            usual = settings.usual_pace if every is None or queue == EVERY_QUEUE else every.over(settings.usual_pace)
+            if request is not None:
+                request.over(usual)
+        except Invalid as problem:
+            yield BadSetting("pace", f"{_of(queue)}: {problem.field}: {problem.reason}")
 
 
 def _read_usual(value: Any, source: str) -> Pace:
@@ -356,17 +381,21 @@ def _read_usual(value: Any, source: str) -> Pace:
 
 
 def _read_paces(value: Any, source: str) -> dict[str, PaceRequest | None]:
-    """Return the requested paces by queue; None removes the pace of a queue."""
+    """Return the requested paces by queue, or by `*` for all queues without one; None removes the pace of a queue."""
     if isinstance(value, Mapping) and all(isinstance(one, PaceRequest) for one in value.values()):
         return dict(value)
-    return {check_queue(queue, source): _of_queue(queue, pace, source) for queue, pace in _table(value, source).items()}
+    return {check_paced(queue, source): _of_queue(queue, pace, source) for queue, pace in _table(value, source).items()}
 
 
 def _of_queue(queue: str, pace: Any, source: str) -> PaceRequest | None:
     try:
         return _read(pace, source)
     except Invalid as problem:
-        raise Invalid(source, f"of queue {queue}: {problem.reason}") from None
+        raise Invalid(source, f"{_of(queue)}: {problem.reason}") from None
+
+
+def _of(queue: str) -> str:
+    return "of all queues" if queue == EVERY_QUEUE else f"of queue {queue}"
 
 
 def _read(value: Any, source: str) -> PaceRequest | None:
@@ -379,9 +408,14 @@ def _table(value: Any, source: str) -> dict[str, Any]:
     if isinstance(value, Mapping):
         return dict(value)
     if not isinstance(value, str):
-        raise Invalid(source, "must be a table of queues, or text like 'mail gap=2m burst=3; reports off'")
-    parts = [part.strip().partition(" ") for part in value.split(";") if part.strip()]
-    return {queue: pace.strip() for queue, _, pace in parts}
+        raise Invalid(source, "must be a table of queues, or text like 'gap=2m burst=3; mail gap=10s; reports off'")
+    return dict(_named(part.strip()) for part in value.split(";") if part.strip())
+
+
+def _named(part: str) -> tuple[str, str]:
+    """Return the queue that a part of the text names, or `*` if it begins with the pace, and the pace."""
+    first, _, pace = part.partition(" ")
+    return (EVERY_QUEUE, part) if "=" in first or part == "off" else (first, pace.strip())
 
 
 def _queue(variable: str) -> str:

@@ -22,7 +22,7 @@ from .core.spans import from_ms, moment, span, to_ms
 from .core.states import Status
 from .engines.sqlite import SqliteStore
 from .errors import DemoraError
-from .handlers.job_function import JobFunction
+from .handlers.job_function import AnyJobFunction, JobFunction
 from .store.jobs import Settlement, Subscription
 from .system.clock import Clock
 from .system.seams import Seams
@@ -106,7 +106,7 @@ class Sandbox:
         self.app.deliveries.muted = False
         self._using.__exit__(None, None, None)
 
-    async def enqueued(self, type: str | JobFunction | None = None, /, **payload: Any) -> list[Job]:
+    async def enqueued(self, type: str | AnyJobFunction | None = None, /, **payload: Any) -> list[Job]:
         """Return all jobs ever enqueued here, oldest first; only those of this type and with these fields, if given."""
         name = type.type if isinstance(type, JobFunction) else type
         client, found, after = await self.app.open(), list[Job](), None

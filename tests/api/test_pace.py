@@ -15,7 +15,7 @@ PACE = {
     "gap": 120000,
     "burst": 3,
     "stagger": 30000,
-    "rapid": {"gap": 30000, "burst": 5, "stagger": 15000},
+    "rapid": {"gap": 30000, "burst": 5, "stagger": 5000},
     "governs": "both",
 }
 
@@ -37,8 +37,9 @@ async def test_a_pace_is_set_shown_and_taken_off(http: httpx.AsyncClient) -> Non
 
 async def test_a_queue_comes_into_being_with_its_pace_and_what_is_left_out_is_usual(http: httpx.AsyncClient) -> None:
     shown = await set_pace(http, burst=7)
-    assert (shown["gap"], shown["burst"], shown["stagger"]) == (120_000, 7, 30_000)
-    assert shown["rapid"] == {"gap": 30_000, "burst": 5, "stagger": 15_000}
+    assert (shown["gap"], shown["burst"], shown["stagger"]) == (120_000, 7, 17_142)
+    assert shown["rapid"] is None
+    assert (await set_pace(http, rapid={}))["rapid"] == {"gap": 30_000, "burst": 5, "stagger": 6000}
 
 
 async def test_what_is_left_out_stays(http: httpx.AsyncClient) -> None:
@@ -79,6 +80,8 @@ async def test_a_change_without_a_key_is_recorded_as_one_over_http(http: httpx.A
         ({"unknown": 1}, "pace.unknown"),
         ({"gap": 0, "stagger": 0}, "pace.gap"),
         ({"rapid": {"gap": 0, "stagger": 0}}, "pace.rapid.gap"),
+        ({"gap": 10_000, "burst": 5, "stagger": 2001}, "pace.stagger"),
+        ({"rapid": {"stagger": 6001}}, "pace.rapid.stagger"),
     ],
     ids=str,
 )
@@ -103,6 +106,21 @@ async def test_the_figures_of_a_paced_queue(http: httpx.AsyncClient) -> None:
     assert (shown["totalDelayed"], shown["readyNow"], shown["readyInHour"], shown["waitingForGap"]) == (2, 0, 1, 0)
     assert (shown["mode"], shown["timeSinceLastReleaseSeconds"]) == ("normal", None)
     assert 50 < shown["nextReleaseInSeconds"] <= 60
+
+
+async def test_all_queues_without_a_pace_get_one_over_http(http: httpx.AsyncClient) -> None:
+    every = await http.patch("/api/v1/queues/*", json={"pace": {"gap": 180_000, "burst": 5}})
+    assert (every.status_code, every.json()["name"]) == (200, "*")
+    assert (every.json()["pace"]["gap"], every.json()["pace"]["inherited"]) == (180_000, False)
+    assert (await http.get("/api/v1/queues/*")).json() == every.json()
+    await add(http, queue="mail", delay=60_000)
+    shown = (await http.get(MAIL)).json()["pace"]
+    assert (shown["gap"], shown["burst"], shown["inherited"], shown["totalDelayed"]) == (180_000, 5, True, 1)
+    assert (await http.patch(MAIL, json={"pace": None})).json()["pace"] is None
+    listed = {queue["name"]: queue["pace"] for queue in (await http.get("/api/v1/queues")).json()["queues"]}
+    assert listed == {"demora.webhooks": None, "mail": None}
+    problem(await http.patch("/api/v1/queues/*", json={"strict": True}), 422, "name")
+    assert (await http.patch("/api/v1/queues/*", json={"pace": None})).json()["pace"] is None
 
 
 async def test_why_says_what_a_job_waits_for(http: httpx.AsyncClient) -> None:

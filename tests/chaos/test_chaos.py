@@ -5,7 +5,7 @@ import pytest
 from tests.chaos.campaign import KILLS, ZOMBIES
 from tests.chaos.conftest import Endure
 
-pytestmark = [pytest.mark.slow, pytest.mark.timed]
+pytestmark = [pytest.mark.slow, pytest.mark.campaign]
 
 
 async def test_every_fault_for_real_breaks_no_promise(endure: Endure) -> None:

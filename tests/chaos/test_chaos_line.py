@@ -5,7 +5,7 @@ import pytest
 from tests.chaos.conftest import Endure
 from tests.chaos.lines import LINED_UP, LOST
 
-pytestmark = [pytest.mark.slow, pytest.mark.timed]
+pytestmark = [pytest.mark.slow, pytest.mark.campaign]
 
 
 @pytest.mark.parametrize("database", ["sqlite+line", "postgres+line"])

@@ -8,7 +8,7 @@ from tests.chaos.conftest import Endure
 from tests.chaos.judging import RELEASES
 from tests.chaos.outages import CUTS, RESTARTS
 
-pytestmark = [pytest.mark.slow, pytest.mark.timed]
+pytestmark = [pytest.mark.slow, pytest.mark.campaign]
 
 
 async def test_kills_of_four_workers_and_four_schedulers_use_no_slot_of_a_pace_twice(endure: Endure) -> None:

@@ -8,7 +8,7 @@ import pytest
 from tests.chaos.webhooks import KILLS, Deliveries
 from tests.setups import ENGINE, postgres_url
 
-pytestmark = [pytest.mark.slow, pytest.mark.timed]
+pytestmark = [pytest.mark.slow, pytest.mark.campaign]
 
 
 @pytest.mark.parametrize("database", ["sqlite", "postgres"])

@@ -177,7 +177,7 @@ def test_a_key_that_is_not_in_force_is_not_rotated(run: Run) -> None:
 def test_a_service_for_others_asks_for_keys_and_hears_of_new_ones_and_revocations(run: Run, start: Start) -> None:
     refused = start("serve", "--host", "0.0.0.0", "--port", "0")
     _, said = refused.communicate(timeout=DEADLINE)
-    assert (refused.returncode, said.count("\n")) == (1, 1)
+    assert (refused.returncode, said.count("\n"), said.count("error: ")) == (1, 2, 1)
     assert "demora keys create NAME --scope" in said
     id, text = create(run, "ci", "--scope", "submit")
     service = start("serve", "--host", "0.0.0.0", "--port", "0", DEMORA_ALLOWED_HOSTS="jobs.example.com")

@@ -27,14 +27,15 @@ def test_where_there_is_no_database_it_says_who_makes_one(run: Run, folder: Path
     refused = run(*words)
     assert refused.exit_code == 1
     makers = "demora serve, worker, scheduler, enqueue, keys create, webhooks secret create and migrate create one"
-    assert refused.stderr == f"error: there is no database yet at sqlite:///demora.db; {makers}\n"
+    assert refused.stderr == f"error: there is no database yet at sqlite:///{folder}/demora.db; {makers}\n"
     assert not list(folder.iterdir())
 
 
 def test_a_file_that_is_no_database_is_left_alone(run: Run, folder: Path) -> None:
     (folder / "demora.db").write_text("dear diary, " * 20)
     refused = run("jobs")
-    assert (refused.exit_code, refused.stderr) == (1, "error: SQLite: file is not a database\n")
+    assert refused.exit_code == 1
+    assert refused.stderr == "error: cannot use the database file demora.db: SQLite: file is not a database\n"
 
 
 def test_an_empty_database_has_no_jobs(run: Run) -> None:

@@ -11,7 +11,7 @@ def test_a_pace_is_set_shown_and_taken_off(run: Run, enqueued: Callable[..., str
     enqueued()
     assert "mail has no pace" in run("pace", "mail").stdout
     set_ = run("pace", "mail", "--gap", "2m", "--burst", "3", "--stagger", "30s")
-    assert "3 in 2m, 30s apart; rapid 5 in 30s, 15s apart; governs both" in set_.stdout
+    assert "3 in 2m, 30s apart; governs both" in set_.stdout
     assert f"by cli:{getpass.getuser()}" in set_.stdout
     assert "pace            3 in 2m, 30s apart" in run("queue", "mail").stdout
     assert "mail has no pace" in run("pace", "mail", "--off").stdout
@@ -52,6 +52,35 @@ def test_off_goes_alone_and_bad_values_are_told(run: Run, enqueued: Callable[...
     refused = run("pace", "mail", "--rapid-burst", "0")
     assert refused.exit_code == 2
     assert "Invalid value for '--rapid-burst': " in refused.stderr
+
+
+def test_a_pace_is_complete_by_itself(run: Run, enqueued: Callable[..., str]) -> None:
+    enqueued()
+    assert "pace            1 in 10s; governs both" in run("pace", "mail", "--gap", "10s", "--burst", "1").stdout
+    assert "pace            5 in 10s, 2s apart; governs both" in run("pace", "mail", "--burst", "5").stdout
+    refused = run("pace", "mail", "--stagger", "3s")
+    said = "Invalid value for '--stagger': 5 releases 3s apart take 15s, longer than the gap of 10s; at most 2s fits"
+    assert (refused.exit_code, said in refused.stderr) == (2, True)
+    assert "5 in 10s, 2s apart; rapid 5 in 30s, 6s apart; " in run("pace", "mail", "--rapid").stdout
+    assert "5 in 10s, 1s apart" in run("pace", "mail", "--stagger", "1s").stdout
+    assert "5 in 10s, 2s apart" in run("pace", "mail", "--stagger", "fit", "--no-rapid").stdout
+
+
+def test_all_queues_without_a_pace_get_one(run: Run, enqueued: Callable[..., str]) -> None:
+    enqueued("demo.echo", "--queue", "mail", "--delay", "1h")
+    enqueued("demo.echo", "--queue", "web")
+    assert "pace            5 in 3m, 30s apart; governs both\n" in run("pace", "*", "--gap", "3m", "--burst", "5").stdout
+    assert "30s apart; governs both, as all queues without their own\n" in run("pace", "mail").stdout
+    heads, every, mail = run("pace").stdout.splitlines()
+    assert heads.split() == ["QUEUE", "PACE", "DELAYED", "READY", "NOW", "IN", "HOUR", "FOR", "GAP", "NEXT", "LAST"]
+    assert (every.split(), mail.split()[:8]) == (["*", "5", "in", "3m"], ["mail", "5", "in", "3m", "1", "0", "1", "0"])
+    shown = answer(run("pace", "--json"))["queues"]
+    assert [(one["queue"], one["pace"]["inherited"]) for one in shown] == [("*", False), ("mail", True)]
+    said = run("doctor", "--skip-integrity").stdout
+    assert f"all queues without a pace of their own have one, 5 in 3m, set by cli:{getpass.getuser()}" in said
+    assert "queue mail follows the pace of all queues, 5 in 3m: 0 jobs due and not released yet" in said
+    assert "web has no pace" in run("pace", "web", "--off").stdout
+    assert run("pace", "--off").exit_code == 2
 
 
 def test_why_is_one_sentence(run: Run, enqueued: Callable[..., str]) -> None:

@@ -112,6 +112,7 @@ def test_a_database_that_no_engine_knows_is_refused(run: Run) -> None:
 
 ONE_SHOTS = [
     *("enqueue demo.echo", "jobs", f"job {NO_SUCH_ID}", "dead-letters", "queues", "queue mail", "workers"),
+    "stats",
     *(f"why {NO_SUCH_ID}", "pace mail"),
     *(f"cancel {NO_SUCH_ID}", f"retry {NO_SUCH_ID}", f"delete {NO_SUCH_ID}", f"reschedule {NO_SUCH_ID} --delay 1s"),
     *("pause mail", "resume mail", "migrate", "verify"),
@@ -123,7 +124,7 @@ ONE_SHOTS = [
         "webhooks disabled",
     ),
     *("webhooks enable https://example.com/", "webhooks secret create", "webhooks secret rotate", "webhooks secret list"),
-    *("webhooks secret forget abc", "webhooks listen --once --port 0"),
+    *("webhooks secret reveal", "webhooks secret forget abc", "webhooks listen --once --port 0"),
     *("keys create ci --scope read", "keys list", "keys rotate abcdefghijk1", "keys limit abcdefghijk1 --rate 1"),
     *("keys revoke abcdefghijk1", "keys forget abcdefghijk1"),
 ]
@@ -173,6 +174,7 @@ def test_an_app_with_a_bug_of_its_own_shows_its_traceback(run: Run, folder: Path
     assert refused.exit_code == 1
     assert source in refused.stderr
     assert f"error: module buggy_app cannot be imported: {error}" in refused.stderr
+    assert "importlib" not in refused.stderr
 
 
 def test_an_unknown_command_is_a_usage_error(run: Run) -> None:

@@ -70,7 +70,7 @@ def test_a_running_job_is_cancelled_by_its_worker(run: Run, start: Start) -> Non
 def test_a_hanging_thread_does_not_keep_a_worker(start: Start, run: Run, shop: str, enqueued: Callable[..., str]) -> None:
     worker = start("worker", "--app", shop, DEMORA_GRACE="100ms")
     id = enqueued("hang")
-    line = read_until(worker, "hanging").splitlines()[-1]
+    line = read_until(worker, "] hanging").splitlines()[-1]
     assert f"WARNING [{id}] hanging\\nforged \\x1b[31m" in line
     worker.send_signal(signal.SIGTERM)
     assert worker.wait(DEADLINE) == 0
@@ -103,11 +103,11 @@ def test_a_worker_with_a_lease_that_cannot_be_used_says_so(start: Start) -> None
     assert (worker.returncode, said.splitlines()[-1]) == (2, "Error: Invalid value for '--lease': must be from 100ms to 1d")
 
 
-def test_serve_says_where_it_is_and_what_to_try(run: Run, start: Start) -> None:
+def test_serve_says_where_it_is_and_what_to_try(run: Run, start: Start, folder: Path) -> None:
     service = start("serve", "--port", "0", "--concurrency", "3")
     said = read_until(service, "openapi.json", "stdout")
     address = said.split(" at ")[1].split(",")[0]
-    assert "jobs in sqlite:///demora.db" in said
+    assert f"jobs in sqlite:///{folder}/demora.db" in said
     assert "  demora jobs\n" in said
     with urllib.request.urlopen(f"{address}/health/ready", timeout=DEADLINE) as response:
         assert response.status == 200
@@ -121,7 +121,7 @@ def test_serve_says_where_it_is_and_what_to_try(run: Run, start: Start) -> None:
 
 
 @pytest.mark.parametrize("command", ["worker", "scheduler", "serve"])
-def test_what_stays_says_at_its_start_which_variables_set_nothing(start: Start, command: str) -> None:
+def test_what_stays_says_at_its_start_which_variables_set_nothing(start: Start, command: str, folder: Path) -> None:
     words = (command, "--port", "0") if command == "serve" else (command,)
     process = start(*words, DEMORA_DATABSE_URL="postgresql://me:canary@host/db")
     said = read_until(process, "started" if command == "worker" else f"{command.replace('serve', 'service')} ")
@@ -129,7 +129,7 @@ def test_what_stays_says_at_its_start_which_variables_set_nothing(start: Start, 
         "WARNING unknown variable DEMORA_DATABSE_URL: demora has no such setting; did you mean DEMORA_DATABASE_URL?" in said
     )
     assert "canary" not in said
-    assert command == "serve" or "jobs in sqlite:///demora.db\n" in said
+    assert command == "serve" or f"jobs in sqlite:///{folder}/demora.db\n" in said
 
 
 def test_a_worker_says_which_of_its_queues_are_new(start: Start, enqueued: Callable[..., str]) -> None:
@@ -139,12 +139,12 @@ def test_a_worker_says_which_of_its_queues_are_new(start: Start, enqueued: Calla
     assert "queue mail is new" not in said
 
 
-def test_workers_say_once_where_the_jobs_are_however_many_they_are(start: Start) -> None:
+def test_workers_say_once_where_the_jobs_are_however_many_they_are(start: Start, folder: Path) -> None:
     url = redis_url()
     workers = start("worker", "--processes", "2", DEMORA_REDIS_URL=url)
     said = read_until(workers, "started") + read_until(workers, "started")
-    assert said.count("jobs in sqlite:///demora.db") == 1
-    assert f"jobs in sqlite:///demora.db, lined up in {url}\n" in said
+    assert said.count(f"jobs in sqlite:///{folder}/demora.db") == 1
+    assert f"/demora.db, lined up in {url}\n" in said
 
 
 @pytest.mark.parametrize(
@@ -194,3 +194,10 @@ def test_several_workers_do_not_share_a_database_in_memory(run: Run) -> None:
     refused = run("worker", "--processes", "2", "--database-url", "sqlite://")
     assert refused.exit_code == 1
     assert "several processes cannot share a database in memory" in refused.stderr
+
+
+@pytest.mark.parametrize("words", [("worker",), ("serve", "--port", "0")], ids=lambda words: words[0])
+def test_a_start_without_an_application_says_so(start: Start, shop: str, words: tuple[str, ...]) -> None:
+    said = "built-in handlers only: no application is named (--app MODULE:APP, or app in demora.toml)"
+    assert said in read_until(start(*words), " slots, queues all")
+    assert said not in read_until(start(*words, "--app", shop), " slots, queues all")

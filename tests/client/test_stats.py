@@ -37,8 +37,8 @@ async def test_every_state_is_counted_by_queue_and_in_all() -> None:
         async with app.worker(queues=["reports"]):
             await app.wait(dead.id)
         counted = await client.stats()
-    assert counted.total == JobCounts(priority=1, delayed=1, dlq=1)
-    assert counted.queues == {"mail": JobCounts(priority=1, delayed=1), "reports": JobCounts(dlq=1)}
+    assert counted.total == JobCounts(ready=1, delayed=1, dead=1)
+    assert counted.queues == {"mail": JobCounts(ready=1, delayed=1), "reports": JobCounts(dead=1)}
 
 
 async def test_an_empty_database_has_no_jobs() -> None:
@@ -77,9 +77,9 @@ async def test_a_fresh_count_begins_after_it_was_asked_for_and_serves_all_who_wa
     counter = Statistics(store)
     [before] = await together(counter, store, False)
     first, second, third = await together(counter, store, True, True, False)
-    assert before.total.priority < first.total.priority
+    assert before.total.ready < first.total.ready
     assert second.counted_at >= first.counted_at
-    assert third.total.priority >= first.total.priority
+    assert third.total.ready >= first.total.ready
     assert store.counts <= 3
 
 
@@ -92,13 +92,13 @@ async def test_a_count_that_fails_is_not_kept(monkeypatch: pytest.MonkeyPatch) -
     with pytest.raises(asyncio.CancelledError):
         await asked
     [counted] = await together(counter, store, False)
-    assert counted.total.priority == 2
+    assert counted.total.ready == 2
 
 
 def test_only_the_queues_with_the_most_jobs_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "MOST_QUEUES", 2)
     counted = summarise([Queue("a", ready=1), Queue("b", dead=3), Queue("c", delayed=2)], NOW)
-    assert counted == Stats(JobCounts(1, 2, 0, 3), {"b": JobCounts(dlq=3), "c": JobCounts(delayed=2)}, 1, NOW)
+    assert counted == Stats(JobCounts(1, 2, 0, 3), {"b": JobCounts(dead=3), "c": JobCounts(delayed=2)}, 1, NOW)
 
 
 async def test_dead_letters_are_counted_by_what_they_have_in_common() -> None:

@@ -50,3 +50,13 @@ async def test_nothing_is_leased_that_a_pace_holds(store: Store, clock: TestCloc
     delayed, now = await add_ids(store, {"delay": seconds(1)}, {})
     clock.turn(1)
     assert await drawn(store, delayed, now) == [now]
+
+
+async def test_nothing_is_leased_that_the_pace_of_all_queues_holds(store: Store, clock: TestClock) -> None:
+    await store.paces.set("*", request_of(Pace()), by="ann")
+    delayed, now = await add_ids(store, {"delay": seconds(1)}, {})
+    free = await add_ids(store, {"delay": seconds(1), "queue": "free"})
+    await store.paces.set("free", None, by="ann")
+    clock.turn(1)
+    assert await drawn(store, delayed, now) == [now]
+    assert await drawn(store, *free, queue="free") == free

@@ -1,18 +1,25 @@
 """Paces: what a claim lets go and when, by the plan of the core, whoever looks."""
 
 import asyncio
+import copy
+import random
 from datetime import timedelta
 
 import pytest
 
+from demora.client.paces import Paces
 from demora.core.job import Lane, Priority
-from demora.core.pace import Governs, Pace
+from demora.core.pace import USUAL_RAPID, Governs, Pace, Rate
 from demora.core.pace_request import PaceRequest, request_of
 from demora.core.spans import to_ms
 from demora.core.states import Status
 from demora.core.verdict import HandedBack, Raised, Verdict
+from demora.core.webhook import QUEUE as WEBHOOKS
+from demora.errors import Invalid
 from demora.proof import check
+from demora.settings import load
 from demora.store.jobs import Change, Claimed, Lease, Query, QueueChange, Report, Settlement, Topic
+from demora.store.paces import DelayedStats
 from demora.store.store import Store
 from tests.builders import (
     add_ids,
@@ -88,6 +95,24 @@ async def test_claims_follow_the_sources_timeline_given_a_cycle_at_zero(store: S
     assert await follow(store, clock, 4) == at("2:00", "2:30", "3:00", "4:00")
 
 
+async def test_the_sources_variables_alone_give_the_sources_timeline(store: Store, clock: TestClock) -> None:
+    settings = load({"DELAYED_JOB_GAP_SECONDS": "120", "MAX_DELAYED_JOBS_PER_CYCLE": "3"})
+    await Paces(store.paces, settings.usual_pace).apply_paces(settings.pace)
+    await add_ids(store, *[{"delay": ms(1)}] * 3)
+    clock.turn(ms=1)
+    start, seen = clock.wall(), list[tuple[int, str]]()
+    await add_ids(store, *[{"delay": seconds(15), "type": "held"}] * 4)
+    for now in range(0, 245, 5):
+        if now in (0, 30):
+            await add_one(store, type="real-time")
+        claimed = await let_go(store)
+        seen += [(clock.wall() - start, job.type) for job in claimed.jobs]
+        await give_up(store, claimed)
+        clock.turn(5)
+    assert [when for when, type in seen if type == "real-time"] == at("0:00", "0:30")
+    assert [when for when, type in seen if type == "held"] == at("2:00", "2:30", "3:00", "4:00")
+
+
 async def test_without_history_the_first_release_is_immediate(store: Store, clock: TestClock) -> None:
     await set_pace(store)
     await add_ids(store, *[{"delay": seconds(15)}] * 4)
@@ -95,13 +120,35 @@ async def test_without_history_the_first_release_is_immediate(store: Store, cloc
 
 
 async def test_with_nothing_real_time_waiting_the_rapid_rate_applies(store: Store, clock: TestClock) -> None:
-    await set_pace(store, Pace())
+    await set_pace(store, Pace(rapid=USUAL_RAPID))
     await add_ids(store, *[{"delay": seconds(1)}] * 6)
-    assert await follow(store, clock, 6) == [1000, 16_000, 31_000, 46_000, 61_000, 76_000]
+    assert await follow(store, clock, 6) == [1000, 7000, 13_000, 19_000, 25_000, 31_000]
+
+
+async def test_no_job_is_released_before_its_gap_is_over_unless_a_rapid_rate_is_asked_for(
+    store: Store, clock: TestClock
+) -> None:
+    await store.paces.set("default", PaceRequest(gap=seconds(180), burst=1), by="ann")
+    await add_ids(store, *[{"delay": seconds(1)}] * 3)
+    assert await follow(store, clock, 3) == [1000, 181_000, 361_000]
+
+
+async def test_a_burst_fits_into_its_gap_unless_a_stagger_is_given(store: Store, clock: TestClock) -> None:
+    await store.paces.set("default", PaceRequest(gap=seconds(10), burst=5), by="ann")
+    await add_ids(store, *[{"delay": seconds(1)}] * 6)
+    assert await follow(store, clock, 6) == [1000, 3000, 5000, 7000, 9000, 11_000]
+
+
+async def test_a_stagger_that_does_not_fit_is_refused_and_nothing_changes(store: Store) -> None:
+    await store.paces.set("default", PaceRequest(gap=seconds(10), burst=2, stagger=seconds(5)), by="ann")
+    with pytest.raises(Invalid, match="stagger: 3 releases 5s apart take 15s, longer than the gap of 10s; at most 3s333ms"):
+        await store.paces.set("default", PaceRequest(burst=3), by="ann")
+    [found] = await store.paces.all()
+    assert found.pace == Pace(gap=seconds(10), burst=2, stagger=seconds(5))
 
 
 async def test_a_real_time_job_that_waits_makes_the_rate_normal(store: Store, clock: TestClock) -> None:
-    await set_pace(store, Pace(protect=("web",)))
+    await set_pace(store, Pace(rapid=USUAL_RAPID, protect=("web",)))
     await add_ids(store, {"delay": seconds(1)}, {"delay": seconds(1)}, {"queue": "web"})
     clock.turn(1)
     claimed = await claim(store, queues=["default"])
@@ -408,7 +455,7 @@ async def test_a_change_keeps_the_next_slot(store: Store, clock: TestClock) -> N
     await add_ids(store, *[{"delay": seconds(1)}] * 3)
     clock.turn(1)
     await give_up(store, await let_go(store))
-    await set_pace(store, Pace(gap=seconds(5), burst=9, stagger=seconds(1), rapid=None))
+    await set_pace(store, Pace(gap=seconds(9), burst=9, stagger=seconds(1), rapid=None))
     assert await follow(store, clock, 2) == [30_000, 31_000]
 
 
@@ -488,3 +535,237 @@ async def test_a_checker_counts_what_is_held_as_the_store_does(store: Store, clo
     [queue] = found.queues
     assert (queue.ready, queue.delayed) == (1, 2)
     assert not check([], found).violations
+
+
+# The figures, beside an oracle
+
+
+class Oracle:
+    """A pace, told second by second and without any of the code that keeps it."""
+
+    def __init__(self, gap: int, burst: int, stagger: int) -> None:
+        self.gap, self.burst, self.stagger = gap, burst, stagger
+        self.dues: list[int] = []  # of the jobs that wait
+        self.cycle_at, self.used, self.last = -gap, burst, None
+
+    def slot(self, now: int) -> bool:
+        """Whether a release time is now, for a job that is due."""
+        return now >= self.cycle_at + self.gap or (
+            self.used < self.burst and now == self.cycle_at + self.used * self.stagger
+        )
+
+    def step(self, now: int) -> int:
+        """How many jobs are released now."""
+        due = any(when <= now for when in self.dues)
+        if now >= self.cycle_at + self.gap and due:
+            self.cycle_at, self.used = now, 0
+        if not (self.used < self.burst and now == self.cycle_at + self.used * self.stagger):
+            return 0
+        self.used += 1
+        if due:
+            self.dues.remove(min(self.dues))
+            self.last = now
+        return int(due)
+
+    def stats(self, now: int) -> DelayedStats:
+        ready = sum(when <= now for when in self.dues)
+        later = copy.deepcopy(self)
+        then = next((at for at in range(now, now + 10_000) if later.step(at)), None)
+        return DelayedStats(
+            total_delayed=len(self.dues),
+            ready_now=ready,
+            ready_in_hour=sum(when <= now + 3600 for when in self.dues),
+            waiting_for_gap=ready - (1 if ready and self.slot(now) else 0),
+            next_release_in_seconds=None if then is None else float(then - now),
+            time_since_last_release_seconds=None if self.last is None else float(now - self.last),
+        )
+
+
+@pytest.mark.parametrize("queue", ["default", "*"])
+@pytest.mark.parametrize(("gap", "burst", "stagger"), [(20, 3, 5), (7, 1, 0), (12, 4, 3)])
+async def test_the_figures_are_those_of_an_oracle(
+    store: Store, clock: TestClock, queue: str, gap: int, burst: int, stagger: int
+) -> None:
+    await set_pace(store, Pace(gap=seconds(gap), burst=burst, stagger=seconds(stagger) if burst > 1 else None), queue)
+    oracle, chance = Oracle(gap, burst, stagger), random.Random(gap)
+    for now in range(90):
+        if now < 60 and chance.random() < 0.3:
+            delays = [chance.choice((1, 3, 9, 4000)) for _ in range(chance.randint(1, 3))]
+            await add_ids(store, *[{"delay": seconds(delay)} for delay in delays])
+            oracle.dues += [now + delay for delay in delays]
+        found = await store.paces.of("default")
+        assert found is not None
+        assert found.stats == oracle.stats(now)
+        claimed = await let_go(store)
+        await give_up(store, claimed)
+        assert len(claimed.jobs) == oracle.step(now)
+        clock.turn(1)
+
+
+# A pace of all queues
+
+
+EVERY = Pace(gap=seconds(10), burst=1)
+
+
+async def test_every_queue_without_a_pace_follows_that_of_all_also_one_that_is_named_later(
+    store: Store, clock: TestClock
+) -> None:
+    await set_pace(store, EVERY, "*")
+    await set_pace(store, QUICK, "own")
+    await add_ids(store, *[{"queue": name, "delay": seconds(1)} for name in ("a", "a", "b", "b", "own", "own")])
+    clock.turn(1)
+    assert sorted(job.queue for job in (await let_go(store)).jobs) == ["a", "b", "own"]
+    clock.turn(ms=100)
+    assert [job.queue for job in (await let_go(store)).jobs] == ["own"]
+    clock.turn(9.899)
+    assert (await let_go(store)).jobs == []
+    clock.turn(ms=1)
+    assert sorted(job.queue for job in (await let_go(store)).jobs) == ["a", "b"]
+
+
+async def test_a_queue_that_follows_holds_to_the_gap_from_its_first_job_on(store: Store, clock: TestClock) -> None:
+    await set_pace(store, EVERY, "*")
+    await add_ids(store, *[{"delay": seconds(1)}] * 4)
+    assert await follow(store, clock, 4) == [1000, 11_000, 21_000, 31_000]
+
+
+async def test_jobs_that_run_now_do_not_wait_for_the_pace_of_all_queues(store: Store, clock: TestClock) -> None:
+    await set_pace(store, EVERY, "*")
+    await add_ids(store, *[{}] * 3, *[{"delay": seconds(1)}] * 3)
+    assert len(await claim_ids(store)) == 3
+
+
+async def test_a_queue_whose_pace_is_off_is_left_out(store: Store, clock: TestClock) -> None:
+    await set_pace(store, None, "free")
+    await set_pace(store, EVERY, "*")
+    await set_pace(store, None, "later")
+    await add_ids(store, *[{"queue": name, "delay": seconds(1)} for name in ("free", "free", "later", "later", "a", "a")])
+    clock.turn(1)
+    assert sorted(job.queue for job in (await let_go(store)).jobs) == ["a", "free", "free", "later", "later"]
+    assert await store.paces.of("free") is None
+
+
+async def test_a_setting_that_is_taken_away_takes_no_pace_off(store: Store) -> None:
+    paces, settings = Paces(store.paces), load({"DELAYED_JOB_GAP_SECONDS": "180"})
+    await paces.apply_paces(settings.pace)
+    await paces.apply_paces(load({}).pace)
+    found = await paces.pacing("any")
+    assert found is not None
+    assert (found.pace.gap, found.set_by) == (seconds(180), "settings")
+    await paces.apply_paces(load({"DEMORA_PACE": "off"}).pace)
+    assert await paces.pacing("any") is None
+
+
+async def test_demoras_own_queues_are_left_out(store: Store, clock: TestClock) -> None:
+    await set_pace(store, EVERY, "*")
+    await add_ids(store, *[{"queue": WEBHOOKS, "delay": seconds(1)}] * 3)
+    clock.turn(1)
+    assert len((await let_go(store)).jobs) == 3
+
+
+async def test_a_pace_of_all_queues_can_be_changed_and_removed(store: Store, clock: TestClock) -> None:
+    await set_pace(store, EVERY, "*")
+    await add_ids(store, *[{"delay": seconds(1)}] * 6)
+    clock.turn(1)
+    assert len((await let_go(store)).jobs) == 1
+    await set_pace(store, Pace(gap=seconds(2), burst=2), "*")
+    clock.turn(10)
+    assert len((await let_go(store)).jobs) == 1  # the release time of before
+    clock.turn(1)
+    assert len((await let_go(store)).jobs) == 1
+    await set_pace(store, None, "*")
+    assert len((await let_go(store)).jobs) == 3
+    assert await store.paces.all() == []
+
+
+async def test_a_queue_that_follows_takes_its_progress_into_a_pace_of_its_own(store: Store, clock: TestClock) -> None:
+    await set_pace(store, EVERY, "*")
+    await add_ids(store, *[{"delay": seconds(1)}] * 3)
+    clock.turn(1)
+    assert len((await let_go(store)).jobs) == 1
+    found = await store.paces.set("default", PaceRequest(burst=2), by="ann")
+    assert found is not None
+    assert (found.pace, found.inherited) == (Pace(gap=seconds(10), burst=2), False)
+    clock.turn(9.999)
+    assert (await let_go(store)).jobs == []
+    clock.turn(ms=1)
+    assert len((await let_go(store)).jobs) == 1
+
+
+async def test_a_paused_queue_that_follows_releases_nothing(store: Store, clock: TestClock) -> None:
+    await set_pace(store, EVERY, "*")
+    await add_ids(store, *[{"delay": seconds(1)}] * 2)
+    await store.set_queue("default", QueueChange(paused=True))
+    clock.turn(1)
+    assert (await store.paces.release()).jobs == []
+    await store.set_queue("default", QueueChange(paused=False))
+    assert len((await let_go(store)).jobs) == 1
+
+
+async def test_the_scheduler_releases_for_queues_that_follow(store: Store, clock: TestClock) -> None:
+    assert not (await store.paces.release()).paced
+    await set_pace(store, EVERY, "*")
+    assert (await store.paces.release()).paced
+    ids = await add_ids(store, *[{"delay": seconds(1)}] * 2)
+    assert (await store.paces.release()).next_in == seconds(1)
+    clock.turn(1)
+    released = await store.paces.release()
+    assert (len(released.jobs), released.next_in) == (1, seconds(10))
+    assert released.jobs[0].id in ids
+
+
+async def test_two_stores_release_one_job_for_a_queue_that_follows(pair: tuple[Store, Store], clock: TestClock) -> None:
+    await set_pace(pair[0], EVERY, "*")
+    await add_ids(pair[0], *[{"delay": seconds(1)}] * 20)
+    for _ in range(5):
+        clock.turn(10)
+        both = await asyncio.gather(*(store.paces.release() for store in pair for _ in range(3)))
+        assert sum(len(released.jobs) for released in both) == 1
+
+
+async def test_the_pace_of_all_queues_protects_each_queue_itself(store: Store, clock: TestClock) -> None:
+    await set_pace(store, Pace(gap=seconds(10), burst=1, rapid=Rate(seconds(1), 1)), "*")
+    await add_ids(store, *[{"queue": name, "delay": seconds(1)} for name in "aabb"], {"queue": "a"})
+    clock.turn(1)
+    assert len((await store.paces.release()).jobs) == 2
+    clock.turn(1)
+    assert [job.queue for job in (await store.paces.release()).jobs] == ["b"]
+
+
+async def test_queues_that_follow_are_seen_with_what_they_hold(store: Store, clock: TestClock) -> None:
+    await set_pace(store, EVERY, "*", by="ann")
+    await add_ids(store, *[{"queue": "a", "delay": seconds(1)}] * 3, {"queue": "b"}, {"queue": "c", "delay": seconds(99)})
+    clock.turn(1)
+    found = {pacing.queue: pacing for pacing in await store.paces.all()}
+    assert list(found) == ["*", "a", "c"]
+    assert {(pacing.pace, pacing.set_by) for pacing in found.values()} == {(EVERY, "ann")}
+    assert [pacing.inherited for pacing in found.values()] == [False, True, True]
+    assert [(pacing.held, pacing.coming) for pacing in found.values()] == [(0, 0), (3, 0), (0, 1)]
+    assert await store.paces.of("a") == found["a"]
+    unnamed = await store.paces.of("unnamed")
+    assert unnamed is not None
+    assert (unnamed.pace, unnamed.inherited) == (EVERY, True)
+    counted = {queue.name: (queue.ready, queue.delayed) for queue in await store.queues()}
+    assert (counted["a"], counted["b"], "*" in counted) == ((0, 3), (1, 0), False)
+
+
+async def test_those_who_look_after_it_see_jobs_held_by_the_pace_of_all_queues_as_delayed(
+    store: Store, clock: TestClock
+) -> None:
+    await set_pace(store, EVERY, "*")
+    [id, *_] = await add_ids(store, *[{"delay": seconds(1)}] * 3)
+    clock.turn(100)
+    [waiting] = (await store.diagnostics.overview()).waiting
+    assert (waiting.ready, waiting.delayed) == (0, 3)
+    outlook = await store.paces.outlook(id)
+    assert outlook is not None
+    assert (outlook.held, outlook.ahead) == (True, 0)
+    assert (await store.diagnostics.activity()).due_since == {}
+
+
+async def test_a_run_under_the_pace_of_all_queues_passes_the_checker(store: Store, clock: TestClock) -> None:
+    await set_pace(store, EVERY, "*")
+    await add_ids(store, *[{"delay": seconds(1)}] * 3)
+    await follow(store, clock, 3)
+    assert not check([], await store.audit.evidence(integrity=False)).violations

@@ -7,11 +7,22 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from demora.core.job import Lane
-from demora.core.pace import Governs, Pace, PaceState, Rate, begin, forecast, look_at, plan
+from demora.core.pace import (
+    USUAL_RAPID,
+    Governs,
+    Pace,
+    PaceState,
+    Rate,
+    begin,
+    forecast,
+    look_at,
+    next_release,
+    plan,
+)
 from tests.builders import ms, seconds
 
 NORMAL = Pace().rate(quiet=False)
-RAPID = Pace().rate(quiet=True)
+RAPID = Pace(rapid=Rate(seconds(75), 5, seconds(15))).rate(quiet=True)
 AT_ZERO = PaceState(cycle_at=0, step=0, next_at=120_000, seen_at=0)  # a cycle at 0:00 that is over but for its gap
 
 spans = st.integers(0, 300).map(ms)
@@ -81,7 +92,9 @@ def test_a_slot_that_passed_while_nothing_was_held_is_lost() -> None:
 
 
 def test_the_usual_pace_is_that_of_the_sources() -> None:
-    assert Pace() == Pace(seconds(120), 3, seconds(30), Rate(seconds(30), 5, seconds(15)), Governs.BOTH, ())
+    assert Pace() == Pace(seconds(120), 3, None, None, Governs.BOTH, ())
+    assert NORMAL.apart == seconds(30)
+    assert (Pace(rapid=USUAL_RAPID).rate(quiet=True), USUAL_RAPID.apart) == (Rate(seconds(30), 5), seconds(6))
 
 
 def test_a_pace_governs_delayed_jobs_and_never_real_time_or_released_ones() -> None:
@@ -98,8 +111,29 @@ def test_a_pace_protects_its_own_queue_unless_others_are_named() -> None:
 
 
 def test_a_pace_without_a_rapid_rate_stays_normal() -> None:
-    calm = Pace(rapid=None)
-    assert (calm.rate(quiet=True), calm.mode(quiet=True), Pace().mode(quiet=True)) == (NORMAL, "normal", "rapid")
+    assert (Pace().rate(quiet=True), Pace().mode(quiet=True)) == (NORMAL, "normal")
+    assert Pace(rapid=USUAL_RAPID).mode(quiet=True) == "rapid"
+
+
+# How far apart
+
+
+def test_a_gap_holds_what_it_says() -> None:
+    for rate, times in (
+        (Rate(seconds(10), 1), ["0:00", "0:10", "0:20"]),
+        (Rate(seconds(10), 1, seconds(30)), ["0:00", "0:10", "0:20"]),
+        (Rate(seconds(10), 5), ["0:00", "0:02", "0:04", "0:06", "0:08", "0:10"]),
+        (Rate(seconds(120), 5), ["0:00", "0:24", "0:48", "1:12", "1:36", "2:00"]),
+        (Rate(seconds(600), 2), ["0:00", "0:30", "10:00"]),
+    ):
+        assert slots_of(drive(rate, begin(0), [0] * len(times), until=700_000)) == clock(*times)
+
+
+@given(spans.filter(bool), st.integers(1, 50))
+def test_a_stagger_that_was_not_given_fits(gap: timedelta, burst: int) -> None:
+    rate = Rate(gap, burst)
+    assert rate.fits
+    assert rate.cycle == gap // ms(1)
 
 
 # Gap shorter than burst and stagger
@@ -198,7 +232,7 @@ def test_no_slot_is_used_early(rate: Rate, looks: list[int]) -> None:
 def test_no_slot_is_used_twice(rate: Rate, looks: list[int]) -> None:
     slots = slots_of(look(rate, begin(1000), looks)[0])
     assert slots == sorted(slots)
-    most = rate.burst if rate.stagger == ms(0) else 1
+    most = rate.burst if rate.apart == ms(0) else 1
     assert all(slots.count(slot) <= most for slot in slots)
 
 
@@ -269,3 +303,18 @@ def test_a_forecast_comes_true_if_nothing_changes(rate: Rate, nth: int, looks: l
     promised = forecast(rate, state, state.seen_at, nth)
     used = drive(rate, state, [0] * nth, until=promised + 1)
     assert (len(used), max(used[-1][1], state.seen_at)) == (nth, promised)
+
+
+def test_the_next_release_is_the_first_release_time_at_which_the_job_is_due() -> None:
+    state = plan(NORMAL, begin(0), 0, [0]).state
+    assert [next_release(NORMAL, state, 1000, due) for due in clock("0:00", "0:30", "0:31", "1:01", "5:00")] == clock(
+        "0:30", "0:30", "1:00", "2:00", "5:00"
+    )
+
+
+@given(rates, gaps_between_looks, st.lists(st.integers(0, 3000), min_size=1, max_size=5).map(sorted))
+def test_the_next_release_comes_when_it_was_announced(rate: Rate, looks: list[int], dues: list[int]) -> None:
+    _, state = look(rate, begin(1000), looks, backlog=5)
+    dues = [state.seen_at + due for due in dues]
+    announced = next_release(rate, state, state.seen_at, dues[0])
+    assert drive(rate, state, dues, until=announced + 10_000)[0][0] == announced

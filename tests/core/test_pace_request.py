@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from demora.core.pace import Governs, Pace, Rate
+from demora.core.pace import USUAL_RAPID, Governs, Pace, Rate
 from demora.core.pace_request import (
     MOST_PROTECTED,
     PaceRequest,
@@ -26,14 +26,42 @@ def test_a_request_changes_only_what_it_names() -> None:
     assert PaceRequest().over(Pace()) == Pace()
     assert PaceRequest(burst=9).over(Pace(gap=seconds(5))) == Pace(gap=seconds(5), burst=9)
     rapid = PaceRequest(rapid=RateRequest(burst=9)).over(Pace())
-    assert rapid.rapid == Rate(seconds(30), 9, seconds(15))
+    assert rapid.rapid == Rate(seconds(30), 9)
 
 
-def test_the_rapid_rate_is_taken_off_and_brought_back() -> None:
-    calm = PaceRequest(rapid=False).over(Pace())
-    assert calm == Pace(rapid=None)
-    assert PaceRequest(burst=2).over(calm).rapid is None
-    assert PaceRequest(rapid=True).over(calm) == Pace()
+def test_there_is_no_rapid_rate_unless_it_is_asked_for() -> None:
+    assert PaceRequest(burst=2).over(Pace()).rapid is None
+    rapid = PaceRequest(rapid=True).over(Pace())
+    assert rapid == Pace(rapid=USUAL_RAPID)
+    assert PaceRequest(burst=2).over(rapid).rapid == USUAL_RAPID
+    assert PaceRequest(rapid=False).over(rapid) == Pace()
+
+
+def test_a_stagger_follows_from_gap_and_burst_until_it_is_given() -> None:
+    fitting = PaceRequest(gap=seconds(10), burst=5).over(Pace())
+    assert fitting.rate(quiet=False).apart == seconds(2)
+    assert PaceRequest(gap=seconds(1000)).over(fitting).rate(quiet=False).apart == seconds(30)
+    given = PaceRequest(stagger=seconds(1)).over(fitting)
+    assert PaceRequest(gap=seconds(1000)).over(given).rate(quiet=False).apart == seconds(1)
+    assert PaceRequest(stagger="fit").over(given) == fitting
+
+
+def test_a_stagger_that_was_given_and_does_not_fit_is_refused() -> None:
+    given = Pace(gap=seconds(10), burst=5, stagger=seconds(2))
+    assert request_of(given).over(Pace()) == given
+    for change, field in (
+        (PaceRequest(burst=6), "stagger"),
+        (PaceRequest(gap=seconds(9)), "stagger"),
+        (PaceRequest(rapid=RateRequest(stagger=seconds(7))), "rapid_stagger"),
+    ):
+        with pytest.raises(Invalid, match=r"releases [27]s apart take .* longer than the gap of .*s; at most .* fits") as no:
+            change.over(given)
+        assert no.value.field == field
+
+
+def test_with_a_burst_of_one_the_stagger_plays_no_part() -> None:
+    pace = PaceRequest(gap=seconds(10), burst=1, stagger=seconds(30)).over(Pace())
+    assert (pace, pace.rate(quiet=False).cycle) == (Pace(gap=seconds(10), burst=1), 10_000)
 
 
 @pytest.mark.parametrize("pace", [Pace(), Pace(rapid=None, protect=("a", "b"), governs=Governs.RETRIES), Pace(gap=ms(1))])
@@ -63,8 +91,9 @@ def test_settings_that_cannot_be_meant_are_refused_with_their_name(text: str) ->
 
 
 def test_a_pace_that_holds_nothing_is_refused() -> None:
-    with pytest.raises(Invalid):
-        PaceRequest(gap=ms(0), stagger=ms(0)).over(Pace())
+    for stagger in (None, ms(0), seconds(1)):
+        with pytest.raises(Invalid, match=r"^gap: a gap of zero holds nothing back"):
+            PaceRequest(gap=ms(0), stagger=stagger).over(Pace())
 
 
 def test_a_pace_is_said_in_a_line() -> None:

@@ -20,6 +20,7 @@ from demora.core.request import (
     MOST_TAG,
     MOST_TAGS,
     TYPE_AND_PAYLOAD,
+    JobOptions,
     check_cursor,
     check_priority,
     check_queue,
@@ -39,7 +40,7 @@ HOST = "https://shop.example/"
 
 
 def asked(type: Any = "mail.send", payload: Any = None, **fields: Any) -> NewJob:
-    return make_job("an id", type, payload, now=NOW, **fields)
+    return make_job("an id", type, payload, JobOptions(**fields), now=NOW)
 
 
 def refused(**fields: Any) -> Invalid:
@@ -258,7 +259,7 @@ def test_every_other_request_has_another_hash_under_a_key() -> None:
 
 
 def test_every_field_of_a_request_is_tried_above() -> None:
-    fields = {*make_job.__kwdefaults__, "type", "payload"}
+    fields = {*JobOptions.__optional_keys__, "type", "payload"}
     assert fields == {*REFUSED, "tags", "if_waiting"}
     assert fields == {*CHANGES, "key", "if_waiting"}
 
@@ -281,7 +282,7 @@ anything = plain | times | st.lists(st.text(), max_size=3) | st.dictionaries(st.
 
 
 @settings(max_examples=500)
-@given(st.dictionaries(st.sampled_from(sorted(make_job.__kwdefaults__)), anything, max_size=2), st.just({}) | anything)
+@given(st.dictionaries(st.sampled_from(sorted(JobOptions.__optional_keys__)), anything, max_size=2), st.just({}) | anything)
 def test_whatever_is_asked_for_is_taken_or_refused_by_name(fields: dict[str, Any], payload: Any) -> None:
     answer = taken_or_refused(payload, fields)
     if isinstance(answer, Invalid):

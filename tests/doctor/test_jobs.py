@@ -5,11 +5,13 @@ from typing import Any
 
 import pytest
 
-from demora.doctor import judge_jobs
+from demora.core.pace import Pace, begin
+from demora.doctor import judge_jobs, judge_paces
 from demora.doctor.jobs import LATE, PAUSED_LONG
 from demora.store.diagnostics import Finding, JobsOverview, Waiting
 from demora.store.jobs import Pause, Queue, WorkerRecord
 from demora.store.occupancy import Running
+from demora.store.paces import Pacing
 
 NOW = datetime(2030, 1, 1, tzinfo=UTC)
 SECOND, MINUTE, HOUR = timedelta(seconds=1), timedelta(minutes=1), timedelta(hours=1)
@@ -145,3 +147,35 @@ def test_slots_are_no_trouble_while_one_is_free_or_no_job_waits_for_them() -> No
     assert judged(waiting(ready=0, delayed=1), running=taken(20, youngest=HOUR)) == []
     other = WorkerRecord("eve", "host", 9, 1, (), ("a",))
     assert judged(waiting(), workers=(LIVE, other), running=taken(20, youngest=HOUR)) == []
+
+
+# Paces
+
+
+def every(by: str = "settings") -> Pacing:
+    return Pacing("*", Pace(), begin(0), NOW, by, NOW)
+
+
+def worker(id: str, paces: str, **more: Any) -> WorkerRecord:
+    return WorkerRecord(id, "host", 7, 20, (), ("a",), paces=paces, **more)
+
+
+def test_workers_whose_settings_of_paces_differ_are_named() -> None:
+    alike = [worker("ann", "* gap=3m"), worker("bob", "* gap=3m")]
+    assert [found.level for found in judge_paces([every()], alike)] == ["ok"]
+    other, gone = worker("cid", ""), worker("dan", "mail off", heartbeat_ago=MINUTE)
+    found = [finding.fact for finding in judge_paces([every()], [*alike, other, gone]) if finding.level == "warning"]
+    assert found == [
+        "workers have different settings of paces: ann (pid 7 on host), bob (pid 7 on host) have * gap=3m",
+        "workers have different settings of paces: cid (pid 7 on host) has none",
+    ]
+
+
+def test_a_pace_of_all_queues_whose_setting_was_taken_away_is_told() -> None:
+    [_, warned] = judge_paces([every()], [worker("ann", "mail off")])
+    assert (warned.level, warned.fact) == (
+        "warning",
+        "all queues have the pace 3 in 2m from settings that no live worker has any more",
+    )
+    assert [found.level for found in judge_paces([every("cli:ann")], [worker("ann", "mail off")])] == ["ok"]
+    assert [found.level for found in judge_paces([every()], [])] == ["ok"]

@@ -12,9 +12,10 @@ from tests.end_to_end.processes import World
 from tests.facts import eventually
 from tests.stalls import Stalls
 
-pytestmark = [pytest.mark.slow, pytest.mark.timed]
+pytestmark = pytest.mark.slow
 
 
+@pytest.mark.timed
 async def test_sigterm_hands_back_eight_running_jobs_within_the_grace(
     world: World, app: Demora, stalls: Stalls, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -43,7 +44,7 @@ async def test_a_rolling_restart_burns_no_attempt_and_loses_nothing(world: World
         before, worker = worker, await started(world, app)
         assert await world.terminate(before) == 0
     for job in jobs:
-        found = await app.wait(job.id, "20s")
+        found = await app.wait(job.id, "60s")
         assert (found.status, found.retry_count) == (Status.COMPLETED, 0)
 
 
@@ -54,6 +55,7 @@ async def started(world: World, app: Demora) -> subprocess.Popen[bytes]:
     return worker
 
 
+@pytest.mark.timed
 async def test_a_worker_in_another_process_wakes_within_25_ms_of_an_add(world: World, app: Demora) -> None:
     world.start_worker()
     await app.wait((await app.enqueue("quick")).id, "20s")

@@ -19,6 +19,7 @@ if what == "turn":
     fcntl.flock(handle, fcntl.LOCK_EX)
 else:
     db = apsw.Connection(file)
+    db.set_busy_timeout(60_000)
     db.execute("begin immediate")
 print("held", flush=True)
 if stopped == "stopped":

@@ -172,7 +172,7 @@ def test_a_chain_of_errors_is_told_by_classes_alone() -> None:
 async def test_jobs_of_thousands_of_unknown_types_write_a_bounded_number_of_lines(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(notices, "_unknown", Limit())
+    monkeypatch.setattr(notices, "_unknown", Limit(lasting=True))
     caplog.set_level(logging.WARNING, "demora")
     app = Demora("sqlite://")
     async with app:
@@ -188,21 +188,21 @@ async def test_jobs_of_thousands_of_unknown_types_write_a_bounded_number_of_line
     assert len(notices._unknown._subjects) == MOST_SUBJECTS
 
 
-def test_a_new_minute_names_types_again_and_counts_what_was_left_out(
+def test_a_type_is_named_once_with_the_remedy_and_each_minute_counts_what_was_left_out(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now = [0.0]
-    monkeypatch.setattr(notices, "_unknown", Limit(lambda: now[0]))
-    caplog.set_level(logging.WARNING, "demora")
+    monkeypatch.setattr(notices, "_unknown", Limit(lambda: now[0], lasting=True))
+    caplog.set_level(logging.INFO, "demora")
     for _ in range(5):
         notices.job_unknown("1", "a")
     now[0] = log_limit.MINUTE
     notices.job_unknown("2", "a")
-    assert [record.__dict__["event"] for record in caplog.records] == [
-        "job.unknown_type",
-        "job.unknown_left_out",
-        "job.unknown_type",
+    assert [(record.levelname, record.__dict__["event"]) for record in caplog.records] == [
+        ("WARNING", "job.unknown_type"),
+        ("INFO", "job.unknown_left_out"),
     ]
+    assert "--app module:app" in caplog.records[0].getMessage()
     assert caplog.records[1].__dict__["facts"] == {"types": 1, "jobs": 4}
 
 

@@ -154,7 +154,8 @@ async def test_with_api_keys_the_handlers_to_try_with_are_off_unless_named(
 
 
 async def test_the_first_key_switches_them_off_in_a_worker_that_runs(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("demora.worker.worker.HEARTBEAT_EVERY", 0.01)
+    monkeypatch.setattr("demora.worker.worker.SWITCH_EVERY", 0.01)
+    monkeypatch.setattr("demora.worker.leases.HEARTBEAT_EVERY", 0.01)
     app = Demora("sqlite://")
     async with app, app.worker():
         client = await app.open()

@@ -19,7 +19,8 @@ from demora.core.states import Status
 from demora.core.verdict import Succeeded
 from demora.engines.sqlite import SqliteStore
 from demora.engines.sqlite.connections import Waits
-from demora.engines.sqlite.locking import describe_holder
+from demora.engines.sqlite.locking import Stall, describe_holder
+from demora.engines.sqlite.notifier import sockets_folder
 from demora.errors import StoreBusy
 from demora.store.jobs import Report
 from demora.system import notices
@@ -55,6 +56,10 @@ async def store(path: Path) -> AsyncIterator[SqliteStore]:
 async def waits(store: SqliteStore) -> bool:
     """Whether its writer waits for the lock."""
     return store._database._writes._batches._waits_since is not None
+
+
+async def waits_long(store: SqliteStore) -> bool:
+    return not store._database.stall.ended
 
 
 @pytest.fixture
@@ -110,6 +115,7 @@ async def test_the_queue_is_used_again_once_the_stopped_process_is_gone(path: Pa
 
 
 async def test_a_store_is_closed_although_a_thread_of_it_waits_for_its_turn(path: Path) -> None:
+    before = writers()
     store = await opened(path, waits=Waits(lock=60, turn=0.1))
     with holding("turn", path), holding("lock", path) as writer:
         adding = asyncio.ensure_future(add_one(store))
@@ -118,11 +124,15 @@ async def test_a_store_is_closed_although_a_thread_of_it_waits_for_its_turn(path
         with pytest.raises(StoreBusy):
             await adding
         writer.let_go()
-    await eventually(writers, lambda left: left == 0)
+    await eventually(lambda: none_but(before))
 
 
-async def writers() -> int:
-    return sum(thread.name == "demora-sqlite-writer" for thread in threading.enumerate())
+def writers() -> set[threading.Thread]:
+    return {thread for thread in threading.enumerate() if thread.name == "demora-sqlite-writer"}
+
+
+async def none_but(before: set[threading.Thread]) -> bool:
+    return writers() <= before
 
 
 # The lock
@@ -312,3 +322,61 @@ async def test_a_short_wait_spares_nobody(path: Path, patient: SqliteStore, cloc
         clock.turn(0.9)
         holder.let_go()
         assert len((await claiming).lapsed) == 1
+
+
+async def test_a_second_long_wait_of_a_process_does_not_make_it_lose_its_leases(path: Path, clock: TestClock) -> None:
+    worker = await opened(path, waits=Waits(lock=60, turn=0.1, stall=0.1), clock=clock)
+    keeper = worker.sibling()
+    assert keeper is not None
+    await keeper.open()
+    await add_one(worker)
+    job = await claim_one(worker, lease=LEASE)
+    with holding("lock", path) as holder:
+        claiming = asyncio.ensure_future(claim(worker))
+        await eventually(lambda: waits_long(worker))
+        clock.turn(40)
+        renewing = asyncio.ensure_future(keeper.renew([Report(job.lease, timedelta(0))], lease=LEASE))
+        await eventually(lambda: waits(keeper))
+        clock.turn(2)
+        holder.let_go()
+        assert (await claiming).lapsed == []
+        assert not (await renewing).lost
+    await keeper.close()
+    await worker.close()
+
+
+async def test_a_process_that_never_waited_leaves_the_leases_of_those_that_did_alone(path: Path, clock: TestClock) -> None:
+    busy, idle = [await opened(path, waits=Waits(lock=limit, turn=0.1), clock=clock) for limit in (0.5, 60)]
+    await add_one(busy)
+    job = await claim_one(busy, lease=LEASE)
+    with holding("lock", path) as holder:
+        renewing = asyncio.ensure_future(busy.renew([Report(job.lease, timedelta(0))], lease=LEASE))
+        await eventually(lambda: waits(busy))
+        clock.turn(40)
+        with pytest.raises(StoreBusy):
+            await renewing
+        holder.let_go()
+    claimed = await claim(idle)
+    assert (claimed.lapsed, claimed.next_in) == ([], timedelta(seconds=10))
+    assert not (await busy.renew([Report(job.lease, timedelta(0))], lease=LEASE)).lost
+    clock.turn(31)
+    assert [lapsed.lease for lapsed in (await claim(idle)).lapsed] == [job.lease]
+    await busy.close()
+    await idle.close()
+
+
+async def test_a_wait_is_known_to_other_processes_before_it_ends(path: Path, clock: TestClock) -> None:
+    store = await opened(path, waits=Waits(lock=60, turn=0.1, stall=0.1), clock=clock)
+    other = Stall(sockets_folder(path) / "stalled")
+
+    async def heeded() -> bool:
+        return other.heeds_others(clock.boot())
+
+    with holding("lock", path) as holder:
+        adding = asyncio.ensure_future(add_one(store))
+        await eventually(heeded)
+        clock.turn(40)
+        await eventually(heeded)  # and again, as long as it lasts
+        holder.let_go()
+        await adding
+    await store.close()

@@ -47,7 +47,7 @@ FOREIGN = (
     ),
     Mutant(
         "A run with a short timeout that starts beside one with a long timeout is timed out only when the long one is due.",
-        "worker/timeouts.py",
+        "worker/run.py",
         "        if deadline < self._at:\n            self._set_timer(deadline)",
         "        if self._timer is None:\n            self._set_timer(deadline)",
         ANYTHING,

@@ -101,20 +101,20 @@ LOCKS = (
     ),
     _race(
         "a pace is set without its lock",
-        "select pace, lanes, protects, state from demora.paces where queue = :queue for update",
-        "select pace, lanes, protects, state from demora.paces where queue = :queue",
+        "select pace, state, follows from demora.paces where queue = :queue for update",
+        "select pace, state, follows from demora.paces where queue = :queue",
         "backlog",
     ),
     _race(
         "a release does not lock its pace",
-        "state = :before and pace = :pace for update skip locked",
-        "state = :before and pace = :pace",
+        "else pace = :pace end\n    for update skip locked",
+        "else pace = :pace end",
         "backlog",
     ),
     _race(
         "a release does not look at the state it planned from",
-        "state = :before and pace = :pace for update skip locked",
-        "(state = :before or true) and pace = :pace for update skip locked",
+        "where queue = :queue and state = :before and case",
+        "where queue = :queue and (state = :before or true) and case",
         "backlog",
     ),
     _race(

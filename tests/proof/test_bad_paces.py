@@ -48,6 +48,21 @@ def test_what_a_pace_forbids_is_flagged(lives: list[list[SqlEvent]]) -> None:
     assert rules_broken(*lives, paces=[]) <= {"I8"}
 
 
+@pytest.mark.parametrize(
+    ("paces", "broken"),
+    [
+        ([PaceFacts("*", START - 1, CALM.lanes, CALM.rates)], {"I8"}),
+        ([PaceFacts("*", START - 1, CALM.lanes, CALM.rates), PaceFacts("default", START - 1)], set()),
+        ([PaceFacts("default", START - 9), PaceFacts("*", START - 1, CALM.lanes, CALM.rates)], set()),
+        ([PaceFacts("*", START - 9, CALM.lanes, CALM.rates), PaceFacts("*", START - 1)], set()),
+    ],
+    ids=["follows", "left out at once", "left out before", "removed"],
+)
+def test_a_queue_keeps_to_the_pace_of_all_queues_unless_it_is_left_out(paces: list[PaceFacts], broken: set[str]) -> None:
+    claimed = Life().added(lane=1).wait(5).claimed(lane=1).settled(lane=1).events
+    assert rules_broken(claimed, paces=paces) == broken
+
+
 def backlog(cycles: int, *, left_out: Collection[int] = ()) -> list[list[SqlEvent]]:
     """As many jobs as so many cycles have slots, all due at the start, let go in turn but for cycles that are left out; and
     one that waits until the end."""

@@ -1,15 +1,22 @@
-"""What paces let go, as the log tells it."""
+"""What the log says about paces: those in force, what they release and what they hold."""
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Awaitable, Callable, Iterable
 
 import pytest
 
 from demora.core.job import Priority
-from demora.core.pace import Release
+from demora.core.pace import Pace, Release
+from demora.core.pace_request import request_of
+from demora.core.retention import Retention
 from demora.core.spans import from_ms
-from demora.scheduler.housekeeping import ReleaseLog
-from tests.sim.loop import SimLoop
+from demora.scheduler.housekeeping import Scheduler
+from demora.scheduler.pace_log import ReleaseLog, log_policies
+from demora.store.store import Store
+from tests.builders import add_ids, claim, seconds
+from tests.sim.world import World
+
+SLOW = Pace(gap=seconds(100), burst=2)
 
 
 def releases(*queues: str) -> Iterable[Release]:
@@ -20,39 +27,116 @@ def lines(caplog: pytest.LogCaptureFixture) -> list[str]:
     return [record.getMessage() for record in caplog.records]
 
 
+def live(what: Callable[[Store], Awaitable[None]]) -> None:
+    """Run this with a store, in virtual time."""
+    world = World(1)
+
+    async def run() -> None:
+        store = world.store()
+        await store.open()
+        await what(store)
+
+    world.loop.run_until_complete(run())
+    world.close()
+
+
 def test_after_a_rest_it_is_said_at_once(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO")
 
-    async def say() -> None:
-        ReleaseLog().add(releases("mail", "mail", "web"))
+    async def say(store: Store) -> None:
+        ReleaseLog(store.paces).add(releases("mail", "mail", "web"))
+        await asyncio.sleep(0.1)
 
-    SimLoop(1).run_until_complete(say())
+    live(say)
     assert lines(caplog) == ["the pace of mail released 2 delayed jobs", "the pace of web released 1 delayed job"]
 
 
 def test_a_fast_pace_gets_a_line_a_second_with_all_that_was_let_go(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO")
 
-    async def say() -> None:
-        tally = ReleaseLog()
+    async def say(store: Store) -> None:
+        tally = ReleaseLog(store.paces)
         for _ in range(250):
             tally.add(releases("mail"))
             await asyncio.sleep(0.01)
         tally.close()
 
-    SimLoop(1).run_until_complete(say())
+    live(say)
     told = [int(line.split()[-3]) for line in lines(caplog)]
-    assert len(told) == 4
+    assert len(told) in (3, 4)
     assert sum(told) == 250
 
 
 def test_nothing_is_said_of_nothing(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO")
 
-    async def say() -> None:
-        tally = ReleaseLog()
+    async def say(store: Store) -> None:
+        tally = ReleaseLog(store.paces)
         tally.add([])
         tally.close()
 
-    SimLoop(1).run_until_complete(say())
+    live(say)
     assert lines(caplog) == []
+
+
+def test_a_release_is_said_with_what_was_held_and_the_time_since_the_last_one(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("DEBUG", "demora")
+
+    async def say(store: Store) -> None:
+        tally = ReleaseLog(store.paces)
+        await store.paces.set("default", request_of(SLOW), by="ann")
+        await add_ids(store, *[{"delay": seconds(1)}] * 3)
+        await asyncio.sleep(1)
+        for _ in range(2):
+            tally.add((await claim(store, 10)).released)
+            await asyncio.sleep(30)
+
+    live(say)
+    assert lines(caplog) == [
+        "the pace of default released 1 of 3 held delayed jobs",
+        "the pace of default can release the next job in 30.0 s",
+        "the pace of default released 1 of 2 held delayed jobs, 30.0 s after the release before",
+        "the pace of default can release the next job in 70.0 s",
+    ]
+    facts = [record.facts for record in caplog.records if record.event == "pace.released"]  # type: ignore[attr-defined]
+    assert facts == [
+        {"queue": "default", "jobs": 1, "held": 3, "after_s": None},
+        {"queue": "default", "jobs": 1, "held": 2, "after_s": 30.0},
+    ]
+
+
+def test_a_queue_that_holds_jobs_gets_a_summary_a_minute(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO")
+
+    async def say(store: Store) -> None:
+        await store.paces.set("*", request_of(Pace(gap=seconds(3600), burst=1)), by="ann")
+        await add_ids(store, *[{"delay": seconds(1)}] * 3, {"delay": seconds(7200)})
+        scheduler = Scheduler(store, Retention())
+        running = asyncio.ensure_future(scheduler.run())
+        await asyncio.sleep(200)
+        running.cancel()
+
+    live(say)
+    said = [record for record in caplog.records if getattr(record, "event", "") == "pace.holds"]
+    assert len(said) == 3
+    assert (
+        said[0]
+        .getMessage()
+        .startswith("the pace of default holds 2 of 3 delayed jobs, 2 wait for the gap; next release in ")
+    )
+
+
+def test_a_process_says_at_its_start_which_paces_are_in_force(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO")
+
+    async def say(store: Store) -> None:
+        await store.paces.set("*", request_of(Pace(gap=seconds(10), burst=5)), by="settings")
+        await store.paces.set("mail", request_of(SLOW), by="ann")
+        await add_ids(store, {"queue": "web", "delay": seconds(1)})
+        log_policies(await store.paces.all())
+
+    live(say)
+    assert lines(caplog) == [
+        "all queues without a pace of their own have the pace 5 in 10s, 2s apart; governs both (by settings)",
+        "mail has the pace 2 in 1m40s, 30s apart; governs both (by ann)",
+    ]

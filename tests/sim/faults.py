@@ -19,6 +19,7 @@ class Rates(msgspec.Struct):
     delay: float = 0.0
     busy: float = 0.0
     crash: float = 0.0
+    latency: float = 0.0  # seconds that each call takes at most, which is no fault
     longest_delay: float = 2.0
 
 
@@ -56,6 +57,8 @@ class FaultyStore:
 
     async def _with_faults(self, verb: str, call: Any, args: tuple[Any, ...], options: dict[str, Any]) -> Any:
         chance: random.Random = self._world.random
+        if self._rates.latency:
+            await asyncio.sleep(chance.random() * self._rates.latency)
         if chance.random() < self._rates.delay:
             self._world.happened(f"{verb} late")
             await asyncio.sleep(chance.random() * self._rates.longest_delay)

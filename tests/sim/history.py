@@ -55,8 +55,12 @@ class Recorder:
     def world(self, kind: str) -> None:
         self._events.append(WorldEvent(kind, self._now()))
 
-    def judge(self, evidence: Evidence) -> Findings:
-        return check(self._events, evidence, bounds=Bounds(drain=LONGEST_DRAIN))
+    def rescued(self, id: str, net: str) -> None:
+        """A safety net found a job that it should not have had to find."""
+        self._events.append(WorldEvent("rescued", self._now(), net, id))
+
+    def judge(self, evidence: Evidence, *, rescue: int | None = None) -> Findings:
+        return check(self._events, evidence, bounds=Bounds(drain=LONGEST_DRAIN, rescue=rescue))
 
     def _finish(self, kind: Any, asked: ClientEvent, **more: Any) -> None:
         rest = {"jobs": asked.jobs, "key": asked.key, "request": asked.request, **more}

@@ -9,13 +9,16 @@ from typing import Any
 
 import msgspec
 
+from demora.core.spans import span_ms
 from demora.line import LinedStore, claiming
-from demora.line.port import LineAway, LineLost, WakeWaiters
+from demora.line.filling import HORIZON
+from demora.line.port import LineAway, LineLost, PutMode, WakeWaiters
 from tests.modelline import ModelLine, ModelServer
 from tests.sim.faults import FaultyStore
 from tests.sim.loop import OWNER
 from tests.sim.run import Result, Simulation
 
+LATENCIES = (0.001, 0.01, 0.05)  # seconds that a call takes at most while nothing fails
 PATIENCE = 1.0  # seconds that a client waits for an answer
 NEEDS_MEMORY = ("begin", "checkpoint", "put", "take", "arrange", "maintain")
 NET = claiming.SQL_CLAIM_EVERY  # seconds between two looks of a worker at SQL alone
@@ -37,14 +40,21 @@ class LineWorld:
     """The server of the line, and what is wrong with it at the moment."""
 
     def __init__(self, simulation: "LinedSimulation") -> None:
-        self.world = simulation._world
+        self.world, self.recorder = simulation._world, simulation._recorder
         self.chance: random.Random = self.world.random
         self.server = ModelServer(self.world.loop.time)
         self.rates = LineRates()
+        self.latency = 0.0
         self.away = self.full = False
         self.paused_until = 0.0
         deeds = (self._flush, self._restart, self._restore, self._go_away, self._fill_up, self._pause)
         self._deeds = [deed for deed in deeds if self.chance.random() < 0.6]
+
+    def stands(self, id: str) -> bool:
+        """Whether a job is in the line, or handed out by it, or the line is not filled anyway."""
+        filled = {(database, state.epoch) for database, state in self.server.state.items() if state.filled}
+        lines = [line for key, line in self.server.queues.items() if key[:2] in filled]
+        return not filled or any(id in lane for line in lines for lane in (line.out, *line.lanes.values()))
 
     async def trouble(self) -> None:
         for name in LineRates.__struct_fields__:
@@ -123,6 +133,9 @@ class FaultyLine:
     async def _with_faults(self, name: str, args: Sequence[Any], options: dict[str, Any]) -> Any:
         rates, happened, verb = self._line.rates, self._line.world.happened, getattr(self._model, name)
         await self._reach(name)
+        if self._line.latency:
+            await asyncio.sleep(self._chance.random() * self._line.latency)
+        rescued = self._rescues(name, args, options)
         if self._chance.random() < rates.refused:
             happened("refused")
             raise LineAway("simulated: refused")
@@ -141,7 +154,17 @@ class FaultyLine:
             raise LineAway("simulated: the answer was lost")
         if name == "take" and answer.entries:
             happened("handed out by the line")
+        for id, net in rescued.items():
+            self._line.recorder.rescued(id, net)
         return answer
+
+    def _rescues(self, name: str, args: Sequence[Any], options: dict[str, Any]) -> dict[str, str]:
+        """The jobs that a verb is about to find as a safety net, and which: a sweep those that no process has put, a take
+        those that were handed out and forgotten."""
+        if name == "put" and options.get("mode") is PutMode.MISSING:
+            near = options["now"] + span_ms(HORIZON) // 2  # those beyond it are new to the line
+            return {place.id: "sweep" for place in self._model.missing(args[0]) if place.due_at < near}
+        return dict.fromkeys(self._model.forgotten(options["stale"]), "handed out again") if name == "take" else {}
 
     async def _reach(self, name: str) -> None:
         line = self._line
@@ -168,11 +191,20 @@ class FaultyInner(FaultyStore):
     """A faulty store below a line: the calls that open it do not fail."""
 
     opening = False
+    line: LineWorld
 
     async def _with_faults(self, verb: str, call: Any, args: tuple[Any, ...], options: dict[str, Any]) -> Any:
         if self.opening:
             return await call(*args, **options)
         return await super()._with_faults(verb, call, args, options)
+
+    async def claim(self, *asked: Any, **options: Any) -> Any:
+        """Claim by SQL alone, and note the jobs that the line did not have."""
+        answer = await self._with_faults("claim", self._store.claim, asked, options)
+        for job in answer.jobs:
+            if not self.line.stands(job.lease.id):
+                self.line.recorder.rescued(job.lease.id, "look at SQL")
+        return answer
 
 
 class OpenedLinedStore(LinedStore):
@@ -202,15 +234,32 @@ class LinedSimulation(Simulation):
 
     def _store(self) -> Any:
         inner: Any = FaultyInner(self._world, self._world.store(), self._rates)
+        inner.line = self._line
         return OpenedLinedStore(inner, lambda: FaultyLine(self._line))
 
     async def _live(self) -> list[str]:
-        self._world.loop.spawn("line", self._line.trouble())
+        if not self.calm:
+            self._world.loop.spawn("line", self._line.trouble())
         return await super()._live()
 
     async def _drain(self) -> list[str]:
         self._line.heal()
         return await super()._drain()
+
+
+class CalmSimulation(LinedSimulation):
+    """A seed with a line in which nothing fails: calls only take their time. Then no safety net has anything to do."""
+
+    calm = True
+
+    async def _trouble(self) -> None:
+        self._rates.latency = self._line.latency = self._world.random.choice(LATENCIES)
+        await asyncio.Event().wait()
+
+
+def simulate_calmly(seed: int, jobs: int) -> Result:
+    """Live through one seed with a line and without faults, and judge it."""
+    return CalmSimulation(seed, jobs).run()
 
 
 def simulate(seed: int, jobs: int) -> Result:

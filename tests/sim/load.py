@@ -16,8 +16,10 @@ from tests.sim.world import World
 QUEUES = ("default", "mail", "reports")
 PRIORITIES = ("CRITICAL", "HIGH", "NORMAL", "LOW")
 HOOK = "https://hooks.example/{}"
-KINDS = ("quick", "slow", "failing", "snoozing", "endless", "poisonous", "quitting", "hopeless", "picky", "apart")
 APART = "apart"
+KINDS = {"quick": 40, "slow": 8, "failing": 15, "snoozing": 6, "endless": 2, "poisonous": 2}  # and how often each occurs
+KINDS |= {"quitting": 3, "hopeless": 3, "picky": 4, APART: 8}
+DEADLY = ("poisonous", APART)  # these end processes
 UNKNOWN = "unknown"  # to every application
 
 
@@ -133,12 +135,13 @@ async def apart(ctx: Context, world: World) -> str:
 class Caller:
     """A simulated application: adds so many jobs, and now and then cancels, retries, moves, pauses."""
 
-    def __init__(self, app: Demora, world: World, recorder: Recorder, jobs: int) -> None:
+    def __init__(self, app: Demora, world: World, recorder: Recorder, jobs: int, *, calm: bool = False) -> None:
         self._app, self._world, self._recorder, self._left = app, world, recorder, jobs
         self._chance: random.Random = world.random
         self._keys = itertools.count()
         self._asked_again: list[str] = []
         self._unknown = 1 if self._chance.random() < 0.1 else 0  # seldom: they take an hour to end
+        self._weights = [0 if calm and kind in DEADLY else weight for kind, weight in KINDS.items()]
         self._owner = OWNER.get()
         self._additions = (self._add, self._add_with_key, self._add_unique)
 
@@ -159,7 +162,7 @@ class Caller:
         await self._ask("add", [job.id for job in jobs], lambda: client.add(jobs))
 
     def _make(self, client: Any, **more: Any) -> Any:
-        kind = self._chance.choices((*KINDS, UNKNOWN), (40, 8, 15, 6, 2, 2, 3, 3, 4, 8, self._unknown))[0]
+        kind = self._chance.choices((*KINDS, UNKNOWN), (*self._weights, self._unknown))[0]
         return client.make(kind, {"n": self._chance.randrange(100)}, **self._options(), **more)
 
     def _options(self) -> dict[str, Any]:

@@ -20,8 +20,8 @@ from demora.handlers.control import Signal
 from demora.handlers.registry import Registry
 from demora.store.audit import Evidence
 from demora.store.jobs import Lease
-from demora.worker.outcomes import failed
 from demora.worker.processes.wire import HEAD, Began, End, Hello, RunEnded, Said, ToProcess, Work, for_process, frame
+from demora.worker.run import failed
 from tests.sim.history import Recorder
 from tests.sim.loop import OWNER, Killed
 from tests.sim.world import World

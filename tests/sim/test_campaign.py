@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = [pytest.mark.slow, pytest.mark.timed]
+pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).parents[2]
 
@@ -18,6 +18,14 @@ def simulate(*arguments: str, **environment: str) -> subprocess.CompletedProcess
     return subprocess.run(command, cwd=ROOT, env=os.environ | environment, capture_output=True, text=True, check=False)
 
 
+@pytest.mark.parametrize("arguments", [("--seeds", "8"), ("--line", "--seeds", "4")], ids=["plain", "line"])
+def test_the_first_seeds_keep_every_promise(arguments: tuple[str, ...]) -> None:
+    campaign = simulate(*arguments, "--jobs", "100", "--small", "--processes", "1")
+    assert campaign.returncode == 0, campaign.stdout + campaign.stderr
+    assert "0 seeds with violations" in campaign.stdout
+
+
+@pytest.mark.campaign
 def test_fifty_thousand_simulated_jobs_keep_every_promise_and_reach_every_rare_situation() -> None:
     campaign = simulate("--seeds", "250", "--jobs", "200")
     assert campaign.returncode == 0, campaign.stdout + campaign.stderr

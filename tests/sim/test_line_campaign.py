@@ -4,7 +4,7 @@ import pytest
 
 from tests.sim.test_campaign import simulate
 
-pytestmark = [pytest.mark.slow, pytest.mark.timed]
+pytestmark = [pytest.mark.slow, pytest.mark.campaign]
 
 
 def test_four_thousand_simulated_jobs_keep_every_promise_whatever_becomes_of_the_line() -> None:

@@ -136,6 +136,14 @@ def looks(ctx: Context, file: str) -> None:
     raise Cancel("as you asked")
 
 
+@app.job("asks", process=True)
+def asks(ctx: Context, file: str) -> None:
+    sign(file)
+    while True:
+        ctx.raise_if_cancelled()
+        time.sleep(0.01)
+
+
 @app.job("tells", process=True)
 def tells(ctx: Context, file: str) -> str:
     ctx.progress(0.5, "half")

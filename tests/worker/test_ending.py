@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from datetime import timedelta
 from typing import Any
 
@@ -196,6 +196,26 @@ async def test_a_worker_with_half_of_its_slots_stuck_drains_and_says_so(
     let_go.set()
 
 
+async def test_plain_handlers_that_outlast_their_worker_are_one_warning(
+    app: Demora, caplog: pytest.LogCaptureFixture
+) -> None:
+    let_go, begun = threading.Event(), threading.Barrier(4)
+
+    @app.job("slow")
+    def slow() -> None:
+        begun.wait(60)
+        let_go.wait(60)
+
+    async with app.worker(grace=timedelta(0)) as working:
+        jobs = await app.enqueue_many([("slow", {})] * 3)
+        await asyncio.to_thread(begun.wait, 60)
+    let_go.set()
+    said = [(record.levelname, record.getMessage()) for record in caplog.records]
+    expected = f"worker {working.id} stops while 3 handlers still run (slow): their jobs are handed back"
+    assert said == [("WARNING", expected)]
+    assert [(await app.get(job.id)).status for job in jobs] == [Status.QUEUED] * 3
+
+
 async def test_a_handler_that_swallows_its_cancellation_is_settled_without_it(
     app: Demora, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -306,6 +326,54 @@ async def cancelled_while_it_looks(app: Demora, then: Callable[[], Any]) -> Job:
     await asyncio.to_thread(started.wait, 60)
     await app.cancel(job.id)
     return await ended(app, job)
+
+
+@pytest.mark.parametrize("kind", ["plain", "async"])
+async def test_a_handler_that_asks_whether_it_is_cancelled_ends_cancelled(app: Demora, kind: str) -> None:
+    found = await asks_until_it_ends(app, kind, app.cancel)
+    assert (found.status, found.error, len(found.attempts)) == (Status.CANCELLED, "cancelled while running", 1)
+
+
+@pytest.mark.parametrize("kind", ["plain", "async"])
+async def test_a_handler_that_asks_when_its_worker_stops_is_handed_back(app: Demora, kind: str) -> None:
+    async def stop(_: str) -> None: ...
+
+    found = await asks_until_it_ends(app, kind, stop)
+    assert (found.status, found.attempt, found.attempts) == (Status.QUEUED, 0, ())
+
+
+@pytest.mark.parametrize("kind", ["plain", "async"])
+async def test_a_handler_that_asks_when_its_time_is_up_has_timed_out(app: Demora, kind: str) -> None:
+    found = await asks_until_it_ends(app, kind, lambda id: ended(app, id), timeout="20ms", max_retries=0)
+    assert (found.status, found.error) == (Status.FAILED, "TimedOut: the run took longer than its timeout")
+
+
+async def asks_until_it_ends(app: Demora, kind: str, end: Callable[[str], Awaitable[object]], **options: Any) -> Job:
+    """The job of a handler that only asks whether it should end, after that was done to it."""
+    started, looking = threading.Event(), threading.Event()
+
+    @app.job("plain", **options)
+    def plain(ctx: Context) -> None:
+        started.set()
+        while True:
+            ctx.raise_if_cancelled()
+            looking.wait(0.005)
+
+    @app.job("async", **options)
+    async def swallows(ctx: Context) -> None:
+        started.set()
+        while True:
+            with contextlib.suppress(asyncio.CancelledError):
+                await asyncio.sleep(0.005)
+            ctx.raise_if_cancelled()
+
+    async with app.worker(grace=timedelta(0)):
+        job = await app.enqueue(kind)
+        await asyncio.to_thread(started.wait, 60)
+        await end(job.id)
+        if end == app.cancel:
+            await ended(app, job)
+    return await app.get(job.id)
 
 
 def obey() -> None:

@@ -12,9 +12,11 @@ from demora import Context, Demora, Job, Status
 from demora.core.verdict import Raised, RetryState, decide
 from demora.engines.sqlite import SqliteStore
 from demora.errors import StoreClosed, StoreError
-from demora.store.jobs import Lease, Report, Settlement
+from demora.store.jobs import Lease, Report, Settlement, WorkerRecord
 from demora.store.store import Store
-from demora.worker import Worker
+from demora.system import notices
+from demora.system.log_limit import Limit
+from demora.worker import Worker, leases
 from demora.worker.leases import Keeper
 from tests.facts import eventually
 from tests.worker.conftest import Gate, ended
@@ -327,16 +329,99 @@ async def _take_away(app: Demora, id: str) -> None:
     await app.reschedule(id, delay="0s")
 
 
+def keeper_of(store: Store, monotonic: Callable[[], float]) -> Keeper:
+    return Keeper(
+        store,
+        timedelta(seconds=30),
+        on_status=lambda _: None,
+        on_failure=lambda: None,
+        on_blocked=lambda _: None,
+        record=lambda: WorkerRecord("w", "host", 1, 1, (), ()),
+        monotonic=monotonic,
+    )
+
+
 def test_jobs_that_have_not_started_are_renewed_only_while_the_loop_of_their_worker_is_alive() -> None:
     """A handler that blocks the loop for ever cannot keep what waits behind it."""
     now = [0.0]
     store = SqliteStore()
-    keeper = Keeper(
-        store, timedelta(seconds=30), on_status=lambda _: None, on_failure=lambda: None, monotonic=lambda: now[0]
-    )
+    keeper = keeper_of(store, lambda: now[0])
     held = keeper.hold(Lease("job", 1))
     assert keeper._is_due(held, 10.0)
     assert not keeper._is_due(held, 30.0)
     now[0] = 25.0
     keeper._note_loop_alive()
     assert keeper._is_due(held, 30.0)
+
+
+async def test_a_handler_that_blocks_the_loop_is_named_with_the_place_and_its_worker_stays_alive(
+    app: Demora, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    named, alive = threading.Event(), threading.Event()
+    monkeypatch.setattr(leases, "HEARTBEAT_EVERY", 0.02)
+    monkeypatch.setattr(notices, "_blocking", Limit())
+    heartbeat = SqliteStore.heartbeat
+
+    async def counted(store: SqliteStore, record: WorkerRecord) -> None:
+        in_the_block = named.is_set()
+        await heartbeat(store, record)
+        if in_the_block:
+            alive.set()
+
+    monkeypatch.setattr(SqliteStore, "heartbeat", counted)
+    caplog.handler.addFilter(lambda record: named.set() or True if record.levelname == "WARNING" else True)
+
+    @app.job("rude")
+    async def rude() -> bool:
+        return named.wait(60) and alive.wait(60)
+
+    async with app.worker():
+        found = await ended(app, await rude.enqueue())
+    assert found.result is True
+    blocked, free = [record for record in caplog.records if record.levelname == "WARNING"]
+    assert blocked.getMessage().startswith(f"job {found.id} (rude) blocks the event loop, for 1.")
+    assert "test_leases.py" in blocked.getMessage()
+    assert " in rude > " in blocked.getMessage()
+    assert free.__dict__["event"] == "worker.loop_free"
+    assert free.__dict__["facts"]["blocked_s"] >= leases.BLOCKED
+
+
+class Loop:
+    """The loop of a worker that runs its callbacks when the test says so."""
+
+    def __init__(self) -> None:
+        self._callbacks = list[Callable[[], None]]()
+
+    def call_soon_threadsafe(self, callback: Callable[[], None]) -> None:
+        self._callbacks.append(callback)
+
+    def run(self) -> None:
+        while self._callbacks:
+            self._callbacks.pop()()
+
+
+def test_only_a_loop_that_does_not_answer_while_time_passes_is_blocked() -> None:
+    now, blocked = [0.0], list[float]()
+    keeper = keeper_of(SqliteStore(), lambda: now[0])
+    loop = keeper._worker_loop = Loop()  # type: ignore[assignment]
+    keeper._on_blocked = blocked.append
+
+    def check(*times: float, answers: bool = False) -> None:
+        for time in times:
+            now[0] = time
+            keeper._watch_loop(time)
+            if answers:
+                loop.run()
+
+    check(0.4, 0.8, 1.2, 1.6, answers=True)
+    assert blocked == []
+    check(2.0, 2.4, 2.8)
+    assert blocked == []
+    check(3.2, 3.6)
+    assert blocked == [pytest.approx(1.2)]
+    loop.run()
+    check(4.0)
+    check(60.0, 60.4, 60.8)  # the whole process stood still
+    assert len(blocked) == 1
+    check(61.2)
+    assert len(blocked) == 2

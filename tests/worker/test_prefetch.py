@@ -1,6 +1,6 @@
 """How much a worker claims ahead of its free slots."""
 
-from demora.worker.prefetch import IDLE, MOST, Prefetch
+from demora.worker.worker import IDLE, MOST_AHEAD, Prefetch
 
 QUICK = 1 / 2048  # seconds, without a rounding error
 
@@ -31,7 +31,7 @@ def test_after_a_long_rest_nothing_is_claimed_ahead() -> None:
 
 
 def test_what_is_claimed_ahead_is_bounded() -> None:
-    assert after_working(jobs=10_000, each=0.000001).jobs == MOST
+    assert after_working(jobs=10_000, each=0.000001).jobs == MOST_AHEAD
 
 
 def after_working(*, jobs: int, each: float) -> Prefetch:

@@ -16,8 +16,9 @@ from demora import Context, Demora, Retry, Status
 from demora.errors import BadHandler, Invalid, RaisedInProcess, WrongProcess
 from demora.system.child_process import spawn
 from demora.system.seams import Seams
-from demora.worker import Worker, outcomes
+from demora.worker import Worker
 from demora.worker.processes import location, pool
+from demora.worker.run import GRACE, Ending
 from tests.facts import eventually
 from tests.worker import process_jobs
 from tests.worker.conftest import ended
@@ -110,7 +111,7 @@ async def test_a_timeout_kills_even_what_holds_the_interpreter_and_frees_its_slo
 
 
 async def test_a_kill_also_ends_what_the_handler_started(app: Demora, file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(outcomes.GRACE, outcomes.Ending.CANCEL, 0.05)
+    monkeypatch.setitem(GRACE, Ending.CANCEL, 0.05)
     async with app.worker():
         job = await app.enqueue("starts", {"file": str(file)})
         program = await written(file)
@@ -133,6 +134,7 @@ async def test_the_start_of_a_process_does_not_count_against_the_timeout(
         ("waits", {"says": ""}, Status.CANCELLED, "cancelled while running"),
         ("waits", {"says": "success"}, Status.COMPLETED, None),
         ("looks", {}, Status.CANCELLED, "as you asked"),
+        ("asks", {}, Status.CANCELLED, "cancelled while running"),
         ("hangs", {}, Status.CANCELLED, "cancelled while running"),
     ],
 )
@@ -140,7 +142,7 @@ async def test_a_cancel_is_heard_in_the_process_which_is_killed_if_it_goes_on(
     app: Demora, file: Path, monkeypatch: pytest.MonkeyPatch, type: str, payload: Any, status: Status, error: str | None
 ) -> None:
     if type == "hangs":
-        monkeypatch.setitem(outcomes.GRACE, outcomes.Ending.CANCEL, 0.05)
+        monkeypatch.setitem(GRACE, Ending.CANCEL, 0.05)
     async with app.worker():
         job = await app.enqueue(type, payload | {"file": str(file)})
         pid = await written(file)
@@ -151,7 +153,15 @@ async def test_a_cancel_is_heard_in_the_process_which_is_killed_if_it_goes_on(
             await eventually(lambda: is_gone(pid))
 
 
-@pytest.mark.parametrize("type", ["hangs", "looks"])
+async def test_the_log_shows_where_a_handler_failed_in_its_process(app: Demora, caplog: pytest.LogCaptureFixture) -> None:
+    async with app.worker():
+        await ended(app, await app.enqueue("raises.async"))
+    [record] = [record for record in caplog.records if getattr(record, "event", "") == "job.failed"]
+    assert record.exc_info is not None
+    assert ", in raises_async\n" in logging.Formatter().formatException(record.exc_info)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("type", ["hangs", "looks", "asks"])
 async def test_a_worker_that_stops_hands_back_and_leaves_no_process(app: Demora, file: Path, type: str) -> None:
     worker = Worker(app, grace=timedelta(0))
     running = asyncio.ensure_future(worker.run())

@@ -8,7 +8,8 @@ from .. import __version__
 from ..client.client import Client
 from ..client.diagnostics import Health
 from ..client.views import QueueView, RecoveredView, WorkerView, queue_view, recovered_view, stats_view, worker_view
-from ..core.request import check_queue
+from ..core.pace import EVERY_QUEUE
+from ..core.pace_request import check_paced
 from ..errors import Invalid, StoreBusy, StoreDamaged, StoreError, StoreGone
 from ..store.jobs import Queue
 from ..system import notices
@@ -57,14 +58,16 @@ async def list_queues(ask: Ask) -> Reply:
 
 async def get_queue(ask: Ask) -> Reply:
     """Show a queue with its counts, its order and its pace; 404 if it does not exist."""
-    client = await ask.client()
-    return await _shown(client, await client.queue(ask.path["name"]))
+    client, name = await ask.client(), ask.path["name"]
+    return await _shown(client, Queue(name) if name == EVERY_QUEUE else await client.queue(name))
 
 
 async def change_queue(ask: Ask) -> Reply:
-    """Change the order, the retention or the pace of a queue; creates the queue if necessary."""
+    """Change the order, the retention or the pace of a queue; creates the queue if necessary. `*` has only a pace."""
     request: QueueRequest = ask.body
-    name, options = check_queue(ask.path["name"]), request.options()
+    name, options = check_paced(ask.path["name"]), request.options()
+    if name == EVERY_QUEUE and any(value not in (None, msgspec.UNSET) for value in options.values()):
+        raise Invalid("name", "all queues together have only a pace; name a queue to change anything else")
     client = await ask.client()
     if isinstance(request.pace, PaceBody):
         pace = request.pace.pace()
@@ -74,7 +77,7 @@ async def change_queue(ask: Ask) -> Reply:
             raise of_pace(problem) from None
     elif request.pace is None:
         await client.take_pace_off(name, by=ask.by)
-    return await _shown(client, await client.set_queue(name, **options))
+    return await _shown(client, Queue(name) if name == EVERY_QUEUE else await client.set_queue(name, **options))
 
 
 async def pause_queue(ask: Ask) -> Reply:

@@ -139,7 +139,7 @@ class RateBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     gap: Annotated[int, _ms("The least time between the first releases of two cycles")] | None = None
     burst: Annotated[int, _doc("Releases per cycle.", minimum=1, maximum=MOST_BURST)] | None = None
-    stagger: Annotated[int, _ms("The time between two releases of a cycle")] | None = None
+    stagger: Annotated[int, _ms("The time between two releases of a cycle, by default up to 30 s")] | None = None
 
     def request(self) -> RateRequest:
         return RateRequest(_span(self.gap), self.burst, _span(self.stagger))

@@ -11,10 +11,10 @@ import click
 
 from .. import __version__
 from ..app import Demora
-from ..doctor import judge_jobs, judge_line, judge_paces, judge_settings, judge_webhooks, versions
+from ..doctor import judge_application, judge_jobs, judge_line, judge_paces, judge_settings, judge_webhooks, versions
 from ..errors import BadSetting, StoreError
 from ..store.diagnostics import Finding
-from .opening import chosen_app, opened, refuse_memory
+from .opening import app_to_look_at, opened, refuse_memory
 from .options import as_json
 from .output import plain, print_json
 from .root import asked_database_url, verb
@@ -33,7 +33,9 @@ def doctor(*, skip_integrity: bool, repair: bool, as_json: bool) -> None:
     """
     findings = list(judge_settings(os.environ, database_url=asked_database_url()))
     if all(found.level != "problem" for found in findings):
-        findings += _examined(chosen_app(None), integrity=not skip_integrity, repair=repair)
+        app = app_to_look_at()
+        findings += judge_application(app.settings.database_url, app.other_database())
+        findings += _examined(app, integrity=not skip_integrity, repair=repair)
     findings.append(versions(__version__))
     healthy = all(found.level != "problem" for found in findings)
     if as_json:
@@ -72,7 +74,7 @@ async def _jobs(app: Demora, *, repair: bool) -> list[Finding]:
         ]
     given = len(app.settings.webhook_secrets)
     webhooks = judge_webhooks(secrets, disabled, queues, given=given)
-    return [*judge_line(line), *judge_jobs(overview, queues, workers), *judge_paces(paces), *webhooks]
+    return [*judge_line(line), *judge_jobs(overview, queues, workers), *judge_paces(paces, workers), *webhooks]
 
 
 @contextmanager

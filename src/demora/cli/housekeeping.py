@@ -17,6 +17,7 @@ from ..doctor import judge_line
 from ..proof import RULES, Event, Findings, check, read
 from . import output
 from .bulk import Sweep, carry_out, confirm, dry_run, yes
+from .ids import whole_worker_id
 from .opening import existing
 from .options import SPAN, as_json, asynchronous, in_queue
 from .output import plain, print_json, rough
@@ -64,6 +65,7 @@ async def recover(*, worker_id: str | None, yes: bool, as_json: bool) -> None:
     """Settle lapsed leases without running a job. Every worker does the same at its next claim."""
     async with existing() as client:
         if worker_id is not None:
+            worker_id = await whole_worker_id(client, worker_id)
             await _confirm_death(client, worker_id, yes=yes)
         recovered = await client.recover()
         recovered += [] if worker_id is None else await client.give_up(worker_id)

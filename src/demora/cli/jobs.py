@@ -18,8 +18,9 @@ from ..errors import Invalid, JobNotFound, WrongState
 from ..store.jobs import Page, Queue, WorkerRecord
 from . import output
 from .bulk import Sweep, by_filter, carry_out, check_choice
-from .opening import chosen_app, existing, opened
-from .options import MOMENT, SPAN, STATUS, app_option, as_json, asynchronous, paged, timing
+from .ids import whole_id
+from .opening import chosen_app, existing, is_app_named, opened
+from .options import MOMENT, SPAN, STATUS, as_json, asynchronous, paged, timing
 from .output import about, due, plain, print_json
 from .root import Failure, verb
 
@@ -49,13 +50,14 @@ status = click.option(
 @click.option("--webhook-on-cancel", is_flag=True, default=None, help="Send the webhook for a cancelled job too.")
 @click.option("--name", metavar="NAME", help="A name for people. Default: the type.")
 @click.option("--wait", is_flag=True, help="Wait until the job ends; exit with 0 only if it is COMPLETED.")
-@app_option
 @as_json
 @asynchronous
-async def enqueue(type: str, payload: str | None, *, spec: str | None, wait: bool, as_json: bool, **options: Any) -> None:
+async def enqueue(type: str, payload: str | None, *, wait: bool, as_json: bool, **options: Any) -> None:
     """Enqueue a job. The payload is a JSON object, given as text, as @FILE, or as - for standard input."""
     request = read_payload(payload)
-    async with opened(chosen_app(spec)) as client:
+    async with opened(chosen_app()) as client:
+        if is_app_named():
+            client.registry.refuse_misspelt(type)
         [(job, replayed)] = await client.add([client.make(type, request, **options)])
         if not as_json:
             _say_enqueued(job, replayed)
@@ -74,7 +76,7 @@ async def jobs(statuses: tuple[str, ...], *, as_json: bool, **filters: Any) -> N
     if as_json:
         print_json(page_view(page))
     else:
-        output.jobs(page.jobs, datetime.now(UTC))
+        output.jobs(page.jobs, datetime.now(UTC), width=output.terminal_width())
         _say_more(page)
 
 
@@ -85,7 +87,7 @@ async def jobs(statuses: tuple[str, ...], *, as_json: bool, **filters: Any) -> N
 async def job(id: str, *, as_json: bool) -> None:
     """Show everything about one job. This includes its attempts and its log."""
     async with existing() as client:
-        found = await client.get(id)
+        found = await client.get(await whole_id(client, id))
     if as_json:
         print_json(job_view(found))
     else:
@@ -99,7 +101,7 @@ async def job(id: str, *, as_json: bool) -> None:
 async def why(id: str, *, as_json: bool) -> None:
     """Explain in one sentence why a job is in its current state."""
     async with existing() as client:
-        found = await client.why(id)
+        found = await client.why(await whole_id(client, id))
     if as_json:
         print_json(found)
     else:
@@ -119,7 +121,7 @@ async def dead_letters(*, stats: bool, as_json: bool, **filters: Any) -> None:
     if as_json:
         print_json(page_view(page))
     else:
-        output.dead_letters(page.jobs, datetime.now(UTC))
+        output.dead_letters(page.jobs, datetime.now(UTC), width=output.terminal_width())
         _say_more(page)
 
 
@@ -204,7 +206,7 @@ async def reschedule(id: str, *, at: datetime | None, delay: timedelta | None, p
     if at is None and delay is None and priority is None:
         raise click.UsageError("nothing to change: give --at, --delay or --priority")
     async with existing() as client:
-        job = await client.reschedule(id, at=at, delay=delay, priority=priority)
+        job = await client.reschedule(await whole_id(client, id), at=at, delay=delay, priority=priority)
     if as_json:
         print_json(job_view(job))
     else:
@@ -219,7 +221,7 @@ def read_payload(text: str | None) -> Any:
         return json.loads(_source(text))
     except json.JSONDecodeError as problem:
         where = f"line {problem.lineno}, column {problem.colno}"
-        raise Invalid("payload", f"is not JSON at {where}: {problem.msg}") from None
+        raise Invalid("payload", f'is not JSON at {where}: {problem.msg}; write for instance \'{{"to": "ann"}}\'') from None
     except UnicodeDecodeError as problem:
         raise Invalid("payload", f"is not UTF-8 at byte {problem.start}") from None
     except (RecursionError, ValueError) as problem:
@@ -316,8 +318,9 @@ async def _each(client: Client, ids: tuple[str, ...], act: Act, *, as_json: bool
 
 async def _try(client: Client, id: str, act: Act, *, quiet: bool) -> Done:
     try:
+        id = await whole_id(client, id)
         message, status = await act(client, id)
-    except (JobNotFound, WrongState) as problem:
+    except (JobNotFound, WrongState, Failure) as problem:
         Failure(str(problem)).show()
         return Done(id, False, getattr(problem, "status", None), str(problem))
     if not quiet:

@@ -10,7 +10,8 @@ import msgspec
 from ..client.views import key_view, made_key_view
 from ..core.access import ApiKey, Scope, check_limits
 from . import output
-from .opening import chosen_app, existing, opened
+from .ids import whole_key_id
+from .opening import app_to_look_at, existing, opened
 from .options import SPAN, as_json, asynchronous
 from .output import plain, print_json, rough
 from .root import group, verb
@@ -59,7 +60,7 @@ async def create(
 ) -> None:
     """Create a key and print it. It is shown only once; demora stores a hash. NAME says who uses it and where."""
     checked = check_limits(**limits)
-    async with opened(chosen_app(None)) as client:
+    async with opened(app_to_look_at()) as client:
         made = await client.keys.create(name, scopes, expires_in=expires_in, namespace=namespace, limits=checked)
     if as_json:
         print_json(made_key_view(made.key, made.text))
@@ -77,6 +78,7 @@ async def create(
 async def rotate(id: str, *, overlap: timedelta | None, expires_in: timedelta | None, as_json: bool) -> None:
     """Give a key a new secret and print it, only once. Its id, name, scopes, limits and namespace stay."""
     async with existing() as client:
+        id = await whole_key_id(client, id)
         made = await client.keys.rotate(id, overlap=overlap, expires_in=expires_in)
         now = (await client.keys.find(id)).now
     if as_json:
@@ -99,6 +101,7 @@ async def limit(id: str, *, as_json: bool, **limits: Any) -> None:
     if not given:
         raise click.UsageError("give at least one limit to change, for example --max-queues")
     async with existing() as client:
+        id = await whole_key_id(client, id)
         key = await client.keys.limit(id, **given)
         now = (await client.keys.find(id)).now
     if as_json:
@@ -127,6 +130,7 @@ async def list_(*, as_json: bool) -> None:
 async def revoke(id: str, *, as_json: bool) -> None:
     """Revoke a key for good. The service refuses it within a second."""
     async with existing() as client:
+        id = await whole_key_id(client, id)
         key = await client.keys.revoke(id)
         now = (await client.keys.find(id)).now
     if as_json:
@@ -142,6 +146,7 @@ async def revoke(id: str, *, as_json: bool) -> None:
 async def forget(id: str, *, as_json: bool) -> None:
     """Remove a revoked or expired key from the list. If it was the last one, a service on 127.0.0.1 requires no key."""
     async with existing() as client:
+        id = await whole_key_id(client, id)
         await client.keys.forget(id)
         left = len((await client.keys.list()).keys)
     if as_json:

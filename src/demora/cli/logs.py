@@ -10,14 +10,14 @@ from typing import Any
 from ..core.spans import timestamp
 from ..handlers.context import stamp_records
 from ..settings import Settings
-from ..system import error_texts
+from ..system import error_texts, notices
 from .output import plain
 
 _COLOURS = {"WARNING": "33", "ERROR": "31", "CRITICAL": "31;1"}
 
 
 class Lines(logging.Formatter):
-    """Formats a record as one line: time, level, job id, message. Control characters are escaped.
+    """Formats a record as one line: time, level, job id unless the message has it, message. Control characters are escaped.
 
     The lines of a traceback follow. With `colour`, warnings and errors are coloured.
     """
@@ -29,9 +29,9 @@ class Lines(logging.Formatter):
         self._colours = _COLOURS if colour else {}
 
     def format(self, record: logging.LogRecord) -> str:
-        job_id = _job_id(record)
-        inside = "" if job_id is None else f"[{job_id}] "
-        line = f"{self.formatTime(record)} {self._level(record)} {inside}{plain(record.getMessage())}"
+        job_id, message = _job_id(record), plain(record.getMessage())
+        inside = "" if job_id is None or job_id in message else f"[{job_id}] "
+        line = f"{self.formatTime(record)} {self._level(record)} {inside}{message}"
         return "\n".join([line, *self._traceback(record)])
 
     def _level(self, record: logging.LogRecord) -> str:
@@ -65,10 +65,12 @@ class Objects(logging.Formatter):
 
 
 def to_stderr(settings: Settings) -> None:
-    """Log to stderr from now on, in the format and at the level that the settings name."""
+    """Log to stderr from now on, in the format and at the level that the settings name. A terminal shows each completed
+    job."""
     stamp_records()
     error_texts.configure(settings.log_errors)
     handler = logging.StreamHandler(sys.stderr)
+    notices.show_ends(sys.stderr.isatty())
     colour = sys.stderr.isatty() and not os.environ.get("NO_COLOR")
     handler.setFormatter(Objects() if settings.log_format == "json" else Lines(colour=colour))
     logging.basicConfig(level=settings.log_level, handlers=[handler])

@@ -8,15 +8,17 @@ import threading
 import traceback
 from collections.abc import AsyncIterator, Coroutine
 from contextlib import asynccontextmanager
+from types import TracebackType
 from typing import Any, NoReturn
 
 import click
 
 from ..app import Demora
 from ..client.client import Client
-from ..core.dsn import without_secrets
-from .output import plain
-from .root import Failure, asked_database_url
+from ..errors import BadSetting
+from ..settings import load
+from .output import plain, whole_url
+from .root import Failure, asked_app, asked_database_url
 
 _MAKERS = "demora serve, worker, scheduler, enqueue, keys create, webhooks secret create and migrate create one"
 _IN_MEMORY = (
@@ -25,8 +27,26 @@ _IN_MEMORY = (
 )
 
 
-def chosen_app(spec: str | None, **given: Any) -> Demora:
-    """Return the application that `--app` names, or one with only the built-in handlers. `given` are typed options."""
+def chosen_app(**given: Any) -> Demora:
+    """Return the application that `--app` or the setting `app` names, or one with only the built-in handlers.
+
+    `given` are typed options.
+    """
+    return _configured(asked_app() or load().app, **given)
+
+
+def is_app_named() -> bool:
+    """Whether `--app` or the setting `app` names an application."""
+    return (asked_app() or load().app) is not None
+
+
+def app_to_look_at() -> Demora:
+    """Return the application for a command that needs its database and no handlers. A typed database replaces the setting
+    `app`, so that people can look at the jobs of an application that cannot be imported."""
+    return _configured(asked_app()) if asked_database_url() is not None else chosen_app()
+
+
+def _configured(spec: str | None, **given: Any) -> Demora:
     app = Demora() if spec is None else _import_app(spec)
     app.configure(database_url=asked_database_url(), **given)
     return app
@@ -54,9 +74,9 @@ def refuse_memory(app: Demora) -> None:
 @asynccontextmanager
 async def existing() -> AsyncIterator[Client]:
     """Yield the client for a command that needs an existing database. Fails if there is none, and creates none."""
-    app = chosen_app(None)
+    app = app_to_look_at()
     if await app.schema_version() is None and not app.in_memory():
-        raise Failure(f"there is no database yet at {without_secrets(app.settings.database_url)}; {_MAKERS}")
+        raise Failure(f"there is no database yet at {whole_url(app.settings.database_url)}; {_MAKERS}")
     async with opened(app) as client:
         yield client
 
@@ -93,14 +113,29 @@ def _suggestion(name: str, module: Any) -> str:
     return f"write {name}:{found[0]}" if found else f"write app = Demora() there and --app {name}:app"
 
 
-def _bad_app(message: str) -> click.BadParameter:
+def _bad_app(message: str) -> Exception:
+    """Return a usage error, or the error of a setting if the application was not typed."""
+    if asked_app() is None:
+        return BadSetting("app", message)
     return click.BadParameter(plain(message), param_hint="--app")
 
 
 def _broken(name: str, problem: Exception) -> Failure:
     """Print the traceback of an application that cannot be imported, for its author, and return the failure."""
-    traceback.print_exception(problem)
+    traceback.print_exception(problem.with_traceback(_from_module(problem.__traceback__)))
     return Failure(f"module {name} cannot be imported: {type(problem).__name__}: {problem}")
+
+
+def _from_module(frames: TracebackType | None) -> TracebackType | None:
+    """Return a traceback without the frames of the import itself; all of it if it has no others."""
+    inner = frames
+    while inner is not None and _imports(inner.tb_frame.f_code.co_filename):
+        inner = inner.tb_next
+    return inner or frames
+
+
+def _imports(file: str) -> bool:
+    return file == __file__ or file == importlib.__file__ or file.startswith("<frozen importlib")
 
 
 _THREAD_TIMEOUT = 1.0  # seconds that threads have to end once the event loop has

@@ -65,14 +65,14 @@ PRIORITY = click.Choice(list(Priority.__members__), case_sensitive=False)
 STATUS = click.Choice(list(Status.__members__), case_sensitive=False)
 
 as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON, as the HTTP service answers.")
-app_option = click.option(
-    "--app", "spec", metavar="MODULE:APP", help="The application. Default: only the built-in handlers."
-)
 _log_format = click.option("--log-format", type=click.Choice(LOG_FORMATS), help="Text for people, or JSON for programs.")
 _log_level = click.option(
     "--log-level", type=click.Choice(LOG_LEVELS, case_sensitive=False), help="The lowest level to log."
 )
 concurrency = click.option("--concurrency", type=int, metavar="N", help="How many jobs to run at the same time.")
+reload_option = click.option(
+    "--reload", is_flag=True, help="Restart when a .py file in this folder or below changes. For development."
+)
 in_queue = click.option("--queue", metavar="QUEUE", shell_complete=queue_names, help="Only jobs in this queue.")
 _at = click.option("--at", type=MOMENT, help="When to run, with a time zone: 2030-01-31T09:00:00Z.")
 _delay = click.option("--delay", type=SPAN, help="How long to wait before the run: 250ms, 30s, 5m, 1h30m, 7d.")

@@ -12,7 +12,9 @@ import shutil
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import quote, unquote
 
 import click
 import msgspec
@@ -22,6 +24,7 @@ from ..client.stats import DeadLetterStats, JobCounts, Stats
 from ..core.access import ApiKey
 from ..core.dsn import without_secrets
 from ..core.job import Attempt, Job
+from ..core.pace import EVERY_QUEUE
 from ..core.pace_request import say_briefly
 from ..core.spans import MILLISECOND, ZERO, say, timestamp
 from ..core.states import Status
@@ -92,6 +95,10 @@ def escaped(json: str) -> str:
 
 _WIDTH = 240  # columns of text: a narrow terminal wraps whole lines, which reads better than cells folded by letters
 _LONGEST_ERROR = 100
+_GAP = 2  # blanks between two columns
+_SHORT_ID = 18  # characters of an id: its time, to the millisecond, and some of its random ones
+_USUAL = {"priority": "NORMAL", "queue": "default", "attempts": "0 of 4"}
+_CUT, _NARROWEST = ("type", "queue", "error"), 10
 _COLOURS = {
     Status.PROCESSING.name: "cyan",
     Status.RETRYING.name: "yellow",
@@ -100,13 +107,16 @@ _COLOURS = {
 }
 
 
-def jobs(found: Sequence[Job], now: datetime) -> None:
+def jobs(found: Sequence[Job], now: datetime, *, width: int | None = None) -> None:
+    """Print jobs; on a terminal of this width, each on one line."""
     columns = ("id", "status", "when", "type", "queue", "priority", "attempts")
-    _show(columns, (_job_cells(job, now) for job in found), none="no jobs")
+    _show(columns, [_job_cells(job, now) for job in found], none="no jobs", width=width)
 
 
-def dead_letters(found: Sequence[Job], now: datetime) -> None:
-    _show(("id", "type", "queue", "failed", "error"), (_dead_cells(job, now) for job in found), none="no dead letters")
+def dead_letters(found: Sequence[Job], now: datetime, *, width: int | None = None) -> None:
+    """Print dead letters; on a terminal of this width, each on one line."""
+    columns = ("id", "type", "queue", "failed", "error")
+    _show(columns, [_dead_cells(job, now) for job in found], none="no dead letters", width=width)
 
 
 def dead_letter_stats(found: DeadLetterStats, now: datetime) -> None:
@@ -175,6 +185,22 @@ def _queue_cells(queue: Queue) -> list[str]:
     return [queue.name, *map(str, counts), paused]
 
 
+def paced_queues(pacings: Sequence[Pacing]) -> None:
+    """Print queues that have a pace with the figures of their delayed jobs."""
+    columns = ("queue", "pace", "delayed", "ready now", "in hour", "for gap", "next", "last")
+    none = "no queue has a pace; demora pace QUEUE --gap 2m --burst 3 sets one"
+    _show(columns, ([pacing.queue, say_briefly(pacing.pace), *_figures(pacing)] for pacing in pacings), none=none)
+
+
+def _figures(pacing: Pacing) -> list[str]:
+    if pacing.queue == EVERY_QUEUE:
+        return [""] * 6
+    stats = pacing.stats
+    counts = (stats.total_delayed, stats.ready_now, stats.ready_in_hour, stats.waiting_for_gap)
+    seconds = (stats.next_release_in_seconds, stats.time_since_last_release_seconds)
+    return [*map(str, counts), *("" if span is None else f"{span:.0f}s" for span in seconds)]
+
+
 def _paced_cells(queue: Queue, pacing: Pacing | None) -> list[str]:
     *counts, paused = _queue_cells(queue)
     return [*counts, "" if pacing is None else say_briefly(pacing.pace), paused]
@@ -236,12 +262,50 @@ def _slots_cells(worker: WorkerRecord, activity: Activity) -> list[str]:
     return [worker.id, used, ",".join(worker.queues) or "all", f"{rough(worker.heartbeat_ago)} ago"]
 
 
-def _show(columns: Iterable[str], rows: Iterable[list[str]], *, none: str) -> None:
-    table = _table(columns, rows)
-    if table.row_count:
-        printed(table)
+def terminal_width() -> int | None:
+    """Return the columns of the terminal that the output goes to; None if it goes to a file or a pipe."""
+    return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+
+
+def _show(columns: Iterable[str], rows: Iterable[list[str]], *, none: str, width: int | None = None) -> None:
+    """Print a table, narrowed to a width if one is given."""
+    columns, rows = list(columns), [[plain(cell) for cell in row] for row in rows]
+    if width is not None and rows and sum(_widths(columns, rows)) > width:
+        columns, rows = _narrowed(columns, rows, width)
+    if rows:
+        printed(_table(columns, rows))
     else:
         click.echo(none)
+
+
+def _narrowed(columns: list[str], rows: list[list[str]], width: int) -> tuple[list[str], list[list[str]]]:
+    """Shorten the ids, leave out columns that have their default in every row, and cut types, queues and errors."""
+    for row, id in zip(rows, short_ids([row[0] for row in rows]), strict=True):
+        row[0] = id
+    kept = [n for n, name in enumerate(columns) if any(row[n] != _USUAL.get(name) for row in rows)]
+    columns, rows = [columns[n] for n in kept], [[row[n] for n in kept] for row in rows]
+    widths = _widths(columns, rows)
+    cut = [n for n, name in enumerate(columns) if name in _CUT]
+    while cut and sum(widths) > width and max(widths[n] for n in cut) > _NARROWEST:
+        widths[max(cut, key=lambda n: widths[n])] -= 1
+    return columns, [[_cut(cell, wide - _GAP) for cell, wide in zip(row, widths, strict=True)] for row in rows]
+
+
+def _widths(columns: list[str], rows: list[list[str]]) -> list[int]:
+    """Return the width of each column with the gap behind it. The last one has none; its gap counts as the edge."""
+    return [max(map(len, cells)) + _GAP for cells in zip(columns, *rows, strict=True)]
+
+
+def _cut(text: str, most: int) -> str:
+    return text if len(text) <= most else f"{text[: most - 1]}…"
+
+
+def short_ids(ids: Sequence[str]) -> list[str]:
+    """Return the beginnings of ids, long enough to tell these ids apart, and to be typed in place of the ids."""
+    for length in range(_SHORT_ID, len(max(ids, key=len, default=""))):
+        if len({id[:length] for id in ids}) == len(set(ids)):
+            return [id[:length] for id in ids]
+    return list(ids)
 
 
 def _table(columns: Iterable[str], rows: Iterable[list[str]]) -> "Table":
@@ -354,7 +418,7 @@ def banner(address: str, settings: Settings, *, in_memory: bool, with_key: bool 
     key = ' -H "authorization: Bearer $KEY"' if with_key else ""
     return "\n".join(
         [
-            f"demora {__version__} at {address}, jobs in {without_secrets(database_url)}{line}",
+            f"demora {__version__} at {address}, jobs in {whole_url(database_url)}{line}",
             "",
             "Try, with KEY=dmr_… (demora keys create creates one):" if with_key else "Try:",
             *([f"  curl -s {address}/api/v1/jobs{key} -H 'content-type: application/json' -d '{body}'"] if echoes else []),
@@ -363,6 +427,14 @@ def banner(address: str, settings: Settings, *, in_memory: bool, with_key: bool 
             "",
         ]
     )
+
+
+def whole_url(database_url: str) -> str:
+    """Return the URL of a database without secrets; that of a file with its absolute path."""
+    start, file = "sqlite:///", database_url.removeprefix("sqlite:///")
+    if not database_url.startswith(start) or file == ":memory:":
+        return without_secrets(database_url)
+    return start + quote(str(Path(unquote(file)).absolute()))
 
 
 def _looking(database_url: str) -> str:

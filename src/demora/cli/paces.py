@@ -6,25 +6,31 @@ from datetime import timedelta
 import click
 
 from ..client.views import PaceView, pace_view
-from ..core.pace import Governs
+from ..core.pace import EVERY_QUEUE, Governs
 from ..core.pace_request import PaceRequest, make_pace_request, say_pace
 from ..core.spans import timestamp
 from ..store.paces import PaceChange, Pacing
 from .opening import existing
 from .options import SPAN, as_json, asynchronous
-from .output import plain, print_json
+from .output import paced_queues, plain, print_json
 from .root import verb, who
 
 
 @verb("pace")
-@click.argument("queue", metavar="QUEUE")
-@click.option("--gap", type=SPAN, help="The least time between the first releases of two cycles.")
-@click.option("--burst", type=int, help="Releases per cycle.")
-@click.option("--stagger", type=SPAN, help="The time between two releases of a cycle.")
+@click.argument("queue", metavar="[QUEUE]", required=False)
+@click.option("--gap", type=SPAN, help="The least time between the first releases of two cycles. Default: 2m.")
+@click.option("--burst", type=int, help="Releases per cycle. Default: 3.")
+@click.option(
+    "--stagger",
+    metavar="SPAN",
+    help="The time between two releases of a cycle. Default: 30s, or less, so that the burst fits into the gap.",
+)
 @click.option("--rapid-gap", type=SPAN, help="The gap while no real-time job waits.")
 @click.option("--rapid-burst", type=int, help="The burst while no real-time job waits.")
-@click.option("--rapid-stagger", type=SPAN, help="The stagger while no real-time job waits.")
-@click.option("--rapid/--no-rapid", default=None, help="Whether the pace has a rapid rate.")
+@click.option("--rapid-stagger", metavar="SPAN", help="The stagger while no real-time job waits.")
+@click.option(
+    "--rapid/--no-rapid", default=None, help="Whether the queue releases faster while no real-time job waits. Default: no."
+)
 @click.option("--governs", type=click.Choice([kind.value for kind in Governs]), help="Which delayed jobs the pace holds.")
 @click.option(
     "--protect", metavar="QUEUE", multiple=True, help="A queue whose real-time jobs prevent the rapid rate; may be repeated."
@@ -34,14 +40,14 @@ from .root import verb, who
 @as_json
 @asynchronous
 async def pace(
-    queue: str,
+    queue: str | None,
     *,
     gap: timedelta | None,
     burst: int | None,
-    stagger: timedelta | None,
+    stagger: str | None,
     rapid_gap: timedelta | None,
     rapid_burst: int | None,
-    rapid_stagger: timedelta | None,
+    rapid_stagger: str | None,
     rapid: bool | None,
     governs: str | None,
     protect: tuple[str, ...],
@@ -49,7 +55,11 @@ async def pace(
     history: bool,
     as_json: bool,
 ) -> None:
-    """Show or change the pace of a queue. It says how fast delayed jobs are released. Processes apply it within a second."""
+    """Show or change the pace of a queue. It says how fast delayed jobs are released. Processes apply it within a second.
+
+    The queue '*' stands for all queues without a pace of their own. Without a queue, shows the delayed jobs of each queue
+    that has a pace.
+    """
     request = make_pace_request(
         gap=gap,
         burst=burst,
@@ -63,6 +73,10 @@ async def pace(
     )
     if off and request != PaceRequest():
         raise click.UsageError("--off cannot be combined with other changes")
+    if queue is None:
+        if off or history or request != PaceRequest():
+            raise click.UsageError("name the queue, or '*' for all queues without a pace of their own")
+        return await _show_all(as_json=as_json)
     async with existing() as client:
         if off:
             await client.take_pace_off(queue, by=who())
@@ -73,24 +87,39 @@ async def pace(
         print_json({"queue": queue, "pace": pace_view(found), "changes": [_change(change) for change in changes]})
     else:
         click.echo("\n".join(_about(queue, found, changes if history else [])))
+    return None
+
+
+async def _show_all(*, as_json: bool) -> None:
+    async with existing() as client:
+        pacings = await client.pacings()
+    if as_json:
+        print_json({"queues": [{"queue": pacing.queue, "pace": pace_view(pacing)} for pacing in pacings]})
+    else:
+        paced_queues(pacings)
 
 
 def _about(name: str, found: Pacing | None, changes: list[PaceChange]) -> Iterator[str]:
     view = pace_view(found)
     if found is None or view is None:
-        yield f"{name} has no pace; demora pace {name} --gap 2m --burst 3 --stagger 30s sets one"
+        yield f"{name} has no pace; demora pace {name} --gap 2m --burst 3 sets one"
     else:
         yield f"{'queue':<15} {name}"
-        yield f"{'pace':<15} {say_pace(found.pace)}"
+        yield f"{'pace':<15} {say_pace(found.pace)}{', as all queues without their own' if found.inherited else ''}"
         yield f"{'set':<15} {timestamp(found.set_at)} by {plain(found.set_by)}"
         yield f"{'mode':<15} {_mode(found)}"
-        yield f"{'delayed':<15} {view.total_delayed}, {view.ready_now} due, {view.ready_in_hour} due within the hour"
-        yield f"{'waiting':<15} {view.waiting_for_gap} for their release"
-        yield f"{'next release':<15} {_seconds(view)}"
-        last = view.time_since_last_release_seconds
-        yield f"{'last release':<15} {'none yet' if last is None else f'{last:.0f} s ago'}"
+        if name != EVERY_QUEUE:
+            yield from _figures(view)
     for change in changes:
         yield f"{timestamp(change.at)} {plain(change.by)}: {'off' if change.pace is None else say_pace(change.pace)}"
+
+
+def _figures(view: PaceView) -> Iterator[str]:
+    yield f"{'delayed':<15} {view.total_delayed}, {view.ready_now} due, {view.ready_in_hour} due within the hour"
+    yield f"{'waiting for gap':<15} {view.waiting_for_gap}"
+    yield f"{'next release':<15} {_seconds(view)}"
+    last = view.time_since_last_release_seconds
+    yield f"{'last release':<15} {'none yet' if last is None else f'{last:.0f} s ago'}"
 
 
 def _mode(found: Pacing) -> str:

@@ -73,7 +73,7 @@ async def queue(queue: str, *, as_json: bool, **options: Any) -> None:
 @as_json
 @asynchronous
 async def stats(*, as_json: bool) -> None:
-    """Count the jobs by state and queue. `priority` are the ready ones, `dlq` the dead letters."""
+    """Count the jobs by state and queue."""
     async with existing() as client:
         counted = await client.stats(fresh=True)
     if as_json:

@@ -13,7 +13,7 @@ from ..errors import BadSetting, CannotListen, DemoraError, Invalid
 from .output import plain
 
 INTERRUPTED = 130
-_DATABASE_URL = "demora.database_url"
+_DATABASE_URL, _APP = "demora.database_url", "demora.app"
 
 
 class Failure(click.ClickException):
@@ -50,7 +50,7 @@ class Verb(click.Command):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self.params.append(_database_option())
+        self.params += shared_options()
 
     def invoke(self, ctx: click.Context) -> Any:
         try:
@@ -70,13 +70,19 @@ def verb(name: str) -> Callable[[Callable[..., None]], click.Command]:
 
 def group(name: str) -> Callable[[Callable[..., None]], click.Group]:
     """Make a function a group of commands, such as `demora keys`."""
-    return click.group(name, cls=Family, params=[_database_option()])
+    return click.group(name, cls=Family, params=shared_options())
 
 
 def asked_database_url() -> str | None:
     """Return the value of `--database-url`, or None if the settings decide."""
     url: str | None = click.get_current_context().meta.get(_DATABASE_URL)
     return url
+
+
+def asked_app() -> str | None:
+    """Return the value of `--app`, or None if the settings decide."""
+    spec: str | None = click.get_current_context().meta.get(_APP)
+    return spec
 
 
 def who() -> str:
@@ -102,22 +108,35 @@ def _mistyped(ctx: click.Context | None, field: str, reason: str) -> click.BadPa
     return None
 
 
-def _database_option() -> click.Option:
-    return click.Option(
-        ["--database-url"],
-        metavar="URL",
-        expose_value=False,
-        callback=_remember,
-        help="The database, for example sqlite:///demora.db. Overrides DEMORA_DATABASE_URL and demora.toml.",
-    )
+def shared_options() -> list[click.Parameter]:
+    """Return the options that every command takes, before or after its name."""
+    return [
+        click.Option(
+            ["--app"],
+            metavar="MODULE:APP",
+            expose_value=False,
+            callback=_remember(_APP),
+            help="The application: its handlers and its database. Default: app in demora.toml, or the built-in handlers.",
+        ),
+        click.Option(
+            ["--database-url"],
+            metavar="URL",
+            expose_value=False,
+            callback=_remember(_DATABASE_URL),
+            help="The database, for example sqlite:///demora.db. Overrides --app, DEMORA_DATABASE_URL and demora.toml.",
+        ),
+    ]
 
 
-def _remember(ctx: click.Context, _: click.Parameter, value: str | None) -> None:
-    if value is not None:
-        ctx.meta[_DATABASE_URL] = value
+def _remember(key: str) -> Callable[[click.Context, click.Parameter, str | None], None]:
+    def remember(ctx: click.Context, _: click.Parameter, value: str | None) -> None:
+        if value is not None:
+            ctx.meta[key] = value
+
+    return remember
 
 
-@click.group(cls=Root, params=[_database_option()])
+@click.group(cls=Root, params=shared_options())
 @click.version_option(__version__, prog_name="demora", message="%(prog)s %(version)s")
 def root() -> None:
     """Run jobs later, on time, without disturbing real-time work."""

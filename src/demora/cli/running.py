@@ -5,7 +5,8 @@ import sys
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from datetime import timedelta
-from typing import Any
+from pathlib import Path
+from typing import Any, NoReturn
 
 import click
 
@@ -14,13 +15,14 @@ from ..core.dsn import without_secrets
 from ..core.shares import QueueShares
 from ..core.spans import say
 from ..errors import StoreError
+from ..runtime.reloading import run_and_reload, take_reloaded
 from ..settings import load, nearest, unknown_variables
 from ..system import notices
 from . import logs, opening
-from .opening import chosen_app, opened
-from .options import QUEUES, SPAN, app_option, as_json, asynchronous, concurrency, logged
-from .output import banner, print_json
-from .root import Failure, asked_database_url, verb
+from .opening import app_to_look_at, chosen_app, is_app_named, opened
+from .options import QUEUES, SPAN, as_json, asynchronous, concurrency, logged, reload_option
+from .output import banner, print_json, whole_url
+from .root import Failure, asked_app, asked_database_url, verb
 
 Queues = Sequence[str] | Mapping[str, int] | None
 
@@ -28,19 +30,23 @@ Queues = Sequence[str] | Mapping[str, int] | None
 @verb("serve")
 @click.option("--host", metavar="HOST", help="The address to listen on.")
 @click.option("--port", type=int, metavar="PORT", help="The port to listen on; 0 chooses a free port.")
-@app_option
 @click.option("--no-worker", is_flag=True, help="Only serve HTTP; run no jobs.")
 @concurrency
+@reload_option
 @logged
-def serve(
-    host: str | None, port: int | None, spec: str | None, no_worker: bool, concurrency: int | None, **log: Any
-) -> None:
+def serve(host: str | None, port: int | None, no_worker: bool, concurrency: int | None, reload: bool, **log: Any) -> None:
     """Serve HTTP and run jobs in one process. Creates the database if there is none."""
     from ..runtime.service import serve
+    from ..runtime.supervisor import hold_lifeline
 
     logs.to_stderr(load(**log))
-    app = chosen_app(spec, host=host, port=port, concurrency=concurrency)
+    if reload:
+        _reload()
+    app = chosen_app(host=host, port=port, concurrency=concurrency)
     settings = app.settings
+    hold_lifeline(settings.grace)
+    take_reloaded()
+    _log_missing_app()
     _log_unknown_variables()
 
     def started(address: str, with_key: bool) -> None:
@@ -50,7 +56,6 @@ def serve(
 
 
 @verb("worker")
-@app_option
 @click.option(
     "--queues",
     type=QUEUES,
@@ -65,41 +70,52 @@ def serve(
 @click.option(
     "--processes", "number", type=click.IntRange(1, 1000), default=1, show_default=True, help="How many workers to run."
 )
+@reload_option
 @logged
 def worker(
-    spec: str | None,
     queues: Queues,
     strict: bool,
     concurrency: int | None,
     lease: timedelta | None,
     number: int,
+    reload: bool,
     **log: Any,
 ) -> None:
     """Run jobs until SIGTERM or Ctrl-C. A second signal ends it at once. Creates the database if there is none."""
     from ..runtime.supervisor import hold_lifeline, supervise
 
     logs.to_stderr(load(**log))
-    app = chosen_app(spec, concurrency=concurrency, lease=lease)
+    if reload and number > 1:
+        raise click.UsageError("--reload restarts one process; leave --processes out")
+    if reload:
+        _reload()
+    app = chosen_app(concurrency=concurrency, lease=lease)
     if number == 1:
-        if not hold_lifeline(app.settings.grace):
+        if not hold_lifeline(app.settings.grace) or take_reloaded():
             _log_settings(app)
+            _log_missing_app()
         opening.run(_work(app, queues, strict))
     if app.in_memory():
         raise Failure("several processes cannot share a database in memory; name a file or a server with --database-url")
     _log_settings(app)
-    opening.run(supervise(_worker_command(spec, queues, strict, concurrency, lease, log), number))
+    _log_missing_app()
+    opening.run(supervise(_worker_command(queues, strict, concurrency, lease, log), number))
 
 
 @verb("scheduler")
 @logged
 def scheduler(**log: Any) -> None:
-    """Run only the housekeeping until SIGTERM or Ctrl-C. It cancels expired jobs, deletes old ones, forgets dead workers.
+    """Run only the housekeeping until SIGTERM or Ctrl-C. It cancels expired jobs, deletes old ones, releases the jobs of
+    paced queues and forgets dead workers.
 
     `serve` and every worker do it too, and any number of processes can do it at the same time. Run this command if no
-    worker runs for long periods.
+    worker runs for long periods. Delayed jobs do not need it: workers start them when they are due.
+
+    It is no cron: demora has no recurring schedules yet. To run a job at fixed times, let cron or a systemd timer call
+    `demora enqueue`, with a `--key` that names the time if it must not run twice.
     """
     logs.to_stderr(load(**log))
-    app = chosen_app(None)
+    app = chosen_app()
     _log_settings(app)
     opening.run(_housekeep(app))
 
@@ -109,7 +125,7 @@ def scheduler(**log: Any) -> None:
 @asynchronous
 async def migrate(*, as_json: bool) -> None:
     """Create the database or migrate it to the current schema. Prints the schema version."""
-    app = chosen_app(None)
+    app = app_to_look_at()
     url = without_secrets(app.settings.database_url)
     before = await app.schema_version()
     async with opened(app):
@@ -120,11 +136,22 @@ async def migrate(*, as_json: bool) -> None:
         click.echo(_migrated(url, before, now))
 
 
+def _reload() -> NoReturn:
+    """Run the typed command without `--reload` in a process of its own, and restart it when a file changes."""
+    command = [sys.executable, "-m", "demora", *(word for word in sys.argv[1:] if word != "--reload")]
+    opening.run(run_and_reload(command, Path.cwd()))
+
+
 def _log_settings(app: Demora) -> None:
     """Log the database and the unknown DEMORA_ variables, once for all processes of a command."""
     line = app.settings.redis_url
-    notices.database_used(without_secrets(app.settings.database_url), None if line is None else without_secrets(line))
+    notices.database_used(whole_url(app.settings.database_url), None if line is None else without_secrets(line))
     _log_unknown_variables()
+
+
+def _log_missing_app() -> None:
+    if not is_app_named():
+        notices.builtins_only()
 
 
 def _log_unknown_variables() -> None:
@@ -169,7 +196,6 @@ async def _housekeep(app: Demora) -> int:
 
 
 def _worker_command(
-    spec: str | None,
     queues: Queues,
     strict: bool,
     concurrency: int | None,
@@ -178,7 +204,7 @@ def _worker_command(
 ) -> list[str]:
     """Return the typed command, for one worker."""
     given = {
-        "--app": spec,
+        "--app": asked_app(),
         "--queues": None if queues is None else str(QueueShares(queues)),
         "--concurrency": concurrency,
         "--lease": None if lease is None else say(lease),

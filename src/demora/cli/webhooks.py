@@ -16,7 +16,8 @@ from ..core.webhook import Secret, message_id, objection, secret_text
 from ..outbound.sender import Crowded, Forbidden, NoAnswer
 from ..store.webhooks import Signing
 from ..system.addresses import cannot_listen
-from .opening import chosen_app, existing, opened
+from .ids import whole_id, whole_secret_id
+from .opening import app_to_look_at, existing, opened
 from .options import SPAN, as_json, asynchronous
 from .output import due, plain, print_json
 from .root import Failure, Family, group, verb
@@ -47,7 +48,7 @@ def webhooks() -> None:
 async def show(id: str, *, as_json: bool) -> None:
     """Show the webhook deliveries of a job. Each attempt has its time, its status and the start of the response."""
     async with existing() as client:
-        _show(await client.webhooks.of(id), as_json=as_json)
+        _show(await client.webhooks.of(await whole_id(client, id)), as_json=as_json)
 
 
 @verb("retry")
@@ -57,6 +58,7 @@ async def show(id: str, *, as_json: bool) -> None:
 async def retry(id: str, *, as_json: bool) -> None:
     """Repeat the failed webhook deliveries of a job. The message ids stay the same."""
     async with existing() as client:
+        id = await whole_id(client, id)
         before = await client.webhooks.of(id)
         found = await client.webhooks.redeliver(id)
     _show(found, as_json=as_json)
@@ -70,7 +72,7 @@ async def retry(id: str, *, as_json: bool) -> None:
 @asynchronous
 async def test(url: str, *, as_json: bool) -> None:
     """Send one signed test message to URL and print the response. Exits with 1 unless the status is 2xx."""
-    app = chosen_app(None)
+    app = app_to_look_at()
     async with opened(app):
         try:
             reply = await app.deliveries.test(url, new_id())
@@ -93,7 +95,7 @@ async def test(url: str, *, as_json: bool) -> None:
 @asynchronous
 async def listen(*, port: int, answer: int, once: bool) -> None:
     """Receive webhooks on this machine, for development. Verifies each message with the secrets in force and prints it."""
-    app = chosen_app(None)
+    app = app_to_look_at()
     async with opened(app) as client:
         receiver = _Receiver(lambda: _secrets_to_verify(app.settings.webhook_secrets, client), answer)
         server = await _started(receiver, port)
@@ -148,7 +150,7 @@ def secret() -> None:
 @asynchronous
 async def create(*, as_json: bool) -> None:
     """Create a secret and print it. Each delivery is signed with all secrets in force."""
-    async with opened(chosen_app(None)) as client:
+    async with opened(app_to_look_at()) as client:
         _made(await client.webhooks.create_secret(), None, as_json=as_json)
 
 
@@ -160,7 +162,7 @@ async def create(*, as_json: bool) -> None:
 @asynchronous
 async def rotate(*, overlap: timedelta, as_json: bool) -> None:
     """Create a secret and print it. All other secrets end after the overlap."""
-    async with opened(chosen_app(None)) as client:
+    async with opened(app_to_look_at()) as client:
         _made(await client.webhooks.rotate_secret(overlap), overlap, as_json=as_json)
 
 
@@ -169,7 +171,7 @@ async def rotate(*, overlap: timedelta, as_json: bool) -> None:
 @asynchronous
 async def reveal(*, as_json: bool) -> None:
     """Print the secrets in force, for the receivers. Creates the first one if there is none."""
-    async with opened(chosen_app(None)) as client:
+    async with opened(app_to_look_at()) as client:
         made = await client.webhooks.ensure_secret()
         found = await client.webhooks.secrets()
     shown = [(one.id, secret_text(one.secret.key)) for one in found.secrets if one.in_force(found.now)]
@@ -203,6 +205,7 @@ async def list_(*, as_json: bool) -> None:
 async def forget(id: str, *, as_json: bool) -> None:
     """Delete a secret at once. It signs no more deliveries."""
     async with existing() as client:
+        id = await whole_secret_id(client, id)
         await client.webhooks.forget_secret(id)
     if as_json:
         print_json({"id": id})

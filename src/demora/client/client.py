@@ -1,4 +1,4 @@
-"""`Client`: everything that a caller may ask of demora. Python code, HTTP service, CLI and dashboard all use it.
+"""`Client`: everything that a caller may ask of demora. Python code, HTTP service and CLI all use it.
 
 The verbs on single jobs are here. The other verbs belong to the parts that the client is composed of: API keys, webhooks,
 queues, paces, bulk verbs, recovery and diagnostics.
@@ -7,7 +7,7 @@ queues, paces, bulk verbs, recovery and diagnostics.
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, TypeVar, Unpack, overload
 
 import msgspec
 from uuid_utils import uuid7
@@ -16,7 +16,17 @@ from ..core import webhook
 from ..core.job import Job, Lane, NewJob, Priority
 from ..core.outbound import Policy, check_target, read_url
 from ..core.pace import USUAL_PACE, Pace
-from ..core.request import LONGEST_TIMEOUT, check_at, check_expiry, check_priority, check_tags, check_type, make_job
+from ..core.request import (
+    LONGEST_TIMEOUT,
+    EnqueueOptions,
+    JobOptions,
+    check_at,
+    check_expiry,
+    check_priority,
+    check_tags,
+    check_type,
+    make_job,
+)
 from ..core.spans import ZERO, say, span, timestamp
 from ..core.spans import spread as spread_over
 from ..core.states import ENDED, RETRYABLE, WAITING, Status
@@ -34,6 +44,8 @@ from .queues import MOST_PER_PAGE, Queues
 from .recovery import Recovery
 from .stats import Statistics
 from .webhooks import Webhooks
+
+T = TypeVar("T")
 
 MOST_PER_CALL = 100_000
 
@@ -66,6 +78,7 @@ class Client:
 
         paces = Paces(store.paces, usual_pace)
         self.set_pace, self.take_pace_off, self.apply_paces = paces.set_pace, paces.take_pace_off, paces.apply_paces
+        self.delayed_stats = paces.delayed_stats
         self.pacings, self.pacing, self.pace_changes = paces.pacings, paces.pacing, paces.pace_changes
         self.why = paces.why
 
@@ -86,19 +99,14 @@ class Client:
         self.evidence, self.end_audit = diagnostics.evidence, diagnostics.end_audit
         self.compare_line, self.rebuild_line = diagnostics.compare_line, diagnostics.rebuild_line
 
-    def make(self, type: str, payload: Any = None, **options: Any) -> NewJob:
+    def make(self, type: str, payload: Any = None, **options: Unpack[JobOptions]) -> NewJob:
         """Check a request and return the job, not stored yet. Options that are left out have the defaults of the type."""
         if check_type(type) == webhook.TYPE:  # a caller that could add one could have any text signed
             raise Invalid("type", f"{webhook.TYPE} is added by demora itself, when a job with a webhook ends")
         handler = self.registry.expect(type)
         if handler is not None:
-            for name, usual in handler.usual:
-                if options.get(name) is None:
-                    options[name] = usual
-        try:
-            job = make_job(self._new_id(), type, payload, now=datetime.now(UTC), **options)
-        except TypeError as problem:
-            raise Invalid("options", str(problem).removeprefix("make_job() ")) from None
+            options = handler.with_defaults(options)
+        job = make_job(self._new_id(), type, payload, options, now=datetime.now(UTC))
         if job.timeout is not None:
             self._check_timeout(job.timeout, handler)
         if job.webhook_url is not None:
@@ -132,12 +140,14 @@ class Client:
             added.append((stored, _was_there(answer)))
         return added
 
-    async def enqueue(self, type: str, payload: Any = None, *, within: Any = None, **options: Any) -> Job:
+    async def enqueue(self, type: str, payload: Any = None, **options: Unpack[EnqueueOptions]) -> Job:
         """Store one job. It is durable when this returns or, `within` a transaction of the caller, when that commits.
 
         `Invalid` names the argument that is wrong; then nothing is stored.
         """
-        [(job, _)] = await self.add([self.make(type, payload, **options)], within=within)
+        within = options.pop("within", None)
+        of_job: JobOptions = options
+        [(job, _)] = await self.add([self.make(type, payload, **of_job)], within=within)
         return job
 
     async def enqueue_many(
@@ -193,31 +203,44 @@ class Client:
         )
         return await self.store.find(query)
 
-    async def wait(self, id: str, timeout: timedelta | str | None = None) -> Job:
-        """Wait until the job has ended, and return it. After the `timeout` return it as it is then."""
+    @overload
+    async def wait(self, job: Job[T], timeout: timedelta | str | None = None) -> Job[T]: ...
+    @overload
+    async def wait(self, job: str, timeout: timedelta | str | None = None) -> Job: ...
+    async def wait(self, job: Job | str, timeout: timedelta | str | None = None) -> Job:
+        """Wait until the job, given itself or by its id, has ended, and return it. After the `timeout` return it as it is
+        then."""
+        id = _id_of(job)
         left = None if timeout is None else span(timeout, "timeout").total_seconds()
         now = asyncio.get_running_loop().time
         deadline = None if left is None else now() + left
         with self.store.subscribe(Topic.ENDED) as subscription:
             while True:
                 subscription.clear()
-                job = await self.get(id)
+                found = await self.get(id)
                 left = None if deadline is None else deadline - now()
-                if job.status.ended or (left is not None and left <= 0):
-                    return job
+                if found.status.ended or (left is not None and left <= 0):
+                    return found
                 await subscription.wait(left)
 
-    async def result(self, id: str, timeout: timedelta | str | None = None) -> Any:
+    @overload
+    async def result(self, job: Job[T], timeout: timedelta | str | None = None) -> T: ...
+    @overload
+    async def result(self, job: str, timeout: timedelta | str | None = None) -> Any: ...
+    async def result(self, job: Job[T] | str, timeout: timedelta | str | None = None) -> T | Any:
         """Wait until the job has ended, and return what its handler returned.
 
-        `JobFailed` if the job ended without a result, `StillRunning` if it has not ended within the `timeout`.
+        Given the id, the result is as JSON has it. Given the `Job`, it has the type that the handler is annotated to return,
+        if this process has the handler and the result fits. `JobFailed` if the job ended without a result, `StillRunning` if
+        it has not ended within the `timeout`.
         """
-        job = await self.wait(id, timeout)
-        if job.status is Status.COMPLETED:
-            return job.result
-        if job.status.ended:
-            raise JobFailed(id, job.status.name, job.error)
-        raise StillRunning(id, job.status.name)
+        ended = await self.wait(job, timeout)
+        if ended.status is Status.COMPLETED:
+            handler = None if isinstance(job, str) else self.registry.get(ended.type)
+            return ended.result if handler is None else handler.result(ended.result_json)
+        if ended.status.ended:
+            raise JobFailed(ended.id, ended.status.name, ended.error)
+        raise StillRunning(ended.id, ended.status.name)
 
     async def cancel(self, id: str) -> Status:
         """Cancel a job, and return its status.
@@ -320,6 +343,10 @@ def _expect_in_time(job: Job, change: Change) -> None:
     if job.expires_at is not None and job.expires_at <= due and job.attempt == 0 and job.status.waiting:
         field = "at" if change.at is not None else "delay"
         raise Invalid(field, f"the job would expire before it is due, at {timestamp(job.expires_at)}")
+
+
+def _id_of(job: Job | str) -> str:
+    return job if isinstance(job, str) else job.id
 
 
 def _was_there(answer: Added) -> bool:

@@ -17,19 +17,19 @@ from ..store.store import Store
 
 MOST_QUEUES = 1000  # named in the answer: those with the most jobs
 REUSED_FOR = 1.0  # seconds for which a count is reused at least
-REUSED_TIMES = 20  # a count that took long is reused for so many times as long: counting costs at most 5 % of a core
+REUSED_TIMES = 20  # a slow count is reused for 20 times its duration, so counting costs at most 5 % of a core
 
 MOST_DEAD_LETTERS = 100_000  # that are read, newest first
 MOST_NAMES = 100  # in each list, those with the most dead letters
 
 
 class JobCounts(msgspec.Struct, frozen=True):
-    """The number of jobs that are ready (`priority`), delayed, running (`processing`) and FAILED (`dlq`)."""
+    """The number of jobs that are ready, delayed, running (`processing`) and FAILED (`dead`)."""
 
-    priority: int = 0
+    ready: int = 0
     delayed: int = 0
     processing: int = 0
-    dlq: int = 0
+    dead: int = 0
 
 
 class Stats(msgspec.Struct, frozen=True):

@@ -6,16 +6,15 @@ import msgspec
 
 from ..core.access import ApiKey, KeyLimits
 from ..core.job import Attempt, Job
-from ..core.pace import Rate, forecast, plan
 from ..core.retention import Keep
-from ..core.spans import from_ms, span_ms, timestamp, to_ms
+from ..core.spans import span_ms, timestamp
 from ..core.webhook import message_id
 from ..store.jobs import Page, Queue, WorkerRecord
 from ..store.paces import Pacing
 from ..store.webhooks import StoredSecret
 from .bulk import BulkResult
 from .recovery import Recovered
-from .stats import DeadLetterStats, JobCounts, Stats
+from .stats import DeadLetterStats, Stats
 from .webhooks import DeliveryHistory
 
 # Jobs
@@ -173,17 +172,34 @@ def recovered_view(job: Recovered) -> RecoveredView:
     return RecoveredView(job.id, job.worker_id, job.status.name)
 
 
-class StatsView(JobCounts, frozen=True, rename="camel", kw_only=True):
-    """The counts of all queues together, and of each queue. The field names are those of the Task Scheduler Service."""
+class JobCountsView(msgspec.Struct, frozen=True):
+    """Counts under the names of the Task Scheduler Service: `priority` are the ready jobs, `dlq` the dead letters."""
 
-    queues: dict[str, JobCounts]
+    priority: int
+    delayed: int
+    processing: int
+    dlq: int
+
+
+class StatsView(JobCountsView, frozen=True, rename="camel"):
+    """The counts of all queues together, and of each queue."""
+
+    queues: dict[str, JobCountsView]
     more_queues: int
     counted_at: str
 
 
 def stats_view(stats: Stats) -> StatsView:
-    total = msgspec.structs.asdict(stats.total)
-    return StatsView(**total, queues=stats.queues, more_queues=stats.more_queues, counted_at=timestamp(stats.counted_at))
+    total = stats.total
+    return StatsView(
+        priority=total.ready,
+        delayed=total.delayed,
+        processing=total.processing,
+        dlq=total.dead,
+        queues={name: JobCountsView(one.ready, one.delayed, one.processing, one.dead) for name, one in stats.queues.items()},
+        more_queues=stats.more_queues,
+        counted_at=timestamp(stats.counted_at),
+    )
 
 
 class DeadLetterCountView(msgspec.Struct, frozen=True, rename="camel"):
@@ -228,7 +244,8 @@ class RateView(msgspec.Struct, frozen=True):
 
 
 class PaceView(msgspec.Struct, frozen=True, rename="camel"):
-    """A pace, who set it, and its state. `readyNow` jobs are due; `waitingForGap` of them have no release time yet."""
+    """A pace, who set it, and its state. `readyNow` jobs are due; `waitingForGap` of them have no release time yet. With
+    `inherited`, it is the pace of all queues without one of their own."""
 
     gap: int
     burst: int
@@ -236,6 +253,7 @@ class PaceView(msgspec.Struct, frozen=True, rename="camel"):
     rapid: RateView | None
     governs: str
     protect: list[str]
+    inherited: bool
     set_at: str
     set_by: str
     mode: str
@@ -293,40 +311,23 @@ def queue_view(queue: Queue, pacing: Pacing | None = None) -> QueueView:
 def pace_view(pacing: Pacing | None) -> PaceView | None:
     if pacing is None:
         return None
-    pace, now = pacing.pace, to_ms(pacing.now)
-    rate = pace.rate(quiet=pacing.quiet)
-    usable = len(plan(rate, pacing.state, now, [now] * min(pacing.held, rate.reach)).slots)
-    release, last = _next_release(pacing, rate, now), pacing.state.released_at
+    pace, stats = pacing.pace, pacing.stats
     return PaceView(
-        *(span_ms(pace.gap), pace.burst, span_ms(pace.stagger)),
-        rapid=None
-        if pace.rapid is None
-        else RateView(span_ms(pace.rapid.gap), pace.rapid.burst, span_ms(pace.rapid.stagger)),
+        *(span_ms(pace.gap), pace.burst, span_ms(pace.rate(quiet=False).apart)),
+        rapid=None if pace.rapid is None else RateView(span_ms(pace.rapid.gap), pace.rapid.burst, span_ms(pace.rapid.apart)),
         governs=pace.governs.value,
         protect=list(pace.protect),
+        inherited=pacing.inherited,
         set_at=timestamp(pacing.set_at),
         set_by=pacing.set_by,
         mode=pace.mode(quiet=pacing.quiet),
-        total_delayed=pacing.held + pacing.coming,
-        ready_now=pacing.held,
-        ready_in_hour=pacing.soon,
-        waiting_for_gap=pacing.held - usable,
-        next_release_in_seconds=None if release is None else (release - now) / 1000,
-        time_since_last_release_seconds=None if last is None else max(now - last, 0) / 1000,
+        total_delayed=stats.total_delayed,
+        ready_now=stats.ready_now,
+        ready_in_hour=stats.ready_in_hour,
+        waiting_for_gap=stats.waiting_for_gap,
+        next_release_in_seconds=stats.next_release_in_seconds,
+        time_since_last_release_seconds=stats.time_since_last_release_seconds,
     )
-
-
-def next_release_at(pacing: Pacing) -> datetime | None:
-    """Return when the pace releases the next job, None if no job waits for it."""
-    now = to_ms(pacing.now)
-    release = _next_release(pacing, pacing.pace.rate(quiet=pacing.quiet), now)
-    return None if release is None else from_ms(release)
-
-
-def _next_release(pacing: Pacing, rate: Rate, now: int) -> int | None:
-    if pacing.first_due_at is None:
-        return None
-    return max(forecast(rate, pacing.state, now, 1), to_ms(pacing.first_due_at))
 
 
 def _kept(keep: Keep | None) -> str | None:

@@ -2,7 +2,7 @@
 
 from datetime import datetime, timedelta
 from enum import IntEnum
-from typing import Any
+from typing import TYPE_CHECKING, Any, Generic
 
 import msgspec
 
@@ -10,6 +10,15 @@ from ..errors import NotRead
 from .payload import unpack
 from .spans import span_ms
 from .states import Status
+
+if TYPE_CHECKING:  # a type variable with a default: `Job` alone means `Job[Any]`
+    from typing_extensions import TypeVar
+
+    Result_co = TypeVar("Result_co", covariant=True, default=Any)
+else:
+    from typing import TypeVar
+
+    Result_co = TypeVar("Result_co", covariant=True)
 
 DEFAULT_QUEUE = "default"
 DEFAULT_RETRIES = 3
@@ -50,7 +59,7 @@ class IdempotencyKey(msgspec.Struct, frozen=True):
 
 
 class Unique(msgspec.Struct, frozen=True):
-    """A request that only one job of its type, namespace and key waits and has not been claimed.
+    """A request that at most one waiting, never claimed job has this type, namespace and key.
 
     If there is one already, it stays as it is and the new one is not stored. With `replace` it takes over the new request.
     """
@@ -112,9 +121,9 @@ class LogLine(msgspec.Struct, frozen=True):
     line: str
 
 
-class Job(msgspec.Struct, frozen=True):
+class Job(msgspec.Struct, Generic[Result_co], frozen=True):
     """A job as the store keeps it. Payload and result are JSON text, decoded on access. Either is empty if the job was
-    found without it; access then raises `NotRead`."""
+    found without it; access then raises `NotRead`. For type checkers, a `Job[int]` is one whose handler returns an int."""
 
     id: str
     name: str
@@ -152,6 +161,9 @@ class Job(msgspec.Struct, frozen=True):
     attempts: tuple[Attempt, ...] = ()
     log: tuple[LogLine, ...] = ()
 
+    def __repr__(self) -> str:
+        return f"<Job {self.id} {self.type} {self.status.name}>"
+
     @property
     def payload(self) -> Any:
         if not self.payload_json:
@@ -167,7 +179,7 @@ class Job(msgspec.Struct, frozen=True):
 
 
 class QueueOrder(msgspec.Struct, frozen=True):
-    """The settings of a queue that decide the order of its jobs: by ready time, plus a step for each rank of priority, plus
+    """The settings of a queue that decide the order of its jobs: by due time, plus a step for each rank of priority, plus
     the head start that real-time jobs have over the others."""
 
     step: timedelta = timedelta(seconds=1000)

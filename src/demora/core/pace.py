@@ -1,7 +1,10 @@
 """Pace: when a queue releases its delayed jobs, so that they do not use up what real-time jobs need. The rule is only here.
 
 A cycle has `burst` release times, each `stagger` after the one before. The next cycle begins `gap` after the first release
-time of this one, but not before a stagger after the last. At each release time one held job is released.
+time of this one. At each release time one held job is released.
+
+- A stagger that was not given is 30 s, or less if the burst would not fit into the gap otherwise. With a burst of 1 there is
+  none.
 
 - A release that happens late counts for its release time, so nothing drifts.
 - If no job is held when a cycle could begin, the cycle begins with the next job that is held.
@@ -21,7 +24,12 @@ from itertools import islice
 import msgspec
 
 from .job import Lane, Priority
-from .spans import span_ms
+from .spans import MILLISECOND, ZERO, span_ms
+from .webhook import QUEUE as WEBHOOKS
+
+EVERY_QUEUE = "*"  # in place of a queue's name: all queues that have no pace of their own
+OWN_QUEUES = (WEBHOOKS,)  # demora's own, which the pace of all queues leaves out
+USUAL_STAGGER = timedelta(seconds=30)
 
 
 class Governs(Enum):
@@ -44,16 +52,33 @@ _LANES = {
 
 
 class Rate(msgspec.Struct, frozen=True):
-    """How fast a queue releases jobs: at most `burst` in a `gap`, each `stagger` after the one before."""
+    """How fast a queue releases jobs: at most `burst` in a `gap`. With None as the `stagger`, it follows from the two."""
 
     gap: timedelta
     burst: int
-    stagger: timedelta
+    stagger: timedelta | None = None
+
+    @property
+    def apart(self) -> timedelta:
+        """The time between two release times of a cycle."""
+        if self.burst == 1:
+            return ZERO
+        return min(USUAL_STAGGER, self.widest) if self.stagger is None else self.stagger
+
+    @property
+    def widest(self) -> timedelta:
+        """The longest stagger with which the burst fits into the gap."""
+        return span_ms(self.gap) // self.burst * MILLISECOND
+
+    @property
+    def fits(self) -> bool:
+        """Whether the next cycle can begin when the gap is over."""
+        return self.burst * span_ms(self.apart) <= span_ms(self.gap)
 
     @property
     def cycle(self) -> int:
         """The milliseconds from the beginning of a cycle to that of the next."""
-        return max(span_ms(self.gap), self.burst * span_ms(self.stagger))
+        return max(span_ms(self.gap), self.burst * span_ms(self.apart))
 
     @property
     def reach(self) -> int:
@@ -63,12 +88,12 @@ class Rate(msgspec.Struct, frozen=True):
 
 class Pace(msgspec.Struct, frozen=True):
     """The policy of a queue. `rapid` is its rate while no real-time job waits in this queue, or in the queues to `protect`.
-    With None there is only the normal rate."""
+    With None there is only the normal rate, so that no job is released before its gap is over."""
 
     gap: timedelta = timedelta(seconds=120)
     burst: int = 3
-    stagger: timedelta = timedelta(seconds=30)
-    rapid: Rate | None = Rate(timedelta(seconds=30), 5, timedelta(seconds=15))
+    stagger: timedelta | None = None
+    rapid: Rate | None = None
     governs: Governs = Governs.BOTH
     protect: tuple[str, ...] = ()
 
@@ -80,6 +105,10 @@ class Pace(msgspec.Struct, frozen=True):
 
     def mode(self, *, quiet: bool) -> str:
         return "rapid" if quiet and self.rapid is not None else "normal"
+
+    def holds(self, lane: int) -> bool:
+        """Return whether the pace holds back the jobs of a lane."""
+        return lane in self.governs.lanes
 
     def protected(self, queue: str) -> tuple[str, ...]:
         """Return the queues whose waiting real-time jobs rule out the rapid rate."""
@@ -96,6 +125,14 @@ class PaceState(msgspec.Struct, frozen=True):
     seen_at: int
     released_at: int | None = None
     released: int = 0
+    former_at: int | None = None  # the release before the last one
+
+    @property
+    def last_gap(self) -> timedelta | None:
+        """How long after the release before it the last one was; None if there was none."""
+        if self.released_at is None or self.former_at is None:
+            return None
+        return max(self.released_at - self.former_at, 0) * MILLISECOND
 
 
 class Release(msgspec.Struct, frozen=True):
@@ -115,6 +152,7 @@ class Plan(msgspec.Struct, frozen=True):
 
 
 USUAL_PACE = Pace()
+USUAL_RAPID = Rate(timedelta(seconds=30), 5)
 
 
 def begin(now: int) -> PaceState:
@@ -135,14 +173,29 @@ def plan(rate: Rate, state: PaceState, now: int, dues: Sequence[int]) -> Plan:
         if first <= slot:
             slots.append(slot)
         state = _after(rate, state, slot)
-    released_at, released = (now, state.released + len(slots)) if slots else (state.released_at, state.released)
-    return Plan(tuple(slots), msgspec.structs.replace(state, seen_at=now, released_at=released_at, released=released))
+    state = msgspec.structs.replace(state, seen_at=now)
+    if slots:
+        released = state.released + len(slots)
+        state = msgspec.structs.replace(state, released_at=now, released=released, former_at=state.released_at)
+    return Plan(tuple(slots), state)
 
 
 def look_at(state: PaceState, now: int, first_due: int) -> int:
     """Return when to plan next. `first_due` is when the first job, held or still to come, is due. No release is possible
     before."""
     return max(now if now < state.seen_at else state.next_at, first_due)
+
+
+def next_release(rate: Rate, state: PaceState, now: int, first_due: int) -> int:
+    """Return when the first job, held or still to come, is released, if the mode does not change. Release times before it is
+    due are lost to it."""
+    state = _as_of(state, now)
+    while True:
+        state = _without_missed(rate, state, now)
+        slot = state.next_at if state.step else _beginning(rate, max(state.next_at, first_due), now)
+        if slot >= first_due:
+            return max(slot, now)
+        state = _after(rate, state, slot)
 
 
 def forecast(rate: Rate, state: PaceState, now: int, nth: int) -> int:
@@ -172,7 +225,7 @@ def _without_missed(rate: Rate, state: PaceState, now: int) -> PaceState:
     """Return the state without the rest of its cycle if a whole further cycle has passed since."""
     if state.step == 0:
         return state
-    last = state.next_at + (max(rate.burst - state.step, 1) - 1) * span_ms(rate.stagger)
+    last = state.next_at + (max(rate.burst - state.step, 1) - 1) * span_ms(rate.apart)
     end = _end(rate, state.cycle_at, last)
     return state if now < end + rate.cycle else msgspec.structs.replace(state, step=0, next_at=end)
 
@@ -186,10 +239,10 @@ def _after(rate: Rate, state: PaceState, slot: int) -> PaceState:
     """Return the state after a release time was used or lost."""
     cycle_at, step = (state.cycle_at if state.step else slot), state.step + 1
     if step < rate.burst:
-        return msgspec.structs.replace(state, cycle_at=cycle_at, step=step, next_at=slot + span_ms(rate.stagger))
+        return msgspec.structs.replace(state, cycle_at=cycle_at, step=step, next_at=slot + span_ms(rate.apart))
     return msgspec.structs.replace(state, cycle_at=cycle_at, step=0, next_at=_end(rate, cycle_at, slot))
 
 
 def _end(rate: Rate, cycle_at: int, last: int) -> int:
     """Return when the next cycle may begin after one that began at `cycle_at` and has its last release time at `last`."""
-    return max(cycle_at + span_ms(rate.gap), last + span_ms(rate.stagger))
+    return max(cycle_at + span_ms(rate.gap), last + span_ms(rate.apart))

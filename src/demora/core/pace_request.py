@@ -3,18 +3,19 @@ all refuse the same."""
 
 from collections.abc import Iterable, Mapping
 from datetime import timedelta
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
 from ..errors import Invalid
-from .pace import Governs, Pace, Rate
+from .pace import EVERY_QUEUE, USUAL_RAPID, Governs, Pace, Rate
 from .request import check_queue
-from .spans import ZERO, say, span, span_ms
+from .spans import ZERO, say, span
 
 LONGEST_GAP = timedelta(days=366)
 MOST_BURST = 10_000
 MOST_PROTECTED = 100
+Fit = Literal["fit"]  # in place of a stagger: one with which the burst fits into the gap
 _NAMES = ("gap", "burst", "stagger", "rapid_gap", "rapid_burst", "rapid_stagger", "rapid", "governs", "protect")
 
 
@@ -23,22 +24,28 @@ class RateRequest(msgspec.Struct, frozen=True):
 
     gap: timedelta | None = None
     burst: int | None = None
-    stagger: timedelta | None = None
+    stagger: timedelta | Fit | None = None
 
-    def over(self, rate: Rate) -> Rate:
-        return Rate(
+    def over(self, rate: Rate, where: str = "") -> Rate:
+        """Return the changed rate. `Invalid` if its burst does not fit into its gap; a stagger that was never given does."""
+        changed = Rate(
             rate.gap if self.gap is None else self.gap,
             rate.burst if self.burst is None else self.burst,
-            rate.stagger if self.stagger is None else self.stagger,
+            None if self.stagger == "fit" else rate.stagger if self.stagger is None else self.stagger,
         )
+        if changed.gap == ZERO:
+            raise Invalid(f"{where}gap", "a gap of zero holds nothing back; remove the pace instead")
+        if not changed.fits:
+            raise Invalid(f"{where}stagger", _too_wide(changed))
+        return Rate(changed.gap, 1) if changed.burst == 1 else changed
 
 
 class PaceRequest(msgspec.Struct, frozen=True):
-    """A change of a pace. None leaves a value as it is; `rapid` False removes the rapid rate."""
+    """A change of a pace. None leaves a value as it is; `rapid` True adds a rapid rate, False removes it."""
 
     gap: timedelta | None = None
     burst: int | None = None
-    stagger: timedelta | None = None
+    stagger: timedelta | Fit | None = None
     rapid: RateRequest | bool | None = None
     governs: Governs | None = None
     protect: tuple[str, ...] | None = None
@@ -46,13 +53,9 @@ class PaceRequest(msgspec.Struct, frozen=True):
     def over(self, pace: Pace) -> Pace:
         """Return the changed pace, checked as a whole."""
         rate = RateRequest(self.gap, self.burst, self.stagger).over(pace.rate(quiet=False))
-        rapid = self._rapid(pace)
-        _expect_rest(rate, "gap")
-        if rapid is not None:
-            _expect_rest(rapid, "rapid_gap")
         return Pace(
             *(rate.gap, rate.burst, rate.stagger),
-            rapid=rapid,
+            rapid=self._rapid(pace),
             governs=pace.governs if self.governs is None else self.governs,
             protect=pace.protect if self.protect is None else self.protect,
         )
@@ -60,17 +63,21 @@ class PaceRequest(msgspec.Struct, frozen=True):
     def _rapid(self, pace: Pace) -> Rate | None:
         if self.rapid is False:
             return None
-        usual = pace.rapid or Pace().rapid
-        assert usual is not None
         if isinstance(self.rapid, RateRequest):
-            return self.rapid.over(usual)
-        return usual if self.rapid else pace.rapid
+            return self.rapid.over(pace.rapid or USUAL_RAPID, "rapid_")
+        return pace.rapid or USUAL_RAPID if self.rapid else pace.rapid
+
+
+def check_paced(queue: str, field: str = "queue") -> str:
+    """Return the name of a queue that gets a pace, or `*` for all queues without one of their own."""
+    return queue if queue == EVERY_QUEUE else check_queue(queue, field)
 
 
 def request_of(pace: Pace) -> PaceRequest:
     """Return the request for exactly this pace."""
-    rapid = RateRequest(pace.rapid.gap, pace.rapid.burst, pace.rapid.stagger) if pace.rapid else False
-    return check_pace(PaceRequest(pace.gap, pace.burst, pace.stagger, rapid, pace.governs, pace.protect))
+    rapid = _whole(pace.rapid) if pace.rapid else False
+    rate = _whole(pace.rate(quiet=False))
+    return check_pace(PaceRequest(rate.gap, rate.burst, rate.stagger, rapid, pace.governs, pace.protect))
 
 
 def check_pace(request: PaceRequest) -> PaceRequest:
@@ -95,16 +102,16 @@ def make_pace_request(
     governs: Governs | str | None = None,
     protect: Iterable[str] | None = None,
 ) -> PaceRequest:
-    """Return a checked request from single values. Spans are text or `timedelta`."""
+    """Return a checked request from single values. Spans are text or `timedelta`; a stagger may be `fit`."""
     given = (rapid_gap, rapid_burst, rapid_stagger)
     if rapid is False and any(value is not None for value in given):
         raise Invalid("rapid", "is off; give no rapid gap, burst or stagger with it")
-    fast = RateRequest(_span(rapid_gap, "rapid_gap"), rapid_burst, _span(rapid_stagger, "rapid_stagger"))
+    fast = RateRequest(_span(rapid_gap, "rapid_gap"), rapid_burst, _stagger(rapid_stagger, "rapid_stagger"))
     return check_pace(
         PaceRequest(
             gap=_span(gap, "gap"),
             burst=burst,
-            stagger=_span(stagger, "stagger"),
+            stagger=_stagger(stagger, "stagger"),
             rapid=fast if any(value is not None for value in given) else rapid,
             governs=None if governs is None else check_governs(governs),
             protect=None if protect is None else _protect(protect),
@@ -146,13 +153,41 @@ def say_pace(pace: Pace) -> str:
     return "; ".join([*rates, f"governs {pace.governs.value}", *protects])
 
 
+def say_request(request: PaceRequest) -> str:
+    """Format a request as settings write it: `gap=2m burst=3 rapid_gap=30s`."""
+    rapid = request.rapid if isinstance(request.rapid, RateRequest) else RateRequest()
+    switch = {True: "on", False: "off"}.get(request.rapid) if isinstance(request.rapid, bool) else None
+    parts = {
+        "gap": request.gap,
+        "burst": request.burst,
+        "stagger": request.stagger,
+        "rapid": switch,
+        "rapid_gap": rapid.gap,
+        "rapid_burst": rapid.burst,
+        "rapid_stagger": rapid.stagger,
+        "governs": request.governs and request.governs.value,
+        "protect": request.protect and "+".join(request.protect),
+    }
+    given = ((name, value) for name, value in parts.items() if value is not None)
+    return " ".join(f"{name}={say(value) if isinstance(value, timedelta) else value}" for name, value in given)
+
+
 def say_briefly(pace: Pace) -> str:
     """Format the normal rate alone: `3 in 2m`."""
     return f"{pace.burst} in {say(pace.gap)}"
 
 
 def _say_rate(rate: Rate) -> str:
-    return f"{rate.burst} in {say(rate.gap)}, {say(rate.stagger)} apart"
+    return f"{rate.burst} in {say(rate.gap)}" + (f", {say(rate.apart)} apart" if rate.burst > 1 else "")
+
+
+def _too_wide(rate: Rate) -> str:
+    took = f"{rate.burst} releases {say(rate.apart)} apart take {say(rate.burst * rate.apart)}"
+    return f"{took}, longer than the gap of {say(rate.gap)}; at most {say(rate.widest)} fits"
+
+
+def _whole(rate: Rate) -> RateRequest:
+    return RateRequest(rate.gap, rate.burst, "fit" if rate.stagger is None else rate.stagger)
 
 
 def _rate(rate: RateRequest, where: str = "") -> RateRequest:
@@ -160,16 +195,15 @@ def _rate(rate: RateRequest, where: str = "") -> RateRequest:
         not isinstance(rate.burst, int) or not 1 <= rate.burst <= MOST_BURST or rate.burst is True
     ):
         raise Invalid(f"{where}burst", f"must be a whole number from 1 to {MOST_BURST}")
-    return RateRequest(_span(rate.gap, f"{where}gap"), rate.burst, _span(rate.stagger, f"{where}stagger"))
+    return RateRequest(_span(rate.gap, f"{where}gap"), rate.burst, _stagger(rate.stagger, f"{where}stagger"))
 
 
 def _span(value: timedelta | str | None, field: str) -> timedelta | None:
     return None if value is None else span(value, field, most=LONGEST_GAP)
 
 
-def _expect_rest(rate: Rate, field: str) -> None:
-    if span_ms(rate.gap) == 0 and rate.stagger == ZERO:
-        raise Invalid(field, "a gap and a stagger of zero hold nothing back; remove the pace instead")
+def _stagger(value: timedelta | str | None, field: str) -> timedelta | Fit | None:
+    return "fit" if value == "fit" else _span(value, field)
 
 
 def _protect(queues: Iterable[str]) -> tuple[str, ...]:

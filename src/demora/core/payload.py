@@ -42,13 +42,16 @@ def unpack(packed: bytes) -> Any:
     return _decode(packed)
 
 
+UNKNOWN_FIELD = "is not a known field"
+
+
 def misfit(problem: Exception, root: str = "") -> Invalid:
     """Return an error of msgspec as `Invalid`, which names the field and repeats no value."""
     reason, _, where = str(problem).partition(" - at `$")
     field = root + where.removesuffix("`").partition("[...]")[0]
     if named := _NAMED.fullmatch(reason):
         field = f"{field}.{named[2][:100]}"
-        reason = "is required" if named[1] == "missing required" else "is not a known field"
+        reason = "is required" if named[1] == "missing required" else UNKNOWN_FIELD
     return Invalid(field.removeprefix(".") or "body", _ECHO.sub(r"\1", reason))
 
 

@@ -5,7 +5,7 @@ import re
 from collections.abc import Iterable
 from datetime import datetime, timedelta
 from functools import lru_cache
-from typing import Any
+from typing import Any, TypedDict
 
 import msgspec
 
@@ -14,6 +14,7 @@ from .job import DEFAULT_QUEUE, DEFAULT_RETRIES, DEFAULT_RETRY_DELAY, Idempotenc
 from .outbound import read_url
 from .payload import check_text, pack_object, unpack
 from .spans import CENTURY, ZERO, moment, span, span_ms
+from .spelling import did_you_mean
 from .states import Status
 
 MOST_NAME, MOST_KEY, MOST_TAG, MOST_TAGS, MOST_REASON = 200, 255, 64, 32, 500
@@ -28,53 +29,61 @@ _ID = re.compile(r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
 _TOO_SOON = "the job would expire before it is due"
 
 
-def make_job(
-    id: str,
-    type: str,
-    payload: Any,
-    *,
-    now: datetime,
-    name: str | None = None,
-    queue: str | None = None,
-    priority: Priority | str | None = None,
-    at: datetime | None = None,
-    delay: timedelta | str | None = None,
-    max_retries: int | None = None,
-    retry_delay: timedelta | str | None = None,
-    timeout: timedelta | str | None = None,
-    tags: Iterable[str] | None = None,
-    webhook_url: str | None = None,
-    key: str | None = None,
-    expires_at: datetime | None = None,
-    expires_in: timedelta | str | None = None,
-    unique: str | None = None,
-    if_waiting: str | None = None,
-    webhook_on_cancel: bool | None = None,
-) -> NewJob:
+class JobOptions(TypedDict, total=False):
+    """The options of a job besides its type and payload. None means not given."""
+
+    at: datetime | None
+    delay: timedelta | str | None
+    queue: str | None
+    priority: Priority | str | None
+    max_retries: int | None
+    retry_delay: timedelta | str | None
+    timeout: timedelta | str | None
+    key: str | None
+    tags: Iterable[str] | None
+    name: str | None
+    webhook_url: str | None
+    webhook_on_cancel: bool | None
+    expires_at: datetime | None
+    expires_in: timedelta | str | None
+    unique: str | None
+    if_waiting: str | None
+
+
+class EnqueueOptions(JobOptions, total=False):
+    """The options of `enqueue`: those of the job, and `within`, the caller's connection in whose transaction it is added."""
+
+    within: Any
+
+
+def make_job(id: str, type: str, payload: Any, options: JobOptions, *, now: datetime) -> NewJob:
     """Return a checked job to be stored. `Invalid` names the argument and says what would be right."""
-    if at is not None and delay is not None:
+    for unknown in options.keys() - _JOB_OPTIONS:
+        raise Invalid(unknown, f"is not an option of a job{did_you_mean(unknown, _JOB_OPTIONS)}")
+    if options.get("at") is not None and options.get("delay") is not None:
         raise Invalid("delay", "give either a time or a delay, not both")
     job = NewJob(
         id=id,
         type=check_type(type),
-        name=type if name is None else check_name(name),
-        queue=DEFAULT_QUEUE if queue is None else check_queue(queue),
-        priority=Priority.NORMAL if priority is None else check_priority(priority),
+        name=type if (name := options.get("name")) is None else check_name(name),
+        queue=DEFAULT_QUEUE if (queue := options.get("queue")) is None else check_queue(queue),
+        priority=Priority.NORMAL if (priority := options.get("priority")) is None else check_priority(priority),
         payload=pack_object({} if payload is None else payload, "payload"),
-        at=None if at is None else check_at(at, now),
-        delay=None if delay is None else span(delay, "delay"),
-        max_retries=DEFAULT_RETRIES if max_retries is None else check_retries(max_retries),
-        retry_delay=DEFAULT_RETRY_DELAY if retry_delay is None else check_retry_delay(retry_delay),
-        timeout=None if timeout is None else check_timeout(timeout),
-        tags=() if not tags else check_tags(tags),
-        webhook_url=None if webhook_url is None else check_webhook(webhook_url),
-        webhook_on_cancel=check_flag(webhook_on_cancel, "webhook_on_cancel"),
+        at=None if (at := options.get("at")) is None else check_at(at, now),
+        delay=None if (delay := options.get("delay")) is None else span(delay, "delay"),
+        max_retries=DEFAULT_RETRIES if (retries := options.get("max_retries")) is None else check_retries(retries),
+        retry_delay=DEFAULT_RETRY_DELAY if (first := options.get("retry_delay")) is None else check_retry_delay(first),
+        timeout=None if (timeout := options.get("timeout")) is None else check_timeout(timeout),
+        tags=check_tags(tags) if (tags := options.get("tags")) else (),
+        webhook_url=None if (url := options.get("webhook_url")) is None else check_webhook(url),
+        webhook_on_cancel=check_flag(options.get("webhook_on_cancel"), "webhook_on_cancel"),
     )
-    if expires_at is not None or expires_in is not None:
-        job = _expiring(job, now, expires_at, expires_in)
-    if unique is not None or if_waiting is not None:
-        job = msgspec.structs.replace(job, unique=_unique(job, unique, if_waiting))
-    return job if key is None else msgspec.structs.replace(job, key=_key(job, key))
+    job = _expiring(job, now, options.get("expires_at"), options.get("expires_in"))
+    job = _unique(job, options.get("unique"), options.get("if_waiting"))
+    return job if (key := options.get("key")) is None else msgspec.structs.replace(job, key=_key(job, key))
+
+
+_JOB_OPTIONS = JobOptions.__optional_keys__
 
 
 def check_type(type: str) -> str:
@@ -190,6 +199,8 @@ def _text(value: str, field: str, most: int) -> str:
 
 
 def _expiring(job: NewJob, now: datetime, at: datetime | None, in_: timedelta | str | None) -> NewJob:
+    if at is None and in_ is None:
+        return job
     if at is not None and in_ is not None:
         raise Invalid("expires_in", "give either a time or a span for the expiry, not both")
     job = msgspec.structs.replace(
@@ -201,7 +212,9 @@ def _expiring(job: NewJob, now: datetime, at: datetime | None, in_: timedelta | 
     return job
 
 
-def _unique(job: NewJob, unique: str | None, if_waiting: str | None) -> Unique:
+def _unique(job: NewJob, unique: str | None, if_waiting: str | None) -> NewJob:
+    if unique is None and if_waiting is None:
+        return job
     if unique is None:
         raise Invalid("if_waiting", "applies to unique jobs only; give unique too")
     if if_waiting not in (None, "keep", "replace"):
@@ -210,7 +223,7 @@ def _unique(job: NewJob, unique: str | None, if_waiting: str | None) -> Unique:
     if unique == TYPE_AND_PAYLOAD:
         same = msgspec.json.encode(unpack(job.payload), order="deterministic")
         unique = f"{TYPE_AND_PAYLOAD}:{hashlib.sha256(same).hexdigest()}"
-    return Unique(unique, replace=if_waiting == "replace")
+    return msgspec.structs.replace(job, unique=Unique(unique, replace=if_waiting == "replace"))
 
 
 def _key(job: NewJob, key: str) -> IdempotencyKey:

@@ -86,7 +86,7 @@ class RetryState(msgspec.Struct, frozen=True):
 
 
 class Verdict(msgspec.Struct, frozen=True):
-    """The next state of a job. The delay counts from the moment when the verdict is recorded; None keeps the ready time.
+    """The next state of a job. The delay counts from the moment when the verdict is recorded; None keeps the due time.
 
     `counts` says whether the run was an attempt, `no_handler` that the worker returned the job for want of a handler.
     """

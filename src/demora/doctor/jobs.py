@@ -5,12 +5,13 @@ from collections.abc import Iterable, Iterator, Sequence
 from datetime import timedelta
 
 from ..client.why import LIVE_WITHIN
+from ..core.pace import EVERY_QUEUE
 from ..core.pace_request import say_briefly
 from ..core.spans import say
 from ..store.diagnostics import Finding, JobsOverview, Level, Waiting
 from ..store.jobs import Queue, WorkerRecord
 from ..store.occupancy import all_taken, say_types, serves
-from ..store.paces import Pacing
+from ..store.paces import BY_SETTINGS, Pacing
 
 LATE = timedelta(minutes=5)  # a ready job that has waited longer is reported
 PAUSED_LONG = timedelta(hours=1)
@@ -36,11 +37,37 @@ def judge_jobs(overview: JobsOverview, queues: Sequence[Queue], workers: Sequenc
     yield _dead(queues)
 
 
-def judge_paces(paces: Iterable[Pacing]) -> Iterator[Finding]:
-    """Yield one finding for each queue with a pace and the jobs it holds. That is no fault, but explains waiting jobs."""
+def judge_paces(paces: Sequence[Pacing], workers: Iterable[WorkerRecord]) -> Iterator[Finding]:
+    """Yield one finding for each queue with a pace and the jobs it holds, which is no fault but explains waiting jobs; and
+    live workers whose settings about paces differ from one another, or no longer name the pace of all queues."""
     for pacing in paces:
-        fact = f"queue {pacing.queue} has a pace, {say_briefly(pacing.pace)}: {_jobs(pacing.held)} due and not released yet"
-        yield Finding("paces", "ok", fact)
+        held = f"{_jobs(pacing.held)} due and not released yet"
+        has = "follows the pace of all queues" if pacing.inherited else "has a pace"
+        fact = f"queue {pacing.queue} {has}, {say_briefly(pacing.pace)}: {held}"
+        every = f"all queues without a pace of their own have one, {say_briefly(pacing.pace)}, set by {pacing.set_by}"
+        yield Finding("paces", "ok", every if pacing.queue == EVERY_QUEUE else fact)
+    live = [worker for worker in workers if worker.heartbeat_ago < LIVE_WITHIN]
+    yield from _different_settings(live)
+    for pacing in paces:
+        if pacing.queue == EVERY_QUEUE and pacing.set_by == BY_SETTINGS and live and not any(map(_names_every, live)):
+            fact = f"all queues have the pace {say_briefly(pacing.pace)} from settings that no live worker has any more"
+            yield Finding("paces", "warning", fact, "remove it: demora pace '*' --off; or set DEMORA_PACE again")
+
+
+def _different_settings(live: Sequence[WorkerRecord]) -> Iterator[Finding]:
+    by_text: dict[str, list[WorkerRecord]] = {}
+    for worker in live:
+        by_text.setdefault(worker.paces, []).append(worker)
+    if len(by_text) < 2:
+        return
+    for text, alike in by_text.items():
+        named = ", ".join(f"{worker.id} (pid {worker.pid} on {worker.host})" for worker in alike)
+        fact = f"workers have different settings of paces: {named} {'has' if len(alike) == 1 else 'have'} {text or 'none'}"
+        yield Finding("paces", "warning", fact, "give all processes the same; the one that starts last decides")
+
+
+def _names_every(worker: WorkerRecord) -> bool:
+    return worker.paces.startswith(f"{EVERY_QUEUE} ")
 
 
 def _clock(overview: JobsOverview) -> Finding:

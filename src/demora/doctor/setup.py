@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
+from ..core.dsn import without_secrets
 from ..settings import Settings, nearest, sources, troubles, unknown_variables
 from ..store.diagnostics import Finding
 
@@ -24,6 +25,22 @@ def judge_settings(environment: Mapping[str, str], **given: Any) -> Iterator[Fin
         meant = nearest(name)
         advice = "correct its name, or unset it" if meant is None else f"rename it to {meant} if you mean that, or unset it"
         yield Finding("settings", "warning", f"the variable {name} is not a setting of demora", advice)
+
+
+def judge_application(database_url: str, other: tuple[str, str] | None) -> Iterator[Finding]:
+    """Yield a warning if the environment or the settings file names another database than the code of the application.
+
+    `other` is that database and which of them names it.
+    """
+    if other is not None:
+        named, source = other
+        yield Finding(
+            "application",
+            "warning",
+            f"its code says {without_secrets(database_url)}, and {source} says {without_secrets(named)}: this check looks "
+            "at the first, and commands without the application look at the second",
+            f"write Demora() in the code, so that {source} decides everywhere, or remove {source}",
+        )
 
 
 def versions(demora: str) -> Finding:

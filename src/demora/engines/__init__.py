@@ -1,4 +1,5 @@
-"""The engines: stores on SQL databases, one folder for each. Other rooms open them with `make_store` alone."""
+"""The engines: stores on SQL databases, one folder for each. `make_store` chooses one by the URL; `examine` and
+`schema_version` look at a database that is not open."""
 
 import asyncio
 from datetime import timedelta
@@ -62,6 +63,16 @@ def _sql_store(database_url: str, *, audit: bool, postgres: PostgresOptions | No
     known, named = "sqlite:///… and postgresql://…", scheme_of(database_url)
     which = "a URL without a scheme" if named is None else repr(named)
     raise BadSetting("database_url", f"no engine for {which}; demora supports {known}")
+
+
+def same_database(one: str, other: str) -> bool:
+    """Whether two URLs name the same database: as they are written or, for SQLite, as the same file."""
+    if one == other:
+        return True
+    prefix = "sqlite:///"
+    if not (one.startswith(prefix) and other.startswith(prefix)):
+        return False
+    return Path(unquote(one.removeprefix(prefix))).resolve() == Path(unquote(other.removeprefix(prefix))).resolve()
 
 
 def examine(database_url: str, *, integrity: bool = True, postgres: PostgresOptions | None = None) -> Examination:

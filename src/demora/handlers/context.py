@@ -11,6 +11,7 @@ from typing import Any
 
 from ..errors import Invalid
 from ..store.jobs import ClaimedJob, Report
+from .control import EndRequested
 
 MOST_LINES = 200  # of one run
 MOST_LINE = 1000  # characters
@@ -49,8 +50,14 @@ class Context:
 
     @property
     def cancel_requested(self) -> bool:
-        """Whether this run should end. A plain function checks this now and then, and raises `Cancel`."""
+        """Whether this run should end: a caller cancelled the job, its time is up, or the worker stops."""
         return self._cancel_requested
+
+    def raise_if_cancelled(self) -> None:
+        """End this run if it should end, by raising a signal. A plain function, which cannot be interrupted, calls this now
+        and then; a cancelled job then ends as CANCELLED, where a plain `return` would complete it."""
+        if self._cancel_requested:
+            raise EndRequested
 
     def request_cancel(self) -> None:
         """Set `cancel_requested`."""

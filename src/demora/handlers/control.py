@@ -44,6 +44,14 @@ class Cancel(Signal):
         super().__init__(reason)
 
 
+class EndRequested(Cancel):
+    """The worker has asked this run to end, and `ctx.raise_if_cancelled` ends it. After a caller's cancel the job ends as
+    CANCELLED; after a timeout or the stop of the worker it ends as an interrupted async handler does."""
+
+    def __init__(self) -> None:
+        super().__init__("cancelled while running")
+
+
 class Fail(Signal):
     """End the job as FAILED at once, without further attempts. `detail` is stored with the attempt in place of a traceback,
     and not logged."""

@@ -5,13 +5,14 @@ import inspect
 import typing
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from datetime import timedelta
-from typing import Any
+from typing import Any, TypedDict, Unpack, cast
 
 import msgspec
 
 from ..core.job import DEFAULT_TIMEOUT, Priority
-from ..core.payload import misfit, unpack
+from ..core.payload import UNKNOWN_FIELD, misfit, unpack
 from ..core.request import (
+    JobOptions,
     check_flag,
     check_priority,
     check_queue,
@@ -22,13 +23,32 @@ from ..core.request import (
     check_webhook,
 )
 from ..core.spans import size, span
+from ..core.spelling import did_you_mean
 from ..core.verdict import CAP, RetryState
 from ..errors import BadHandler, Invalid, UnknownJobType
 from .context import Context
+from .payload_types import misfits_json
 
 Permanent = type[BaseException] | Sequence[type[BaseException]]
 Next = Callable[[], Awaitable[Any]]
 Middleware = Callable[[Context, Next], Awaitable[Any]]
+
+
+class HandlerOptions(TypedDict, total=False):
+    """The options of `@app.job`. None means not given."""
+
+    queue: str | None
+    priority: Priority | str | None
+    max_retries: int | None
+    retry_delay: timedelta | str | None
+    timeout: timedelta | str
+    retry_cap: timedelta | str
+    jitter: float
+    permanent: Permanent
+    process: bool
+    memory: str | None
+    webhook_url: str | None
+    webhook_on_cancel: bool | None
 
 
 class Defaults(msgspec.Struct, frozen=True):
@@ -66,11 +86,15 @@ class Handler:
     ) -> None:
         self._check = check
         self.type, self.function, self.defaults = check_type(type), function, defaults
-        self.usual = [(name, value) for name in _ENQUEUE_DEFAULTS if (value := getattr(defaults, name)) is not None]
+        self._usual = [(name, value) for name in _ENQUEUE_DEFAULTS if (value := getattr(defaults, name)) is not None]
         self.is_async = inspect.iscoroutinefunction(function)
         self._context_name, self._fields, self._open = _signature(type, function)
         self._shape = msgspec.defstruct("Payload", self._fields, forbid_unknown_fields=not self._open, kw_only=True)
-        self._decode = msgspec.json.Decoder(self._shape).decode
+        try:
+            self._decode = msgspec.json.Decoder(self._shape).decode
+        except TypeError as problem:
+            raise BadHandler(type, f"its payload cannot be read from JSON: {problem}") from problem
+        self._read_result = _result_reader(function)
 
     @property
     def field_names(self) -> tuple[str, ...]:
@@ -82,10 +106,36 @@ class Handler:
         try:
             fields = self._decode(payload)
         except (msgspec.ValidationError, msgspec.DecodeError, ValueError) as problem:
-            raise misfit(problem, "payload") from None
+            raise self._with_known_fields(misfit(problem, "payload")) from None
         if self._check is not None:
             self._check(fields)
         return fields
+
+    def _with_known_fields(self, problem: Invalid) -> Invalid:
+        """Return the error about an unknown field with the nearest one, or with all that the function has."""
+        _, _, name = problem.field.partition(".")
+        if problem.reason != UNKNOWN_FIELD or "." in name:
+            return problem
+        fields = ", ".join(self.field_names) or "none"
+        return Invalid(problem.field, f"{problem.reason}{did_you_mean(name, self.field_names) or f'; known: {fields}'}")
+
+    def with_defaults(self, options: JobOptions) -> JobOptions:
+        """Return the options of a job, with the defaults of this type for those that are not given."""
+        filled: Any = dict(options)
+        for name, usual in self._usual:
+            if filled.get(name) is None:
+                filled[name] = usual
+        return cast(JobOptions, filled)
+
+    def result(self, packed: bytes | None) -> Any:
+        """Return a stored result as the type that the function is annotated to return, or as JSON has it if it does not
+        fit."""
+        if packed is None or self._read_result is None:
+            return None if packed is None else unpack(packed)
+        try:
+            return self._read_result(packed)
+        except (msgspec.ValidationError, ValueError):
+            return unpack(packed)
 
     def standing(self, standing: RetryState) -> RetryState:
         """Return the retry state of a job with the cap and jitter of this type."""
@@ -137,8 +187,13 @@ class Registry:
         if type in self._off:
             raise Invalid("type", f"the built-in handler {type} is switched off: {self._off[type]}")
         if handler is None and self.known_types_only:
-            raise UnknownJobType(type, list(self._handlers))
+            raise UnknownJobType(type, list(self._handlers), did_you_mean(type, self._handlers))
         return handler
+
+    def refuse_misspelt(self, type: str) -> None:
+        """Refuse a type without a handler that is similar to one with a handler."""
+        if type not in self._handlers and (hint := did_you_mean(type, self._handlers)):
+            raise UnknownJobType(type, list(self._handlers), hint)
 
     def standing(self, type: str, standing: RetryState) -> RetryState:
         """Return the retry state of a job with the cap and jitter of its type, unchanged if the type is unknown."""
@@ -153,40 +208,30 @@ class Registry:
         return iter(self._handlers.values())
 
 
-def defaults(
-    type: str,
-    *,
-    queue: str | None = None,
-    priority: Priority | str | None = None,
-    max_retries: int | None = None,
-    retry_delay: timedelta | str | None = None,
-    timeout: timedelta | str = DEFAULT_TIMEOUT,
-    retry_cap: timedelta | str = CAP,
-    jitter: float = 0.0,
-    permanent: Permanent = (),
-    process: bool = False,
-    memory: str | None = None,
-    webhook_url: str | None = None,
-    webhook_on_cancel: bool | None = None,
-) -> Defaults:
-    """Check the options of `@app.job` and return them as defaults."""
+def defaults(type: str, **options: Unpack[HandlerOptions]) -> Defaults:
+    """Check the options of `@app.job` and return them as defaults. `BadHandler` names an option that does not exist."""
+    known = HandlerOptions.__optional_keys__
+    for unknown in options.keys() - known:
+        raise BadHandler(type, f"{unknown} is not an option of @app.job{did_you_mean(unknown, known)}")
+    jitter, process, memory = options.get("jitter", 0.0), options.get("process", False), options.get("memory")
     if not isinstance(jitter, int | float) or not 0 <= jitter <= 1:
         raise Invalid("jitter", "must be a number from 0 to 1")
     if memory is not None and not process:
         raise Invalid("memory", "limits only process handlers; add process=True")
+    on_cancel = options.get("webhook_on_cancel")
     return Defaults(
-        queue=None if queue is None else check_queue(queue),
-        priority=None if priority is None else check_priority(priority),
-        max_retries=None if max_retries is None else check_retries(max_retries),
-        retry_delay=None if retry_delay is None else check_retry_delay(retry_delay),
-        timeout=check_timeout(timeout),
-        retry_cap=span(retry_cap, "retry_cap"),
+        queue=None if (queue := options.get("queue")) is None else check_queue(queue),
+        priority=None if (priority := options.get("priority")) is None else check_priority(priority),
+        max_retries=None if (retries := options.get("max_retries")) is None else check_retries(retries),
+        retry_delay=None if (delay := options.get("retry_delay")) is None else check_retry_delay(delay),
+        timeout=check_timeout(options.get("timeout", DEFAULT_TIMEOUT)),
+        retry_cap=span(options.get("retry_cap", CAP), "retry_cap"),
         jitter=jitter,
-        permanent=_permanent(type, permanent),
+        permanent=_permanent(type, options.get("permanent", ())),
         process=check_flag(process, "process"),
         memory=None if memory is None else size(memory, "memory"),
-        webhook_url=None if webhook_url is None else check_webhook(webhook_url),
-        webhook_on_cancel=None if webhook_on_cancel is None else check_flag(webhook_on_cancel, "webhook_on_cancel"),
+        webhook_url=None if (url := options.get("webhook_url")) is None else check_webhook(url),
+        webhook_on_cancel=None if on_cancel is None else check_flag(on_cancel, "webhook_on_cancel"),
     )
 
 
@@ -215,6 +260,8 @@ def _signature(type: str, function: Callable[..., Any]) -> tuple[str | None, lis
         elif hint is Context or (parameter.name == "ctx" and hint is Any):
             context_name = parameter.name
         elif parameter.default is parameter.empty:
+            if (reason := misfits_json(hint)) is not None:
+                raise BadHandler(type, f"parameter {parameter.name!r}: {reason}")
             fields.append((parameter.name, hint))
         else:
             fields.append((parameter.name, hint, _default(parameter.default)))
@@ -226,6 +273,15 @@ def _hints(type: str, function: Callable[..., Any]) -> dict[str, Any]:
         return typing.get_type_hints(function, include_extras=True)
     except Exception as problem:
         raise BadHandler(type, f"its annotations cannot be read: {problem}") from problem
+
+
+def _result_reader(function: Callable[..., Any]) -> Callable[[bytes], Any] | None:
+    """Return what reads a stored result as the annotated return type; None if there is none, or JSON has no such type."""
+    try:
+        hint = typing.get_type_hints(function, include_extras=True).get("return", Any)
+        return None if hint is Any else msgspec.json.Decoder(hint).decode
+    except Exception:
+        return None
 
 
 def _default(value: Any) -> Any:

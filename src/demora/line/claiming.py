@@ -15,7 +15,7 @@ from ..core.job import Lane
 from ..core.pace import Release
 from ..core.spans import ZERO, to_ms
 from ..errors import StoreError
-from ..store.jobs import HELD_LOOK, Claimed, ClaimedJob
+from ..store.jobs import HELD_LOOK, Claimed, ClaimedJob, ClaimRequest
 from ..store.line_feed import Drawn, Entry, LineFeed, Place
 from ..store.store import Store
 from ..system import crash
@@ -26,16 +26,6 @@ SQL_CLAIM_EVERY = 5.0  # seconds after which a claim asks the SQL store alone, f
 ROUNDS = 8  # of asking the line in one claim, while the jobs it hands out have moved on
 LONG_DUE = 100_000  # microseconds: a job due for longer that cannot be leased is held, and not due a little later
 MICROSECOND = timedelta(microseconds=1)
-
-
-class ClaimRequest(msgspec.Struct, frozen=True):
-    """The arguments of `Store.claim`."""
-
-    worker_id: str
-    limit: int
-    lease: timedelta
-    queues: Sequence[str] | None
-    in_turn: bool
 
 
 class ClaimTimes:
@@ -156,7 +146,7 @@ class Claimer:
         held = [place for place in still if _is_held(place, now_us)]
         await maintainer.put(held, mode=PutMode.RETURNED)
         await maintainer.put([place for place in places if place not in held])
-        back = {(place.id, place.queue) for place in places}
+        back = {(place.id, place.queue) for place in places if place.due_at <= maintainer.reach()}
         await maintainer.done([entry for entry in entries if (entry.id, entry.queue) not in back])
         return still, len(still) < len(places)
 

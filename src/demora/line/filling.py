@@ -3,14 +3,14 @@
 Both read the rows page by page and can be repeated, so two processes that do so at once do no harm.
 """
 
-from collections.abc import Sequence
 from datetime import timedelta
 
 from ..core.spans import span_ms
-from ..store.line_feed import LineFeed, Place
+from ..store.line_feed import LineFeed
 from ..system import crash
 from .database_clock import DatabaseClock
-from .port import Line, LineLost, LineState, PutMode, WakeWaiters, are_delayed
+from .placing import Placer
+from .port import Line, LineLost, LineState, PutMode
 
 HORIZON = timedelta(minutes=10)  # jobs that are due later stay in the database alone
 STEPS = 10  # in which a horizon advances by its own length: every minute by a minute, if it is 10 minutes
@@ -25,28 +25,23 @@ class Filler:
     `filled`, `until` and `position` are as in `LineState`.
     """
 
-    def __init__(
-        self, feed: LineFeed, line: Line, clock: DatabaseClock, wake: WakeWaiters, *, process: str, horizon: timedelta
-    ) -> None:
-        self._feed, self._line, self._clock, self._wake = feed, line, clock, wake
-        self._process, self._horizon = process, horizon
+    def __init__(self, feed: LineFeed, line: Line, clock: DatabaseClock, placer: Placer, *, process: str) -> None:
+        self._feed, self._line, self._clock, self._placer = feed, line, clock, placer
+        self._process, self._horizon = process, placer.horizon
         self.filled, self.until, self.position = False, 0, ""
 
     def adopt(self, state: LineState) -> None:
         """Continue from the line's own record, whichever process wrote it."""
         self.filled, self.until, self.position = state.filled, state.until, state.position
 
-    def reach(self) -> int:
-        """Return the time up to which jobs belong in the line."""
-        return self._clock.now() + span_ms(self._horizon)
-
     async def fill(self, pages: int | None = None) -> int | None:
-        """Put every waiting job that is due within the horizon into a line that is empty. Return how many there were, or
-        None if they were more than this number of pages: then the line is not filled yet."""
-        position, until, jobs = await self._feed.position(), self.reach(), 0
+        """Put every waiting job that is due within the horizon into a line that is empty, also those that move meanwhile,
+        whichever process moves them. Return how many there were, or None if they were more than this number of pages: then
+        the line is not filled yet."""
+        position, until, jobs = await self._feed.position(), self._placer.reach(), 0
         walked = await self._feed.walk(self._horizon, FILL_PAGE)
         while True:
-            await self._line.put(walked.places, now=self._clock.now(), mode=PutMode.FRESH)  # the epoch is new
+            await self._placer.put(walked.places, mode=PutMode.FRESH, quiet=True)  # the epoch is new
             jobs += len(walked.places)
             await self._line.maintain(self._process, MAINTAINER_SPAN)  # else another process starts to fill it as well
             crash.at("line.filling")
@@ -55,17 +50,24 @@ class Filler:
             if pages is not None and jobs >= pages * FILL_PAGE:
                 return None
             walked = await self._feed.walk(self._horizon, FILL_PAGE, walked.next)
-        await self._line.checkpoint(until, position, filled=True)
-        self.filled, self.until, self.position = True, until, position
+        await self._sweep(until, position, filled=True)
+        self.filled = True
         return jobs
 
     async def sweep(self) -> None:
         """Put the jobs that moved into waiting since the last sweep, whichever process moved them, and those that the
         horizon has reached. `LineLost`, and a new epoch on record, if the line was not filled from this database."""
-        until, since = await self._advance_horizon(), self.position
+        await self._sweep(self.until, self.position)
+
+    async def _sweep(self, until: int, since: str, *, filled: bool = False) -> None:
+        """Sweep a line that holds every job due before `until`, of those that moved up to `since`. If this completes filling
+        it, also remove the jobs that moved from places that a page of the walk gave them too late."""
+        mode = PutMode.MOVED if filled else PutMode.MISSING
+        await self._line.done([])  # else a job counts as handed out that was handed back, and is not put
+        until = await self._advance_horizon(until)
         first = moved = await self._feed.moved(since, self._horizon, PAGE)
         while moved is not None:
-            await self._put_missing(moved.places)
+            await self._placer.put(moved.places, mode=mode)
             if moved.next is None:
                 break
             moved = await self._feed.moved(since, self._horizon, PAGE, moved.next)
@@ -73,7 +75,7 @@ class Filler:
         if first is None or moved is None:
             await advance_epoch(self._feed, self._line.epoch)
             raise LineLost("it was filled from another database, or from this one before a part of it was lost")
-        await self._line.checkpoint(until, first.position)
+        await self._line.checkpoint(until, first.position, filled=filled)
         self.until, self.position = until, first.position
 
     async def covers_now(self) -> bool:
@@ -85,23 +87,19 @@ class Filler:
             await self.sweep()
         return self._clock.due_by() < self.until
 
-    async def _advance_horizon(self) -> int:
+    async def _advance_horizon(self, until: int) -> int:
         """Put the jobs that the horizon has reached, once it is a step ahead. Return the time before which the line holds
         every job that is due."""
-        horizon = self.reach()
-        since = min(self.until, horizon)  # beyond it after the clock was set back: jobs added since then are not there
+        horizon = self._placer.reach()
+        since = min(until, horizon)  # beyond it after the clock was set back: jobs added since then are not there
         if since > horizon - span_ms(self._horizon) // STEPS:
             return since
         walked = await self._feed.walk(self._horizon, PAGE, since=since)
         while True:
-            await self._put_missing(walked.places)
+            await self._placer.put(walked.places, mode=PutMode.MISSING)
             if walked.next is None:
                 return horizon
             walked = await self._feed.walk(self._horizon, PAGE, walked.next, since=since)
-
-    async def _put_missing(self, places: Sequence[Place]) -> None:
-        if places and await self._line.put(places, now=self._clock.now(), mode=PutMode.MISSING):
-            self._wake(are_delayed(places))
 
 
 async def advance_epoch(feed: LineFeed, expected: int) -> None:

@@ -16,7 +16,8 @@ from ..store.line_feed import Entry, LineFeed, Place
 from ..system import crash, notices
 from .database_clock import DatabaseClock
 from .filling import HORIZON, MAINTAINER_SPAN, Filler, advance_epoch
-from .port import Line, LineAway, LineLost, PutMode, Taken, WakeWaiters, are_delayed
+from .placing import Placer
+from .port import Line, LineAway, LineLost, PutMode, Taken, WakeWaiters
 
 TICK = 1.0  # seconds between two checks of the line
 CLOCK_TICKS = 10  # ticks between two readings of the database's clock
@@ -38,7 +39,8 @@ class Maintainer:
         self.trouble = "it has not been contacted yet"  # why the line is not up
         self._feed, self._wake, self._ticks = feed, wake, ticks
         self._process = secrets.token_hex(8)
-        self._filler = Filler(feed, line, self.clock, wake, process=self._process, horizon=horizon)
+        self._placer = Placer(feed, line, self.clock, wake, horizon=horizon)
+        self._filler = Filler(feed, line, self.clock, self._placer, process=self._process)
         self._check_now = asyncio.Event()
         self._reported_away = False
         self._task: asyncio.Task[None] | None = None
@@ -71,15 +73,15 @@ class Maintainer:
 
     # The verbs for the store
 
+    def reach(self) -> int:
+        """Return the time up to which jobs belong in the line."""
+        return self._placer.reach()
+
     async def put(self, places: Iterable[Place], *, mode: PutMode = PutMode.MOVED, quiet: bool = False) -> None:
         """Put those of the jobs that are due within the horizon; `quiet` wakes no waiter of this process."""
-        reach = self._filler.reach()
-        due = [place for place in places if place.due_at <= reach]
-        if self.up and due:
+        if self.up:
             with self._losing():
-                woken = await self.line.put(due, now=self.clock.now(), mode=mode)
-                if woken and not quiet:
-                    self._wake(are_delayed(due))
+                await self._placer.put(places, mode=mode, quiet=quiet)
 
     async def remove(self, entries: Sequence[Entry]) -> None:
         if self.up and entries:
@@ -87,19 +89,10 @@ class Maintainer:
                 await self.line.remove(entries)
 
     async def follow(self, ids: Sequence[str]) -> None:
-        """Bring the line in step with the rows of these jobs. If the rows cannot be read, the next sweep puts those that
-        wait, and a claim drops the others when the line hands them out."""
-        if not (self.up and ids):
-            return
-        try:
-            standings = await self._feed.standings(ids)
-        except StoreError:
-            return
-        reach = self._filler.reach()
-        here = [s.place for s in standings if s.waiting and s.place.due_at <= reach]
-        gone = [Entry(s.place.id, s.place.queue) for s in standings if not s.waiting or s.place.due_at > reach]
-        await self.put(here)
-        await self.remove(gone)
+        """Bring the line in step with the rows of these jobs."""
+        if self.up:
+            with self._losing():
+                await self._placer.follow(ids)
 
     async def take(self, queues: Sequence[str] | None, limit: int, *, in_turn: bool) -> Taken | None:
         """Return what the line hands out; None if it may not know every job that is due."""
@@ -128,11 +121,13 @@ class Maintainer:
             with self._losing():
                 await self._arrange()
 
-    async def sweep(self) -> None:
-        """Put now the jobs that no process has put into the line."""
+    async def sweep(self) -> bool:
+        """Put now the jobs that no process has put into the line, and return whether that was possible."""
         if self.trusted:
-            with self._losing(), contextlib.suppress(StoreError):  # the next sweep puts them
+            with self._losing(), contextlib.suppress(StoreError):
                 await self._filler.sweep()
+                return True
+        return False
 
     async def rebuild(self) -> int:
         """Begin the line under the next epoch, fill it, and return the epoch. `LineAway` if that fails."""

@@ -31,7 +31,7 @@ class PutMode(Enum):
     """What the caller of `put` knows about the jobs."""
 
     MOVED = "moved"  # they may stand elsewhere in their queue, or be handed out: put removes them from there
-    FRESH = "fresh"  # they are new and stand nowhere
+    FRESH = "fresh"  # they are new: put leaves a place in their lane that another process has given them meanwhile
     MISSING = "missing"  # they may be there already: put skips those in their place and those that are handed out
     RETURNED = "returned"  # they were handed out and a transaction holds their rows: as MOVED, but put wakes no waiter
 
@@ -56,6 +56,13 @@ class Taken(msgspec.Struct, frozen=True):
     entries: list[Entry]
     next_due: int | None
     state: LineState
+
+
+class Placed(msgspec.Struct, frozen=True):
+    """The result of a put: how many jobs were not in their place before, and whether waiters were woken."""
+
+    moved: int = 0
+    woken: bool = False
 
 
 # Wakes the waiters of a process. The argument says whether delayed jobs may have moved, which a pace may hold.
@@ -89,9 +96,9 @@ class Line(Protocol):
         `filled`, that this completes filling it. `LineLost` if the line is in another epoch."""
         ...
 
-    async def put(self, places: Sequence[Place], *, now: int, mode: PutMode = PutMode.MOVED) -> bool:
-        """Give jobs their places; a job keeps no other place in its queue. Return whether waiters were woken: they are if a
-        job that moved is ready or the new head of its lane, except under `RETURNED`."""
+    async def put(self, places: Sequence[Place], *, now: int, mode: PutMode = PutMode.MOVED) -> Placed:
+        """Give jobs their places; except under `FRESH`, a job keeps no other place in its queue. Wakes waiters if a job that
+        moved is ready or the new head of its lane, except under `RETURNED`."""
         ...
 
     async def take(self, queues: Sequence[str] | None, limit: int, *, now: int, stale: int, in_turn: bool = False) -> Taken:
@@ -110,7 +117,8 @@ class Line(Protocol):
 
     async def arrange(self, arrangements: Sequence[Arrangement]) -> None:
         """Serve these queues so from now on, and wake waiters if that is a change. The arrangements are those of all queues
-        whose settings were ever changed."""
+        whose settings were ever changed, and under `*` that of all others. A client may serve those others in the old way
+        until it next reads the state."""
         ...
 
     async def maintain(self, process: str, span: int) -> bool:

@@ -23,6 +23,7 @@ from ..store.jobs import (
     Answer,
     Change,
     Claimed,
+    ClaimRequest,
     HousekeepingResult,
     Queue,
     QueueChange,
@@ -35,7 +36,7 @@ from ..store.paces import PaceStore, Pacing, Released
 from ..store.store import Store
 from ..store.transaction import Transactional
 from ..system import crash
-from .claiming import Claimer, ClaimRequest, put_released
+from .claiming import Claimer, put_released
 from .filling import HORIZON
 from .maintainer import Maintainer
 from .port import Line, PutMode
@@ -217,8 +218,9 @@ class LinedStore:
         """Put jobs into the line that no caller puts there, if the SQL store has recorded any: webhook deliveries, and jobs
         that were added in a transaction of a caller's own."""
         if self._unplaced:
-            self._unplaced = False
-            await (await self._maintainer()).sweep()
+            self._unplaced = False  # before the sweep: jobs that are recorded meanwhile wait for the next one
+            if not await (await self._maintainer()).sweep():
+                self._unplaced = True
 
     def _line_note(self) -> str | None:
         """The reason why the line is not used, None if it is used or no verb has needed it yet."""
@@ -251,7 +253,7 @@ class LinedPaces:
         arrange: Callable[[], Awaitable[None]],
     ) -> None:
         self._inner, self._maintainer, self._arrange = inner, maintainer, arrange
-        self.all, self.changes, self.outlook = inner.all, inner.changes, inner.outlook
+        self.all, self.of, self.changes, self.outlook = inner.all, inner.of, inner.changes, inner.outlook
 
     async def set(
         self, queue: str, request: PaceRequest | None, *, by: str, usual: Pace = USUAL_PACE, setting: str | None = None

@@ -80,6 +80,8 @@ class _Case:
         counts = Counter(f"sql {event.kind}" for event in self.sql)
         rows = () if self.evidence is None else self.evidence.jobs
         read = {"client": len(self.client), "handler": len(self.handler), "sql": len(self.sql), "world": len(self.world)}
+        rescued = sum(1 for _ in timing.rescues(self.world, self.lives, self.bounds.rescue or 0))
+        read |= {"rescued": rescued} if rescued else {}
         return {"jobs": len({*self.lives, *(job.id for job in rows)}), **read, **counts}
 
     def scope(self) -> tuple[dict[str, str], dict[str, str]]:
@@ -101,6 +103,8 @@ class _Case:
         yield from lives.judge_unique(self.sql)
         paced = [] if self.evidence is None else self.evidence.paces
         yield from paces.judge(self.sql, paced)
+        if self.bounds.rescue is not None:
+            yield from timing.judge_rescues(self.world, self.lives, times, self.bounds.rescue)
         if self.bounds.slots is not None:
             yield from paces.judge_backlogs(self.sql, paced, times, self.bounds.slots)
         for job, seen in self.runs.items():

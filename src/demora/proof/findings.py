@@ -35,12 +35,13 @@ Fault = tuple[str, str]  # a rule and a sentence
 
 class Bounds(msgspec.Struct, frozen=True):
     """The limits that a run must keep. `start` is the milliseconds from due to claimed, `drain` those from `healed` to
-    `drained`, `slots` the share of its release times that a pace uses while jobs are held. Times of faults do not count. A
-    limit that is None is not judged."""
+    `drained`, `slots` the share of its release times that a pace uses while jobs are held, `rescue` the milliseconds after
+    which a job that moved must not need a safety net. Times of faults do not count. A limit that is None is not judged."""
 
     start: int | None = None
     drain: int | None = None
     slots: float | None = None
+    rescue: int | None = None
 
 
 class Violation(msgspec.Struct, frozen=True):

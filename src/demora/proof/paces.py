@@ -8,6 +8,8 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
 
+import msgspec
+
 from ..store.audit import PaceFacts
 from .findings import Fault
 from .history import SqlEvent
@@ -15,6 +17,7 @@ from .lives import TRACES, WAITING
 from .timing import FaultTimes
 
 RELEASED = 3  # the lane of released jobs
+EVERY_QUEUE = "*"  # in place of a queue: all that have no pace of their own. The checker shares no code with the core
 STEP = 50  # milliseconds by which two clocks may drift apart unless one was set
 
 Found = tuple[str | None, Fault]
@@ -29,6 +32,7 @@ def judge(events: Sequence[SqlEvent], paces: Sequence[PaceFacts]) -> Iterator[Fo
     """
     released = defaultdict[str, list[SqlEvent]](list)
     lanes: dict[str, int | None] = {}
+    paces = _by_queue(paces, events)
     for event in events:
         if event.kind == "changed" and event.lane == RELEASED and lanes.get(event.job) != RELEASED and event.queue:
             released[event.queue].append(event)
@@ -54,7 +58,7 @@ def judge_backlogs(
     steps = [event for event in events if event.kind not in TRACES]
     if not (steps and paces) or any(_is_step(*pair) for pair in pairwise(steps)):
         return
-    slots = _slots(steps)
+    slots, paces = _slots(steps), _by_queue(paces, steps)
     for pace, spell in _reigns(paces, max(event.at for event in steps)):
         [(gap, burst, stagger)] = set(pace.rates)
         cycle, there, used = max(gap, burst * stagger), 0, 0
@@ -65,6 +69,18 @@ def judge_backlogs(
             used += min(bisect_right(slots[pace.queue], end) - bisect_left(slots[pace.queue], begin), whole)
         if used < share * there:
             yield None, ("I8", f"{pace.queue} used {used} of {there} release times while jobs were held")
+
+
+def _by_queue(paces: Sequence[PaceFacts], events: Iterable[SqlEvent]) -> list[PaceFacts]:
+    """Return the paces that each queue kept to: those of all queues, until it had one of its own or was left out."""
+    if all(pace.queue != EVERY_QUEUE for pace in paces):
+        return list(paces)
+    found: list[PaceFacts] = []
+    for queue in sorted({event.queue for event in events if event.queue}):
+        own = [pace for pace in paces if pace.queue == queue]
+        shared = [pace for pace in paces if pace.queue == EVERY_QUEUE and not (own and own[0].at <= pace.at)]
+        found += [msgspec.structs.replace(pace, queue=queue) for pace in shared] + own
+    return found
 
 
 def _governed(paces: Iterable[PaceFacts], event: SqlEvent) -> tuple[int, ...]:

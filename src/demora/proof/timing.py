@@ -1,14 +1,15 @@
 """Judges timing: how late jobs started outside of faults, and how long the queues took to drain after them."""
 
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import zip_longest
 
 from .findings import Fault
 from .history import SqlEvent, WorldEvent
 from .lives import WAITING
 
-CALM = frozenset({"healed", "drained"})
+RESCUED = "rescued"
+CALM = frozenset({"healed", "drained", RESCUED})
 
 
 class FaultTimes:
@@ -56,6 +57,30 @@ def judge_starts(events: Sequence[SqlEvent], times: FaultTimes, bound: int) -> I
                 yield "I7", f"started {event.at - calm} ms after it could have started; {bound} ms are allowed"
         elif event.status in WAITING:
             since = event.at
+
+
+def judge_rescues(
+    world: Sequence[WorldEvent], lives: Mapping[str, Sequence[SqlEvent]], times: FaultTimes, bound: int
+) -> Iterator[tuple[str, Fault]]:
+    """No safety net has to find a job that moved without a fault, longer ago than the bound: until then it may be on its
+    way."""
+    for event, since in rescues(world, lives, bound):
+        if times.calm_since(since, event.at) == since:
+            found = (
+                f"was found by a safety net ({event.detail}) {event.at - since} ms after it moved, and there was no fault"
+            )
+            yield event.job or "", ("I7", found)
+
+
+def rescues(
+    world: Sequence[WorldEvent], lives: Mapping[str, Sequence[SqlEvent]], bound: int
+) -> Iterator[tuple[WorldEvent, int]]:
+    """Yield the rescues of jobs that still waited, and had moved longer ago than the bound; and when they had moved."""
+    for event in world:
+        if event.kind == RESCUED:
+            before = [move for move in lives.get(event.job or "", ()) if move.at <= event.at and move.status is not None]
+            if before and before[-1].status in WAITING and event.at - before[-1].at > bound:
+                yield event, before[-1].at
 
 
 def judge_draining(world: Sequence[WorldEvent], bound: int) -> Iterator[Fault]:

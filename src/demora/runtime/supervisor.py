@@ -11,7 +11,7 @@ import signal
 import subprocess
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 
@@ -21,7 +21,7 @@ FIRST_PAUSE, LONGEST_PAUSE = 0.5, 30.0  # seconds before a dead worker is replac
 SETTLED = 60.0  # seconds after which a worker counts as healthy, and the next pause is short again
 LAST_CALL = 10.0  # seconds after its grace period until a worker without a supervisor is killed
 _LIFELINE = "DEMORA_LIFELINE"
-_SIGNALS = (signal.SIGTERM, signal.SIGINT)
+SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
 async def supervise(command: Sequence[str], number: int) -> int:
@@ -44,6 +44,19 @@ def hold_lifeline(grace: timedelta) -> bool:
     return fd is not None
 
 
+def start_with_lifeline(
+    command: Sequence[str], lifeline: int, variables: Mapping[str, str] | None = None
+) -> "subprocess.Popen[bytes]":
+    """Start a process that stops when the other end of the lifeline closes. It gets signals only from its supervisor."""
+    environment = os.environ | {_LIFELINE: str(lifeline), **(variables or {})}
+    return subprocess.Popen(command, env=environment, pass_fds=[lifeline], start_new_session=True)
+
+
+def exit_code(code: int) -> int:
+    """Return the exit code for the end of a child. A signal before the child could handle it is no failure."""
+    return 0 if -code in SIGNALS else 128 - code if code < 0 else code
+
+
 class _Supervisor:
     def __init__(self, command: Sequence[str], number: int) -> None:
         self._command, self._number = list(command), number
@@ -54,12 +67,12 @@ class _Supervisor:
 
     async def run(self) -> int:
         loop = asyncio.get_running_loop()
-        for each in _SIGNALS:
+        for each in SIGNALS:
             loop.add_signal_handler(each, self._pass_on, each)
         try:
             codes = await asyncio.gather(*(self._keep() for _ in range(self._number)))
         finally:
-            for each in _SIGNALS:
+            for each in SIGNALS:
                 loop.remove_signal_handler(each)
             self._waiters.shutdown(wait=False)
             for fd in self._lifeline:
@@ -81,14 +94,10 @@ class _Supervisor:
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._stopping.wait(), pause)
             pause = min(pause * 2, LONGEST_PAUSE)
-        return (
-            0 if -code in _SIGNALS else 128 - code if code < 0 else code
-        )  # a signal before the worker could handle it is no failure
+        return exit_code(code)
 
     def _start(self) -> "subprocess.Popen[bytes]":
-        line, _ = self._lifeline
-        environment = os.environ | {_LIFELINE: str(line)}
-        worker = subprocess.Popen(self._command, env=environment, pass_fds=[line], start_new_session=True)
+        worker = start_with_lifeline(self._command, self._lifeline[0])
         self._running.add(worker)
         return worker
 

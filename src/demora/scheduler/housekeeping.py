@@ -1,11 +1,8 @@
 """The scheduler: housekeeping, and the release of delayed jobs that no worker's claim releases in time."""
 
 import asyncio
-from collections import Counter
-from collections.abc import Iterable
 from contextlib import closing
 
-from ..core.pace import Release
 from ..core.retention import Retention
 from ..errors import StoreClosed
 from ..store.jobs import Subscription, Topic
@@ -13,13 +10,13 @@ from ..store.paces import Released
 from ..store.store import Store
 from ..system import notices
 from ..system.seams import Seams
+from .pace_log import HeldLog, ReleaseLog
 
 PIECE = 200  # jobs per call, so that other callers do not wait long for the lock
 REST = 0.02  # seconds between two pieces
 LONGEST = 60.0  # seconds between calls at most: no due time tells when retention by count has work to do
 CLAIMS_FIRST = 0.25  # seconds that workers' claims have to release a job before the scheduler does
 FIRST_PAUSE, LONGEST_PAUSE = 0.5, 60.0  # seconds between calls while the store is in trouble
-LOG_EVERY = 1.0  # seconds between two lines about releases
 
 
 class Scheduler:
@@ -80,11 +77,12 @@ class Scheduler:
 
     async def _keep_releasing(self) -> None:
         topic: Topic | None = Topic.PACE
-        with closing(ReleaseLog()) as log:
+        held = HeldLog(self._store.paces)
+        with closing(ReleaseLog(self._store.paces)) as log:
             while topic is not None:
-                topic = await self._release_on(topic, log)
+                topic = await self._release_on(topic, log, held)
 
-    async def _release_on(self, topic: Topic, log: "ReleaseLog") -> Topic | None:
+    async def _release_on(self, topic: Topic, log: ReleaseLog, held: HeldLog) -> Topic | None:
         """Release jobs while this is the topic to wait for: every new job where a queue has a pace, otherwise only changes
         of paces. Returns the topic to wait for instead, None if the store is closed."""
         with self._store.subscribe(topic) as subscription:
@@ -93,6 +91,8 @@ class Scheduler:
                 subscription.clear()
                 try:
                     released, pause = await self._store.paces.release(), FIRST_PAUSE
+                    if released.next_in is not None:
+                        await held.sum_up()
                 except StoreClosed:
                     return None
                 except Exception as problem:
@@ -105,45 +105,14 @@ class Scheduler:
                 needed = Topic.READY if released.paced else Topic.PACE
                 if needed is not topic:
                     return needed
-                await self._until_release(subscription, released)
+                await self._until_release(subscription, released, held)
 
-    async def _until_release(self, subscription: Subscription, released: Released) -> None:
+    async def _until_release(self, subscription: Subscription, released: Released, held: HeldLog) -> None:
         """Sleep until there may be a job to release. Where many jobs arrive, a few calls a second are enough."""
         if released.paced:
             await asyncio.sleep(CLAIMS_FIRST)
-        await subscription.wait(LONGEST if released.next_in is None else min(released.next_in.total_seconds(), LONGEST))
-
-
-class ReleaseLog:
-    """Logs how many jobs were released, at most one line per queue and second: a fast pace would otherwise write a line for
-    each job, and wait for the disk."""
-
-    def __init__(self) -> None:
-        self._unlogged: Counter[str] = Counter()
-        self._timer: asyncio.TimerHandle | None = None
-
-    def add(self, released: Iterable[Release]) -> None:
-        """Count these jobs. Logs them at once if there was no line within the last second."""
-        self._unlogged.update(job.queue for job in released)
-        if self._timer is None:
-            self._flush()
-
-    def close(self) -> None:
-        """Log the rest."""
-        if self._timer is not None:
-            self._timer.cancel()
-        self._write()
-
-    def _flush(self) -> None:
-        self._timer = None
-        if self._unlogged:
-            self._write()
-            self._timer = asyncio.get_running_loop().call_later(LOG_EVERY, self._flush)
-
-    def _write(self) -> None:
-        for queue, jobs in self._unlogged.items():
-            notices.jobs_released(queue, jobs)
-        self._unlogged.clear()
+        waits = [] if released.next_in is None else [released.next_in.total_seconds(), held.due_in()]
+        await subscription.wait(min([*waits, LONGEST]))
 
 
 async def wait_before_retry(subscription: Subscription, seconds: float) -> None:

@@ -88,7 +88,7 @@ class KeyFacts(msgspec.Struct, frozen=True):
 
 
 class QueueFacts(msgspec.Struct, frozen=True):
-    """A queue with its counts, as API, CLI and dashboard show it."""
+    """A queue with its counts, as API and CLI show it."""
 
     name: str
     ready: int = 0

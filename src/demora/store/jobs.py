@@ -83,6 +83,16 @@ class LapsedJob(msgspec.Struct, frozen=True):
 HELD_LOOK = timedelta(milliseconds=50)  # until the next claim of ready jobs that another transaction has locked
 
 
+class ClaimRequest(msgspec.Struct, frozen=True):
+    """The arguments of a claim, as an engine passes them on."""
+
+    worker_id: str
+    limit: int
+    lease: timedelta
+    queues: Sequence[str] | None = None
+    in_turn: bool = False
+
+
 class Claimed(msgspec.Struct, frozen=True):
     """The result of a claim.
 
@@ -246,7 +256,7 @@ class QueueChange(msgspec.Struct, frozen=True):
 
 
 class WorkerRecord(msgspec.Struct, frozen=True):
-    """A worker as it registers itself. The engine sets the times."""
+    """A worker as it registers itself. The engine sets the times. `paces` is what its settings say about paces."""
 
     id: str
     host: str
@@ -256,6 +266,7 @@ class WorkerRecord(msgspec.Struct, frozen=True):
     types: tuple[str, ...] = ()
     started_at: datetime | None = None
     heartbeat_ago: timedelta = timedelta(0)
+    paces: str = ""
 
 
 ALL_QUEUES = QueueQuery()

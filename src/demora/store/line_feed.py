@@ -33,7 +33,7 @@ class Entry(msgspec.Struct, frozen=True):
 
 
 class Arrangement(msgspec.Struct, frozen=True):
-    """How a queue is served, and whether it is paused.
+    """How a queue is served, and whether it is paused. The queue `*` stands for all that have no arrangement of their own.
 
     `offsets` are added to due times to order jobs, one for each lane and rank, at index lane × ranks + rank. None marks a
     lane that a pace holds.
@@ -163,7 +163,8 @@ class LineFeed(Protocol):
         ...
 
     async def arrangements(self) -> list[Arrangement]:
-        """Return the arrangement of each queue whose settings were ever changed."""
+        """Return the arrangement of each queue whose settings were ever changed, and under `*` that of all others, if these
+        ever had a pace."""
         ...
 
 

@@ -1,6 +1,6 @@
 """The port for the pace of queues, and for why a job waits.
 
-It is separate from `Store`: workers need none of it, because a claim releases what a pace allows. A release moves jobs to
+A claim releases what a pace allows; the verb `release` is for times when no worker claims. A release moves jobs to
 the lane of released jobs and writes the new state of the pace in one transaction, under the lock of that pace. So no release
 time is used twice, whichever processes try at once and whenever one of them dies.
 """
@@ -12,8 +12,9 @@ from typing import Protocol
 import msgspec
 
 from ..core.job import Job
-from ..core.pace import USUAL_PACE, Pace, PaceState, Release
+from ..core.pace import USUAL_PACE, Pace, PaceState, Rate, Release, next_release, plan
 from ..core.pace_request import PaceRequest
+from ..core.spans import from_ms, to_ms
 from .jobs import Pause, WorkerRecord
 from .occupancy import Running
 
@@ -34,11 +35,25 @@ class Released(msgspec.Struct, frozen=True):
     paced: bool
 
 
+class DelayedStats(msgspec.Struct, frozen=True):
+    """The delayed jobs of a queue with a pace: how many there are, are due, and are due within the hour; how many are due
+    and wait until the gap is over; the seconds until the next release, None if no job is delayed; and the seconds since the
+    last release, None if there was none."""
+
+    total_delayed: int
+    ready_now: int
+    ready_in_hour: int
+    waiting_for_gap: int
+    next_release_in_seconds: float | None
+    time_since_last_release_seconds: float | None
+
+
 class Pacing(msgspec.Struct, frozen=True):
     """The pace of a queue and its state at one moment.
 
     `held` jobs are due and not released, `coming` jobs are due later, and `soon` of all these are due within the hour. The
     first of them is due at `first_due_at`. `quiet` is True if no real-time job waits in the queues that the pace protects.
+    `inherited` is True if the queue has no pace of its own and follows that of `*`.
     """
 
     queue: str
@@ -52,6 +67,33 @@ class Pacing(msgspec.Struct, frozen=True):
     soon: int = 0
     first_due_at: datetime | None = None
     quiet: bool = True
+    inherited: bool = False
+
+    @property
+    def rate(self) -> Rate:
+        """The rate in force."""
+        return self.pace.rate(quiet=self.quiet)
+
+    @property
+    def next_release_at(self) -> datetime | None:
+        """When the pace releases the next job; None if no job waits for it."""
+        if self.first_due_at is None:
+            return None
+        return from_ms(next_release(self.rate, self.state, to_ms(self.now), to_ms(self.first_due_at)))
+
+    @property
+    def stats(self) -> DelayedStats:
+        now, last = to_ms(self.now), self.state.released_at
+        usable = len(plan(self.rate, self.state, now, [now] * min(self.held, self.rate.reach)).slots)
+        release = self.next_release_at
+        return DelayedStats(
+            total_delayed=self.held + self.coming,
+            ready_now=self.held,
+            ready_in_hour=self.soon,
+            waiting_for_gap=self.held - usable,
+            next_release_in_seconds=None if release is None else (release - self.now).total_seconds(),
+            time_since_last_release_seconds=None if last is None else max(now - last, 0) / 1000,
+        )
 
 
 class PaceChange(msgspec.Struct, frozen=True):
@@ -95,10 +137,12 @@ class PaceStore(Protocol):
     ) -> Pacing | None:
         """Change the pace of a queue, or create the queue, and return the new state; None as a request removes the pace.
 
-        Values that the request leaves out stay as they are in the queue's pace or, if it has none, come from the `usual`
-        one. The next claim of every process follows the change. It is recorded, and waiters on `PACE` are woken. `setting`
-        is the text of a request from settings or code: if it equals the last such text, nothing happens, so that a change
-        made at run time stands.
+        The queue `*` stands for all queues without a pace of their own, also for those that get their first job later. A
+        queue whose own pace was removed is not among them, and neither are demora's own queues. Values that the request
+        leaves out stay as they are in the pace that the queue keeps to; if it has none, they come from the `usual` one. The
+        next claim of every process follows the change. It is recorded, and waiters on `PACE` are woken. `setting` is the
+        text of a request from settings or code: if it equals the last such text, nothing happens, so that a change made at
+        run time stands.
         """
         ...
 
@@ -111,7 +155,12 @@ class PaceStore(Protocol):
         ...
 
     async def all(self) -> list[Pacing]:
-        """Return the state of every queue that has a pace, by name."""
+        """Return the state of `*`, if it has a pace, and of every queue that has a pace, by name. Of the queues that follow
+        `*`, only those are returned that have delayed jobs or have released some."""
+        ...
+
+    async def of(self, queue: str) -> Pacing | None:
+        """Return the state of the pace that a queue keeps to; None if it has none."""
         ...
 
     async def changes(self, queue: str, *, limit: int) -> list[PaceChange]:

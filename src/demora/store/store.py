@@ -11,10 +11,12 @@ An engine stores jobs and hands them out. It decides nothing: the core computes 
 These rules hold for every verb:
 
 - Time: a verb takes no current time. The engine reads the clock of its database in the statement.
-- Atomicity: one call commits as a whole or changes nothing. Concurrent calls may share a transaction, but one call that is
+- Atomicity: each job is written as a whole or not at all, and `add` stores all its jobs or none. Other verbs on several jobs
+  may commit in parts; repeating such a call completes it. Concurrent calls may share a transaction, but one call that is
   refused does not affect the others.
 - Races: a lost race is a value in the result, not an exception.
-- Cancellation: cancelling the task that awaits a write does not withdraw the write.
+- Cancellation: cancelling the task that awaits a write does not withdraw the write. A cancelled claim may keep leases, which
+  then lapse.
 - Durability: when a write returns, it is committed.
 """
 

@@ -10,6 +10,8 @@ import traceback
 from types import TracebackType
 
 _CLASS = re.compile(r"[A-Za-z_][\w.]*(?=:|$)")
+UNREADABLE = "(its traceback cannot be read)"
+MOST_TRACEBACK = 16_000  # characters, the last ones
 NOT_SHOWN = "(its text is not logged)"
 _shown = True
 
@@ -20,6 +22,11 @@ def configure(style: str) -> None:
     """Apply the setting `log_errors` to this process from now on."""
     global _shown
     _shown = style != "class"
+
+
+def shown() -> bool:
+    """Return whether the log may contain the texts of errors."""
+    return _shown
 
 
 def of_error(problem: BaseException, *, quoted: bool = False) -> str:
@@ -42,10 +49,15 @@ def of_reason(reason: str) -> str:
 
 
 def of_traceback(info: ExcInfo) -> str:
-    """Return a traceback for the log: in full, or the lines of code with the classes of the errors."""
-    if _shown or info[1] is None:
-        return "".join(traceback.format_exception(*info)).rstrip("\n")
-    return "\n".join(_by_class(info[1], info[2], set()))
+    """Return a traceback for the log: with the texts of the errors, or the lines of code with the classes of the errors."""
+    try:
+        if _shown or info[1] is None:
+            text = "".join(traceback.format_exception(*info)).rstrip("\n")
+        else:
+            text = "\n".join(_by_class(info[1], info[2], set()))
+        return text[-MOST_TRACEBACK:]
+    except BaseException:  # even SystemExit: a method of the error may raise it
+        return UNREADABLE
 
 
 def _by_class(problem: BaseException, trace: TracebackType | None, seen: set[int]) -> list[str]:

@@ -1,17 +1,19 @@
-"""A limit on the log lines that callers can cause: one line per subject and minute, for a limited number of subjects."""
+"""Limits on the log lines that callers can cause: a line per subject, and so many lines a second."""
 
+import asyncio
 import time
 from collections.abc import Callable
 
 MINUTE = 60.0
 MOST_SUBJECTS = 100
+MOST_A_SECOND = 20
 
 
 class Limit:
-    """Remembers the subjects of the current minute, at most `MOST_SUBJECTS` of them."""
+    """Admits one line per subject, for at most `MOST_SUBJECTS` subjects: again each minute, or only once if `lasting`."""
 
-    def __init__(self, monotonic: Callable[[], float] = time.monotonic) -> None:
-        self._monotonic = monotonic
+    def __init__(self, monotonic: Callable[[], float] = time.monotonic, *, lasting: bool = False) -> None:
+        self._monotonic, self._lasting = monotonic, lasting
         self._began, self._left_out = monotonic(), 0
         self._subjects: set[str] = set()
 
@@ -24,17 +26,56 @@ class Limit:
         return True
 
     def over(self) -> tuple[int, int] | None:
-        """Begin the next minute if this one is over. Returns how many subjects it had, and how many lines were left out;
-        None if it is not over or no line was left out."""
+        """Begin the next minute if this one is over. Returns how many subjects are remembered, and how many lines were left
+        out in this minute; None if it is not over or no line was left out."""
         now = self._monotonic()
         if now - self._began < MINUTE:
             return None
         subjects, left_out = len(self._subjects), self._left_out
         self._began, self._left_out = now, 0
-        self._subjects.clear()
+        if not self._lasting:
+            self._subjects.clear()
         return (subjects, left_out) if left_out else None
 
     @property
     def full(self) -> bool:
-        """Whether no further subject is admitted in this minute."""
+        """Whether no further subject is admitted now."""
         return len(self._subjects) >= MOST_SUBJECTS
+
+
+class Burst:
+    """Admits a line for each event up to `MOST_A_SECOND` events a second. While there are more, it admits none, and calls
+    `summarize` once a second with the number of events that had no line."""
+
+    def __init__(self, summarize: Callable[[int], None]) -> None:
+        self._summarize = summarize
+        self._events = self._lines = 0  # in the current second
+        self._many = False  # in the last second
+        self._timer: asyncio.TimerHandle | None = None
+
+    def admits(self) -> bool:
+        """Count an event, and return whether it gets a line of its own. Call this on a running loop."""
+        if self._timer is None:
+            self._timer = asyncio.get_running_loop().call_later(1.0, self._end_second)
+        self._events += 1
+        if self._many or self._events > MOST_A_SECOND:
+            return False
+        self._lines += 1
+        return True
+
+    def close(self) -> None:
+        """Summarize the events of the current second that had no line."""
+        if self._timer is not None:
+            self._timer.cancel()
+        self._begin_second()
+
+    def _begin_second(self) -> None:
+        left_out, self._many, self._timer = self._events - self._lines, self._events > MOST_A_SECOND, None
+        self._events = self._lines = 0
+        if left_out:
+            self._summarize(left_out)
+
+    def _end_second(self) -> None:
+        self._begin_second()
+        if self._many:  # a second without events ends the burst
+            self._timer = asyncio.get_running_loop().call_later(1.0, self._end_second)

@@ -1,22 +1,35 @@
-"""The log of demora. Each event has its name, wording and fields here. A line contains ids of jobs, never payloads."""
+"""The log of demora. Each event has its name, wording and fields here. A line contains ids of jobs, never payloads.
+
+Only the lines about failed attempts have a traceback; see `error_texts` for what it contains.
+"""
 
 import logging
 import time
 import traceback
 from collections.abc import Sequence
-from logging import ERROR, INFO, WARNING
+from datetime import timedelta
+from logging import DEBUG, ERROR, INFO, WARNING
 from pathlib import PurePath
+from types import FrameType
 from typing import Any
 
 from ..core.states import Status
 from . import error_texts
-from .log_limit import MOST_SUBJECTS, Limit
+from .log_limit import MOST_SUBJECTS, Burst, Limit
 
 log = logging.getLogger("demora")
 AGAIN = 30.0  # seconds until the same trouble is logged again
-_unknown = Limit()  # types without a handler
+_unknown = Limit(lasting=True)  # types without a handler
+_blocking = Limit()  # types whose handlers block the loop
 _troubled: dict[str, tuple[str, float]] = {}  # by failing activity: its last error, and when that was logged
 _said: dict[str, tuple[str, float]] = {}  # by event: the last fact, and when it was logged
+_ends_at = DEBUG  # the level of lines about jobs that completed
+
+
+def show_ends(shown: bool) -> None:
+    """Log completed jobs at INFO from now on if `shown`, which suits a terminal, and otherwise at DEBUG."""
+    global _ends_at
+    _ends_at = INFO if shown else DEBUG
 
 
 def unknown_variable(variable: str, nearest: str | None) -> None:
@@ -29,6 +42,14 @@ def database_used(database: str, line: str | None) -> None:
     _say(INFO, "database.used", words, database=database, line=line)
 
 
+def other_database(used: str, named: str, source: str) -> None:
+    words = (
+        "the code of the application says {database}, so its jobs are there, and not in {named} of {source}; commands "
+        "without --app look at the second. Write Demora() in the code to use the settings everywhere"
+    )
+    _say(WARNING, "database.other", words, database=used, named=named, source=source)
+
+
 def worker_started(worker_id: str, slots: int, queues: str, types: int) -> None:
     words = "worker {worker} started: {slots} slots, queues {queues}, {types} types"
     _say(INFO, "worker.started", words, worker=worker_id, slots=slots, queues=queues, types=types)
@@ -39,8 +60,18 @@ def builtins_off(types: Sequence[str], reason: str) -> None:
     _say(INFO, "worker.builtins_off", words, types=", ".join(types), reason=reason)
 
 
+def builtins_only() -> None:
+    words = "built-in handlers only: no application is named (--app MODULE:APP, or app in demora.toml)"
+    _say(INFO, "worker.builtins_only", words)
+
+
 def queue_new(queue: str) -> None:
     _say(INFO, "worker.queue_new", "queue {queue} is new: no job was ever put there", queue=queue)
+
+
+def stop_requested(signal: str) -> None:
+    words = "stopping after {signal}; " + ("a second Ctrl-C" if signal == "SIGINT" else "a second signal") + " ends at once"
+    _say(INFO, "process.stopping", words, signal=signal)
 
 
 def worker_stopping(worker_id: str, running: int, grace: float) -> None:
@@ -70,6 +101,15 @@ def worker_died(pid: int, code: int, pause: float) -> None:
     _say(ERROR, "worker.died", words, pid=pid, end=_end(code), next_start_s=pause)
 
 
+def reloads(file: str) -> None:
+    _say(INFO, "reload.changed", "{file} has changed: restarting", file=_one_line(file))
+
+
+def reload_waits(code: int) -> None:
+    words = "the process ended with {end}; it starts again when a file changes"
+    _say(WARNING, "reload.waits", words, end=_end(code))
+
+
 def supervisor_gone() -> None:
     _say(ERROR, "worker.supervisor_gone", "the supervisor of this worker is gone; the worker stops")
 
@@ -93,38 +133,102 @@ def webhook_secret_made() -> None:
     _say(INFO, "webhook.secret_made", words)
 
 
-def run_ended_badly(id: str, type: str, queue: str, status: Status, attempt: int, error: str) -> None:
-    """Log a failed or cancelled run. A cancellation is no failure, so its level is lower."""
-    facts = {"job_id": id, "type": type, "queue": queue, "status": status.name, "attempt": attempt}
-    shown = error_texts.of_reason(error) if status is Status.CANCELLED else error_texts.of_text(error)
-    facts |= {"error": _one_line(shown)}
-    if status is Status.CANCELLED:
-        _say(INFO, "job.cancelled", "job {job_id} ({type}) attempt {attempt} was cancelled: {error}", **facts)
-    else:
-        _say(WARNING, "job.failed", "job {job_id} ({type}) attempt {attempt} failed, now {status}: {error}", **facts)
+def run_started(id: str, type: str, queue: str, attempt: int) -> None:
+    if log.isEnabledFor(DEBUG):  # each job comes here, so the facts are not collected for nothing
+        words = "job {job_id} ({type}) starts attempt {attempt}"
+        _say(DEBUG, "job.started", words, job_id=id, type=type, queue=queue, attempt=attempt)
 
 
-def job_lapsed(id: str, worker_id: str | None) -> None:
-    _say(WARNING, "job.lapsed", "job {job_id}: the lease of worker {worker} lapsed", job_id=id, worker=worker_id)
+def run_completed(id: str, type: str, queue: str, attempt: int, ran: timedelta, burst: Burst) -> None:
+    """Log a completed job. At DEBUG each one has a line; at INFO `burst` limits their number."""
+    if log.isEnabledFor(_ends_at) and (log.isEnabledFor(DEBUG) or burst.admits()):
+        words = "job {job_id} ({type}) completed in {ran_s:.3f} s"
+        facts: dict[str, Any] = {"job_id": id, "type": type, "queue": queue, "attempt": attempt}
+        _say(_ends_at, "job.completed", words, **facts, ran_s=ran.total_seconds())
+
+
+def runs_completed(jobs: int) -> None:
+    _say(INFO, "job.completed_many", "{jobs} more jobs completed in the last second", jobs=jobs)
+
+
+def run_put_back(id: str, type: str, queue: str, status: Status, reason: str) -> None:
+    """Log a run that does not count as an attempt: the handler raised `Snooze`, or the worker stops."""
+    words = "job {job_id} ({type}) is {status} again: {reason}"
+    _say(DEBUG, "job.put_back", words, job_id=id, type=type, queue=queue, status=status.name, reason=reason)
+
+
+def run_cancelled(id: str, type: str, queue: str, attempt: int, reason: str) -> None:
+    facts: dict[str, Any] = {"job_id": id, "type": type, "queue": queue, "status": Status.CANCELLED.name}
+    error, words = _one_line(error_texts.of_reason(reason)), "job {job_id} ({type}) attempt {attempt} was cancelled: {error}"
+    _say(INFO, "job.cancelled", words, **facts, attempt=attempt, error=error)
+
+
+def run_failed(
+    id: str,
+    type: str,
+    queue: str,
+    status: Status,
+    attempt: int,
+    error: str,
+    problem: BaseException | None = None,
+    *,
+    expected: bool = False,
+) -> None:
+    """Log a failed attempt: a dead letter at ERROR, any other at WARNING, both with the traceback of `problem`. A retry that
+    the handler `expected` has one line at INFO."""
+    facts: dict[str, Any] = {"job_id": id, "type": type, "queue": queue, "status": status.name, "attempt": attempt}
+    level = ERROR if status is Status.FAILED else INFO if expected else WARNING
+    words = "job {job_id} ({type}) attempt {attempt} failed, now {status}: {error}"
+    shown = _one_line(error_texts.of_text(error))
+    _say(level, "job.failed", words, problem=None if level == INFO else problem, **facts, error=shown)
+
+
+def job_lapsed(id: str, type: str, worker_id: str | None, status: Status) -> None:
+    words = "job {job_id} ({type}): the lease of worker {worker} lapsed, now {status}"
+    level = ERROR if status is Status.FAILED else WARNING
+    _say(level, "job.lapsed", words, job_id=id, type=type, worker=worker_id, status=status.name)
 
 
 def job_unknown(id: str, type: str, error: str | None = None) -> None:
-    """Log a job of an unknown type: once per type and minute for at most a hundred types, then one line for all the others.
+    """Log a job of an unknown type: once per type, for at most a hundred types, and how many jobs had no line each minute.
     With an error the job has failed for good; without one it is handed back."""
     if (left_out := _unknown.over()) is not None:
         words = "in the last minute, {jobs} more jobs of unknown types were handed back or failed without a line in this log"
-        _say(WARNING, "job.unknown_left_out", words, types=left_out[0], jobs=left_out[1])
+        _say(INFO, "job.unknown_left_out", words, types=left_out[0], jobs=left_out[1])
     if not _unknown.admits(f"{type} {error is None}"):
         return
     if error is None:
         words = "job {job_id} is handed back: this worker has no handler for type {type}"
-        _say(WARNING, "job.unknown_type", words, job_id=id, type=type)
+        remedy = "start the worker with the application that has it, --app module:app"
+        _say(WARNING, "job.unknown_type", f"{words}; {remedy}", job_id=id, type=type)
     else:
         words = "job {job_id} ({type}) failed for good: no worker had a handler for its type"
-        _say(WARNING, "job.unknown_failed", words, job_id=id, type=type)
+        _say(ERROR, "job.unknown_failed", words, job_id=id, type=type)
     if _unknown.full:
-        words = "this worker meets more than {types} unknown types in a minute: further ones are counted, not named"
+        words = "this worker has met {types} unknown types: further ones are counted, not named"
         _say(WARNING, "job.unknown_many", words, types=MOST_SUBJECTS)
+
+
+def loop_blocked(job: tuple[str, str] | None, seconds: float, frame: FrameType | None) -> None:
+    """Warn that a handler blocks the event loop, with the innermost places of its stack: once per type and minute. `job` is
+    the id and type of the job if it is known."""
+    _blocking.over()
+    if not _blocking.admits("" if job is None else job[1]):
+        return
+    stack = [] if frame is None else traceback.StackSummary.extract(traceback.walk_stack(frame), limit=5, lookup_lines=False)
+    places = " > ".join(f"{PurePath(one.filename).name}:{one.lineno} in {one.name}" for one in reversed(stack))
+    facts: dict[str, Any] = {"blocked_s": seconds, "places": _one_line(places)}
+    facts |= {} if job is None else {"job_id": job[0], "type": job[1]}
+    by = "the event loop is blocked" if job is None else "job {job_id} ({type}) blocks the event loop"
+    advice = "no other async handler runs meanwhile; await instead, or make it a plain function, which runs in a thread"
+    _say(WARNING, "worker.loop_blocked", f"{by}, for {{blocked_s:.1f}} s so far, at {{places}}: {advice}", **facts)
+
+
+def loop_free(seconds: float) -> None:
+    """Log how long the loop was blocked, once a minute."""
+    _blocking.over()
+    if _blocking.admits("free"):
+        _say(WARNING, "worker.loop_free", "the event loop was blocked for {blocked_s:.1f} s", blocked_s=seconds)
 
 
 def lease_lost(id: str, type: str) -> None:
@@ -143,10 +247,16 @@ def run_timed_out(id: str, type: str, seconds: float) -> None:
 
 def process_forked(job: tuple[str, str] | None) -> None:
     """Warn that this process was forked; `job` is the id and type of the job that did it, if any."""
-    facts = {} if job is None else {"job_id": job[0], "type": job[1]}
+    facts: dict[str, Any] = {} if job is None else {"job_id": job[0], "type": job[1]}
     by = "" if job is None else " by job {job_id} ({type})"
     advice = "its child must not use the worker's connections or loop; use process=True, or start processes with spawn"
     _say(WARNING, "worker.forked", f"this process was forked{by}: {advice}", **facts)
+
+
+def runs_left(worker_id: str, types: Sequence[str]) -> None:
+    """Warn once that a worker stops although handlers, most of them in threads, do not end."""
+    words = "worker {worker} stops while {runs} handlers still run ({types}): their jobs are handed back"
+    _say(WARNING, "worker.runs_left", words, worker=worker_id, runs=len(types), types=", ".join(sorted(set(types))))
 
 
 def run_ignores_end(id: str, type: str) -> None:
@@ -192,9 +302,12 @@ def housekeeping_done(expired: int, removed: int) -> None:
     _say(INFO, "scheduler.tidied", words, expired=expired, removed=removed)
 
 
-def jobs_released(queue: str, jobs: int) -> None:
-    words = "the pace of {queue} released {jobs} delayed " + ("job" if jobs == 1 else "jobs")
-    _say(INFO, "pace.released", words, queue=queue, jobs=jobs)
+def jobs_released(queue: str, jobs: int, *, held: int | None = None, after: timedelta | None = None) -> None:
+    words = "the pace of {queue} released {jobs} " + ("" if held is None else "of {held} held ")
+    words += "delayed job" if (jobs if held is None else held) == 1 else "delayed jobs"
+    words += "" if after is None else ", {after_s:.1f} s after the release before"
+    since = None if after is None else after.total_seconds()
+    _say(INFO, "pace.released", words, queue=queue, jobs=jobs, held=held, after_s=since)
 
 
 def keeper_died(problem: BaseException) -> None:
@@ -250,6 +363,30 @@ def overloaded(held: int, most: int) -> None:
     _say(WARNING, "service.overloaded", words, held=held, most=most)
 
 
+def pace_in_force(queue: str, pace: str, by: str) -> None:
+    words = ("all queues without a pace of their own have" if queue == "*" else "{queue} has") + " the pace {pace} (by {by})"
+    _say(INFO, "pace.in_force", words, queue=queue, pace=pace, by=by)
+
+
+def pace_set(queue: str, pace: str | None, by: str) -> None:
+    whose = "of all queues" if queue == "*" else "of {queue}"
+    words = f"the pace {whose} was " + ("taken off" if pace is None else "set to {pace}") + " by {by}"
+    _say(INFO, "pace.set", words, queue=queue, pace=pace, by=by)
+
+
+def jobs_held(queue: str, *, held: int, delayed: int, waiting: int, next_in: float | None, last: float | None) -> None:
+    words = "the pace of {queue} holds {held} of {delayed} delayed jobs, {waiting_for_gap} wait for the gap"
+    words += "" if next_in is None else "; next release in {next_release_in_s:.0f} s"
+    words += "; none was released yet" if last is None else ", last one {last_release_s:.0f} s ago"
+    facts: dict[str, Any] = {"waiting_for_gap": waiting, "next_release_in_s": next_in, "last_release_s": last}
+    _say(INFO, "pace.holds", words, queue=queue, held=held, delayed=delayed, **facts)
+
+
+def next_release(queue: str, wait: float) -> None:
+    words = "the pace of {queue} can release the next job in {next_release_in_s:.1f} s"
+    _say(DEBUG, "pace.next", words, queue=queue, next_release_in_s=wait)
+
+
 def _is_news(what: str, fact: str) -> bool:
     """Return whether this fact was not logged within the last half minute, and note that it is now."""
     before, said_at = _said.get(what, ("", -AGAIN))
@@ -260,9 +397,21 @@ def _is_news(what: str, fact: str) -> bool:
     return True
 
 
-def _say(level: int, event: str, words: str, **facts: Any) -> None:
-    if log.isEnabledFor(level):
-        log.log(level, "%s", words.format(**facts), extra={"event": event, "facts": facts}, stacklevel=2)
+def _say(level: int, event: str, words: str, *, problem: BaseException | None = None, **facts: Any) -> None:
+    """Log an event. With `problem`, the record has its `exc_info`, or only the text of its traceback if the setting
+    `log_errors` keeps the texts of errors out of the log: every handler of the process sees the record."""
+    if not log.isEnabledFor(level):
+        return
+    path, line, function, _ = log.findCaller(stacklevel=2)
+    extra = {"event": event, "facts": facts}
+    record = log.makeRecord(log.name, level, path, line, "%s", (words.format(**facts),), None, function, extra)
+    if problem is not None:
+        info = (type(problem), problem, problem.__traceback__)
+        if error_texts.shown():
+            record.exc_info = info
+        else:
+            record.exc_text = error_texts.of_traceback(info)
+    log.handle(record)
 
 
 def _one_line(text: str) -> str:

@@ -8,13 +8,16 @@ import threading
 from collections.abc import Callable, Iterator
 from types import FrameType
 
+from . import notices
+
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 _stoppers: list[Callable[[int, FrameType | None], None]] = []  # handlers that are installed
 
 
 @contextlib.contextmanager
 def stopping_on_signals(stop: Callable[[], None]) -> Iterator[None]:
-    """Call `stop` on the loop at the first SIGTERM or SIGINT; the second ends the process, even if the loop is blocked."""
+    """Call `stop` on the loop at the first SIGTERM or SIGINT, and log that a second one ends the process at once. It does so
+    even if the loop is blocked."""
     if threading.current_thread() is not threading.main_thread():
         yield  # only the main thread can handle signals
         return
@@ -23,7 +26,11 @@ def stopping_on_signals(stop: Callable[[], None]) -> Iterator[None]:
     def first(number: int, frame: FrameType | None) -> None:
         for each in _SIGNALS:
             signal.signal(each, _exit_at_once)
-        loop.call_soon_threadsafe(stop)
+        loop.call_soon_threadsafe(stop_and_say, number)
+
+    def stop_and_say(number: int) -> None:
+        notices.stop_requested(signal.Signals(number).name)
+        stop()
 
     before = {number: signal.signal(number, first) for number in _SIGNALS}
     _stoppers.append(first)

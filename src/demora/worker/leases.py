@@ -1,6 +1,7 @@
-"""Renews the leases of a worker's jobs, and asks the store for requests to cancel them.
+"""Renews the leases of a worker's jobs, asks the store for requests to cancel them, and sends the worker's heartbeats.
 
-This happens on a thread and a connection of its own, so that a handler that blocks the worker's loop cannot delay it.
+This happens on a thread and a connection of its own, so that a handler that blocks the worker's loop cannot delay it. The
+thread notices when a handler does so.
 """
 
 import asyncio
@@ -12,12 +13,15 @@ from typing import Any
 
 from ..errors import StoreError
 from ..handlers.context import Context
-from ..store.jobs import Lease, LeaseStatus, Report
+from ..store.jobs import Lease, LeaseStatus, Report, WorkerRecord
 from ..store.store import Store
 from ..system import crash, notices
 
 TICK = 0.45  # seconds between checks, so that a cancel reaches its run within one second
 YOUNG = 0.5  # ticks that a job is held before its first check: most jobs have ended by then
+HEARTBEAT_EVERY = 10.0  # seconds
+BLOCKED = 1.0  # seconds without an answer of the worker's loop, after which it counts as blocked
+LATE = 0.5  # seconds by which a check may be late: if it is later, the whole process stood still, not only the loop
 
 
 class HeldLease:
@@ -42,11 +46,12 @@ class HeldLease:
 
 
 class Keeper:
-    """Renews the leases that it holds until it is stopped.
+    """Renews the leases that it holds, and sends a heartbeat with the current `record` every 10 s, until it is stopped.
 
     It calls `on_status` with lost leases and requests to cancel, and `on_failure` if it dies, both on the worker's loop.
     A job that has started is renewed until its deadline and never after. A job in the backlog is renewed only while the
-    worker's loop is alive, so that a handler that blocks the loop for ever does not keep it from other workers.
+    worker's loop is alive, so that a handler that blocks the loop for ever does not keep it from other workers. If the loop
+    is blocked for a second while jobs run, it calls `on_blocked` once, on its own thread, with the seconds so far.
     """
 
     def __init__(
@@ -56,13 +61,17 @@ class Keeper:
         *,
         on_status: Callable[[LeaseStatus], None],
         on_failure: Callable[[], None],
+        on_blocked: Callable[[float], None],
+        record: Callable[[], WorkerRecord],
         monotonic: Callable[[], float],
     ) -> None:
         self._store, self._lease, self._monotonic = store, lease, monotonic
-        self._on_status, self._on_failure = on_status, on_failure
+        self._on_status, self._on_failure, self._on_blocked, self._record = on_status, on_failure, on_blocked, record
         self._tick = min(TICK, lease.total_seconds() / 4)
         self._held: dict[Lease, HeldLease] = {}
         self._loop_alive = self._monotonic()  # when the worker's loop last ran a callback
+        self._watched_at = self._asked_at = self._loop_alive  # when the loop was asked to run one
+        self._answered, self._blocked = True, False
         self._stopped = threading.Event()
         self._asleep = False
         self._wake: Callable[[], object] = lambda: None
@@ -122,7 +131,24 @@ class Keeper:
                 await asyncio.sleep(self._tick)
 
     async def _keep(self, store: Store) -> None:
-        """Check the leases at every tick; sleep while there are none."""
+        """Check the leases at every tick; sleep while there are none. Send heartbeats meanwhile."""
+        beating = asyncio.ensure_future(self._send_heartbeats(store))
+        try:
+            await self._keep_leases(store)
+        finally:
+            beating.cancel()
+            await asyncio.wait([beating])
+
+    async def _send_heartbeats(self, store: Store) -> None:
+        while True:
+            try:
+                await store.heartbeat(self._record())
+                notices.store_well("the heartbeat")
+            except StoreError as problem:
+                notices.store_trouble("the heartbeat", problem, HEARTBEAT_EVERY)
+            await asyncio.sleep(HEARTBEAT_EVERY)
+
+    async def _keep_leases(self, store: Store) -> None:
         tick = self._tick
         loop, woken = asyncio.get_running_loop(), asyncio.Event()
         self._wake = lambda: loop.call_soon_threadsafe(woken.set)
@@ -141,7 +167,7 @@ class Keeper:
 
     async def _check(self, store: Store) -> None:
         now = self._monotonic()
-        self._worker_loop.call_soon_threadsafe(self._note_loop_alive)
+        self._watch_loop(now)
         held = [h for h in list(self._held.values()) if now - h.since > YOUNG * self._tick]
         due = [h for h in held if self._is_due(h, now)]
         statuses = []
@@ -178,8 +204,23 @@ class Keeper:
             if status.lost or status.cancel_requested:
                 self._worker_loop.call_soon_threadsafe(self._on_status, status)
 
+    def _watch_loop(self, now: float) -> None:
+        """Ask the worker's loop to run a callback, and report it if it has not done so for a second."""
+        late, self._watched_at = now - self._watched_at > self._tick + LATE, now
+        if self._answered:
+            self._asked_at, self._answered, self._blocked = now, False, False
+            self._worker_loop.call_soon_threadsafe(self._note_loop_alive)
+        elif late:
+            self._asked_at = now
+        elif now - self._asked_at >= BLOCKED and not self._blocked:
+            self._blocked = True
+            self._on_blocked(now - self._asked_at)
+
     def _note_loop_alive(self) -> None:
         self._loop_alive = self._monotonic()
+        if self._blocked:
+            notices.loop_free(self._loop_alive - self._asked_at)
+        self._answered = True
 
 
 def run_on_thread(main: Coroutine[Any, Any, None], name: str) -> "asyncio.Future[None]":

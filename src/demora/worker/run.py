@@ -1,31 +1,74 @@
-"""One run of one job: calls the handler and returns the outcome."""
+"""One run of one job: calls the handler, ends it early if the worker must, and returns the outcome.
+
+Below `Run` stand the deadlines of all runs (`Timeouts`), and how an error of a handler becomes an outcome (`failed`).
+"""
 
 import asyncio
+import concurrent.futures.thread
 import contextvars
 import os
+import traceback
 from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import Executor
 from datetime import timedelta
+from enum import Enum
+from math import inf
+from types import TracebackType
 from typing import Any
 
 from ..core.job import DEFAULT_TIMEOUT
 from ..core.payload import pack
 from ..core.request import LONGEST_TIMEOUT
-from ..core.verdict import GaveUp, HandedBack, NoHandler, Outcome, Raised, RetryState, Succeeded
+from ..core.spans import span
+from ..core.verdict import (
+    GaveUp,
+    HandedBack,
+    NoHandler,
+    Outcome,
+    Raised,
+    RetryState,
+    Snoozed,
+    Succeeded,
+    Verdict,
+    decide,
+)
+from ..errors import Invalid, ProcessDied, RaisedInProcess
 from ..handlers import context
 from ..handlers.context import Context
+from ..handlers.control import Cancel, EndRequested, Fail, Retry, Snooze
 from ..handlers.registry import Handler, Middleware, Next
-from ..system import forks
-from .outcomes import CANCELLED_WITHIN, Ending, failed, grace, stands
+from ..system import error_texts, forks
+from . import processes
 from .processes.pool import START_UP, Processes
+
+MOST_ERROR = 2000  # characters
+
+CANCELLED_WITHIN = "CancelledError: the handler was cancelled from within"
+
+# The folders of the code that calls handlers: the worker's, and that of the loop and the threads.
+_CALLERS = {
+    os.path.dirname(file) for file in (__file__, processes.__file__, asyncio.__file__, concurrent.futures.thread.__file__)
+}
+
+
+class Ending(Enum):
+    """Why the worker ends a run before its handler returns."""
+
+    TIMEOUT = "timeout"
+    CANCEL = "cancel"
+    STOP = "stop"
+    LOST = "lost"
+
+
+GRACE = {Ending.CANCEL: 2.0, Ending.STOP: 0.25}  # seconds
 
 
 class Run:
     """One call of a handler for a job. `ending` is why the worker ended the run, None if it did not."""
 
     __slots__ = (
-        *("began", "ctx", "ending", "handler", "limit", "middlewares", "occupied", "pool", "processes", "settled", "task"),
-        "timeout",
+        *("began", "ctx", "ending", "handler", "limit", "middlewares", "occupied", "pool", "problem", "processes"),
+        *("settled", "task", "timeout"),
     )
 
     def __init__(
@@ -50,6 +93,7 @@ class Run:
         self.began = self.settled = False
         self.task: asyncio.Task[None] | None = None
         self.occupied: asyncio.Future[Any] | None = None  # the thread of a plain function, which cannot be cancelled
+        self.problem: BaseException | None = None  # what the handler raised, if it can be read
 
     async def perform(self) -> Outcome:
         """Call the handler and return the outcome, whatever the handler raises."""
@@ -59,7 +103,7 @@ class Run:
         context.enter(self.ctx)
         try:
             return Succeeded(pack(await self._call(), "result"))
-        except asyncio.CancelledError:
+        except (asyncio.CancelledError, EndRequested):
             return self._ended()
         except BaseException as problem:  # no KeyboardInterrupt: the process handles signals elsewhere
             return self._raised(problem)
@@ -72,6 +116,24 @@ class Run:
         self.ctx.request_cancel()
         if self.began and self.task is not None:  # a task cancelled before its first step would return no outcome
             self.task.cancel()
+
+    @property
+    def grace(self) -> float:
+        """The seconds that a handler in a thread or a process of its own has to end by itself after `end`."""
+        return 0.0 if self.ending is None else GRACE.get(self.ending, 0.0)
+
+    def counts(self, *, succeeded: bool) -> bool:
+        """Return whether the outcome of a handler that ended within that grace counts."""
+        return self.ending is Ending.CANCEL or (self.ending is Ending.STOP and succeeded)
+
+    def timed_out(self) -> Outcome:
+        """Return the outcome of a run that exceeded its timeout."""
+        return Raised("TimedOut: the run took longer than its timeout")
+
+    def standing(self) -> RetryState:
+        """Return the retry state of the job, with the cap and jitter of its handler."""
+        standing = self.ctx.job.standing
+        return standing if self.handler is None else self.handler.standing(standing)
 
     def _call(self) -> Awaitable[Any]:
         """Return what to await: without middleware the handler itself, since each layer costs time in every run."""
@@ -101,8 +163,8 @@ class Run:
         try:
             return await asyncio.shield(thread)
         except asyncio.CancelledError:
-            await asyncio.wait([thread], timeout=grace(self.ending))
-            if not thread.done() or not stands(self.ending, succeeded=thread.exception() is None):
+            await asyncio.wait([thread], timeout=self.grace)
+            if not thread.done() or not self.counts(succeeded=thread.exception() is None):
                 raise
             return thread.result()
 
@@ -115,18 +177,10 @@ class Run:
             return Raised(CANCELLED_WITHIN)
         return HandedBack()
 
-    def timed_out(self) -> Outcome:
-        """Return the outcome of a run that exceeded its timeout."""
-        return Raised("TimedOut: the run took longer than its timeout")
-
-    def standing(self) -> RetryState:
-        """Return the retry state of the job, with the cap and jitter of its handler."""
-        standing = self.ctx.job.standing
-        return standing if self.handler is None else self.handler.standing(standing)
-
     def _raised(self, problem: BaseException) -> Outcome:
         if isinstance(problem, _NoHandler):
             return NoHandler()
+        self.problem = problem if _is_readable(problem) else None
         return failed(problem, () if self.handler is None else self.handler.defaults.permanent)
 
 
@@ -147,3 +201,147 @@ def _call_plain(function: Callable[..., Any], arguments: dict[str, Any]) -> Any:
         raise RuntimeError(f"the handler raised {type(problem).__name__}") from problem
     finally:
         forks.exit_in_child(pid)
+
+
+class Timeouts:
+    """The deadlines of runs, watched with one timer. It calls `expired` once for each run that reaches its deadline.
+
+    Most runs end long before theirs, so `watch` and `forget` are cheap: runs with the same timeout reach their deadlines in
+    the order of their start, so each such group is a plain dict.
+    """
+
+    def __init__(self, expired: Callable[[Run], None]) -> None:
+        self._expired = expired
+        self._groups: dict[float, dict[Run, float]] = {}
+        self._timer: asyncio.TimerHandle | None = None
+        self._at = inf
+
+    def watch(self, run: Run, seconds: float) -> None:
+        """Call `expired` for the run after so many seconds, unless it is forgotten before."""
+        deadline = asyncio.get_running_loop().time() + seconds
+        group = self._groups.get(seconds)
+        if group is None:
+            group = self._groups[seconds] = {}
+        group[run] = deadline
+        if deadline < self._at:
+            self._set_timer(deadline)
+
+    def forget(self, run: Run, seconds: float) -> None:
+        """Stop watching the run; `seconds` is the value given to `watch`."""
+        group = self._groups.get(seconds)
+        if group is not None:
+            group.pop(run, None)
+            if not group:
+                del self._groups[seconds]
+
+    def _set_timer(self, at: float) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._at = at
+        self._timer = None if at == inf else asyncio.get_running_loop().call_at(at, self._expire)
+
+    def _expire(self) -> None:
+        now = asyncio.get_running_loop().time()
+        late = [(group, run) for group in self._groups.values() for run, deadline in group.items() if deadline <= now]
+        for group, run in late:
+            del group[run]
+        self._groups = {seconds: group for seconds, group in self._groups.items() if group}
+        self._set_timer(min((next(iter(group.values())) for group in self._groups.values()), default=inf))
+        for _, run in late:
+            self._expired(run)
+
+
+def failed(problem: BaseException, permanent: tuple[type[BaseException], ...]) -> Raised | Snoozed | GaveUp:
+    """Return the outcome of a run whose handler raised. Signals such as `Retry` mean what they say; every other error is a
+    failed attempt, without a retry if it is one of the `permanent` classes. If reading the error raises an error itself, the
+    attempt failed with that one."""
+    try:
+        return _read(problem, permanent)
+    except BaseException as trouble:  # even SystemExit: a method of the raised error may raise it
+        return _unreadable(trouble)
+
+
+def verdict_on(outcome: Outcome, standing: RetryState, drawn: float) -> Verdict:
+    """Return the verdict of the core. If the core raises, the attempt failed with that error."""
+    try:
+        return decide(outcome, standing, drawn)
+    except Exception as trouble:
+        failure = _unreadable(trouble)
+        return decide(Raised(failure.error, failure.traceback, after=standing.retry_delay), standing, drawn)
+
+
+def _read(problem: BaseException, permanent: tuple[type[BaseException], ...]) -> Raised | Snoozed | GaveUp:
+    match problem:
+        case Snooze(delay=delay):
+            return Snoozed(span(delay, "delay"))
+        case Cancel():
+            return GaveUp(_storable(_text(problem)[:MOST_ERROR]))
+        case Retry(after=after, detail=detail):
+            return Raised(_describe(problem), _detail(detail), after=None if after is None else span(after, "after"))
+        case Fail(detail=detail):
+            return Raised(_describe(problem), _detail(detail), permanent=True)
+        case Invalid():
+            return Raised(_describe(problem), _trace(problem), permanent=True)
+        case RaisedInProcess(error=error, traceback=trace, permanent=useless):
+            return Raised(error, trace, permanent=useless)
+        case ProcessDied():
+            return Raised(_describe(problem))
+        case _:
+            return Raised(_describe(problem), _trace(problem), permanent=isinstance(problem, permanent))
+
+
+def _is_readable(problem: BaseException) -> bool:
+    """Return whether logging may read this error. Also removes the frames of the code that called the handler."""
+    try:
+        problem.__traceback__ = _from_handler(problem.__traceback__)
+        return bool(type(problem).__name__ and traceback.format_exception(problem))
+    except BaseException:  # even SystemExit: a method of the raised error may raise it
+        return False
+
+
+def _unreadable(trouble: BaseException) -> Raised:
+    try:
+        return Raised(_describe(trouble), _trace(trouble))
+    except BaseException:
+        return Raised("Unjudged: the error that the handler raised cannot be read")
+
+
+def _text(value: object) -> str:
+    try:
+        return str(value)
+    except BaseException:
+        return "(its text cannot be read)"
+
+
+def _describe(problem: BaseException) -> str:
+    text = _text(problem)
+    name = type(problem).__name__
+    return _storable(f"{name}: {text}"[:MOST_ERROR] if text else name)
+
+
+def _trace(problem: BaseException) -> str:
+    try:
+        text = "".join(traceback.format_exception(type(problem), problem, _from_handler(problem.__traceback__)))
+    except BaseException:
+        text = error_texts.UNREADABLE
+    return _storable(text[-error_texts.MOST_TRACEBACK :])
+
+
+def _from_handler(trace: TracebackType | None) -> TracebackType | None:
+    """Return the part of a traceback that begins in the handler."""
+    while trace is not None and trace.tb_next is not None and _is_caller(trace):
+        trace = trace.tb_next
+    return trace
+
+
+def _is_caller(trace: TracebackType) -> bool:
+    return os.path.dirname(trace.tb_frame.f_code.co_filename) in _CALLERS
+
+
+def _detail(detail: object) -> str | None:
+    return None if detail is None else _storable(_text(detail)[: error_texts.MOST_TRACEBACK])
+
+
+def _storable(text: str) -> str:
+    """Escape characters that not every engine can store."""
+    return text.replace("\0", "\\0").encode("utf-8", "backslashreplace").decode()

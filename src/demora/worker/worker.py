@@ -1,6 +1,6 @@
 """The worker: claims jobs, runs their handlers, settles the outcomes, and sleeps until there is more to do.
 
-Everything here happens on the worker's event loop. Leases are renewed on another thread, by the `Keeper`.
+Everything here happens on the worker's event loop. On another thread, the `Keeper` renews leases and sends heartbeats.
 """
 
 import asyncio
@@ -8,8 +8,10 @@ import contextlib
 import inspect
 import os
 import socket
+import sys
+import threading
 from collections import deque
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from functools import partial
@@ -18,10 +20,12 @@ from typing import Any
 
 from ..core.shares import QueueShares
 from ..core.states import Status
-from ..core.verdict import GaveUp, HandedBack, NoHandler, Outcome
+from ..core.verdict import GaveUp, HandedBack, NoHandler, Outcome, Snoozed, Succeeded, Verdict
 from ..errors import Invalid, StoreClosed, StoreError
 from ..handlers.context import Context, current_job, stamp_records
-from ..scheduler.housekeeping import ReleaseLog, Scheduler, wait_before_retry
+from ..handlers.control import Retry
+from ..scheduler.housekeeping import Scheduler, wait_before_retry
+from ..scheduler.pace_log import ReleaseLog
 from ..store.jobs import (
     ClaimedJob,
     LapsedJob,
@@ -36,25 +40,27 @@ from ..store.jobs import (
 )
 from ..store.store import Store
 from ..system import crash, error_texts, forks, notices
+from ..system.log_limit import Burst
 from ..system.seams import Seams
 from .application import Application, Hook
 from .leases import HeldLease, Keeper
-from .outcomes import Ending, verdict_on
-from .prefetch import Prefetch
 from .processes.location import expect_worker
 from .processes.pool import Processes
-from .run import Run
+from .run import Ending, Run, Timeouts, verdict_on
 from .settling import Settler
-from .timeouts import Timeouts
 
 SAFETY_LOOK = 60.0  # seconds that a worker sleeps at most
-HEARTBEAT_EVERY = 10.0  # seconds
+SWITCH_EVERY = 10.0  # seconds until the worker looks again which built-in handlers are to be switched off
 UNWIND = 5.0  # seconds that a timed-out run has to end
 RESERVE = 3.0  # seconds of the grace, at most half of it, kept for closing a store that does not answer
 LAST_CALL = 0.5  # seconds that the store has at least to answer a worker that stops
 RETIRING = 2.0  # seconds to deregister; a worker that fails to is forgotten when its heartbeats stop
 THREAD_GRACE = 2.0  # seconds that a thread may outlast its settled run before the worker reports it as stuck
 FIRST_PAUSE, LONGEST_PAUSE = 0.1, 5.0  # seconds between claims while the store is in trouble
+AHEAD = 0.010  # seconds of work that a worker claims ahead of its free slots
+MOST_AHEAD = 250  # jobs
+WINDOW = 0.005  # seconds between measurements of the rate
+IDLE = 0.1  # seconds without a run or without an end, after which the rate is unknown
 _BY_ID = attrgetter("id", "token")
 
 
@@ -91,6 +97,7 @@ class Worker:
         self._retention = settings.retention
         self._lease, self._grace = settings.lease, settings.grace.total_seconds()
         self._longest, self._log_errors = settings.max_timeout, settings.log_errors
+        self._paces = settings.asked_paces
         self._backlog: deque[tuple[ClaimedJob, HeldLease]] = deque()
         self._runs: dict[Lease, Run] = {}
         self._stuck = 0
@@ -105,7 +112,8 @@ class Worker:
         self._stopped_at: float | None = None
         self._wound_down = False
         self._handed_back = 0
-        self._release_log = ReleaseLog()
+        self._outlasting: list[str] = []  # the types of runs that did not end when the worker stopped
+        self._completed = Burst(notices.runs_completed)
         self._subscription: Subscription | None = None
         self.started = asyncio.Event()
         self.trouble: str | None = None
@@ -114,7 +122,7 @@ class Worker:
         """Work until stopped. Returns 0, or 1 if the worker stopped because of `trouble`: runs that did not end held half of
         its slots, its store was closed, or it could no longer renew its leases."""
         await self._open()
-        heartbeats = asyncio.ensure_future(send_heartbeats(self._store, self._record))
+        switching = asyncio.ensure_future(self._keep_switching_builtins())
         scheduling = asyncio.ensure_future(Scheduler(self._store, self._retention, seams=self._seams).run())
         notices.worker_started(self.id, self.slots, str(self._share), len(self._app.registry.types()))
         self.started.set()
@@ -126,7 +134,7 @@ class Worker:
                 finally:
                     recorded = await self._wind_down()
         finally:
-            heartbeats.cancel()
+            switching.cancel()
             scheduling.cancel()
             await self._close()
         if recorded:
@@ -150,14 +158,18 @@ class Worker:
         await self._app.apply_paces()
         self._app.sender.leave_room(self.slots)
         self._store: Store = client.store
+        self._release_log = ReleaseLog(self._store.paces)
         self._settler = Settler(self._store, self._lease, on_settled=self._on_settled, chance=self._chance)
         self._keeper = Keeper(
             self._store,
             self._lease,
             on_status=self._apply_lease_status,
             on_failure=partial(self._give_up, "renewing its leases has failed for good"),
+            on_blocked=self._report_blocked,
+            record=self._record,
             monotonic=self._seams.monotonic,
         )
+        self._thread = threading.get_ident()
         self._pool = ThreadPoolExecutor(self.slots, thread_name_prefix="demora-job")
         stamp_records()
         error_texts.configure(self._log_errors)
@@ -167,16 +179,22 @@ class Worker:
 
     async def _close(self) -> None:
         self._release_log.close()
+        self._completed.close()
         await self._keeper.stop(within=self._left(LAST_CALL))
         self._pool.shutdown(wait=False, cancel_futures=True)
         await self._processes.close()
         await run_hooks("shutdown", self._app.shutdown_hooks)
 
-    async def _record(self) -> WorkerRecord:
+    async def _keep_switching_builtins(self) -> None:
+        while True:
+            await asyncio.sleep(SWITCH_EVERY)
+            with contextlib.suppress(StoreError):  # the heartbeat reports a store in trouble
+                await self._app.switch_builtins()
+
+    def _record(self) -> WorkerRecord:
         """Describe this worker for its heartbeat. Slots held by runs that do not end are not counted."""
-        await self._app.switch_builtins()
         slots, queues, types = self.slots - self._stuck, self._share.queues or (), self._app.registry.types()
-        return WorkerRecord(self.id, socket.gethostname(), os.getpid(), slots, queues, types)
+        return WorkerRecord(self.id, socket.gethostname(), os.getpid(), slots, queues, types, paces=self._paces)
 
     # Claiming
 
@@ -235,8 +253,9 @@ class Worker:
         return full - held if held <= full // 2 or not self._backlog else 0
 
     def _lapse(self, lapsed: LapsedJob) -> Settlement:
-        notices.job_lapsed(lapsed.lease.id, lapsed.worker_id)
-        return lapse(lapsed, self._chance(), self._app.registry.standing)
+        settlement = lapse(lapsed, self._chance(), self._app.registry.standing)
+        notices.job_lapsed(lapsed.lease.id, lapsed.type, lapsed.worker_id, settlement.verdict.status)
+        return settlement
 
     def _take(self, jobs: Sequence[ClaimedJob]) -> None:
         if self._wound_down:  # a claim that returned too late
@@ -267,6 +286,7 @@ class Worker:
         if not self._runs:
             self._prefetch.busy(self._loop.time())
         self._runs[job.lease] = run
+        notices.run_started(job.lease.id, job.type, job.queue, job.standing.attempt)
         run.task = self._loop.create_task(self._execute(run))
         self._timeouts.watch(run, run.limit)
 
@@ -305,14 +325,33 @@ class Worker:
         standing = job.standing if run is None else run.standing()
         verdict = verdict_on(outcome, standing, self._chance())
         report = Report(job.lease, timedelta(0)) if run is None else run.ctx.report()
-        if isinstance(outcome, HandedBack):
-            self._handed_back += 1
-        if isinstance(outcome, NoHandler):
-            notices.job_unknown(job.lease.id, job.type, verdict.error)
-        elif verdict.error is not None:
-            status = (verdict.after_cancel_request() if run is not None and run.ending is Ending.CANCEL else verdict).status
-            notices.run_ended_badly(job.lease.id, job.type, job.queue, status, standing.attempt, verdict.error)
+        if isinstance(outcome, Succeeded):
+            notices.run_completed(job.lease.id, job.type, job.queue, standing.attempt, report.ran, self._completed)
+        else:
+            self._log_end(job, outcome, verdict, run)
         self._settler.add(Settlement(report, verdict))
+
+    def _log_end(self, job: ClaimedJob, outcome: Outcome, verdict: Verdict, run: Run | None) -> None:
+        """Log a run that did not succeed."""
+        facts, attempt = (job.lease.id, job.type, job.queue), job.standing.attempt
+        ending, problem = (None, None) if run is None else (run.ending, run.problem)
+        if ending is Ending.CANCEL:
+            verdict = verdict.after_cancel_request()
+        match outcome:
+            case _ if verdict.status is Status.CANCELLED:
+                notices.run_cancelled(*facts, attempt, verdict.error or "")
+            case NoHandler():
+                notices.job_unknown(job.lease.id, job.type, verdict.error)
+            case Snoozed():
+                notices.run_put_back(*facts, verdict.status, "its handler snoozed it")
+            case HandedBack():
+                self._handed_back += 1
+                notices.run_put_back(*facts, verdict.status, "the worker stops")
+            case _:
+                expected = isinstance(problem, Retry)
+                notices.run_failed(*facts, verdict.status, attempt, verdict.error or "", problem, expected=expected)
+        if run is not None:
+            run.problem = None  # it refers to the run through its traceback
 
     # Ending runs from outside
 
@@ -339,10 +378,19 @@ class Worker:
     def _report_stuck(self, run: Run, until: "asyncio.Future[Any]") -> None:
         if until.done():
             return
+        if self._stopping:
+            self._outlasting.append(run.ctx.job.type)
+            return
         notices.run_ignores_end(run.ctx.id, run.ctx.job.type)
-        if self._stuck * 2 >= self.slots and not self._stopping:
+        if self._stuck * 2 >= self.slots:
             notices.worker_stuck(self.id, self._stuck, self.slots)
             self._give_up(f"{self._stuck} of {self.slots} slots are held by runs that did not end")
+
+    def _report_blocked(self, seconds: float) -> None:
+        """Name the run that blocks the loop, and the place. The keeper calls this on its own thread."""
+        task, frame = asyncio.current_task(self._loop), sys._current_frames().get(self._thread)
+        run = next((run for run in list(self._runs.values()) if run.task is task), None)
+        notices.loop_blocked(None if run is None else (run.ctx.id, run.ctx.job.type), seconds, frame)
 
     def _free_slot(self, ended: "asyncio.Future[Any]") -> None:
         if not ended.cancelled():
@@ -419,6 +467,8 @@ class Worker:
         await self._await_runs(0.5)
         for run in list(self._runs.values()):
             self._conclude(run, HandedBack())
+        if self._outlasting:
+            notices.runs_left(self.id, self._outlasting)
         return await self._settler.drain(self._loop.time() + self._left(0.0, reserve=min(RESERVE, self._grace / 2)))
 
     async def _await_runs(self, seconds: float) -> None:
@@ -431,15 +481,42 @@ class Worker:
             self._subscription.wake()
 
 
-async def send_heartbeats(store: Store, record: Callable[[], Awaitable[WorkerRecord]]) -> None:
-    """Write a fresh record of the worker again and again until cancelled. Logs errors of the store and continues."""
-    while True:
-        try:
-            await store.heartbeat(await record())
-            notices.store_well("the heartbeat")
-        except StoreError as problem:
-            notices.store_trouble("the heartbeat", problem, HEARTBEAT_EVERY)
-        await asyncio.sleep(HEARTBEAT_EVERY)
+class Prefetch:
+    """How many jobs a worker claims ahead of its free slots: about 10 ms of work at the measured rate. It must stay small,
+    since an urgent job cannot overtake a prefetched one.
+
+    The rate is the number of jobs that end per second of work. Time in which nothing runs is not counted: otherwise a worker
+    that waits for a slow disk would claim less, and so wait even more often.
+    """
+
+    def __init__(self) -> None:
+        self.jobs = 0
+        self._since = 0.0
+        self._ended = 0
+        self._idle_since = 0.0
+
+    def idle(self, now: float) -> None:
+        """Note that the last run has ended."""
+        self._idle_since = now
+
+    def before_claim(self, now: float) -> None:
+        """Forget the rate if the worker has been idle for long. Call this before a claim while nothing runs."""
+        if now - self._idle_since > IDLE:
+            self.jobs = 0
+
+    def busy(self, now: float) -> None:
+        """Note that the first run begins after an idle time."""
+        self._since += now - self._idle_since
+
+    def job_ended(self, now: float) -> None:
+        """Count one ended run, and measure the rate once per window."""
+        self._ended += 1
+        passed = now - self._since
+        if passed < WINDOW:
+            return
+        ahead = 0 if passed > IDLE else int(self._ended / passed * AHEAD)
+        self.jobs = min((self.jobs + ahead) // 2 if self.jobs else ahead, MOST_AHEAD)
+        self._since, self._ended = now, 0
 
 
 async def run_hooks(which: str, hooks: Sequence[Hook]) -> None:

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from demora.core.job import Lane, Priority, QueueOrder
-from demora.line.port import LineLost, PutMode
+from demora.line.port import LineLost, Placed, PutMode
 from demora.line.redis import RedisLine
 from demora.line.redis.connections import command
 from demora.store.line_feed import Arrangement, Entry, Place
@@ -79,9 +79,9 @@ async def test_a_put_takes_back_a_job_that_was_handed_out(line: RedisLine) -> No
 
 
 async def test_a_returned_job_wakes_no_waiter(line: RedisLine) -> None:
-    assert await line.put([place("a")], now=NOW)
+    assert await line.put([place("a")], now=NOW) == Placed(1, woken=True)
     assert await taken(line) == ["a"]
-    assert not await line.put([place("a")], now=NOW, mode=PutMode.RETURNED)
+    assert await line.put([place("a")], now=NOW, mode=PutMode.RETURNED) == Placed(1, woken=False)
     assert await taken(line) == ["a"]
 
 
@@ -92,6 +92,23 @@ async def test_a_job_that_is_done_is_forgotten_and_any_other_is_handed_out_again
     assert await taken(line, now=NOW + 10, stale=NOW) == []
     assert await taken(line, now=NOW + 10, stale=NOW + 1) == ["b"]
     assert await taken(line, now=NOW + 10, stale=NOW + 1) == []
+
+
+async def test_a_job_that_is_done_late_stays_handed_out_by_another_client(line: RedisLine) -> None:
+    """The first client has leased it, settled it, and put it back before it told the line that it is done."""
+    other = RedisLine(line._nodes._url)
+    try:
+        await other.connect(line._database)
+        await other.begin(1)
+        await line.put([place("a"), place("b")], now=NOW)
+        assert await taken(line) == ["a", "b"]
+        await line.done([Entry("a", "q"), Entry("b", "q")])
+        await line.put([place("a", lane=Lane.RETRY)], now=NOW)
+        assert await taken(other) == ["a"]
+        await line.done([])
+        assert await line.places() == ([], [Entry("a", "q")])
+    finally:
+        await other.close()
 
 
 async def test_a_removed_job_stands_nowhere(line: RedisLine) -> None:
@@ -110,6 +127,23 @@ async def test_a_paused_queue_hands_out_nothing_and_has_no_next(line: RedisLine)
     assert (found.entries, found.next_due) == ([], None)
     await line.arrange([Arrangement("q", usual)])
     assert await taken(line) == ["a"]
+
+
+async def test_every_client_serves_queues_without_settings_as_the_arrangement_of_all_says(line: RedisLine) -> None:
+    usual = {(lane, rank): QueueOrder().offset(lane, rank) for lane in Lane for rank in Priority}
+    held = tuple(None if lane is Lane.SCHEDULED else offset for (lane, _), offset in usual.items())
+    other = RedisLine(line._nodes._url)
+    await other.connect(line._database)
+    await other.begin(1)
+    await line.put([place("a", lane=Lane.SCHEDULED), place("b"), place("c", lane=Lane.SCHEDULED, queue="own")], now=NOW)
+    await line.arrange([Arrangement("*", held), Arrangement("own", tuple(usual.values()))])
+    assert (await other.state()).paced
+    assert await taken(other) == ["b", "c"]
+    await line.arrange([Arrangement("*", tuple(usual.values()))])
+    await other.state()
+    assert await taken(other) == ["a"]
+    assert "*" not in {standing.queue for standing in (await other.places())[0]}
+    await other.close()
 
 
 async def test_a_new_epoch_begins_with_an_empty_line(line: RedisLine) -> None:
@@ -144,6 +178,12 @@ async def test_missing_jobs_are_put_and_the_others_keep_their_places(line: Redis
     places, out = await line.places()
     assert ([p.id for p in places if p.lane is Lane.REALTIME], out) == (["b", "c", "d"], [Entry("a", "q")])
     assert len(places) == 3
+
+
+async def test_a_new_job_keeps_the_place_that_another_process_has_given_it(line: RedisLine) -> None:
+    await line.put([place("a")], now=NOW)
+    assert await line.put([place("a", due=NOW + 9), place("b")], now=NOW, mode=PutMode.FRESH) == Placed(1, woken=True)
+    assert (await line.places())[0] == [place("a"), place("b")]
 
 
 async def test_a_lower_epoch_does_not_take_the_line_back(line: RedisLine) -> None:

@@ -328,7 +328,7 @@ async def remove_ended(session: Session, queue: str, status: Status, older_than:
 
 
 async def remove_beyond(session: Session, queue: str, status: Status, newest: int, limit: int) -> int:
-    """Delete up to `limit` jobs of a queue that ended with this status, but none of the `newest` so many."""
+    """Delete up to `limit` jobs of a queue that ended with this status, but keep the `newest` ones."""
     return await _delete(session, "purge_beyond", queue=queue, status=status.value, newest=newest, limit=limit)
 
 

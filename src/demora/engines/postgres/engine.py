@@ -125,7 +125,7 @@ class PostgresStore:
         in_turn: bool = False,
     ) -> Claimed:
         await self._notifier.ready()
-        request = runs.ClaimRequest(worker_id, limit, span_ms(lease), queues, in_turn)
+        request = runs.NumberedClaim(worker_id, limit, lease, queues, in_turn)
         return await self._database.write_here(lambda session: runs.claim(session, request))
 
     async def renew(self, reports: Sequence[Report], *, lease: timedelta) -> LeaseStatus:

@@ -40,7 +40,7 @@ class PostgresLineFeed:
         return await self._database.write(lambda session: bump(session, expected, above, run))
 
     async def draw(self, worker_id: str, entries: Sequence[Entry], *, lease: timedelta) -> Drawn:
-        request = runs.ClaimRequest(worker_id, len(entries), span_ms(lease), None, False)
+        request = runs.NumberedClaim(worker_id, len(entries), lease)
         return await self._database.write_here(lambda session: runs.draw(session, request, entries))
 
     async def standings(self, ids: Sequence[str]) -> list[Standing]:

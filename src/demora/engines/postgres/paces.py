@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from datetime import timedelta
 
 from ...core.job import Job, Lane, Priority, QueueOrder
-from ...core.pace import USUAL_PACE, Pace, Plan, Release, begin, look_at, plan
+from ...core.pace import EVERY_QUEUE, OWN_QUEUES, USUAL_PACE, Pace, PaceState, Plan, Release, begin, look_at, plan
 from ...core.pace_request import PaceRequest
 from ...core.spans import from_ms, span_ms, to_ms
 from ...core.states import Status
@@ -43,6 +43,9 @@ class PostgresPaces:
     async def all(self) -> list[Pacing]:
         return await self._database.read(pacings)
 
+    async def of(self, queue: str) -> Pacing | None:
+        return await self._database.read(lambda session: pacing_of(session, queue))
+
     async def changes(self, queue: str, *, limit: int) -> list[PaceChange]:
         return await self._database.read(lambda session: pace_changes(session, queue, limit))
 
@@ -59,22 +62,40 @@ async def set_pace(
     setting: str | None,
 ) -> Pacing | None:
     async with session.transaction():
-        await session.rows("name_queue", name=queue)
-        await session.rows("queue", name=queue)  # locks it
+        await _lock(session, queue)
         if setting is not None:
             before = await session.row("set_by_settings", queue=queue)
             if before is not None and before["setting"] == setting:
                 return await pacing_of(session, queue)
-        await _set(session, queue, request, by, usual, setting)
+        now = await pacing_of(session, queue)
+        pace = None if request is None else request.over(usual if now is None else now.pace)
+        await _set(session, queue, pace, by, setting)
+        if queue == EVERY_QUEUE:
+            await _leave_out(session, by)
         after = await pacing_of(session, queue)  # under the lock, else it may be what another call has set since
     session.topics |= {Topic.READY, Topic.PACE}
     return after
 
 
-async def _set(session: Session, queue: str, request: PaceRequest | None, by: str, usual: Pace, setting: str | None) -> None:
+async def _lock(session: Session, queue: str) -> None:
+    """Let no other call set the pace of this queue until the transaction ends."""
+    if queue == EVERY_QUEUE:
+        await session.rows("only_one", what="the pace of all queues")
+    else:
+        await session.rows("name_queue", name=queue)
+        await session.rows("queue", name=queue)
+
+
+async def _leave_out(session: Session, by: str) -> None:
+    """Give demora's own queues no pace, unless they have one."""
+    for queue in OWN_QUEUES:
+        await _lock(session, queue)
+        if await session.row("lock_pace", queue=queue) is None:
+            await _set(session, queue, None, by, None)
+
+
+async def _set(session: Session, queue: str, pace: Pace | None, by: str, setting: str | None) -> None:
     row = await session.row("lock_pace", queue=queue)
-    now = pace_of(row["pace"]) if row is not None and row["pace"] is not None else usual
-    pace = None if request is None else request.over(now)
     wall = (await session.row("now"))["us"] // 1000
     await session.rows("touch_queue", name=queue)
     await session.rows(
@@ -82,7 +103,7 @@ async def _set(session: Session, queue: str, request: PaceRequest | None, by: st
         queue=queue,
         pace=pace and text(pace),
         lanes=pace and [lane.value for lane in pace.governs.lanes],
-        protects=pace and list(pace.protected(queue)),
+        protects=pace and list(pace.protect if queue == EVERY_QUEUE else pace.protected(queue)),
         reach=pace and max(pace.rate(quiet=quiet).reach for quiet in (True, False)),
         state=text(begin(wall)) if row is None else row["state"],
         by=rows.text(by),
@@ -114,9 +135,10 @@ async def _rows(session: Session, queue: str | None) -> list[rows.Row]:
 
 
 def _pacing(row: rows.Row) -> Pacing:
-    queue, pace, state, set_at, set_by, wall, held, coming, soon, first, quiet = row
+    queue, pace, state, set_at, set_by, wall, held, coming, soon, first, quiet, inherited = row
+    now = begin(wall) if state is None else state_of(state)
     counts = (held, coming, soon, None if first is None else from_ms(first))
-    return Pacing(queue, pace_of(pace), state_of(state), from_ms(set_at), set_by, from_ms(wall), *counts, quiet=quiet)
+    return Pacing(queue, pace_of(pace), now, from_ms(set_at), set_by, from_ms(wall), *counts, quiet, inherited)
 
 
 # Releases
@@ -127,6 +149,7 @@ async def release(session: Session, queues: Sequence[str] | None, *, wake: bool)
     jobs: list[Release] = []
     waits: list[int] = []
     found = await _look(session, queues, A_FEW)
+    paced = bool(found) or await session.row("every_pace") is not None
     for row in found:
         released, next_at = await _release(session, row)
         jobs += released
@@ -134,7 +157,7 @@ async def release(session: Session, queues: Sequence[str] | None, *, wake: bool)
             waits.append(max(next_at * 1000 - row["us"], 0))
     if jobs and wake:
         session.wake(Topic.READY)
-    return Released(jobs, timedelta(microseconds=min(waits)) if waits else None, paced=bool(found))
+    return Released(jobs, timedelta(microseconds=min(waits)) if waits else None, paced=paced)
 
 
 async def _look(session: Session, queues: Sequence[str] | None, width: int | None) -> list[rows.Row]:
@@ -145,7 +168,7 @@ async def _look(session: Session, queues: Sequence[str] | None, width: int | Non
 
 async def _release(session: Session, row: rows.Row) -> tuple[list[Release], int | None]:
     """Release what one pace allows now. Returns the jobs, none if another process was faster, and when to look again."""
-    wall, state = row["wall"], state_of(row["state"])
+    wall, state = row["wall"], _state(row)
     first = min([*row["dues"][:1], *_some(row["coming"])], default=None)
     if row["expired"]:  # expired jobs come first, and must not be released
         await expire(session, EXPIRED_AT_ONCE)
@@ -171,15 +194,25 @@ async def _plan(session: Session, row: rows.Row) -> tuple[rows.Row, Plan]:
 
 def _planned(row: rows.Row) -> Plan:
     rate = pace_of(row["pace"]).rate(quiet=row["quiet"])
-    return plan(rate, state_of(row["state"]), row["wall"], row["dues"][: rate.reach])
+    return plan(rate, _state(row), row["wall"], row["dues"][: rate.reach])
+
+
+def _state(row: rows.Row) -> PaceState:
+    """How far the pace of a queue has got; one that follows `*` may have no row of its own yet."""
+    return begin(row["wall"]) if row["state"] is None else state_of(row["state"])
 
 
 async def _move(session: Session, row: rows.Row, planned: Plan) -> list[Release]:
+    before = row["state"]
+    if before is None:
+        before = text(_state(row))
+        await session.rows("follow", queue=row["queue"], state=before, wall=row["wall"])
     moved = await session.rows(
         "release_held",
         queue=row["queue"],
         pace=row["pace"],
-        before=row["state"],
+        inherited=row["inherited"],
+        before=before,
         after=text(planned.state),
         wall=row["wall"],
         lanes=row["lanes"],

@@ -180,8 +180,9 @@ line as (
 served as materialized (
     select line.queue, lane, rank, (coalesce(offsets, :usual::bigint[]))[lane * :ranks::int + rank + 1] as extra,
         case when :in_turn::boolean then array_position(:queues::text[], line.queue) else 0 end as turn,
-        lane = any(coalesce(lanes, '{}')) as held, state
-    from line left join demora.queues on name = line.queue left join demora.paces on paces.queue = line.queue
+        lane = any(coalesce(policy.lanes, '{}')) as held, own.state
+    from line left join demora.queues on name = line.queue left join demora.paces as own on own.queue = line.queue
+        left join demora.paces as policy on policy.queue = case when {follows} then '*' else line.queue end
     where paused_at is null and (:queues::text[] is null or line.queue = any(:queues::text[]))
 ),
 found as materialized (
@@ -224,6 +225,10 @@ sight as materialized (
     from clock
 )
 select sight.*, taken.* from sight left join taken on true order by turn, place, seq
+
+-- name: follows
+-- Whether a queue keeps to the pace of `*`; `own` is its row among the paces, if it has one.
+own.follows is not false
 
 -- name: chosen
 -- What the statement remembers of a job that it chose and locked. It finds the row again by its ctid; a row that has changed
@@ -591,7 +596,7 @@ line as (
 waiting as (
     select line.queue, sum(case when held then 0 else due end)::bigint as ready,
         sum(case when held then jobs else jobs - due end)::bigint as delayed
-    from line left join demora.paces on paces.queue = line.queue, lateral (select lane = any(coalesce(lanes, '{}')) as held) as pace
+    from {held_lines}
     group by line.queue
 ),
 processing as (select queue, count(*) as processing from demora.jobs where status = {PROCESSING} group by queue),
@@ -636,7 +641,7 @@ update demora.queues set changed_at = wall from clock where name = :name
 select setting from demora.pace_changes where queue = :queue and setting is not null order by seq desc limit 1
 
 -- name: lock_pace
-select pace, lanes, protects, state from demora.paces where queue = :queue for update
+select pace, state, follows from demora.paces where queue = :queue for update
 
 -- name: set_pace
 -- The caller has locked the row of the queue, so that no other call inserts this one.
@@ -649,53 +654,75 @@ insert into demora.paces (queue, pace, lanes, protects, reach, state, set_at, se
 select :queue::text, :pace::text, :lanes::smallint[], :protects::text[], :reach::int, :state::text, wall, :by::text
     from clock
 on conflict (queue) do update set pace = excluded.pace, lanes = excluded.lanes, protects = excluded.protects,
-    reach = excluded.reach, state = excluded.state, set_at = excluded.set_at, set_by = excluded.set_by
+    reach = excluded.reach, set_at = excluded.set_at, set_by = excluded.set_by, follows = false
+
+-- name: follow
+-- A queue that follows `*` gets its row when it first releases a job.
+insert into demora.paces (queue, state, set_at, set_by, follows) values (:queue, :state, :wall::bigint, '*', true)
+on conflict do nothing
+
+-- name: protects
+-- The queues that the pace of a queue protects. That of `*` protects the queue itself unless it names others.
+case when cardinality(policy.protects) = 0 then array[queues.name] else policy.protects end
 
 -- name: held
 -- For each queue that has a pace and is not paused, what a plan needs: when its first held jobs were due, whether jobs before
 -- them have expired, and when the next one is due.
 with {clock}
-select us, wall, paces.queue, pace, state, lanes, offsets, dues, expired, coming,
+select us, wall, queues.name as queue, policy.pace, own.state, {follows} as inherited, policy.lanes, offsets, dues, expired, coming,
     not exists (
-        select from demora.jobs where status < {PROCESSING} and queue = any(protects) and lane = :realtime and due_at <= wall
+        select from demora.jobs where status < {PROCESSING} and queue = any({protects}) and lane = :realtime and due_at <= wall
     ) as quiet
-from clock, demora.paces join demora.queues on name = paces.queue, lateral (
+from clock, demora.queues left join demora.paces as own on own.queue = queues.name
+    join demora.paces as policy on policy.queue = case when {follows} then '*' else queues.name end, lateral (
     select array(
             select scan.due_at
-            from unnest(lanes) as line (lane), generate_series(0, :ranks::int - 1) as level (rank), lateral (
+            from unnest(policy.lanes) as line (lane), generate_series(0, :ranks::int - 1) as level (rank), lateral (
                 select due_at from demora.jobs
-                where status < {PROCESSING} and queue = paces.queue and lane = line.lane and rank = level.rank
+                where status < {PROCESSING} and queue = queues.name and lane = line.lane and rank = level.rank
                     and due_at <= wall
                     and (expires_at is null or expires_at > wall or token > credits)
-                order by due_at limit least(:width::int, reach)
+                order by due_at limit least(:width::int, policy.reach)
             ) as scan
-            order by scan.due_at limit least(:width::int, reach)
+            order by scan.due_at limit least(:width::int, policy.reach)
         ) as dues
 ) as held, lateral (
     select coalesce(min(first.due_at) filter (where first.due_at <= wall) < coalesce(dues[1], wall + 1), false) as expired,
         min(next.due_at) as coming
-    from unnest(lanes) as line (lane), generate_series(0, :ranks::int - 1) as level (rank)
+    from unnest(policy.lanes) as line (lane), generate_series(0, :ranks::int - 1) as level (rank)
     left join lateral (
-        select due_at from demora.jobs where status < {PROCESSING} and queue = paces.queue and lane = line.lane
+        select due_at from demora.jobs where status < {PROCESSING} and queue = queues.name and lane = line.lane
             and rank = level.rank
         order by due_at limit 1
     ) as first on true
     left join lateral (
         select due_at from demora.jobs
-        where status < {PROCESSING} and queue = paces.queue and lane = line.lane and rank = level.rank and due_at > wall
+        where status < {PROCESSING} and queue = queues.name and lane = line.lane and rank = level.rank and due_at > wall
         order by due_at limit 1
     ) as next on true
 ) as others
-where pace is not null and paused_at is null and (:queues::text[] is null or paces.queue = any(:queues::text[]))
-order by paces.queue
+where policy.pace is not null and paused_at is null and (:queues::text[] is null or queues.name = any(:queues::text[]))
+    and (own.queue is not null or {delayed})
+order by queues.name
+
+-- name: delayed
+-- Whether a queue has jobs that its pace governs.
+exists (select from demora.jobs where status < {PROCESSING} and jobs.queue = queues.name and lane = any(policy.lanes))
+
+-- name: every_pace
+select pace from demora.paces where queue = '*' and pace is not null
 
 -- name: release_held
 -- Does nothing if the pace was used or changed since `held`. It reads more rows than it may release, since other calls may be
 -- changing the first ones, and skips locked rows.
 with {clock},
+every as materialized (
+    select queue from demora.paces where queue = '*' and pace = :pace and :inherited::boolean for share skip locked
+),
 taken as materialized (
-    select paces.queue from demora.paces
-    where paces.queue = :queue and state = :before and pace = :pace for update skip locked
+    select queue from demora.paces
+    where queue = :queue and state = :before and case when follows then exists (select from every) else pace = :pace end
+    for update skip locked
 ),
 found as materialized (
     select scan.due_at + (:offsets::bigint[])[line.lane * :ranks::int + level.rank + 1] as place, scan.seq
@@ -727,16 +754,19 @@ select id, rank, due_at from moved order by number
 
 -- name: pacings
 with {clock}
-select paces.queue, pace, state, set_at, set_by, wall, held, coming, soon, first, not exists (
-    select from demora.jobs where status < {PROCESSING} and queue = any(protects) and lane = :realtime and due_at <= wall
-) as quiet
-from clock, demora.paces, lateral (
+select queues.name as queue, policy.pace, own.state, policy.set_at, policy.set_by, wall, held, coming, soon, first, not exists (
+    select from demora.jobs where status < {PROCESSING} and queue = any({protects}) and lane = :realtime and due_at <= wall
+) as quiet, {follows} as inherited
+from clock, (
+    select name from demora.queues where :queue::text is null union all select coalesce(:queue::text, '*')
+) as queues left join demora.paces as own on own.queue = queues.name
+    join demora.paces as policy on policy.queue = case when {follows} then '*' else queues.name end, lateral (
     select count(*) filter (where due_at <= wall) as held, count(*) filter (where due_at > wall) as coming,
         count(*) filter (where due_at <= wall + :hour::bigint) as soon, min(due_at) as first
-    from demora.jobs where status < {PROCESSING} and queue = paces.queue and lane = any(lanes)
+    from demora.jobs where status < {PROCESSING} and queue = queues.name and lane = any(policy.lanes)
 ) as counts
-where pace is not null and (:queue::text is null or paces.queue = :queue)
-order by paces.queue
+where policy.pace is not null and (:queue::text is not null or own.queue is not null or held + coming > 0)
+order by queues.name collate "C"
 
 -- name: pace_changes
 select queue, at, by, pace from demora.pace_changes where queue = :queue order by seq desc limit :limit::int
@@ -759,8 +789,8 @@ from unnest(:lanes::smallint[], :ranks::smallint[], :dues::bigint[]) as line (la
 
 -- name: heartbeat
 with {clock}
-insert into demora.workers (id, host, pid, slots, queues, types, started_at, heartbeat_at)
-select :id::text, :host::text, :pid::int, :slots::int, :queues::text, :types::text, wall, wall from clock
+insert into demora.workers (id, host, pid, slots, queues, types, started_at, heartbeat_at, paces)
+select :id::text, :host::text, :pid::int, :slots::int, :queues::text, :types::text, wall, wall, :paces::text from clock
 on conflict (id) do update set slots = excluded.slots, queues = excluded.queues, types = excluded.types,
     heartbeat_at = excluded.heartbeat_at
 
@@ -769,7 +799,7 @@ delete from demora.workers where id = :id
 
 -- name: workers
 with {clock}
-select id, host, pid, slots, queues, types, started_at, greatest(wall - heartbeat_at, 0) as silent
+select id, host, pid, slots, queues, types, started_at, greatest(wall - heartbeat_at, 0) as silent, paces
 from clock, demora.workers order by id
 
 -- name: key_columns
@@ -893,6 +923,12 @@ delete from demora.disabled_webhooks where url = :url returning url
 -- name: disabled
 select url, reason, disabled_at from demora.disabled_webhooks order by disabled_at, url
 
+-- name: held_lines
+-- Lines of jobs, and whether a pace holds them.
+line left join demora.paces as own on own.queue = line.queue
+    left join demora.paces as policy on policy.queue = case when {follows} then '*' else line.queue end,
+    lateral (select lane = any(coalesce(policy.lanes, '{}')) as held) as pace
+
 -- name: overview_waiting
 -- Jobs that a pace holds count as delayed, and not as those that wait longest.
 select line.queue, type, coalesce(sum(due) filter (where not held), 0)::bigint,
@@ -900,7 +936,7 @@ select line.queue, type, coalesce(sum(due) filter (where not held), 0)::bigint,
 from (
     select queue, type, lane, count(*) as jobs, count(*) filter (where due_at <= :wall::bigint) as due, min(due_at) as first
     from demora.jobs where status < {PROCESSING} group by queue, type, lane
-) as line left join demora.paces on paces.queue = line.queue, lateral (select lane = any(coalesce(lanes, '{}')) as held) as pace
+) as {held_lines}
 group by line.queue, type
 
 -- name: overview_lapsed
@@ -942,8 +978,8 @@ select worker_id, count(*) from demora.jobs where status = {PROCESSING} group by
 select line.queue, min(first) from (
     select queue, lane, min(due_at) as first from demora.jobs where status < {PROCESSING}
         and due_at <= :wall::bigint group by queue, lane
-) as line left join demora.paces on paces.queue = line.queue
-where lanes is null or lane <> all(lanes)
+) as {held_lines}
+where not held
 group by line.queue
 
 -- name: name_line
@@ -965,12 +1001,14 @@ where name in ('line_epoch', 'line_run') and exists (select from held)
 -- name: draw
 -- Lease the jobs that a line handed out, if they still wait in that queue and are due; locked rows are skipped.
 with {clock},
-barred as materialized (
-    select name, paused_at is not null as paused, coalesce(lanes, '{}') as held
-    from demora.queues left join demora.paces on paces.queue = name
-    where paused_at is not null or lanes is not null
-),
 request as (select * from unnest(:ids::uuid[], :queues::text[]) with ordinality as request (id, queue, number)),
+barred as materialized (
+    select asked.queue as name, paused_at is not null as paused, coalesce(policy.lanes, '{}') as held
+    from (select distinct queue from request) as asked left join demora.queues on name = asked.queue
+        left join demora.paces as own on own.queue = asked.queue
+        left join demora.paces as policy on policy.queue = case when {follows} then '*' else asked.queue end
+    where paused_at is not null or policy.lanes is not null
+),
 chosen as materialized (
     select 0 as turn, number as place, job.* from clock, request, lateral (
         select {chosen} from demora.jobs
@@ -1061,8 +1099,13 @@ select scan.* from clock, line, lateral (
 order by queue, lane, rank, due_at, seq limit :limit::int
 
 -- name: arrangements
-select name, step, strict, head_start, paused_at, coalesce(lanes, '{}') as held
-from demora.queues left join demora.paces on paces.queue = name where changed_at is not null
+-- Also `*`, if there ever was a pace of all queues.
+select name, step, strict, head_start, paused_at, coalesce(policy.lanes, '{}') as held
+from demora.queues left join demora.paces as own on own.queue = name
+    left join demora.paces as policy on policy.queue = case when {follows} then '*' else name end
+where changed_at is not null
+union all
+select queue, null, null, null, null, coalesce(lanes, '{}') from demora.paces where queue = '*'
 
 -- name: notify
 select pg_notify(channel, :sender) from unnest(:channels::text[]) as channel

@@ -59,6 +59,7 @@ async def heartbeat(session: Session, worker: WorkerRecord) -> None:
         slots=worker.slots,
         queues=json.dumps(worker.queues),
         types=json.dumps(worker.types),
+        paces=worker.paces,
     )
 
 

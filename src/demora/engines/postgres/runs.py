@@ -18,7 +18,7 @@ from ...core.pace import look_at
 from ...core.spans import MILLISECOND, ZERO, span_ms
 from ...core.states import Status
 from ...core.verdict import EXPIRED
-from ...store.jobs import HELD_LOOK, Claimed, ClaimedJob, Lease, LeaseStatus, Report, Settlement, Topic
+from ...store.jobs import HELD_LOOK, Claimed, ClaimedJob, ClaimRequest, Lease, LeaseStatus, Report, Settlement, Topic
 from ...store.line_feed import Drawn, Entry
 from ..sql.paces import state_of
 from . import changes, paces, rows
@@ -30,18 +30,13 @@ ROUNDS = 12  # statements after which a claim gives up for now and asks to be re
 _USUAL = rows.offsets(QueueOrder())
 
 
-class ClaimRequest(msgspec.Struct, frozen=True):
-    """What a worker wants; the lease is in milliseconds. `number` lets a second try find its jobs."""
+class NumberedClaim(ClaimRequest, frozen=True):
+    """A claim with a number, by which a second try finds the jobs that the first one leased."""
 
-    worker_id: str
-    limit: int
-    lease: int
-    queues: Sequence[str] | None
-    in_turn: bool
     number: int = msgspec.field(default_factory=lambda: secrets.randbits(63))
 
 
-async def claim(session: Session, request: ClaimRequest) -> Claimed:
+async def claim(session: Session, request: NumberedClaim) -> Claimed:
     """Claim until there are enough jobs or no more. A second try (`session.again`) returns what the first one leased."""
     if session.again:
         found = await session.rows("claimed", claim=request.number, worker_id=request.worker_id)
@@ -62,7 +57,7 @@ async def claim(session: Session, request: ClaimRequest) -> Claimed:
     return msgspec.structs.replace(claimed, next_in=next_in, released=released)
 
 
-async def _claim_all(session: Session, request: ClaimRequest) -> tuple[Claimed, list[str]]:
+async def _claim_all(session: Session, request: NumberedClaim) -> tuple[Claimed, list[str]]:
     """Claim until there are enough jobs or no more; also returns the queues whose pace may release jobs now."""
     jobs: list[ClaimedJob] = []
     for round in range(ROUNDS):
@@ -73,7 +68,7 @@ async def _claim_all(session: Session, request: ClaimRequest) -> tuple[Claimed, 
     return Claimed(jobs, claimed.lapsed, ZERO), due
 
 
-async def draw(session: Session, request: ClaimRequest, entries: Sequence[Entry]) -> Drawn:
+async def draw(session: Session, request: NumberedClaim, entries: Sequence[Entry]) -> Drawn:
     """Lease the jobs that a line handed out. A second try (`session.again`) returns what the first one leased."""
     if session.again:
         found = await session.rows("claimed", claim=request.number, worker_id=request.worker_id)
@@ -85,11 +80,11 @@ async def draw(session: Session, request: ClaimRequest, entries: Sequence[Entry]
     expired = sight["gone"] + sight["expired_hooked"]
     if sight["expired_hooked"]:
         await changes.expire_with_deliveries(session, expired)
-    next_in = _next_in(sight, now_us, request.lease if jobs else None, ())
+    next_in = _next_in(sight, now_us, span_ms(request.lease) if jobs else None, ())
     return Drawn(Claimed(jobs, rows.lapsed_jobs(sight["lapsed"]), next_in), expired, sight["us"])
 
 
-async def _claim(session: Session, request: ClaimRequest, limit: int, margin: int) -> tuple[Claimed, bool, list[str]]:
+async def _claim(session: Session, request: NumberedClaim, limit: int, margin: int) -> tuple[Claimed, bool, list[str]]:
     """Run one statement. Also returns whether to try again with more rows, and the queues whose pace may release jobs."""
     window = limit + margin if limit else 0
     sight, jobs, now_us = await _lease(
@@ -109,7 +104,7 @@ async def _claim(session: Session, request: ClaimRequest, limit: int, margin: in
     met = len(jobs) + sight["gone"] + expired_hooked
     looks = _looks(sight)
     later = [look for look in looks.values() if look > sight["wall"]]
-    next_in = _next_in(sight, now_us, request.lease if jobs else None, later)
+    next_in = _next_in(sight, now_us, span_ms(request.lease) if jobs else None, later)
     if sight["gone"] or expired_hooked:  # jobs behind them may be ready
         next_in = ZERO
     locked = met < min(limit, sight["found"])
@@ -121,7 +116,7 @@ async def _claim(session: Session, request: ClaimRequest, limit: int, margin: in
 
 
 async def _lease(
-    session: Session, statement: str, request: ClaimRequest, **what: Any
+    session: Session, statement: str, request: NumberedClaim, **what: Any
 ) -> tuple[rows.Row, list[ClaimedJob], int]:
     """Run a statement that leases jobs: what it saw, the jobs, and the time on the database's clock by now."""
     asked = time.monotonic()  # the loop's own clock may stand still between two polls of its sockets
@@ -132,7 +127,7 @@ async def _lease(
         processing=Status.PROCESSING.value,
         worker_id=request.worker_id,
         claim=request.number,
-        lease=request.lease,
+        lease=span_ms(request.lease),
         lapsed=LAPSED_AT_ONCE,
         **what,
     )
@@ -147,7 +142,7 @@ def _looks(sight: rows.Row) -> dict[str, int]:
     """When the pace of each queue may next release a job."""
     looks: dict[str, int] = {}
     for queue, state, first in json.loads(sight["held"] or "[]"):
-        look = look_at(state_of(state), sight["wall"], first)
+        look = first if state is None else look_at(state_of(state), sight["wall"], first)
         looks[queue] = min(look, looks.get(queue, look))
     return looks
 

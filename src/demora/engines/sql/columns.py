@@ -49,7 +49,7 @@ def retention(text: str | None) -> Retention:
 
 
 def worker(row: Iterable[Any], heartbeat_ago: int) -> WorkerRecord:
-    id, host, pid, slots, queues, types, started_at, *_ = row
+    id, host, pid, slots, queues, types, started_at, _, paces = row
     return WorkerRecord(
         id=id,
         host=host,
@@ -59,6 +59,7 @@ def worker(row: Iterable[Any], heartbeat_ago: int) -> WorkerRecord:
         types=tuple(json.loads(types)),
         started_at=from_ms(started_at),
         heartbeat_ago=timedelta(milliseconds=heartbeat_ago),
+        paces=paces,
     )
 
 

@@ -234,7 +234,7 @@ def remove_ended(tx: Transaction, queue: str, status: Status, until: int, limit:
 
 
 def remove_beyond(tx: Transaction, queue: str, status: Status, newest: int, limit: int) -> int:
-    """Delete up to `limit` jobs of a queue that ended with this status, but none of the `newest` so many."""
+    """Delete up to `limit` jobs of a queue that ended with this status, but keep the `newest` ones."""
     return _remove_all(tx, list(tx.db.execute(SQL["beyond"], (queue, status.value, limit, newest))))
 
 

@@ -5,7 +5,7 @@ import os
 import random
 import time
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from importlib.resources import files
 from pathlib import Path
 from typing import NamedTuple, TypeVar
@@ -16,6 +16,7 @@ from ...errors import OpenInParent, SchemaTooNew, StoreBusy, StoreClosed, StoreE
 from ...system import crash, notices
 from ..sql import queries
 from . import locking
+from .file_problems import why_not
 from .locking import describe_holder
 
 SQL = queries.load(__package__)
@@ -80,6 +81,7 @@ class Waits(NamedTuple):
 
 
 WAITS = Waits()
+_NOTE_EVERY = 0.2  # seconds between notes of a long wait
 _PRAGMAS = ("journal_mode = wal", "synchronous = full", "cache_size = -16384", "temp_store = memory")
 _EXISTING = apsw.SQLITE_OPEN_READWRITE  # SQLite itself would create a file that other users can read
 _opened: "weakref.WeakKeyDictionary[apsw.Connection, tuple[int, Path]]" = weakref.WeakKeyDictionary()
@@ -103,7 +105,7 @@ def connect(path: Path | None) -> apsw.Connection:
     except apsw.BusyError as problem:
         raise busy(db.filename, WAITS.lock) from problem
     except apsw.Error as problem:
-        raise StoreError(f"cannot use the database file {path}: {problem}") from problem
+        raise StoreError(why_not(path, problem)) from problem
     return db
 
 
@@ -126,7 +128,7 @@ def peek(path: Path) -> int | None:
         finally:
             db.close()
     except apsw.Error as problem:
-        raise StoreError(f"SQLite: {problem}") from problem
+        raise StoreError(why_not(path, problem)) from problem
 
 
 def newest_schema() -> int:
@@ -198,7 +200,7 @@ def _make_private(path: Path) -> None:
     except FileExistsError:
         return
     except OSError as problem:
-        raise StoreError(f"cannot open the database file {path}: {problem.strerror}") from problem
+        raise StoreError(why_not(path, problem)) from problem
 
 
 def _insist(db: apsw.Connection, sql: str) -> None:
@@ -218,11 +220,13 @@ def _insist(db: apsw.Connection, sql: str) -> None:
 class BusyHandler:
     """Waits for SQLite's lock in short random pauses, so that a lock that is held for milliseconds is taken soon after.
 
-    The pauses grow with the wait, because a lock that is held for long belongs to a process that has stopped.
+    The pauses grow with the wait, because a lock that is held for long belongs to a process that has stopped. During a wait
+    that may have kept workers from renewing their leases, it calls `on_long_wait` several times a second.
     """
 
-    def __init__(self, waits: Waits = WAITS) -> None:
-        self._waits = waits
+    def __init__(self, waits: Waits = WAITS, on_long_wait: Callable[[], None] | None = None) -> None:
+        self._waits, self._on_long_wait = waits, on_long_wait
+        self._calls_at = 0.0  # when to call `on_long_wait` next
         self._since = 0.0
         self._until = time.monotonic() + waits.lock
         self.asked: float | None = None  # when the waiting call was made: its limit counts from then
@@ -236,7 +240,11 @@ class BusyHandler:
         now = time.monotonic()
         if count == 0:
             self._since = now
-            self._until = (now if self.asked is None else self.asked) + self._waits.lock
+            asked = now if self.asked is None else self.asked
+            self._until, self._calls_at = asked + self._waits.lock, asked + self._waits.stall
+        if self._on_long_wait is not None and now > self._calls_at:
+            self._calls_at = now + _NOTE_EVERY
+            self._on_long_wait()
         pause = 0.0001 if self.next else random.uniform(0.0002, 0.0005 * min(count + 1, 8))
         time.sleep(max(pause, min((now - self._since) / 20, 0.02)))
         return time.monotonic() < min(self._until, self.at_most_until)

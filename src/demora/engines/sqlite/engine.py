@@ -18,6 +18,7 @@ from ...store.jobs import (
     Answer,
     Change,
     Claimed,
+    ClaimRequest,
     HousekeepingResult,
     Lease,
     LeaseStatus,
@@ -41,13 +42,13 @@ from .database import Database
 from .diagnostics import SqliteDiagnostics
 from .line_feed import SqliteLineFeed
 from .locking import Stall
-from .notifier import Notifier, Waiter
+from .notifier import Notifier, Waiter, sockets_folder
 from .paces import SqlitePaces
 from .transactions import Transaction
 from .webhooks import SqliteWebhooks
 
 MOST_NAMES = 10_000  # queue names that a store remembers as recorded
-UNHURRIED = frozenset({Topic.EXPIRY, Topic.PACE})  # those who wait for these also look by themselves, often enough
+UNHURRIED = frozenset({Topic.EXPIRY, Topic.PACE})  # waiters on these also poll, so a late notification does no harm
 BYTES_PER_JOB = 4096  # of payload or result: this much weighs as much as one job
 
 
@@ -83,7 +84,7 @@ class SqliteStore:
             inline=self._inline,
             connect=connect,
             waits=waits,
-            stall=stall or Stall(),
+            stall=stall or Stall(None if self._inline or path is None else sockets_folder(path) / "stalled"),
             notify=self._notify,
             wake=self._wake,
         )
@@ -128,7 +129,7 @@ class SqliteStore:
         queues: Sequence[str] | None = None,
         in_turn: bool = False,
     ) -> Claimed:
-        request = runs.ClaimRequest(worker_id, limit, span_ms(lease), queues, in_turn)
+        request = ClaimRequest(worker_id, limit, lease, queues, in_turn)
         claimed, read_at = await self._database.write(lambda tx: (runs.claim(tx, request), tx.wall_us), limit)
         return runs.as_of_now(claimed, self.clock.wall_us() - read_at)
 

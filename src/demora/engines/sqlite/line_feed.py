@@ -5,8 +5,10 @@ import secrets
 from collections.abc import Callable, Sequence
 from datetime import timedelta
 
+from ...core.pace import EVERY_QUEUE
 from ...core.spans import span_ms
 from ...core.states import Status
+from ...store.jobs import ClaimRequest
 from ...store.line_feed import Arrangement, Cursor, Drawn, Entry, LineRecord, Move, Moved, Place, Standing, Walked, arranged
 from ..sql import columns
 from ..sql.paces import pace_of
@@ -40,7 +42,7 @@ class SqliteLineFeed:
         return await self._database.write(lambda tx: bump(tx, expected, above, run))
 
     async def draw(self, worker_id: str, entries: Sequence[Entry], *, lease: timedelta) -> Drawn:
-        request = runs.ClaimRequest(worker_id, len(entries), span_ms(lease), None, False)
+        request = ClaimRequest(worker_id, len(entries), lease)
         return await self._database.write(lambda tx: runs.draw(tx, request, entries), len(entries))
 
     async def standings(self, ids: Sequence[str]) -> list[Standing]:
@@ -110,12 +112,15 @@ def walk(tx: Transaction, within: int, limit: int, after: Cursor | None, since: 
 
 
 def arrangements(tx: Transaction) -> list[Arrangement]:
-    return [_arrangement(row) for row in tx.db.execute(SQL["queues_set"])]
+    found = {row[0]: row for row in tx.db.execute(SQL["queues_set"])}
+    every = found[EVERY_QUEUE][5] if EVERY_QUEUE in found else None
+    return [_arrangement(row, every) for row in found.values()]
 
 
-def _arrangement(row: rows.Row) -> Arrangement:
-    name, step, strict, head_start, paused_at, pace, _ = row
-    held = () if pace is None else pace_of(pace).governs.lanes
+def _arrangement(row: rows.Row, every: str | None) -> Arrangement:
+    name, step, strict, head_start, paused_at, pace, _, follows = row
+    kept = every if follows != 0 else pace
+    held = () if kept is None else pace_of(kept).governs.lanes
     return arranged(name, columns.queue_order(step, strict, head_start), held, paused=paused_at is not None)
 
 

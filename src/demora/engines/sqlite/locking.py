@@ -9,6 +9,7 @@ takes over without a turn, and no thread of this process waits for one until the
 """
 
 import asyncio
+import contextlib
 import fcntl
 import os
 import threading
@@ -227,47 +228,84 @@ LEAST_SPARING = 3_000  # milliseconds: after a stall many writers want the lock,
 
 
 class Stall:
-    """The last period in which this process could not write, in milliseconds of the clock of leases.
+    """The periods in which this process could not write, in milliseconds of the clock of leases.
 
-    Workers could not renew their leases then. So lapsed leases are left alone until every worker has had time to renew. All
-    connections of a process to one file share a stall."""
+    Workers could not renew their leases then. So a lease is spared until each stall that began before it lapsed has been
+    over for as long as a renewal takes. A later stall spares only leases that lapse after it began, so a lease cannot be
+    spared for ever. All connections of a process to one file share these periods.
 
-    __slots__ = ("_began", "_over", "_until", "renewed_every")
+    A process that did not have to wait knows of no stall. So a process that waits long stamps a file with the time, which
+    needs no lock, and every process looks at that time before it judges a lease as lapsed.
+    """
 
-    def __init__(self) -> None:
+    __slots__ = ("_file", "_heeded", "_mutex", "_spared", "_waited_since", "renewed_every")
+
+    def __init__(self, file: Path | None = None) -> None:
         self.renewed_every = SPARING
-        self._began: int | None = None
-        self._over = False
-        self._until = 0
+        self._file, self._mutex = file, threading.Lock()
+        self._waited_since: int | None = None  # when the earliest long wait began, until a write succeeds
+        self._spared: dict[int, int] = {}  # when a stall began, and until when leases that lapsed since then are spared
+        self._heeded = 0  # when this process last heeded the stamp of another
 
     @property
     def ended(self) -> bool:
         """Whether this process can write, as far as it knows."""
-        return self._began is None or self._over
+        return self._waited_since is None
 
-    def goes_on(self, since: int) -> None:
-        """Note that a wait that began at `since` was given up."""
-        if self.ended:
-            self._began, self._over = since, False
+    def goes_on(self, since: int, now: int) -> None:
+        """Note that a connection has waited since `since`, and still waits or has given up. Other processes see it too."""
+        with self._mutex:
+            self._waited_since = self._earliest(since)
+        self._tell_others(now)
 
     def is_over(self, since: int, now: int) -> None:
         """Note that writes are possible again, after a long wait that began at `since` or one that was given up."""
-        if self.ended:
-            self._began = since
-        self._over, self._until = True, now + self.renewed_every
+        with self._mutex:
+            self._spare(self._earliest(since), now + self.renewed_every)
+            self._waited_since = None
+
+    def heeds_others(self, now: int) -> bool:
+        """Whether another process could not write until just now. Then leases are spared as after a stall of this process.
+
+        A lease that had lapsed when this process last heeded others has had its time, so it is not spared again."""
+        told = self._told_at()
+        if told is None or not told <= now < told + self.renewed_every:
+            return False
+        with self._mutex:
+            self._spare(self._heeded, told + self.renewed_every)
+            self._heeded = now
+        return True
 
     def spared_until(self, now: int) -> int | None:
-        """Until when lapsed leases are left alone; None if they are not, or if this process still cannot write."""
-        if self._over and now >= self._until:
-            self._began, self._over = None, False
-        return self._until if self._over else None
+        """Until when lapsed leases are spared; None if none is."""
+        return max((until for until in self._spared.values() if now < until), default=None)
 
     def lease_clock(self, now: int) -> int:
         """The time that decides whether leases have lapsed: after a stall, the time at which it began."""
-        if self._began is None:
+        if self._waited_since is None and not self._spared:
             return now
-        self.spared_until(now)
-        return now if self._began is None else min(self._began, now)
+        with self._mutex:
+            self._spared = {began: until for began, until in self._spared.items() if now < until}
+            return min([self._earliest(now), *self._spared])
+
+    def _earliest(self, since: int) -> int:
+        return since if self._waited_since is None else min(self._waited_since, since)
+
+    def _spare(self, began: int, until: int) -> None:
+        self._spared = {**self._spared, began: max(until, self._spared.get(began, 0))}
+
+    def _tell_others(self, now: int) -> None:
+        if self._file is None:
+            return
+        with contextlib.suppress(OSError):
+            os.close(os.open(self._file, os.O_WRONLY | os.O_CREAT, 0o600))
+            os.utime(self._file, ns=(now * 1_000_000, now * 1_000_000))
+
+    def _told_at(self) -> int | None:
+        try:
+            return None if self._file is None else os.stat(self._file).st_mtime_ns // 1_000_000
+        except OSError:
+            return None
 
 
 # The files of an open database: whether another program has cut, deleted or replaced them

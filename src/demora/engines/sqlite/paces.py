@@ -2,14 +2,14 @@
 
 import heapq
 import json
-from collections.abc import Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from datetime import timedelta
 from itertools import islice
 
 import msgspec
 
 from ...core.job import Job, Lane, Priority, QueueOrder
-from ...core.pace import USUAL_PACE, Pace, PaceState, Release, begin, look_at, plan
+from ...core.pace import EVERY_QUEUE, OWN_QUEUES, USUAL_PACE, Pace, PaceState, Release, begin, look_at, plan
 from ...core.pace_request import PaceRequest
 from ...core.spans import from_ms, span_ms, to_ms
 from ...core.states import Status
@@ -44,6 +44,9 @@ class SqlitePaces:
     async def all(self) -> list[Pacing]:
         return await self._database.read(pacings)
 
+    async def of(self, queue: str) -> Pacing | None:
+        return await self._database.read(lambda tx: pacing_of(tx, queue))
+
     async def changes(self, queue: str, *, limit: int) -> list[PaceChange]:
         return await self._database.read(lambda tx: pace_changes(tx, queue, limit))
 
@@ -58,28 +61,50 @@ def set_pace(
         before = tx.db.execute(SQL["set_by_settings"], (queue,)).fetchone()
         if before is not None and before[0] == setting:
             return pacing_of(tx, queue)
-    row = tx.db.execute(SQL["pace"], (queue,)).fetchone()
-    now = pace_of(row[1]) if row is not None and row[1] is not None else usual
-    wanted = None if request is None else request.over(now)
-    pace = None if wanted is None else text(wanted)
-    lanes = None if wanted is None else json.dumps(wanted.governs.lanes)
-    state = text(begin(tx.wall)) if row is None else row[2]
-    what = {"queue": queue, "pace": pace, "lanes": lanes, "state": state, "wall": tx.wall, "by": by}
-    tx.db.execute(SQL["touch_queue"], {"name": queue, "wall": tx.wall})
-    tx.db.execute(SQL["set_pace"], what)
-    tx.db.execute(SQL["record_pace"], {**what, "setting": setting})
+    now = pacing_of(tx, queue)
+    _set(tx, queue, None if request is None else request.over(usual if now is None else now.pace), by, setting)
+    if queue == EVERY_QUEUE:
+        for own in OWN_QUEUES:
+            if tx.db.execute(SQL["pace"], (own,)).fetchone() is None:
+                _set(tx, own, None, by, None)
     tx.wake(Topic.READY)
     tx.wake(Topic.PACE)
     return pacing_of(tx, queue)
 
 
+def _set(tx: Transaction, queue: str, wanted: Pace | None, by: str, setting: str | None) -> None:
+    row = tx.db.execute(SQL["pace"], (queue,)).fetchone()
+    pace = None if wanted is None else text(wanted)
+    lanes = None if wanted is None else json.dumps(wanted.governs.lanes)
+    state = text(begin(tx.wall)) if row is None else row[2]
+    what = {"queue": queue, "pace": pace, "lanes": lanes, "state": state, "wall": tx.wall, "by": by}
+    if queue != EVERY_QUEUE:
+        tx.db.execute(SQL["touch_queue"], {"name": queue, "wall": tx.wall})
+    tx.db.execute(SQL["set_pace"], what)
+    tx.db.execute(SQL["record_pace"], {**what, "setting": setting})
+
+
 def pacings(tx: Transaction) -> list[Pacing]:
-    return [_pacing(tx, row) for row in tx.db.execute(SQL["paces"]).fetchall()]
+    found = [_pacing(tx, row) for row in tx.db.execute(SQL["paces"]).fetchall()]
+    for every in [pacing for pacing in found if pacing.queue == EVERY_QUEUE]:
+        lanes = json.dumps(every.pace.governs.lanes)
+        followers: list[rows.Row] = tx.db.execute(SQL["followers"], (lanes,)).fetchall()
+        found += [_following(tx, every, queue, state) for queue, state in followers]
+    return sorted(found, key=lambda pacing: pacing.queue)
 
 
 def pacing_of(tx: Transaction, queue: str) -> Pacing | None:
     row = tx.db.execute(SQL["pace"], (queue,)).fetchone()
-    return None if row is None or row[1] is None else _pacing(tx, row)
+    if row is not None and not row[5]:
+        return None if row[1] is None else _pacing(tx, row)
+    every = None if queue == EVERY_QUEUE else pacing_of(tx, EVERY_QUEUE)
+    return None if every is None else _following(tx, every, queue, None if row is None else row[2])
+
+
+def _following(tx: Transaction, every: Pacing, queue: str, state: str | None) -> Pacing:
+    """The pace of a queue that follows `*`."""
+    row = (queue, text(every.pace), state or text(begin(tx.wall)), to_ms(every.set_at), every.set_by, 1)
+    return msgspec.structs.replace(_pacing(tx, row), inherited=True)
 
 
 def pace_changes(tx: Transaction, queue: str, limit: int) -> list[PaceChange]:
@@ -93,7 +118,7 @@ def facts(tx: Transaction) -> list[PaceFacts]:
 
 
 def _pacing(tx: Transaction, row: rows.Row) -> Pacing:
-    queue, text, state, set_at, set_by = row
+    queue, text, state, set_at, set_by, _ = row
     pace = pace_of(text)
     lanes, protected = json.dumps(pace.governs.lanes), json.dumps(pace.protected(queue))
     [(held, coming, soon, first)] = tx.db.execute(SQL["count_paced"], (tx.wall, queue, lanes, span_ms(HOUR)))
@@ -112,23 +137,62 @@ class PacedQueue(msgspec.Struct, frozen=True):
     order: QueueOrder
     pace: Pace
     state: PaceState
+    kept: bool = True  # whether there is a row to keep the state in
 
     def governs(self, head: Head) -> bool:
         return head[0] == self.queue and self.holds(head[1])
 
     def holds(self, lane: int) -> bool:
-        return lane in self.pace.governs.lanes
+        return self.pace.holds(lane)
+
+
+Settings = PacedQueue | QueueOrder | None  # of a queue: its pace and order, or its order; None if paused
+
+
+def settings_of(tx: Transaction, firsts: Sequence[Head], queues: Container[str] | None) -> dict[str, Settings]:
+    """The settings of these queues (None: of all) that differ from the usual ones. Of the queues that follow `*` and have no
+    settings of their own, those with a head that it governs are there."""
+    found = {row[0]: row[1:] for row in tx.db.execute(SQL["queues_set"])}
+    every = found.pop(EVERY_QUEUE, None)
+    shared = None if every is None or every[4] is None else pace_of(every[4])
+    settings: dict[str, Settings] = {}
+    for name, (step, strict, head_start, paused_at, pace, state, follows) in found.items():
+        if queues is None or name in queues:
+            own = pace_of(pace) if pace is not None else shared if follows != 0 else None
+            order = columns.queue_order(step, strict, head_start)
+            unpaused = order if own is None else _paced_queue(tx, name, order, own, state)
+            settings[name] = None if paused_at is not None else unpaused
+    if shared is not None:
+        held = {queue for queue, lane, *_ in firsts if queue not in found and shared.holds(lane)}
+        settings |= _followers(tx, [queue for queue in held if queues is None or queue in queues], shared)
+    return settings
+
+
+def _followers(tx: Transaction, queues: Iterable[str], shared: Pace) -> dict[str, Settings]:
+    """Queues without settings of their own, which follow `*`."""
+    states: dict[str, str] = dict(tx.db.execute(SQL["states"], (json.dumps(sorted(queues)),)))
+    return {queue: _paced_queue(tx, queue, QueueOrder(), shared, states.get(queue)) for queue in queues}
+
+
+def _paced_queue(tx: Transaction, queue: str, order: QueueOrder, pace: Pace, state: str | None) -> PacedQueue:
+    return PacedQueue(queue, order, pace, begin(tx.wall) if state is None else state_of(state), kept=state is not None)
+
+
+def paced_of(settings: Mapping[str, Settings]) -> list[PacedQueue]:
+    return [held for held in settings.values() if isinstance(held, PacedQueue)]
 
 
 def release(tx: Transaction, queues: Sequence[str] | None, *, wake: bool) -> Released:
     """Release what the paces of these queues allow."""
-    paced = _paced(tx, queues)
+    firsts = heads(tx)
+    paced = paced_of(settings_of(tx, firsts, queues))
     if not paced:
-        return Released([], None, paced=False)
-    jobs = release_due(tx, paced, heads(tx))
+        return Released([], None, paced=tx.db.execute(SQL["every_pace"]).fetchone() is not None)
+    jobs = release_due(tx, paced, firsts)
     if jobs and wake:
         tx.wake(Topic.READY)
-    looks = next_looks(tx, _paced(tx, queues), heads(tx))
+    firsts = heads(tx)
+    looks = next_looks(tx, paced_of(settings_of(tx, firsts, queues)), firsts)
     next_in = timedelta(microseconds=max(min(looks) * 1000 - tx.wall_us, 0)) if looks else None
     return Released(jobs, next_in, paced=True)
 
@@ -158,19 +222,6 @@ def next_looks(tx: Transaction, paced: Sequence[PacedQueue], firsts: Sequence[He
     return looks
 
 
-def paced_queue(queue: str, order: QueueOrder, pace: str, state: str) -> PacedQueue:
-    return PacedQueue(queue, order, pace_of(pace), state_of(state))
-
-
-def _paced(tx: Transaction, queues: Sequence[str] | None) -> list[PacedQueue]:
-    """Of these queues, those that have a pace and are not paused."""
-    return [
-        paced_queue(name, columns.queue_order(step, strict, head_start), pace, state)
-        for name, step, strict, head_start, paused_at, pace, state in tx.db.execute(SQL["queues_set"])
-        if pace is not None and paused_at is None and (queues is None or name in queues)
-    ]
-
-
 def _release(tx: Transaction, held: PacedQueue, lines: Sequence[Head], *, quiet: bool) -> list[Release]:
     rate = held.pace.rate(quiet=quiet)
     expire_due(tx, rate.reach)
@@ -182,6 +233,8 @@ def _release(tx: Transaction, held: PacedQueue, lines: Sequence[Head], *, quiet:
             break
     first = islice(heapq.merge(*scans), len(planned.slots))
     moves = [(number, slot) for (_, _, number), slot in zip(first, planned.slots, strict=True)]
+    if not held.kept:
+        tx.db.execute(SQL["follow"], (held.queue, text(held.state), tx.wall))
     tx.db.execute(SQL["keep_pace"], (text(planned.state), held.queue))
     what = (Lane.RELEASED, tx.next_move(), json.dumps(moves))
     gone = {number: (id, rank) for number, id, rank in tx.db.execute(SQL["release"], what)}

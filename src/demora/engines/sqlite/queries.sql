@@ -50,8 +50,11 @@ select 1 from jobs where status < {PROCESSING} and expires_at is not null and to
 select 1 from jobs where status < {PROCESSING} and queue = ? and lane = ? and rank = ? and due_at <= ? and id <> ? limit 1
 
 -- name: queues_set
-select name, step, strict, head_start, paused_at, pace, state
+-- Also `*`, if there ever was a pace of all queues.
+select name, step, strict, head_start, paused_at, pace, state, follows
 from queues left join paces on paces.queue = name where changed_at is not null
+union all
+select queue, null, null, null, null, pace, state, follows from paces where queue = '*'
 
 -- name: claim_heads
 -- The first row of each (queue, lane, rank) that has one: a skip scan of the index, so that rows behind a head cost nothing.
@@ -303,7 +306,7 @@ select setting from pace_changes where queue = ? and setting is not null order b
 
 -- name: set_pace
 insert into paces (queue, pace, lanes, state, set_at, set_by) values (:queue, :pace, :lanes, :state, :wall, :by)
-on conflict (queue) do update set pace = :pace, lanes = :lanes, state = :state, set_at = :wall, set_by = :by
+on conflict (queue) do update set pace = :pace, lanes = :lanes, state = :state, set_at = :wall, set_by = :by, follows = 0
 
 -- name: record_pace
 insert into pace_changes (queue, at, by, pace, setting) values (:queue, :wall, :by, :pace, :setting)
@@ -322,11 +325,37 @@ returning jobs.rowid, id, rank
 -- name: keep_pace
 update paces set state = ? where queue = ?
 
+-- name: follow
+-- A queue that follows `*` gets its row when it first releases a job.
+insert or ignore into paces (queue, state, set_at, set_by, follows) values (?, ?, ?, '*', 1)
+
+-- name: policy
+-- The row with the pace of a job's queue: its own, or that of `*`.
+coalesce((select own.queue from paces as own where own.queue = jobs.queue and not own.follows), '*')
+
+-- name: states
+select queue, state from paces where queue in (select value from json_each(?))
+
 -- name: pace
-select queue, pace, state, set_at, set_by from paces where queue = ?
+select queue, pace, state, set_at, set_by, follows from paces where queue = ?
 
 -- name: paces
-select queue, pace, state, set_at, set_by from paces where pace is not null order by queue
+select queue, pace, state, set_at, set_by, follows from paces where pace is not null order by queue
+
+-- name: every_pace
+select pace from paces where queue = '*' and pace is not null
+
+-- name: own_paces
+-- Each pace that a queue does not follow, but has of its own; null if it is off.
+select queue, pace from paces where not follows
+
+-- name: followers
+-- The queues that follow `*` and have released jobs, or have jobs in the lanes that it governs.
+select name, state from queues left join paces as own on own.queue = name
+where follows is not 0 and (own.queue is not null or exists (
+    select 1 from jobs where status < {PROCESSING} and jobs.queue = queues.name and lane in (select value from json_each(?))
+))
+order by name
 
 -- name: count_paced
 select sum(due_at <= ?1), sum(due_at > ?1), sum(due_at <= ?1 + ?4), min(due_at) from jobs
@@ -355,15 +384,15 @@ select rowid from jobs where id = ?
 select queue, at, by, pace from pace_changes where queue = ? order by seq desc limit ?
 
 -- name: heartbeat
-insert into workers (id, host, pid, slots, queues, types, started_at, heartbeat_at)
-values (:id, :host, :pid, :slots, :queues, :types, :wall, :boot)
+insert into workers (id, host, pid, slots, queues, types, started_at, heartbeat_at, paces)
+values (:id, :host, :pid, :slots, :queues, :types, :wall, :boot, :paces)
 on conflict (id) do update set slots = :slots, queues = :queues, types = :types, heartbeat_at = :boot
 
 -- name: retire
 delete from workers where id = ?
 
 -- name: workers
-select id, host, pid, slots, queues, types, started_at, heartbeat_at from workers order by id
+select id, host, pid, slots, queues, types, started_at, heartbeat_at, paces from workers order by id
 
 -- name: boot_id
 select value from meta where name = 'boot_id'
@@ -505,7 +534,7 @@ select distinct job_id from attempts where job_id not in (select id from jobs)
 select queue, type, sum(iif(held, 0, due)), sum(iif(held, jobs, jobs - due)), coalesce(min(iif(held, null, first)), min(first))
 from (
     select queue, type, count(*) as jobs, sum(due_at <= ?1) as due, min(due_at) as first, exists (
-        select 1 from paces, json_each(lanes) where paces.queue = jobs.queue and value = lane
+        select 1 from paces, json_each(lanes) where paces.queue = {policy} and value = lane
     ) as held
     from jobs where status < {PROCESSING} group by queue, type, lane
 )
@@ -547,8 +576,8 @@ select worker_id, count(*) from jobs where status = {PROCESSING} group by worker
 -- name: activity_due
 select queue, min(first) from (
     select queue, lane, min(due_at) as first from jobs where status < {PROCESSING} and due_at <= ? group by queue, lane
-) as line
-where not exists (select 1 from paces, json_each(lanes) where paces.queue = line.queue and value = line.lane)
+) as jobs
+where not exists (select 1 from paces, json_each(lanes) where paces.queue = {policy} and value = jobs.lane)
 group by queue
 
 -- name: pace_facts

@@ -2,10 +2,12 @@
 
 import json
 from collections import defaultdict
+from collections.abc import Callable
 
 import msgspec
 
 from ...core.job import Lane
+from ...core.pace import EVERY_QUEUE
 from ...core.retention import Retention
 from ...core.spans import span_ms
 from ...store.jobs import ALL_QUEUES, Queue, QueueChange, QueueQuery, Topic, WorkerRecord
@@ -45,17 +47,19 @@ def queues(tx: Transaction, which: QueueQuery = ALL_QUEUES) -> list[Queue]:
 
 def _waiting(tx: Transaction, shown: dict[str, str]) -> dict[str, tuple[int, int]]:
     """How many jobs of each queue are ready and how many delayed: due later, or held by a pace."""
-    governed, counts = _governed(tx), defaultdict[str, tuple[int, int]](lambda: (0, 0))
+    governs, counts = _governed(tx), defaultdict[str, tuple[int, int]](lambda: (0, 0))
     for queue, lane, due, later in tx.db.execute(SQL["count_waiting"], {"wall": tx.wall, **shown}):
         ready, delayed = counts[queue]
-        holds = lane in governed.get(queue, ())
+        holds = lane in governs(queue)
         counts[queue] = (ready, delayed + due + later) if holds else (ready + due, delayed + later)
     return counts
 
 
-def _governed(tx: Transaction) -> dict[str, tuple[Lane, ...]]:
-    """The lanes that paces govern, by queue."""
-    return {queue: pace_of(pace).governs.lanes for queue, pace, *_ in tx.db.execute(SQL["paces"])}
+def _governed(tx: Transaction) -> Callable[[str], tuple[Lane, ...]]:
+    """Tells the lanes that the pace of a queue governs: its own, or that of `*`."""
+    own = {queue: () if pace is None else pace_of(pace).governs.lanes for queue, pace in tx.db.execute(SQL["own_paces"])}
+    every = own.get(EVERY_QUEUE, ())
+    return lambda queue: own.get(queue, every)
 
 
 def set_queue(tx: Transaction, name: str, change: QueueChange) -> Queue:
@@ -86,6 +90,7 @@ def heartbeat(tx: Transaction, worker: WorkerRecord) -> None:
         "slots": worker.slots,
         "queues": json.dumps(worker.queues),
         "types": json.dumps(worker.types),
+        "paces": worker.paces,
         "wall": tx.wall,
         "boot": tx.boot,
     }

@@ -1,8 +1,8 @@
 """The life of a lease on SQLite: claims, renewals and reports, settlements, and lapses.
 
-A claim is one short range scan for each queue, lane and rank with waiting jobs, merged in order. No write makes a job ready:
-its due time passes. So a million delayed rows cost a claim nothing, and a queue's settings apply at once. Every write about
-a leased job requires the token of the lease.
+A claim is one short range scan for each queue, lane and rank with waiting jobs, merged in order. Without a pace, no
+write makes a job ready: its due time passes. So a million delayed rows cost a claim nothing, and a queue's settings apply at
+once. Every write about a leased job requires the token of the lease.
 """
 
 import heapq
@@ -18,9 +18,8 @@ from ...core.job import Lane, Priority, QueueOrder
 from ...core.spans import MILLISECOND, ZERO, span_ms
 from ...core.states import Status
 from ...core.verdict import Verdict
-from ...store.jobs import Claimed, ClaimedJob, LapsedJob, Lease, LeaseStatus, Report, Settlement, Topic
+from ...store.jobs import Claimed, ClaimedJob, ClaimRequest, LapsedJob, Lease, LeaseStatus, Report, Settlement, Topic
 from ...store.line_feed import Drawn, Entry
-from ..sql import columns
 from . import changes, paces, rows
 from .audit import trace
 from .connections import SQL
@@ -50,28 +49,19 @@ class _Head(msgspec.Struct, frozen=True):
 
 
 _Place = tuple[int, int, int]
-_Settings = paces.PacedQueue | QueueOrder | None  # of a queue: its pace and order, or its order; None if paused
-
-
-class ClaimRequest(msgspec.Struct, frozen=True):
-    """What a worker wants; the lease is in milliseconds."""
-
-    worker_id: str
-    limit: int
-    lease: int
-    queues: Sequence[str] | None
-    in_turn: bool
 
 
 def claim(tx: Transaction, request: ClaimRequest) -> Claimed:
     """Lease ready jobs, and return the jobs whose lease has lapsed; none of the latter for a while after a stall."""
     turns = _turns(request)
-    settings = _settings(tx, turns)
     firsts = paces.heads(tx)
-    released = paces.release_due(tx, _paced(settings), firsts)
+    settings = paces.settings_of(tx, firsts, turns)
+    released = paces.release_due(tx, paces.paced_of(settings), firsts)
     if released:
-        settings, firsts = _settings(tx, turns), paces.heads(tx)
-    claimed = _claim(tx, request, list(_heads(firsts, settings, turns)), paces.next_looks(tx, _paced(settings), firsts))
+        firsts = paces.heads(tx)
+        settings = paces.settings_of(tx, firsts, turns)
+    looks = paces.next_looks(tx, paces.paced_of(settings), firsts)
+    claimed = _claim(tx, request, list(_heads(firsts, settings, turns)), looks)
     if len(released) > len(claimed.jobs):  # other workers may have claimed before, and found nothing
         tx.wake(Topic.READY)
     return msgspec.structs.replace(claimed, released=released) if released else claimed
@@ -90,9 +80,9 @@ def _claim(tx: Transaction, request: ClaimRequest, heads: Sequence[_Head], looks
 
 def draw(tx: Transaction, request: ClaimRequest, entries: Sequence[Entry]) -> Drawn:
     """Lease the jobs that a line handed out, if their rows still wait in that queue and are due."""
-    settings = _settings(tx, None)
     asked = json.dumps([(entry.id.replace("-", ""), entry.queue) for entry in entries])
     found = list(tx.db.execute(SQL["drawable"], (asked, tx.wall))) if entries else []
+    settings = paces.settings_of(tx, [(queue, lane, 0, 0, rowid) for rowid, queue, lane in found], None)
     chosen = [rowid for rowid, queue, lane in found if _hands_out(settings.get(queue, _USUAL), lane)]
     jobs = _take(tx, chosen, request)
     return Drawn(Claimed(jobs, _lapsed(tx), _next_in(tx, (), (), ())), len(chosen) - len(jobs), tx.wall_us)
@@ -111,24 +101,9 @@ def _turns(request: ClaimRequest) -> dict[str, int] | None:
     return None if request.queues is None else {queue: n if request.in_turn else 0 for n, queue in enumerate(request.queues)}
 
 
-def _settings(tx: Transaction, turns: dict[str, int] | None) -> dict[str, _Settings]:
-    """The settings of the queues that the worker serves."""
-    settings: dict[str, _Settings] = {}
-    for name, step, strict, head_start, paused_at, pace, state in tx.db.execute(SQL["queues_set"]):
-        if turns is None or name in turns:
-            order = columns.queue_order(step, strict, head_start)
-            unpaused = order if pace is None else paces.paced_queue(name, order, pace, state)
-            settings[name] = None if paused_at is not None else unpaused
-    return settings
-
-
-def _paced(settings: dict[str, _Settings]) -> list[paces.PacedQueue]:
-    return [held for held in settings.values() if isinstance(held, paces.PacedQueue)]
-
-
 def _heads(
     firsts: Sequence[paces.Head],
-    settings: dict[str, _Settings],
+    settings: dict[str, paces.Settings],
     turns: dict[str, int] | None,
 ) -> Iterator[_Head]:
     """The heads that may be handed out: neither those of paused queues nor those that a pace governs."""
@@ -142,7 +117,7 @@ def _heads(
         yield _Head(queue, lane, rank, due_at, rowid, order.offset(Lane(lane), Priority(rank)), turn)
 
 
-def _hands_out(own: _Settings, lane: int) -> bool:
+def _hands_out(own: paces.Settings, lane: int) -> bool:
     """Whether jobs of a lane may be handed out: neither those of a paused queue nor those that a pace governs."""
     return own is not None and not (isinstance(own, paces.PacedQueue) and own.holds(lane))
 
@@ -163,14 +138,19 @@ def _take(tx: Transaction, chosen: list[int], request: ClaimRequest) -> list[Cla
     """Lease the chosen rows; expire those whose time passed before they were ever started."""
     if not chosen:
         return []
-    what = (Status.PROCESSING.value, request.worker_id, tx.boot + request.lease, tx.wall, json.dumps(chosen), tx.wall)
+    lease_until = tx.boot + span_ms(request.lease)
+    what = (Status.PROCESSING.value, request.worker_id, lease_until, tx.wall, json.dumps(chosen), tx.wall)
     taken = {row[0]: row for row in tx.db.execute(SQL["claim_take"], what)}
     changes.expire(tx, [rowid for rowid in chosen if rowid not in taken])
     return [rows.claimed_job(taken[rowid]) for rowid in chosen if rowid in taken]
 
 
 def _lapsed(tx: Transaction) -> list[LapsedJob]:
-    return [rows.lapsed_job(row) for row in tx.db.execute(SQL["lapsed"], (tx.lease_clock, LAPSED_AT_ONCE))]
+    """The jobs whose lease has lapsed, except those whose workers may have been unable to renew until just now."""
+    found = list(tx.db.execute(SQL["lapsed"], (tx.lease_clock, LAPSED_AT_ONCE)))
+    if found and tx.stall.heeds_others(tx.boot):
+        found = list(tx.db.execute(SQL["lapsed"], (tx.stall.lease_clock(tx.boot), LAPSED_AT_ONCE)))
+    return [rows.lapsed_job(row) for row in found]
 
 
 def _next_in(tx: Transaction, heads: Sequence[_Head], exhausted: Sequence[_Head], looks: Sequence[int]) -> timedelta | None:

@@ -20,6 +20,7 @@ from ...store.jobs import Topic
 from ...system import crash
 from ..sql.searching import SearchTurns
 from .connections import SQL, WAITS, BusyHandler, Stamps, Waits, busy, has_triggers, stamps_of
+from .file_problems import why_refused
 from .locking import FileWatch, Overtaken, Stall, Turns
 
 T = TypeVar("T")
@@ -102,7 +103,7 @@ class Batches:
         self._waits_since: int | None = None  # when the wait for the lock began, on the clock of leases
         self.turns, self._stall = turns or Turns(None), stall or Stall()
         self._db, self._begin, self._clocks, self._notify = db, begin, clocks, notify
-        self._busy = BusyHandler(waits)
+        self._busy = BusyHandler(waits, self._note_long_wait)
         db.set_busy_handler(self._busy)
         self._stamps = stamps_of(db)
         self._stamps.audited = has_triggers(db)
@@ -205,9 +206,14 @@ class Batches:
             if not self._stall.ended or (since is not None and now - since > self._most.stall * 1000):
                 self._stall.is_over(now if since is None else since, now)
 
+    def _note_long_wait(self) -> None:
+        """Note a wait that goes on, so that other connections and processes judge leases by its beginning."""
+        now = self._clocks()[1]
+        self._stall.goes_on(self._waits_since or now, now)
+
     def _refuse_overdue(self, batch: list[Pending]) -> list[Pending]:
         """Take the calls that have waited too long out of the batch, with an error that names the holder of the lock."""
-        self._stall.goes_on(self._waits_since or self._clocks()[1])
+        self._note_long_wait()
         self._waits_since = None
         now = time.monotonic()
         hurried = now >= self._busy.at_most_until
@@ -282,7 +288,7 @@ def translate(problem: Exception) -> Exception:
     if isinstance(problem, apsw.BusyError):
         error: StoreError = StoreBusy("the database file stayed locked by another process; nothing was written")
     elif isinstance(problem, apsw.Error):
-        error = StoreError(f"SQLite: {problem}")
+        error = StoreError(why_refused(problem))
     else:
         return problem
     error.__cause__ = problem

@@ -15,8 +15,9 @@ import msgspec
 from redis.exceptions import RedisError
 
 from ...core.job import QueueOrder
+from ...core.pace import EVERY_QUEUE
 from ...store.line_feed import Arrangement, Entry, Place
-from ..port import LineAway, LineState, PutMode, Taken, WakeWaiters, are_delayed, by_queue
+from ..port import LineAway, LineState, Placed, PutMode, Taken, WakeWaiters, are_delayed, by_queue
 from .connections import Call, Nodes, Script, command, next_message, translate, unsubscribe
 from .keys import LANES, Keys, number_of
 
@@ -43,6 +44,7 @@ class RedisLine:
         self._client_id = secrets.token_hex(8)
         self._begun: set[str] = set()  # queues that were begun in this epoch
         self._done: dict[str, list[str]] = {}  # ids by queue, not yet sent
+        self._usual = _USUAL  # offsets of a queue without an arrangement of its own
         self._listener: asyncio.Task[None] | None = None
 
     async def connect(self, database: str) -> str:
@@ -59,7 +61,7 @@ class RedisLine:
         if self._listener is not None and self._listener.done():
             raise LineAway("its notifications no longer arrive")
         [values] = await self._nodes.ask(self._state())
-        return _state(values)
+        return self._read(values)
 
     async def begin(self, epoch: int) -> None:
         await self._nodes.ask(_BEGIN.call([self._keys.state], epoch))
@@ -74,13 +76,15 @@ class RedisLine:
     async def checkpoint(self, until: int, position: str, *, filled: bool = False) -> None:
         await self._nodes.ask(_CHECKPOINT.call([self._keys.state], self.epoch, until, position, int(filled)))
 
-    async def put(self, places: Sequence[Place], *, now: int, mode: PutMode = PutMode.MOVED) -> bool:
+    async def put(self, places: Sequence[Place], *, now: int, mode: PutMode = PutMode.MOVED) -> Placed:
         lanes: dict[tuple[str, int, int], list[Place]] = {}
         for place in places:
             lane = lanes.get(which := (place.queue, place.lane, place.rank))
             if lane is None:
                 lane = lanes[which] = []
             lane.append(place)
+        if mode is not PutMode.FRESH:
+            self._forget_done(places)
         await self._begin_queues(dict.fromkeys(queue for queue, *_ in lanes))
         calls = []
         for (queue, *lane_and_rank), together in lanes.items():
@@ -89,7 +93,8 @@ class RedisLine:
                 pairs = [word for place in batch for word in (place.due_at, place.id)]
                 jobs = (mode.value, number, min(pairs[::2]), _encode(pairs))
                 calls.append(_PUT.call(self._keys.of(queue), now, self._keys.channel, message, *jobs))
-        return any(await self._nodes.ask(*calls)) if calls else False
+        answers = await self._nodes.ask(*calls) if calls else []
+        return Placed(sum(moved for moved, _ in answers), any(woken for _, woken in answers))
 
     async def take(self, queues: Sequence[str] | None, limit: int, *, now: int, stale: int, in_turn: bool = False) -> Taken:
         limit = min(limit, MOST_TAKEN)
@@ -98,16 +103,18 @@ class RedisLine:
             [state, members, taken] = await self._nodes.ask(
                 self._state(), self._members(), self._take(known[0], limit, now, stale)
             )
+            here = self._read(state)
             if not self._learn(members, queues):
                 entries = [Entry(id, known[0]) for id in taken[1:]]
-                return Taken(entries, int(taken[0]) if taken[0] else None, _state(state))
+                return Taken(entries, int(taken[0]) if taken[0] else None, here)
             first = [Entry(id, known[0]) for id in taken[1:]]
             rest = await self._merge(self._served(queues), limit - len(first), now, stale, in_turn)
-            return Taken(first + rest.entries, rest.next_due, _state(state))
+            return Taken(first + rest.entries, rest.next_due, here)
         [state, members] = await self._nodes.ask(self._state(), self._members())
+        here = self._read(state)
         self._learn(members, queues)
         merged = await self._merge(self._served(queues), limit, now, stale, in_turn)
-        return Taken(merged.entries, merged.next_due, _state(state))
+        return Taken(merged.entries, merged.next_due, here)
 
     async def done(self, entries: Sequence[Entry]) -> None:
         for queue, ids in by_queue(entries).items():
@@ -125,15 +132,25 @@ class RedisLine:
             await self._nodes.ask(*calls)
 
     async def arrange(self, arrangements: Sequence[Arrangement]) -> None:
-        calls = []
+        calls, message = list[Call](), self._message(delayed=True)
         for one in arrangements:
             offsets = " ".join(_HELD if offset is None else str(offset) for offset in one.offsets)
-            own = self._keys.of(one.queue)[:1]
-            calls.append(_ARRANGE.call(own, offsets, int(one.paused), self._keys.channel, self._message(delayed=True)))
-        if calls:
+            if one.queue == EVERY_QUEUE:
+                calls += self._arrange_usual(offsets, message)
+            else:
+                own = self._keys.of(one.queue)[:1]
+                calls.append(_ARRANGE.call(own, offsets, int(one.paused), self._keys.channel, message))
+        if arrangements:
             paced = any(None in one.offsets for one in arrangements)
             await self._nodes.ask(*calls, command("HSET", self._keys.state, "paced", int(paced)))
-            await self._register([one.queue for one in arrangements])
+        if own_ones := [one.queue for one in arrangements if one.queue != EVERY_QUEUE]:
+            await self._register(own_ones)
+
+    def _arrange_usual(self, offsets: str, message: str) -> list[Call]:
+        """Record how queues without an arrangement of their own are served, and notify waiters if that is a change."""
+        noted = command("HSET", self._keys.state, "usual", offsets)
+        changed, self._usual = offsets != self._usual, offsets
+        return [noted, command("PUBLISH", self._keys.channel, message)] if changed else [noted]
 
     async def maintain(self, process: str, span: int) -> bool:
         [granted] = await self._nodes.ask(_MAINTAIN.call([self._keys.maintainer], process, span))
@@ -220,7 +237,7 @@ class RedisLine:
         among the first `limit`."""
         done = [queue for queue in queues if queue in self._done]
         first_done = [command("ZREM", self._keys.of(queue)[1], *self._done.pop(queue)) for queue in done]
-        peeks = [_PEEK.call(self._keys.of(queue), now, limit, stale, _USUAL) for queue in queues]
+        peeks = [_PEEK.call(self._keys.of(queue), now, limit, stale, self._usual) for queue in queues]
         seen = (await self._nodes.ask(*first_done, *peeks))[len(done) :] if peeks else []
         heads = []
         for turn, (queue, answer) in enumerate(zip(queues, seen, strict=True)):
@@ -240,14 +257,29 @@ class RedisLine:
         merged = sorted(entries, key=lambda entry: order.get((entry.id, entry.queue), limit))
         return Taken(merged, min(nexts, default=None), LineState())
 
+    def _forget_done(self, places: Sequence[Place]) -> None:
+        """Do not send later that these jobs are done: by then another client may have taken them from their new places."""
+        for queue, ids in by_queue(places).items():
+            again = set(ids)
+            left = [id for id in self._done.pop(queue, []) if id not in again]
+            if left:
+                self._done[queue] = left
+
     def _take(self, queue: str, limit: int, now: int, stale: int) -> Call:
         done = self._done.pop(queue, [])
-        return _TAKE.call(self._keys.of(queue), now, limit, stale, _USUAL, *done)
+        return _TAKE.call(self._keys.of(queue), now, limit, stale, self._usual, *done)
 
     # Reading
 
     def _state(self) -> Call:
-        return command("HMGET", self._keys.state, "epoch", "filled", "until", "position", "paced")
+        return command("HMGET", self._keys.state, "epoch", "filled", "until", "position", "paced", "usual")
+
+    def _read(self, values: Sequence[str | None]) -> LineState:
+        """Return the state, and learn from it how queues without an arrangement of their own are served."""
+        epoch, filled, until, position, paced, usual = values
+        self._usual = usual or _USUAL
+        is_filled = filled is not None and filled == epoch and position is not None
+        return LineState(None if epoch is None else int(epoch), is_filled, int(until or 0), position or "", paced == "1")
 
     def _members(self) -> Call:
         return command("SMEMBERS", self._keys.queues)
@@ -264,12 +296,6 @@ class RedisLine:
 
 def _pairs(flat: Sequence[str]) -> list[tuple[str, float]]:
     return [(id, float(score)) for id, score in zip(flat[::2], flat[1::2], strict=True)]
-
-
-def _state(values: Sequence[str | None]) -> LineState:
-    epoch, filled, until, position, paced = values
-    is_filled = filled is not None and filled == epoch and position is not None
-    return LineState(None if epoch is None else int(epoch), is_filled, int(until or 0), position or "", paced == "1")
 
 
 def _batches(whole: Sequence[Any]) -> Iterable[list[Any]]:

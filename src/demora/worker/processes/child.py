@@ -30,7 +30,7 @@ from ...handlers.control import Fail, Retry
 from ...handlers.registry import Handler
 from ...store.jobs import Report
 from ...system import error_texts
-from ..outcomes import CANCELLED_WITHIN, failed
+from ..run import CANCELLED_WITHIN, failed
 from . import location
 from .wire import Began, Closed, End, Hello, Pipe, Relay, RunEnded, Said, Work
 

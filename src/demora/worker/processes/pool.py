@@ -18,7 +18,6 @@ from ...handlers.registry import Handler
 from ...system.child_process import ChildProcess
 from ...system.seams import Seams
 from ..application import Application
-from ..outcomes import grace, stands
 from .location import AppLocation, import_path_of, location_of
 from .wire import HEAD, MOST_BYTES, Began, End, Hello, Logged, RunEnded, Said, ToProcess, Work, frame, from_process
 
@@ -117,9 +116,9 @@ async def _until_ended(process: "Process", run: "Run") -> RunEnded:
         await process.answered()
     except asyncio.CancelledError:
         process.send(End())
-        await process.answered(grace(run.ending))
+        await process.answered(run.grace)
         answer = process.answer
-        if answer is None or not stands(run.ending, succeeded=isinstance(answer.outcome, Succeeded)):
+        if answer is None or not run.counts(succeeded=isinstance(answer.outcome, Succeeded)):
             raise
     if process.answer is None:
         raise ProcessDied(process.fate or "is gone")
@@ -136,11 +135,7 @@ def _replay(ended: RunEnded) -> Any:
         case GaveUp(reason):
             raise Cancel(reason)
         case Raised() as raised:
-            raise (
-                _signal(raised)
-                if ended.signal
-                else RaisedInProcess(raised.error, raised.traceback, permanent=raised.permanent)
-            )
+            raise _signal(raised) if ended.signal else _error(raised)
         case None:
             raise asyncio.CancelledError
 
@@ -150,6 +145,13 @@ def _signal(raised: Raised) -> Retry | Fail:
     if raised.permanent:
         return Fail(reason, detail=raised.traceback)
     return Retry(reason, after=raised.after, detail=raised.traceback)
+
+
+def _error(raised: Raised) -> RaisedInProcess:
+    error = RaisedInProcess(raised.error, raised.traceback, permanent=raised.permanent)
+    if raised.traceback is not None:
+        error.add_note(raised.traceback)  # so that a log shows where the handler failed
+    return error
 
 
 class Process:

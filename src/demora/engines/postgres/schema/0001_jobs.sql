@@ -56,11 +56,11 @@ create index jobs_dead on demora.jobs (id, queue) where status = 5;
 create index jobs_ended on demora.jobs (queue, status, completed_at, seq) where status > 3;
 create index jobs_expiring on demora.jobs (expires_at) where status < 3 and expires_at is not null and token = credits;
 
--- Taken while a job waits that was never claimed: a job that comes back to waiting is in nobody's way.
+-- Unique among waiting jobs that were never claimed. A job that waits again after a run does not count.
 create unique index jobs_unique on demora.jobs (unique_key, type)
 where unique_key is not null and status < 3 and token = 0 and generation = 1;
 
--- Attempts that ended otherwise than well; the successful one is the row of the job itself.
+-- Attempts that did not succeed. The row of the job itself records the successful one.
 create table demora.attempts (
     job_id uuid not null,
     token int not null,
@@ -92,7 +92,7 @@ create table demora.idempotency_keys (
 );
 create index keys_expiring on demora.idempotency_keys (expires_at);
 
--- Every queue ever named; settings are null until somebody sets them.
+-- Every queue that was ever named. Settings are null until they are set.
 create table demora.queues (
     name text collate "C" primary key,
     step bigint,
@@ -116,7 +116,7 @@ create table demora.workers (
     heartbeat_at bigint not null
 ) with (fillfactor = 50);
 
--- What became of jobs, step by step: filled by the triggers of audit.sql while there are any, and otherwise empty.
+-- The steps in the life of each job. The triggers of audit.sql write them; without the triggers the table is empty.
 -- The old_… columns say how the job stood before. Events of the kinds `accepted` and `stale` are no steps: there `token` is that
 -- of the worker that wrote, and the old_… columns say how the job stands.
 create table demora.events (

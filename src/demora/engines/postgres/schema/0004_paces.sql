@@ -1,4 +1,4 @@
--- The pace of a queue: its policy, how far it has got, and who set it. What was let go stands in the lane of released jobs.
+-- The pace of a queue: its policy, its state, and who set it. Released jobs are in the lane of released jobs.
 -- Whoever lets jobs go does it under the lock of this row, and only if its state is still the one that was planned from.
 
 create table demora.paces (

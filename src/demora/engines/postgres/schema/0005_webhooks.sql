@@ -1,4 +1,4 @@
--- Webhooks: whom to tell of a job's end, which job tells it, and what it is signed with.
+-- Webhooks: the URL that receives the end of a job, the job that delivers it (`cause`), and the secrets that sign it.
 
 alter table demora.jobs add column webhook_on_cancel boolean not null default false;
 alter table demora.jobs add column cause uuid;           -- of a delivery: the job whose end it tells of
@@ -6,7 +6,7 @@ alter table demora.queues add column webhook_url text;   -- of jobs that name no
 
 create index jobs_caused on demora.jobs (cause) where cause is not null;
 
--- Readable, since whoever signs needs them: who can read this table can sign. ends_at is null until another takes its place.
+-- Readable, because signing needs them: anyone who can read this table can sign. ends_at is null until a rotation.
 create table demora.webhook_secrets (
     id text collate "C" primary key,
     secret bytea not null,
@@ -14,7 +14,7 @@ create table demora.webhook_secrets (
     ends_at bigint
 );
 
--- URLs whose server said that nobody there wants to hear of us again.
+-- URLs whose server answered 410: demora sends nothing there.
 create table demora.disabled_webhooks (
     url text collate "C" primary key,
     reason text not null,

@@ -1,6 +1,6 @@
--- Which transaction moved a job into waiting, null in rows that were written without a line in sight. By it whoever looks after a
--- line finds what moved since the last look, once and without a write. `lined_epoch`, by which places were confirmed one by one,
--- is not written any more; it stays for processes of an earlier version that go on meanwhile.
+-- The transaction that last made the job wait, null in rows that were written while there was no line. A sweep of the line reads
+-- rows by it, so it finds each move once and writes nothing. `lined_epoch` is no longer written; it stays for processes of an
+-- earlier version that still run.
 
 alter table demora.jobs add column moved xid8;
 

@@ -41,7 +41,7 @@ create index jobs_waiting on jobs (queue, lane, rank, due_at) where status < 3;
 create index jobs_leased on jobs (lease_until) where status = 3;
 create index jobs_dead on jobs (id, queue) where status = 5;
 
--- Attempts that ended otherwise than well; the successful one is the row of the job itself.
+-- Attempts that did not succeed. The row of the job itself records the successful one.
 create table attempts (
     job_id blob not null,
     token int not null,
@@ -72,7 +72,7 @@ create table idempotency_keys (
 ) without rowid;
 create index keys_expiring on idempotency_keys (expires_at);
 
--- Every queue ever named; settings are null until somebody sets them.
+-- Every queue that was ever named. Settings are null until they are set.
 create table queues (
     name text primary key,
     step int,

@@ -1,4 +1,4 @@
--- What became of jobs, step by step: filled by the triggers of audit.sql while there are any, and otherwise empty.
+-- The steps in the life of each job. The triggers of audit.sql write them; without the triggers the table is empty.
 -- `at` is wall time and `boot` milliseconds of this boot, both as the verb read them. The old_… columns say how the job stood
 -- before. Events of the kinds `accepted` and `stale` are no steps: there `token` is that of the worker that wrote, and the old_…
 -- columns say how the job stands.

@@ -1,4 +1,4 @@
--- How long jobs are worth something: before they start (expiry), and after their end (retention). And uniqueness while waiting.
+-- Expiry of waiting jobs, retention of ended jobs, and unique jobs.
 
 alter table jobs add column expires_at int;
 alter table jobs add column unique_key text;
@@ -9,6 +9,6 @@ alter table queues add column retention text;   -- core.retention.Retention as J
 create index jobs_expiring on jobs (expires_at) where status < 3 and expires_at is not null and token = credits;
 create index jobs_ended on jobs (queue, status, completed_at) where status > 3;
 
--- Taken while a job waits that was never claimed: a job that comes back to waiting is in nobody's way.
+-- Unique among waiting jobs that were never claimed. A job that waits again after a run does not count.
 create unique index jobs_unique on jobs (unique_key, type)
 where unique_key is not null and status < 3 and token = 0 and generation = 1;

@@ -1,5 +1,5 @@
--- API keys. The digest is the SHA-256 of the whole text of a key, which is kept nowhere. Revoked keys stay until somebody has
--- them forgotten.
+-- API keys. The digest is the SHA-256 of the whole text of a key, which is not stored. Revoked keys stay until they are
+-- forgotten by hand.
 
 create table api_keys (
     id text primary key,

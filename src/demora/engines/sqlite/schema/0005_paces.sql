@@ -1,4 +1,4 @@
--- The pace of a queue: its policy, how far it has got, and who set it. What was let go stands in the lane of released jobs.
+-- The pace of a queue: its policy, its state, and who set it. Released jobs are in the lane of released jobs.
 
 create table paces (
     queue text primary key,

@@ -1,6 +1,6 @@
--- Whether a job has its place in a line: null in rows that were written without one in sight, 0 from each move into waiting
--- on, and the number of the line once the place is confirmed. In `meta` stand the name of this database there, the number, and
--- which run of which servers was filled last.
+-- Whether a job has a place in the line: null in rows that were written while there was no line, 0 since the job last began to
+-- wait, and the epoch of the line once the place is confirmed. `meta` holds the name of this database in the line, the epoch, and
+-- the run id of the servers that were filled last.
 
 alter table jobs add column lined_epoch int;
 

@@ -1,6 +1,5 @@
--- Which write moved a job into waiting, null in rows that were written without a line in sight: the writes are counted in `meta`.
--- By it whoever looks after a line finds what moved since the last look, once and without a write. `lined_epoch`, by which places
--- were confirmed one by one, is not written any more.
+-- The number of the write that last made the job wait, null in rows that were written while there was no line; `meta` counts the
+-- writes. A sweep of the line reads rows by it, so it finds each move once and writes nothing. `lined_epoch` is no longer written.
 
 alter table jobs add column moved int;
 

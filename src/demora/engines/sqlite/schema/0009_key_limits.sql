@@ -1,5 +1,5 @@
 -- What belongs to an API key: a namespace for unique keys and idempotency keys, limits, and a second secret while one is replaced.
--- Rows and keys of before are in the empty namespace, which the library and the command line share.
+-- Older rows and keys are in the empty namespace, which Python code and the command line share.
 
 alter table api_keys add column namespace text not null default '';
 alter table api_keys add column limits text;         -- core.keylimits.KeyLimits as JSON; null: those of the settings

@@ -6,13 +6,15 @@
 -- ARGV  1  now, in ms
 --       2  channel of the notifications
 --       3  notification
---       4  mode: "moved" if the jobs may stand elsewhere or be handed out, "fresh" if they stand nowhere, "missing" to skip
---          those in their place and those that are handed out, "returned" as "moved" but without a notification
+--       4  mode: "moved" if the jobs may stand elsewhere or be handed out, "fresh" to leave those alone that stand in the lane,
+--          "missing" to skip those in their place and those that are handed out, "returned" as "moved" but without a
+--          notification
 --       5  index of the lane among KEYS
 --       6  first due time
 --       7  due times and ids alternately, as JSON: the client writes and sends it much faster than as many arguments
 --
--- Returns 1 if waiters were notified, else 0. Error LOST if the queue was not begun, or what it held is gone.
+-- Returns the number of jobs that were not in their place, and 1 if waiters were notified, else 0.
+-- Error LOST if the queue was not begun, or what it held is gone.
 if redis.call('EXISTS', KEYS[1]) == 0 then
     return redis.error_reply('LOST this queue is not in the line')
 end
@@ -33,13 +35,13 @@ if ARGV[4] == 'missing' then
         end
     end
     if #ids == 0 then
-        return 0
+        return { 0, 0 }
     end
 end
 local head = redis.call('ZRANGE', key, 0, 0, 'WITHSCORES')
 -- Add before removing: a server that is out of memory refuses the ZADD, and no job falls out of the line.
-local moved = redis.call('ZADD', key, 'CH', unpack(places)) > 0
-local wake = moved and ARGV[4] ~= 'returned' and (first <= tonumber(ARGV[1]) or not head[1] or first < tonumber(head[2]))
+local moved = redis.call('ZADD', key, ARGV[4] == 'fresh' and 'NX' or 'CH', unpack(places))
+local wake = moved > 0 and ARGV[4] ~= 'returned' and (first <= tonumber(ARGV[1]) or not head[1] or first < tonumber(head[2]))
 if ARGV[4] ~= 'fresh' then
     redis.call('ZREM', KEYS[2], unpack(ids))
     for n = 3, #KEYS do
@@ -51,4 +53,4 @@ end
 if wake then
     redis.call('PUBLISH', ARGV[2], ARGV[3])
 end
-return wake and 1 or 0
+return { moved, wake and 1 or 0 }

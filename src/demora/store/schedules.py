@@ -1,0 +1,205 @@
+"""The port for schedules, `store.schedules`: definitions, the slots that are due, and what became of the others.
+
+The core decides and an engine applies. A scheduler calls `due`, asks `core.firing.decide` about each schedule, makes the
+jobs of the slots that fire, and hands everything back to `fire`. No process is a leader: any number of them may do this at
+once.
+
+**One job for each slot.** The *record* of a slot has its outcome, and its job if it fired. `fire` writes the records, adds
+the jobs and stores the progress in one transaction, and only if the schedule is still at the revision that `due` returned.
+Every write to a schedule increases its revision, so of concurrent calls one applies. A slot has at most one record; where
+there is one already, no job is added. Records are kept apart from jobs, the newest `KEPT_RECORDS` of each schedule: a purge
+of jobs makes nothing fire again, and neither does a clock that is set back.
+
+**Jobs of schedules.** The row of a job has the columns `schedule`, the name, and `slot_at`. The engine writes them in
+`fire`, `trigger` and `backfill`; a `NewJob` does not have them, so no caller can claim to be a schedule. `slot_at` is null
+in a triggered job. All these jobs enter the scheduled lane, so that paces govern them. The columns stay when the schedule is
+removed. An index on the name, of unended jobs only, answers whether an earlier job of the schedule has not ended.
+
+**A slot that waits for the end of earlier jobs** stands in the row of its schedule. Ending a job does nothing for schedules.
+While such a slot exists (`DueSchedules.keeps`), schedulers also subscribe to `Topic.ENDED`, and `due` returns the schedule
+as soon as it has no unended job. So the end of a job costs the same with schedules and without.
+
+Times are those of the database. Waiters on `Topic.SCHEDULES` are woken by every verb that may move a next slot forward.
+"""
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from enum import Enum
+from typing import Protocol
+
+import msgspec
+
+from ..core.definitions import Defined, Definition
+from ..core.firing import Decision, Previous, Progress, SlotOutcome
+from ..core.job import NewJob
+from ..core.schedule import Schedule
+from ..core.schedule_request import ScheduleRequest
+from ..core.states import Status
+from .jobs import Added
+
+KEPT_RECORDS = 10_000  # of each schedule; housekeeping deletes older ones
+
+
+class Origin(Enum):
+    """Who created a schedule."""
+
+    CODE = "code"
+    API = "api"
+    CLI = "cli"
+
+
+class StoredSchedule(msgspec.Struct, frozen=True):
+    """A schedule as the store keeps it.
+
+    `defined` is what the code of its `application` says, at that `release`; it differs from `schedule` where a person
+    changed it since. `changed_by` is who made the last such change. `run_count` counts the jobs of slots; `last_job_id` is
+    the newest of them, and `last_status` its status while it exists. Records up to `forgotten_to` are no longer kept.
+    """
+
+    schedule: Schedule
+    revision: int
+    progress: Progress
+    origin: Origin
+    changed_by: str | None = None
+    defined: Schedule | None = None
+    application: str | None = None
+    release: str | None = None
+    last_run_at: datetime | None = None
+    last_job_id: str | None = None
+    last_status: Status | None = None
+    run_count: int = 0
+    forgotten_to: datetime | None = None
+
+
+class SlotRecord(msgspec.Struct, frozen=True):
+    """What became of a slot. `job_id` stays after the job was deleted."""
+
+    schedule: str
+    slot_at: datetime
+    outcome: SlotOutcome
+    decided_at: datetime
+    job_id: str | None = None
+
+
+class DueSchedule(msgspec.Struct, frozen=True):
+    """A schedule with a slot that is due, or with a kept slot that no unended job holds up any more. `previous` is empty if
+    the schedule allows overlap, since nothing depends on it then."""
+
+    schedule: Schedule
+    revision: int
+    progress: Progress
+    previous: Previous = Previous()
+
+
+class DueSchedules(msgspec.Struct, frozen=True):
+    """The result of a look.
+
+    `next_in` is the time from this result until the next slot of any schedule, zero if there were more than `limit` due,
+    None if nothing is foreseeable. `keeps` says that a slot waits for the end of a job.
+    """
+
+    schedules: list[DueSchedule]
+    now: datetime
+    next_in: timedelta | None
+    keeps: bool = False
+
+
+class Firing(msgspec.Struct, frozen=True):
+    """A decision about a schedule that `due` returned, with one job for each slot that fires, in the same order."""
+
+    due: DueSchedule
+    decision: Decision
+    jobs: tuple[NewJob, ...] = ()
+
+
+class Fired(msgspec.Struct, frozen=True):
+    """The result of one firing. `added` counts the jobs that are new. A lost race is not `applied`, and nothing is
+    stored."""
+
+    applied: bool
+    added: int = 0
+
+
+class Backfilled(msgspec.Struct, frozen=True):
+    """The result of a backfill: the slots that got a job, and those that had one already."""
+
+    added: list[datetime]
+    had: list[datetime]
+
+
+class ScheduleStore(Protocol):
+    """The schedules, their slots, and the records of these."""
+
+    async def add(self, schedule: Schedule, *, origin: Origin, by: str) -> StoredSchedule | None:
+        """Store a new schedule that was first recorded now, and return it; None if the name is taken."""
+        ...
+
+    async def define(self, definition: Definition) -> list[Defined]:
+        """Bring the schedules of an application's code into the database, and return what became of each.
+
+        `core.definitions.bring_in` decides, in the transaction that reads the schedules and writes the result. The process
+        registers these names, and is live while the worker of its id has a heartbeat. If a name is `pending`, the process
+        defines again later. `known` of an added schedule is recorded now. A schedule that `same` describes is not written.
+        """
+        ...
+
+    async def get(self, name: str) -> StoredSchedule | None:
+        """Return a schedule, None if there is none of this name."""
+        ...
+
+    async def all(self, *, after: str | None = None, limit: int | None = None) -> list[StoredSchedule]:
+        """Return the schedules by name, at most `limit` of them after the name `after`."""
+        ...
+
+    async def change(self, name: str, request: ScheduleRequest, *, by: str) -> StoredSchedule | None:
+        """Change a schedule, and return it; None if there is none of this name. `Invalid` if the result would not fit.
+
+        Pausing and resuming are changes too. The next slot is computed anew from now, so slots that passed are not missed.
+        Jobs that were added stay. A kept slot is recorded as skipped.
+        """
+        ...
+
+    async def remove(self, name: str) -> bool:
+        """Delete a schedule and its records; False if there is none of this name. Its jobs stay."""
+        ...
+
+    async def due(self, *, limit: int) -> DueSchedules:
+        """Return schedules that have something to decide now, the earliest slot first, and when to look next. Writes
+        nothing."""
+        ...
+
+    async def fire(self, firings: Sequence[Firing]) -> list[Fired]:
+        """Apply decisions, each as a whole or not at all, and return the results in the same order.
+
+        - Race: a firing is applied only if its schedule is still at the revision that `due` returned and, with an overlap
+          policy, its unended jobs are still as they were. Otherwise the caller looks again.
+        - Slots: a slot that has a record already gets no second one, and no job.
+        - Jobs: they are added as `Store.add` does, in the scheduled lane.
+        - Replacement: with `Decision.cancels` the waiting jobs of the schedule that were never claimed end CANCELLED, and
+          their records become `replaced`.
+        - Size: the call commits once, with a number of statements that does not depend on the number of firings.
+        """
+        ...
+
+    async def trigger(self, name: str, job: NewJob) -> Added | None:
+        """Add a job of a schedule that has no slot, whatever the overlap policy; None if there is no such schedule. The
+        progress of the schedule does not change. The same id is a replay, as in `Store.add`."""
+        ...
+
+    async def backfill(self, name: str, slots: Sequence[tuple[datetime, NewJob]]) -> Backfilled | None:
+        """Add jobs for past slots that have none; None if there is no such schedule.
+
+        A slot with a job keeps it, so a repeated call adds nothing. A slot that was missed, skipped or replaced without a
+        job becomes fired. Slots after `Progress.decided_to` are left out, because they are still to come; slots up to
+        `StoredSchedule.forgotten_to` are left out, because their records are no longer kept.
+        """
+        ...
+
+    async def records(self, name: str, *, before: datetime | None = None, limit: int) -> list[SlotRecord]:
+        """Return the records of a schedule, newest slot first, those before a slot if one is given."""
+        ...
+
+    async def foresee(self, zones: str) -> int:
+        """Compute all next slots anew if this version of the zone database is newer than the one that computed them, and
+        return how many changed. Versions compare as text: `2026a` is newer than `2025c`."""
+        ...
