@@ -24,7 +24,8 @@ from demora.engines.sqlite import SqliteStore
 from demora.errors import StoreBusy
 from demora.scheduler import housekeeping
 from demora.scheduler.housekeeping import Scheduler
-from demora.store.jobs import Lease, LeaseStatus, Store, WorkerRecord
+from demora.store.jobs import Lease, LeaseStatus, WorkerRecord
+from demora.store.store import Store
 from demora.worker import Worker, worker
 from demora.worker.leases import Keeper
 from tests.builders import add_one, job_of, ms, new_job, seconds
@@ -69,7 +70,7 @@ Event = Callable[[], Awaitable[object]]
 class Between:
     """Lets events happen when a verb has been carried out and its caller has not yet heard of it: one event at each call."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, store: Store, verb: str, *events: Event) -> None:
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, store: object, verb: str, *events: Event) -> None:
         self._verb, self._events = getattr(store, verb), list(events)
         self.happened = asyncio.Event()
         monkeypatch.setattr(store, verb, self._called)
@@ -250,7 +251,7 @@ async def test_the_release_hears_of_a_pace_that_is_set_between_its_look_and_its_
     store: SqliteStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     delayed = await add_one(store, delay=ms(1))
-    Between(monkeypatch, store, "release", lambda: store.set_pace("default", request_of(Pace(rapid=None)), by="ann"))
+    Between(monkeypatch, store.paces, "release", lambda: store.paces.set("default", request_of(Pace(rapid=None)), by="ann"))
     async with scheduling(store), asyncio.timeout(AT_ONCE):
         await eventually(lambda: job_of(store, delayed.id), lambda job: job.lane is Lane.RELEASED)
 
@@ -260,9 +261,9 @@ async def test_the_release_hears_of_a_job_that_comes_between_its_look_and_its_sl
     store: SqliteStore, monkeypatch: pytest.MonkeyPatch, look: int
 ) -> None:
     """After the first look it waits for another topic, since a queue has a pace; after the second it sleeps."""
-    await store.set_pace("default", request_of(Pace(rapid=None)), by="ann")
+    await store.paces.set("default", request_of(Pace(rapid=None)), by="ann")
     job = new_job(delay=ms(1))
-    between = Between(monkeypatch, store, "release", *[nothing] * (look - 1), lambda: store.add([job]))
+    between = Between(monkeypatch, store.paces, "release", *[nothing] * (look - 1), lambda: store.add([job]))
     async with scheduling(store), asyncio.timeout(AT_ONCE):
         await between.happened.wait()
         await eventually(lambda: job_of(store, job.id), lambda job: job.lane is Lane.RELEASED)
@@ -275,9 +276,9 @@ async def test_the_release_in_trouble_hears_of_a_pace_that_comes_with_its_failed
     delayed = await add_one(store, delay=ms(1))
 
     async def fail() -> None:
-        await store.set_pace("default", request_of(Pace(rapid=None)), by="ann")
+        await store.paces.set("default", request_of(Pace(rapid=None)), by="ann")
         raise StoreBusy("the answer is lost")
 
-    Between(monkeypatch, store, "release", fail)
+    Between(monkeypatch, store.paces, "release", fail)
     async with scheduling(store), asyncio.timeout(AT_ONCE):
         await eventually(lambda: job_of(store, delayed.id), lambda job: job.lane is Lane.RELEASED)

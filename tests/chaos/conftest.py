@@ -1,6 +1,5 @@
-"""A short campaign, seeded anew each time."""
+"""A short campaign, the same each time; `make chaos` draws new seeds."""
 
-import random
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
@@ -9,6 +8,7 @@ import pytest
 from tests.chaos.campaign import Campaign, Plan
 from tests.setups import postgres_url, redis_url
 
+SEED = 1
 Endure = Callable[..., Awaitable[Campaign]]
 
 
@@ -21,7 +21,7 @@ def endure(tmp_path: Path) -> Endure:
             postgres_url()
         if database.endswith("+line"):
             redis_url()
-        campaign = Campaign(Plan(seed=random.randrange(10**6), groups=1, database=database, **faults), tmp_path)  # type: ignore[arg-type]
+        campaign = Campaign(Plan(seed=SEED, groups=1, database=database, **faults), tmp_path)  # type: ignore[arg-type]
         await campaign.run()
         assert campaign.result.violations == []
         return campaign

@@ -108,6 +108,19 @@ async def test_running_jobs_are_told_by_worker_and_type_with_the_one_that_runs_l
     assert left == {("ann", "a"): 1, ("ann", "b"): 1, ("bob", "a"): 1}  # the first lease has lapsed
 
 
+async def test_a_job_whose_lease_has_lapsed_is_not_the_newest_that_runs(
+    store: Store, surveyed: DiagnosticsStore, clock: TestClock
+) -> None:
+    began = clock.now()
+    await add_ids(store, {}, {})
+    await claim(store, 1, worker="ann")
+    clock.turn(5)
+    await claim(store, 1, worker="ann", lease=seconds(1))
+    clock.turn(2)
+    [running] = (await surveyed.overview()).running
+    assert (running.jobs, running.latest_at) == (1, began)
+
+
 async def test_the_outlook_of_a_ready_job_tells_what_runs(store: Store, clock: TestClock) -> None:
     running = await add_one(store)
     await claim_one(store)

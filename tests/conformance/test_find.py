@@ -37,6 +37,12 @@ async def test_the_newest_comes_first(store: Store) -> None:
     assert await found(store) == ids[::-1]
 
 
+async def test_a_page_has_fifty_jobs_unless_another_limit_is_asked_for(store: Store) -> None:
+    ids = await add_ids(store, *[{}] * 51)
+    assert await pages(store) == [ids[:0:-1], ids[:1]]
+    assert [len(page) for page in await pages(store, limit=30)] == [30, 21]
+
+
 async def test_jobs_are_found_by_queue_type_and_tag(store: Store) -> None:
     a, b, c = await add_ids(store, {"queue": "a", "tags": ("x", "y")}, {"type": "b.b", "tags": ("y",)}, {"queue": "a"})
     assert await found(store, queue="a") == [c, a]

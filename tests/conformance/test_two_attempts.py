@@ -11,7 +11,8 @@ import pytest
 from demora.core.job import Job
 from demora.core.states import Status
 from demora.core.verdict import HandedBack, Lapsed, NoHandler, Outcome, Raised, Snoozed
-from demora.store.jobs import ClaimedJob, Report, Store
+from demora.store.jobs import ClaimedJob, Report
+from demora.store.store import Store
 from tests.builders import DONE, LEASE, add_one, claim_one, job_of, lapsed_one, seconds, settle, settle_lapsed
 from tests.clock import TestClock
 

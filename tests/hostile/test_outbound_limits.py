@@ -110,14 +110,16 @@ async def test_no_job_tells_what_address_its_host_resolved_to(tmp_path: Path) ->
         Receiver(lambda _: HANG) as hanging,
         Demora(store=SqliteStore(tmp_path / "jobs.db")) as app,
     ):
-        app.sender = Sender(LOCAL, timeout=timedelta(milliseconds=100), resolve=names.resolve)
+        app.sender = Sender(LOCAL, resolve=names.resolve)
+        impatient = Sender(LOCAL, timeout=timedelta(milliseconds=100), resolve=names.resolve)
         urls = {
             "refused": f"https://inner.test:{closed_port()}/",
-            "did not answer": f"http://inner.test:{hanging.port}/",
             "must not be called": "https://private.test/",
+            "did not answer": f"http://inner.test:{hanging.port}/",
         }
         async with app.worker():
             for fault, url in urls.items():
+                app.sender = impatient if fault == "did not answer" else app.sender
                 job = await app.wait((await app.enqueue("http.request", {"url": url}, max_retries=0)).id, "60s")
                 told = f"{job.error} {job.attempts}"
                 assert job.status is Status.FAILED

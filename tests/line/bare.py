@@ -13,10 +13,11 @@ import pytest
 from demora.engines.sqlite import SqliteStore
 from demora.line import LinedStore, SqlStore, claiming, reconcile
 from demora.line import maintainer as maintaining
-from demora.line.redis import RedisLine
+from demora.line.redis import RedisLine, connections
 from tests.clock import TestClock
 from tests.setups import postgres_store, redis_url
 
+PATIENCE = 60.0  # seconds
 Deed = Callable[[], Awaitable[object]]
 ENGINES: dict[str, Callable[[Path, TestClock], SqlStore]] = {
     "sqlite": lambda folder, clock: SqliteStore(folder / "jobs.db", clock=clock),
@@ -32,6 +33,9 @@ def no_nets(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(claiming, "SQL_CLAIM_EVERY", math.inf)
     monkeypatch.setattr(maintaining, "STALE_AFTER", 10**15)
     monkeypatch.setattr(reconcile, "LOOKS", 1)
+    monkeypatch.setattr(connections, "TIMEOUT", PATIENCE)  # a busy computer is no fault of the line
+    for name in ("socket_timeout", "socket_connect_timeout"):
+        monkeypatch.setitem(connections._OPTIONS, name, PATIENCE)
 
 
 def bare_store(inner: SqlStore) -> LinedStore:
@@ -78,7 +82,7 @@ class _Held:
     def __init__(self, store: LinedStore, line: Any, steps: Sequence[str], at: int) -> None:
         self.reached, self._go, self._left = asyncio.Event(), asyncio.Event(), at
         self._patched = [
-            (part, name) for part, names in ((store.inner, FEED), (line, LINE)) for name in names if name in steps
+            (part, name) for part, names in ((store.inner.line_feed, FEED), (line, LINE)) for name in names if name in steps
         ]
         for part, name in self._patched:
             setattr(part, name, self._passing(getattr(part, name)))

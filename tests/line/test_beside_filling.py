@@ -134,10 +134,10 @@ async def lapse(store: LinedStore, clock: TestClock) -> Deed:
 async def release(store: LinedStore, clock: TestClock) -> Deed:
     queue = f"paced {secrets.token_hex(4)}"
     pace = Pace(gap=seconds(1000), burst=2, stagger=seconds(1), rapid=None)
-    await store.set_pace(queue, request_of(pace), by="ann")
+    await store.paces.set(queue, request_of(pace), by="ann")
     await add_one(store, queue=queue, delay=seconds(1))
     clock.turn(1)
-    return store.release
+    return store.paces.release
 
 
 async def replace(store: LinedStore, clock: TestClock) -> Deed:
@@ -216,5 +216,5 @@ async def drain(processes: Processes, where: str) -> None:
 
 async def _waiting(store: LinedStore) -> list[Place]:
     """The jobs that wait, by SQL, and that no pace holds."""
-    places = (await store.inner.walk(seconds(100_000), 1000)).places
+    places = (await store.inner.line_feed.walk(seconds(100_000), 1000)).places
     return [place for place in places if not place.queue.startswith("paced") or place.lane == Lane.RELEASED]

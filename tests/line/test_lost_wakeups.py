@@ -21,7 +21,7 @@ from tests.facts import eventually
 from tests.line import bare
 from tests.line.conftest import Open
 from tests.servers.valkey import Server
-from tests.setups import SLEEPERS
+from tests.setups import NOTIFIERS
 
 SOON = 5.0  # seconds: well before anything that happens by itself
 SLOW = Pace(gap=seconds(600), burst=1, stagger=seconds(600), rapid=None)
@@ -31,8 +31,8 @@ SLOW = Pace(gap=seconds(600), burst=1, stagger=seconds(600), rapid=None)
 def _no_nets(monkeypatch: pytest.MonkeyPatch) -> None:
     bare.no_nets(monkeypatch)
     monkeypatch.setattr(maintaining, "TICK", 3600.0)
-    for sleepers in SLEEPERS:
-        monkeypatch.setattr(sleepers, "CLOCK_LOOK", 3600.0)
+    for notifier in NOTIFIERS:
+        monkeypatch.setattr(notifier, "CLOCK_LOOK", 3600.0)
 
 
 class Gate:
@@ -133,7 +133,7 @@ async def test_a_notification_between_a_silence_and_its_ping_is_read(
 async def test_jobs_that_are_recorded_during_a_sweep_are_put_by_the_next_claim(server: Server, open_store: Open) -> None:
     """As a commit in a caller's own transaction: no process puts its jobs, and a notification tells of them."""
     store = await open_store(server.url)
-    gate = store.inner.moved = Gate(store.inner.moved, before=False)  # type: ignore[method-assign]
+    gate = store.inner.line_feed.moved = Gate(store.inner.line_feed.moved, before=False)  # type: ignore[method-assign]
     store._note_unplaced()
     first = asyncio.create_task(claim_ids(store))
     await gate.wait()
@@ -147,7 +147,7 @@ async def test_a_release_that_becomes_possible_during_a_claim_is_not_put_off(ser
     """Delayed jobs have moved, while the answer says when the next release is due."""
     clock = TestClock()
     async with bare.opened("sqlite", tmp_path, clock, 1) as [store]:
-        await store.set_pace("default", request_of(SLOW), by="ann")
+        await store.paces.set("default", request_of(SLOW), by="ann")
         await add_one(store, delay=seconds(60))
         gate = store.inner.claim = Gate(store.inner.claim, before=False)  # type: ignore[method-assign]
         looking = asyncio.create_task(claim(store))

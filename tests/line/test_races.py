@@ -116,7 +116,7 @@ async def due_now(store: LinedStore, clock: TestClock) -> Job:
 async def settled(stores: list[LinedStore], job: Job) -> None:
     """Have each job claimed by the line when it is due, and end. Nothing is then left in the line."""
     one, other = stores
-    while waiting := (await one.inner.walk(seconds(1000), 10)).places:
+    while waiting := (await one.inner.line_feed.walk(seconds(1000), 10)).places:
         job.clock.turn(ms=max(min(place.due_at for place in waiting) - job.clock.wall(), 0))
         due = {place.id for place in waiting if place.due_at <= job.clock.wall()}
         claimed = (await claim(other)).jobs

@@ -5,9 +5,9 @@ SQL and Lua, get the tests of their room. A run writes each verdict to a file as
 """
 
 import argparse
+import hashlib
 import json
 import os
-import random
 import shutil
 import signal
 import sqlite3
@@ -72,8 +72,9 @@ def main(args: argparse.Namespace) -> int:
     chosen = sample(args.sample, args.seed, args.only_in)
     left = [one for one in chosen if one.name not in known and one.name not in EQUIVALENT]
     covering = Covering(MAP)
-    with ThreadPoolExecutor(args.processes) as pool:
-        for done in as_completed([pool.submit(judge, one, covering, args.limit) for one in left]):
+    with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(args.processes) as pool:
+        source = Path(shutil.copytree(SOURCE, Path(folder) / "demora"))  # so that work on the tree can go on
+        for done in as_completed([pool.submit(judge, one, source, covering, args.limit) for one in left]):
             verdict = done.result()
             known[verdict.name] = verdict
             _show(verdict)
@@ -82,19 +83,19 @@ def main(args: argparse.Namespace) -> int:
 
 
 def sample(number: int, seed: int, only_in: str = "") -> list[Named]:
-    """The same sample for the same seed and source."""
+    """The same sample for the same seed, also after changes elsewhere in the source."""
     everything = [one for one in all_mutations(SOURCE) if only_in in one.mutation.file]
-    random.Random(seed).shuffle(everything)
+    everything.sort(key=lambda one: hashlib.sha256(f"{seed} {one.name}".encode()).digest())
     sound = (one for one in everything if compiles(one.mutation, (SOURCE / one.mutation.file).read_bytes()))
     return [one for _, one in zip(range(number), sound, strict=False)]
 
 
-def judge(named: Named, covering: "Covering", limit: float) -> Verdict:
+def judge(named: Named, source: Path, covering: "Covering", limit: float) -> Verdict:
     """Plant one bug in a copy of the source, and run its tests until one fails."""
     began, mutation = time.monotonic(), named.mutation
     with tempfile.TemporaryDirectory() as folder:
         copy = Path(folder) / "demora"
-        shutil.copytree(SOURCE, copy, ignore=shutil.ignore_patterns("__pycache__"))
+        shutil.copytree(source, copy, ignore=shutil.ignore_patterns("__pycache__"))
         path = copy / mutation.file
         path.write_bytes(mutation.applied(path.read_bytes()))
         verdict, by = "survived", None
@@ -123,8 +124,8 @@ def _caught(tests: Sequence[str], folder: str, engine: str, limit: float) -> str
         raise
     if run.returncode in (0, 5):  # 5: no test was chosen
         return None
-    marks = ("FAILED ", "ERROR tests", "E  ")
-    return next((line[:110] for line in output.splitlines() if line.startswith(marks)), output[-110:])
+    marks = ("FAILED ", "ERROR ", "+++ Timeout")
+    return next((line[:150] for line in output.splitlines() if line.startswith(marks)), output[-150:])
 
 
 class Covering:

@@ -27,8 +27,8 @@ LOCKS = (
     _race("a change does not lock the job", "where id = :id for update of jobs", "where id = :id", "ready"),
     _race(
         "a removal does not lock the job",
-        "select seq from demora.jobs where id = any(:ids::uuid[]) order by seq + 0 for update",
-        "select seq from demora.jobs where id = any(:ids::uuid[]) order by seq + 0",
+        "select id, status from demora.jobs where id = any(:ids::uuid[]) order by seq + 0 for update",
+        "select id, status from demora.jobs where id = any(:ids::uuid[]) order by seq + 0",
         "failed",
     ),
     _race(

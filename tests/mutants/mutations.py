@@ -145,7 +145,8 @@ class _Python:
     def _swaps(self, statements: list[ast.stmt]) -> Made:
         for one, two in itertools.pairwise(statements):
             plain = all(isinstance(each, _SWAPPABLE) and not _is_text(each) for each in (one, two))
-            if plain and one.col_offset == two.col_offset and two.lineno > (one.end_lineno or one.lineno):
+            acts = _acts(one) or _acts(two)  # the order of two names does not matter
+            if plain and acts and one.col_offset == two.col_offset and two.lineno > (one.end_lineno or one.lineno):
                 first, between, second = self._text(one), self._between(one, two), self._text(two)
                 yield "swapped statements", self._start(one), first + between + second, second + between + first
 
@@ -169,6 +170,12 @@ class _Python:
 
 def _is_text(statement: ast.stmt) -> bool:
     return isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant)
+
+
+def _acts(statement: ast.stmt) -> bool:
+    """Whether a statement does something else than to name a value."""
+    targets = statement.targets if isinstance(statement, ast.Assign) else []
+    return isinstance(statement, ast.Expr) or any(isinstance(one, (ast.Attribute, ast.Subscript)) for one in targets)
 
 
 # SQL

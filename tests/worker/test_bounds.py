@@ -511,7 +511,7 @@ def test_the_housekeeping_looks_at_least_every_minute(virtual: Virtual, drawn: f
 
 def test_a_delayed_job_is_released_within_half_a_second_although_no_worker_claims(virtual: Virtual) -> None:
     async def main() -> None:
-        await virtual.store.set_pace("default", request_of(Pace(rapid=None)), by="ann")
+        await virtual.store.paces.set("default", request_of(Pace(rapid=None)), by="ann")
         scheduler = Scheduler(virtual.store, Retention(), seams=Seams(chance=lambda: 0.0))
         running = asyncio.ensure_future(scheduler.run())
         await asyncio.sleep(40)

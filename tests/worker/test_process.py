@@ -58,6 +58,7 @@ def work() -> tuple[Context, Work]:
 @pytest.mark.parametrize(
     ("command", "fate"),
     [
+        ("exit 0", "ended with exit code 0"),
         ("exit 7", "ended with exit code 7"),
         ("kill -9 $$", "ended with signal 9 (SIGKILL)"),
         ("kill -35 $$", "ended with signal 35"),

@@ -199,6 +199,21 @@ VERBS = (
 READS = "writes nothing"
 NO_JOB = "touches no row of a job, a key, a queue or a pace"
 PROCESS = "belongs to a process, not to a row"
+NO_SCHEDULES = "PostgreSQL has no schedules"
+SCHEDULE_VERBS = (
+    "add",
+    "all",
+    "backfill",
+    "change",
+    "define",
+    "due",
+    "fire",
+    "foresee",
+    "get",
+    "records",
+    "remove",
+    "trigger",
+)
 NOT_RACED = {
     "Store.open": PROCESS,
     "Store.close": PROCESS,
@@ -212,6 +227,7 @@ NOT_RACED = {
     "Store.heartbeat": "writes the row of a worker, which no other process writes",
     "Store.retire": "writes the row of a worker, which no other process writes",
     "PaceStore.all": READS,
+    "PaceStore.of": READS,
     "PaceStore.changes": READS,
     "PaceStore.outlook": READS,
     "ApiKeyStore.add": NO_JOB,
@@ -243,6 +259,7 @@ NOT_RACED = {
     "Transactional.within": "the statements of add, in the transaction of the caller",
     "CallerTransaction.add": "the statements of add, in the transaction of the caller",
     "CallerTransaction.get": READS,
+    **{f"ScheduleStore.{verb}": NO_SCHEDULES for verb in SCHEDULE_VERBS},
     "Subscription.wake": PROCESS,
     "Subscription.clear": PROCESS,
     "Subscription.wait": PROCESS,

@@ -303,12 +303,12 @@ async def change(session: Session, id: str, change: Change) -> Answer:
 
 
 async def remove(session: Session, ids: Sequence[str]) -> list[Answer]:
-    """Delete jobs, in a transaction of the caller. The first statement waits for other writers; the second one then sees
-    all that these wrote, also attempts and log lines."""
+    """Delete jobs, in a transaction of the caller."""
     answers: list[Answer] = []
     for part in _without_repeats(ids):
-        await session.rows("lock", ids=_keys(part))
-        answers += _answers(part, await session.rows("remove", ids=_keys(part)))
+        found = {str(id): Status(status) for id, status in await session.rows("lock", ids=_keys(part))}
+        await session.rows("delete", ids=[id for id, status in found.items() if status.ended])
+        answers += [_NONE if (status := found.get(id.lower())) is None else Answer(status.ended, status) for id in part]
     return answers
 
 
@@ -324,14 +324,21 @@ async def purge(session: Session, status: Status, older_than: int, limit: int, q
 
 async def remove_ended(session: Session, queue: str, status: Status, older_than: int, limit: int) -> int:
     """Delete up to `limit` jobs that ended with this status `older_than` milliseconds ago, the oldest first."""
-    what: dict[str, Any] = {"queue": queue, "status": status.value, "older_than": older_than, "limit": limit}
-    return int((await session.row("purge", **what))["removed"])
+    return await _delete(session, "purge", queue=queue, status=status.value, older_than=older_than, limit=limit)
 
 
 async def remove_beyond(session: Session, queue: str, status: Status, newest: int, limit: int) -> int:
     """Delete up to `limit` jobs of a queue that ended with this status, but keep the `newest` ones."""
-    what: dict[str, Any] = {"queue": queue, "status": status.value, "newest": newest, "limit": limit}
-    return int((await session.row("purge_beyond", **what))["removed"])
+    return await _delete(session, "purge_beyond", queue=queue, status=status.value, newest=newest, limit=limit)
+
+
+async def _delete(session: Session, doomed: str, **what: Any) -> int:
+    """Delete the jobs that a statement chooses and locks."""
+    async with session.transaction():
+        ids = [id for (id,) in await session.rows(doomed, **what)]
+        if ids:
+            await session.rows("delete", ids=ids)
+    return len(ids)
 
 
 async def forget_keys(session: Session, limit: int) -> None:

@@ -449,51 +449,35 @@ select held.status, changed.seq is not null as did, changed.seq is not null and 
 )) as ready
 from clock, held left join changed using (seq)
 
--- name: forgetting
--- The attempts and log lines of removed jobs are removed with them.
-forgotten as (delete from demora.attempts where job_id = any(array(select id from removed))),
-silenced as (delete from demora.logs where job_id = any(array(select id from removed)))
-
 -- name: lock
-select seq from demora.jobs where id = any(:ids::uuid[]) order by seq + 0 for update
+select id, status from demora.jobs where id = any(:ids::uuid[]) order by seq + 0 for update
 
--- name: remove
--- The caller has locked the rows in a statement before, so that this one sees their attempts and log lines.
+-- name: delete
+-- Jobs that this transaction has locked, with their attempts and log lines. The lock was a statement of its own, so this one
+-- sees all that other transactions have written about them.
 with {clock},
-held as materialized (select seq, id, status from demora.jobs where id = any(:ids::uuid[])),
-removed as (delete from demora.jobs using held where jobs.seq = held.seq and held.status > {PROCESSING} returning jobs.id),
-{forgetting}
-select id, status, status > {PROCESSING} as did from clock, held
+removed as (delete from demora.jobs using clock where id = any(:ids::uuid[]) returning id),
+forgotten as (delete from demora.attempts where job_id = any(:ids::uuid[]))
+delete from demora.logs where job_id = any(:ids::uuid[])
 
 -- name: queue_names
 select name from demora.queues order by name
 
 -- name: purge
--- The oldest jobs of a queue that ended with a status. Concurrent purges skip each other's rows.
-with {clock},
-doomed as materialized (
-    select seq from demora.jobs
-    where queue = :queue and status = :status and status > {PROCESSING} and completed_at <= (select wall
-        from clock) - :older_than::bigint
-    order by completed_at, seq limit :limit::int for update skip locked
-),
-removed as (delete from demora.jobs where seq = any(array(select seq from doomed)) returning id),
-{forgetting}
-select count(*) as removed from removed
+-- Lock the oldest jobs of a queue that ended with a status. Concurrent purges skip each other's rows.
+with {clock}
+select id from demora.jobs
+where queue = :queue and status = :status and status > {PROCESSING} and completed_at <= (select wall
+    from clock) - :older_than::bigint
+order by completed_at, seq limit :limit::int for update skip locked
 
 -- name: purge_beyond
--- All except the newest so many.
-with {clock},
-doomed as materialized (
-    select jobs.seq, id from clock, demora.jobs where jobs.seq in (
-        select seq from demora.jobs where queue = :queue and status = :status and status > {PROCESSING}
-        order by completed_at desc, seq desc limit :limit::int offset :newest::int
-    ) and status > {PROCESSING}
-    order by jobs.seq for update of jobs skip locked
-),
-removed as (delete from demora.jobs where seq = any(array(select seq from doomed)) returning id),
-{forgetting}
-select count(*) as removed from removed
+-- Lock all except the newest so many.
+select id from demora.jobs where jobs.seq in (
+    select seq from demora.jobs where queue = :queue and status = :status and status > {PROCESSING}
+    order by completed_at desc, seq desc limit :limit::int offset :newest::int
+) and status > {PROCESSING}
+order by jobs.seq for update of jobs skip locked
 
 -- name: purge_keys
 with {clock},
