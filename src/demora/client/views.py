@@ -66,6 +66,8 @@ class JobView(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     cause: str | None
     expires_at: str | None
     unique: str | None
+    schedule_name: str | None
+    slot_at: str | None
     log: list[LogView] | msgspec.UnsetType = msgspec.UNSET
 
 
@@ -116,6 +118,8 @@ def job_view(job: Job, *, listed: bool = False) -> JobView:
         cause=job.cause,
         expires_at=_maybe(job.expires_at),
         unique=job.unique_key,
+        schedule_name=job.schedule_name,
+        slot_at=_maybe(job.slot_at),
         log=msgspec.UNSET if listed else [LogView(timestamp(line.at), line.line) for line in job.log],
     )
 
