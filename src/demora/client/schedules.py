@@ -166,7 +166,7 @@ class Schedules:
         had = [slot for slot in slots if slot in with_jobs]
         if dry_run or not wanted:
             return BackfillResult(wanted, had)
-        delays = spread_over(len(wanted), timedelta(0) if spread is None else spread)
+        delays = [timedelta(0)] * len(wanted) if spread is None else spread_over(len(wanted), spread)
         jobs = [
             (slot, job_of(found.schedule, self._new_id(), slot=slot, delay=delay))
             for slot, delay in zip(wanted, delays, strict=True)
