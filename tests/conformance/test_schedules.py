@@ -190,6 +190,14 @@ async def test_many_schedules_are_due_in_pieces_the_earliest_first(store: Store,
     assert due.next_in == timedelta(0)
 
 
+async def test_a_job_that_one_store_fires_is_claimed_by_another(pair: tuple[Store, Store], clock: TestClock) -> None:
+    await added(pair[0])
+    assert (await claim(pair[1])).jobs == []
+    clock.turn(60)
+    await fire(pair[0])
+    assert (await claim_one(pair[1])).slot_at == START + MINUTE
+
+
 # Missed slots
 
 

@@ -18,7 +18,7 @@ from demora.engines.sqlite import notifier as sqlite_notifier
 from demora.engines.sqlite.schedules import SqliteSchedules
 from demora.errors import StoreBusy
 from demora.scheduler import schedules
-from demora.scheduler.schedules import OTHERS_LATER, Schedules
+from demora.scheduler.schedules import OTHERS_LATER, ScheduleLoop
 from demora.store.jobs import Query, WorkerRecord
 from demora.store.schedules import DueSchedules, Fired, Firing, Origin
 from tests.builders import DONE, claim_one, settle
@@ -79,7 +79,7 @@ async def added(store: Watched, name: str = "tick", **changes: Any) -> None:
 
 
 @asynccontextmanager
-async def running(*loops: Schedules) -> AsyncIterator[None]:
+async def running(*loops: ScheduleLoop) -> AsyncIterator[None]:
     tasks = [asyncio.ensure_future(loop.run()) for loop in loops]
     try:
         yield
@@ -92,14 +92,14 @@ async def running(*loops: Schedules) -> AsyncIterator[None]:
 
 async def test_slots_fire_as_the_clock_reaches_them_and_each_once(store: Watched, clock: TestClock) -> None:
     await added(store)
-    async with running(Schedules(store), Schedules(store), Schedules(store)):
+    async with running(ScheduleLoop(store), ScheduleLoop(store), ScheduleLoop(store)):
         for n in range(1, 4):
             clock.turn(60)
             assert await eventually(store.slots, lambda slots, n=n: len(slots) >= n) == list(range(1, n + 1))
 
 
 async def test_a_new_schedule_wakes_a_loop_that_had_nothing_to_wait_for(store: Watched, clock: TestClock) -> None:
-    async with running(Schedules(store)):
+    async with running(ScheduleLoop(store)):
         await eventually(store.looks, lambda looks: looks > 0)
         await added(store, at=(START,))
         clock.turn(1)
@@ -112,7 +112,7 @@ async def test_a_new_schedule_wakes_a_loop_that_had_nothing_to_wait_for(store: W
 async def test_an_idle_loop_does_not_look_again(store: Watched, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sqlite_notifier, "CLOCK_LOOK", 60.0)
     await added(store)
-    async with running(Schedules(store)):
+    async with running(ScheduleLoop(store)):
         await eventually(store.looks, lambda looks: looks == 1)
         for _ in range(100):
             await asyncio.sleep(0)
@@ -121,7 +121,7 @@ async def test_an_idle_loop_does_not_look_again(store: Watched, monkeypatch: pyt
 
 async def test_a_slot_that_waits_fires_when_the_earlier_job_ends(store: Watched, clock: TestClock) -> None:
     await added(store, overlap=Overlap.QUEUE)
-    async with running(Schedules(store)):
+    async with running(ScheduleLoop(store)):
         clock.turn(60)
         await eventually(store.slots, lambda slots: slots == [1])
         running_job = await claim_one(store, lease=timedelta(hours=1))
@@ -141,7 +141,7 @@ async def test_after_trouble_the_loop_fires_what_is_due(
     monkeypatch.setattr(schedules, "FIRST_PAUSE", 0.01)
     await added(store)
     store.schedules.failures = 3
-    async with running(Schedules(store)):
+    async with running(ScheduleLoop(store)):
         clock.turn(60)
         await eventually(store.slots, lambda slots: slots == [1])
 
@@ -155,12 +155,12 @@ async def test_a_schedule_that_cannot_be_decided_keeps_no_other_from_firing(stor
     await store.schedules.remove("broken")
     unreadable = msgspec.structs.replace(due.schedules[0], schedule=msgspec.structs.replace(broken, every=None, cron="?"))
     store.schedules.found = msgspec.structs.replace(due, schedules=[unreadable, due.schedules[1]])
-    await Schedules(store).look()
+    await ScheduleLoop(store).look()
     assert (well.name, await store.slots()) == ("tick", [1])
 
 
 async def test_the_loop_ends_when_its_store_is_closed(store: Watched) -> None:
-    loop = asyncio.ensure_future(Schedules(store).run())
+    loop = asyncio.ensure_future(ScheduleLoop(store).run())
     await eventually(store.looks, lambda looks: looks > 0)
     await store.close()
     await asyncio.wait_for(loop, 10)
@@ -176,20 +176,20 @@ async def test_of_live_workers_one_looks_at_a_slots_time_and_the_others_a_little
         await store.heartbeat(WorkerRecord(name, "host", 1, 1))
     first = first_to_look(START + MINUTE, names)
     due = await store.schedules.due(limit=1)
-    waits = {name: await Schedules(store, name)._wait(due) for name in names}
+    waits = {name: await ScheduleLoop(store, name)._wait(due) for name in names}
     assert waits == {name: 30.0 if name == first else 30.0 + OTHERS_LATER for name in names}
-    assert await Schedules(store)._wait(due) == 30.0 + OTHERS_LATER
+    assert await ScheduleLoop(store)._wait(due) == 30.0 + OTHERS_LATER
 
 
 async def test_without_a_live_worker_every_scheduler_looks_at_the_slots_time(store: Watched, clock: TestClock) -> None:
     await added(store)
     clock.turn(30)
-    assert await Schedules(store)._wait(await store.schedules.due(limit=1)) == 30.0
+    assert await ScheduleLoop(store)._wait(await store.schedules.due(limit=1)) == 30.0
 
 
 async def test_a_cancelled_job_of_a_schedule_ends_its_wait(store: Watched, clock: TestClock) -> None:
     await added(store, overlap=Overlap.QUEUE)
-    async with running(Schedules(store)):
+    async with running(ScheduleLoop(store)):
         clock.turn(60)
         await eventually(store.slots, lambda slots: slots == [1])
         clock.turn(60)

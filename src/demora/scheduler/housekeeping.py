@@ -14,7 +14,7 @@ from ..store.paces import Released
 from ..store.store import Store
 from ..system import notices
 from ..system.seams import Seams
-from .schedules import Define, Schedules
+from .schedules import Define, ScheduleLoop
 
 PIECE = 200  # jobs per call, so that other callers do not wait long for the lock
 REST = 0.02  # seconds between two pieces
@@ -40,7 +40,7 @@ class Scheduler:
         process_id: str | None = None,
         define: Define | None = None,
     ) -> None:
-        self._schedules, self._define = Schedules(store, process_id), define
+        self._schedules, self._define = ScheduleLoop(store, process_id), define
         self._store, self._retention, self._chance = store, retention, (seams or Seams()).chance
         self._stopping = False
         self._subscription: Subscription | None = None

@@ -35,7 +35,7 @@ def _new_id() -> str:
     return str(uuid7())
 
 
-class Schedules:
+class ScheduleLoop:
     """Fires the schedules of a store until it is stopped by cancelling `run`, or the store is closed.
 
     `process_id` is the id of the worker in this process, None if there is none: such a process is never the first to look

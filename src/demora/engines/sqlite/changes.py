@@ -116,7 +116,7 @@ def write_of_schedules(tx: Transaction, jobs: Sequence[SlotJob]) -> None:
     """Store jobs of schedules, whose ids are new."""
     move = tx.next_move()
     new = [rows.new_row(one.job, _id(one.job), tx.wall, move, one.schedule, one.slot_at) for one in jobs]
-    _wake(tx, new)
+    _wake_for_work(tx, new)
     if any(row[7] <= tx.wall for row in new):
         tx.wake(Topic.READY)
     tx.db.executemany(SQL["add"], new)
