@@ -2,7 +2,7 @@
 writes."""
 
 import json
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 
 import msgspec
@@ -201,8 +201,8 @@ def fire(tx: Transaction, firings: Sequence[Firing]) -> list[Fired]:
             continue
         if firing.decision.cancels:
             _cancel_waiting(tx, schedule.name)
-        new = _new_slots(firing, taken, tx.wall)
         of_slots = jobs_of(firing)
+        new = _new_slots(firing, of_slots, taken, tx.wall)
         added = [SlotJob(of_slots[row[1]], schedule.name, row[1]) for row in new if row[4] is not None]
         records += new
         jobs += added
@@ -218,9 +218,11 @@ def fire(tx: Transaction, firings: Sequence[Firing]) -> list[Fired]:
     return results
 
 
-def _new_slots(firing: Firing, taken: Collection[tuple[str, int]], wall: int) -> list[rows.Row]:
+def _new_slots(
+    firing: Firing, of_slots: Mapping[int, NewJob], taken: Collection[tuple[str, int]], wall: int
+) -> list[rows.Row]:
     """The records of the slots that have none yet."""
-    name, of_slots = firing.due.schedule.name, jobs_of(firing)
+    name = firing.due.schedule.name
     return [
         (name, at, slot.outcome.value, wall, rows.id_bytes(of_slots[at].id) if at in of_slots else None)
         for slot in firing.decision.slots
