@@ -7,21 +7,21 @@ import sys
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
 from contextlib import asynccontextmanager, contextmanager
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack, cast, overload
 
 from . import settings as settings_
 from .client.client import Client, new_id
 from .client.paces import CODE
-from .client.schedules import make_schedule_request
+from .client.schedules import check_definition, make_schedule_request
 from .client.stores_per_loop import Holds, LoopStore
 from .client.webhooks import Webhooks
 from .core.dsn import without_secrets
 from .core.job import Job
 from .core.pace_request import PaceRequest, check_paced, make_pace_request
 from .core.request import EnqueueOptions
-from .core.schedule_request import ScheduleRequest, make_schedule
+from .core.schedule_request import ScheduleRequest
 from .core.states import Status
 from .engines import examine, make_store, same_database, schema_version
 from .errors import BadHandler, BadSetting, Invalid, OneLoopOnly, StoreError
@@ -177,7 +177,7 @@ class Demora:
             raise Invalid("name", f"the code has a schedule named {name!r} already; give this one another name")
         zone = {} if tz is None else {"timezone": tz}
         request = make_schedule_request({"type": type, "payload": {} if payload is None else payload, **zone, **values})
-        make_schedule(name, request, now=datetime.now(UTC))
+        check_definition(name, request)
         self._schedules[name] = request
 
     async def define_schedules(self, process_id: str) -> bool:

@@ -11,10 +11,10 @@ from ..core.backfill import MOST_SLOTS, backfill_slots
 from ..core.definitions import Definition, Result, changed_fields
 from ..core.job import Job, NewJob
 from ..core.payload import unpack
-from ..core.schedule import Schedule, job_of, say_schedule
+from ..core.schedule import Schedule, job_of, next_fire, say_schedule
 from ..core.schedule import preview as slots_after
 from ..core.schedule_request import ScheduleRequest, change_schedule, make_schedule
-from ..core.spans import MILLISECOND
+from ..core.spans import MILLISECOND, from_ms
 from ..core.spans import spread as spread_over
 from ..core.spelling import did_you_mean
 from ..errors import Invalid, ScheduleNotFound, ScheduleTaken
@@ -30,6 +30,7 @@ T = TypeVar("T")
 
 RUNS = 10  # that a preview shows
 MOST_RUNS = 1000
+_LONG_AGO = from_ms(0)
 _OF_HANDLERS = ("queue", "priority", "max_retries", "retry_delay", "webhook_url")  # fields with defaults of the type
 
 
@@ -54,6 +55,17 @@ def make_schedule_request(values: Mapping[str, Any]) -> ScheduleRequest:
     for unknown in values.keys() - set(known):
         raise Invalid(unknown, f"is not a field of a schedule{did_you_mean(unknown, known)}")
     return ScheduleRequest(**values)
+
+
+def check_definition(name: str, request: ScheduleRequest) -> None:
+    """Refuse a schedule of the code that can never have fired. What is right today stays right when its time has passed."""
+    make_schedule(name, request, now=_LONG_AGO)
+
+
+def is_over(name: str, request: ScheduleRequest, now: datetime) -> bool:
+    """Whether the last time of a schedule has passed."""
+    made = make_schedule(name, request, now=_LONG_AGO)
+    return next_fire(made, now) is None
 
 
 class Schedules:
@@ -182,11 +194,22 @@ class Schedules:
         Returns whether another live process still registers a schedule that this code no longer has. Then this must be done
         again later.
         """
-        schedules = tuple(self.checked_schedule(name, request) for name, request in requests.items())
+        schedules = tuple(made for name, request in requests.items() if (made := self._defined(name, request)) is not None)
         results = await self._store.define(Definition(application, process_id, schedules, release))
         for one in results:
             notices.schedule_defined(one.name, one.result.value, one.kept)
         return any(one.result is Result.PENDING for one in results)
+
+    def _defined(self, name: str, request: ScheduleRequest) -> Schedule | None:
+        """Return a schedule of the code; None if its last time has passed, which must not keep a process from starting."""
+        try:
+            return self.checked_schedule(name, request)
+        except Invalid:
+            check_definition(name, request)
+            if not is_over(name, request, _now()):
+                raise
+        notices.schedule_over(name)
+        return None
 
     def _with_defaults(self, request: ScheduleRequest) -> ScheduleRequest:
         """Return the request with the defaults of its type for what is left out."""

@@ -368,6 +368,11 @@ def schedule_broken(name: str, problem: Exception) -> None:
         _say(ERROR, "schedule.broken", words, problem=problem, name=name, error=type(problem).__name__)
 
 
+def schedule_over(name: str) -> None:
+    words = "schedule {name} is not defined: its last time has passed; take it out of the code"
+    _say(WARNING, "schedule.over", words, name=name)
+
+
 def schedules_foreseen(moved: int, zones: str) -> None:
     words = "the next runs of {moved} schedules follow the time zones of {zones} now"
     _say(INFO, "schedule.zones", words, moved=moved, zones=zones)
