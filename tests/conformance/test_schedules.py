@@ -16,6 +16,7 @@ from demora.core.schedule_request import ScheduleRequest
 from demora.core.spans import from_ms
 from demora.core.states import Status
 from demora.errors import Invalid
+from demora.proof import check
 from demora.store import schedules as port
 from demora.store.jobs import Query, Topic, WorkerRecord
 from demora.store.schedules import DueSchedules, Fired, Firing, Origin
@@ -196,6 +197,15 @@ async def test_a_job_that_one_store_fires_is_claimed_by_another(pair: tuple[Stor
     clock.turn(60)
     await fire(pair[0])
     assert (await claim_one(pair[1])).slot_at == START + MINUTE
+
+
+async def test_a_checker_finds_nothing_wrong_with_the_slots(store: Store, clock: TestClock) -> None:
+    await added(store, overlap=Overlap.REPLACE)
+    for _ in range(3):
+        clock.turn(60)
+        await fire(store)
+    findings = check([], await store.audit.evidence())
+    assert (findings.ok, findings.judged["I11"]) == (True, "rows")
 
 
 # Missed slots

@@ -1169,8 +1169,12 @@ from demora.events where seq > :after order by seq
 select id, status, queue, token, token - credits, retries, generation, max_retries, created_at, due_at, lease_until,
     completed_at, worker_id, cancel_requested_at is not null, error,
     array(select token from demora.attempts where job_id = jobs.id order by token),
-    case when cause is null then {hooked} else webhook_url is not null end, webhook_on_cancel, cause, lane
+    case when cause is null then {hooked} else webhook_url is not null end, webhook_on_cancel, cause, lane,
+    schedule, slot_at
 from demora.jobs order by seq
+
+-- name: slot_facts
+select schedule, slot_at, outcome, job_id from demora.schedule_slots
 
 -- name: key_facts
 select scope, key, job_id, created_at, expires_at from demora.idempotency_keys

@@ -526,8 +526,11 @@ from events where seq > ? order by seq
 select id, status, queue, token, token - credits, retries, generation, max_retries, created_at, due_at, lease_until,
     completed_at, worker_id, cancel_requested_at is not null, error,
     (select json_group_array(token) from attempts where job_id = jobs.id),
-    iif(cause is null, {hooked}, webhook_url is not null), webhook_on_cancel, cause, lane
+    iif(cause is null, {hooked}, webhook_url is not null), webhook_on_cancel, cause, lane, schedule, slot_at
 from jobs order by rowid
+
+-- name: slot_facts
+select schedule, slot_at, outcome, job_id from schedule_slots
 
 -- name: key_facts
 select scope, key, job_id, created_at, expires_at from idempotency_keys
