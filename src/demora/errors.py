@@ -55,6 +55,22 @@ class JobNotFound(DemoraError):
         self.id = id
 
 
+class ScheduleNotFound(DemoraError):
+    """No schedule has this name."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f"no schedule is named {name!r}; demora schedules lists them")
+        self.name = name
+
+
+class ScheduleTaken(DemoraError):
+    """A schedule of this name exists."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f"a schedule named {name!r} exists; choose another name, or change it: demora schedule edit {name}")
+        self.name = name
+
+
 class WrongState(DemoraError):
     """The state of the job does not allow this verb."""
 

@@ -66,6 +66,7 @@ class Settings(msgspec.Struct, frozen=True):
     key_max_waiting: int = 0
     in_flight_bytes: int = 256 * 1024 * 1024
     audit: bool = False
+    release: str | None = None
     log_format: str = "text"
     log_level: str = "INFO"
     log_errors: str = "text"

@@ -20,6 +20,7 @@ from tests.api.keys import UNKNOWN, bearer, key_for, revoke, too_weak_for
 from tests.clock import TestClock
 
 QUEUES, DEAD = "/api/v1/queues", "/api/v1/dead-letters"
+SCHEDULES = "/api/v1/schedules"
 NEEDS = {
     ("GET", "/"): Scope.READ,
     ("GET", "/health/live"): None,
@@ -46,6 +47,17 @@ NEEDS = {
     ("PATCH", f"{QUEUES}/{{name}}"): Scope.ADMIN,
     ("POST", f"{QUEUES}/{{name}}/pause"): Scope.OPERATE,
     ("POST", f"{QUEUES}/{{name}}/resume"): Scope.OPERATE,
+    ("GET", SCHEDULES): Scope.READ,
+    ("POST", SCHEDULES): Scope.ADMIN,
+    ("POST", f"{SCHEDULES}/preview"): Scope.READ,
+    ("GET", f"{SCHEDULES}/{{name}}"): Scope.READ,
+    ("PATCH", f"{SCHEDULES}/{{name}}"): Scope.ADMIN,
+    ("DELETE", f"{SCHEDULES}/{{name}}"): Scope.ADMIN,
+    ("POST", f"{SCHEDULES}/{{name}}/pause"): Scope.OPERATE,
+    ("POST", f"{SCHEDULES}/{{name}}/resume"): Scope.OPERATE,
+    ("POST", f"{SCHEDULES}/{{name}}/trigger"): Scope.OPERATE,
+    ("GET", f"{SCHEDULES}/{{name}}/next-runs"): Scope.READ,
+    ("GET", f"{SCHEDULES}/{{name}}/jobs"): Scope.READ,
     ("GET", "/api/v1/workers"): Scope.READ,
     ("GET", "/api/v1/stats"): Scope.READ,
     ("POST", "/api/v1/recover"): Scope.OPERATE,
@@ -57,6 +69,9 @@ BODIES = {
     "change_queue": {"strict": True},
     "retry_dead_letters": {"all": True},
     "delete_dead_letters": {"all": True},
+    "add_schedule": {"name": "nightly", "type": "demo.echo", "every": 90_000},
+    "change_schedule": {"every": 60_000},
+    "preview_schedule": {"every": 90_000},
 }
 HOUR = timedelta(hours=1)
 

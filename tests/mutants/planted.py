@@ -44,6 +44,7 @@ APPLICATION = "tests/cli/test_application.py"
 LINE_NODES = "line/redis/connections.py"
 LINE_TAKE, LINE_PUT = "line/redis/scripts/take.lua", "line/redis/scripts/put.lua"
 CRON, SCHEDULE, FIRING = "tests/core/test_cron.py", "tests/core/test_schedule.py", "tests/core/test_firing.py"
+FIRE, FIRE_LOOP = "tests/conformance/test_schedules.py", "tests/scheduler/test_schedules.py"
 DEFINITIONS, ORACLE = "tests/core/test_definitions.py", "tests/schedules/test_sample.py"
 
 MUTANTS = (
@@ -2627,5 +2628,110 @@ MUTANTS = (
         "if isinstance(problem, apsw.FullError):",
         "if False:",
         "tests/engines/sqlite/test_file_problems.py",
+    ),
+    Mutant(
+        "a schedule that has changed since is fired",
+        "engines/sqlite/schedules.py",
+        "if revisions.pop(schedule.name, None) != firing.due.revision or",
+        "if revisions.pop(schedule.name, None) is None or",
+        FIRE + " -k sqlite-memory",
+    ),
+    Mutant(
+        "a schedule that has changed since is fired on PostgreSQL",
+        "engines/postgres/schedules.py",
+        "if revisions.pop(name, None) == firing.due.revision and",
+        "if revisions.pop(name, None) is not None and",
+        FIRE + " -k postgres",
+    ),
+    Mutant(
+        "a slot that has a record gets a second job",
+        "engines/sqlite/schedules.py",
+        "if (name, at := to_ms(slot.slot_at)) not in taken",
+        "if (at := to_ms(slot.slot_at)) is not None",
+        FIRE + " -k sqlite-memory",
+    ),
+    Mutant(
+        "a slot that has a record gets a second job on PostgreSQL",
+        "engines/postgres/queries.sql",
+        "where :refill::boolean and schedule_slots.job_id is null",
+        "where :refill::boolean is not null",
+        FIRE + " -k postgres",
+    ),
+    Mutant(
+        "a firing does not look at the earlier jobs again",
+        "engines/sqlite/schedules.py",
+        " or _previous(tx, schedule) != firing.due.previous",
+        "",
+        FIRE + " -k sqlite-memory",
+    ),
+    Mutant(
+        "a job of a schedule enters the lane of real-time jobs",
+        "engines/sqlite/rows.py",
+        "later = due_at > wall or schedule is not None",
+        "later = due_at > wall",
+        FIRE + " -k sqlite-memory",
+    ),
+    Mutant(
+        "a slot is due before its time",
+        "engines/sqlite/queries.sql",
+        "where next_at is not null and next_at <= ? order by",
+        "where next_at is not null and next_at <= ? + 1 order by",
+        FIRE + " -k sqlite-memory",
+    ),
+    Mutant(
+        "a schedule is retired while a live process registers it",
+        "engines/sqlite/schedules.py",
+        "known_of(one) for name, one in found.items()}, elsewhere)",
+        "known_of(one) for name, one in found.items()}, ())",
+        FIRE + " -k sqlite-memory",
+    ),
+    Mutant(
+        "a change counts the slots that have passed as missed",
+        "engines/sqlite/schedules.py",
+        "progress = begin(new.schedule, from_ms(tx.wall))",
+        "progress = begin(new.schedule, progress.decided_to)",
+        FIRE + " -k sqlite-memory",
+    ),
+    Mutant(
+        "a replaced slot still counts as fired",
+        "engines/sqlite/schedules.py",
+        """        tx.db.execute(SQL["replace_slot"], (id,))\n""",
+        "",
+        FIRE + " -k sqlite-memory",
+    ),
+    Mutant(
+        "the jobs of a schedule do not enter the line",
+        LINE_STORE,
+        """        await self._sweep()\n""",
+        "",
+        FIRE + " -k lined-sqlite",
+    ),
+    Mutant(
+        "all processes look at every slot at once",
+        "scheduler/schedules.py",
+        "else OTHERS_LATER",
+        "else 0.0",
+        FIRE_LOOP,
+    ),
+    Mutant(
+        "a schedule that cannot be decided stops the others",
+        "scheduler/schedules.py",
+        """            notices.schedule_broken(due.schedule.name, problem)\n            return None""",
+        "            raise",
+        FIRE_LOOP,
+    ),
+    Mutant(
+        "the loop that fires schedules ends with the first trouble of the store",
+        "scheduler/schedules.py",
+        """                    notices.store_trouble(WHAT, problem, pause)\n""",
+        "                    return None\n",
+        FIRE_LOOP,
+    ),
+    Mutant(
+        "a schedule whose payload does not fit the handler is stored",
+        "client/schedules.py",
+        "        self._check_jobs(made)\n",
+        "",
+        "tests/api/test_schedules.py",
     ),
 )

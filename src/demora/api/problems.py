@@ -153,6 +153,8 @@ KINDS: dict[type[Exception], Kind] = {
     demora.WorkerDied: _UNKNOWN,
     demora.UnknownJobType: Kind(422, "Unknown job type", field="type"),
     demora.JobNotFound: Kind(404, "No such job"),
+    demora.ScheduleNotFound: Kind(404, "No such schedule"),
+    demora.ScheduleTaken: Kind(409, "Schedule exists"),
     demora.WrongState: Kind(409, "Wrong state"),
     demora.KeyReused: Kind(422, "Idempotency key reused", field="idempotencyKey"),
     demora.ApiKeyNotFound: Kind(404, "No such API key"),

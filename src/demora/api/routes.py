@@ -12,11 +12,15 @@ from ..client.views import (
     PageView,
     QueueView,
     ReceiptView,
+    RunsView,
+    SchedulePreviewView,
+    SchedulesView,
+    ScheduleView,
     StatsView,
 )
 from ..client.why import Why
 from ..core.access import Scope
-from . import jobs, queues
+from . import jobs, queues, schedules
 from .openapi import describe
 from .operations import Ask, Operation, Reply
 from .reading import ONE_BATCH
@@ -27,16 +31,22 @@ from .requests import (
     FindQuery,
     JobChange,
     JobRequest,
+    NewSchedule,
     Nothing,
     PauseRequest,
+    PreviewRequest,
     QueueRequest,
     QueuesQuery,
+    RunsQuery,
+    ScheduleChange,
+    ScheduleJobsQuery,
     StatsQuery,
     WaitQuery,
 )
 
 _JOBS, _JOB, _QUEUES = "/api/v1/jobs", "/api/v1/jobs/{id}", "/api/v1/queues"
 _DEAD = "/api/v1/dead-letters"
+_SCHEDULES, _SCHEDULE = "/api/v1/schedules", "/api/v1/schedules/{name}"
 _KEY = {"Idempotency-Key": "The same as the field idempotencyKey."}
 
 
@@ -76,6 +86,22 @@ ROUTES: tuple[Operation, ...] = (
     Operation("PATCH", f"{_QUEUES}/{{name}}", Scope.ADMIN, queues.change_queue, {200: QueueView}, QueueRequest),
     Operation("POST", f"{_QUEUES}/{{name}}/pause", Scope.OPERATE, queues.pause_queue, {200: QueueView}, PauseRequest),
     Operation("POST", f"{_QUEUES}/{{name}}/resume", Scope.OPERATE, queues.resume_queue, {200: QueueView}, Nothing),
+    Operation("GET", _SCHEDULES, Scope.READ, schedules.list_schedules, {200: SchedulesView}, query=QueuesQuery),
+    Operation("POST", _SCHEDULES, Scope.ADMIN, schedules.add_schedule, {201: ScheduleView}, NewSchedule),
+    Operation(
+        *("POST", f"{_SCHEDULES}/preview", Scope.READ, schedules.preview_schedule),
+        *({200: SchedulePreviewView}, PreviewRequest),
+    ),
+    Operation("GET", _SCHEDULE, Scope.READ, schedules.get_schedule, {200: ScheduleView}),
+    Operation("PATCH", _SCHEDULE, Scope.ADMIN, schedules.change_schedule, {200: ScheduleView}, ScheduleChange),
+    Operation("DELETE", _SCHEDULE, Scope.ADMIN, schedules.remove_schedule, {204: None}),
+    Operation("POST", f"{_SCHEDULE}/pause", Scope.OPERATE, schedules.pause_schedule, {200: ScheduleView}, PauseRequest),
+    Operation("POST", f"{_SCHEDULE}/resume", Scope.OPERATE, schedules.resume_schedule, {200: ScheduleView}, Nothing),
+    Operation("POST", f"{_SCHEDULE}/trigger", Scope.OPERATE, schedules.trigger_schedule, {201: JobView}, Nothing),
+    Operation("GET", f"{_SCHEDULE}/next-runs", Scope.READ, schedules.list_next_runs, {200: RunsView}, query=RunsQuery),
+    Operation(
+        "GET", f"{_SCHEDULE}/jobs", Scope.READ, schedules.list_schedule_jobs, {200: PageView}, query=ScheduleJobsQuery
+    ),
     Operation("GET", "/api/v1/workers", Scope.READ, queues.list_workers, {200: queues.WorkersView}),
     Operation("GET", "/api/v1/stats", Scope.READ, queues.show_stats, {200: StatsView}, query=StatsQuery),
     Operation("POST", "/api/v1/recover", Scope.OPERATE, queues.recover, {200: queues.RecoveryView}, Nothing),

@@ -5,6 +5,7 @@ import sys
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -188,9 +189,12 @@ async def _housekeep(app: Demora) -> int:
 
     async with opened_when_there(app):
         await app.apply_paces()
-        scheduler = Scheduler((await app.open()).store, app.settings.retention)
+        name = Seams().name()
+        define = partial(app.define_schedules, name)
+        again = await define()
+        scheduler = Scheduler((await app.open()).store, app.settings.retention, define=define if again else None)
         with stopping_on_signals(scheduler.stop):
-            notices.scheduler_started(Seams().name())
+            notices.scheduler_started(name)
             await scheduler.run()
     return 0
 

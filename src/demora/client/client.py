@@ -1,7 +1,7 @@
 """`Client`: everything that a caller may ask of demora. Python code, HTTP service and CLI all use it.
 
 The verbs on single jobs are here. The other verbs belong to the parts that the client is composed of: API keys, webhooks,
-queues, paces, bulk verbs, recovery and diagnostics.
+queues, paces, schedules, bulk verbs, recovery and diagnostics.
 """
 
 import asyncio
@@ -42,6 +42,7 @@ from .diagnostics import Diagnostics
 from .paces import Paces
 from .queues import MOST_PER_PAGE, Queues
 from .recovery import Recovery
+from .schedules import Schedules
 from .stats import Statistics
 from .webhooks import Webhooks
 
@@ -81,6 +82,15 @@ class Client:
         self.delayed_stats = paces.delayed_stats
         self.pacings, self.pacing, self.pace_changes = paces.pacings, paces.pacing, paces.pace_changes
         self.why = paces.why
+
+        schedules = Schedules(store, registry, self.make, new_id)
+        self.add_schedule, self.change_schedule = schedules.add_schedule, schedules.change_schedule
+        self.pause_schedule, self.resume_schedule = schedules.pause_schedule, schedules.resume_schedule
+        self.trigger_schedule, self.remove_schedule = schedules.trigger_schedule, schedules.remove_schedule
+        self.schedule, self.schedules, self.next_runs = schedules.schedule, schedules.schedules, schedules.next_runs
+        self.preview_schedule, self.schedule_jobs = schedules.preview_schedule, schedules.schedule_jobs
+        self.slot_records, self.backfill_schedule = schedules.slot_records, schedules.backfill_schedule
+        self.define_schedules = schedules.define_schedules
 
         bulk = Bulk(store)
         self.retry_many, self.delete_many, self.cancel_many = bulk.retry_many, bulk.delete_many, bulk.cancel_many

@@ -158,6 +158,8 @@ class Job(msgspec.Struct, Generic[Result_co], frozen=True):
     unique_key: str | None = None
     webhook_on_cancel: bool = False
     cause: str | None = None
+    schedule_name: str | None = None  # the schedule that added the job
+    slot_at: datetime | None = None  # the slot it was added for; None if a caller triggered it
     attempts: tuple[Attempt, ...] = ()
     log: tuple[LogLine, ...] = ()
 

@@ -3,6 +3,7 @@
 import asyncio
 import socket
 from collections.abc import Callable
+from functools import partial
 from ipaddress import ip_address
 
 from ..api import make_api
@@ -14,6 +15,7 @@ from ..scheduler.housekeeping import Scheduler
 from ..settings import Settings
 from ..system import forks, notices
 from ..system.addresses import Address, cannot_listen, in_url, read_address
+from ..system.seams import Seams
 from ..system.stop_signals import stopping_on_signals
 from ..worker import Worker
 from .startup import opened_when_there
@@ -97,9 +99,11 @@ class _Service:
                 task.cancel()
 
     async def _housekeep(self) -> None:
-        """Apply the paces and run the housekeeping, which a worker would do besides running jobs."""
+        """Apply the paces, define the schedules and run the scheduler, which a worker would do besides running jobs."""
         await self._app.apply_paces()
-        housekeeping = asyncio.ensure_future(Scheduler((await self._app.open()).store, self._app.settings.retention).run())
+        store, define = (await self._app.open()).store, partial(self._app.define_schedules, Seams().name())
+        scheduler = Scheduler(store, self._app.settings.retention, define=define if await define() else None)
+        housekeeping = asyncio.ensure_future(scheduler.run())
         try:
             await self._server.stopped()
         finally:

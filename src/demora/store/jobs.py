@@ -21,6 +21,7 @@ class Topic(Enum):
     ENDED = "ended"  # a job ended
     EXPIRY = "expiry"  # a job was added that expires before all other waiting jobs
     PACE = "pace"  # the pace of a queue was changed
+    SCHEDULES = "schedules"  # the next slot of a schedule may be earlier, or a slot waits for the end of a job
 
 
 class Added(msgspec.Struct, frozen=True):
@@ -69,6 +70,8 @@ class ClaimedJob(msgspec.Struct, frozen=True):
     timeout: timedelta | None
     scheduled_at: datetime
     tags: tuple[str, ...]
+    schedule: str | None = None  # the schedule that added the job
+    slot_at: datetime | None = None
 
 
 class LapsedJob(msgspec.Struct, frozen=True):
@@ -174,6 +177,7 @@ class Query(msgspec.Struct, frozen=True):
     after: str | None = None
     limit: int = 50
     older_than: timedelta | None = None
+    schedule: str | None = None
     payload: bool = True
     result: bool = True
     bytes: int | None = None

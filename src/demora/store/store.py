@@ -1,8 +1,8 @@
 """The port: the verbs that a database must offer to demora.
 
 A store has the verbs on jobs, queues and workers itself. The verbs on other subjects are in its parts, one file each:
-`store.paces`, `store.api_keys`, `store.webhooks`, `store.diagnostics` and `store.audit`. The parts work on the same database
-as the store; what must be atomic is one verb.
+`store.paces`, `store.schedules`, `store.api_keys`, `store.webhooks`, `store.diagnostics` and `store.audit`. They work on the
+same database as the store; what must be atomic is one verb.
 
 Some engines offer more. `Transactional` (PostgreSQL) is in `transaction.py`, `Probed` (SQLite) in `diagnostics.py`, and
 `LineFeed` (SQLite and PostgreSQL, for a Redis line) in `line_feed.py`.
@@ -52,6 +52,7 @@ from .jobs import (
     WorkerRecord,
 )
 from .paces import PaceStore
+from .schedules import ScheduleStore
 from .webhooks import WebhookStore
 
 
@@ -64,6 +65,11 @@ class Store(Protocol):
     @property
     def paces(self) -> PaceStore:
         """The paces of queues."""
+        ...
+
+    @property
+    def schedules(self) -> ScheduleStore:
+        """The schedules, and what became of their slots."""
         ...
 
     @property

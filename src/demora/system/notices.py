@@ -387,6 +387,53 @@ def next_release(queue: str, wait: float) -> None:
     _say(DEBUG, "pace.next", words, queue=queue, next_release_in_s=wait)
 
 
+def schedule_fired(name: str, added: int, others: int) -> None:
+    """Log the decision about the due slots of a schedule: how many got a job, and how many did not."""
+    if others:
+        words = "schedule {name}: {added} of {slots} slots got a job"
+        _say(INFO, "schedule.fired", words, name=name, added=added, slots=added + others)
+    elif added:
+        _say(DEBUG, "schedule.fired", "schedule {name}: {added} jobs added", name=name, added=added, slots=added)
+
+
+def schedule_broken(name: str, problem: Exception) -> None:
+    """Log that a stored schedule cannot be decided on, at most once in half a minute."""
+    if _is_news(f"schedule {name}", type(problem).__name__):
+        words = "schedule {name} cannot fire: {error}; correct it with demora schedule edit {name}"
+        _say(ERROR, "schedule.broken", words, problem=problem, name=name, error=type(problem).__name__)
+
+
+def schedule_over(name: str) -> None:
+    words = "schedule {name} is not defined: its last time has passed; take it out of the code"
+    _say(WARNING, "schedule.over", words, name=name)
+
+
+def schedules_foreseen(moved: int, zones: str) -> None:
+    words = "the next runs of {moved} schedules follow the time zones of {zones} now"
+    _say(INFO, "schedule.zones", words, moved=moved, zones=zones)
+
+
+def schedule_defined(name: str, result: str, kept: tuple[str, ...]) -> None:
+    """Log what became of a schedule in code when the process started."""
+    match result:
+        case "added" | "updated":
+            words = "schedule {name} is {result}, as the code says"
+        case "taken":
+            words = "schedule {name} is not defined: its name belongs to a person or another application; choose another"
+        case "older":
+            words = "schedule {name} stays as a newer release has defined it"
+        case "retired":
+            words = "schedule {name} is removed: the code of this application no longer has it"
+        case "pending":
+            words = "schedule {name} is not in this code; it stays while other live processes have it"
+        case _:
+            words = "schedule {name} is unchanged"
+    if kept and result in ("updated", "same"):
+        words += "; changed by a person and kept: {kept}"
+    level = WARNING if result == "taken" else DEBUG if result == "same" and not kept else INFO
+    _say(level, "schedule.defined", words, name=name, result=result, kept=", ".join(kept))
+
+
 def _is_news(what: str, fact: str) -> bool:
     """Return whether this fact was not logged within the last half minute, and note that it is now."""
     before, said_at = _said.get(what, ("", -AGAIN))

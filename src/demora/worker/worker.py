@@ -123,7 +123,7 @@ class Worker:
         its slots, its store was closed, or it could no longer renew its leases."""
         await self._open()
         switching = asyncio.ensure_future(self._keep_switching_builtins())
-        scheduling = asyncio.ensure_future(Scheduler(self._store, self._retention, seams=self._seams).run())
+        scheduling = asyncio.ensure_future(self._scheduler().run())
         notices.worker_started(self.id, self.slots, str(self._share), len(self._app.registry.types()))
         self.started.set()
         try:
@@ -151,6 +151,10 @@ class Worker:
         if self._stop_requested is not None and not self._stop_requested.done():
             self._stop_requested.set_result(None)
 
+    def _scheduler(self) -> Scheduler:
+        define = partial(self._app.define_schedules, self.id) if self._define_again else None
+        return Scheduler(self._store, self._retention, seams=self._seams, process_id=self.id, define=define)
+
     # Opening and closing
 
     async def _open(self) -> None:
@@ -176,6 +180,7 @@ class Worker:
         await run_hooks("startup", self._app.startup_hooks)
         await self._keeper.start()
         await self._app.switch_builtins()
+        self._define_again = await self._app.define_schedules(self.id)
 
     async def _close(self) -> None:
         self._release_log.close()

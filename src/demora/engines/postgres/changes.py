@@ -24,6 +24,7 @@ from ...store.jobs import Added, Answer, Change, HousekeepingResult, Topic
 from ...system import crash
 from ..sql import columns
 from ..sql.columns import as_stored
+from ..sql.schedules import SlotJob
 from . import rows
 from .connections import Session
 
@@ -231,6 +232,20 @@ async def store(
     now = from_ms(wall)
     # Of equal ids the first counts.
     return {job.id: _new(now, job) for job in reversed(jobs) if ids is None or job.id in ids}
+
+
+async def store_of_schedules(session: Session, jobs: Sequence[SlotJob]) -> None:
+    """Store jobs of schedules, whose ids are new."""
+    await session.rows(
+        "add_of_schedules",
+        **_LANES,
+        **rows.new_jobs([one.job for one in jobs]),
+        unnamed=list({one.job.queue for one in jobs}),
+        schedules=[one.schedule for one in jobs],
+        slots=[one.slot_at for one in jobs],
+    )
+    session.wake(Topic.READY)
+    session.unplaced = True
 
 
 def _is_simple(job: NewJob) -> bool:

@@ -44,6 +44,7 @@ from .joining import Joined, borrow
 from .line_feed import PostgresLineFeed
 from .notifier import Notifier, Waiter
 from .paces import PostgresPaces
+from .schedules import PostgresSchedules
 from .transactions import Gathering
 from .webhooks import PostgresWebhooks
 
@@ -74,6 +75,7 @@ class PostgresStore:
         )
         self._database = Database(url, self.options, clock, self._notifier, self._after_commit)
         self.paces = PostgresPaces(self._database)
+        self.schedules = PostgresSchedules(self._database)
         self.api_keys = PostgresApiKeys(self._database)
         self.webhooks = PostgresWebhooks(self._database)
         self.diagnostics = PostgresDiagnostics(self._database)

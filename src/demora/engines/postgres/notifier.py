@@ -52,7 +52,7 @@ class Waiter:
 
     async def wait(self, timeout: float | None) -> bool:
         longest = SAFETY if self._reachable() else DEAF_LOOK
-        if self.topic in UNHURRIED and timeout is not None:
+        if timeout is not None and (self.topic in UNHURRIED or (self.topic is Topic.SCHEDULES and self._reachable())):
             longest = timeout
         return await self._sleep.wait(longest if timeout is None else min(timeout, longest))
 

@@ -76,10 +76,8 @@ update demora.idempotency_keys set job_id = :id where scope = :scope and key = :
 -- name: ids_taken
 select id, created_at, coalesce(scheduled_at, created_at) as scheduled_at from demora.jobs where id = any(:ids::uuid[])
 
--- name: add
--- Returns when the jobs were added; the ids of the new ones if some existed already; and whether to wake waiters: because a
--- job is ready or the first of its queue, lane and rank, and because a job expires first.
-with {clock},
+-- name: kinds
+-- What the jobs of a call have in common.
 kind as materialized (
     select number, new->>0 as type, new->>1 as name, new->>2 as queue, (new->>3)::smallint as rank, wall,
         (new->>4)::int as max_retries, (new->>5)::bigint as retry_delay, (new->>6)::bigint as timeout, new->>7 as tags,
@@ -87,7 +85,13 @@ kind as materialized (
         new->>11 as unique_key, (new->>12)::boolean as webhook_on_cancel, (new->>13)::uuid as cause,
         new->>14 as namespace, new->>15 as submitter
     from clock, jsonb_array_elements(:kinds::jsonb) with ordinality as given (new, number)
-),
+)
+
+-- name: add
+-- Returns when the jobs were added; the ids of the new ones if some existed already; and whether to wake waiters: because a
+-- job is ready or the first of its queue, lane and rank, and because a job expires first.
+with {clock},
+{kinds},
 request as materialized (
     select given.*, kind.*, greatest(coalesce(at, wall + delay, wall), wall) as due_at
     from unnest(:ids::uuid[], :payloads::text[], :kinds_of::int[], :ats::bigint[], :delays::bigint[]) with ordinality
@@ -247,7 +251,7 @@ taken as (
         lease_until = wall + :lease::bigint, claimed_at = wall, started_at = null, progress = null, progress_message = null
     from clock, chosen where jobs.ctid = chosen.row and not chosen.expired
     returning turn, place, jobs.seq, id, token, type, name, queue, rank, payload, credits, strays, max_retries, retry_delay,
-        timeout, coalesce(scheduled_at, created_at) as scheduled_at, tags
+        timeout, coalesce(scheduled_at, created_at) as scheduled_at, tags, schedule, slot_at
 )
 
 -- name: sight
@@ -265,7 +269,7 @@ us, wall, (select count(*) from expired) as gone, (select count(*) from chosen w
 -- name: claimed
 -- The jobs that the first try of a call leased.
 select id, token, type, name, queue, rank, payload, credits, strays, max_retries, retry_delay, timeout,
-    coalesce(scheduled_at, created_at) as scheduled_at, tags
+    coalesce(scheduled_at, created_at) as scheduled_at, tags, schedule, slot_at
 from demora.jobs where status = {PROCESSING} and claim = :claim and worker_id = :worker_id order by seq
 
 -- name: renew
@@ -531,6 +535,7 @@ with {clock} delete from demora.workers where heartbeat_at <= (select wall from 
 id, type, name, queue, status, lane, rank, due_at, created_at, coalesce(scheduled_at, created_at) as scheduled_at, max_retries,
     retry_delay, timeout, token, credits, retries, generation, payload, tags, webhook_url, worker_id, lease_until, started_at,
     completed_at, cancel_requested_at, progress, progress_message, result, error, expires_at, unique_key, webhook_on_cancel, cause,
+    schedule, slot_at,
     (select json_agg(json_build_array(token, started_at, ended_at, worker_id, error, traceback) order by token)::text
      from demora.attempts where job_id = jobs.id) as attempts
 
@@ -559,6 +564,7 @@ select seq, id, type, name, queue, status, lane, rank, due_at, created_at, sched
         then payload end as payload, tags, webhook_url,
     unique_key, worker_id, lease_until, started_at, completed_at, cancel_requested_at, progress, progress_message,
     case when :with_result::boolean then result else '' end as result, error, webhook_on_cancel, cause,
+    schedule, slot_at,
     case when :bytes::bigint is null then 0 else case when :with_payload then octet_length(payload) else 0 end
         + case when :with_result then coalesce(octet_length(result), 0) else 0 end + coalesce(octet_length(error), 0)
         + (select coalesce(sum(coalesce(octet_length(attempts.error), 0) + coalesce(octet_length(traceback), 0)), 0)
@@ -569,6 +575,7 @@ from demora.jobs /* narrowed to */ where true
     and (:queue::text is null or queue = :queue)
     and (:type::text is null or type = :type)
     and (:tag::text is null or exists (select from json_array_elements_text(tags::json) as one where one = :tag))
+    and (:schedule::text is null or schedule = :schedule)
     and (:older_than::bigint is null or coalesce(completed_at, created_at) <= (select us / 1000
         from ({now}) as now) - :older_than)
 order by id desc limit :limit::int
@@ -578,6 +585,9 @@ where status = {FAILED}
 
 -- name: narrow_processing
 where status = {PROCESSING}
+
+-- name: narrow_schedule
+where schedule is not null
 
 -- name: queues
 -- One statement sees one snapshot: a job that moves meanwhile is counted once.
@@ -1146,8 +1156,12 @@ from demora.events where seq > :after order by seq
 select id, status, queue, token, token - credits, retries, generation, max_retries, created_at, due_at, lease_until,
     completed_at, worker_id, cancel_requested_at is not null, error,
     array(select token from demora.attempts where job_id = jobs.id order by token),
-    case when cause is null then {hooked} else webhook_url is not null end, webhook_on_cancel, cause, lane
+    case when cause is null then {hooked} else webhook_url is not null end, webhook_on_cancel, cause, lane,
+    schedule, slot_at
 from demora.jobs order by seq
+
+-- name: slot_facts
+select schedule, slot_at, outcome, job_id from demora.schedule_slots
 
 -- name: key_facts
 select scope, key, job_id, created_at, expires_at from demora.idempotency_keys
@@ -1157,3 +1171,178 @@ select distinct job_id from demora.attempts where job_id not in (select id from 
 
 -- name: pace_facts
 select queue, at, pace from demora.pace_changes order by seq
+
+-- name: add_of_schedules
+-- Jobs of schedules enter the scheduled lane, also if they are due at once.
+with {clock},
+{kinds},
+request as materialized (
+    select given.*, kind.*, greatest(coalesce(at, wall + delay, wall), wall) as due_at
+    from unnest(:ids::uuid[], :payloads::text[], :kinds_of::int[], :ats::bigint[], :delays::bigint[], :schedules::text[],
+                :slots::bigint[]) with ordinality
+        as given (id, payload, kind, at, delay, schedule, slot_at, place) join kind on kind.number = coalesce(given.kind, 1)
+),
+named as (
+    insert into demora.queues (name) select name from unnest(:unnamed::text[]) as name order by name on conflict do nothing
+)
+insert into demora.jobs (id, type, name, queue, status, lane, rank, due_at, created_at, scheduled_at, max_retries, retry_delay,
+                         timeout, payload, tags, webhook_url, webhook_on_cancel, namespace, submitter, moved, schedule, slot_at)
+select id, type, name, queue, :queued::smallint, :scheduled::smallint, rank, due_at, wall, due_at, max_retries, retry_delay,
+    timeout, payload, tags, webhook_url, webhook_on_cancel, namespace, submitter, {move}, schedule, slot_at
+from request order by place
+on conflict do nothing
+
+-- name: schedule_columns
+name, schedule, exclusive, revision, decided_to, next_at, kept_at, origin, changed_by, defined, application, release,
+    last_run_at, last_job_id, run_count, records, forgotten_to
+
+-- name: last_status
+(select status from demora.jobs where id = schedules.last_job_id) as last_status
+
+-- name: add_schedule
+insert into demora.schedules (name, schedule, exclusive, revision, decided_to, next_at, origin, changed_by, defined, application,
+                              release)
+values (:name::text, :schedule::text, :exclusive::boolean, 1, :decided_to::bigint, :next_at::bigint, :origin::text, :by::text,
+        :defined::text, :application::text, :release::text)
+on conflict (name) do nothing
+returning name
+
+-- name: schedule
+select {schedule_columns}, {last_status} from demora.schedules where name = :name
+
+-- name: lock_schedule
+select {schedule_columns}, {last_status} from demora.schedules where name = :name for update of schedules
+
+-- name: schedules
+select {schedule_columns}, {last_status} from demora.schedules where name > :after order by name limit :limit::int
+
+-- name: schedules_of_application
+-- The schedules of these names, and all of the application.
+select {schedule_columns}, {last_status} from demora.schedules
+where name = any(:names::text[]) or application = :application
+order by name for update of schedules
+
+-- name: write_schedule
+update demora.schedules set schedule = :schedule, exclusive = :exclusive, revision = revision + 1, decided_to = :decided_to,
+    next_at = :next_at, kept_at = :kept_at, changed_by = :by, defined = :defined, application = :application,
+    release = :release
+where name = :name
+
+-- name: remove_schedule
+with slots as (delete from demora.schedule_slots where schedule = :name)
+delete from demora.schedules where name = :name returning name
+
+-- name: register_names
+with {clock},
+forgotten as (
+    delete from demora.schedule_processes
+    where registered_at <= (select wall from clock) - :within::bigint and process_id <> :process_id
+        and process_id not in (select id from demora.workers)
+)
+insert into demora.schedule_processes (application, process_id, names, registered_at)
+select :application, :process_id, :names::text, wall from clock
+on conflict (application, process_id) do update set names = excluded.names, registered_at = excluded.registered_at
+
+-- name: names_elsewhere
+with {clock}
+select names from clock, demora.schedule_processes join demora.workers on workers.id = process_id
+where application = :application and process_id <> :process_id and heartbeat_at > wall - :within::bigint
+
+-- name: schedules_due
+-- With one row at least, which says when to look next.
+with {clock},
+due as materialized (
+    (
+        select * from demora.schedules where next_at is not null and next_at <= (select wall from clock)
+        order by next_at, name limit :limit::int
+    )
+    union all
+    (
+        select * from demora.schedules
+        where kept_at is not null and (next_at is null or next_at > (select wall from clock)) and not exists (
+            select from demora.jobs
+            where jobs.schedule is not null and jobs.schedule = schedules.name and status < {COMPLETED}
+        )
+        limit :limit::int
+    )
+),
+sight as materialized (
+    select us, wall, exists (select from demora.schedules where kept_at is not null) as keeps,
+        (
+            select next_at from demora.schedules where next_at is not null and next_at > (select wall from clock)
+            order by next_at limit 1
+        ) as following
+    from clock
+)
+select us, wall, keeps, following, name, due.schedule, revision, decided_to, next_at, kept_at, waiting, claimed
+from sight left join due on true left join lateral (
+    select bool_or(status < {PROCESSING} and token = 0) as waiting, bool_or(status = {PROCESSING} or token > 0) as claimed
+    from demora.jobs
+    where due.exclusive and jobs.schedule is not null and jobs.schedule = due.name and status < {COMPLETED}
+) as previous on true
+order by next_at nulls last, name
+
+-- name: lock_schedules
+select name, revision from demora.schedules where name = any(:names::text[]) order by name for update
+
+-- name: lock_unended
+-- The unended jobs of these schedules. No worker claims one of them until the transaction ends.
+select schedule, id, status < {PROCESSING} and token = 0 as waiting from demora.jobs
+where schedule is not null and schedule = any(:names::text[]) and status < {COMPLETED} order by seq for update
+
+-- name: record_slots
+-- With :refill a slot that was recorded without a job gets one. No row is returned for a slot whose record stays.
+with {clock}
+insert into demora.schedule_slots (schedule, slot_at, outcome, decided_at, job_id)
+select schedule, slot_at, outcome, wall, job_id
+from clock, unnest(:schedules::text[], :slots::bigint[], :outcomes::text[], :ids::uuid[]) as new (schedule, slot_at, outcome, job_id)
+order by schedule, slot_at
+on conflict (schedule, slot_at) do update set outcome = excluded.outcome, decided_at = excluded.decided_at,
+    job_id = excluded.job_id
+    where :refill::boolean and schedule_slots.job_id is null
+returning schedule, slot_at, xmax = 0 as new
+
+-- name: replace_slots
+update demora.schedule_slots set outcome = 'replaced' from demora.jobs
+where jobs.id = any(:ids::uuid[]) and schedule_slots.schedule = jobs.schedule and schedule_slots.slot_at = jobs.slot_at
+
+-- name: fired
+with {clock}
+update demora.schedules set revision = revision + 1, decided_to = new.decided_to, next_at = new.next_at, kept_at = new.kept_at,
+    run_count = run_count + added, records = records + recorded,
+    last_run_at = case when job_id is null then last_run_at else wall end, last_job_id = coalesce(job_id, last_job_id)
+from clock, unnest(:names::text[], :decided_tos::bigint[], :next_ats::bigint[], :kept_ats::bigint[], :added::int[],
+                   :recorded::int[], :job_ids::uuid[]) as new (name, decided_to, next_at, kept_at, added, recorded, job_id)
+where schedules.name = new.name
+returning case when records > :most::int then schedules.name end as crowded
+
+-- name: forget_slots
+with beyond as materialized (
+    select slot_at from demora.schedule_slots where schedule = :name order by slot_at desc limit 1 offset :kept::int
+),
+gone as (
+    delete from demora.schedule_slots where schedule = :name and slot_at <= (select slot_at from beyond)
+)
+update demora.schedules set records = :kept::int, forgotten_to = slot_at from beyond where name = :name
+
+-- name: backfilled
+update demora.schedules set revision = revision + 1, run_count = run_count + :added::int, records = records + :recorded::int
+where name = :name
+
+-- name: slots_with_jobs
+select slot_at, job_id from demora.schedule_slots
+where schedule = :name and slot_at = any(:slots::bigint[]) and job_id is not null
+
+-- name: slot_records
+select schedule, slot_at, outcome, decided_at, job_id from demora.schedule_slots
+where schedule = :name and (:before::bigint is null or slot_at < :before) order by slot_at desc limit :limit::int
+
+-- name: zones
+select value from demora.meta where name = 'zones'
+
+-- name: note_zones
+insert into demora.meta (name, value) values ('zones', :zones) on conflict (name) do update set value = excluded.value
+
+-- name: foresee
+update demora.schedules set next_at = new.next_at, revision = revision + 1
+from unnest(:names::text[], :next_ats::bigint[]) as new (name, next_at) where schedules.name = new.name

@@ -117,6 +117,8 @@ def claimed_job(row: Row) -> ClaimedJob:
         timeout=None if row["timeout"] is None else _span(row["timeout"]),
         scheduled_at=from_ms(row["scheduled_at"]),
         tags=_tags(row["tags"]),
+        schedule=row["schedule"],
+        slot_at=_time(row["slot_at"]),
     )
 
 
@@ -167,6 +169,8 @@ def whole_job(row: Row) -> Job:
         unique_key=row["unique_key"],
         webhook_on_cancel=row["webhook_on_cancel"],
         cause=None if row["cause"] is None else str(row["cause"]),
+        schedule_name=row["schedule"],
+        slot_at=_time(row["slot_at"]),
         attempts=tuple(attempts),
         log=tuple(LogLine(from_ms(at), line) for at, line in json.loads(row["log"] or "[]")),
     )
@@ -212,7 +216,7 @@ async def get(session: Session, id: str) -> Job | None:
 
 
 async def find(session: Session, query: Query, schema: str) -> Page:
-    narrow = _NARROW.get(query.statuses)
+    narrow = "narrow_schedule" if query.schedule is not None else _NARROW.get(query.statuses)
     found = await session.rows(
         narrowed_find(schema, narrow) if narrow else "find",
         after=id_key(query.after) if query.after else None,
@@ -220,6 +224,7 @@ async def find(session: Session, query: Query, schema: str) -> Page:
         queue=query.queue,
         type=query.type,
         tag=query.tag,
+        schedule=query.schedule,
         older_than=None if query.older_than is None else span_ms(query.older_than),
         limit=query.limit + 1,
         with_payload=query.payload,

@@ -16,6 +16,7 @@ from ...core.webhook import EndedJob, delivery
 from ...store.jobs import Added, Answer, Change, HousekeepingResult, Topic
 from ..sql import columns
 from ..sql.columns import as_stored
+from ..sql.schedules import SlotJob
 from . import rows
 from .connections import SQL
 from .transactions import Transaction
@@ -85,7 +86,7 @@ def _stand_in(tx: Transaction, job: NewJob, id: bytes, created_at: int, schedule
     if replace:
         scheduled_at = rows.due_ms(job, tx.wall)
         row = rows.new_row(job, id, tx.wall, tx.next_move())
-        tx.db.execute(SQL["replace_waiting"], row)
+        tx.db.execute(SQL["replace_waiting"], row[:23])  # a unique job is not of a schedule
         _wake(tx, [row])
         tx.db.execute(SQL["name_queue"], (job.queue,))
     if job.key is not None:
@@ -109,6 +110,18 @@ def write(tx: Transaction, jobs: Sequence[NewJob], named: Set[str]) -> int:
     if unnamed:
         tx.db.executemany(SQL["name_queue"], [(name,) for name in unnamed])
     return stored
+
+
+def write_of_schedules(tx: Transaction, jobs: Sequence[SlotJob]) -> None:
+    """Store jobs of schedules, whose ids are new."""
+    move = tx.next_move()
+    new = [rows.new_row(one.job, _id(one.job), tx.wall, move, one.schedule, one.slot_at) for one in jobs]
+    _wake_for_work(tx, new)
+    if any(row[7] <= tx.wall for row in new):
+        tx.wake(Topic.READY)
+    tx.db.executemany(SQL["add"], new)
+    tx.db.executemany(SQL["name_queue"], [(name,) for name in {one.job.queue for one in jobs}])
+    tx.unplaced = True
 
 
 def _with_replays(tx: Transaction, answers: Sequence[Added], stored: int) -> list[Added]:

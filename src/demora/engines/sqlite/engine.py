@@ -44,6 +44,7 @@ from .line_feed import SqliteLineFeed
 from .locking import Stall
 from .notifier import Notifier, Waiter, sockets_folder
 from .paces import SqlitePaces
+from .schedules import SqliteSchedules
 from .transactions import Transaction
 from .webhooks import SqliteWebhooks
 
@@ -89,6 +90,7 @@ class SqliteStore:
             wake=self._wake,
         )
         self.paces = SqlitePaces(self._database)
+        self.schedules = SqliteSchedules(self._database)
         self.api_keys = SqliteApiKeys(self._database)
         self.webhooks = SqliteWebhooks(self._database)
         self.diagnostics = SqliteDiagnostics(self._database)
