@@ -2734,4 +2734,11 @@ MUTANTS = (
         "",
         "tests/api/test_schedules.py",
     ),
+    Mutant(
+        "a schedule that cannot be decided on makes its loop spin",
+        "scheduler/schedules.py",
+        "return STUCK_LOOK if self._stuck else 0.0",
+        "return 0.0",
+        "tests/scheduler/test_schedules.py -k spin",
+    ),
 )

@@ -159,6 +159,25 @@ async def test_a_schedule_that_cannot_be_decided_keeps_no_other_from_firing(stor
     assert (well.name, await store.slots()) == ("tick", [1])
 
 
+async def test_a_loop_that_can_decide_nothing_does_not_spin(
+    store: Watched, clock: TestClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sqlite_notifier, "CLOCK_LOOK", 60.0)
+    await added(store)
+    clock.turn(60)
+    due = await store.schedules.due(limit=9)
+    unreadable = msgspec.structs.replace(due.schedules[0].schedule, every=None, cron="?")
+    store.schedules.found = msgspec.structs.replace(
+        due, schedules=[msgspec.structs.replace(due.schedules[0], schedule=unreadable)]
+    )
+    store.schedules.looks = 0
+    async with running(ScheduleLoop(store)):
+        await eventually(store.looks, lambda looks: looks > 0)
+        for _ in range(100):
+            await asyncio.sleep(0)
+        assert store.schedules.looks == 1
+
+
 async def test_the_loop_ends_when_its_store_is_closed(store: Watched) -> None:
     loop = asyncio.ensure_future(ScheduleLoop(store).run())
     await eventually(store.looks, lambda looks: looks > 0)

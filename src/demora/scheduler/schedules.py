@@ -23,6 +23,7 @@ from ..system.zones import zones_version
 PIECE = 500  # schedules that one transaction fires
 OTHERS_LATER = 0.25  # seconds after a slot at which the processes look that are not the first
 LONGEST = 60.0  # seconds between looks at most
+STUCK_LOOK = 5.0  # seconds until the next look, if no schedule that is due can be decided on
 LIVE_LOOK = 10.0  # seconds until a process reads again which others are live
 DEFINE_AGAIN = LIVE_WITHIN.total_seconds()  # until a process that must not retire a schedule yet tries again
 FIRST_PAUSE, LONGEST_PAUSE = 0.5, 60.0  # seconds between looks while the store is in trouble
@@ -47,6 +48,7 @@ class ScheduleLoop:
         self._live: list[str] = []
         self._live_until = 0.0
         self._foreseen = False
+        self._stuck = False  # whether all that was due at the last look cannot be decided on
 
     async def run(self, define: Define | None = None) -> None:
         """Fire slots at their times. `define` is called now and then until it returns False."""
@@ -74,6 +76,7 @@ class ScheduleLoop:
             for firing, result in zip(firings, fired, strict=True):
                 if result.applied:
                     notices.schedule_fired(firing.due.schedule.name, result.added, len(firing.decision.slots) - result.added)
+        self._stuck = bool(due.schedules) and not firings
         return due
 
     def _firing(self, due: DueSchedule, found: DueSchedules) -> Firing | None:
@@ -112,7 +115,7 @@ class ScheduleLoop:
     async def _wait(self, due: DueSchedules) -> float:
         """Return the seconds until the next look. What was due may have more slots, or another process was faster."""
         if due.schedules:
-            return 0.0
+            return STUCK_LOOK if self._stuck else 0.0
         if due.next_in is None or due.next_at is None:
             return LONGEST
         first = first_to_look(due.next_at, await self._live_processes())

@@ -400,7 +400,7 @@ def schedule_broken(name: str, problem: Exception) -> None:
     """Log that a stored schedule cannot be decided on, at most once in half a minute."""
     if _is_news(f"schedule {name}", type(problem).__name__):
         words = "schedule {name} cannot fire: {error}; correct it with demora schedule edit {name}"
-        _say(ERROR, "schedule.broken", words, problem=problem, name=name, error=type(problem).__name__)
+        _say(ERROR, "schedule.broken", words, name=name, error=_one_line(error_texts.of_error(problem)))
 
 
 def schedule_over(name: str) -> None:
