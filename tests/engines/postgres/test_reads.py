@@ -72,7 +72,18 @@ async def test_verbs_about_a_few_jobs_read_a_few_rows(
     await _live(store, clock, "after")
     await store.line_feed.moved(position, seconds(600), FEW)
     expected = {"draw", "claim", "settle", "renew", "listen", "moved", "release_held", "walk"}
-    expected |= {"cancel", "retry", "remove", "change", "expire", "purge", "purge_keys", "unique_waiting", "keys_taken"}
+    expected |= {
+        "cancel",
+        "retry",
+        "lock",
+        "delete",
+        "change",
+        "expire",
+        "purge",
+        "purge_keys",
+        "unique_waiting",
+        "keys_taken",
+    }
     assert expected <= read.keys()
     assert {name: rows for name, rows in read.items() if rows > MOST} == {}
 

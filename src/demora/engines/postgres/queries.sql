@@ -272,6 +272,11 @@ select id, token, type, name, queue, rank, payload, credits, strays, max_retries
     coalesce(scheduled_at, created_at) as scheduled_at, tags, schedule, slot_at
 from demora.jobs where status = {PROCESSING} and claim = :claim and worker_id = :worker_id order by seq
 
+-- name: in_order
+-- The requests in the order in which their rows are locked. The statements then look up one row at a time: a plan that joins
+-- them with the table may read all jobs.
+(select request.*, (select seq from demora.jobs where jobs.id = request.id) as its_seq from request order by its_seq)
+
 -- name: renew
 with {clock},
 request as (
@@ -279,8 +284,10 @@ request as (
         with ordinality as request (id, token, ran, progress, message, number)
 ),
 held as materialized (
-    select request.*, seq, jobs.token as current, status, lease_until, cancel_requested_at is not null as cancel_requested
-    from request join demora.jobs on jobs.id = request.id order by seq for update of jobs
+    select request.*, job.* from {in_order} as request, lateral (
+        select seq, token as current, status, lease_until, cancel_requested_at is not null as cancel_requested
+        from demora.jobs where jobs.seq = request.its_seq for update
+    ) as job
 ),
 renewed as (
     update demora.jobs set lease_until = wall + :lease::bigint,
@@ -327,10 +334,13 @@ request as (
                                credit, retry, stray, ran, progress, message, number)
 ),
 held as materialized (
-    select request.*, seq, jobs.token as current, jobs.status as old_status, lease_until,
-        cancel_requested_at is not null as cancel_requested, cancel_requested_at is not null and not stands as gives_way,
-        {hooked} and not :with_deliveries::boolean and (ends or (cancel_requested_at is not null and not stands)) as put_off
-    from request join demora.jobs on jobs.id = request.id order by seq for update of jobs
+    select request.*, seq, current, old_status, lease_until, cancel_requested, cancel_requested and not stands as gives_way,
+        hooked and not :with_deliveries::boolean and (ends or (cancel_requested and not stands)) as put_off
+    from {in_order} as request, lateral (
+        select seq, token as current, status as old_status, lease_until, cancel_requested_at is not null as cancel_requested,
+            {hooked} as hooked
+        from demora.jobs where jobs.seq = request.its_seq for update
+    ) as job
 ),
 moved as (
     update demora.jobs set
