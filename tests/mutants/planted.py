@@ -2111,4 +2111,11 @@ MUTANTS = (
         "",
         "tests/api/test_schedules.py",
     ),
+    Mutant(
+        "a job that the line hands out twice runs twice",
+        "engines/sqlite/runs.py",
+        "chosen = list(dict.fromkeys(handed))",
+        "chosen = handed",
+        CONFORMANCE + "test_draw.py",
+    ),
 )
