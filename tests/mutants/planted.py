@@ -2741,4 +2741,11 @@ MUTANTS = (
         "return 0.0",
         "tests/scheduler/test_schedules.py -k spin",
     ),
+    Mutant(
+        "a job that the line hands out twice runs twice",
+        "engines/sqlite/runs.py",
+        "chosen = list(dict.fromkeys(handed))",
+        "chosen = handed",
+        CONFORMANCE + "test_draw.py",
+    ),
 )

@@ -83,7 +83,8 @@ def draw(tx: Transaction, request: ClaimRequest, entries: Sequence[Entry]) -> Dr
     asked = json.dumps([(entry.id.replace("-", ""), entry.queue) for entry in entries])
     found = list(tx.db.execute(SQL["drawable"], (asked, tx.wall))) if entries else []
     settings = paces.settings_of(tx, [(queue, lane, 0, 0, rowid) for rowid, queue, lane in found], None)
-    chosen = [rowid for rowid, queue, lane in found if _hands_out(settings.get(queue, _USUAL), lane)]
+    handed = [rowid for rowid, queue, lane in found if _hands_out(settings.get(queue, _USUAL), lane)]
+    chosen = list(dict.fromkeys(handed))  # a line may hand out a job twice
     jobs = _take(tx, chosen, request)
     return Drawn(Claimed(jobs, _lapsed(tx), _next_in(tx, (), (), ())), len(chosen) - len(jobs), tx.wall_us)
 
