@@ -46,6 +46,7 @@ LINE_TAKE, LINE_PUT = "line/redis/scripts/take.lua", "line/redis/scripts/put.lua
 CRON, SCHEDULE, FIRING = "tests/core/test_cron.py", "tests/core/test_schedule.py", "tests/core/test_firing.py"
 FIRE, FIRE_LOOP = "tests/conformance/test_schedules.py", "tests/scheduler/test_schedules.py"
 DEFINITIONS, ORACLE = "tests/core/test_definitions.py", "tests/schedules/test_sample.py"
+REQUEST_IDS = "tests/api/test_request_ids.py"
 
 MUTANTS = (
     Mutant(
@@ -2747,5 +2748,110 @@ MUTANTS = (
         "chosen = list(dict.fromkeys(handed))",
         "chosen = handed",
         CONFORMANCE + "test_draw.py",
+    ),
+    Mutant(
+        "a request id of any characters is logged",
+        "api/request_ids.py",
+        "if len(sent) == 1 and _WELL_FORMED.fullmatch(sent[0]):",
+        "if len(sent) == 1:",
+        REQUEST_IDS,
+    ),
+    Mutant(
+        "a problem does not name its request",
+        "api/problems.py",
+        "        request_id=request_id,\n",
+        "",
+        REQUEST_IDS,
+    ),
+    Mutant(
+        "SQLite changes any revision of a job",
+        "engines/sqlite/changes.py",
+        "    if change.revisions is not None:",
+        "    if False:",
+        "tests/conformance/test_change.py",
+    ),
+    Mutant(
+        "PostgreSQL compares revisions before it locks the job",
+        "engines/postgres/changes.py",
+        '    await session.rows("lock", ids=_keys([id]))\n    job',
+        "    job",
+        "tests/conformance/test_change.py",
+    ),
+    Mutant(
+        "a weak tag matches",
+        "api/reading.py",
+        """(r'(?:^|,)[ \\t]*"([""",
+        """(r'(?:^|,)[ \\t]*(?:W/)?"([""",
+        "tests/api/test_if_match.py",
+    ),
+    Mutant(
+        "a waiting request holds its body",
+        "api/jobs.py",
+        "        ask.forget_body()\n",
+        "",
+        "tests/api/test_prefer.py",
+    ),
+    Mutant(
+        "a job that was stored is answered with an error",
+        "api/jobs.py",
+        "    except (JobNotFound, StoreError):",
+        "    except ZeroDivisionError:",
+        "tests/api/test_prefer.py",
+    ),
+    Mutant(
+        "a wait after an add may take any time",
+        "api/prefer.py",
+        "min(timedelta(seconds=int(seconds[0])), LONGEST_WAIT)",
+        "timedelta(seconds=int(seconds[0]))",
+        "tests/api/test_prefer.py",
+    ),
+    Mutant(
+        "payloads are compressed",
+        "api/jobs.py",
+        'compressible=not options["fields"]',
+        "compressible=True",
+        "tests/api/test_gzip.py",
+    ),
+    Mutant(
+        "every answer is compressed",
+        "api/answers.py",
+        "    compressible: bool = False",
+        "    compressible: bool = True",
+        "tests/api/test_gzip.py",
+    ),
+    Mutant(
+        "an HTTP/1.0 caller gets chunks",
+        "api/reading.py",
+        'scope.get("http_version") == "1.1" and ',
+        "",
+        "tests/api/test_gzip.py",
+    ),
+    Mutant(
+        "a meaning in the docs page is markup",
+        "api/page.py",
+        'escape(one.get("description") or _meaning(one["schema"]))',
+        '(one.get("description") or _meaning(one["schema"]))',
+        "tests/api/test_docs_page.py",
+    ),
+    Mutant(
+        "a link in the docs page is markup",
+        "api/page.py",
+        'href="#{escape(to)}"',
+        'href="#{to}"',
+        "tests/api/test_docs_page.py",
+    ),
+    Mutant(
+        "the docs page may run scripts",
+        "api/page.py",
+        "default-src 'none'; style-src",
+        "default-src 'self'; style-src",
+        "tests/api/test_docs_page.py",
+    ),
+    Mutant(
+        "PostgreSQL repeats a change of a revision that it has made",
+        "engines/postgres/engine.py",
+        "self._database.write_once(lambda session: changes.change_revision(",
+        "self._database.write(lambda session: changes.change_revision(",
+        CUT,
     ),
 )

@@ -20,7 +20,7 @@ from ..client.views import (
 )
 from ..client.why import Why
 from ..core.access import Scope
-from . import jobs, queues, schedules
+from . import jobs, page, queues, schedules
 from .openapi import describe
 from .operations import Ask, Operation, Reply
 from .reading import ONE_BATCH
@@ -48,11 +48,20 @@ _JOBS, _JOB, _QUEUES = "/api/v1/jobs", "/api/v1/jobs/{id}", "/api/v1/queues"
 _DEAD = "/api/v1/dead-letters"
 _SCHEDULES, _SCHEDULE = "/api/v1/schedules", "/api/v1/schedules/{name}"
 _KEY = {"Idempotency-Key": "The same as the field idempotencyKey."}
+_PREFER = {
+    "Prefer": "`wait=10`: wait up to 10 s (at most 60) for the end of the job: 200, or else 202; `respond-async`: 202."
+}
+_IF_MATCH = {"If-Match": "The ETag of the job as you have read it: 412 if it has changed since."}
 
 
 async def show_openapi(ask: Ask) -> Reply:
     """Describe every route (OpenAPI 3.1)."""
-    return Reply(200, _document())
+    return Reply(200, _document(), compressible=True)
+
+
+async def show_docs(ask: Ask) -> Reply:
+    """Show this reference as a page for people."""
+    return Reply(200, _page(), page.HEADERS, page.HTML)
 
 
 # The health checks have no scope: a monitor needs no key.
@@ -61,7 +70,12 @@ ROUTES: tuple[Operation, ...] = (
     Operation("GET", "/health/live", None, queues.live, {200: queues.AliveView}),
     Operation("GET", "/health/ready", None, queues.ready, {200: Health, 503: Health}),
     Operation("GET", "/api/v1/openapi.json", Scope.READ, show_openapi, {200: dict[str, Any]}),
-    Operation("POST", _JOBS, Scope.SUBMIT, jobs.add_job, {201: (JobView, ReceiptView)}, JobRequest, headers=_KEY),
+    Operation("GET", "/docs", Scope.READ, show_docs, {200: str}, media="text/html"),
+    Operation(
+        *("POST", _JOBS, Scope.SUBMIT, jobs.add_job),
+        *(dict.fromkeys((201, 200, 202), (JobView, ReceiptView)), JobRequest),
+        headers=_KEY | _PREFER,
+    ),
     Operation(
         *("POST", f"{_JOBS}/batch", Scope.SUBMIT, jobs.add_batch),
         *({201: (jobs.BatchView, jobs.ReceiptsView), 200: jobs.PreviewView}, BatchRequest),
@@ -70,7 +84,7 @@ ROUTES: tuple[Operation, ...] = (
     Operation("GET", _JOBS, Scope.READ, jobs.find_jobs, {200: PageView}, query=FindQuery),
     Operation("GET", _JOB, Scope.READ, jobs.get_job, {200: JobView}),
     Operation("GET", f"{_JOB}/why", Scope.READ, jobs.why_job, {200: Why}),
-    Operation("PATCH", _JOB, Scope.OPERATE, jobs.change_job, {200: JobView}, JobChange),
+    Operation("PATCH", _JOB, Scope.OPERATE, jobs.change_job, {200: JobView}, JobChange, headers=_IF_MATCH),
     Operation("DELETE", _JOB, Scope.OPERATE, jobs.delete_job, {204: None}),
     Operation("POST", f"{_JOB}/cancel", Scope.OPERATE, jobs.cancel_job, {200: JobView, 202: JobView}, Nothing),
     Operation("POST", f"{_JOB}/retry", Scope.OPERATE, jobs.retry_job, {200: JobView}, Nothing),
@@ -111,3 +125,8 @@ ROUTES: tuple[Operation, ...] = (
 @functools.cache
 def _document() -> dict[str, Any]:
     return describe(ROUTES)
+
+
+@functools.cache
+def _page() -> bytes:
+    return page.draw(_document())
