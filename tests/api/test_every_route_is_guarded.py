@@ -48,6 +48,7 @@ NEEDS = {
     ("POST", f"{QUEUES}/{{name}}/resume"): Scope.OPERATE,
     ("GET", "/api/v1/workers"): Scope.READ,
     ("GET", "/api/v1/stats"): Scope.READ,
+    ("GET", "/metrics"): Scope.READ,
     ("POST", "/api/v1/recover"): Scope.OPERATE,
 }
 BODIES = {

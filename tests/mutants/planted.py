@@ -121,8 +121,8 @@ MUTANTS = (
     Mutant(
         "nobody settles a lapse",
         "worker/worker.py",
-        "            await self._store.settle([self._lapse(lapsed) for lapsed in claimed.lapsed])\n",
-        "",
+        "await self._store.settle([self._lapse(lapsed) for lapsed in claimed.lapsed])",
+        "[]",
     ),
     Mutant(
         "a verdict that could not be recorded is dropped",
