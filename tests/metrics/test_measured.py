@@ -13,7 +13,7 @@ from demora.metrics.measured import Histogram, Measured
 from demora.store.jobs import ClaimedJob, Lease, Report, Settlement
 from demora.worker.measures import Measures
 from tests.facts import eventually
-from tests.metrics.scraping import collected, named
+from tests.metrics.scraping import Samples, collected, named
 from tests.worker.conftest import Gate, ended
 
 DUE = datetime(2030, 1, 1, tzinfo=UTC)
@@ -38,6 +38,18 @@ def settled(outcome: str, queue: str = "default", type: str = "a") -> str:
     return named("demora_jobs_settled_total", queue=queue, type=type, outcome=outcome)
 
 
+def outcomes(found: Samples) -> Samples:
+    """The counts of settled jobs that are not 0."""
+    return {name: value for name, value in found.items() if name.startswith("demora_jobs_settled_total") and value}
+
+
+def test_every_outcome_of_a_pair_begins_at_zero() -> None:
+    measured = Measured()
+    measured.started(claimed(), waited=0.0, now=DUE.timestamp())
+    found = collected(measured)
+    assert [found[settled(outcome)] for outcome in ("completed", "retrying", "failed", "cancelled", "returned")] == [0] * 5
+
+
 async def test_each_outcome_of_a_worker_is_counted_by_queue_and_type() -> None:
     measured, app = Measured(), Demora("sqlite://")
 
@@ -60,8 +72,7 @@ async def test_each_outcome_of_a_worker_is_counted_by_queue_and_type() -> None:
             for job in jobs[1:3]:
                 await eventually(lambda id=job.id: app.get(id), lambda job: job.due_at > job.scheduled_at)
     found = collected(measured)
-    outcomes = {name: value for name, value in found.items() if name.startswith("demora_jobs_settled_total")}
-    assert outcomes == {
+    assert outcomes(found) == {
         settled("completed", type="ends"): 1,
         settled("returned", type="ends"): 1,
         settled("retrying", type="ends"): 1,
@@ -90,12 +101,12 @@ async def test_a_cancelled_run_is_counted_as_cancelled_and_takes_a_slot_until_th
             during = collected(measured)
             await app.cancel(job.id)
             await ended(app, job)
-            after = await eventually(lambda: _later(measured), lambda found: settled("cancelled", type="waits") in found)
+            after = await eventually(lambda: _later(measured), lambda found: found[settled("cancelled", type="waits")])
     assert [seen["demora_worker_busy_slots"] for seen in (during, after)] == [1, 0]
     assert during["demora_worker_slots"] == 3
 
 
-async def _later(measured: Measured) -> dict[str, float]:
+async def _later(measured: Measured) -> Samples:
     return collected(measured)
 
 
@@ -127,7 +138,7 @@ async def test_a_lease_that_another_worker_took_is_counted_as_lost(gate: Gate) -
             gate.open()
     found = collected(measured)
     assert found["demora_leases_lost_total"] == 1
-    assert [name for name in found if "settled" in name] == []
+    assert outcomes(found) == {}
 
 
 def test_an_outcome_that_the_store_refused_is_a_lost_lease_and_no_settled_job() -> None:
@@ -135,7 +146,7 @@ def test_an_outcome_that_the_store_refused_is_a_lost_lease_and_no_settled_job() 
     settle(measured, claimed(), None)
     found = collected(measured)
     assert found["demora_leases_lost_total"] == 1
-    assert [name for name in found if "settled" in name] == []
+    assert outcomes(found) == {}
 
 
 def test_a_run_that_does_not_count_is_returned_unless_the_job_has_ended() -> None:
@@ -184,8 +195,8 @@ def test_a_thousand_pairs_have_names_and_the_rest_is_other() -> None:
         settle(measured, job, Status.COMPLETED)
     settle(measured, claimed("queue-0", "a"), Status.COMPLETED)
     found = collected(measured)
-    names = [name for name in found if name.startswith("demora_jobs_settled_total")]
-    assert len(names) == module.MOST_PAIRS + 1
+    assert len(outcomes(found)) == module.MOST_PAIRS + 1
+    assert len([name for name in found if "job_run_seconds_count" in name]) == module.MOST_PAIRS + 1
     assert found[settled("completed", "other", "other")] == 500
     assert found[settled("completed", "queue-0")] == 2
     assert found[named("demora_job_lateness_seconds_count", queue="other")] == 500

@@ -19,7 +19,7 @@ MOST_PAIRS = 1000  # of a queue and a type that have series of their own
 OTHER = "other"  # the queue and the type of all further pairs
 BOUNDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 1800.0)  # seconds
 RETURNED = "returned"  # the outcome of a run that does not count as an attempt
-_OUTCOMES = {status: status.name.lower() for status in Status}
+OUTCOMES = {status: status.name.lower() for status in (Status.COMPLETED, Status.RETRYING, Status.FAILED, Status.CANCELLED)}
 _LABELS = [*map(str, BOUNDS), "+Inf"]
 
 
@@ -45,12 +45,13 @@ class Histogram:
 
 
 class Pair:
-    """What is measured for each queue and type. The pairs of a queue share its `lateness`."""
+    """What is measured for each queue and type. The pairs of a queue share its `lateness`. Each outcome begins at 0, since
+    Prometheus sees no increase in a counter that begins at 1."""
 
     __slots__ = ("lateness", "outcomes", "ran")
 
     def __init__(self, lateness: Histogram) -> None:
-        self.lateness, self.ran, self.outcomes = lateness, Histogram(), dict[str, int]()
+        self.lateness, self.ran, self.outcomes = lateness, Histogram(), dict.fromkeys((*OUTCOMES.values(), RETURNED), 0)
 
 
 class Measured(Measures, Collector):
@@ -93,8 +94,7 @@ class Measured(Measures, Collector):
         if status is None:
             self._lost += 1
             return
-        outcome = RETURNED if status.waiting and not settlement.verdict.counts else _OUTCOMES[status]
-        pair.outcomes[outcome] = pair.outcomes.get(outcome, 0) + 1
+        pair.outcomes[RETURNED if status.waiting and not settlement.verdict.counts else OUTCOMES[status]] += 1
 
     def lost(self, lease: Lease) -> None:
         self._lost += 1
