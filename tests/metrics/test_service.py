@@ -16,7 +16,6 @@ from demora.core.access import Scope
 from demora.engines.sqlite import SqliteStore
 from demora.errors import StoreError
 from demora.metrics import service as module
-from demora.metrics.measured import Measured
 from demora.metrics.service import ServiceMetrics
 from demora.settings import Settings
 from demora.store.jobs import ALL_QUEUES, Queue, QueueQuery
@@ -218,7 +217,3 @@ async def test_no_payload_name_tag_key_or_error_is_in_the_metrics(
     assert key not in answer.text
     labels = {label for sample in scraped(answer.text) for label in sample.split()[1:]}
     assert {label.partition("=")[0] for label in labels} == {"queue", "type", "outcome", "state", "le"}
-
-
-def test_a_service_measures_its_worker() -> None:
-    assert isinstance(ServiceMetrics().measured, Measured)

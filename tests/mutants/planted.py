@@ -2646,8 +2646,8 @@ MUTANTS = (
     Mutant(
         "metrics call a retry a returned run",
         MEASURED,
-        "RETURNED if status.waiting and not settlement.verdict.counts else",
-        "RETURNED if status.waiting else",
+        "if settlement.verdict.counts or status.ended else",
+        "if status.ended else",
         f"{METRICS}test_measured.py",
     ),
     Mutant(

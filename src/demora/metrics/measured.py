@@ -19,7 +19,8 @@ MOST_PAIRS = 1000  # of a queue and a type that have series of their own
 OTHER = "other"  # the queue and the type of all further pairs
 BOUNDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 1800.0)  # seconds
 RETURNED = "returned"  # the outcome of a run that does not count as an attempt
-OUTCOMES = {status: status.name.lower() for status in (Status.COMPLETED, Status.RETRYING, Status.FAILED, Status.CANCELLED)}
+OUTCOMES = ("completed", "retrying", "failed", "cancelled", RETURNED)
+_NAMES = tuple(status.name.lower() for status in Status)  # by number: an enum as the key of a dict is slow
 _LABELS = [*map(str, BOUNDS), "+Inf"]
 
 
@@ -51,7 +52,7 @@ class Pair:
     __slots__ = ("lateness", "outcomes", "ran")
 
     def __init__(self, lateness: Histogram) -> None:
-        self.lateness, self.ran, self.outcomes = lateness, Histogram(), dict.fromkeys((*OUTCOMES.values(), RETURNED), 0)
+        self.lateness, self.ran, self.outcomes = lateness, Histogram(), dict.fromkeys(OUTCOMES, 0)
 
 
 class Measured(Measures, Collector):
@@ -94,7 +95,7 @@ class Measured(Measures, Collector):
         if status is None:
             self._lost += 1
             return
-        pair.outcomes[RETURNED if status.waiting and not settlement.verdict.counts else OUTCOMES[status]] += 1
+        pair.outcomes[_NAMES[status] if settlement.verdict.counts or status.ended else RETURNED] += 1
 
     def lost(self, lease: Lease) -> None:
         self._lost += 1
