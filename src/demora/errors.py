@@ -31,6 +31,13 @@ class CannotListen(BadSetting):
     """The service cannot listen on the address of the settings, or may not do so yet."""
 
 
+class MetricsNotInstalled(DemoraError):
+    """Metrics were asked for, and the library that writes them is missing."""
+
+    def __init__(self) -> None:
+        super().__init__("metrics need a library that is not installed: pip install 'demora[metrics]'")
+
+
 class BadHandler(DemoraError):
     """A function cannot be registered as a handler."""
 

@@ -52,6 +52,8 @@ class Settings(msgspec.Struct, frozen=True):
     lease: timedelta = timedelta(seconds=30)
     grace: timedelta = timedelta(seconds=8)
     concurrency: int = 20
+    metrics_host: str = "127.0.0.1"
+    metrics_port: int | None = None
     known_types_only: bool = False
     builtin_handlers: tuple[str, ...] | None = None
     max_timeout: timedelta = timedelta(days=1)
@@ -253,6 +255,8 @@ def _broken_rules(settings: Settings) -> Iterator[BadSetting]:
     """Yield the settings that are well formed but out of bounds."""
     if not 0 <= settings.port <= 65535:
         yield BadSetting("port", "must be from 0 to 65535")
+    if settings.metrics_port is not None and not 0 <= settings.metrics_port <= 65535:
+        yield BadSetting("metrics_port", "must be from 0 to 65535")
     if not 1 <= settings.concurrency <= 10_000:
         yield BadSetting("concurrency", "must be from 1 to 10000")
     if not timedelta(milliseconds=100) <= settings.lease <= timedelta(days=1):

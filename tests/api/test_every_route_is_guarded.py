@@ -61,6 +61,7 @@ NEEDS = {
     ("GET", f"{SCHEDULES}/{{name}}/jobs"): Scope.READ,
     ("GET", "/api/v1/workers"): Scope.READ,
     ("GET", "/api/v1/stats"): Scope.READ,
+    ("GET", "/metrics"): Scope.READ,
     ("POST", "/api/v1/recover"): Scope.OPERATE,
 }
 BODIES = {

@@ -45,6 +45,7 @@ LINE_NODES = "line/redis/connections.py"
 LINE_TAKE, LINE_PUT = "line/redis/scripts/take.lua", "line/redis/scripts/put.lua"
 CRON, SCHEDULE, FIRING = "tests/core/test_cron.py", "tests/core/test_schedule.py", "tests/core/test_firing.py"
 FIRE, FIRE_LOOP = "tests/conformance/test_schedules.py", "tests/scheduler/test_schedules.py"
+MEASURED, METRICS = "metrics/measured.py", "tests/metrics/"
 DEFINITIONS, ORACLE = "tests/core/test_definitions.py", "tests/schedules/test_sample.py"
 REQUEST_IDS = "tests/api/test_request_ids.py"
 
@@ -123,8 +124,8 @@ MUTANTS = (
     Mutant(
         "nobody settles a lapse",
         "worker/worker.py",
-        "            await self._store.settle([self._lapse(lapsed) for lapsed in claimed.lapsed])\n",
-        "",
+        "await self._store.settle([self._lapse(lapsed) for lapsed in claimed.lapsed])",
+        "[]",
     ),
     Mutant(
         "a verdict that could not be recorded is dropped",
@@ -2853,5 +2854,68 @@ MUTANTS = (
         "self._database.write_once(lambda session: changes.change_revision(",
         "self._database.write(lambda session: changes.change_revision(",
         CUT,
+    ),
+    Mutant(
+        "metrics name every pair of a queue and a type",
+        MEASURED,
+        "if len(self._pairs) >= MOST_PAIRS:",
+        "if False:",
+        f"{METRICS}test_measured.py",
+    ),
+    Mutant(
+        "metrics swap the type and the outcome",
+        MEASURED,
+        "family.add_metric([queue, type, outcome], count)",
+        "family.add_metric([queue, outcome, type], count)",
+        f"{METRICS}test_measured.py",
+    ),
+    Mutant(
+        "metrics call a retry a returned run",
+        MEASURED,
+        "if settlement.verdict.counts or status.ended else",
+        "if status.ended else",
+        f"{METRICS}test_measured.py",
+    ),
+    Mutant(
+        "metrics measure how late a retry is from its first due time",
+        MEASURED,
+        "if job.lease.token == 1:",
+        "if True:",
+        f"{METRICS}test_measured.py",
+    ),
+    Mutant(
+        "metrics count the jobs at every scrape",
+        "metrics/service.py",
+        "await client.stats()",
+        "await client.stats(fresh=True)",
+        f"{METRICS}test_service.py",
+    ),
+    Mutant(
+        "metrics read the paces at every scrape",
+        "metrics/service.py",
+        "if stats.counted_at != self._counted_at:",
+        "if True:",
+        f"{METRICS}test_service.py",
+    ),
+    Mutant(
+        "metrics fail while the database is away",
+        "metrics/service.py",
+        "except (StoreError, TimeoutError):",
+        "except TimeoutError:",
+        f"{METRICS}test_service.py",
+    ),
+    Mutant(
+        "metrics need no key",
+        "api/routes.py",
+        'Operation("GET", "/metrics", Scope.READ,',
+        'Operation("GET", "/metrics", None,',
+        "tests/api/test_every_route_is_guarded.py -k metrics",
+    ),
+    Mutant(
+        "metrics count no lease that was lost during a run",
+        "worker/worker.py",
+        "            self._measures.lost(lease)\n            notices.lease_lost",
+        "            notices.lease_lost",
+        f"{METRICS}test_measured.py",
     ),
 )

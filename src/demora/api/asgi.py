@@ -15,7 +15,7 @@ from ..settings import Settings
 from ..system import notices
 from .access import Door, Guard
 from .budget import Budget, Share
-from .operations import PROBLEM, WITHOUT_KEY, Ask, Operation, Reply
+from .operations import PROBLEM, WITHOUT_KEY, Ask, MetricsText, Operation, Reply
 from .problems import NoRoute, Overloaded, WrongMethod, as_sent, headers_of, problem_of
 from .reading import ClientGone, decode_body, decode_query, read_body, takes_gzip
 from .request_ids import request_id, with_id
@@ -23,19 +23,19 @@ from .routes import ROUTES
 from .submitting import Submissions
 
 
-def make_api(app: Demora, settings: Settings) -> "Api":
-    """Return the HTTP API of an application, for any ASGI server."""
-    return Api(app, settings)
+def make_api(app: Demora, settings: Settings, metrics: MetricsText | None = None) -> "Api":
+    """Return the HTTP API of an application, for any ASGI server. Without `metrics`, `/metrics` is 404."""
+    return Api(app, settings, metrics)
 
 
 class Api:
     """Answers every request, also with errors, and never raises."""
 
-    def __init__(self, app: Demora, settings: Settings) -> None:
+    def __init__(self, app: Demora, settings: Settings, metrics: MetricsText | None) -> None:
         self._door = Door(settings)
         self._stopping = asyncio.Event()
         self._budget = Budget(settings.in_flight_bytes)
-        routes = _routes(app, Guard(app, settings), Submissions(settings), self._stopping, self._budget)
+        routes = _routes(app, Guard(app, settings), Submissions(settings), self._stopping, self._budget, metrics)
         self._router = Router(routes, redirect_slashes=False, default=_nowhere)
 
     def stop(self) -> None:
@@ -69,10 +69,11 @@ class _Resource:
         submissions: Submissions,
         stopping: asyncio.Event,
         budget: Budget,
+        metrics: MetricsText | None,
     ) -> None:
         self._operations = {operation.method: operation for operation in operations}
         self._app, self._guard, self._submissions = app, guard, submissions
-        self._stopping, self._budget = stopping, budget
+        self._stopping, self._budget, self._metrics = stopping, budget, metrics
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         operation = self._operations.get("GET" if scope["method"] == "HEAD" else scope["method"])
@@ -101,15 +102,24 @@ class _Resource:
             submissions=self._submissions,
             share=share,
             id=scope["request_id"],
+            metrics=self._metrics,
         )
 
 
-def _routes(app: Demora, guard: Guard, submissions: Submissions, stopping: asyncio.Event, budget: Budget) -> list[Route]:
+def _routes(
+    app: Demora,
+    guard: Guard,
+    submissions: Submissions,
+    stopping: asyncio.Event,
+    budget: Budget,
+    metrics: MetricsText | None,
+) -> list[Route]:
     by_path: dict[str, list[Operation]] = {}
     for operation in ROUTES:
         by_path.setdefault(operation.path, []).append(operation)
     return [
-        Route(path, _Resource(operations, app, guard, submissions, stopping, budget)) for path, operations in by_path.items()
+        Route(path, _Resource(operations, app, guard, submissions, stopping, budget, metrics))
+        for path, operations in by_path.items()
     ]
 
 

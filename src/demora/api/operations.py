@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from datetime import timedelta
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 from starlette.datastructures import Headers
@@ -27,6 +27,14 @@ __all__ = ["JSON", "LARGE_JOB", "PAGE_BYTES", "PLAIN_JOB", "PROBLEM", "SEARCH_LI
 __all__ += ["Ask", "Listing", "Operation", "Reply"]
 
 
+class MetricsText(Protocol):
+    """Writes the metrics of this process and of the database as a text."""
+
+    media: str
+
+    async def text(self, client: Client) -> bytes: ...
+
+
 class Ask(msgspec.Struct):
     """A request whose path, query and body have the right types.
 
@@ -46,6 +54,7 @@ class Ask(msgspec.Struct):
     submissions: Submissions
     share: Share
     id: str
+    metrics: MetricsText | None = None  # None: the extra `metrics` is not installed
 
     async def client(self) -> Client:
         return await self.app.open()

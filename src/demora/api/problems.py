@@ -146,6 +146,7 @@ KINDS: dict[type[Exception], Kind] = {
     demora.TooLarge: Kind(413, "Too large"),
     demora.BadSetting: _UNKNOWN,
     demora.CannotListen: _UNKNOWN,
+    demora.MetricsNotInstalled: Kind(404, "Metrics not installed"),
     demora.BadHandler: _UNKNOWN,
     demora.ProcessDied: _UNKNOWN,
     demora.RaisedInProcess: _UNKNOWN,

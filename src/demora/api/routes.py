@@ -20,7 +20,7 @@ from ..client.views import (
 )
 from ..client.why import Why
 from ..core.access import Scope
-from . import jobs, page, queues, schedules
+from . import jobs, metrics, page, queues, schedules
 from .openapi import describe
 from .operations import Ask, Operation, Reply
 from .reading import ONE_BATCH
@@ -118,6 +118,7 @@ ROUTES: tuple[Operation, ...] = (
     ),
     Operation("GET", "/api/v1/workers", Scope.READ, queues.list_workers, {200: queues.WorkersView}),
     Operation("GET", "/api/v1/stats", Scope.READ, queues.show_stats, {200: StatsView}, query=StatsQuery),
+    Operation("GET", "/metrics", Scope.READ, metrics.show_metrics, {200: str}, media=metrics.TEXT),
     Operation("POST", "/api/v1/recover", Scope.OPERATE, queues.recover, {200: queues.RecoveryView}, Nothing),
 )
 

@@ -104,7 +104,7 @@ class Client:
 
         diagnostics = Diagnostics(store)
         self.workers, self.registered_workers = diagnostics.workers, diagnostics.registered_workers
-        self.health, self.notes = diagnostics.health, diagnostics.notes
+        self.health, self.notes, self.line_used = diagnostics.health, diagnostics.notes, diagnostics.line_used
         self.overview, self.activity = diagnostics.overview, diagnostics.activity
         self.evidence, self.end_audit = diagnostics.evidence, diagnostics.end_audit
         self.compare_line, self.rebuild_line = diagnostics.compare_line, diagnostics.rebuild_line

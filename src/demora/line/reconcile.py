@@ -40,6 +40,10 @@ class Reconciliation(msgspec.Struct, frozen=True):
 class Reconcilable(Protocol):
     """A store with a line."""
 
+    def uses_line(self) -> bool:
+        """Return whether the line hands out the jobs: it can be reached and is filled. Any thread may ask."""
+        ...
+
     async def reconcile(self, *, repair: bool = False) -> Reconciliation:
         """Compare the line with the rows, and with `repair` correct the line where they differ."""
         ...

@@ -180,6 +180,10 @@ class LinedStore:
             finally:
                 self._waiters.pop(waiter, None)
 
+    def uses_line(self) -> bool:
+        maintainer = self._opened()
+        return maintainer is not None and maintainer.trusted
+
     async def reconcile(self, *, repair: bool = False) -> Reconciliation:
         return await reconcile(self.inner.line_feed, await self._maintainer(), repair=repair)
 
@@ -228,14 +232,18 @@ class LinedStore:
 
     def _line_note(self) -> str | None:
         """The reason why the line is not used, None if it is used or no verb has needed it yet."""
-        opening = self._opening
-        if opening is None or not opening.done() or opening.cancelled() or opening.exception() is not None:
-            return None
-        maintainer = opening.result()
-        if maintainer.trusted:
+        maintainer = self._opened()
+        if maintainer is None or maintainer.trusted:
             return None
         why = "it is being filled" if maintainer.up else maintainer.trouble
         return f"the Redis line is not used ({why}): jobs are handed out by the database"
+
+    def _opened(self) -> Maintainer | None:
+        """The maintainer, None if no verb has needed it yet."""
+        opening = self._opening
+        if opening is None or not opening.done() or opening.cancelled() or opening.exception() is not None:
+            return None
+        return opening.result()
 
     def _note_unplaced(self) -> None:
         self._unplaced = True

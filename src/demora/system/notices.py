@@ -69,6 +69,10 @@ def queue_new(queue: str) -> None:
     _say(INFO, "worker.queue_new", "queue {queue} is new: no job was ever put there", queue=queue)
 
 
+def metrics_shown(address: str) -> None:
+    _say(INFO, "worker.metrics", "metrics at {address}", address=address)
+
+
 def stop_requested(signal: str) -> None:
     words = "stopping after {signal}; " + ("a second Ctrl-C" if signal == "SIGINT" else "a second signal") + " ends at once"
     _say(INFO, "process.stopping", words, signal=signal)
