@@ -20,7 +20,7 @@ from typing import Any
 
 from ..core.shares import QueueShares
 from ..core.states import Status
-from ..core.verdict import GaveUp, HandedBack, NoHandler, Outcome, Snoozed, Succeeded, Verdict
+from ..core.verdict import BEFORE_START, GaveUp, HandedBack, NoHandler, Outcome, Snoozed, Succeeded, Verdict
 from ..errors import Invalid, StoreClosed, StoreError
 from ..handlers.context import Context, current_job, stamp_records
 from ..handlers.control import Retry
@@ -407,7 +407,7 @@ class Worker:
             if (run := self._runs.get(lease)) is not None and run.ending is None:
                 run.end(Ending.CANCEL)
             elif (job := self._withdraw(lease)) is not None:
-                self._settle(job, GaveUp("cancelled before it started"))
+                self._settle(job, GaveUp(BEFORE_START))
 
     def _lose(self, lease: Lease) -> None:
         self._withdraw(lease)

@@ -34,6 +34,7 @@ from ...store.jobs import (
 from ...system import crash
 from ...system.clock import Clock
 from ..options import PostgresOptions
+from ..sql.constants import MOST_NAMES
 from . import changes, registry, rows, runs
 from .api_keys import PostgresApiKeys
 from .audit import PostgresAudit, begin_audit
@@ -46,8 +47,6 @@ from .notifier import Notifier, Waiter
 from .paces import PostgresPaces
 from .transactions import Gathering
 from .webhooks import PostgresWebhooks
-
-MOST_NAMES = 10_000  # queue names that a store remembers as recorded
 
 
 class PostgresStore:

@@ -20,11 +20,11 @@ from ...core.states import Status
 from ...core.verdict import EXPIRED
 from ...store.jobs import HELD_LOOK, Claimed, ClaimedJob, ClaimRequest, Lease, LeaseStatus, Report, Settlement, Topic
 from ...store.line_feed import Drawn, Entry
+from ..sql.constants import LAPSED_AT_ONCE
 from ..sql.paces import state_of
 from . import changes, paces, rows
 from .connections import Session
 
-LAPSED_AT_ONCE = 100
 MARGIN = 50  # rows to read beyond those wanted, since other workers may be claiming the first ones
 ROUNDS = 12  # statements after which a claim gives up for now and asks to be repeated at once
 _USUAL = rows.offsets(QueueOrder())

@@ -34,6 +34,7 @@ from ...store.jobs import (
     WorkerRecord,
 )
 from ...system.clock import Clock, SystemClock
+from ..sql.constants import MOST_NAMES, UNHURRIED
 from . import changes, connections, registry, rows, runs
 from .api_keys import SqliteApiKeys
 from .audit import SqliteAudit, begin_audit
@@ -47,8 +48,6 @@ from .paces import SqlitePaces
 from .transactions import Transaction
 from .webhooks import SqliteWebhooks
 
-MOST_NAMES = 10_000  # queue names that a store remembers as recorded
-UNHURRIED = frozenset({Topic.EXPIRY, Topic.PACE})  # waiters on these also poll, so a late notification does no harm
 BYTES_PER_JOB = 4096  # of payload or result: this much weighs as much as one job
 
 

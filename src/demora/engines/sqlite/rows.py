@@ -14,13 +14,12 @@ from ..sql.columns import queue_order, retention
 from ..sql.columns import span as _span
 from ..sql.columns import tags as _tags
 from ..sql.columns import time as _time
+from ..sql.constants import NARROW as _NARROW
 from .connections import SQL
 from .transactions import Transaction
 
 Row = tuple[Any, ...]
 _PRIORITIES = tuple(Priority)
-# Statuses whose jobs have an index of their own, and the block that limits `find` to it.
-_NARROW = {frozenset({Status.FAILED}): "narrow_dead", frozenset({Status.PROCESSING}): "narrow_processing"}
 
 
 def id_bytes(id: str) -> bytes | None:

@@ -20,13 +20,13 @@ from ...core.states import Status
 from ...core.verdict import Verdict
 from ...store.jobs import Claimed, ClaimedJob, ClaimRequest, LapsedJob, Lease, LeaseStatus, Report, Settlement, Topic
 from ...store.line_feed import Drawn, Entry
+from ..sql.constants import LAPSED_AT_ONCE
 from . import changes, paces, rows
 from .audit import trace
 from .connections import SQL
 from .locking import LEAST_SPARING
 from .transactions import Transaction
 
-LAPSED_AT_ONCE = 100
 _USUAL = QueueOrder()
 _encode = msgspec.json.encode
 _Held = tuple[bytes | None, int]  # an id and the token of a lease on it
