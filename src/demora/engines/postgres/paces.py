@@ -253,14 +253,14 @@ async def _ahead(session: Session, job: Job, queue: Queue, pacing: Pacing | None
     governed = () if pacing is None else pacing.pace.governs.lanes
     place = to_ms(job.due_at) + queue.order.offset(job.lane, job.priority)
     lanes = [lane for lane in Lane if (lane in governed) == (job.lane in governed)]
-    lines = [(lane, rank, place - queue.order.offset(lane, rank)) for lane in lanes for rank in Priority]
+    bounds = [(lane, rank, place - queue.order.offset(lane, rank)) for lane in lanes for rank in Priority]
     row = await session.row(
         "count_before",
         id=rows.id_key(job.id),
         queue=job.queue,
         wall=wall,
-        lanes=[lane.value for lane, _, _ in lines],
-        ranks=[rank.value for _, rank, _ in lines],
-        dues=[due for _, _, due in lines],
+        lanes=[lane.value for lane, _, _ in bounds],
+        ranks=[rank.value for _, rank, _ in bounds],
+        dues=[due for _, _, due in bounds],
     )
     return int(row["ahead"])

@@ -365,7 +365,7 @@ where status < {PROCESSING} and queue = ?2 and lane in (select value from json_e
 select 1 from jobs where status < {PROCESSING} and queue in (select value from json_each(?)) and lane = ?
     and due_at <= ? limit 1
 
--- name: lines
+-- name: lanes_and_ranks
 -- Each lane and rank of a queue that has waiting jobs.
 select distinct lane, rank from jobs where status < {PROCESSING} and queue = ?
 
