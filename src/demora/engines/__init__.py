@@ -65,6 +65,14 @@ def _sql_store(database_url: str, *, audit: bool, postgres: PostgresOptions | No
     raise BadSetting("database_url", f"no engine for {which}; demora supports {known}")
 
 
+def is_in_memory(database_url: str) -> bool:
+    """Whether a URL names a database in the memory of a process. `BadSetting` if no engine accepts the URL."""
+    from .sqlite import SqliteStore
+
+    store = make_store(database_url)
+    return isinstance(store, SqliteStore) and store.path is None
+
+
 def same_database(one: str, other: str) -> bool:
     """Whether two URLs name the same database: as they are written or, for SQLite, as the same file."""
     if one == other:
