@@ -648,7 +648,7 @@ MUTANTS = (
         "engines/sqlite/changes.py",
         "status, keep.count, limit - removed)",
         "status, max(keep.count - 1, 0), limit - removed)",
-        CONFORMANCE + "test_tidy.py",
+        CONFORMANCE + "test_housekeep.py",
     ),
     Mutant(
         "queues in turn are one line",

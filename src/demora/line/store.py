@@ -156,9 +156,9 @@ class LinedStore:
         return answer
 
     async def housekeep(self, retention: Retention, *, limit: int) -> HousekeepingResult:
-        tidied = await self.inner.housekeep(retention, limit=limit)
+        result = await self.inner.housekeep(retention, limit=limit)
         await self._sweep_unplaced()
-        return tidied
+        return result
 
     async def set_queue(self, name: str, change: QueueChange) -> Queue:
         queue = await self.inner.set_queue(name, change)

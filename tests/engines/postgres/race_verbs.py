@@ -140,7 +140,7 @@ def _nothing_purged(answer: Any) -> bool:
     return answer == 0
 
 
-def _nothing_tidied(answer: Any) -> bool:
+def _nothing_housekept(answer: Any) -> bool:
     return isinstance(answer, HousekeepingResult) and not answer.expired and not answer.removed
 
 
@@ -182,8 +182,8 @@ VERBS = (
     Verb("put off", "Store.change", _change(Change(delay=seconds(60)))),
     Verb("remove", "Store.remove", _remove),
     Verb("purge", "Store.purge", _purge, _nothing_purged, usual=False),
-    Verb("tidy by age", "Store.housekeep", _housekeep(NOTHING_KEPT), _nothing_tidied, in_pieces=True),
-    Verb("tidy by count", "Store.housekeep", _housekeep(NONE_KEPT), _nothing_tidied, in_pieces=True, usual=False),
+    Verb("housekeep by age", "Store.housekeep", _housekeep(NOTHING_KEPT), _nothing_housekept, in_pieces=True),
+    Verb("housekeep by count", "Store.housekeep", _housekeep(NONE_KEPT), _nothing_housekept, in_pieces=True, usual=False),
     Verb("add the same id", "Store.add", _add(id=ROW)),
     Verb("add the same key", "Store.add", _add(key=KEY)),
     Verb("add another request", "Store.add", _add(key=IdempotencyKey("k", b"another")), usual=False),
