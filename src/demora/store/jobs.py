@@ -80,7 +80,7 @@ class LapsedJob(msgspec.Struct, frozen=True):
     standing: RetryState
 
 
-HELD_LOOK = timedelta(milliseconds=50)  # until the next claim of ready jobs that another transaction has locked
+LOCKED_RETRY = timedelta(milliseconds=50)  # until the next claim of ready jobs that another transaction has locked
 
 
 class ClaimRequest(msgspec.Struct, frozen=True):

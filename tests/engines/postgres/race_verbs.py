@@ -10,7 +10,7 @@ from demora.core.pace_request import PaceRequest, request_of
 from demora.core.retention import Keep, Retention
 from demora.core.states import Status
 from demora.core.verdict import GaveUp, HandedBack, Lapsed, Outcome, Raised
-from demora.store.jobs import HELD_LOOK, Change, Claimed, HousekeepingResult, LapsedJob, Lease, QueueChange, Report
+from demora.store.jobs import LOCKED_RETRY, Change, Claimed, HousekeepingResult, LapsedJob, Lease, QueueChange, Report
 from demora.store.line_feed import Drawn, Entry
 from demora.store.paces import Released
 from tests.builders import BROKEN, DONE, LEASE, claim_one, lapsed_one, ms, new_job, seconds, settle, settlement
@@ -129,7 +129,7 @@ async def _release(store: Any, scene: Scene, actor: str) -> Any:
 
 def _no_claim(answer: Any) -> bool:
     """A claim that skipped a job says when to come back."""
-    return isinstance(answer, Claimed) and not answer.jobs and answer.next_in is not None and answer.next_in <= HELD_LOOK
+    return isinstance(answer, Claimed) and not answer.jobs and answer.next_in is not None and answer.next_in <= LOCKED_RETRY
 
 
 def _nothing_drawn(answer: Any) -> bool:

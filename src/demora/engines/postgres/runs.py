@@ -18,7 +18,7 @@ from ...core.pace import look_at
 from ...core.spans import MILLISECOND, ZERO, span_ms
 from ...core.states import Status
 from ...core.verdict import EXPIRED
-from ...store.jobs import HELD_LOOK, Claimed, ClaimedJob, ClaimRequest, Lease, LeaseStatus, Report, Settlement, Topic
+from ...store.jobs import LOCKED_RETRY, Claimed, ClaimedJob, ClaimRequest, Lease, LeaseStatus, Report, Settlement, Topic
 from ...store.line_feed import Drawn, Entry
 from ..sql.constants import LAPSED_AT_ONCE
 from ..sql.paces import state_of
@@ -53,7 +53,7 @@ async def claim(session: Session, request: NumberedClaim) -> Claimed:
         session.wake(Topic.READY)
     next_in = claimed.next_in
     if due:  # another transaction has locked the pace or its jobs
-        next_in = HELD_LOOK if next_in is None else min(next_in, HELD_LOOK)
+        next_in = LOCKED_RETRY if next_in is None else min(next_in, LOCKED_RETRY)
     return msgspec.structs.replace(claimed, next_in=next_in, released=released)
 
 
@@ -110,7 +110,7 @@ async def _claim(session: Session, request: NumberedClaim, limit: int, margin: i
     locked = met < min(limit, sight["found"])
     wider = locked and sight["found"] == window  # else the statement has seen all ready jobs
     if locked and not wider:
-        next_in = HELD_LOOK if next_in is None else min(next_in, HELD_LOOK)
+        next_in = LOCKED_RETRY if next_in is None else min(next_in, LOCKED_RETRY)
     due = [queue for queue, look in looks.items() if look <= sight["wall"]]
     return Claimed(jobs, rows.lapsed_jobs(sight["lapsed"]), next_in), wider, due
 
