@@ -43,7 +43,7 @@ from ..system import crash, error_texts, forks, notices
 from ..system.log_limit import Burst
 from ..system.seams import Seams
 from .application import Application, Hook
-from .leases import HeldLease, Keeper
+from .leases import Keeper, RenewedLease
 from .processes.location import expect_worker
 from .processes.pool import Processes
 from .run import Ending, Run, Timeouts, verdict_on
@@ -98,7 +98,7 @@ class Worker:
         self._lease, self._grace = settings.lease, settings.grace.total_seconds()
         self._longest, self._log_errors = settings.max_timeout, settings.log_errors
         self._paces = settings.asked_paces
-        self._backlog: deque[tuple[ClaimedJob, HeldLease]] = deque()
+        self._backlog: deque[tuple[ClaimedJob, RenewedLease]] = deque()
         self._runs: dict[Lease, Run] = {}
         self._stuck = 0
         self._prefetch = Prefetch()
@@ -272,7 +272,7 @@ class Worker:
         while self._backlog and len(self._runs) + self._stuck < self.slots and not self._stopping:
             self._start(*self._backlog.popleft())
 
-    def _start(self, job: ClaimedJob, held: HeldLease) -> None:
+    def _start(self, job: ClaimedJob, held: RenewedLease) -> None:
         handler = self._app.registry.get(job.type)
         run = Run(
             Context(job, self.id, self._seams.monotonic),

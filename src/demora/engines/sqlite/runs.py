@@ -29,7 +29,7 @@ from .transactions import Transaction
 
 _USUAL = QueueOrder()
 _encode = msgspec.json.encode
-_Held = tuple[bytes | None, int]  # an id and the token of a lease on it
+_LeaseKey = tuple[bytes | None, int]  # an id and the token of a lease on it
 
 
 class _Head(msgspec.Struct, frozen=True):
@@ -221,7 +221,7 @@ def _trace(tx: Transaction, settlements: Sequence[Settlement], answers: Sequence
 
 def _complete(tx: Transaction, done: Sequence[Settlement]) -> frozenset[Lease]:
     """Record successes in one statement, and return the leases that still held."""
-    held: dict[_Held, Lease] = {}
+    held: dict[_LeaseKey, Lease] = {}
     packed = [_completion(tx, s, held) for s in done]
     what = {
         "status": Status.COMPLETED.value,
@@ -241,7 +241,7 @@ def _complete(tx: Transaction, done: Sequence[Settlement]) -> frozenset[Lease]:
     return ours
 
 
-def _completion(tx: Transaction, settlement: Settlement, held: dict[_Held, Lease]) -> tuple[Any, ...]:
+def _completion(tx: Transaction, settlement: Settlement, held: dict[_LeaseKey, Lease]) -> tuple[Any, ...]:
     """The parameters of a success; adds to `held` under which id and token the statement returns its lease."""
     report, result = settlement.report, settlement.verdict.result
     id = rows.id_bytes(report.lease.id)
