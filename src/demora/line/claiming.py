@@ -136,11 +136,11 @@ class Claimer:
         places: list[Place] = []
         if missed:
             try:
-                standings = await self._feed.standings([entry.id for entry in missed])
+                row_places = await self._feed.row_places([entry.id for entry in missed])
             except StoreError:  # the line hands out again those that are not done
                 await maintainer.done([entry for entry in entries if entry.id in leased])
                 return [], False
-            places = [standing.place for standing in standings if standing.waiting]
+            places = [row.place for row in row_places if row.waiting]
         asked, now_us = {(entry.id, entry.queue) for entry in missed}, maintainer.clock.now_us()
         still = [place for place in places if (place.id, place.queue) in asked]
         locked = [place for place in still if _is_locked(place, now_us)]

@@ -268,7 +268,7 @@ NOT_RACED = {
     "LineFeed.read_clock": READS,
     "LineFeed.begin": NO_JOB,
     "LineFeed.bump": NO_JOB,
-    "LineFeed.standings": READS,
+    "LineFeed.row_places": READS,
     "LineFeed.position": READS,
     "LineFeed.moved": READS,
     "LineFeed.walk": READS,

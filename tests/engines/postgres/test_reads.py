@@ -110,7 +110,7 @@ async def _live(store: PostgresStore, clock: TestClock, when: str) -> None:
     moved = await store.line_feed.moved(position, seconds(600), FEW)
     assert moved is not None
     assert len(moved.places) == FEW
-    await store.line_feed.standings(drawn)
+    await store.line_feed.row_places(drawn)
     jobs = (await store.line_feed.draw("ann", [Entry(id, when) for id in drawn], lease=LEASE)).claimed.jobs
     assert [job.lease.id for job in jobs] == drawn
     await store.renew([Report(job.lease, seconds(0), log=((seconds(0), "a line"),)) for job in jobs], lease=LEASE)

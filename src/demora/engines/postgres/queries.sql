@@ -1021,7 +1021,7 @@ chosen as materialized (
 sight as materialized (select {sight}, null::bigint as next_due from clock)
 select sight.*, taken.* from sight left join taken on true order by place
 
--- name: standings
+-- name: row_places
 select id, queue, lane, rank, due_at, status from demora.jobs where id = any(:ids::uuid[])
 
 -- name: position

@@ -599,7 +599,7 @@ select jobs.rowid, jobs.queue, lane from json_each(?1) as request
 cross join jobs on jobs.id = unhex(request.value ->> 0)
 where jobs.queue = request.value ->> 1 and status < {PROCESSING} and due_at <= ?2 order by request.key
 
--- name: standings
+-- name: row_places
 select jobs.id, jobs.queue, lane, rank, due_at, status
     from json_each(?) as request cross join jobs on jobs.id = unhex(request.value)
 
