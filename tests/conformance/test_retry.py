@@ -47,7 +47,7 @@ async def test_attempts_are_counted_anew_and_tokens_go_on(store: Store, status: 
     before = await job_of(store, id)
     job = await claim_one(store)
     assert (before.attempt, before.retry_count, before.token) == (0, 0, 1)
-    assert (job.standing.attempt, job.standing.no_handler_claims, job.lease.token) == (1, 0, 2)
+    assert (job.retry_state.attempt, job.retry_state.no_handler_claims, job.lease.token) == (1, 0, 2)
 
 
 async def test_a_new_generation_has_all_its_retries(store: Store, clock: TestClock) -> None:

@@ -376,8 +376,8 @@ MUTANTS = (
     Mutant(
         "SQLite: a lapse counts hand-backs as attempts",
         "engines/sqlite/rows.py",
-        "    standing = RetryState(token - credits, max_retries",
-        "    standing = RetryState(token, max_retries",
+        "    retry_state = RetryState(token - credits, max_retries",
+        "    retry_state = RetryState(token, max_retries",
         TWO_ATTEMPTS + " -k lapse",
     ),
     Mutant(
@@ -888,8 +888,8 @@ MUTANTS = (
     Mutant(
         "a lapse is retried without the cap of its type",
         "store/jobs.py",
-        "rules(lapsed.type, lapsed.standing)",
-        "lapsed.standing",
+        "rules(lapsed.type, lapsed.retry_state)",
+        "lapsed.retry_state",
         "tests/conformance/test_lapse.py",
     ),
     Mutant(

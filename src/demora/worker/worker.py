@@ -253,7 +253,7 @@ class Worker:
         return full - held if held <= full // 2 or not self._backlog else 0
 
     def _lapse(self, lapsed: LapsedJob) -> Settlement:
-        settlement = lapse(lapsed, self._chance(), self._app.registry.standing)
+        settlement = lapse(lapsed, self._chance(), self._app.registry.retry_state)
         notices.job_lapsed(lapsed.lease.id, lapsed.type, lapsed.worker_id, settlement.verdict.status)
         return settlement
 
@@ -286,7 +286,7 @@ class Worker:
         if not self._runs:
             self._prefetch.busy(self._loop.time())
         self._runs[job.lease] = run
-        notices.run_started(job.lease.id, job.type, job.queue, job.standing.attempt)
+        notices.run_started(job.lease.id, job.type, job.queue, job.retry_state.attempt)
         run.task = self._loop.create_task(self._execute(run))
         self._timeouts.watch(run, run.limit)
 
@@ -322,18 +322,18 @@ class Worker:
             self._wake()
 
     def _settle(self, job: ClaimedJob, outcome: Outcome, run: Run | None = None) -> None:
-        standing = job.standing if run is None else run.standing()
-        verdict = verdict_on(outcome, standing, self._chance())
+        retry_state = job.retry_state if run is None else run.retry_state()
+        verdict = verdict_on(outcome, retry_state, self._chance())
         report = Report(job.lease, timedelta(0)) if run is None else run.ctx.report()
         if isinstance(outcome, Succeeded):
-            notices.run_completed(job.lease.id, job.type, job.queue, standing.attempt, report.ran, self._completed)
+            notices.run_completed(job.lease.id, job.type, job.queue, retry_state.attempt, report.ran, self._completed)
         else:
             self._log_end(job, outcome, verdict, run)
         self._settler.add(Settlement(report, verdict))
 
     def _log_end(self, job: ClaimedJob, outcome: Outcome, verdict: Verdict, run: Run | None) -> None:
         """Log a run that did not succeed."""
-        facts, attempt = (job.lease.id, job.type, job.queue), job.standing.attempt
+        facts, attempt = (job.lease.id, job.type, job.queue), job.retry_state.attempt
         ending, problem = (None, None) if run is None else (run.ending, run.problem)
         if ending is Ending.CANCEL:
             verdict = verdict.after_cancel_request()

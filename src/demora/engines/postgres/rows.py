@@ -112,7 +112,7 @@ def claimed_job(row: Row) -> ClaimedJob:
         queue=row["queue"],
         priority=_PRIORITIES[row["rank"]],
         payload=row["payload"].encode(),
-        standing=RetryState(row["token"] - row["credits"], row["max_retries"], _span(row["retry_delay"]), row["strays"]),
+        retry_state=RetryState(row["token"] - row["credits"], row["max_retries"], _span(row["retry_delay"]), row["strays"]),
         timeout=None if row["timeout"] is None else _span(row["timeout"]),
         scheduled_at=from_ms(row["scheduled_at"]),
         tags=_tags(row["tags"]),

@@ -105,7 +105,7 @@ def claimed_job(row: Row) -> ClaimedJob:
         queue=queue,
         priority=_PRIORITIES[rank],
         payload=payload.encode(),
-        standing=RetryState(token - credits, max_retries, _span(retry_delay), strays),
+        retry_state=RetryState(token - credits, max_retries, _span(retry_delay), strays),
         timeout=None if timeout is None else _span(timeout),
         scheduled_at=from_ms(scheduled),
         tags=_tags(tags),
@@ -114,8 +114,8 @@ def claimed_job(row: Row) -> ClaimedJob:
 
 def lapsed_job(row: Row) -> LapsedJob:
     id, token, credits, strays, max_retries, retry_delay, worker_id, type = row
-    standing = RetryState(token - credits, max_retries, _span(retry_delay), strays)
-    return LapsedJob(Lease(id_text(id), token), type, worker_id, standing)
+    retry_state = RetryState(token - credits, max_retries, _span(retry_delay), strays)
+    return LapsedJob(Lease(id_text(id), token), type, worker_id, retry_state)
 
 
 def whole_job(row: Row, attempts: list[Attempt], log: list[LogLine], to_wall: int) -> Job:
