@@ -1152,7 +1152,7 @@ from demora.jobs order by seq
 -- name: key_facts
 select scope, key, job_id, created_at, expires_at from demora.idempotency_keys
 
--- name: stray_attempts
+-- name: orphan_attempts
 select distinct job_id from demora.attempts where job_id not in (select id from demora.jobs)
 
 -- name: pace_facts

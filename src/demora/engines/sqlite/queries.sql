@@ -526,7 +526,7 @@ from jobs order by rowid
 -- name: key_facts
 select scope, key, job_id, created_at, expires_at from idempotency_keys
 
--- name: stray_attempts
+-- name: orphan_attempts
 select distinct job_id from attempts where job_id not in (select id from jobs)
 
 -- name: overview_waiting
