@@ -1027,7 +1027,7 @@ MUTANTS = (
         PACE,
     ),
     Mutant(
-        "a claim does not wake up for the next slot of a pace",
+        "a claim does not wake up for the next release time of a pace",
         "engines/sqlite/runs.py",
         "waits = [max(look * 1000 - tx.wall_us, 0) for look in looks]",
         "waits = [max(look * 1000 - tx.wall_us, 0) for look in looks if look < 0]",
@@ -1155,7 +1155,7 @@ MUTANTS = (
     Mutant(
         "a release is announced for a time at which the job is not due",
         "core/pace.py",
-        "if slot >= first_due:",
+        "if release_at >= first_due:",
         "if True:",
         PACE_RULE,
     ),
@@ -1180,7 +1180,13 @@ MUTANTS = (
         "if len(by_text) < 9:",
         "tests/doctor",
     ),
-    Mutant("a slot of a pace is used early", "core/pace.py", "if slot > now:", "if slot > now + 1:", PACE_RULE),
+    Mutant(
+        "a release time of a pace is used early",
+        "core/pace.py",
+        "if release_at > now:",
+        "if release_at > now + 1:",
+        PACE_RULE,
+    ),
     Mutant(
         "a missed cycle of a pace is made up",
         "core/pace.py",
@@ -1189,9 +1195,9 @@ MUTANTS = (
         PACE_RULE,
     ),
     Mutant(
-        "a slot of a pace that passed while nothing was held is used",
+        "a release time of a pace that passed while nothing was held is used",
         "core/pace.py",
-        "if first <= slot:",
+        "if first <= release_at:",
         "if True:",
         PACE_RULE,
     ),
@@ -1204,7 +1210,7 @@ MUTANTS = (
         PACE_RULE,
     ),
     Mutant(
-        "PostgreSQL: a slot of a pace is used by two that planned it",
+        "PostgreSQL: a release time of a pace is used by two that planned it",
         "engines/postgres/queries.sql",
         "where queue = :queue and state = :before and case when follows",
         "where queue = :queue and :before::text <> '' and case when follows",

@@ -154,7 +154,7 @@ class Claimer:
 async def put_released(maintainer: Maintainer, jobs: Sequence[Release], *, quiet: bool = False) -> None:
     """Put jobs where their release has moved them. A claim drops those that have moved on since then."""
     crash.at("line.recorded")
-    places = [Place(job.id, job.queue, Lane.RELEASED, job.priority, to_ms(job.slot_at)) for job in jobs]
+    places = [Place(job.id, job.queue, Lane.RELEASED, job.priority, to_ms(job.release_at)) for job in jobs]
     await maintainer.put(places, quiet=quiet)
     crash.at("line.updated")
 

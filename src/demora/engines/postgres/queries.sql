@@ -741,11 +741,11 @@ chosen as materialized (
         where jobs.seq = found.seq and status < {PROCESSING} and queue = :queue and lane = any(:lanes) and due_at <= :wall
         for update skip locked
     ) as job
-    limit cardinality(:slots::bigint[])
+    limit cardinality(:release_times::bigint[])
 ),
 numbered as (select seq, row_number() over (order by place, seq) as number from chosen),
 moved as (
-    update demora.jobs set lane = :released, due_at = (:slots::bigint[])[number], moved = {move}
+    update demora.jobs set lane = :released, due_at = (:release_times::bigint[])[number], moved = {move}
     from clock, numbered where jobs.seq = numbered.seq and jobs.seq = any(array(select seq from chosen))
     returning number, id, rank, due_at
 ),

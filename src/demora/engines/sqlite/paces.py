@@ -229,16 +229,16 @@ def _release(tx: Transaction, held: PacedQueue, due_heads: Sequence[Head], *, qu
         scans = [_scan(tx, held, head, width) for head in due_heads]
         dues = sorted(due_at for scan in scans for _, due_at, _ in scan)[:width]
         planned = plan(rate, held.state, tx.wall, dues)
-        if len(planned.slots) < width:
+        if len(planned.release_times) < width:
             break
-    first = islice(heapq.merge(*scans), len(planned.slots))
-    moves = [(number, slot) for (_, _, number), slot in zip(first, planned.slots, strict=True)]
+    first = islice(heapq.merge(*scans), len(planned.release_times))
+    moves = [(number, release_at) for (_, _, number), release_at in zip(first, planned.release_times, strict=True)]
     if not held.kept:
         tx.db.execute(SQL["follow"], (held.queue, text(held.state), tx.wall))
     tx.db.execute(SQL["keep_pace"], (text(planned.state), held.queue))
     what = (Lane.RELEASED, tx.next_move(), json.dumps(moves))
     gone = {number: (id, rank) for number, id, rank in tx.db.execute(SQL["release"], what)}
-    return [_released(held.queue, *gone[number], slot) for number, slot in moves]
+    return [_released(held.queue, *gone[number], release_at) for number, release_at in moves]
 
 
 def _scan(tx: Transaction, held: PacedQueue, head: Head, limit: int) -> list[tuple[int, int, int]]:
@@ -254,8 +254,8 @@ def _is_quiet(held: PacedQueue, firsts: Sequence[Head], wall: int) -> bool:
     return not any(lane == Lane.REALTIME and due <= wall and queue in protected for queue, lane, _, due, _ in firsts)
 
 
-def _released(queue: str, id: bytes, rank: int, slot: int) -> Release:
-    return Release(rows.id_text(id), queue, Priority(rank), from_ms(slot))
+def _released(queue: str, id: bytes, rank: int, release_at: int) -> Release:
+    return Release(rows.id_text(id), queue, Priority(rank), from_ms(release_at))
 
 
 def outlook(tx: Transaction, id: str) -> Outlook | None:

@@ -318,7 +318,8 @@ where status < {PROCESSING} and queue = ? and lane = ? and rank = ? and due_at <
 order by due_at, rowid limit ?
 
 -- name: release
-update jobs set lane = ?, due_at = slot, moved = ? from (select value ->> 0 as number, value ->> 1 as slot from json_each(?))
+update jobs set lane = ?, due_at = release_at, moved = ?
+from (select value ->> 0 as number, value ->> 1 as release_at from json_each(?))
 where jobs.rowid = number and status < {PROCESSING}
 returning jobs.rowid, id, rank
 
