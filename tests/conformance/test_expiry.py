@@ -73,7 +73,7 @@ async def test_a_job_that_runs_at_its_expiry_goes_on(store: Store, clock: TestCl
     run = await claim_one(store)
     clock.turn(1)
     assert (await store.housekeep(Retention(), limit=10)).expired == 0
-    assert (await store.listen([run.lease])).lost == frozenset()
+    assert (await store.lease_status([run.lease])).lost == frozenset()
 
 
 async def test_a_retry_by_hand_takes_the_expiry_off(store: Store, clock: TestClock) -> None:

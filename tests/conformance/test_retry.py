@@ -66,7 +66,7 @@ async def test_an_old_wish_to_cancel_is_forgotten(store: Store) -> None:
     await settle(store, job, HandedBack())
     await store.retry([added.id])
     again = await claim_one(store)
-    assert (await store.listen([again.lease])).cancel_requested == frozenset()
+    assert (await store.lease_status([again.lease])).cancel_requested == frozenset()
     assert await settle(store, again, Raised("no")) is Status.RETRYING
 
 

@@ -1771,7 +1771,7 @@ MUTANTS = (
         "tests/engines/postgres/test_reads.py",
     ),
     Mutant(
-        "to listen reads all that run",
+        "the status of leases is read from all jobs that run",
         "engines/postgres/queries.sql",
         "status + 0 = {PROCESSING} and lease_until > wall",
         "status = {PROCESSING} and lease_until > wall",

@@ -81,7 +81,7 @@ class LinedStore:
 
         # The line has no part in these.
         self.api_keys, self.webhooks, self.audit = inner.api_keys, inner.webhooks, inner.audit
-        self.renew, self.listen = inner.renew, inner.listen
+        self.renew, self.lease_status = inner.renew, inner.lease_status
         self.remove, self.purge = inner.remove, inner.purge
         self.get, self.find, self.queues = inner.get, inner.find, inner.queues
         self.heartbeat, self.retire, self.workers = inner.heartbeat, inner.retire, inner.workers

@@ -177,7 +177,7 @@ class Keeper:
                 h.renewed = now
         rest = [h.lease for h in held if h.renewed != now]
         if rest:
-            statuses.append(await store.listen(rest))
+            statuses.append(await store.lease_status(rest))
         self._pass_on(statuses)
 
     async def _renew(self, store: Store, held: Sequence[RenewedLease]) -> LeaseStatus:

@@ -219,7 +219,7 @@ NOT_RACED = {
     "Store.close": PROCESS,
     "Store.sibling": PROCESS,
     "Store.subscribe": PROCESS,
-    "Store.listen": READS,
+    "Store.lease_status": READS,
     "Store.get": READS,
     "Store.find": READS,
     "Store.queues": READS,

@@ -130,8 +130,8 @@ class PostgresStore:
     async def renew(self, reports: Sequence[Report], *, lease: timedelta) -> LeaseStatus:
         return await self._database.write(lambda session: runs.renew(session, reports, span_ms(lease)))
 
-    async def listen(self, leases: Sequence[Lease]) -> LeaseStatus:
-        return await self._database.read(lambda session: runs.listen(session, leases))
+    async def lease_status(self, leases: Sequence[Lease]) -> LeaseStatus:
+        return await self._database.read(lambda session: runs.lease_status(session, leases))
 
     async def settle(self, settlements: Sequence[Settlement]) -> list[Status | None]:
         self._database.opened()

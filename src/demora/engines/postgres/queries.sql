@@ -305,7 +305,7 @@ traced as (
 )
 select id, token, cancel_requested from renewed
 
--- name: listen
+-- name: lease_status
 with {clock}
 select id, token, cancel_requested_at is not null as cancel_requested from clock, demora.jobs
 where id = any(:ids::uuid[]) and status + 0 = {PROCESSING} and lease_until > wall

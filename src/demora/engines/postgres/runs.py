@@ -168,7 +168,7 @@ async def renew(session: Session, reports: Sequence[Report], lease: int) -> Leas
         logged = await _logged(session, logging)
         logging = [report for report in logging if rows.id_key(report.lease.id) not in logged]
     held = await session.rows("renew", lease=lease, **_reports(reports), **_logs(logging))
-    return _lease_status([report.lease for report in reports], held)
+    return _status_of([report.lease for report in reports], held)
 
 
 async def _logged(session: Session, reports: Sequence[Report]) -> set[str]:
@@ -178,11 +178,11 @@ async def _logged(session: Session, reports: Sequence[Report]) -> set[str]:
     return {str(id) for (id,) in found}
 
 
-async def listen(session: Session, leases: Sequence[Lease]) -> LeaseStatus:
-    return _lease_status(leases, await session.rows("listen", ids=[rows.id_key(lease.id) for lease in leases]))
+async def lease_status(session: Session, leases: Sequence[Lease]) -> LeaseStatus:
+    return _status_of(leases, await session.rows("lease_status", ids=[rows.id_key(lease.id) for lease in leases]))
 
 
-def _lease_status(leases: Sequence[Lease], rows: Sequence[Any]) -> LeaseStatus:
+def _status_of(leases: Sequence[Lease], rows: Sequence[Any]) -> LeaseStatus:
     held = {(str(id), token): cancel for id, token, cancel in rows}
     return LeaseStatus(
         lost=frozenset(lease for lease in leases if (lease.id, lease.token) not in held),

@@ -135,8 +135,8 @@ class SqliteStore:
     async def renew(self, reports: Sequence[Report], *, lease: timedelta) -> LeaseStatus:
         return await self._database.write(lambda tx: runs.renew(tx, reports, span_ms(lease)), len(reports))
 
-    async def listen(self, leases: Sequence[Lease]) -> LeaseStatus:
-        return await self._database.read(lambda tx: runs.listen(tx, leases))
+    async def lease_status(self, leases: Sequence[Lease]) -> LeaseStatus:
+        return await self._database.read(lambda tx: runs.lease_status(tx, leases))
 
     async def settle(self, settlements: Sequence[Settlement]) -> list[Status | None]:
         weight = len(settlements) + sum(len(s.verdict.result or b"") for s in settlements) // BYTES_PER_JOB

@@ -113,7 +113,7 @@ where id = :id and token = :token and status = {PROCESSING} and lease_until > :b
 -- name: settled_under
 select 1 from jobs where id = ? and token = ? and status <> {PROCESSING}
 
--- name: listen
+-- name: lease_status
 select id, token, cancel_requested_at is not null from jobs
 where id in (select unhex(value) from json_each(?)) and status = {PROCESSING} and lease_until > ?
 

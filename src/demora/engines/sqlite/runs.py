@@ -180,7 +180,7 @@ def renew(tx: Transaction, reports: Sequence[Report], lease: int) -> LeaseStatus
         if renewed or (report.log and _is_settled(tx, report)):
             _log(tx, report)  # also after a settlement: no other report has these lines
         trace(tx, report.lease, "renew", accepted=renewed)
-    return listen(tx, [report.lease for report in reports])
+    return lease_status(tx, [report.lease for report in reports])
 
 
 def _is_settled(tx: Transaction, report: Report) -> bool:
@@ -188,9 +188,10 @@ def _is_settled(tx: Transaction, report: Report) -> bool:
     return tx.db.execute(SQL["settled_under"], (rows.id_bytes(report.lease.id), report.lease.token)).fetchone() is not None
 
 
-def listen(tx: Transaction, leases: Sequence[Lease]) -> LeaseStatus:
+def lease_status(tx: Transaction, leases: Sequence[Lease]) -> LeaseStatus:
     ids = _encode([lease.id.replace("-", "") for lease in leases]).decode()
-    held = {(rows.id_text(id), token): cancel for id, token, cancel in tx.db.execute(SQL["listen"], (ids, tx.lease_clock))}
+    found = tx.db.execute(SQL["lease_status"], (ids, tx.lease_clock))
+    held = {(rows.id_text(id), token): cancel for id, token, cancel in found}
     return LeaseStatus(
         lost=frozenset(lease for lease in leases if (lease.id, lease.token) not in held),
         cancel_requested=frozenset(lease for lease in leases if held.get((lease.id, lease.token))),
