@@ -44,7 +44,7 @@ select case when :number::text::xid8 < pg_snapshot_xmax(pg_current_snapshot())
 -- name: savepoint
 savepoint demora_add
 
--- name: release
+-- name: release_savepoint
 release savepoint demora_add
 
 -- name: unwind
