@@ -54,7 +54,7 @@ class Claimer:
         which = None if request.queues is None else frozenset(request.queues)
         times = self._times.get(which) or self._times.setdefault(which, ClaimTimes(loop.time()))
         if request.limit and loop.time() < times.sql_claimed_at + SQL_CLAIM_EVERY:
-            claimed = await self._claim_unless_released(maintainer, times, request)
+            claimed = await self._claim_by_line_unless_release_due(maintainer, times, request)
             if claimed is not None:
                 return claimed
         claimed = await self._claim_by_sql(maintainer, times, request)
@@ -68,7 +68,7 @@ class Claimer:
         for times in self._times.values():
             times.release_at = 0.0
 
-    async def _claim_unless_released(
+    async def _claim_by_line_unless_release_due(
         self, maintainer: Maintainer, times: ClaimTimes, request: ClaimRequest
     ) -> Claimed | None:
         """Claim by the line. None if it is away, or if it has no job and a pace may release one: SQL does both at once."""
