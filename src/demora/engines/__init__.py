@@ -103,7 +103,7 @@ async def schema_version(database_url: str, *, postgres: PostgresOptions | None 
         from .sqlite import SqliteStore, connections
 
         path = store.path if isinstance(store, SqliteStore) else None
-        return connections.peek(path) if path is not None and path.exists() else None
-    from .postgres.connections import peek
+        return connections.stored_version(path) if path is not None and path.exists() else None
+    from .postgres.connections import stored_version
 
-    return await peek(database_url, postgres or PostgresOptions())
+    return await stored_version(database_url, postgres or PostgresOptions())

@@ -58,7 +58,7 @@ def _schema(path: Path) -> tuple[Finding, bool]:
     """The finding, and whether the schema is the one that this demora uses."""
     known = connections.newest_schema()
     try:
-        found = connections.peek(path)
+        found = connections.stored_version(path)
     except StoreError as problem:
         advice = "is it a database of demora, and may this user read it? Restore a backup if it is damaged"
         return Finding("schema", "problem", f"the file cannot be read: {problem}", advice), False
