@@ -2285,14 +2285,14 @@ MUTANTS = (
     ),
     Mutant(
         "a log that was cut is overwritten at the close",
-        "engines/sqlite/locking.py",
+        "engines/sqlite/file_watch.py",
         "                db.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)",
         "                pass",
         CHANGED,
     ),
     Mutant(
         "a log that a checkpoint emptied counts as cut",
-        "engines/sqlite/locking.py",
+        "engines/sqlite/file_watch.py",
         "            if size >= self._least:\n",
         "            if False:\n",
         CHANGED,

@@ -14,7 +14,8 @@ from ...store.jobs import Topic
 from ...system.clock import Clock
 from . import connections
 from .connections import Waits
-from .locking import FileWatch, Stall, Turns
+from .file_watch import FileWatch
+from .locking import Stall, Turns
 from .notifier import sockets_folder
 from .transactions import (
     READING,

@@ -21,7 +21,8 @@ from ...system import crash
 from ..sql.searching import SearchTurns
 from .connections import SQL, WAITS, BusyHandler, Stamps, Waits, busy, has_triggers, stamps_of
 from .file_problems import why_refused
-from .locking import FileWatch, Overtaken, Stall, Turns
+from .file_watch import FileWatch
+from .locking import Overtaken, Stall, Turns
 
 T = TypeVar("T")
 
