@@ -8,7 +8,6 @@ protects nothing: a process that cannot wait for one tries again as before.
 takes over without a turn, and no thread of this process waits for one until the first has had its turn at last.
 """
 
-import asyncio
 import contextlib
 import fcntl
 import os
@@ -17,8 +16,6 @@ import time
 import weakref
 from collections.abc import Callable, Iterator
 from pathlib import Path
-
-from ...errors import StoreBusy
 
 LIMIT = 1.0  # seconds to wait for a turn before going on without one
 _LOOK = 0.05  # seconds between looks of the watchdog while a thread waits
@@ -303,37 +300,3 @@ class Stall:
             return None if self._file is None else os.stat(self._file).st_mtime_ns // 1_000_000
         except OSError:
             return None
-
-
-# Whether writes succeed, for the health check of the service
-
-
-WITHIN = 2.0  # seconds that a write may take
-FRESH = 1.0  # seconds for which an answer holds: any number of checks cost one write a second
-
-
-class WriteProbe:
-    """Makes one small write at a time; callers that ask meanwhile share it."""
-
-    def __init__(self, write: Callable[[], "asyncio.Future[None]"], *, within: float = WITHIN, fresh: float = FRESH) -> None:
-        self._write, self._within, self._fresh = write, within, fresh
-        self._last: asyncio.Future[None] | None = None
-        self._asked_at = 0.0
-
-    async def ask(self) -> None:
-        """Raise the error of a write that fails now, or `StoreBusy` if it has not ended in time."""
-        now = asyncio.get_running_loop().time()
-        last = self._last
-        if last is None or (last.done() and now - self._asked_at > self._fresh):
-            last = self._last = self._write()
-            last.add_done_callback(_seen)
-            self._asked_at = now
-        await asyncio.wait([last], timeout=max(self._asked_at + self._within - now, 0))
-        if not last.done():
-            raise StoreBusy(f"a write has not ended within {self._within:.0f} s")
-        last.result()
-
-
-def _seen(last: "asyncio.Future[None]") -> None:
-    if not last.cancelled():
-        last.exception()
