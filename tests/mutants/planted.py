@@ -2045,7 +2045,7 @@ MUTANTS = (
     ),
     Mutant(
         "SQLite: a search is not stopped",
-        "engines/sqlite/transactions.py",
+        "engines/sqlite/readers.py",
         "            if done or within is None:\n                return found.result()",
         "            if done or within is None or True:\n                return await found",
         "tests/hostile/test_searches.py",

@@ -17,13 +17,12 @@ from .connections import Waits
 from .file_watch import FileWatch
 from .locking import Stall, Turns
 from .notifier import sockets_folder
+from .readers import QuickReads, Searches
 from .transactions import (
     READING,
     WRITING,
     Batches,
     InlineTransactor,
-    QuickReads,
-    Searches,
     ThreadTransactor,
     Transaction,
     Transactor,
