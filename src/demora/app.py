@@ -23,7 +23,7 @@ from .core.pace_request import PaceRequest, check_paced, make_pace_request
 from .core.request import EnqueueOptions
 from .core.schedule_request import ScheduleRequest
 from .core.states import Status
-from .engines import examine, make_store, same_database, schema_version
+from .engines import examine, is_in_memory, make_store, same_database, schema_version
 from .errors import BadHandler, BadSetting, Invalid, OneLoopOnly, StoreError
 from .handlers.builtin import BUILT_IN, unwanted
 from .handlers.job_function import AnyJobFunction, JobFunction, Register
@@ -265,7 +265,9 @@ class Demora:
 
     def in_memory(self) -> bool:
         """Whether jobs are kept in the memory of this process, and are lost when it ends. Opens nothing."""
-        return (self._store or make_store(self.settings.database_url)).sibling() is None
+        if self._store is not None:
+            return self._store.sibling() is None
+        return is_in_memory(self.settings.database_url)
 
     async def open(self) -> Client:
         """Open the store on this event loop, unless it is open there, and return the client.

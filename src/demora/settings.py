@@ -21,8 +21,9 @@ from .core.request import LONGEST_TIMEOUT
 from .core.retention import Keep, Retention, keep
 from .core.spans import say, span
 from .core.webhook import Secret, read_secret
-from .engines.options import PostgresOptions, driver_url, redis_dsn
+from .engines.options import PostgresOptions, driver_url
 from .errors import BadSetting, Invalid
+from .line.address import redis_dsn
 
 DEFAULT_FILE, FILE_VARIABLE = "demora.toml", "DEMORA_CONFIG"
 _PREFIX = "DEMORA_"

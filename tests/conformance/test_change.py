@@ -86,7 +86,7 @@ async def test_a_retrying_job_stays_retrying(store: Store, clock: TestClock) -> 
     await settle(store, await claim_one(store), Raised("no"))
     answer = await store.change(added.id, Change(at=clock.now(), tags=("t",)))
     assert answer == Answer(True, Status.RETRYING)
-    assert (await claim_one(store)).standing.attempt == 2
+    assert (await claim_one(store)).retry_state.attempt == 2
 
 
 async def test_a_delay_counts_from_the_moment_of_the_change(store: Store, clock: TestClock) -> None:

@@ -379,8 +379,8 @@ MUTANTS = (
     Mutant(
         "SQLite: a lapse counts hand-backs as attempts",
         "engines/sqlite/rows.py",
-        "    standing = RetryState(token - credits, max_retries",
-        "    standing = RetryState(token, max_retries",
+        "    retry_state = RetryState(token - credits, max_retries",
+        "    retry_state = RetryState(token, max_retries",
         TWO_ATTEMPTS + " -k lapse",
     ),
     Mutant(
@@ -651,7 +651,7 @@ MUTANTS = (
         "engines/sqlite/changes.py",
         "status, keep.count, limit - removed)",
         "status, max(keep.count - 1, 0), limit - removed)",
-        CONFORMANCE + "test_tidy.py",
+        CONFORMANCE + "test_housekeep.py",
     ),
     Mutant(
         "queues in turn are one line",
@@ -891,8 +891,8 @@ MUTANTS = (
     Mutant(
         "a lapse is retried without the cap of its type",
         "store/jobs.py",
-        "rules(lapsed.type, lapsed.standing)",
-        "lapsed.standing",
+        "rules(lapsed.type, lapsed.retry_state)",
+        "lapsed.retry_state",
         "tests/conformance/test_lapse.py",
     ),
     Mutant(
@@ -1030,7 +1030,7 @@ MUTANTS = (
         PACE,
     ),
     Mutant(
-        "a claim does not wake up for the next slot of a pace",
+        "a claim does not wake up for the next release time of a pace",
         "engines/sqlite/runs.py",
         "waits = [max(look * 1000 - tx.wall_us, 0) for look in looks]",
         "waits = [max(look * 1000 - tx.wall_us, 0) for look in looks if look < 0]",
@@ -1158,7 +1158,7 @@ MUTANTS = (
     Mutant(
         "a release is announced for a time at which the job is not due",
         "core/pace.py",
-        "if slot >= first_due:",
+        "if release_at >= first_due:",
         "if True:",
         PACE_RULE,
     ),
@@ -1183,7 +1183,13 @@ MUTANTS = (
         "if len(by_text) < 9:",
         "tests/doctor",
     ),
-    Mutant("a slot of a pace is used early", "core/pace.py", "if slot > now:", "if slot > now + 1:", PACE_RULE),
+    Mutant(
+        "a release time of a pace is used early",
+        "core/pace.py",
+        "if release_at > now:",
+        "if release_at > now + 1:",
+        PACE_RULE,
+    ),
     Mutant(
         "a missed cycle of a pace is made up",
         "core/pace.py",
@@ -1192,9 +1198,9 @@ MUTANTS = (
         PACE_RULE,
     ),
     Mutant(
-        "a slot of a pace that passed while nothing was held is used",
+        "a release time of a pace that passed while nothing was held is used",
         "core/pace.py",
-        "if first <= slot:",
+        "if first <= release_at:",
         "if True:",
         PACE_RULE,
     ),
@@ -1207,7 +1213,7 @@ MUTANTS = (
         PACE_RULE,
     ),
     Mutant(
-        "PostgreSQL: a slot of a pace is used by two that planned it",
+        "PostgreSQL: a release time of a pace is used by two that planned it",
         "engines/postgres/queries.sql",
         "where queue = :queue and state = :before and case when follows",
         "where queue = :queue and :before::text <> '' and case when follows",
@@ -1768,7 +1774,7 @@ MUTANTS = (
         "tests/engines/postgres/test_reads.py",
     ),
     Mutant(
-        "to listen reads all that run",
+        "the status of leases is read from all jobs that run",
         "engines/postgres/queries.sql",
         "status + 0 = {PROCESSING} and lease_until > wall",
         "status = {PROCESSING} and lease_until > wall",
@@ -2042,7 +2048,7 @@ MUTANTS = (
     ),
     Mutant(
         "SQLite: a search is not stopped",
-        "engines/sqlite/transactions.py",
+        "engines/sqlite/readers.py",
         "            if done or within is None:\n                return found.result()",
         "            if done or within is None or True:\n                return await found",
         "tests/hostile/test_searches.py",
@@ -2282,14 +2288,14 @@ MUTANTS = (
     ),
     Mutant(
         "a log that was cut is overwritten at the close",
-        "engines/sqlite/locking.py",
+        "engines/sqlite/file_watch.py",
         "                db.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)",
         "                pass",
         CHANGED,
     ),
     Mutant(
         "a log that a checkpoint emptied counts as cut",
-        "engines/sqlite/locking.py",
+        "engines/sqlite/file_watch.py",
         "            if size >= self._least:\n",
         "            if False:\n",
         CHANGED,

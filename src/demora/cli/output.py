@@ -222,7 +222,7 @@ def _worker_cells(worker: WorkerRecord, now: datetime) -> list[str]:
 def _key_cells(key: ApiKey, now: datetime) -> list[str]:
     used = "never" if key.last_used_at is None else from_now(key.last_used_at, now)
     expires = "never" if key.expires_at is None else from_now(key.expires_at, now)
-    return [key.id, key.name, ",".join(key.scopes), key.standing(now), from_now(key.created_at, now), used, expires]
+    return [key.id, key.name, ",".join(key.scopes), key.state(now), from_now(key.created_at, now), used, expires]
 
 
 def _schedule_cells(stored: StoredSchedule, now: datetime) -> list[str]:

@@ -96,7 +96,7 @@ class Client:
         self.retry_many, self.delete_many, self.cancel_many = bulk.retry_many, bulk.delete_many, bulk.cancel_many
         self.purge = bulk.purge
 
-        recovery = Recovery(store, registry.standing)
+        recovery = Recovery(store, registry.retry_state)
         self.recover, self.give_up = recovery.recover, recovery.give_up
 
         statistics = Statistics(store)

@@ -403,7 +403,7 @@ def key_view(key: ApiKey, now: datetime) -> KeyView:
         id=key.id,
         name=key.name,
         scopes=[scope.value for scope in key.scopes],
-        state=key.standing(now),
+        state=key.state(now),
         created_at=timestamp(key.created_at),
         expires_at=_maybe(key.expires_at),
         revoked_at=_maybe(key.revoked_at),

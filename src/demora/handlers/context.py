@@ -55,7 +55,7 @@ class Context:
     @property
     def attempt(self) -> int:
         """The number of this attempt, 1 for the first."""
-        return self.job.standing.attempt
+        return self.job.retry_state.attempt
 
     @property
     def schedule(self) -> ContextSchedule | None:

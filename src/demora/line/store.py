@@ -85,7 +85,7 @@ class LinedStore:
 
         # The line has no part in these.
         self.api_keys, self.webhooks, self.audit = inner.api_keys, inner.webhooks, inner.audit
-        self.renew, self.listen = inner.renew, inner.listen
+        self.renew, self.lease_status = inner.renew, inner.lease_status
         self.remove, self.purge = inner.remove, inner.purge
         self.get, self.find, self.queues = inner.get, inner.find, inner.queues
         self.heartbeat, self.retire, self.workers = inner.heartbeat, inner.retire, inner.workers
@@ -160,9 +160,9 @@ class LinedStore:
         return answer
 
     async def housekeep(self, retention: Retention, *, limit: int) -> HousekeepingResult:
-        tidied = await self.inner.housekeep(retention, limit=limit)
+        result = await self.inner.housekeep(retention, limit=limit)
         await self._sweep_unplaced()
-        return tidied
+        return result
 
     async def set_queue(self, name: str, change: QueueChange) -> Queue:
         queue = await self.inner.set_queue(name, change)

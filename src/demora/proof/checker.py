@@ -133,7 +133,7 @@ class _Case:
         yield from rows.judge_keys(evidence, self.lives) if self.audited else ()
         yield from rows.judge_webhooks(evidence, self.lives) if self.audited else ()
         yield from ((None, fault) for fault in rows.judge_counts(evidence) if evidence.queues)
-        yield from ((id, ("I17", "has attempts on record and no row")) for id in evidence.strays)
+        yield from ((id, ("I17", "has attempts on record and no row")) for id in evidence.orphans)
         yield from ((None, ("I17", f"the database found: {said}")) for said in evidence.integrity or ())
 
     def _vanished(self, evidence: Evidence) -> Iterator[Found]:

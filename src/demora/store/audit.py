@@ -123,14 +123,14 @@ class Evidence(msgspec.Struct, frozen=True):
     """The contents of a database at one moment.
 
     `events` is None if no audit was recorded. `integrity` are the errors that the database's own check found, None if it was
-    not run. `strays` are ids that occur in the history of attempts but have no job.
+    not run. `orphans` are ids that occur in the history of attempts but have no job.
     """
 
     now: int
     jobs: list[JobFacts]
     queues: list[QueueFacts] = []
     keys: list[KeyFacts] = []
-    strays: list[str] = []
+    orphans: list[str] = []
     integrity: list[str] | None = None
     paces: list[PaceFacts] = []
     slots: list[SlotFacts] = []

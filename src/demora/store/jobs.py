@@ -66,7 +66,7 @@ class ClaimedJob(msgspec.Struct, frozen=True):
     queue: str
     priority: Priority
     payload: bytes
-    standing: RetryState
+    retry_state: RetryState
     timeout: timedelta | None
     scheduled_at: datetime
     tags: tuple[str, ...]
@@ -80,10 +80,10 @@ class LapsedJob(msgspec.Struct, frozen=True):
     lease: Lease
     type: str
     worker_id: str | None
-    standing: RetryState
+    retry_state: RetryState
 
 
-HELD_LOOK = timedelta(milliseconds=50)  # until the next claim of ready jobs that another transaction has locked
+LOCKED_RETRY = timedelta(milliseconds=50)  # until the next claim of ready jobs that another transaction has locked
 
 
 class ClaimRequest(msgspec.Struct, frozen=True):
@@ -312,5 +312,5 @@ def lapse(lapsed: LapsedJob, drawn: float, rules: RetryRules) -> Settlement:
     Workers settle lapses at their claims, and operators with `recover`. `settle` refuses it if another process was faster.
     `rules` adds the retry options of the job's type to its retry state. `drawn` is a random number from [0, 1) for jitter.
     """
-    verdict = decide(Lapsed(lapsed.worker_id), rules(lapsed.type, lapsed.standing), drawn)
+    verdict = decide(Lapsed(lapsed.worker_id), rules(lapsed.type, lapsed.retry_state), drawn)
     return Settlement(Report(lapsed.lease, timedelta(0)), verdict, lapsed=True)

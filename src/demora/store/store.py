@@ -153,7 +153,7 @@ class Store(Protocol):
         """
         ...
 
-    async def listen(self, leases: Sequence[Lease]) -> LeaseStatus:
+    async def lease_status(self, leases: Sequence[Lease]) -> LeaseStatus:
         """Return which of these leases are lost, and for which of these jobs a cancel was requested. Writes nothing."""
         ...
 

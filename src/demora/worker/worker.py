@@ -20,7 +20,7 @@ from typing import Any
 
 from ..core.shares import QueueShares
 from ..core.states import Status
-from ..core.verdict import GaveUp, HandedBack, NoHandler, Outcome, Snoozed, Succeeded, Verdict
+from ..core.verdict import BEFORE_START, GaveUp, HandedBack, NoHandler, Outcome, Snoozed, Succeeded, Verdict
 from ..errors import Invalid, StoreClosed, StoreError
 from ..handlers.context import Context, current_job, stamp_records
 from ..handlers.control import Retry
@@ -43,7 +43,7 @@ from ..system import crash, error_texts, forks, notices
 from ..system.log_limit import Burst
 from ..system.seams import Seams
 from .application import Application, Hook
-from .leases import HeldLease, Keeper
+from .leases import Keeper, RenewedLease
 from .measures import Measures
 from .processes.location import expect_worker
 from .processes.pool import Processes
@@ -101,7 +101,7 @@ class Worker:
         self._lease, self._grace = settings.lease, settings.grace.total_seconds()
         self._longest, self._log_errors = settings.max_timeout, settings.log_errors
         self._paces = settings.asked_paces
-        self._backlog: deque[tuple[ClaimedJob, HeldLease]] = deque()
+        self._backlog: deque[tuple[ClaimedJob, RenewedLease]] = deque()
         self._runs: dict[Lease, Run] = {}
         self._stuck = 0
         self._prefetch = Prefetch()
@@ -274,7 +274,7 @@ class Worker:
         return len(self._runs) + self._stuck
 
     def _lapse(self, lapsed: LapsedJob) -> Settlement:
-        settlement = lapse(lapsed, self._chance(), self._app.registry.standing)
+        settlement = lapse(lapsed, self._chance(), self._app.registry.retry_state)
         notices.job_lapsed(lapsed.lease.id, lapsed.type, lapsed.worker_id, settlement.verdict.status)
         return settlement
 
@@ -293,7 +293,7 @@ class Worker:
         while self._backlog and len(self._runs) + self._stuck < self.slots and not self._stopping:
             self._start(*self._backlog.popleft())
 
-    def _start(self, job: ClaimedJob, held: HeldLease) -> None:
+    def _start(self, job: ClaimedJob, held: RenewedLease) -> None:
         handler = self._app.registry.get(job.type)
         run = Run(
             Context(job, self.id, self._seams.monotonic),
@@ -308,7 +308,7 @@ class Worker:
             self._prefetch.busy(self._loop.time())
         self._runs[job.lease] = run
         self._measures.started(job, waited=run.ctx.began - held.since, now=self._seams.wall())
-        notices.run_started(job.lease.id, job.type, job.queue, job.standing.attempt)
+        notices.run_started(job.lease.id, job.type, job.queue, job.retry_state.attempt)
         run.task = self._loop.create_task(self._execute(run))
         self._timeouts.watch(run, run.limit)
 
@@ -344,11 +344,11 @@ class Worker:
             self._wake()
 
     def _settle(self, job: ClaimedJob, outcome: Outcome, run: Run | None = None) -> None:
-        standing = job.standing if run is None else run.standing()
-        verdict = verdict_on(outcome, standing, self._chance())
+        retry_state = job.retry_state if run is None else run.retry_state()
+        verdict = verdict_on(outcome, retry_state, self._chance())
         report = Report(job.lease, timedelta(0)) if run is None else run.ctx.report()
         if isinstance(outcome, Succeeded):
-            notices.run_completed(job.lease.id, job.type, job.queue, standing.attempt, report.ran, self._completed)
+            notices.run_completed(job.lease.id, job.type, job.queue, retry_state.attempt, report.ran, self._completed)
         else:
             self._log_end(job, outcome, verdict, run)
         self._measures.ended(job, None if run is None else report.ran)
@@ -356,7 +356,7 @@ class Worker:
 
     def _log_end(self, job: ClaimedJob, outcome: Outcome, verdict: Verdict, run: Run | None) -> None:
         """Log a run that did not succeed."""
-        facts, attempt = (job.lease.id, job.type, job.queue), job.standing.attempt
+        facts, attempt = (job.lease.id, job.type, job.queue), job.retry_state.attempt
         ending, problem = (None, None) if run is None else (run.ending, run.problem)
         if ending is Ending.CANCEL:
             verdict = verdict.after_cancel_request()
@@ -430,7 +430,7 @@ class Worker:
             if (run := self._runs.get(lease)) is not None and run.ending is None:
                 run.end(Ending.CANCEL)
             elif (job := self._withdraw(lease)) is not None:
-                self._settle(job, GaveUp("cancelled before it started"))
+                self._settle(job, GaveUp(BEFORE_START))
 
     def _lose(self, lease: Lease) -> None:
         if self._withdraw(lease) is not None:

@@ -54,7 +54,7 @@ async def evidence(session: Session, schema: str, *, integrity: bool) -> Evidenc
             jobs=[_job(row) for row in await session.rows("job_facts")],
             queues=[columns.queue_facts(queue) for queue in await registry.queues(session)],
             keys=[_key(row) for row in await session.rows("key_facts")],
-            strays=[str(id) for (id,) in await session.rows("stray_attempts")],
+            orphans=[str(id) for (id,) in await session.rows("orphan_attempts")],
             paces=await paces.facts(session),
             slots=[_slot(row) for row in await session.rows("slot_facts")],
             integrity=[row["name"] for row in await session.rows("unsound", schema=schema)] if integrity else None,

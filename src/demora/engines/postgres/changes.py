@@ -18,17 +18,16 @@ from ...core.job import Lane, NewJob, revision
 from ...core.retention import Keep, Retention
 from ...core.spans import ZERO, from_ms, span_ms, to_ms
 from ...core.states import RETRYABLE, Status
-from ...core.verdict import EXPIRED
+from ...core.verdict import CANCELLED_WAITING, EXPIRED
 from ...core.webhook import EndedJob, delivery
 from ...store.jobs import Added, Answer, Change, HousekeepingResult, Topic
 from ...system import crash
-from ..sql import columns
+from ..sql import columns, constants
 from ..sql.columns import as_stored
 from ..sql.schedules import SlotJob
 from . import rows
 from .connections import Session
 
-SILENT = 86_400_000  # milliseconds without a heartbeat after which a worker is forgotten
 _NONE = Answer(False, None)
 _LANES = {
     "queued": Status.QUEUED.value,
@@ -273,7 +272,7 @@ async def _taken(session: Session, jobs: Sequence[NewJob]) -> dict[str, Added]:
 
 async def cancel(session: Session, ids: Sequence[str]) -> list[Answer]:
     """Cancel jobs, in a transaction of the caller."""
-    what = {"cancelled": Status.CANCELLED.value, "error": "cancelled before it started"}
+    what = {"cancelled": CANCELLED_WAITING.status.value, "error": CANCELLED_WAITING.error}
     answers: list[Answer] = []
     for part in _without_repeats(ids):
         found = await session.rows("cancel", ids=_keys(part), with_deliveries=False, **what)
@@ -398,7 +397,7 @@ async def housekeep(session: Session, retention: Retention, limit: int) -> House
     expired = await expire(session, limit)
     removed, waits = await _remove(session, retention, max(limit - expired, 1))
     await forget_keys(session, limit)
-    await session.rows("forget_silent", silent=SILENT)
+    await session.rows("forget_silent", silent=constants.SILENT)
     expires_at = (await session.row("next_expiry"))["expires_at"]
     if expires_at is not None:
         waits.append(expires_at - await _wall(session))

@@ -34,6 +34,7 @@ from ...store.jobs import (
 from ...system import crash
 from ...system.clock import Clock
 from ..options import PostgresOptions
+from ..sql.constants import MOST_NAMES
 from . import changes, registry, rows, runs
 from .api_keys import PostgresApiKeys
 from .audit import PostgresAudit, begin_audit
@@ -47,8 +48,6 @@ from .paces import PostgresPaces
 from .schedules import PostgresSchedules
 from .transactions import Gathering
 from .webhooks import PostgresWebhooks
-
-MOST_NAMES = 10_000  # queue names that a store remembers as recorded
 
 
 class PostgresStore:
@@ -133,8 +132,8 @@ class PostgresStore:
     async def renew(self, reports: Sequence[Report], *, lease: timedelta) -> LeaseStatus:
         return await self._database.write(lambda session: runs.renew(session, reports, span_ms(lease)))
 
-    async def listen(self, leases: Sequence[Lease]) -> LeaseStatus:
-        return await self._database.read(lambda session: runs.listen(session, leases))
+    async def lease_status(self, leases: Sequence[Lease]) -> LeaseStatus:
+        return await self._database.read(lambda session: runs.lease_status(session, leases))
 
     async def settle(self, settlements: Sequence[Settlement]) -> list[Status | None]:
         self._database.opened()

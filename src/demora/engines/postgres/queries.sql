@@ -44,7 +44,7 @@ select case when :number::text::xid8 < pg_snapshot_xmax(pg_current_snapshot())
 -- name: savepoint
 savepoint demora_add
 
--- name: release
+-- name: release_savepoint
 release savepoint demora_add
 
 -- name: unwind
@@ -171,23 +171,23 @@ returning due_at
 -- behind the first one cost nothing. It reads more rows than are wanted, since other workers may be claiming the first ones,
 -- and skips locked rows. `found` is the number of rows that it read.
 with recursive {clock},
-line as (
+head as (
     (select queue, lane, rank from demora.jobs where status < {PROCESSING} order by queue, lane, rank limit 1)
     union all
     select next.queue, next.lane, next.rank
-    from line, lateral (
+    from head, lateral (
         select queue, lane, rank from demora.jobs
-        where status < {PROCESSING} and (queue, lane, rank) > (line.queue, line.lane, line.rank)
+        where status < {PROCESSING} and (queue, lane, rank) > (head.queue, head.lane, head.rank)
         order by queue, lane, rank limit 1
     ) as next
 ),
 served as materialized (
-    select line.queue, lane, rank, (coalesce(offsets, :usual::bigint[]))[lane * :ranks::int + rank + 1] as extra,
-        case when :in_turn::boolean then array_position(:queues::text[], line.queue) else 0 end as turn,
+    select head.queue, lane, rank, (coalesce(offsets, :usual::bigint[]))[lane * :ranks::int + rank + 1] as extra,
+        case when :in_turn::boolean then array_position(:queues::text[], head.queue) else 0 end as turn,
         lane = any(coalesce(policy.lanes, '{}')) as held, own.state
-    from line left join demora.queues on name = line.queue left join demora.paces as own on own.queue = line.queue
-        left join demora.paces as policy on policy.queue = case when {follows} then '*' else line.queue end
-    where paused_at is null and (:queues::text[] is null or line.queue = any(:queues::text[]))
+    from head left join demora.queues on name = head.queue left join demora.paces as own on own.queue = head.queue
+        left join demora.paces as policy on policy.queue = case when {follows} then '*' else head.queue end
+    where paused_at is null and (:queues::text[] is null or head.queue = any(:queues::text[]))
 ),
 found as materialized (
     select turn, scan.due_at + extra as place, scan.seq
@@ -316,7 +316,7 @@ traced as (
 )
 select id, token, cancel_requested from renewed
 
--- name: listen
+-- name: lease_status
 with {clock}
 select id, token, cancel_requested_at is not null as cancel_requested from clock, demora.jobs
 where id = any(:ids::uuid[]) and status + 0 = {PROCESSING} and lease_until > wall
@@ -607,17 +607,17 @@ named as materialized (
     where name >= :first and name <= :last and (:after::text is null or name > :after) order by name limit :limit::int
 ),
 shown as materialized (select min(name) as first, max(name) as last from named),
-line as (
+lane_count as (
     select queue, lane, count(*) as jobs, count(*) filter (where due_at <= wall) as due
     from clock, demora.jobs
     where status < {PROCESSING} and queue >= (select first from shown) and queue <= (select last from shown)
         group by queue, lane
 ),
 waiting as (
-    select line.queue, sum(case when held then 0 else due end)::bigint as ready,
+    select lane_count.queue, sum(case when held then 0 else due end)::bigint as ready,
         sum(case when held then jobs else jobs - due end)::bigint as delayed
-    from {held_lines}
-    group by line.queue
+    from {held_lanes}
+    group by lane_count.queue
 ),
 processing as (select queue, count(*) as processing from demora.jobs where status = {PROCESSING} group by queue),
 dead as (
@@ -697,9 +697,9 @@ from clock, demora.queues left join demora.paces as own on own.queue = queues.na
     join demora.paces as policy on policy.queue = case when {follows} then '*' else queues.name end, lateral (
     select array(
             select scan.due_at
-            from unnest(policy.lanes) as line (lane), generate_series(0, :ranks::int - 1) as level (rank), lateral (
+            from unnest(policy.lanes) as governed (lane), generate_series(0, :ranks::int - 1) as level (rank), lateral (
                 select due_at from demora.jobs
-                where status < {PROCESSING} and queue = queues.name and lane = line.lane and rank = level.rank
+                where status < {PROCESSING} and queue = queues.name and lane = governed.lane and rank = level.rank
                     and due_at <= wall
                     and (expires_at is null or expires_at > wall or token > credits)
                 order by due_at limit least(:width::int, policy.reach)
@@ -709,15 +709,15 @@ from clock, demora.queues left join demora.paces as own on own.queue = queues.na
 ) as held, lateral (
     select coalesce(min(first.due_at) filter (where first.due_at <= wall) < coalesce(dues[1], wall + 1), false) as expired,
         min(next.due_at) as coming
-    from unnest(policy.lanes) as line (lane), generate_series(0, :ranks::int - 1) as level (rank)
+    from unnest(policy.lanes) as governed (lane), generate_series(0, :ranks::int - 1) as level (rank)
     left join lateral (
-        select due_at from demora.jobs where status < {PROCESSING} and queue = queues.name and lane = line.lane
+        select due_at from demora.jobs where status < {PROCESSING} and queue = queues.name and lane = governed.lane
             and rank = level.rank
         order by due_at limit 1
     ) as first on true
     left join lateral (
         select due_at from demora.jobs
-        where status < {PROCESSING} and queue = queues.name and lane = line.lane and rank = level.rank and due_at > wall
+        where status < {PROCESSING} and queue = queues.name and lane = governed.lane and rank = level.rank and due_at > wall
         order by due_at limit 1
     ) as next on true
 ) as others
@@ -745,10 +745,10 @@ taken as materialized (
     for update skip locked
 ),
 found as materialized (
-    select scan.due_at + (:offsets::bigint[])[line.lane * :ranks::int + level.rank + 1] as place, scan.seq
-    from taken, unnest(:lanes::smallint[]) as line (lane), generate_series(0, :ranks::int - 1) as level (rank), lateral (
+    select scan.due_at + (:offsets::bigint[])[governed.lane * :ranks::int + level.rank + 1] as place, scan.seq
+    from taken, unnest(:lanes::smallint[]) as governed (lane), generate_series(0, :ranks::int - 1) as level (rank), lateral (
         select due_at, seq from demora.jobs
-        where status < {PROCESSING} and queue = :queue and lane = line.lane and rank = level.rank and due_at <= :wall::bigint
+        where status < {PROCESSING} and queue = :queue and lane = governed.lane and rank = level.rank and due_at <= :wall::bigint
             and (expires_at is null or expires_at > :wall or token > credits)
         order by due_at, seq limit :window::int
     ) as scan
@@ -761,11 +761,11 @@ chosen as materialized (
         where jobs.seq = found.seq and status < {PROCESSING} and queue = :queue and lane = any(:lanes) and due_at <= :wall
         for update skip locked
     ) as job
-    limit cardinality(:slots::bigint[])
+    limit cardinality(:release_times::bigint[])
 ),
 numbered as (select seq, row_number() over (order by place, seq) as number from chosen),
 moved as (
-    update demora.jobs set lane = :released, due_at = (:slots::bigint[])[number], moved = {move}
+    update demora.jobs set lane = :released, due_at = (:release_times::bigint[])[number], moved = {move}
     from clock, numbered where jobs.seq = numbered.seq and jobs.seq = any(array(select seq from chosen))
     returning number, id, rank, due_at
 ),
@@ -801,9 +801,9 @@ where queue = :queue and status = :completed and status > {PROCESSING} and compl
 
 -- name: count_before
 select coalesce(sum(jobs), 0)::bigint as ahead
-from unnest(:lanes::smallint[], :ranks::smallint[], :dues::bigint[]) as line (lane, rank, due), lateral (
+from unnest(:lanes::smallint[], :ranks::smallint[], :dues::bigint[]) as bound (lane, rank, due), lateral (
     select count(*) as jobs from demora.jobs
-    where status < {PROCESSING} and queue = :queue and lane = line.lane and rank = line.rank and due_at <= :wall::bigint
+    where status < {PROCESSING} and queue = :queue and lane = bound.lane and rank = bound.rank and due_at <= :wall::bigint
         and (due_at < due or (due_at = due and seq < (select seq from demora.jobs where id = :id)))
 ) as counted
 
@@ -943,21 +943,21 @@ delete from demora.disabled_webhooks where url = :url returning url
 -- name: disabled
 select url, reason, disabled_at from demora.disabled_webhooks order by disabled_at, url
 
--- name: held_lines
--- Lines of jobs, and whether a pace holds them.
-line left join demora.paces as own on own.queue = line.queue
-    left join demora.paces as policy on policy.queue = case when {follows} then '*' else line.queue end,
+-- name: held_lanes
+-- Waiting jobs counted by lane, and whether a pace holds them.
+lane_count left join demora.paces as own on own.queue = lane_count.queue
+    left join demora.paces as policy on policy.queue = case when {follows} then '*' else lane_count.queue end,
     lateral (select lane = any(coalesce(policy.lanes, '{}')) as held) as pace
 
 -- name: overview_waiting
 -- Jobs that a pace holds count as delayed, and not as those that wait longest.
-select line.queue, type, coalesce(sum(due) filter (where not held), 0)::bigint,
+select lane_count.queue, type, coalesce(sum(due) filter (where not held), 0)::bigint,
     sum(case when held then jobs else jobs - due end)::bigint, coalesce(min(first) filter (where not held), min(first))
 from (
     select queue, type, lane, count(*) as jobs, count(*) filter (where due_at <= :wall::bigint) as due, min(due_at) as first
     from demora.jobs where status < {PROCESSING} group by queue, type, lane
-) as {held_lines}
-group by line.queue, type
+) as {held_lanes}
+group by lane_count.queue, type
 
 -- name: overview_lapsed
 select count(*) as lapsed, min(lease_until) as first from demora.jobs where status = {PROCESSING}
@@ -995,12 +995,12 @@ select queue, count(*) from demora.jobs where seq > :mark::bigint group by queue
 select worker_id, count(*) from demora.jobs where status = {PROCESSING} group by worker_id
 
 -- name: activity_due
-select line.queue, min(first) from (
+select lane_count.queue, min(first) from (
     select queue, lane, min(due_at) as first from demora.jobs where status < {PROCESSING}
         and due_at <= :wall::bigint group by queue, lane
-) as {held_lines}
+) as {held_lanes}
 where not held
-group by line.queue
+group by lane_count.queue
 
 -- name: name_line
 insert into demora.meta (name, value) values ('line_database', :database), ('line_epoch', '0'), ('line_run', '')
@@ -1041,7 +1041,7 @@ chosen as materialized (
 sight as materialized (select {sight}, null::bigint as next_due from clock)
 select sight.*, taken.* from sight left join taken on true order by place
 
--- name: standings
+-- name: row_places
 select id, queue, lane, rank, due_at, status from demora.jobs where id = any(:ids::uuid[])
 
 -- name: position
@@ -1091,7 +1091,7 @@ order by found.moved, seq
 -- name: walk
 -- One page, by the index that a claim reads.
 with recursive {clock},
-line as (
+head as (
     (
         select queue, lane, rank from demora.jobs
         where status < {PROCESSING} and (queue, lane, rank) >= (:queue::text, :lane::smallint, :rank::smallint)
@@ -1099,20 +1099,20 @@ line as (
     )
     union all
     select next.queue, next.lane, next.rank
-    from line, lateral (
+    from head, lateral (
         select queue, lane, rank from demora.jobs
-        where status < {PROCESSING} and (queue, lane, rank) > (line.queue, line.lane, line.rank)
+        where status < {PROCESSING} and (queue, lane, rank) > (head.queue, head.lane, head.rank)
         order by queue, lane, rank limit 1
     ) as next
 )
-select scan.* from clock, line, lateral (
+select scan.* from clock, head, lateral (
     select id, queue, lane, rank, due_at, seq from demora.jobs
-    where status < {PROCESSING} and queue = line.queue and lane = line.lane and rank = line.rank
+    where status < {PROCESSING} and queue = head.queue and lane = head.lane and rank = head.rank
         and due_at <= wall + :within::bigint
         and (due_at, seq) > (
-            case when (line.queue, line.lane, line.rank) = (:queue::text, :lane::smallint, :rank::smallint)
+            case when (head.queue, head.lane, head.rank) = (:queue::text, :lane::smallint, :rank::smallint)
                 then :due_at::bigint else :first::bigint end,
-            case when (line.queue, line.lane, line.rank) = (:queue, :lane, :rank) then :seq::bigint else 0 end
+            case when (head.queue, head.lane, head.rank) = (:queue, :lane, :rank) then :seq::bigint else 0 end
         )
     order by due_at, seq limit :limit::int
 ) as scan
@@ -1176,7 +1176,7 @@ select schedule, slot_at, outcome, job_id from demora.schedule_slots
 -- name: key_facts
 select scope, key, job_id, created_at, expires_at from demora.idempotency_keys
 
--- name: stray_attempts
+-- name: orphan_attempts
 select distinct job_id from demora.attempts where job_id not in (select id from demora.jobs)
 
 -- name: pace_facts

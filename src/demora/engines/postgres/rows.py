@@ -18,12 +18,11 @@ from ..sql.columns import queue_order, retention
 from ..sql.columns import span as _span
 from ..sql.columns import tags as _tags
 from ..sql.columns import time as _time
+from ..sql.constants import NARROW as _NARROW
 from .connections import Session, narrowed_find
 
 Row = Any  # a record of the driver, which is a tuple whose fields have names
 _ID = re.compile(r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
-# Statuses whose jobs have an index of their own, and the block that limits `find` to it.
-_NARROW = {frozenset({Status.FAILED}): "narrow_dead", frozenset({Status.PROCESSING}): "narrow_processing"}
 
 
 def id_key(id: str) -> str | None:
@@ -113,7 +112,7 @@ def claimed_job(row: Row) -> ClaimedJob:
         queue=row["queue"],
         priority=_PRIORITIES[row["rank"]],
         payload=row["payload"].encode(),
-        standing=RetryState(row["token"] - row["credits"], row["max_retries"], _span(row["retry_delay"]), row["strays"]),
+        retry_state=RetryState(row["token"] - row["credits"], row["max_retries"], _span(row["retry_delay"]), row["strays"]),
         timeout=None if row["timeout"] is None else _span(row["timeout"]),
         scheduled_at=from_ms(row["scheduled_at"]),
         tags=_tags(row["tags"]),

@@ -65,7 +65,7 @@ def evidence(tx: Transaction, *, integrity: bool) -> Evidence:
         jobs=[_job(row) for row in tx.db.execute(SQL["job_facts"])],
         queues=[columns.queue_facts(queue) for queue in registry.queues(tx)],
         keys=[_key(row) for row in tx.db.execute(SQL["key_facts"])],
-        strays=[rows.id_text(id) for (id,) in tx.db.execute(SQL["stray_attempts"])],
+        orphans=[rows.id_text(id) for (id,) in tx.db.execute(SQL["orphan_attempts"])],
         paces=paces.facts(tx),
         slots=[_slot(row) for row in tx.db.execute(SQL["slot_facts"])],
         integrity=list(_examine(tx.db)) if integrity else None,

@@ -11,17 +11,15 @@ from ...core.job import Lane, NewJob, revision
 from ...core.retention import Keep, Retention
 from ...core.spans import from_ms, span_ms, to_ms
 from ...core.states import RETRYABLE, Status
-from ...core.verdict import EXPIRED
+from ...core.verdict import CANCELLED_WAITING, EXPIRED
 from ...core.webhook import EndedJob, delivery
 from ...store.jobs import Added, Answer, Change, HousekeepingResult, Topic
-from ..sql import columns
+from ..sql import columns, constants
 from ..sql.columns import as_stored
 from ..sql.schedules import SlotJob
 from . import rows
 from .connections import SQL
 from .transactions import Transaction
-
-SILENT = 86_400_000  # milliseconds without a heartbeat after which a worker is forgotten
 
 
 def add(tx: Transaction, jobs: Sequence[NewJob], named: Set[str]) -> list[Added]:
@@ -181,7 +179,7 @@ def _id(job: NewJob) -> bytes:
 
 def cancel(tx: Transaction, id: str) -> Answer:
     key = rows.id_bytes(id)
-    what = (Status.CANCELLED.value, tx.wall, "cancelled before it started", key)
+    what = (CANCELLED_WAITING.status.value, tx.wall, CANCELLED_WAITING.error, key)
     for (hooked,) in list(tx.db.execute(SQL["cancel_waiting"], what)):
         tx.wake(Topic.ENDED)
         if hooked and key is not None:
@@ -289,7 +287,7 @@ def housekeep(tx: Transaction, retention: Retention, limit: int) -> Housekeeping
     expired = expire_due(tx, limit)
     removed, waits = _remove(tx, retention, max(limit - expired, 1))
     forget_keys(tx, limit)
-    tx.db.execute(SQL["forget_silent"], (tx.boot - SILENT,))
+    tx.db.execute(SQL["forget_silent"], (tx.boot - constants.SILENT,))
     waits += [expires_at - tx.wall for (expires_at,) in tx.db.execute(SQL["next_expiry"])]
     return HousekeepingResult(expired, removed, timedelta(milliseconds=max(min(waits), 0)) if waits else None)
 

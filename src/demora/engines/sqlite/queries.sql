@@ -114,7 +114,7 @@ where id = :id and token = :token and status = {PROCESSING} and lease_until > :b
 -- name: settled_under
 select 1 from jobs where id = ? and token = ? and status <> {PROCESSING}
 
--- name: listen
+-- name: lease_status
 select id, token, cancel_requested_at is not null from jobs
 where id in (select unhex(value) from json_each(?)) and status = {PROCESSING} and lease_until > ?
 
@@ -324,7 +324,8 @@ where status < {PROCESSING} and queue = ? and lane = ? and rank = ? and due_at <
 order by due_at, rowid limit ?
 
 -- name: release
-update jobs set lane = ?, due_at = slot, moved = ? from (select value ->> 0 as number, value ->> 1 as slot from json_each(?))
+update jobs set lane = ?, due_at = release_at, moved = ?
+from (select value ->> 0 as number, value ->> 1 as release_at from json_each(?))
 where jobs.rowid = number and status < {PROCESSING}
 returning jobs.rowid, id, rank
 
@@ -371,7 +372,7 @@ where status < {PROCESSING} and queue = ?2 and lane in (select value from json_e
 select 1 from jobs where status < {PROCESSING} and queue in (select value from json_each(?)) and lane = ?
     and due_at <= ? limit 1
 
--- name: lines
+-- name: lanes_and_ranks
 -- Each lane and rank of a queue that has waiting jobs.
 select distinct lane, rank from jobs where status < {PROCESSING} and queue = ?
 
@@ -535,7 +536,7 @@ select schedule, slot_at, outcome, job_id from schedule_slots
 -- name: key_facts
 select scope, key, job_id, created_at, expires_at from idempotency_keys
 
--- name: stray_attempts
+-- name: orphan_attempts
 select distinct job_id from attempts where job_id not in (select id from jobs)
 
 -- name: overview_waiting
@@ -608,7 +609,7 @@ select jobs.rowid, jobs.queue, lane from json_each(?1) as request
 cross join jobs on jobs.id = unhex(request.value ->> 0)
 where jobs.queue = request.value ->> 1 and status < {PROCESSING} and due_at <= ?2 order by request.key
 
--- name: standings
+-- name: row_places
 select jobs.id, jobs.queue, lane, rank, due_at, status
     from json_each(?) as request cross join jobs on jobs.id = unhex(request.value)
 

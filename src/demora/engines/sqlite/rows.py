@@ -14,13 +14,12 @@ from ..sql.columns import queue_order, retention
 from ..sql.columns import span as _span
 from ..sql.columns import tags as _tags
 from ..sql.columns import time as _time
+from ..sql.constants import NARROW as _NARROW
 from .connections import SQL
 from .transactions import Transaction
 
 Row = tuple[Any, ...]
 _PRIORITIES = tuple(Priority)
-# Statuses whose jobs have an index of their own, and the block that limits `find` to it.
-_NARROW = {frozenset({Status.FAILED}): "narrow_dead", frozenset({Status.PROCESSING}): "narrow_processing"}
 
 
 def id_bytes(id: str) -> bytes | None:
@@ -113,7 +112,7 @@ def claimed_job(row: Row) -> ClaimedJob:
         queue=queue,
         priority=_PRIORITIES[rank],
         payload=payload.encode(),
-        standing=RetryState(token - credits, max_retries, _span(retry_delay), strays),
+        retry_state=RetryState(token - credits, max_retries, _span(retry_delay), strays),
         timeout=None if timeout is None else _span(timeout),
         scheduled_at=from_ms(scheduled),
         tags=_tags(tags),
@@ -124,8 +123,8 @@ def claimed_job(row: Row) -> ClaimedJob:
 
 def lapsed_job(row: Row) -> LapsedJob:
     id, token, credits, strays, max_retries, retry_delay, worker_id, type = row
-    standing = RetryState(token - credits, max_retries, _span(retry_delay), strays)
-    return LapsedJob(Lease(id_text(id), token), type, worker_id, standing)
+    retry_state = RetryState(token - credits, max_retries, _span(retry_delay), strays)
+    return LapsedJob(Lease(id_text(id), token), type, worker_id, retry_state)
 
 
 def whole_job(row: Row, attempts: list[Attempt], log: list[LogLine], to_wall: int) -> Job:
