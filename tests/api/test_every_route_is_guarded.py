@@ -86,7 +86,7 @@ async def http(request: pytest.FixtureRequest, app: Demora) -> AsyncIterator[htt
 
 async def ask(http: httpx.AsyncClient, route: Operation, key: str | None = None, *, id: str = "x") -> httpx.Response:
     """Call a route with something well formed."""
-    headers = {} if key is None else bearer(key)
+    headers = {"x-request-id": "1"} | ({} if key is None else bearer(key))
     path = route.path.replace("{id}", id).replace("{name}", "default")
     return await http.request(route.method, path, headers=headers, json=BODIES.get(route.name))
 

@@ -129,7 +129,7 @@ NOTICES: list[Callable[[], None]] = [
     lambda: notices.connections_lowered(100, 50, 64),
     lambda: notices.use_not_noted("abc", OSError(HOSTILE)),
     lambda: notices.overloaded(2, 1),
-    lambda: notices.request_failed("GET", HOSTILE, OSError(HOSTILE)),
+    lambda: notices.request_failed("GET", HOSTILE, OSError(HOSTILE), HOSTILE),
     lambda: notices.pace_in_force("*", "3 in 2m", HOSTILE),
     lambda: notices.pace_set("q", None, HOSTILE),
     lambda: notices.jobs_held("q", held=2, delayed=3, waiting=1, next_in=4.5, last=None),

@@ -45,6 +45,7 @@ LINE_NODES = "line/redis/connections.py"
 LINE_TAKE, LINE_PUT = "line/redis/scripts/take.lua", "line/redis/scripts/put.lua"
 CRON, SCHEDULE, FIRING = "tests/core/test_cron.py", "tests/core/test_schedule.py", "tests/core/test_firing.py"
 DEFINITIONS, ORACLE = "tests/core/test_definitions.py", "tests/schedules/test_sample.py"
+REQUEST_IDS = "tests/api/test_request_ids.py"
 
 MUTANTS = (
     Mutant(
@@ -2627,5 +2628,19 @@ MUTANTS = (
         "if isinstance(problem, apsw.FullError):",
         "if False:",
         "tests/engines/sqlite/test_file_problems.py",
+    ),
+    Mutant(
+        "a request id of any characters is logged",
+        "api/request_ids.py",
+        "if len(sent) == 1 and _WELL_FORMED.fullmatch(sent[0]):",
+        "if len(sent) == 1:",
+        REQUEST_IDS,
+    ),
+    Mutant(
+        "a problem does not name its request",
+        "api/problems.py",
+        "        request_id=request_id,\n",
+        "",
+        REQUEST_IDS,
     ),
 )

@@ -18,6 +18,7 @@ from .budget import Budget, Share
 from .operations import PROBLEM, WITHOUT_KEY, Ask, Operation, Reply
 from .problems import NoRoute, Overloaded, WrongMethod, as_sent, headers_of, problem_of
 from .reading import ClientGone, decode_body, decode_query, read_body
+from .request_ids import request_id, with_id
 from .routes import ROUTES
 from .submitting import Submissions
 
@@ -44,8 +45,11 @@ class Api:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             return
+        headers = Headers(scope=scope)
+        id = scope["request_id"] = request_id(headers)
+        send = with_id(send, id)
         try:
-            self._door.check(scope["method"], Headers(scope=scope))
+            self._door.check(scope["method"], headers)
             await self._router(scope, receive, send)
         except ClientGone:
             return
@@ -96,6 +100,7 @@ class _Resource:
             key=key,
             submissions=self._submissions,
             share=share,
+            id=scope["request_id"],
         )
 
 
@@ -114,7 +119,8 @@ async def _nowhere(scope: Scope, receive: Receive, send: Send) -> None:
 
 def _problem(scope: Scope, error: Exception) -> Reply:
     """Return the answer for an error. Logs errors that the caller did not cause."""
-    problem = problem_of(error)
+    id = scope["request_id"]
+    problem = problem_of(error, id)
     if problem.status >= 500 and not isinstance(error, Overloaded | TooManySearches):
-        notices.request_failed(scope["method"], scope["path"], error)
+        notices.request_failed(scope["method"], scope["path"], error, id)
     return Reply(problem.status, problem, headers_of(error), PROBLEM)

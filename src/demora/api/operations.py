@@ -30,7 +30,8 @@ __all__ += ["Ask", "Listing", "Operation", "Reply"]
 class Ask(msgspec.Struct, frozen=True):
     """A request whose path, query and body have the right types.
 
-    `stopping` is set when the service shuts down, `by` is the name of its key, and `share` counts its bytes.
+    `stopping` is set when the service shuts down, `by` is the name of its key, `share` counts its bytes, and `id` names the
+    request in the log.
     """
 
     app: Demora
@@ -44,6 +45,7 @@ class Ask(msgspec.Struct, frozen=True):
     key: ApiKey | None  # None where no key is needed
     submissions: Submissions
     share: Share
+    id: str
 
     async def client(self) -> Client:
         return await self.app.open()

@@ -202,7 +202,8 @@ class FieldProblem(msgspec.Struct, frozen=True):
 
 
 class Problem(msgspec.Struct, frozen=True, omit_defaults=True):
-    """An error in the form of RFC 9457. `field` and `errors` are set if one field caused it."""
+    """An error in the form of RFC 9457. `field` and `errors` are set if one field caused it. `requestId` finds the error in
+    the log of the service."""
 
     type: str
     title: str
@@ -210,6 +211,7 @@ class Problem(msgspec.Struct, frozen=True, omit_defaults=True):
     detail: str
     field: str | None = None
     errors: list[FieldProblem] = []
+    request_id: str | None = msgspec.field(default=None, name="requestId")
 
 
 def kind_of(error: Exception) -> Kind:
@@ -217,8 +219,8 @@ def kind_of(error: Exception) -> Kind:
     return next((KINDS[parent] for parent in type(error).__mro__ if parent in KINDS), _UNKNOWN)
 
 
-def problem_of(error: Exception) -> Problem:
-    """Return the problem that answers this error."""
+def problem_of(error: Exception, request_id: str | None = None) -> Problem:
+    """Return the problem that answers this error of a request."""
     kind = kind_of(error)
     detail = _short(kind.detail or str(error))
     blamed = _blamed(error, kind)
@@ -229,6 +231,7 @@ def problem_of(error: Exception) -> Problem:
         detail=detail,
         field=blamed.field if blamed else None,
         errors=[blamed] if blamed else [],
+        request_id=request_id,
     )
 
 

@@ -130,7 +130,7 @@ async def ready(ask: Ask) -> Reply:
         async with asyncio.timeout(HEALTH_LIMIT):
             return Reply(200, await (await ask.client()).health())
     except (StoreError, TimeoutError) as problem:
-        notices.request_failed("GET", "/health/ready", problem)
+        notices.request_failed("GET", "/health/ready", problem, ask.id)
         return Reply(503, Health("unhealthy", _unhealthy(problem), 0))
 
 

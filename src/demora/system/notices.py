@@ -349,12 +349,13 @@ def use_not_noted(key_id: str, problem: Exception) -> None:
     _say(WARNING, "key.use_not_noted", words, key_id=key_id, error=type(problem).__name__)
 
 
-def request_failed(method: str, path: str, problem: BaseException) -> None:
+def request_failed(method: str, path: str, problem: BaseException, request_id: str) -> None:
     """Log the class and the place of an error, not its text, which may repeat what a client sent."""
     frames = traceback.extract_tb(problem.__traceback__)[-5:]
     places = " > ".join(f"{PurePath(frame.filename).name}:{frame.lineno}" for frame in frames)
-    words = "{method} {path} failed: {error} at {places}"
-    _say(ERROR, "request.failed", words, method=method, path=_one_line(path), error=type(problem).__name__, places=places)
+    words = "{method} {path} failed: {error} at {places} (request {request_id})"
+    asked = {"method": method, "path": _one_line(path), "request_id": _one_line(request_id)}
+    _say(ERROR, "request.failed", words, problem=None, **asked, error=type(problem).__name__, places=places)
 
 
 def overloaded(held: int, most: int) -> None:
