@@ -63,6 +63,14 @@ class WrongState(DemoraError):
         self.id, self.verb, self.status = id, verb, status
 
 
+class JobChanged(DemoraError):
+    """The job is no longer as the caller has read it."""
+
+    def __init__(self, id: str) -> None:
+        super().__init__(f"job {id} has changed since it was read; read it again, and decide anew")
+        self.id = id
+
+
 class KeyReused(DemoraError):
     """The idempotency key belongs to a different request."""
 

@@ -2643,4 +2643,25 @@ MUTANTS = (
         "",
         REQUEST_IDS,
     ),
+    Mutant(
+        "SQLite changes any revision of a job",
+        "engines/sqlite/changes.py",
+        "    if change.revisions is not None:",
+        "    if False:",
+        "tests/conformance/test_change.py",
+    ),
+    Mutant(
+        "PostgreSQL compares revisions before it locks the job",
+        "engines/postgres/changes.py",
+        '    await session.rows("lock", ids=_keys([id]))\n    job',
+        "    job",
+        "tests/conformance/test_change.py",
+    ),
+    Mutant(
+        "a weak tag matches",
+        "api/reading.py",
+        """(r'(?:^|,)[ \\t]*"([""",
+        """(r'(?:^|,)[ \\t]*(?:W/)?"([""",
+        "tests/api/test_if_match.py",
+    ),
 )

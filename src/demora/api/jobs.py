@@ -20,12 +20,12 @@ from ..client.views import (
     receipt_view,
 )
 from ..core.access import Scope
-from ..core.job import Job, NewJob
+from ..core.job import Job, NewJob, revision
 from ..core.spans import ZERO, timestamp
 from ..core.states import Status
 from ..errors import Invalid
 from .operations import LARGE_JOB, PAGE_BYTES, PLAIN_JOB, SEARCH_LIMIT, Ask, Listing, Reply
-from .reading import ClientGone, disconnected, read_key
+from .reading import ClientGone, disconnected, read_if_match, read_key
 from .requests import BatchRequest, DeadLettersQuery, DeadLettersRequest, FindQuery, JobChange, JobRequest, WaitQuery
 
 
@@ -94,7 +94,7 @@ async def list_page(ask: Ask, options: Mapping[str, Any]) -> Reply:
 
 async def get_job(ask: Ask) -> Reply:
     """Show a job with its attempts and its log."""
-    return _shown(await (await ask.client()).get(ask.path["id"]))
+    return _tagged(await (await ask.client()).get(ask.path["id"]))
 
 
 async def why_job(ask: Ask) -> Reply:
@@ -103,9 +103,10 @@ async def why_job(ask: Ask) -> Reply:
 
 
 async def change_job(ask: Ask) -> Reply:
-    """Change the priority, the time or the tags of a waiting job; 409 if it is not waiting."""
+    """Change the priority, the time or the tags of a waiting job; 409 if it is not waiting, 412 if If-Match fails."""
     change: JobChange = ask.body
-    return _shown(await (await ask.client()).reschedule(ask.path["id"], **change.options()))
+    revisions = read_if_match(ask.headers)
+    return _tagged(await (await ask.client()).reschedule(ask.path["id"], **change.options(), revisions=revisions))
 
 
 async def delete_job(ask: Ask) -> Reply:
@@ -159,6 +160,10 @@ def _may_read(ask: Ask) -> bool:
 
 def _shown(job: Job, status: int = 200) -> Reply:
     return Reply(status, job_view(job))
+
+
+def _tagged(job: Job) -> Reply:
+    return Reply(200, job_view(job), {"etag": f'"{revision(job)}"'})
 
 
 # Dead letters.

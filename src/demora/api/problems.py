@@ -154,6 +154,7 @@ KINDS: dict[type[Exception], Kind] = {
     demora.UnknownJobType: Kind(422, "Unknown job type", field="type"),
     demora.JobNotFound: Kind(404, "No such job"),
     demora.WrongState: Kind(409, "Wrong state"),
+    demora.JobChanged: Kind(412, "Job changed"),
     demora.KeyReused: Kind(422, "Idempotency key reused", field="idempotencyKey"),
     demora.ApiKeyNotFound: Kind(404, "No such API key"),
     demora.ApiKeyInForce: Kind(409, "API key in force"),

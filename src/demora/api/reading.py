@@ -20,6 +20,7 @@ ONE_BATCH = 16 * 1024 * 1024
 _MOST_PARAMETERS = 100
 _LONGEST_NAME = 100  # of a caller's parameter name in an error
 _HALF_A_PAIR = re.compile(rb"(?<!\\)(?:\\\\)*\\u[dD][89abAB][0-9a-fA-F]{2}(?:[^\\]|\\[^u])")
+_STRONG_TAG = re.compile(r'(?:^|,)[ \t]*"([!#-~]*)"[ \t]*(?=,|$)')
 
 S = TypeVar("S", bound=msgspec.Struct)
 
@@ -94,6 +95,12 @@ def read_key(headers: Headers, field: str | None) -> str | None:
     if len(keys) > 1:
         raise Invalid("idempotencyKey", "the Idempotency-Key header and the field differ; send only one of them")
     return keys.pop() if keys else None
+
+
+def read_if_match(headers: Headers) -> list[str] | None:
+    """Return the tags of the If-Match header; None if there is none, or if it is `*`. A weak tag matches nothing."""
+    given = ",".join(headers.getlist("if-match"))
+    return None if "if-match" not in headers or given.strip() == "*" else _STRONG_TAG.findall(given)
 
 
 def _misfit(problem: msgspec.ValidationError, shape: type[msgspec.Struct]) -> Invalid:

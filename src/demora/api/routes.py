@@ -38,6 +38,7 @@ from .requests import (
 _JOBS, _JOB, _QUEUES = "/api/v1/jobs", "/api/v1/jobs/{id}", "/api/v1/queues"
 _DEAD = "/api/v1/dead-letters"
 _KEY = {"Idempotency-Key": "The same as the field idempotencyKey."}
+_IF_MATCH = {"If-Match": "The ETag of the job as you have read it: 412 if it has changed since."}
 
 
 async def show_openapi(ask: Ask) -> Reply:
@@ -60,7 +61,7 @@ ROUTES: tuple[Operation, ...] = (
     Operation("GET", _JOBS, Scope.READ, jobs.find_jobs, {200: PageView}, query=FindQuery),
     Operation("GET", _JOB, Scope.READ, jobs.get_job, {200: JobView}),
     Operation("GET", f"{_JOB}/why", Scope.READ, jobs.why_job, {200: Why}),
-    Operation("PATCH", _JOB, Scope.OPERATE, jobs.change_job, {200: JobView}, JobChange),
+    Operation("PATCH", _JOB, Scope.OPERATE, jobs.change_job, {200: JobView}, JobChange, headers=_IF_MATCH),
     Operation("DELETE", _JOB, Scope.OPERATE, jobs.delete_job, {204: None}),
     Operation("POST", f"{_JOB}/cancel", Scope.OPERATE, jobs.cancel_job, {200: JobView, 202: JobView}, Nothing),
     Operation("POST", f"{_JOB}/retry", Scope.OPERATE, jobs.retry_job, {200: JobView}, Nothing),

@@ -13,7 +13,7 @@ import msgspec
 from uuid_utils import uuid7
 
 from ..core import webhook
-from ..core.job import Job, Lane, NewJob, Priority
+from ..core.job import Job, Lane, NewJob, Priority, revision
 from ..core.outbound import Policy, check_target, read_url
 from ..core.pace import USUAL_PACE, Pace
 from ..core.request import (
@@ -30,7 +30,7 @@ from ..core.request import (
 from ..core.spans import ZERO, say, span, timestamp
 from ..core.spans import spread as spread_over
 from ..core.states import ENDED, RETRYABLE, WAITING, Status
-from ..errors import Invalid, JobFailed, JobNotFound, KeyReused, StillRunning, WrongState
+from ..errors import Invalid, JobChanged, JobFailed, JobNotFound, KeyReused, StillRunning, WrongState
 from ..handlers.registry import Handler, Registry
 from ..store.jobs import Added, Answer, Change, Page, Topic
 from ..store.store import Store
@@ -265,10 +265,12 @@ class Client:
         delay: timedelta | str | None = None,
         priority: Priority | str | None = None,
         tags: Iterable[str] | None = None,
+        revisions: Iterable[str] | None = None,
     ) -> Job:
         """Change the time, the priority or the tags of a waiting job. The job keeps its id.
 
-        `WrongState` if the job no longer waits. `Invalid` if it would expire before its new time.
+        `WrongState` if the job no longer waits. `Invalid` if it would expire before its new time. With `revisions`,
+        `JobChanged` if the job has none of them; of two changes that expect the same revision only one is made.
         """
         if at is not None and delay is not None:
             raise Invalid("delay", "give either a time or a delay, not both")
@@ -279,10 +281,14 @@ class Client:
             at=None if at is None else check_at(at, datetime.now(UTC)),
             delay=None if delay is None else span(delay, "delay"),
             tags=None if tags is None else check_tags(tags),
+            revisions=None if revisions is None else frozenset(revisions),
         )
         if change.at is not None or change.delay is not None:
             _expect_in_time(await self.get(id), change)
-        _done(await self.store.change(id, change), id, "change", WAITING)
+        answer = await self.store.change(id, change)
+        if change.revisions is not None and not answer.did and revision(await self.get(id)) not in change.revisions:
+            raise JobChanged(id)
+        _done(answer, id, "change", WAITING)
         return await self.get(id)
 
     async def delete(self, id: str) -> None:

@@ -150,12 +150,16 @@ class Answer(msgspec.Struct, frozen=True):
 
 
 class Change(msgspec.Struct, frozen=True):
-    """A change of a waiting job. None changes nothing. At most one of `at` and `delay` is set."""
+    """A change of a waiting job. None changes nothing. At most one of `at` and `delay` is set.
+
+    With `revisions`, the job is changed only if its `revision` is one of them.
+    """
 
     priority: Priority | None = None
     at: datetime | None = None
     delay: timedelta | None = None
     tags: tuple[str, ...] | None = None
+    revisions: frozenset[str] | None = None
 
 
 class Query(msgspec.Struct, frozen=True):

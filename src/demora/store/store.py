@@ -178,7 +178,11 @@ class Store(Protocol):
         ...
 
     async def change(self, id: str, change: Change) -> Answer:
-        """Change a waiting job in place. A new time moves it to the scheduled lane. Refuses running and ended jobs."""
+        """Change a waiting job in place. A new time moves it to the scheduled lane. Refuses running and ended jobs.
+
+        A change with revisions refuses a job that has another one. It compares and changes in one transaction, so of two
+        changes that expect the same revision only one is made.
+        """
         ...
 
     async def remove(self, ids: Sequence[str]) -> list[Answer]:

@@ -6,7 +6,7 @@ unique, else in one transaction.
 
 import contextlib
 import json
-from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import AsyncIterator, Container, Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import asynccontextmanager
 from datetime import datetime, timedelta
 from typing import Any, Literal
@@ -14,7 +14,7 @@ from typing import Any, Literal
 import asyncpg
 import msgspec
 
-from ...core.job import Lane, NewJob
+from ...core.job import Lane, NewJob, revision
 from ...core.retention import Keep, Retention
 from ...core.spans import ZERO, from_ms, span_ms, to_ms
 from ...core.states import RETRYABLE, Status
@@ -300,6 +300,15 @@ async def change(session: Session, id: str, change: Change) -> Answer:
     if row["ready"]:
         session.wake(Topic.READY)
     return Answer(row["did"], Status(row["status"]))
+
+
+async def change_revision(session: Session, id: str, revisions: Container[str], wanted: Change) -> Answer:
+    """Change a job that has one of these revisions, in a transaction of the caller."""
+    await session.rows("lock", ids=_keys([id]))
+    job = await rows.get(session, id)
+    if job is not None and revision(job) not in revisions:
+        return Answer(False, job.status)
+    return await change(session, id, wanted)
 
 
 async def remove(session: Session, ids: Sequence[str]) -> list[Answer]:

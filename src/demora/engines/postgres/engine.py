@@ -145,7 +145,10 @@ class PostgresStore:
         return await self._database.write_once(lambda session: changes.retry(session, ids))
 
     async def change(self, id: str, change: Change) -> Answer:
-        return await self._database.write(lambda session: changes.change(session, id, change))
+        revisions = change.revisions
+        if revisions is None:
+            return await self._database.write(lambda session: changes.change(session, id, change))
+        return await self._database.write_once(lambda session: changes.change_revision(session, id, revisions, change))
 
     async def remove(self, ids: Sequence[str]) -> list[Answer]:
         return await self._database.write_once(lambda session: changes.remove(session, ids))

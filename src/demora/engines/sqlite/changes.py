@@ -7,7 +7,7 @@ import json
 from collections.abc import Iterable, Sequence, Set
 from datetime import timedelta
 
-from ...core.job import Lane, NewJob
+from ...core.job import Lane, NewJob, revision
 from ...core.retention import Keep, Retention
 from ...core.spans import from_ms, span_ms, to_ms
 from ...core.states import RETRYABLE, Status
@@ -188,6 +188,10 @@ def retry(tx: Transaction, id: str) -> Answer:
 
 def change(tx: Transaction, id: str, change: Change) -> Answer:
     key = rows.id_bytes(id)
+    if change.revisions is not None:
+        job = rows.get(tx, id)
+        if job is not None and revision(job) not in change.revisions:
+            return Answer(False, job.status)
     due_at = None if change.at is None else max(to_ms(change.at), tx.wall)
     if change.delay is not None:
         due_at = tx.wall + span_ms(change.delay)
