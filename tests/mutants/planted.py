@@ -2664,4 +2664,25 @@ MUTANTS = (
         """(r'(?:^|,)[ \\t]*(?:W/)?"([""",
         "tests/api/test_if_match.py",
     ),
+    Mutant(
+        "a waiting request holds its body",
+        "api/jobs.py",
+        "        ask.forget_body()\n",
+        "",
+        "tests/api/test_prefer.py",
+    ),
+    Mutant(
+        "a job that was stored is answered with an error",
+        "api/jobs.py",
+        "    except (JobNotFound, StoreError):",
+        "    except ZeroDivisionError:",
+        "tests/api/test_prefer.py",
+    ),
+    Mutant(
+        "a wait after an add may take any time",
+        "api/prefer.py",
+        "min(timedelta(seconds=int(seconds[0])), LONGEST_WAIT)",
+        "timedelta(seconds=int(seconds[0]))",
+        "tests/api/test_prefer.py",
+    ),
 )

@@ -27,7 +27,7 @@ __all__ = ["JSON", "LARGE_JOB", "PAGE_BYTES", "PLAIN_JOB", "PROBLEM", "SEARCH_LI
 __all__ += ["Ask", "Listing", "Operation", "Reply"]
 
 
-class Ask(msgspec.Struct, frozen=True):
+class Ask(msgspec.Struct):
     """A request whose path, query and body have the right types.
 
     `stopping` is set when the service shuts down, `by` is the name of its key, `share` counts its bytes, and `id` names the
@@ -49,6 +49,11 @@ class Ask(msgspec.Struct, frozen=True):
 
     async def client(self) -> Client:
         return await self.app.open()
+
+    def forget_body(self) -> None:
+        """Free the body and its bytes of the budget, before an operation waits."""
+        self.body = None
+        self.share.body(0)
 
 
 class Operation(msgspec.Struct, frozen=True):

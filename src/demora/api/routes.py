@@ -38,6 +38,9 @@ from .requests import (
 _JOBS, _JOB, _QUEUES = "/api/v1/jobs", "/api/v1/jobs/{id}", "/api/v1/queues"
 _DEAD = "/api/v1/dead-letters"
 _KEY = {"Idempotency-Key": "The same as the field idempotencyKey."}
+_PREFER = {
+    "Prefer": "`wait=10`: wait up to 10 s (at most 60) for the end of the job: 200, or else 202; `respond-async`: 202."
+}
 _IF_MATCH = {"If-Match": "The ETag of the job as you have read it: 412 if it has changed since."}
 
 
@@ -52,7 +55,11 @@ ROUTES: tuple[Operation, ...] = (
     Operation("GET", "/health/live", None, queues.live, {200: queues.AliveView}),
     Operation("GET", "/health/ready", None, queues.ready, {200: Health, 503: Health}),
     Operation("GET", "/api/v1/openapi.json", Scope.READ, show_openapi, {200: dict[str, Any]}),
-    Operation("POST", _JOBS, Scope.SUBMIT, jobs.add_job, {201: (JobView, ReceiptView)}, JobRequest, headers=_KEY),
+    Operation(
+        *("POST", _JOBS, Scope.SUBMIT, jobs.add_job),
+        *(dict.fromkeys((201, 200, 202), (JobView, ReceiptView)), JobRequest),
+        headers=_KEY | _PREFER,
+    ),
     Operation(
         *("POST", f"{_JOBS}/batch", Scope.SUBMIT, jobs.add_batch),
         *({201: (jobs.BatchView, jobs.ReceiptsView), 200: jobs.PreviewView}, BatchRequest),

@@ -221,6 +221,7 @@ class Client:
                 left = None if deadline is None else deadline - now()
                 if found.status.ended or (left is not None and left <= 0):
                     return found
+                del found  # a wait holds no payload
                 await subscription.wait(left)
 
     @overload
