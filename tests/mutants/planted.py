@@ -2685,4 +2685,25 @@ MUTANTS = (
         "timedelta(seconds=int(seconds[0]))",
         "tests/api/test_prefer.py",
     ),
+    Mutant(
+        "payloads are compressed",
+        "api/jobs.py",
+        'compressible=not options["fields"]',
+        "compressible=True",
+        "tests/api/test_gzip.py",
+    ),
+    Mutant(
+        "every answer is compressed",
+        "api/answers.py",
+        "    compressible: bool = False",
+        "    compressible: bool = True",
+        "tests/api/test_gzip.py",
+    ),
+    Mutant(
+        "an HTTP/1.0 caller gets chunks",
+        "api/reading.py",
+        'scope.get("http_version") == "1.1" and ',
+        "",
+        "tests/api/test_gzip.py",
+    ),
 )

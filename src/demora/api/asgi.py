@@ -17,7 +17,7 @@ from .access import Door, Guard
 from .budget import Budget, Share
 from .operations import PROBLEM, WITHOUT_KEY, Ask, Operation, Reply
 from .problems import NoRoute, Overloaded, WrongMethod, as_sent, headers_of, problem_of
-from .reading import ClientGone, decode_body, decode_query, read_body
+from .reading import ClientGone, decode_body, decode_query, read_body, takes_gzip
 from .request_ids import request_id, with_id
 from .routes import ROUTES
 from .submitting import Submissions
@@ -87,7 +87,7 @@ class _Resource:
             except Invalid as problem:
                 raise as_sent(problem) from None
             del ask  # and with it the body
-            await reply.send(send, share)
+            await reply.send(send, share, gzip=reply.compressible and takes_gzip(scope))
 
     async def _ask(self, operation: Operation, scope: Scope, receive: Receive, key: ApiKey | None, share: Share) -> Ask:
         headers, body = Headers(scope=scope), None

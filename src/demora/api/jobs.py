@@ -115,7 +115,8 @@ async def list_page(ask: Ask, options: Mapping[str, Any]) -> Reply:
     most = min(PAGE_BYTES, options["limit"] * (LARGE_JOB if options["fields"] else PLAIN_JOB))
     ask.share.answer(most)
     page = await (await ask.client()).find(**options, most_bytes=most, within=SEARCH_LIMIT)
-    return Reply(200, Listing("jobs", (job_view(job, listed=True) for job in page.jobs), {"nextCursor": page.next}))
+    listing = Listing("jobs", (job_view(job, listed=True) for job in page.jobs), {"nextCursor": page.next})
+    return Reply(200, listing, compressible=not options["fields"])
 
 
 async def get_job(ask: Ask) -> Reply:

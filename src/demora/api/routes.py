@@ -46,7 +46,7 @@ _IF_MATCH = {"If-Match": "The ETag of the job as you have read it: 412 if it has
 
 async def show_openapi(ask: Ask) -> Reply:
     """Describe every route (OpenAPI 3.1)."""
-    return Reply(200, _document())
+    return Reply(200, _document(), compressible=True)
 
 
 # The health checks have no scope: a monitor needs no key.
