@@ -25,6 +25,7 @@ NEEDS = {
     ("GET", "/health/live"): None,
     ("GET", "/health/ready"): None,
     ("GET", "/api/v1/openapi.json"): Scope.READ,
+    ("GET", "/docs"): Scope.READ,
     ("POST", JOBS): Scope.SUBMIT,
     ("POST", f"{JOBS}/batch"): Scope.SUBMIT,
     ("GET", JOBS): Scope.READ,

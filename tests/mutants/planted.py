@@ -2706,4 +2706,25 @@ MUTANTS = (
         "",
         "tests/api/test_gzip.py",
     ),
+    Mutant(
+        "a meaning in the docs page is markup",
+        "api/page.py",
+        'escape(one.get("description") or _meaning(one["schema"]))',
+        '(one.get("description") or _meaning(one["schema"]))',
+        "tests/api/test_docs_page.py",
+    ),
+    Mutant(
+        "a link in the docs page is markup",
+        "api/page.py",
+        'href="#{escape(to)}"',
+        'href="#{to}"',
+        "tests/api/test_docs_page.py",
+    ),
+    Mutant(
+        "the docs page may run scripts",
+        "api/page.py",
+        "default-src 'none'; style-src",
+        "default-src 'self'; style-src",
+        "tests/api/test_docs_page.py",
+    ),
 )

@@ -32,7 +32,7 @@ class Listing(msgspec.Struct, frozen=True):
 
 
 class Reply(msgspec.Struct, frozen=True):
-    """An answer: a status, a value to encode as JSON unless it is None, and headers.
+    """An answer: a status, a value to encode as JSON unless it is None or bytes, and headers.
 
     It is `compressible` only if it holds no payload, result or secret: the size of a compressed text gives away some of it.
     """
@@ -46,6 +46,8 @@ class Reply(msgspec.Struct, frozen=True):
     def pieces(self) -> Iterator[bytes]:
         if isinstance(self.value, Listing):
             yield from self.value.pieces()
+        elif isinstance(self.value, bytes):
+            yield self.value
         elif self.value is not None:
             yield _encode(self.value)
 

@@ -67,6 +67,7 @@ class Operation(msgspec.Struct, frozen=True):
     takes: type[msgspec.Struct] | None = None
     query: type[msgspec.Struct] = Nothing
     most: int = ONE_JOB
+    media: str = JSON  # of its answer, except for errors
     headers: Mapping[str, str] = {}  # headers that a caller may send, and their meanings
 
     @property

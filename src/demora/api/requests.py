@@ -53,7 +53,9 @@ def _ms(description: str) -> Meta:
 class JobRequest(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
     """A job to add. `scheduledAt` and `delay` exclude each other; without either the job is due at once."""
 
-    type: Annotated[str, _doc("The job type, which selects the handler.", minLength=1, maxLength=128)]
+    type: Annotated[
+        str, _doc("The job type, which selects the handler.", minLength=1, maxLength=128, examples=["demo.echo"])
+    ]
     name: Annotated[str, _doc("A name for people. Default: the type.", minLength=1, maxLength=MOST_NAME)] | None = None
     payload: Annotated[dict[str, Any], _doc("The arguments of the handler.")] | None = None
     queue: Annotated[str, _doc("The queue. Default: `default`.", pattern="^[A-Za-z0-9._-]{1,64}$")] | None = None

@@ -16,7 +16,7 @@ from ..client.views import (
 )
 from ..client.why import Why
 from ..core.access import Scope
-from . import jobs, queues
+from . import jobs, page, queues
 from .openapi import describe
 from .operations import Ask, Operation, Reply
 from .reading import ONE_BATCH
@@ -49,12 +49,18 @@ async def show_openapi(ask: Ask) -> Reply:
     return Reply(200, _document(), compressible=True)
 
 
+async def show_docs(ask: Ask) -> Reply:
+    """Show this reference as a page for people."""
+    return Reply(200, _page(), page.HEADERS, page.HTML)
+
+
 # The health checks have no scope: a monitor needs no key.
 ROUTES: tuple[Operation, ...] = (
     Operation("GET", "/", Scope.READ, queues.welcome, {200: queues.Welcome}),
     Operation("GET", "/health/live", None, queues.live, {200: queues.AliveView}),
     Operation("GET", "/health/ready", None, queues.ready, {200: Health, 503: Health}),
     Operation("GET", "/api/v1/openapi.json", Scope.READ, show_openapi, {200: dict[str, Any]}),
+    Operation("GET", "/docs", Scope.READ, show_docs, {200: str}, media="text/html"),
     Operation(
         *("POST", _JOBS, Scope.SUBMIT, jobs.add_job),
         *(dict.fromkeys((201, 200, 202), (JobView, ReceiptView)), JobRequest),
@@ -93,3 +99,8 @@ ROUTES: tuple[Operation, ...] = (
 @functools.cache
 def _document() -> dict[str, Any]:
     return describe(ROUTES)
+
+
+@functools.cache
+def _page() -> bytes:
+    return page.draw(_document())
