@@ -2727,4 +2727,11 @@ MUTANTS = (
         "default-src 'self'; style-src",
         "tests/api/test_docs_page.py",
     ),
+    Mutant(
+        "PostgreSQL repeats a change of a revision that it has made",
+        "engines/postgres/engine.py",
+        "self._database.write_once(lambda session: changes.change_revision(",
+        "self._database.write(lambda session: changes.change_revision(",
+        CUT,
+    ),
 )
