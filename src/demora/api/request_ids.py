@@ -4,8 +4,8 @@ The id is part of the answer, of a problem, and of the log line of a failed requ
 characters, so that its id cannot end a log line, forge another one, or change what a terminal shows.
 """
 
+import os
 import re
-import uuid
 
 from starlette.datastructures import Headers
 from starlette.types import Message, Send
@@ -19,7 +19,7 @@ def request_id(headers: Headers) -> str:
     sent = headers.getlist(HEADER)
     if len(sent) == 1 and _WELL_FORMED.fullmatch(sent[0]):
         return sent[0]
-    return uuid.uuid4().hex
+    return os.urandom(16).hex()
 
 
 def with_id(send: Send, id: str) -> Send:
