@@ -91,11 +91,12 @@ class Measured(Measures, Collector):
         self._settlements.add(seconds)
 
     def settled(self, settlement: Settlement, status: Status | None) -> None:
-        pair = self._ended.pop(settlement.report.lease)
+        pair = self._ended.pop(settlement.report.lease, None)
         if status is None:
             self._lost += 1
-            return
-        pair.outcomes[_NAMES[status] if settlement.verdict.counts or status.ended else RETURNED] += 1
+        elif pair is not None:
+            outcome = _NAMES[status] if settlement.verdict.counts or status.ended else RETURNED
+            pair.outcomes[outcome] = pair.outcomes.get(outcome, 0) + 1
 
     def lost(self, lease: Lease) -> None:
         self._lost += 1
