@@ -41,7 +41,7 @@ def claimed_job(**changes: Any) -> ClaimedJob:
     return ClaimedJob(
         Lease(job.id, 1),
         **{field: getattr(job, field) for field in ("type", "name", "queue", "priority", "payload", "timeout", "tags")},
-        standing=RetryState(1),
+        retry_state=RetryState(1),
         scheduled_at=from_ms(1_800_000_000_000),
     )
 
@@ -80,7 +80,7 @@ async def lapsed_one(store: Store) -> LapsedJob:
 
 def settlement(job: ClaimedJob | LapsedJob, outcome: Outcome, *, ran: timedelta = timedelta(0), **report: Any) -> Settlement:
     """The settlement of a run that came to `outcome`, as a worker makes it."""
-    verdict = decide(outcome, job.standing, 0.0)
+    verdict = decide(outcome, job.retry_state, 0.0)
     return Settlement(Report(job.lease, ran, **report), verdict, lapsed=isinstance(outcome, Lapsed))
 
 

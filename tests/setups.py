@@ -51,8 +51,8 @@ class _Emptied(PostgresStore):
 
 EMPTY = """truncate demora.jobs, demora.attempts, demora.logs, demora.idempotency_keys, demora.queues, demora.workers,
 demora.events, demora.api_keys, demora.key_names, demora.webhook_secrets, demora.disabled_webhooks, demora.paces,
-demora.pace_changes restart identity;
-delete from demora.meta where name like 'line_%'"""
+demora.pace_changes, demora.schedules, demora.schedule_slots, demora.schedule_processes restart identity;
+delete from demora.meta where name like 'line_%' or name = 'zones'"""
 _SCHEMAS: dict[tuple[Path, bool], str] = {}
 _DIRTY: set[str] = set()
 AT_ONCE = 4  # folders in use at the same time, at most

@@ -25,7 +25,7 @@ from tests.facts import eventually
 from tests.worker.conftest import ended
 
 Names = Callable[[], list[str]]
-NOT_FOR_APPLICATIONS = {"add", "apply_paces", "compare_line", "rebuild_line", "evidence", "end_audit"}
+NOT_FOR_APPLICATIONS = {"add", "apply_paces", "define_schedules", "compare_line", "rebuild_line", "evidence", "end_audit"}
 
 
 @pytest.fixture

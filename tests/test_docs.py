@@ -31,7 +31,7 @@ from demora.core.states import MOVES
 PROJECT = Path(__file__).parents[1]
 PAGES = [PROJECT / "README.md", *sorted((PROJECT / "docs").rglob("*.md"))]
 SHELLS = ("console", "sh")
-SESSIONS = [PROJECT / "docs" / "how-to" / "open-the-service.md"]
+SESSIONS = [PROJECT / "docs" / "how-to" / name for name in ("open-the-service.md", "monitor.md")]
 MARK = "-- that was it --"
 
 

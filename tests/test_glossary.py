@@ -73,5 +73,4 @@ def test_the_code_uses_the_words_of_the_glossary(word: str) -> None:
 
 
 def test_the_glossary_is_read() -> None:
-    assert {"job", "dead letter", "hand-back", "pause", "COMPLETED"} <= set(defined())
-    assert not {"schedule", "fire"} & set(defined())
+    assert {"job", "dead letter", "hand-back", "pause", "COMPLETED", "schedule", "fire"} <= set(defined())

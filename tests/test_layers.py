@@ -11,7 +11,7 @@ import pytest
 import demora
 
 PACKAGE = Path(demora.__file__).parent
-DRIVERS = {"apsw": "engines", "asyncpg": "engines", "redis": "line"}
+DRIVERS = {"apsw": "engines", "asyncpg": "engines", "redis": "line", "prometheus_client": "metrics"}
 IMPURE = {"asyncio", "io", "multiprocessing", "os", "pathlib", "random", "secrets", "signal", "socket", "subprocess"} | {
     "tempfile",
     "threading",
@@ -34,10 +34,11 @@ MAY_IMPORT: dict[str, set[str]] = {
     "scheduler": {"core", "store", "system"},
     "worker": {"core", "store", "system", "handlers", "scheduler"},
     "outbound": {"core", "store", "system", "handlers", "client"},
+    "metrics": {"core", "store", "system", "client", "worker"},
     "doctor": {"core", "store", "client", "settings", "line"},
     "proof": {"store"},
     "api": BELOW_APP - {"engines", "line"} | ROOT,
-    "runtime": BELOW_APP - {"engines", "line"} | ROOT | {"api"},
+    "runtime": BELOW_APP - {"engines", "line"} | ROOT | {"api", "metrics"},
     "cli": BELOW_APP - {"engines", "line"} | ROOT | {"doctor", "proof", "runtime"},
 }
 FACES = {"api", "cli"}

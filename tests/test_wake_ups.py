@@ -149,7 +149,7 @@ async def test_the_keeper_of_leases_hears_of_a_job_that_is_held_between_its_look
             self.renewed.set()
             return LeaseStatus(frozenset(), frozenset())
 
-        async def listen(self, leases: Any) -> LeaseStatus:
+        async def lease_status(self, leases: Any) -> LeaseStatus:
             return await self.renew(leases, lease=None)
 
     class Held(dict[Lease, Any]):

@@ -3,23 +3,27 @@
 import asyncio
 import functools
 import os
+import sys
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from datetime import timedelta
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack, cast, overload
 
 from . import settings as settings_
 from .client.client import Client, new_id
 from .client.paces import CODE
+from .client.schedules import check_definition, make_schedule_request
 from .client.stores_per_loop import Holds, LoopStore
 from .client.webhooks import Webhooks
 from .core.dsn import without_secrets
 from .core.job import Job
 from .core.pace_request import PaceRequest, check_paced, make_pace_request
 from .core.request import EnqueueOptions
+from .core.schedule_request import ScheduleRequest
 from .core.states import Status
-from .engines import examine, make_store, same_database, schema_version
+from .engines import examine, is_in_memory, make_store, same_database, schema_version
 from .errors import BadHandler, BadSetting, Invalid, OneLoopOnly, StoreError
 from .handlers.builtin import BUILT_IN, unwanted
 from .handlers.job_function import AnyJobFunction, JobFunction, Register
@@ -37,6 +41,7 @@ if TYPE_CHECKING:
     from .blocking import Blocking
 
 T = TypeVar("T")
+F = TypeVar("F")
 Hook = Callable[[], Awaitable[None] | None]
 
 
@@ -45,7 +50,8 @@ class Demora:
 
     `async with app:` opens the store; without a block the first call opens it. Blocks may overlap: the last one to end on an
     event loop closes the store there. Each event loop has a store of its own, with its own connections. `blocking` has the
-    same verbs for code without an event loop.
+    same verbs for code without an event loop. The schedules in the code belong to the `name` of the application; without one
+    it is the module that creates the application.
     """
 
     blocking: "Blocking"
@@ -58,7 +64,9 @@ class Demora:
         known_types_only: bool | None = None,
         store: Store | None = None,
         new_id: Callable[[], str] = new_id,
+        name: str | None = None,
     ) -> None:
+        self.name = _calling_module() if name is None else name
         self._given: dict[str, Any] = {
             "database_url": database_url,
             "redis_url": redis_url,
@@ -76,6 +84,7 @@ class Demora:
         self.startup_hooks: list[Hook] = []
         self.shutdown_hooks: list[Hook] = []
         self._paces: dict[str, PaceRequest] = {}
+        self._schedules: dict[str, ScheduleRequest] = {}
         self.deliveries = WebhookHandler(self._webhooks, lambda: self.sender, lambda: self.settings.webhook_secrets)
         for handler in (
             *BUILT_IN,
@@ -141,6 +150,46 @@ class Demora:
         await client.apply_paces(in_code, by=CODE)
         await client.apply_paces(in_settings)
         log_policies(await client.pacings())
+
+    def every(
+        self, when: str | timedelta, *, tz: str | None = None, name: str | None = None, payload: Any = None, **values: Any
+    ) -> Callable[[F], F]:
+        """Enqueue a job of the handler below again and again: `@app.every("0 3 * * *", tz="Europe/Madrid")` or
+        `@app.every("90s")`.
+
+        It stands above `@app.job(…)`. The schedule is named after the type; give a handler's second one a `name`. Other
+        values are those of `Client.add_schedule`.
+        """
+
+        def schedule(function: F) -> F:
+            if not isinstance(function, JobFunction):
+                raise BadHandler(getattr(function, "__name__", "?"), '@app.every stands above @app.job("…")')
+            timing = {"every": when} if _is_interval(when) else {"cron": when}
+            self.schedule(name or function.type, function.type, payload=payload, tz=tz, **timing, **values)
+            return function
+
+        return schedule
+
+    def schedule(self, name: str, type: str, *, payload: Any = None, tz: str | None = None, **values: Any) -> None:
+        """Define a schedule: `app.schedule("nightly", "report.build", cron="0 3 * * *", payload={"day": "yesterday"})`.
+
+        It is brought into the database when a worker, service or scheduler of this application starts. Values are those of
+        `Client.add_schedule`, with `tz` for `timezone`. What a person changes at run time is kept.
+        """
+        if name in self._schedules:
+            raise Invalid("name", f"the code has a schedule named {name!r} already; give this one another name")
+        zone = {} if tz is None else {"timezone": tz}
+        request = make_schedule_request({"type": type, "payload": {} if payload is None else payload, **zone, **values})
+        check_definition(name, request)
+        self._schedules[name] = request
+
+    async def define_schedules(self, process_id: str) -> bool:
+        """Bring the schedules of the code into the database. Returns whether that must be done again later.
+
+        Workers, services and schedulers call this when they start.
+        """
+        release = self.settings.release
+        return await (await self.open()).define_schedules(self.name, process_id, self._schedules, release=release)
 
     async def switch_builtins(self) -> None:
         """Switch off the built-in handlers that the setting `builtin_handlers` leaves out. Workers call this repeatedly.
@@ -216,7 +265,9 @@ class Demora:
 
     def in_memory(self) -> bool:
         """Whether jobs are kept in the memory of this process, and are lost when it ends. Opens nothing."""
-        return (self._store or make_store(self.settings.database_url)).sibling() is None
+        if self._store is not None:
+            return self._store.sibling() is None
+        return is_in_memory(self.settings.database_url)
 
     async def open(self) -> Client:
         """Open the store on this event loop, unless it is open there, and return the client.
@@ -403,6 +454,21 @@ class Demora:
         finally:
             if self._holds.end(closes=False):
                 await self.close()
+
+
+def _is_interval(when: str | timedelta) -> bool:
+    """Whether this is a span, as `90s`; anything else is cron."""
+    return isinstance(when, timedelta) or (isinstance(when, str) and " " not in when.strip() and not when.startswith("@"))
+
+
+def _calling_module() -> str:
+    """Return the name of the module that creates an application, the same whether it is imported or run."""
+    frame = sys._getframe(2)
+    module: str = frame.f_globals.get("__name__", "app")
+    if module != "__main__":
+        return module
+    spec = frame.f_globals.get("__spec__")
+    return spec.name if spec is not None else Path(frame.f_globals.get("__file__", "app")).stem
 
 
 def _blocking_face(app: Demora) -> "Blocking":

@@ -24,6 +24,7 @@ from .client.diagnostics import Diagnostics
 from .client.paces import Paces
 from .client.queues import Queues
 from .client.recovery import Recovery
+from .client.schedules import Schedules
 from .client.stats import Statistics
 from .core.job import Job
 from .core.spans import span
@@ -136,6 +137,18 @@ class Blocking:
     pacing = of_client(Paces.pacing)
     pace_changes = of_client(Paces.pace_changes)
     why = of_client(Paces.why)
+    add_schedule = of_client(Schedules.add_schedule)
+    change_schedule = of_client(Schedules.change_schedule)
+    pause_schedule = of_client(Schedules.pause_schedule)
+    resume_schedule = of_client(Schedules.resume_schedule)
+    trigger_schedule = of_client(Schedules.trigger_schedule)
+    remove_schedule = of_client(Schedules.remove_schedule)
+    schedule = of_client(Schedules.schedule)
+    schedules = of_client(Schedules.schedules)
+    next_runs = of_client(Schedules.next_runs)
+    schedule_jobs = of_client(Schedules.schedule_jobs)
+    slot_records = of_client(Schedules.slot_records)
+    backfill_schedule = of_client(Schedules.backfill_schedule)
     workers = of_client(Diagnostics.workers)
     health = of_client(Diagnostics.health)
     stats = of_client(Statistics.stats)

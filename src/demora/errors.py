@@ -31,6 +31,13 @@ class CannotListen(BadSetting):
     """The service cannot listen on the address of the settings, or may not do so yet."""
 
 
+class MetricsNotInstalled(DemoraError):
+    """Metrics were asked for, and the library that writes them is missing."""
+
+    def __init__(self) -> None:
+        super().__init__("metrics need a library that is not installed: pip install 'demora[metrics]'")
+
+
 class BadHandler(DemoraError):
     """A function cannot be registered as a handler."""
 
@@ -55,12 +62,36 @@ class JobNotFound(DemoraError):
         self.id = id
 
 
+class ScheduleNotFound(DemoraError):
+    """No schedule has this name."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f"no schedule is named {name!r}; demora schedules lists them")
+        self.name = name
+
+
+class ScheduleTaken(DemoraError):
+    """A schedule of this name exists."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f"a schedule named {name!r} exists; choose another name, or change it: demora schedule edit {name}")
+        self.name = name
+
+
 class WrongState(DemoraError):
     """The state of the job does not allow this verb."""
 
     def __init__(self, id: str, verb: str, status: str, allowed: str) -> None:
         super().__init__(f"cannot {verb} job {id}: it is {status}; {verb} takes a job that is {allowed}")
         self.id, self.verb, self.status = id, verb, status
+
+
+class JobChanged(DemoraError):
+    """The job is no longer as the caller has read it."""
+
+    def __init__(self, id: str) -> None:
+        super().__init__(f"job {id} has changed since it was read; read it again, and decide anew")
+        self.id = id
 
 
 class KeyReused(DemoraError):

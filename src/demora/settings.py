@@ -21,8 +21,9 @@ from .core.request import LONGEST_TIMEOUT
 from .core.retention import Keep, Retention, keep
 from .core.spans import say, span
 from .core.webhook import Secret, read_secret
-from .engines.options import PostgresOptions, driver_url, redis_dsn
+from .engines.options import PostgresOptions, driver_url
 from .errors import BadSetting, Invalid
+from .line.address import redis_dsn
 
 DEFAULT_FILE, FILE_VARIABLE = "demora.toml", "DEMORA_CONFIG"
 _PREFIX = "DEMORA_"
@@ -52,6 +53,8 @@ class Settings(msgspec.Struct, frozen=True):
     lease: timedelta = timedelta(seconds=30)
     grace: timedelta = timedelta(seconds=8)
     concurrency: int = 20
+    metrics_host: str = "127.0.0.1"
+    metrics_port: int | None = None
     known_types_only: bool = False
     builtin_handlers: tuple[str, ...] | None = None
     max_timeout: timedelta = timedelta(days=1)
@@ -66,6 +69,7 @@ class Settings(msgspec.Struct, frozen=True):
     key_max_waiting: int = 0
     in_flight_bytes: int = 256 * 1024 * 1024
     audit: bool = False
+    release: str | None = None
     log_format: str = "text"
     log_level: str = "INFO"
     log_errors: str = "text"
@@ -252,6 +256,8 @@ def _broken_rules(settings: Settings) -> Iterator[BadSetting]:
     """Yield the settings that are well formed but out of bounds."""
     if not 0 <= settings.port <= 65535:
         yield BadSetting("port", "must be from 0 to 65535")
+    if settings.metrics_port is not None and not 0 <= settings.metrics_port <= 65535:
+        yield BadSetting("metrics_port", "must be from 0 to 65535")
     if not 1 <= settings.concurrency <= 10_000:
         yield BadSetting("concurrency", "must be from 1 to 10000")
     if not timedelta(milliseconds=100) <= settings.lease <= timedelta(days=1):

@@ -7,6 +7,7 @@ import pytest
 
 from demora import Demora
 from demora.api import Api, make_api
+from demora.metrics.service import ServiceMetrics
 from demora.settings import Settings
 
 BASE = "http://localhost:8080"
@@ -20,7 +21,7 @@ async def app() -> AsyncIterator[Demora]:
 
 @pytest.fixture
 def api(app: Demora) -> Api:
-    return make_api(app, Settings(database_url="sqlite://"))
+    return make_api(app, Settings(database_url="sqlite://"), ServiceMetrics())
 
 
 @pytest.fixture

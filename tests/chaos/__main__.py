@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from tests.chaos import webhooks
+from tests.chaos import schedules, webhooks
 from tests.chaos.campaign import KINDS, Campaign, Plan
 from tests.chaos.judging import RELEASES, Result
 from tests.chaos.lines import LINED_UP
@@ -44,6 +44,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if not code:
             shutil.rmtree(folder)
         return code
+    if isinstance(plan, Fire):
+        print(f"seed {plan.seed}, in {folder}", flush=True)
+        code = schedules.main(plan.minutes, plan.database, folder, plan.seed)
+        if not code:
+            shutil.rmtree(folder)
+        return code
     print(f"seed {plan.seed}, in {folder}", flush=True)
     began, campaign = time.monotonic(), Campaign(plan, folder)
     asyncio.run(_interruptible(campaign))
@@ -62,7 +68,15 @@ class Deliver(NamedTuple):
     seed: int
 
 
-def _plan(arguments: Sequence[str] | None) -> Plan | Deliver:
+class Fire(NamedTuple):
+    """What `--schedule-minutes` asks for, in place of a plan."""
+
+    minutes: float
+    database: str
+    seed: int
+
+
+def _plan(arguments: Sequence[str] | None) -> Plan | Deliver | Fire:
     parser = argparse.ArgumentParser(prog="python -m tests.chaos", description=__doc__)
     parser.add_argument("--minutes", type=float, default=2)
     parser.add_argument("--database", choices=KINDS, default="sqlite")
@@ -76,7 +90,10 @@ def _plan(arguments: Sequence[str] | None) -> Plan | Deliver:
     parser.add_argument("--only", default="", help="kinds of faults, by the beginnings of their names: kill,crash,clock")
     parser.add_argument("--seed", type=int, default=random.randrange(10**6))
     parser.add_argument("--webhooks", type=int, default=0, help="instead of all that: so many jobs with webhooks")
+    parser.add_argument("--schedule-minutes", type=float, default=0, help="instead of all that: schedules that fire so long")
     args = parser.parse_args(arguments)
+    if args.schedule_minutes:
+        return Fire(args.schedule_minutes, args.database, args.seed)
     if args.webhooks:
         return Deliver(args.webhooks, args.database, args.seed)
     if "postgres" not in args.database and (args.restarts or args.cuts):

@@ -127,6 +127,9 @@ ONE_SHOTS = [
     *("webhooks secret reveal", "webhooks secret forget abc", "webhooks listen --once --port 0"),
     *("keys create ci --scope read", "keys list", "keys rotate abcdefghijk1", "keys limit abcdefghijk1 --rate 1"),
     *("keys revoke abcdefghijk1", "keys forget abcdefghijk1"),
+    *("schedules", "schedule add a demo.echo --every 90s", "schedule edit a --every 2m", "schedule show a"),
+    *("schedule pause a", "schedule resume a", "schedule trigger a", "schedule remove a"),
+    "schedule run a --from 2026-01-01T00:00:00Z --to 2026-01-02T00:00:00Z",
 ]
 NO_DATABASE = {"completion"}
 

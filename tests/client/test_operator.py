@@ -201,7 +201,7 @@ async def test_a_worker_that_was_given_up_loses_its_jobs_and_cannot_settle(store
     await claim_one(store, worker="ann")
     assert await client.give_up("bob") == [Recovered(mine, "bob", Status.RETRYING)]
     assert await settle(store, job, DONE) is None
-    assert (await store.listen([job.lease])).lost == {job.lease}
+    assert (await store.lease_status([job.lease])).lost == {job.lease}
     assert [await status_of(store, id) for id in (mine, other)] == [Status.RETRYING, Status.PROCESSING]
     assert await store.workers() == []
 

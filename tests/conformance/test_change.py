@@ -1,10 +1,11 @@
 """change: a waiting job is changed in place."""
 
+import asyncio
 from datetime import timedelta
 
 import pytest
 
-from demora.core.job import Lane, Priority
+from demora.core.job import Lane, Priority, revision
 from demora.core.states import Status
 from demora.core.verdict import Raised
 from demora.store.jobs import Answer, Change
@@ -85,7 +86,7 @@ async def test_a_retrying_job_stays_retrying(store: Store, clock: TestClock) -> 
     await settle(store, await claim_one(store), Raised("no"))
     answer = await store.change(added.id, Change(at=clock.now(), tags=("t",)))
     assert answer == Answer(True, Status.RETRYING)
-    assert (await claim_one(store)).standing.attempt == 2
+    assert (await claim_one(store)).retry_state.attempt == 2
 
 
 async def test_a_delay_counts_from_the_moment_of_the_change(store: Store, clock: TestClock) -> None:
@@ -110,6 +111,45 @@ async def test_an_ended_job_is_not_changed(store: Store, clock: TestClock, statu
     before = await job_of(store, id)
     assert await store.change(id, Change(Priority.LOW, clock.now(), tags=("t",))) == Answer(False, status)
     assert await job_of(store, id) == before
+
+
+async def test_of_two_changes_of_one_revision_only_one_is_made(store: Store) -> None:
+    added = await add_one(store)
+    read = frozenset({revision(await job_of(store, added.id))})
+    answers = await asyncio.gather(
+        *(store.change(added.id, Change(tags=(tag,), revisions=read)) for tag in ("a", "b", "c", "d"))
+    )
+    assert [answers.count(answer) for answer in (DID, Answer(False, Status.QUEUED))] == [1, 3]
+    [tag] = (await job_of(store, added.id)).tags
+    assert tag == "abcd"[answers.index(DID)]
+
+
+async def test_a_change_of_a_revision_that_is_gone_changes_nothing(store: Store) -> None:
+    added = await add_one(store, delay=seconds(100))
+    seen = {revision(await job_of(store, added.id))}
+    for change in (Change(priority=Priority.LOW), Change(delay=seconds(5)), Change(tags=("t",))):
+        assert await store.change(added.id, change) == DID
+        before = await job_of(store, added.id)
+        assert await store.change(added.id, Change(Priority.HIGH, revisions=frozenset(seen))) == Answer(False, Status.QUEUED)
+        assert await job_of(store, added.id) == before
+        seen.add(revision(before))
+    assert len(seen) == 4
+    assert await store.change(added.id, Change(Priority.HIGH, revisions=frozenset(seen))) == DID
+
+
+async def test_a_job_that_was_claimed_and_handed_back_has_another_revision(store: Store) -> None:
+    added = await add_one(store)
+    read = frozenset({revision(await job_of(store, added.id))})
+    claimed = await claim_one(store)
+    assert await store.change(added.id, Change(Priority.HIGH, revisions=read)) == Answer(False, Status.PROCESSING)
+    await settle(store, claimed, Raised("x"))
+    answer = await store.change(added.id, Change(Priority.HIGH, revisions=read))
+    assert (answer.did, answer.status) == (False, Status.RETRYING)
+
+
+@pytest.mark.parametrize("id", NO_IDS)
+async def test_there_is_no_revision_to_change_under_an_id_that_is_no_id(store: Store, id: str) -> None:
+    assert await store.change(id, Change(Priority.LOW, revisions=frozenset({"x"}))) == Answer(False, None)
 
 
 @pytest.mark.parametrize("id", NO_IDS)

@@ -36,7 +36,7 @@ async def test_a_claimed_job_carries_all_that_it_needs_to_run(store: Store) -> N
     assert (job.lease.id, job.type, job.name, job.queue, job.priority) == (asked.id, "a.b", "N", "q", Priority.LOW)
     assert (job.payload, job.tags, job.timeout) == (asked.payload, ("x",), seconds(3))
     assert job.scheduled_at == added.scheduled_at
-    assert (job.standing.attempt, job.standing.max_retries, job.standing.retry_delay) == (1, 5, asked.retry_delay)
+    assert (job.retry_state.attempt, job.retry_state.max_retries, job.retry_state.retry_delay) == (1, 5, asked.retry_delay)
 
 
 async def test_a_claimed_job_is_leased_to_its_worker(store: Store, clock: TestClock) -> None:
@@ -102,7 +102,7 @@ async def test_a_lapsed_job_is_shown_to_whoever_claims_but_not_handed_out(store:
     claimed = await claim(store, worker="bob", queues=["other"])
     [lapsed] = claimed.lapsed
     assert claimed.jobs == []
-    assert (lapsed.lease, lapsed.type, lapsed.worker_id, lapsed.standing) == (job.lease, job.type, "ann", job.standing)
+    assert (lapsed.lease, lapsed.type, lapsed.worker_id, lapsed.retry_state) == (job.lease, job.type, "ann", job.retry_state)
 
 
 async def test_a_jump_of_the_wall_clock_lapses_nothing(steady: Store, clock: TestClock) -> None:
@@ -144,7 +144,7 @@ async def test_attempts_are_claims_without_hand_backs_and_snoozes(store: Store, 
     attempts = []
     for outcome in (HandedBack(), Raised("no"), Snoozed(ms(0)), HandedBack(), Raised("no")):
         job = await claim_one(store)
-        attempts.append(job.standing.attempt)
+        attempts.append(job.retry_state.attempt)
         await settle(store, job, outcome)
     assert attempts == [1, 1, 2, 2, 2]
     job = await job_of(store, added.id)

@@ -187,7 +187,7 @@ async def test_a_delivery_wakes_those_who_wait_for_work(store: Store) -> None:
 
 
 async def test_a_delivery_outlives_its_cause_and_does_not_keep_it(store: Store, clock: TestClock) -> None:
-    removed, purged, tidied = [(await add_one(store, **HOOKED)).id for _ in range(3)]
+    removed, purged, aged = [(await add_one(store, **HOOKED)).id for _ in range(3)]
     for _ in range(3):
         [job] = (await claim(store, 1, **OWN)).jobs
         await settle(store, job, DONE)
@@ -195,7 +195,7 @@ async def test_a_delivery_outlives_its_cause_and_does_not_keep_it(store: Store, 
     clock.turn(10)
     await store.purge(Status.COMPLETED, older_than=seconds(5), limit=1, queue="default")
     await store.housekeep(Retention(completed=Keep(seconds(5))), limit=10)
-    for id in (removed, purged, tidied):
+    for id in (removed, purged, aged):
         assert await store.get(id) is None
         assert (await message(store, id))["jobId"] == id
 

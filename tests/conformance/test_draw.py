@@ -33,6 +33,11 @@ async def test_nothing_is_leased_twice_or_from_another_queue(store: Store) -> No
     assert await drawn(store, *ids) == []
 
 
+async def test_a_job_that_the_line_hands_out_twice_at_once_is_leased_once(store: Store) -> None:
+    one, other = await add_ids(store, {}, {})
+    assert sorted(await drawn(store, one, other, one)) == [one, other]
+
+
 async def test_nothing_is_leased_that_was_cancelled(store: Store) -> None:
     ids = await add_ids(store, {}, {})
     await store.cancel(ids[:1])

@@ -73,7 +73,7 @@ async def test_a_job_that_runs_at_its_expiry_goes_on(store: Store, clock: TestCl
     run = await claim_one(store)
     clock.turn(1)
     assert (await store.housekeep(Retention(), limit=10)).expired == 0
-    assert (await store.listen([run.lease])).lost == frozenset()
+    assert (await store.lease_status([run.lease])).lost == frozenset()
 
 
 async def test_a_retry_by_hand_takes_the_expiry_off(store: Store, clock: TestClock) -> None:
@@ -85,7 +85,7 @@ async def test_a_retry_by_hand_takes_the_expiry_off(store: Store, clock: TestClo
     assert await claim_ids(store) == [added.id]
 
 
-async def test_tidying_cancels_what_expired_even_where_nobody_claims(store: Store, clock: TestClock) -> None:
+async def test_housekeeping_cancels_what_expired_even_where_nobody_claims(store: Store, clock: TestClock) -> None:
     expired, alive = await add_ids(store, {"expires_in": seconds(1)}, {"expires_in": seconds(2)})
     await store.set_queue("default", QueueChange(paused=True))
     clock.turn(1)
@@ -93,7 +93,7 @@ async def test_tidying_cancels_what_expired_even_where_nobody_claims(store: Stor
     assert [(await job_of(store, id)).status for id in (expired, alive)] == [Status.CANCELLED, Status.QUEUED]
 
 
-async def test_tidying_says_when_the_next_job_expires(store: Store, clock: TestClock) -> None:
+async def test_housekeeping_says_when_the_next_job_expires(store: Store, clock: TestClock) -> None:
     await add_ids(store, {"expires_in": seconds(7)}, {"expires_in": seconds(5)}, {"delay": seconds(1)})
     assert (await store.housekeep(Retention(), limit=10)).next_in == seconds(5)
     clock.turn(5)
@@ -103,7 +103,7 @@ async def test_tidying_says_when_the_next_job_expires(store: Store, clock: TestC
     assert (done.expired, done.next_in) == (1, None)
 
 
-async def test_tidying_goes_on_at_once_while_there_is_more(store: Store, clock: TestClock) -> None:
+async def test_housekeeping_goes_on_at_once_while_there_is_more(store: Store, clock: TestClock) -> None:
     await add_ids(store, *[{"expires_in": seconds(1)}] * 5)
     clock.turn(1)
     done = [await store.housekeep(Retention(), limit=2) for _ in range(3)]

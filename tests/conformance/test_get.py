@@ -17,7 +17,7 @@ async def test_a_job_comes_with_its_own_attempts_and_its_own_log(store: Store) -
     mine, other = await add_ids(store, {"retry_delay": ms(0)}, {"queue": "other"})
     for queue, outcome in (("default", Raised("no")), ("other", Raised("other")), ("default", DONE)):
         job = await claim_one(store, queues=[queue])
-        await settle(store, job, outcome, log=((ms(0), f"{queue} {job.standing.attempt}"),))
+        await settle(store, job, outcome, log=((ms(0), f"{queue} {job.retry_state.attempt}"),))
     job = await job_of(store, mine)
     assert [(attempt.token, attempt.error) for attempt in job.attempts] == [(1, "no"), (2, None)]
     assert [line.line for line in job.log] == ["default 1", "default 2"]

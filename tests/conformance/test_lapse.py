@@ -54,5 +54,5 @@ async def test_the_jitter_of_the_type_shortens_the_wait_after_a_lapse(store: Sto
 
 
 def test_a_type_that_is_not_known_is_retried_as_usual() -> None:
-    standing = RetryState(2)
-    assert Registry().standing("mail.send", standing) is standing
+    retry_state = RetryState(2)
+    assert Registry().retry_state("mail.send", retry_state) is retry_state

@@ -188,13 +188,13 @@ async def test_a_pace_holds_what_it_governs(store: Store, clock: TestClock, gove
     await set_pace(store, Pace(governs=governs, burst=1, rapid=None))
     await add_ids(store, {"delay": seconds(5)})
     clock.turn(5)
-    first = (await let_go(store)).jobs  # the slot is used if scheduled jobs are governed
+    first = (await let_go(store)).jobs  # the release time is used if scheduled jobs are governed
     assert len(first) == 1
     clock.turn(5)
     free = {Lane.RETRY: failed.lease.id, Lane.SCHEDULED: scheduled}
     held = {id for lane, id in free.items() if lane in governs.lanes}
     if governs is Governs.RETRIES:
-        held = set()  # the first retry has a slot at once
+        held = set()  # the first retry has a release time at once
     got = {job.lease.id for job in (await let_go(store)).jobs}
     assert got == set(free.values()) - held
 
@@ -246,9 +246,9 @@ async def test_a_job_that_was_let_go_is_due_at_its_slot(store: Store, clock: Tes
     await add_ids(store, *[{"delay": seconds(1)}] * 2)
     clock.turn(40)
     released = (await let_go(store)).released
-    assert [to_ms(job.slot_at) - clock.wall() for job in released] == [-39_000, -9_000]
+    assert [to_ms(job.release_at) - clock.wall() for job in released] == [-39_000, -9_000]
     jobs = [await job_of(store, job.id) for job in released]
-    assert [(job.lane, job.due_at) for job in jobs] == [(Lane.RELEASED, release.slot_at) for release in released]
+    assert [(job.lane, job.due_at) for job in jobs] == [(Lane.RELEASED, release.release_at) for release in released]
 
 
 async def test_a_paused_queue_lets_nothing_go(store: Store, clock: TestClock) -> None:
@@ -300,15 +300,15 @@ async def test_any_number_of_claimers_use_each_slot_once(pair: tuple[Store, Stor
     await set_pace(pair[0], QUICK)
     await add_ids(pair[0], *[{"delay": seconds(1)}] * 40)
     clock.turn(1)
-    start, slots = clock.wall(), list[int]()
+    start, times = clock.wall(), list[int]()
     for _ in range(60):
         looks = [claim(pair[n % 2], 5, worker=f"w{n}") for n in range(6)] + [pair[n].paces.release() for n in range(2)]
         for found in await asyncio.gather(*looks):
             released = found.released if isinstance(found, Claimed) else found.jobs
-            slots += [to_ms(job.slot_at) - start for job in released]
+            times += [to_ms(job.release_at) - start for job in released]
         clock.turn(ms=50)
     oracle = [cycle * 1000 + n * 100 for cycle in range(4) for n in range(4)]
-    assert sorted(slots) == [slot for slot in oracle if slot <= 59 * 50]
+    assert sorted(times) == [time for time in oracle if time <= 59 * 50]
 
 
 async def test_a_large_burst_goes_at_once_if_it_has_no_stagger(store: Store, clock: TestClock) -> None:

@@ -116,7 +116,7 @@ async def test_a_pause_leaves_running_jobs_alone(store: Store) -> None:
     await add_one(store)
     [job] = (await claim(store)).jobs
     await store.set_queue("default", QueueChange(paused=True))
-    assert (await store.listen([job.lease])).lost == frozenset()
+    assert (await store.lease_status([job.lease])).lost == frozenset()
 
 
 async def test_the_next_claim_through_any_store_follows(pair: tuple[Store, Store]) -> None:

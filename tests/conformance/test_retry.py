@@ -47,7 +47,7 @@ async def test_attempts_are_counted_anew_and_tokens_go_on(store: Store, status: 
     before = await job_of(store, id)
     job = await claim_one(store)
     assert (before.attempt, before.retry_count, before.token) == (0, 0, 1)
-    assert (job.standing.attempt, job.standing.no_handler_claims, job.lease.token) == (1, 0, 2)
+    assert (job.retry_state.attempt, job.retry_state.no_handler_claims, job.lease.token) == (1, 0, 2)
 
 
 async def test_a_new_generation_has_all_its_retries(store: Store, clock: TestClock) -> None:
@@ -66,7 +66,7 @@ async def test_an_old_wish_to_cancel_is_forgotten(store: Store) -> None:
     await settle(store, job, HandedBack())
     await store.retry([added.id])
     again = await claim_one(store)
-    assert (await store.listen([again.lease])).cancel_requested == frozenset()
+    assert (await store.lease_status([again.lease])).cancel_requested == frozenset()
     assert await settle(store, again, Raised("no")) is Status.RETRYING
 
 

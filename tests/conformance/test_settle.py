@@ -71,7 +71,7 @@ async def test_four_runs_and_then_a_dead_letter_with_its_history(store: Store, c
     waits = []
     for _ in range(4):
         job = await claim_one(store)
-        status = await settle(store, job, Raised(f"no {job.standing.attempt}"))
+        status = await settle(store, job, Raised(f"no {job.retry_state.attempt}"))
         waits.append((await job_of(store, added.id)).due_at - clock.now())
         clock.turn(10)
     after = await job_of(store, added.id)
@@ -116,7 +116,7 @@ async def test_claims_without_a_handler_are_counted_in_a_row(store: Store, clock
     counted = []
     for outcome in (NoHandler(), NoHandler(), Raised("no"), NoHandler()):
         job = await claim_one(store)
-        counted.append(job.standing.no_handler_claims)
+        counted.append(job.retry_state.no_handler_claims)
         await settle(store, job, outcome)
         clock.turn(10)
     assert counted == [0, 1, 2, 0]

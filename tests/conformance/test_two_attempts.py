@@ -100,7 +100,7 @@ async def test_only_a_run_that_counts_is_an_attempt(store: Store, clock: TestClo
     job = await first_run(store, clock, way)
     assert (job.token, job.attempt, job.retry_count, len(job.attempts)) == (1, counts, counts, counts)
     second = await second_claim(store, clock)
-    assert (second.lease.token, second.standing.attempt) == (2, 1 + counts)
+    assert (second.lease.token, second.retry_state.attempt) == (2, 1 + counts)
     job = await job_of(store, job.id)
     assert (job.token, job.attempt, job.retry_count, len(job.attempts)) == (2, 1 + counts, counts, counts)
     await settle(store, second, DONE)
@@ -120,7 +120,7 @@ async def test_a_lapse_after_runs_that_do_not_count_is_the_first_attempt(
     await claim_one(store)
     clock.turn(LEASE.total_seconds() + 1)
     lapsed = await lapsed_one(store)
-    assert (lapsed.lease.token, lapsed.standing.attempt) == (runs + 1, 1)
+    assert (lapsed.lease.token, lapsed.retry_state.attempt) == (runs + 1, 1)
     assert await settle_lapsed(store) is Status.RETRYING
     job = await job_of(store, added.id)
     assert (job.attempt, job.retry_count, len(job.attempts)) == (1, 1, 1)
@@ -142,7 +142,7 @@ async def test_runs_that_do_not_count_are_credited_between_attempts_too(store: S
         await end(store, clock, await second_claim(store, clock), way)
     found = await job_of(store, job.id)
     assert (found.status, found.token, found.attempt, found.retry_count) == (Status.RETRYING, 3, 1, 1)
-    assert (await second_claim(store, clock)).standing.attempt == 2
+    assert (await second_claim(store, clock)).retry_state.attempt == 2
 
 
 @every_way
@@ -151,9 +151,9 @@ async def test_claims_without_a_handler_count_only_in_a_row(store: Store, clock:
     for _ in range(2):
         await settle(store, await second_claim(store, clock), NoHandler())
     third = await second_claim(store, clock)
-    assert third.standing.no_handler_claims == 2
+    assert third.retry_state.no_handler_claims == 2
     await end(store, clock, third, way)
-    assert (await second_claim(store, clock)).standing.no_handler_claims == (3 if way == "no handler" else 0)
+    assert (await second_claim(store, clock)).retry_state.no_handler_claims == (3 if way == "no handler" else 0)
 
 
 async def test_a_lapse_knows_the_claims_without_a_handler_before_it(store: Store, clock: TestClock) -> None:
@@ -162,7 +162,7 @@ async def test_a_lapse_knows_the_claims_without_a_handler_before_it(store: Store
         await settle(store, await second_claim(store, clock), NoHandler())
     await second_claim(store, clock)
     clock.turn(LEASE.total_seconds() + 1)
-    assert (await lapsed_one(store)).standing.no_handler_claims == 2
+    assert (await lapsed_one(store)).retry_state.no_handler_claims == 2
 
 
 @counted_way
@@ -264,4 +264,4 @@ async def test_a_retry_by_hand_begins_with_a_clean_job_and_keeps_its_history(sto
         ["first line"],
         ["ValueError: first"],
     )
-    assert (await second_claim(store, clock)).standing.attempt == 1
+    assert (await second_claim(store, clock)).retry_state.attempt == 1

@@ -53,7 +53,7 @@ def test_a_key_ends_at_its_expiry_and_with_its_revocation() -> None:
     assert accepts(expiring, claim(), NOW + HOUR - timedelta.resolution)
     assert not accepts(expiring, claim(), NOW + HOUR)
     assert not accepts(key(revoked_at=NOW), claim(), NOW)
-    assert [one.standing(NOW + HOUR) for one in (key(), expiring, key(revoked_at=NOW))] == ["in force", "expired", "revoked"]
+    assert [one.state(NOW + HOUR) for one in (key(), expiring, key(revoked_at=NOW))] == ["in force", "expired", "revoked"]
 
 
 def test_a_use_is_to_be_noted_once_a_minute() -> None:

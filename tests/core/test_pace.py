@@ -36,12 +36,12 @@ def clock(*times: str) -> list[int]:
 
 
 def drive(rate: Rate, state: PaceState, dues: list[int], until: int) -> list[tuple[int, int]]:
-    """Let jobs go as one that never sleeps too long does: (when, under which slot)."""
+    """Let jobs go as one that never sleeps too long does: (when, under which release time)."""
     waiting, used, now = sorted(dues), list[tuple[int, int]](), state.seen_at
     while now <= until:
         planned = plan(rate, state, now, [due for due in waiting if due <= now][: rate.reach])
-        used += [(now, slot) for slot in planned.slots]
-        state, waiting = planned.state, waiting[len(planned.slots) :]
+        used += [(now, release_at) for release_at in planned.release_times]
+        state, waiting = planned.state, waiting[len(planned.release_times) :]
         if not waiting:
             break
         now = max(look_at(state, now, waiting[0]), now + 1)
@@ -54,13 +54,13 @@ def look(rate: Rate, state: PaceState, looks: list[int], backlog: int = 10_000) 
     for apart in looks:
         now += apart
         planned = plan(rate, state, now, [0] * min(backlog - len(used), rate.reach))
-        used += [(now, slot) for slot in planned.slots]
+        used += [(now, release_at) for release_at in planned.release_times]
         state = planned.state
     return used, state
 
 
-def slots_of(used: list[tuple[int, int]]) -> list[int]:
-    return [slot for _, slot in used]
+def release_times_of(used: list[tuple[int, int]]) -> list[int]:
+    return [release_at for _, release_at in used]
 
 
 # The worked timeline
@@ -73,22 +73,22 @@ def test_the_sources_timeline_holds_to_the_second() -> None:
 
 def test_without_history_the_first_release_is_immediate() -> None:
     used = drive(NORMAL, begin(0), [15_000] * 4, until=300_000)
-    assert slots_of(used) == clock("0:15", "0:45", "1:15", "2:15")
+    assert release_times_of(used) == clock("0:15", "0:45", "1:15", "2:15")
 
 
 def test_the_rapid_timeline() -> None:
     used = drive(RAPID, begin(0), [0] * 7, until=300_000)
-    assert slots_of(used) == clock("0:00", "0:15", "0:30", "0:45", "1:00", "1:15", "1:30")
+    assert release_times_of(used) == clock("0:00", "0:15", "0:30", "0:45", "1:00", "1:15", "1:30")
 
 
 def test_after_an_idle_spell_the_first_release_is_immediate() -> None:
     used = drive(NORMAL, AT_ZERO, [1_000_000] * 2, until=2_000_000)
-    assert slots_of(used) == [1_000_000, 1_030_000]
+    assert release_times_of(used) == [1_000_000, 1_030_000]
 
 
-def test_a_slot_that_passed_while_nothing_was_held_is_lost() -> None:
+def test_a_release_time_that_passed_while_nothing_was_held_is_lost() -> None:
     used = drive(NORMAL, begin(0), [0, 45_000, 45_000], until=300_000)
-    assert slots_of(used) == clock("0:00", "1:00", "2:00")
+    assert release_times_of(used) == clock("0:00", "1:00", "2:00")
 
 
 def test_the_usual_pace_is_that_of_the_sources() -> None:
@@ -126,7 +126,7 @@ def test_a_gap_holds_what_it_says() -> None:
         (Rate(seconds(120), 5), ["0:00", "0:24", "0:48", "1:12", "1:36", "2:00"]),
         (Rate(seconds(600), 2), ["0:00", "0:30", "10:00"]),
     ):
-        assert slots_of(drive(rate, begin(0), [0] * len(times), until=700_000)) == clock(*times)
+        assert release_times_of(drive(rate, begin(0), [0] * len(times), until=700_000)) == clock(*times)
 
 
 @given(spans.filter(bool), st.integers(1, 50))
@@ -139,32 +139,32 @@ def test_a_stagger_that_was_not_given_fits(gap: timedelta, burst: int) -> None:
 # Gap shorter than burst and stagger
 
 
-def test_a_gap_shorter_than_its_burst_gives_one_stagger_after_the_last_slot() -> None:
+def test_a_gap_shorter_than_its_burst_gives_one_stagger_after_the_last_release_time() -> None:
     used = drive(Rate(seconds(20), 3, seconds(30)), begin(0), [0] * 5, until=300_000)
-    assert slots_of(used) == clock("0:00", "0:30", "1:00", "1:30", "2:00")
+    assert release_times_of(used) == clock("0:00", "0:30", "1:00", "1:30", "2:00")
 
 
 def test_without_a_stagger_a_burst_goes_at_once() -> None:
     used = drive(Rate(seconds(10), 3, timedelta(0)), begin(0), [0] * 5, until=300_000)
-    assert slots_of(used) == [0, 0, 0, 10_000, 10_000]
+    assert release_times_of(used) == [0, 0, 0, 10_000, 10_000]
 
 
 # Changes of mode and policy
 
 
-def test_a_change_keeps_the_next_slot_and_the_one_after_is_computed_anew() -> None:
+def test_a_change_keeps_the_next_release_time_and_the_one_after_is_computed_anew() -> None:
     first = plan(NORMAL, begin(0), 0, [0])
     assert first.state.next_at == 30_000
     rapid = drive(RAPID, first.state, [0] * 4, until=100_000)
-    assert slots_of(rapid) == clock("0:30", "0:45", "1:00", "1:15")
+    assert release_times_of(rapid) == clock("0:30", "0:45", "1:00", "1:15")
     normal = drive(NORMAL, plan(RAPID, begin(0), 0, [0]).state, [0] * 3, until=300_000)
-    assert slots_of(normal) == clock("0:15", "0:45", "2:00")
+    assert release_times_of(normal) == clock("0:15", "0:45", "2:00")
 
 
-def test_a_smaller_burst_ends_the_cycle_after_the_next_slot() -> None:
+def test_a_smaller_burst_ends_the_cycle_after_the_next_release_time() -> None:
     state = drive_state(NORMAL, begin(0), clock("0:00", "0:30"))
     used = drive(Rate(seconds(120), 1, seconds(30)), state, [0] * 2, until=600_000)
-    assert slots_of(used) == clock("1:00", "2:00")
+    assert release_times_of(used) == clock("1:00", "2:00")
 
 
 def drive_state(rate: Rate, state: PaceState, times: list[int]) -> PaceState:
@@ -176,20 +176,20 @@ def drive_state(rate: Rate, state: PaceState, times: list[int]) -> PaceState:
 # Late looks and restarts
 
 
-def test_slots_that_passed_while_a_job_was_held_are_made_up_together() -> None:
+def test_release_times_that_passed_while_a_job_was_held_are_made_up_together() -> None:
     state = plan(NORMAL, begin(0), 0, [0]).state
-    assert plan(NORMAL, state, 70_000, [0] * 6).slots == tuple(clock("0:30", "1:00"))
+    assert plan(NORMAL, state, 70_000, [0] * 6).release_times == tuple(clock("0:30", "1:00"))
 
 
 def test_a_missed_cycle_is_never_made_up() -> None:
     state = plan(NORMAL, begin(0), 0, [0]).state
     late = plan(NORMAL, state, 1_000_000, [0] * 6)
-    assert late.slots == (1_000_000,)
+    assert late.release_times == (1_000_000,)
     assert late.state.next_at == 1_030_000
 
 
 def test_nothing_is_planned_for_nobody() -> None:
-    assert plan(NORMAL, AT_ZERO, 500_000, []).slots == ()
+    assert plan(NORMAL, AT_ZERO, 500_000, []).release_times == ()
 
 
 def test_a_state_survives_being_written_down() -> None:
@@ -200,12 +200,12 @@ def test_a_state_survives_being_written_down() -> None:
 # Clocks that are stepped
 
 
-def test_a_clock_set_back_holds_nobody_longer_than_the_next_slot() -> None:
+def test_a_clock_set_back_holds_nobody_longer_than_the_next_release_time() -> None:
     day = 86_400_000
     state = plan(NORMAL, begin(day), day, [0]).state
     assert look_at(state, day - 7_200_000, 0) == day - 7_200_000
     moved = plan(NORMAL, state, day - 7_200_000, [0])
-    assert moved.slots == ()
+    assert moved.release_times == ()
     assert moved.state.next_at == day - 7_200_000 + 30_000
 
 
@@ -216,31 +216,31 @@ def test_a_clock_set_back_calls_nobody_before_a_job_is_due() -> None:
 
 def test_a_clock_set_forward_gives_one_release_and_no_flood() -> None:
     state = plan(NORMAL, begin(0), 0, [0]).state
-    assert len(plan(NORMAL, state, 7_200_000, [0] * 6).slots) == 1
+    assert len(plan(NORMAL, state, 7_200_000, [0] * 6).release_times) == 1
 
 
 # What holds always
 
 
 @given(rates, gaps_between_looks)
-def test_no_slot_is_used_early(rate: Rate, looks: list[int]) -> None:
+def test_no_release_time_is_used_early(rate: Rate, looks: list[int]) -> None:
     used, _ = look(rate, begin(1000), looks)
-    assert all(slot <= now for now, slot in used)
+    assert all(release_at <= now for now, release_at in used)
 
 
 @given(rates, gaps_between_looks)
-def test_no_slot_is_used_twice(rate: Rate, looks: list[int]) -> None:
-    slots = slots_of(look(rate, begin(1000), looks)[0])
-    assert slots == sorted(slots)
+def test_no_release_time_is_used_twice(rate: Rate, looks: list[int]) -> None:
+    release_times = release_times_of(look(rate, begin(1000), looks)[0])
+    assert release_times == sorted(release_times)
     most = rate.burst if rate.apart == ms(0) else 1
-    assert all(slots.count(slot) <= most for slot in slots)
+    assert all(release_times.count(release_at) <= most for release_at in release_times)
 
 
 @given(rates, gaps_between_looks)
-def test_no_window_of_a_cycle_has_more_slots_than_a_burst(rate: Rate, looks: list[int]) -> None:
-    slots = slots_of(look(rate, begin(1000), looks)[0])
-    for slot in slots:
-        assert sum(slot <= other < slot + rate.cycle for other in slots) <= rate.burst
+def test_no_window_of_a_cycle_has_more_release_times_than_a_burst(rate: Rate, looks: list[int]) -> None:
+    release_times = release_times_of(look(rate, begin(1000), looks)[0])
+    for release_at in release_times:
+        assert sum(release_at <= other < release_at + rate.cycle for other in release_times) <= rate.burst
 
 
 @given(rates, gaps_between_looks)
@@ -255,17 +255,17 @@ def test_a_plan_for_the_first_jobs_is_that_for_all_unless_it_lets_all_of_them_go
 ) -> None:
     held = [due for due in dues if due <= now][: rate.reach]
     narrow = plan(rate, begin(500), now, held[:few])
-    assert len(narrow.slots) == few or narrow == plan(rate, begin(500), now, held)
+    assert len(narrow.release_times) == few or narrow == plan(rate, begin(500), now, held)
 
 
 @given(rates, st.integers(0, 20))
-def test_who_looks_in_time_uses_every_slot_of_a_backlog(rate: Rate, late: int) -> None:
-    """Looks so often that no cycle is missed use exactly the slots of one who looks at each."""
+def test_who_looks_in_time_uses_every_release_time_of_a_backlog(rate: Rate, late: int) -> None:
+    """Looks so often that no cycle is missed use exactly the release times of one who looks at each."""
     pause = max(min(late, rate.cycle - 1), 1)
     used, _ = look(rate, begin(1000), [0] + [pause] * 60)
     end = 1000 + 60 * pause
-    exact = slots_of(drive(rate, begin(1000), [0] * (len(used) + rate.reach), until=end))
-    assert slots_of(used) == exact
+    exact = release_times_of(drive(rate, begin(1000), [0] * (len(used) + rate.reach), until=end))
+    assert release_times_of(used) == exact
 
 
 @given(rates, gaps_between_looks, st.integers(0, 59))
@@ -278,12 +278,12 @@ def test_a_restart_changes_nothing(rate: Rate, looks: list[int], cut: int) -> No
 
 
 @given(rates, rates, gaps_between_looks, st.integers(0, 59))
-def test_switching_uses_no_slot_early_or_twice(one: Rate, other: Rate, looks: list[int], cut: int) -> None:
+def test_switching_uses_no_release_time_early_or_twice(one: Rate, other: Rate, looks: list[int], cut: int) -> None:
     first, state = look(one, begin(1000), looks[:cut])
     second, _ = look(other, state, looks[cut:])
     both = first + second
-    assert all(slot <= now for now, slot in both)
-    assert slots_of(both) == sorted(slots_of(both))
+    assert all(release_at <= now for now, release_at in both)
+    assert release_times_of(both) == sorted(release_times_of(both))
     if second and state.next_at > state.seen_at:
         assert second[0][1] >= state.next_at
 
@@ -293,7 +293,7 @@ def test_a_stepped_clock_never_gives_more_than_a_look_may(rate: Rate, looks: lis
     _, state = look(rate, begin(100_000), looks)
     now = max(state.seen_at + step, 1)
     planned = plan(rate, state, now, [0] * rate.reach)
-    assert len(planned.slots) < rate.reach
+    assert len(planned.release_times) < rate.reach
     assert planned.state.next_at <= now + rate.cycle
 
 

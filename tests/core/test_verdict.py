@@ -36,7 +36,7 @@ counted = st.one_of(
 uncounted = st.one_of(st.builds(Snoozed, spans), st.just(HandedBack()), st.just(NoHandler()))
 endings = st.one_of(st.builds(Succeeded, st.binary()), st.builds(GaveUp, st.text(min_size=1)))
 outcomes = st.one_of(counted, uncounted, endings)
-standings = st.builds(
+retry_states = st.builds(
     RetryState,
     attempt=st.integers(1, 20),
     max_retries=st.integers(0, 10),
@@ -47,11 +47,11 @@ standings = st.builds(
 drawn = st.floats(0, 1, exclude_max=True)
 
 
-def verdict(outcome: Outcome, attempt: int = 1, **standing) -> Verdict:
-    return decide(outcome, RetryState(attempt, **standing), 0.0)
+def verdict(outcome: Outcome, attempt: int = 1, **retry_state) -> Verdict:
+    return decide(outcome, RetryState(attempt, **retry_state), 0.0)
 
 
-@given(outcomes, standings, drawn)
+@given(outcomes, retry_states, drawn)
 def test_every_verdict_is_a_legal_move_of_a_running_job(outcome: Outcome, job: RetryState, drawn: float) -> None:
     given, after = decide(outcome, job, drawn), decide(outcome, job, drawn).after_cancel_request()
     assert {given.status, after.status} <= MOVES[Status.PROCESSING]
@@ -61,7 +61,7 @@ def test_an_expiry_is_a_legal_move_of_every_waiting_job() -> None:
     assert all(EXPIRED.status in MOVES[status] for status in WAITING)
 
 
-@given(outcomes, standings, drawn)
+@given(outcomes, retry_states, drawn)
 def test_only_jobs_that_wait_have_a_delay_and_it_is_never_negative(outcome: Outcome, job: RetryState, drawn: float) -> None:
     given = decide(outcome, job, drawn)
     assert given.delay is None or (given.status.waiting and given.delay >= timedelta(0))
@@ -140,7 +140,7 @@ def test_a_job_without_a_handler_fails_after_an_hour_and_without_an_attempt() ->
     assert time_without_handler(0) == timedelta(0)
 
 
-@given(outcomes, standings)
+@given(outcomes, retry_states)
 def test_only_a_success_escapes_a_request_to_cancel(outcome: Outcome, job: RetryState) -> None:
     given = decide(outcome, job, 0.0)
     after = given.after_cancel_request()
@@ -152,7 +152,7 @@ def test_only_a_success_escapes_a_request_to_cancel(outcome: Outcome, job: Retry
         assert given.error in (None, "", after.error)
 
 
-@given(outcomes, standings)
+@given(outcomes, retry_states)
 def test_what_stands_is_what_a_wish_leaves_as_it_is(outcome: Outcome, job: RetryState) -> None:
     given = decide(outcome, job, 0.0)
     assert given.stands == (given.after_cancel_request() is given)
@@ -160,12 +160,12 @@ def test_what_stands_is_what_a_wish_leaves_as_it_is(outcome: Outcome, job: Retry
 
 @given(st.lists(st.one_of(counted, uncounted), min_size=1, max_size=60), st.integers(0, 5))
 def test_attempts_never_exceed_the_retries_plus_one(outcomes: list[Outcome], max_retries: int) -> None:
-    standing, runs = RetryState(0, max_retries=max_retries), 0
+    retry_state, runs = RetryState(0, max_retries=max_retries), 0
     for outcome in outcomes:
-        standing = msgspec.structs.replace(standing, attempt=standing.attempt + 1)
-        given = decide(outcome, standing, 0.0)
+        retry_state = msgspec.structs.replace(retry_state, attempt=retry_state.attempt + 1)
+        given = decide(outcome, retry_state, 0.0)
         runs += given.counts
-        standing = msgspec.structs.replace(standing, attempt=standing.attempt - (not given.counts))
+        retry_state = msgspec.structs.replace(retry_state, attempt=retry_state.attempt - (not given.counts))
         if given.status.ended:
             break
-    assert runs == standing.attempt <= max_retries + 1
+    assert runs == retry_state.attempt <= max_retries + 1

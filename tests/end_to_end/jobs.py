@@ -33,3 +33,15 @@ async def quick(ctx: Context) -> str:
     note("begin", ctx)
     note("end", ctx)
     return "ok"
+
+
+if os.environ.get("DEMORA_TEST_TICK"):
+    app.schedule("tick", "tick", every="1s")
+
+
+@app.job("tick")
+async def tick(ctx: Context) -> str:
+    note("begin", ctx)
+    assert ctx.schedule is not None
+    assert ctx.schedule.slot_at is not None
+    return ctx.schedule.slot_at.isoformat()

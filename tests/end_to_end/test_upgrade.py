@@ -141,7 +141,7 @@ async def test_older_workers_and_producers_go_on_while_the_schema_is_migrated(
 
     await producer.some()
     await eventually(ended_by_old)
-    assert (await connections.peek(world.database_url, options) or 0) < connections.newest()
+    assert (await connections.stored_version(world.database_url, options) or 0) < connections.newest()
     under_way = asyncio.ensure_future(migrate())
     await producer.some()
     assert (await under_way)["schema"] == connections.newest()

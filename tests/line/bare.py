@@ -23,7 +23,7 @@ ENGINES: dict[str, Callable[[Path, TestClock], SqlStore]] = {
     "sqlite": lambda folder, clock: SqliteStore(folder / "jobs.db", clock=clock),
     "postgres": postgres_store,
 }
-FEED = ("position", "walk", "moved", "standings", "draw")  # the steps of a verb: what it asks the database about the line,
+FEED = ("position", "walk", "moved", "row_places", "draw")  # the steps of a verb: what it asks the database about the line,
 LINE = ("put", "remove", "take", "done", "checkpoint")  # and what it asks the line
 
 

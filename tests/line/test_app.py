@@ -38,10 +38,12 @@ async def test_jobs_run_with_a_line_as_without(tmp_path: Path, server: Server) -
         ended = [await client.wait(job.id, "20s") for job in jobs]
         assert [(job.status, job.result) for job in ended] == [(Status.COMPLETED, n + 1) for n in range(8)]
         assert (await client.health()).notes == ()
+        assert client.line_used() is True
         server.kill()
         last = await client.enqueue("sum", {"a": 40, "b": 2})
         assert (await client.wait(last.id, "20s")).result == 42
         assert "handed out by the database" in (await client.health()).notes[0]
+        assert client.line_used() is False
         worker.stop()
         await running
 

@@ -9,7 +9,7 @@ from demora.core.job import Unique
 from demora.line import LinedStore, claiming
 from demora.line import maintainer as maintaining
 from demora.line.redis import RedisLine
-from demora.store.jobs import HELD_LOOK, Topic
+from demora.store.jobs import LOCKED_RETRY, Topic
 from tests.builders import add_one, claim, claim_ids, new_job, seconds
 from tests.servers.valkey import Server
 from tests.setups import postgres_store, postgres_url
@@ -60,9 +60,9 @@ async def test_a_job_that_a_transaction_holds_is_tried_now_and_then_and_wakes_no
                 for _ in range(3):
                     place.clear()
                     claimed = await claim(store)
-                    assert (claimed.jobs, claimed.next_in) == ([], HELD_LOOK)
+                    assert (claimed.jobs, claimed.next_in) == ([], LOCKED_RETRY)
                     assert not await place.wait(0)
-                assert (await claim(store.inner)).next_in == HELD_LOOK
+                assert (await claim(store.inner)).next_in == LOCKED_RETRY
             assert await place.wait(SOON)
         assert await claim_ids(store) == [added.id]
     finally:

@@ -33,14 +33,14 @@ LOCKS = (
     ),
     _race(
         "a renewal does not lock the job",
-        "order by seq for update of jobs\n),\nrenewed",
-        "order by seq\n),\nrenewed",
+        "for update\n    ) as job\n),\nrenewed",
+        "\n    ) as job\n),\nrenewed",
         "running",
     ),
     _race(
         "a settlement does not lock the job",
-        "order by seq for update of jobs\n),\nmoved",
-        "order by seq\n),\nmoved",
+        "for update\n    ) as job\n),\nmoved",
+        "\n    ) as job\n),\nmoved",
         "running",
     ),
     _race(

@@ -49,7 +49,7 @@ class Driver:
     async def claim(self, n: int, m: int) -> None:
         claimed = await claim(self.store, 1 + n % 3, worker=f"w{m}", lease=ms(LEASES[n % 3]))
         for job in claimed.jobs:
-            self._handler("start", job, attempt=job.standing.attempt, worker=f"w{m}")
+            self._handler("start", job, attempt=job.retry_state.attempt, worker=f"w{m}")
         self.runs += claimed.jobs
 
     async def settle(self, n: int, m: int) -> None:

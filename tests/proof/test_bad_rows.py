@@ -107,6 +107,6 @@ def test_a_queue_that_is_not_shown_is_flagged() -> None:
     assert broken(check([], evidence(facts(), queues=[QueueFacts("other")]))) == ["I15"]
 
 
-@pytest.mark.parametrize("harm", [{"integrity": ["row 3 missing from index jobs_waiting"]}, {"strays": [JOB]}], ids=str)
+@pytest.mark.parametrize("harm", [{"integrity": ["row 3 missing from index jobs_waiting"]}, {"orphans": [JOB]}], ids=str)
 def test_a_harmed_database_is_flagged(harm: dict[str, Any]) -> None:
     assert broken(check([], Evidence(now=START, jobs=[], **harm))) == ["I17"]

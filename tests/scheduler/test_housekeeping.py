@@ -46,17 +46,17 @@ class WatchedPaces(SqlitePaces):
 class Watched(SqliteStore):
     """A store that counts each housekeeping and each release, and fails as often as it is told."""
 
-    failures = tidied = 0
+    failures = housekeepings = 0
 
     def __init__(self, clock: TestClock) -> None:
         super().__init__(clock=clock)
         self.paces: WatchedPaces = WatchedPaces(self._database)
 
     async def looks(self) -> int:
-        return self.tidied
+        return self.housekeepings
 
     async def housekeep(self, retention: Retention, *, limit: int) -> HousekeepingResult:
-        self.tidied += 1
+        self.housekeepings += 1
         if self.failures > 0:
             self.failures -= 1
             raise StoreBusy("told to")
@@ -72,7 +72,7 @@ async def store(clock: TestClock) -> AsyncIterator[Watched]:
 
 
 @asynccontextmanager
-async def tidying(store: Store, **kept: Any) -> AsyncIterator[Scheduler]:
+async def scheduling(store: Store, **kept: Any) -> AsyncIterator[Scheduler]:
     scheduler = Scheduler(store, Retention(**kept))
     running = asyncio.ensure_future(scheduler.run())
     try:
@@ -86,7 +86,7 @@ async def test_it_cancels_what_expired_and_deletes_what_need_not_be_kept(store: 
     expiring = await add_one(store, expires_in=seconds(5), delay=seconds(1))
     await ended_one(store, Status.COMPLETED)
     clock.turn(5)
-    async with tidying(store, completed=Keep(seconds(5))):
+    async with scheduling(store, completed=Keep(seconds(5))):
         await eventually(lambda: job_of(store, expiring.id), lambda job: job.status is Status.CANCELLED)
         assert await store.purge(Status.COMPLETED, older_than=seconds(0), limit=9) == 0
 
@@ -95,21 +95,21 @@ async def test_it_goes_on_piece_by_piece(store: Watched, clock: TestClock, monke
     monkeypatch.setattr(housekeeping, "PIECE", 2)
     for _ in range(5):
         await ended_one(store, Status.COMPLETED)
-    async with tidying(store, completed=Keep(count=0)):
+    async with scheduling(store, completed=Keep(count=0)):
         await eventually(store.looks, lambda looks: looks >= 3)
     assert await store.purge(Status.COMPLETED, older_than=seconds(0), limit=9) == 0
 
 
 async def test_it_sleeps_while_there_is_nothing_to_do(store: Watched) -> None:
-    async with tidying(store):
+    async with scheduling(store):
         await eventually(store.looks, lambda looks: looks == 1)
         for _ in range(50):
             await store.queues()
-        assert store.tidied == 1
+        assert store.housekeepings == 1
 
 
 async def test_a_job_that_expires_sooner_wakes_it(store: Watched) -> None:
-    async with tidying(store):
+    async with scheduling(store):
         await eventually(store.looks, lambda looks: looks == 1)
         await add_one(store, expires_in=seconds(30), delay=seconds(20))
         await eventually(store.looks, lambda looks: looks == 2)
@@ -118,14 +118,14 @@ async def test_a_job_that_expires_sooner_wakes_it(store: Watched) -> None:
 async def test_it_backs_off_on_errors_and_goes_on(store: Watched, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(housekeeping, "FIRST_PAUSE", 0.001)
     store.failures = 3
-    async with tidying(store):
+    async with scheduling(store):
         await eventually(store.looks, lambda looks: looks == 4)
 
 
 async def test_it_says_that_it_works_again(store: Watched, caplog: pytest.LogCaptureFixture) -> None:
     store.failures = 1
     with caplog.at_level("INFO", logger="demora"):
-        async with tidying(store):
+        async with scheduling(store):
             await eventually(store.looks, lambda looks: looks >= 2)
             await eventually(lambda: _said(caplog), lambda said: "the housekeeping works again" in said)
 
@@ -137,7 +137,7 @@ async def _said(caplog: pytest.LogCaptureFixture) -> list[str]:
 async def test_it_backs_off_on_errors_of_a_release_and_goes_on(store: Watched, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(housekeeping, "FIRST_PAUSE", 0.001)
     store.paces.failures = 3
-    async with tidying(store):
+    async with scheduling(store):
         await eventually(store.paces.looks, lambda looks: looks == 4)
 
 
@@ -182,7 +182,7 @@ async def test_what_comes_due_under_a_pace_is_let_go_also_while_no_worker_claims
     store = Looked()
     await store.open()
     await store.paces.set("default", request_of(Pace(rapid=None)), by="ann")
-    async with tidying(store):
+    async with scheduling(store):
         await asyncio.wait_for(store.paces.looked.wait(), 30)
         added = await add_one(store, delay=ms(20))
         await eventually(lambda: job_of(store, added.id), lambda job: job.lane is Lane.RELEASED, within=20)

@@ -94,7 +94,7 @@ def _results(args: argparse.Namespace) -> Iterable[Result]:
 
 EXPECTED = ("worker killed", "worker stopped", "worker continued", "worker restarted", "worker killed by its handler")
 EXPECTED += ("clock stepped", "notification lost", "queue paused", *FAULTS)
-VERBS = ("add", "claim", "renew", "listen", "settle", "cancel", "retry", "change", "heartbeat")
+VERBS = ("add", "claim", "renew", "lease_status", "settle", "cancel", "retry", "change", "heartbeat")
 WAYS = ("late", "busy", "failed before", "failed after")
 
 

@@ -404,7 +404,7 @@ def test_a_worker_stops_within_its_grace_although_its_store_does_not_answer(virt
         async with virtual.working(concurrency=1):
             await asyncio.sleep(1)
             silent: Any = lambda *_, **__: asyncio.Event().wait()  # noqa: E731
-            virtual.store.claim = virtual.store.settle = virtual.store.renew = virtual.store.listen = silent
+            virtual.store.claim = virtual.store.settle = virtual.store.renew = virtual.store.lease_status = silent
             virtual.store.retire = virtual.store.heartbeat = silent
             await add_one(virtual.store)
             await asyncio.sleep(1)

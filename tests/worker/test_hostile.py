@@ -12,10 +12,17 @@ from demora.core import verdict
 from demora.engines.sqlite import SqliteStore
 from demora.errors import StoreError
 from demora.store.jobs import LeaseStatus
+from demora.system import notices
 from demora.worker import Worker
 from demora.worker.run import Ending
 from tests.facts import eventually
 from tests.worker.conftest import Gate, ended
+
+
+@pytest.fixture(autouse=True)
+def _silent(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Keep the log from pytest, which cannot pass a text that is no UTF-8 between processes."""
+    monkeypatch.setattr(notices.log, "disabled", True)
 
 
 class Unspeakable(Exception):

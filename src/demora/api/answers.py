@@ -1,5 +1,6 @@
 """Answers: encoded item by item, counted in the byte budget, and sent in chunks, no faster than the caller reads."""
 
+import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
@@ -11,6 +12,7 @@ from .reading import ClientGone
 
 JSON, PROBLEM = "application/json", "application/problem+json"
 CHUNK = 64 * 1024  # bytes sent at once; the server then waits until the caller has read most of them
+LEAST_COMPRESSED = 1024  # bytes
 _ALWAYS = ((b"cache-control", b"no-store"), (b"x-content-type-options", b"nosniff"))
 _encode = msgspec.json.Encoder().encode
 
@@ -30,30 +32,44 @@ class Listing(msgspec.Struct, frozen=True):
 
 
 class Reply(msgspec.Struct, frozen=True):
-    """An answer: a status, a value to encode as JSON unless it is None, and headers."""
+    """An answer: a status, a value to encode as JSON unless it is None or bytes, and headers.
+
+    It is `compressible` only if it holds no payload, result or secret: the size of a compressed text gives away some of it.
+    """
 
     status: int
     value: Any = None
     headers: Mapping[str, str] = {}
     media: str = JSON
+    compressible: bool = False
 
     def pieces(self) -> Iterator[bytes]:
         if isinstance(self.value, Listing):
             yield from self.value.pieces()
+        elif isinstance(self.value, bytes):
+            yield self.value
         elif self.value is not None:
             yield _encode(self.value)
 
-    async def send(self, send: Send, share: Share | None = None) -> None:
-        """Encode the answer and send it. The share counts all its bytes before the first is sent."""
+    async def send(self, send: Send, share: Share | None = None, *, gzip: bool = False) -> None:
+        """Encode the answer and send it, compressed if the caller takes gzip. The share counts all its bytes, before they
+        are compressed and before the first is sent."""
         pieces, size = [], 0
         for piece in self.pieces():
             pieces.append(piece)
             size += len(piece)
             if share is not None:
                 share.answer(size)
+        chunks, headers = _chunks(pieces, size), self._headers(size)
+        if self.compressible and size >= LEAST_COMPRESSED:
+            headers.append((b"vary", b"accept-encoding"))
+            if gzip:
+                chunks = _compressed(chunks)
+                headers = [header for header in headers if header[0] != b"content-length"]
+                headers.append((b"content-encoding", b"gzip"))
         try:
-            await send({"type": "http.response.start", "status": self.status, "headers": self._headers(size)})
-            await _send_body(pieces, size, send)
+            await send({"type": "http.response.start", "status": self.status, "headers": headers})
+            await _send_body(chunks, send)
         except RuntimeError as problem:  # the server closed the connection, because the caller's next bytes were no request
             raise ClientGone from problem
 
@@ -64,9 +80,9 @@ class Reply(msgspec.Struct, frozen=True):
         return [*_ALWAYS, *own, (b"content-length", b"%d" % size), (b"content-type", self.media.encode())]
 
 
-async def _send_body(pieces: list[bytes], size: int, send: Send) -> None:
+def _chunks(pieces: list[bytes], size: int) -> Iterator[bytes]:
     if size <= CHUNK:
-        await send({"type": "http.response.body", "body": b"".join(pieces)})
+        yield b"".join(pieces)
         return
     pieces.reverse()  # so that sent pieces are freed at once
     buffer = bytearray()
@@ -75,6 +91,22 @@ async def _send_body(pieces: list[bytes], size: int, send: Send) -> None:
         for start in range(0, len(piece), CHUNK):
             buffer += piece[start : start + CHUNK]
             if len(buffer) >= CHUNK:
-                await send({"type": "http.response.body", "body": bytes(buffer), "more_body": True})
+                yield bytes(buffer)
                 buffer.clear()
-    await send({"type": "http.response.body", "body": bytes(buffer)})
+    yield bytes(buffer)
+
+
+def _compressed(chunks: Iterator[bytes]) -> Iterator[bytes]:
+    """Compress chunk by chunk, so that a large answer does not block the event loop."""
+    packer = zlib.compressobj(level=1, wbits=16 + zlib.MAX_WBITS)  # gzip
+    for chunk in chunks:
+        yield packer.compress(chunk)
+    yield packer.flush()
+
+
+async def _send_body(chunks: Iterator[bytes], send: Send) -> None:
+    body = next(chunks)
+    for following in chunks:
+        await send({"type": "http.response.body", "body": body, "more_body": True})
+        body = following
+    await send({"type": "http.response.body", "body": body})

@@ -3,7 +3,7 @@
 import asyncio
 import functools
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import msgspec
@@ -20,13 +20,16 @@ from ..client.views import (
     receipt_view,
 )
 from ..core.access import Scope
-from ..core.job import Job, NewJob
+from ..core.job import Job, NewJob, revision
 from ..core.spans import ZERO, timestamp
 from ..core.states import Status
-from ..errors import Invalid
+from ..errors import Invalid, JobNotFound, StoreError
 from .operations import LARGE_JOB, PAGE_BYTES, PLAIN_JOB, SEARCH_LIMIT, Ask, Listing, Reply
-from .reading import ClientGone, disconnected, read_key
+from .prefer import read_prefer
+from .reading import ClientGone, disconnected, read_if_match, read_key
 from .requests import BatchRequest, DeadLettersQuery, DeadLettersRequest, FindQuery, JobChange, JobRequest, WaitQuery
+
+RETRY_AFTER = 1  # seconds after which to ask for the end of a job that was accepted
 
 
 class BatchView(msgspec.Struct, frozen=True):
@@ -50,11 +53,34 @@ class PreviewView(msgspec.Struct, frozen=True, rename="camel"):
 async def add_job(ask: Ask) -> Reply:
     """Add a job. A repeated idempotency key adds nothing and returns the same job, with `Idempotency-Replayed: true`."""
     request: JobRequest = ask.body
-    key = read_key(ask.headers, request.idempotency_key)
+    key, prefer = read_key(ask.headers, request.idempotency_key), read_prefer(ask.headers)
     client = await ask.client()
     [job], headers = await _add(ask, client, [client.make(**request.options() | {"key": key})])
-    view = job_view(job) if _may_read(ask) else receipt_view(job)
-    return Reply(201, view, {**headers, "location": f"/api/v1/jobs/{job.id}"})
+    headers = {**headers, "location": f"/api/v1/jobs/{job.id}"}
+    if prefer.applied:
+        headers["preference-applied"] = prefer.applied
+    if prefer.wait is not None:
+        receipt = receipt_view(job)
+        del request, job  # a waiting request holds no payload
+        ask.forget_body()
+        return await _added_and_ended(ask, receipt, prefer.wait, headers)
+    view = _seen(ask, job)
+    return _accepted(view, headers) if prefer.respond_async else Reply(201, view, headers)
+
+
+async def _added_and_ended(ask: Ask, receipt: ReceiptView, span: timedelta, headers: Mapping[str, str]) -> Reply:
+    """Answer 200 with the job if it ends in time, and otherwise 202. The job is stored, so no failure to read it is an
+    error of this request."""
+    try:
+        job = await _until_end(ask, receipt.id, span)
+    except (JobNotFound, StoreError):
+        return _accepted(receipt, headers)
+    view = _seen(ask, job)
+    return Reply(200, view, headers) if job.status.ended else _accepted(view, headers)
+
+
+def _accepted(view: JobView | ReceiptView, headers: Mapping[str, str]) -> Reply:
+    return Reply(202, view, {**headers, "retry-after": str(RETRY_AFTER)})
 
 
 async def add_batch(ask: Ask) -> Reply:
@@ -89,12 +115,13 @@ async def list_page(ask: Ask, options: Mapping[str, Any]) -> Reply:
     most = min(PAGE_BYTES, options["limit"] * (LARGE_JOB if options["fields"] else PLAIN_JOB))
     ask.share.answer(most)
     page = await (await ask.client()).find(**options, most_bytes=most, within=SEARCH_LIMIT)
-    return Reply(200, Listing("jobs", (job_view(job, listed=True) for job in page.jobs), {"nextCursor": page.next}))
+    listing = Listing("jobs", (job_view(job, listed=True) for job in page.jobs), {"nextCursor": page.next})
+    return Reply(200, listing, compressible=not options["fields"])
 
 
 async def get_job(ask: Ask) -> Reply:
     """Show a job with its attempts and its log."""
-    return _shown(await (await ask.client()).get(ask.path["id"]))
+    return _tagged(await (await ask.client()).get(ask.path["id"]))
 
 
 async def why_job(ask: Ask) -> Reply:
@@ -103,9 +130,10 @@ async def why_job(ask: Ask) -> Reply:
 
 
 async def change_job(ask: Ask) -> Reply:
-    """Change the priority, the time or the tags of a waiting job; 409 if it is not waiting."""
+    """Change the priority, the time or the tags of a waiting job; 409 if it is not waiting, 412 if If-Match fails."""
     change: JobChange = ask.body
-    return _shown(await (await ask.client()).reschedule(ask.path["id"], **change.options()))
+    revisions = read_if_match(ask.headers)
+    return _tagged(await (await ask.client()).reschedule(ask.path["id"], **change.options(), revisions=revisions))
 
 
 async def delete_job(ask: Ask) -> Reply:
@@ -129,18 +157,22 @@ async def retry_job(ask: Ask) -> Reply:
 async def wait_for_job(ask: Ask) -> Reply:
     """Wait for the end of a job and return it; after the timeout, or when the service stops, return it as it is."""
     query: WaitQuery = ask.query
-    span = query.span()
-    client, id = await ask.client(), ask.path["id"]
+    return _shown(await _until_end(ask, ask.path["id"], query.span()))
+
+
+async def _until_end(ask: Ask, id: str, span: timedelta) -> Job:
+    """Return the job when it has ended, or as it is after the span or when the service stops. Raises `ClientGone`."""
+    client = await ask.client()
     ended = asyncio.ensure_future(client.wait(id, span))
     gone = asyncio.ensure_future(disconnected(ask.receive))
     stopping = asyncio.ensure_future(ask.stopping.wait())
     try:
         await asyncio.wait({ended, gone, stopping}, return_when=asyncio.FIRST_COMPLETED)
         if ended.done():
-            return _shown(ended.result())
+            return ended.result()
         if gone.done():
             raise ClientGone
-        return _shown(await client.get(id))
+        return await client.get(id)
     finally:
         for task in (ended, gone, stopping):
             task.cancel()
@@ -153,12 +185,20 @@ async def _add(ask: Ask, client: Client, jobs: Sequence[NewJob]) -> tuple[list[J
     return [job for job, _ in added], {"idempotency-replayed": "true"} if replayed else {}
 
 
+def _seen(ask: Ask, job: Job) -> JobView | ReceiptView:
+    return job_view(job) if _may_read(ask) else receipt_view(job)
+
+
 def _may_read(ask: Ask) -> bool:
     return ask.key is None or ask.key.allows(Scope.READ)
 
 
 def _shown(job: Job, status: int = 200) -> Reply:
     return Reply(status, job_view(job))
+
+
+def _tagged(job: Job) -> Reply:
+    return Reply(200, job_view(job), {"etag": f'"{revision(job)}"'})
 
 
 # Dead letters.

@@ -41,7 +41,7 @@ def _operation(operation: Operation) -> dict[str, Any]:
         "summary": operation.summary,
         "security": [] if operation.scope is None else [{_KEY: [operation.scope.value]}],
         "parameters": [*_path_parameters(operation), *_query_parameters(operation), *_header_parameters(operation)],
-        "responses": {str(status): _response(status, gives) for status, gives in operation.gives.items()},
+        "responses": {str(status): _response(status, gives, operation.media) for status, gives in operation.gives.items()},
     }
     described["responses"]["default"] = {"description": "A problem", "content": _content(Problem, PROBLEM)}
     if operation.takes is not None:
@@ -67,9 +67,9 @@ def _header_parameters(operation: Operation) -> list[dict[str, Any]]:
     ]
 
 
-def _response(status: int, gives: Any) -> dict[str, Any]:
+def _response(status: int, gives: Any, media: str) -> dict[str, Any]:
     described: dict[str, Any] = {"description": HTTPStatus(status).phrase}
-    return described if gives is None else described | {"content": _content(gives)}
+    return described if gives is None else described | {"content": _content(gives, media)}
 
 
 def _content(shape: Any, media: str = JSON) -> dict[str, Any]:

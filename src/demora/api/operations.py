@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from datetime import timedelta
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 from starlette.datastructures import Headers
@@ -27,10 +27,19 @@ __all__ = ["JSON", "LARGE_JOB", "PAGE_BYTES", "PLAIN_JOB", "PROBLEM", "SEARCH_LI
 __all__ += ["Ask", "Listing", "Operation", "Reply"]
 
 
-class Ask(msgspec.Struct, frozen=True):
+class MetricsText(Protocol):
+    """Writes the metrics of this process and of the database as a text."""
+
+    media: str
+
+    async def text(self, client: Client) -> bytes: ...
+
+
+class Ask(msgspec.Struct):
     """A request whose path, query and body have the right types.
 
-    `stopping` is set when the service shuts down, `by` is the name of its key, and `share` counts its bytes.
+    `stopping` is set when the service shuts down, `by` is the name of its key, `share` counts its bytes, and `id` names the
+    request in the log.
     """
 
     app: Demora
@@ -44,9 +53,16 @@ class Ask(msgspec.Struct, frozen=True):
     key: ApiKey | None  # None where no key is needed
     submissions: Submissions
     share: Share
+    id: str
+    metrics: MetricsText | None = None  # None: the extra `metrics` is not installed
 
     async def client(self) -> Client:
         return await self.app.open()
+
+    def forget_body(self) -> None:
+        """Free the body and its bytes of the budget, before an operation waits."""
+        self.body = None
+        self.share.body(0)
 
 
 class Operation(msgspec.Struct, frozen=True):
@@ -60,6 +76,7 @@ class Operation(msgspec.Struct, frozen=True):
     takes: type[msgspec.Struct] | None = None
     query: type[msgspec.Struct] = Nothing
     most: int = ONE_JOB
+    media: str = JSON  # of its answer, except for errors
     headers: Mapping[str, str] = {}  # headers that a caller may send, and their meanings
 
     @property

@@ -146,6 +146,7 @@ KINDS: dict[type[Exception], Kind] = {
     demora.TooLarge: Kind(413, "Too large"),
     demora.BadSetting: _UNKNOWN,
     demora.CannotListen: _UNKNOWN,
+    demora.MetricsNotInstalled: Kind(404, "Metrics not installed"),
     demora.BadHandler: _UNKNOWN,
     demora.ProcessDied: _UNKNOWN,
     demora.RaisedInProcess: _UNKNOWN,
@@ -153,7 +154,10 @@ KINDS: dict[type[Exception], Kind] = {
     demora.WorkerDied: _UNKNOWN,
     demora.UnknownJobType: Kind(422, "Unknown job type", field="type"),
     demora.JobNotFound: Kind(404, "No such job"),
+    demora.ScheduleNotFound: Kind(404, "No such schedule"),
+    demora.ScheduleTaken: Kind(409, "Schedule exists"),
     demora.WrongState: Kind(409, "Wrong state"),
+    demora.JobChanged: Kind(412, "Job changed"),
     demora.KeyReused: Kind(422, "Idempotency key reused", field="idempotencyKey"),
     demora.ApiKeyNotFound: Kind(404, "No such API key"),
     demora.ApiKeyInForce: Kind(409, "API key in force"),
@@ -202,7 +206,8 @@ class FieldProblem(msgspec.Struct, frozen=True):
 
 
 class Problem(msgspec.Struct, frozen=True, omit_defaults=True):
-    """An error in the form of RFC 9457. `field` and `errors` are set if one field caused it."""
+    """An error in the form of RFC 9457. `field` and `errors` are set if one field caused it. `requestId` finds the error in
+    the log of the service."""
 
     type: str
     title: str
@@ -210,6 +215,7 @@ class Problem(msgspec.Struct, frozen=True, omit_defaults=True):
     detail: str
     field: str | None = None
     errors: list[FieldProblem] = []
+    request_id: str | None = msgspec.field(default=None, name="requestId")
 
 
 def kind_of(error: Exception) -> Kind:
@@ -217,8 +223,8 @@ def kind_of(error: Exception) -> Kind:
     return next((KINDS[parent] for parent in type(error).__mro__ if parent in KINDS), _UNKNOWN)
 
 
-def problem_of(error: Exception) -> Problem:
-    """Return the problem that answers this error."""
+def problem_of(error: Exception, request_id: str | None = None) -> Problem:
+    """Return the problem that answers this error of a request."""
     kind = kind_of(error)
     detail = _short(kind.detail or str(error))
     blamed = _blamed(error, kind)
@@ -229,6 +235,7 @@ def problem_of(error: Exception) -> Problem:
         detail=detail,
         field=blamed.field if blamed else None,
         errors=[blamed] if blamed else [],
+        request_id=request_id,
     )
 
 

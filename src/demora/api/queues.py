@@ -53,7 +53,7 @@ async def list_queues(ask: Ask) -> Reply:
     page = await client.queues_page(after=query.cursor, limit=query.limit, within=SEARCH_LIMIT)
     paces = {pacing.queue: pacing for pacing in await client.pacings()}
     shown = (queue_view(queue, paces.get(queue.name)) for queue in page.queues)
-    return Reply(200, Listing("queues", shown, {"nextCursor": page.next}))
+    return Reply(200, Listing("queues", shown, {"nextCursor": page.next}), compressible=True)
 
 
 async def get_queue(ask: Ask) -> Reply:
@@ -130,7 +130,7 @@ async def ready(ask: Ask) -> Reply:
         async with asyncio.timeout(HEALTH_LIMIT):
             return Reply(200, await (await ask.client()).health())
     except (StoreError, TimeoutError) as problem:
-        notices.request_failed("GET", "/health/ready", problem)
+        notices.request_failed("GET", "/health/ready", problem, ask.id)
         return Reply(503, Health("unhealthy", _unhealthy(problem), 0))
 
 

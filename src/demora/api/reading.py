@@ -8,7 +8,7 @@ from urllib.parse import parse_qsl
 import msgspec
 from msgspec import inspect
 from starlette.datastructures import Headers
-from starlette.types import Receive
+from starlette.types import Receive, Scope
 
 from ..core.payload import MOST_DEPTH, misfit
 from ..errors import Invalid, TooLarge
@@ -20,6 +20,8 @@ ONE_BATCH = 16 * 1024 * 1024
 _MOST_PARAMETERS = 100
 _LONGEST_NAME = 100  # of a caller's parameter name in an error
 _HALF_A_PAIR = re.compile(rb"(?<!\\)(?:\\\\)*\\u[dD][89abAB][0-9a-fA-F]{2}(?:[^\\]|\\[^u])")
+_GZIP = re.compile(r"(?:^|,)[ \t]*(?:x-)?gzip[ \t]*(?:;[ \t]*q=(?:1|0?\.(?!0+(?![0-9]))[0-9]+|1\.0+)[ \t]*)?(?=,|$)")
+_STRONG_TAG = re.compile(r'(?:^|,)[ \t]*"([!#-~]*)"[ \t]*(?=,|$)')
 
 S = TypeVar("S", bound=msgspec.Struct)
 
@@ -94,6 +96,18 @@ def read_key(headers: Headers, field: str | None) -> str | None:
     if len(keys) > 1:
         raise Invalid("idempotencyKey", "the Idempotency-Key header and the field differ; send only one of them")
     return keys.pop() if keys else None
+
+
+def takes_gzip(scope: Scope) -> bool:
+    """Return whether the caller names gzip in Accept-Encoding. HTTP/1.0 has no chunks, so it gets no compressed answer."""
+    accepted = ",".join(Headers(scope=scope).getlist("accept-encoding")).lower()
+    return scope.get("http_version") == "1.1" and _GZIP.search(accepted) is not None
+
+
+def read_if_match(headers: Headers) -> list[str] | None:
+    """Return the tags of the If-Match header; None if there is none, or if it is `*`. A weak tag matches nothing."""
+    given = ",".join(headers.getlist("if-match"))
+    return None if "if-match" not in headers or given.strip() == "*" else _STRONG_TAG.findall(given)
 
 
 def _misfit(problem: msgspec.ValidationError, shape: type[msgspec.Struct]) -> Invalid:

@@ -11,11 +11,14 @@ from msgspec import Meta
 
 from ..client.bulk import FIELDS
 from ..client.queues import MOST_PER_PAGE
+from ..client.schedules import MOST_RUNS, RUNS
 from ..core.job import Priority
 from ..core.outbound import MOST_URL
 from ..core.pace import Governs
 from ..core.pace_request import MOST_BURST, PaceRequest, RateRequest, check_governs, check_pace
 from ..core.request import MOST_KEY, MOST_NAME, MOST_REASON, MOST_RETRIES, MOST_TAG, MOST_TAGS
+from ..core.schedule import Missed, Overlap
+from ..core.schedule_request import MOST_MISSED_LIMIT, MOST_MOMENTS
 from ..core.states import Status
 from ..errors import Invalid
 
@@ -53,7 +56,9 @@ def _ms(description: str) -> Meta:
 class JobRequest(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
     """A job to add. `scheduledAt` and `delay` exclude each other; without either the job is due at once."""
 
-    type: Annotated[str, _doc("The job type, which selects the handler.", minLength=1, maxLength=128)]
+    type: Annotated[
+        str, _doc("The job type, which selects the handler.", minLength=1, maxLength=128, examples=["demo.echo"])
+    ]
     name: Annotated[str, _doc("A name for people. Default: the type.", minLength=1, maxLength=MOST_NAME)] | None = None
     payload: Annotated[dict[str, Any], _doc("The arguments of the handler.")] | None = None
     queue: Annotated[str, _doc("The queue. Default: `default`.", pattern="^[A-Za-z0-9._-]{1,64}$")] | None = None
@@ -206,6 +211,107 @@ class PauseRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     reason: Annotated[str, _doc("For people.", minLength=1, maxLength=MOST_REASON)] | None = None
 
 
+class _Timing(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
+    """When a schedule fires: one of `cron`, `every` and `at`."""
+
+    cron: Annotated[str, _doc("A cron expression of five fields, or six with the second first: `0 3 * * *`.")] | None = None
+    every: Annotated[int, _ms("The interval, at least 1000")] | None = None
+    at: Annotated[list[datetime], _doc("Times: RFC 3339 with a time zone.", maxItems=MOST_MOMENTS)] | None = None
+    timezone: Annotated[str, _doc("The IANA time zone of the cron expression. Default: `UTC`.")] | None = None
+    start_at: Annotated[datetime, _doc("No run is before this time; null: none.")] | msgspec.UnsetType | None = msgspec.UNSET
+    end_at: Annotated[datetime, _doc("No run is after this time; null: none.")] | msgspec.UnsetType | None = msgspec.UNSET
+    jitter: Annotated[int, _ms("Each job is due up to so much later, before the next run")] | None = None
+
+    def timing(self) -> dict[str, Any]:
+        """The values that were given, as `Client.add_schedule` takes them."""
+        times = {"start_at": self.start_at, "end_at": self.end_at}
+        given = {"cron": self.cron, "every": _span(self.every), "at": self.at, "timezone": self.timezone}
+        return _given(given | {"jitter": _span(self.jitter)}, times)
+
+
+class PreviewRequest(_Timing, frozen=True, rename="camel", forbid_unknown_fields=True):
+    """When a schedule would fire."""
+
+    count: Annotated[int, _doc("How many runs to show.", minimum=1, maximum=MOST_RUNS)] = RUNS
+
+
+class ScheduleChange(_Timing, frozen=True, rename="camel", forbid_unknown_fields=True):
+    """Changes to a schedule; missing fields stay as they are."""
+
+    type: Annotated[str, _doc("The type of its jobs.", minLength=1, maxLength=128)] | None = None
+    payload: Annotated[dict[str, Any], _doc("The arguments of the handler.")] | None = None
+    queue: Annotated[str, _doc("The queue of its jobs. Default: `default`.", pattern="^[A-Za-z0-9._-]{1,64}$")] | None = None
+    priority: _Priority | None = None
+    max_retries: Annotated[int, _doc("Retries after the first run.", minimum=0, maximum=MOST_RETRIES)] | None = None
+    retry_delay: Annotated[int, _ms("The delay before the first retry, doubled each time")] | None = None
+    timeout: Annotated[int, _ms("The longest run of a job; null: the handler's")] | msgspec.UnsetType | None = msgspec.UNSET
+    tags: _Tags | None = None
+    webhook_url: (
+        Annotated[str, _doc("Where to send a webhook when a job ends; null: nowhere.", format="uri", maxLength=MOST_URL)]
+        | msgspec.UnsetType
+        | None
+    ) = msgspec.UNSET
+    enabled: Annotated[bool, _doc("Whether it fires.")] | None = None
+    reason: Annotated[str, _doc("Why it is paused.", minLength=1, maxLength=MOST_REASON)] | msgspec.UnsetType | None = (
+        msgspec.UNSET
+    )
+    overlap: (
+        Annotated[str, _doc("What a run does while an earlier one has not ended.", enum=[one.value for one in Overlap])]
+        | None
+    ) = None
+    missed: Annotated[str, _doc("Which missed runs fire late.", enum=[one.value for one in Missed])] | None = None
+    missed_limit: Annotated[int, _doc("How many of them, with `all`.", minimum=1, maximum=MOST_MISSED_LIMIT)] | None = None
+    late_limit: Annotated[int, _ms("How late a missed run may fire")] | None = None
+
+    def options(self) -> dict[str, Any]:
+        """The arguments of `Client.change_schedule`."""
+        _refuse_empty(self)
+        return self.values()
+
+    def values(self) -> dict[str, Any]:
+        timeout = _milliseconds(self.timeout) if isinstance(self.timeout, int) else self.timeout
+        nullable = {"timeout": timeout, "webhook_url": self.webhook_url, "reason": self.reason}
+        given = {
+            "type": self.type,
+            "payload": self.payload,
+            "queue": self.queue,
+            "priority": self.priority,
+            "max_retries": self.max_retries,
+            "retry_delay": _span(self.retry_delay),
+            "tags": self.tags,
+            "enabled": self.enabled,
+            "overlap": self.overlap,
+            "missed": self.missed,
+            "missed_limit": self.missed_limit,
+            "late_limit": _span(self.late_limit),
+        }
+        return self.timing() | _given(given, nullable)
+
+
+class NewSchedule(ScheduleChange, frozen=True, rename="camel", forbid_unknown_fields=True):
+    """A schedule to add: its name, the type of its jobs, and one of `cron`, `every` and `at`."""
+
+    name: Annotated[str, _doc("The name, which no other schedule has.", minLength=1, maxLength=128)] = ""
+
+    def options(self) -> dict[str, Any]:
+        """The arguments of `Client.add_schedule`."""
+        values = self.values()
+        return {"name": self.name, "type": values.pop("type", None), "payload": values.pop("payload", None), **values}
+
+
+class RunsQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """How many runs to list."""
+
+    count: Annotated[int, _doc("How many.", minimum=1, maximum=MOST_RUNS)] = RUNS
+
+
+class ScheduleJobsQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Which jobs of a schedule to list, newest first."""
+
+    limit: Annotated[int, _doc("How many.", minimum=1, maximum=MOST_PER_PAGE)] = 50
+    cursor: Annotated[str, _doc("The nextCursor of the previous page.")] | None = None
+
+
 class QueuesQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Which queues to list, by name."""
 
@@ -310,6 +416,13 @@ def _span(milliseconds: int | None) -> timedelta | None:
 def _milliseconds(count: int) -> timedelta:
     """Convert to a span. A value too large for timedelta becomes one that the core refuses."""
     return timedelta(milliseconds=max(-1, min(count, _FAR)))
+
+
+def _given(values: dict[str, Any], nullable: dict[str, Any]) -> dict[str, Any]:
+    """Return the values that a caller gave. Null is a value only for those that are `nullable`."""
+    return {name: value for name, value in values.items() if value is not None} | {
+        name: value for name, value in nullable.items() if value is not msgspec.UNSET
+    }
 
 
 def _refuse_empty(request: msgspec.Struct) -> None:

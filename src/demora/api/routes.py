@@ -12,11 +12,15 @@ from ..client.views import (
     PageView,
     QueueView,
     ReceiptView,
+    RunsView,
+    SchedulePreviewView,
+    SchedulesView,
+    ScheduleView,
     StatsView,
 )
 from ..client.why import Why
 from ..core.access import Scope
-from . import jobs, queues
+from . import jobs, metrics, page, queues, schedules
 from .openapi import describe
 from .operations import Ask, Operation, Reply
 from .reading import ONE_BATCH
@@ -27,22 +31,37 @@ from .requests import (
     FindQuery,
     JobChange,
     JobRequest,
+    NewSchedule,
     Nothing,
     PauseRequest,
+    PreviewRequest,
     QueueRequest,
     QueuesQuery,
+    RunsQuery,
+    ScheduleChange,
+    ScheduleJobsQuery,
     StatsQuery,
     WaitQuery,
 )
 
 _JOBS, _JOB, _QUEUES = "/api/v1/jobs", "/api/v1/jobs/{id}", "/api/v1/queues"
 _DEAD = "/api/v1/dead-letters"
+_SCHEDULES, _SCHEDULE = "/api/v1/schedules", "/api/v1/schedules/{name}"
 _KEY = {"Idempotency-Key": "The same as the field idempotencyKey."}
+_PREFER = {
+    "Prefer": "`wait=10`: wait up to 10 s (at most 60) for the end of the job: 200, or else 202; `respond-async`: 202."
+}
+_IF_MATCH = {"If-Match": "The ETag of the job as you have read it: 412 if it has changed since."}
 
 
 async def show_openapi(ask: Ask) -> Reply:
     """Describe every route (OpenAPI 3.1)."""
-    return Reply(200, _document())
+    return Reply(200, _document(), compressible=True)
+
+
+async def show_docs(ask: Ask) -> Reply:
+    """Show this reference as a page for people."""
+    return Reply(200, _page(), page.HEADERS, page.HTML)
 
 
 # The health checks have no scope: a monitor needs no key.
@@ -51,7 +70,12 @@ ROUTES: tuple[Operation, ...] = (
     Operation("GET", "/health/live", None, queues.live, {200: queues.AliveView}),
     Operation("GET", "/health/ready", None, queues.ready, {200: Health, 503: Health}),
     Operation("GET", "/api/v1/openapi.json", Scope.READ, show_openapi, {200: dict[str, Any]}),
-    Operation("POST", _JOBS, Scope.SUBMIT, jobs.add_job, {201: (JobView, ReceiptView)}, JobRequest, headers=_KEY),
+    Operation("GET", "/docs", Scope.READ, show_docs, {200: str}, media="text/html"),
+    Operation(
+        *("POST", _JOBS, Scope.SUBMIT, jobs.add_job),
+        *(dict.fromkeys((201, 200, 202), (JobView, ReceiptView)), JobRequest),
+        headers=_KEY | _PREFER,
+    ),
     Operation(
         *("POST", f"{_JOBS}/batch", Scope.SUBMIT, jobs.add_batch),
         *({201: (jobs.BatchView, jobs.ReceiptsView), 200: jobs.PreviewView}, BatchRequest),
@@ -60,7 +84,7 @@ ROUTES: tuple[Operation, ...] = (
     Operation("GET", _JOBS, Scope.READ, jobs.find_jobs, {200: PageView}, query=FindQuery),
     Operation("GET", _JOB, Scope.READ, jobs.get_job, {200: JobView}),
     Operation("GET", f"{_JOB}/why", Scope.READ, jobs.why_job, {200: Why}),
-    Operation("PATCH", _JOB, Scope.OPERATE, jobs.change_job, {200: JobView}, JobChange),
+    Operation("PATCH", _JOB, Scope.OPERATE, jobs.change_job, {200: JobView}, JobChange, headers=_IF_MATCH),
     Operation("DELETE", _JOB, Scope.OPERATE, jobs.delete_job, {204: None}),
     Operation("POST", f"{_JOB}/cancel", Scope.OPERATE, jobs.cancel_job, {200: JobView, 202: JobView}, Nothing),
     Operation("POST", f"{_JOB}/retry", Scope.OPERATE, jobs.retry_job, {200: JobView}, Nothing),
@@ -76,8 +100,25 @@ ROUTES: tuple[Operation, ...] = (
     Operation("PATCH", f"{_QUEUES}/{{name}}", Scope.ADMIN, queues.change_queue, {200: QueueView}, QueueRequest),
     Operation("POST", f"{_QUEUES}/{{name}}/pause", Scope.OPERATE, queues.pause_queue, {200: QueueView}, PauseRequest),
     Operation("POST", f"{_QUEUES}/{{name}}/resume", Scope.OPERATE, queues.resume_queue, {200: QueueView}, Nothing),
+    Operation("GET", _SCHEDULES, Scope.READ, schedules.list_schedules, {200: SchedulesView}, query=QueuesQuery),
+    Operation("POST", _SCHEDULES, Scope.ADMIN, schedules.add_schedule, {201: ScheduleView}, NewSchedule),
+    Operation(
+        *("POST", f"{_SCHEDULES}/preview", Scope.READ, schedules.preview_schedule),
+        *({200: SchedulePreviewView}, PreviewRequest),
+    ),
+    Operation("GET", _SCHEDULE, Scope.READ, schedules.get_schedule, {200: ScheduleView}),
+    Operation("PATCH", _SCHEDULE, Scope.ADMIN, schedules.change_schedule, {200: ScheduleView}, ScheduleChange),
+    Operation("DELETE", _SCHEDULE, Scope.ADMIN, schedules.remove_schedule, {204: None}),
+    Operation("POST", f"{_SCHEDULE}/pause", Scope.OPERATE, schedules.pause_schedule, {200: ScheduleView}, PauseRequest),
+    Operation("POST", f"{_SCHEDULE}/resume", Scope.OPERATE, schedules.resume_schedule, {200: ScheduleView}, Nothing),
+    Operation("POST", f"{_SCHEDULE}/trigger", Scope.OPERATE, schedules.trigger_schedule, {201: JobView}, Nothing),
+    Operation("GET", f"{_SCHEDULE}/next-runs", Scope.READ, schedules.list_next_runs, {200: RunsView}, query=RunsQuery),
+    Operation(
+        "GET", f"{_SCHEDULE}/jobs", Scope.READ, schedules.list_schedule_jobs, {200: PageView}, query=ScheduleJobsQuery
+    ),
     Operation("GET", "/api/v1/workers", Scope.READ, queues.list_workers, {200: queues.WorkersView}),
     Operation("GET", "/api/v1/stats", Scope.READ, queues.show_stats, {200: StatsView}, query=StatsQuery),
+    Operation("GET", "/metrics", Scope.READ, metrics.show_metrics, {200: str}, media=metrics.TEXT),
     Operation("POST", "/api/v1/recover", Scope.OPERATE, queues.recover, {200: queues.RecoveryView}, Nothing),
 )
 
@@ -85,3 +126,8 @@ ROUTES: tuple[Operation, ...] = (
 @functools.cache
 def _document() -> dict[str, Any]:
     return describe(ROUTES)
+
+
+@functools.cache
+def _page() -> bytes:
+    return page.draw(_document())

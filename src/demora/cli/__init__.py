@@ -9,11 +9,12 @@ from .paces import pace
 from .queues import pause, queue, queues, resume, stats
 from .root import root
 from .running import migrate, scheduler, serve, worker
+from .schedules import schedule, schedules
 from .webhooks import webhooks
 
 for command in (
     *(serve, worker, scheduler, enqueue),
-    *(jobs, job, why, dead_letters, queues, queue, pace, workers, stats),
+    *(jobs, job, why, dead_letters, queues, queue, pace, schedules, schedule, workers, stats),
     *(cancel, retry, reschedule, delete, pause, resume),
     *(doctor, purge, rebuild, recover, keys, webhooks, migrate, verify, completion),
 ):

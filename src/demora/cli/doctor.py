@@ -4,14 +4,25 @@ import asyncio
 import os
 import sys
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import contextmanager
 
 import click
 
 from .. import __version__
 from ..app import Demora
-from ..doctor import judge_application, judge_jobs, judge_line, judge_paces, judge_settings, judge_webhooks, versions
+from ..client.client import Client
+from ..doctor import (
+    judge_application,
+    judge_jobs,
+    judge_line,
+    judge_paces,
+    judge_schedules,
+    judge_settings,
+    judge_webhooks,
+    versions,
+)
+from ..doctor.schedules import LOOKED_AT, OVERLAPS, ScheduleHistory
 from ..errors import BadSetting, StoreError
 from ..store.diagnostics import Finding
 from .opening import app_to_look_at, opened, refuse_memory
@@ -19,6 +30,7 @@ from .options import as_json
 from .output import plain, print_json
 from .root import asked_database_url, verb
 
+MOST_SCHEDULES = 200  # that the doctor looks at
 _COLOURS = {"ok": "green", "warning": "yellow", "problem": "red"}
 
 
@@ -63,6 +75,7 @@ async def _jobs(app: Demora, *, repair: bool) -> list[Finding]:
             overview, queues, workers = await client.overview(), await client.queues(), await client.registered_workers()
             paces = await client.pacings()
             secrets, disabled = await client.webhooks.secrets(), await client.webhooks.disabled()
+            histories = [history async for history in _histories(client)]
             line = await client.compare_line(repair=repair)
     except BadSetting as problem:
         return [Finding("line", "problem", str(problem), "correct it, or unset DEMORA_REDIS_URL to run without a line")]
@@ -74,7 +87,15 @@ async def _jobs(app: Demora, *, repair: bool) -> list[Finding]:
         ]
     given = len(app.settings.webhook_secrets)
     webhooks = judge_webhooks(secrets, disabled, queues, given=given)
-    return [*judge_line(line), *judge_jobs(overview, queues, workers), *judge_paces(paces, workers), *webhooks]
+    schedules = judge_schedules(histories, workers)
+    return [*judge_line(line), *judge_jobs(overview, queues, workers), *judge_paces(paces, workers), *schedules, *webhooks]
+
+
+async def _histories(client: Client) -> AsyncIterator[ScheduleHistory]:
+    for stored in await client.schedules(limit=MOST_SCHEDULES):
+        name = stored.schedule.name
+        slots = await client.slot_records(name, limit=OVERLAPS)
+        yield ScheduleHistory(stored, slots, (await client.schedule_jobs(name, limit=LOOKED_AT)).jobs)
 
 
 @contextmanager

@@ -26,6 +26,7 @@ from ..core.dsn import without_secrets
 from ..core.job import Attempt, Job
 from ..core.pace import EVERY_QUEUE
 from ..core.pace_request import say_briefly
+from ..core.schedule import say_schedule
 from ..core.spans import MILLISECOND, ZERO, say, timestamp
 from ..core.states import Status
 from ..handlers.builtin import unwanted
@@ -33,6 +34,7 @@ from ..settings import Settings, load
 from ..store.diagnostics import Activity
 from ..store.jobs import Queue, WorkerRecord
 from ..store.paces import Pacing
+from ..store.schedules import StoredSchedule
 
 if TYPE_CHECKING:
     from rich.console import Group
@@ -164,6 +166,11 @@ def keys(found: Sequence[ApiKey], now: datetime) -> None:
     _show(columns, (_key_cells(key, now) for key in found), none="no API keys; demora keys create creates one")
 
 
+def schedules(found: Sequence[StoredSchedule], now: datetime) -> None:
+    columns = ("name", "type", "runs", "next", "last", "status", "paused")
+    _show(columns, (_schedule_cells(one, now) for one in found), none="no schedules; demora schedule add adds one")
+
+
 def rules(found: Sequence[tuple[str, str, str, int | None]]) -> None:
     """Print the rules: what each promises, what it was judged by, and its violations (None if it was not judged)."""
     rows = ([rule, name, judged, "" if broken is None else str(broken)] for rule, name, judged, broken in found)
@@ -215,7 +222,20 @@ def _worker_cells(worker: WorkerRecord, now: datetime) -> list[str]:
 def _key_cells(key: ApiKey, now: datetime) -> list[str]:
     used = "never" if key.last_used_at is None else from_now(key.last_used_at, now)
     expires = "never" if key.expires_at is None else from_now(key.expires_at, now)
-    return [key.id, key.name, ",".join(key.scopes), key.standing(now), from_now(key.created_at, now), used, expires]
+    return [key.id, key.name, ",".join(key.scopes), key.state(now), from_now(key.created_at, now), used, expires]
+
+
+def _schedule_cells(stored: StoredSchedule, now: datetime) -> list[str]:
+    one, following, last = stored.schedule, stored.progress.next_at, stored.last_run_at
+    return [
+        one.name,
+        one.type,
+        say_schedule(one),
+        "" if following is None else from_now(following, now),
+        "" if last is None else from_now(last, now),
+        "" if stored.last_status is None else stored.last_status.name,
+        "" if one.enabled else one.reason or "yes",
+    ]
 
 
 def _when(job: Job, now: datetime) -> str:

@@ -5,6 +5,7 @@ import sys
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -70,6 +71,8 @@ def serve(host: str | None, port: int | None, no_worker: bool, concurrency: int 
 @click.option(
     "--processes", "number", type=click.IntRange(1, 1000), default=1, show_default=True, help="How many workers to run."
 )
+@click.option("--metrics-port", type=int, metavar="PORT", help="Show metrics for Prometheus here; 0 chooses a free port.")
+@click.option("--metrics-host", metavar="HOST", help="The address of that port (default: 127.0.0.1).")
 @reload_option
 @logged
 def worker(
@@ -78,6 +81,8 @@ def worker(
     concurrency: int | None,
     lease: timedelta | None,
     number: int,
+    metrics_port: int | None,
+    metrics_host: str | None,
     reload: bool,
     **log: Any,
 ) -> None:
@@ -89,7 +94,11 @@ def worker(
         raise click.UsageError("--reload restarts one process; leave --processes out")
     if reload:
         _reload()
-    app = chosen_app(concurrency=concurrency, lease=lease)
+    app = chosen_app(concurrency=concurrency, lease=lease, metrics_port=metrics_port, metrics_host=metrics_host)
+    if number > 1 and app.settings.metrics_port is not None:
+        raise click.UsageError(
+            "a metrics port is for one process: leave --processes out, and start each worker with its own port"
+        )
     if number == 1:
         if not hold_lifeline(app.settings.grace) or take_reloaded():
             _log_settings(app)
@@ -160,15 +169,19 @@ def _log_unknown_variables() -> None:
 
 
 async def _work(app: Demora, queues: Queues, strict: bool) -> int:
+    from ..runtime.measuring import worker_metrics
     from ..runtime.startup import opened_when_there
     from ..system.stop_signals import stopping_on_signals
     from ..worker import Worker
 
-    async with opened_when_there(app):
-        await _log_new_queues(app, queues or ())
-        worker = Worker(app, queues=queues, strict=strict)
-        with stopping_on_signals(worker.stop):
-            return await worker.run()
+    with worker_metrics(app.settings) as measured:
+        async with opened_when_there(app):
+            await _log_new_queues(app, queues or ())
+            if measured is not None:
+                measured.line_used = (await app.open()).line_used
+            worker = Worker(app, queues=queues, strict=strict, measures=measured)
+            with stopping_on_signals(worker.stop):
+                return await worker.run()
 
 
 async def _log_new_queues(app: Demora, named: Iterable[str]) -> None:
@@ -188,9 +201,12 @@ async def _housekeep(app: Demora) -> int:
 
     async with opened_when_there(app):
         await app.apply_paces()
-        scheduler = Scheduler((await app.open()).store, app.settings.retention)
+        name = Seams().name()
+        define = partial(app.define_schedules, name)
+        again = await define()
+        scheduler = Scheduler((await app.open()).store, app.settings.retention, define=define if again else None)
         with stopping_on_signals(scheduler.stop):
-            notices.scheduler_started(Seams().name())
+            notices.scheduler_started(name)
             await scheduler.run()
     return 0
 

@@ -1,7 +1,7 @@
 """`Client`: everything that a caller may ask of demora. Python code, HTTP service and CLI all use it.
 
 The verbs on single jobs are here. The other verbs belong to the parts that the client is composed of: API keys, webhooks,
-queues, paces, bulk verbs, recovery and diagnostics.
+queues, paces, schedules, bulk verbs, recovery and diagnostics.
 """
 
 import asyncio
@@ -13,7 +13,7 @@ import msgspec
 from uuid_utils import uuid7
 
 from ..core import webhook
-from ..core.job import Job, Lane, NewJob, Priority
+from ..core.job import Job, Lane, NewJob, Priority, revision
 from ..core.outbound import Policy, check_target, read_url
 from ..core.pace import USUAL_PACE, Pace
 from ..core.request import (
@@ -30,7 +30,7 @@ from ..core.request import (
 from ..core.spans import ZERO, say, span, timestamp
 from ..core.spans import spread as spread_over
 from ..core.states import ENDED, RETRYABLE, WAITING, Status
-from ..errors import Invalid, JobFailed, JobNotFound, KeyReused, StillRunning, WrongState
+from ..errors import Invalid, JobChanged, JobFailed, JobNotFound, KeyReused, StillRunning, WrongState
 from ..handlers.registry import Handler, Registry
 from ..store.jobs import Added, Answer, Change, Page, Topic
 from ..store.store import Store
@@ -42,6 +42,7 @@ from .diagnostics import Diagnostics
 from .paces import Paces
 from .queues import MOST_PER_PAGE, Queues
 from .recovery import Recovery
+from .schedules import Schedules
 from .stats import Statistics
 from .webhooks import Webhooks
 
@@ -82,11 +83,20 @@ class Client:
         self.pacings, self.pacing, self.pace_changes = paces.pacings, paces.pacing, paces.pace_changes
         self.why = paces.why
 
+        schedules = Schedules(store, registry, self.make, new_id)
+        self.add_schedule, self.change_schedule = schedules.add_schedule, schedules.change_schedule
+        self.pause_schedule, self.resume_schedule = schedules.pause_schedule, schedules.resume_schedule
+        self.trigger_schedule, self.remove_schedule = schedules.trigger_schedule, schedules.remove_schedule
+        self.schedule, self.schedules, self.next_runs = schedules.schedule, schedules.schedules, schedules.next_runs
+        self.preview_schedule, self.schedule_jobs = schedules.preview_schedule, schedules.schedule_jobs
+        self.slot_records, self.backfill_schedule = schedules.slot_records, schedules.backfill_schedule
+        self.define_schedules = schedules.define_schedules
+
         bulk = Bulk(store)
         self.retry_many, self.delete_many, self.cancel_many = bulk.retry_many, bulk.delete_many, bulk.cancel_many
         self.purge = bulk.purge
 
-        recovery = Recovery(store, registry.standing)
+        recovery = Recovery(store, registry.retry_state)
         self.recover, self.give_up = recovery.recover, recovery.give_up
 
         statistics = Statistics(store)
@@ -94,7 +104,7 @@ class Client:
 
         diagnostics = Diagnostics(store)
         self.workers, self.registered_workers = diagnostics.workers, diagnostics.registered_workers
-        self.health, self.notes = diagnostics.health, diagnostics.notes
+        self.health, self.notes, self.line_used = diagnostics.health, diagnostics.notes, diagnostics.line_used
         self.overview, self.activity = diagnostics.overview, diagnostics.activity
         self.evidence, self.end_audit = diagnostics.evidence, diagnostics.end_audit
         self.compare_line, self.rebuild_line = diagnostics.compare_line, diagnostics.rebuild_line
@@ -221,6 +231,7 @@ class Client:
                 left = None if deadline is None else deadline - now()
                 if found.status.ended or (left is not None and left <= 0):
                     return found
+                del found  # a wait holds no payload
                 await subscription.wait(left)
 
     @overload
@@ -265,10 +276,12 @@ class Client:
         delay: timedelta | str | None = None,
         priority: Priority | str | None = None,
         tags: Iterable[str] | None = None,
+        revisions: Iterable[str] | None = None,
     ) -> Job:
         """Change the time, the priority or the tags of a waiting job. The job keeps its id.
 
-        `WrongState` if the job no longer waits. `Invalid` if it would expire before its new time.
+        `WrongState` if the job no longer waits. `Invalid` if it would expire before its new time. With `revisions`,
+        `JobChanged` if the job has none of them; of two changes that expect the same revision only one is made.
         """
         if at is not None and delay is not None:
             raise Invalid("delay", "give either a time or a delay, not both")
@@ -279,10 +292,14 @@ class Client:
             at=None if at is None else check_at(at, datetime.now(UTC)),
             delay=None if delay is None else span(delay, "delay"),
             tags=None if tags is None else check_tags(tags),
+            revisions=None if revisions is None else frozenset(revisions),
         )
         if change.at is not None or change.delay is not None:
             _expect_in_time(await self.get(id), change)
-        _done(await self.store.change(id, change), id, "change", WAITING)
+        answer = await self.store.change(id, change)
+        if change.revisions is not None and not answer.did and revision(await self.get(id)) not in change.revisions:
+            raise JobChanged(id)
+        _done(answer, id, "change", WAITING)
         return await self.get(id)
 
     async def delete(self, id: str) -> None:

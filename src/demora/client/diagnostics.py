@@ -51,6 +51,10 @@ class Diagnostics:
         """Return the store's deviations from its usual way of working, a sentence each."""
         return self._store.diagnostics.notes()
 
+    def line_used(self) -> bool | None:
+        """Return whether the Redis line hands out the jobs; None if there is no line. Any thread may ask."""
+        return self._store.uses_line() if isinstance(self._store, Reconcilable) else None
+
     async def overview(self) -> JobsOverview:
         """Return the state of all jobs as of one moment. Reads every job."""
         return await self._store.diagnostics.overview()

@@ -11,9 +11,11 @@ from ..core.spans import span_ms, timestamp
 from ..core.webhook import message_id
 from ..store.jobs import Page, Queue, WorkerRecord
 from ..store.paces import Pacing
+from ..store.schedules import StoredSchedule
 from ..store.webhooks import StoredSecret
 from .bulk import BulkResult
 from .recovery import Recovered
+from .schedules import BackfillResult, SchedulePreview
 from .stats import DeadLetterStats, Stats
 from .webhooks import DeliveryHistory
 
@@ -65,6 +67,8 @@ class JobView(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     cause: str | None
     expires_at: str | None
     unique: str | None
+    schedule_name: str | None
+    slot_at: str | None
     log: list[LogView] | msgspec.UnsetType = msgspec.UNSET
 
 
@@ -115,6 +119,8 @@ def job_view(job: Job, *, listed: bool = False) -> JobView:
         cause=job.cause,
         expires_at=_maybe(job.expires_at),
         unique=job.unique_key,
+        schedule_name=job.schedule_name,
+        slot_at=_maybe(job.slot_at),
         log=msgspec.UNSET if listed else [LogView(timestamp(line.at), line.line) for line in job.log],
     )
 
@@ -397,7 +403,7 @@ def key_view(key: ApiKey, now: datetime) -> KeyView:
         id=key.id,
         name=key.name,
         scopes=[scope.value for scope in key.scopes],
-        state=key.standing(now),
+        state=key.state(now),
         created_at=timestamp(key.created_at),
         expires_at=_maybe(key.expires_at),
         revoked_at=_maybe(key.revoked_at),
@@ -482,6 +488,122 @@ def _delivery(history: DeliveryHistory) -> DeliveryView:
         due_at=timestamp(job.due_at),
         tries=[TryView(_maybe(one.at), _maybe(one.ended_at), one.status, one.excerpt, one.error) for one in history.tries],
     )
+
+
+# Schedules
+
+
+class ScheduleView(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
+    """A schedule: what a caller can set, and what became of it so far."""
+
+    name: str
+    type: str
+    payload: msgspec.Raw
+    cron: str | None
+    every: int | None
+    at: list[str] | None
+    timezone: str
+    queue: str
+    priority: str
+    max_retries: int
+    retry_delay: int
+    timeout: int | None
+    tags: list[str]
+    webhook_url: str | None
+    enabled: bool
+    reason: str | None
+    start_at: str | None
+    end_at: str | None
+    jitter: int
+    overlap: str
+    missed: str
+    missed_limit: int
+    late_limit: int
+    created_at: str
+    last_run_at: str | None
+    next_run_at: str | None
+    run_count: int
+    last_status: str | None
+    origin: str
+    changed_by: str | None
+
+
+class SchedulesView(msgspec.Struct, frozen=True, rename="camel"):
+    schedules: list[ScheduleView]
+    next_cursor: str | None
+
+
+class RunsView(msgspec.Struct, frozen=True):
+    """Times at which a schedule fires."""
+
+    timezone: str
+    runs: list[str]
+
+
+class SchedulePreviewView(msgspec.Struct, frozen=True):
+    """When a schedule would fire, in words and in times."""
+
+    words: str
+    timezone: str
+    runs: list[str]
+
+
+class BackfillView(msgspec.Struct, frozen=True, rename="camel"):
+    """The slots that got a job, or would get one in a dry run, and those that had one."""
+
+    added: list[str]
+    had: list[str]
+    dry_run: bool
+
+
+def schedule_view(stored: StoredSchedule) -> ScheduleView:
+    one = stored.schedule
+    return ScheduleView(
+        name=one.name,
+        type=one.type,
+        payload=msgspec.Raw(one.payload),
+        cron=one.cron,
+        every=None if one.every is None else span_ms(one.every),
+        at=None if one.at is None else [timestamp(at) for at in one.at],
+        timezone=one.timezone,
+        queue=one.queue,
+        priority=one.priority.name,
+        max_retries=one.max_retries,
+        retry_delay=span_ms(one.retry_delay),
+        timeout=None if one.timeout is None else span_ms(one.timeout),
+        tags=list(one.tags),
+        webhook_url=one.webhook_url,
+        enabled=one.enabled,
+        reason=one.reason,
+        start_at=_maybe(one.start_at),
+        end_at=_maybe(one.end_at),
+        jitter=span_ms(one.jitter),
+        overlap=one.overlap.value,
+        missed=one.missed.value,
+        missed_limit=one.missed_limit,
+        late_limit=span_ms(one.late_limit),
+        created_at=timestamp(one.recorded_at),
+        last_run_at=_maybe(stored.last_run_at),
+        next_run_at=_maybe(stored.progress.next_at),
+        run_count=stored.run_count,
+        last_status=None if stored.last_status is None else stored.last_status.name,
+        origin=stored.origin.value,
+        changed_by=stored.changed_by,
+    )
+
+
+def schedules_view(found: list[StoredSchedule], limit: int | None = None) -> SchedulesView:
+    """Return a page of `limit` schedules, of which one more than that was read to see whether another page follows."""
+    shown = found[:limit]
+    return SchedulesView([schedule_view(one) for one in shown], shown[-1].schedule.name if len(found) > len(shown) else None)
+
+
+def preview_view(preview: SchedulePreview) -> SchedulePreviewView:
+    return SchedulePreviewView(preview.words, preview.timezone, [timestamp(run) for run in preview.runs])
+
+
+def backfill_view(result: BackfillResult, *, dry_run: bool) -> BackfillView:
+    return BackfillView([timestamp(slot) for slot in result.added], [timestamp(slot) for slot in result.had], dry_run)
 
 
 def _maybe(at: datetime | None) -> str | None:

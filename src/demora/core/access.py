@@ -199,7 +199,7 @@ class ApiKey(msgspec.Struct, frozen=True):
         """Whether the key is neither revoked nor expired."""
         return self.revoked_at is None and not self._expired(now)
 
-    def standing(self, now: datetime) -> str:
+    def state(self, now: datetime) -> str:
         """Return `in force`, `revoked` or `expired`, for people."""
         return "revoked" if self.revoked_at is not None else "expired" if self._expired(now) else "in force"
 

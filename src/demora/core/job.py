@@ -1,5 +1,6 @@
 """Jobs: as a caller asks for one, as a store keeps it, and how a queue orders them. All parts of demora use these values."""
 
+import hashlib
 from datetime import datetime, timedelta
 from enum import IntEnum
 from typing import TYPE_CHECKING, Any, Generic
@@ -158,6 +159,8 @@ class Job(msgspec.Struct, Generic[Result_co], frozen=True):
     unique_key: str | None = None
     webhook_on_cancel: bool = False
     cause: str | None = None
+    schedule_name: str | None = None  # the schedule that added the job
+    slot_at: datetime | None = None  # the slot it was added for; None if a caller triggered it
     attempts: tuple[Attempt, ...] = ()
     log: tuple[LogLine, ...] = ()
 
@@ -176,6 +179,17 @@ class Job(msgspec.Struct, Generic[Result_co], frozen=True):
         if self.result_json == b"":
             raise NotRead(self.id, "result")
         return None if self.result_json is None else unpack(self.result_json)
+
+
+def revision(job: Job) -> str:
+    """Return a text that changes with the state of a job and with everything that a request can set. Progress, results and
+    log lines do not change it."""
+    digest = hashlib.blake2b(job.payload_json, digest_size=16)
+    state = (job.id, job.status, job.token, job.generation, job.cancel_requested_at)
+    times = (job.scheduled_at, job.due_at, job.expires_at, job.timeout)
+    request = (job.name, job.queue, job.priority, job.lane, job.tags, job.max_retries, job.retry_delay)
+    digest.update(msgspec.json.encode((state, times, request, job.webhook_url, job.webhook_on_cancel)))
+    return digest.hexdigest()
 
 
 class QueueOrder(msgspec.Struct, frozen=True):

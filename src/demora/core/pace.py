@@ -136,18 +136,18 @@ class PaceState(msgspec.Struct, frozen=True):
 
 
 class Release(msgspec.Struct, frozen=True):
-    """A released job. `slot_at` is the release time that it used."""
+    """A released job. `release_at` is the release time that it used."""
 
     id: str
     queue: str
     priority: Priority
-    slot_at: datetime
+    release_at: datetime
 
 
 class Plan(msgspec.Struct, frozen=True):
-    """What to do now: release one held job for each of the `slots`, in the queue's order, and then store the state."""
+    """What to do now: release one held job for each of the `release_times`, in the queue's order, then store the state."""
 
-    slots: tuple[int, ...]
+    release_times: tuple[int, ...]
     state: PaceState
 
 
@@ -163,21 +163,21 @@ def begin(now: int) -> PaceState:
 def plan(rate: Rate, state: PaceState, now: int, dues: Sequence[int]) -> Plan:
     """Return the releases that are possible now. `dues` are the due times of the held jobs in order, of all or of the first
     `Rate.reach`. Fewer are enough if the plan does not release all of them."""
-    state, slots = _as_of(state, now), list[int]()
-    while len(slots) < len(dues):
-        first = dues[len(slots)]
+    state, release_times = _as_of(state, now), list[int]()
+    while len(release_times) < len(dues):
+        first = dues[len(release_times)]
         state = _without_missed(rate, state, now)
-        slot = state.next_at if state.step else _beginning(rate, max(state.next_at, first), now)
-        if slot > now:
+        release_at = state.next_at if state.step else _beginning(rate, max(state.next_at, first), now)
+        if release_at > now:
             break
-        if first <= slot:
-            slots.append(slot)
-        state = _after(rate, state, slot)
+        if first <= release_at:
+            release_times.append(release_at)
+        state = _after(rate, state, release_at)
     state = msgspec.structs.replace(state, seen_at=now)
-    if slots:
-        released = state.released + len(slots)
+    if release_times:
+        released = state.released + len(release_times)
         state = msgspec.structs.replace(state, released_at=now, released=released, former_at=state.released_at)
-    return Plan(tuple(slots), state)
+    return Plan(tuple(release_times), state)
 
 
 def look_at(state: PaceState, now: int, first_due: int) -> int:
@@ -192,10 +192,10 @@ def next_release(rate: Rate, state: PaceState, now: int, first_due: int) -> int:
     state = _as_of(state, now)
     while True:
         state = _without_missed(rate, state, now)
-        slot = state.next_at if state.step else _beginning(rate, max(state.next_at, first_due), now)
-        if slot >= first_due:
-            return max(slot, now)
-        state = _after(rate, state, slot)
+        release_at = state.next_at if state.step else _beginning(rate, max(state.next_at, first_due), now)
+        if release_at >= first_due:
+            return max(release_at, now)
+        state = _after(rate, state, release_at)
 
 
 def forecast(rate: Rate, state: PaceState, now: int, nth: int) -> int:
@@ -208,9 +208,9 @@ def _upcoming(rate: Rate, state: PaceState, now: int) -> Iterator[int]:
     state = _as_of(state, now)
     while True:
         state = _without_missed(rate, state, now)
-        slot = state.next_at if state.step else _beginning(rate, state.next_at, now)
-        yield max(slot, now)
-        state = _after(rate, state, slot)
+        release_at = state.next_at if state.step else _beginning(rate, state.next_at, now)
+        yield max(release_at, now)
+        state = _after(rate, state, release_at)
 
 
 def _as_of(state: PaceState, now: int) -> PaceState:
@@ -235,12 +235,12 @@ def _beginning(rate: Rate, at: int, now: int) -> int:
     return at if now < at + rate.cycle else now
 
 
-def _after(rate: Rate, state: PaceState, slot: int) -> PaceState:
+def _after(rate: Rate, state: PaceState, release_at: int) -> PaceState:
     """Return the state after a release time was used or lost."""
-    cycle_at, step = (state.cycle_at if state.step else slot), state.step + 1
+    cycle_at, step = (state.cycle_at if state.step else release_at), state.step + 1
     if step < rate.burst:
-        return msgspec.structs.replace(state, cycle_at=cycle_at, step=step, next_at=slot + span_ms(rate.apart))
-    return msgspec.structs.replace(state, cycle_at=cycle_at, step=0, next_at=_end(rate, cycle_at, slot))
+        return msgspec.structs.replace(state, cycle_at=cycle_at, step=step, next_at=release_at + span_ms(rate.apart))
+    return msgspec.structs.replace(state, cycle_at=cycle_at, step=0, next_at=_end(rate, cycle_at, release_at))
 
 
 def _end(rate: Rate, cycle_at: int, last: int) -> int:

@@ -16,6 +16,7 @@ from bisect import bisect_right
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from enum import Enum
+from functools import lru_cache
 
 import msgspec
 
@@ -168,13 +169,19 @@ def say_schedule(schedule: Schedule) -> str:
 
 def _next(schedule: Schedule, after: datetime) -> datetime | None:
     if schedule.cron is not None:
-        return read_cron(schedule.cron).next(after.astimezone(UTC), wall_clock(schedule.timezone))
+        return _next_by_wall_clock(schedule.cron, schedule.timezone, after.astimezone(UTC))
     if schedule.every is not None:
         passed = (after - schedule.anchor_at) // schedule.every
         return schedule.anchor_at + max(passed + 1, 0) * schedule.every
     moments = schedule.at or ()
     place = bisect_right(moments, after)
     return moments[place] if place < len(moments) else None
+
+
+@lru_cache(maxsize=4096)
+def _next_by_wall_clock(cron: str, timezone: str, after: datetime) -> datetime | None:
+    """Remembered, because many schedules share popular times."""
+    return read_cron(cron).next(after, wall_clock(timezone))
 
 
 def _last(schedule: Schedule, upto: datetime) -> datetime | None:

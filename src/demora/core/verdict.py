@@ -116,6 +116,11 @@ class Verdict(msgspec.Struct, frozen=True):
 # The verdict on a waiting job that was not started by its expiry.
 EXPIRED = Verdict(Status.CANCELLED, error="Expired: it was not started by its expiry", counts=False)
 
+# The verdict on a waiting job that a caller cancelled. A worker gives the same reason for a job that it claimed and did not
+# start.
+BEFORE_START = "cancelled before it started"
+CANCELLED_WAITING = Verdict(Status.CANCELLED, error=BEFORE_START, counts=False)
+
 
 def decide(outcome: Outcome, job: RetryState, drawn: float) -> Verdict:
     """Return the verdict on one run. `drawn` is a random number from [0, 1) for the jitter."""

@@ -65,6 +65,14 @@ def _sql_store(database_url: str, *, audit: bool, postgres: PostgresOptions | No
     raise BadSetting("database_url", f"no engine for {which}; demora supports {known}")
 
 
+def is_in_memory(database_url: str) -> bool:
+    """Whether a URL names a database in the memory of a process. `BadSetting` if no engine accepts the URL."""
+    from .sqlite import SqliteStore
+
+    store = make_store(database_url)
+    return isinstance(store, SqliteStore) and store.path is None
+
+
 def same_database(one: str, other: str) -> bool:
     """Whether two URLs name the same database: as they are written or, for SQLite, as the same file."""
     if one == other:
@@ -95,7 +103,7 @@ async def schema_version(database_url: str, *, postgres: PostgresOptions | None 
         from .sqlite import SqliteStore, connections
 
         path = store.path if isinstance(store, SqliteStore) else None
-        return connections.peek(path) if path is not None and path.exists() else None
-    from .postgres.connections import peek
+        return connections.stored_version(path) if path is not None and path.exists() else None
+    from .postgres.connections import stored_version
 
-    return await peek(database_url, postgres or PostgresOptions())
+    return await stored_version(database_url, postgres or PostgresOptions())

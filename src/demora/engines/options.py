@@ -9,9 +9,7 @@ import msgspec
 
 from ..core.dsn import ADVICE, check_hosts, is_port, nth, read
 from ..errors import BadSetting
-from ..line.address import REDIS_FORMS, redis_dsn
 
-__all__ = ["FOLLOWED", "IGNORED", "REDIS_FORMS", "PostgresOptions", "driver_url", "redis_dsn"]
 SSL_MODES = ("disable", "allow", "prefer", "require", "verify-ca", "verify-full")
 # Parameters of a PostgreSQL URL that the driver or the server understands.
 FOLLOWED = frozenset(

@@ -6,8 +6,10 @@ import math
 import time
 from collections.abc import Callable, Iterator
 from contextvars import ContextVar
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
+
+import msgspec
 
 from ..errors import Invalid
 from ..store.jobs import ClaimedJob, Report
@@ -18,6 +20,13 @@ MOST_LINE = 1000  # characters
 _CUT = "… more lines were written than a run may keep"
 
 _current: ContextVar["Context | None"] = ContextVar("demora_run", default=None)
+
+
+class ContextSchedule(msgspec.Struct, frozen=True):
+    """The schedule that added the job of a run. `slot_at` is the slot it was added for, None if a caller triggered it."""
+
+    name: str
+    slot_at: datetime | None
 
 
 class Context:
@@ -46,7 +55,13 @@ class Context:
     @property
     def attempt(self) -> int:
         """The number of this attempt, 1 for the first."""
-        return self.job.standing.attempt
+        return self.job.retry_state.attempt
+
+    @property
+    def schedule(self) -> ContextSchedule | None:
+        """The schedule that added the job, None if no schedule did."""
+        name = self.job.schedule
+        return None if name is None else ContextSchedule(name, self.job.slot_at)
 
     @property
     def cancel_requested(self) -> bool:

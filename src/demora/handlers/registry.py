@@ -137,12 +137,12 @@ class Handler:
         except (msgspec.ValidationError, ValueError):
             return unpack(packed)
 
-    def standing(self, standing: RetryState) -> RetryState:
+    def retry_state(self, retry_state: RetryState) -> RetryState:
         """Return the retry state of a job with the cap and jitter of this type."""
         usual = self.defaults
         if usual.jitter or usual.retry_cap is not CAP:
-            return msgspec.structs.replace(standing, retry_cap=usual.retry_cap, jitter=usual.jitter)
-        return standing
+            return msgspec.structs.replace(retry_state, retry_cap=usual.retry_cap, jitter=usual.jitter)
+        return retry_state
 
     def arguments(self, payload: bytes, context: Context) -> dict[str, Any]:
         """Return the keyword arguments for a stored payload."""
@@ -195,10 +195,10 @@ class Registry:
         if type not in self._handlers and (hint := did_you_mean(type, self._handlers)):
             raise UnknownJobType(type, list(self._handlers), hint)
 
-    def standing(self, type: str, standing: RetryState) -> RetryState:
+    def retry_state(self, type: str, retry_state: RetryState) -> RetryState:
         """Return the retry state of a job with the cap and jitter of its type, unchanged if the type is unknown."""
         handler = self._handlers.get(type)
-        return standing if handler is None else handler.standing(standing)
+        return retry_state if handler is None else handler.retry_state(retry_state)
 
     def types(self) -> tuple[str, ...]:
         """Return the types that have a handler, sorted."""

@@ -15,7 +15,7 @@ from ..core.job import Lane
 from ..core.pace import Release
 from ..core.spans import ZERO, to_ms
 from ..errors import StoreError
-from ..store.jobs import HELD_LOOK, Claimed, ClaimedJob, ClaimRequest
+from ..store.jobs import LOCKED_RETRY, Claimed, ClaimedJob, ClaimRequest
 from ..store.line_feed import Drawn, Entry, LineFeed, Place
 from ..store.store import Store
 from ..system import crash
@@ -24,7 +24,7 @@ from .port import PutMode, Taken
 
 SQL_CLAIM_EVERY = 5.0  # seconds after which a claim asks the SQL store alone, for jobs that fell out of the line
 ROUNDS = 8  # of asking the line in one claim, while the jobs it hands out have moved on
-LONG_DUE = 100_000  # microseconds: a job due for longer that cannot be leased is held, and not due a little later
+LONG_DUE = 100_000  # microseconds: a job due for longer that cannot be leased is locked, and not due a little later
 MICROSECOND = timedelta(microseconds=1)
 
 
@@ -54,7 +54,7 @@ class Claimer:
         which = None if request.queues is None else frozenset(request.queues)
         times = self._times.get(which) or self._times.setdefault(which, ClaimTimes(loop.time()))
         if request.limit and loop.time() < times.sql_claimed_at + SQL_CLAIM_EVERY:
-            claimed = await self._claim_unless_released(maintainer, times, request)
+            claimed = await self._claim_by_line_unless_release_due(maintainer, times, request)
             if claimed is not None:
                 return claimed
         claimed = await self._claim_by_sql(maintainer, times, request)
@@ -68,7 +68,7 @@ class Claimer:
         for times in self._times.values():
             times.release_at = 0.0
 
-    async def _claim_unless_released(
+    async def _claim_by_line_unless_release_due(
         self, maintainer: Maintainer, times: ClaimTimes, request: ClaimRequest
     ) -> Claimed | None:
         """Claim by the line. None if it is away, or if it has no job and a pace may release one: SQL does both at once."""
@@ -136,16 +136,16 @@ class Claimer:
         places: list[Place] = []
         if missed:
             try:
-                standings = await self._feed.standings([entry.id for entry in missed])
+                row_places = await self._feed.row_places([entry.id for entry in missed])
             except StoreError:  # the line hands out again those that are not done
                 await maintainer.done([entry for entry in entries if entry.id in leased])
                 return [], False
-            places = [standing.place for standing in standings if standing.waiting]
+            places = [row.place for row in row_places if row.waiting]
         asked, now_us = {(entry.id, entry.queue) for entry in missed}, maintainer.clock.now_us()
         still = [place for place in places if (place.id, place.queue) in asked]
-        held = [place for place in still if _is_held(place, now_us)]
-        await maintainer.put(held, mode=PutMode.RETURNED)
-        await maintainer.put([place for place in places if place not in held])
+        locked = [place for place in still if _is_locked(place, now_us)]
+        await maintainer.put(locked, mode=PutMode.RETURNED)
+        await maintainer.put([place for place in places if place not in locked])
         back = {(place.id, place.queue) for place in places if place.due_at <= maintainer.reach()}
         await maintainer.done([entry for entry in entries if (entry.id, entry.queue) not in back])
         return still, len(still) < len(places)
@@ -154,20 +154,20 @@ class Claimer:
 async def put_released(maintainer: Maintainer, jobs: Sequence[Release], *, quiet: bool = False) -> None:
     """Put jobs where their release has moved them. A claim drops those that have moved on since then."""
     crash.at("line.recorded")
-    places = [Place(job.id, job.queue, Lane.RELEASED, job.priority, to_ms(job.slot_at)) for job in jobs]
+    places = [Place(job.id, job.queue, Lane.RELEASED, job.priority, to_ms(job.release_at)) for job in jobs]
     await maintainer.put(places, quiet=quiet)
     crash.at("line.updated")
 
 
 def _next_in(taken: Taken, drawn: Drawn, missed: Sequence[Place], answer_us: int) -> timedelta | None:
-    """Return how long until the next job is due, the next lease lapses, or a held job should be tried again."""
-    held = [place for place in missed if _is_held(place, answer_us)]
-    dues = [place.due_at for place in missed if place not in held] + ([] if taken.next_due is None else [taken.next_due])
+    """Return how long until the next job is due, the next lease lapses, or a locked job should be tried again."""
+    locked = [place for place in missed if _is_locked(place, answer_us)]
+    dues = [place.due_at for place in missed if place not in locked] + ([] if taken.next_due is None else [taken.next_due])
     waits = [timedelta(microseconds=max(due * 1000 - answer_us, 0)) for due in dues]
-    waits += ([] if drawn.claimed.next_in is None else [drawn.claimed.next_in]) + [HELD_LOOK] * bool(held)
+    waits += ([] if drawn.claimed.next_in is None else [drawn.claimed.next_in]) + [LOCKED_RETRY] * bool(locked)
     return min(waits, default=None)
 
 
-def _is_held(place: Place, now_us: int) -> bool:
-    """Return whether a job that could not be leased is held by a transaction, and not only due later than estimated."""
+def _is_locked(place: Place, now_us: int) -> bool:
+    """Return whether a job that could not be leased is locked by a transaction, and not only due later than estimated."""
     return place.due_at * 1000 < now_us - LONG_DUE

@@ -10,7 +10,7 @@ from datetime import timedelta
 
 from ..core.spans import span_ms
 from ..errors import StoreError
-from ..store.line_feed import Entry, LineFeed, Place, Standing
+from ..store.line_feed import Entry, LineFeed, Place, RowPlace
 from .database_clock import DatabaseClock
 from .port import Line, PutMode, WakeWaiters, are_delayed
 
@@ -33,7 +33,7 @@ class Placer:
         no waiter of this process."""
         moved = await self._write(due := self._within_reach(places), mode, quiet=quiet)
         if mode is not PutMode.FRESH and (moved or mode is not PutMode.MISSING):
-            await self._follow([place.id for place in due], {place.id: Standing(place, True) for place in due})
+            await self._follow([place.id for place in due], {place.id: RowPlace(place, True) for place in due})
         return moved
 
     async def follow(self, ids: Sequence[str]) -> None:
@@ -41,22 +41,22 @@ class Placer:
         wait, and a claim drops the others when the line hands them out."""
         await self._follow(ids, {})
 
-    async def _follow(self, ids: Sequence[str], known: Mapping[str, Standing]) -> None:
+    async def _follow(self, ids: Sequence[str], known: Mapping[str, RowPlace]) -> None:
         """Follow those whose rows are not as known, until a reading shows no others."""
         for _ in range(READINGS):
             try:
-                standings = await self._feed.standings(ids) if ids else []
+                row_places = await self._feed.row_places(ids) if ids else []
             except StoreError:
                 return
-            moved = [standing for standing in standings if known.get(standing.place.id) != standing]
+            moved = [row for row in row_places if known.get(row.place.id) != row]
             if not moved:
                 return
-            here = self._within_reach(standing.place for standing in moved if standing.waiting)
-            gone = {standing.place.id for standing in moved} - {place.id for place in here}
+            here = self._within_reach(row.place for row in moved if row.waiting)
+            gone = {row.place.id for row in moved} - {place.id for place in here}
             await self._write(here, PutMode.MOVED)
             if gone:
                 await self._line.remove([Entry(s.place.id, s.place.queue) for s in moved if s.place.id in gone])
-            ids, known = [standing.place.id for standing in moved], {standing.place.id: standing for standing in moved}
+            ids, known = [row.place.id for row in moved], {row.place.id: row for row in moved}
 
     async def _write(self, places: Sequence[Place], mode: PutMode, *, quiet: bool = False) -> int:
         if not places:

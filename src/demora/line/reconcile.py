@@ -40,6 +40,10 @@ class Reconciliation(msgspec.Struct, frozen=True):
 class Reconcilable(Protocol):
     """A store with a line."""
 
+    def uses_line(self) -> bool:
+        """Return whether the line hands out the jobs: it can be reached and is filled. Any thread may ask."""
+        ...
+
     async def reconcile(self, *, repair: bool = False) -> Reconciliation:
         """Compare the line with the rows, and with `repair` correct the line where they differ."""
         ...
@@ -76,7 +80,7 @@ async def _compare(feed: LineFeed, maintainer: Maintainer) -> Reconciliation:
     right = {place.id for place in places if rows.get(place.id) == place}
     taken = {entry.id for entry in handed_out}
     others = [place.id for place in places if place.id not in rows]
-    waiting = {s.place.id for s in await feed.standings(others) if s.waiting} if others else set()
+    waiting = {row.place.id for row in await feed.row_places(others) if row.waiting} if others else set()
     return Reconciliation(
         waiting=len(rows),
         missing=tuple(id for id in rows if id not in counts and id not in taken),

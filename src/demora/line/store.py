@@ -8,8 +8,8 @@ hands it out. While its line is away this store behaves as the SQL store alone.
 import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable, Iterator, Sequence
-from datetime import timedelta
-from typing import Any, Protocol
+from datetime import datetime, timedelta
+from typing import Any, Protocol, TypeVar
 
 from ..core.job import Lane, NewJob
 from ..core.pace import USUAL_PACE, Pace
@@ -33,6 +33,7 @@ from ..store.jobs import (
 )
 from ..store.line_feed import Entry, LineFeed, Place
 from ..store.paces import PaceStore, Pacing, Released
+from ..store.schedules import Backfilled, Fired, Firing, ScheduleStore
 from ..store.store import Store
 from ..store.transaction import Transactional
 from ..system import crash
@@ -41,6 +42,8 @@ from .filling import HORIZON
 from .maintainer import Maintainer
 from .port import Line, PutMode
 from .reconcile import Reconciliation, reconcile
+
+T = TypeVar("T")
 
 
 class SqlStore(Store, Protocol):
@@ -77,11 +80,12 @@ class LinedStore:
         self._claimer = Claimer(inner, inner.line_feed, self._sweep_unplaced)
 
         self.paces = LinedPaces(inner.paces, self._maintainer, self._arrange)
+        self.schedules = LinedSchedules(inner.schedules, self._maintainer, self._sweep_unplaced)
         self.diagnostics = LinedDiagnostics(inner.diagnostics, self._line_note)
 
         # The line has no part in these.
         self.api_keys, self.webhooks, self.audit = inner.api_keys, inner.webhooks, inner.audit
-        self.renew, self.listen = inner.renew, inner.listen
+        self.renew, self.lease_status = inner.renew, inner.lease_status
         self.remove, self.purge = inner.remove, inner.purge
         self.get, self.find, self.queues = inner.get, inner.find, inner.queues
         self.heartbeat, self.retire, self.workers = inner.heartbeat, inner.retire, inner.workers
@@ -156,9 +160,9 @@ class LinedStore:
         return answer
 
     async def housekeep(self, retention: Retention, *, limit: int) -> HousekeepingResult:
-        tidied = await self.inner.housekeep(retention, limit=limit)
+        result = await self.inner.housekeep(retention, limit=limit)
         await self._sweep_unplaced()
-        return tidied
+        return result
 
     async def set_queue(self, name: str, change: QueueChange) -> Queue:
         queue = await self.inner.set_queue(name, change)
@@ -175,6 +179,10 @@ class LinedStore:
                 yield waiter
             finally:
                 self._waiters.pop(waiter, None)
+
+    def uses_line(self) -> bool:
+        maintainer = self._opened()
+        return maintainer is not None and maintainer.trusted
 
     async def reconcile(self, *, repair: bool = False) -> Reconciliation:
         return await reconcile(self.inner.line_feed, await self._maintainer(), repair=repair)
@@ -224,14 +232,18 @@ class LinedStore:
 
     def _line_note(self) -> str | None:
         """The reason why the line is not used, None if it is used or no verb has needed it yet."""
-        opening = self._opening
-        if opening is None or not opening.done() or opening.cancelled() or opening.exception() is not None:
-            return None
-        maintainer = opening.result()
-        if maintainer.trusted:
+        maintainer = self._opened()
+        if maintainer is None or maintainer.trusted:
             return None
         why = "it is being filled" if maintainer.up else maintainer.trouble
         return f"the Redis line is not used ({why}): jobs are handed out by the database"
+
+    def _opened(self) -> Maintainer | None:
+        """The maintainer, None if no verb has needed it yet."""
+        opening = self._opening
+        if opening is None or not opening.done() or opening.cancelled() or opening.exception() is not None:
+            return None
+        return opening.result()
 
     def _note_unplaced(self) -> None:
         self._unplaced = True
@@ -267,6 +279,39 @@ class LinedPaces:
         if released.jobs:
             await put_released(await self._maintainer(), released.jobs, quiet=not wake)
         return released
+
+
+class LinedSchedules:
+    """The schedules of the SQL store. The jobs that they add are put into the line."""
+
+    def __init__(
+        self,
+        inner: ScheduleStore,
+        maintainer: Callable[[], Awaitable[Maintainer]],
+        sweep: Callable[[], Awaitable[None]],
+    ) -> None:
+        self._inner, self._maintainer, self._sweep = inner, maintainer, sweep
+        self.add, self.define, self.change, self.remove = inner.add, inner.define, inner.change, inner.remove
+        self.get, self.all, self.records = inner.get, inner.all, inner.records
+        self.due, self.foresee = inner.due, inner.foresee
+
+    async def fire(self, firings: Sequence[Firing]) -> list[Fired]:
+        return await self._then_placed(self._inner.fire(firings))
+
+    async def trigger(self, name: str, job: NewJob) -> Added | None:
+        return await self._then_placed(self._inner.trigger(name, job))
+
+    async def backfill(self, name: str, slots: Sequence[tuple[datetime, NewJob]]) -> Backfilled | None:
+        return await self._then_placed(self._inner.backfill(name, slots))
+
+    async def _then_placed(self, adding: Awaitable[T]) -> T:
+        """Put the jobs into the line that the call added. It drops those that were replaced when it hands them out."""
+        await self._maintainer()
+        result = await adding
+        crash.at("line.recorded")
+        await self._sweep()
+        crash.at("line.updated")
+        return result
 
 
 class LinedDiagnostics:

@@ -80,7 +80,7 @@ async def guarded(ctx: Context, sending: Any, cap: timedelta = CAP) -> ServerRep
 def try_again(ctx: Context, reason: str, reply: ServerReply | None = None, cap: timedelta = CAP) -> Retry:
     """Return the signal to retry after the usual delay, or later if the server's Retry-After asks for it."""
     asked = None if reply is None else retry_after(reply.headers.get("retry-after"), datetime.now(UTC))
-    base, failures = ctx.job.standing.retry_delay, ctx.attempt
+    base, failures = ctx.job.retry_state.retry_delay, ctx.attempt
     wait = wait_before(asked, base=base, failures=failures, cap=cap)
     return Retry(reason, after=wait, detail=None if reply is None else excerpt(reply))
 

@@ -10,7 +10,7 @@ from operator import attrgetter
 from typing import TypeVar
 
 from ..store.audit import Evidence
-from . import clients, lives, paces, rows, runs, timing
+from . import clients, lives, paces, rows, runs, schedules, timing
 from .findings import RULES, Bounds, Fault, Findings, Violation, in_order
 from .history import ClientEvent, Event, HandlerEvent, SqlEvent, WorldEvent
 
@@ -18,7 +18,6 @@ E = TypeVar("E", SqlEvent, HandlerEvent)
 Found = tuple[str | None, Fault]  # a fault, and its job unless it concerns no single one
 
 NEVER_JUDGED = {
-    "I11": "there are no schedules yet",
     "I14": "no rule of its own: where the line was lost, all others must hold",
 }
 
@@ -130,10 +129,11 @@ class _Case:
                 faults += rows.judge_drained(job, now, paused)
             yield from ((job.id, fault) for fault in faults)
         yield from self._vanished(evidence)
+        yield from schedules.judge(evidence)
         yield from rows.judge_keys(evidence, self.lives) if self.audited else ()
         yield from rows.judge_webhooks(evidence, self.lives) if self.audited else ()
         yield from ((None, fault) for fault in rows.judge_counts(evidence) if evidence.queues)
-        yield from ((id, ("I17", "has attempts on record and no row")) for id in evidence.strays)
+        yield from ((id, ("I17", "has attempts on record and no row")) for id in evidence.orphans)
         yield from ((None, ("I17", f"the database found: {said}")) for said in evidence.integrity or ())
 
     def _vanished(self, evidence: Evidence) -> Iterator[Found]:
@@ -178,6 +178,7 @@ class _Case:
         yield "I8", events if facts is not None and facts.paces else ""
         yield "I9", _and(events, requests if events or self.handler else "")
         yield "I10", _and(requests if keyed and (rows_ or events) else "", "keys" if events and facts and facts.keys else "")
+        yield "I11", "rows" if facts is not None and any(job.schedule for job in facts.jobs) else ""
         yield "I12", _and(events, rows_)
         yield "I13", _and(events, rows_) if events and rows_ else ""
         yield "I15", "rows" if facts is not None and facts.queues else ""
@@ -192,6 +193,8 @@ class _Case:
             return NEVER_JUDGED[rule]
         if rule == "I8":
             return "no queue ever had a pace" if self.audited else "needs an audit"
+        if rule == "I11":
+            return "needs rows" if self.evidence is None else "no schedule has added a job"
         if rule in ("I7", "I16"):
             return "no bound was given" if self._bound(rule) is None else _WANTING[rule]
         if rule == "I10":

@@ -18,7 +18,7 @@ RULES = {
     "I8": "pace",
     "I9": "cancel",
     "I10": "idempotency",
-    "I11": "cron",
+    "I11": "schedules",
     "I12": "dead letters",
     "I13": "webhook",
     "I14": "disposable line",

@@ -3,19 +3,23 @@
 import asyncio
 import socket
 from collections.abc import Callable
-from ipaddress import ip_address
+from functools import partial
 
-from ..api import make_api
+from ..api import Api, make_api
 from ..api.connection import Limits
-from ..api.server import BACKLOG, Server
+from ..api.server import Server
 from ..app import Demora
 from ..errors import CannotListen
 from ..scheduler.housekeeping import Scheduler
 from ..settings import Settings
 from ..system import forks, notices
-from ..system.addresses import Address, cannot_listen, in_url, read_address
+from ..system.addresses import in_url, read_address
+from ..system.seams import Seams
 from ..system.stop_signals import stopping_on_signals
 from ..worker import Worker
+from ..worker.measures import Measures
+from .listening import address_of, listen
+from .measuring import service_metrics
 from .startup import opened_when_there
 
 Started = Callable[[str, bool], None]  # the address, and whether callers need an API key
@@ -42,33 +46,26 @@ async def serve(
         with_key = await _asks_for_keys(app, settings)
         with listen(address, settings.port) as listener:
             limits = limits or _limits(settings)
-            service = _Service(app, settings, listener, limits, lambda at: started and started(at, with_key))
-            worker = _worker(app, settings, concurrency) if with_worker else None
+            metrics = service_metrics()
+            measured, api = None if metrics is None else metrics.measured, make_api(app, settings, metrics)
+            service = _Service(app, settings, listener, limits, lambda at: started and started(at, with_key), api)
+            worker = _worker(app, settings, concurrency, measured) if with_worker else None
             return await service.run(worker)
-
-
-def listen(address: Address, port: int) -> socket.socket:
-    """Return a listening socket. Raises `CannotListen` with the reason if there is none."""
-    family = socket.AF_INET6 if address.version == 6 else socket.AF_INET
-    try:
-        return socket.create_server((str(address), port), family=family, backlog=BACKLOG)
-    except OSError as problem:
-        raise cannot_listen(problem, str(address), port, "--port or DEMORA_PORT") from problem
-
-
-def address_of(listener: socket.socket) -> str:
-    """Return the URL of a listener on this machine: `http://127.0.0.1:8080`."""
-    host, port = listener.getsockname()[:2]
-    return f"http://{in_url(ip_address(host))}:{port}"
 
 
 class _Service:
     """A server and, optionally, a worker that stop together."""
 
     def __init__(
-        self, app: Demora, settings: Settings, listener: socket.socket, limits: Limits, started: Callable[[str], None]
+        self,
+        app: Demora,
+        settings: Settings,
+        listener: socket.socket,
+        limits: Limits,
+        started: Callable[[str], None],
+        api: Api,
     ) -> None:
-        self._app, self._api = app, make_api(app, settings)
+        self._app, self._api = app, api
         self._listener, self._database = listener, settings.database_url.partition(":")[0]
         self._started = started
         self._server = Server(self._api, grace=settings.grace, limits=limits, announce=self._announce)
@@ -97,9 +94,11 @@ class _Service:
                 task.cancel()
 
     async def _housekeep(self) -> None:
-        """Apply the paces and run the housekeeping, which a worker would do besides running jobs."""
+        """Apply the paces, define the schedules and run the scheduler, which a worker would do besides running jobs."""
         await self._app.apply_paces()
-        housekeeping = asyncio.ensure_future(Scheduler((await self._app.open()).store, self._app.settings.retention).run())
+        store, define = (await self._app.open()).store, partial(self._app.define_schedules, Seams().name())
+        scheduler = Scheduler(store, self._app.settings.retention, define=define if await define() else None)
+        housekeeping = asyncio.ensure_future(scheduler.run())
         try:
             await self._server.stopped()
         finally:
@@ -123,9 +122,9 @@ def _limits(settings: Settings) -> Limits:
     return Limits(connections=most, per_address=max(1, per_address), trusted=settings.proxies)
 
 
-def _worker(app: Demora, settings: Settings, concurrency: int | None) -> Worker:
+def _worker(app: Demora, settings: Settings, concurrency: int | None, measures: Measures | None) -> Worker:
     slots = settings.concurrency if concurrency is None else concurrency
-    return Worker(app, concurrency=slots, lease=settings.lease, grace=settings.grace)
+    return Worker(app, concurrency=slots, lease=settings.lease, grace=settings.grace, measures=measures)
 
 
 async def _asks_for_keys(app: Demora, settings: Settings) -> bool:

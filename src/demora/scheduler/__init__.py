@@ -1,1 +1,4 @@
-"""The scheduler: housekeeping and the release of delayed jobs. Any number of processes may run one at the same time."""
+"""The scheduler: housekeeping, the firing of schedules and the release of delayed jobs.
+
+Any number of processes may run one at the same time.
+"""

@@ -1,4 +1,5 @@
-"""The scheduler: housekeeping, and the release of delayed jobs that no worker's claim releases in time."""
+"""The scheduler: housekeeping, the firing of schedules, and the release of delayed jobs that no worker's claim releases in
+time."""
 
 import asyncio
 from contextlib import closing
@@ -11,6 +12,7 @@ from ..store.store import Store
 from ..system import notices
 from ..system.seams import Seams
 from .pace_log import HeldLog, ReleaseLog
+from .schedules import Define, ScheduleLoop
 
 PIECE = 200  # jobs per call, so that other callers do not wait long for the lock
 REST = 0.02  # seconds between two pieces
@@ -21,24 +23,37 @@ FIRST_PAUSE, LONGEST_PAUSE = 0.5, 60.0  # seconds between calls while the store 
 
 class Scheduler:
     """Cancels expired jobs, deletes ended jobs that are no longer kept, forgets workers that are gone, and releases delayed
-    jobs at the pace of their queue where no worker's claim does; sleeps in between.
+    jobs at the pace of their queue where no worker's claim does; sleeps in between. Beside this it fires schedules.
 
     After an error it waits, longer each time. It ends only when it is stopped or the store is closed.
     """
 
-    def __init__(self, store: Store, retention: Retention, *, seams: Seams | None = None) -> None:
+    def __init__(
+        self,
+        store: Store,
+        retention: Retention,
+        *,
+        seams: Seams | None = None,
+        process_id: str | None = None,
+        define: Define | None = None,
+    ) -> None:
+        self._schedules, self._define = ScheduleLoop(store, process_id), define
         self._store, self._retention, self._chance = store, retention, (seams or Seams()).chance
         self._stopping = False
         self._subscription: Subscription | None = None
 
     async def run(self) -> None:
-        """Do the housekeeping and release delayed jobs until stopped."""
-        releasing = asyncio.ensure_future(self._keep_releasing())
+        """Do the housekeeping, release delayed jobs and fire schedules until stopped."""
+        others = [
+            asyncio.ensure_future(self._keep_releasing()),
+            asyncio.ensure_future(self._schedules.run(self._define)),
+        ]
         try:
             await self._keep_housekeeping()
         finally:
-            releasing.cancel()
-            await asyncio.wait([releasing])
+            for task in others:
+                task.cancel()
+            await asyncio.wait(others)
 
     def stop(self) -> None:
         """Make `run` return soon."""

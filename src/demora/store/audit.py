@@ -75,6 +75,8 @@ class JobFacts(msgspec.Struct, frozen=True, omit_defaults=True):
     on_cancel: bool = False  # whether that includes a cancel
     cause: str | None = None  # of a delivery: the job whose end it reports
     lane: int = 0
+    schedule: str | None = None
+    slot_at: int | None = None
 
 
 class KeyFacts(msgspec.Struct, frozen=True):
@@ -108,20 +110,30 @@ class PaceFacts(msgspec.Struct, frozen=True):
     rates: tuple[tuple[int, int, int], ...] = ()
 
 
+class SlotFacts(msgspec.Struct, frozen=True):
+    """The record of a slot of a schedule: what became of it, and its job if it fired."""
+
+    schedule: str
+    slot_at: int
+    outcome: str
+    job: str | None = None
+
+
 class Evidence(msgspec.Struct, frozen=True):
     """The contents of a database at one moment.
 
     `events` is None if no audit was recorded. `integrity` are the errors that the database's own check found, None if it was
-    not run. `strays` are ids that occur in the history of attempts but have no job.
+    not run. `orphans` are ids that occur in the history of attempts but have no job.
     """
 
     now: int
     jobs: list[JobFacts]
     queues: list[QueueFacts] = []
     keys: list[KeyFacts] = []
-    strays: list[str] = []
+    orphans: list[str] = []
     integrity: list[str] | None = None
     paces: list[PaceFacts] = []
+    slots: list[SlotFacts] = []
     events: list[SqlEvent] | None = None
 
 

@@ -21,6 +21,7 @@ class Topic(Enum):
     ENDED = "ended"  # a job ended
     EXPIRY = "expiry"  # a job was added that expires before all other waiting jobs
     PACE = "pace"  # the pace of a queue was changed
+    SCHEDULES = "schedules"  # the next slot of a schedule may be earlier, or a slot waits for the end of a job
 
 
 class Added(msgspec.Struct, frozen=True):
@@ -65,10 +66,12 @@ class ClaimedJob(msgspec.Struct, frozen=True):
     queue: str
     priority: Priority
     payload: bytes
-    standing: RetryState
+    retry_state: RetryState
     timeout: timedelta | None
     scheduled_at: datetime
     tags: tuple[str, ...]
+    schedule: str | None = None  # the schedule that added the job
+    slot_at: datetime | None = None
 
 
 class LapsedJob(msgspec.Struct, frozen=True):
@@ -77,10 +80,10 @@ class LapsedJob(msgspec.Struct, frozen=True):
     lease: Lease
     type: str
     worker_id: str | None
-    standing: RetryState
+    retry_state: RetryState
 
 
-HELD_LOOK = timedelta(milliseconds=50)  # until the next claim of ready jobs that another transaction has locked
+LOCKED_RETRY = timedelta(milliseconds=50)  # until the next claim of ready jobs that another transaction has locked
 
 
 class ClaimRequest(msgspec.Struct, frozen=True):
@@ -150,12 +153,16 @@ class Answer(msgspec.Struct, frozen=True):
 
 
 class Change(msgspec.Struct, frozen=True):
-    """A change of a waiting job. None changes nothing. At most one of `at` and `delay` is set."""
+    """A change of a waiting job. None changes nothing. At most one of `at` and `delay` is set.
+
+    With `revisions`, the job is changed only if its `revision` is one of them.
+    """
 
     priority: Priority | None = None
     at: datetime | None = None
     delay: timedelta | None = None
     tags: tuple[str, ...] | None = None
+    revisions: frozenset[str] | None = None
 
 
 class Query(msgspec.Struct, frozen=True):
@@ -174,6 +181,7 @@ class Query(msgspec.Struct, frozen=True):
     after: str | None = None
     limit: int = 50
     older_than: timedelta | None = None
+    schedule: str | None = None
     payload: bool = True
     result: bool = True
     bytes: int | None = None
@@ -304,5 +312,5 @@ def lapse(lapsed: LapsedJob, drawn: float, rules: RetryRules) -> Settlement:
     Workers settle lapses at their claims, and operators with `recover`. `settle` refuses it if another process was faster.
     `rules` adds the retry options of the job's type to its retry state. `drawn` is a random number from [0, 1) for jitter.
     """
-    verdict = decide(Lapsed(lapsed.worker_id), rules(lapsed.type, lapsed.standing), drawn)
+    verdict = decide(Lapsed(lapsed.worker_id), rules(lapsed.type, lapsed.retry_state), drawn)
     return Settlement(Report(lapsed.lease, timedelta(0)), verdict, lapsed=True)

@@ -69,7 +69,7 @@ class Drawn(msgspec.Struct, frozen=True):
     wall_us: int
 
 
-class Standing(msgspec.Struct, frozen=True):
+class RowPlace(msgspec.Struct, frozen=True):
     """The place of a job according to its row. `waiting` is False for a job that runs or has ended."""
 
     place: Place
@@ -139,7 +139,7 @@ class LineFeed(Protocol):
         """
         ...
 
-    async def standings(self, ids: Sequence[str]) -> list[Standing]:
+    async def row_places(self, ids: Sequence[str]) -> list[RowPlace]:
         """Return the places of the jobs with these ids. Jobs that do not exist are omitted."""
         ...
 

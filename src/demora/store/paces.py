@@ -84,7 +84,7 @@ class Pacing(msgspec.Struct, frozen=True):
     @property
     def stats(self) -> DelayedStats:
         now, last = to_ms(self.now), self.state.released_at
-        usable = len(plan(self.rate, self.state, now, [now] * min(self.held, self.rate.reach)).slots)
+        usable = len(plan(self.rate, self.state, now, [now] * min(self.held, self.rate.reach)).release_times)
         release = self.next_release_at
         return DelayedStats(
             total_delayed=self.held + self.coming,

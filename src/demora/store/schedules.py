@@ -37,7 +37,8 @@ from ..core.schedule_request import ScheduleRequest
 from ..core.states import Status
 from .jobs import Added
 
-KEPT_RECORDS = 10_000  # of each schedule; housekeeping deletes older ones
+KEPT_RECORDS = 10_000  # of each schedule at least; `fire` deletes older ones, some hundreds at a time
+LIVE_WITHIN = timedelta(seconds=30)  # a process is live for so long after the last heartbeat of its worker
 
 
 class Origin(Enum):
@@ -95,12 +96,13 @@ class DueSchedules(msgspec.Struct, frozen=True):
     """The result of a look.
 
     `next_in` is the time from this result until the next slot of any schedule, zero if there were more than `limit` due,
-    None if nothing is foreseeable. `keeps` says that a slot waits for the end of a job.
+    None if nothing is foreseeable. `next_at` is that slot. `keeps` says that a slot waits for the end of a job.
     """
 
     schedules: list[DueSchedule]
     now: datetime
     next_in: timedelta | None
+    next_at: datetime | None = None
     keeps: bool = False
 
 
@@ -125,6 +127,11 @@ class Backfilled(msgspec.Struct, frozen=True):
 
     added: list[datetime]
     had: list[datetime]
+
+
+def may_be_backfilled(found: StoredSchedule, slot: datetime) -> bool:
+    """Whether a slot is decided and its record would still be kept."""
+    return slot <= found.progress.decided_to and (found.forgotten_to is None or slot > found.forgotten_to)
 
 
 class ScheduleStore(Protocol):

@@ -1,8 +1,8 @@
 """The port: the verbs that a database must offer to demora.
 
 A store has the verbs on jobs, queues and workers itself. The verbs on other subjects are in its parts, one file each:
-`store.paces`, `store.api_keys`, `store.webhooks`, `store.diagnostics` and `store.audit`. The parts work on the same database
-as the store; what must be atomic is one verb.
+`store.paces`, `store.schedules`, `store.api_keys`, `store.webhooks`, `store.diagnostics` and `store.audit`. They work on the
+same database as the store; what must be atomic is one verb.
 
 Some engines offer more. `Transactional` (PostgreSQL) is in `transaction.py`, `Probed` (SQLite) in `diagnostics.py`, and
 `LineFeed` (SQLite and PostgreSQL, for a Redis line) in `line_feed.py`.
@@ -52,6 +52,7 @@ from .jobs import (
     WorkerRecord,
 )
 from .paces import PaceStore
+from .schedules import ScheduleStore
 from .webhooks import WebhookStore
 
 
@@ -64,6 +65,11 @@ class Store(Protocol):
     @property
     def paces(self) -> PaceStore:
         """The paces of queues."""
+        ...
+
+    @property
+    def schedules(self) -> ScheduleStore:
+        """The schedules, and what became of their slots."""
         ...
 
     @property
@@ -147,7 +153,7 @@ class Store(Protocol):
         """
         ...
 
-    async def listen(self, leases: Sequence[Lease]) -> LeaseStatus:
+    async def lease_status(self, leases: Sequence[Lease]) -> LeaseStatus:
         """Return which of these leases are lost, and for which of these jobs a cancel was requested. Writes nothing."""
         ...
 
@@ -178,7 +184,11 @@ class Store(Protocol):
         ...
 
     async def change(self, id: str, change: Change) -> Answer:
-        """Change a waiting job in place. A new time moves it to the scheduled lane. Refuses running and ended jobs."""
+        """Change a waiting job in place. A new time moves it to the scheduled lane. Refuses running and ended jobs.
+
+        A change with revisions refuses a job that has another one. It compares and changes in one transaction, so of two
+        changes that expect the same revision only one is made.
+        """
         ...
 
     async def remove(self, ids: Sequence[str]) -> list[Answer]:

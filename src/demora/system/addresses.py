@@ -8,13 +8,13 @@ from ..errors import BadSetting, CannotListen
 Address = IPv4Address | IPv6Address
 
 
-def read_address(host: str) -> Address:
+def read_address(host: str, setting: str = "host") -> Address:
     """Return the address that a host setting means. Refuses all names but localhost."""
     try:
         return ip_address("127.0.0.1" if host == "localhost" else host)
     except ValueError:
         raise BadSetting(
-            "host", f"{host!r} is not an IP address; write 127.0.0.1, ::1, localhost, or 0.0.0.0 for every address"
+            setting, f"{host!r} is not an IP address; write 127.0.0.1, ::1, localhost, or 0.0.0.0 for every address"
         ) from None
 
 

@@ -69,6 +69,10 @@ def queue_new(queue: str) -> None:
     _say(INFO, "worker.queue_new", "queue {queue} is new: no job was ever put there", queue=queue)
 
 
+def metrics_shown(address: str) -> None:
+    _say(INFO, "worker.metrics", "metrics at {address}", address=address)
+
+
 def stop_requested(signal: str) -> None:
     words = "stopping after {signal}; " + ("a second Ctrl-C" if signal == "SIGINT" else "a second signal") + " ends at once"
     _say(INFO, "process.stopping", words, signal=signal)
@@ -349,12 +353,13 @@ def use_not_noted(key_id: str, problem: Exception) -> None:
     _say(WARNING, "key.use_not_noted", words, key_id=key_id, error=type(problem).__name__)
 
 
-def request_failed(method: str, path: str, problem: BaseException) -> None:
+def request_failed(method: str, path: str, problem: BaseException, request_id: str) -> None:
     """Log the class and the place of an error, not its text, which may repeat what a client sent."""
     frames = traceback.extract_tb(problem.__traceback__)[-5:]
     places = " > ".join(f"{PurePath(frame.filename).name}:{frame.lineno}" for frame in frames)
-    words = "{method} {path} failed: {error} at {places}"
-    _say(ERROR, "request.failed", words, method=method, path=_one_line(path), error=type(problem).__name__, places=places)
+    words = "{method} {path} failed: {error} at {places} (request {request_id})"
+    asked = {"method": method, "path": _one_line(path), "request_id": _one_line(request_id)}
+    _say(ERROR, "request.failed", words, problem=None, **asked, error=type(problem).__name__, places=places)
 
 
 def overloaded(held: int, most: int) -> None:
@@ -385,6 +390,53 @@ def jobs_held(queue: str, *, held: int, delayed: int, waiting: int, next_in: flo
 def next_release(queue: str, wait: float) -> None:
     words = "the pace of {queue} can release the next job in {next_release_in_s:.1f} s"
     _say(DEBUG, "pace.next", words, queue=queue, next_release_in_s=wait)
+
+
+def schedule_fired(name: str, added: int, others: int) -> None:
+    """Log the decision about the due slots of a schedule: how many got a job, and how many did not."""
+    if others:
+        words = "schedule {name}: {added} of {slots} slots got a job"
+        _say(INFO, "schedule.fired", words, name=name, added=added, slots=added + others)
+    elif added:
+        _say(DEBUG, "schedule.fired", "schedule {name}: {added} jobs added", name=name, added=added, slots=added)
+
+
+def schedule_broken(name: str, problem: Exception) -> None:
+    """Log that a stored schedule cannot be decided on, at most once in half a minute."""
+    if _is_news(f"schedule {name}", type(problem).__name__):
+        words = "schedule {name} cannot fire: {error}; correct it with demora schedule edit {name}"
+        _say(ERROR, "schedule.broken", words, name=name, error=_one_line(error_texts.of_error(problem)))
+
+
+def schedule_over(name: str) -> None:
+    words = "schedule {name} is not defined: its last time has passed; take it out of the code"
+    _say(WARNING, "schedule.over", words, name=name)
+
+
+def schedules_foreseen(moved: int, zones: str) -> None:
+    words = "the next runs of {moved} schedules follow the time zones of {zones} now"
+    _say(INFO, "schedule.zones", words, moved=moved, zones=zones)
+
+
+def schedule_defined(name: str, result: str, kept: tuple[str, ...]) -> None:
+    """Log what became of a schedule in code when the process started."""
+    match result:
+        case "added" | "updated":
+            words = "schedule {name} is {result}, as the code says"
+        case "taken":
+            words = "schedule {name} is not defined: its name belongs to a person or another application; choose another"
+        case "older":
+            words = "schedule {name} stays as a newer release has defined it"
+        case "retired":
+            words = "schedule {name} is removed: the code of this application no longer has it"
+        case "pending":
+            words = "schedule {name} is not in this code; it stays while other live processes have it"
+        case _:
+            words = "schedule {name} is unchanged"
+    if kept and result in ("updated", "same"):
+        words += "; changed by a person and kept: {kept}"
+    level = WARNING if result == "taken" else DEBUG if result == "same" and not kept else INFO
+    _say(level, "schedule.defined", words, name=name, result=result, kept=", ".join(kept))
 
 
 def _is_news(what: str, fact: str) -> bool:

@@ -17,10 +17,11 @@ def _name() -> str:
 
 
 class Seams(msgspec.Struct, frozen=True):
-    """The real surroundings by default. `monotonic` counts seconds, `chance` draws from [0, 1), `name` makes the id of a
-    worker or scheduler, and `spawn` starts a child process."""
+    """The real surroundings by default. `monotonic` counts seconds, `wall` counts those since 1970, `chance` draws from
+    [0, 1), `name` makes the id of a worker or scheduler, and `spawn` starts a child process."""
 
     monotonic: Callable[[], float] = time.monotonic
+    wall: Callable[[], float] = time.time
     chance: Callable[[], float] = random.random
     name: Callable[[], str] = _name
     spawn: Callable[[], Awaitable[ChildProcess]] = spawn

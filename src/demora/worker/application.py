@@ -81,6 +81,10 @@ class Application(Protocol):
         """Set the paces that the code and the settings give to queues."""
         ...
 
+    async def define_schedules(self, process_id: str) -> bool:
+        """Bring the schedules of the code into the database. Returns whether that must be done again later."""
+        ...
+
     async def switch_builtins(self) -> None:
         """Switch off the built-in handlers that the settings do not allow."""
         ...

@@ -24,7 +24,7 @@ BLOCKED = 1.0  # seconds without an answer of the worker's loop, after which it 
 LATE = 0.5  # seconds by which a check may be late: if it is later, the whole process stood still, not only the loop
 
 
-class HeldLease:
+class RenewedLease:
     """The lease of one job. It is renewed until its deadline, which is unknown until the job starts."""
 
     __slots__ = ("context", "deadline", "lease", "renewed", "since")
@@ -68,7 +68,7 @@ class Keeper:
         self._store, self._lease, self._monotonic = store, lease, monotonic
         self._on_status, self._on_failure, self._on_blocked, self._record = on_status, on_failure, on_blocked, record
         self._tick = min(TICK, lease.total_seconds() / 4)
-        self._held: dict[Lease, HeldLease] = {}
+        self._held: dict[Lease, RenewedLease] = {}
         self._loop_alive = self._monotonic()  # when the worker's loop last ran a callback
         self._watched_at = self._asked_at = self._loop_alive  # when the loop was asked to run one
         self._answered, self._blocked = True, False
@@ -77,9 +77,9 @@ class Keeper:
         self._wake: Callable[[], object] = lambda: None
         self._running: asyncio.Future[None] | None = None
 
-    def hold(self, lease: Lease) -> HeldLease:
+    def hold(self, lease: Lease) -> RenewedLease:
         """Renew this lease from now on."""
-        held = self._held[lease] = HeldLease(lease, self._monotonic())
+        held = self._held[lease] = RenewedLease(lease, self._monotonic())
         if self._asleep:
             self._asleep = False
             self._wake()
@@ -177,10 +177,10 @@ class Keeper:
                 h.renewed = now
         rest = [h.lease for h in held if h.renewed != now]
         if rest:
-            statuses.append(await store.listen(rest))
+            statuses.append(await store.lease_status(rest))
         self._pass_on(statuses)
 
-    async def _renew(self, store: Store, held: Sequence[HeldLease]) -> LeaseStatus:
+    async def _renew(self, store: Store, held: Sequence[RenewedLease]) -> LeaseStatus:
         reports = [h.report() for h in held]
         try:
             status = await store.renew(reports, lease=self._lease)
@@ -192,7 +192,7 @@ class Keeper:
         crash.at("worker.renewed")
         return status
 
-    def _is_due(self, held: HeldLease, now: float) -> bool:
+    def _is_due(self, held: RenewedLease, now: float) -> bool:
         third = self._lease.total_seconds() / 3
         if held.deadline is None or held.context is None:
             return now - held.renewed >= third and now - self._loop_alive < self._lease.total_seconds()

@@ -130,10 +130,10 @@ class Run:
         """Return the outcome of a run that exceeded its timeout."""
         return Raised("TimedOut: the run took longer than its timeout")
 
-    def standing(self) -> RetryState:
+    def retry_state(self) -> RetryState:
         """Return the retry state of the job, with the cap and jitter of its handler."""
-        standing = self.ctx.job.standing
-        return standing if self.handler is None else self.handler.standing(standing)
+        retry_state = self.ctx.job.retry_state
+        return retry_state if self.handler is None else self.handler.retry_state(retry_state)
 
     def _call(self) -> Awaitable[Any]:
         """Return what to await: without middleware the handler itself, since each layer costs time in every run."""
@@ -261,13 +261,13 @@ def failed(problem: BaseException, permanent: tuple[type[BaseException], ...]) -
         return _unreadable(trouble)
 
 
-def verdict_on(outcome: Outcome, standing: RetryState, drawn: float) -> Verdict:
+def verdict_on(outcome: Outcome, retry_state: RetryState, drawn: float) -> Verdict:
     """Return the verdict of the core. If the core raises, the attempt failed with that error."""
     try:
-        return decide(outcome, standing, drawn)
+        return decide(outcome, retry_state, drawn)
     except Exception as trouble:
         failure = _unreadable(trouble)
-        return decide(Raised(failure.error, failure.traceback, after=standing.retry_delay), standing, drawn)
+        return decide(Raised(failure.error, failure.traceback, after=retry_state.retry_delay), retry_state, drawn)
 
 
 def _read(problem: BaseException, permanent: tuple[type[BaseException], ...]) -> Raised | Snoozed | GaveUp:

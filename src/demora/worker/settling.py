@@ -19,6 +19,7 @@ LARGEST_BATCH = 250  # settlements
 MOST_BYTES = 8 * 1024 * 1024  # of results in one batch
 
 OnSettled = Callable[[Settlement, Status | None], None]  # with the new status; None if the lease was lost
+OnRecorded = Callable[[float], None]  # with the seconds that the store took for a batch
 
 
 class Settler:
@@ -28,9 +29,15 @@ class Settler:
     """
 
     def __init__(
-        self, store: Store, lease: timedelta, *, on_settled: OnSettled, chance: Callable[[], float] = random.random
+        self,
+        store: Store,
+        lease: timedelta,
+        *,
+        on_settled: OnSettled,
+        on_recorded: OnRecorded,
+        chance: Callable[[], float] = random.random,
     ) -> None:
-        self._store, self._on_settled, self._chance = store, on_settled, chance
+        self._store, self._on_settled, self._on_recorded, self._chance = store, on_settled, on_recorded, chance
         self._lease = lease.total_seconds()
         self._waiting: deque[Settlement] = deque()
         self._flushing: asyncio.Task[None] | None = None
@@ -91,8 +98,10 @@ class Settler:
         loop, pause = asyncio.get_running_loop(), FIRST_PAUSE
         until = loop.time() + self._lease
         while True:
+            asked_at = loop.time()
             try:
                 answers = await self._store.settle(batch)
+                self._on_recorded(loop.time() - asked_at)
                 notices.store_well("settling")
                 return answers
             except StoreError as problem:

@@ -20,7 +20,7 @@ from typing import Any
 
 from ..core.shares import QueueShares
 from ..core.states import Status
-from ..core.verdict import GaveUp, HandedBack, NoHandler, Outcome, Snoozed, Succeeded, Verdict
+from ..core.verdict import BEFORE_START, GaveUp, HandedBack, NoHandler, Outcome, Snoozed, Succeeded, Verdict
 from ..errors import Invalid, StoreClosed, StoreError
 from ..handlers.context import Context, current_job, stamp_records
 from ..handlers.control import Retry
@@ -43,7 +43,8 @@ from ..system import crash, error_texts, forks, notices
 from ..system.log_limit import Burst
 from ..system.seams import Seams
 from .application import Application, Hook
-from .leases import HeldLease, Keeper
+from .leases import Keeper, RenewedLease
+from .measures import Measures
 from .processes.location import expect_worker
 from .processes.pool import Processes
 from .run import Ending, Run, Timeouts, verdict_on
@@ -71,7 +72,7 @@ class Worker:
     serves each queue first in proportion to its weight. With `strict` it serves queues in the given order. Otherwise it
     treats them as one queue. `lease` is how long other workers wait before they take over the jobs of a dead worker.
     `grace` is how long running jobs may continue after `stop`. Arguments that are not given come from the settings; a value
-    that the setting would not accept raises `Invalid`.
+    that the setting would not accept raises `Invalid`. The worker reports what it does to `measures`.
     """
 
     def __init__(
@@ -84,6 +85,7 @@ class Worker:
         lease: timedelta | str | None = None,
         grace: timedelta | str | None = None,
         seams: Seams | None = None,
+        measures: Measures | None = None,
     ) -> None:
         expect_worker()
         if concurrency is not None and type(concurrency) is not int:
@@ -93,12 +95,13 @@ class Worker:
         self.id = self._seams.name()
         self.slots = settings.concurrency
         self._app, self._chance = app, self._seams.chance
+        self._measures = measures or Measures()
         self._share = QueueShares(queues, strict=strict)
         self._retention = settings.retention
         self._lease, self._grace = settings.lease, settings.grace.total_seconds()
         self._longest, self._log_errors = settings.max_timeout, settings.log_errors
         self._paces = settings.asked_paces
-        self._backlog: deque[tuple[ClaimedJob, HeldLease]] = deque()
+        self._backlog: deque[tuple[ClaimedJob, RenewedLease]] = deque()
         self._runs: dict[Lease, Run] = {}
         self._stuck = 0
         self._prefetch = Prefetch()
@@ -123,8 +126,9 @@ class Worker:
         its slots, its store was closed, or it could no longer renew its leases."""
         await self._open()
         switching = asyncio.ensure_future(self._keep_switching_builtins())
-        scheduling = asyncio.ensure_future(Scheduler(self._store, self._retention, seams=self._seams).run())
+        scheduling = asyncio.ensure_future(self._scheduler().run())
         notices.worker_started(self.id, self.slots, str(self._share), len(self._app.registry.types()))
+        self._measures.working(self.slots, self._busy_slots)
         self.started.set()
         try:
             with forks.running_jobs(current_job), self._store.subscribe(Topic.READY) as self._subscription:
@@ -151,6 +155,10 @@ class Worker:
         if self._stop_requested is not None and not self._stop_requested.done():
             self._stop_requested.set_result(None)
 
+    def _scheduler(self) -> Scheduler:
+        define = partial(self._app.define_schedules, self.id) if self._define_again else None
+        return Scheduler(self._store, self._retention, seams=self._seams, process_id=self.id, define=define)
+
     # Opening and closing
 
     async def _open(self) -> None:
@@ -159,7 +167,13 @@ class Worker:
         self._app.sender.leave_room(self.slots)
         self._store: Store = client.store
         self._release_log = ReleaseLog(self._store.paces)
-        self._settler = Settler(self._store, self._lease, on_settled=self._on_settled, chance=self._chance)
+        self._settler = Settler(
+            self._store,
+            self._lease,
+            on_settled=self._on_settled,
+            on_recorded=self._measures.recorded,
+            chance=self._chance,
+        )
         self._keeper = Keeper(
             self._store,
             self._lease,
@@ -176,6 +190,7 @@ class Worker:
         await run_hooks("startup", self._app.startup_hooks)
         await self._keeper.start()
         await self._app.switch_builtins()
+        self._define_again = await self._app.define_schedules(self.id)
 
     async def _close(self) -> None:
         self._release_log.close()
@@ -231,16 +246,18 @@ class Worker:
         if room <= 0:
             self._more_ready = True  # perhaps: the run that makes room wakes the worker
             return None
-        queues = self._share.turn(self._chance)
+        queues, asked_at = self._share.turn(self._chance), self._seams.monotonic()
         claimed = await self._store.claim(self.id, room, lease=self._lease, queues=queues, in_turn=self._share.in_turn)
         self._claimed_at = self._seams.monotonic()
+        self._measures.claimed(self._claimed_at - asked_at)
         crash.at("worker.claimed")
         self._take(claimed.jobs)
         self._release_log.add(claimed.released)
         self._more_ready = len(claimed.jobs) == room
         if claimed.lapsed:
             crash.at("worker.lapsed")
-            await self._store.settle([self._lapse(lapsed) for lapsed in claimed.lapsed])
+            answers = await self._store.settle([self._lapse(lapsed) for lapsed in claimed.lapsed])
+            self._measures.lapsed(sum(status is not None for status in answers))
             return 0.0
         if self._more_ready:
             return 0.0 if self._room() > 0 else None
@@ -252,8 +269,12 @@ class Worker:
         held = len(self._runs) + len(self._backlog)
         return full - held if held <= full // 2 or not self._backlog else 0
 
+    def _busy_slots(self) -> int:
+        """Return how many slots are taken, also those of runs that did not end."""
+        return len(self._runs) + self._stuck
+
     def _lapse(self, lapsed: LapsedJob) -> Settlement:
-        settlement = lapse(lapsed, self._chance(), self._app.registry.standing)
+        settlement = lapse(lapsed, self._chance(), self._app.registry.retry_state)
         notices.job_lapsed(lapsed.lease.id, lapsed.type, lapsed.worker_id, settlement.verdict.status)
         return settlement
 
@@ -272,7 +293,7 @@ class Worker:
         while self._backlog and len(self._runs) + self._stuck < self.slots and not self._stopping:
             self._start(*self._backlog.popleft())
 
-    def _start(self, job: ClaimedJob, held: HeldLease) -> None:
+    def _start(self, job: ClaimedJob, held: RenewedLease) -> None:
         handler = self._app.registry.get(job.type)
         run = Run(
             Context(job, self.id, self._seams.monotonic),
@@ -286,7 +307,8 @@ class Worker:
         if not self._runs:
             self._prefetch.busy(self._loop.time())
         self._runs[job.lease] = run
-        notices.run_started(job.lease.id, job.type, job.queue, job.standing.attempt)
+        self._measures.started(job, waited=run.ctx.began - held.since, now=self._seams.wall())
+        notices.run_started(job.lease.id, job.type, job.queue, job.retry_state.attempt)
         run.task = self._loop.create_task(self._execute(run))
         self._timeouts.watch(run, run.limit)
 
@@ -322,18 +344,19 @@ class Worker:
             self._wake()
 
     def _settle(self, job: ClaimedJob, outcome: Outcome, run: Run | None = None) -> None:
-        standing = job.standing if run is None else run.standing()
-        verdict = verdict_on(outcome, standing, self._chance())
+        retry_state = job.retry_state if run is None else run.retry_state()
+        verdict = verdict_on(outcome, retry_state, self._chance())
         report = Report(job.lease, timedelta(0)) if run is None else run.ctx.report()
         if isinstance(outcome, Succeeded):
-            notices.run_completed(job.lease.id, job.type, job.queue, standing.attempt, report.ran, self._completed)
+            notices.run_completed(job.lease.id, job.type, job.queue, retry_state.attempt, report.ran, self._completed)
         else:
             self._log_end(job, outcome, verdict, run)
+        self._measures.ended(job, None if run is None else report.ran)
         self._settler.add(Settlement(report, verdict))
 
     def _log_end(self, job: ClaimedJob, outcome: Outcome, verdict: Verdict, run: Run | None) -> None:
         """Log a run that did not succeed."""
-        facts, attempt = (job.lease.id, job.type, job.queue), job.standing.attempt
+        facts, attempt = (job.lease.id, job.type, job.queue), job.retry_state.attempt
         ending, problem = (None, None) if run is None else (run.ending, run.problem)
         if ending is Ending.CANCEL:
             verdict = verdict.after_cancel_request()
@@ -407,12 +430,14 @@ class Worker:
             if (run := self._runs.get(lease)) is not None and run.ending is None:
                 run.end(Ending.CANCEL)
             elif (job := self._withdraw(lease)) is not None:
-                self._settle(job, GaveUp("cancelled before it started"))
+                self._settle(job, GaveUp(BEFORE_START))
 
     def _lose(self, lease: Lease) -> None:
-        self._withdraw(lease)
+        if self._withdraw(lease) is not None:
+            self._measures.lost(lease)
         run = self._runs.get(lease)
         if run is not None and run.ending is not Ending.LOST:
+            self._measures.lost(lease)
             notices.lease_lost(lease.id, run.ctx.job.type)
             run.end(Ending.LOST)
 
@@ -426,6 +451,7 @@ class Worker:
         return None
 
     def _on_settled(self, settlement: Settlement, status: Status | None) -> None:
+        self._measures.settled(settlement, status)
         if status is None:
             notices.settled_too_late(settlement.report.lease.id)
 

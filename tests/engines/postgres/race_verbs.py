@@ -10,7 +10,7 @@ from demora.core.pace_request import PaceRequest, request_of
 from demora.core.retention import Keep, Retention
 from demora.core.states import Status
 from demora.core.verdict import GaveUp, HandedBack, Lapsed, Outcome, Raised
-from demora.store.jobs import HELD_LOOK, Change, Claimed, HousekeepingResult, LapsedJob, Lease, QueueChange, Report
+from demora.store.jobs import LOCKED_RETRY, Change, Claimed, HousekeepingResult, LapsedJob, Lease, QueueChange, Report
 from demora.store.line_feed import Drawn, Entry
 from demora.store.paces import Released
 from tests.builders import BROKEN, DONE, LEASE, claim_one, lapsed_one, ms, new_job, seconds, settle, settlement
@@ -129,7 +129,7 @@ async def _release(store: Any, scene: Scene, actor: str) -> Any:
 
 def _no_claim(answer: Any) -> bool:
     """A claim that skipped a job says when to come back."""
-    return isinstance(answer, Claimed) and not answer.jobs and answer.next_in is not None and answer.next_in <= HELD_LOOK
+    return isinstance(answer, Claimed) and not answer.jobs and answer.next_in is not None and answer.next_in <= LOCKED_RETRY
 
 
 def _nothing_drawn(answer: Any) -> bool:
@@ -140,7 +140,7 @@ def _nothing_purged(answer: Any) -> bool:
     return answer == 0
 
 
-def _nothing_tidied(answer: Any) -> bool:
+def _nothing_housekept(answer: Any) -> bool:
     return isinstance(answer, HousekeepingResult) and not answer.expired and not answer.removed
 
 
@@ -182,8 +182,8 @@ VERBS = (
     Verb("put off", "Store.change", _change(Change(delay=seconds(60)))),
     Verb("remove", "Store.remove", _remove),
     Verb("purge", "Store.purge", _purge, _nothing_purged, usual=False),
-    Verb("tidy by age", "Store.housekeep", _housekeep(NOTHING_KEPT), _nothing_tidied, in_pieces=True),
-    Verb("tidy by count", "Store.housekeep", _housekeep(NONE_KEPT), _nothing_tidied, in_pieces=True, usual=False),
+    Verb("housekeep by age", "Store.housekeep", _housekeep(NOTHING_KEPT), _nothing_housekept, in_pieces=True),
+    Verb("housekeep by count", "Store.housekeep", _housekeep(NONE_KEPT), _nothing_housekept, in_pieces=True, usual=False),
     Verb("add the same id", "Store.add", _add(id=ROW)),
     Verb("add the same key", "Store.add", _add(key=KEY)),
     Verb("add another request", "Store.add", _add(key=IdempotencyKey("k", b"another")), usual=False),
@@ -199,7 +199,7 @@ VERBS = (
 READS = "writes nothing"
 NO_JOB = "touches no row of a job, a key, a queue or a pace"
 PROCESS = "belongs to a process, not to a row"
-NO_SCHEDULES = "PostgreSQL has no schedules"
+FIRED_AT_ONCE = "tests/conformance/test_schedules.py calls it at once from several tasks"
 SCHEDULE_VERBS = (
     "add",
     "all",
@@ -219,7 +219,7 @@ NOT_RACED = {
     "Store.close": PROCESS,
     "Store.sibling": PROCESS,
     "Store.subscribe": PROCESS,
-    "Store.listen": READS,
+    "Store.lease_status": READS,
     "Store.get": READS,
     "Store.find": READS,
     "Store.queues": READS,
@@ -259,7 +259,7 @@ NOT_RACED = {
     "Transactional.within": "the statements of add, in the transaction of the caller",
     "CallerTransaction.add": "the statements of add, in the transaction of the caller",
     "CallerTransaction.get": READS,
-    **{f"ScheduleStore.{verb}": NO_SCHEDULES for verb in SCHEDULE_VERBS},
+    **{f"ScheduleStore.{verb}": FIRED_AT_ONCE for verb in SCHEDULE_VERBS},
     "Subscription.wake": PROCESS,
     "Subscription.clear": PROCESS,
     "Subscription.wait": PROCESS,
@@ -268,7 +268,7 @@ NOT_RACED = {
     "LineFeed.read_clock": READS,
     "LineFeed.begin": NO_JOB,
     "LineFeed.bump": NO_JOB,
-    "LineFeed.standings": READS,
+    "LineFeed.row_places": READS,
     "LineFeed.position": READS,
     "LineFeed.moved": READS,
     "LineFeed.walk": READS,

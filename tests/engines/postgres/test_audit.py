@@ -97,7 +97,7 @@ async def test_evidence_is_all_that_there_is_to_show(store: PostgresStore, clock
     job = await job_of(store, added.id)
     assert (dead.status, dead.token, dead.attempt, dead.recorded) == ("FAILED", 1, job.attempt, (1,))
     assert [(queue.name, queue.ready, queue.dead) for queue in shown.queues] == [("mail", 1, 1)]
-    assert (shown.now, shown.strays, shown.integrity, shown.events) == (clock.wall(), [], [], None)
+    assert (shown.now, shown.orphans, shown.integrity, shown.events) == (clock.wall(), [], [], None)
 
 
 async def test_a_late_first_claim_is_seen_by_the_checker(

@@ -60,7 +60,7 @@ async def test_a_server_that_does_not_answer_is_a_problem_and_no_password_is_tol
 async def test_a_schema_that_is_not_there_is_a_problem_and_is_not_made(place: Place) -> None:
     assert (await place.findings())["schema"].level == "problem"
     assert not place.usable
-    assert await connections.peek(place.url, PostgresOptions(schema=place.schema)) is None
+    assert await connections.stored_version(place.url, PostgresOptions(schema=place.schema)) is None
 
 
 @pytest.mark.parametrize(("version", "level"), [(1, "warning"), (999, "problem")])

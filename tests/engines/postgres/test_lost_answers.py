@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from demora.core.access import Scope, key_text, make_key
+from demora.core.job import revision
 from demora.core.states import Status
 from demora.core.verdict import HandedBack, Raised, Snoozed
 from demora.engines.postgres import PostgresOptions, PostgresStore, connections, transactions
@@ -241,6 +242,20 @@ async def test_a_change_is_made_whatever_is_lost(store: PostgresStore, proxy: Pr
     assert (await store.change(added.id, Change(delay=seconds(30)))).did
     after = await job_of(store, added.id)
     assert (proxy.cuts, after.due_at - after.created_at < seconds(45)) == (1, True)
+
+
+@lost
+@pytest.mark.parametrize("nth", range(1, 7))
+async def test_a_change_of_a_revision_is_not_taken_for_the_change_of_another_wherever_it_is_cut(
+    store: PostgresStore, proxy: Proxy, nth: int, arrives: bool
+) -> None:
+    warm = await add_one(store, delay=seconds(60))
+    await store.change(warm.id, Change(tags=("t",), revisions=frozenset({revision(await job_of(store, warm.id))})))
+    added = await add_one(store, delay=seconds(60))
+    read = frozenset({revision(await job_of(store, added.id))})
+    proxy.cut_at(nth, arrives=arrives)
+    assert (await store.change(added.id, Change(tags=("t",), revisions=read))).did
+    assert (proxy.cuts, (await job_of(store, added.id)).tags) == (1, ("t",))
 
 
 @lost

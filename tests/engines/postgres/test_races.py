@@ -10,7 +10,6 @@ from collections.abc import Iterator
 import pytest
 
 from demora import store as ports
-from demora.engines.postgres import PostgresStore
 from tests.conftest import PROFILE
 from tests.engines.postgres.race_verbs import NOT_RACED, ONLY, SITUATIONS, USUAL_SITUATIONS, USUALLY_HOOKED, VERBS
 from tests.engines.postgres.races import Case, Races
@@ -37,10 +36,6 @@ def test_every_verb_of_the_port_is_raced_or_left_out_for_a_reason() -> None:
     assert sorted((raced | NOT_RACED.keys()) - verbs) == []
     assert not raced & NOT_RACED.keys()
     assert {verb.port for verb in VERBS if verb.usual} == raced - {"Store.purge"}  # housekeep runs the same statement
-
-
-def test_schedules_are_left_out_only_while_the_engine_has_none() -> None:
-    assert not hasattr(PostgresStore("postgresql://nowhere"), "schedules")
 
 
 @pytest.mark.timeout(1800 if THOROUGH else 300)

@@ -71,8 +71,9 @@ async def test_verbs_about_a_few_jobs_read_a_few_rows(
     read.clear()
     await _live(store, clock, "after")
     await store.line_feed.moved(position, seconds(600), FEW)
-    expected = {"draw", "claim", "settle", "renew", "listen", "moved", "release_held", "walk"}
-    expected |= {"cancel", "retry", "remove", "change", "expire", "purge", "purge_keys", "unique_waiting", "keys_taken"}
+    expected = {"draw", "claim", "settle", "renew", "lease_status", "moved", "release_held", "walk"}
+    expected |= {"cancel", "retry", "lock", "delete", "change", "expire", "purge"}
+    expected |= {"purge_keys", "unique_waiting", "keys_taken"}
     assert expected <= read.keys()
     assert {name: rows for name, rows in read.items() if rows > MOST} == {}
 
@@ -110,11 +111,11 @@ async def _live(store: PostgresStore, clock: TestClock, when: str) -> None:
     moved = await store.line_feed.moved(position, seconds(600), FEW)
     assert moved is not None
     assert len(moved.places) == FEW
-    await store.line_feed.standings(drawn)
+    await store.line_feed.row_places(drawn)
     jobs = (await store.line_feed.draw("ann", [Entry(id, when) for id in drawn], lease=LEASE)).claimed.jobs
     assert [job.lease.id for job in jobs] == drawn
     await store.renew([Report(job.lease, seconds(0), log=((seconds(0), "a line"),)) for job in jobs], lease=LEASE)
-    await store.listen([job.lease for job in jobs])
+    await store.lease_status([job.lease for job in jobs])
     await store.settle([settlement(job, Raised("no")) for job in jobs])
     assert len((await claim(store, FEW, queues=[when])).jobs) == FEW
     await store.change(changed[0], Change(delay=seconds(60)))

@@ -227,7 +227,7 @@ async def test_evidence_is_all_that_there_is_to_show(audited: SqliteStore, clock
     assert (dead.error, dead.completed_at, dead.lease_until) == (job.error, clock.wall(), None)
     assert [(queue.name, queue.ready, queue.dead, queue.paused) for queue in shown.queues] == [("mail", 1, 1, False)]
     assert [(key.key, key.job) for key in shown.keys] == [("k", id)]
-    assert (shown.now, shown.integrity, shown.strays) == (clock.wall(), [], [])
+    assert (shown.now, shown.integrity, shown.orphans) == (clock.wall(), [], [])
     assert shown.events == await audited.audit.events()
     assert len(shown.jobs) == len((await audited.find(Query())).jobs)
 
@@ -239,6 +239,6 @@ async def test_a_file_that_was_harmed_says_so(store: SqliteStore, path: Path) ->
     db.execute("pragma ignore_check_constraints = on; update jobs set lease_until = 5")
     db.close()
     shown = await store.audit.evidence()
-    assert shown.strays == ["00000000-0000-0000-0000-000000000000"]
+    assert shown.orphans == ["00000000-0000-0000-0000-000000000000"]
     assert shown.integrity == ["CHECK constraint failed in jobs"]
     assert (await store.audit.evidence(integrity=False)).integrity is None

@@ -10,7 +10,7 @@ from pathlib import Path
 import apsw
 import pytest
 
-from demora.engines.sqlite.connections import connect, peek
+from demora.engines.sqlite.connections import connect, stored_version
 from demora.engines.sqlite.transactions import translate
 from demora.errors import StoreError
 
@@ -40,7 +40,7 @@ def unprivileged() -> Iterator[None]:
 
 
 def test_a_folder_is_no_database_file(folder: Path) -> None:
-    for use in (connect, peek):
+    for use in (connect, stored_version):
         with pytest.raises(StoreError) as refused:
             use(folder)
         assert str(refused.value) == (

@@ -1,6 +1,6 @@
 """The audit on PostgreSQL: triggers that record an event for each transition of a job, and what a checker reads."""
 
-from ...store.audit import Evidence, JobFacts, KeyFacts, SqlEvent
+from ...store.audit import Evidence, JobFacts, KeyFacts, SlotFacts, SqlEvent
 from ..sql import columns
 from ..sql.columns import STATUS_NAMES
 from . import paces, registry
@@ -54,8 +54,9 @@ async def evidence(session: Session, schema: str, *, integrity: bool) -> Evidenc
             jobs=[_job(row) for row in await session.rows("job_facts")],
             queues=[columns.queue_facts(queue) for queue in await registry.queues(session)],
             keys=[_key(row) for row in await session.rows("key_facts")],
-            strays=[str(id) for (id,) in await session.rows("stray_attempts")],
+            orphans=[str(id) for (id,) in await session.rows("orphan_attempts")],
             paces=await paces.facts(session),
+            slots=[_slot(row) for row in await session.rows("slot_facts")],
             integrity=[row["name"] for row in await session.rows("unsound", schema=schema)] if integrity else None,
             events=await events(session, 0) if audited else None,
         )
@@ -73,10 +74,15 @@ def _event(row: Row) -> SqlEvent:
 
 
 def _job(row: Row) -> JobFacts:
-    id, status, *rest, recorded, webhook, on_cancel, cause, lane = row
+    id, status, *rest, recorded, webhook, on_cancel, cause, lane, schedule, slot_at = row
     hook = (webhook, on_cancel, None if cause is None else str(cause))
-    fields: Row = (str(id), STATUS_NAMES[status], *rest, tuple(recorded), *hook, lane)
+    fields: Row = (str(id), STATUS_NAMES[status], *rest, tuple(recorded), *hook, lane, schedule, slot_at)
     return JobFacts(*fields)
+
+
+def _slot(row: Row) -> SlotFacts:
+    schedule, slot_at, outcome, id = row
+    return SlotFacts(schedule, slot_at, outcome, None if id is None else str(id))
 
 
 def _key(row: Row) -> KeyFacts:

@@ -6,7 +6,7 @@ unique, else in one transaction.
 
 import contextlib
 import json
-from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import AsyncIterator, Container, Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import asynccontextmanager
 from datetime import datetime, timedelta
 from typing import Any, Literal
@@ -14,20 +14,20 @@ from typing import Any, Literal
 import asyncpg
 import msgspec
 
-from ...core.job import Lane, NewJob
+from ...core.job import Lane, NewJob, revision
 from ...core.retention import Keep, Retention
 from ...core.spans import ZERO, from_ms, span_ms, to_ms
 from ...core.states import RETRYABLE, Status
-from ...core.verdict import EXPIRED
+from ...core.verdict import CANCELLED_WAITING, EXPIRED
 from ...core.webhook import EndedJob, delivery
 from ...store.jobs import Added, Answer, Change, HousekeepingResult, Topic
 from ...system import crash
-from ..sql import columns
+from ..sql import columns, constants
 from ..sql.columns import as_stored
+from ..sql.schedules import SlotJob
 from . import rows
 from .connections import Session
 
-SILENT = 86_400_000  # milliseconds without a heartbeat after which a worker is forgotten
 _NONE = Answer(False, None)
 _LANES = {
     "queued": Status.QUEUED.value,
@@ -233,6 +233,20 @@ async def store(
     return {job.id: _new(now, job) for job in reversed(jobs) if ids is None or job.id in ids}
 
 
+async def store_of_schedules(session: Session, jobs: Sequence[SlotJob]) -> None:
+    """Store jobs of schedules, whose ids are new."""
+    await session.rows(
+        "add_of_schedules",
+        **_LANES,
+        **rows.new_jobs([one.job for one in jobs]),
+        unnamed=list({one.job.queue for one in jobs}),
+        schedules=[one.schedule for one in jobs],
+        slots=[one.slot_at for one in jobs],
+    )
+    session.wake(Topic.READY)
+    session.unplaced = True
+
+
 def _is_simple(job: NewJob) -> bool:
     """Whether the job is due at once, never expires and is not unique."""
     return all(asked is None for asked in (job.at, job.delay, job.expires_at, job.expires_in, job.unique))
@@ -258,7 +272,7 @@ async def _taken(session: Session, jobs: Sequence[NewJob]) -> dict[str, Added]:
 
 async def cancel(session: Session, ids: Sequence[str]) -> list[Answer]:
     """Cancel jobs, in a transaction of the caller."""
-    what = {"cancelled": Status.CANCELLED.value, "error": "cancelled before it started"}
+    what = {"cancelled": CANCELLED_WAITING.status.value, "error": CANCELLED_WAITING.error}
     answers: list[Answer] = []
     for part in _without_repeats(ids):
         found = await session.rows("cancel", ids=_keys(part), with_deliveries=False, **what)
@@ -300,6 +314,15 @@ async def change(session: Session, id: str, change: Change) -> Answer:
     if row["ready"]:
         session.wake(Topic.READY)
     return Answer(row["did"], Status(row["status"]))
+
+
+async def change_revision(session: Session, id: str, revisions: Container[str], wanted: Change) -> Answer:
+    """Change a job that has one of these revisions, in a transaction of the caller."""
+    await session.rows("lock", ids=_keys([id]))
+    job = await rows.get(session, id)
+    if job is not None and revision(job) not in revisions:
+        return Answer(False, job.status)
+    return await change(session, id, wanted)
 
 
 async def remove(session: Session, ids: Sequence[str]) -> list[Answer]:
@@ -374,7 +397,7 @@ async def housekeep(session: Session, retention: Retention, limit: int) -> House
     expired = await expire(session, limit)
     removed, waits = await _remove(session, retention, max(limit - expired, 1))
     await forget_keys(session, limit)
-    await session.rows("forget_silent", silent=SILENT)
+    await session.rows("forget_silent", silent=constants.SILENT)
     expires_at = (await session.row("next_expiry"))["expires_at"]
     if expires_at is not None:
         waits.append(expires_at - await _wall(session))

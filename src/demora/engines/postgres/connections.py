@@ -403,7 +403,7 @@ async def migrate(url: str, options: PostgresOptions) -> None:
             raise StoreError(f"cannot bring the schema {options.schema} up to date: {problem}") from problem
 
 
-async def peek(url: str, options: PostgresOptions) -> int | None:
+async def stored_version(url: str, options: PostgresOptions) -> int | None:
     """The version of the schema in a database, None if there is none."""
     async with connected(url) as connection:
         return await version_of(connection, options.schema) or None

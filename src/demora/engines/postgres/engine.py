@@ -34,6 +34,7 @@ from ...store.jobs import (
 from ...system import crash
 from ...system.clock import Clock
 from ..options import PostgresOptions
+from ..sql.constants import MOST_NAMES
 from . import changes, registry, rows, runs
 from .api_keys import PostgresApiKeys
 from .audit import PostgresAudit, begin_audit
@@ -44,10 +45,9 @@ from .joining import Joined, borrow
 from .line_feed import PostgresLineFeed
 from .notifier import Notifier, Waiter
 from .paces import PostgresPaces
+from .schedules import PostgresSchedules
 from .transactions import Gathering
 from .webhooks import PostgresWebhooks
-
-MOST_NAMES = 10_000  # queue names that a store remembers as recorded
 
 
 class PostgresStore:
@@ -74,6 +74,7 @@ class PostgresStore:
         )
         self._database = Database(url, self.options, clock, self._notifier, self._after_commit)
         self.paces = PostgresPaces(self._database)
+        self.schedules = PostgresSchedules(self._database)
         self.api_keys = PostgresApiKeys(self._database)
         self.webhooks = PostgresWebhooks(self._database)
         self.diagnostics = PostgresDiagnostics(self._database)
@@ -131,8 +132,8 @@ class PostgresStore:
     async def renew(self, reports: Sequence[Report], *, lease: timedelta) -> LeaseStatus:
         return await self._database.write(lambda session: runs.renew(session, reports, span_ms(lease)))
 
-    async def listen(self, leases: Sequence[Lease]) -> LeaseStatus:
-        return await self._database.read(lambda session: runs.listen(session, leases))
+    async def lease_status(self, leases: Sequence[Lease]) -> LeaseStatus:
+        return await self._database.read(lambda session: runs.lease_status(session, leases))
 
     async def settle(self, settlements: Sequence[Settlement]) -> list[Status | None]:
         self._database.opened()
@@ -145,7 +146,10 @@ class PostgresStore:
         return await self._database.write_once(lambda session: changes.retry(session, ids))
 
     async def change(self, id: str, change: Change) -> Answer:
-        return await self._database.write(lambda session: changes.change(session, id, change))
+        revisions = change.revisions
+        if revisions is None:
+            return await self._database.write(lambda session: changes.change(session, id, change))
+        return await self._database.write_once(lambda session: changes.change_revision(session, id, revisions, change))
 
     async def remove(self, ids: Sequence[str]) -> list[Answer]:
         return await self._database.write_once(lambda session: changes.remove(session, ids))

@@ -249,7 +249,7 @@ class _Savepoint:
         await self._connection.fetch(self._known["savepoint"].sql)
 
     async def commit(self) -> None:
-        await self._connection.fetch(self._known["release"].sql)
+        await self._connection.fetch(self._known["release_savepoint"].sql)
 
     async def rollback(self) -> None:
         await self._connection.fetch(self._known["unwind"].sql)

@@ -7,7 +7,7 @@ from typing import Any
 
 from ...core.spans import span_ms
 from ...core.states import Status
-from ...store.line_feed import Arrangement, Cursor, Drawn, Entry, LineRecord, Move, Moved, Place, Standing, Walked, arranged
+from ...store.line_feed import Arrangement, Cursor, Drawn, Entry, LineRecord, Move, Moved, Place, RowPlace, Walked, arranged
 from ..sql import columns
 from . import rows, runs
 from .connections import Session
@@ -43,8 +43,8 @@ class PostgresLineFeed:
         request = runs.NumberedClaim(worker_id, len(entries), lease)
         return await self._database.write_here(lambda session: runs.draw(session, request, entries))
 
-    async def standings(self, ids: Sequence[str]) -> list[Standing]:
-        return await self._database.read(lambda session: standings(session, ids))
+    async def row_places(self, ids: Sequence[str]) -> list[RowPlace]:
+        return await self._database.read(lambda session: row_places(session, ids))
 
     async def position(self) -> str:
         return await self._database.read(position)
@@ -75,9 +75,9 @@ async def _record(session: Session) -> LineRecord:
     return LineRecord(row["database"], row["epoch"], row["run"], row["us"])
 
 
-async def standings(session: Session, ids: Sequence[str]) -> list[Standing]:
-    found = await session.rows("standings", ids=[rows.id_key(id) for id in ids])
-    return [Standing(_place(row), Status(row["status"]).waiting) for row in found]
+async def row_places(session: Session, ids: Sequence[str]) -> list[RowPlace]:
+    found = await session.rows("row_places", ids=[rows.id_key(id) for id in ids])
+    return [RowPlace(_place(row), Status(row["status"]).waiting) for row in found]
 
 
 async def position(session: Session) -> str:

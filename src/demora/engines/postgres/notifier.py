@@ -16,6 +16,7 @@ from ...store.jobs import Topic
 from ...system import forks
 from ...system.timers import TimedWait
 from ..options import PostgresOptions, driver_url
+from ..sql.constants import UNHURRIED
 from . import connections
 from .connections import CONNECT, Clock, Pool, Session, connection_options, statements
 
@@ -23,8 +24,6 @@ CLOCK_LOOK = 1.95  # seconds between looks for a stepped clock
 CLOCK_STEP = 50  # milliseconds that count as a step
 SAFETY = 5.0  # seconds after which a waiter returns without a notification
 DEAF_LOOK = 0.25  # the same while no notification can reach this process
-# A late wake-up for these does no harm: a claim hands out no expired job, and reads the paces as they are.
-UNHURRIED = frozenset({Topic.EXPIRY, Topic.PACE})
 BREATH = 0.002  # seconds between two NOTIFY statements
 PAUSE = 1.0  # seconds before a lost connection is opened again
 ANSWER = 5.0  # seconds that the server may take to say the time
@@ -52,7 +51,7 @@ class Waiter:
 
     async def wait(self, timeout: float | None) -> bool:
         longest = SAFETY if self._reachable() else DEAF_LOOK
-        if self.topic in UNHURRIED and timeout is not None:
+        if timeout is not None and (self.topic in UNHURRIED or (self.topic is Topic.SCHEDULES and self._reachable())):
             longest = timeout
         return await self._sleep.wait(longest if timeout is None else min(timeout, longest))
 

@@ -176,8 +176,8 @@ async def _release(session: Session, row: rows.Row) -> tuple[list[Release], int 
         return [], None if first is None else look_at(state, wall, first)
     row, planned = await _plan(session, row)
     moved = await _move(session, row, planned)
-    left = [*row["dues"][len(planned.slots) :][:1], *_some(row["coming"])]
-    if len(moved) < len(planned.slots):
+    left = [*row["dues"][len(planned.release_times) :][:1], *_some(row["coming"])]
+    if len(moved) < len(planned.release_times):
         return moved, wall
     return moved, look_at(planned.state, wall, min(left)) if left else None
 
@@ -185,7 +185,7 @@ async def _release(session: Session, row: rows.Row) -> tuple[list[Release], int 
 async def _plan(session: Session, row: rows.Row) -> tuple[rows.Row, Plan]:
     """Plan what a pace allows now. If it allows all jobs that were read, read more and plan again."""
     planned = _planned(row)
-    if len(planned.slots) < A_FEW:
+    if len(planned.release_times) < A_FEW:
         return row, planned
     for wider in await _look(session, [row["queue"]], None):
         return wider, _planned(wider)
@@ -218,11 +218,11 @@ async def _move(session: Session, row: rows.Row, planned: Plan) -> list[Release]
         lanes=row["lanes"],
         ranks=len(Priority),
         offsets=row["offsets"] or _USUAL,
-        slots=list(planned.slots),
-        window=len(planned.slots) + MARGIN if planned.slots else 0,
+        release_times=list(planned.release_times),
+        window=len(planned.release_times) + MARGIN if planned.release_times else 0,
         released=Lane.RELEASED.value,
     )
-    return [Release(str(id), row["queue"], Priority(rank), from_ms(slot)) for id, rank, slot in moved]
+    return [Release(str(id), row["queue"], Priority(rank), from_ms(release_at)) for id, rank, release_at in moved]
 
 
 def _some(moment: int | None) -> list[int]:
@@ -253,14 +253,14 @@ async def _ahead(session: Session, job: Job, queue: Queue, pacing: Pacing | None
     governed = () if pacing is None else pacing.pace.governs.lanes
     place = to_ms(job.due_at) + queue.order.offset(job.lane, job.priority)
     lanes = [lane for lane in Lane if (lane in governed) == (job.lane in governed)]
-    lines = [(lane, rank, place - queue.order.offset(lane, rank)) for lane in lanes for rank in Priority]
+    bounds = [(lane, rank, place - queue.order.offset(lane, rank)) for lane in lanes for rank in Priority]
     row = await session.row(
         "count_before",
         id=rows.id_key(job.id),
         queue=job.queue,
         wall=wall,
-        lanes=[lane.value for lane, _, _ in lines],
-        ranks=[rank.value for _, rank, _ in lines],
-        dues=[due for _, _, due in lines],
+        lanes=[lane.value for lane, _, _ in bounds],
+        ranks=[rank.value for _, rank, _ in bounds],
+        dues=[due for _, _, due in bounds],
     )
     return int(row["ahead"])

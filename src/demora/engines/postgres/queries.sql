@@ -44,7 +44,7 @@ select case when :number::text::xid8 < pg_snapshot_xmax(pg_current_snapshot())
 -- name: savepoint
 savepoint demora_add
 
--- name: release
+-- name: release_savepoint
 release savepoint demora_add
 
 -- name: unwind
@@ -76,10 +76,8 @@ update demora.idempotency_keys set job_id = :id where scope = :scope and key = :
 -- name: ids_taken
 select id, created_at, coalesce(scheduled_at, created_at) as scheduled_at from demora.jobs where id = any(:ids::uuid[])
 
--- name: add
--- Returns when the jobs were added; the ids of the new ones if some existed already; and whether to wake waiters: because a
--- job is ready or the first of its queue, lane and rank, and because a job expires first.
-with {clock},
+-- name: kinds
+-- What the jobs of a call have in common.
 kind as materialized (
     select number, new->>0 as type, new->>1 as name, new->>2 as queue, (new->>3)::smallint as rank, wall,
         (new->>4)::int as max_retries, (new->>5)::bigint as retry_delay, (new->>6)::bigint as timeout, new->>7 as tags,
@@ -87,7 +85,13 @@ kind as materialized (
         new->>11 as unique_key, (new->>12)::boolean as webhook_on_cancel, (new->>13)::uuid as cause,
         new->>14 as namespace, new->>15 as submitter
     from clock, jsonb_array_elements(:kinds::jsonb) with ordinality as given (new, number)
-),
+)
+
+-- name: add
+-- Returns when the jobs were added; the ids of the new ones if some existed already; and whether to wake waiters: because a
+-- job is ready or the first of its queue, lane and rank, and because a job expires first.
+with {clock},
+{kinds},
 request as materialized (
     select given.*, kind.*, greatest(coalesce(at, wall + delay, wall), wall) as due_at
     from unnest(:ids::uuid[], :payloads::text[], :kinds_of::int[], :ats::bigint[], :delays::bigint[]) with ordinality
@@ -167,23 +171,23 @@ returning due_at
 -- behind the first one cost nothing. It reads more rows than are wanted, since other workers may be claiming the first ones,
 -- and skips locked rows. `found` is the number of rows that it read.
 with recursive {clock},
-line as (
+head as (
     (select queue, lane, rank from demora.jobs where status < {PROCESSING} order by queue, lane, rank limit 1)
     union all
     select next.queue, next.lane, next.rank
-    from line, lateral (
+    from head, lateral (
         select queue, lane, rank from demora.jobs
-        where status < {PROCESSING} and (queue, lane, rank) > (line.queue, line.lane, line.rank)
+        where status < {PROCESSING} and (queue, lane, rank) > (head.queue, head.lane, head.rank)
         order by queue, lane, rank limit 1
     ) as next
 ),
 served as materialized (
-    select line.queue, lane, rank, (coalesce(offsets, :usual::bigint[]))[lane * :ranks::int + rank + 1] as extra,
-        case when :in_turn::boolean then array_position(:queues::text[], line.queue) else 0 end as turn,
+    select head.queue, lane, rank, (coalesce(offsets, :usual::bigint[]))[lane * :ranks::int + rank + 1] as extra,
+        case when :in_turn::boolean then array_position(:queues::text[], head.queue) else 0 end as turn,
         lane = any(coalesce(policy.lanes, '{}')) as held, own.state
-    from line left join demora.queues on name = line.queue left join demora.paces as own on own.queue = line.queue
-        left join demora.paces as policy on policy.queue = case when {follows} then '*' else line.queue end
-    where paused_at is null and (:queues::text[] is null or line.queue = any(:queues::text[]))
+    from head left join demora.queues on name = head.queue left join demora.paces as own on own.queue = head.queue
+        left join demora.paces as policy on policy.queue = case when {follows} then '*' else head.queue end
+    where paused_at is null and (:queues::text[] is null or head.queue = any(:queues::text[]))
 ),
 found as materialized (
     select turn, scan.due_at + extra as place, scan.seq
@@ -247,7 +251,7 @@ taken as (
         lease_until = wall + :lease::bigint, claimed_at = wall, started_at = null, progress = null, progress_message = null
     from clock, chosen where jobs.ctid = chosen.row and not chosen.expired
     returning turn, place, jobs.seq, id, token, type, name, queue, rank, payload, credits, strays, max_retries, retry_delay,
-        timeout, coalesce(scheduled_at, created_at) as scheduled_at, tags
+        timeout, coalesce(scheduled_at, created_at) as scheduled_at, tags, schedule, slot_at
 )
 
 -- name: sight
@@ -265,8 +269,13 @@ us, wall, (select count(*) from expired) as gone, (select count(*) from chosen w
 -- name: claimed
 -- The jobs that the first try of a call leased.
 select id, token, type, name, queue, rank, payload, credits, strays, max_retries, retry_delay, timeout,
-    coalesce(scheduled_at, created_at) as scheduled_at, tags
+    coalesce(scheduled_at, created_at) as scheduled_at, tags, schedule, slot_at
 from demora.jobs where status = {PROCESSING} and claim = :claim and worker_id = :worker_id order by seq
+
+-- name: in_order
+-- The requests in the order in which their rows are locked. The statements then look up one row at a time: a plan that joins
+-- them with the table may read all jobs.
+(select request.*, (select seq from demora.jobs where jobs.id = request.id) as its_seq from request order by its_seq)
 
 -- name: renew
 with {clock},
@@ -275,8 +284,10 @@ request as (
         with ordinality as request (id, token, ran, progress, message, number)
 ),
 held as materialized (
-    select request.*, seq, jobs.token as current, status, lease_until, cancel_requested_at is not null as cancel_requested
-    from request join demora.jobs on jobs.id = request.id order by seq for update of jobs
+    select request.*, job.* from {in_order} as request, lateral (
+        select seq, token as current, status, lease_until, cancel_requested_at is not null as cancel_requested
+        from demora.jobs where jobs.seq = request.its_seq for update
+    ) as job
 ),
 renewed as (
     update demora.jobs set lease_until = wall + :lease::bigint,
@@ -305,7 +316,7 @@ traced as (
 )
 select id, token, cancel_requested from renewed
 
--- name: listen
+-- name: lease_status
 with {clock}
 select id, token, cancel_requested_at is not null as cancel_requested from clock, demora.jobs
 where id = any(:ids::uuid[]) and status + 0 = {PROCESSING} and lease_until > wall
@@ -323,10 +334,13 @@ request as (
                                credit, retry, stray, ran, progress, message, number)
 ),
 held as materialized (
-    select request.*, seq, jobs.token as current, jobs.status as old_status, lease_until,
-        cancel_requested_at is not null as cancel_requested, cancel_requested_at is not null and not stands as gives_way,
-        {hooked} and not :with_deliveries::boolean and (ends or (cancel_requested_at is not null and not stands)) as put_off
-    from request join demora.jobs on jobs.id = request.id order by seq for update of jobs
+    select request.*, seq, current, old_status, lease_until, cancel_requested, cancel_requested and not stands as gives_way,
+        hooked and not :with_deliveries::boolean and (ends or (cancel_requested and not stands)) as put_off
+    from {in_order} as request, lateral (
+        select seq, token as current, status as old_status, lease_until, cancel_requested_at is not null as cancel_requested,
+            {hooked} as hooked
+        from demora.jobs where jobs.seq = request.its_seq for update
+    ) as job
 ),
 moved as (
     update demora.jobs set
@@ -531,6 +545,7 @@ with {clock} delete from demora.workers where heartbeat_at <= (select wall from 
 id, type, name, queue, status, lane, rank, due_at, created_at, coalesce(scheduled_at, created_at) as scheduled_at, max_retries,
     retry_delay, timeout, token, credits, retries, generation, payload, tags, webhook_url, worker_id, lease_until, started_at,
     completed_at, cancel_requested_at, progress, progress_message, result, error, expires_at, unique_key, webhook_on_cancel, cause,
+    schedule, slot_at,
     (select json_agg(json_build_array(token, started_at, ended_at, worker_id, error, traceback) order by token)::text
      from demora.attempts where job_id = jobs.id) as attempts
 
@@ -559,6 +574,7 @@ select seq, id, type, name, queue, status, lane, rank, due_at, created_at, sched
         then payload end as payload, tags, webhook_url,
     unique_key, worker_id, lease_until, started_at, completed_at, cancel_requested_at, progress, progress_message,
     case when :with_result::boolean then result else '' end as result, error, webhook_on_cancel, cause,
+    schedule, slot_at,
     case when :bytes::bigint is null then 0 else case when :with_payload then octet_length(payload) else 0 end
         + case when :with_result then coalesce(octet_length(result), 0) else 0 end + coalesce(octet_length(error), 0)
         + (select coalesce(sum(coalesce(octet_length(attempts.error), 0) + coalesce(octet_length(traceback), 0)), 0)
@@ -569,6 +585,7 @@ from demora.jobs /* narrowed to */ where true
     and (:queue::text is null or queue = :queue)
     and (:type::text is null or type = :type)
     and (:tag::text is null or exists (select from json_array_elements_text(tags::json) as one where one = :tag))
+    and (:schedule::text is null or schedule = :schedule)
     and (:older_than::bigint is null or coalesce(completed_at, created_at) <= (select us / 1000
         from ({now}) as now) - :older_than)
 order by id desc limit :limit::int
@@ -579,6 +596,9 @@ where status = {FAILED}
 -- name: narrow_processing
 where status = {PROCESSING}
 
+-- name: narrow_schedule
+where schedule is not null
+
 -- name: queues
 -- One statement sees one snapshot: a job that moves meanwhile is counted once.
 with {clock},
@@ -587,17 +607,17 @@ named as materialized (
     where name >= :first and name <= :last and (:after::text is null or name > :after) order by name limit :limit::int
 ),
 shown as materialized (select min(name) as first, max(name) as last from named),
-line as (
+lane_count as (
     select queue, lane, count(*) as jobs, count(*) filter (where due_at <= wall) as due
     from clock, demora.jobs
     where status < {PROCESSING} and queue >= (select first from shown) and queue <= (select last from shown)
         group by queue, lane
 ),
 waiting as (
-    select line.queue, sum(case when held then 0 else due end)::bigint as ready,
+    select lane_count.queue, sum(case when held then 0 else due end)::bigint as ready,
         sum(case when held then jobs else jobs - due end)::bigint as delayed
-    from {held_lines}
-    group by line.queue
+    from {held_lanes}
+    group by lane_count.queue
 ),
 processing as (select queue, count(*) as processing from demora.jobs where status = {PROCESSING} group by queue),
 dead as (
@@ -677,9 +697,9 @@ from clock, demora.queues left join demora.paces as own on own.queue = queues.na
     join demora.paces as policy on policy.queue = case when {follows} then '*' else queues.name end, lateral (
     select array(
             select scan.due_at
-            from unnest(policy.lanes) as line (lane), generate_series(0, :ranks::int - 1) as level (rank), lateral (
+            from unnest(policy.lanes) as governed (lane), generate_series(0, :ranks::int - 1) as level (rank), lateral (
                 select due_at from demora.jobs
-                where status < {PROCESSING} and queue = queues.name and lane = line.lane and rank = level.rank
+                where status < {PROCESSING} and queue = queues.name and lane = governed.lane and rank = level.rank
                     and due_at <= wall
                     and (expires_at is null or expires_at > wall or token > credits)
                 order by due_at limit least(:width::int, policy.reach)
@@ -689,15 +709,15 @@ from clock, demora.queues left join demora.paces as own on own.queue = queues.na
 ) as held, lateral (
     select coalesce(min(first.due_at) filter (where first.due_at <= wall) < coalesce(dues[1], wall + 1), false) as expired,
         min(next.due_at) as coming
-    from unnest(policy.lanes) as line (lane), generate_series(0, :ranks::int - 1) as level (rank)
+    from unnest(policy.lanes) as governed (lane), generate_series(0, :ranks::int - 1) as level (rank)
     left join lateral (
-        select due_at from demora.jobs where status < {PROCESSING} and queue = queues.name and lane = line.lane
+        select due_at from demora.jobs where status < {PROCESSING} and queue = queues.name and lane = governed.lane
             and rank = level.rank
         order by due_at limit 1
     ) as first on true
     left join lateral (
         select due_at from demora.jobs
-        where status < {PROCESSING} and queue = queues.name and lane = line.lane and rank = level.rank and due_at > wall
+        where status < {PROCESSING} and queue = queues.name and lane = governed.lane and rank = level.rank and due_at > wall
         order by due_at limit 1
     ) as next on true
 ) as others
@@ -725,10 +745,10 @@ taken as materialized (
     for update skip locked
 ),
 found as materialized (
-    select scan.due_at + (:offsets::bigint[])[line.lane * :ranks::int + level.rank + 1] as place, scan.seq
-    from taken, unnest(:lanes::smallint[]) as line (lane), generate_series(0, :ranks::int - 1) as level (rank), lateral (
+    select scan.due_at + (:offsets::bigint[])[governed.lane * :ranks::int + level.rank + 1] as place, scan.seq
+    from taken, unnest(:lanes::smallint[]) as governed (lane), generate_series(0, :ranks::int - 1) as level (rank), lateral (
         select due_at, seq from demora.jobs
-        where status < {PROCESSING} and queue = :queue and lane = line.lane and rank = level.rank and due_at <= :wall::bigint
+        where status < {PROCESSING} and queue = :queue and lane = governed.lane and rank = level.rank and due_at <= :wall::bigint
             and (expires_at is null or expires_at > :wall or token > credits)
         order by due_at, seq limit :window::int
     ) as scan
@@ -741,11 +761,11 @@ chosen as materialized (
         where jobs.seq = found.seq and status < {PROCESSING} and queue = :queue and lane = any(:lanes) and due_at <= :wall
         for update skip locked
     ) as job
-    limit cardinality(:slots::bigint[])
+    limit cardinality(:release_times::bigint[])
 ),
 numbered as (select seq, row_number() over (order by place, seq) as number from chosen),
 moved as (
-    update demora.jobs set lane = :released, due_at = (:slots::bigint[])[number], moved = {move}
+    update demora.jobs set lane = :released, due_at = (:release_times::bigint[])[number], moved = {move}
     from clock, numbered where jobs.seq = numbered.seq and jobs.seq = any(array(select seq from chosen))
     returning number, id, rank, due_at
 ),
@@ -781,9 +801,9 @@ where queue = :queue and status = :completed and status > {PROCESSING} and compl
 
 -- name: count_before
 select coalesce(sum(jobs), 0)::bigint as ahead
-from unnest(:lanes::smallint[], :ranks::smallint[], :dues::bigint[]) as line (lane, rank, due), lateral (
+from unnest(:lanes::smallint[], :ranks::smallint[], :dues::bigint[]) as bound (lane, rank, due), lateral (
     select count(*) as jobs from demora.jobs
-    where status < {PROCESSING} and queue = :queue and lane = line.lane and rank = line.rank and due_at <= :wall::bigint
+    where status < {PROCESSING} and queue = :queue and lane = bound.lane and rank = bound.rank and due_at <= :wall::bigint
         and (due_at < due or (due_at = due and seq < (select seq from demora.jobs where id = :id)))
 ) as counted
 
@@ -923,21 +943,21 @@ delete from demora.disabled_webhooks where url = :url returning url
 -- name: disabled
 select url, reason, disabled_at from demora.disabled_webhooks order by disabled_at, url
 
--- name: held_lines
--- Lines of jobs, and whether a pace holds them.
-line left join demora.paces as own on own.queue = line.queue
-    left join demora.paces as policy on policy.queue = case when {follows} then '*' else line.queue end,
+-- name: held_lanes
+-- Waiting jobs counted by lane, and whether a pace holds them.
+lane_count left join demora.paces as own on own.queue = lane_count.queue
+    left join demora.paces as policy on policy.queue = case when {follows} then '*' else lane_count.queue end,
     lateral (select lane = any(coalesce(policy.lanes, '{}')) as held) as pace
 
 -- name: overview_waiting
 -- Jobs that a pace holds count as delayed, and not as those that wait longest.
-select line.queue, type, coalesce(sum(due) filter (where not held), 0)::bigint,
+select lane_count.queue, type, coalesce(sum(due) filter (where not held), 0)::bigint,
     sum(case when held then jobs else jobs - due end)::bigint, coalesce(min(first) filter (where not held), min(first))
 from (
     select queue, type, lane, count(*) as jobs, count(*) filter (where due_at <= :wall::bigint) as due, min(due_at) as first
     from demora.jobs where status < {PROCESSING} group by queue, type, lane
-) as {held_lines}
-group by line.queue, type
+) as {held_lanes}
+group by lane_count.queue, type
 
 -- name: overview_lapsed
 select count(*) as lapsed, min(lease_until) as first from demora.jobs where status = {PROCESSING}
@@ -975,12 +995,12 @@ select queue, count(*) from demora.jobs where seq > :mark::bigint group by queue
 select worker_id, count(*) from demora.jobs where status = {PROCESSING} group by worker_id
 
 -- name: activity_due
-select line.queue, min(first) from (
+select lane_count.queue, min(first) from (
     select queue, lane, min(due_at) as first from demora.jobs where status < {PROCESSING}
         and due_at <= :wall::bigint group by queue, lane
-) as {held_lines}
+) as {held_lanes}
 where not held
-group by line.queue
+group by lane_count.queue
 
 -- name: name_line
 insert into demora.meta (name, value) values ('line_database', :database), ('line_epoch', '0'), ('line_run', '')
@@ -1021,7 +1041,7 @@ chosen as materialized (
 sight as materialized (select {sight}, null::bigint as next_due from clock)
 select sight.*, taken.* from sight left join taken on true order by place
 
--- name: standings
+-- name: row_places
 select id, queue, lane, rank, due_at, status from demora.jobs where id = any(:ids::uuid[])
 
 -- name: position
@@ -1071,7 +1091,7 @@ order by found.moved, seq
 -- name: walk
 -- One page, by the index that a claim reads.
 with recursive {clock},
-line as (
+head as (
     (
         select queue, lane, rank from demora.jobs
         where status < {PROCESSING} and (queue, lane, rank) >= (:queue::text, :lane::smallint, :rank::smallint)
@@ -1079,20 +1099,20 @@ line as (
     )
     union all
     select next.queue, next.lane, next.rank
-    from line, lateral (
+    from head, lateral (
         select queue, lane, rank from demora.jobs
-        where status < {PROCESSING} and (queue, lane, rank) > (line.queue, line.lane, line.rank)
+        where status < {PROCESSING} and (queue, lane, rank) > (head.queue, head.lane, head.rank)
         order by queue, lane, rank limit 1
     ) as next
 )
-select scan.* from clock, line, lateral (
+select scan.* from clock, head, lateral (
     select id, queue, lane, rank, due_at, seq from demora.jobs
-    where status < {PROCESSING} and queue = line.queue and lane = line.lane and rank = line.rank
+    where status < {PROCESSING} and queue = head.queue and lane = head.lane and rank = head.rank
         and due_at <= wall + :within::bigint
         and (due_at, seq) > (
-            case when (line.queue, line.lane, line.rank) = (:queue::text, :lane::smallint, :rank::smallint)
+            case when (head.queue, head.lane, head.rank) = (:queue::text, :lane::smallint, :rank::smallint)
                 then :due_at::bigint else :first::bigint end,
-            case when (line.queue, line.lane, line.rank) = (:queue, :lane, :rank) then :seq::bigint else 0 end
+            case when (head.queue, head.lane, head.rank) = (:queue, :lane, :rank) then :seq::bigint else 0 end
         )
     order by due_at, seq limit :limit::int
 ) as scan
@@ -1146,14 +1166,193 @@ from demora.events where seq > :after order by seq
 select id, status, queue, token, token - credits, retries, generation, max_retries, created_at, due_at, lease_until,
     completed_at, worker_id, cancel_requested_at is not null, error,
     array(select token from demora.attempts where job_id = jobs.id order by token),
-    case when cause is null then {hooked} else webhook_url is not null end, webhook_on_cancel, cause, lane
+    case when cause is null then {hooked} else webhook_url is not null end, webhook_on_cancel, cause, lane,
+    schedule, slot_at
 from demora.jobs order by seq
+
+-- name: slot_facts
+select schedule, slot_at, outcome, job_id from demora.schedule_slots
 
 -- name: key_facts
 select scope, key, job_id, created_at, expires_at from demora.idempotency_keys
 
--- name: stray_attempts
+-- name: orphan_attempts
 select distinct job_id from demora.attempts where job_id not in (select id from demora.jobs)
 
 -- name: pace_facts
 select queue, at, pace from demora.pace_changes order by seq
+
+-- name: add_of_schedules
+-- Jobs of schedules enter the scheduled lane, also if they are due at once.
+with {clock},
+{kinds},
+request as materialized (
+    select given.*, kind.*, greatest(coalesce(at, wall + delay, wall), wall) as due_at
+    from unnest(:ids::uuid[], :payloads::text[], :kinds_of::int[], :ats::bigint[], :delays::bigint[], :schedules::text[],
+                :slots::bigint[]) with ordinality
+        as given (id, payload, kind, at, delay, schedule, slot_at, place) join kind on kind.number = coalesce(given.kind, 1)
+),
+named as (
+    insert into demora.queues (name) select name from unnest(:unnamed::text[]) as name order by name on conflict do nothing
+)
+insert into demora.jobs (id, type, name, queue, status, lane, rank, due_at, created_at, scheduled_at, max_retries, retry_delay,
+                         timeout, payload, tags, webhook_url, webhook_on_cancel, namespace, submitter, moved, schedule, slot_at)
+select id, type, name, queue, :queued::smallint, :scheduled::smallint, rank, due_at, wall, due_at, max_retries, retry_delay,
+    timeout, payload, tags, webhook_url, webhook_on_cancel, namespace, submitter, {move}, schedule, slot_at
+from request order by place
+on conflict do nothing
+
+-- name: schedule_columns
+name, schedule, exclusive, revision, decided_to, next_at, kept_at, origin, changed_by, defined, application, release,
+    last_run_at, last_job_id, run_count, records, forgotten_to
+
+-- name: last_status
+(select status from demora.jobs where id = schedules.last_job_id) as last_status
+
+-- name: add_schedule
+insert into demora.schedules (name, schedule, exclusive, revision, decided_to, next_at, origin, changed_by, defined, application,
+                              release)
+values (:name::text, :schedule::text, :exclusive::boolean, 1, :decided_to::bigint, :next_at::bigint, :origin::text, :by::text,
+        :defined::text, :application::text, :release::text)
+on conflict (name) do nothing
+returning name
+
+-- name: schedule
+select {schedule_columns}, {last_status} from demora.schedules where name = :name
+
+-- name: lock_schedule
+select {schedule_columns}, {last_status} from demora.schedules where name = :name for update of schedules
+
+-- name: schedules
+select {schedule_columns}, {last_status} from demora.schedules where name > :after order by name limit :limit::int
+
+-- name: schedules_of_application
+-- The schedules of these names, and all of the application.
+select {schedule_columns}, {last_status} from demora.schedules
+where name = any(:names::text[]) or application = :application
+order by name for update of schedules
+
+-- name: write_schedule
+update demora.schedules set schedule = :schedule, exclusive = :exclusive, revision = revision + 1, decided_to = :decided_to,
+    next_at = :next_at, kept_at = :kept_at, changed_by = :by, defined = :defined, application = :application,
+    release = :release
+where name = :name
+
+-- name: remove_schedule
+with slots as (delete from demora.schedule_slots where schedule = :name)
+delete from demora.schedules where name = :name returning name
+
+-- name: register_names
+with {clock},
+forgotten as (
+    delete from demora.schedule_processes
+    where registered_at <= (select wall from clock) - :within::bigint and process_id <> :process_id
+        and process_id not in (select id from demora.workers)
+)
+insert into demora.schedule_processes (application, process_id, names, registered_at)
+select :application, :process_id, :names::text, wall from clock
+on conflict (application, process_id) do update set names = excluded.names, registered_at = excluded.registered_at
+
+-- name: names_elsewhere
+with {clock}
+select names from clock, demora.schedule_processes join demora.workers on workers.id = process_id
+where application = :application and process_id <> :process_id and heartbeat_at > wall - :within::bigint
+
+-- name: schedules_due
+-- With one row at least, which says when to look next.
+with {clock},
+due as materialized (
+    (
+        select * from demora.schedules where next_at is not null and next_at <= (select wall from clock)
+        order by next_at, name limit :limit::int
+    )
+    union all
+    (
+        select * from demora.schedules
+        where kept_at is not null and (next_at is null or next_at > (select wall from clock)) and not exists (
+            select from demora.jobs
+            where jobs.schedule is not null and jobs.schedule = schedules.name and status < {COMPLETED}
+        )
+        limit :limit::int
+    )
+),
+sight as materialized (
+    select us, wall, exists (select from demora.schedules where kept_at is not null) as keeps,
+        (
+            select next_at from demora.schedules where next_at is not null and next_at > (select wall from clock)
+            order by next_at limit 1
+        ) as following
+    from clock
+)
+select us, wall, keeps, following, name, due.schedule, revision, decided_to, next_at, kept_at, waiting, claimed
+from sight left join due on true left join lateral (
+    select bool_or(status < {PROCESSING} and token = 0) as waiting, bool_or(status = {PROCESSING} or token > 0) as claimed
+    from demora.jobs
+    where due.exclusive and jobs.schedule is not null and jobs.schedule = due.name and status < {COMPLETED}
+) as previous on true
+order by next_at nulls last, name
+
+-- name: lock_schedules
+select name, revision from demora.schedules where name = any(:names::text[]) order by name for update
+
+-- name: lock_unended
+-- The unended jobs of these schedules. No worker claims one of them until the transaction ends.
+select schedule, id, status < {PROCESSING} and token = 0 as waiting from demora.jobs
+where schedule is not null and schedule = any(:names::text[]) and status < {COMPLETED} order by seq for update
+
+-- name: record_slots
+-- With :refill a slot that was recorded without a job gets one. No row is returned for a slot whose record stays.
+with {clock}
+insert into demora.schedule_slots (schedule, slot_at, outcome, decided_at, job_id)
+select schedule, slot_at, outcome, wall, job_id
+from clock, unnest(:schedules::text[], :slots::bigint[], :outcomes::text[], :ids::uuid[]) as new (schedule, slot_at, outcome, job_id)
+order by schedule, slot_at
+on conflict (schedule, slot_at) do update set outcome = excluded.outcome, decided_at = excluded.decided_at,
+    job_id = excluded.job_id
+    where :refill::boolean and schedule_slots.job_id is null
+returning schedule, slot_at, xmax = 0 as new
+
+-- name: replace_slots
+update demora.schedule_slots set outcome = 'replaced' from demora.jobs
+where jobs.id = any(:ids::uuid[]) and schedule_slots.schedule = jobs.schedule and schedule_slots.slot_at = jobs.slot_at
+
+-- name: fired
+with {clock}
+update demora.schedules set revision = revision + 1, decided_to = new.decided_to, next_at = new.next_at, kept_at = new.kept_at,
+    run_count = run_count + added, records = records + recorded,
+    last_run_at = case when job_id is null then last_run_at else wall end, last_job_id = coalesce(job_id, last_job_id)
+from clock, unnest(:names::text[], :decided_tos::bigint[], :next_ats::bigint[], :kept_ats::bigint[], :added::int[],
+                   :recorded::int[], :job_ids::uuid[]) as new (name, decided_to, next_at, kept_at, added, recorded, job_id)
+where schedules.name = new.name
+returning case when records > :most::int then schedules.name end as crowded
+
+-- name: forget_slots
+with beyond as materialized (
+    select slot_at from demora.schedule_slots where schedule = :name order by slot_at desc limit 1 offset :kept::int
+),
+gone as (
+    delete from demora.schedule_slots where schedule = :name and slot_at <= (select slot_at from beyond)
+)
+update demora.schedules set records = :kept::int, forgotten_to = slot_at from beyond where name = :name
+
+-- name: backfilled
+update demora.schedules set revision = revision + 1, run_count = run_count + :added::int, records = records + :recorded::int
+where name = :name
+
+-- name: slots_with_jobs
+select slot_at, job_id from demora.schedule_slots
+where schedule = :name and slot_at = any(:slots::bigint[]) and job_id is not null
+
+-- name: slot_records
+select schedule, slot_at, outcome, decided_at, job_id from demora.schedule_slots
+where schedule = :name and (:before::bigint is null or slot_at < :before) order by slot_at desc limit :limit::int
+
+-- name: zones
+select value from demora.meta where name = 'zones'
+
+-- name: note_zones
+insert into demora.meta (name, value) values ('zones', :zones) on conflict (name) do update set value = excluded.value
+
+-- name: foresee
+update demora.schedules set next_at = new.next_at, revision = revision + 1
+from unnest(:names::text[], :next_ats::bigint[]) as new (name, next_at) where schedules.name = new.name

@@ -18,12 +18,11 @@ from ..sql.columns import queue_order, retention
 from ..sql.columns import span as _span
 from ..sql.columns import tags as _tags
 from ..sql.columns import time as _time
+from ..sql.constants import NARROW as _NARROW
 from .connections import Session, narrowed_find
 
 Row = Any  # a record of the driver, which is a tuple whose fields have names
 _ID = re.compile(r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
-# Statuses whose jobs have an index of their own, and the block that limits `find` to it.
-_NARROW = {frozenset({Status.FAILED}): "narrow_dead", frozenset({Status.PROCESSING}): "narrow_processing"}
 
 
 def id_key(id: str) -> str | None:
@@ -113,10 +112,12 @@ def claimed_job(row: Row) -> ClaimedJob:
         queue=row["queue"],
         priority=_PRIORITIES[row["rank"]],
         payload=row["payload"].encode(),
-        standing=RetryState(row["token"] - row["credits"], row["max_retries"], _span(row["retry_delay"]), row["strays"]),
+        retry_state=RetryState(row["token"] - row["credits"], row["max_retries"], _span(row["retry_delay"]), row["strays"]),
         timeout=None if row["timeout"] is None else _span(row["timeout"]),
         scheduled_at=from_ms(row["scheduled_at"]),
         tags=_tags(row["tags"]),
+        schedule=row["schedule"],
+        slot_at=_time(row["slot_at"]),
     )
 
 
@@ -167,6 +168,8 @@ def whole_job(row: Row) -> Job:
         unique_key=row["unique_key"],
         webhook_on_cancel=row["webhook_on_cancel"],
         cause=None if row["cause"] is None else str(row["cause"]),
+        schedule_name=row["schedule"],
+        slot_at=_time(row["slot_at"]),
         attempts=tuple(attempts),
         log=tuple(LogLine(from_ms(at), line) for at, line in json.loads(row["log"] or "[]")),
     )
@@ -212,7 +215,7 @@ async def get(session: Session, id: str) -> Job | None:
 
 
 async def find(session: Session, query: Query, schema: str) -> Page:
-    narrow = _NARROW.get(query.statuses)
+    narrow = "narrow_schedule" if query.schedule is not None else _NARROW.get(query.statuses)
     found = await session.rows(
         narrowed_find(schema, narrow) if narrow else "find",
         after=id_key(query.after) if query.after else None,
@@ -220,6 +223,7 @@ async def find(session: Session, query: Query, schema: str) -> Page:
         queue=query.queue,
         type=query.type,
         tag=query.tag,
+        schedule=query.schedule,
         older_than=None if query.older_than is None else span_ms(query.older_than),
         limit=query.limit + 1,
         with_payload=query.payload,

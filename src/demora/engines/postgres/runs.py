@@ -18,13 +18,13 @@ from ...core.pace import look_at
 from ...core.spans import MILLISECOND, ZERO, span_ms
 from ...core.states import Status
 from ...core.verdict import EXPIRED
-from ...store.jobs import HELD_LOOK, Claimed, ClaimedJob, ClaimRequest, Lease, LeaseStatus, Report, Settlement, Topic
+from ...store.jobs import LOCKED_RETRY, Claimed, ClaimedJob, ClaimRequest, Lease, LeaseStatus, Report, Settlement, Topic
 from ...store.line_feed import Drawn, Entry
+from ..sql.constants import LAPSED_AT_ONCE
 from ..sql.paces import state_of
 from . import changes, paces, rows
 from .connections import Session
 
-LAPSED_AT_ONCE = 100
 MARGIN = 50  # rows to read beyond those wanted, since other workers may be claiming the first ones
 ROUNDS = 12  # statements after which a claim gives up for now and asks to be repeated at once
 _USUAL = rows.offsets(QueueOrder())
@@ -53,7 +53,7 @@ async def claim(session: Session, request: NumberedClaim) -> Claimed:
         session.wake(Topic.READY)
     next_in = claimed.next_in
     if due:  # another transaction has locked the pace or its jobs
-        next_in = HELD_LOOK if next_in is None else min(next_in, HELD_LOOK)
+        next_in = LOCKED_RETRY if next_in is None else min(next_in, LOCKED_RETRY)
     return msgspec.structs.replace(claimed, next_in=next_in, released=released)
 
 
@@ -110,7 +110,7 @@ async def _claim(session: Session, request: NumberedClaim, limit: int, margin: i
     locked = met < min(limit, sight["found"])
     wider = locked and sight["found"] == window  # else the statement has seen all ready jobs
     if locked and not wider:
-        next_in = HELD_LOOK if next_in is None else min(next_in, HELD_LOOK)
+        next_in = LOCKED_RETRY if next_in is None else min(next_in, LOCKED_RETRY)
     due = [queue for queue, look in looks.items() if look <= sight["wall"]]
     return Claimed(jobs, rows.lapsed_jobs(sight["lapsed"]), next_in), wider, due
 
@@ -168,7 +168,7 @@ async def renew(session: Session, reports: Sequence[Report], lease: int) -> Leas
         logged = await _logged(session, logging)
         logging = [report for report in logging if rows.id_key(report.lease.id) not in logged]
     held = await session.rows("renew", lease=lease, **_reports(reports), **_logs(logging))
-    return _lease_status([report.lease for report in reports], held)
+    return _status_of([report.lease for report in reports], held)
 
 
 async def _logged(session: Session, reports: Sequence[Report]) -> set[str]:
@@ -178,11 +178,11 @@ async def _logged(session: Session, reports: Sequence[Report]) -> set[str]:
     return {str(id) for (id,) in found}
 
 
-async def listen(session: Session, leases: Sequence[Lease]) -> LeaseStatus:
-    return _lease_status(leases, await session.rows("listen", ids=[rows.id_key(lease.id) for lease in leases]))
+async def lease_status(session: Session, leases: Sequence[Lease]) -> LeaseStatus:
+    return _status_of(leases, await session.rows("lease_status", ids=[rows.id_key(lease.id) for lease in leases]))
 
 
-def _lease_status(leases: Sequence[Lease], rows: Sequence[Any]) -> LeaseStatus:
+def _status_of(leases: Sequence[Lease], rows: Sequence[Any]) -> LeaseStatus:
     held = {(str(id), token): cancel for id, token, cancel in rows}
     return LeaseStatus(
         lost=frozenset(lease for lease in leases if (lease.id, lease.token) not in held),

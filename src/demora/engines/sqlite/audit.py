@@ -6,7 +6,7 @@ from importlib.resources import files
 
 import apsw
 
-from ...store.audit import Evidence, JobFacts, KeyFacts, SqlEvent
+from ...store.audit import Evidence, JobFacts, KeyFacts, SlotFacts, SqlEvent
 from ...store.jobs import Lease
 from ..sql import columns, queries
 from ..sql.columns import STATUS_NAMES
@@ -65,8 +65,9 @@ def evidence(tx: Transaction, *, integrity: bool) -> Evidence:
         jobs=[_job(row) for row in tx.db.execute(SQL["job_facts"])],
         queues=[columns.queue_facts(queue) for queue in registry.queues(tx)],
         keys=[_key(row) for row in tx.db.execute(SQL["key_facts"])],
-        strays=[rows.id_text(id) for (id,) in tx.db.execute(SQL["stray_attempts"])],
+        orphans=[rows.id_text(id) for (id,) in tx.db.execute(SQL["orphan_attempts"])],
         paces=paces.facts(tx),
+        slots=[_slot(row) for row in tx.db.execute(SQL["slot_facts"])],
         integrity=list(_examine(tx.db)) if integrity else None,
         events=events(tx, 0) if has_triggers(tx.db) else None,
     )
@@ -99,11 +100,16 @@ def _event(row: rows.Row) -> SqlEvent:
 
 
 def _job(row: rows.Row) -> JobFacts:
-    id, status, *rest, cancel, error, recorded, webhook, on_cancel, cause, lane = row
+    id, status, *rest, cancel, error, recorded, webhook, on_cancel, cause, lane, schedule, slot_at = row
     stands = (bool(cancel), error, tuple(json.loads(recorded)))
     hook = (bool(webhook), bool(on_cancel), None if cause is None else rows.id_text(cause))
-    fields: rows.Row = (rows.id_text(id), STATUS_NAMES[status], *rest, *stands, *hook, lane)
+    fields: rows.Row = (rows.id_text(id), STATUS_NAMES[status], *rest, *stands, *hook, lane, schedule, slot_at)
     return JobFacts(*fields)
+
+
+def _slot(row: rows.Row) -> SlotFacts:
+    schedule, slot_at, outcome, id = row
+    return SlotFacts(schedule, slot_at, outcome, None if id is None else rows.id_text(id))
 
 
 def _key(row: rows.Row) -> KeyFacts:

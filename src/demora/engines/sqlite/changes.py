@@ -7,20 +7,19 @@ import json
 from collections.abc import Iterable, Sequence, Set
 from datetime import timedelta
 
-from ...core.job import Lane, NewJob
+from ...core.job import Lane, NewJob, revision
 from ...core.retention import Keep, Retention
 from ...core.spans import from_ms, span_ms, to_ms
 from ...core.states import RETRYABLE, Status
-from ...core.verdict import EXPIRED
+from ...core.verdict import CANCELLED_WAITING, EXPIRED
 from ...core.webhook import EndedJob, delivery
 from ...store.jobs import Added, Answer, Change, HousekeepingResult, Topic
-from ..sql import columns
+from ..sql import columns, constants
 from ..sql.columns import as_stored
+from ..sql.schedules import SlotJob
 from . import rows
 from .connections import SQL
 from .transactions import Transaction
-
-SILENT = 86_400_000  # milliseconds without a heartbeat after which a worker is forgotten
 
 
 def add(tx: Transaction, jobs: Sequence[NewJob], named: Set[str]) -> list[Added]:
@@ -85,7 +84,7 @@ def _stand_in(tx: Transaction, job: NewJob, id: bytes, created_at: int, schedule
     if replace:
         scheduled_at = rows.due_ms(job, tx.wall)
         row = rows.new_row(job, id, tx.wall, tx.next_move())
-        tx.db.execute(SQL["replace_waiting"], row)
+        tx.db.execute(SQL["replace_waiting"], row[:23])  # a unique job is not of a schedule
         _wake(tx, [row])
         tx.db.execute(SQL["name_queue"], (job.queue,))
     if job.key is not None:
@@ -109,6 +108,18 @@ def write(tx: Transaction, jobs: Sequence[NewJob], named: Set[str]) -> int:
     if unnamed:
         tx.db.executemany(SQL["name_queue"], [(name,) for name in unnamed])
     return stored
+
+
+def write_of_schedules(tx: Transaction, jobs: Sequence[SlotJob]) -> None:
+    """Store jobs of schedules, whose ids are new."""
+    move = tx.next_move()
+    new = [rows.new_row(one.job, _id(one.job), tx.wall, move, one.schedule, one.slot_at) for one in jobs]
+    _wake_for_work(tx, new)
+    if any(row[7] <= tx.wall for row in new):
+        tx.wake(Topic.READY)
+    tx.db.executemany(SQL["add"], new)
+    tx.db.executemany(SQL["name_queue"], [(name,) for name in {one.job.queue for one in jobs}])
+    tx.unplaced = True
 
 
 def _with_replays(tx: Transaction, answers: Sequence[Added], stored: int) -> list[Added]:
@@ -168,7 +179,7 @@ def _id(job: NewJob) -> bytes:
 
 def cancel(tx: Transaction, id: str) -> Answer:
     key = rows.id_bytes(id)
-    what = (Status.CANCELLED.value, tx.wall, "cancelled before it started", key)
+    what = (CANCELLED_WAITING.status.value, tx.wall, CANCELLED_WAITING.error, key)
     for (hooked,) in list(tx.db.execute(SQL["cancel_waiting"], what)):
         tx.wake(Topic.ENDED)
         if hooked and key is not None:
@@ -188,6 +199,10 @@ def retry(tx: Transaction, id: str) -> Answer:
 
 def change(tx: Transaction, id: str, change: Change) -> Answer:
     key = rows.id_bytes(id)
+    if change.revisions is not None:
+        job = rows.get(tx, id)
+        if job is not None and revision(job) not in change.revisions:
+            return Answer(False, job.status)
     due_at = None if change.at is None else max(to_ms(change.at), tx.wall)
     if change.delay is not None:
         due_at = tx.wall + span_ms(change.delay)
@@ -272,7 +287,7 @@ def housekeep(tx: Transaction, retention: Retention, limit: int) -> Housekeeping
     expired = expire_due(tx, limit)
     removed, waits = _remove(tx, retention, max(limit - expired, 1))
     forget_keys(tx, limit)
-    tx.db.execute(SQL["forget_silent"], (tx.boot - SILENT,))
+    tx.db.execute(SQL["forget_silent"], (tx.boot - constants.SILENT,))
     waits += [expires_at - tx.wall for (expires_at,) in tx.db.execute(SQL["next_expiry"])]
     return HousekeepingResult(expired, removed, timedelta(milliseconds=max(min(waits), 0)) if waits else None)
 

@@ -119,7 +119,7 @@ def schema_version(db: apsw.Connection) -> int:
     return int(db.pragma("user_version"))
 
 
-def peek(path: Path) -> int | None:
+def stored_version(path: Path) -> int | None:
     """The schema version of a file, None if it has none. Opens the file read-only."""
     try:
         db = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READONLY)

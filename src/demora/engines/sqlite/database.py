@@ -14,15 +14,15 @@ from ...store.jobs import Topic
 from ...system.clock import Clock
 from . import connections
 from .connections import Waits
-from .locking import FileWatch, Stall, Turns
+from .file_watch import FileWatch
+from .locking import Stall, Turns
 from .notifier import sockets_folder
+from .readers import QuickReads, Searches
 from .transactions import (
     READING,
     WRITING,
     Batches,
     InlineTransactor,
-    QuickReads,
-    Searches,
     ThreadTransactor,
     Transaction,
     Transactor,

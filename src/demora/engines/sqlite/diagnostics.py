@@ -1,22 +1,22 @@
-"""Diagnostics on SQLite: the examination of the file from outside, and the overview of jobs."""
+"""Diagnostics on SQLite: the examination of the file from outside, the overview of jobs, and whether writes succeed."""
 
+import asyncio
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import timedelta
 from pathlib import Path
 
 import apsw
 
 from ...core.spans import from_ms, span_ms
-from ...errors import StoreError
+from ...errors import StoreBusy, StoreError
 from ...store.diagnostics import AGES, Activity, DeadLetterGroup, Examination, Finding, JobsOverview
 from ...store.occupancy import Running
 from ..sql import columns
 from . import connections, registry, rows
 from .connections import SQL
 from .database import Database
-from .locking import WriteProbe
 from .transactions import Transaction
 
 MIB = 1024 * 1024
@@ -58,7 +58,7 @@ def _schema(path: Path) -> tuple[Finding, bool]:
     """The finding, and whether the schema is the one that this demora uses."""
     known = connections.newest_schema()
     try:
-        found = connections.peek(path)
+        found = connections.stored_version(path)
     except StoreError as problem:
         advice = "is it a database of demora, and may this user read it? Restore a backup if it is damaged"
         return Finding("schema", "problem", f"the file cannot be read: {problem}", advice), False
@@ -215,3 +215,37 @@ def activity(tx: Transaction, mark: int | None) -> Activity:
         running=dict(tx.db.execute(SQL["activity_running"])),
         due_since={queue: from_ms(due_at) for queue, due_at in due},
     )
+
+
+# Whether writes succeed, for the health check of the service
+
+
+WITHIN = 2.0  # seconds that a write may take
+FRESH = 1.0  # seconds for which an answer holds: any number of checks cost one write a second
+
+
+class WriteProbe:
+    """Makes one small write at a time; callers that ask meanwhile share it."""
+
+    def __init__(self, write: Callable[[], "asyncio.Future[None]"], *, within: float = WITHIN, fresh: float = FRESH) -> None:
+        self._write, self._within, self._fresh = write, within, fresh
+        self._last: asyncio.Future[None] | None = None
+        self._asked_at = 0.0
+
+    async def ask(self) -> None:
+        """Raise the error of a write that fails now, or `StoreBusy` if it has not ended in time."""
+        now = asyncio.get_running_loop().time()
+        last = self._last
+        if last is None or (last.done() and now - self._asked_at > self._fresh):
+            last = self._last = self._write()
+            last.add_done_callback(_seen)
+            self._asked_at = now
+        await asyncio.wait([last], timeout=max(self._asked_at + self._within - now, 0))
+        if not last.done():
+            raise StoreBusy(f"a write has not ended within {self._within:.0f} s")
+        last.result()
+
+
+def _seen(last: "asyncio.Future[None]") -> None:
+    if not last.cancelled():
+        last.exception()

@@ -34,6 +34,7 @@ from ...store.jobs import (
     WorkerRecord,
 )
 from ...system.clock import Clock, SystemClock
+from ..sql.constants import MOST_NAMES, UNHURRIED
 from . import changes, connections, registry, rows, runs
 from .api_keys import SqliteApiKeys
 from .audit import SqliteAudit, begin_audit
@@ -44,11 +45,10 @@ from .line_feed import SqliteLineFeed
 from .locking import Stall
 from .notifier import Notifier, Waiter, sockets_folder
 from .paces import SqlitePaces
+from .schedules import SqliteSchedules
 from .transactions import Transaction
 from .webhooks import SqliteWebhooks
 
-MOST_NAMES = 10_000  # queue names that a store remembers as recorded
-UNHURRIED = frozenset({Topic.EXPIRY, Topic.PACE})  # waiters on these also poll, so a late notification does no harm
 BYTES_PER_JOB = 4096  # of payload or result: this much weighs as much as one job
 
 
@@ -89,6 +89,7 @@ class SqliteStore:
             wake=self._wake,
         )
         self.paces = SqlitePaces(self._database)
+        self.schedules = SqliteSchedules(self._database)
         self.api_keys = SqliteApiKeys(self._database)
         self.webhooks = SqliteWebhooks(self._database)
         self.diagnostics = SqliteDiagnostics(self._database)
@@ -136,8 +137,8 @@ class SqliteStore:
     async def renew(self, reports: Sequence[Report], *, lease: timedelta) -> LeaseStatus:
         return await self._database.write(lambda tx: runs.renew(tx, reports, span_ms(lease)), len(reports))
 
-    async def listen(self, leases: Sequence[Lease]) -> LeaseStatus:
-        return await self._database.read(lambda tx: runs.listen(tx, leases))
+    async def lease_status(self, leases: Sequence[Lease]) -> LeaseStatus:
+        return await self._database.read(lambda tx: runs.lease_status(tx, leases))
 
     async def settle(self, settlements: Sequence[Settlement]) -> list[Status | None]:
         weight = len(settlements) + sum(len(s.verdict.result or b"") for s in settlements) // BYTES_PER_JOB

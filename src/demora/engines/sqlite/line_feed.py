@@ -9,7 +9,7 @@ from ...core.pace import EVERY_QUEUE
 from ...core.spans import span_ms
 from ...core.states import Status
 from ...store.jobs import ClaimRequest
-from ...store.line_feed import Arrangement, Cursor, Drawn, Entry, LineRecord, Move, Moved, Place, Standing, Walked, arranged
+from ...store.line_feed import Arrangement, Cursor, Drawn, Entry, LineRecord, Move, Moved, Place, RowPlace, Walked, arranged
 from ..sql import columns
 from ..sql.paces import pace_of
 from . import rows, runs
@@ -45,8 +45,8 @@ class SqliteLineFeed:
         request = ClaimRequest(worker_id, len(entries), lease)
         return await self._database.write(lambda tx: runs.draw(tx, request, entries), len(entries))
 
-    async def standings(self, ids: Sequence[str]) -> list[Standing]:
-        return await self._database.read(lambda tx: standings(tx, ids), len(ids))
+    async def row_places(self, ids: Sequence[str]) -> list[RowPlace]:
+        return await self._database.read(lambda tx: row_places(tx, ids), len(ids))
 
     async def position(self) -> str:
         return await self._database.read(position, weight=1)
@@ -73,9 +73,9 @@ def bump(tx: Transaction, expected: int, above: int, run: str) -> LineRecord:
     return _record(tx)
 
 
-def standings(tx: Transaction, ids: Sequence[str]) -> list[Standing]:
+def row_places(tx: Transaction, ids: Sequence[str]) -> list[RowPlace]:
     asked = json.dumps([id.replace("-", "") for id in ids])
-    return [Standing(_place(row), Status(row[5]).waiting) for row in tx.db.execute(SQL["standings"], (asked,))]
+    return [RowPlace(_place(row), Status(row[5]).waiting) for row in tx.db.execute(SQL["row_places"], (asked,))]
 
 
 def position(tx: Transaction) -> str:

@@ -206,9 +206,9 @@ def release_due(tx: Transaction, paced: Sequence[PacedQueue], firsts: Sequence[H
     """Release what these paces allow now; a pace whose next release time is to come costs nothing."""
     jobs: list[Release] = []
     for held in paced:
-        lines = [head for head in firsts if held.governs(head) and head[3] <= tx.wall]
-        if lines and look_at(held.state, tx.wall, min(head[3] for head in lines)) <= tx.wall:
-            jobs += _release(tx, held, lines, quiet=_is_quiet(held, firsts, tx.wall))
+        due_heads = [head for head in firsts if held.governs(head) and head[3] <= tx.wall]
+        if due_heads and look_at(held.state, tx.wall, min(head[3] for head in due_heads)) <= tx.wall:
+            jobs += _release(tx, held, due_heads, quiet=_is_quiet(held, firsts, tx.wall))
     return jobs
 
 
@@ -222,28 +222,28 @@ def next_looks(tx: Transaction, paced: Sequence[PacedQueue], firsts: Sequence[He
     return looks
 
 
-def _release(tx: Transaction, held: PacedQueue, lines: Sequence[Head], *, quiet: bool) -> list[Release]:
+def _release(tx: Transaction, held: PacedQueue, due_heads: Sequence[Head], *, quiet: bool) -> list[Release]:
     rate = held.pace.rate(quiet=quiet)
     expire_due(tx, rate.reach)
     for width in (A_FEW, rate.reach):
-        scans = [_scan(tx, held, line, width) for line in lines]
+        scans = [_scan(tx, held, head, width) for head in due_heads]
         dues = sorted(due_at for scan in scans for _, due_at, _ in scan)[:width]
         planned = plan(rate, held.state, tx.wall, dues)
-        if len(planned.slots) < width:
+        if len(planned.release_times) < width:
             break
-    first = islice(heapq.merge(*scans), len(planned.slots))
-    moves = [(number, slot) for (_, _, number), slot in zip(first, planned.slots, strict=True)]
+    first = islice(heapq.merge(*scans), len(planned.release_times))
+    moves = [(number, release_at) for (_, _, number), release_at in zip(first, planned.release_times, strict=True)]
     if not held.kept:
         tx.db.execute(SQL["follow"], (held.queue, text(held.state), tx.wall))
     tx.db.execute(SQL["keep_pace"], (text(planned.state), held.queue))
     what = (Lane.RELEASED, tx.next_move(), json.dumps(moves))
     gone = {number: (id, rank) for number, id, rank in tx.db.execute(SQL["release"], what)}
-    return [_released(held.queue, *gone[number], slot) for number, slot in moves]
+    return [_released(held.queue, *gone[number], release_at) for number, release_at in moves]
 
 
-def _scan(tx: Transaction, held: PacedQueue, line: Head, limit: int) -> list[tuple[int, int, int]]:
+def _scan(tx: Transaction, held: PacedQueue, head: Head, limit: int) -> list[tuple[int, int, int]]:
     """The first held rows behind a head: their place in the queue's order, due time and row id."""
-    queue, lane, rank, *_ = line
+    queue, lane, rank, *_ = head
     offset = held.order.offset(Lane(lane), Priority(rank))
     found = tx.db.execute(SQL["held_scan"], (queue, lane, rank, tx.wall, tx.wall, limit))
     return [(due_at + offset, due_at, number) for number, due_at in found]
@@ -254,8 +254,8 @@ def _is_quiet(held: PacedQueue, firsts: Sequence[Head], wall: int) -> bool:
     return not any(lane == Lane.REALTIME and due <= wall and queue in protected for queue, lane, _, due, _ in firsts)
 
 
-def _released(queue: str, id: bytes, rank: int, slot: int) -> Release:
-    return Release(rows.id_text(id), queue, Priority(rank), from_ms(slot))
+def _released(queue: str, id: bytes, rank: int, release_at: int) -> Release:
+    return Release(rows.id_text(id), queue, Priority(rank), from_ms(release_at))
 
 
 def outlook(tx: Transaction, id: str) -> Outlook | None:
@@ -279,7 +279,7 @@ def _ahead(tx: Transaction, job: Job, queue: Queue, pacing: Pacing | None) -> in
     place = to_ms(job.due_at) + queue.order.offset(job.lane, job.priority)
     [(number,)] = tx.db.execute(SQL["number"], (rows.id_bytes(job.id),))
     ahead = 0
-    for lane, rank in list(tx.db.execute(SQL["lines"], (job.queue,))):
+    for lane, rank in list(tx.db.execute(SQL["lanes_and_ranks"], (job.queue,))):
         if (lane in governed) == (job.lane in governed):
             due = place - queue.order.offset(Lane(lane), Priority(rank))
             before = (job.queue, lane, rank, tx.wall, due, number)

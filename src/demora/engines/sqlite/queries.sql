@@ -25,8 +25,9 @@ insert or ignore into queues (name) values (?)
 -- name: add
 insert into jobs (id, type, name, queue, status, lane, rank, due_at, created_at, scheduled_at, max_retries, retry_delay,
                   timeout, payload, tags, webhook_url, expires_at, unique_key, webhook_on_cancel, cause,
-                  moved, namespace, submitter)
-values (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20, ?21, ?22, ?23)
+                  moved, namespace, submitter, schedule, slot_at)
+values (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20, ?21, ?22, ?23, ?24,
+        ?25)
 on conflict (id) do nothing
 
 -- name: unique_waiting
@@ -34,7 +35,7 @@ select id, created_at, coalesce(scheduled_at, created_at), queue from jobs
 where unique_key = ? and type = ? and namespace = ? and status < {PROCESSING} and token = 0 and generation = 1
 
 -- name: replace_waiting
--- Replaces everything that a request can set; the job keeps its row id. The parameters are those of `add`.
+-- Replaces everything that a request can set; the job keeps its row id. The parameters are the first of `add`.
 update jobs set name = ?3, queue = ?4, status = ?5, lane = ?6, rank = ?7, due_at = ?8, scheduled_at = ?8,
     max_retries = ?11, retry_delay = ?12, timeout = ?13, payload = ?14, tags = ?15,
     webhook_url = ?16, expires_at = ?17, webhook_on_cancel = ?19, cause = ?20, moved = ?21, submitter = ?23
@@ -87,7 +88,7 @@ update jobs set status = ?, token = token + 1, worker_id = ?, lease_until = ?, c
     progress = null, progress_message = null
 where rowid in (select value from json_each(?)) and (expires_at is null or expires_at > ? or token > credits)
 returning rowid, id, token, type, name, queue, rank, payload, credits, strays, max_retries, retry_delay, timeout,
-    coalesce(scheduled_at, created_at), tags
+    coalesce(scheduled_at, created_at), tags, schedule, slot_at
 
 -- name: expire_chosen
 update jobs set status = ?, completed_at = ?, error = ? where rowid in (select value from json_each(?))
@@ -113,7 +114,7 @@ where id = :id and token = :token and status = {PROCESSING} and lease_until > :b
 -- name: settled_under
 select 1 from jobs where id = ? and token = ? and status <> {PROCESSING}
 
--- name: listen
+-- name: lease_status
 select id, token, cancel_requested_at is not null from jobs
 where id in (select unhex(value) from json_each(?)) and status = {PROCESSING} and lease_until > ?
 
@@ -233,7 +234,8 @@ delete from workers where heartbeat_at <= ?
 -- name: job
 select id, type, name, queue, status, lane, rank, due_at, created_at, scheduled_at, max_retries, retry_delay, timeout,
     token, credits, retries, generation, payload, tags, webhook_url, worker_id, lease_until, started_at, completed_at,
-    cancel_requested_at, progress, progress_message, result, error, expires_at, unique_key, webhook_on_cancel, cause
+    cancel_requested_at, progress, progress_message, result, error, expires_at, unique_key, webhook_on_cancel, cause,
+    schedule, slot_at
 from jobs where id = ?
 
 -- name: find
@@ -241,7 +243,7 @@ from jobs where id = ?
 select id, type, name, queue, status, lane, rank, due_at, created_at, scheduled_at, max_retries, retry_delay, timeout,
     token, credits, retries, generation, iif(:payload, payload, null), tags, webhook_url, worker_id, lease_until, started_at,
     completed_at, cancel_requested_at, progress, progress_message, iif(:result, result, ''), error, expires_at, unique_key,
-    webhook_on_cancel, cause,
+    webhook_on_cancel, cause, schedule, slot_at,
     iif(:bytes is null, 0, iif(:payload, octet_length(payload), 0) + iif(:result, coalesce(octet_length(result), 0), 0)
         + coalesce(octet_length(error), 0)
         + (select coalesce(sum(coalesce(octet_length(error), 0) + coalesce(octet_length(traceback), 0)), 0)
@@ -252,6 +254,7 @@ from jobs /* narrowed to */ where true
     and (:queue is null or queue = :queue)
     and (:type is null or type = :type)
     and (:tag is null or exists (select 1 from json_each(tags) where value = :tag))
+    and (:schedule is null or schedule = :schedule)
     and (:before is null or coalesce(completed_at, created_at) <= :before)
 order by id desc limit :limit
 
@@ -260,6 +263,9 @@ indexed by jobs_dead where status = {FAILED}
 
 -- name: narrow_processing
 indexed by jobs_leased where status = {PROCESSING}
+
+-- name: narrow_schedule
+indexed by jobs_of_schedule where schedule is not null and schedule = :schedule
 
 -- name: attempts
 select job_id, token, started_at, ended_at, worker_id, error, traceback from attempts
@@ -318,7 +324,8 @@ where status < {PROCESSING} and queue = ? and lane = ? and rank = ? and due_at <
 order by due_at, rowid limit ?
 
 -- name: release
-update jobs set lane = ?, due_at = slot, moved = ? from (select value ->> 0 as number, value ->> 1 as slot from json_each(?))
+update jobs set lane = ?, due_at = release_at, moved = ?
+from (select value ->> 0 as number, value ->> 1 as release_at from json_each(?))
 where jobs.rowid = number and status < {PROCESSING}
 returning jobs.rowid, id, rank
 
@@ -365,7 +372,7 @@ where status < {PROCESSING} and queue = ?2 and lane in (select value from json_e
 select 1 from jobs where status < {PROCESSING} and queue in (select value from json_each(?)) and lane = ?
     and due_at <= ? limit 1
 
--- name: lines
+-- name: lanes_and_ranks
 -- Each lane and rank of a queue that has waiting jobs.
 select distinct lane, rank from jobs where status < {PROCESSING} and queue = ?
 
@@ -520,13 +527,16 @@ from events where seq > ? order by seq
 select id, status, queue, token, token - credits, retries, generation, max_retries, created_at, due_at, lease_until,
     completed_at, worker_id, cancel_requested_at is not null, error,
     (select json_group_array(token) from attempts where job_id = jobs.id),
-    iif(cause is null, {hooked}, webhook_url is not null), webhook_on_cancel, cause, lane
+    iif(cause is null, {hooked}, webhook_url is not null), webhook_on_cancel, cause, lane, schedule, slot_at
 from jobs order by rowid
+
+-- name: slot_facts
+select schedule, slot_at, outcome, job_id from schedule_slots
 
 -- name: key_facts
 select scope, key, job_id, created_at, expires_at from idempotency_keys
 
--- name: stray_attempts
+-- name: orphan_attempts
 select distinct job_id from attempts where job_id not in (select id from jobs)
 
 -- name: overview_waiting
@@ -599,7 +609,7 @@ select jobs.rowid, jobs.queue, lane from json_each(?1) as request
 cross join jobs on jobs.id = unhex(request.value ->> 0)
 where jobs.queue = request.value ->> 1 and status < {PROCESSING} and due_at <= ?2 order by request.key
 
--- name: standings
+-- name: row_places
 select jobs.id, jobs.queue, lane, rank, due_at, status
     from json_each(?) as request cross join jobs on jobs.id = unhex(request.value)
 
@@ -618,3 +628,125 @@ order by moved, rowid limit ?5
 select id, queue, lane, rank, due_at, rowid from jobs
 where status < {PROCESSING} and queue = ?1 and lane = ?2 and rank = ?3 and (due_at, rowid) > (?4, ?5) and due_at <= ?6
 order by due_at, rowid limit ?7
+
+-- name: schedule_columns
+name, schedule, exclusive, revision, decided_to, next_at, kept_at, origin, changed_by, defined, application, release,
+    last_run_at, last_job_id, run_count, records, forgotten_to,
+    (select status from jobs where id = schedules.last_job_id) as last_status
+
+-- name: add_schedule
+insert into schedules (name, schedule, exclusive, revision, decided_to, next_at, origin, changed_by, defined, application,
+                       release)
+values (:name, :schedule, :exclusive, 1, :decided_to, :next_at, :origin, :by, :defined, :application, :release)
+on conflict (name) do nothing
+
+-- name: schedule
+select {schedule_columns} from schedules where name = ?
+
+-- name: schedules
+select {schedule_columns} from schedules where name > ? order by name limit ?
+
+-- name: schedules_of_application
+-- The schedules of these names, and all of the application.
+select {schedule_columns} from schedules where name in (select value from json_each(?1))
+union
+select {schedule_columns} from schedules where application is not null and application = ?2
+
+-- name: write_schedule
+update schedules set schedule = :schedule, exclusive = :exclusive, revision = revision + 1, decided_to = :decided_to,
+    next_at = :next_at, kept_at = :kept_at, changed_by = :by, defined = :defined, application = :application,
+    release = :release
+where name = :name
+
+-- name: remove_schedule
+delete from schedules where name = ?
+
+-- name: remove_slots
+delete from schedule_slots where schedule = ?
+
+-- name: register_names
+insert or replace into schedule_processes (application, process_id, names, registered_at) values (?, ?, ?, ?)
+
+-- name: names_elsewhere
+select names from schedule_processes join workers on workers.id = process_id
+where application = ? and process_id <> ? and heartbeat_at > ?
+
+-- name: forget_processes
+-- Processes whose worker is gone, if they registered long ago.
+delete from schedule_processes where registered_at <= ? and process_id not in (select id from workers)
+
+-- name: schedules_due
+select {schedule_columns} from schedules where next_at is not null and next_at <= ? order by next_at, name limit ?
+
+-- name: schedules_freed
+-- Schedules with a kept slot and no unended job.
+select {schedule_columns} from schedules
+where kept_at is not null and (next_at is null or next_at > ?) and not exists (
+    select 1 from jobs indexed by jobs_of_schedule_unended
+    where jobs.schedule is not null and jobs.schedule = schedules.name and status < {COMPLETED}
+) limit ?
+
+-- name: next_slot
+select min(next_at), exists (select 1 from schedules where kept_at is not null) from schedules
+where next_at is not null and next_at > ?
+
+-- name: unended_of_schedule
+-- Whether the schedule has waiting jobs that were never claimed, and whether it has others that have not ended.
+select coalesce(max(status < {PROCESSING} and token = 0), 0), coalesce(max(status = {PROCESSING} or token > 0), 0)
+from jobs indexed by jobs_of_schedule_unended
+where schedule is not null and schedule = ? and status < {COMPLETED}
+
+-- name: waiting_of_schedule
+select id from jobs indexed by jobs_of_schedule_unended
+where schedule is not null and schedule = ? and status < {COMPLETED} and status < {PROCESSING} and token = 0
+
+-- name: revisions
+select name, revision from schedules where name in (select value from json_each(?))
+
+-- name: slots_taken
+select schedule, slot_at, job_id from json_each(?) as asked
+cross join schedule_slots on schedule = asked.value ->> 0 and slot_at = asked.value ->> 1
+
+-- name: record_slot
+insert into schedule_slots (schedule, slot_at, outcome, decided_at, job_id) values (?, ?, ?, ?, ?)
+on conflict (schedule, slot_at) do update set outcome = excluded.outcome, decided_at = excluded.decided_at,
+    job_id = excluded.job_id
+
+-- name: replace_slot
+update schedule_slots set outcome = 'replaced' where (schedule, slot_at) = (
+    select schedule, slot_at from jobs where id = ?
+)
+
+-- name: fired
+update schedules set revision = revision + 1, decided_to = :decided_to, next_at = :next_at, kept_at = :kept_at,
+    run_count = run_count + :added, records = records + :recorded,
+    last_run_at = iif(:job_id is null, last_run_at, :wall), last_job_id = coalesce(:job_id, last_job_id)
+where name = :name
+
+-- name: backfilled
+update schedules set revision = revision + 1, run_count = run_count + ?, records = records + ? where name = ?
+
+-- name: crowded
+select name from schedules where records > ? and name in (select value from json_each(?))
+
+-- name: slot_beyond
+select slot_at from schedule_slots where schedule = ? order by slot_at desc limit 1 offset ?
+
+-- name: forget_slots
+delete from schedule_slots where schedule = ? and slot_at <= ?
+
+-- name: forgotten
+update schedules set records = ?, forgotten_to = ? where name = ?
+
+-- name: slot_records
+select schedule, slot_at, outcome, decided_at, job_id from schedule_slots
+where schedule = ?1 and (?2 is null or slot_at < ?2) order by slot_at desc limit ?3
+
+-- name: zones
+select value from meta where name = 'zones'
+
+-- name: note_zones
+insert or replace into meta (name, value) values ('zones', ?)
+
+-- name: foresee
+update schedules set next_at = ?, revision = revision + 1 where name = ?

@@ -14,13 +14,12 @@ from ..sql.columns import queue_order, retention
 from ..sql.columns import span as _span
 from ..sql.columns import tags as _tags
 from ..sql.columns import time as _time
+from ..sql.constants import NARROW as _NARROW
 from .connections import SQL
 from .transactions import Transaction
 
 Row = tuple[Any, ...]
 _PRIORITIES = tuple(Priority)
-# Statuses whose jobs have an index of their own, and the block that limits `find` to it.
-_NARROW = {frozenset({Status.FAILED}): "narrow_dead", frozenset({Status.PROCESSING}): "narrow_processing"}
 
 
 def id_bytes(id: str) -> bytes | None:
@@ -51,9 +50,12 @@ def expiry_ms(job: NewJob, wall: int) -> int | None:
     return None if job.expires_in is None else wall + span_ms(job.expires_in)
 
 
-def new_row(job: NewJob, id: bytes, wall: int, move: int | None) -> Row:
+def new_row(
+    job: NewJob, id: bytes, wall: int, move: int | None, schedule: str | None = None, slot_at: int | None = None
+) -> Row:
+    """The parameters of `add`. A job of a schedule enters the scheduled lane, also if it is due at once."""
     due_at = due_ms(job, wall)
-    later = due_at > wall
+    later = due_at > wall or schedule is not None
     return (
         id,
         job.type,
@@ -78,6 +80,8 @@ def new_row(job: NewJob, id: bytes, wall: int, move: int | None) -> Row:
         move,
         job.namespace,
         job.submitter,
+        schedule,
+        slot_at,
     )
 
 
@@ -98,6 +102,8 @@ def claimed_job(row: Row) -> ClaimedJob:
         timeout,
         scheduled,
         tags,
+        schedule,
+        slot_at,
     ) = row
     return ClaimedJob(
         lease=Lease(id_text(id), token),
@@ -106,17 +112,19 @@ def claimed_job(row: Row) -> ClaimedJob:
         queue=queue,
         priority=_PRIORITIES[rank],
         payload=payload.encode(),
-        standing=RetryState(token - credits, max_retries, _span(retry_delay), strays),
+        retry_state=RetryState(token - credits, max_retries, _span(retry_delay), strays),
         timeout=None if timeout is None else _span(timeout),
         scheduled_at=from_ms(scheduled),
         tags=_tags(tags),
+        schedule=schedule,
+        slot_at=_time(slot_at),
     )
 
 
 def lapsed_job(row: Row) -> LapsedJob:
     id, token, credits, strays, max_retries, retry_delay, worker_id, type = row
-    standing = RetryState(token - credits, max_retries, _span(retry_delay), strays)
-    return LapsedJob(Lease(id_text(id), token), type, worker_id, standing)
+    retry_state = RetryState(token - credits, max_retries, _span(retry_delay), strays)
+    return LapsedJob(Lease(id_text(id), token), type, worker_id, retry_state)
 
 
 def whole_job(row: Row, attempts: list[Attempt], log: list[LogLine], to_wall: int) -> Job:
@@ -124,7 +132,7 @@ def whole_job(row: Row, attempts: list[Attempt], log: list[LogLine], to_wall: in
     (id, type, name, queue, status, lane, rank, due_at, created_at, scheduled_at, max_retries, retry_delay, timeout, token,
      credits, retries, generation, payload, tags, webhook_url, worker_id, lease_until, started_at, completed_at,
      cancel_requested_at, progress, progress_message, result, error, expires_at, unique_key, on_cancel,
-     cause) = row  # fmt: skip
+     cause, schedule, slot_at) = row  # fmt: skip
     if status == Status.COMPLETED:
         attempts = [*attempts, Attempt(token, _time(started_at), _time(completed_at), worker_id)]
     return Job(
@@ -161,6 +169,8 @@ def whole_job(row: Row, attempts: list[Attempt], log: list[LogLine], to_wall: in
         unique_key=unique_key,
         webhook_on_cancel=bool(on_cancel),
         cause=None if cause is None else id_text(cause),
+        schedule_name=schedule,
+        slot_at=_time(slot_at),
         attempts=tuple(attempts),
         log=tuple(log),
     )
@@ -196,6 +206,7 @@ def find(tx: Transaction, query: Query) -> Page:
         "queue": query.queue,
         "type": query.type,
         "tag": query.tag,
+        "schedule": query.schedule,
         "before": None if query.older_than is None else tx.wall - span_ms(query.older_than),
         "limit": query.limit + 1,
         "payload": query.payload,
@@ -222,7 +233,7 @@ def _page(found: Iterable[Row], query: Query) -> tuple[list[Row], bool]:
 
 
 def _find_sql(query: Query) -> str:
-    narrow = _NARROW.get(query.statuses)
+    narrow = "narrow_schedule" if query.schedule is not None else _NARROW.get(query.statuses)
     return SQL["find"].replace("/* narrowed to */ where true", SQL[narrow]) if narrow else SQL["find"]
 
 

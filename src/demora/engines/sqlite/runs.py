@@ -20,16 +20,16 @@ from ...core.states import Status
 from ...core.verdict import Verdict
 from ...store.jobs import Claimed, ClaimedJob, ClaimRequest, LapsedJob, Lease, LeaseStatus, Report, Settlement, Topic
 from ...store.line_feed import Drawn, Entry
+from ..sql.constants import LAPSED_AT_ONCE
 from . import changes, paces, rows
 from .audit import trace
 from .connections import SQL
 from .locking import LEAST_SPARING
 from .transactions import Transaction
 
-LAPSED_AT_ONCE = 100
 _USUAL = QueueOrder()
 _encode = msgspec.json.encode
-_Held = tuple[bytes | None, int]  # an id and the token of a lease on it
+_LeaseKey = tuple[bytes | None, int]  # an id and the token of a lease on it
 
 
 class _Head(msgspec.Struct, frozen=True):
@@ -83,7 +83,8 @@ def draw(tx: Transaction, request: ClaimRequest, entries: Sequence[Entry]) -> Dr
     asked = json.dumps([(entry.id.replace("-", ""), entry.queue) for entry in entries])
     found = list(tx.db.execute(SQL["drawable"], (asked, tx.wall))) if entries else []
     settings = paces.settings_of(tx, [(queue, lane, 0, 0, rowid) for rowid, queue, lane in found], None)
-    chosen = [rowid for rowid, queue, lane in found if _hands_out(settings.get(queue, _USUAL), lane)]
+    handed = [rowid for rowid, queue, lane in found if _hands_out(settings.get(queue, _USUAL), lane)]
+    chosen = list(dict.fromkeys(handed))  # a line may hand out a job twice
     jobs = _take(tx, chosen, request)
     return Drawn(Claimed(jobs, _lapsed(tx), _next_in(tx, (), (), ())), len(chosen) - len(jobs), tx.wall_us)
 
@@ -180,7 +181,7 @@ def renew(tx: Transaction, reports: Sequence[Report], lease: int) -> LeaseStatus
         if renewed or (report.log and _is_settled(tx, report)):
             _log(tx, report)  # also after a settlement: no other report has these lines
         trace(tx, report.lease, "renew", accepted=renewed)
-    return listen(tx, [report.lease for report in reports])
+    return lease_status(tx, [report.lease for report in reports])
 
 
 def _is_settled(tx: Transaction, report: Report) -> bool:
@@ -188,9 +189,10 @@ def _is_settled(tx: Transaction, report: Report) -> bool:
     return tx.db.execute(SQL["settled_under"], (rows.id_bytes(report.lease.id), report.lease.token)).fetchone() is not None
 
 
-def listen(tx: Transaction, leases: Sequence[Lease]) -> LeaseStatus:
+def lease_status(tx: Transaction, leases: Sequence[Lease]) -> LeaseStatus:
     ids = _encode([lease.id.replace("-", "") for lease in leases]).decode()
-    held = {(rows.id_text(id), token): cancel for id, token, cancel in tx.db.execute(SQL["listen"], (ids, tx.lease_clock))}
+    found = tx.db.execute(SQL["lease_status"], (ids, tx.lease_clock))
+    held = {(rows.id_text(id), token): cancel for id, token, cancel in found}
     return LeaseStatus(
         lost=frozenset(lease for lease in leases if (lease.id, lease.token) not in held),
         cancel_requested=frozenset(lease for lease in leases if held.get((lease.id, lease.token))),
@@ -221,7 +223,7 @@ def _trace(tx: Transaction, settlements: Sequence[Settlement], answers: Sequence
 
 def _complete(tx: Transaction, done: Sequence[Settlement]) -> frozenset[Lease]:
     """Record successes in one statement, and return the leases that still held."""
-    held: dict[_Held, Lease] = {}
+    held: dict[_LeaseKey, Lease] = {}
     packed = [_completion(tx, s, held) for s in done]
     what = {
         "status": Status.COMPLETED.value,
@@ -241,7 +243,7 @@ def _complete(tx: Transaction, done: Sequence[Settlement]) -> frozenset[Lease]:
     return ours
 
 
-def _completion(tx: Transaction, settlement: Settlement, held: dict[_Held, Lease]) -> tuple[Any, ...]:
+def _completion(tx: Transaction, settlement: Settlement, held: dict[_LeaseKey, Lease]) -> tuple[Any, ...]:
     """The parameters of a success; adds to `held` under which id and token the statement returns its lease."""
     report, result = settlement.report, settlement.verdict.result
     id = rows.id_bytes(report.lease.id)

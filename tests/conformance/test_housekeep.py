@@ -133,7 +133,7 @@ async def test_history_goes_with_its_job(store: Store) -> None:
     [again] = await store.add([new_job()])
     assert [job.id for job in (await store.find(Query())).jobs] == [again.id]
     evidence = await store.audit.evidence()  # type: ignore[attr-defined]
-    assert evidence.strays == []
+    assert evidence.orphans == []
 
 
 async def test_keys_that_expired_go_and_others_outlive_their_job(store: Store, clock: TestClock) -> None:

@@ -1,0 +1,386 @@
+"""Schedules on PostgreSQL.
+
+A verb that writes to a schedule locks its row first, several rows in the order of their names. With an overlap policy it
+then locks the unended jobs of the schedule, so that no worker claims one of them meanwhile.
+"""
+
+import json
+from collections import Counter, defaultdict
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from datetime import datetime, timedelta
+from time import monotonic
+
+import msgspec
+
+from ...core.definitions import Defined, Definition, Result, bring_in
+from ...core.firing import Previous, Progress, SlotOutcome, begin, foreseen
+from ...core.job import NewJob
+from ...core.schedule import Overlap, Schedule
+from ...core.schedule_request import ScheduleRequest, change_schedule
+from ...core.spans import from_ms, span_ms, to_ms
+from ...store import schedules as port
+from ...store.jobs import Added, Topic
+from ...store.schedules import (
+    LIVE_WITHIN,
+    Backfilled,
+    DueSchedule,
+    DueSchedules,
+    Fired,
+    Firing,
+    Origin,
+    SlotRecord,
+    StoredSchedule,
+)
+from ...system import crash
+from ..sql.columns import time
+from ..sql.schedules import (
+    A_FEW_RECORDS,
+    SlotJob,
+    jobs_of,
+    known_of,
+    ms,
+    of_code,
+    progress_of,
+    record_of,
+    schedule_of,
+    stored,
+    text,
+)
+from . import changes, rows
+from .connections import Session
+from .database import Database
+
+Slot = tuple[str, int, SlotOutcome, str | None]  # the schedule, the slot, its outcome and its job
+
+_NAMES = "the names of schedules"  # the lock of those that add or define some
+
+
+class PostgresSchedules:
+    """The schedules, their slots, and the records of these."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def add(self, schedule: Schedule, *, origin: Origin, by: str) -> StoredSchedule | None:
+        return await self._database.write(lambda session: add(session, schedule, origin, by))
+
+    async def define(self, definition: Definition) -> list[Defined]:
+        return await self._database.write(lambda session: define(session, definition))
+
+    async def get(self, name: str) -> StoredSchedule | None:
+        return await self._database.read(lambda session: get(session, name))
+
+    async def all(self, *, after: str | None = None, limit: int | None = None) -> list[StoredSchedule]:
+        return await self._database.read(lambda session: everything(session, after, limit))
+
+    async def change(self, name: str, request: ScheduleRequest, *, by: str) -> StoredSchedule | None:
+        return await self._database.write(lambda session: change(session, name, request, by))
+
+    async def remove(self, name: str) -> bool:
+        return await self._database.write(lambda session: remove(session, name))
+
+    async def due(self, *, limit: int) -> DueSchedules:
+        return await self._database.read(lambda session: due(session, limit))
+
+    async def fire(self, firings: Sequence[Firing]) -> list[Fired]:
+        return await self._database.write(lambda session: fire(session, firings))
+
+    async def trigger(self, name: str, job: NewJob) -> Added | None:
+        return await self._database.write(lambda session: trigger(session, name, job))
+
+    async def backfill(self, name: str, slots: Sequence[tuple[datetime, NewJob]]) -> Backfilled | None:
+        return await self._database.write(lambda session: backfill(session, name, slots))
+
+    async def records(self, name: str, *, before: datetime | None = None, limit: int) -> list[SlotRecord]:
+        return await self._database.read(lambda session: records(session, name, before, limit))
+
+    async def foresee(self, zones: str) -> int:
+        return await self._database.write(lambda session: foresee(session, zones))
+
+
+async def add(session: Session, schedule: Schedule, origin: Origin, by: str) -> StoredSchedule | None:
+    async with _transaction(session):
+        await session.rows("only_one", what=_NAMES)
+        of_row = {"origin": origin.value, "by": rows.text(by), "defined": None, "application": None, "release": None}
+        added = await _add(session, schedule, of_row)
+    found = await get(session, schedule.name)
+    if added or (session.again and found is not None and found.revision == 1 and _same(found.schedule, schedule)):
+        return found
+    return None
+
+
+def _same(one: Schedule, other: Schedule) -> bool:
+    return one == msgspec.structs.replace(other, recorded_at=one.recorded_at)
+
+
+async def _add(session: Session, schedule: Schedule, of_row: dict[str, str | None]) -> bool:
+    """Store a new schedule as recorded now, unless its name is taken."""
+    now = _now(session)
+    new = msgspec.structs.replace(schedule, recorded_at=now)
+    session.wake(Topic.SCHEDULES)
+    return await session.row("add_schedule", **_fields(new, begin(new, now)), **of_row) is not None
+
+
+async def define(session: Session, definition: Definition) -> list[Defined]:
+    who = {"application": definition.application, "process_id": definition.process_id}
+    names = [schedule.name for schedule in definition.schedules]
+    async with _transaction(session):
+        await session.rows("only_one", what=_NAMES)
+        await session.rows("register_names", **who, names=json.dumps(names), within=span_ms(LIVE_WITHIN))
+        of_application = await session.rows("schedules_of_application", names=names, application=definition.application)
+        found = {one.schedule.name: one for one in map(_stored, of_application)}
+        live = await session.rows("names_elsewhere", **who, within=span_ms(LIVE_WITHIN))
+        elsewhere = {name for (registered,) in live for name in json.loads(registered)}
+        results = bring_in(definition, {name: known_of(one) for name, one in found.items()}, elsewhere)
+        for result in results:
+            await _bring_in(session, result, found.get(result.name))
+    return results
+
+
+async def _bring_in(session: Session, defined: Defined, before: StoredSchedule | None) -> None:
+    known = defined.known
+    if defined.result is Result.RETIRED:
+        await remove(session, defined.name)
+    if known is None:
+        return
+    if before is None:
+        await _add(session, known.schedule, of_code(known, _now(session)))
+        return
+    new = msgspec.structs.replace(before, schedule=known.schedule, defined=known.defined, release=known.release)
+    await _write(session, new, restarts=defined.restarts)
+
+
+async def get(session: Session, name: str) -> StoredSchedule | None:
+    row = await session.row("schedule", name=name)
+    return None if row is None else _stored(row)
+
+
+async def everything(session: Session, after: str | None, limit: int | None) -> list[StoredSchedule]:
+    return [_stored(row) for row in await session.rows("schedules", after=after or "", limit=limit)]
+
+
+async def change(session: Session, name: str, request: ScheduleRequest, by: str) -> StoredSchedule | None:
+    async with _transaction(session):
+        row = await session.row("lock_schedule", name=name)
+        if row is None:
+            return None
+        before = _stored(row)
+        changed = change_schedule(before.schedule, request, now=_now(session))
+        new = msgspec.structs.replace(before, schedule=changed, changed_by=rows.text(by))
+        await _write(session, new, restarts=True)
+    return await get(session, name)
+
+
+async def _write(session: Session, new: StoredSchedule, *, restarts: bool) -> None:
+    """Store a changed schedule. If its slots begin anew, a slot that waits is skipped."""
+    progress = new.progress
+    if restarts:
+        if progress.kept_at is not None:
+            await _record(session, [(new.schedule.name, to_ms(progress.kept_at), SlotOutcome.SKIPPED, None)])
+        progress = begin(new.schedule, _now(session))
+    await session.rows(
+        "write_schedule",
+        **_fields(new.schedule, progress),
+        kept_at=ms(progress.kept_at),
+        by=new.changed_by,
+        defined=new.defined and text(new.defined),
+        application=new.application,
+        release=new.release,
+    )
+    session.wake(Topic.SCHEDULES)
+
+
+async def remove(session: Session, name: str) -> bool:
+    return await session.row("remove_schedule", name=name) is not None
+
+
+async def due(session: Session, limit: int) -> DueSchedules:
+    asked = monotonic()
+    found = await session.rows("schedules_due", limit=limit + 1)
+    us, wall, keeps, following = found[0][:4]
+    schedules = [
+        DueSchedule(
+            schedule_of(row["schedule"]),
+            row["revision"],
+            progress_of(row["decided_to"], row["next_at"], row["kept_at"]),
+            Previous(bool(row["waiting"]), bool(row["claimed"])),
+        )
+        for row in found
+        if row["name"] is not None
+    ]
+    left = None if following is None else max(following * 1000 - us - session.passed_since(us, asked), 0)
+    if len(schedules) > limit:
+        left = 0
+    next_in = None if left is None else timedelta(microseconds=left)
+    return DueSchedules(schedules[:limit], from_ms(wall), next_in, time(following), keeps=keeps)
+
+
+async def fire(session: Session, firings: Sequence[Firing]) -> list[Fired]:
+    async with _transaction(session):
+        applied = await _applicable(session, firings)
+        new = await _record(session, [slot for firing in applied.values() for slot in _slots(firing)])
+        jobs = [
+            SlotJob(job, firing.due.schedule.name, at)
+            for firing in applied.values()
+            for at, job in jobs_of(firing).items()
+            if (firing.due.schedule.name, at) in new
+        ]
+        if jobs:
+            await changes.store_of_schedules(session, jobs)
+        await _advance(session, list(applied.values()), Counter(name for name, _ in new), jobs)
+    added = Counter(one.schedule for one in jobs)
+    return [
+        Fired(applied=n in applied, added=added[firing.due.schedule.name] if n in applied else 0)
+        for n, firing in enumerate(firings)
+    ]
+
+
+async def _applicable(session: Session, firings: Sequence[Firing]) -> dict[int, Firing]:
+    """Lock the schedules, and return the firings that find them as `due` returned them. Cancel what these replace."""
+    locked = await session.rows("lock_schedules", names=[firing.due.schedule.name for firing in firings])
+    revisions = {row["name"]: row["revision"] for row in locked}
+    exclusive = [one.due.schedule.name for one in firings if one.due.schedule.overlap is not Overlap.ALLOW]
+    unended = await session.rows("lock_unended", names=exclusive) if exclusive else []
+    waiting = defaultdict[str, list[bool]](list)
+    for row in unended:
+        waiting[row["schedule"]].append(row["waiting"])
+    applied = dict[int, Firing]()
+    for n, firing in enumerate(firings):
+        name = firing.due.schedule.name
+        previous = Previous(any(waiting[name]), not all(waiting[name]))
+        if revisions.pop(name, None) == firing.due.revision and previous == firing.due.previous:
+            applied[n] = firing
+            if firing.decision.progress.kept_at is not None:
+                session.wake(Topic.SCHEDULES)
+    cancels = {one.due.schedule.name for one in applied.values() if one.decision.cancels}
+    if replaced := [str(row["id"]) for row in unended if row["waiting"] and row["schedule"] in cancels]:
+        await changes.cancel(session, replaced)
+        await session.rows("replace_slots", ids=replaced)
+    return applied
+
+
+def _slots(firing: Firing) -> list[Slot]:
+    jobs = jobs_of(firing)
+    return [
+        (firing.due.schedule.name, at, slot.outcome, jobs[at].id if at in jobs else None)
+        for slot in firing.decision.slots
+        for at in (to_ms(slot.slot_at),)
+    ]
+
+
+async def _record(session: Session, slots: Sequence[Slot], *, refill: bool = False) -> dict[tuple[str, int], bool]:
+    """Record slots, and return those whose record was written: whether it is a new one."""
+    if not slots:
+        return {}
+    written = await session.rows(
+        "record_slots",
+        schedules=[name for name, _, _, _ in slots],
+        slots=[at for _, at, _, _ in slots],
+        outcomes=[outcome.value for _, _, outcome, _ in slots],
+        ids=[id for _, _, _, id in slots],
+        refill=refill,
+    )
+    return {(name, at): new for name, at, new in written}
+
+
+async def _advance(
+    session: Session, firings: Sequence[Firing], recorded: Mapping[str, int], jobs: Sequence[SlotJob]
+) -> None:
+    """Store how far the schedules are decided now."""
+    added, last = Counter(one.schedule for one in jobs), {one.schedule: one.job.id for one in jobs}
+    names = [firing.due.schedule.name for firing in firings]
+    progress = [firing.decision.progress for firing in firings]
+    found = await session.rows(
+        "fired",
+        names=names,
+        decided_tos=[to_ms(one.decided_to) for one in progress],
+        next_ats=[ms(one.next_at) for one in progress],
+        kept_ats=[ms(one.kept_at) for one in progress],
+        added=[added[name] for name in names],
+        recorded=[recorded[name] for name in names],
+        job_ids=[last.get(name) for name in names],
+        most=port.KEPT_RECORDS + A_FEW_RECORDS,
+    )
+    for (crowded,) in found:
+        if crowded is not None:
+            await session.rows("forget_slots", name=crowded, kept=port.KEPT_RECORDS)
+
+
+async def trigger(session: Session, name: str, job: NewJob) -> Added | None:
+    async with _transaction(session):
+        for _, created_at, scheduled_at in await session.rows("ids_taken", ids=[job.id]):
+            return Added(job.id, from_ms(created_at), from_ms(scheduled_at), replayed=not session.again)
+        if await session.row("lock_schedule", name=name) is None:
+            return None
+        await changes.store_of_schedules(session, [SlotJob(job, name)])
+        now = _now(session)
+    return Added(job.id, now, now if job.delay is None else now + job.delay)
+
+
+async def backfill(session: Session, name: str, slots: Sequence[tuple[datetime, NewJob]]) -> Backfilled | None:
+    async with _transaction(session):
+        row = await session.row("lock_schedule", name=name)
+        if row is None:
+            return None
+        found = _stored(row)
+        asked = {to_ms(slot): job for slot, job in slots if port.may_be_backfilled(found, slot)}
+        new = await _record(session, [(name, at, SlotOutcome.FIRED, job.id) for at, job in asked.items()], refill=True)
+        added = [at for at in asked if (name, at) in new]
+        if added:
+            await changes.store_of_schedules(session, [SlotJob(asked[at], name, at) for at in added])
+            await session.rows("backfilled", name=name, added=len(added), recorded=sum(new.values()))
+    return Backfilled([from_ms(at) for at in added], [from_ms(at) for at in asked if at not in added])
+
+
+async def records(session: Session, name: str, before: datetime | None, limit: int) -> list[SlotRecord]:
+    found = await session.rows("slot_records", name=name, before=ms(before), limit=limit)
+    return [record_of(row, None if row["job_id"] is None else str(row["job_id"])) for row in found]
+
+
+async def foresee(session: Session, zones: str) -> int:
+    async with _transaction(session):
+        await session.rows("only_one", what=_NAMES)
+        before = await session.row("zones")
+        if before is not None and before["value"] >= zones:
+            return 0
+        await session.rows("note_zones", zones=zones)
+        found = await everything(session, None, None)
+        moved = {
+            one.schedule.name: ms(after.next_at)
+            for one in found
+            if (after := foreseen(one.schedule, one.progress)) != one.progress
+        }
+        await session.rows("foresee", names=list(moved), next_ats=list(moved.values()))
+    if moved:
+        session.wake(Topic.SCHEDULES)
+    return len(moved)
+
+
+@asynccontextmanager
+async def _transaction(session: Session) -> AsyncIterator[None]:
+    """A transaction that reads the clock of the database once."""
+    async with session.transaction():
+        if session.wall_us is None:
+            session.wall_us = (await session.row("now"))["us"]
+        yield
+        crash.at("batch.applied")
+
+
+def _now(session: Session) -> datetime:
+    assert session.wall_us is not None
+    return from_ms(session.wall_us // 1000)
+
+
+def _fields(schedule: Schedule, progress: Progress) -> dict[str, object]:
+    return {
+        "name": schedule.name,
+        "schedule": text(schedule),
+        "exclusive": schedule.overlap is not Overlap.ALLOW,
+        "decided_to": to_ms(progress.decided_to),
+        "next_at": ms(progress.next_at),
+    }
+
+
+def _stored(row: rows.Row) -> StoredSchedule:
+    return stored(row, None if row["last_job_id"] is None else str(row["last_job_id"]))

@@ -1,0 +1,332 @@
+"""Schedules on SQLite. Each verb is one transaction, and SQLite has one writer, so what a verb reads stays true until it
+writes."""
+
+import json
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from datetime import datetime, timedelta
+
+import msgspec
+
+from ...core.definitions import Defined, Definition, Result, bring_in
+from ...core.firing import Previous, Progress, SlotOutcome, begin, foreseen
+from ...core.job import NewJob
+from ...core.schedule import Overlap, Schedule
+from ...core.schedule_request import ScheduleRequest, change_schedule
+from ...core.spans import from_ms, span_ms, to_ms
+from ...store import schedules as port
+from ...store.jobs import Added, Topic
+from ...store.schedules import (
+    LIVE_WITHIN,
+    Backfilled,
+    DueSchedule,
+    DueSchedules,
+    Fired,
+    Firing,
+    Origin,
+    SlotRecord,
+    StoredSchedule,
+)
+from ..sql.columns import time
+from ..sql.schedules import (
+    A_FEW_RECORDS,
+    SlotJob,
+    jobs_of,
+    known_of,
+    ms,
+    of_code,
+    record_of,
+    slots_of,
+    stored,
+    text,
+)
+from . import changes, rows
+from .connections import SQL
+from .database import Database
+from .transactions import Transaction
+
+
+class SqliteSchedules:
+    """The schedules, their slots, and the records of these."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def add(self, schedule: Schedule, *, origin: Origin, by: str) -> StoredSchedule | None:
+        return await self._database.write(lambda tx: add(tx, schedule, origin, by))
+
+    async def define(self, definition: Definition) -> list[Defined]:
+        return await self._database.write(lambda tx: define(tx, definition))
+
+    async def get(self, name: str) -> StoredSchedule | None:
+        return await self._database.read(lambda tx: get(tx, name), weight=1)
+
+    async def all(self, *, after: str | None = None, limit: int | None = None) -> list[StoredSchedule]:
+        return await self._database.read(lambda tx: everything(tx, after, limit))
+
+    async def change(self, name: str, request: ScheduleRequest, *, by: str) -> StoredSchedule | None:
+        return await self._database.write(lambda tx: change(tx, name, request, by))
+
+    async def remove(self, name: str) -> bool:
+        return await self._database.write(lambda tx: remove(tx, name))
+
+    async def due(self, *, limit: int) -> DueSchedules:
+        found, read_at = await self._database.read(lambda tx: (due(tx, limit), tx.wall_us), limit)
+        return _as_of_now(found, self._database.clock.wall_us() - read_at)
+
+    async def fire(self, firings: Sequence[Firing]) -> list[Fired]:
+        return await self._database.write(lambda tx: fire(tx, firings), len(firings))
+
+    async def trigger(self, name: str, job: NewJob) -> Added | None:
+        return await self._database.write(lambda tx: trigger(tx, name, job))
+
+    async def backfill(self, name: str, slots: Sequence[tuple[datetime, NewJob]]) -> Backfilled | None:
+        return await self._database.write(lambda tx: backfill(tx, name, slots), len(slots))
+
+    async def records(self, name: str, *, before: datetime | None = None, limit: int) -> list[SlotRecord]:
+        return await self._database.read(lambda tx: records(tx, name, before, limit))
+
+    async def foresee(self, zones: str) -> int:
+        return await self._database.write(lambda tx: foresee(tx, zones))
+
+
+def add(tx: Transaction, schedule: Schedule, origin: Origin, by: str) -> StoredSchedule | None:
+    if not _add(tx, schedule, {"origin": origin.value, "by": by, "defined": None, "application": None, "release": None}):
+        return None
+    return get(tx, schedule.name)
+
+
+def _add(tx: Transaction, schedule: Schedule, of_row: dict[str, str | None]) -> bool:
+    """Store a new schedule as recorded now, unless its name is taken."""
+    now = from_ms(tx.wall)
+    new = msgspec.structs.replace(schedule, recorded_at=now)
+    tx.db.execute(SQL["add_schedule"], {**_fields(new, begin(new, now)), **of_row})
+    tx.wake(Topic.SCHEDULES)
+    return tx.db.changes() > 0
+
+
+def define(tx: Transaction, definition: Definition) -> list[Defined]:
+    application = definition.application
+    names = json.dumps([schedule.name for schedule in definition.schedules])
+    tx.db.execute(SQL["register_names"], (application, definition.process_id, names, tx.wall))
+    tx.db.execute(SQL["forget_processes"], (tx.wall - span_ms(LIVE_WITHIN),))
+    found = {one.schedule.name: one for one in _found(tx, "schedules_of_application", (names, application))}
+    live = (application, definition.process_id, tx.boot - span_ms(LIVE_WITHIN))
+    elsewhere = {name for (registered,) in tx.db.execute(SQL["names_elsewhere"], live) for name in json.loads(registered)}
+    results = bring_in(definition, {name: known_of(one) for name, one in found.items()}, elsewhere)
+    for result in results:
+        _bring_in(tx, result, found.get(result.name))
+    return results
+
+
+def _bring_in(tx: Transaction, defined: Defined, before: StoredSchedule | None) -> None:
+    known = defined.known
+    if defined.result is Result.RETIRED:
+        remove(tx, defined.name)
+    if known is None:
+        return
+    if before is None:
+        _add(tx, known.schedule, of_code(known, from_ms(tx.wall)))
+        return
+    _write(tx, msgspec.structs.replace(before, schedule=known.schedule, defined=known.defined, release=known.release),
+           restarts=defined.restarts)  # fmt: skip
+
+
+def get(tx: Transaction, name: str) -> StoredSchedule | None:
+    return next(_found(tx, "schedule", (name,)), None)
+
+
+def everything(tx: Transaction, after: str | None, limit: int | None) -> list[StoredSchedule]:
+    return list(_found(tx, "schedules", (after or "", -1 if limit is None else limit)))
+
+
+def change(tx: Transaction, name: str, request: ScheduleRequest, by: str) -> StoredSchedule | None:
+    before = get(tx, name)
+    if before is None:
+        return None
+    changed = change_schedule(before.schedule, request, now=from_ms(tx.wall))
+    _write(tx, msgspec.structs.replace(before, schedule=changed, changed_by=by), restarts=True)
+    return get(tx, name)
+
+
+def _write(tx: Transaction, new: StoredSchedule, *, restarts: bool) -> None:
+    """Store a changed schedule. If its slots begin anew, a slot that waits is skipped."""
+    progress = new.progress
+    if restarts:
+        if progress.kept_at is not None:
+            slot = (new.schedule.name, to_ms(progress.kept_at), SlotOutcome.SKIPPED.value, tx.wall, None)
+            tx.db.execute(SQL["record_slot"], slot)
+        progress = begin(new.schedule, from_ms(tx.wall))
+    of_row = {"by": new.changed_by, "defined": new.defined and text(new.defined)}
+    what = {**_fields(new.schedule, progress), **of_row, "application": new.application, "release": new.release}
+    tx.db.execute(SQL["write_schedule"], {**what, "kept_at": ms(progress.kept_at)})
+    tx.wake(Topic.SCHEDULES)
+
+
+def remove(tx: Transaction, name: str) -> bool:
+    tx.db.execute(SQL["remove_schedule"], (name,))
+    removed = tx.db.changes() > 0
+    tx.db.execute(SQL["remove_slots"], (name,))
+    return removed
+
+
+def due(tx: Transaction, limit: int) -> DueSchedules:
+    found = list(_found(tx, "schedules_due", (tx.wall, limit + 1)))
+    found += _found(tx, "schedules_freed", (tx.wall, limit + 1))
+    [(next_at, keeps)] = tx.db.execute(SQL["next_slot"], (tx.wall,))
+    left = None if next_at is None else timedelta(microseconds=next_at * 1000 - tx.wall_us)
+    schedules = [DueSchedule(one.schedule, one.revision, one.progress, _previous(tx, one.schedule)) for one in found[:limit]]
+    next_in = timedelta(0) if len(found) > limit else left
+    return DueSchedules(schedules, from_ms(tx.wall), next_in, time(next_at), keeps=bool(keeps))
+
+
+def _as_of_now(found: DueSchedules, passed: int) -> DueSchedules:
+    if found.next_in is None:
+        return found
+    left = max(found.next_in - timedelta(microseconds=max(passed, 0)), timedelta(0))
+    return msgspec.structs.replace(found, next_in=left)
+
+
+def fire(tx: Transaction, firings: Sequence[Firing]) -> list[Fired]:
+    taken = _taken(tx, slots_of(firings))
+    names = json.dumps([firing.due.schedule.name for firing in firings])
+    revisions = dict(tx.db.execute(SQL["revisions"], (names,)))
+    records: list[rows.Row] = []
+    jobs: list[SlotJob] = []
+    progress: list[dict[str, object]] = []
+    results: list[Fired] = []
+    for firing in firings:
+        schedule = firing.due.schedule
+        if revisions.pop(schedule.name, None) != firing.due.revision or _previous(tx, schedule) != firing.due.previous:
+            results.append(Fired(applied=False))
+            continue
+        if firing.decision.cancels:
+            _cancel_waiting(tx, schedule.name)
+        of_slots = jobs_of(firing)
+        new = _new_slots(firing, of_slots, taken, tx.wall)
+        added = [SlotJob(of_slots[row[1]], schedule.name, row[1]) for row in new if row[4] is not None]
+        records += new
+        jobs += added
+        progress.append(_progress(tx, firing, len(new), added))
+        results.append(Fired(applied=True, added=len(added)))
+        if firing.decision.progress.kept_at is not None:
+            tx.wake(Topic.SCHEDULES)
+    tx.db.executemany(SQL["record_slot"], records)
+    if jobs:
+        changes.write_of_schedules(tx, jobs)
+    tx.db.executemany(SQL["fired"], progress)
+    _forget_oldest(tx, names)
+    return results
+
+
+def _new_slots(
+    firing: Firing, of_slots: Mapping[int, NewJob], taken: Collection[tuple[str, int]], wall: int
+) -> list[rows.Row]:
+    """The records of the slots that have none yet."""
+    name = firing.due.schedule.name
+    return [
+        (name, at, slot.outcome.value, wall, rows.id_bytes(of_slots[at].id) if at in of_slots else None)
+        for slot in firing.decision.slots
+        if (name, at := to_ms(slot.slot_at)) not in taken
+    ]
+
+
+def _progress(tx: Transaction, firing: Firing, recorded: int, added: Sequence[SlotJob]) -> dict[str, object]:
+    after = firing.decision.progress
+    return {
+        "name": firing.due.schedule.name,
+        "decided_to": to_ms(after.decided_to),
+        "next_at": ms(after.next_at),
+        "kept_at": ms(after.kept_at),
+        "added": len(added),
+        "recorded": recorded,
+        "job_id": rows.id_bytes(added[-1].job.id) if added else None,
+        "wall": tx.wall,
+    }
+
+
+def _cancel_waiting(tx: Transaction, name: str) -> None:
+    """Cancel the jobs of a schedule that were never claimed; a later slot replaces theirs."""
+    for (id,) in list(tx.db.execute(SQL["waiting_of_schedule"], (name,))):
+        changes.cancel(tx, rows.id_text(id))
+        tx.db.execute(SQL["replace_slot"], (id,))
+
+
+def _forget_oldest(tx: Transaction, names: str) -> None:
+    kept = port.KEPT_RECORDS
+    for (name,) in list(tx.db.execute(SQL["crowded"], (kept + A_FEW_RECORDS, names))):
+        for (slot_at,) in list(tx.db.execute(SQL["slot_beyond"], (name, kept))):
+            tx.db.execute(SQL["forget_slots"], (name, slot_at))
+            tx.db.execute(SQL["forgotten"], (kept, slot_at, name))
+
+
+def trigger(tx: Transaction, name: str, job: NewJob) -> Added | None:
+    for created_at, scheduled_at, _ in tx.db.execute(SQL["id_taken"], (rows.id_bytes(job.id), 0)):
+        return Added(job.id, from_ms(created_at), from_ms(scheduled_at), replayed=True)
+    if get(tx, name) is None:
+        return None
+    changes.write_of_schedules(tx, [SlotJob(job, name)])
+    return Added(job.id, from_ms(tx.wall), from_ms(rows.due_ms(job, tx.wall)))
+
+
+def backfill(tx: Transaction, name: str, slots: Sequence[tuple[datetime, NewJob]]) -> Backfilled | None:
+    found = get(tx, name)
+    if found is None:
+        return None
+    asked = {to_ms(slot): job for slot, job in slots if port.may_be_backfilled(found, slot)}
+    taken = _taken(tx, [(name, at) for at in asked])
+    had = [at for at in asked if taken.get((name, at)) is not None]
+    new = {at: job for at, job in asked.items() if at not in had}
+    fired = SlotOutcome.FIRED.value
+    tx.db.executemany(SQL["record_slot"], [(name, at, fired, tx.wall, rows.id_bytes(job.id)) for at, job in new.items()])
+    if new:
+        changes.write_of_schedules(tx, [SlotJob(job, name, at) for at, job in new.items()])
+        recorded = sum((name, at) not in taken for at in new)
+        tx.db.execute(SQL["backfilled"], (len(new), recorded, name))
+    return Backfilled([from_ms(at) for at in new], [from_ms(at) for at in had])
+
+
+def records(tx: Transaction, name: str, before: datetime | None, limit: int) -> list[SlotRecord]:
+    found = tx.db.execute(SQL["slot_records"], (name, ms(before), limit))
+    return [record_of(row, None if row[4] is None else rows.id_text(row[4])) for row in found]
+
+
+def foresee(tx: Transaction, zones: str) -> int:
+    if any(before >= zones for (before,) in list(tx.db.execute(SQL["zones"]))):
+        return 0
+    tx.db.execute(SQL["note_zones"], (zones,))
+    moved = [
+        (ms(after.next_at), one.schedule.name)
+        for one in everything(tx, None, None)
+        if (after := foreseen(one.schedule, one.progress)) != one.progress
+    ]
+    tx.db.executemany(SQL["foresee"], moved)
+    if moved:
+        tx.wake(Topic.SCHEDULES)
+    return len(moved)
+
+
+def _fields(schedule: Schedule, progress: Progress) -> dict[str, object]:
+    return {
+        "name": schedule.name,
+        "schedule": text(schedule),
+        "exclusive": int(schedule.overlap is not Overlap.ALLOW),
+        "decided_to": to_ms(progress.decided_to),
+        "next_at": ms(progress.next_at),
+    }
+
+
+def _found(tx: Transaction, statement: str, what: tuple[object, ...]) -> Iterator[StoredSchedule]:
+    found = list(tx.db.execute(SQL[statement], what))
+    return iter([stored(row, None if row[13] is None else rows.id_text(row[13])) for row in found])
+
+
+def _previous(tx: Transaction, schedule: Schedule) -> Previous:
+    if schedule.overlap is Overlap.ALLOW:
+        return Previous()
+    [(waiting, claimed)] = tx.db.execute(SQL["unended_of_schedule"], (schedule.name,))
+    return Previous(bool(waiting), bool(claimed))
+
+
+def _taken(tx: Transaction, slots: Sequence[tuple[str, int]]) -> dict[tuple[str, int], bytes | None]:
+    """The slots that have a record, each with the job of it."""
+    return {(name, at): id for name, at, id in tx.db.execute(SQL["slots_taken"], (json.dumps(slots),))}

@@ -1,0 +1,154 @@
+"""Fires schedules: sleeps until the next slot of any of them, and adds the jobs of the slots that are due.
+
+Every process with the scheduler role runs this loop, and none is a leader. The store lets one process decide each slot. So
+that not all of them wake for the same slot, a hash of it chooses which live process looks at its time; the others look
+`OTHERS_LATER`, in case that process is dead. Only the database's clock says that a slot is due, so none fires early.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable, Iterable
+
+from uuid_utils import uuid7
+
+from ..core.firing import decide, first_to_look
+from ..core.schedule import job_of
+from ..errors import StoreClosed
+from ..store.jobs import Subscription, Topic
+from ..store.schedules import LIVE_WITHIN, DueSchedule, DueSchedules, Firing
+from ..store.store import Store
+from ..system import notices
+from ..system.zones import zones_version
+
+PIECE = 500  # schedules that one transaction fires
+OTHERS_LATER = 0.25  # seconds after a slot at which the processes look that are not the first
+LONGEST = 60.0  # seconds between looks at most
+STUCK_LOOK = 5.0  # seconds until the next look, if no schedule that is due can be decided on
+LIVE_LOOK = 10.0  # seconds until a process reads again which others are live
+DEFINE_AGAIN = LIVE_WITHIN.total_seconds()  # until a process that must not retire a schedule yet tries again
+FIRST_PAUSE, LONGEST_PAUSE = 0.5, 60.0  # seconds between looks while the store is in trouble
+WHAT = "the firing of schedules"
+
+Define = Callable[[], Awaitable[bool]]  # brings the schedules of the code in; True if it must be done again later
+
+
+def _new_id() -> str:
+    return str(uuid7())
+
+
+class ScheduleLoop:
+    """Fires the schedules of a store until it is stopped by cancelling `run`, or the store is closed.
+
+    `process_id` is the id of the worker in this process, None if there is none: such a process is never the first to look
+    while workers are live.
+    """
+
+    def __init__(self, store: Store, process_id: str | None = None, *, new_id: Callable[[], str] = _new_id) -> None:
+        self._store, self._process_id, self._new_id = store, process_id, new_id
+        self._live: list[str] = []
+        self._live_until = 0.0
+        self._foreseen = False
+        self._stuck = False  # whether all that was due at the last look cannot be decided on
+
+    async def run(self, define: Define | None = None) -> None:
+        """Fire slots at their times. `define` is called now and then until it returns False."""
+        defining = asyncio.ensure_future(_keep_defining(define))
+        try:
+            keeps: bool | None = False
+            while keeps is not None:
+                keeps = await self._run_while(keeps)
+        finally:
+            defining.cancel()
+
+    async def _foresee(self) -> None:
+        """Compute the next slots anew if this process has a newer database of time zones than the one that did."""
+        if not self._foreseen:
+            if moved := await self._store.schedules.foresee(zones_version()):
+                notices.schedules_foreseen(moved, zones_version())
+            self._foreseen = True
+
+    async def look(self) -> DueSchedules:
+        """Fire what is due now, at most `PIECE` schedules, and return what was due. A lost race shows at the next look."""
+        due = await self._store.schedules.due(limit=PIECE)
+        firings = [firing for one in due.schedules if (firing := self._firing(one, due)) is not None]
+        if firings:
+            fired = await self._store.schedules.fire(firings)
+            for firing, result in zip(firings, fired, strict=True):
+                if result.applied:
+                    notices.schedule_fired(firing.due.schedule.name, result.added, len(firing.decision.slots) - result.added)
+        self._stuck = bool(due.schedules) and not firings
+        return due
+
+    def _firing(self, due: DueSchedule, found: DueSchedules) -> Firing | None:
+        """Decide about one schedule. One that cannot be read in this version must not keep the others from firing."""
+        try:
+            decision = decide(due.schedule, due.progress, found.now, due.previous)
+            jobs = tuple(job_of(due.schedule, self._new_id(), slot=slot) for slot in decision.fired)
+        except Exception as problem:
+            notices.schedule_broken(due.schedule.name, problem)
+            return None
+        return Firing(due, decision, jobs)
+
+    async def _run_while(self, keeps: bool) -> bool | None:
+        """Fire while a slot waits for the end of a job, or while none does. None if the store is closed."""
+        with contextlib.ExitStack() as stack:
+            topics = (Topic.SCHEDULES, Topic.ENDED) if keeps else (Topic.SCHEDULES,)
+            subscriptions = [stack.enter_context(self._store.subscribe(topic)) for topic in topics]
+            pause = FIRST_PAUSE
+            while True:
+                for subscription in subscriptions:
+                    subscription.clear()
+                try:
+                    await self._foresee()
+                    due = await self.look()
+                    wait, pause = await self._wait(due), FIRST_PAUSE
+                    notices.store_well(WHAT)
+                except StoreClosed:
+                    return None
+                except Exception as problem:
+                    notices.store_trouble(WHAT, problem, pause)
+                    due, wait, pause = None, pause, min(pause * 2, LONGEST_PAUSE)
+                if due is not None and due.keeps != keeps:
+                    return due.keeps
+                await _any_of(subscriptions, wait)
+
+    async def _wait(self, due: DueSchedules) -> float:
+        """Return the seconds until the next look. What was due may have more slots, or another process was faster."""
+        if due.schedules:
+            return STUCK_LOOK if self._stuck else 0.0
+        if due.next_in is None or due.next_at is None:
+            return LONGEST
+        first = first_to_look(due.next_at, await self._live_processes())
+        later = 0.0 if first in (None, self._process_id) else OTHERS_LATER
+        return min(due.next_in.total_seconds() + later, LONGEST)
+
+    async def _live_processes(self) -> list[str]:
+        now = asyncio.get_running_loop().time()
+        if now >= self._live_until:
+            workers = await self._store.workers()
+            self._live = [worker.id for worker in workers if worker.heartbeat_ago < LIVE_WITHIN]
+            self._live_until = now + LIVE_LOOK
+        return self._live
+
+
+async def _keep_defining(define: Define | None) -> None:
+    """Bring the schedules of the code in again until none of them waits for another process."""
+    waits = define is not None
+    while define is not None and waits:
+        await asyncio.sleep(DEFINE_AGAIN)
+        try:
+            waits = await define()
+        except StoreClosed:
+            return
+        except Exception as problem:
+            notices.store_trouble("defining the schedules", problem, DEFINE_AGAIN)
+
+
+async def _any_of(subscriptions: Iterable[Subscription], seconds: float) -> None:
+    """Wait until one of them is woken, or until the time has passed."""
+    waits = [asyncio.ensure_future(subscription.wait(seconds)) for subscription in subscriptions]
+    try:
+        await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for wait in waits:
+            wait.cancel()

@@ -1,0 +1,95 @@
+"""`python -m tests.chaos --schedule-minutes 20`: a schedule per second, eight schedulers, and kill -9 all the time.
+
+Each second must have one slot, each slot one job, and none before its time. Half of the schedules keep to `overlap=skip` and
+`queue`, whose jobs two workers run.
+"""
+
+import asyncio
+import os
+import random
+import sys
+import time
+from collections import Counter
+from itertools import pairwise
+from pathlib import Path
+
+from demora import Demora
+from demora.client.client import Client
+from demora.core.firing import SlotOutcome
+from demora.proof import check
+from tests.chaos.processes import PYTHON, Process
+from tests.servers import postgres, valkey
+
+SCHEDULERS, WORKERS = 8, 2
+KILL_EVERY = 0.5  # seconds
+POLICIES = ("allow", "skip", "queue", "replace")
+
+
+class Firings:
+    """One campaign in a folder. `violations` are sentences about what must not be."""
+
+    def __init__(self, minutes: float, database: str, folder: Path, seed: int) -> None:
+        self._seconds, self._folder, self._chance = minutes * 60, folder, random.Random(seed)
+        self._url = postgres.shared().url if "postgres" in database else f"sqlite:///{folder}/jobs.db"
+        self._redis_url = valkey.shared().url if "line" in database else None
+        self._schema = f"schedules_{seed}"
+        self.kills, self.slots, self.violations = 0, Counter[str](), list[str]()
+
+    async def run(self) -> None:
+        app = Demora(self._url)
+        app.configure(database_schema=self._schema, redis_url=self._redis_url)
+        async with app:
+            client = await app.open()
+            for policy in POLICIES:
+                await client.add_schedule(policy, "demo.echo", every="1s", overlap=policy, missed="all")
+            processes = [self._start(n) for n in range(SCHEDULERS + WORKERS)]
+            try:
+                await self._trouble(processes)
+            finally:
+                for process in processes:
+                    process.bury()
+            await self._judge(client)
+
+    def _start(self, n: int) -> Process:
+        kind = "worker" if n < WORKERS else "scheduler"
+        own = {"DEMORA_DATABASE_URL": self._url, "DEMORA_DATABASE_SCHEMA": self._schema, "DEMORA_LEASE": "2s"}
+        line = {} if self._redis_url is None else {"DEMORA_REDIS_URL": self._redis_url}
+        return Process(kind, (*PYTHON, "demora", kind), {**os.environ, **own, **line}, self._folder / "output.log")
+
+    async def _trouble(self, processes: list[Process]) -> None:
+        until = time.monotonic() + self._seconds
+        while time.monotonic() < until:
+            await asyncio.sleep(KILL_EVERY)
+            victim = self._chance.randrange(len(processes))
+            processes[victim].bury()
+            processes[victim] = self._start(victim)
+            self.kills += 1
+
+    async def _judge(self, client: Client) -> None:
+        findings = check([], await client.evidence())
+        self.violations += [violation.explain() for violation in findings.violations if violation.rule == "I11"]
+        for policy in POLICIES:
+            slots = sorted(await client.slot_records(policy, limit=10_000), key=lambda slot: slot.slot_at)
+            self.slots.update(f"{policy} {slot.outcome.value}" for slot in slots)
+            gaps = {(later.slot_at - earlier.slot_at).total_seconds() for earlier, later in pairwise(slots)}
+            waits = policy in ("queue", "replace")  # whose last slot may wait without a record
+            self._expect(waits or gaps <= {1.0}, f"{policy}: a second without a slot: {sorted(gaps)}")
+            self._expect(len(slots) >= self._seconds * 0.8, f"{policy}: only {len(slots)} slots were decided")
+            late = sum(slot.outcome is SlotOutcome.MISSED for slot in slots)
+            self._expect(not late, f"{policy}: {late} slots were missed, although the policy is to fire all")
+
+    def _expect(self, fact: bool, otherwise: str) -> None:
+        if not fact:
+            self.violations.append(otherwise)
+
+
+def main(minutes: float, database: str, folder: Path, seed: int) -> int:
+    campaign = Firings(minutes, database, folder, seed)
+    asyncio.run(campaign.run())
+    slots = ", ".join(f"{count:,} {what}" for what, count in sorted(campaign.slots.items()))
+    print(f"{minutes} minutes of {len(POLICIES)} schedules per second on {database}, {campaign.kills} × kill -9")
+    print(f"  {slots}")
+    for violation in campaign.violations[:5]:
+        print(f"  VIOLATION: {violation}", file=sys.stderr)
+    print(f"  {len(campaign.violations)} violations", flush=True)
+    return 1 if campaign.violations else 0
