@@ -45,8 +45,12 @@ asyncio.run(main())
 
 @pytest.fixture(params=NEWER)
 def earlier(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
-    """The source as it was before a step of the schema was added."""
-    added = git("log", "--diff-filter=A", "--format=%H", "-1", "--", f"{STEPS}/{request.param}").decode().strip()
+    """The source as it was on the main line before a step of the schema came to it."""
+    added = (
+        git("log", "--first-parent", "-m", "--diff-filter=A", "--format=%H", "-1", "--", f"{STEPS}/{request.param}")
+        .decode()
+        .strip()
+    )
     if not added:
         pytest.skip(f"{request.param} is not in the history yet")
     with tarfile.open(fileobj=io.BytesIO(git("archive", f"{added}^", "src"))) as archive:
