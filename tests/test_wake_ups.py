@@ -9,6 +9,7 @@ import asyncio
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -20,11 +21,14 @@ from demora.core.job import Lane
 from demora.core.pace import Pace
 from demora.core.pace_request import request_of
 from demora.core.retention import Retention
+from demora.core.schedule import Schedule
 from demora.engines.sqlite import SqliteStore
 from demora.errors import StoreBusy
 from demora.scheduler import housekeeping
 from demora.scheduler.housekeeping import Scheduler
-from demora.store.jobs import Lease, LeaseStatus, WorkerRecord
+from demora.scheduler.schedules import ScheduleLoop
+from demora.store.jobs import Lease, LeaseStatus, Query, WorkerRecord
+from demora.store.schedules import Origin
 from demora.store.store import Store
 from demora.worker import Worker, worker
 from demora.worker.leases import Keeper
@@ -40,6 +44,7 @@ PLACES = {
     ("client/client.py", "Topic.ENDED"): "test_a_caller_*",
     ("scheduler/housekeeping.py", "Topic.EXPIRY"): "test_the_housekeeping_*",
     ("scheduler/housekeeping.py", "topic"): "test_the_release_*",
+    ("scheduler/schedules.py", "topic"): "test_the_firing_*",
     ("line/store.py", "topic"): "tests/line",
 }
 
@@ -282,3 +287,18 @@ async def test_the_release_in_trouble_hears_of_a_pace_that_comes_with_its_failed
     Between(monkeypatch, store.paces, "release", fail)
     async with scheduling(store), asyncio.timeout(AT_ONCE):
         await eventually(lambda: job_of(store, delayed.id), lambda job: job.lane is Lane.RELEASED)
+
+
+async def test_the_firing_hears_of_a_schedule_that_comes_between_its_look_and_its_sleep(
+    store: SqliteStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    soon = datetime.now(UTC) + timedelta(milliseconds=300)
+    schedule = Schedule(name="once", type="demo.echo", payload=b"{}", recorded_at=soon - timedelta(seconds=1), at=(soon,))
+    Between(monkeypatch, store.schedules, "due", lambda: store.schedules.add(schedule, origin=Origin.CODE, by="ann"))
+    firing = asyncio.ensure_future(ScheduleLoop(store).run())
+    try:
+        async with asyncio.timeout(AT_ONCE):
+            await eventually(lambda: store.find(Query(schedule="once")), lambda page: page.jobs)
+    finally:
+        firing.cancel()
+        await asyncio.wait([firing])

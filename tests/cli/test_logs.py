@@ -114,6 +114,7 @@ NOTICES: list[Callable[[], None]] = [
     lambda: notices.scheduler_started("s"),
     lambda: notices.housekeeping_done(1, 2),
     lambda: notices.jobs_released("q", 1),
+    lambda: notices.metrics_shown("http://127.0.0.1:9"),
     lambda: notices.schedule_fired(HOSTILE, 1, 2),
     lambda: notices.schedule_broken(HOSTILE, OSError(HOSTILE)),
     lambda: notices.schedule_over(HOSTILE),

@@ -4,6 +4,7 @@ import asyncio
 import io
 import json
 import os
+import re
 import secrets
 import subprocess
 import sys
@@ -45,13 +46,30 @@ asyncio.run(main())
 
 @pytest.fixture(params=NEWER)
 def earlier(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
-    """The source as it was before a step of the schema was added."""
-    added = git("log", "--diff-filter=A", "--format=%H", "-1", "--", f"{STEPS}/{request.param}").decode().strip()
-    if not added:
+    """The source as it was before a step of the schema was added, or before the step came to the main line: whichever had
+    the earlier steps as they are today. A commit that is still at work on a step is no version."""
+    found = ["log", "--diff-filter=A", "--format=%H", "-1"]
+    added = [git(*found, *how, "--", f"{STEPS}/{request.param}").decode().strip() for how in ((), ("--first-parent", "-m"))]
+    before = [f"{commit}^" for commit in added if commit]
+    if not before:
         pytest.skip(f"{request.param} is not in the history yet")
-    with tarfile.open(fileobj=io.BytesIO(git("archive", f"{added}^", "src"))) as archive:
+    [version, *_] = [one for one in before if has_steps_of_today(one, until=request.param)]
+    with tarfile.open(fileobj=io.BytesIO(git("archive", version, "src"))) as archive:
         archive.extractall(tmp_path / "earlier", filter="data")
     return tmp_path / "earlier" / "src"
+
+
+def has_steps_of_today(commit: str, *, until: str) -> bool:
+    names = [Path(name).name for name in git("ls-tree", "--name-only", commit, f"{STEPS}/").decode().split()]
+    earlier = [name for name in names if name < until]
+    return all(
+        sql(git("show", f"{commit}:{STEPS}/{name}").decode()) == sql((ROOT / STEPS / name).read_text()) for name in earlier
+    )
+
+
+def sql(text: str) -> str:
+    """The statements of a step, without comments."""
+    return " ".join(re.sub(r"--.*", "", text).split())
 
 
 def git(*arguments: str) -> bytes:

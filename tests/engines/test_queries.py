@@ -25,6 +25,9 @@ def test_every_block_of_sql_has_a_name_and_no_comment(engine: ModuleType) -> Non
 
 @each
 def test_every_block_of_sql_is_used(engine: ModuleType) -> None:
-    code, sql = ("".join(path.read_text() for path in folder(engine).glob(kind)) for kind in ("*.py", "queries.sql"))
+    sql = (folder(engine) / "queries.sql").read_text()
+    code = "".join(
+        path.read_text() for room in (folder(engine), Path(queries.__file__).parent) for path in room.glob("*.py")
+    )
     unused = [name for name in queries.load(engine.__name__) if f'"{name}"' not in code and f"{{{name}}}" not in sql]
     assert unused == []

@@ -2924,4 +2924,11 @@ MUTANTS = (
         "            notices.lease_lost",
         f"{METRICS}test_measured.py",
     ),
+    Mutant(
+        "the firing of schedules forgets after its look what came meanwhile",
+        "scheduler/schedules.py",
+        "                    due = await self.look()\n",
+        "                    due = await self.look()\n                    subscriptions[0].clear()\n",
+        WAKE_UPS,
+    ),
 )

@@ -72,7 +72,7 @@ async def schedules(*, as_json: bool) -> None:
 
 @group("schedule")
 def schedule() -> None:
-    """Add, change and show a schedule, which enqueues a job again and again."""
+    """Add, change and show a schedule, which adds jobs at its times."""
 
 
 @verb("add")

@@ -1339,10 +1339,6 @@ update demora.schedules set records = :kept::int, forgotten_to = slot_at from be
 update demora.schedules set revision = revision + 1, run_count = run_count + :added::int, records = records + :recorded::int
 where name = :name
 
--- name: slots_with_jobs
-select slot_at, job_id from demora.schedule_slots
-where schedule = :name and slot_at = any(:slots::bigint[]) and job_id is not null
-
 -- name: slot_records
 select schedule, slot_at, outcome, decided_at, job_id from demora.schedule_slots
 where schedule = :name and (:before::bigint is null or slot_at < :before) order by slot_at desc limit :limit::int
