@@ -55,10 +55,10 @@ async def limited(tmp_path: Path, **limits: float) -> AsyncIterator[Service]:
 
 
 async def at_rest(service: Service) -> int:
-    """How many files the service has open without a connection; its database is open."""
+    """How many sockets the service has open without a connection; its database is open."""
     async with service.line() as line:
         assert (await line.ask(LIVE.replace(b"/health/live", b"/api/v1/jobs") + b"\r\n")).status == 200
-        return service.files - 1
+        return service.connections - 1
 
 
 async def flood(line: Line, first: bytes, then: bytes) -> int:
@@ -128,7 +128,7 @@ async def test_a_refusal_of_the_server_is_a_problem_like_any_other(service: Serv
 @slow
 async def test_unfinished_requests_end_at_their_deadline(tmp_path: Path) -> None:
     async with limited(tmp_path, head=0.3, body=0.3, keep_alive=0.3, linger=0.3) as service, AsyncExitStack() as lines:
-        files = await at_rest(service)
+        sockets = await at_rest(service)
         silent, half, idle, slow_body, chunks = [await lines.enter_async_context(service.line()) for _ in range(5)]
         half.send(HALF)
         assert (await idle.ask(LIVE + b"\r\n")).status == 200
@@ -138,7 +138,7 @@ async def test_unfinished_requests_end_at_their_deadline(tmp_path: Path) -> None
         assert await idle.closed() == b""
         for line in (half, slow_body, chunks):
             assert (await line.closed()).startswith(b"HTTP/1.1 408 ")
-        await eventually(lambda: asyncio.to_thread(lambda: service.files), lambda now: now <= files)
+        await eventually(lambda: asyncio.to_thread(lambda: service.connections), lambda now: now <= sockets)
 
 
 @slow
@@ -186,7 +186,7 @@ async def test_a_request_behind_one_that_waits_is_answered_after_it(service: Ser
 @slow
 async def test_a_caller_that_does_not_read_its_answers_is_cut_off(tmp_path: Path) -> None:
     async with limited(tmp_path, answer=0.5) as service:
-        files = await at_rest(service)
+        sockets = await at_rest(service)
         async with service.line(receive_buffer=4096) as line:
             line.reader._limit = 1024  # type: ignore[attr-defined]  # the stream stops reading from the socket
             request = LIVE.replace(b"/health/live", b"/api/v1/openapi.json") + b"\r\n"
@@ -194,7 +194,7 @@ async def test_a_caller_that_does_not_read_its_answers_is_cut_off(tmp_path: Path
                 for _ in range(2000):
                     line.send(request * 50)
                     await asyncio.wait_for(line.writer.drain(), 0.2)
-            await eventually(lambda: asyncio.to_thread(lambda: service.files), lambda now: now <= files)
+            await eventually(lambda: asyncio.to_thread(lambda: service.connections), lambda now: now <= sockets)
         assert (await service.ask(LIVE + b"\r\n")).status == 200
 
 

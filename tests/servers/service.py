@@ -125,8 +125,16 @@ class Service:
         return sum(int((task / "schedstat").read_text().split()[0]) for task in tasks) / 1e9
 
     @property
-    def files(self) -> int:
-        return len(list(Path(f"/proc/{self.process.pid}/fd").iterdir()))
+    def connections(self) -> int:
+        """How many TCP sockets the service has open, the listening one included. Other files come and go by themselves."""
+        proc = Path(f"/proc/{self.process.pid}")
+        tables = [table.read_text().splitlines()[1:] for table in (proc / "net/tcp", proc / "net/tcp6") if table.exists()]
+        tcp = {f"socket:[{line.split()[9]}]" for table in tables for line in table}
+        opened = []
+        for file in (proc / "fd").iterdir():
+            with contextlib.suppress(FileNotFoundError):
+                opened.append(str(file.readlink()))
+        return sum(link in tcp for link in opened)
 
     def kill(self, number: int = signal.SIGTERM) -> None:
         self.process.send_signal(number)
