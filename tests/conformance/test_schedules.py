@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from demora import Demora
 from demora.core.definitions import Definition, Result
 from demora.core.firing import SlotOutcome, decide
 from demora.core.job import Lane
@@ -15,7 +16,7 @@ from demora.core.schedule import Missed, Overlap, Schedule, job_of
 from demora.core.schedule_request import ScheduleRequest
 from demora.core.spans import from_ms
 from demora.core.states import Status
-from demora.errors import Invalid
+from demora.errors import Invalid, ScheduleNotFound
 from demora.proof import check
 from demora.store import schedules as port
 from demora.store.jobs import Query, Topic, WorkerRecord
@@ -513,3 +514,22 @@ async def test_next_slots_are_computed_anew_only_for_a_newer_database_of_zones(s
     await added(store, cron="0 3 * * *", timezone="Europe/Madrid")
     assert await store.schedules.foresee("2026a") == 0
     assert await store.schedules.foresee("2025c") == 0
+
+
+@pytest.mark.parametrize("name", ["mail\0", "", "a b", "x" * 129])
+async def test_a_name_that_no_schedule_can_have_is_not_found(store: Store, name: str) -> None:
+    client = await Demora(store=store).open()
+    for ask in (
+        client.schedule,
+        client.pause_schedule,
+        client.resume_schedule,
+        client.trigger_schedule,
+        client.remove_schedule,
+        client.next_runs,
+        client.schedule_jobs,
+        client.slot_records,
+    ):
+        with pytest.raises(ScheduleNotFound):
+            await ask(name)
+    with pytest.raises(Invalid):
+        await client.schedules(after=name)

@@ -13,7 +13,7 @@ from ..core.job import Job, NewJob
 from ..core.payload import unpack
 from ..core.schedule import Schedule, job_of, next_fire, say_schedule
 from ..core.schedule import preview as slots_after
-from ..core.schedule_request import ScheduleRequest, change_schedule, make_schedule
+from ..core.schedule_request import ScheduleRequest, change_schedule, is_schedule_name, make_schedule
 from ..core.spans import MILLISECOND, from_ms
 from ..core.spans import spread as spread_over
 from ..core.spelling import did_you_mean
@@ -105,11 +105,11 @@ class Schedules:
     async def pause_schedule(self, name: str, *, reason: str | None = None, by: str = CODE) -> StoredSchedule:
         """Fire a schedule no more until it is resumed. Runs that pass meanwhile are not missed: they do not count."""
         request = ScheduleRequest(enabled=False, reason=reason)
-        return _found(name, await self._store.change(name, request, by=by))
+        return _found(name, await self._store.change(_name(name), request, by=by))
 
     async def resume_schedule(self, name: str, *, by: str = CODE) -> StoredSchedule:
         """Fire a schedule again, from its next slot after now."""
-        return _found(name, await self._store.change(name, ScheduleRequest(enabled=True), by=by))
+        return _found(name, await self._store.change(_name(name), ScheduleRequest(enabled=True), by=by))
 
     async def trigger_schedule(self, name: str) -> Job:
         """Add a job of a schedule now, whether or not it is paused or an earlier run has not ended. Its slots stay."""
@@ -122,15 +122,17 @@ class Schedules:
 
     async def remove_schedule(self, name: str) -> None:
         """Delete a schedule and the records of its slots. Its jobs stay. Code that defines it adds it again at its start."""
-        if not await self._store.remove(name):
+        if not await self._store.remove(_name(name)):
             raise ScheduleNotFound(name)
 
     async def schedule(self, name: str) -> StoredSchedule:
         """Return a schedule; `ScheduleNotFound` if there is none of this name."""
-        return _found(name, await self._store.get(name))
+        return _found(name, await self._store.get(_name(name)))
 
     async def schedules(self, *, after: str | None = None, limit: int | None = None) -> list[StoredSchedule]:
         """Return the schedules by name, at most `limit` of them after the name `after`."""
+        if after is not None and not is_schedule_name(after):
+            raise Invalid("after", "must be the name of the schedule that the page before ended with")
         return await self._store.all(after=after, limit=limit)
 
     async def next_runs(self, name: str, count: int = RUNS) -> list[datetime]:
@@ -149,7 +151,7 @@ class Schedules:
         """Return a page of the jobs that a schedule has added, newest first, also those of a schedule that was removed."""
         if not 1 <= limit <= MOST_PER_PAGE:
             raise Invalid("limit", f"must be from 1 to {MOST_PER_PAGE}")
-        page = await self._jobs.find(Query(schedule=name, after=after, limit=limit, payload=False, result=False))
+        page = await self._jobs.find(Query(schedule=_name(name), after=after, limit=limit, payload=False, result=False))
         if not page.jobs:
             await self.schedule(name)
         return page
@@ -228,6 +230,13 @@ class Schedules:
 def changed_by_person(stored: StoredSchedule) -> tuple[str, ...]:
     """Return the fields that a person changed since the code defined the schedule."""
     return () if stored.defined is None else changed_fields(stored.schedule, stored.defined)
+
+
+def _name(name: str) -> str:
+    """Return the name; `ScheduleNotFound` if no schedule can have it, as one with a character that a database refuses."""
+    if not is_schedule_name(name):
+        raise ScheduleNotFound(name)
+    return name
 
 
 def _found(name: str, found: T | None) -> T:

@@ -89,8 +89,12 @@ def change_schedule(schedule: Schedule, request: ScheduleRequest, *, now: dateti
     return _fitting(changed, now) if _TIMING & fields.keys() else changed
 
 
+def is_schedule_name(name: str) -> bool:
+    return isinstance(name, str) and _NAME.fullmatch(name) is not None
+
+
 def check_schedule_name(name: str) -> str:
-    if not isinstance(name, str) or not _NAME.fullmatch(name):
+    if not is_schedule_name(name):
         raise Invalid(
             "name",
             "a schedule is named with 1 to 128 letters, digits and . _ : - and begins with a letter, digit or _, "
