@@ -8,13 +8,13 @@ from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from zoneinfo import ZoneInfo
 
-from ..errors import Invalid
+from ...errors import Invalid
 
 SECOND = timedelta(seconds=1)
 MOST_ZONE = 64
 
 _EXAMPLES = "write for instance 'UTC' or 'Europe/Madrid'"
-_OF_THE_MACHINE = ("localtime", "posixrules")  # files of the database that mean another zone on every machine
+OF_THE_MACHINE = frozenset({"localtime", "posixrules"})  # files of the database that mean another zone on every machine
 
 
 class WallClock:
@@ -67,7 +67,7 @@ def wall_clock(zone: str) -> WallClock:
 
 @lru_cache(1024)
 def _clock(zone: str) -> WallClock:
-    if 1 <= len(zone) <= MOST_ZONE and zone not in _OF_THE_MACHINE:
+    if 1 <= len(zone) <= MOST_ZONE and zone not in OF_THE_MACHINE:
         try:
             return WallClock(ZoneInfo(zone))
         except (OSError, ValueError, KeyError):  # a folder, a path that leaves the database, no such zone

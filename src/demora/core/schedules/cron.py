@@ -17,7 +17,7 @@ from functools import lru_cache
 
 from cronsim import CronSim, CronSimError
 
-from ..errors import Invalid
+from ...errors import Invalid
 from .wall_clock import SECOND, WallClock
 
 EXAMPLES = "write for instance '0 3 * * *' (every day at 03:00), '*/10 * * * * *' (every ten seconds) or '@daily'"

@@ -1,11 +1,11 @@
-"""Backfills: which past slots of a schedule a caller may still have jobs for."""
+"""Backfills: for which past fire times of a schedule a caller may still have jobs."""
 
 from datetime import datetime
 from itertools import islice
 
-from ..errors import Invalid
+from ...errors import Invalid
+from ..spans import MILLISECOND, from_ms, moment, timestamp, to_ms
 from .schedule import Schedule, slots_between
-from .spans import MILLISECOND, from_ms, moment, timestamp, to_ms
 
 MOST_SLOTS = 10_000
 
@@ -24,11 +24,11 @@ def backfill_slots(
         raise Invalid("to", f"must not be before from, {timestamp(first)}")
     if forgotten_to is not None and first <= forgotten_to:
         raise Invalid(
-            "from", f"which slots had a job is known only after {timestamp(forgotten_to)}; give a time after that one"
+            "from", f"which fire times had a job is known only after {timestamp(forgotten_to)}; give a time after that one"
         )
     found = list(islice(slots_between(schedule, first - MILLISECOND, min(last, decided_to)), MOST_SLOTS + 1))
     if len(found) > MOST_SLOTS:
         raise Invalid(
-            "to", f"the range has more than {MOST_SLOTS:,} slots; give one that ends before {timestamp(found[-1])}"
+            "to", f"the range has more than {MOST_SLOTS:,} fire times; give one that ends before {timestamp(found[-1])}"
         )
     return found

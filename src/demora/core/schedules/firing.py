@@ -16,8 +16,8 @@ from itertools import islice
 
 import msgspec
 
+from ..spans import MILLISECOND, to_ms
 from .schedule import Missed, Overlap, Schedule, next_fire, slots_back
-from .spans import MILLISECOND, to_ms
 
 PROMPT = timedelta(seconds=10)
 MOST_RECORDED = 100  # missed slots that one decision records: the newest

@@ -3,7 +3,7 @@
 A schedule has *slots*, its fire times. Each slot makes at most one job. Jitter moves the time at which the job is due, never
 the slot. Slots and due times are whole milliseconds.
 
-- `cron` has its slots by the wall clock of the time zone; `core/cron.py` has the rules.
+- `cron` has its slots by the wall clock of the time zone; `core/schedules/cron.py` has the rules.
 - `every` has its slots in elapsed time from `start_at`, else from when the schedule was first recorded.
 - `at` has the listed moments as its slots.
 
@@ -20,9 +20,10 @@ from functools import lru_cache
 
 import msgspec
 
+from ...errors import Invalid
+from ..job import DEFAULT_QUEUE, DEFAULT_RETRIES, DEFAULT_RETRY_DELAY, NewJob, Priority
+from ..spans import MILLISECOND, ZERO, say, span_ms, timestamp, to_ms
 from .cron import read_cron
-from .job import DEFAULT_QUEUE, DEFAULT_RETRIES, DEFAULT_RETRY_DELAY, NewJob, Priority
-from .spans import MILLISECOND, ZERO, say, span_ms, timestamp, to_ms
 from .wall_clock import wall_clock
 
 SHORTEST_EVERY = timedelta(seconds=1)
@@ -155,8 +156,19 @@ def preview(schedule: Schedule, after: datetime, count: int) -> list[datetime]:
     return found
 
 
+def why_unreadable(schedule: Schedule) -> str | None:
+    """Return why this process cannot say when a schedule fires, None if it can. Another machine may know a zone, and another
+    version an expression, that this one does not."""
+    try:
+        next_fire(schedule, schedule.recorded_at)
+    except Invalid as problem:
+        return f"{problem.field}: {problem.reason}"
+    return None
+
+
 def say_schedule(schedule: Schedule) -> str:
-    """Return in words when a schedule fires: `at 03:00 every day, Europe/Madrid`."""
+    """Return in words when a schedule fires: `at 03:00 every day, Europe/Madrid`. Of an expression that this version cannot
+    read, return its text."""
     words = [_say_when(schedule)]
     if schedule.start_at is not None:
         words.append(f"from {timestamp(schedule.start_at)}")
@@ -197,8 +209,15 @@ def _last(schedule: Schedule, upto: datetime) -> datetime | None:
 
 def _say_when(schedule: Schedule) -> str:
     if schedule.cron is not None:
-        return f"{read_cron(schedule.cron).say()}, {schedule.timezone}"
+        return f"{_say_cron(schedule.cron)}, {schedule.timezone}"
     if schedule.every is not None:
         return f"every {say(schedule.every)}"
     moments = schedule.at or ()
     return f"at {timestamp(moments[0])}" if len(moments) == 1 else f"at {len(moments)} moments from {timestamp(moments[0])}"
+
+
+def _say_cron(cron: str) -> str:
+    try:
+        return read_cron(cron).say()
+    except Invalid:
+        return cron

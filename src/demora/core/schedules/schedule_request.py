@@ -9,11 +9,10 @@ from typing import Any, TypeVar
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from ..errors import Invalid
-from .cron import read_cron
-from .job import Priority
-from .payload import pack_object
-from .request import (
+from ...errors import Invalid
+from ..job import Priority
+from ..payload import pack_object
+from ..request import (
     check_at,
     check_flag,
     check_priority,
@@ -26,8 +25,9 @@ from .request import (
     check_type,
     check_webhook,
 )
+from ..spans import from_ms, say, span, timestamp, to_ms
+from .cron import read_cron
 from .schedule import SHORTEST_EVERY, Missed, Overlap, Schedule, next_fire
-from .spans import from_ms, say, span, timestamp, to_ms
 from .wall_clock import wall_clock
 
 LONGEST_EVERY = timedelta(days=3660)
@@ -197,17 +197,23 @@ def _fitting(schedule: Schedule, now: datetime) -> Schedule:
         raise Invalid("cron", "give one of cron ('0 3 * * *'), every ('90s') and at (a list of times)")
     start, end = schedule.start_at, schedule.end_at
     if end is not None and end <= now:
-        raise Invalid("end_at", f"{timestamp(end)} is past; give a later time, or none for a schedule without an end")
+        later = f"a later time, for instance {_soon(now)}"
+        raise Invalid("end_at", f"{timestamp(end)} is past; give {later}, or none for a schedule without an end")
     if end is not None and start is not None and end <= start:
-        raise Invalid("end_at", f"must be after start_at, {timestamp(start)}")
+        raise Invalid("end_at", f"must be after start_at, {timestamp(start)}; for instance {_soon(start)}")
     if next_fire(schedule, now) is None:
-        raise Invalid(kinds[0], "the schedule would never fire: " + _why_never(schedule))
+        raise Invalid(kinds[0], "the schedule would never fire: " + _why_never(schedule, now))
     return schedule
 
 
-def _why_never(schedule: Schedule) -> str:
+def _soon(at: datetime) -> str:
+    """Return a time after this one, as an example."""
+    return timestamp(at.replace(minute=0, second=0, microsecond=0) + timedelta(days=30))
+
+
+def _why_never(schedule: Schedule, now: datetime) -> str:
     if schedule.start_at is None and schedule.end_at is None:
-        return "give at least one time that is not past"
+        return f"give at least one time that is not past, for instance {_soon(now)}"
     first = "now" if schedule.start_at is None else timestamp(schedule.start_at)
     last = "its last time" if schedule.end_at is None else timestamp(schedule.end_at)
     return f"it has no time from {first} to {last}"

@@ -4,8 +4,11 @@ A definition is all that the code of one application says about its schedules. I
 person changed since is kept, field by field: the fields in which the stored schedule differs from the last definition.
 
 - A name that a person or another application took stays theirs.
-- While several releases run, the highest one wins; where a release is not named, the last start wins.
+- While several releases run, the highest one wins; where a release is not named, the last start wins. A release that no
+  live process runs any more does not count, so that going back to an earlier one takes effect.
 - A schedule that the code no longer names is retired, unless another live process of the application still registers it.
+- A schedule whose last time has passed is not added. If it is stored, it stays: its last slot may still have to fire, and
+  its records tell what became of the others.
 """
 
 import re
@@ -24,12 +27,17 @@ _PART = re.compile(r"[0-9]+|[^0-9]+")
 
 
 class Definition(msgspec.Struct, frozen=True):
-    """All schedules in the code of an application, as one process loaded it."""
+    """All schedules in the code of an application, as one process loaded it. `over` are those whose last time has passed."""
 
     application: str
     process_id: str
     schedules: tuple[Schedule, ...]
     release: str | None = None
+    over: tuple[Schedule, ...] = ()
+
+    @property
+    def names(self) -> list[str]:
+        return [schedule.name for schedule in (*self.schedules, *self.over)]
 
 
 class Known(msgspec.Struct, frozen=True):
@@ -41,14 +49,22 @@ class Known(msgspec.Struct, frozen=True):
     release: str | None = None
 
 
+class Registered(msgspec.Struct, frozen=True):
+    """What a live process of the application registers: the names in its code, and its release."""
+
+    names: tuple[str, ...]
+    release: str | None = None
+
+
 class Result(Enum):
     """What became of a name."""
 
     ADDED = "added"
     UPDATED = "updated"
     SAME = "same"
+    OVER = "over"  # its last time has passed, and it is not stored
     TAKEN = "taken"  # by a person, or by another application
-    OLDER = "older"  # a newer release has defined it
+    OLDER = "older"  # a newer release has defined it, and live processes run a newer one: define again later
     RETIRED = "retired"  # the code no longer names it, and it is to be removed
     PENDING = "pending"  # the same, but another live process still registers it: define again later
 
@@ -65,18 +81,21 @@ class Defined(msgspec.Struct, frozen=True):
     restarts: bool = False
 
 
-def bring_in(definition: Definition, stored: Mapping[str, Known], elsewhere: Collection[str]) -> list[Defined]:
+def bring_in(definition: Definition, stored: Mapping[str, Known], elsewhere: Collection[Registered]) -> list[Defined]:
     """Return what becomes of every name that the code defines, or defined before.
 
-    `stored` has the schedules of these names and all others of the application. `elsewhere` are the names that other live
-    processes of the application register.
+    `stored` has the schedules of these names and all others of the application. `elsewhere` is what the other live processes
+    of the application register.
     """
-    named = {schedule.name: schedule for schedule in definition.schedules}
-    found = [_bring_in(definition, schedule, stored.get(name)) for name, schedule in named.items()]
+    newest = not any(is_older(definition.release, one.release) for one in elsewhere)
+    found = [_bring_in(definition, schedule, stored.get(schedule.name), newest) for schedule in definition.schedules]
+    found += [_bring_in_over(definition, schedule, stored.get(schedule.name), newest) for schedule in definition.over]
+    named = {*definition.names}
     gone = [
         name for name, known in sorted(stored.items()) if known.application == definition.application and name not in named
     ]
-    return found + [_retire(definition, name, stored[name], name in elsewhere) for name in gone]
+    registered = {name for one in elsewhere for name in one.names}
+    return found + [_retire(definition, name, stored[name], newest, name in registered) for name in gone]
 
 
 def changed_fields(schedule: Schedule, defined: Schedule) -> tuple[str, ...]:
@@ -94,13 +113,13 @@ def is_older(release: str | None, than: str | None) -> bool:
     return release is not None and than is not None and _rank(release) < _rank(than)
 
 
-def _bring_in(definition: Definition, schedule: Schedule, known: Known | None) -> Defined:
+def _bring_in(definition: Definition, schedule: Schedule, known: Known | None, newest: bool) -> Defined:
     if known is None:
         new = Known(schedule, schedule, definition.application, definition.release)
         return Defined(schedule.name, Result.ADDED, new, restarts=True)
     if known.application != definition.application or known.defined is None:
         return Defined(schedule.name, Result.TAKEN)
-    if is_older(definition.release, known.release):
+    if not newest and is_older(definition.release, known.release):
         return Defined(schedule.name, Result.OLDER)
     kept = changed_fields(known.schedule, known.defined)
     now = _recorded_as(schedule, known)
@@ -112,8 +131,12 @@ def _bring_in(definition: Definition, schedule: Schedule, known: Known | None) -
     return Defined(schedule.name, Result.UPDATED, after, kept, restarts)
 
 
-def _retire(definition: Definition, name: str, known: Known, registered: bool) -> Defined:
-    if is_older(definition.release, known.release):
+def _bring_in_over(definition: Definition, schedule: Schedule, known: Known | None, newest: bool) -> Defined:
+    return Defined(schedule.name, Result.OVER) if known is None else _bring_in(definition, schedule, known, newest)
+
+
+def _retire(definition: Definition, name: str, known: Known, newest: bool, registered: bool) -> Defined:
+    if not newest and is_older(definition.release, known.release):
         return Defined(name, Result.OLDER)
     return Defined(name, Result.PENDING if registered else Result.RETIRED)
 
