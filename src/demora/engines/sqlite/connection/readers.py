@@ -7,8 +7,8 @@ from typing import TypeVar
 
 import apsw
 
-from ...errors import SearchTooSlow, StoreClosed, StoreError
-from ..sql.searching import SearchTurns
+from ....errors import SearchTooSlow, StoreClosed, StoreError
+from ...sql.searching import SearchTurns
 from .transactions import LIGHT, ThreadTransactor, Transaction
 
 T = TypeVar("T")

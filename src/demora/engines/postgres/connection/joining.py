@@ -12,12 +12,13 @@ from contextlib import contextmanager
 from functools import lru_cache
 from typing import Any, Protocol
 
-from ...core.job import Job, NewJob
-from ...errors import Invalid
-from ...store.jobs import Added, Topic
-from . import changes, connections, rows
-from .connections import Place, Session, Statement
-from .notifier import Notifier
+from ....core.job import Job, NewJob
+from ....errors import Invalid
+from ....store.jobs import Added, Topic
+from .. import changes, rows
+from ..notifier import Notifier
+from . import connections
+from .connections import DatabasePlace, Session, Statement
 
 _NUMBERED = re.compile(r"\$(\d+)")
 _KNOWN = "a connection of asyncpg or psycopg 3, or a connection or session of SQLAlchemy"
@@ -165,7 +166,7 @@ class Joined:
         *,
         wall_us: int | None,
         lined: bool,
-        place: Place,
+        place: DatabasePlace,
         name_queues: Naming,
         notifier: Notifier,
     ) -> None:

@@ -5,21 +5,25 @@ import os
 import random
 import time
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import cache
 from importlib.resources import files
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
 import apsw
 
-from ...errors import OpenInParent, SchemaTooNew, StoreBusy, StoreClosed, StoreError
-from ...system import crash, notices
-from ..sql import queries
+from ....errors import OpenInParent, SchemaTooNew, StoreBusy, StoreClosed, StoreError
+from ....system import crash, notices
+from ...sql import queries, steps
+from ...sql.steps import Step
 from . import locking
 from .file_problems import why_not
 from .locking import describe_holder
 
-SQL = queries.load(__package__)
+PACKAGE = "demora.engines.sqlite"  # has the SQL files
+SQL = queries.load(PACKAGE)
 T = TypeVar("T")
 
 
@@ -133,38 +137,121 @@ def stored_version(path: Path) -> int | None:
 
 def newest_schema() -> int:
     """The version that `migrate` brings a database to."""
-    return max(number for number, _ in _schema_files())
+    return schema_steps()[-1].number
 
 
-def migrate(db: apsw.Connection) -> None:
-    """Apply the schema files that this database has not seen, each in its own transaction."""
+def is_usable(path: Path) -> bool:
+    """Whether this demora can use the schema of a file without migrating it. Opens the file read-only."""
+    db = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READONLY)
+    try:
+        steps.refuse_newer(schema_version(db), _oldest(db), schema_steps())
+        return schema_version(db) >= newest_schema()
+    except SchemaTooNew:
+        return False
+    finally:
+        db.close()
+
+
+@cache
+def schema_steps() -> list[Step]:
+    folder = files(PACKAGE) / "schema"
+    return steps.in_order((file.name, file.read_text()) for file in folder.iterdir() if file.name.endswith(".sql"))
+
+
+def migrate(db: apsw.Connection, known: Sequence[Step] | None = None) -> None:
+    """Apply the steps of the schema that this database has not seen. The file is locked for one step or block at a time."""
     stamps_of(db)  # a migration that writes to jobs fires the triggers of an audit
-    steps = dict(_schema_files())
-    if schema_version(db) > max(steps):
-        raise SchemaTooNew(schema_version(db), max(steps))
-    for number in sorted(steps):
-        if schema_version(db) >= number:
+    known = schema_steps() if known is None else known
+    version = schema_version(db)
+    if version > known[-1].number:
+        steps.refuse_newer(version, _oldest(db), known)
+    for step in known:
+        if schema_version(db) >= step.number:
             continue
-        _insist(db, "begin immediate")
-        with db:  # a savepoint: rolled back as a whole if a statement fails
-            if schema_version(db) < number:  # another process may have been faster
-                _refuse_foreign(db)
-                for _ in db.execute(steps[number]):
-                    pass
-                db.pragma("user_version", number)
-        db.execute("commit")
+        if step.online and version > 0:
+            _apply_online(db, step)
+        else:
+            _apply(db, step, shown=version > 0)
         crash.at("schema.migrated")
+
+
+def _apply(db: apsw.Connection, step: Step, *, shown: bool) -> None:
+    """Apply a step in one transaction. A new database gets online steps so too."""
+    with _locked(db):
+        if schema_version(db) < step.number:  # another process may have been faster
+            _refuse_foreign(db)
+            if shown:
+                notices.schema_step(step.number)
+            oldest = step.number if not step.online else _oldest(db) or schema_version(db)
+            _run(db, step.sql)
+            _finish(db, step, oldest=oldest)
+
+
+def _apply_online(db: apsw.Connection, step: Step) -> None:
+    """Apply a step block by block, from the first block that is not done."""
+    blocks, again = step.blocks, False
+    while True:
+        with _locked(db):
+            done = _blocks_done(db)
+            if schema_version(db) >= step.number:
+                return
+            block = blocks[done]
+            if not again:
+                notices.schema_block(step.number, block.subject, done + 1, len(blocks))
+            _run(db, block.sql)
+            again = block.repeated and db.changes() > 0
+            done += not again
+            _keep(db, "blocks", done)
+            if done == len(blocks):
+                _finish(db, step, oldest=_oldest(db) or schema_version(db))
+        crash.at("schema.migrated")
+
+
+def _finish(db: apsw.Connection, step: Step, *, oldest: int) -> None:
+    db.pragma("user_version", step.number)
+    _keep(db, "oldest", oldest)
+    _keep(db, "blocks", 0)
+
+
+def _oldest(db: apsw.Connection) -> int | None:
+    return _kept(db, "oldest")
+
+
+def _blocks_done(db: apsw.Connection) -> int:
+    return _kept(db, "blocks") or 0
+
+
+def _kept(db: apsw.Connection, name: str) -> int | None:
+    if not db.execute("select 1 from sqlite_master where name = 'meta'").fetchone():
+        return None
+    row = db.execute("select value from meta where name = ?", (f"schema.{name}",)).fetchone()
+    return None if row is None else int(row[0])
+
+
+def _keep(db: apsw.Connection, name: str, value: int) -> None:
+    db.execute("insert or replace into meta (name, value) values (?, ?)", (f"schema.{name}", str(value)))
+
+
+@contextmanager
+def _locked(db: apsw.Connection) -> Iterator[None]:
+    """A transaction that has the lock of the file; it is rolled back as a whole if a statement fails."""
+    _insist(db, "begin immediate")
+    try:
+        yield
+    except BaseException:
+        db.execute("rollback")
+        raise
+    db.execute("commit")
+
+
+def _run(db: apsw.Connection, sql: str) -> None:
+    for _ in db.execute(sql):
+        pass
 
 
 def _refuse_foreign(db: apsw.Connection) -> None:
     if schema_version(db) == 0 and db.execute("select 1 from sqlite_master").fetchone():
         raise StoreError("the database file belongs to another program: it has tables, but none of demora's")
-
-
-def _schema_files() -> Iterator[tuple[int, str]]:
-    for entry in (files(__package__) / "schema").iterdir():
-        if entry.name.endswith(".sql"):
-            yield int(entry.name.split("_")[0]), entry.read_text()
 
 
 def _refuse_inherited(path: Path) -> None:

@@ -5,26 +5,42 @@ import time
 
 import apsw
 
-from ...errors import StoreDamaged, StoreError, StoreGone
-from ...system import notices
+from ....errors import StoreDamaged, StoreGone
+from ....system import notices
 
 _HEADER, _FRAME_HEADER = 32, 24  # bytes of the log, and of each page in it
-_WATCH_EVERY = 0.1  # seconds between looks at the database file; the log is looked at before every commit
 _TRIES = 3  # looks at a log that is too short: SQLite in another process may be shortening it
 
 _Identity = tuple[int, int]
 
 
+class OpenedFile:
+    """The database file as it was when it was opened. Looks at it without opening it: to close it again would drop the locks
+    of this process."""
+
+    def __init__(self, file: str) -> None:
+        self._file, self._is = file, _identity(os.stat(file))
+
+    def is_there(self) -> bool:
+        return _found(self._file) == self._is
+
+    def check(self) -> None:
+        """Raise `StoreGone` if the file was deleted or replaced."""
+        found = _found(self._file)
+        if found != self._is:
+            problem = StoreGone(self._file, replaced=found is not None)
+            notices.store_damaged(problem)
+            raise problem
+
+
 class FileWatch:
     """Watches the database file and the write-ahead log of one open connection."""
 
-    def __init__(self, db: apsw.Connection) -> None:
-        self._file, self._log = db.filename, db.filename_wal
+    def __init__(self, db: apsw.Connection, file: OpenedFile) -> None:
+        self._file, self._log = file, db.filename_wal
         self._frame = int(db.pragma("page_size")) + _FRAME_HEADER
-        self._is = _identity(os.stat(self._file))
         self._log_is: _Identity | None = None
         self._least = 0  # bytes that the log must have
-        self._looked_at = 0.0
         self._damage: str | None = None  # for good: what was cut off is lost
         if db.pragma("journal_mode") == "wal" and os.path.exists(self._log):
             self._log_is = _identity(os.stat(self._log))
@@ -39,11 +55,8 @@ class FileWatch:
         """Whether the files are unchanged and the log is long enough. If not, `judge` decides whether that is harmful."""
         if self._damage is not None:
             return False
-        now = time.monotonic()
-        if now - self._looked_at >= _WATCH_EVERY:
-            if _found(self._file) != self._is:
-                return False
-            self._looked_at = now
+        if not self._file.is_there():
+            return False
         if self._log_is is None:
             return True
         try:
@@ -55,22 +68,16 @@ class FileWatch:
     def judge(self, db: apsw.Connection) -> None:
         """Raise an error if a change of the files is harmful. Not for use in a transaction."""
         try:
-            self._judge(db)
-        except StoreError as problem:
-            if isinstance(problem, StoreDamaged):
-                self._damage = problem.damage
-                db.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)  # the rest of the log must not overwrite pages
+            if self._damage is not None:
+                raise StoreDamaged(self._log, self._damage)
+            self._file.check()
+            if self._log_is is not None:
+                self._judge_log(db)
+        except StoreDamaged as problem:
+            self._damage = problem.damage
+            db.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)  # the rest of the log must not overwrite pages
             notices.store_damaged(problem)
             raise
-
-    def _judge(self, db: apsw.Connection) -> None:
-        if self._damage is not None:
-            raise StoreDamaged(self._log, self._damage)
-        found = _found(self._file)
-        if found != self._is:
-            raise StoreGone(self._file, replaced=found is not None)
-        if self._log_is is not None:
-            self._judge_log(db)
 
     def _judge_log(self, db: apsw.Connection) -> None:
         for left in reversed(range(_TRIES)):

@@ -14,13 +14,13 @@ from typing import Any, Protocol, TypeVar
 
 import apsw
 
-from ...errors import StoreBusy, StoreClosed, StoreError
-from ...store.jobs import Topic
-from ...system import crash
+from ....errors import StoreBusy, StoreClosed, StoreError
+from ....store.jobs import Topic
+from ....system import crash
 from .connections import SQL, WAITS, BusyHandler, Stamps, Waits, busy, has_triggers, stamps_of
 from .file_problems import why_refused
-from .file_watch import FileWatch
-from .locking import Overtaken, Stall, Turns
+from .file_watch import FileWatch, OpenedFile
+from .locking import LockTurns, Overtaken, Stall
 
 T = TypeVar("T")
 
@@ -35,12 +35,13 @@ class Transaction:
     a while after a stall. The call sets `unplaced` if it records jobs that no caller puts into the line.
     """
 
-    __slots__ = ("boot", "db", "lease_clock", "stall", "stamps", "topics", "unplaced", "wall", "wall_us")
+    __slots__ = ("_settled", "boot", "db", "lease_clock", "stall", "stamps", "topics", "unplaced", "wall", "wall_us")
 
     def __init__(self, db: apsw.Connection, stamps: Stamps, topics: set[Topic], boot: int, stall: Stall) -> None:
         self.db, self.stamps, self.topics, self.boot, self.stall = db, stamps, topics, boot, stall
         self.wall, self.wall_us, self.lease_clock = stamps.wall, stamps.wall_us, stamps.boot
         self.unplaced = False
+        self._settled: int | None = 0
 
     def wake(self, topic: Topic) -> None:
         self.topics.add(topic)
@@ -51,6 +52,13 @@ class Transaction:
             return None
         [(number,)] = self.db.execute(SQL["next_move"])
         return int(number)
+
+    def settled(self) -> int | None:
+        """The number to record with rows that this call ends or sends into a retry; None if there never was a listener."""
+        if self._settled == 0:
+            row = self.db.execute(SQL["settled_position"]).fetchone()
+            self._settled = None if row is None else int(row[0]) + 1
+        return self._settled
 
     def rows_written(self) -> int:
         """Rows written on this connection so far, without the events of an audit."""
@@ -90,17 +98,19 @@ class Batches:
         clocks: Callable[[], tuple[int, int]],
         notify: Callable[[set[Topic]], None],
         timer: Callable[[], float] = time.perf_counter,
-        turns: Turns | None = None,
+        turns: LockTurns | None = None,
         *,
+        file: OpenedFile | None = None,
         watch: FileWatch | None = None,
         stall: Stall | None = None,
         waits: Waits = WAITS,
         on_unplaced: Callable[[], None] | None = None,
     ) -> None:
-        self._timer, self._watch, self._most, self._on_unplaced = timer, watch, waits, on_unplaced
+        self._timer, self._most, self._on_unplaced = timer, waits, on_unplaced
+        self._file, self._watch = file, watch
         self._writes = begin != READING
         self._waits_since: int | None = None  # when the wait for the lock began, on the clock of leases
-        self.turns, self._stall = turns or Turns(None), stall or Stall()
+        self.turns, self._stall = turns or LockTurns(None), stall or Stall()
         self._db, self._begin, self._clocks, self._notify = db, begin, clocks, notify
         self._busy = BusyHandler(waits, self._note_long_wait)
         db.set_busy_handler(self._busy)
@@ -140,6 +150,8 @@ class Batches:
             self._run(batch, finished, topics)
             crash.at("batch.applied")
             self._to_disk()
+            if self._file is not None and self._writes:
+                self._file.check()  # what was committed to a file that is gone must not be acknowledged
         except Overtaken:
             raise
         except Exception as problem:
@@ -224,8 +236,12 @@ class Batches:
         return overdue
 
     def _check_files(self) -> None:
-        """Refuse to write if the files of the database were cut, deleted or replaced."""
-        if self._watch is None or self._watch.is_well():
+        """Refuse to write if the files of the database were cut, deleted or replaced, and to read a file that is gone."""
+        if self._watch is None:
+            if self._file is not None:
+                self._file.check()
+            return
+        if self._watch.is_well():
             return
         self._execute("rollback")
         self._watch.judge(self._db)

@@ -1,26 +1,27 @@
-"""Connections to PostgreSQL: the statements by name, the driver's errors, pools and sessions, and schema migrations."""
+"""Connections to PostgreSQL: the statements by name, the driver's errors, pools and sessions."""
 
 import asyncio
 import re
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from datetime import datetime
-from functools import cache
+from functools import cache, lru_cache
 from importlib.resources import files
 from typing import Any, NamedTuple
 
 import asyncpg
 import msgspec
 
-from ...errors import SchemaTooNew, StoreBusy, StoreClosed, StoreError, StoreUnreachable
-from ...store.jobs import Topic
-from ...system import crash, forks
-from ...system.clock import Distance
-from ..options import PostgresOptions, driver_url
-from ..sql import queries
+from ....errors import StoreBusy, StoreClosed, StoreError, StoreGone, StoreUnreachable
+from ....store.jobs import Topic
+from ....system import forks, notices
+from ....system.clock import Distance
+from ...options import PostgresOptions, driver_url
+from ...sql import queries
 
-_BLOCKS = queries.load(__package__)
+PACKAGE = "demora.engines.postgres"  # has the SQL files
+_BLOCKS = queries.load(PACKAGE)
 # Variants that fail if an id exists already. The check that this saves takes a fifth of the statement's time.
 _NEW = {f"{name}_new": _BLOCKS[name].replace("on conflict do nothing", "", 1) for name in ("add", "add_one")}
 _PARAMETER = re.compile(r"(?<!:):([a-z_]+)")
@@ -40,16 +41,17 @@ def statements(schema: str) -> dict[str, Statement]:
     return {name: _numbered(in_schema(sql, schema)) for name, sql in (_BLOCKS | _NEW).items()}
 
 
-@cache
-def narrowed_find(schema: str, narrow: str) -> Statement:
-    """`find`, limited to the rows of a partial index."""
-    sql = _BLOCKS["find"].replace("/* narrowed to */ where true", _BLOCKS[narrow])
-    return _numbered(in_schema(sql, schema))
+@lru_cache(maxsize=1024)
+def walk(schema: str, name: str, conditions: tuple[str, ...], order: str) -> Statement:
+    """The statement that reads the next jobs of a walk, each held against the conditions."""
+    matches = f"({' and '.join(_BLOCKS[f'match_{one}'] for one in conditions) or 'true'})"
+    walked = _BLOCKS[f"walk_{name}"].replace("/* matches */", matches)
+    return _numbered(in_schema(_BLOCKS["walked"].replace("/* walk */", walked).replace("/* order */", order), schema))
 
 
 def script(name: str, schema: str) -> str:
     """The text of a file of this package, for a schema: several statements without parameters."""
-    return in_schema(queries.with_statuses((files(__package__) / name).read_text()), schema)
+    return in_schema(queries.with_statuses((files(PACKAGE) / name).read_text()), schema)
 
 
 def in_schema(sql: str, schema: str) -> str:
@@ -142,7 +144,7 @@ SPARE = 5.0  # seconds beyond the server's own limit after which the driver give
 KEPT = 2  # connections kept outside of the driver's pool, which takes longer than a quick statement to give one
 
 Clock = Callable[[], int | None]
-Place = tuple[int, int]  # the numbers of a server and of a database on it
+DatabasePlace = tuple[int, int]  # the numbers of a server and of a database on it
 
 
 class Session:
@@ -196,6 +198,13 @@ class Session:
         found: list[Any] = await self._connection.fetch(sql, *[what[name] for name in names], **limited)
         return found
 
+    async def pieces(self, statement: str, size: int, **what: Any) -> AsyncIterator[list[Any]]:
+        """Run a statement within a transaction, and return its rows in pieces of this size."""
+        sql, names = self._statements[statement]
+        cursor = await self._connection.cursor(sql, *[what[name] for name in names])
+        while piece := await cursor.fetch(size):
+            yield piece
+
     async def row(self, statement: str, **what: Any) -> Any:
         found = await self.rows(statement, **what)
         return found[0] if found else None
@@ -223,21 +232,34 @@ class _Connection(asyncpg.Connection):  # type: ignore[misc]
     backend: tuple[int, datetime] | None = None
 
 
-class Pool:
-    """A pool of connections, opened as needed. No call changes settings of a session, so none are reset."""
+class Identity:
+    """The name of the database that a store was opened on, None until it is known. Its pools share it."""
 
-    def __init__(self, url: str, options: PostgresOptions, clock: Clock) -> None:
+    __slots__ = ("name",)
+
+    def __init__(self) -> None:
+        self.name: str | None = None
+
+
+class Pool:
+    """A pool of connections, opened as needed. No call changes settings of a session, so none are reset.
+
+    A connection that leads to another database than the first one raises `StoreGone`.
+    """
+
+    def __init__(self, url: str, options: PostgresOptions, clock: Clock, identity: Identity | None = None) -> None:
         self._url, self._options, self._clock = driver_url(url), options, clock
+        self._identity = identity or Identity()
         self.statements = statements(options.schema)
-        self.place: Place | None = None
+        self.place: DatabasePlace | None = None
         self.lined = False
         self._distance = Distance()
         self._pool: Any = None
         self._kept: list[Any] = []
         self._sought = 0  # calls that wait for a connection
 
-    async def open(self) -> None:
-        """Connect, and migrate the schema if it is not up to date."""
+    async def open(self) -> int:
+        """Connect, and return the version of the schema."""
         options = connection_options(self._options)
         try:
             self._pool = await asyncpg.create_pool(
@@ -250,11 +272,14 @@ class Pool:
                 **options,
             )
             async with self._pool.acquire(timeout=CONNECT) as connection:
-                version = await version_of(connection, self._options.schema)
+                return await version_of(connection, self._options.schema)
         except (*DRIVER, ValueError) as problem:
             raise unreachable(problem) from problem
-        if version != newest():
-            await migrate(self._url, self._options)
+
+    async def identify(self) -> None:
+        """Note which database this is. Every later connection must lead to the same one."""
+        async with self.session() as session:
+            self._identity.name = (await session.row("identity"))["name"]
 
     async def close(self, *, at_once: bool = False) -> None:
         """Disconnect once the statements under way have ended, or `at_once`."""
@@ -303,16 +328,27 @@ class Pool:
         forks.release_in_child(connection, lambda held: forks.descriptors_of(held._transport))
         row = await connection.fetchrow(self.statements["place"].sql)
         self.place = row["server"], row["database"]
+        if self._identity.name is not None and await self._identity_of(connection) != self._identity.name:
+            problem = StoreGone(row["name"], replaced=True, file=False)
+            notices.store_damaged(problem)
+            raise problem
         if not self._options.pooler:
             await _note_backend(connection)
+
+    async def _identity_of(self, connection: Any) -> str | None:
+        try:
+            name: str | None = await connection.fetchval(self.statements["identity"].sql)
+        except asyncpg.UndefinedTableError:
+            return None
+        return name
 
 
 class LazyPool:
     """A pool for one kind of reads, opened when it is first needed."""
 
-    def __init__(self, url: str, options: PostgresOptions, clock: Clock, *, connections: int) -> None:
-        self._pool = Pool(url, msgspec.structs.replace(options, connections=connections), clock)
-        self._opening: asyncio.Task[None] | None = None
+    def __init__(self, url: str, options: PostgresOptions, clock: Clock, identity: Identity, *, connections: int) -> None:
+        self._pool = Pool(url, msgspec.structs.replace(options, connections=connections), clock, identity)
+        self._opening: asyncio.Task[int] | None = None
         self._closed = False
 
     async def opened(self) -> Pool:
@@ -386,27 +422,7 @@ def connection_options(options: PostgresOptions) -> dict[str, Any]:
     return {**usual, "server_settings": session}
 
 
-# Schema migrations
-
-
-async def migrate(url: str, options: PostgresOptions) -> None:
-    """Apply the schema files that this database has not seen, each in its own transaction, one process at a time."""
-    steps = dict(_schema_files(options.schema))
-    async with connected(url) as connection:
-        try:
-            for number in sorted(steps):
-                async with connection.transaction():
-                    await connection.execute("select pg_advisory_xact_lock(hashtext($1))", f"demora {options.schema}")
-                    await _step(connection, options.schema, number, steps)
-                crash.at("schema.migrated")
-        except asyncpg.PostgresError as problem:
-            raise StoreError(f"cannot bring the schema {options.schema} up to date: {problem}") from problem
-
-
-async def stored_version(url: str, options: PostgresOptions) -> int | None:
-    """The version of the schema in a database, None if there is none."""
-    async with connected(url) as connection:
-        return await version_of(connection, options.schema) or None
+# Outside of a pool
 
 
 @asynccontextmanager
@@ -428,41 +444,3 @@ async def version_of(connection: Any, schema: str) -> int:
         return 0
     version = await connection.fetchval(in_schema("select value from demora.meta where name = 'version'", schema))
     return int(version or 0)
-
-
-async def _step(connection: Any, schema: str, number: int, steps: dict[int, str]) -> None:
-    version = await version_of(connection, schema)
-    if version > max(steps):
-        raise SchemaTooNew(version, max(steps))
-    if version >= number:  # another process was faster
-        return
-    if version == 0:
-        await _begin(connection, schema)
-    await connection.execute(steps[number])
-    version_is = in_schema("update demora.meta set value = $1 where name = 'version'", schema)
-    await connection.execute(version_is, str(number))
-
-
-async def _begin(connection: Any, schema: str) -> None:
-    """Create the schema, or use an empty one."""
-    if not await connection.fetchval("select exists (select from pg_namespace where nspname = $1)", schema):
-        await connection.execute(f'create schema "{schema}"')
-    taken = await connection.fetchval("select exists (select from pg_tables where schemaname = $1)", schema)
-    if taken:
-        raise StoreError(
-            f"the schema {schema} belongs to another program: it has tables, but none of demora's; "
-            "name another with DEMORA_DATABASE_SCHEMA"
-        )
-    await connection.execute(in_schema("create table demora.meta (name text primary key, value text not null)", schema))
-    await connection.execute(in_schema("insert into demora.meta (name, value) values ('version', '0')", schema))
-
-
-def newest() -> int:
-    """The newest version of the schema that this demora knows."""
-    return max(number for number, _ in _schema_files("demora"))
-
-
-def _schema_files(schema: str) -> Iterator[tuple[int, str]]:
-    for entry in (files(__package__) / "schema").iterdir():
-        if entry.name.endswith(".sql"):
-            yield int(entry.name.split("_")[0]), script(f"schema/{entry.name}", schema)

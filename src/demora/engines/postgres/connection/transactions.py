@@ -13,9 +13,9 @@ from collections.abc import Awaitable, Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Generic, NamedTuple, TypeVar
 
-from ...errors import StoreClosed, StoreUnreachable
-from ...store.jobs import Topic
-from ...system import crash
+from ....errors import StoreClosed, StoreUnreachable
+from ....store.jobs import Topic
+from ....system import crash
 from . import connections
 from .connections import Pool, Session
 

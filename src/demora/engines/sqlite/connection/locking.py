@@ -25,7 +25,7 @@ class Overtaken(Exception):
     """This thread waited too long for its turn. Another thread has taken over, so this one must do nothing more."""
 
 
-class Turns:
+class LockTurns:
     """The turns at one file, by `flock` on a folder; a process that dies gives its turn back.
 
     The watchdog calls `pass_by` on its thread when a wait takes longer than the limit. Without `pass_by` there is no limit.
@@ -144,7 +144,7 @@ class _Watchdog:
         return any(waiting)
 
 
-_made: weakref.WeakSet[Turns] = weakref.WeakSet()
+_made: weakref.WeakSet[LockTurns] = weakref.WeakSet()
 _watchdog = _Watchdog()
 
 
