@@ -1,9 +1,8 @@
-"""Statistics: how many jobs there are in each state, and what the dead letters have in common.
+"""Counts: how many jobs there are in each state, and what the dead letters have in common.
 
 Counting reads the whole index of waiting jobs, so callers share one count.
 """
 
-import asyncio
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime, timedelta
@@ -14,11 +13,9 @@ from ..core.spans import say
 from ..store.diagnostics import AGES, DeadLetterGroup
 from ..store.jobs import Queue
 from ..store.store import Store
+from .shared import Shared
 
 MOST_QUEUES = 1000  # named in the answer: those with the most jobs
-REUSED_FOR = 1.0  # seconds for which a count is reused at least
-REUSED_TIMES = 20  # a slow count is reused for 20 times its duration, so counting costs at most 5 % of a core
-
 MOST_DEAD_LETTERS = 100_000  # that are read, newest first
 MOST_NAMES = 100  # in each list, those with the most dead letters
 
@@ -65,24 +62,30 @@ class DeadLetterStats(msgspec.Struct, frozen=True):
     by_age: list[DeadLetterCount]
 
 
-class Statistics:
+class FailureGroup(msgspec.Struct, frozen=True):
+    """The dead letters of one type and error class: their queues, their number in all and by age (within the last hour, day
+    and week, and older), the first and the last failure, and the id of the newest of them."""
+
+    type: str
+    error: str
+    queues: tuple[str, ...]
+    jobs: int
+    by_age: tuple[int, ...]
+    first_at: datetime
+    last_at: datetime
+    sample_id: str
+
+
+class Counts:
     """Counts the jobs of one store, for all callers on this event loop together: one count at a time."""
 
     def __init__(self, store: Store) -> None:
-        self._store, self._turn = store, asyncio.Lock()
-        self._last: Stats | None = None
-        self._began = self._reusable_until = 0.0
+        self._store, self._stats = store, Shared(self._count)
 
     async def stats(self, *, fresh: bool = False) -> Stats:
         """Return how many jobs there are in each state. `counted_at` says when they were counted: at most a second ago, or
         20 times as long ago as counting takes. With `fresh` they are counted after this call began."""
-        now = asyncio.get_running_loop().time
-        asked = now()
-        async with self._turn:
-            last = self._last
-            if last is None or (self._began < asked if fresh else now() >= self._reusable_until):
-                last = self._last = await self._count()
-            return last
+        return await self._stats.get(fresh=fresh)
 
     async def dead_letter_stats(self, *, within: timedelta | None = None) -> DeadLetterStats:
         """Count the dead letters by what they have in common. With a time limit, `within`, a slow count raises
@@ -98,12 +101,18 @@ class Statistics:
             sorted(_joined(groups, lambda group: bands[group.band]), key=lambda count: bands.index(count.name)),
         )
 
+    async def failure_groups(self, *, within: timedelta | None = None) -> list[FailureGroup]:
+        """Return the dead letters by type and error class, the largest groups first. Of more than 100,000 dead letters only
+        the newest are counted. With a time limit, `within`, a slow count raises `SearchTooSlow`."""
+        found = defaultdict[tuple[str, str], list[DeadLetterGroup]](list)
+        for group in await self._store.diagnostics.dead_letters(MOST_DEAD_LETTERS, within=within):
+            found[group.type, group.error].append(group)
+        groups = [_failure_group(type, error, parts) for (type, error), parts in found.items()]
+        return sorted(groups, key=lambda group: (-group.jobs, group.type, group.error))[:MOST_NAMES]
+
     async def _count(self) -> Stats:
-        now = asyncio.get_running_loop().time
-        counted_at, began = datetime.now(UTC), now()
-        stats = summarise(await self._store.queues(), counted_at)
-        self._began, self._reusable_until = began, now() + max(REUSED_FOR, REUSED_TIMES * (now() - began))
-        return stats
+        counted_at = datetime.now(UTC)
+        return summarise(await self._store.queues(), counted_at)
 
 
 def summarise(queues: list[Queue], counted_at: datetime) -> Stats:
@@ -113,6 +122,19 @@ def summarise(queues: list[Queue], counted_at: datetime) -> Stats:
     columns = zip(*(msgspec.structs.astuple(one) for one in counts.values()), strict=True)
     shown = {name: counts[name] for name in sorted(largest)}
     return Stats(JobCounts(*map(sum, columns)), shown, len(counts) - len(shown), counted_at)
+
+
+def _failure_group(type: str, error: str, parts: Sequence[DeadLetterGroup]) -> FailureGroup:
+    return FailureGroup(
+        type=type,
+        error=error,
+        queues=tuple(sorted({part.queue for part in parts})),
+        jobs=sum(part.jobs for part in parts),
+        by_age=tuple(sum(part.jobs for part in parts if part.band == band) for band in range(len(AGES) + 1)),
+        first_at=min(part.first_at for part in parts),
+        last_at=max(part.last_at for part in parts),
+        sample_id=max(part.sample_id for part in parts),
+    )
 
 
 def _largest(groups: Sequence[DeadLetterGroup], name: Callable[[DeadLetterGroup], str]) -> list[DeadLetterCount]:
