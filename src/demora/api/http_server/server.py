@@ -20,7 +20,7 @@ from typing import Any
 
 import uvicorn
 
-from ..system import notices
+from ...system import notices
 from .connection import Connection, Limits, refusal
 from .http1 import FULL
 
@@ -35,7 +35,7 @@ _OUT_OF_FILES = {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM}
 _NOT_NOW = {errno.EAGAIN, errno.EWOULDBLOCK, errno.EINTR, errno.ECONNABORTED}
 
 
-class Place:
+class Admission:
     """One of the allowed connections. `counted_by` is the address whose limit it counts towards, if any."""
 
     def __init__(self, counted_by: str | None) -> None:
@@ -50,17 +50,19 @@ class Connections:
     """
 
     def __init__(self, limits: Limits) -> None:
-        self._limits, self._most = limits, _affordable(limits.connections)
+        self._limits, self._most = limits, affordable(limits.connections)
+        if self._most < limits.connections:
+            notices.connections_lowered(limits.connections, self._most, resource.getrlimit(resource.RLIMIT_NOFILE)[0])
         self._loop = asyncio.get_running_loop()
         self._waiting: dict[Connection, None] = {}  # the one that has waited longest comes first
-        self._places: dict[Connection, Place] = {}
+        self._places: dict[Connection, Admission] = {}
         self._count, self._by_address = 0, Counter[str]()
         self._sweep: asyncio.TimerHandle | None = None
         self._logged_at = -math.inf
         spans = (limits.head, limits.body, limits.answer, limits.keep_alive, limits.linger)
         self._interval = min(1.0, min(spans) / 4)
 
-    def admit(self, host: str) -> Place | None:
+    def admit(self, host: str) -> Admission | None:
         """Return a place for a connection from this address, or None if there is none."""
         address = _counted(host, self._limits)
         if address is not None and self._by_address[address] >= self._limits.per_address:
@@ -72,9 +74,9 @@ class Connections:
         self._count += 1
         if address is not None:
             self._by_address[address] += 1
-        return Place(address)
+        return Admission(address)
 
-    def release(self, place: Place) -> None:
+    def release(self, place: Admission) -> None:
         if place.taken:
             place.taken = False
             self._count -= 1
@@ -93,7 +95,7 @@ class Connections:
         oldest.give_way()
         return True
 
-    def join(self, connection: Connection, place: Place) -> None:
+    def join(self, connection: Connection, place: Admission) -> None:
         self._places[connection] = place
         if self._sweep is None:
             self._sweep = self._loop.call_later(self._interval, self._check_all)
@@ -131,7 +133,7 @@ class Connections:
 class Listener:
     """Accepts connections on a socket until it is closed. Replaces asyncio's server in uvicorn's list of servers."""
 
-    def __init__(self, listener: socket.socket, connections: Connections, make: Callable[[Place], Connection]) -> None:
+    def __init__(self, listener: socket.socket, connections: Connections, make: Callable[[Admission], Connection]) -> None:
         self._listener, self._connections, self._make = listener, connections, make
         self._loop = asyncio.get_running_loop()
         self._accepted: set[asyncio.Task[None]] = set()
@@ -174,7 +176,7 @@ class Listener:
             else:
                 self._serve(caller, place)
 
-    def _serve(self, caller: socket.socket, place: Place) -> None:
+    def _serve(self, caller: socket.socket, place: Admission) -> None:
         caller.setblocking(False)
         with contextlib.suppress(OSError):
             caller.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -182,7 +184,7 @@ class Listener:
         self._accepted.add(task)
         task.add_done_callback(self._accepted.discard)
 
-    async def _connect(self, caller: socket.socket, place: Place) -> None:
+    async def _connect(self, caller: socket.socket, place: Admission) -> None:
         try:
             await self._loop.connect_accepted_socket(lambda: self._make(place), caller)
         except OSError:
@@ -251,7 +253,7 @@ class Server(uvicorn.Server):
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         connections = Connections(self._limits)
 
-        def make(place: Place) -> Connection:
+        def make(place: Admission) -> Connection:
             return Connection(self.config, self.server_state, connections, place, self._limits)
 
         await self.on_tick(0)  # makes the headers that every answer carries
@@ -281,14 +283,12 @@ def _config(api: Any, grace: timedelta) -> uvicorn.Config:
     )
 
 
-def _affordable(wanted: int) -> int:
+def affordable(wanted: int) -> int:
     """Return how many connections the file descriptor limit of this process allows, at most `wanted`."""
     files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     if files == resource.RLIM_INFINITY or wanted <= files - _SPARE_FILES:
         return wanted
-    most = max(_FEWEST, files - _SPARE_FILES)
-    notices.connections_lowered(wanted, most, files)
-    return most
+    return max(_FEWEST, files - _SPARE_FILES)
 
 
 def _counted(host: str, limits: Limits) -> str | None:

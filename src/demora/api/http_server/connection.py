@@ -8,6 +8,8 @@ the first is answered. Its memory is bounded: one head (64 KiB), the part of a b
 import asyncio
 import logging
 import math
+import weakref
+from functools import partial
 from http import HTTPStatus
 from ipaddress import IPv4Network, IPv6Network
 from typing import TYPE_CHECKING, Any
@@ -20,14 +22,16 @@ from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 from uvicorn.protocols.utils import get_local_addr, get_remote_addr
 from uvicorn.server import ServerState
 
+from ..problems import Kind
+from ..request_ids import HEADER, new_id
 from .http1 import FULL, TIMED_OUT, BadRequest, ChunkedBody, Head, HeadReader
-from .problems import Kind
 
 if TYPE_CHECKING:
-    from .server import Connections, Place
+    from .server import Admission, Connections
 
 _log = logging.getLogger("uvicorn.error")
 _NEVER = math.inf
+ANSWERED = "demora.answered"  # an ASGI extension: a function that says whether the answer was written as a whole
 _READ_TO_THE_END = 64 * 1024  # bytes of a body that are read after its answer, to keep the connection
 _DISCARDED, _DISCARDED_AFTER_ANSWER = 1024 * 1024, 32 * 1024 * 1024  # bytes that a closing connection reads
 
@@ -50,7 +54,7 @@ class Connection(asyncio.Protocol):
     """A connection. It is also the transport of uvicorn's request and response cycle."""
 
     def __init__(
-        self, config: Config, state: ServerState, connections: "Connections", place: "Place", limits: Limits
+        self, config: Config, state: ServerState, connections: "Connections", place: "Admission", limits: Limits
     ) -> None:
         self._config, self._state, self._connections, self._place, self._limits = config, state, connections, place, limits
         self._loop = asyncio.get_running_loop()
@@ -203,6 +207,7 @@ class Connection(asyncio.Protocol):
             keep_alive=head.keep_alive and not self._stopping,
             on_response=self._answered,
         )
+        cycle.scope["extensions"] = {ANSWERED: partial(_is_answered, weakref.ref(cycle))}  # type: ignore[dict-item]
         if head.length == 0:
             self._end_body(cycle)
         else:
@@ -342,12 +347,20 @@ class Connection(asyncio.Protocol):
             self._transport.abort()
 
 
+def _is_answered(request: "weakref.ref[RequestResponseCycle]") -> bool:
+    cycle = request()
+    return cycle is None or cycle.response_complete
+
+
 def refusal(problem: dict[str, Any], headers: list[tuple[bytes, bytes]], retry_after: int | None) -> bytes:
-    """Return the bytes of an error answer after which the connection is closed."""
-    body, status = msgspec.json.encode(problem), problem["status"]
+    """Return the bytes of an error answer after which the connection is closed. The request was not read as far as its
+    `X-Request-Id`, so it gets a new one."""
+    id = new_id()
+    body, status = msgspec.json.encode({**problem, "requestId": id}), problem["status"]
     lines = [b"HTTP/1.1 %d %s" % (status, HTTPStatus(status).phrase.encode())]
     lines += [name + b": " + value for name, value in headers]
     lines += [b"content-type: application/problem+json", b"content-length: %d" % len(body), b"connection: close"]
+    lines.append(b"%s: %s" % (HEADER.encode(), id.encode()))
     if retry_after is not None:
         lines.append(b"retry-after: %d" % retry_after)
     return b"\r\n".join([*lines, b"", body])
