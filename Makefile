@@ -4,16 +4,17 @@ PYTHON ?= python3
 ARGS ?=
 SECONDS ?= 180
 BIN := .venv/bin
+DJANGO := 4.2 5.2 6.0 6.1
 COVERING := tests/core tests/worker tests/conformance tests/handlers/test_context.py tests/scheduler/test_housekeeping.py tests/end_to_end/test_process_handlers.py
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet install
 COMPILE := $(BIN)/uv --quiet pip compile --universal --python-version 3.11 --generate-hashes \
 	--no-emit-index-url --no-emit-find-links --no-header
 
 .DEFAULT_GOAL := help
-.PHONY: help run test campaigns check prove coverage bench sim chaos fuzz mutants lint types setup lock clean
+.PHONY: help run test campaigns check prove coverage bench sim chaos fuzz django mutants browser screenshots lint types setup lock clean
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-9s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-11s %s\n", $$1, $$2 }' Makefile
 
 run: .venv/run.stamp ## start the service: make run ARGS="--port 9000"
 	@$(BIN)/demora serve $(ARGS)
@@ -46,8 +47,18 @@ chaos: .venv/dev.stamp ## break real processes: make chaos ARGS="--minutes 2"
 fuzz: .venv/dev.stamp ## send random requests: make fuzz ARGS="--requests 1000000"
 	$(BIN)/python -m tests.fuzz $(ARGS)
 
+django: .venv/dev.stamp ## run the tests of Django on each of its versions
+	$(BIN)/python -m tests.contrib.django_versions $(ARGS)
+
 mutants: .venv/dev.stamp ## plant bugs, and see what catches each
 	$(BIN)/python -m tests.mutants $(ARGS)
+
+browser: ## install Chromium and nginx for the tests of the dashboard, if there are none
+	@command -v chromium chromium-browser google-chrome >/dev/null || { apt-get update -qq && apt-get install -y -qq chromium; }
+	@command -v nginx >/dev/null || { apt-get update -qq && apt-get install -y -qq nginx-light || apt-get install -y -qq nginx; }
+
+screenshots: .venv/dev.stamp ## draw each page of the dashboard: make screenshots ARGS=FOLDER
+	$(BIN)/python -m tests.dashboard.screenshots $(ARGS)
 
 lint: .venv/dev.stamp ## check style and formatting
 	$(BIN)/ruff check
@@ -63,6 +74,9 @@ lock: | $(BIN)/python ## pin the requirements anew: make lock ARGS=--upgrade
 	$(COMPILE) $(ARGS) pyproject.toml -o requirements/run.txt
 	$(COMPILE) $(ARGS) --group build -o requirements/build.txt
 	$(COMPILE) $(ARGS) pyproject.toml --extra all --extra dev --group build -o requirements/dev.txt
+	$(COMPILE) $(ARGS) -c requirements/dev.txt --no-emit-package django --group build --group django -o requirements/django.txt
+	for version in $(DJANGO); do echo "django~=$$version.0" | \
+		$(subst 3.11,3.12,$(COMPILE)) $(ARGS) --no-deps - -o requirements/django-$$version.txt; done
 
 clean: ## remove .venv, caches and builds; databases stay
 	rm -rf .venv .mypy_cache .pytest_cache .ruff_cache .hypothesis .coverage* build dist

@@ -1,9 +1,9 @@
 """`make bench`: demora beside the floor of this machine and beside a rival, in one run.
 
-    python -m bench [--rounds 5] [--jobs 20000] [--only a,b,c,c2,d,e,f,g,h,i,n,p,w] [--json FILE]
-    python -m bench --database sqlite+line [--only a,b,c,c2,d,e,f,p,w]
-    python -m bench --database postgres [--only a,b,c,c2,d,e,f,h,j,n,p,w] [--share 0.1]
-    python -m bench --database postgres+line [--only a,b,c,c2,d,e,f,h,n,o,r,m,v,p,w] [--share 0.1]
+    python -m bench [--rounds 5] [--jobs 20000] [--only a,b,c,c2,d,e,f,g,h,i,k,l,n,p,s,t,w,x,y,z] [--json FILE]
+    python -m bench --database sqlite+line [--only a,b,c,c2,d,e,f,k,l,p,s,t,w,x,y,z]
+    python -m bench --database postgres [--only a,b,c,c2,d,e,f,h,j,k,l,n,p,s,t,w,x,y,z] [--share 0.1]
+    python -m bench --database postgres+line [--only a,b,c,c2,d,e,f,h,k,l,n,o,r,m,v,p,s,t,w,x,y,z] [--share 0.1]
 
 A figure is the median of the rounds in which it was taken, each on a new database; ratios compare what ran in the same
 round. A wait in which the machine itself stood still, as watches on each core and on the disk have seen, tells of the host:
@@ -98,7 +98,10 @@ def _arguments() -> argparse.Namespace:
     )
     parser.add_argument("--only", help="cases, by letter")
     parser.add_argument(
-        "--share", type=float, default=1.0, help="of the rows that (j), (r) and (m) make, and of the minute in (o)"
+        "--share",
+        type=float,
+        default=1.0,
+        help="of the rows that (j), (l), (r), (m), (y), (z) make, and of the minute in (o)",
     )
     parser.add_argument("--json", help="write the figures to this file too")
     args = parser.parse_args()

@@ -5,7 +5,27 @@ from collections.abc import Callable, Sequence
 from functools import cached_property
 from typing import NamedTuple
 
-from bench import cases, crowd, flood, floor, http, huey, laden, lines, million, paced, procrastinate, saq, worth
+from bench import (
+    cases,
+    counted,
+    crowd,
+    dashboard,
+    flood,
+    floor,
+    http,
+    huey,
+    laden,
+    lines,
+    lists,
+    million,
+    paced,
+    procrastinate,
+    remote,
+    saq,
+    schedules,
+    strangers,
+    worth,
+)
 from bench.databases import Databases, LinedServers
 from bench.stage import Wait
 from tests.stalls import Stalls, covered
@@ -87,6 +107,18 @@ def drain_two(here: Round) -> None:
     here.figures["drain, two workers / one"] = found / one
 
 
+def statistics_cost(here: Round) -> None:
+    here.figures |= asyncio.run(counted.cost(here.on, here.jobs))
+
+
+def listed(here: Round) -> None:
+    here.figures |= asyncio.run(lists.lists(here.on, here.share))
+
+
+def cost_of_lists(here: Round) -> None:
+    here.figures |= asyncio.run(lists.cost(here.on, here.jobs))
+
+
 def pick_up(here: Round) -> None:
     here.figures |= here.spread("pick-up in process", asyncio.run(cases.pick_up_in_process(here.on, 500)))
     here.figures |= here.spread("pick-up across processes", asyncio.run(cases.pick_up_across(here.on, 500)))
@@ -121,8 +153,26 @@ def paced_flood(here: Round) -> None:
     here.figures["paced flood p99 beyond idle, ms"] = here.figures[p99[0]] - here.figures[p99[1]]
 
 
+def scheduled(here: Round) -> None:
+    rate, steady = asyncio.run(schedules.steady(here.on))
+    took, together = asyncio.run(schedules.together(here.on))
+    runs, single = asyncio.run(schedules.one_by_one(here.on))
+    here.figures |= {"steady slots per second": rate}
+    here.figures |= _spread("steady slot to job", [added - slot for slot, added in steady.waits])
+    here.figures[f"{schedules.TOGETHER:,} slots at once, s"] = took
+    every = (single, steady, together)
+    here.figures["slots fired twice"] = float(sum(fired.doubled for fired in every))
+    here.figures["slots without a job"] = float(sum(fired.lost for fired in every))
+    here.figures["slots fired early"] = float(sum(added < slot for fired in every for slot, added in fired.waits))
+    here.figures |= here.spread("slot to job", single.waits) | here.spread("slot to handler", runs)
+
+
 def served(here: Round) -> None:
     here.figures |= asyncio.run(http.measure(here.on))
+
+
+def remote_workers(here: Round) -> None:
+    here.figures |= asyncio.run(remote.measure(here.on, here.jobs))
 
 
 def flooded_beside_huey(here: Round) -> None:
@@ -136,6 +186,14 @@ def million_delayed(here: Round) -> None:
 
 def laden_claim(here: Round) -> None:
     here.figures |= asyncio.run(laden.laden(here.on, here.share))
+
+
+def open_dashboard(here: Round) -> None:
+    here.figures |= asyncio.run(dashboard.measure(here.on, here.share))
+
+
+def beside_strangers(here: Round) -> None:
+    here.figures |= asyncio.run(strangers.strangers(here.on, here.share))
 
 
 def idle(here: Round) -> None:
@@ -189,7 +247,14 @@ _ANYWHERE = {
     "e": Case("lateness", lateness, 5),
     "f": Case("real-time jobs in a flood", flooded, 2),
     "p": Case("real-time jobs in a paced flood", paced_flood, 5),
+    "k": Case("schedules", scheduled, 3),
+    "s": Case("what statistics cost", statistics_cost, 3),
+    "l": Case("lists of five million jobs", listed, 1),
+    "t": Case("what the indexes for lists cost", cost_of_lists, 3),
     "w": Case("the HTTP service", served, 5),
+    "x": Case("remote workers", remote_workers, 3),
+    "y": Case("claims beside other types and many queue names", beside_strangers, 1),
+    "z": Case("the dashboard", open_dashboard, 1),
 }
 _COUNTS = Case("what a job takes of the database", counts, 1)
 CASES = {

@@ -1,15 +1,18 @@
-"""(w) The HTTP service: requests per second over 64 connections, beside a bare Starlette endpoint on the same server.
+"""(w) The HTTP service: requests per second over 64 connections, beside a bare Starlette endpoint on the same server that
+reads and answers the same JSON.
 
 Servers run in processes of their own; the load is one process that writes requests and counts answers, so that it takes less
 of the machine than they do.
 """
 
 import asyncio
+import json
 import subprocess
 import sys
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import Any, NamedTuple
 
 from bench.databases import Databases
 
@@ -22,13 +25,22 @@ from starlette.applications import Starlette
 from starlette.responses import JSONResponse
 from starlette.routing import Route
 
+JOB = {job}
+
 async def add(request):
-    return JSONResponse(await request.json(), 201, {"location": "/api/v1/jobs/1"})
+    return JSONResponse(JOB | await request.json(), 201, {{"location": "/api/v1/jobs/1"}})
+
+async def add_batch(request):
+    return JSONResponse({{"jobs": [JOB | one for one in (await request.json())["jobs"]]}}, 201)
 
 async def get(request):
-    return JSONResponse({"id": request.path_params["id"]})
+    return JSONResponse(JOB | {{"id": request.path_params["id"]}})
 
-bare = Starlette(routes=[Route("/api/v1/jobs", add, methods=["POST"]), Route("/api/v1/jobs/{id}", get)])
+bare = Starlette(routes=[
+    Route("/api/v1/jobs", add, methods=["POST"]),
+    Route("/api/v1/jobs/batch", add_batch, methods=["POST"]),
+    Route("/api/v1/jobs/{{id}}", get),
+])
 
 def listener():
     listener = socket.create_server(("127.0.0.1", 0), backlog=2048)
@@ -45,7 +57,7 @@ started = lambda at, _: print(at.rpartition(":")[2], flush=True)
 uvloop.run(serve(Demora(url, redis), settings, with_worker=False, started=started))
 """
 OURS = """
-from demora.api.server import Server
+from demora.api.http_server.server import Server
 async def main():
     await Server(bare, grace=timedelta(seconds=1)).serve([listener()])
 uvloop.run(main())
@@ -56,26 +68,57 @@ options = dict(ws="none", lifespan="off", access_log=False, log_level="warning",
 config = uvicorn.Config(bare, http="{}", **options)
 uvloop.run(uvicorn.Server(config).serve([listener()]))
 """
-BARE = {"bare Starlette": OURS, "on httptools": UVICORN.format("httptools"), "on h11": UVICORN.format("h11")}
 
 
 async def measure(on: Databases) -> dict[str, float]:
-    """A job added and read, in turns, on each server: pairs of requests per second."""
-    found = {}
+    """Requests per second of each kind and their p99, on demora and on the bare endpoint."""
+    found: dict[str, float] = {}
     async with on.new() as url, _server(DEMORA, url, on.redis_url or "") as port:
-        found["http: add and get"] = await _load(port)
-    for name, program in BARE.items():
-        async with _server(program) as port:
-            found[f"http: {name}"] = await _load(port)
-    found["http / bare Starlette"] = found["http: add and get"] / found["http: bare Starlette"]
-    found["http, our server / httptools"] = found["http: bare Starlette"] / found["http: on httptools"]
-    found["http, our server / h11"] = found["http: bare Starlette"] / found["http: on h11"]
+        job = await _add_one(port)
+        for kind, request in _requests(job["id"]).items():
+            found |= _named(f"http: {kind}", await _load(port, request))
+    async with _server(OURS, job=job) as port:
+        for kind, request in _requests(job["id"]).items():
+            found |= _named(f"http: bare {kind}", await _load(port, request))
+            found[f"http: {kind} / bare"] = found[f"http: {kind}"] / found[f"http: bare {kind}"]
+    for name in ("httptools", "h11"):
+        async with _server(UVICORN.format(name), job=job) as port:
+            found |= _named(f"http: bare POST on {name}", await _load(port, _requests(job["id"])["POST"]))
+            found[f"http, our server / {name}"] = found["http: bare POST"] / found[f"http: bare POST on {name}"]
     return found
 
 
+def _named(name: str, load: "Load") -> dict[str, float]:
+    return {name: load.rate, f"{name} p99 ms": load.p99_ms}
+
+
+def _requests(id: str) -> dict[str, bytes]:
+    return {
+        "POST": _request(b"POST /api/v1/jobs", BODY),
+        "GET": _request(b"GET /api/v1/jobs/" + id.encode()),
+        "batch of 100": _request(b"POST /api/v1/jobs/batch", b'{"jobs":[' + b",".join([BODY] * 100) + b"]}"),
+    }
+
+
+def _request(line: bytes, body: bytes = b"") -> bytes:
+    head = line + b" HTTP/1.1\r\nhost: localhost\r\nuser-agent: bench\r\naccept: */*\r\n"
+    if body:
+        head += b"content-type: application/json\r\ncontent-length: %d\r\n" % len(body)
+    return head + b"\r\n" + body
+
+
+async def _add_one(port: int) -> dict[str, Any]:
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    writer.write(_request(b"POST /api/v1/jobs", BODY))
+    head = await reader.readuntil(b"\r\n\r\n")
+    job: dict[str, Any] = json.loads(await reader.readexactly(int(_value(head, b"content-length"))))
+    writer.close()
+    return job
+
+
 @asynccontextmanager
-async def _server(program: str, *arguments: str) -> AsyncIterator[int]:
-    command = [sys.executable, "-c", PREAMBLE + program, *arguments]
+async def _server(program: str, *arguments: str, job: dict[str, Any] | None = None) -> AsyncIterator[int]:
+    command = [sys.executable, "-c", PREAMBLE.format(job=repr(job)) + program, *arguments]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         try:
             assert process.stdout is not None
@@ -85,28 +128,38 @@ async def _server(program: str, *arguments: str) -> AsyncIterator[int]:
             process.wait()
 
 
-async def _load(port: int) -> float:
+class Load(NamedTuple):
+    """Answers per second, and the milliseconds that 99 of 100 stayed below."""
+
+    rate: float
+    p99_ms: float
+
+
+async def _load(port: int, request: bytes) -> Load:
     loop = asyncio.get_running_loop()
-    callers = [Caller() for _ in range(CONNECTIONS)]
+    callers = [Caller(request) for _ in range(CONNECTIONS)]
     for caller in callers:
         await loop.create_connection(caller.itself, "127.0.0.1", port)
     await asyncio.sleep(0.5)  # warm
-    began, before = time.perf_counter(), sum(caller.pairs for caller in callers)
+    for caller in callers:
+        caller.took.clear()
+    began = time.perf_counter()
     await asyncio.sleep(SECONDS)
-    done, took = sum(caller.pairs for caller in callers) - before, time.perf_counter() - began
+    took, seconds = sorted(one for caller in callers for one in caller.took), time.perf_counter() - began
     for caller in callers:
         caller.end()
     if troubles := {caller.trouble for caller in callers if caller.trouble}:
         raise RuntimeError(f"the server answered {min(troubles)}")
-    return done / took
+    return Load(len(took) / seconds, 1000 * took[len(took) * 99 // 100])
 
 
 class Caller(asyncio.Protocol):
-    """Adds a job, reads it, and so on, on one connection."""
+    """Sends a request again and again on one connection, each after the answer to the one before."""
 
-    def __init__(self) -> None:
-        self.pairs, self.trouble, self._ended = 0, "", False
-        self._said, self._next = b"", self._added
+    def __init__(self, request: bytes) -> None:
+        self.took: list[float] = []  # seconds of each answer
+        self.trouble, self._ended = "", False
+        self._request, self._said, self._needs, self._asked_at = request, bytearray(), 0, 0.0
         self._transport: asyncio.Transport
 
     def itself(self) -> "Caller":
@@ -118,36 +171,31 @@ class Caller(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = transport  # type: ignore[assignment]
-        self._add()
+        self._ask()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.trouble = self.trouble or ("" if self._ended else "nothing: it closed a connection")
 
     def data_received(self, data: bytes) -> None:
         self._said += data
-        head, gap, body = self._said.partition(b"\r\n\r\n")
-        if gap and len(body) >= int(_value(head, b"content-length")):
-            self._said, then = b"", self._next
+        if not self._needs:
+            end = self._said.find(b"\r\n\r\n")
+            if end < 0:
+                return
+            head = bytes(self._said[:end])
             if head[9:12] not in (b"200", b"201"):
                 self.trouble = head[:12].decode()
                 self._transport.abort()
-            else:
-                then(head)
+                return
+            self._needs = end + 4 + int(_value(head, b"content-length"))
+        if len(self._said) >= self._needs:
+            self.took.append(time.perf_counter() - self._asked_at)
+            self._ask()
 
-    def _add(self) -> None:
-        self._next: Callable[[bytes], None] = self._added
-        head = b"POST /api/v1/jobs HTTP/1.1\r\nhost: localhost\r\nuser-agent: bench\r\naccept: */*\r\n"
-        head += b"content-type: application/json\r\ncontent-length: %d\r\n\r\n" % len(BODY)
-        self._transport.write(head + BODY)
-
-    def _added(self, head: bytes) -> None:
-        self._next = self._got
-        path = _value(head, b"location")
-        self._transport.write(b"GET %s HTTP/1.1\r\nhost: localhost\r\nuser-agent: bench\r\naccept: */*\r\n\r\n" % path)
-
-    def _got(self, head: bytes) -> None:
-        self.pairs += 1
-        self._add()
+    def _ask(self) -> None:
+        self._said.clear()
+        self._needs, self._asked_at = 0, time.perf_counter()
+        self._transport.write(self._request)
 
 
 def _value(head: bytes, name: bytes) -> bytes:

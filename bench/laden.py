@@ -17,7 +17,7 @@ from demora.core.states import Status
 DELAYED, WAITING, ENDED = 1_000_000, 100_000, 5_000_000
 _DAY = 86_400_000  # milliseconds
 # Ids in the order of adding, as those of demora are.
-_ROWS = f"""
+ROWS = f"""
 insert into demora.jobs (id, type, queue, status, lane, rank, due_at, created_at, scheduled_at, max_retries, retry_delay,
                          token, payload, worker_id, claimed_at, started_at, completed_at, result)
 select ($2::text || '000000-0000-7000-8000-' || lpad(to_hex(n), 12, '0'))::uuid, 'bench.noop', 'default', $4, $5, 2,
@@ -41,7 +41,7 @@ async def laden(on: Databases, share: float) -> dict[str, float]:
     async with on.new() as empty, on.new() as full:
         async with application(empty), application(full):
             pass
-        size = await _fill(full, share)
+        size = await fill(full, share)
         async with application(empty) as alone, application(full) as beside:
             pairs = [(await claim(alone), await claim(beside)) for _ in range(CLAIMS)]
     usual, heavy = (1000 * statistics.median(times) for times in zip(*pairs, strict=True))
@@ -53,7 +53,7 @@ async def laden(on: Databases, share: float) -> dict[str, float]:
     }
 
 
-async def _fill(url: str, share: float) -> float:
+async def fill(url: str, share: float) -> float:
     """Make the rows, and let them be seen as after the usual upkeep; answers with the bytes of each."""
     connection = await asyncpg.connect(url)
     try:
@@ -66,7 +66,7 @@ async def _fill(url: str, share: float) -> float:
             (DELAYED, "02", _DAY, Status.QUEUED, Lane.SCHEDULED),
             (WAITING, "03", -_DAY // 24, Status.QUEUED, Lane.REALTIME),
         ):
-            await connection.execute(_ROWS, int(number * share), prefix, after, status.value, lane.value)
+            await connection.execute(ROWS, int(number * share), prefix, after, status.value, lane.value)
         for index in indexes:
             await connection.execute(index["indexdef"])
         await connection.execute("vacuum analyze demora.jobs")

@@ -35,9 +35,11 @@ async def application(url: str, redis_url: str | None = None) -> AsyncIterator[D
 
 
 @asynccontextmanager
-async def workers(app: Demora, number: int, *, expected: str | None = None) -> AsyncIterator[list[subprocess.Popen[str]]]:
+async def workers(
+    app: Demora, number: int, *, expected: str | None = None, handlers: str = "bench.jobs:app"
+) -> AsyncIterator[list[subprocess.Popen[str]]]:
     """So many worker processes at default concurrency, registered and waiting. They may complain of what is expected."""
-    command = [sys.executable, "-m", "demora", "worker", "--app", "bench.jobs:app"]
+    command = [sys.executable, "-m", "demora", "worker", "--app", handlers]
     with tempfile.TemporaryFile("w+") as said:
         processes = [subprocess.Popen(command, env=environment(app), stderr=said, text=True) for _ in range(number)]
         try:

@@ -39,14 +39,14 @@ async def _load(on: Databases, server: int, jobs: int) -> tuple[float, float, fl
     async with producer(on) as app:
         client = await app.open()
         await client.pause("default")
-        before = _cpu_seconds(server)
+        before = cpu_seconds(server)
         await enqueue(app, jobs)
-        enqueued = _cpu_seconds(server)
+        enqueued = cpu_seconds(server)
         async with workers(app, WORKERS):
-            began, ready = time.perf_counter(), _cpu_seconds(server)
+            began, ready = time.perf_counter(), cpu_seconds(server)
             await client.resume("default")
             await _until_ended(app.settings.database_url)
-            rate, ended = jobs / (time.perf_counter() - began), _cpu_seconds(server)
+            rate, ended = jobs / (time.perf_counter() - began), cpu_seconds(server)
             return rate, enqueued - before, ended - ready, ended - before
 
 
@@ -74,7 +74,7 @@ async def _idle(on: Databases, seconds: float) -> float:
             return counted["statements"] / seconds
 
 
-def _cpu_seconds(server: int) -> float:
+def cpu_seconds(server: int) -> float:
     """What a server and all processes that it started have taken so far, also those that have ended."""
     of_ended = sum(_times(server)[2:])
     alive = [_times(pid) for pid in (server, *_children(server))]

@@ -1,6 +1,6 @@
 """Short ways to make jobs and to lead them through their lives."""
 
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 import msgspec
@@ -9,6 +9,7 @@ from uuid_utils.compat import uuid7
 from demora.core.job import DEFAULT_QUEUE, IdempotencyKey, Job, NewJob, Priority
 from demora.core.spans import from_ms
 from demora.core.states import Status
+from demora.core.statistics import Key, Stretch, Tally
 from demora.core.verdict import GaveUp, Lapsed, Outcome, Raised, RetryState, Succeeded, decide
 from demora.store.jobs import Added, Claimed, ClaimedJob, LapsedJob, Lease, Report, Settlement
 from demora.store.store import Store
@@ -122,3 +123,25 @@ async def status_of(store: Store, id: str) -> Status:
 def without(job: Job, *fields: str) -> dict[str, Any]:
     """What a job says of itself, but for some fields."""
     return {name: value for name, value in msgspec.structs.asdict(job).items() if name not in fields}
+
+
+class Taken:
+    """All windows of a reading."""
+
+    def __init__(self) -> None:
+        self.windows: list[tuple[Key, Tally]] = []
+
+    def begin(self, now: datetime) -> None:
+        self.now = now
+        self.windows.clear()
+
+    def take(self, key: Key, tally: Tally) -> bool:
+        self.windows.append((key, tally))
+        return True
+
+
+async def windows_of(store: Store, stretch: Stretch = Stretch.HOUR) -> list[tuple[Key, Tally]]:
+    """What was counted in a stretch of time."""
+    taken = Taken()
+    await store.statistics.read(stretch, taken)
+    return taken.windows

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 
 from demora.core.job import Lane, Priority, QueueOrder
 from demora.core.pace import EVERY_QUEUE
-from demora.line.port import LineLost, LineState, Placed, PutMode, Taken, WakeWaiters, are_delayed, by_queue
+from demora.line.port import HandedOut, LineLost, LineState, Placed, PutMode, WakeWaiters, are_delayed, by_queue
 from demora.store.line_feed import Arrangement, Entry, Place
 
 LANES = [(lane, rank) for lane in Lane for rank in Priority]
@@ -176,7 +176,9 @@ class ModelLine:
             raise lost
         return Placed(moved, woken)
 
-    async def take(self, queues: Sequence[str] | None, limit: int, *, now: int, stale: int, in_turn: bool = False) -> Taken:
+    async def take(
+        self, queues: Sequence[str] | None, limit: int, *, now: int, stale: int, in_turn: bool = False
+    ) -> HandedOut:
         """As the real one: who knows of one queue takes from it at once, and looks at others that it then hears of."""
         before = self._usual
         state, known, members = await self.state(), self._served(queues), self._members()
@@ -190,10 +192,10 @@ class ModelLine:
             new = members - self._begun
             if not (new if queues is None else new.intersection(queues)):
                 self._begun |= members
-                return Taken(first, next_due, state)
+                return HandedOut(first, next_due, state)
         self._begun |= members
         rest, next_due = self._merge(self._served(queues), limit - len(first), now, stale, in_turn)
-        return Taken(first + rest, next_due, state)
+        return HandedOut(first + rest, next_due, state)
 
     def _served(self, queues: Sequence[str] | None) -> list[str]:
         return sorted(self._begun) if queues is None else [queue for queue in dict.fromkeys(queues) if queue in self._begun]

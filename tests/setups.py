@@ -9,7 +9,7 @@ import pytest
 
 from demora.engines.postgres import PostgresOptions, PostgresStore
 from demora.engines.postgres import notifier as postgres_notifier
-from demora.engines.postgres.connections import in_schema
+from demora.engines.postgres.connection.connections import in_schema
 from demora.engines.sqlite import SqliteStore
 from demora.engines.sqlite import notifier as sqlite_notifier
 from demora.line import LinedStore, SqlStore
@@ -51,8 +51,9 @@ class _Emptied(PostgresStore):
 
 EMPTY = """truncate demora.jobs, demora.attempts, demora.logs, demora.idempotency_keys, demora.queues, demora.workers,
 demora.events, demora.api_keys, demora.key_names, demora.webhook_secrets, demora.disabled_webhooks, demora.paces,
-demora.pace_changes, demora.schedules, demora.schedule_slots, demora.schedule_processes restart identity;
-delete from demora.meta where name like 'line_%' or name = 'zones'"""
+demora.pace_changes, demora.parked_types, demora.schedules, demora.schedule_slots, demora.schedule_processes,
+demora.schedulers, demora.sessions, demora.tallies, demora.statistics, demora.job_tags restart identity;
+delete from demora.meta where name like 'line_%' or name in ('zones', 'settled')"""
 _SCHEMAS: dict[tuple[Path, bool], str] = {}
 _DIRTY: set[str] = set()
 AT_ONCE = 4  # folders in use at the same time, at most

@@ -14,13 +14,6 @@ PACKAGE = Path(demora.__file__).parent
 GLOSSARY = Path(__file__).parents[1] / "docs" / "glossary.md"
 MIRRORED = ("engines/postgres/", "engines/sqlite/")  # engines have the same parts under the same names
 
-# Names that two rooms still use, and why. Rename one and take it off the list; add none.
-SHARED = {
-    "Place": "a place in the line, and a place among the connections of the HTTP server",
-    "Taken": "what the line handed out, and which jobs take the slots of a worker",
-    "Turns": "turns at the lock of a SQLite file, and turns at another server",
-}
-
 
 def places_of_public_classes() -> dict[str, set[str]]:
     places = defaultdict[str, set[str]](set)
@@ -35,9 +28,7 @@ def places_of_public_classes() -> dict[str, set[str]]:
 
 
 def test_no_two_public_classes_share_a_name() -> None:
-    shared = {name: files for name, files in places_of_public_classes().items() if len(files) > 1}
-    assert {name: files for name, files in shared.items() if name not in SHARED} == {}
-    assert set(SHARED) - set(shared) == set(), "these are no longer shared: take them off the list"
+    assert {name: files for name, files in places_of_public_classes().items() if len(files) > 1} == {}
 
 
 def defined() -> list[str]:

@@ -11,7 +11,9 @@ import pytest
 import demora
 
 PACKAGE = Path(demora.__file__).parent
-DRIVERS = {"apsw": "engines", "asyncpg": "engines", "redis": "line", "prometheus_client": "metrics"}
+DRIVERS = {"apsw": "engines", "asyncpg": "engines", "redis": "line", "prometheus_client": "metrics"} | {
+    "opentelemetry": "system"
+}
 IMPURE = {"asyncio", "io", "multiprocessing", "os", "pathlib", "random", "secrets", "signal", "socket", "subprocess"} | {
     "tempfile",
     "threading",
@@ -38,10 +40,14 @@ MAY_IMPORT: dict[str, set[str]] = {
     "doctor": {"core", "store", "client", "settings", "line"},
     "proof": {"store"},
     "api": BELOW_APP - {"engines", "line"} | ROOT,
-    "runtime": BELOW_APP - {"engines", "line"} | ROOT | {"api", "metrics"},
+    "dashboard": BELOW_APP - {"engines", "line"} | ROOT | {"api", "doctor"},
+    "remote": {"core", "store", "system", "handlers", "client", "api"},
+    "worker_kit": {"core", "remote"} | ROOT,
+    "runtime": BELOW_APP - {"engines", "line"} | ROOT | {"api", "dashboard", "metrics"},
     "cli": BELOW_APP - {"engines", "line"} | ROOT | {"doctor", "proof", "runtime"},
+    "contrib": {"core", "handlers", "client", "api", "cli"} | ROOT,
 }
-FACES = {"api", "cli"}
+FACES = {"api", "cli", "contrib", "dashboard"}
 NOT_FOR_FACES = {"Store", "Subscription"}  # faces use the values of a port, never the port itself
 MOST_AT_THE_ROOT = 10
 

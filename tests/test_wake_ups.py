@@ -17,11 +17,13 @@ import pytest
 
 import demora
 from demora import Demora, Status
+from demora.client import events
+from demora.core.filters import JobFilter
 from demora.core.job import Lane
 from demora.core.pace import Pace
 from demora.core.pace_request import request_of
 from demora.core.retention import Retention
-from demora.core.schedule import Schedule
+from demora.core.schedules.schedule import Schedule
 from demora.engines.sqlite import SqliteStore
 from demora.errors import StoreBusy
 from demora.scheduler import housekeeping
@@ -46,6 +48,8 @@ PLACES = {
     ("scheduler/housekeeping.py", "topic"): "test_the_release_*",
     ("scheduler/schedules.py", "topic"): "test_the_firing_*",
     ("line/store.py", "topic"): "tests/line",
+    ("client/waiting_claims.py", "Topic.READY"): "test_a_remote_worker_*",
+    ("client/events.py", "Topic.ENDED"): "test_a_listener_*",
 }
 
 
@@ -213,6 +217,35 @@ async def test_a_caller_hears_of_an_end_between_its_second_look_and_its_sleep(
             assert (await app.wait(job.id)).status is Status.CANCELLED
 
 
+# Remote workers and listeners to events
+
+
+async def test_a_remote_worker_hears_of_a_job_that_comes_between_its_claim_and_its_sleep(
+    store: SqliteStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    app, job = Demora(store=store), new_job()
+    async with app:
+        workers = (await app.open()).remote_workers
+        node = await workers.register("node", [job.type], slots=1)
+        Between(monkeypatch, store, "claim", lambda: store.add([job]))
+        async with asyncio.timeout(AT_ONCE):
+            [handed] = await workers.claim(node, 1, wait=seconds(60), ended=asyncio.Event())
+        assert handed.job.lease.id == job.id
+
+
+async def test_a_listener_hears_of_an_end_between_the_look_and_the_sleep_of_the_reader(
+    store: SqliteStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(events, "LOOK", 60.0)
+    async with Demora(store=store) as app:
+        job = await app.enqueue("demo.echo", delay="1h")
+        async with (await app.open()).events(job=job.id) as heard, asyncio.timeout(AT_ONCE):
+            Between(monkeypatch, store.events, "settled", lambda: store.cancel([job.id]))
+            await app.enqueue("demo.echo", delay="1h")
+            await store.cancel([(await app.enqueue("demo.echo", delay="1h")).id])
+            assert (await anext(aiter(heard))).kind == "job.cancelled"
+
+
 # The housekeeping and the release of delayed jobs
 
 
@@ -298,7 +331,7 @@ async def test_the_firing_hears_of_a_schedule_that_comes_between_its_look_and_it
     firing = asyncio.ensure_future(ScheduleLoop(store).run())
     try:
         async with asyncio.timeout(AT_ONCE):
-            await eventually(lambda: store.find(Query(schedule="once")), lambda page: page.jobs)
+            await eventually(lambda: store.find(Query(JobFilter(schedule="once"))), lambda page: page.jobs)
     finally:
         firing.cancel()
         await asyncio.wait([firing])

@@ -1,6 +1,7 @@
 """demora: run jobs later, on time, and without hurting what runs now."""
 
 from .app import Demora
+from .core.filters import JobFilter, Sort, TimeRange
 from .core.job import Job, Priority
 from .core.states import Status
 from .errors import DemoraError
@@ -17,10 +18,13 @@ __all__ = [
     "DemoraError",
     "Fail",
     "Job",
+    "JobFilter",
     "JobFunction",
     "Priority",
     "Retry",
     "Snooze",
+    "Sort",
     "Status",
+    "TimeRange",
     "current_run",
 ]

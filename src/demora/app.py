@@ -12,16 +12,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack, cast, overload
 
 from . import settings as settings_
+from .client.actions import ActionHandler, Actions
 from .client.client import Client, new_id
 from .client.paces import CODE
 from .client.schedules import check_definition, make_schedule_request
 from .client.stores_per_loop import Holds, LoopStore
 from .client.webhooks import Webhooks
 from .core.dsn import without_secrets
+from .core.filters import JobFilter
 from .core.job import Job
 from .core.pace_request import PaceRequest, check_paced, make_pace_request
 from .core.request import EnqueueOptions
-from .core.schedule_request import ScheduleRequest
+from .core.schedules.schedule_request import ScheduleRequest
 from .core.states import Status
 from .engines import examine, is_in_memory, make_store, same_database, schema_version
 from .errors import BadHandler, BadSetting, Invalid, OneLoopOnly, StoreError
@@ -39,6 +41,7 @@ from .system import notices
 
 if TYPE_CHECKING:
     from .blocking import Blocking
+    from .testing import Sandbox
 
 T = TypeVar("T")
 F = TypeVar("F")
@@ -52,6 +55,9 @@ class Demora:
     event loop closes the store there. Each event loop has a store of its own, with its own connections. `blocking` has the
     same verbs for code without an event loop. The schedules in the code belong to the `name` of the application; without one
     it is the module that creates the application.
+
+    With the `https://…` address of a service instead of a database, the same verbs call that service with the `api_key`.
+    Verbs that it does not offer raise `NotOverHttp`.
     """
 
     blocking: "Blocking"
@@ -61,6 +67,7 @@ class Demora:
         database_url: str | None = None,
         redis_url: str | None = None,
         *,
+        api_key: str | None = None,
         known_types_only: bool | None = None,
         store: Store | None = None,
         new_id: Callable[[], str] = new_id,
@@ -70,6 +77,7 @@ class Demora:
         self._given: dict[str, Any] = {
             "database_url": database_url,
             "redis_url": redis_url,
+            "api_key": api_key,
             "known_types_only": known_types_only,
         }
         self._url_in_code, self._said_other = database_url, False
@@ -79,6 +87,7 @@ class Demora:
         self._holds = Holds()
         self.stores_lock = threading.Lock()  # held while a store is made for one more loop
         self._kept_closed: str | None = None
+        self.sandbox: Sandbox | None = None  # the one that keeps the jobs during a test
         self.registry = Registry()
         self.middlewares: list[Middleware] = []
         self.startup_hooks: list[Hook] = []
@@ -90,6 +99,7 @@ class Demora:
             *BUILT_IN,
             http_request.HttpRequestHandler(lambda: self.sender).handler(),
             self.deliveries.handler(),
+            ActionHandler(self._actions).handler(),
         ):
             self.registry.register(handler)
         self.blocking = _blocking_face(self)
@@ -145,6 +155,8 @@ class Demora:
 
         Workers, services and schedulers call this when they start.
         """
+        if self._is_remote():
+            return  # the service has its own
         client, in_settings = await self.open(), self.settings.pace
         in_code = {queue: request for queue, request in self._paces.items() if queue not in in_settings}
         await client.apply_paces(in_code, by=CODE)
@@ -188,6 +200,8 @@ class Demora:
 
         Workers, services and schedulers call this when they start.
         """
+        if self._is_remote():
+            return False  # the service has its own
         release = self.settings.release
         return await (await self.open()).define_schedules(self.name, process_id, self._schedules, release=release)
 
@@ -267,7 +281,7 @@ class Demora:
         """Whether jobs are kept in the memory of this process, and are lost when it ends. Opens nothing."""
         if self._store is not None:
             return self._store.sibling() is None
-        return is_in_memory(self.settings.database_url)
+        return not self._is_remote() and is_in_memory(self.settings.database_url)
 
     async def open(self) -> Client:
         """Open the store on this event loop, unless it is open there, and return the client.
@@ -296,20 +310,29 @@ class Demora:
         """Make the store of a loop, not yet open. `OneLoopOnly` if it is in memory and another running loop has it."""
         with self.stores_lock:
             self._stores = {other: its for other, its in self._stores.items() if its.is_here() and not other.is_closed()}
-            settings = self.settings
-            store = self._store or make_store(
-                settings.database_url,
-                redis_url=settings.redis_url,
-                line_horizon=settings.line_horizon,
-                audit=settings.audit,
-                postgres=settings.postgres,
-            )
+            store = self._store or self._make_store()
             if any(other.is_running() and other is not loop for other in self._stores):
                 sibling = store.sibling()
                 if sibling is None:
                     raise OneLoopOnly
                 store = sibling
             return self._stores.setdefault(loop, LoopStore(store))
+
+    def _make_store(self) -> Store:
+        settings = self.settings
+        if self._is_remote():
+            return _remote_store(settings)
+        return make_store(
+            settings.database_url,
+            redis_url=settings.redis_url,
+            line_horizon=settings.line_horizon,
+            audit=settings.audit,
+            postgres=settings.postgres,
+        )
+
+    def _is_remote(self) -> bool:
+        """Whether the application uses a service over HTTP instead of a database."""
+        return self._store is None and self.settings.database_url.startswith(("http://", "https://"))
 
     def only_loop(self) -> asyncio.AbstractEventLoop | None:
         """Return the only loop that can reach the store, because the store is in memory; None if any loop can."""
@@ -328,6 +351,9 @@ class Demora:
         finally:
             self._store, self._stores = before
 
+    async def catch_up(self) -> None:
+        """Store the jobs that wait for a commit, if a test never makes it. A sandbox calls this before it looks for jobs."""
+
     async def _opened(self, loop: asyncio.AbstractEventLoop, here: LoopStore) -> Client:
         self._warn_of_other_database()
         try:
@@ -337,17 +363,24 @@ class Demora:
             raise
         settings = self.settings
         self.registry.known_types_only = settings.known_types_only
-        here.client = Client(
-            here.store,
+        here.client = self._make_client(here.store)
+        if settings.builtin_handlers is not None:
+            self._switch_off(unwanted(settings.builtin_handlers), "DEMORA_BUILTIN_HANDLERS names what is on")
+        return here.client
+
+    def _make_client(self, store: Store) -> Client:
+        settings = self.settings
+        if self._is_remote():
+            return _remote_client(store, self.registry, self._new_id)
+        return Client(
+            store,
             self.registry,
             new_id=self._new_id,
             outbound=settings.outbound,
             usual_pace=settings.usual_pace,
             longest_timeout=settings.max_timeout,
+            lease=settings.lease,
         )
-        if settings.builtin_handlers is not None:
-            self._switch_off(unwanted(settings.builtin_handlers), "DEMORA_BUILTIN_HANDLERS names what is on")
-        return here.client
 
     def _warn_of_other_database(self) -> None:
         """Log once that the settings name another database than the code."""
@@ -358,6 +391,9 @@ class Demora:
 
     async def _webhooks(self) -> Webhooks:
         return (await self.open()).webhooks
+
+    async def _actions(self) -> Actions:
+        return (await self.open()).actions
 
     async def __aenter__(self) -> Self:
         await self._hold()
@@ -400,9 +436,9 @@ class Demora:
         """Return the job with its attempts and its log; `JobNotFound` if no job has this id."""
         return await (await self.open()).get(id)
 
-    async def find(self, **filters: Any) -> Page:
-        """Return a page of jobs, newest first; see `Client.find`."""
-        return await (await self.open()).find(**filters)
+    async def find(self, filter: JobFilter | str | None = None, /, **parts: Any) -> Page:
+        """Return a page of the jobs that match a filter or a search; see `Client.find`."""
+        return await (await self.open()).find(filter, **parts)
 
     @overload
     async def wait(self, job: Job[T], timeout: timedelta | str | None = None) -> Job[T]: ...
@@ -475,3 +511,18 @@ def _blocking_face(app: Demora) -> "Blocking":
     from .blocking import Blocking
 
     return Blocking(app)
+
+
+# Imported only where they are needed: `remote` needs the HTTP API, which needs this module.
+
+
+def _remote_store(settings: settings_.Settings) -> Store:
+    from .remote import RemoteStore, ServiceConnection
+
+    return cast(Store, RemoteStore(ServiceConnection(settings.database_url, settings.api_key)))
+
+
+def _remote_client(store: Store, registry: Registry, new_id: Callable[[], str]) -> Client:
+    from .remote import RemoteClient, RemoteStore
+
+    return RemoteClient(cast(RemoteStore, store), registry, new_id=new_id)

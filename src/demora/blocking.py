@@ -20,12 +20,15 @@ from typing import Any, Concatenate, Generic, ParamSpec, Protocol, Self, TypeVar
 from .app import Demora
 from .client.bulk import Bulk
 from .client.client import Client
+from .client.counts import Counts
 from .client.diagnostics import Diagnostics
+from .client.events import EventStream
 from .client.paces import Paces
 from .client.queues import Queues
 from .client.recovery import Recovery
 from .client.schedules import Schedules
-from .client.stats import Statistics
+from .client.statistics import Measurements
+from .core.events import Event
 from .core.job import Job
 from .core.spans import span
 from .errors import StoreClosed, WouldBlock
@@ -120,7 +123,9 @@ class Blocking:
     enqueue_many = Adding(Demora.enqueue_many, Client.enqueue_many)
     get = of_client(Client.get)
     find = of_client(Client.find)
+    count = of_client(Client.count)
     cancel = of_client(Client.cancel)
+    undo_cancel = of_client(Client.undo_cancel)
     retry = of_client(Client.retry)
     reschedule = of_client(Client.reschedule)
     delete = of_client(Client.delete)
@@ -132,11 +137,14 @@ class Blocking:
     set_queue = of_client(Queues.set_queue)
     set_pace = of_client(Paces.set_pace)
     take_pace_off = of_client(Paces.take_pace_off)
+    use_default_pace = of_client(Paces.use_default_pace)
     pacings = of_client(Paces.pacings)
     delayed_stats = of_client(Paces.delayed_stats)
     pacing = of_client(Paces.pacing)
     pace_changes = of_client(Paces.pace_changes)
     why = of_client(Paces.why)
+    why_many = of_client(Paces.why_many)
+    preview_pace = of_client(Paces.preview_pace)
     add_schedule = of_client(Schedules.add_schedule)
     change_schedule = of_client(Schedules.change_schedule)
     pause_schedule = of_client(Schedules.pause_schedule)
@@ -151,8 +159,19 @@ class Blocking:
     backfill_schedule = of_client(Schedules.backfill_schedule)
     workers = of_client(Diagnostics.workers)
     health = of_client(Diagnostics.health)
-    stats = of_client(Statistics.stats)
-    dead_letter_stats = of_client(Statistics.dead_letter_stats)
+    stats = of_client(Counts.stats)
+    dead_letter_stats = of_client(Counts.dead_letter_stats)
+    failure_groups = of_client(Counts.failure_groups)
+    coming = of_client(Diagnostics.coming)
+    sizes = of_client(Diagnostics.sizes)
+    flow = of_client(Measurements.flow)
+    flow_of_queue = of_client(Measurements.flow_of_queue)
+    flow_of_queues = of_client(Measurements.flow_of_queues)
+    metrics_overview = of_client(Measurements.metrics_overview)
+    metrics_queues = of_client(Measurements.metrics_queues)
+    metrics_types = of_client(Measurements.metrics_types)
+    metrics_workers = of_client(Measurements.metrics_workers)
+    pace_history = of_client(Measurements.pace_history)
     retry_many = of_client(Bulk.retry_many)
     delete_many = of_client(Bulk.delete_many)
     cancel_many = of_client(Bulk.cancel_many)
@@ -170,7 +189,8 @@ class Blocking:
     def wait(self, job: Job | str, timeout: timedelta | str | None = None) -> Job:
         """Wait until the job, given itself or by its id, has ended, and return it. After the `timeout` return it as it is
         then."""
-        return self._wait("wait", Client.wait, job, timeout)
+        waited: Job = self._wait("wait", job, timeout)
+        return waited
 
     @overload
     def result(self, job: Job[T], timeout: timedelta | str | None = None) -> T: ...
@@ -181,12 +201,25 @@ class Blocking:
 
         `JobFailed` if the job ended without a result, `StillRunning` if it has not ended within the `timeout`.
         """
-        return self._wait("result", Client.result, job, timeout)
+        return self._wait("result", job, timeout)
+
+    def events(
+        self,
+        *,
+        queue: str | None = None,
+        type: str | None = None,
+        tag: str | None = None,
+        job: str | None = None,
+        after: str | None = None,
+    ) -> "BlockingEvents":
+        """Listen to events of jobs and queues, as `Client.events` does: an iterator whose every step blocks until there is
+        an event. As a context manager it listens from the beginning of its block; otherwise from its first step."""
+        return BlockingEvents(self, {"queue": queue, "type": type, "tag": tag, "job": job}, after)
 
     def close(self) -> None:
         """Finish the calls in progress, disconnect and end the thread. The next call opens the store again.
 
-        A `wait` or `result` in progress raises `StoreClosed`.
+        A `wait`, a `result` or a step of `events` in progress raises `StoreClosed`.
         """
         with self._lock:
             self._stop(StoreClosed)
@@ -202,8 +235,7 @@ class Blocking:
 
         `close` cancels a call that `waits` for a job, and lets other calls finish.
         """
-        if _runs_a_loop():
-            raise WouldBlock(name)
+        check_no_loop(name)
         with self._lock:
             loop, future = self._submit(ask, waits)
         try:
@@ -223,12 +255,12 @@ class Blocking:
             background = self._background = _Background(self._app)
         return background.loop, background.submit(ask, waits)
 
-    def _wait(self, name: str, verb: "_Waiting[T]", job: Job | str, timeout: Any) -> T:
+    def _wait(self, name: str, job: Job | str, timeout: Any) -> Any:
         until = None if timeout is None else time.monotonic() + span(timeout, "timeout").total_seconds()
         while True:
             left = None if until is None else timedelta(seconds=max(until - time.monotonic(), 0))
             try:
-                return self.run(name, functools.partial(_ask_client, verb, job, left), waits=True)
+                return self.run(name, functools.partial(_ask_client, name, job, left), waits=True)
             except _Forked:
                 continue
 
@@ -254,6 +286,59 @@ class Blocking:
     def after_fork_in_child(self) -> None:
         self._background = None  # a database in memory stays with the parent
         self.after_fork()
+
+
+class BlockingEvents:
+    """The events of one listener, for one thread. `position` is where to resume later.
+
+    After a fork, and after `close` of the face, it goes on from its position, so the ends of jobs may come again.
+    """
+
+    def __init__(self, face: Blocking, which: dict[str, Any], after: str | None) -> None:
+        self._face, self._which, self.position = face, which, after
+        self._stream: EventStream | None = None
+        self._loop: _Loop | None = None  # of the stream
+
+    def close(self) -> None:
+        """Stop listening. The iterator ends."""
+        stream, self._stream = self._stream, None
+        if stream is not None and self._loop is not None and not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(stream.close)
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> Event:
+        while True:
+            try:
+                event = self._face.run("events", self._next, waits=True)
+            except _Forked:
+                continue
+            if event is None:
+                raise StopIteration
+            return event
+
+    def __enter__(self) -> Self:
+        self._face.run("events", self._begun)
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self.close()
+
+    async def _next(self, app: Demora) -> Event | None:
+        stream = await self._begun(app)
+        event = await anext(stream, None)
+        self.position = stream.position
+        return event
+
+    async def _begun(self, app: Demora) -> EventStream:
+        """Return the stream of the running loop."""
+        loop = asyncio.get_running_loop()
+        if self._stream is None or self._loop is not loop:
+            self._stream, self._loop = (await app.open()).events(**self._which, after=self.position or None), loop
+            await self._stream.begin()
+            self.position = self._stream.position
+        return self._stream
 
 
 class _Forked(StoreClosed):
@@ -306,6 +391,11 @@ class _Background:
         if self._calls:
             await asyncio.wait(list(self._calls))
         await self._app.close()
+        left = asyncio.all_tasks() - {asyncio.current_task()}  # readers of events
+        for task in left:
+            task.cancel()
+        if left:
+            await asyncio.wait(left, timeout=LOOK)
 
     def _main(self) -> None:
         try:
@@ -314,11 +404,8 @@ class _Background:
             self.loop.close()
 
 
-_Waiting = Callable[[Client, Any, Any], Coroutine[Any, Any, T]]
-
-
-async def _ask_client(verb: _Waiting[T], job: Job | str, left: Any, app: Demora) -> T:
-    return await verb(await app.open(), job, left)
+async def _ask_client(verb: str, job: Job | str, left: Any, app: Demora) -> Any:
+    return await getattr(await app.open(), verb)(job, left)
 
 
 def _run_without_loop(call: Coroutine[Any, Any, T]) -> T:
@@ -332,13 +419,13 @@ def _run_without_loop(call: Coroutine[Any, Any, T]) -> T:
     raise AssertionError("a call on a blocking connection must not suspend")
 
 
-def _runs_a_loop() -> bool:
-    """Whether an event loop runs in the calling thread."""
+def check_no_loop(name: str) -> None:
+    """Raise `WouldBlock` for the call of this name if an event loop runs in the calling thread."""
     try:
         asyncio.get_running_loop()
     except RuntimeError:
-        return False
-    return True
+        return
+    raise WouldBlock(name)
 
 
 def _answer(future: "Future[T]", loop: _Loop) -> T:

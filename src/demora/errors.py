@@ -86,11 +86,22 @@ class WrongState(DemoraError):
         self.id, self.verb, self.status = id, verb, status
 
 
+class UndoTooLate(DemoraError):
+    """The cancel of this job cannot be undone, or can no longer be."""
+
+    def __init__(self, id: str, status: str) -> None:
+        super().__init__(
+            f"the cancel of job {id} cannot be undone: it is {status}, or was cancelled over 30 s ago or while it ran, or a "
+            "webhook was told; a retry runs it now"
+        )
+        self.id, self.status = id, status
+
+
 class JobChanged(DemoraError):
     """The job is no longer as the caller has read it."""
 
     def __init__(self, id: str) -> None:
-        super().__init__(f"job {id} has changed since it was read; read it again, and decide anew")
+        super().__init__(f"job {id} has changed since it was read; read it again before you change it")
         self.id = id
 
 
@@ -172,6 +183,14 @@ class QueueNotFound(DemoraError):
         self.name = name
 
 
+class WorkerNotFound(DemoraError):
+    """No remote worker has this id, or another API key has registered it."""
+
+    def __init__(self, id: str) -> None:
+        super().__init__(f"no worker {id!r} is registered with this API key; register it again: POST /api/v1/workers")
+        self.id = id
+
+
 class NotRead(DemoraError):
     """The caller read the payload or result of a job that was found without it."""
 
@@ -188,6 +207,14 @@ class StillRunning(DemoraError):
     def __init__(self, id: str, status: str) -> None:
         super().__init__(f"job {id} has not ended yet: it is {status}")
         self.id, self.status = id, status
+
+
+class ListenerTooSlow(DemoraError):
+    """A listener to events was too far behind and was cut off. `position` is where to resume."""
+
+    def __init__(self, position: str) -> None:
+        super().__init__("this listener fell too far behind and was cut off; listen again with after=position")
+        self.position = position
 
 
 class JobFailed(DemoraError):
@@ -207,6 +234,26 @@ class WouldBlock(DemoraError):
             "from another thread (asyncio.to_thread)"
         )
         self.verb = verb
+
+
+class NotOverHttp(DemoraError):
+    """The application uses a service over HTTP, which does not offer this verb."""
+
+    def __init__(self, verb: str) -> None:
+        super().__init__(
+            f"{verb} is not offered by the client over HTTP: use the HTTP route of the service if there is one, or an "
+            "application that may reach the database"
+        )
+        self.verb = verb
+
+
+class ServiceRefused(DemoraError):
+    """The service refused the request before it looked at it: the API key, its scope or its rate is not sufficient, or the
+    service does not know the route. `type` is the type of the problem, `status` the HTTP status."""
+
+    def __init__(self, status: int, type: str, detail: str) -> None:
+        super().__init__(f"the service answered {status}: {detail}")
+        self.status, self.type, self.detail = status, type, detail
 
 
 class StoreError(DemoraError):
@@ -233,8 +280,8 @@ class SearchTooSlow(StoreError):
 
     def __init__(self, seconds: float) -> None:
         super().__init__(
-            f"the search was stopped after {seconds:g} s: too many jobs had to be read one by one. Add status=FAILED or "
-            "status=PROCESSING, which have an index, or leave filters out; demora jobs searches without a time limit"
+            f"the search was stopped after {seconds:g} s: too many jobs had to be read one by one. Add a "
+            "status, and a queue, a type or a tag; demora jobs searches without a time limit"
         )
 
 
@@ -246,15 +293,21 @@ class TooManySearches(StoreError):
 
 
 class StoreGone(StoreError):
-    """The database file was deleted or replaced while it was open, and nothing was written."""
+    """The database file was deleted or replaced while it was open, and nothing was written. On PostgreSQL: another database
+    answers under its name, since it was dropped and created anew."""
 
-    def __init__(self, file: str, *, replaced: bool) -> None:
+    def __init__(self, place: str, *, replaced: bool, file: bool = True) -> None:
         fate = "another file is in its place" if replaced else "it no longer exists"
-        super().__init__(
-            f"the database file {file} was removed while it was open: {fate}, and demora writes nothing any more; put the "
+        of_file = (
+            f"the database file {place} was removed while it was open: {fate}, and demora writes nothing any more; put the "
             "file back, or stop all processes that use it and start them again"
         )
-        self.file, self.replaced = file, replaced
+        of_server = (
+            f"the database {place} was dropped and created anew while it was open, and demora writes nothing any more; stop "
+            "all processes that use it and start them again"
+        )
+        super().__init__(of_file if file else of_server)
+        self.place, self.replaced = place, replaced
 
 
 class StoreDamaged(StoreError):
@@ -269,6 +322,14 @@ class StoreDamaged(StoreError):
             "any more; stop all processes that use the database, run demora doctor, and start them again"
         )
         self.file, self.damage = file, damage
+
+
+class WorkerRefused(StoreError):
+    """The service does not let this worker work: its API key, or what it serves, must change first. `advice` says how."""
+
+    def __init__(self, said: str, advice: str) -> None:
+        super().__init__(f"the service refuses this worker: {said}; {advice}")
+        self.said, self.advice = said, advice
 
 
 class StoreClosed(StoreError):
@@ -299,7 +360,7 @@ class OpenInParent(StoreError):
 
 
 class SchemaTooNew(StoreError):
-    """A newer demora has migrated the database."""
+    """A newer demora has migrated the database, and this one may no longer use it."""
 
     def __init__(self, found: int, known: int) -> None:
         super().__init__(f"the database has schema {found}, this demora knows up to {known}: upgrade demora")

@@ -5,15 +5,18 @@ They are read once at the edge (by `Demora`, the service and the commands), and 
 
 import difflib
 import os
+import re
 import tomllib
 from collections.abc import Iterator, Mapping
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, get_type_hints
+from urllib.parse import urlsplit
 
 import msgspec
 
 from .core.access import MOST_LIMIT, KeyLimits
+from .core.job import DEFAULT_LEASE
 from .core.outbound import Network, Policy, read_networks
 from .core.pace import EVERY_QUEUE, Pace
 from .core.pace_request import PaceRequest, check_paced, read_pace, say_request
@@ -31,6 +34,7 @@ _OWN = {"DEMORA_CRASH", "DEMORA_LIFELINE", "DEMORA_RELOADED"}  # set by tests, a
 LEAST_IN_FLIGHT = 48 * 1024 * 1024  # bytes
 LOG_FORMATS = ("text", "json")
 LOG_LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR")
+DASHBOARD = ("on", "off")
 LOG_ERRORS = ("text", "class")
 BUILTIN_HANDLERS = ("demo", "http.request")  # the names that the setting takes besides all and none
 
@@ -47,10 +51,11 @@ class Settings(msgspec.Struct, frozen=True):
     database_listen_url: str | None = None
     database_notify: bool = True
     redis_url: str | None = None
+    api_key: str | None = None
     line_horizon: timedelta = timedelta(minutes=10)
     host: str = "127.0.0.1"
     port: int = 8080
-    lease: timedelta = timedelta(seconds=30)
+    lease: timedelta = DEFAULT_LEASE
     grace: timedelta = timedelta(seconds=8)
     concurrency: int = 20
     metrics_host: str = "127.0.0.1"
@@ -59,6 +64,8 @@ class Settings(msgspec.Struct, frozen=True):
     builtin_handlers: tuple[str, ...] | None = None
     max_timeout: timedelta = timedelta(days=1)
     allowed_hosts: tuple[str, ...] = ()
+    dashboard: str = "on"
+    root_path: str = ""
     http_connections: int = 1000
     http_connections_per_address: int | None = None
     trusted_proxies: tuple[str, ...] = ()
@@ -276,6 +283,8 @@ def _broken_rules(settings: Settings) -> Iterator[BadSetting]:
         )
     if settings.log_format not in LOG_FORMATS:
         yield BadSetting("log_format", f"must be {' or '.join(LOG_FORMATS)}")
+    if settings.dashboard not in DASHBOARD:
+        yield BadSetting("dashboard", f"must be {' or '.join(DASHBOARD)}")
     if settings.log_level not in LOG_LEVELS:
         yield BadSetting("log_level", f"must be one of {', '.join(LOG_LEVELS)}")
     for name in ("failed_auth_rate", "key_rate", "key_max_queues", "key_max_types", "key_max_waiting"):
@@ -292,7 +301,15 @@ def _are_builtins(names: tuple[str, ...]) -> bool:
     return names in (("all",), ("none",)) or (bool(names) and set(names) <= set(BUILTIN_HANDLERS))
 
 
+_ROOT_PATH = re.compile(r"(/[A-Za-z0-9._~-]+)+")
+_OWN_PATHS = ("/api", "/dashboard", "/health", "/metrics")  # a proxy may strip the root path: it must not look like these
+
+
 def _broken_http(settings: Settings) -> Iterator[BadSetting]:
+    if settings.root_path and not _ROOT_PATH.fullmatch(settings.root_path):
+        yield BadSetting("root_path", "must be a path like /jobs or /tools/jobs, with a slash at its beginning only")
+    elif any(f"{settings.root_path}/".startswith(f"{own}/") for own in _OWN_PATHS):
+        yield BadSetting("root_path", f"must not begin with {', '.join(_OWN_PATHS)}, which are paths of the service")
     if not 16 <= settings.http_connections <= 100_000:
         yield BadSetting("http_connections", "must be from 16 to 100000")
     per_address = settings.http_connections_per_address
@@ -305,6 +322,8 @@ def _broken_http(settings: Settings) -> Iterator[BadSetting]:
 
 
 def _broken_urls(settings: Settings) -> Iterator[BadSetting]:
+    if settings.database_url.startswith(("http://", "https://")):
+        yield from _broken_service(settings.database_url)
     for name in ("database_url", "database_listen_url"):
         url = getattr(settings, name) or ""
         try:
@@ -317,6 +336,16 @@ def _broken_urls(settings: Settings) -> Iterator[BadSetting]:
             redis_dsn(settings.redis_url)
         except BadSetting as problem:
             yield problem
+
+
+def _broken_service(url: str) -> Iterator[BadSetting]:
+    try:
+        read = urlsplit(url)
+        well_formed = bool(read.hostname) and read.port != 0 and not (read.query or read.fragment or read.username)
+    except ValueError:
+        well_formed = False
+    if not well_formed:
+        yield BadSetting("database_url", "the address of a service is https://host or https://host:port; give the key apart")
 
 
 def _broken_outbound(settings: Settings) -> Iterator[BadSetting]:

@@ -8,15 +8,19 @@ with Sandbox(app) as sandbox:
 
 import asyncio
 import contextlib
+import contextvars
+import queue
+import threading
 import time
 from collections.abc import Callable, Coroutine, Sequence
+from concurrent.futures import Executor, Future
 from datetime import datetime, timedelta
-from typing import Any, Self, TypeVar
+from typing import Any, Protocol, Self, TypeVar
 
 import msgspec
 
 from .app import Demora
-from .blocking import BlockingVerb
+from .blocking import BlockingVerb, check_no_loop
 from .core.job import Job
 from .core.spans import from_ms, moment, span, to_ms
 from .core.states import Status
@@ -84,19 +88,63 @@ class SandboxClock(Clock):
         return "sandbox"
 
 
+class Extension(Protocol):
+    """The demora of a framework, such as `FlaskDemora`: it has the application that is current there."""
+
+    def of(self) -> Demora: ...
+
+
+class CallerThread(Executor):
+    """Runs functions on the thread of a plain test, while that thread waits for the sandbox.
+
+    A framework whose database connections belong to threads runs its jobs there, so that they see what the test sees.
+    """
+
+    def __init__(self) -> None:
+        self._given: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
+        self.waits = False  # whether a test waits, and runs what is submitted
+
+    def submit(self, function: Callable[..., T], /, *args: Any, **kwargs: Any) -> "Future[T]":
+        """Run a function on the thread of the test, in the context of the caller."""
+        context, future = contextvars.copy_context(), Future[T]()
+        self._given.put(lambda: _run_for(future, lambda: context.run(function, *args, **kwargs)))
+        return future
+
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+        """Do nothing: the thread belongs to the test."""
+
+    def wait_for(self, work: Callable[[], T]) -> T:
+        """Do the work on another thread, and run on this one what is submitted until the work is done."""
+        done, context = Future[T](), contextvars.copy_context()
+        done.add_done_callback(lambda _: self._given.put(None))
+        self.waits = True
+        try:
+            threading.Thread(
+                target=_run_for, args=(done, lambda: context.run(work)), name="demora-sandbox", daemon=True
+            ).start()
+            while (run := self._given.get()) is not None:
+                run()
+            return done.result()
+        finally:
+            self.waits = False
+
+
 class Sandbox:
     """Keeps an application's jobs in memory for the duration of a `with` block, and runs them only in `drain` and `advance`.
 
     All jobs that the application enqueues, async or blocking, go here and not to its database. Each sandbox begins empty.
-    Tests without an event loop use `sandbox.blocking`.
+    Tests without an event loop use `sandbox.blocking`. The application may be given as the `Extension` of a framework.
     """
 
-    def __init__(self, app: Demora, *, now: datetime | None = None) -> None:
-        self.app, self.clock, self.blocking = app, SandboxClock(now), BlockingSandbox(self)
-        self._using = app.using(SqliteStore(clock=self.clock))
+    def __init__(self, app: Demora | Extension, *, now: datetime | None = None) -> None:
+        self.app = app if isinstance(app, Demora) else app.of()
+        self.clock, self.blocking, self.caller = SandboxClock(now), BlockingSandbox(self), CallerThread()
+        self.loop: asyncio.AbstractEventLoop | None = None  # the one that runs jobs
+        self._using = self.app.using(SqliteStore(clock=self.clock))
 
     def __enter__(self) -> Self:
         self._using.__enter__()
+        self.app.sandbox = self
         self.app.deliveries.muted = True
         with contextlib.suppress(RuntimeError):  # no loop runs: the first one to make a call gets the store
             self.app.make_loop_store(asyncio.get_running_loop())
@@ -104,11 +152,31 @@ class Sandbox:
 
     def __exit__(self, *exc_info: object) -> None:
         self.app.deliveries.muted = False
+        self.app.sandbox = None
         self._using.__exit__(None, None, None)
 
     async def enqueued(self, type: str | AnyJobFunction | None = None, /, **payload: Any) -> list[Job]:
         """Return all jobs ever enqueued here, oldest first; only those of this type and with these fields, if given."""
+        return await self._where_the_store_is(lambda: self._enqueued(type, payload))
+
+    async def drain(self) -> Drained:
+        """Run all due jobs, and the due jobs that they enqueue, until none is due; `NeverIdle` if that does not end."""
+        return await self._where_the_store_is(self._drain)
+
+    async def advance(self, by: timedelta | str) -> Drained:
+        """Move the clock forward, and run each job on the way when it becomes due."""
+        return await self._where_the_store_is(lambda: self._advance(span(by, "by")))
+
+    async def _where_the_store_is(self, ask: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        """Ask on this loop, or on the one that opened the store for the first call, if that was a blocking one."""
+        loop = self.app.only_loop()
+        if loop is None or loop is asyncio.get_running_loop():
+            return await ask()
+        return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(ask(), loop))
+
+    async def _enqueued(self, type: str | AnyJobFunction | None, payload: dict[str, Any]) -> list[Job]:
         name = type.type if isinstance(type, JobFunction) else type
+        await self.app.catch_up()
         client, found, after = await self.app.open(), list[Job](), None
         while True:
             page = await client.find(type=name, after=after, limit=200)
@@ -117,13 +185,10 @@ class Sandbox:
             if after is None:
                 return [job for job in reversed(found) if _has(job, payload)]
 
-    async def drain(self) -> Drained:
-        """Run all due jobs, and the due jobs that they enqueue, until none is due; `NeverIdle` if that does not end."""
+    async def _drain(self) -> Drained:
         return await self._drained((await self._run_due()).settled)
 
-    async def advance(self, by: timedelta | str) -> Drained:
-        """Move the clock forward, and run each job on the way when it becomes due."""
-        left = span(by, "by")
+    async def _advance(self, left: timedelta) -> Drained:
         worker = await self._run_due()
         settled = worker.settled
         while worker.next_in is not None and worker.next_in <= left:
@@ -135,6 +200,8 @@ class Sandbox:
         return await self._drained(settled + (await self._run_due()).settled)
 
     async def _run_due(self) -> "_UntilIdle":
+        self.loop = asyncio.get_running_loop()
+        await self.app.catch_up()
         worker = _UntilIdle(self.app)
         await worker.run()
         return worker
@@ -156,7 +223,9 @@ class BlockingSandbox:
     advance = BlockingVerb(Sandbox.advance)
 
     def run(self, name: str, ask: Callable[[Sandbox], Coroutine[Any, Any, T]]) -> T:
-        return self._sandbox.app.blocking.run(name, lambda _: ask(self._sandbox))
+        check_no_loop(name)
+        sandbox = self._sandbox
+        return sandbox.caller.wait_for(lambda: sandbox.app.blocking.run(name, lambda _: ask(sandbox)))
 
 
 class _UntilIdle(Worker):
@@ -191,6 +260,14 @@ class _UntilIdle(Worker):
     def _on_settled(self, settlement: Settlement, status: Status | None) -> None:
         super()._on_settled(settlement, status)
         self.settled.append(settlement.report.lease.id)
+
+
+def _run_for(future: "Future[T]", work: Callable[[], T]) -> None:
+    """Do the work of a future, and give it the result or the error."""
+    try:
+        future.set_result(work())
+    except BaseException as problem:
+        future.set_exception(problem)
 
 
 def _has(job: Job, fields: dict[str, Any]) -> bool:

@@ -29,8 +29,9 @@ def bearer(text: str) -> dict[str, str]:
 def too_weak_for(scope: Scope) -> Iterable[Scope]:
     """All scopes that do not include this one."""
     return {
-        Scope.SUBMIT: (Scope.READ, Scope.OPERATE),
-        Scope.READ: (Scope.SUBMIT,),
-        Scope.OPERATE: (Scope.SUBMIT, Scope.READ),
-        Scope.ADMIN: (Scope.SUBMIT, Scope.READ, Scope.OPERATE),
+        Scope.SUBMIT: (Scope.READ, Scope.OPERATE, Scope.WORK),
+        Scope.READ: (Scope.SUBMIT, Scope.WORK),
+        Scope.OPERATE: (Scope.SUBMIT, Scope.READ, Scope.WORK),
+        Scope.WORK: (Scope.SUBMIT, Scope.READ, Scope.OPERATE),
+        Scope.ADMIN: (Scope.SUBMIT, Scope.READ, Scope.OPERATE, Scope.WORK),
     }[scope]

@@ -78,13 +78,16 @@ EXAMPLES = [example(block) for block in re.findall(r"^```console\n(.*?)^```$", P
 
 
 async def test_the_examples_answer_as_shown(http: httpx.AsyncClient, app: Demora) -> None:
-    id = "no job yet"
+    id = worker = action = "none yet"
     async with app.worker():
         await app.wait((await app.enqueue("demo.echo")).id)
         for shown in EXAMPLES:
-            answer = await http.send(asked(shown.command.replace("$ID", id)))
+            command = shown.command.replace("$ID", id).replace("$WORKER", worker).replace("$ACTION", action)
+            answer = await http.send(asked(command))
             if answer.status_code == 201:
-                id = answer.json().get("id", id)
+                id, worker = answer.json().get("id", id), answer.json().get("workerId") or worker
+            if "/actions/" in answer.headers.get("location", ""):
+                action = answer.json()["id"]
             is_json = "json" in answer.headers.get("content-type", "")
             seen = json.loads(answer.text.replace(id, "$ID")) if is_json else None
             assert answer.status_code == shown.status, answer.text

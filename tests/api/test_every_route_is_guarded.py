@@ -20,20 +20,28 @@ from tests.api.keys import UNKNOWN, bearer, key_for, revoke, too_weak_for
 from tests.clock import TestClock
 
 QUEUES, DEAD = "/api/v1/queues", "/api/v1/dead-letters"
-SCHEDULES = "/api/v1/schedules"
+SCHEDULES, WORKERS = "/api/v1/schedules", "/api/v1/workers"
 NEEDS = {
     ("GET", "/"): Scope.READ,
+    ("POST", WORKERS): Scope.WORK,
+    ("POST", f"{WORKERS}/{{workerId}}/claim"): Scope.WORK,
+    ("POST", f"{WORKERS}/{{workerId}}/renew"): Scope.WORK,
+    ("POST", f"{WORKERS}/{{workerId}}/settle"): Scope.WORK,
+    ("DELETE", f"{WORKERS}/{{workerId}}"): Scope.WORK,
     ("GET", "/health/live"): None,
     ("GET", "/health/ready"): None,
     ("GET", "/api/v1/openapi.json"): Scope.READ,
     ("GET", "/docs"): Scope.READ,
     ("POST", JOBS): Scope.SUBMIT,
     ("POST", f"{JOBS}/batch"): Scope.SUBMIT,
+    ("POST", f"{JOBS}/actions"): Scope.OPERATE,
+    ("GET", f"{JOBS}/actions/{{id}}"): Scope.READ,
     ("GET", JOBS): Scope.READ,
     ("GET", f"{JOBS}/{{id}}"): Scope.READ,
     ("PATCH", f"{JOBS}/{{id}}"): Scope.OPERATE,
     ("DELETE", f"{JOBS}/{{id}}"): Scope.OPERATE,
     ("POST", f"{JOBS}/{{id}}/cancel"): Scope.OPERATE,
+    ("POST", f"{JOBS}/{{id}}/cancel/undo"): Scope.OPERATE,
     ("POST", f"{JOBS}/{{id}}/retry"): Scope.OPERATE,
     ("GET", f"{JOBS}/{{id}}/wait"): Scope.READ,
     ("GET", f"{JOBS}/{{id}}/webhooks"): Scope.READ,
@@ -61,7 +69,12 @@ NEEDS = {
     ("GET", f"{SCHEDULES}/{{name}}/jobs"): Scope.READ,
     ("GET", "/api/v1/workers"): Scope.READ,
     ("GET", "/api/v1/stats"): Scope.READ,
+    ("GET", "/api/v1/events"): Scope.READ,
     ("GET", "/metrics"): Scope.READ,
+    ("GET", "/api/v1/metrics/overview"): Scope.READ,
+    ("GET", "/api/v1/metrics/queues"): Scope.READ,
+    ("GET", "/api/v1/metrics/types"): Scope.READ,
+    ("GET", "/api/v1/metrics/workers"): Scope.READ,
     ("POST", "/api/v1/recover"): Scope.OPERATE,
 }
 BODIES = {
@@ -69,6 +82,10 @@ BODIES = {
     "add_batch": {"jobs": [{"type": "demo.echo"}]},
     "change_job": {"priority": "LOW"},
     "change_queue": {"strict": True},
+    "register_worker": {"name": "w", "types": ["demo.echo"], "slots": 1},
+    "renew_leases": {"jobs": []},
+    "settle_jobs": {"jobs": [{"id": "x", "token": 1, "outcome": "completed"}]},
+    "start_action": {"action": "cancel", "all": True},
     "retry_dead_letters": {"all": True},
     "delete_dead_letters": {"all": True},
     "add_schedule": {"name": "nightly", "type": "demo.echo", "every": 90_000},
@@ -102,7 +119,9 @@ async def http(request: pytest.FixtureRequest, app: Demora) -> AsyncIterator[htt
 
 
 async def ask(http: httpx.AsyncClient, route: Operation, key: str | None = None, *, id: str = "x") -> httpx.Response:
-    """Call a route with something well formed."""
+    """Call a route with something well formed. A service that stops ends its streams."""
+    if route.name == "hear_events":
+        http._transport.app.stop()  # type: ignore[attr-defined]
     headers = {"x-request-id": "1"} | ({} if key is None else bearer(key))
     path = route.path.replace("{id}", id).replace("{name}", "default")
     return await http.request(route.method, path, headers=headers, json=BODIES.get(route.name))

@@ -26,7 +26,7 @@ async def test_jobs_come_newest_first_page_by_page(http: httpx.AsyncClient) -> N
 
 
 async def test_an_empty_list_has_no_next_page(http: httpx.AsyncClient) -> None:
-    assert (await http.get(JOBS)).json() == {"jobs": [], "nextCursor": None}
+    assert (await http.get(JOBS)).json() == {"jobs": [], "nextCursor": None, "complete": True}
 
 
 async def test_jobs_are_found_by_queue_type_and_tag(http: httpx.AsyncClient) -> None:
@@ -70,6 +70,20 @@ async def test_statuses_are_repeated_or_separated_by_commas(http: httpx.AsyncCli
         ("tag=%00", "tag"),
         ("tag=", "tag"),
         (f"tag={'t' * 65}", "tag"),
+        ("error=", "error"),
+        ("error=%00", "error"),
+        ("text=%00", "text"),
+        (f"text={'t' * 201}", "text"),
+        ("priority=URGENT", "priority"),
+        ("createdSince=yesterday", "createdSince"),
+        ("createdSince=2026-03-01T00:00:00", "created"),
+        ("createdSince=2026-03-02T00:00:00Z&createdUntil=2026-03-01T00:00:00Z", "created"),
+        ("status=FAILED&dueUntil=2026-03-01T00:00:00Z", "due"),
+        ("search=status:lost", "status"),
+        ("search=queue:a&queue=a", "search"),
+        ("sort=size", "sort"),
+        ("status=FAILED&sort=due", "sort"),
+        ("count=some", "count"),
         ("cursor=next", "cursor"),
         ("cursor=", "cursor"),
         ("cursor=%00", "cursor"),
@@ -126,3 +140,32 @@ async def test_a_query_that_cannot_be_read_is_refused(http: httpx.AsyncClient, q
 async def test_the_python_client_refuses_the_same_filters(app: Demora, filters: dict[str, object]) -> None:
     with pytest.raises(Invalid):
         await app.find(**filters)
+
+
+async def test_a_list_has_all_filters_as_parameters_and_as_a_search(http: httpx.AsyncClient) -> None:
+    wanted = {"type": "email.send", "queue": "mail", "priority": "HIGH", "tags": ["vip", "eu"], "name": "Say hello"}
+    job = (await http.post(JOBS, json=wanted)).json()
+    for other in ({"type": "sms.send"}, {"queue": "default"}, {"priority": "LOW"}, {"tags": ["vip"]}, {"name": "x"}):
+        await http.post(JOBS, json=wanted | other)
+    parts = "type=email.*&queue=mail&priority=HIGH&tag=vip&tag=eu&text=HELLO&status=QUEUED"
+    words = "type:email.* queue:mail priority:high tag:vip tag:eu text:HELLO status:queued created:<1h"
+    for query in (f"{parts}&createdSince=2000-01-01T00:00:00Z&dueSince=2000-01-01T00:00:00Z", f"search={words}"):
+        listed = (await http.get(f"{JOBS}?{query}&count=exact")).json()
+        assert [one["id"] for one in listed["jobs"]] == [job["id"]]
+        assert (listed["count"], listed["countComplete"], listed["complete"]) == (1, True, True)
+
+
+async def test_waiting_jobs_are_listed_by_when_they_are_due_and_the_order_can_be_chosen(http: httpx.AsyncClient) -> None:
+    ids = [(await http.post(JOBS, json={"type": "a", "delay": delay})).json()["id"] for delay in (9000, 1000, 5000)]
+
+    async def listed(query: str) -> list[str]:
+        found, cursor = [], ""
+        while True:
+            page = (await http.get(f"{JOBS}?limit=1&{query}{cursor}")).json()
+            found += [ids.index(job["id"]) for job in page["jobs"]]
+            if page["nextCursor"] is None:
+                return found
+            cursor = f"&cursor={page['nextCursor']}"
+
+    assert await listed("status=QUEUED") == await listed("sort=due") == [1, 2, 0]
+    assert await listed("") == await listed("status=QUEUED&sort=created") == [2, 1, 0]

@@ -7,9 +7,13 @@ import httpx
 import pytest
 
 from demora import Demora
+from demora.api import make_api
 from demora.api.answers import CHUNK, LEAST_COMPRESSED, Listing, Reply
 from demora.api.budget import UNCOUNTED, Budget
+from demora.metrics.service import ServiceMetrics
+from demora.settings import Settings
 from tests.api.asking import JOBS, add
+from tests.api.conftest import BASE
 
 GZIP = {"accept-encoding": "gzip"}
 PLAIN = {"accept-encoding": "identity"}
@@ -40,6 +44,16 @@ async def test_a_large_list_is_compressed_for_who_takes_gzip(http: httpx.AsyncCl
 async def test_only_gzip_that_is_accepted_by_name_is_sent(http: httpx.AsyncClient, accepted: str, packed: bool) -> None:
     answer = await http.get("/api/v1/openapi.json", headers={"accept-encoding": accepted})
     assert ("content-encoding" in answer.headers) == packed
+
+
+@pytest.mark.parametrize("path", ["/docs", "/metrics", "/api/v1/metrics/overview"])
+async def test_pages_and_metrics_are_compressed_too(app: Demora, path: str) -> None:
+    transport = httpx.ASGITransport(make_api(app, Settings(), ServiceMetrics()))
+    async with httpx.AsyncClient(transport=transport, base_url=BASE) as http:
+        packed, plain = await http.get(path, headers=GZIP), await http.get(path, headers=PLAIN)
+    assert (packed.status_code, packed.headers["content-encoding"]) == (200, "gzip")
+    assert packed.headers["content-type"] == plain.headers["content-type"]
+    assert len(packed.text) >= LEAST_COMPRESSED
 
 
 async def test_payloads_and_results_are_never_compressed(http: httpx.AsyncClient, app: Demora) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import h11
 import pytest
 
-from demora.api.http1 import MOST_HEAD, BadRequest, ChunkedBody, HeadReader
+from demora.api.http_server.http1 import MOST_HEAD, BadRequest, ChunkedBody, HeadReader
 
 HEAD = b"POST /a?b=c HTTP/1.1\r\nHost: localhost\r\nX-Some: a b\r\n"
 JOBS = [

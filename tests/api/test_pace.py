@@ -33,6 +33,8 @@ async def test_a_pace_is_set_shown_and_taken_off(http: httpx.AsyncClient) -> Non
     [queue] = (await http.get("/api/v1/queues")).json()["queues"]
     assert queue["pace"] == shown
     assert (await http.patch(MAIL, json={"pace": None})).json()["pace"] is None
+    assert (await http.patch(MAIL, json={"pace": "default"})).json()["pace"] is None  # that of all queues, which have none
+    assert (await http.patch(MAIL, json={"pace": "usual"})).status_code == 422
 
 
 async def test_a_queue_comes_into_being_with_its_pace_and_what_is_left_out_is_usual(http: httpx.AsyncClient) -> None:
@@ -118,7 +120,7 @@ async def test_all_queues_without_a_pace_get_one_over_http(http: httpx.AsyncClie
     assert (shown["gap"], shown["burst"], shown["inherited"], shown["totalDelayed"]) == (180_000, 5, True, 1)
     assert (await http.patch(MAIL, json={"pace": None})).json()["pace"] is None
     listed = {queue["name"]: queue["pace"] for queue in (await http.get("/api/v1/queues")).json()["queues"]}
-    assert listed == {"demora.webhooks": None, "mail": None}
+    assert listed == {"demora.actions": None, "demora.webhooks": None, "mail": None}
     problem(await http.patch("/api/v1/queues/*", json={"strict": True}), 422, "name")
     assert (await http.patch("/api/v1/queues/*", json={"pace": None})).json()["pace"] is None
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from demora.api import http1
+from demora.api.http_server import http1
 from demora.api.problems import KINDS, Kind
 from tests.api.test_documented import NEVER_MET
 

@@ -6,7 +6,9 @@ import httpx
 import pytest
 
 from demora import Demora
+from demora.core.access import Scope
 from tests.api.asking import add, problem
+from tests.api.keys import bearer, key_for
 
 QUEUES = "/api/v1/queues"
 
@@ -37,6 +39,7 @@ async def test_queues_come_by_name_page_by_page(http: httpx.AsyncClient) -> None
         seen.append([queue["name"] for queue in page["queues"]])
         cursor = page["nextCursor"]
     assert seen == [names[:2], names[2:4], names[4:]]
+    assert (await http.get(f"{QUEUES}?limit=5")).json()["nextCursor"] is None
 
 
 @pytest.mark.parametrize(("query", "field"), [("limit=0", "limit"), ("limit=201", "limit"), ("cursor=%00", "cursor")])
@@ -50,6 +53,14 @@ async def test_a_queue_is_paused_with_a_reason_and_resumed(http: httpx.AsyncClie
     assert (paused["paused"], paused["pauseReason"], paused["ready"]) == (True, "the server is down", 1)
     resumed = (await http.post(f"{QUEUES}/mail/resume")).json()
     assert (resumed["paused"], resumed["pausedAt"], resumed["pauseReason"]) == (False, None, None)
+
+
+async def test_a_pause_has_the_name_of_the_key(http: httpx.AsyncClient, app: Demora) -> None:
+    key = await key_for(app, Scope.ADMIN)
+    await http.post(f"{QUEUES}/mail/pause", headers=bearer(key))
+    [queue] = await (await app.open()).queues()
+    assert queue.pause is not None
+    assert queue.pause.by == "test"
 
 
 async def test_one_queue_is_shown_as_in_the_list(http: httpx.AsyncClient) -> None:

@@ -1,12 +1,17 @@
 """`X-Request-Id`: in the answer, in a problem and in the log, and never a way to write into the log."""
 
+import json
 import logging
 
 import httpx
 import pytest
+from starlette.types import Receive, Scope, Send
 
 from demora import Demora, errors
 from demora.api import make_api
+from demora.api.http_server.connection import refusal
+from demora.api.http_server.http1 import FULL
+from demora.runtime.front import Front
 from demora.settings import Settings
 from demora.store.jobs import WorkerRecord
 from tests.api.asking import JOBS, NO_SUCH_ID, problem
@@ -41,6 +46,23 @@ async def test_a_problem_names_the_request(http: httpx.AsyncClient) -> None:
     for headers in ({ID: "order-17"}, {}, {"host": "evil.example"}):
         answer = await http.get(f"{JOBS}/{NO_SUCH_ID}", headers=headers)
         assert problem(answer, answer.status_code)["requestId"] == answer.headers[ID]
+
+
+def test_a_refusal_by_the_parser_has_an_id_too() -> None:
+    head, _, body = refusal({"type": FULL.type, "status": 503}, [(b"server", b"x")], 1).partition(b"\r\n\r\n")
+    headers = dict(line.split(b": ") for line in head.split(b"\r\n")[1:])
+    assert headers[ID.encode()].decode() == json.loads(body)["requestId"]
+    assert len(headers[ID.encode()]) == 32
+
+
+async def test_the_way_to_the_dashboard_has_an_id_too(app: Demora) -> None:
+    async def dashboard(scope: Scope, receive: Receive, send: Send) -> None:
+        raise AssertionError("is not asked")
+
+    front = Front(make_api(app, Settings()), dashboard)
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(front), base_url=BASE) as http:
+        answer = await http.get("/", headers={ID: "order-17", "accept": "text/html"})
+    assert (answer.status_code, answer.headers.get_list(ID)) == (303, ["order-17"])
 
 
 @pytest.mark.parametrize("path", [f"{JOBS}/1", "/health/ready"])

@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from tests.chaos import schedules, webhooks
+from tests.chaos import remote, schedules, webhooks
 from tests.chaos.campaign import KINDS, Campaign, Plan
 from tests.chaos.judging import RELEASES, Result
 from tests.chaos.lines import LINED_UP
@@ -46,7 +46,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return code
     if isinstance(plan, Fire):
         print(f"seed {plan.seed}, in {folder}", flush=True)
-        code = schedules.main(plan.minutes, plan.database, folder, plan.seed)
+        code = (remote if plan.remote else schedules).main(plan.minutes, plan.database, folder, plan.seed)
         if not code:
             shutil.rmtree(folder)
         return code
@@ -69,11 +69,12 @@ class Deliver(NamedTuple):
 
 
 class Fire(NamedTuple):
-    """What `--schedule-minutes` asks for, in place of a plan."""
+    """What `--schedule-minutes` or `--remote-minutes` asks for, in place of a plan."""
 
     minutes: float
     database: str
     seed: int
+    remote: bool = False
 
 
 def _plan(arguments: Sequence[str] | None) -> Plan | Deliver | Fire:
@@ -91,7 +92,10 @@ def _plan(arguments: Sequence[str] | None) -> Plan | Deliver | Fire:
     parser.add_argument("--seed", type=int, default=random.randrange(10**6))
     parser.add_argument("--webhooks", type=int, default=0, help="instead of all that: so many jobs with webhooks")
     parser.add_argument("--schedule-minutes", type=float, default=0, help="instead of all that: schedules that fire so long")
+    parser.add_argument("--remote-minutes", type=float, default=0, help="instead of all that: remote workers for so long")
     args = parser.parse_args(arguments)
+    if args.remote_minutes:
+        return Fire(args.remote_minutes, args.database, args.seed, remote=True)
     if args.schedule_minutes:
         return Fire(args.schedule_minutes, args.database, args.seed)
     if args.webhooks:

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from tests.chaos import tools
-from tests.chaos.faults import FAULTS, OVERTAKEN, Fault, set_clock
+from tests.chaos.faults import FAULTS, OVERTAKEN, Fault, faked_clock
 from tests.chaos.judging import Result
 from tests.chaos.lines import LOST, LineServer
 from tests.chaos.outages import CUTS, RESTARTS, Postgres
@@ -172,7 +172,7 @@ class Campaign:
             disk.mkdir()
             stack.enter_context(tools.small_disk(disk))
         elif kind == "clock":
-            environment = _faked_clock(self._folder, folder)
+            environment = faked_clock(self._folder, folder)
         elif self.plan.flushes:
             environment = BROAD
         servers = {
@@ -213,15 +213,3 @@ async def _together(*tasks: Coroutine[Any, Any, None]) -> None:
     async with asyncio.TaskGroup() as group:
         for task in tasks:
             group.create_task(task)
-
-
-def _faked_clock(shared: Path, folder: Path) -> dict[str, str]:
-    stamp = folder / "clock"
-    set_clock(stamp, 0)
-    return {
-        "LD_PRELOAD": str(tools.faketime(shared)),
-        "FAKETIME_TIMESTAMP_FILE": str(stamp),
-        "FAKETIME_CACHE_DURATION": "1",  # seconds; to read the file at each call would take all the time there is
-        "FAKETIME_DONT_FAKE_MONOTONIC": "1",
-        "NO_FAKE_STAT": "1",
-    }

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import msgspec
 
-from tests.chaos import lines, outages
+from tests.chaos import lines, outages, tools
 from tests.chaos.crashes import DEEPEST, OF_THE_LINE, TO_WALK, crash_at
 from tests.chaos.processes import Process, injected, strace
 from tests.chaos.watch import boot_ms
@@ -230,6 +230,19 @@ async def clock_jump(world: World) -> bool:
         set_clock(stamp, 0)
     await asyncio.sleep(world.chance.uniform(1.2, 2))
     return True
+
+
+def faked_clock(shared: Path, folder: Path) -> dict[str, str]:
+    """The environment of processes whose clock `set_clock` turns, by the stamp that it names."""
+    stamp = folder / "clock"
+    set_clock(stamp, 0)
+    return {
+        "LD_PRELOAD": str(tools.faketime(shared)),
+        "FAKETIME_TIMESTAMP_FILE": str(stamp),
+        "FAKETIME_CACHE_DURATION": "1",  # seconds; to read the file at each call would take all the time there is
+        "FAKETIME_DONT_FAKE_MONOTONIC": "1",
+        "NO_FAKE_STAT": "1",
+    }
 
 
 def set_clock(stamp: Path, seconds: int) -> None:

@@ -1,7 +1,8 @@
 """`python -m tests.chaos --schedule-minutes 20`: a schedule per second, eight schedulers, and kill -9 all the time.
 
 Each second must have one slot, each slot one job, and none before its time. Half of the schedules keep to `overlap=skip` and
-`queue`, whose jobs two workers run.
+`queue`, whose jobs two workers run. On SQLite, whose clock is that of the processes, all their clocks are set forth and back
+meanwhile, if libfaketime is there.
 """
 
 import asyncio
@@ -10,18 +11,26 @@ import random
 import sys
 import time
 from collections import Counter
+from datetime import UTC, datetime
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 
 from demora import Demora
 from demora.client.client import Client
-from demora.core.firing import SlotOutcome
+from demora.core.schedules.firing import SlotOutcome
 from demora.proof import check
+from tests.chaos import tools
+from tests.chaos.faults import faked_clock, set_clock
 from tests.chaos.processes import PYTHON, Process
+from tests.facts import eventually
 from tests.servers import postgres, valkey
 
 SCHEDULERS, WORKERS = 8, 2
-KILL_EVERY = 0.5  # seconds
+KILL_EVERY = 1.0  # seconds; a process that starts on a busy machine needs some of them until it fires
+JUMPS = (-30, -5, 5, 30)  # seconds; a clock that was set back fires nothing until it reaches the slots that it had seen
+MISSED_LIMIT = 1000  # slots: more than pass while a busy machine starts no process
+PATIENCE = 60.0  # seconds in which the schedulers come to rest
 POLICIES = ("allow", "skip", "queue", "replace")
 
 
@@ -33,7 +42,8 @@ class Firings:
         self._url = postgres.shared().url if "postgres" in database else f"sqlite:///{folder}/jobs.db"
         self._redis_url = valkey.shared().url if "line" in database else None
         self._schema = f"schedules_{seed}"
-        self.kills, self.slots, self.violations = 0, Counter[str](), list[str]()
+        self._clock = _clock(folder) if database.startswith("sqlite") else {}
+        self.kills, self.jumps, self.slots, self.violations = 0, 0, Counter[str](), list[str]()
 
     async def run(self) -> None:
         app = Demora(self._url)
@@ -41,11 +51,17 @@ class Firings:
         async with app:
             client = await app.open()
             for policy in POLICIES:
-                await client.add_schedule(policy, "demo.echo", every="1s", overlap=policy, missed="all")
+                await client.add_schedule(
+                    policy, "demo.echo", every="1s", overlap=policy, missed="all", missed_limit=MISSED_LIMIT
+                )
             processes = [self._start(n) for n in range(SCHEDULERS + WORKERS)]
+            turning = asyncio.ensure_future(self._turn_clock())
             try:
                 await self._trouble(processes)
+                turning.cancel()
+                await self._come_to_rest(client)
             finally:
+                turning.cancel()
                 for process in processes:
                     process.bury()
             await self._judge(client)
@@ -54,7 +70,8 @@ class Firings:
         kind = "worker" if n < WORKERS else "scheduler"
         own = {"DEMORA_DATABASE_URL": self._url, "DEMORA_DATABASE_SCHEMA": self._schema, "DEMORA_LEASE": "2s"}
         line = {} if self._redis_url is None else {"DEMORA_REDIS_URL": self._redis_url}
-        return Process(kind, (*PYTHON, "demora", kind), {**os.environ, **own, **line}, self._folder / "output.log")
+        command = (*PYTHON, "demora", kind, "--app", "tests.chaos.jobs:app")
+        return Process(kind, command, {**os.environ, **own, **line, **self._clock}, self._folder / "output.log")
 
     async def _trouble(self, processes: list[Process]) -> None:
         until = time.monotonic() + self._seconds
@@ -64,6 +81,27 @@ class Firings:
             processes[victim].bury()
             processes[victim] = self._start(victim)
             self.kills += 1
+
+    async def _turn_clock(self) -> None:
+        """Set the clock of all processes forth or back, and right again."""
+        while self._clock:
+            stamp = Path(self._clock["FAKETIME_TIMESTAMP_FILE"])
+            for seconds in (self._chance.choice(JUMPS), 0):
+                await asyncio.sleep(self._chance.uniform(5, 15))
+                set_clock(stamp, seconds)
+                self.jumps += 1
+
+    async def _come_to_rest(self, client: Client) -> None:
+        """Set the clock right, and wait until all slots up to now are decided."""
+        if self._clock:
+            set_clock(Path(self._clock["FAKETIME_TIMESTAMP_FILE"]), 0)
+        now = datetime.now(UTC)
+        try:
+            async with asyncio.timeout(PATIENCE):
+                for policy in POLICIES:
+                    await eventually(partial(client.schedule, policy), lambda found: found.progress.decided_to >= now)
+        except TimeoutError:
+            self.violations.append(f"not all slots were decided within {PATIENCE:.0f} s after the last fault")
 
     async def _judge(self, client: Client) -> None:
         findings = check([], await client.evidence())
@@ -83,11 +121,16 @@ class Firings:
             self.violations.append(otherwise)
 
 
+def _clock(folder: Path) -> dict[str, str]:
+    return {} if tools.missing("libfaketime") else faked_clock(folder, folder)
+
+
 def main(minutes: float, database: str, folder: Path, seed: int) -> int:
     campaign = Firings(minutes, database, folder, seed)
     asyncio.run(campaign.run())
     slots = ", ".join(f"{count:,} {what}" for what, count in sorted(campaign.slots.items()))
-    print(f"{minutes} minutes of {len(POLICIES)} schedules per second on {database}, {campaign.kills} × kill -9")
+    faults = f"{campaign.kills} × kill -9, the clock set {campaign.jumps} times"
+    print(f"{minutes} minutes of {len(POLICIES)} schedules per second on {database}, {faults}")
     print(f"  {slots}")
     for violation in campaign.violations[:5]:
         print(f"  VIOLATION: {violation}", file=sys.stderr)

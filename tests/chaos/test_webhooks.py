@@ -1,10 +1,10 @@
 """A short campaign of webhooks: a receiver that fails and hangs, and senders that are killed."""
 
-import random
 from pathlib import Path
 
 import pytest
 
+from tests.chaos.conftest import SEED
 from tests.chaos.webhooks import KILLS, Deliveries
 from tests.setups import ENGINE, postgres_url
 
@@ -17,7 +17,7 @@ async def test_every_end_is_told_whoever_dies(tmp_path: Path, database: str) -> 
         postgres_url()  # skips where there is none
     elif ENGINE == "postgres":
         pytest.skip("only PostgreSQL is asked for")
-    campaign = Deliveries(240, database, tmp_path, random.randrange(10**6))
+    campaign = Deliveries(240, database, tmp_path, SEED)
     await campaign.run()
     assert campaign.violations == []
     assert (campaign.kills, len(campaign.told.ids)) == (KILLS, 240)

@@ -111,3 +111,12 @@ def test_a_queue_with_a_malformed_name_is_refused(run: Run, verb: str) -> None:
 @pytest.mark.parametrize("verb", ["cancel", "retry", "delete"])
 def test_a_verb_without_ids_is_a_usage_error(run: Run, verb: str) -> None:
     assert run(verb).exit_code == 2
+
+
+def test_a_verb_on_many_jobs_takes_a_search(run: Run, enqueued: Callable[..., str]) -> None:
+    wanted, kept = enqueued("email.send", "--priority", "LOW"), enqueued("email.send")
+    done = answer(run("cancel", "--search", "type:email.* priority:low", "--yes", "--json"))
+    assert (done["matched"], done["done"]) == (1, 1)
+    statuses = {job["id"]: job["status"] for job in answer(run("jobs", "--json"))["jobs"]}
+    assert statuses == {wanted: "CANCELLED", kept: "QUEUED"}
+    assert "takes jobs that are" in run("cancel", "--search", "status:failed", "--yes").stderr

@@ -12,7 +12,14 @@ from tests.cli.conftest import Run, leaves, work_off
 
 REFERENCE = (Path(__file__).parents[2] / "docs" / "reference" / "cli.md").read_text()
 CODES = dict(re.findall(r"^\| (\d+) \| (.+) \|$", REFERENCE, re.M))
-NO_DATA = {"serve", "worker", "scheduler", "completion", "webhooks listen"}  # what they print is a log, a banner or a script
+NO_DATA = {
+    "new",
+    "serve",
+    "worker",
+    "scheduler",
+    "completion",
+    "webhooks listen",
+}  # what they print is a log, a banner or a script
 
 
 @pytest.mark.parametrize("name", sorted(set(leaves()) - NO_DATA))
@@ -22,7 +29,7 @@ def test_every_command_that_prints_data_prints_json_if_asked_to(name: str) -> No
 
 
 def test_the_exit_codes_are_in_one_table() -> None:
-    assert list(CODES) == ["0", "1", "2", "130"]
+    assert list(CODES) == ["0", "1", "2", "78", "130"]
 
 
 def test_exit_codes_are_as_documented(run: Run, enqueued: Callable[..., str]) -> None:

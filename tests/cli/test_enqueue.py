@@ -104,7 +104,7 @@ def test_a_payload_that_cannot_be_stored_is_refused_in_one_line(run: Run, payloa
     assert refused.stderr.startswith("error: payload")
     assert where in refused.stderr
     assert refused.stderr.count("\n") == 1
-    assert answer(run("jobs", "--json")) == {"jobs": [], "nextCursor": None}
+    assert answer(run("jobs", "--json"))["jobs"] == []
 
 
 def test_the_same_key_gives_the_same_job(run: Run) -> None:

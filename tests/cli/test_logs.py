@@ -90,6 +90,8 @@ NOTICES: list[Callable[[], None]] = [
     lambda: notices.worker_stopping("w", 1, 8.0),
     lambda: notices.worker_stopped("w", 1),
     lambda: notices.worker_stuck("w", 1, 2),
+    lambda: notices.worker_refused("w", OSError(HOSTILE)),
+    lambda: notices.report_refused(OSError(HOSTILE)),
     lambda: notices.worker_store_closed("w"),
     lambda: notices.run_started("i", HOSTILE, "q", 1),
     lambda: notices.run_completed("i", HOSTILE, "q", 1, timedelta(seconds=0.5), Burst(lambda _: None)),
@@ -98,6 +100,8 @@ NOTICES: list[Callable[[], None]] = [
     lambda: notices.run_cancelled("i", HOSTILE, "q", 1, HOSTILE),
     lambda: notices.run_failed("i", HOSTILE, "q", Status.FAILED, 1, HOSTILE),
     lambda: notices.job_lapsed("i", HOSTILE, None, Status.RETRYING),
+    lambda: notices.type_unknown("t"),
+    lambda: notices.unknown_failed(1),
     lambda: notices.job_unknown("i", "t"),
     lambda: notices.loop_blocked(("i", HOSTILE), 1.5, inspect.currentframe()),
     lambda: notices.loop_free(2.5),
@@ -140,6 +144,10 @@ NOTICES: list[Callable[[], None]] = [
     lambda: notices.pace_set("q", None, HOSTILE),
     lambda: notices.jobs_held("q", held=2, delayed=3, waiting=1, next_in=4.5, last=None),
     lambda: notices.next_release("q", 4.5),
+    lambda: notices.schema_step(2),
+    lambda: notices.schema_block(2, "jobs_of_type", 1, 3),
+    lambda: notices.schema_progress("jobs_of_type", "building index", 0.5),
+    lambda: notices.acted(HOSTILE, "retry", HOSTILE),
 ]
 
 

@@ -176,3 +176,36 @@ def test_what_others_set_cannot_move_the_cursor_or_forge_a_line(run: Run, enqueu
         assert all(character.isprintable() or character == "\n" for character in said)
     assert "[bold]red[/bold]" in run("queues").stdout
     assert "\n" + "forged" not in run("job", id).stdout
+
+
+def test_jobs_takes_a_search_an_order_and_counts(run: Run, enqueued: Callable[..., str]) -> None:
+    def ids(*words: str) -> list[str]:
+        return [job["id"] for job in answer(run("jobs", *words, "--json"))["jobs"]]
+
+    later = enqueued("email.send", "--delay", "5m", "--tag", "vip")
+    soon, other = enqueued("email.check", "--delay", "1m"), enqueued("sms.send", "--delay", "1s")
+    assert ids("type:email.*", "status:queued") == [soon, later]
+    assert ids("type:email.*", "status:queued", "--sort", "created") == [soon, later]
+    assert ids("type:email.*", "created:<1h") == [soon, later]
+    assert ids("tag:vip", "due:>2m") == [later]
+    assert ids("--sort", "due") == [other, soon, later]
+    counted = run("jobs", "type:email.*", "--limit", "1", "--count").stdout.splitlines()
+    assert counted[-2:] == ["2 jobs match", f"for the next page add --cursor {soon}"]
+    assert answer(run("jobs", "type:email.*", "--count", "--json"))["count"] == 2
+
+
+def test_a_search_that_cannot_be_read_is_refused_with_the_reason(run: Run, enqueued: Callable[..., str]) -> None:
+    enqueued("demo.echo")
+    refused = run("jobs", "state:failed")
+    assert refused.exit_code == 2
+    assert "did you mean status" in refused.stderr
+
+
+def test_a_search_that_ended_early_says_how_to_go_on(
+    run: Run, enqueued: Callable[..., str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("demora.engines.sqlite.finding.MOST_READ", 1)
+    first, second = enqueued("demo.echo", "--name", "wanted"), enqueued("demo.echo")
+    early = run("jobs", "wanted").stdout.splitlines()
+    assert early[-1] == f"the search ended early, since many jobs do not match; to go on add --cursor {second}"
+    assert [job["id"] for job in answer(run("jobs", "wanted", "--cursor", second, "--json"))["jobs"]] == [first]

@@ -1,10 +1,11 @@
 """`demora pace` and `demora why`."""
 
 import getpass
+import re
 from collections.abc import Callable
 
 from tests.builders import NO_SUCH_ID
-from tests.cli.conftest import Run, answer
+from tests.cli.conftest import Run, answer, work_off
 
 
 def test_a_pace_is_set_shown_and_taken_off(run: Run, enqueued: Callable[..., str]) -> None:
@@ -41,6 +42,22 @@ def test_as_json_it_has_the_figures_and_the_changes(run: Run, enqueued: Callable
     shown = answer(run("pace", "mail", "--no-rapid", "--governs", "retries", "--protect", "web", "--json"))
     assert (shown["queue"], shown["pace"]["rapid"], shown["pace"]["governs"]) == ("mail", None, "retries")
     assert (shown["pace"]["protect"], shown["pace"]["totalDelayed"], len(shown["changes"])) == (["web"], 0, 1)
+
+
+def test_it_says_what_the_pace_did(run: Run, enqueued: Callable[..., str]) -> None:
+    run("migrate")
+    run("pace", "mail", "--gap", "2m", "--burst", "1")
+    ids = enqueued("demo.echo", "--queue", "mail", "--delay", "1ms"), enqueued("demo.echo", "--queue", "mail")
+    assert "last hour       0 released\n" in run("pace", "mail").stdout
+    work_off(*ids)
+    shown = run("pace", "mail").stdout
+    assert re.search(
+        r"last hour +1 released, held .+ \(p50\), .+ \(p99\), .+ \(most\); real-time jobs waited .+ \(p50\)", shown
+    )
+    effect = answer(run("pace", "mail", "--json"))["pace"]["history"]["lastDay"]
+    assert (effect["released"], effect["held"]["count"], effect["realTimeWait"]["count"]) == (1, 1, 1)
+    [listed] = answer(run("queues", "--json"))["queues"]
+    assert listed["pace"]["history"]["lastDay"] == effect
 
 
 def test_off_goes_alone_and_bad_values_are_told(run: Run, enqueued: Callable[..., str]) -> None:
@@ -80,6 +97,10 @@ def test_all_queues_without_a_pace_get_one(run: Run, enqueued: Callable[..., str
     assert f"all queues without a pace of their own have one, 5 in 3m, set by cli:{getpass.getuser()}" in said
     assert "queue mail follows the pace of all queues, 5 in 3m: 0 jobs due and not released yet" in said
     assert "web has no pace" in run("pace", "web", "--off").stdout
+    assert "30s apart; governs both, as all queues without their own\n" in run("pace", "web", "--default").stdout
+    assert run("pace", "web", "--history").stdout.splitlines()[-2].endswith(": default")
+    assert "cannot follow" in run("pace", "*", "--default").stderr
+    assert run("pace", "web", "--default", "--off").exit_code == 2
     assert run("pace", "--off").exit_code == 2
 
 

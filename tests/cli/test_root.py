@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from demora import __version__
-from demora.engines.sqlite.connections import newest_schema
+from demora.engines.sqlite.connection.connections import newest_schema
 from tests.builders import NO_SUCH_ID
 from tests.cli.conftest import Run, answer, leaves
 
@@ -112,7 +112,7 @@ def test_a_database_that_no_engine_knows_is_refused(run: Run) -> None:
 
 ONE_SHOTS = [
     *("enqueue demo.echo", "jobs", f"job {NO_SUCH_ID}", "dead-letters", "queues", "queue mail", "workers"),
-    "stats",
+    *("stats", "events"),
     *(f"why {NO_SUCH_ID}", "pace mail"),
     *(f"cancel {NO_SUCH_ID}", f"retry {NO_SUCH_ID}", f"delete {NO_SUCH_ID}", f"reschedule {NO_SUCH_ID} --delay 1s"),
     *("pause mail", "resume mail", "migrate", "verify"),
@@ -131,7 +131,7 @@ ONE_SHOTS = [
     *("schedule pause a", "schedule resume a", "schedule trigger a", "schedule remove a"),
     "schedule run a --from 2026-01-01T00:00:00Z --to 2026-01-02T00:00:00Z",
 ]
-NO_DATABASE = {"completion"}
+NO_DATABASE = {"completion", "new"}
 
 
 def test_every_command_that_does_not_stay_is_a_one_shot() -> None:

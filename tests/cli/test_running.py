@@ -16,8 +16,8 @@ from tests.setups import redis_url
 pytestmark = pytest.mark.slow
 
 DEADLINE = 30.0
-BAD_HANDLERS = """
-import logging, time
+HANDLERS = """
+import gc, logging, time
 from demora import Demora
 
 app = Demora()
@@ -31,12 +31,16 @@ def hang() -> None:
 async def block() -> None:
     logging.getLogger("shop").warning("blocking")
     time.sleep(600)
+
+@app.job("frozen")
+def frozen() -> int:
+    return gc.get_freeze_count()
 """
 
 
 @pytest.fixture
 def shop(folder: Path) -> str:
-    (folder / "shop.py").write_text(BAD_HANDLERS)
+    (folder / "shop.py").write_text(HANDLERS)
     return "shop:app"
 
 
@@ -54,6 +58,12 @@ def test_a_worker_runs_jobs_and_enqueue_waits_for_their_end(run: Run, start: Sta
     worker.send_signal(signal.SIGTERM)
     assert worker.wait(DEADLINE) == 0
     assert answer(run("workers", "--json")) == {"workers": []}
+
+
+def test_the_collector_leaves_alone_what_a_worker_has_loaded(run: Run, start: Start, shop: str) -> None:
+    start("worker", "--app", shop)
+    ended = answer(run("enqueue", "frozen", "--app", shop, "--wait", "--json"))
+    assert ended["result"] > 10_000
 
 
 def test_a_running_job_is_cancelled_by_its_worker(run: Run, start: Start) -> None:
@@ -108,6 +118,7 @@ def test_serve_says_where_it_is_and_what_to_try(run: Run, start: Start, folder: 
     said = read_until(service, "openapi.json", "stdout")
     address = said.split(" at ")[1].split(",")[0]
     assert f"jobs in sqlite:///{folder}/demora.db" in said
+    assert "/dashboard\n" in said
     assert "  demora jobs\n" in said
     with urllib.request.urlopen(f"{address}/health/ready", timeout=DEADLINE) as response:
         assert response.status == 200

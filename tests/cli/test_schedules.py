@@ -1,6 +1,24 @@
 """`demora schedules` and `demora schedule`."""
 
+from datetime import timedelta
+from pathlib import Path
+
 from tests.cli.conftest import Run, answer
+from tests.zones import PLACE, own_zones
+
+SHOP = """
+from demora import Demora
+
+app = Demora()
+
+
+@app.job("report.build")
+async def build() -> None: ...
+
+
+@app.job("report.send")
+async def send(to: str, copies: int, note: str = "") -> None: ...
+"""
 
 
 def test_a_schedule_is_added_listed_shown_and_removed(run: Run) -> None:
@@ -35,6 +53,48 @@ def test_a_schedule_is_changed_paused_resumed_and_triggered(run: Run) -> None:
     assert answer(run("schedule", "resume", "often", "--json"))["enabled"] is True
     job = answer(run("schedule", "trigger", "often", "--json"))
     assert (job["scheduleName"], job["slotAt"]) == ("often", None)
+    assert "schedule     often, triggered by hand" in run("job", job["id"]).stdout
+    run("enqueue", "demo.echo")
+    [found] = answer(run("jobs", "schedule:often", "--json"))["jobs"]
+    assert found["id"] == job["id"]
+
+
+def test_what_a_schedule_has_is_shown_and_cleared(run: Run) -> None:
+    options = ("--end-at", "2090-01-01T00:00:00Z", "--start-at", "2030-01-01T00:00:00Z", "--tag", "a", "--tag", "b")
+    hook = ("--timeout", "5m", "--webhook-url", "https://example.com/hook", "--missed", "all", "--missed-limit", "7")
+    run("schedule", "add", "often", "demo.echo", "--every", "90s", "--max-retries", "4", *options, *hook)
+    lines = run("schedule", "show", "often").stdout.splitlines()
+    assert {
+        "tags         a, b",
+        "retries      4, the first after 1s",
+        "timeout      5m",
+        "webhook      https://example.com/hook",
+        "missed       all, at most 7, up to 7d late",
+    } <= set(lines)
+    given = [word for name in ("end-at", "start-at", "timeout", "webhook-url", "tag") for word in ("--clear", name)]
+    cleared = answer(run("schedule", "edit", "often", *given, "--json"))
+    assert [cleared[name] for name in ("endAt", "startAt", "timeout", "webhookUrl", "tags")] == [None] * 4 + [[]]
+    assert "tags" not in run("schedule", "show", "often").stdout
+    both = run("schedule", "edit", "often", "--tag", "x", "--clear", "tag")
+    assert (both.exit_code, "not both" in both.stderr) == (2, True)
+
+
+def test_a_type_that_is_nearly_one_of_the_application_is_refused(run: Run, folder: Path) -> None:
+    (folder / "shop.py").write_text(SHOP)
+    refused = run("--app", "shop:app", "schedule", "add", "nightly", "report.biuld", "--cron", "@daily")
+    assert (refused.exit_code, "did you mean report.build" in refused.stderr) == (1, True)
+    assert run("--app", "shop:app", "schedule", "add", "nightly", "report.build", "--cron", "@daily").exit_code == 0
+    assert run("--app", "shop:app", "schedule", "edit", "nightly", "--type", "report.biuld").exit_code == 1
+
+
+def test_a_refusal_shows_what_would_be_right(run: Run, folder: Path) -> None:
+    (folder / "shop.py").write_text(SHOP)
+    payload = run("--app", "shop:app", "schedule", "add", "a", "report.send", '{"to": 7}', "--cron", "@daily")
+    assert (payload.exit_code, 'write for instance {"to":"text","copies":1}' in payload.stderr) == (1, True)
+    past = run("schedule", "add", "a", "demo.echo", "--cron", "@daily", "--end-at", "2020-01-01T00:00:00Z")
+    assert (past.exit_code, "give a later time, for instance 20" in past.stderr) == (2, True)
+    over = run("schedule", "add", "a", "demo.echo", "--at", "2020-01-01T00:00:00Z")
+    assert (over.exit_code, "not past, for instance 20" in over.stderr) == (2, True)
 
 
 def test_a_backfill_shows_what_it_would_add(run: Run) -> None:
@@ -43,6 +103,9 @@ def test_a_backfill_shows_what_it_would_add(run: Run) -> None:
     would = answer(run(*words, "--dry-run", "--json"))
     assert (len(would["added"]), would["dryRun"]) == (3, True)
     assert run(*words).stdout.splitlines()[-1] == "3 runs got a job"
+    listed = answer(run("jobs", "schedule:daily", "--json"))["jobs"]
+    shown = {line for job in listed for line in run("job", job["id"]).stdout.splitlines() if line.startswith("schedule ")}
+    assert shown == {f"schedule     daily, for 2026-01-0{day}T00:00:00.000Z" for day in (1, 2, 3)}
     assert run(*words).stdout == "0 runs got a job; 3 had one already\n"
 
 
@@ -56,3 +119,20 @@ def test_bad_input_is_refused_with_what_would_be_right(run: Run) -> None:
     assert (taken.exit_code, "'a' exists" in taken.stderr) == (1, True)
     assert run("schedule", "show", "b").exit_code == 1
     assert run("schedule", "edit", "a").exit_code == 2
+
+
+def test_a_schedule_in_a_zone_that_this_machine_does_not_know_is_shown(run: Run, tmp_path: Path) -> None:
+    with own_zones(tmp_path) as zones:
+        zones.set(timedelta(hours=1))
+        run("schedule", "add", "broken", "demo.echo", "--cron", "0 3 * * *", "--timezone", PLACE)
+        run("schedule", "add", "often", "demo.echo", "--every", "1h", "--timezone", PLACE)
+        zones.take_away()
+        shown = run("schedule", "show", "broken")
+        assert shown.exit_code == 0
+        assert "unknown on this machine, which cannot fire it: timezone: 'Demo/Place' is not a zone" in shown.stdout
+        assert answer(run("schedule", "show", "broken", "--json"))["nextRuns"] == []
+        assert run("schedule", "show", "often").stdout.count(" UTC ") == 10
+        assert PLACE in run("schedules").stdout
+        assert "is paused" in run("schedule", "pause", "broken").stdout
+        mended = run("schedule", "edit", "broken", "--timezone", "UTC")
+        assert mended.exit_code == 0

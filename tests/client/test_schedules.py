@@ -8,11 +8,13 @@ from typing import Any
 import pytest
 
 from demora import Context, Demora
-from demora.client.schedules import changed_by_person
+from demora.client import schedules as client_schedules
+from demora.client.schedules import changed_by_person, make_schedule_request
 from demora.core.job import Priority
 from demora.engines.sqlite import SqliteStore
 from demora.errors import BadHandler, Invalid, ScheduleNotFound, ScheduleTaken
 from demora.store.schedules import Origin
+from tests.clock import TestClock
 from tests.facts import eventually
 
 HOUR = timedelta(hours=1)
@@ -110,6 +112,46 @@ async def test_a_definition_that_is_over_keeps_no_process_from_starting(
     assert [record.facts["name"] for record in caplog.records] == ["sale", "party"]  # type: ignore[attr-defined]
 
 
+async def test_the_last_run_of_a_schedule_in_code_is_not_lost_while_all_processes_restart(
+    app: Demora, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    party = datetime.now(UTC) + HOUR
+    app.schedule("party", "demo.echo", at=[party], payload={"song": 7})
+    app.schedule("sale", "demo.echo", every="20m", end_at=party)
+    async with app:
+        client = await app.open()
+        await app.define_schedules("one")
+        before = await client.schedules()
+        monkeypatch.setattr(client_schedules, "_now", lambda: party + timedelta(seconds=1))
+        await app.define_schedules("two")
+        assert await client.schedules() == before
+
+
+async def test_going_back_to_an_earlier_release_takes_effect_once_the_later_one_has_ended(
+    clock: TestClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    store = SqliteStore(clock=clock)
+    app = Demora(store=store)
+    caplog.set_level(logging.INFO)
+    async with app:
+        client = await app.open()
+
+        async def define(release: str, cron: str) -> bool:
+            request = make_schedule_request({"type": "demo.echo", "cron": cron})
+            return await client.define_schedules("shop", release, {"nightly": request}, release=release)
+
+        await store.schedules.attend("1.10")
+        assert not await define("1.10", "0 3 * * *")
+        assert await define("1.9", "0 4 * * *")
+        assert await define("1.9", "0 4 * * *")
+        assert [record.message for record in caplog.records if "newer release" in record.message] == [
+            "schedule nightly stays as a newer release has defined it, while processes of that run"
+        ]
+        clock.turn(60)
+        assert not await define("1.9", "0 4 * * *")
+        assert (await client.schedule("nightly")).schedule.cron == "0 4 * * *"
+
+
 async def test_what_a_person_changed_is_shown_as_changed(app: Demora) -> None:
     app.schedule("nightly", "report.build", cron="0 3 * * *")
     async with app:
@@ -152,6 +194,8 @@ async def test_a_backfill_adds_what_its_dry_run_shows(app: Demora) -> None:
         first, last = now - 5 * HOUR, now - 2 * HOUR
         shown = await client.backfill_schedule("hourly", first, last, dry_run=True)
         assert (await client.schedule_jobs("hourly")).jobs == []
+        with pytest.raises(Invalid, match="cursor"):
+            await client.schedule_jobs("hourly", after="201")
         done = await client.backfill_schedule("hourly", first, last, spread="1h")
         assert done == shown
         jobs = (await client.schedule_jobs("hourly")).jobs

@@ -1,16 +1,19 @@
 """`client.stats`: right counts, shared by callers, and never older than they say."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
 from datetime import UTC, datetime
 
 import pytest
 
 from demora import Demora
-from demora.client import stats as module
-from demora.client.stats import JobCounts, Statistics, Stats, summarise
+from demora.client import counts as module
+from demora.client import shared
+from demora.client.client import Client
+from demora.client.counts import Counts, JobCounts, Stats, summarise
 from demora.engines.sqlite import SqliteStore
 from demora.store.jobs import ALL_QUEUES, Queue, QueueQuery
+from tests.servers.nearby import serving
 
 NOW = datetime(2030, 1, 1, tzinfo=UTC)
 
@@ -28,26 +31,35 @@ class Gate(SqliteStore):
         return [Queue("default", ready=self.counts)]
 
 
-async def test_every_state_is_counted_by_queue_and_in_all() -> None:
+@pytest.fixture(params=["direct", "over HTTP"])
+async def clients(request: pytest.FixtureRequest) -> AsyncIterator[tuple[Demora, Client]]:
+    """An application, and a client of it: its own, or one of its service."""
     async with Demora("sqlite://") as app:
-        client = await app.open()
-        await app.enqueue("demo.echo", queue="mail")
-        await app.enqueue("demo.echo", queue="mail", delay="1h")
-        dead = await app.enqueue("demo.fail", queue="reports", max_retries=0)
-        async with app.worker(queues=["reports"]):
-            await app.wait(dead.id)
-        counted = await client.stats()
+        if request.param == "direct":
+            yield app, await app.open()
+            return
+        async with serving(app) as url, Demora(url) as other:
+            yield app, await other.open()
+
+
+async def test_every_state_is_counted_by_queue_and_in_all(clients: tuple[Demora, Client]) -> None:
+    app, client = clients
+    await app.enqueue("demo.echo", queue="mail")
+    await app.enqueue("demo.echo", queue="mail", delay="1h")
+    dead = await app.enqueue("demo.fail", queue="reports", max_retries=0)
+    async with app.worker(queues=["reports"]):
+        await app.wait(dead.id)
+    counted = await client.stats()
     assert counted.total == JobCounts(ready=1, delayed=1, dead=1)
     assert counted.queues == {"mail": JobCounts(ready=1, delayed=1), "reports": JobCounts(dead=1)}
 
 
-async def test_an_empty_database_has_no_jobs() -> None:
-    async with Demora("sqlite://") as app:
-        counted = await (await app.open()).stats()
+async def test_an_empty_database_has_no_jobs(clients: tuple[Demora, Client]) -> None:
+    counted = await clients[1].stats()
     assert (counted.total, counted.queues) == (JobCounts(), {})
 
 
-async def together(counter: Statistics, store: Gate, *fresh: bool) -> Sequence[Stats]:
+async def together(counter: Counts, store: Gate, *fresh: bool) -> Sequence[Stats]:
     asked = [asyncio.create_task(counter.stats(fresh=one)) for one in fresh]
     await asyncio.sleep(0)
     for _ in fresh:
@@ -57,16 +69,16 @@ async def together(counter: Statistics, store: Gate, *fresh: bool) -> Sequence[S
 
 async def test_callers_share_one_count() -> None:
     store = Gate()
-    counted = await together(Statistics(store), store, False, False, False)
+    counted = await together(Counts(store), store, False, False, False)
     assert store.counts == 1
     assert len({id(one) for one in counted}) == 1
 
 
 async def test_a_count_is_made_anew_when_it_is_too_old(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "REUSED_FOR", 0.0)
-    monkeypatch.setattr(module, "REUSED_TIMES", 0)
+    monkeypatch.setattr(shared, "REUSED_FOR", 0.0)
+    monkeypatch.setattr(shared, "REUSED_TIMES", 0)
     store = Gate()
-    counter = Statistics(store)
+    counter = Counts(store)
     await together(counter, store, False)
     await together(counter, store, False)
     assert store.counts == 2
@@ -74,7 +86,7 @@ async def test_a_count_is_made_anew_when_it_is_too_old(monkeypatch: pytest.Monke
 
 async def test_a_fresh_count_begins_after_it_was_asked_for_and_serves_all_who_waited() -> None:
     store = Gate()
-    counter = Statistics(store)
+    counter = Counts(store)
     [before] = await together(counter, store, False)
     first, second, third = await together(counter, store, True, True, False)
     assert before.total.ready < first.total.ready
@@ -83,16 +95,30 @@ async def test_a_fresh_count_begins_after_it_was_asked_for_and_serves_all_who_wa
     assert store.counts <= 3
 
 
-async def test_a_count_that_fails_is_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_caller_that_gives_up_ends_the_count_for_nobody_else() -> None:
     store = Gate()
-    counter = Statistics(store)
-    asked = asyncio.create_task(counter.stats())
+    counter = Counts(store)
+    asked = [asyncio.create_task(counter.stats()) for _ in range(2)]
     await asyncio.sleep(0)
-    asked.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await asked
-    [counted] = await together(counter, store, False)
-    assert counted.total.ready == 2
+    asked[0].cancel()
+    store.permits.release()
+    counted = await asked[1]
+    assert (asked[0].cancelled(), counted.total.ready) == (True, 1)
+
+
+async def test_a_read_that_fails_is_not_kept() -> None:
+    reads = iter([ConnectionError("away"), "here"])
+
+    async def read() -> str:
+        found = next(reads)
+        if isinstance(found, Exception):
+            raise found
+        return found
+
+    value = shared.Shared(read)
+    with pytest.raises(ConnectionError):
+        await value.get()
+    assert await value.get() == "here"
 
 
 def test_only_the_queues_with_the_most_jobs_are_named(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from demora.client.why import explain
+from demora.client.why import _nth, explain
 from demora.core.job import Job, Lane, Priority
 from demora.core.pace import Pace, PaceState
 from demora.core.spans import from_ms
@@ -86,7 +86,11 @@ def test_a_job_that_no_worker_serves_or_knows() -> None:
     silent = WorkerRecord("bob", "host", 1, 4, types=("mail.send",), heartbeat_ago=seconds(31))
     assert told(Outlook(job(), NOW, workers=[other, silent]))[0] == "no_worker"
     ignorant = WorkerRecord("bob", "host", 1, 4)
-    assert told(Outlook(job(), NOW, workers=[ignorant]))[0] == "no_handler"
+    remedy = "start one whose application has a handler for it (--app)."
+    nobody = f"It is ready, but no live worker knows mail.send; {remedy}"
+    assert told(Outlook(job(), NOW, workers=[ignorant])) == ("no_handler", nobody)
+    elsewhere = f"It is ready, but no live worker that serves its queue mail knows mail.send; {remedy}"
+    assert told(Outlook(job(), NOW, workers=[ignorant, other])) == ("no_handler", elsewhere)
 
 
 @pytest.mark.parametrize(
@@ -144,6 +148,11 @@ def test_a_job_that_ended() -> None:
     assert told(Outlook(failed, NOW)) == ("ended", "It ended FAILED at 08:00:00 UTC, in attempt 4 of 4: ValueError: no.")
     never = job(status=Status.CANCELLED, completed_at=NOW)
     assert told(Outlook(never, NOW)) == ("ended", "It ended CANCELLED at 08:00:00 UTC without having run.")
+
+
+def test_places_are_said_as_people_say_them() -> None:
+    said = [_nth(number) for number in (1, 2, 3, 4, 10, 11, 12, 13, 21, 22, 101, 111, 113)]
+    assert said == ["1st", "2nd", "3rd", "4th", "10th", "11th", "12th", "13th", "21st", "22nd", "101st", "111th", "113th"]
 
 
 def test_a_ready_job_is_told_what_takes_all_slots() -> None:

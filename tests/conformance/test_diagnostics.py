@@ -2,6 +2,7 @@
 
 from datetime import timedelta
 
+import msgspec
 import pytest
 
 from demora.core.spans import from_ms
@@ -60,6 +61,8 @@ async def test_jobs_from_the_future_are_told_after_the_clock_was_set_back(
     await add_one(store)
     overview = await surveyed.overview()
     assert (overview.ahead, overview.ahead_waiting, overview.ahead_by) == (2, 1, timedelta(hours=1))
+    unended = await surveyed.overview(ended=False)
+    assert unended == msgspec.structs.replace(overview, ahead=1)
 
 
 async def test_a_pulse_counts_what_was_added_since_its_mark(store: Store, surveyed: DiagnosticsStore) -> None:

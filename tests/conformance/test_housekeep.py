@@ -34,8 +34,8 @@ async def ended(store: Store, clock: TestClock, number: int, **changes: object) 
 async def test_nothing_goes_unless_somebody_says_so(store: Store, clock: TestClock) -> None:
     await ended_one(store, Status.COMPLETED)
     clock.turn(10**6)
-    assert await housekeep(store) == HousekeepingResult(0, 0, None)
-    assert await housekeep(store, completed=Keep()) == HousekeepingResult(0, 0, None)
+    assert await housekeep(store) == HousekeepingResult((), 0, None)
+    assert await housekeep(store, completed=Keep()) == HousekeepingResult((), 0, None)
 
 
 @pytest.mark.parametrize("status", [Status.COMPLETED, Status.FAILED, Status.CANCELLED])
@@ -50,9 +50,9 @@ async def test_what_is_younger_stays_and_the_answer_says_for_how_long(store: Sto
     old = await ended_one(store, Status.COMPLETED)
     clock.turn(20)
     young = await ended_one(store, Status.COMPLETED)
-    assert await housekeep(store, completed=MINUTE) == HousekeepingResult(0, 0, seconds(40))
+    assert await housekeep(store, completed=MINUTE) == HousekeepingResult((), 0, seconds(40))
     clock.turn(40)
-    assert await housekeep(store, completed=MINUTE) == HousekeepingResult(0, 1, seconds(20))
+    assert await housekeep(store, completed=MINUTE) == HousekeepingResult((), 1, seconds(20))
     assert await left(store) == {young}
     assert old != young
 

@@ -25,6 +25,7 @@ from tests.conformance.model import Model
 from tests.setups import MODEL_SETUPS, Setup
 
 QUEUES = ["b", "a"]
+USUAL, RARE = "demo.echo", "rare"  # types of jobs
 MOST_JOBS = 8
 WAITS = st.sampled_from([0, 0, 0, 1, 2, 30_000])
 RANKS = st.sampled_from([Priority.NORMAL, Priority.NORMAL, Priority.LOW, Priority.CRITICAL])
@@ -57,6 +58,8 @@ class StoreMachine(RuleBasedStateMachine):
         self.model = Model(self.clock.wall(), self.clock.boot())
         self.latest: list[ClaimedJob] = []
         self.seen: list[ClaimedJob] = []
+        self.parked = self.parked_may_wait = False
+        self.paced = set[str]()  # queues whose pace may hold jobs, and moves the due times of those that it releases
         self.run(self.store.open())
         return multiple(*(self.add_one(*job, max_retries=1).id for job in first))
 
@@ -74,11 +77,12 @@ class StoreMachine(RuleBasedStateMachine):
         delay=WAITS,
         max_retries=st.integers(0, 2),
         copies=st.integers(1, 3),
+        type=st.sampled_from([USUAL, USUAL, RARE]),
     )
     @precondition(lambda self: len(self.model.jobs) < MOST_JOBS)
-    def add(self, queue: str, rank: Priority, delay: int, max_retries: int, copies: int) -> Any:
+    def add(self, queue: str, rank: Priority, delay: int, max_retries: int, copies: int, type: str) -> Any:
         delays = [delay and delay + n for n in range(copies)]
-        return multiple(*(self.add_one(queue, rank, delay, max_retries).id for delay in delays))
+        return multiple(*(self.add_one(queue, rank, delay, max_retries, type=type).id for delay in delays))
 
     @rule(target=ids, key=st.sampled_from("kl"), request=st.integers(0, 1), kept=st.sampled_from([1, 60_000]))
     def add_with_key(self, key: str, request: int, kept: int) -> Any:
@@ -112,9 +116,16 @@ class StoreMachine(RuleBasedStateMachine):
         assert self.run(self.store.housekeep(Retention(), limit=100)).expired == self.model.housekeep()
 
     def add_one(
-        self, queue: str, rank: Priority, delay: int, max_retries: int, key: tuple[str, int, int] | None = None
+        self,
+        queue: str,
+        rank: Priority,
+        delay: int,
+        max_retries: int,
+        *,
+        key: tuple[str, int, int] | None = None,
+        type: str = USUAL,
     ) -> Added:
-        common: dict[str, Any] = {"queue": queue, "max_retries": max_retries}
+        common: dict[str, Any] = {"queue": queue, "max_retries": max_retries, "type": type}
         kept = None if key is None else IdempotencyKey(key[0], bytes([key[1]]), kept=ms(key[2]))
         asked = new_job(**common, priority=rank, delay=ms(delay), retry_delay=ms(1), key=kept)
         expected = self.model.add(asked.id, key=key, delay=delay, rank=int(rank), retry_delay=1, **common)
@@ -127,26 +138,51 @@ class StoreMachine(RuleBasedStateMachine):
         limit=st.integers(1, 4),
         lease=st.sampled_from([2, 60_000]),
         queues=st.sampled_from([None, None, {"a"}, set(QUEUES)]),
+        types=st.sampled_from([None, None, None, None, frozenset({USUAL}), frozenset({RARE})]),
         hows=st.lists(HOW, max_size=3),
     )
     @precondition(lambda self: self.model.waiting())
-    def work(self, limit: int, lease: int, queues: set[str] | None, hows: list[str]) -> Any:
+    def work(self, limit: int, lease: int, queues: set[str] | None, types: frozenset[str] | None, hows: list[str]) -> Any:
         """Claim, and settle the first few at once."""
         asked = None if queues is None else sorted(queues)
-        ready = self.model.ready(asked)
-        expected, lapsed = self.model.claim(limit, lease, asked), self.model.lapsed()
-        claimed = self.run(claim(self.store, limit, lease=ms(lease), queues=asked))
-        assert [job.lease.id for job in claimed.jobs] == expected
+        ready, lapsed, beside = self.model.ready_ids(asked, types), self.model.lapsed(), self.beside_the_line(types)
+        claim_id = f"c{len(self.model.claims)}" if limit % 2 else None
+        claimed = self.run(claim(self.store, limit, lease=ms(lease), queues=asked, types=types, claim_id=claim_id))
+        got = [job.lease.id for job in claimed.jobs]
+        if beside:
+            self.took_some(got, ready, limit, lease)
+        else:
+            assert got == self.model.claim(limit, lease, asked, types)
+            if len(got) < min(limit, len(ready)):  # some had expired, and others may be ready behind them
+                assert claimed.next_in == ms(0)
+            elif asked is None and types is None and len(got) < limit:
+                self.is_awake_in_time(claimed.next_in, self.model.next_in())
+        self.model.note_claim(claim_id, got)
         assert {job.lease.id for job in claimed.lapsed} == lapsed
-        if len(claimed.jobs) < min(limit, ready):  # some had expired, and others may be ready behind them
-            assert claimed.next_in == ms(0)
-        elif asked is None and len(claimed.jobs) < limit:
-            self.is_awake_in_time(claimed.next_in, self.model.next_in())
         for run, how in zip(claimed.jobs, hows, strict=False):
             self.settle_run(run, how)
         self.latest += claimed.jobs
         self.seen += claimed.jobs
         return multiple(*claimed.jobs)
+
+    def beside_the_line(self, types: frozenset[str] | None) -> bool:
+        """Whether claims by type may have parked jobs, or will: the line does not know them, and they come in an order of
+        their own."""
+        if not isinstance(self.store, LinedStore):
+            return False
+        self.parked = types is not None or (self.parked and self.parked_may_wait)
+        self.parked_may_wait = True
+        return self.parked
+
+    def took_some(self, got: list[str], ready: list[str], limit: int, lease: int) -> None:
+        """Some of the ready jobs were leased, and no others; none only if all of them had expired."""
+        expired = {id for id in ready if self.model.expired(self.model.jobs[id])}
+        assert len(got) <= limit
+        assert set(got) <= set(ready) - expired
+        assert got or not set(ready) - expired or expired or self.paced
+        found = {job.id: job.status for job in self.run(self.store.find(Query(limit=200))).jobs}
+        self.model.take(got, lease)
+        self.model.expire(id for id in expired if found[id] is Status.CANCELLED)
 
     def is_awake_in_time(self, told: timedelta | None, wait: int | None) -> None:
         """To the moment; with a line perhaps earlier, for an entry whose job has moved on."""
@@ -155,6 +191,14 @@ class StoreMachine(RuleBasedStateMachine):
         elif wait is not None:
             assert told is not None
             assert told <= ms(wait)
+
+    @rule()
+    @precondition(lambda self: self.model.claims)
+    def repeat_claims(self) -> None:
+        """A claim whose answer was lost is answered again with what its worker still holds."""
+        for claim_id in self.model.claims:
+            again = self.run(self.store.claimed("ann", claim_id))
+            assert [job.lease.id for job in again] == self.model.claimed(claim_id)
 
     @rule(how=HOW)
     @precondition(lambda self: self.latest)
@@ -212,6 +256,14 @@ class StoreMachine(RuleBasedStateMachine):
         [answer] = self.run(getattr(self.store, verb)([id]))
         assert answer.did is expected
 
+    @rule(id=ids, within=st.sampled_from([1, 30_000]), cancels=st.booleans())
+    def undo(self, id: str, within: int, cancels: bool) -> None:
+        """Undo a cancel: that of just now, or one of earlier."""
+        if cancels:
+            self.asked(id, "cancel")
+        expected = self.model.restore(id, within) if id in self.model.jobs else False
+        assert self.run(self.store.restore(id, within=ms(within))).did is expected
+
     @rule(id=ids, rank=st.none() | RANKS, delay=st.none() | WAITS)
     def change(self, id: str, rank: Priority | None, delay: int | None) -> None:
         expected = self.model.change(id, rank, delay) if id in self.model.jobs else False
@@ -228,7 +280,15 @@ class StoreMachine(RuleBasedStateMachine):
     def both_know_the_same_jobs(self) -> None:
         if hasattr(self, "store"):
             found = self.run(self.store.find(Query(limit=200))).jobs
+            for job in found:
+                if job.queue in self.paced and job.id in self.model.jobs:
+                    self.model.jobs[job.id].due = to_ms(job.due_at)
             assert {job.id: _seen(job) for job in found} == {id: _seen_in_model(job) for id, job in self.model.jobs.items()}
+
+    @invariant()
+    def nothing_is_parked_while_nothing_waits(self) -> None:
+        if hasattr(self, "store"):
+            self.parked_may_wait = self.parked_may_wait and self.model.waiting()
 
     @invariant()
     def counts_equal_the_jobs(self) -> None:
@@ -236,7 +296,8 @@ class StoreMachine(RuleBasedStateMachine):
             for queue in self.run(self.store.queues()):
                 mine = [job for job in self.model.jobs.values() if job.queue == queue.name]
                 waiting = [job.due > self.model.wall for job in mine if job.status.waiting]
-                assert (queue.ready, queue.delayed) == (waiting.count(False), waiting.count(True))
+                assert queue.ready + queue.delayed == len(waiting)
+                assert queue.name in self.paced or queue.delayed == waiting.count(True)
                 states = [job.status for job in mine]
                 assert (queue.processing, queue.dead) == (states.count(Status.PROCESSING), states.count(Status.FAILED))
 
@@ -251,12 +312,12 @@ def _seen_in_model(job: Any) -> tuple[Any, ...]:
     return (job.status, job.token, job.attempt, job.retries, job.due, job.rank, job.queue, asked)
 
 
-def machine(name: str, *, examples: int) -> Any:
+def machine(name: str, *, examples: int, kind: type[StoreMachine] = StoreMachine) -> Any:
     """The machine on one set-up, as a test case; None if it is not among those asked for."""
     setup = next((setup for setup in MODEL_SETUPS if setup.name == name), None)
     if setup is None:
         return None
-    case = type(f"{name}-machine", (StoreMachine,), {"setup": setup}).TestCase
+    case = type(f"{name}-machine", (kind,), {"setup": setup}).TestCase
     case.settings = settings(
         max_examples=examples, stateful_step_count=50, deadline=None, suppress_health_check=[HealthCheck.too_slow]
     )

@@ -7,7 +7,7 @@ import apsw
 
 from demora.core.job import Unique, in_namespace
 from demora.engines.sqlite import SqliteStore
-from demora.engines.sqlite import connections as sqlite_connections
+from demora.engines.sqlite.connection import connections as sqlite_connections
 from demora.store.jobs import Added, Query
 from demora.store.store import Store
 from tests.builders import job_of, key, new_job, seconds
@@ -74,7 +74,7 @@ async def test_of_many_at_the_same_time_one_is_stored_in_each_namespace(pair: tu
 async def test_rows_and_keys_of_before_are_in_the_shared_namespace(tmp_path: Path, clock: TestClock) -> None:
     """A database file as the schema before namespaces left it."""
     path = tmp_path / "old.db"
-    steps = sorted((Path(sqlite_connections.__file__).parent / "schema").glob("*.sql"))[:8]
+    steps = sorted((Path(sqlite_connections.__file__).parents[1] / "schema").glob("*.sql"))[:8]
     db = apsw.Connection(str(path))
     for step in steps:
         list(db.execute(step.read_text()))

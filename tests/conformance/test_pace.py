@@ -8,6 +8,7 @@ from datetime import timedelta
 import pytest
 
 from demora.client.paces import Paces
+from demora.core.filters import JobFilter
 from demora.core.job import Lane, Priority
 from demora.core.pace import USUAL_RAPID, Governs, Pace, Rate
 from demora.core.pace_request import PaceRequest, request_of
@@ -35,7 +36,7 @@ from tests.builders import (
 from tests.clock import TestClock
 
 CALM = Pace(rapid=None)
-WAITING = Query(statuses=frozenset({Status.QUEUED}))
+WAITING = Query(JobFilter(frozenset({Status.QUEUED})))
 QUICK = Pace(gap=seconds(1), burst=4, stagger=ms(100), rapid=None)
 
 
@@ -769,3 +770,55 @@ async def test_a_run_under_the_pace_of_all_queues_passes_the_checker(store: Stor
     await add_ids(store, *[{"delay": seconds(1)}] * 3)
     await follow(store, clock, 3)
     assert not check([], await store.audit.evidence(integrity=False)).violations
+
+
+# Back to the pace of all queues
+
+OWN = Pace(gap=seconds(60), burst=2)
+
+
+@pytest.mark.parametrize("own", [OWN, None])
+async def test_a_queue_follows_the_pace_of_all_queues_again(store: Store, clock: TestClock, own: Pace | None) -> None:
+    await set_pace(store, EVERY, "*")
+    await set_pace(store, own, "mail")
+    assert await store.paces.follow("mail", by="bob")
+    found = await store.paces.of("mail")
+    assert found is not None
+    assert (found.pace, found.inherited) == (EVERY, True)
+    await add_ids(store, *[{"queue": "mail", "delay": ms(1)}] * 2)
+    clock.turn(ms=1)
+    assert len(await claim_ids(store)) == 1
+    clock.turn(10)
+    assert len(await claim_ids(store)) == 1
+
+
+async def test_to_follow_again_is_a_change_that_is_recorded_once(store: Store) -> None:
+    await set_pace(store, OWN, "mail")
+    assert await store.paces.follow("mail", by="bob")
+    assert not await store.paces.follow("mail", by="eve")
+    assert not await store.paces.follow("never.named", by="eve")
+    last, first = await store.paces.changes("mail", limit=9)
+    assert (last.by, last.pace, last.follows) == ("bob", None, True)
+    assert (first.pace, first.follows) == (OWN, False)
+    assert await store.paces.of("mail") is None
+
+
+async def test_to_follow_again_keeps_the_next_release_time(store: Store, clock: TestClock) -> None:
+    await set_pace(store, EVERY, "*")
+    await set_pace(store, Pace(gap=seconds(100), burst=1), "mail")
+    await add_ids(store, *[{"queue": "mail", "delay": ms(1)}] * 2)
+    clock.turn(ms=1)
+    assert len(await claim_ids(store)) == 1
+    await store.paces.follow("mail", by="bob")
+    clock.turn(99)
+    assert await claim_ids(store) == []
+    clock.turn(1)
+    assert len(await claim_ids(store)) == 1
+
+
+async def test_waiters_are_woken_when_a_queue_follows_again(store: Store) -> None:
+    await set_pace(store, OWN, "mail")
+    with store.subscribe(Topic.PACE) as subscription:
+        subscription.clear()
+        await store.paces.follow("mail", by="bob")
+        assert await subscription.wait(10)

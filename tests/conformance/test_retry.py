@@ -103,3 +103,21 @@ async def test_many_are_retried_in_one_call_and_answered_in_order(store: Store) 
     failed = await run_one(store, Raised("no", permanent=True))
     assert await store.retry([NO_SUCH_ID, failed, failed]) == [Answer(False, None), DID, Answer(False, Status.QUEUED)]
     assert await store.retry(NO_IDS) == [Answer(False, None)] * len(NO_IDS)
+
+
+@retryable
+async def test_a_job_is_retried_at_a_later_time(store: Store, clock: TestClock, status: Status) -> None:
+    id = await ended_one(store, status)
+    later = clock.now() + seconds(60)
+    assert await store.retry([id], at=later) == [DID]
+    job = await job_of(store, id)
+    assert (job.status, job.lane, job.due_at) == (Status.QUEUED, Lane.RETRY, later)
+    assert await claim_ids(store) == []
+    clock.turn(60)
+    assert await claim_ids(store) == [id]
+
+
+async def test_a_retry_in_the_past_is_due_now(store: Store, clock: TestClock) -> None:
+    id = await ended_one(store, Status.FAILED)
+    await store.retry([id], at=clock.now() - seconds(60))
+    assert (await job_of(store, id)).due_at == clock.now()

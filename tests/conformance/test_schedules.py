@@ -2,18 +2,20 @@
 
 import asyncio
 from datetime import datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from demora import Demora
-from demora.core.definitions import Definition, Result
-from demora.core.firing import SlotOutcome, decide
+from demora.core.filters import JobFilter, Sort
 from demora.core.job import Lane
 from demora.core.pace import Pace
 from demora.core.pace_request import request_of
-from demora.core.schedule import Missed, Overlap, Schedule, job_of
-from demora.core.schedule_request import ScheduleRequest
+from demora.core.schedules.definitions import Definition, Result
+from demora.core.schedules.firing import SlotOutcome, decide
+from demora.core.schedules.schedule import Missed, Overlap, Schedule, job_of
+from demora.core.schedules.schedule_request import ScheduleRequest
 from demora.core.spans import from_ms
 from demora.core.states import Status
 from demora.errors import Invalid, ScheduleNotFound
@@ -24,6 +26,7 @@ from demora.store.schedules import DueSchedules, Fired, Firing, Origin
 from demora.store.store import Store
 from tests.builders import BROKEN, DONE, claim, claim_one, new_job, seconds, settle
 from tests.clock import TestClock
+from tests.zones import PLACE, own_zones
 
 MINUTE, HOUR, DAY = timedelta(minutes=1), timedelta(hours=1), timedelta(days=1)
 FIRED, SKIPPED, MISSED, REPLACED = SlotOutcome.FIRED, SlotOutcome.SKIPPED, SlotOutcome.MISSED, SlotOutcome.REPLACED
@@ -62,7 +65,7 @@ async def outcomes(store: Store, name: str = "tick") -> list[tuple[int, SlotOutc
 
 
 async def jobs_of(store: Store, name: str = "tick") -> list[Any]:
-    page = await store.find(Query(schedule=name, limit=1000))
+    page = await store.find(Query(JobFilter(schedule=name), limit=1000))
     return list(reversed(page.jobs))
 
 
@@ -92,9 +95,21 @@ async def test_nothing_is_due_before_its_slot(store: Store, clock: TestClock) ->
     await added(store)
     clock.turn(ms=59_999)
     due = await store.schedules.due(limit=10)
-    assert (due.schedules, due.next_in, due.next_at) == ([], timedelta(milliseconds=1), START + MINUTE)
+    assert (due.schedules, due.next_in, due.coming) == ([], timedelta(milliseconds=1), (START + MINUTE,))
     clock.turn(ms=1)
     assert [one.schedule.name for one in (await store.schedules.due(limit=10)).schedules] == ["tick"]
+
+
+async def test_a_look_returns_the_coming_slots_each_once(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(port, "MOST_COMING", 3)
+    starts = [START + timedelta(milliseconds=ms) for ms in (1000, 1000, 1100, 1250, 1251, 5000)]
+    for n, start in enumerate(starts):
+        await added(store, f"tick-{n}", start_at=start)
+    assert (await store.schedules.due(limit=10)).coming == (starts[0], starts[2], starts[3])
+    await store.schedules.remove("tick-2")
+    assert (await store.schedules.due(limit=10)).coming == (starts[0], starts[3])
+    monkeypatch.setattr(port, "MOST_COMING", 1)
+    assert (await store.schedules.due(limit=10)).coming == (starts[0],)
 
 
 async def test_of_processes_that_fire_the_same_slot_one_adds_the_job(store: Store, clock: TestClock) -> None:
@@ -147,6 +162,51 @@ async def test_a_clock_that_is_set_back_fires_nothing_again(store: Store, clock:
         await fire(store)
     assert await slots(store) == [1, 2, 3]
     assert sum(one.outcome is FIRED for one in await store.schedules.records("tick", limit=10)) == 3
+
+
+async def test_a_slot_with_a_job_that_waits_again_after_the_clock_was_set_back_keeps_its_record(
+    store: Store, clock: TestClock
+) -> None:
+    await added(store, overlap=Overlap.QUEUE)
+    clock.turn(60)
+    await fire(store)
+    before = await store.schedules.records("tick", limit=10)
+    clock.step_wall(-30)
+    await store.schedules.change("tick", ScheduleRequest(tags=["a"]), by="ann")  # computes the next slot from now
+    clock.turn(30)
+    await fire(store)
+    found = await store.schedules.change("tick", ScheduleRequest(tags=["b"]), by="ann")
+    assert found is not None
+    assert found.run_count == 1
+    assert await store.schedules.records("tick", limit=10) == before
+    backfilled = await store.schedules.backfill("tick", [(START + MINUTE, job_of(schedule(), new_job().id))])
+    assert backfilled == port.Backfilled([], [START + MINUTE])
+
+
+async def test_a_clock_that_is_set_back_after_the_look_fires_nothing_early(store: Store, clock: TestClock) -> None:
+    await added(store)
+    clock.turn(60)
+    due = await store.schedules.due(limit=10)
+    clock.step_wall(-5)
+    assert await store.schedules.fire(firings(due)) == [Fired(applied=False)]
+    assert (await store.schedules.due(limit=10)).schedules == []
+    clock.turn(5)
+    assert await fire(store) == [Fired(applied=True, added=1)]
+    assert check([], await store.audit.evidence()).violations == []
+
+
+async def test_a_slot_that_waits_is_not_early_when_the_clock_is_set_back(store: Store, clock: TestClock) -> None:
+    await added(store, overlap=Overlap.QUEUE)
+    for _ in range(2):
+        clock.turn(60)
+        await fire(store)
+    running = await claim_one(store)
+    clock.step_wall(-5)
+    await settle(store, running, DONE)
+    assert await fire(store) == []
+    clock.turn(5)
+    assert [result.added for result in await fire(store)] == [1]
+    assert await slots(store) == [1, 2]
 
 
 async def test_a_purge_of_jobs_fires_nothing_again(store: Store, clock: TestClock) -> None:
@@ -408,6 +468,24 @@ async def test_a_backfill_adds_jobs_for_past_slots_that_have_none(store: Store, 
     assert await store.schedules.backfill("none", asked) is None
 
 
+async def test_a_schedule_that_was_removed_and_added_again_gives_no_slot_a_second_job(
+    store: Store, clock: TestClock
+) -> None:
+    await added(store)
+    clock.turn(60)
+    await fire(store)
+    await store.schedules.remove("tick")
+    await added(store)
+    await added(store, "other")
+    found, other = await store.schedules.get("tick"), await store.schedules.get("other")
+    assert found is not None
+    assert other is not None
+    assert (found.forgotten_to, other.forgotten_to) == (START + MINUTE, None)
+    again = job_of(schedule(), new_job().id, delay=timedelta(0))
+    assert await store.schedules.backfill("tick", [(START + MINUTE, again)]) == port.Backfilled([], [])
+    assert check([], await store.audit.evidence()).violations == []
+
+
 # Jobs of schedules among all others
 
 
@@ -417,6 +495,39 @@ async def test_jobs_of_schedules_are_claimed_and_tell_their_slot(store: Store, c
     await fire(store)
     claimed = await claim_one(store)
     assert (claimed.schedule, claimed.slot_at) == ("tick", START + MINUTE)
+
+
+async def test_a_webhook_tells_the_schedule_and_the_slot(store: Store, clock: TestClock) -> None:
+    await added(store, webhook_url="https://example.com/hook")
+    clock.turn(60)
+    await fire(store)
+    claimed = await claim_one(store)
+    await settle(store, claimed, DONE)
+    [delivery] = await store.webhooks.deliveries(claimed.lease.id)
+    message = delivery.payload["message"]
+    assert (message["scheduleName"], message["slotAt"]) == ("tick", "2027-01-15T08:01:00.000Z")
+
+
+async def test_jobs_are_found_by_their_schedule_and_all_else(store: Store, clock: TestClock) -> None:
+    for name in ("a", "b"):
+        await added(store, name)
+    for _ in range(3):
+        clock.turn(60)
+        await fire(store)
+    await settle(store, ended := await claim_one(store), DONE)
+
+    async def found(sort: Sort = Sort.CREATED, **parts: Any) -> list[tuple[str | None, str]]:
+        page = await store.find(Query(JobFilter(**parts), sort))
+        return [(job.schedule_name, job.id) for job in page.jobs]
+
+    assert [name for name, _ in await found(schedule="b")] == ["b"] * 3
+    assert await found(schedule="none") == []
+    done = frozenset({Status.COMPLETED})
+    for sort in (Sort.CREATED, Sort.ENDED):
+        assert await found(sort, schedule=ended.schedule, statuses=done) == [(ended.schedule, ended.lease.id)]
+    waits = frozenset({Status.QUEUED, Status.PENDING})
+    other = "b" if ended.schedule == "a" else "a"
+    assert [name for name, _ in await found(Sort.DUE, schedule=other, statuses=waits)] == [other] * 3
 
 
 async def test_jobs_of_schedules_enter_the_scheduled_lane_so_that_a_pace_governs_them(
@@ -480,6 +591,32 @@ async def test_schedules_in_code_are_added_updated_and_retired(store: Store, clo
     assert await store.schedules.get("b") is None
 
 
+async def test_the_last_slot_of_a_schedule_in_code_fires_after_a_restart_and_its_records_stay(
+    store: Store, clock: TestClock
+) -> None:
+    party = schedule("party", at=(START + MINUTE,))
+    assert await results(store, definition(party)) == {"party": Result.ADDED}
+    clock.turn(61)
+    ended = Definition("shop", "two", (), over=(party,))
+    assert await results(store, ended) == {"party": Result.SAME}
+    await fire(store)
+    assert await results(store, ended) == {"party": Result.SAME}
+    assert (await slots(store, "party"), await outcomes(store, "party")) == ([1], [(1, FIRED)])
+    assert await results(store, Definition("shop", "two", (), over=(schedule("never", at=(START,)),))) == {
+        "never": Result.OVER,
+        "party": Result.RETIRED,
+    }
+    assert await store.schedules.all() == []
+
+
+async def test_a_process_registers_the_schedules_that_are_over_too(store: Store) -> None:
+    party = schedule("party", at=(START + MINUTE,))
+    await store.heartbeat(WorkerRecord("old", "host", 1, 1))
+    await store.schedules.define(definition(party, process="old"))
+    await store.schedules.define(Definition("shop", "old", (), over=(party,)))
+    assert await results(store, definition(process="new")) == {"party": Result.PENDING}
+
+
 async def test_what_a_person_changed_is_kept_over_a_deploy(store: Store) -> None:
     await store.schedules.define(definition(schedule("a")))
     await store.schedules.change("a", ScheduleRequest(every="5m"), by="ann")
@@ -505,15 +642,93 @@ async def test_a_schedule_is_not_retired_while_another_live_process_registers_it
     assert await results(store, definition(process="new")) == {"a": Result.RETIRED}
 
 
-async def test_the_higher_release_wins(store: Store) -> None:
-    await store.schedules.define(definition(schedule("a", tags=("new",)), release="1.10"))
-    assert await results(store, definition(schedule("a"), release="1.9")) == {"a": Result.OLDER}
+async def test_a_schedule_is_not_retired_while_a_process_without_a_worker_registers_it(
+    store: Store, clock: TestClock
+) -> None:
+    await store.schedules.attend("old")
+    await store.schedules.define(definition(schedule("a"), process="old"))
+    clock.turn(40)
+    await store.schedules.attend("old")
+    assert await results(store, definition(process="new")) == {"a": Result.PENDING}
+    await store.schedules.leave("old")
+    assert await results(store, definition(process="new")) == {"a": Result.RETIRED}
+
+
+async def test_processes_with_a_worker_and_those_that_attend_are_live_for_half_a_minute(
+    store: Store, clock: TestClock
+) -> None:
+    await store.heartbeat(WorkerRecord("worker", "host", 1, 1))
+    await store.schedules.attend("service")
+    assert await store.schedules.live() == ["service", "worker"]
+    clock.turn(20)
+    await store.schedules.attend("service")
+    await store.schedules.attend("scheduler")
+    clock.turn(20)
+    assert await store.schedules.live() == ["scheduler", "service"]
+    await store.schedules.leave("scheduler")
+    assert await store.schedules.live() == ["service"]
+    clock.turn(20)
+    assert await store.schedules.live() == []
+
+
+async def test_the_higher_release_wins_while_a_process_of_it_is_live(store: Store, clock: TestClock) -> None:
+    await store.heartbeat(WorkerRecord("new", "host", 1, 1))
+    new, old = schedule("a", tags=("new",)), schedule("a", tags=("old",))
+    await store.schedules.define(definition(new, schedule("b"), process="new", release="1.10"))
+    for _ in range(2):  # the second time both are registered already
+        assert await results(store, definition(old, release="1.9")) == {"a": Result.OLDER, "b": Result.OLDER}
+        assert await results(store, definition(new, schedule("b"), process="new", release="1.10")) == {
+            "a": Result.SAME,
+            "b": Result.SAME,
+        }
+    clock.turn(60)
+    assert await results(store, definition(old, release="1.9")) == {"a": Result.UPDATED, "b": Result.RETIRED}
+    found = await store.schedules.get("a")
+    assert found is not None
+    assert (found.schedule.tags, found.release) == (("old",), "1.9")
 
 
 async def test_next_slots_are_computed_anew_only_for_a_newer_database_of_zones(store: Store) -> None:
     await added(store, cron="0 3 * * *", timezone="Europe/Madrid")
     assert await store.schedules.foresee("2026a") == 0
     assert await store.schedules.foresee("2025c") == 0
+
+
+async def test_a_newer_database_of_zones_moves_the_next_slot(store: Store, tmp_path: Path) -> None:
+    with own_zones(tmp_path) as zones:
+        zones.set(HOUR)
+        await added(store, cron="0 3 * * *", timezone=PLACE)
+        await store.schedules.foresee("2026a")
+        before = await store.schedules.get("tick")
+        late = await store.schedules.due(limit=1)
+        zones.set(2 * HOUR)
+        assert await store.schedules.foresee("2026a") == 0
+        with store.subscribe(Topic.SCHEDULES) as subscription:
+            subscription.clear()
+            assert await store.schedules.foresee("2026b") == 1
+            assert await subscription.wait(10)
+        after = await store.schedules.get("tick")
+    assert before is not None
+    assert after is not None
+    assert before.progress.next_at is not None
+    assert after.progress.next_at == before.progress.next_at - HOUR
+    assert after.revision > before.revision
+    assert late.coming == (before.progress.next_at,)
+
+
+async def test_a_schedule_in_a_zone_that_this_machine_does_not_know_keeps_no_other_from_being_foreseen(
+    store: Store, tmp_path: Path
+) -> None:
+    with own_zones(tmp_path) as zones:
+        zones.set(HOUR)
+        zones.set(HOUR, "Demo/Gone")
+        await added(store, "broken", cron="0 3 * * *", timezone="Demo/Gone")
+        await added(store, cron="0 3 * * *", timezone=PLACE)
+        broken = await store.schedules.get("broken")
+        zones.take_away("Demo/Gone")
+        zones.set(2 * HOUR)
+        assert await store.schedules.foresee("2026b") == 1
+        assert await store.schedules.get("broken") == broken
 
 
 @pytest.mark.parametrize("name", ["mail\0", "", "a b", "x" * 129])

@@ -1,5 +1,7 @@
 """settle: verdicts are recorded once, under the lease that they were made under, and never over another's."""
 
+from typing import Any
+
 import msgspec
 import pytest
 
@@ -42,6 +44,16 @@ async def test_a_success_is_recorded_with_its_result(store: Store, clock: TestCl
     assert (after.completed_at, after.started_at, after.worker_id) == (clock.now(), clock.now() - seconds(4), "ann")
     assert (after.progress, after.progress_message) == (1.0, "all")
     assert after.attempts == (Attempt(1, after.started_at, after.completed_at, "ann"),)
+
+
+@pytest.mark.parametrize("report", [{}, {"progress": 0.7}, {"message": "half"}, {"log": ((ms(0), "line"),)}])
+async def test_a_success_keeps_what_it_reports_last(store: Store, report: dict[str, Any]) -> None:
+    await add_one(store)
+    job = await claim_one(store)
+    assert await settle(store, job, DONE, **report) is Status.COMPLETED
+    after = await job_of(store, job.lease.id)
+    assert (after.progress, after.progress_message) == (report.get("progress"), report.get("message"))
+    assert [line.line for line in after.log] == [line for _, line in report.get("log", ())]
 
 
 @pytest.mark.parametrize("result", [b"null", b'"\\u0000\\"\\\\"', '{"é":["💡",1.5e300,-9223372036854775808]}'.encode()])
@@ -145,6 +157,7 @@ async def test_a_worker_that_outslept_its_lease_changes_nothing(store: Store, cl
     clock.turn(LEASE.total_seconds())
     before = await job_of(store, job.lease.id)
     assert await settle(store, job, outcome, log=((ms(0), "late"),), progress=1.0) is None
+    assert await settle(store, job, outcome) is None
     assert await job_of(store, job.lease.id) == before
 
 

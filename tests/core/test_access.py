@@ -12,7 +12,7 @@ from demora.errors import Invalid
 NOW = datetime(2030, 1, 1, tzinfo=UTC)
 HOUR = timedelta(hours=1)
 TEXT = key_text("abcdefghijk1", "s" * 43)
-ALLOWED = {"submit": {"submit"}, "read": {"read"}, "operate": {"read", "operate"}, "admin": set(Scope)}
+ALLOWED = {"submit": {"submit"}, "read": {"read"}, "operate": {"read", "operate"}, "work": {"work"}, "admin": set(Scope)}
 
 
 def key(**changes: Any) -> ApiKey:
@@ -80,7 +80,7 @@ def test_a_key_to_be_stored_holds_nothing_of_its_secret() -> None:
 
 @pytest.mark.parametrize("scopes", [(), ["root"], ["read", "root"], "read"])
 def test_scopes_that_there_are_not_are_refused(scopes: Any) -> None:
-    with pytest.raises(Invalid, match="scopes: must be one or more of submit, read, operate, admin"):
+    with pytest.raises(Invalid, match="scopes: must be one or more of submit, read, operate, work, admin"):
         check_scopes(scopes)
 
 

@@ -4,8 +4,8 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from demora.core.backfill import MOST_SLOTS, backfill_slots
-from demora.core.schedule import Schedule
+from demora.core.schedules.backfill import MOST_SLOTS, backfill_slots
+from demora.core.schedules.schedule import Schedule
 from demora.errors import Invalid
 from tests.builders import ms, seconds
 
@@ -31,7 +31,7 @@ def test_slots_that_are_still_to_come_are_left_out() -> None:
 
 
 def test_a_range_whose_records_are_no_longer_kept_is_refused() -> None:
-    with pytest.raises(Invalid, match=r"from: which slots had a job is known only after 2026-01-15T10:00:00\.000Z"):
+    with pytest.raises(Invalid, match=r"from: which fire times had a job is known only after 2026-01-15T10:00:00\.000Z"):
         slots(NOON - 2 * HOUR, NOON, forgotten_to=NOON - 2 * HOUR)
     assert slots(NOON - 2 * HOUR + ms(1), NOON, forgotten_to=NOON - 2 * HOUR) == [NOON - HOUR, NOON]
 
@@ -43,7 +43,7 @@ def test_a_range_that_ends_before_it_begins_is_refused() -> None:
 
 def test_a_range_with_too_many_slots_is_refused_with_where_to_end() -> None:
     begin = NOON - MOST_SLOTS * HOUR
-    with pytest.raises(Invalid, match=r"more than 10,000 slots; give one that ends before 2026-01-15T12:00:00\.000Z"):
+    with pytest.raises(Invalid, match=r"more than 10,000 fire times; give one that ends before 2026-01-15T12:00:00\.000Z"):
         slots(begin, NOON)
     assert len(slots(begin, NOON - ms(1))) == MOST_SLOTS
 

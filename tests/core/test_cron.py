@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from demora.core.cron import MACROS, MOST_CRON, read_cron
-from demora.core.wall_clock import wall_clock
+from demora.core.schedules.cron import MACROS, MOST_CRON, read_cron
+from demora.core.schedules.wall_clock import wall_clock
 from demora.errors import Invalid
 from tests.builders import seconds
 

@@ -8,8 +8,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from demora.core.definitions import Defined, Definition, Known, Result, bring_in, changed_fields, is_older
-from demora.core.schedule import Schedule
+from demora.core.schedules.definitions import (
+    Defined,
+    Definition,
+    Known,
+    Registered,
+    Result,
+    bring_in,
+    changed_fields,
+    is_older,
+)
+from demora.core.schedules.schedule import Schedule
 
 FIRST = datetime(2026, 1, 15, 12, tzinfo=UTC)
 LATER = FIRST + timedelta(days=1)
@@ -30,7 +39,7 @@ def known(current: Schedule | None = None, release: str | None = None, **changes
     return Known(msgspec.structs.replace(defined, **changes), defined, "shop", release)
 
 
-def brought(now: Definition, stored: Known | None = None, elsewhere: frozenset[str] = frozenset()) -> Defined:
+def brought(now: Definition, stored: Known | None = None, *elsewhere: Registered) -> Defined:
     [result] = bring_in(now, {} if stored is None else {stored.schedule.name: stored}, elsewhere)
     return result
 
@@ -86,15 +95,48 @@ def test_a_name_of_a_person_or_of_another_application_stays_theirs() -> None:
     assert brought(definition(schedule(), application="other"), known()).result is Result.TAKEN
 
 
+# Schedules whose last time has passed
+
+
+def over(schedule: Schedule) -> Definition:
+    return Definition("shop", "worker-1", (), over=(schedule,))
+
+
+def test_a_schedule_that_is_over_is_not_added() -> None:
+    assert brought(over(schedule(end_at=FIRST))) == Defined("nightly", Result.OVER)
+
+
+def test_a_stored_schedule_that_is_over_is_not_retired_and_keeps_its_progress() -> None:
+    stored = known(schedule(end_at=LATER))
+    assert brought(over(schedule(end_at=LATER, recorded_at=LATER)), stored) == Defined("nightly", Result.SAME)
+    after = brought(over(schedule(end_at=LATER, queue="reports")), stored)
+    assert (after.result, after.restarts) == (Result.UPDATED, False)
+
+
+def test_code_that_ends_a_schedule_in_the_past_ends_the_stored_one() -> None:
+    after = brought(over(schedule(end_at=FIRST)), known())
+    assert after.known is not None
+    assert (after.known.schedule.end_at, after.restarts) == (FIRST, True)
+
+
 # Releases
 
 
 def test_the_highest_release_wins_and_without_one_the_last_start() -> None:
     code = schedule(queue="new")
-    assert brought(definition(code, release="1.9"), known(release="1.10")).result is Result.OLDER
+    newer, older = Registered(("nightly",), "1.10"), Registered(("nightly",), "1.8")
+    assert brought(definition(code, release="1.9"), known(release="1.10"), older, newer).result is Result.OLDER
     assert brought(definition(code, release="1.10"), known(release="1.9")).result is Result.UPDATED
     assert brought(definition(code), known(release="1.9")).result is Result.UPDATED
     assert brought(definition(code, release="1.9"), known()).result is Result.UPDATED
+
+
+def test_a_release_that_no_live_process_runs_does_not_count() -> None:
+    live = (Registered(("nightly",), "1.9"), Registered(("nightly",), None), Registered(("nightly",), "1.8"))
+    after = brought(definition(schedule(queue="old"), release="1.9"), known(release="1.10"), *live)
+    assert after.known is not None
+    assert (after.result, after.known.release, after.known.schedule.queue) == (Result.UPDATED, "1.9", "old")
+    assert brought(definition(release="1.9"), known(release="1.10")).result is Result.RETIRED
 
 
 @given(st.lists(st.text("0123456789.-abv", max_size=6), min_size=2, max_size=3))
@@ -114,10 +156,10 @@ def test_a_schedule_that_the_code_no_longer_names_is_retired() -> None:
 
 
 def test_another_live_process_that_registers_it_prevents_that() -> None:
-    assert brought(definition(), known(), frozenset({"nightly"})).result is Result.PENDING
+    assert brought(definition(), known(), Registered(("nightly",))).result is Result.PENDING
 
 
 def test_an_older_release_and_another_application_retire_nothing() -> None:
-    assert brought(definition(release="1"), known(release="2")).result is Result.OLDER
+    assert brought(definition(release="1"), known(release="2"), Registered((), "2")).result is Result.OLDER
     assert bring_in(definition(application="other"), {"nightly": known()}, ()) == []
     assert bring_in(definition(), {"nightly": Known(schedule())}, ()) == []

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from demora.core.firing import (
+from demora.core.schedules.firing import (
     MOST_RECORDED,
     PROMPT,
     Decision,
@@ -22,7 +22,7 @@ from demora.core.firing import (
     first_to_look,
     foreseen,
 )
-from demora.core.schedule import Missed, Overlap, Schedule, next_fire, slots_between
+from demora.core.schedules.schedule import Missed, Overlap, Schedule, next_fire, slots_between
 from tests.builders import ms, seconds
 
 NOON = datetime(2026, 1, 15, 12, tzinfo=UTC)

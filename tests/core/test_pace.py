@@ -243,6 +243,15 @@ def test_no_window_of_a_cycle_has_more_release_times_than_a_burst(rate: Rate, lo
         assert sum(release_at <= other < release_at + rate.cycle for other in release_times) <= rate.burst
 
 
+@given(rates, st.lists(st.integers(0, 3000), max_size=12).map(sorted), st.integers(0, 3000))
+def test_a_plan_says_what_is_left_if_only_some_of_its_jobs_can_go(rate: Rate, dues: list[int], now: int) -> None:
+    planned = plan(rate, begin(1000), now, dues)
+    assert len(planned.states) == len(planned.release_times)
+    for jobs, state in enumerate(planned.states, 1):
+        fewer = plan(rate, begin(1000), now, dues[:jobs])
+        assert (fewer.release_times, fewer.state) == (planned.release_times[:jobs], state)
+
+
 @given(rates, gaps_between_looks)
 def test_one_look_never_lets_more_go_than_its_reach(rate: Rate, looks: list[int]) -> None:
     used, _ = look(rate, begin(1000), looks)

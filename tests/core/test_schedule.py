@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from demora.core.job import Priority
-from demora.core.schedule import (
+from demora.core.schedules.schedule import (
     Overlap,
     Schedule,
     due_time,

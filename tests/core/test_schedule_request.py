@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from demora.core.job import Priority
-from demora.core.schedule import Missed, Overlap, Schedule
-from demora.core.schedule_request import (
+from demora.core.schedules.schedule import Missed, Overlap, Schedule
+from demora.core.schedules.schedule_request import (
     LONGEST_EVERY,
     MOST_MISSED_LIMIT,
     MOST_MOMENTS,

@@ -5,8 +5,8 @@ from collections import Counter
 
 import pytest
 
+from demora.core.own import OWN_QUEUES
 from demora.core.shares import QueueShares
-from demora.core.webhook import QUEUE
 from demora.errors import Invalid
 
 
@@ -17,23 +17,23 @@ def test_without_queues_all_are_served_as_one_line() -> None:
 
 def test_named_queues_are_one_line_too() -> None:
     share = QueueShares(["a", "b"])
-    assert (share.turn(random.random), share.in_turn, str(share)) == (("a", "b", QUEUE), False, "a,b")
+    assert (share.turn(random.random), share.in_turn, str(share)) == (("a", "b", *OWN_QUEUES), False, "a,b")
 
 
 def test_strictly_they_are_asked_in_the_order_named() -> None:
     share = QueueShares(["b", "a"], strict=True)
-    assert (share.turn(random.random), share.in_turn, str(share)) == (("b", "a", QUEUE), True, "b then a")
+    assert (share.turn(random.random), share.in_turn, str(share)) == (("b", "a", *OWN_QUEUES), True, "b then a")
 
 
 def test_by_weight_each_comes_first_as_often_as_its_weight_is_of_all() -> None:
     share, chance = QueueShares({"a": 60, "b": 30, "c": 10}), random.Random(7)
     turns = [share.turn(chance.random) for _ in range(10_000)]
-    assert all(turn is not None and sorted(turn) == ["a", "b", "c", QUEUE] for turn in turns)
+    assert all(turn is not None and sorted(turn) == sorted(["a", "b", "c", *OWN_QUEUES]) for turn in turns)
     first = Counter(turn[0] for turn in turns if turn)
     assert [round(first[queue] / 10_000, 1) for queue in "abc"] == [0.6, 0.3, 0.1]
     assert (share.in_turn, str(share)) == (True, "a=60,b=30,c=10")
-    assert 50 < first[QUEUE] < 200  # of weight 1
-    assert QueueShares([QUEUE]).turn(random.random) == (QUEUE,)
+    assert all(50 < first[queue] < 200 for queue in OWN_QUEUES)  # of weight 1
+    assert QueueShares(OWN_QUEUES).turn(random.random) == OWN_QUEUES
 
 
 @pytest.mark.parametrize(

@@ -4,13 +4,13 @@ from demora.core.states import ENDED, MOVES, RETRYABLE, WAITING, Status
 
 # From, and where to: the states of PENDING, QUEUED, RETRYING, PROCESSING, COMPLETED, FAILED, CANCELLED in that order.
 LEGAL = {
-    Status.PENDING: "-Q-P--X",
-    Status.QUEUED: "---P--X",
-    Status.RETRYING: "---P--X",
+    Status.PENDING: "-Q----X",
+    Status.QUEUED: "---P-FX",
+    Status.RETRYING: "---P-FX",
     Status.PROCESSING: "-QR-CFX",
     Status.COMPLETED: "-------",
     Status.FAILED: "-Q-----",
-    Status.CANCELLED: "-Q-----",
+    Status.CANCELLED: "-QR----",
 }
 
 

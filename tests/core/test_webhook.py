@@ -44,6 +44,12 @@ def test_a_failure_is_told_with_its_error() -> None:
     assert (message["status"], message["error"], "result" in message) == ("failed", "ValueError: no", False)
 
 
+def test_a_job_of_a_schedule_is_told_with_its_fire_time() -> None:
+    fired, triggered = told(ended(schedule="nightly", slot_at=NOW)), told(ended(schedule="nightly"))
+    assert (fired["scheduleName"], fired["slotAt"]) == ("nightly", "2030-01-01T12:00:00.250Z")
+    assert (triggered["scheduleName"], "slotAt" in triggered) == ("nightly", False)
+
+
 def test_a_cancel_is_told_only_if_that_was_asked_for() -> None:
     assert delivery(ended(Status.CANCELLED, error="no need")) is None
     assert told(ended(Status.CANCELLED, error="no need", on_cancel=True))["status"] == "cancelled"

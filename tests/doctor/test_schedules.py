@@ -5,9 +5,9 @@ from typing import Any
 
 import msgspec
 
-from demora.core.firing import SlotOutcome, begin
 from demora.core.job import Job, Lane, Priority
-from demora.core.schedule import Schedule
+from demora.core.schedules.firing import SlotOutcome, begin
+from demora.core.schedules.schedule import Schedule
 from demora.core.states import Status
 from demora.doctor.schedules import IN_A_ROW, OVERLAPS, ScheduleHistory, judge_schedules
 from demora.store.diagnostics import Finding
@@ -37,13 +37,13 @@ def history(*outcomes: SlotOutcome, jobs: tuple[Status, ...] = (), **changes: An
 
 
 def judged(*histories: ScheduleHistory, workers: tuple[WorkerRecord, ...] = (LIVE,)) -> list[Finding]:
-    return [finding for finding in judge_schedules(histories, workers) if finding.level != "ok"]
+    return [finding for finding in judge_schedules(histories, workers, NOW) if finding.level != "ok"]
 
 
 def test_a_schedule_whose_jobs_run_is_well() -> None:
     fine = history(SlotOutcome.FIRED, jobs=(Status.QUEUED, Status.COMPLETED, Status.FAILED, Status.FAILED))
     assert judged(fine) == []
-    assert [finding.level for finding in judge_schedules([fine], [LIVE])] == ["ok"]
+    assert [finding.level for finding in judge_schedules([fine], [LIVE], NOW)] == ["ok"]
 
 
 def test_a_type_that_no_live_worker_knows_is_named() -> None:
@@ -59,9 +59,67 @@ def test_runs_that_overlap_always_are_named() -> None:
     assert judged(history(*held_up, SlotOutcome.FIRED)) == []
 
 
+def lasting(span: timedelta | None, *, every: int = 1, added_late: timedelta = timedelta(0)) -> ScheduleHistory:
+    """A schedule per minute of which each `every`th fire time has a job that lasts so long; None: it has not ended."""
+    minute, count = timedelta(minutes=1), 2 * OVERLAPS + 1
+    slots = [NOW - n * minute for n in range(count)]
+    records = [
+        SlotRecord("tick", slot, SlotOutcome.SKIPPED if n % every else SlotOutcome.FIRED, slot)
+        for n, slot in enumerate(slots)
+    ]
+    [pattern] = history(jobs=(Status.COMPLETED,)).jobs
+    jobs = [
+        msgspec.structs.replace(
+            pattern,
+            slot_at=slot,
+            created_at=slot + added_late,
+            completed_at=None if span is None else slot + added_late + span,
+            status=Status.PROCESSING if span is None else Status.COMPLETED,
+        )
+        for slot in slots[::every]
+    ]
+    return msgspec.structs.replace(history(), slots=records, jobs=jobs)
+
+
+def test_jobs_that_last_past_the_next_fire_time_overlap_also_where_that_is_allowed() -> None:
+    minute = timedelta(minutes=1)
+    assert "tick overlapped" in judged(lasting(1.5 * minute))[0].fact
+    assert "tick overlapped" in judged(lasting(None))[0].fact
+    assert judged(lasting(0.9 * minute)) == []
+    some = lasting(1.5 * minute)
+    short = msgspec.structs.replace(some.jobs[3], completed_at=some.jobs[3].slot_at)
+    assert judged(msgspec.structs.replace(some, jobs=[*some.jobs[:3], short, *some.jobs[4:]])) == []
+
+
+def test_jobs_that_make_every_other_fire_time_skip_overlap_always() -> None:
+    minute = timedelta(minutes=1)
+    assert "tick overlapped" in judged(lasting(1.5 * minute, every=2))[0].fact
+    assert judged(lasting(0.5 * minute, every=2)) == []
+
+
+def test_jobs_that_were_added_late_do_not_overlap() -> None:
+    assert judged(lasting(timedelta(minutes=5), added_late=timedelta(hours=1))) == []
+
+
+def test_a_schedule_in_a_zone_that_this_machine_does_not_know_is_named() -> None:
+    stored = history().stored
+    broken = msgspec.structs.replace(stored.schedule, every=None, cron="@daily", timezone="Demo/Gone")
+    [finding] = judged(ScheduleHistory(msgspec.structs.replace(stored, schedule=broken)))
+    assert "cannot fire on a machine such as this one: timezone: 'Demo/Gone'" in finding.fact
+
+
 def test_jobs_that_failed_in_a_row_are_named() -> None:
     [finding] = judged(history(jobs=(Status.PROCESSING, *(Status.FAILED,) * IN_A_ROW)))
     assert finding.fact == f"the last {IN_A_ROW} jobs of schedule tick have failed"
+
+
+def test_a_schedule_that_a_clock_far_ahead_has_fired_is_named() -> None:
+    stored = history().stored
+    ahead = msgspec.structs.replace(stored, progress=begin(stored.schedule, NOW + timedelta(days=365)))
+    [finding] = judged(ScheduleHistory(ahead))
+    assert "schedule tick fires nothing before 2031-01-01T00:00:00.000Z" in finding.fact
+    assert finding.advice == "begin from now: demora schedule resume tick"
+    assert judged(history()) == []
 
 
 def test_a_paused_schedule_is_not_judged() -> None:

@@ -5,7 +5,7 @@ from itertools import pairwise
 import pytest
 
 from demora import Demora, Job
-from demora.core.firing import SlotOutcome
+from demora.core.schedules.firing import SlotOutcome
 from tests.end_to_end.processes import World
 from tests.facts import eventually
 

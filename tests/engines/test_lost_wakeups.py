@@ -11,7 +11,7 @@ import asyncpg
 import pytest
 
 from demora.engines.postgres import notifier as postgres
-from demora.engines.postgres.connections import Session
+from demora.engines.postgres.connection.connections import Session
 from demora.engines.sqlite import notifier as sqlite
 from demora.store.jobs import Topic
 from tests.builders import add_one, seconds

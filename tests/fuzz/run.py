@@ -5,8 +5,8 @@ import json
 import re
 import time
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -17,6 +17,7 @@ from tests.servers import postgres, valkey
 DATABASES = ("sqlite", "sqlite+line", "postgres", "postgres+line")
 CONNECTIONS, PIPELINED = 12, 8
 BROKEN = 0.03  # of all requests, each on a connection of its own
+STREAM = b"\r\ncontent-type: text/event-stream"  # an answer without an end
 PATIENCE = 30.0  # seconds that an answer may take
 UNFRAMED_PATIENCE = 0.3  # seconds to wait for an answer to what may not be a request
 WARM = 0.25  # of the requests are sent before the memory is first looked at
@@ -58,16 +59,23 @@ class Result:
 
 async def fuzz(database: str, requests: int, seed: int, folder: Path) -> Result:
     """Send so many requests to a service on a new database of this kind."""
-    with _environment(database, folder) as environment:
-        async with serving(folder, "--no-worker", environment=environment) as service:
-            result = await _Run(service, requests, seed).run()
-            if service.process.poll() is not None:
-                result.troubles.append(f"the service ended with {service.process.returncode}")
+    async with served(database, folder) as service:
+        result = await _Run(service, requests, seed).run()
+        if service.process.poll() is not None:
+            result.troubles.append(f"the service ended with {service.process.returncode}")
     for line in (folder / "service.log").read_text().splitlines():
         level = json.loads(line)["level"] if line.startswith("{") else "error"
         if level == "error" or "Traceback" in line:
             result.troubles.append(f"the log says {line[:500]}")
     return result
+
+
+@asynccontextmanager
+async def served(database: str, folder: Path) -> AsyncIterator[Service]:
+    """A service without a worker, on a new database of this kind."""
+    with _environment(database, folder) as environment:
+        async with serving(folder, "--no-worker", environment=environment) as service:
+            yield service
 
 
 @contextmanager
@@ -143,7 +151,7 @@ class _Run:
             except (asyncio.IncompleteReadError, ConnectionError):
                 return False
             self._judge(sent, text, answer)
-            if b"\r\nconnection: close" in answer.head.lower():
+            if b"\r\nconnection: close" in answer.head.lower() or STREAM in answer.head.lower():
                 return False
         return True
 
@@ -207,7 +215,7 @@ class _Connection:
             text = await self.reader.readuntil(b"\r\n\r\n")
         status = int(text[9:12])
         length = re.search(rb"\r\ncontent-length: (\d+)", text, re.I)
-        if head or status in (204, 304):
+        if head or status in (204, 304) or STREAM in text.lower():
             return Answer(status, text, b"")
         if length is None:
             return Answer(status, text, await self._read_chunks())

@@ -5,7 +5,8 @@ import logging
 import os
 import subprocess
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
+from functools import partial
 from pathlib import Path
 
 import apsw
@@ -17,6 +18,7 @@ from demora.api import make_api
 from demora.engines.sqlite import SqliteStore
 from demora.errors import StoreDamaged, StoreError, StoreGone
 from demora.settings import Settings
+from demora.store.jobs import Query, Topic
 from demora.system import notices
 from tests.builders import add_one
 from tests.facts import eventually
@@ -125,30 +127,61 @@ async def test_the_service_is_not_ready_and_refuses_jobs(path: Path, log: Path) 
 # The database file
 
 
-async def refused(store: SqliteStore) -> StoreError | None:
-    try:
-        await add_one(store)
-    except StoreError as problem:
-        return problem
-    return None
+READS = [
+    lambda store: store.queues(),
+    lambda store: store.workers(),
+    lambda store: store.api_keys.all(),
+    lambda store: store.find(Query(limit=1)),
+    lambda store: store.diagnostics.dead_letters(1),
+]
 
 
-async def test_a_file_that_was_taken_away_is_noticed_and_used_again_when_it_is_back(store: SqliteStore, path: Path) -> None:
+async def test_a_file_that_was_taken_away_is_noticed_at_once_and_used_again_when_it_is_back(
+    store: SqliteStore, path: Path
+) -> None:
     elsewhere = path.with_name("elsewhere.db")
     os.rename(path, elsewhere)
-    problem = await eventually(lambda: refused(store), within=10)
-    assert isinstance(problem, StoreGone)
-    assert not problem.replaced
+    with pytest.raises(StoreGone) as gone:
+        await add_one(store)
+    assert not gone.value.replaced
     os.rename(elsewhere, path)
     await add_one(store)
 
 
-async def test_a_file_that_was_replaced_is_noticed(store: SqliteStore, path: Path) -> None:
+async def test_a_file_that_was_replaced_is_noticed_at_once(store: SqliteStore, path: Path) -> None:
     path.with_name("other.db").touch(0o600)
     path.with_name("other.db").replace(path)
-    problem = await eventually(lambda: refused(store), within=10)
-    assert isinstance(problem, StoreGone)
-    assert problem.replaced
+    with pytest.raises(StoreGone) as gone:
+        await add_one(store)
+    assert gone.value.replaced
+
+
+async def test_no_job_is_acknowledged_that_was_committed_to_a_file_without_a_name(store: SqliteStore, path: Path) -> None:
+    """The file is removed while the batch is under way, after the look at it."""
+    remove = partial(os.unlink, path)
+    with pytest.raises(StoreGone):
+        await store._database.write(lambda tx: remove())
+
+
+@pytest.mark.parametrize("read", READS)
+async def test_no_read_answers_from_a_file_that_is_gone_or_makes_a_new_one(
+    store: SqliteStore, path: Path, read: Callable[[SqliteStore], Awaitable[object]]
+) -> None:
+    os.unlink(path)
+    for _ in range(2):
+        with pytest.raises(StoreGone):
+            await read(store)
+    sibling = store.sibling()
+    assert sibling is not None
+    with pytest.raises(StoreGone):
+        await sibling.open()
+    assert path.name not in os.listdir(path.parent)
+
+
+async def test_a_waiter_wakes_within_a_second_when_the_file_is_gone(store: SqliteStore, path: Path) -> None:
+    with store.subscribe(Topic.READY) as subscription:
+        os.unlink(path)
+        assert await subscription.wait(60)
 
 
 @pytest.mark.parametrize("folder", [".", "inner"])

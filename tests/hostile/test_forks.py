@@ -16,7 +16,6 @@ from tests.hostile.commands import DEADLINE, Process, running
 from tests.setups import postgres_url, redis_url
 
 APP = ("--app", "tests.hostile.forking:app")
-HANGS = pytest.mark.xfail(strict=False, reason="about one service in six does not end after a fork in an async handler")
 pytestmark = pytest.mark.slow
 
 
@@ -106,7 +105,7 @@ def test_a_service_whose_handler_forked_goes_on_and_can_be_started_again_on_its_
 
 
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="looks at the state of another process")
-@pytest.mark.parametrize("type", ["fork.returns", pytest.param("fork.async", marks=HANGS)])
+@pytest.mark.parametrize("type", ["fork.returns", "fork.async"])
 def test_a_child_that_returns_from_the_handler_ends_and_runs_no_jobs(tmp_path: Path, type: str) -> None:
     with running(tmp_path, "serve", "--port", "0", *APP, **settings(tmp_path, "sqlite")) as service:
         address = served(service)

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from demora.api.connection import Limits
-from demora.api.http1 import MOST_HEAD
-from demora.api.server import Connections, _counted
+from demora.api.http_server.connection import Limits
+from demora.api.http_server.http1 import MOST_HEAD
+from demora.api.http_server.server import Connections, _counted
 from demora.errors import BadSetting
 from demora.settings import load
 from tests.facts import eventually
@@ -122,6 +122,7 @@ async def test_a_refusal_of_the_server_is_a_problem_like_any_other(service: Serv
         "title": "Headers too large",
         "status": 431,
         "detail": "the request has more than 100 headers",
+        "requestId": answer.headers["x-request-id"],
     }
 
 

@@ -20,7 +20,7 @@ from demora.core.states import Status
 from demora.engines.sqlite import SqliteStore
 from demora.outbound.lookups import Lookups
 from demora.outbound.sender import MOST_DIALLED, Crowded, NoAnswer, Sender
-from demora.outbound.turns import Turns
+from demora.outbound.turns import HostTurns
 from demora.testing import Sandbox
 from tests.facts import eventually
 from tests.servers.names import Names
@@ -221,7 +221,7 @@ def test_a_host_has_one_spelling(one: str, same: str) -> None:
 
 async def test_the_calls_of_a_host_are_counted_whatever_its_spelling() -> None:
     async with Receiver(lambda _: HANG, host="::1") as hanging:
-        sender = Sender(LOCAL, turns=Turns(1))
+        sender = Sender(LOCAL, turns=HostTurns(1))
         sender.turns.leave_room(2)  # of which none is for waiting
         held = asyncio.ensure_future(send(sender, f"http://[::1]:{hanging.port}/"))
         await eventually(lambda: asyncio.sleep(0, len(hanging.received)))
@@ -237,7 +237,7 @@ class Crowd:
     def __init__(self, app: Demora, sandbox: Sandbox, receiver: Receiver) -> None:
         self.app, self.sandbox, self.receiver = app, sandbox, receiver
         self.claims = Counter[str]()
-        turns = Turns(4, monotonic=lambda: sandbox.clock.boot() / 1000, chance=Random(7).random)
+        turns = HostTurns(4, monotonic=lambda: sandbox.clock.boot() / 1000, chance=Random(7).random)
         app.sender = Sender(LOCAL, timeout=timedelta(hours=1), turns=turns)
         app.middleware(self._count)
 
@@ -282,7 +282,7 @@ async def test_a_call_waits_for_a_place_that_is_free_in_a_moment() -> None:
 
 
 async def test_a_caller_who_gives_up_waiting_leaves_the_place_to_the_next() -> None:
-    turns, go_on, order = Turns(1), asyncio.Event(), []
+    turns, go_on, order = HostTurns(1), asyncio.Event(), []
     turns._waiting_room = 3
 
     async def call(name: str, event: asyncio.Event | None = None) -> None:

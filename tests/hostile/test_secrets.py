@@ -15,12 +15,12 @@ from demora import Demora
 from demora.cli import root
 from demora.cli.output import escaped
 from demora.core.dsn import read, without_secrets
+from demora.core.states import Status
 from demora.engines.options import driver_url
-from demora.engines.postgres import connections
+from demora.engines.postgres.connection import connections
 from demora.errors import BadSetting
 from demora.line.redis.connections import driver_url as redis_driver_url
-from demora.store.jobs import Topic
-from demora.system import error_texts, log_limit, notices
+from demora.system import error_texts, notices
 from demora.system.log_limit import MOST_SUBJECTS, Limit
 from tests.hostile.commands import demora, running
 from tests.secrets_in_urls import CANARY, leaked, urls
@@ -179,34 +179,22 @@ async def test_jobs_of_thousands_of_unknown_types_write_a_bounded_number_of_line
     caplog.set_level(logging.WARNING, "demora")
     app = Demora("sqlite://")
     async with app:
-        jobs = await app.enqueue_many([(f"unknown.{n % 1500}", {}) for n in range(3000)])
+        await app.enqueue_many([(f"unknown.{n % 1500}", {}) for n in range(3000)])
+        behind = await app.enqueue("demo.echo")
         async with app.worker(concurrency=500):
-            for job in (jobs[0], jobs[-1]):
-                client = await app.open()
-                with client.store.subscribe(Topic.READY) as subscription:
-                    while (await app.get(job.id)).due_at <= job.due_at:
-                        await subscription.wait(0.05)
-    lines = [record for record in caplog.records if getattr(record, "event", "").startswith("job.unknown")]
+            assert (await app.wait(behind.id)).status is Status.COMPLETED
+    lines = [record for record in caplog.records if getattr(record, "event", "").startswith("type.unknown")]
     assert MOST_SUBJECTS < len(lines) <= MOST_SUBJECTS + 2
     assert len(notices._unknown._subjects) == MOST_SUBJECTS
 
 
-def test_a_type_is_named_once_with_the_remedy_and_each_minute_counts_what_was_left_out(
-    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    now = [0.0]
-    monkeypatch.setattr(notices, "_unknown", Limit(lambda: now[0], lasting=True))
+def test_a_type_is_named_once_with_the_remedy(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(notices, "_unknown", Limit(lasting=True))
     caplog.set_level(logging.INFO, "demora")
     for _ in range(5):
-        notices.job_unknown("1", "a")
-    now[0] = log_limit.MINUTE
-    notices.job_unknown("2", "a")
-    assert [(record.levelname, record.__dict__["event"]) for record in caplog.records] == [
-        ("WARNING", "job.unknown_type"),
-        ("INFO", "job.unknown_left_out"),
-    ]
+        notices.type_unknown("a")
+    assert [(record.levelname, record.__dict__["event"]) for record in caplog.records] == [("WARNING", "type.unknown")]
     assert "--app module:app" in caplog.records[0].getMessage()
-    assert caplog.records[1].__dict__["facts"] == {"types": 1, "jobs": 4}
 
 
 # What a terminal is shown

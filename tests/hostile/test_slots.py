@@ -137,7 +137,7 @@ async def test_a_built_in_handler_that_is_off_is_neither_enqueued_nor_known(monk
                 await app.enqueue(type)
         client = await app.open()
         [record] = await eventually(client.workers)
-        assert (record.id, record.types) == (worker.id, ("demora.webhook",))
+        assert (record.id, record.types) == (worker.id, ("demora.action", "demora.webhook"))
 
 
 @pytest.mark.parametrize(("names", "on"), [(None, False), ("all", True)])

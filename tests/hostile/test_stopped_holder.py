@@ -18,8 +18,8 @@ import pytest
 from demora.core.states import Status
 from demora.core.verdict import Succeeded
 from demora.engines.sqlite import SqliteStore
-from demora.engines.sqlite.connections import Waits
-from demora.engines.sqlite.locking import Stall, describe_holder
+from demora.engines.sqlite.connection.connections import Waits
+from demora.engines.sqlite.connection.locking import Stall, describe_holder
 from demora.engines.sqlite.notifier import sockets_folder
 from demora.errors import StoreBusy
 from demora.store.jobs import Report

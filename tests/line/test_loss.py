@@ -14,7 +14,7 @@ from demora.engines.sqlite import SqliteStore
 from demora.line import LinedStore, claiming, filling
 from demora.line import maintainer as maintaining
 from demora.line.redis import RedisLine, line
-from demora.store.jobs import Topic
+from demora.store.jobs import QueueChange, Topic
 from demora.store.line_feed import Entry, Place
 from tests.builders import DONE, add_ids, add_one, claim, claim_ids, claim_one, seconds, settle, status_of
 from tests.clock import TestClock
@@ -272,6 +272,26 @@ async def test_the_safety_net_finds_a_job_that_fell_out_of_the_line(
     assert await claim_ids(store) == [added.id]
 
 
+async def test_the_settings_of_queues_are_sent_again_every_five_ticks(server: Server, open_store: Open) -> None:
+    store = await open_store(server.url)
+    await add_one(store)
+    maintainer = await store._maintainer()
+    await trusted(store)
+    await store.inner.set_queue("default", QueueChange(paused=True))  # a process that died before it told the line
+    sent = list[int]()
+    usual = maintainer._arrange
+
+    async def noted() -> None:
+        sent.append(ticks)
+        await usual()
+
+    maintainer._arrange = noted  # type: ignore[method-assign]
+    for ticks in range(1, 11):
+        await maintainer._check(ticks)
+    assert set(sent) >= {5, 10}
+    assert set(sent) <= {5, 10}
+
+
 async def test_a_defect_in_the_maintenance_does_not_end_it(
     server: Server, open_store: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -304,7 +324,7 @@ async def test_each_set_of_queues_has_its_own_safety_net(
     monkeypatch.setattr(claiming, "SQL_CLAIM_EVERY", 0.0)
     assert await claim_ids(store, queues=["a"]) == []
     monkeypatch.setattr(claiming, "SQL_CLAIM_EVERY", 3600.0)
-    store._claimer._times[frozenset("b")].sql_claimed_at -= 3600.0
+    store._claimer._times[frozenset("b"), None].sql_claimed_at -= 3600.0
     assert await claim_ids(store, queues=["b"]) == [added.id]
 
 

@@ -9,15 +9,22 @@ from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, Phase, settings
+from hypothesis import strategies as st
 from hypothesis.stateful import invariant, precondition, rule, run_state_machine_as_test
 
+from demora.core.pace import Pace
+from demora.core.pace_request import request_of
+from demora.core.retention import Retention
 from demora.engines.sqlite import SqliteStore
 from demora.line import LinedStore
 from demora.system.clock import Clock
-from tests.conformance.test_model import StoreMachine
+from tests.builders import add_ids, ms, seconds
+from tests.clock import TestClock
+from tests.conformance.test_model import QUEUES, StoreMachine
 from tests.line import bare
 from tests.setups import Setup, postgres_store
 
+PACE = Pace(gap=ms(3), burst=2, stagger=ms(1), rapid=None)
 EXPLORES = settings.get_current_profile_name() == "explore"
 
 
@@ -44,6 +51,23 @@ class BareMachine(StoreMachine):
             self.run(self.other.open())
         self.store, self.other = self.other, self.store
 
+    @precondition(lambda self: self.latest)
+    @rule(queue=st.sampled_from(QUEUES), paced=st.booleans())
+    def pace(self, queue: str, paced: bool) -> None:
+        self.paced.add(queue)
+        self.run(self.store.paces.set(queue, request_of(PACE) if paced else None, by="ann"))
+
+    @precondition(lambda self: self.paced)
+    @rule()
+    def release(self) -> None:
+        self.run(self.store.paces.release())
+
+    def beside_the_line(self, types: frozenset[str] | None) -> bool:
+        """Also with a pace: SQL releases what it allows, and claims it at once."""
+        inner: Any = self.store.inner
+        inner.asked = super().beside_the_line(types) or bool(self.paced)
+        return bool(inner.asked)
+
     @invariant()
     def the_line_agrees_with_the_rows(self) -> None:
         if hasattr(self, "store"):
@@ -57,11 +81,12 @@ class BareMachine(StoreMachine):
 
 
 def by_the_line_alone(inner: Any) -> LinedStore:
-    """A bare store whose claims all go by the line; one for no job only asks for lapsed leases."""
-    ask = inner.claim
+    """A bare store whose claims all go by the line, unless jobs may be parked, which it does not know, or a pace may
+    release some; one for no job only asks for lapsed leases."""
+    ask, inner.asked = inner.claim, False
 
     async def claim(worker_id: str, limit: int, **more: Any) -> Any:
-        assert limit == 0, "the line was passed over"
+        assert limit == 0 or inner.asked, "the line was passed over"
         return await ask(worker_id, limit, **more)
 
     inner.claim = claim
@@ -94,3 +119,16 @@ def test_the_line_agrees_with_the_rows_after_each_step(
     how = settings(max_examples=4 * examples if EXPLORES else examples, stateful_step_count=40, deadline=None)
     phases = [Phase.generate, Phase.shrink] if EXPLORES else [Phase.generate]
     run_state_machine_as_test(machine(), settings=settings(how, phases=phases, suppress_health_check=list(HealthCheck)))
+
+
+@pytest.mark.parametrize("engine", bare.ENGINES)
+async def test_a_job_that_housekeeping_expires_leaves_the_line(
+    engine: str, tmp_path: Path, clock: TestClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bare.no_nets(monkeypatch)
+    async with bare.opened(engine, tmp_path, clock, 1) as [store]:
+        await add_ids(store, {"expires_in": seconds(1)}, {"delay": seconds(60)})
+        clock.turn(2)
+        assert (await store.housekeep(Retention(), limit=10)).expired == 1
+        compared = await store.reconcile()
+        assert (compared.agrees, compared.waiting, compared.strays) == (True, 1, ())

@@ -11,14 +11,14 @@ import pytest
 
 from demora import Demora
 from demora.api import make_api
-from demora.client.stats import JobCounts, Stats
+from demora.client.counts import JobCounts, Stats
 from demora.core.access import Scope
 from demora.engines.sqlite import SqliteStore
 from demora.errors import StoreError
 from demora.metrics import service as module
 from demora.metrics.service import ServiceMetrics
 from demora.settings import Settings
-from demora.store.jobs import ALL_QUEUES, Queue, QueueQuery
+from demora.store.jobs import ALL_QUEUES, Queue, QueueQuery, WorkerRecord
 from demora.store.paces import Pacing
 from tests.api.asking import problem
 from tests.api.keys import bearer, key_for
@@ -127,7 +127,7 @@ async def test_only_the_paces_that_hold_the_most_are_named(
 async def test_five_hundred_scrapes_share_one_count_and_grow_no_memory(
     http: httpx.AsyncClient, app: Demora, store: Counted, metrics: ServiceMetrics, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("demora.client.stats.REUSED_FOR", 3600.0)
+    monkeypatch.setattr("demora.client.shared.REUSED_FOR", 3600.0)
     reads = 0
     client = await app.open()
     pacings = client.pacings
@@ -176,6 +176,9 @@ class Hanging:
     async def stats(self) -> Stats:
         return await asyncio.Future()
 
+    async def workers(self) -> list[WorkerRecord]:
+        return await asyncio.Future()
+
     async def pacings(self) -> list[Pacing]:
         return await asyncio.Future()
 
@@ -217,3 +220,13 @@ async def test_no_payload_name_tag_key_or_error_is_in_the_metrics(
     assert key not in answer.text
     labels = {label for sample in scraped(answer.text) for label in sample.split()[1:]}
     assert {label.partition("=")[0] for label in labels} == {"queue", "type", "outcome", "state", "le"}
+
+
+async def test_a_service_without_a_worker_measures_round_trips_to_the_database(
+    http: httpx.AsyncClient, store: Counted
+) -> None:
+    counts = []
+    for broken in (False, True, False):
+        store.broken = broken
+        counts.append((await scrape(http))["demora_database_round_trip_seconds_count"])
+    assert counts == [1, 2, 3]

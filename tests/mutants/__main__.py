@@ -2,6 +2,7 @@
 
 import argparse
 import os
+import shlex
 import shutil
 import subprocess
 import sys
@@ -17,6 +18,8 @@ from tests.mutants import generated
 from tests.mutants.foreign import FOREIGN
 from tests.mutants.locks import LOCKS
 from tests.mutants.planted import LINE_SIM, MUTANTS, SIM, Mutant
+from tests.mutants.rooms import ROOMS
+from tests.mutants.schedules import SCHEDULES
 
 SOURCE = Path(__file__).parents[2] / "src" / "demora"
 ROOT = SOURCE.parents[1]
@@ -37,7 +40,8 @@ def main() -> int:
     args = parser.parse_args()
     if args.generated or args.collect:
         return generated.main(args)
-    chosen = [mutant for mutant in (*MUTANTS, *FOREIGN, *LOCKS)[args.after :] if args.only in mutant.name]
+    planted = (*MUTANTS, *FOREIGN, *LOCKS, *ROOMS, *SCHEDULES)
+    chosen = [mutant for mutant in planted[args.after :] if args.only in mutant.name]
     with ThreadPoolExecutor(2) as pool:
         verdicts = [_show(verdict) for verdict in pool.map(judge, chosen)]
     survivors = [verdict for verdict in verdicts if verdict.caught_by is None]
@@ -72,7 +76,17 @@ def _catch(way: str, folder: str, engine: str) -> str | None:
         command = ["-m", "tests.sim", "--seeds", str(SEEDS), "--jobs", "100", "--processes", "1", "--small", "--first-bad"]
         command += ["--line"] if way == LINE_SIM else []
     else:
-        command = ["-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", "-m", "not timed and not campaign", *way.split()]
+        command = [
+            "-m",
+            "pytest",
+            "-x",
+            "-q",
+            "-p",
+            "no:cacheprovider",
+            "-m",
+            "not timed and not campaign",
+            *shlex.split(way),
+        ]
     environment = os.environ | {"PYTHONPATH": folder, "DEMORA_TEST_ENGINE": engine}
     run = subprocess.run([sys.executable, *command], cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
     if run.returncode in (0, pytest.ExitCode.NO_TESTS_COLLECTED):

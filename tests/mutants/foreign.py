@@ -41,8 +41,8 @@ FOREIGN = (
     Mutant(
         "A worker with fewer free slots than there are lanes and ranks takes the oldest jobs instead of the most urgent.",
         "engines/sqlite/runs.py",
-        "ready = sorted((h for h in heads if h.due_at <= tx.wall), key=lambda h: h.place)",
-        "ready = sorted((h for h in heads if h.due_at <= tx.wall), key=lambda h: (h.due_at, h.rowid))",
+        "ready = sorted((h for h in firsts if h.due_at <= tx.wall), key=lambda h: h.place)",
+        "ready = sorted((h for h in firsts if h.due_at <= tx.wall), key=lambda h: (h.due_at, h.rowid))",
         ANYTHING,
     ),
     Mutant(
@@ -54,7 +54,7 @@ FOREIGN = (
     ),
     Mutant(
         "When the commit of a batch fails, the calls that had run are told that they succeeded, although nothing is stored.",
-        "engines/sqlite/transactions.py",
+        "engines/sqlite/connection/transactions.py",
         "            finished += batch\n            batch.clear()\n            topics.clear()\n"
         "            for pending in finished:\n                pending.error = pending.error or translate(problem)\n",
         "            for pending in batch:\n                pending.error = pending.error or translate(problem)\n"

@@ -1,7 +1,8 @@
 """Generated bugs: a sample of them, each planted in a copy of the source, against the tests that cover the changed line.
 
-The tests of a line come from a map that `--collect` makes once, with coverage by test. Lines that the map does not know, and
-SQL and Lua, get the tests of their room. A run writes each verdict to a file as it is reached, and can be resumed from it.
+The tests of a line come from maps that `--collect` makes once: of Python with coverage by test, of SQL by the names of the
+statements that each test runs. Lines that the maps do not know, and Lua, get the tests of their room. A run writes each
+verdict to a file as it is reached, and can be resumed from it.
 """
 
 import argparse
@@ -23,10 +24,13 @@ from typing import NamedTuple
 
 from tests.mutants.equivalent import EQUIVALENT
 from tests.mutants.mutations import Mutation, Named, all_mutations, compiles
+from tests.mutants.statements import VARIABLE, StatementMap
 
 ROOT = Path(__file__).parents[2]
 SOURCE = ROOT / "src" / "demora"
 MAP = ROOT / "build" / "mutants" / "covered"  # a file of coverage, with a context for each test
+STATEMENTS = ROOT / "build" / "mutants" / "statements"
+QUICK = "not timed and not campaign"  # a campaign would take the time of hundreds of tests
 FIRST = 60  # tests of a line to try at first: those that cover the least else
 CONFORMANCE, CORE = "tests/conformance", "tests/core"
 
@@ -112,7 +116,7 @@ def judge(named: Named, source: Path, covering: "Covering", limit: float) -> Ver
 
 
 def _caught(tests: Sequence[str], folder: str, engine: str, limit: float) -> str | None:
-    command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", "-m", "not timed", *tests]
+    command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", "-m", QUICK, *tests]
     environment = os.environ | {"PYTHONPATH": folder, "DEMORA_TEST_ENGINE": engine}
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
     run = subprocess.Popen(command, cwd=ROOT, env=environment, start_new_session=True, **pipes)
@@ -129,21 +133,29 @@ def _caught(tests: Sequence[str], folder: str, engine: str, limit: float) -> str
 
 
 class Covering:
-    """Which tests cover a line, by the map if there is one, else by the room."""
+    """Which tests cover a line, by the maps if there are any, else by the room."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, statements: Path = STATEMENTS) -> None:
         self._path = path if path.exists() else None
+        self._statements = StatementMap(statements)
 
     def tests(self, mutation: Mutation) -> Iterator[tuple[str, Sequence[str]]]:
         """The set-up and the tests to run, in turn, until one fails."""
         engine, folders = next((engine, tests) for room, engine, tests in ROOM_TESTS if mutation.file.startswith(room))
-        known = self._of_line(mutation.file, mutation.line) if mutation.file.endswith(".py") else []
+        known = self._known(mutation.file, mutation.line)
         if known:
             yield engine, known[:FIRST]
             if known[FIRST:]:
                 yield engine, known[FIRST:]
         else:
             yield from ((engine, [folder]) for folder in folders)
+
+    def _known(self, file: str, line: int) -> list[str]:
+        if file.endswith(".py"):
+            return self._of_line(file, line)
+        if file.endswith("queries.sql") and self._statements:
+            return self._statements.tests(file, (SOURCE / file).read_text(), line)
+        return []
 
     def _of_line(self, file: str, line: int) -> list[str]:
         """The tests that ran this line, those first that ran the fewest lines of this file."""
@@ -165,11 +177,12 @@ def _bits(numbits: bytes) -> int:
 
 
 def collect() -> int:
-    """Run the tests of all rooms once, and note for each line which tests ran it."""
+    """Run the tests of all rooms once, and note for each line and each statement which tests ran it."""
     MAP.parent.mkdir(parents=True, exist_ok=True)
     folders = dict.fromkeys(folder for _, _, tests in ROOM_TESTS for folder in tests)
-    options = ["--cov=src/demora", "--cov-context=test", "--cov-report=", "-m", "not timed and not slow", "-q"]
-    environment = os.environ | {"COVERAGE_FILE": str(MAP)}
+    options = ["--cov=src/demora", "--cov-context=test", "--cov-report=", "-m", f"{QUICK} and not slow", "-q"]
+    options += ["-p", "tests.mutants.statements"]
+    environment = os.environ | {"COVERAGE_FILE": str(MAP), VARIABLE: str(STATEMENTS)}
     command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *options, *folders]
     return subprocess.run(command, cwd=ROOT, env=environment, check=False).returncode
 

@@ -1,5 +1,7 @@
 """Bugs in the row locks and guards of PostgreSQL: each lets two verbs at once come to what neither order comes to."""
 
+import shlex
+
 from tests.mutants.planted import Mutant
 
 SQL = "engines/postgres/queries.sql"
@@ -8,7 +10,7 @@ RACES = "tests/engines/postgres/test_races.py"
 
 def _race(name: str, old: str, new: str, situation: str, *, file: str = SQL) -> Mutant:
     test = f"{RACES}::test_two_verbs_at_once_come_to_what_they_come_to_in_turn[{situation}]"
-    return Mutant(f"race: {name}", file, old, new, test)
+    return Mutant(f"race: {name}", file, old, new, shlex.quote(test))
 
 
 LOCKS = (
@@ -39,8 +41,14 @@ LOCKS = (
     ),
     _race(
         "a settlement does not lock the job",
-        "for update\n    ) as job\n),\nmoved",
-        "\n    ) as job\n),\nmoved",
+        "for update\n    ) as job\n),\nmoved as (\n    update demora.jobs set\n        status = case",
+        "\n    ) as job\n),\nmoved as (\n    update demora.jobs set\n        status = case",
+        "running",
+    ),
+    _race(
+        "a plain success does not lock the job",
+        "for update\n    ) as job\n),\nmoved as (\n    update demora.jobs set\n        status = {COMPLETED}",
+        "\n    ) as job\n),\nmoved as (\n    update demora.jobs set\n        status = {COMPLETED}",
         "running",
     ),
     _race(
@@ -51,14 +59,14 @@ LOCKS = (
     ),
     _race(
         "a claim waits for locked jobs",
-        "    order by turn, place, seq limit :limit::int\n    for update of jobs skip locked",
-        "    order by turn, place, seq limit :limit::int\n    for update of jobs",
+        "and due_at <= wall and {of_types}\n        for update of jobs skip locked",
+        "and due_at <= wall and {of_types}\n        for update of jobs",
         "ready",
     ),
     _race(
         "a claim locks nothing",
-        "    order by turn, place, seq limit :limit::int\n    for update of jobs skip locked",
-        "    order by turn, place, seq limit :limit::int",
+        "and due_at <= wall and {of_types}\n        for update of jobs skip locked",
+        "and due_at <= wall and {of_types}",
         "ready",
     ),
     _race(
@@ -131,9 +139,9 @@ LOCKS = (
     ),
     _race(
         "a pace is answered as it is after the commit",
-        "        after = await pacing_of(session, queue)  # under the lock, else it may be what another call has set since\n"
-        "    session.topics |= {Topic.READY, Topic.PACE}\n",
-        "    session.topics |= {Topic.READY, Topic.PACE}\n    after = await pacing_of(session, queue)\n",
+        "return await self._database.write_once(lambda session: set_pace(session, queue, request, by, usual, setting))",
+        "await self._database.write_once(lambda session: set_pace(session, queue, request, by, usual, setting))\n"
+        "        return await self.of(queue)",
         "backlog",
         file="engines/postgres/paces.py",
     ),
@@ -150,5 +158,93 @@ LOCKS = (
         "        removed = list[NewJob]()\n        before |= {job.id: before[job.id] for job in missing}\n",
         "failed",
         file="engines/postgres/changes.py",
+    ),
+    _race(
+        "parking waits for locked jobs",
+        "and lane < {PARKED} and not {of_types}\n    for update of jobs skip locked",
+        "and lane < {PARKED} and not {of_types}\n    for update of jobs",
+        "ready",
+    ),
+    _race(
+        "a purge by number waits for locked jobs",
+        "order by jobs.seq for update of jobs skip locked",
+        "order by jobs.seq for update of jobs",
+        "one dead letter",
+    ),
+    _race(
+        "a purge by number takes jobs that have changed since",
+        ") and status > {PROCESSING}\norder by jobs.seq for update of jobs skip locked",
+        ") order by jobs.seq",
+        "one dead letter",
+    ),
+    _race(
+        "a type that no worker knows fails jobs that another call has locked",
+        "    order by seq for update skip locked\n)\nupdate",
+        "    order by seq for update\n)\nupdate",
+        "unknown",
+    ),
+    _race(
+        "a type that no worker knows fails a job that was put off",
+        "and status + 0 < {PROCESSING} and lane >= {PARKED}\n        and due_at <= :until\n",
+        "and status + 0 < {PROCESSING}\n",
+        "unknown",
+    ),
+    _race(
+        "calls that must be alone are not",
+        "select pg_advisory_xact_lock(hashtext(:what::text))",
+        "select hashtext(:what::text)",
+        "secrets",
+    ),
+    _race(
+        "a schedule is changed without a lock",
+        "from demora.schedules where name = :name for update of schedules",
+        "from demora.schedules where name = :name",
+        "slot due",
+    ),
+    _race(
+        "schedules of an application are brought in without a lock",
+        "or application = :application\norder by name for update of schedules",
+        "or application = :application\norder by name",
+        "a defined schedule",
+    ),
+    _race(
+        "schedules are fired without a lock",
+        "from demora.schedules where name = any(:names::text[]) order by name for update",
+        "from demora.schedules where name = any(:names::text[]) order by name",
+        "slot due",
+    ),
+    _race(
+        "a firing does not lock the jobs of its schedule",
+        "and status < {COMPLETED} order by seq for update",
+        "and status < {COMPLETED} order by seq",
+        "second slot due",
+    ),
+    _race(
+        "slots are foreseen without a lock",
+        "from demora.schedules order by name for update of schedules",
+        "from demora.schedules order by name",
+        "moved slot",
+    ),
+    _race(
+        "statistics are merged by two processes at once",
+        "select pg_try_advisory_xact_lock(hashtext(:what::text)) as alone",
+        "select true as alone, hashtext(:what::text)",
+        "closed windows",
+    ),
+    _race(
+        "a key is forgotten without the names that another call adds",
+        '    forgotten = bool(await session.rows("forget_key", id=id))\n    if forgotten:\n'
+        '        await session.rows("forget_names", id=id)\n',
+        '    await session.rows("forget_names", id=id)\n    forgotten = bool(await session.rows("forget_key", id=id))\n',
+        "a revoked key",
+        file="engines/postgres/api_keys.py",
+    ),
+    Mutant(
+        "race: a release that finds its jobs locked uses their release times",
+        SQL,
+        "set state = (:states::text[])[greatest(jobs, 1)] from taken, (select count(*) as jobs from moved) as done\n"
+        "    where paces.queue = taken.queue and (jobs > 0 or cardinality(:release_times::bigint[]) = 0)",
+        "set state = (:states::text[])[cardinality(:states::text[])] from taken\n    where paces.queue = taken.queue",
+        "tests/engines/postgres/test_locked_releases.py",
     ),
 )

@@ -1,5 +1,9 @@
 """The generator of bugs: what it changes, and that it chooses the same ones again."""
 
+import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -8,6 +12,7 @@ from tests.mutants import generated
 from tests.mutants.equivalent import EQUIVALENT
 from tests.mutants.generated import Covering, Verdict
 from tests.mutants.mutations import Mutation, all_mutations, compiles, mutations, named
+from tests.mutants.statements import VARIABLE, StatementMap, statements_of
 
 PYTHON = b'''
 async def go(n: int = 0) -> int:
@@ -111,6 +116,32 @@ def test_every_room_has_tests() -> None:
         assert any(True for _ in Covering(Path("nowhere")).tests(mutation))
     for _, _, folders in generated.ROOM_TESTS:
         assert all((generated.ROOT / folder).exists() for folder in folders)
+
+
+def test_a_line_of_sql_belongs_to_all_statements_that_contain_its_block(tmp_path: Path) -> None:
+    source = "-- name: take\nselect {due}\n\n-- name: due\ndue_at <= {now}\n\n-- name: now\n1\n\n-- name: other\n2\n"
+    assert [statements_of(source, line) for line in (1, 2, 5, 8, 11)] == [
+        {"take"},
+        {"take"},
+        {"due", "take"},
+        {"now", "due", "take"},
+        {"other"},
+    ]
+    path = tmp_path / "statements"
+    path.write_text('{"sqlite take": ["t::both", "t::one"], "sqlite other": ["t::both"], "postgres take": ["t::three"]}')
+    assert StatementMap(path).tests("engines/sqlite/queries.sql", source, 8) == ["t::one", "t::both"]
+    assert StatementMap(tmp_path / "none").tests("engines/sqlite/queries.sql", source, 8) == []
+
+
+def test_a_run_notes_the_statements_of_each_test(tmp_path: Path) -> None:
+    path = tmp_path / "statements"
+    test = "tests/conformance/test_leased.py"
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "tests.mutants.statements", test]
+    environment = os.environ | {VARIABLE: str(path), "DEMORA_TEST_ENGINE": "sqlite-memory"}
+    subprocess.run(command, cwd=generated.ROOT, env=environment, check=True, capture_output=True)
+    noted = json.loads(path.read_text())
+    assert all(one.startswith(test) for one in noted["sqlite leased"])
+    assert len(noted["sqlite claim_take"]) >= len(noted["sqlite leased"]) > 0
 
 
 def test_equivalent_bugs_still_exist() -> None:

@@ -55,8 +55,16 @@ def test_what_a_pace_forbids_is_flagged(lives: list[list[SqlEvent]]) -> None:
         ([PaceFacts("*", START - 1, CALM.lanes, CALM.rates), PaceFacts("default", START - 1)], set()),
         ([PaceFacts("default", START - 9), PaceFacts("*", START - 1, CALM.lanes, CALM.rates)], set()),
         ([PaceFacts("*", START - 9, CALM.lanes, CALM.rates), PaceFacts("*", START - 1)], set()),
+        (
+            [
+                PaceFacts("default", START - 9),
+                PaceFacts("*", START - 8, CALM.lanes, CALM.rates),
+                PaceFacts("default", START - 1, follows=True),
+            ],
+            {"I8"},
+        ),
     ],
-    ids=["follows", "left out at once", "left out before", "removed"],
+    ids=["follows", "left out at once", "left out before", "removed", "follows again"],
 )
 def test_a_queue_keeps_to_the_pace_of_all_queues_unless_it_is_left_out(paces: list[PaceFacts], broken: set[str]) -> None:
     claimed = Life().added(lane=1).wait(5).claimed(lane=1).settled(lane=1).events

@@ -5,7 +5,7 @@ import random
 
 import pytest
 
-from demora.engines.sqlite.connections import SQL
+from demora.engines.sqlite.connection.connections import SQL
 from demora.proof import check
 from tests.proof.driving import VERBS
 from tests.proof.test_good_lives import live

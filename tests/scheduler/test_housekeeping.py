@@ -22,7 +22,7 @@ from demora.scheduler.housekeeping import Scheduler
 from demora.store.jobs import HousekeepingResult, QueueChange
 from demora.store.paces import Released
 from demora.store.store import Store
-from tests.builders import add_one, ended_one, job_of, ms, seconds
+from tests.builders import add_one, ended_one, job_of, ms, seconds, windows_of
 from tests.clock import TestClock
 from tests.facts import eventually
 
@@ -98,6 +98,17 @@ async def test_it_goes_on_piece_by_piece(store: Watched, clock: TestClock, monke
     async with scheduling(store, completed=Keep(count=0)):
         await eventually(store.looks, lambda looks: looks >= 3)
     assert await store.purge(Status.COMPLETED, older_than=seconds(0), limit=9) == 0
+
+
+async def test_it_merges_statistics_and_samples_the_depth_of_queues(store: Watched, clock: TestClock) -> None:
+    await ended_one(store, Status.COMPLETED)
+    clock.turn(60)
+    await add_one(store, queue="mail")
+    async with scheduling(store):
+        windows = await eventually(lambda: windows_of(store), lambda found: any(not key.type for key, _ in found))
+    assert {key.queue: tally.ready for key, tally in windows if not key.type} == {"mail": 1}
+    merged = await store._database.read(lambda tx: list(tx.db.execute("select count(*) from tallies")))
+    assert merged == [(0,)]
 
 
 async def test_it_sleeps_while_there_is_nothing_to_do(store: Watched) -> None:

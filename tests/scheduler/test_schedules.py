@@ -1,29 +1,35 @@
 """The loop that fires schedules: at their times, by one process, and again after trouble."""
 
 import asyncio
+import contextlib
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 
-from demora.core.firing import first_to_look
-from demora.core.schedule import Overlap, Schedule
+from demora.core.filters import JobFilter
+from demora.core.schedules.firing import first_to_look
+from demora.core.schedules.schedule import Overlap, Schedule
 from demora.core.spans import from_ms
 from demora.core.states import Status
 from demora.engines.sqlite import SqliteStore
 from demora.engines.sqlite import notifier as sqlite_notifier
 from demora.engines.sqlite.schedules import SqliteSchedules
 from demora.errors import StoreBusy
+from demora.scheduler import attending as attending_module
 from demora.scheduler import schedules
+from demora.scheduler.attending import attending
 from demora.scheduler.schedules import OTHERS_LATER, ScheduleLoop
 from demora.store.jobs import Query, WorkerRecord
 from demora.store.schedules import DueSchedules, Fired, Firing, Origin
 from tests.builders import DONE, claim_one, settle
 from tests.clock import TestClock
 from tests.facts import eventually
+from tests.zones import PLACE, own_zones
 
 MINUTE = timedelta(minutes=1)
 START = from_ms(1_800_000_000_000)
@@ -59,7 +65,7 @@ class Watched(SqliteStore):
         return self.schedules.looks
 
     async def slots(self) -> list[int]:
-        page = await self.find(Query(schedule="tick", limit=100))
+        page = await self.find(Query(JobFilter(schedule="tick"), limit=100))
         return sorted((job.slot_at - START) // MINUTE for job in page.jobs if job.slot_at is not None)
 
 
@@ -105,7 +111,7 @@ async def test_a_new_schedule_wakes_a_loop_that_had_nothing_to_wait_for(store: W
         clock.turn(1)
         await added(store, "other")
         clock.turn(60)
-        page = await eventually(lambda: store.find(Query(schedule="other")), lambda page: page.jobs)
+        page = await eventually(lambda: store.find(Query(JobFilter(schedule="other"))), lambda page: page.jobs)
         assert len(page.jobs) == 1
 
 
@@ -178,6 +184,57 @@ async def test_a_loop_that_can_decide_nothing_does_not_spin(
         assert store.schedules.looks == 1
 
 
+async def test_a_schedule_in_an_unknown_zone_makes_no_other_late(
+    store: Watched, clock: TestClock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with own_zones(tmp_path) as zones:
+        zones.set(timedelta(0))
+        await added(store, "broken", cron="* * * * *", timezone=PLACE)
+        await added(store)
+        zones.take_away()
+        clock.turn(60)
+        loop = ScheduleLoop(store)
+        await loop.look()
+        clock.turn(58)
+        assert await loop._wait(await loop.look()) == 2.0
+        clock.turn(2)
+        await loop.look()
+        assert await store.slots() == [1, 2]
+        assert await loop._wait(await loop.look()) == schedules.STUCK_LOOK
+
+
+async def test_a_loop_with_a_schedule_in_an_unknown_zone_fires_the_others(
+    store: Watched, clock: TestClock, tmp_path: Path
+) -> None:
+    with own_zones(tmp_path) as zones:
+        zones.set(timedelta(0))
+        await added(store, "broken", cron="* * * * *", timezone=PLACE)
+        await added(store)
+        zones.take_away()
+        async with running(ScheduleLoop(store)):
+            for n in range(1, 4):
+                clock.turn(60)
+                assert await eventually(store.slots, lambda slots, n=n: len(slots) >= n) == list(range(1, n + 1))
+
+
+async def test_schedules_that_cannot_be_decided_on_do_not_fill_the_piece_of_a_look(
+    store: Watched, clock: TestClock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(schedules, "PIECE", 2)
+    with own_zones(tmp_path) as zones:
+        zones.set(timedelta(0))
+        for n in range(5):
+            await added(store, f"broken-{n}", cron="* * * * *", timezone=PLACE)
+        await added(store)
+        zones.take_away()
+        clock.turn(60)
+        loop = ScheduleLoop(store)
+        for _ in range(3):
+            assert await loop._wait(await loop.look()) < schedules.STUCK_LOOK
+        assert await store.slots() == [1]
+        assert await loop._wait(await loop.look()) == schedules.STUCK_LOOK
+
+
 async def test_the_loop_ends_when_its_store_is_closed(store: Watched) -> None:
     loop = asyncio.ensure_future(ScheduleLoop(store).run())
     await eventually(store.looks, lambda looks: looks > 0)
@@ -200,6 +257,59 @@ async def test_of_live_workers_one_looks_at_a_slots_time_and_the_others_a_little
     assert await ScheduleLoop(store)._wait(due) == 30.0 + OTHERS_LATER
 
 
+async def test_a_process_looks_at_the_first_of_the_coming_slots_that_is_its_own(store: Watched, clock: TestClock) -> None:
+    starts = [START + MINUTE / 2 + timedelta(milliseconds=20 * n) for n in range(8)]
+    for n, start in enumerate(starts):
+        await added(store, f"tick-{n}", start_at=start)
+    names = ["one", "two", "three"]
+    for name in names:
+        await store.heartbeat(WorkerRecord(name, "host", 1, 1))
+    due = await store.schedules.due(limit=1)
+    own = {name: min(slot for slot in starts if first_to_look(slot, names) == name) for name in names}
+    waits = {name: await ScheduleLoop(store, name)._wait(due) for name in names}
+    assert waits == {name: (slot - START).total_seconds() for name, slot in own.items()}
+
+
+async def test_a_process_that_is_beaten_twice_leaves_the_slots_to_the_other_for_a_moment(
+    store: Watched, clock: TestClock
+) -> None:
+    await added(store)
+    clock.turn(60)
+    due = await store.schedules.due(limit=1)
+    await ScheduleLoop(store).look()
+    store.schedules.found = due
+    late = ScheduleLoop(store)
+    waits = [await late._wait(await late.look()) for _ in range(3)]
+    assert waits == [0.0, OTHERS_LATER, OTHERS_LATER]
+
+
+async def test_a_process_without_a_worker_is_the_first_to_look_at_its_share_of_slots(
+    store: Watched, clock: TestClock
+) -> None:
+    await added(store)
+    clock.turn(30)
+    await store.heartbeat(WorkerRecord("worker", "host", 1, 1))
+    names = ["worker", *(f"scheduler-{n}" for n in range(3))]
+    async with contextlib.AsyncExitStack() as stack:
+        for name in names[1:]:
+            await stack.enter_async_context(attending(store.schedules, name))
+        due = await store.schedules.due(limit=1)
+        firsts = [name for name in names if await ScheduleLoop(store, name)._wait(due) == 30.0]
+        assert firsts == [first_to_look(START + MINUTE, names)]
+        assert await store.schedules.live() == sorted(names)
+    assert await store.schedules.live() == ["worker"]
+
+
+async def test_a_process_attends_as_long_as_it_runs(
+    store: Watched, clock: TestClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(attending_module, "ATTEND_EVERY", 0.01)
+    async with attending(store.schedules, "scheduler"):
+        for _ in range(3):
+            clock.turn(60)
+            await eventually(store.schedules.live, lambda live: live == ["scheduler"])
+
+
 async def test_without_a_live_worker_every_scheduler_looks_at_the_slots_time(store: Watched, clock: TestClock) -> None:
     await added(store)
     clock.turn(30)
@@ -212,7 +322,7 @@ async def test_a_cancelled_job_of_a_schedule_ends_its_wait(store: Watched, clock
         clock.turn(60)
         await eventually(store.slots, lambda slots: slots == [1])
         clock.turn(60)
-        [job] = (await store.find(Query(schedule="tick"))).jobs
+        [job] = (await store.find(Query(JobFilter(schedule="tick")))).jobs
 
         async def kept() -> bool:
             return (await store.schedules.due(limit=1)).keeps

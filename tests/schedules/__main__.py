@@ -8,6 +8,7 @@ import time
 from collections.abc import Sequence
 from zoneinfo import available_timezones
 
+from demora.core.schedules.wall_clock import OF_THE_MACHINE
 from tests.schedules.compare import Difference, compare, windows
 
 
@@ -20,7 +21,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     args = parser.parse_args(arguments)
     first, last = (int(year) for year in args.years.split("-"))
     part, parts = (int(number) for number in args.share.split("/"))
-    zones = sorted(available_timezones()) if args.zones == "all" else args.zones.split(",")
+    zones = sorted(available_timezones() - OF_THE_MACHINE) if args.zones == "all" else args.zones.split(",")
     return run(zones[part - 1 :: parts], first, last, args.seed)
 
 

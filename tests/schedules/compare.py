@@ -5,8 +5,8 @@ from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
 
-from demora.core.cron import read_cron
-from demora.core.wall_clock import wall_clock
+from demora.core.schedules.cron import read_cron
+from demora.core.schedules.wall_clock import wall_clock
 from demora.errors import Invalid
 from tests.schedules import oracle
 

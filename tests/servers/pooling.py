@@ -62,12 +62,41 @@ http://:{port} {{
   }}
 }}
 """
+_PREFIX_NGINX = """
+daemon off; master_process off; worker_processes 1; pid {folder}/pid; error_log stderr crit;
+events {{ worker_connections 64; }}
+http {{
+  access_log off; client_body_temp_path {folder}/body; proxy_temp_path {folder}/proxy; fastcgi_temp_path {folder}/fastcgi;
+  uwsgi_temp_path {folder}/uwsgi; scgi_temp_path {folder}/scgi;
+  server {{
+    listen 127.0.0.1:{port};
+    location /kept/ {{ proxy_pass http://127.0.0.1:{server}; proxy_set_header Host $http_host; proxy_buffering off; }}
+    location /stripped/ {{ proxy_pass http://127.0.0.1:{server}/; proxy_set_header Host $http_host; proxy_buffering off; }}
+  }}
+}}
+"""
+_PREFIX_CADDY = """
+{{
+  admin off
+  auto_https off
+}}
+http://:{port} {{
+  bind 127.0.0.1
+  handle /kept/* {{
+    reverse_proxy 127.0.0.1:{server}
+  }}
+  handle_path /stripped/* {{
+    reverse_proxy 127.0.0.1:{server}
+  }}
+}}
+"""
 _COMMANDS = {
     "nginx": (_NGINX, ["-p", "{folder}", "-c", "{settings}"]),
     "haproxy": (_HAPROXY, ["-db", "-f", "{settings}"]),
     "caddy": (_CADDY, ["run", "--adapter", "caddyfile", "--config", "{settings}"]),
 }
 PROGRAMS = tuple(_COMMANDS)
+BELOW_A_PATH = {"nginx": _PREFIX_NGINX, "caddy": _PREFIX_CADDY}  # pass on `/kept/…` as it is, and `/stripped/…` without it
 
 
 class Pooling:
@@ -145,11 +174,12 @@ async def pooling(server_port: int) -> AsyncIterator[tuple[Pooling, int]]:
 
 
 @contextmanager
-def real(program: str, server_port: int, folder: Path) -> Iterator[int]:
-    """One of `PROGRAMS` before the server, and the port that it listens on."""
+def real(program: str, server_port: int, folder: Path, text: str | None = None) -> Iterator[int]:
+    """One of `PROGRAMS` before the server, with its usual settings or this text of them, and the port that it listens on."""
     found = shutil.which(program)
     assert found is not None
-    text, arguments = _COMMANDS[program]
+    usual, arguments = _COMMANDS[program]
+    text = text or usual
     port, settings = free_port(), folder / "settings"
     settings.write_text(text.format(port=port, server=server_port, folder=folder))
     command = [found, *(part.format(folder=folder, settings=settings) for part in arguments)]

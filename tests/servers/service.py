@@ -25,7 +25,7 @@ given = json.loads(sys.argv[1])
 logging.basicConfig(level=logging.WARNING)
 options = {}
 if given["limits"]:
-    from demora.api.connection import Limits
+    from demora.api.http_server.connection import Limits
     options["limits"] = Limits(**given["limits"])
 app = Demora(given["url"])
 settings = Settings(database_url=given["url"], port=0, grace=timedelta(seconds=given["grace"]))

@@ -9,9 +9,8 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 
-from tests.sim import lined
+from tests.sim import lined, rare, remote, schedules
 from tests.sim.lined import EXPECTED as LINE_EXPECTED
-from tests.sim.rare import SOMETIMES
 from tests.sim.run import Result, simulate
 from tests.sim.slots import FAULTS
 
@@ -29,6 +28,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--first", type=int, default=1, help="the first of them")
     parser.add_argument("--jobs", type=int, default=200, help="jobs in each")
     parser.add_argument("--line", action="store_true", help="with a line before every store, which has faults of its own")
+    parser.add_argument("--remote", action="store_true", help="with workers over a wire to a service; both fail")
     parser.add_argument("--calm", action="store_true", help="with a line, and no faults: no safety net may have to act")
     parser.add_argument("--processes", type=int, default=2)
     parser.add_argument("--small", action="store_true", help="do not ask that every fault and rare situation occurs")
@@ -69,6 +69,7 @@ def _campaign(args: argparse.Namespace) -> int:
     _table("faults", fired)
     _table("rare situations, in seeds", Counter({name: reached[name] for name in SOMETIMES}))
     never = [] if args.small else [name for name in SOMETIMES if not reached[name]] + _missing(fired, lined=args.line)
+    never += [name for name in remote.EXPECTED if args.remote and not args.small and name not in fired]
     for name in never:
         print(f"never happened: {name}")
     seconds = time.monotonic() - began
@@ -94,11 +95,14 @@ def _results(args: argparse.Namespace) -> Iterable[Result]:
 
 EXPECTED = ("worker killed", "worker stopped", "worker continued", "worker restarted", "worker killed by its handler")
 EXPECTED += ("clock stepped", "notification lost", "queue paused", *FAULTS)
-VERBS = ("add", "claim", "renew", "lease_status", "settle", "cancel", "retry", "change", "heartbeat")
+VERBS = ("add", "claim", "renew", "lease_status", "settle", "cancel", "retry", "change", "heartbeat", "due", "fire")
+SOMETIMES = (*rare.SOMETIMES, *schedules.SOMETIMES)
 WAYS = ("late", "busy", "failed before", "failed after")
 
 
 def _simulate(args: argparse.Namespace) -> Callable[[int, int], Result]:
+    if args.remote:
+        return remote.simulate
     return lined.simulate_calmly if args.calm else lined.simulate if args.line else simulate
 
 
@@ -114,7 +118,7 @@ def _missing(fired: Counter[str], *, lined: bool) -> list[str]:
 def _explain(result: Result, args: argparse.Namespace) -> None:
     print(f"seed {result.seed}: {len(result.violations)} violations, the first of them:")
     print(result.violations[0])
-    way = " --calm" if args.calm else " --line" if args.line else ""
+    way = " --remote" if args.remote else " --calm" if args.calm else " --line" if args.line else ""
     print(f"replay: python -m tests.sim --seed {result.seed} --jobs {args.jobs}{way}\n")
 
 

@@ -75,7 +75,9 @@ class FaultyStore:
         return answer
 
 
-PARTS = frozenset({"paces", "schedules", "api_keys", "webhooks", "diagnostics", "audit", "line_feed"})
+PARTS = frozenset(
+    {"paces", "schedules", "api_keys", "webhooks", "events", "statistics", "diagnostics", "audit", "line_feed"}
+)
 AT_ONCE = frozenset({"wall_us", "on_unplaced", "notes"})  # verbs that do no I/O
 
 

@@ -23,6 +23,7 @@ class Recorder:
         self._calls: dict[str, ClientEvent] = {}
         self._numbers = itertools.count(1)
         self.known: list[str] = []
+        self.names_workers = True
 
     def invoked(self, op: Any, ids: list[str], key: str | None = None) -> str:
         call = str(next(self._numbers))
@@ -68,7 +69,8 @@ class Recorder:
 
     def _run(self, kind: Any, ctx: Context, outcome: str | None = None) -> None:
         lease = ctx.job.lease
-        event = HandlerEvent(kind, lease.id, lease.token, self._now(), ctx.attempt, ctx.worker_id, outcome)
+        worker = ctx.worker_id if self.names_workers else None
+        event = HandlerEvent(kind, lease.id, lease.token, self._now(), ctx.attempt, worker, outcome)
         self._events.append(event)
 
     def _now(self) -> int:

@@ -233,7 +233,7 @@ class LinedSimulation(Simulation):
             claiming.SQL_CLAIM_EVERY = NET
 
     def _store(self) -> Any:
-        inner: Any = FaultyInner(self._world, self._world.store(), self._rates)
+        inner: Any = FaultyInner(self._world, self._schedules.watch(self._world.store()), self._rates)
         inner.line = self._line
         return OpenedLinedStore(inner, lambda: FaultyLine(self._line))
 

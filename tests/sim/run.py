@@ -1,6 +1,7 @@
 """One simulation: processes, load and faults for a seed; then healing, draining and judging."""
 
 import asyncio
+import contextvars
 from datetime import timedelta
 from typing import Any
 
@@ -13,7 +14,7 @@ from demora.errors import StoreError
 from demora.system import crash
 from demora.system.seams import Seams
 from demora.worker import Worker
-from tests.sim import rare, slots
+from tests.sim import rare, schedules, slots
 from tests.sim.faults import FaultyStore, Rates
 from tests.sim.history import LONGEST_DRAIN, Recorder
 from tests.sim.load import Caller, register
@@ -25,6 +26,7 @@ from tests.sim.world import World
 CALLERS = 3
 UNWINDING = 10.0  # seconds until what ended elsewhere has ended here too
 WORKERS = 3
+SETTLING = 60.0  # seconds after a fault in which safety nets may still have to find jobs
 ON_ITS_WAY = 500  # milliseconds from the commit of a move until the line must have it
 SERVED: tuple[dict[str, Any], ...] = (
     {},
@@ -42,7 +44,7 @@ PACES = (
     ),
 )
 EVERY = 4  # of so many seeds, one gives its pace to all queues
-SELDOM = {"worker.lapsed": 20, "worker.stopping": 30, "worker.renewed": 5, "worker.ran": 3}  # points that few pass
+SELDOM = {"worker.lapsed": 20, "worker.stopping": 120, "worker.renewed": 5, "worker.ran": 3}  # points that few pass
 SELDOM |= {"line.bumped": 30, "line.filling": 30, "line.sweeping": 5}
 
 
@@ -76,13 +78,14 @@ class Simulation:
         self._rates = Rates()
         self._receivers = Receivers(self._world)
         self._slots = slots.Slots(self._world, self._recorder)
+        self._schedules = schedules.Schedules(self._world)
         self._keep = self._world.random.choice(("forever", "forever", "forever", "20s", "10", "60s,20"))
         self._pace = self._world.random.choice((None, *PACES))
         self._nemesis = Nemesis(self._world, self._rates, self._start_worker)
         self._crashes: list[str] = []
         self._started = 0
         self._reached: frozenset[str] = frozenset()
-        self._rescued = 0
+        self._rescued = self._faults = 0
 
     def run(self) -> Result:
         crash.arm(self._crash_point)
@@ -106,11 +109,14 @@ class Simulation:
         return result
 
     async def _live(self) -> list[str]:
+        store = self._world.store()
+        await store.open()
+        await self._schedules.add(store)
         if self._pace is not None:
-            store = self._world.store()
-            await store.open()
             queue = EVERY_QUEUE if self._seed % EVERY == 0 else "reports"
             await store.paces.set(queue, request_of(self._pace), by="simulation")
+        if not self.calm:
+            self._recorder.world("trouble")
         for _ in range(self._world.random.randint(1, WORKERS)):
             self._nemesis.start()
         trouble = self._world.loop.spawn("nemesis", self._trouble())
@@ -118,15 +124,29 @@ class Simulation:
         await asyncio.gather(*(self._world.loop.spawn(f"caller-{n}", self._call(share)) for n in range(CALLERS)))
         trouble.cancel()
         self._recorder.world("healed")
+        if not self.calm:
+            self._disturb("settling")
         return await self._drain()
 
     async def _trouble(self) -> None:
         """Make trouble until cancelled."""
         await self._nemesis.run()
 
+    def _disturb(self, kind: str) -> None:
+        """Note a fault from which the line recovers within a while."""
+        self._faults += 1
+        self._recorder.world(kind)
+        self._world.loop.call_later(SETTLING, self._settle, context=contextvars.Context())
+
+    def _settle(self) -> None:
+        self._faults -= 1
+        if not self._faults:
+            self._recorder.world("healed")
+
     def _start_worker(self) -> str:
         self._started += 1
         owner = f"worker-{self._started}"
+        self._world.on_death(owner, lambda: self._disturb("worker died"))
         task = self._world.loop.spawn(owner, self._work(owner))
         task.add_done_callback(lambda done: self._ended(owner, done))
         return owner
@@ -145,6 +165,7 @@ class Simulation:
                 monotonic=self._world.loop.time,
                 chance=chance.random,
                 name=lambda: owner,
+                job_id=self._world.new_id,
                 spawn=lambda: self._slots.spawn(app.registry, concurrency),
             ),
         )
@@ -164,12 +185,13 @@ class Simulation:
 
     def _store(self) -> Any:
         """A store for one process."""
-        return FaultyStore(self._world, self._world.store(), self._rates)
+        return FaultyStore(self._world, self._schedules.watch(self._world.store()), self._rates)
 
     async def _drain(self) -> list[str]:
         """Heal, wait until all jobs have ended, and judge. Workers that their own handlers kill are replaced."""
         store = self._world.store()
         await store.open()
+        passed_over = await self._schedules.pause(store)
         until = self._world.loop.time() + LONGEST_DRAIN / 1000
         while self._world.loop.time() < until:
             self._nemesis.heal(2)
@@ -179,10 +201,11 @@ class Simulation:
         self._recorder.world("drained")
         await asyncio.sleep(UNWINDING)
         evidence = await store.audit.evidence(integrity=False)
-        findings = self._recorder.judge(evidence, rescue=ON_ITS_WAY if self.calm else None)
+        findings = self._recorder.judge(evidence, rescue=ON_ITS_WAY)
         self._rescued = findings.counts.get("rescued", 0)
-        self._reached = rare.reached(evidence.events or [])
+        self._reached = rare.reached(evidence.events or []) | self._schedules.reached()
         told = [*self._receivers.judge(evidence), *self._slots.judge(evidence)]
+        told += [*passed_over, *self._schedules.judge(evidence)]
         return [*(violation.explain() for violation in findings.violations), *told]
 
     def _crash_point(self, name: str) -> None:

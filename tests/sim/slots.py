@@ -16,7 +16,7 @@ from demora import Demora
 from demora.core.payload import pack
 from demora.core.verdict import Raised, Succeeded
 from demora.handlers.context import Context
-from demora.handlers.control import Signal
+from demora.handlers.control import ControlFlow
 from demora.handlers.registry import Registry
 from demora.store.audit import Evidence
 from demora.store.jobs import Lease
@@ -282,4 +282,4 @@ def _outcome(handling: "asyncio.Task[Any]") -> tuple[Any, bool, str]:
         return None, False, "CancelledError"
     if (problem := handling.exception()) is None:
         return Succeeded(pack(handling.result(), "result")), False, "returned"
-    return failed(problem, ()), isinstance(problem, Signal), type(problem).__name__
+    return failed(problem, ()), isinstance(problem, ControlFlow), type(problem).__name__

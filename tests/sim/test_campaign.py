@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.sim import remote
+
 pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).parents[2]
@@ -18,11 +20,23 @@ def simulate(*arguments: str, **environment: str) -> subprocess.CompletedProcess
     return subprocess.run(command, cwd=ROOT, env=os.environ | environment, capture_output=True, text=True, check=False)
 
 
-@pytest.mark.parametrize("arguments", [("--seeds", "8"), ("--line", "--seeds", "4")], ids=["plain", "line"])
+@pytest.mark.parametrize(
+    "arguments",
+    [("--seeds", "8"), ("--line", "--seeds", "4"), ("--remote", "--seeds", "4")],
+    ids=["plain", "line", "remote"],
+)
 def test_the_first_seeds_keep_every_promise(arguments: tuple[str, ...]) -> None:
     campaign = simulate(*arguments, "--jobs", "100", "--small", "--processes", "1")
     assert campaign.returncode == 0, campaign.stdout + campaign.stderr
     assert "0 seeds with violations" in campaign.stdout
+
+
+@pytest.mark.campaign
+def test_remote_workers_and_their_service_keep_every_promise_over_a_wire_that_loses_things() -> None:
+    campaign = simulate("--remote", "--seeds", "60", "--jobs", "100", "--small")
+    assert campaign.returncode == 0, campaign.stdout + campaign.stderr
+    for fault in remote.EXPECTED:
+        assert fault in campaign.stdout
 
 
 @pytest.mark.campaign
@@ -32,8 +46,9 @@ def test_fifty_thousand_simulated_jobs_keep_every_promise_and_reach_every_rare_s
     assert "0 seeds with violations" in campaign.stdout
 
 
-def test_a_seed_replays_to_the_same_trace_in_any_interpreter() -> None:
-    traces = [simulate("--seed", "7", "--jobs", "200", PYTHONHASHSEED=str(seed)).stdout for seed in (0, 1, 4242)]
+@pytest.mark.parametrize("way", [("--jobs", "200"), ("--jobs", "40", "--remote")], ids=["plain", "remote"])
+def test_a_seed_replays_to_the_same_trace_in_any_interpreter(way: tuple[str, ...]) -> None:
+    traces = [simulate("--seed", "7", *way, PYTHONHASHSEED=str(seed)).stdout for seed in (0, 1, 4242)]
     assert re.search(r"^trace [0-9a-f]{16}$", traces[0], re.MULTILINE)
     assert traces[0] == traces[1] == traces[2]
-    assert simulate("--seed", "8", "--jobs", "200").stdout != traces[0]
+    assert simulate("--seed", "8", *way).stdout != traces[0]

@@ -9,7 +9,8 @@ from uuid import UUID
 
 import apsw
 
-from demora.engines.sqlite import SqliteStore, connections
+from demora.engines.sqlite import SqliteStore
+from demora.engines.sqlite.connection import connections
 from demora.store.jobs import Topic
 from tests.sim.loop import OWNER, SimLoop
 

@@ -1,12 +1,15 @@
 """What users test their own jobs with: a store in memory, a clock to turn, the real worker until nothing is due."""
 
+import asyncio
+import threading
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 
 from demora import Demora, Status, testing
-from demora.testing import NeverIdle, Sandbox
+from demora.errors import WouldBlock
+from demora.testing import CallerThread, NeverIdle, Sandbox
 from tests.testing.conftest import NOON
 
 
@@ -89,3 +92,31 @@ async def test_a_time_taken_from_the_usual_clock_is_reached(app: Demora) -> None
         await app.enqueue("demo.echo", at=datetime.now(UTC) + timedelta(hours=1))
         assert (await sandbox.advance("59m")).jobs == []
         assert len((await sandbox.advance("1m")).ended) == 1
+
+
+async def test_an_async_test_may_go_on_after_a_first_call_from_a_thread(app: Demora, sandbox: Sandbox) -> None:
+    await asyncio.to_thread(app.blocking.enqueue, "count.plain", {"down_from": 1})
+    assert len((await sandbox.drain()).ended) == 2
+    assert len(await sandbox.enqueued("count.plain")) == 2
+    assert (await sandbox.advance("1h")).jobs == []
+    await asyncio.to_thread(app.blocking.close)
+
+
+async def test_a_blocking_call_on_an_event_loop_is_refused(sandbox: Sandbox) -> None:
+    with pytest.raises(WouldBlock, match="drain"):
+        sandbox.blocking.drain()
+
+
+def test_functions_run_on_the_thread_of_a_test_that_waits() -> None:
+    caller = CallerThread()
+    assert caller.wait_for(lambda: caller.submit(threading.get_ident).result()) == threading.get_ident()
+    assert caller.wait_for(threading.get_ident) != threading.get_ident()
+    with pytest.raises(ZeroDivisionError):
+        caller.wait_for(lambda: caller.submit(lambda: 1 // 0).result())
+    assert not caller.waits
+
+
+def test_an_application_knows_its_sandbox_only_inside_of_it(app: Demora) -> None:
+    with Sandbox(app) as sandbox:
+        assert app.sandbox is sandbox
+    assert app.sandbox is None

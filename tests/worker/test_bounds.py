@@ -1,22 +1,19 @@
 """The deadlines and bounds of running jobs that the docs and docstrings name, each held by one end-to-end test.
 
-The tests here run the real worker in virtual time, so they hold the exact figure. `HELD` says which test holds which bound,
-here or elsewhere; a test checks that each of them exists.
+The tests here run the real worker in virtual time, so they hold the exact figure. `tests/test_bounds.py` lists which test
+holds which bound.
 """
 
-import ast
 import asyncio
 import threading
 from collections.abc import Awaitable, Callable
 from datetime import timedelta
 from itertools import pairwise
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from demora import Context, Demora, Fail, Job, Status
-from demora.client.why import LIVE_WITHIN
 from demora.core.job import Lane
 from demora.core.pace import Pace
 from demora.core.pace_request import request_of
@@ -24,80 +21,13 @@ from demora.core.retention import Retention
 from demora.engines.sqlite import SqliteStore
 from demora.errors import StoreBusy
 from demora.scheduler.housekeeping import Scheduler
+from demora.store.jobs import LIVE_WITHIN
 from demora.system.seams import Seams
 from demora.worker import Worker, worker
 from tests.builders import add_one, job_of, new_job, seconds
 from tests.facts import eventually
 from tests.sim.world import World
 from tests.worker.conftest import ended
-
-HERE = "tests/worker/test_bounds.py"
-
-# What is promised -> the test that holds it.
-HELD = {
-    # A running job
-    "a worker notices a cancel within a second": f"{HERE}::test_a_cancel_reaches_its_run_within_a_second",
-    "progress is visible within a second": f"{HERE}::test_progress_and_start_are_visible_within_a_second",
-    "a plain function has 2 seconds after a cancel": f"{HERE}::test_a_plain_function_has_two_seconds_after_a_cancel",
-    "a run has its timeout, and 5 s to end": f"{HERE}::test_a_run_that_ignores_its_timeout_is_settled_five_seconds_later",
-    "the default timeout is an hour": f"{HERE}::test_a_job_without_a_timeout_has_an_hour",
-    "the longest timeout is a setting": "tests/hostile/test_slots.py::test_a_stored_job_runs_no_longer_than_the_limit",
-    "a lease is renewed until the job's deadline and never after": (
-        f"{HERE}::test_a_handler_that_blocks_the_loop_for_ever_keeps_its_job_until_its_deadline_only"
-    ),
-    "a job behind a blocked loop is not kept from others": (
-        "tests/worker/test_leases.py::test_jobs_that_have_not_started_are_renewed_only_while_the_loop_of_their_worker_is_alive"
-    ),
-    "a loop that is blocked for a second is reported": (
-        "tests/worker/test_leases.py::test_only_a_loop_that_does_not_answer_while_time_passes_is_blocked"
-    ),
-    # Attempts
-    "retries come after 1, 2 and 4 s": f"{HERE}::test_a_failing_job_is_tried_again_after_one_two_and_four_seconds",
-    "a wait is a day at most": "tests/core/test_backoff.py::test_the_wait_stops_growing_at_the_cap",
-    "a type without a handler fails after an hour": f"{HERE}::test_a_job_of_an_unknown_type_fails_after_an_hour",
-    "a run keeps 200 lines of 1000 characters": f"{HERE}::test_what_a_run_leaves_is_bounded",
-    "an error keeps 2000 characters, a traceback and a detail 16000": f"{HERE}::test_what_a_run_leaves_is_bounded",
-    # Workers
-    "other workers take over after the lease": f"{HERE}::test_the_job_of_a_dead_worker_is_taken_over_when_its_lease_ends",
-    "a live worker has sent a heartbeat within 30 s": (
-        f"{HERE}::test_a_worker_sends_heartbeats_and_is_alive_for_thirty_seconds"
-    ),
-    "a worker that stops gives running jobs its grace": f"{HERE}::test_a_stopping_worker_waits_for_its_grace_and_no_longer",
-    "a worker whose store does not answer stops within its grace": (
-        f"{HERE}::test_a_worker_stops_within_its_grace_although_its_store_does_not_answer"
-    ),
-    "a worker that no notification reaches looks after a minute": f"{HERE}::test_a_worker_looks_after_a_minute_by_itself",
-    "a worker in trouble claims again after 5 s at most": f"{HERE}::test_a_worker_tries_again_within_five_seconds",
-    "a verdict is kept for as long as the lease": f"{HERE}::test_a_verdict_is_tried_for_as_long_as_the_lease",
-    "about 10 ms of work are claimed ahead": (
-        "tests/worker/test_prefetch.py::test_about_ten_milliseconds_of_work_are_claimed_ahead"
-    ),
-    # Waiting jobs
-    "a job expires at its expiry": f"{HERE}::test_a_job_that_no_worker_takes_expires_at_its_time",
-    "a caller waits for as long as it said": f"{HERE}::test_a_caller_waits_for_as_long_as_it_said",
-    "the housekeeping looks every minute": f"{HERE}::test_the_housekeeping_looks_at_least_every_minute",
-    "a job that a pace may release waits for no worker": (
-        f"{HERE}::test_a_delayed_job_is_released_within_half_a_second_although_no_worker_claims"
-    ),
-    # Processes and the log
-    "a process has a minute to start": (
-        "tests/worker/test_processes.py::test_a_process_that_does_not_come_up_fails_the_attempt"
-    ),
-    "a terminal shows 20 completed jobs a second": (
-        "tests/worker/test_run_log.py::test_more_are_one_summary_a_second_until_there_are_few_again"
-    ),
-    "the same trouble is logged every 30 s": (
-        "tests/cli/test_logs.py::test_trouble_that_lasts_is_told_now_and_then_and_its_end_once"
-    ),
-}
-
-
-@pytest.mark.parametrize("bound", HELD)
-def test_each_bound_is_held_by_a_test_that_exists(bound: str) -> None:
-    file, _, name = HELD[bound].partition("::")
-    tree = ast.parse((Path(__file__).parents[2] / file).read_text())
-    found = [node.name for node in tree.body if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
-    assert name in found
 
 
 class Virtual:

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from demora import Cancel, Context, Demora, Fail, Job, Retry, Snooze, Status
-from demora.core.verdict import NO_HANDLER_DELAY
 from demora.errors import JobFailed, StillRunning, WrongState
 from demora.system.seams import Seams
 from demora.worker import Worker, worker
+from demora.worker.block import working
 from tests.facts import eventually
 from tests.stalls import Stalls
 from tests.worker.conftest import Gate, ended
@@ -162,6 +162,31 @@ async def test_a_timed_out_thread_keeps_its_slot_and_others_go_on(app: Demora) -
         await ended(app, await app.enqueue("demo.echo"))
         let_go.set()
         await eventually(lambda: asyncio.sleep(0, working._stuck), lambda stuck: stuck == 0)
+
+
+async def test_a_prefetched_job_does_not_start_in_the_slot_of_a_thread_that_goes_on(app: Demora, gate: Gate) -> None:
+    let_go, running = threading.Event(), 0
+
+    @app.job("stuck", timeout="20ms", max_retries=0)
+    def stuck() -> None:
+        let_go.wait(60)
+
+    @app.job("waits")
+    async def waits() -> None:
+        nonlocal running
+        running += 1
+        await gate.arrive()
+
+    ids = [job.id for job in await app.enqueue_many([("stuck", {}), *[("waits", {})] * 3])]
+    ahead = Worker(app, concurrency=3)
+    ahead._prefetch.idle(asyncio.get_running_loop().time())
+    ahead._prefetch.jobs = 1
+    async with working(ahead):
+        await ended(app, ids[0])
+        assert (running, len(ahead._backlog)) == (2, 1)
+        let_go.set()
+        await eventually(lambda: asyncio.sleep(0, running), lambda number: number == 3)
+        gate.open()
 
 
 async def test_a_thread_that_ends_soon_after_its_timeout_does_not_stop_its_worker(
@@ -436,12 +461,12 @@ async def test_a_success_stands_although_a_cancel_was_asked_for(app: Demora, gat
         assert (await ended(app, job)).status is Status.COMPLETED
 
 
-async def test_a_job_of_an_unknown_type_is_handed_back_and_counts_no_attempt(app: Demora) -> None:
-    job = await app.enqueue("nobody.knows", max_retries=0)
+async def test_a_job_of_an_unknown_type_is_never_claimed_and_holds_up_no_other(app: Demora) -> None:
+    strange = await app.enqueue("nobody.knows", max_retries=0)
     async with app.worker():
-        found = await eventually(lambda: app.get(job.id), lambda job: job.token >= 1 and job.status.waiting)
-    assert (found.status, found.attempt, found.attempts) == (Status.QUEUED, 0, ())
-    assert found.due_at - found.created_at >= NO_HANDLER_DELAY
+        assert (await app.wait((await app.enqueue("demo.echo")).id)).status is Status.COMPLETED
+    found = await app.get(strange.id)
+    assert (found.status, found.token, found.due_at) == (Status.QUEUED, 0, strange.due_at)
 
 
 async def test_waiting_for_a_result_tells_how_the_job_ended(app: Demora, gate: Gate) -> None:

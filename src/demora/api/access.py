@@ -43,14 +43,19 @@ class Door:
         hosts = headers.getlist("host")
         if len(hosts) != 1 or not self._is_ours(hosts[0].lower()):
             raise WrongHost
-        if method not in _HARMLESS and not _same_site(hosts[0], headers):
-            raise CrossSite
+        check_same_site(method, headers)
 
     def _is_ours(self, host: str) -> bool:
         name, colon, port = host.rpartition(":")
         if not colon or host.endswith("]"):
             return host in self._allowed
         return host in self._allowed or (name in self._allowed and port.isdecimal())
+
+
+def check_same_site(method: str, headers: Headers) -> None:
+    """Return unless a page of another site sent a request that could change something. Raises `CrossSite`."""
+    if method not in _HARMLESS and not _same_site(headers.get("host", ""), headers):
+        raise CrossSite
 
 
 def _same_site(host: str, headers: Headers) -> bool:
@@ -107,10 +112,21 @@ class Guard:
             raise
         if key is None:
             return None
-        self._count_request(key)
+        self.count_request(key)
         if not key.allows(scope):
             raise WrongScope(scope)
         return key
+
+    async def still_admits(self, headers: Headers, scope: Scope) -> bool:
+        """Return whether an admitted request would be admitted now. It counts for no rate, and a database that cannot be
+        read changes nothing."""
+        try:
+            key = None if self._timer() < self._open_until else await self._identify(headers)
+        except (NoKey, BadKey):
+            return False
+        except DemoraError:
+            return True
+        return key is None or key.allows(scope)
 
     async def _identify(self, headers: Headers) -> ApiKey | None:
         """Return the presented key, or None if no key is needed. Raises `NoKey` or `BadKey`."""
@@ -124,7 +140,8 @@ class Guard:
             raise BadKey if "authorization" in headers else NoKey
         return self._accepted(seen, presented)
 
-    def _count_request(self, key: ApiKey) -> None:
+    def count_request(self, key: ApiKey) -> None:
+        """Count a request of a key. Raises `TooManyRequests` if the key is over its rate."""
         rate = key.limits.over(self._usual).rate or 0
         wait = self._requests.take(key.id, RequestRate(rate, rate * KEY_BURST), self._timer())
         if wait:

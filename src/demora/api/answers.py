@@ -1,7 +1,7 @@
 """Answers: encoded item by item, counted in the byte budget, and sent in chunks, no faster than the caller reads."""
 
 import zlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import msgspec
@@ -34,6 +34,8 @@ class Listing(msgspec.Struct, frozen=True):
 class Reply(msgspec.Struct, frozen=True):
     """An answer: a status, a value to encode as JSON unless it is None or bytes, and headers.
 
+    `unsent` is called if the answer could not be written because the caller is gone.
+
     It is `compressible` only if it holds no payload, result or secret: the size of a compressed text gives away some of it.
     """
 
@@ -42,6 +44,7 @@ class Reply(msgspec.Struct, frozen=True):
     headers: Mapping[str, str] = {}
     media: str = JSON
     compressible: bool = False
+    unsent: Callable[[], Awaitable[None]] | None = None
 
     def pieces(self) -> Iterator[bytes]:
         if isinstance(self.value, Listing):
@@ -74,10 +77,13 @@ class Reply(msgspec.Struct, frozen=True):
             raise ClientGone from problem
 
     def _headers(self, size: int) -> list[tuple[bytes, bytes]]:
-        own = [(name.lower().encode("latin-1"), value.encode("latin-1")) for name, value in self.headers.items()]
         if self.value is None:
-            return [*_ALWAYS, *own] if self.status == 204 else [*_ALWAYS, *own, (b"content-length", b"0")]
-        return [*_ALWAYS, *own, (b"content-length", b"%d" % size), (b"content-type", self.media.encode())]
+            return self._own_headers() if self.status == 204 else [*self._own_headers(), (b"content-length", b"0")]
+        return [*self._own_headers(), (b"content-length", b"%d" % size), (b"content-type", self.media.encode())]
+
+    def _own_headers(self) -> list[tuple[bytes, bytes]]:
+        own = [(name.lower().encode("latin-1"), value.encode("latin-1")) for name, value in self.headers.items()]
+        return [*_ALWAYS, *own]
 
 
 def _chunks(pieces: list[bytes], size: int) -> Iterator[bytes]:

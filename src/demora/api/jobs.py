@@ -13,21 +13,32 @@ from ..client.client import Client
 from ..client.views import (
     JobView,
     ReceiptView,
+    action_view,
     bulk_result_view,
     dead_letter_stats_view,
     deliveries_view,
     job_view,
     receipt_view,
 )
-from ..core.access import Scope
 from ..core.job import Job, NewJob, revision
 from ..core.spans import ZERO, timestamp
 from ..core.states import Status
 from ..errors import Invalid, JobNotFound, StoreError
 from .operations import LARGE_JOB, PAGE_BYTES, PLAIN_JOB, SEARCH_LIMIT, Ask, Listing, Reply
 from .prefer import read_prefer
-from .reading import ClientGone, disconnected, read_if_match, read_key
-from .requests import BatchRequest, DeadLettersQuery, DeadLettersRequest, FindQuery, JobChange, JobRequest, WaitQuery
+from .problems import TooManyWaits
+from .reading import read_if_match, read_key, read_traceparent
+from .requests import (
+    ActionRequest,
+    BatchRequest,
+    DeadLettersQuery,
+    DeadLettersRequest,
+    FindQuery,
+    JobChange,
+    JobRequest,
+    WaitQuery,
+)
+from .waiting import unless_ended
 
 RETRY_AFTER = 1  # seconds after which to ask for the end of a job that was accepted
 
@@ -56,7 +67,7 @@ async def add_job(ask: Ask) -> Reply:
     key, prefer = read_key(ask.headers, request.idempotency_key), read_prefer(ask.headers)
     client = await ask.client()
     [job], headers = await _add(ask, client, [client.make(**request.options() | {"key": key})])
-    headers = {**headers, "location": f"/api/v1/jobs/{job.id}"}
+    headers = {**headers, "location": f"{ask.base}/api/v1/jobs/{job.id}"}
     if prefer.applied:
         headers["preference-applied"] = prefer.applied
     if prefer.wait is not None:
@@ -69,11 +80,12 @@ async def add_job(ask: Ask) -> Reply:
 
 
 async def _added_and_ended(ask: Ask, receipt: ReceiptView, span: timedelta, headers: Mapping[str, str]) -> Reply:
-    """Answer 200 with the job if it ends in time, and otherwise 202. The job is stored, so no failure to read it is an
-    error of this request."""
+    """Answer 200 with the job if it ends in time, and otherwise 202, at once if too many requests wait already. The job is
+    stored, so no failure to read it is an error of this request."""
     try:
-        job = await _until_end(ask, receipt.id, span)
-    except (JobNotFound, StoreError):
+        with ask.waits.take(ask.key):
+            job = await _until_end(ask, receipt.id, span)
+    except (JobNotFound, StoreError, TooManyWaits):
         return _accepted(receipt, headers)
     view = _seen(ask, job)
     return Reply(200, view, headers) if job.status.ended else _accepted(view, headers)
@@ -94,7 +106,7 @@ async def add_batch(ask: Ask) -> Reply:
     if request.preview:
         return Reply(200, _preview(checked))
     jobs, headers = await _add(ask, client, checked)
-    if not _may_read(ask):
+    if not ask.may_read:
         return Reply(201, ReceiptsView([receipt_view(job) for job in jobs]), headers)
     return Reply(201, Listing("jobs", (job_view(job, listed=True) for job in jobs)), headers)
 
@@ -105,17 +117,26 @@ def _preview(jobs: Sequence[NewJob]) -> PreviewView:
 
 
 async def find_jobs(ask: Ask) -> Reply:
-    """List jobs, newest first, page by page."""
+    """List the jobs that match, page by page, in the order that their statuses suggest or that the query asks for.
+
+    A page that is not complete ended early, after 100,000 jobs or 200 ms; its cursor continues the search there.
+    """
     query: FindQuery = ask.query
-    return await list_page(ask, query.options())
+    options = query.options()
+    counted: dict[str, Any] = {}
+    if query.count is not None:
+        count = await (await ask.client()).count(options["filter"], within=SEARCH_LIMIT)
+        counted = {"count": count.jobs, "countComplete": count.complete}
+    return await list_page(ask, options, counted)
 
 
-async def list_page(ask: Ask, options: Mapping[str, Any]) -> Reply:
+async def list_page(ask: Ask, options: Mapping[str, Any], beside: Mapping[str, Any] | None = None) -> Reply:
     """Answer with a page of jobs. Its largest possible size is counted in the budget before it is read."""
     most = min(PAGE_BYTES, options["limit"] * (LARGE_JOB if options["fields"] else PLAIN_JOB))
     ask.share.answer(most)
     page = await (await ask.client()).find(**options, most_bytes=most, within=SEARCH_LIMIT)
-    listing = Listing("jobs", (job_view(job, listed=True) for job in page.jobs), {"nextCursor": page.next})
+    facts = {"nextCursor": page.next, "complete": page.complete, **(beside or {})}
+    listing = Listing("jobs", (job_view(job, listed=True) for job in page.jobs), facts)
     return Reply(200, listing, compressible=not options["fields"])
 
 
@@ -149,6 +170,11 @@ async def cancel_job(ask: Ask) -> Reply:
     return _shown(await client.get(id), 200 if status is Status.CANCELLED else 202)
 
 
+async def undo_cancel(ask: Ask) -> Reply:
+    """Undo the cancel of a waiting job within 30 s, with its due time and expiry; 409 if that is too late."""
+    return _shown(await (await ask.client()).undo_cancel(ask.path["id"]))
+
+
 async def retry_job(ask: Ask) -> Reply:
     """Run a failed or cancelled job again; 409 in any other state."""
     return _shown(await (await ask.client()).retry(ask.path["id"]))
@@ -157,40 +183,28 @@ async def retry_job(ask: Ask) -> Reply:
 async def wait_for_job(ask: Ask) -> Reply:
     """Wait for the end of a job and return it; after the timeout, or when the service stops, return it as it is."""
     query: WaitQuery = ask.query
-    return _shown(await _until_end(ask, ask.path["id"], query.span()))
+    with ask.waits.take(ask.key):
+        return _shown(await _until_end(ask, ask.path["id"], query.span()))
 
 
 async def _until_end(ask: Ask, id: str, span: timedelta) -> Job:
     """Return the job when it has ended, or as it is after the span or when the service stops. Raises `ClientGone`."""
     client = await ask.client()
-    ended = asyncio.ensure_future(client.wait(id, span))
-    gone = asyncio.ensure_future(disconnected(ask.receive))
-    stopping = asyncio.ensure_future(ask.stopping.wait())
-    try:
-        await asyncio.wait({ended, gone, stopping}, return_when=asyncio.FIRST_COMPLETED)
-        if ended.done():
-            return ended.result()
-        if gone.done():
-            raise ClientGone
-        return await client.get(id)
-    finally:
-        for task in (ended, gone, stopping):
-            task.cancel()
+    ended = await unless_ended(client.wait(id, span), ask.receive, ask.stopping)
+    return await client.get(id) if ended is None else ended
 
 
 async def _add(ask: Ask, client: Client, jobs: Sequence[NewJob]) -> tuple[list[Job], Mapping[str, str]]:
     """Add jobs, and return them as they were when added, with a header if all of them existed before."""
+    if (traceparent := read_traceparent(ask.headers)) is not None:
+        jobs = [msgspec.structs.replace(job, traceparent=traceparent) for job in jobs]
     added = await ask.submissions.add(client, ask.key, jobs)
     replayed = all(again for _, again in added)
     return [job for job, _ in added], {"idempotency-replayed": "true"} if replayed else {}
 
 
 def _seen(ask: Ask, job: Job) -> JobView | ReceiptView:
-    return job_view(job) if _may_read(ask) else receipt_view(job)
-
-
-def _may_read(ask: Ask) -> bool:
-    return ask.key is None or ask.key.allows(Scope.READ)
+    return job_view(job) if ask.may_read else receipt_view(job)
 
 
 def _shown(job: Job, status: int = 200) -> Reply:
@@ -229,6 +243,22 @@ async def delete_dead_letters(ask: Ask) -> Reply:
 
 def _counted(tally: BulkResult, request: DeadLettersRequest) -> Reply:
     return Reply(200, bulk_result_view(tally, dry_run=bool(request.dry_run)))
+
+
+# Actions on many jobs.
+
+
+async def start_action(ask: Ask) -> Reply:
+    """Have a worker act on all jobs that match; with `dryRun`, only count them. `Location` shows how far it is."""
+    request: ActionRequest = ask.body
+    state = await (await ask.client()).actions.start(**request.options(), by=ask.by)
+    headers = {"location": f"{ask.base}/api/v1/jobs/actions/{state.job.id}", "retry-after": str(RETRY_AFTER)}
+    return Reply(202, action_view(state), headers)
+
+
+async def get_action(ask: Ask) -> Reply:
+    """Show an action on many jobs and how far it is."""
+    return Reply(200, action_view(await (await ask.client()).actions.get(ask.path["id"])))
 
 
 # Webhook deliveries.

@@ -1,9 +1,15 @@
-"""The operation that Prometheus calls."""
+"""The operations that Prometheus and dashboards call."""
+
+import asyncio
+from datetime import datetime
+from typing import Any
 
 import msgspec
 
+from ..core.spans import timestamp
 from ..errors import MetricsNotInstalled
 from .operations import Ask, Reply
+from .requests import MetricsQuery, NamedMetricsQuery
 
 TEXT = "text/plain"
 
@@ -12,4 +18,45 @@ async def show_metrics(ask: Ask) -> Reply:
     """Write the metrics of this process and the number of jobs by queue and state, for Prometheus."""
     if ask.metrics is None:
         raise MetricsNotInstalled
-    return Reply(200, msgspec.Raw(await ask.metrics.text(await ask.client())), media=ask.metrics.media)
+    return Reply(200, await ask.metrics.text(await ask.client()), media=ask.metrics.media, compressible=True)
+
+
+async def show_overview(ask: Ask) -> Reply:
+    """Show the jobs, the workers and the database now, and what became of runs in the last hour, day or week."""
+    query: MetricsQuery = ask.query
+    return await _shown(await (await ask.client()).metrics_overview(query.span))
+
+
+async def show_queue_metrics(ask: Ask) -> Reply:
+    """Show what became of runs by queue, the busiest queues first."""
+    query: NamedMetricsQuery = ask.query
+    return await _shown(await (await ask.client()).metrics_queues(query.span, name=query.name, limit=query.limit))
+
+
+async def show_type_metrics(ask: Ask) -> Reply:
+    """Show what became of runs by type of job, the busiest types first."""
+    query: NamedMetricsQuery = ask.query
+    return await _shown(await (await ask.client()).metrics_types(query.span, name=query.name, limit=query.limit))
+
+
+async def show_worker_metrics(ask: Ask) -> Reply:
+    """Show the live workers, and how many of their slots run a job."""
+    return await _shown(await (await ask.client()).metrics_workers())
+
+
+async def _shown(metrics: msgspec.Struct) -> Reply:
+    """Answer with metrics, on a thread: a hundred series have many points."""
+    return Reply(200, msgspec.Raw(await asyncio.to_thread(_encoded, metrics)), compressible=True)
+
+
+def _encoded(metrics: msgspec.Struct) -> bytes:
+    return msgspec.json.encode(_spelled(msgspec.to_builtins(metrics, builtin_types=(datetime,))))
+
+
+def _spelled(value: Any) -> Any:
+    """Spell times as in jobs, with milliseconds."""
+    if isinstance(value, datetime):
+        return timestamp(value)
+    if isinstance(value, dict):
+        return {name: _spelled(one) for name, one in value.items()}
+    return [_spelled(one) for one in value] if isinstance(value, list) else value

@@ -1,6 +1,5 @@
 """The parts of an operation: the request it gets (`Ask`), its answer, and its entry in the table of routes."""
 
-import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from datetime import timedelta
 from typing import Any, Protocol
@@ -16,14 +15,15 @@ from .answers import JSON, PROBLEM, Listing, Reply
 from .budget import Share
 from .reading import ONE_JOB
 from .requests import Nothing
+from .stopping import Stopping
 from .submitting import Submissions
+from .waiting import WaitLimit
 
-WITHOUT_KEY = "http"  # the recorded author of a change where no key is needed
 PAGE_BYTES = 4 * 1024 * 1024  # the most payloads, results and errors on one page
 LARGE_JOB, PLAIN_JOB = 2 * 1024 * 1024, 16 * 1024  # assumed bytes of one job, with and without payload or result
 SEARCH_LIMIT = timedelta(seconds=3)
 
-__all__ = ["JSON", "LARGE_JOB", "PAGE_BYTES", "PLAIN_JOB", "PROBLEM", "SEARCH_LIMIT", "WITHOUT_KEY"]
+__all__ = ["JSON", "LARGE_JOB", "PAGE_BYTES", "PLAIN_JOB", "PROBLEM", "SEARCH_LIMIT"]
 __all__ += ["Ask", "Listing", "Operation", "Reply"]
 
 
@@ -38,8 +38,8 @@ class MetricsText(Protocol):
 class Ask(msgspec.Struct):
     """A request whose path, query and body have the right types.
 
-    `stopping` is set when the service shuts down, `by` is the name of its key, `share` counts its bytes, and `id` names the
-    request in the log.
+    `stopping` tells it when the service stops, `by` is the name of its key, `share` counts its bytes, `waits` counts the
+    requests that wait, and `id` names the request in the log. `base` is the path that the API is mounted at.
     """
 
     app: Demora
@@ -48,13 +48,18 @@ class Ask(msgspec.Struct):
     query: Any
     body: Any
     receive: Receive
-    stopping: asyncio.Event
+    stopping: Stopping
     by: str
     key: ApiKey | None  # None where no key is needed
+    may_read: bool
+    base: str
     submissions: Submissions
     share: Share
+    waits: WaitLimit
     id: str
     metrics: MetricsText | None = None  # None: the extra `metrics` is not installed
+    still_allowed: Callable[[], Awaitable[bool]] | None = None  # whether the key is still in force; None: no key is needed
+    head_only: bool = False  # the caller asked for the headers of the answer alone
 
     async def client(self) -> Client:
         return await self.app.open()

@@ -86,6 +86,13 @@ class WrongScope(Refused):
         self.challenge = f'Bearer realm="demora", error="insufficient_scope", scope="{needed}"'
 
 
+class NotForCaller(Refused):
+    """The host application does not allow this to the caller."""
+
+    def __init__(self, needed: Scope) -> None:
+        super().__init__(f"this needs the scope {needed}, which the application does not give you")
+
+
 class TooManyRequests(Refused):
     """The key is over its request rate."""
 
@@ -112,6 +119,17 @@ class Overloaded(Refused):
         super().__init__(
             "the service is handling too many bytes at the moment (DEMORA_IN_FLIGHT_BYTES), and nothing was done; try again "
             "in a second, with smaller requests"
+        )
+
+
+class TooManyWaits(Refused):
+    """As many requests as may wait for events or for the end of a job."""
+
+    def __init__(self, *, of_key: bool = False) -> None:
+        whose = "of this API key " if of_key else ""
+        super().__init__(
+            f"too many requests {whose}wait for events, jobs or the end of a job: half of DEMORA_HTTP_CONNECTIONS may, and "
+            "half of these for one key; try again in some seconds, or ask without waiting"
         )
 
 
@@ -157,6 +175,7 @@ KINDS: dict[type[Exception], Kind] = {
     demora.ScheduleNotFound: Kind(404, "No such schedule"),
     demora.ScheduleTaken: Kind(409, "Schedule exists"),
     demora.WrongState: Kind(409, "Wrong state"),
+    demora.UndoTooLate: Kind(409, "Too late to undo"),
     demora.JobChanged: Kind(412, "Job changed"),
     demora.KeyReused: Kind(422, "Idempotency key reused", field="idempotencyKey"),
     demora.ApiKeyNotFound: Kind(404, "No such API key"),
@@ -168,10 +187,14 @@ KINDS: dict[type[Exception], Kind] = {
     demora.SecretNotFound: Kind(404, "No such secret"),
     demora.UrlNotDisabled: Kind(409, "URL not disabled"),
     demora.QueueNotFound: Kind(404, "No such queue"),
+    demora.WorkerNotFound: Kind(404, "No such worker"),
     demora.NotRead: _UNKNOWN,
+    demora.ListenerTooSlow: _UNKNOWN,
     demora.StillRunning: Kind(409, "Still running"),
     demora.JobFailed: Kind(409, "The job failed"),
     demora.WouldBlock: _UNKNOWN,
+    demora.NotOverHttp: _UNKNOWN,
+    demora.ServiceRefused: _UNKNOWN,
     demora.StoreError: _STORE,
     demora.StoreUnreachable: _AWAY,
     demora.StoreBusy: _BUSY,
@@ -179,6 +202,7 @@ KINDS: dict[type[Exception], Kind] = {
     demora.TooManySearches: Kind(503, "Too many searches", retry_after=2),
     demora.StoreGone: _LOST,
     demora.StoreDamaged: _LOST,
+    demora.WorkerRefused: _STORE,
     demora.StoreClosed: _STORE,
     demora.OneLoopOnly: _STORE,
     demora.OpenInParent: _STORE,
@@ -192,9 +216,11 @@ KINDS: dict[type[Exception], Kind] = {
     NoKey: Kind(401, "API key needed"),
     BadKey: Kind(401, "API key not valid"),
     WrongScope: Kind(403, "API key not allowed"),
+    NotForCaller: Kind(403, "Not allowed by the application"),
     TooManyRequests: Kind(429, "Too many requests"),
     TooManyFailures: Kind(429, "Too many failed authentications"),
     Overloaded: Kind(503, "Too much in flight", retry_after=1),
+    TooManyWaits: Kind(503, "Too many waits", retry_after=5),
 }
 
 
@@ -206,8 +232,8 @@ class FieldProblem(msgspec.Struct, frozen=True):
 
 
 class Problem(msgspec.Struct, frozen=True, omit_defaults=True):
-    """An error in the form of RFC 9457. `field` and `errors` are set if one field caused it. `requestId` finds the error in
-    the log of the service."""
+    """An error in the form of RFC 9457. `field` and `errors` are set if one field caused it, `jobStatus` if the status of a
+    job did. `requestId` finds the error in the log of the service."""
 
     type: str
     title: str
@@ -216,6 +242,7 @@ class Problem(msgspec.Struct, frozen=True, omit_defaults=True):
     field: str | None = None
     errors: list[FieldProblem] = []
     request_id: str | None = msgspec.field(default=None, name="requestId")
+    job_status: str | None = msgspec.field(default=None, name="jobStatus")
 
 
 def kind_of(error: Exception) -> Kind:
@@ -236,18 +263,19 @@ def problem_of(error: Exception, request_id: str | None = None) -> Problem:
         field=blamed.field if blamed else None,
         errors=[blamed] if blamed else [],
         request_id=request_id,
+        job_status=error.status if isinstance(error, demora.WrongState) else None,
     )
 
 
 def as_sent(problem: demora.Invalid) -> demora.Invalid:
     """Rename the field of an error as the API spells it. Names inside a payload belong to the caller and stay."""
     own, payload, inside = problem.field.partition("payload")
-    sent = _NAME.sub(lambda name: _SENT.get(name[0]) or _camel(name[0]), own)
+    sent = "cursor" if own == "after" else _NAME.sub(lambda name: _SENT.get(name[0]) or _camel(name[0]), own)
     return type(problem)(sent + payload + inside, problem.reason)
 
 
 # Arguments of the client with another name over HTTP; all others only become camelCase.
-_SENT = {"at": "scheduledAt", "key": "idempotencyKey", "after": "cursor"}
+_SENT = {"at": "scheduledAt", "key": "idempotencyKey"}
 _NAME = re.compile(r"\w+")
 
 

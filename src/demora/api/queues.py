@@ -14,7 +14,7 @@ from ..errors import Invalid, StoreBusy, StoreDamaged, StoreError, StoreGone
 from ..store.jobs import Queue
 from ..system import notices
 from .operations import SEARCH_LIMIT, Ask, Listing, Reply
-from .requests import PaceBody, PauseRequest, QueueRequest, QueuesQuery, StatsQuery, of_pace
+from .requests import DEFAULT_PACE, PaceBody, PauseRequest, QueueRequest, QueuesQuery, StatsQuery, of_pace
 
 HEALTH_LIMIT = 5.0  # seconds that the store has to answer
 
@@ -52,7 +52,8 @@ async def list_queues(ask: Ask) -> Reply:
     client = await ask.client()
     page = await client.queues_page(after=query.cursor, limit=query.limit, within=SEARCH_LIMIT)
     paces = {pacing.queue: pacing for pacing in await client.pacings()}
-    shown = (queue_view(queue, paces.get(queue.name)) for queue in page.queues)
+    history = await client.pace_history(paces.values())
+    shown = (queue_view(queue, paces.get(queue.name), history.get(queue.name)) for queue in page.queues)
     return Reply(200, Listing("queues", shown, {"nextCursor": page.next}), compressible=True)
 
 
@@ -75,6 +76,8 @@ async def change_queue(ask: Ask) -> Reply:
             await client.set_pace(name, pace, by=ask.by)
         except Invalid as problem:  # together with the queue's current pace it is invalid
             raise of_pace(problem) from None
+    elif request.pace == DEFAULT_PACE:
+        await client.use_default_pace(name, by=ask.by)
     elif request.pace is None:
         await client.take_pace_off(name, by=ask.by)
     return await _shown(client, Queue(name) if name == EVERY_QUEUE else await client.set_queue(name, **options))
@@ -94,7 +97,9 @@ async def resume_queue(ask: Ask) -> Reply:
 
 
 async def _shown(client: Client, queue: Queue) -> Reply:
-    return Reply(200, queue_view(queue, await client.pacing(queue.name)))
+    pacing = await client.pacing(queue.name)
+    history = await client.pace_history([] if pacing is None else [pacing])
+    return Reply(200, queue_view(queue, pacing, history.get(queue.name)))
 
 
 async def list_workers(ask: Ask) -> Reply:
@@ -114,9 +119,12 @@ async def recover(ask: Ask) -> Reply:
     return Reply(200, RecoveryView([recovered_view(job) for job in recovered]))
 
 
+_PLACES = ("/api/v1/jobs", "/api/v1/openapi.json", "/health/ready")
+
+
 async def welcome(ask: Ask) -> Reply:
     """Show the version of demora and its main routes."""
-    return Reply(200, Welcome("demora", __version__, "/api/v1/jobs", "/api/v1/openapi.json", "/health/ready"))
+    return Reply(200, Welcome("demora", __version__, *(ask.base + path for path in _PLACES)))
 
 
 async def live(ask: Ask) -> Reply:
@@ -139,5 +147,5 @@ def _unhealthy(problem: Exception) -> str:
     if isinstance(problem, StoreBusy):
         return "the database is locked and accepts no writes"
     if isinstance(problem, StoreGone | StoreDamaged):
-        return "another program changed the files of the database; it accepts no writes"
+        return "another program changed or replaced the database; it accepts no writes"
     return "the database does not answer or refuses writes"

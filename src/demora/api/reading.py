@@ -21,6 +21,7 @@ _MOST_PARAMETERS = 100
 _LONGEST_NAME = 100  # of a caller's parameter name in an error
 _HALF_A_PAIR = re.compile(rb"(?<!\\)(?:\\\\)*\\u[dD][89abAB][0-9a-fA-F]{2}(?:[^\\]|\\[^u])")
 _GZIP = re.compile(r"(?:^|,)[ \t]*(?:x-)?gzip[ \t]*(?:;[ \t]*q=(?:1|0?\.(?!0+(?![0-9]))[0-9]+|1\.0+)[ \t]*)?(?=,|$)")
+_TRACEPARENT = re.compile(r"00-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}")
 _STRONG_TAG = re.compile(r'(?:^|,)[ \t]*"([!#-~]*)"[ \t]*(?=,|$)')
 
 S = TypeVar("S", bound=msgspec.Struct)
@@ -96,6 +97,12 @@ def read_key(headers: Headers, field: str | None) -> str | None:
     if len(keys) > 1:
         raise Invalid("idempotencyKey", "the Idempotency-Key header and the field differ; send only one of them")
     return keys.pop() if keys else None
+
+
+def read_traceparent(headers: Headers) -> str | None:
+    """Return the trace context of the caller; None if there is none, or if it is not one of version 00 of W3C's form."""
+    given = headers.getlist("traceparent")
+    return given[0] if len(given) == 1 and _TRACEPARENT.fullmatch(given[0]) else None
 
 
 def takes_gzip(scope: Scope) -> bool:

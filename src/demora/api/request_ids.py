@@ -19,6 +19,11 @@ def request_id(headers: Headers) -> str:
     sent = headers.getlist(HEADER)
     if len(sent) == 1 and _WELL_FORMED.fullmatch(sent[0]):
         return sent[0]
+    return new_id()
+
+
+def new_id() -> str:
+    """Return an id that no other request has."""
     return os.urandom(16).hex()
 
 

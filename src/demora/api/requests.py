@@ -3,8 +3,8 @@
 This module checks only types. The core checks the values, so that the API, the command line and Python agree.
 """
 
-from datetime import datetime, timedelta
-from typing import Annotated, Any
+from datetime import UTC, datetime, timedelta
+from typing import Annotated, Any, Literal
 
 import msgspec
 from msgspec import Meta
@@ -12,16 +12,30 @@ from msgspec import Meta
 from ..client.bulk import FIELDS
 from ..client.queues import MOST_PER_PAGE
 from ..client.schedules import MOST_RUNS, RUNS
+from ..client.statistics import MOST_NAMED, USUAL_NAMED
+from ..core.action import Action, check_action
+from ..core.filters import MOST_TEXT, NO_FILTER, JobFilter, Sort, TimeRange, parse_filter
 from ..core.job import Priority
 from ..core.outbound import MOST_URL
 from ..core.pace import Governs
 from ..core.pace_request import MOST_BURST, PaceRequest, RateRequest, check_governs, check_pace
-from ..core.request import MOST_KEY, MOST_NAME, MOST_REASON, MOST_RETRIES, MOST_TAG, MOST_TAGS
-from ..core.schedule import Missed, Overlap
-from ..core.schedule_request import MOST_MISSED_LIMIT, MOST_MOMENTS
+from ..core.request import (
+    MOST_KEY,
+    MOST_NAME,
+    MOST_REASON,
+    MOST_RETRIES,
+    MOST_TAG,
+    MOST_TAGS,
+    check_priority,
+    check_status,
+    check_tag,
+)
+from ..core.schedules.schedule import Missed, Overlap
+from ..core.schedules.schedule_request import MOST_MISSED_LIMIT, MOST_MOMENTS
 from ..core.states import Status
 from ..errors import Invalid
 
+DEFAULT_PACE = "default"  # in place of a pace: that of all queues
 MOST_JOBS = 1000  # of one batch
 MOST_DEAD, USUAL_DEAD = 10_000, 1000  # dead letters that one request acts on
 LONGEST_WAIT = timedelta(seconds=60)
@@ -189,7 +203,12 @@ class QueueRequest(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_f
         Annotated[str, _doc("The webhook URL of jobs that have none of their own; empty for none.", maxLength=MOST_URL)]
         | None
     ) = None
-    pace: Annotated[PaceBody, _doc("The pace; null removes it.")] | msgspec.UnsetType | None = msgspec.UNSET
+    pace: (
+        Annotated[PaceBody, _doc("The pace; null removes it, and `default` has the queue follow that of all queues.")]
+        | Literal["default"]
+        | msgspec.UnsetType
+        | None
+    ) = msgspec.UNSET
 
     def options(self) -> dict[str, Any]:
         """The arguments of `Client.set_queue`."""
@@ -218,9 +237,13 @@ class _Timing(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields
     every: Annotated[int, _ms("The interval, at least 1000")] | None = None
     at: Annotated[list[datetime], _doc("Times: RFC 3339 with a time zone.", maxItems=MOST_MOMENTS)] | None = None
     timezone: Annotated[str, _doc("The IANA time zone of the cron expression. Default: `UTC`.")] | None = None
-    start_at: Annotated[datetime, _doc("No run is before this time; null: none.")] | msgspec.UnsetType | None = msgspec.UNSET
-    end_at: Annotated[datetime, _doc("No run is after this time; null: none.")] | msgspec.UnsetType | None = msgspec.UNSET
-    jitter: Annotated[int, _ms("Each job is due up to so much later, before the next run")] | None = None
+    start_at: Annotated[datetime, _doc("No fire time is before this time; null: none.")] | msgspec.UnsetType | None = (
+        msgspec.UNSET
+    )
+    end_at: Annotated[datetime, _doc("No fire time is after this time; null: none.")] | msgspec.UnsetType | None = (
+        msgspec.UNSET
+    )
+    jitter: Annotated[int, _ms("Each job is due up to so much later, before the next fire time")] | None = None
 
     def timing(self) -> dict[str, Any]:
         """The values that were given, as `Client.add_schedule` takes them."""
@@ -232,7 +255,7 @@ class _Timing(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields
 class PreviewRequest(_Timing, frozen=True, rename="camel", forbid_unknown_fields=True):
     """When a schedule would fire."""
 
-    count: Annotated[int, _doc("How many runs to show.", minimum=1, maximum=MOST_RUNS)] = RUNS
+    count: Annotated[int, _doc("How many fire times to show.", minimum=1, maximum=MOST_RUNS)] = RUNS
 
 
 class ScheduleChange(_Timing, frozen=True, rename="camel", forbid_unknown_fields=True):
@@ -256,12 +279,14 @@ class ScheduleChange(_Timing, frozen=True, rename="camel", forbid_unknown_fields
         msgspec.UNSET
     )
     overlap: (
-        Annotated[str, _doc("What a run does while an earlier one has not ended.", enum=[one.value for one in Overlap])]
+        Annotated[
+            str, _doc("What happens at a fire time while an earlier job has not ended.", enum=[one.value for one in Overlap])
+        ]
         | None
     ) = None
-    missed: Annotated[str, _doc("Which missed runs fire late.", enum=[one.value for one in Missed])] | None = None
+    missed: Annotated[str, _doc("Which missed fire times still fire.", enum=[one.value for one in Missed])] | None = None
     missed_limit: Annotated[int, _doc("How many of them, with `all`.", minimum=1, maximum=MOST_MISSED_LIMIT)] | None = None
-    late_limit: Annotated[int, _ms("How late a missed run may fire")] | None = None
+    late_limit: Annotated[int, _ms("How late a missed fire time may still fire")] | None = None
 
     def options(self) -> dict[str, Any]:
         """The arguments of `Client.change_schedule`."""
@@ -300,7 +325,7 @@ class NewSchedule(ScheduleChange, frozen=True, rename="camel", forbid_unknown_fi
 
 
 class RunsQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """How many runs to list."""
+    """How many fire times to list."""
 
     count: Annotated[int, _doc("How many.", minimum=1, maximum=MOST_RUNS)] = RUNS
 
@@ -325,26 +350,135 @@ class StatsQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     fresh: Annotated[bool, _doc("Count now, instead of showing a count of the last seconds.")] = False
 
 
+Span = Annotated[Literal["hour", "day", "week"], _doc("How far back: points of a minute, 15 minutes or an hour.")]
+
+
+class MetricsQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Which stretch of time to show."""
+
+    span: Span = "hour"
+
+
+class NamedMetricsQuery(MetricsQuery, frozen=True, forbid_unknown_fields=True):
+    """Which stretch of time to show, and of what."""
+
+    name: Annotated[str, _doc("Only this one.")] | None = None
+    limit: Annotated[int, _doc("How many, those with the most runs.", minimum=1, maximum=MOST_NAMED)] = USUAL_NAMED
+
+
 class Nothing(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """No field at all."""
 
 
-class FindQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Which jobs to list, newest first."""
+class WhichJobs(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
+    """The filters of jobs; a job must match all of them. `search` has the same filters as text."""
 
+    search: Annotated[str, _doc("A search: `status:failed type:email.* created:<2h`.", maxLength=MOST_TEXT)] | None = None
     status: Annotated[list[_Status], _doc("One or more statuses; repeat the parameter or separate values with commas.")] = []
     queue: Annotated[str, _doc("Only this queue.")] | None = None
-    type: Annotated[str, _doc("Only this type.")] | None = None
-    tag: Annotated[str, _doc("Only with this tag.")] | None = None
+    type: Annotated[str, _doc("Only this type, or with a `*` at the end all types that begin so.")] | None = None
+    priority: Annotated[list[_Priority], _doc("One or more priorities, as `status` has statuses.")] = []
+    tag: Annotated[list[_Tag], _doc("Only with this tag; repeat the parameter for jobs with all of them.")] = []
+    schedule: Annotated[str, _doc("Only jobs that this schedule has added.")] | None = None
+    error: Annotated[str, _doc("Only with this error class, the text of the error before its first colon.")] | None = None
+    text: Annotated[str, _doc("Only with this text in the name or the error, in any case.")] | None = None
+    created_since: Annotated[datetime, _doc("Only jobs that were added at this time or later.")] | None = None
+    created_until: Annotated[datetime, _doc("Only jobs that were added before this time.")] | None = None
+    due_since: Annotated[datetime, _doc("Only waiting jobs that are due at this time or later.")] | None = None
+    due_until: Annotated[datetime, _doc("Only waiting jobs that are due before this time.")] | None = None
+    ended_since: Annotated[datetime, _doc("Only jobs that ended at this time or later.")] | None = None
+    ended_until: Annotated[datetime, _doc("Only jobs that ended before this time.")] | None = None
+
+    def filter(self) -> JobFilter:
+        """The filter that is meant; `Invalid` if it is given both in parts and as a search, or malformed."""
+        parts = JobFilter(
+            statuses=frozenset(map(check_status, _separated(self.status))),
+            queue=self.queue,
+            type=self.type,
+            priorities=frozenset(map(check_priority, _separated(self.priority))),
+            tags=tuple(map(check_tag, self.tag)),
+            schedule=self.schedule,
+            error=self.error,
+            text=self.text,
+            created=TimeRange(self.created_since, self.created_until),
+            due=TimeRange(self.due_since, self.due_until),
+            ended=TimeRange(self.ended_since, self.ended_until),
+        )
+        if self.search is None:
+            return parts.checked()
+        if parts != NO_FILTER:
+            raise Invalid("search", "is not allowed together with other filters; write them into the search")
+        return parse_filter(self.search, datetime.now(UTC))
+
+
+class FindQuery(WhichJobs, frozen=True, rename="camel", forbid_unknown_fields=True):
+    """Which jobs to list, and in which order."""
+
+    sort: (
+        Annotated[
+            str,
+            _doc(
+                "Newest first, next due first or last ended first. Default: as the statuses suggest.",
+                enum=[one.value for one in Sort],
+            ),
+        ]
+        | None
+    ) = None
+    count: Annotated[str, _doc("`exact` also counts the jobs that match, up to 100,000.", enum=["exact"])] | None = None
     limit: Annotated[int, _doc("How many.", minimum=1, maximum=MOST_PER_PAGE)] = 50
     cursor: Annotated[str, _doc("The nextCursor of the previous page.")] | None = None
     fields: _Fields = []
 
     def options(self) -> dict[str, Any]:
         """The arguments of `Client.find`."""
-        wanted = _separated(self.status)
-        narrowed = {"queue": self.queue, "type": self.type, "tag": self.tag, "fields": _separated(self.fields)}
-        return {**narrowed, "status": wanted, "limit": self.limit, "after": self.cursor}
+        if self.count not in (None, "exact"):
+            raise Invalid("count", "must be exact")
+        page = {"limit": self.limit, "after": self.cursor, "fields": _separated(self.fields)}
+        return {"filter": self.filter(), "sort": self.sort, **page}
+
+
+class ActionRequest(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
+    """What to do to all jobs that match a filter; `all` must be true if the filter is empty."""
+
+    action: Annotated[str, _doc("What to do to each job.", enum=[one.value for one in Action])]
+    filter: Annotated[WhichJobs, _doc("Which jobs, as in a list.")] | None = None
+    scheduled_at: (
+        Annotated[
+            datetime,
+            _doc("The new time of the jobs, for reschedule; of the first one, for spread and retry (default: now)."),
+        ]
+        | None
+    ) = None
+    priority: _Priority | None = None
+    over: Annotated[int, _ms("How long the jobs are spread over, for spread and retry")] | None = None
+    all: Annotated[bool, _doc("Select all jobs that the action takes; required if there is no filter.")] | None = None
+    dry_run: Annotated[bool, _doc("Only count the jobs.")] | None = None
+
+    def options(self) -> dict[str, Any]:
+        """The arguments of `Actions.start`."""
+        filter = NO_FILTER if self.filter is None else self.filter.filter()
+        if not self.all and filter == NO_FILTER:
+            raise Invalid("filter", 'selects no jobs; give at least one of its fields, or "all": true')
+        values = {
+            "at": self.scheduled_at,
+            "priority": self.priority,
+            "over": _span(self.over),
+            "dry_run": bool(self.dry_run),
+        }
+        return {"action": check_action(self.action), "filter": filter, **values}
+
+
+class EventsQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Which events to hear. An event must match all that is given; events of queues have no type, tag or job."""
+
+    queue: Annotated[str, _doc("Only of this queue.")] | None = None
+    type: Annotated[str, _doc("Only of jobs of this type.")] | None = None
+    tag: Annotated[str, _doc("Only of jobs with this tag.")] | None = None
+    job: Annotated[str, _doc("Only of the job with this id.")] | None = None
+
+    def options(self) -> dict[str, Any]:
+        """The arguments of `Client.events`."""
+        return {"queue": self.queue, "type": self.type, "tag": self.tag, "job": self.job}
 
 
 class _WhichDeadLetters(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):

@@ -4,7 +4,9 @@ import functools
 from typing import Any
 
 from ..client.diagnostics import Health
+from ..client.statistics import MetricsOverview, QueuesMetrics, TypesMetrics, WorkersMetrics
 from ..client.views import (
+    ActionView,
     BulkResultView,
     DeadLetterStatsView,
     DeliveriesView,
@@ -20,17 +22,21 @@ from ..client.views import (
 )
 from ..client.why import Why
 from ..core.access import Scope
-from . import jobs, metrics, page, queues, schedules
+from . import events, jobs, metrics, page, queues, schedules, workers
 from .openapi import describe
 from .operations import Ask, Operation, Reply
 from .reading import ONE_BATCH
 from .requests import (
+    ActionRequest,
     BatchRequest,
     DeadLettersQuery,
     DeadLettersRequest,
+    EventsQuery,
     FindQuery,
     JobChange,
     JobRequest,
+    MetricsQuery,
+    NamedMetricsQuery,
     NewSchedule,
     Nothing,
     PauseRequest,
@@ -43,25 +49,38 @@ from .requests import (
     StatsQuery,
     WaitQuery,
 )
+from .worker_shapes import (
+    ClaimBody,
+    ClaimedView,
+    RegisteredView,
+    RenewedView,
+    RenewRequest,
+    SettledView,
+    SettleRequest,
+    WorkerRequest,
+)
 
 _JOBS, _JOB, _QUEUES = "/api/v1/jobs", "/api/v1/jobs/{id}", "/api/v1/queues"
-_DEAD = "/api/v1/dead-letters"
+_DEAD, _METRICS = "/api/v1/dead-letters", "/api/v1/metrics"
 _SCHEDULES, _SCHEDULE = "/api/v1/schedules", "/api/v1/schedules/{name}"
+_WORKERS, _WORKER = "/api/v1/workers", "/api/v1/workers/{workerId}"
 _KEY = {"Idempotency-Key": "The same as the field idempotencyKey."}
 _PREFER = {
     "Prefer": "`wait=10`: wait up to 10 s (at most 60) for the end of the job: 200, or else 202; `respond-async`: 202."
 }
 _IF_MATCH = {"If-Match": "The ETag of the job as you have read it: 412 if it has changed since."}
+_LAST_EVENT = {"Last-Event-ID": "The id of the last event that you have heard: the ends since then come first."}
 
 
 async def show_openapi(ask: Ask) -> Reply:
     """Describe every route (OpenAPI 3.1)."""
-    return Reply(200, _document(), compressible=True)
+    servers = {"servers": [{"url": ask.base}]} if ask.base else {}
+    return Reply(200, _document() | servers, compressible=True)
 
 
 async def show_docs(ask: Ask) -> Reply:
     """Show this reference as a page for people."""
-    return Reply(200, _page(), page.HEADERS, page.HTML)
+    return Reply(200, _page(), page.HEADERS, page.HTML, compressible=True)
 
 
 # The health checks have no scope: a monitor needs no key.
@@ -81,12 +100,15 @@ ROUTES: tuple[Operation, ...] = (
         *({201: (jobs.BatchView, jobs.ReceiptsView), 200: jobs.PreviewView}, BatchRequest),
         most=ONE_BATCH,
     ),
+    Operation("POST", f"{_JOBS}/actions", Scope.OPERATE, jobs.start_action, {202: ActionView}, ActionRequest),
+    Operation("GET", f"{_JOBS}/actions/{{id}}", Scope.READ, jobs.get_action, {200: ActionView}),
     Operation("GET", _JOBS, Scope.READ, jobs.find_jobs, {200: PageView}, query=FindQuery),
     Operation("GET", _JOB, Scope.READ, jobs.get_job, {200: JobView}),
     Operation("GET", f"{_JOB}/why", Scope.READ, jobs.why_job, {200: Why}),
     Operation("PATCH", _JOB, Scope.OPERATE, jobs.change_job, {200: JobView}, JobChange, headers=_IF_MATCH),
     Operation("DELETE", _JOB, Scope.OPERATE, jobs.delete_job, {204: None}),
     Operation("POST", f"{_JOB}/cancel", Scope.OPERATE, jobs.cancel_job, {200: JobView, 202: JobView}, Nothing),
+    Operation("POST", f"{_JOB}/cancel/undo", Scope.OPERATE, jobs.undo_cancel, {200: JobView}, Nothing),
     Operation("POST", f"{_JOB}/retry", Scope.OPERATE, jobs.retry_job, {200: JobView}, Nothing),
     Operation("GET", f"{_JOB}/wait", Scope.READ, jobs.wait_for_job, {200: JobView}, query=WaitQuery),
     Operation("GET", f"{_JOB}/webhooks", Scope.READ, jobs.list_deliveries, {200: DeliveriesView}),
@@ -117,8 +139,31 @@ ROUTES: tuple[Operation, ...] = (
         "GET", f"{_SCHEDULE}/jobs", Scope.READ, schedules.list_schedule_jobs, {200: PageView}, query=ScheduleJobsQuery
     ),
     Operation("GET", "/api/v1/workers", Scope.READ, queues.list_workers, {200: queues.WorkersView}),
+    Operation("POST", _WORKERS, Scope.WORK, workers.register_worker, {201: RegisteredView}, WorkerRequest),
+    Operation("POST", f"{_WORKER}/claim", Scope.WORK, workers.claim_jobs, {200: ClaimedView}, ClaimBody),
+    Operation(
+        "POST", f"{_WORKER}/renew", Scope.WORK, workers.renew_leases, {200: RenewedView}, RenewRequest, most=ONE_BATCH
+    ),
+    Operation(
+        "POST", f"{_WORKER}/settle", Scope.WORK, workers.settle_jobs, {200: SettledView}, SettleRequest, most=ONE_BATCH
+    ),
+    Operation("DELETE", _WORKER, Scope.WORK, workers.remove_worker, {204: None}),
     Operation("GET", "/api/v1/stats", Scope.READ, queues.show_stats, {200: StatsView}, query=StatsQuery),
+    Operation(
+        *("GET", "/api/v1/events", Scope.READ, events.hear_events, {200: str}),
+        query=EventsQuery,
+        media=events.EVENT_STREAM,
+        headers=_LAST_EVENT,
+    ),
     Operation("GET", "/metrics", Scope.READ, metrics.show_metrics, {200: str}, media=metrics.TEXT),
+    Operation("GET", f"{_METRICS}/overview", Scope.READ, metrics.show_overview, {200: MetricsOverview}, query=MetricsQuery),
+    Operation(
+        "GET", f"{_METRICS}/queues", Scope.READ, metrics.show_queue_metrics, {200: QueuesMetrics}, query=NamedMetricsQuery
+    ),
+    Operation(
+        "GET", f"{_METRICS}/types", Scope.READ, metrics.show_type_metrics, {200: TypesMetrics}, query=NamedMetricsQuery
+    ),
+    Operation("GET", f"{_METRICS}/workers", Scope.READ, metrics.show_worker_metrics, {200: WorkersMetrics}),
     Operation("POST", "/api/v1/recover", Scope.OPERATE, queues.recover, {200: queues.RecoveryView}, Nothing),
 )
 

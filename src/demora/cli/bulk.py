@@ -54,9 +54,10 @@ def by_filter(command: F) -> Callable[..., Any]:
         type: str | None,
         tag: str | None,
         older_than: timedelta | None,
+        search: str | None,
         **others: Any,
     ) -> Any:
-        given = {"status": status, "queue": queue, "type": type, "tag": tag, "older_than": older_than}
+        given = {"filter": search, "status": status, "queue": queue, "type": type, "tag": tag, "older_than": older_than}
         filters = {name: value for name, value in given.items() if value not in (None, ())}
         return command(*args, sweep=Sweep(filters, everything, limit, dry_run, yes), **others)
 
@@ -66,6 +67,7 @@ def by_filter(command: F) -> Callable[..., Any]:
         dry_run,
         click.option("--limit", type=click.IntRange(min=1), metavar="N", help="At most this many jobs, newest first."),
         older_than,
+        click.option("--search", metavar="SEARCH", help="Only jobs that match this search, as demora jobs takes it."),
         click.option("--tag", metavar="TAG", help="Only jobs with this tag."),
         click.option("--type", "type", metavar="TYPE", help="Only jobs of this type."),
         in_queue,
@@ -80,7 +82,7 @@ def check_choice(ids: tuple[str, ...], sweep: Sweep) -> None:
     if ids and (sweep.selects or sweep.limit or sweep.dry_run):
         raise click.UsageError("give either job ids or filters (--all, --queue, …), not both")
     if not ids and not sweep.selects:
-        raise click.UsageError("no jobs selected: give ids, or --all, --queue, --type, --tag or --older-than")
+        raise click.UsageError("no jobs selected: give ids, or --all, --search, --queue, --type, --tag or --older-than")
 
 
 async def carry_out(many: Many, sweep: Sweep, *, verb: str, done: str, as_json: bool) -> None:

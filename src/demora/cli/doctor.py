@@ -6,6 +6,7 @@ import sys
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import contextmanager
+from datetime import UTC, datetime
 
 import click
 
@@ -22,7 +23,7 @@ from ..doctor import (
     judge_webhooks,
     versions,
 )
-from ..doctor.schedules import LOOKED_AT, OVERLAPS, ScheduleHistory
+from ..doctor.schedules import LOOKED_AT, SLOTS_LOOKED_AT, ScheduleHistory
 from ..errors import BadSetting, StoreError
 from ..store.diagnostics import Finding
 from .opening import app_to_look_at, opened, refuse_memory
@@ -87,14 +88,14 @@ async def _jobs(app: Demora, *, repair: bool) -> list[Finding]:
         ]
     given = len(app.settings.webhook_secrets)
     webhooks = judge_webhooks(secrets, disabled, queues, given=given)
-    schedules = judge_schedules(histories, workers)
+    schedules = judge_schedules(histories, workers, datetime.now(UTC))
     return [*judge_line(line), *judge_jobs(overview, queues, workers), *judge_paces(paces, workers), *schedules, *webhooks]
 
 
 async def _histories(client: Client) -> AsyncIterator[ScheduleHistory]:
     for stored in await client.schedules(limit=MOST_SCHEDULES):
         name = stored.schedule.name
-        slots = await client.slot_records(name, limit=OVERLAPS)
+        slots = await client.slot_records(name, limit=SLOTS_LOOKED_AT)
         yield ScheduleHistory(stored, slots, (await client.schedule_jobs(name, limit=LOOKED_AT)).jobs)
 
 

@@ -11,7 +11,6 @@ from ..client.bulk import BulkResult
 from ..client.client import Client
 from ..client.recovery import Recovered
 from ..client.views import recovered_view
-from ..client.why import LIVE_WITHIN
 from ..core.states import ENDED
 from ..doctor import judge_line
 from ..proof import RULES, Event, Findings, check, read
@@ -86,7 +85,7 @@ async def _purge(client: Client, status: str, *, limit: None, **options: Any) ->
 async def _confirm_death(client: Client, worker_id: str, *, yes: bool) -> None:
     """Ask before the command takes jobs from a worker that seems to be alive: they may run twice at the same time."""
     for worker in await client.registered_workers():
-        if worker.id == worker_id and worker.heartbeat_ago < LIVE_WITHIN:
+        if worker.id == worker_id and worker.live:
             seen = f"{plain(worker_id)} was seen {rough(worker.heartbeat_ago)} ago"
             words = f"{seen}; if it is still alive, its jobs may run twice at the same time"
             confirm(f"{words}. Take its jobs?", yes=yes, instead=f". {words}")

@@ -12,12 +12,13 @@ import msgspec
 
 from ..client.client import Client
 from ..client.views import dead_letter_stats_view, job_view, page_view, worker_view
+from ..core.filters import Sort
 from ..core.job import Job
 from ..core.states import Status
 from ..errors import Invalid, JobNotFound, WrongState
 from ..store.jobs import Page, Queue, WorkerRecord
 from . import output
-from .bulk import Sweep, by_filter, carry_out, check_choice
+from .bulk import Sweep, by_filter, carry_out, check_choice, count_of_jobs
 from .ids import whole_id
 from .opening import chosen_app, existing, is_app_named, opened
 from .options import MOMENT, SPAN, STATUS, as_json, asynchronous, paged, timing
@@ -67,17 +68,30 @@ async def enqueue(type: str, payload: str | None, *, wait: bool, as_json: bool, 
 
 
 @verb("jobs")
+@click.argument("search", metavar="[SEARCH...]", nargs=-1)
 @click.option("--status", "statuses", type=STATUS, multiple=True, help="Only jobs with this status; may be repeated.")
+@click.option("--sort", type=click.Choice([one.value for one in Sort]), help="The order. Default: as the statuses suggest.")
+@click.option("--count", "counted", is_flag=True, help="Also count the jobs that match, up to 100,000.")
 @paged
 @asynchronous
-async def jobs(statuses: tuple[str, ...], *, as_json: bool, **filters: Any) -> None:
-    """List jobs, newest first."""
-    page = await _find([Status[name] for name in statuses], **filters)
+async def jobs(
+    search: tuple[str, ...], statuses: tuple[str, ...], *, sort: str | None, counted: bool, as_json: bool, **filters: Any
+) -> None:
+    """List jobs. Waiting ones come by when they are due, ended ones from the last to end, others from the newest.
+
+    A SEARCH is words such as status:failed type:email.* tag:vip error:Timeout "created:<2h" text.
+    """
+    which = {"status": [Status[name] for name in statuses]} | {name: filters.pop(name) for name in ("queue", "type", "tag")}
+    async with existing() as client:
+        page = await client.find(" ".join(search), **which, sort=sort, **filters)
+        count = await client.count(" ".join(search), **which) if counted else None
     if as_json:
-        print_json(page_view(page))
-    else:
-        output.jobs(page.jobs, datetime.now(UTC), width=output.terminal_width())
-        _say_more(page)
+        print_json(page_view(page, count))
+        return
+    output.jobs(page.jobs, datetime.now(UTC), width=output.terminal_width())
+    if count is not None:
+        click.echo(f"{count_of_jobs(count.jobs)} match" if count.complete else f"at least {count_of_jobs(count.jobs)} match")
+    _say_more(page)
 
 
 @verb("job")
@@ -294,7 +308,9 @@ async def _find(statuses: list[Status], **filters: Any) -> Page:
 
 
 def _say_more(page: Page) -> None:
-    if page.next is not None:
+    if not page.complete:
+        click.echo(f"the search ended early, since many jobs do not match; to go on add --cursor {page.next}")
+    elif page.next is not None:
         click.echo(f"for the next page add --cursor {page.next}")
 
 

@@ -4,8 +4,12 @@ import json
 import logging
 import os
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import Any
+
+import click
 
 from ..core.spans import timestamp
 from ..handlers.context import stamp_records
@@ -74,6 +78,26 @@ def to_stderr(settings: Settings) -> None:
     colour = sys.stderr.isatty() and not os.environ.get("NO_COLOR")
     handler.setFormatter(Objects() if settings.log_format == "json" else Lines(colour=colour))
     logging.basicConfig(level=settings.log_level, handlers=[handler])
+
+
+@contextmanager
+def schema_progress() -> Iterator[None]:
+    """Show on stderr what a migration does meanwhile, and the warnings that a command without a log shows anyway."""
+    log, shown = logging.getLogger("demora"), _SchemaProgress()
+    level = log.level
+    log.addHandler(shown)
+    log.setLevel(logging.INFO)
+    try:
+        yield
+    finally:
+        log.setLevel(level)
+        log.removeHandler(shown)
+
+
+class _SchemaProgress(logging.Handler):
+    def emit(self, record: logging.LogRecord) -> None:
+        if record.levelno >= logging.WARNING or getattr(record, "event", "").startswith("schema."):
+            click.echo(plain(record.getMessage()), err=True)
 
 
 def _job_id(record: logging.LogRecord) -> str | None:

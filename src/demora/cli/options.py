@@ -96,7 +96,7 @@ def paged(command: F) -> F:
         click.option("--cursor", "after", metavar="CURSOR", help="Continue after the previous page."),
         click.option("--limit", type=click.IntRange(1, MOST_PER_PAGE), default=50, show_default=True, help="Jobs per page."),
         click.option("--tag", metavar="TAG", help="Only jobs with this tag."),
-        click.option("--type", "type", metavar="TYPE", help="Only jobs of this type."),
+        click.option("--type", "type", metavar="TYPE", help="Only jobs of this type; email.* means all that begin so."),
         in_queue,
     ):
         command = option(command)

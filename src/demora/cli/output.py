@@ -20,13 +20,13 @@ import click
 import msgspec
 
 from .. import __version__
-from ..client.stats import DeadLetterStats, JobCounts, Stats
+from ..client.counts import DeadLetterStats, JobCounts, Stats
 from ..core.access import ApiKey
 from ..core.dsn import without_secrets
 from ..core.job import Attempt, Job
 from ..core.pace import EVERY_QUEUE
 from ..core.pace_request import say_briefly
-from ..core.schedule import say_schedule
+from ..core.schedules.schedule import say_schedule
 from ..core.spans import MILLISECOND, ZERO, say, timestamp
 from ..core.states import Status
 from ..handlers.builtin import unwanted
@@ -372,6 +372,7 @@ def _facts(job: Job, now: datetime) -> Iterator[tuple[str, str]]:
     yield "status", job.status.name + (f", due {due(job, now)}" if job.status.waiting else "")
     yield "cancel", _at("requested", job.cancel_requested_at, now)
     yield "tags", ", ".join(job.tags)
+    yield "schedule", _of_schedule(job)
     yield "created", _at("", job.created_at, now)
     yield "scheduled", _at("", job.scheduled_at, now)
     yield "started", _at("", job.started_at, now)
@@ -384,6 +385,11 @@ def _facts(job: Job, now: datetime) -> Iterator[tuple[str, str]]:
     yield "worker", job.worker_id or ""
     yield "webhook", job.webhook_url or ""
     yield "error", job.error or ""
+
+
+def _of_schedule(job: Job) -> str:
+    run = "triggered by hand" if job.slot_at is None else f"for {timestamp(job.slot_at)}"
+    return "" if job.schedule_name is None else f"{job.schedule_name}, {run}"
 
 
 def _at(words: str, at: datetime | None, now: datetime) -> str:
@@ -439,6 +445,7 @@ def banner(address: str, settings: Settings, *, in_memory: bool, with_key: bool 
     return "\n".join(
         [
             f"demora {__version__} at {address}, jobs in {whole_url(database_url)}{line}",
+            *([f"the dashboard: {address}{settings.root_path}/dashboard"] if settings.dashboard == "on" else []),
             "",
             "Try, with KEY=dmr_… (demora keys create creates one):" if with_key else "Try:",
             *([f"  curl -s {address}/api/v1/jobs{key} -H 'content-type: application/json' -d '{body}'"] if echoes else []),

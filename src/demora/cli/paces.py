@@ -5,6 +5,7 @@ from datetime import timedelta
 
 import click
 
+from ..client.statistics import PaceEffect, PaceHistory
 from ..client.views import PaceView, pace_view
 from ..core.pace import EVERY_QUEUE, Governs
 from ..core.pace_request import PaceRequest, make_pace_request, say_pace
@@ -36,6 +37,7 @@ from .root import verb, who
     "--protect", metavar="QUEUE", multiple=True, help="A queue whose real-time jobs prevent the rapid rate; may be repeated."
 )
 @click.option("--off", is_flag=True, help="Remove the pace.")
+@click.option("--default", is_flag=True, help="Follow the pace of all queues ('*') again, instead of its own or of none.")
 @click.option("--history", is_flag=True, help="Show who changed the pace and when.")
 @as_json
 @asynchronous
@@ -52,6 +54,7 @@ async def pace(
     governs: str | None,
     protect: tuple[str, ...],
     off: bool,
+    default: bool,
     history: bool,
     as_json: bool,
 ) -> None:
@@ -71,35 +74,40 @@ async def pace(
         governs=governs,
         protect=protect or None,
     )
-    if off and request != PaceRequest():
-        raise click.UsageError("--off cannot be combined with other changes")
+    if off + default + (request != PaceRequest()) > 1:
+        raise click.UsageError("--off and --default cannot be combined with other changes")
     if queue is None:
-        if off or history or request != PaceRequest():
+        if off or default or history or request != PaceRequest():
             raise click.UsageError("name the queue, or '*' for all queues without a pace of their own")
         return await _show_all(as_json=as_json)
     async with existing() as client:
         if off:
             await client.take_pace_off(queue, by=who())
+        elif default:
+            await client.use_default_pace(queue, by=who())
         elif request != PaceRequest():
             await client.set_pace(queue, request, by=who())
         found, changes = await client.pacing(queue), await client.pace_changes(queue)
+        effects = (await client.pace_history([] if found is None else [found])).get(queue)
     if as_json:
-        print_json({"queue": queue, "pace": pace_view(found), "changes": [_change(change) for change in changes]})
+        print_json({"queue": queue, "pace": pace_view(found, effects), "changes": [_change(change) for change in changes]})
     else:
-        click.echo("\n".join(_about(queue, found, changes if history else [])))
+        click.echo("\n".join(_about(queue, found, effects, changes if history else [])))
     return None
 
 
 async def _show_all(*, as_json: bool) -> None:
     async with existing() as client:
         pacings = await client.pacings()
+        history = await client.pace_history(pacings) if as_json else {}
     if as_json:
-        print_json({"queues": [{"queue": pacing.queue, "pace": pace_view(pacing)} for pacing in pacings]})
+        shown = [(pacing.queue, pace_view(pacing, history.get(pacing.queue))) for pacing in pacings]
+        print_json({"queues": [{"queue": queue, "pace": pace} for queue, pace in shown]})
     else:
         paced_queues(pacings)
 
 
-def _about(name: str, found: Pacing | None, changes: list[PaceChange]) -> Iterator[str]:
+def _about(name: str, found: Pacing | None, effects: PaceHistory | None, changes: list[PaceChange]) -> Iterator[str]:
     view = pace_view(found)
     if found is None or view is None:
         yield f"{name} has no pace; demora pace {name} --gap 2m --burst 3 sets one"
@@ -110,8 +118,11 @@ def _about(name: str, found: Pacing | None, changes: list[PaceChange]) -> Iterat
         yield f"{'mode':<15} {_mode(found)}"
         if name != EVERY_QUEUE:
             yield from _figures(view)
+        if effects is not None:
+            yield from _effect("last hour", effects.last_hour)
+            yield from _effect("last day", effects.last_day)
     for change in changes:
-        yield f"{timestamp(change.at)} {plain(change.by)}: {'off' if change.pace is None else say_pace(change.pace)}"
+        yield f"{timestamp(change.at)} {plain(change.by)}: {_say(change)}"
 
 
 def _figures(view: PaceView) -> Iterator[str]:
@@ -120,6 +131,21 @@ def _figures(view: PaceView) -> Iterator[str]:
     yield f"{'next release':<15} {_seconds(view)}"
     last = view.time_since_last_release_seconds
     yield f"{'last release':<15} {'none yet' if last is None else f'{last:.0f} s ago'}"
+
+
+def _effect(when: str, effect: PaceEffect) -> Iterator[str]:
+    """Write what the pace did in a stretch of time: releases, how long jobs were held, and how late real-time jobs began."""
+    held, waits = effect.held, effect.real_time_wait
+    said = f"{effect.released} released"
+    if held.p50 is not None and held.p99 is not None and held.max is not None:
+        said += f", held {_span(held.p50)} (p50), {_span(held.p99)} (p99), {_span(held.max)} (most)"
+    if waits.p50 is not None and waits.p99 is not None:
+        said += f"; real-time jobs waited {_span(waits.p50)} (p50), {_span(waits.p99)} (p99)"
+    yield f"{when:<15} {said}"
+
+
+def _span(ms: float) -> str:
+    return f"{ms / 1000:.0f} s" if ms >= 10_000 else f"{ms / 1000:.1f} s" if ms >= 1000 else f"{ms:.0f} ms"
 
 
 def _mode(found: Pacing) -> str:
@@ -137,4 +163,11 @@ def _seconds(view: PaceView) -> str:
 
 
 def _change(change: PaceChange) -> dict[str, str | None]:
-    return {"at": timestamp(change.at), "by": change.by, "pace": None if change.pace is None else say_pace(change.pace)}
+    pace = None if change.pace is None and not change.follows else _say(change)
+    return {"at": timestamp(change.at), "by": change.by, "pace": pace}
+
+
+def _say(change: PaceChange) -> str:
+    if change.follows:
+        return "default"
+    return "off" if change.pace is None else say_pace(change.pace)

@@ -62,8 +62,9 @@ async def queue(queue: str, *, as_json: bool, **options: Any) -> None:
     async with existing() as client:
         shown = await client.set_queue(queue, **given) if given else await client.queue(queue)
         pacing = await client.pacing(queue)
+        history = await client.pace_history([pacing]) if as_json and pacing is not None else {}
     if as_json:
-        print_json(queue_view(shown, pacing))
+        print_json(queue_view(shown, pacing, history.get(queue)))
     else:
         for line in _about(shown, pacing):
             click.echo(line)
@@ -112,8 +113,10 @@ async def _queues(*, as_json: bool) -> None:
     async with existing() as client:
         found = await client.queues()
         paces = {pacing.queue: pacing for pacing in await client.pacings()}
+        history = await client.pace_history(paces.values()) if as_json else {}
     if as_json:
-        print_json({"queues": [queue_view(queue, paces.get(queue.name)) for queue in found]})
+        shown = [queue_view(queue, paces.get(queue.name), history.get(queue.name)) for queue in found]
+        print_json({"queues": shown})
     else:
         output.queues(found, paces)
 

@@ -2,8 +2,9 @@
 
 import getpass
 import re
-from collections.abc import Callable
-from typing import IO, Any
+import sys
+from collections.abc import Callable, Sequence
+from typing import IO, Any, NamedTuple
 
 import click
 from click.core import ParameterSource
@@ -14,6 +15,20 @@ from .output import plain
 
 INTERRUPTED = 130
 _DATABASE_URL, _APP = "demora.database_url", "demora.app"
+
+
+class Program(NamedTuple):
+    """How to start demora again, and the words that were typed behind that. A framework whose command line contains demora's
+    gives its own."""
+
+    start: Sequence[str]
+    words: Sequence[str]
+
+
+def program() -> Program:
+    """Return how the running command was started."""
+    given = click.get_current_context().find_object(Program)
+    return given or Program([sys.executable, "-m", "demora"], sys.argv[1:])
 
 
 class Failure(click.ClickException):

@@ -1,11 +1,9 @@
 """The commands that run processes: `serve`, `worker` and `scheduler`; and `migrate`, which they do at their start."""
 
 import os
-import sys
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from datetime import timedelta
-from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -15,7 +13,7 @@ from ..app import Demora
 from ..core.dsn import without_secrets
 from ..core.shares import QueueShares
 from ..core.spans import say
-from ..errors import StoreError
+from ..errors import DemoraError
 from ..runtime.reloading import run_and_reload, take_reloaded
 from ..settings import load, nearest, unknown_variables
 from ..system import notices
@@ -23,7 +21,7 @@ from . import logs, opening
 from .opening import app_to_look_at, chosen_app, is_app_named, opened
 from .options import QUEUES, SPAN, as_json, asynchronous, concurrency, logged, reload_option
 from .output import banner, print_json, whole_url
-from .root import Failure, asked_app, asked_database_url, verb
+from .root import Failure, asked_app, asked_database_url, program, verb
 
 Queues = Sequence[str] | Mapping[str, int] | None
 
@@ -32,10 +30,19 @@ Queues = Sequence[str] | Mapping[str, int] | None
 @click.option("--host", metavar="HOST", help="The address to listen on.")
 @click.option("--port", type=int, metavar="PORT", help="The port to listen on; 0 chooses a free port.")
 @click.option("--no-worker", is_flag=True, help="Only serve HTTP; run no jobs.")
+@click.option("--root-path", metavar="PATH", help="The path that a reverse proxy serves this below, for instance /jobs.")
 @concurrency
 @reload_option
 @logged
-def serve(host: str | None, port: int | None, no_worker: bool, concurrency: int | None, reload: bool, **log: Any) -> None:
+def serve(
+    host: str | None,
+    port: int | None,
+    no_worker: bool,
+    root_path: str | None,
+    concurrency: int | None,
+    reload: bool,
+    **log: Any,
+) -> None:
     """Serve HTTP and run jobs in one process. Creates the database if there is none."""
     from ..runtime.service import serve
     from ..runtime.supervisor import hold_lifeline
@@ -43,7 +50,7 @@ def serve(host: str | None, port: int | None, no_worker: bool, concurrency: int 
     logs.to_stderr(load(**log))
     if reload:
         _reload()
-    app = chosen_app(host=host, port=port, concurrency=concurrency)
+    app = chosen_app(host=host, port=port, root_path=root_path, concurrency=concurrency)
     settings = app.settings
     hold_lifeline(settings.grace)
     take_reloaded()
@@ -67,6 +74,7 @@ def serve(host: str | None, port: int | None, no_worker: bool, concurrency: int 
     "--strict", is_flag=True, help="Serve the queues in the given order: one is served only while those before it are empty."
 )
 @concurrency
+@click.option("--url", metavar="URL", help="Run the jobs of this service over HTTP; its API key is in DEMORA_API_KEY.")
 @click.option("--lease", type=SPAN, help="How long other workers wait before they take over the jobs of a dead worker.")
 @click.option(
     "--processes", "number", type=click.IntRange(1, 1000), default=1, show_default=True, help="How many workers to run."
@@ -79,6 +87,7 @@ def worker(
     queues: Queues,
     strict: bool,
     concurrency: int | None,
+    url: str | None,
     lease: timedelta | None,
     number: int,
     metrics_port: int | None,
@@ -95,6 +104,7 @@ def worker(
     if reload:
         _reload()
     app = chosen_app(concurrency=concurrency, lease=lease, metrics_port=metrics_port, metrics_host=metrics_host)
+    app.configure(database_url=url)
     if number > 1 and app.settings.metrics_port is not None:
         raise click.UsageError(
             "a metrics port is for one process: leave --processes out, and start each worker with its own port"
@@ -108,20 +118,18 @@ def worker(
         raise Failure("several processes cannot share a database in memory; name a file or a server with --database-url")
     _log_settings(app)
     _log_missing_app()
-    opening.run(supervise(_worker_command(queues, strict, concurrency, lease, log), number))
+    opening.run(supervise(_worker_command(queues, strict, concurrency, url, lease, log), number))
 
 
 @verb("scheduler")
 @logged
 def scheduler(**log: Any) -> None:
-    """Run only the housekeeping until SIGTERM or Ctrl-C. It cancels expired jobs, deletes old ones, releases the jobs of
-    paced queues and forgets dead workers.
+    """Fire schedules (cron) and do the housekeeping. Runs until SIGTERM or Ctrl-C. It adds the jobs of schedules at their
+    times, cancels expired jobs, deletes old ones, releases the jobs of paced queues and forgets dead workers. Define
+    schedules with `demora schedule add`, or with `@app.every` in code; `demora schedules` lists them.
 
     `serve` and every worker do it too, and any number of processes can do it at the same time. Run this command if no
     worker runs for long periods. Delayed jobs do not need it: workers start them when they are due.
-
-    It is no cron: demora has no recurring schedules yet. To run a job at fixed times, let cron or a systemd timer call
-    `demora enqueue`, with a `--key` that names the time if it must not run twice.
     """
     logs.to_stderr(load(**log))
     app = chosen_app()
@@ -133,12 +141,16 @@ def scheduler(**log: Any) -> None:
 @as_json
 @asynchronous
 async def migrate(*, as_json: bool) -> None:
-    """Create the database or migrate it to the current schema. Prints the schema version."""
+    """Create the database or migrate it to the current schema. Prints the schema version, and its progress on stderr.
+
+    Processes that use the database go on. A command that is interrupted continues where it stopped when it is run again.
+    """
     app = app_to_look_at()
     url = without_secrets(app.settings.database_url)
     before = await app.schema_version()
-    async with opened(app):
-        now = await app.schema_version()
+    with logs.schema_progress():
+        async with opened(app):
+            now = await app.schema_version()
     if as_json:
         print_json({"schema": now, "before": before})
     else:
@@ -147,7 +159,8 @@ async def migrate(*, as_json: bool) -> None:
 
 def _reload() -> NoReturn:
     """Run the typed command without `--reload` in a process of its own, and restart it when a file changes."""
-    command = [sys.executable, "-m", "demora", *(word for word in sys.argv[1:] if word != "--reload")]
+    start, words = program()
+    command = [*start, *(word for word in words if word != "--reload")]
     opening.run(run_and_reload(command, Path.cwd()))
 
 
@@ -171,6 +184,7 @@ def _log_unknown_variables() -> None:
 async def _work(app: Demora, queues: Queues, strict: bool) -> int:
     from ..runtime.measuring import worker_metrics
     from ..runtime.startup import opened_when_there
+    from ..runtime.supervisor import REFUSED
     from ..system.stop_signals import stopping_on_signals
     from ..worker import Worker
 
@@ -181,12 +195,13 @@ async def _work(app: Demora, queues: Queues, strict: bool) -> int:
                 measured.line_used = (await app.open()).line_used
             worker = Worker(app, queues=queues, strict=strict, measures=measured)
             with stopping_on_signals(worker.stop):
-                return await worker.run()
+                code = await worker.run()
+                return REFUSED if worker.refused else code
 
 
 async def _log_new_queues(app: Demora, named: Iterable[str]) -> None:
     """Log which of these queues do not exist yet, because a name may be misspelt."""
-    with suppress(StoreError):  # the worker itself waits for a database that is down
+    with suppress(DemoraError):  # a database that is down, or a key that may only work: the worker deals with both
         known = {queue.name for queue in await (await app.open()).queues()} if named else set()
         for name in named:
             if name not in known:
@@ -194,20 +209,17 @@ async def _log_new_queues(app: Demora, named: Iterable[str]) -> None:
 
 
 async def _housekeep(app: Demora) -> int:
+    from ..runtime.scheduling import scheduler_of
     from ..runtime.startup import opened_when_there
-    from ..scheduler.housekeeping import Scheduler
     from ..system.seams import Seams
     from ..system.stop_signals import stopping_on_signals
 
     async with opened_when_there(app):
-        await app.apply_paces()
         name = Seams().name()
-        define = partial(app.define_schedules, name)
-        again = await define()
-        scheduler = Scheduler((await app.open()).store, app.settings.retention, define=define if again else None)
-        with stopping_on_signals(scheduler.stop):
-            notices.scheduler_started(name)
-            await scheduler.run()
+        async with scheduler_of(app, name) as scheduler:
+            with stopping_on_signals(scheduler.stop):
+                notices.scheduler_started(name)
+                await scheduler.run()
     return 0
 
 
@@ -215,6 +227,7 @@ def _worker_command(
     queues: Queues,
     strict: bool,
     concurrency: int | None,
+    url: str | None,
     lease: timedelta | None,
     log: Mapping[str, str | None],
 ) -> list[str]:
@@ -223,13 +236,14 @@ def _worker_command(
         "--app": asked_app(),
         "--queues": None if queues is None else str(QueueShares(queues)),
         "--concurrency": concurrency,
+        "--url": url,
         "--lease": None if lease is None else say(lease),
         "--database-url": asked_database_url(),
         "--log-format": log["log_format"],
         "--log-level": log["log_level"],
     }
     options = [word for name, value in given.items() if value is not None for word in (name, str(value))]
-    return [sys.executable, "-m", "demora", "worker", *options, *(["--strict"] if strict else [])]
+    return [*program().start, "worker", *options, *(["--strict"] if strict else [])]
 
 
 def _migrated(url: str, before: int | None, now: int | None) -> str:

@@ -1,21 +1,22 @@
 """`demora schedules` and `demora schedule`: list schedules, add and change one, and show when it runs."""
 
 from collections.abc import Callable, Iterator
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime, timedelta, tzinfo
 from itertools import islice
 from typing import Any
 from zoneinfo import ZoneInfo
 
 import click
 
+from ..client.client import Client
 from ..client.schedules import RUNS, BackfillResult, changed_by_person
 from ..client.views import backfill_view, job_view, schedule_view, schedules_view
-from ..core.schedule import Missed, Overlap, Schedule, preview, say_schedule, slots_between
+from ..core.schedules.schedule import Missed, Overlap, Schedule, preview, say_schedule, slots_between, why_unreadable
 from ..core.spans import say, timestamp
 from ..store.schedules import Origin, SlotRecord, StoredSchedule
 from . import output
 from .jobs import read_payload
-from .opening import chosen_app, existing, opened
+from .opening import chosen_app, existing, is_app_named, opened
 from .options import MOMENT, PRIORITY, SPAN, as_json, asynchronous
 from .output import from_now, plain, print_json
 from .root import group, verb, who
@@ -24,23 +25,33 @@ SHOWN_SLOTS = 5
 _DAYS, _HOURS, _QUARTER = 7, 24, timedelta(minutes=15)
 _MANY = 10  # runs of an hour that the picture shows as +
 
+_CLEARED: dict[str, tuple[str, Any]] = {  # what --clear unsets, with the values that mean this
+    "start-at": ("start_at", None),
+    "end-at": ("end_at", None),
+    "timeout": ("timeout", None),
+    "webhook-url": ("webhook_url", None),
+    "tag": ("tags", ()),
+}
+
 schedule_name = click.argument("name", metavar="NAME")
 
 
 def described(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add the options that say when a schedule runs, and which jobs it adds."""
     for option in (
-        click.option("--late-limit", type=SPAN, help="How late a missed run may still start. Default: 7d."),
+        click.option("--late-limit", type=SPAN, help="How late a missed fire time may still fire. Default: 7d."),
         click.option("--missed-limit", type=int, metavar="N", help="With --missed all: at most the newest N. Default: 100."),
-        click.option("--missed", type=click.Choice([one.value for one in Missed]), help="Which missed runs start late."),
+        click.option(
+            "--missed", type=click.Choice([one.value for one in Missed]), help="Which missed fire times still fire."
+        ),
         click.option(
             "--overlap",
             type=click.Choice([one.value for one in Overlap]),
-            help="What a run does while an earlier one lasts.",
+            help="What happens at a fire time while an earlier job lasts.",
         ),
-        click.option("--jitter", type=SPAN, help="Each job is due up to so much later, before the next run."),
-        click.option("--end-at", type=MOMENT, help="No run is after this time."),
-        click.option("--start-at", type=MOMENT, help="No run is before this time."),
+        click.option("--jitter", type=SPAN, help="Each job is due up to so much later, before the next fire time."),
+        click.option("--end-at", type=MOMENT, help="No fire time is after this time."),
+        click.option("--start-at", type=MOMENT, help="No fire time is before this time."),
         click.option("--webhook-url", metavar="URL", help="Where to send a webhook when a job ends."),
         click.option("--tag", "tags", metavar="TAG", multiple=True, help="A tag of its jobs; may be repeated."),
         click.option("--timeout", type=SPAN, help="The longest run of a job."),
@@ -72,7 +83,7 @@ async def schedules(*, as_json: bool) -> None:
 
 @group("schedule")
 def schedule() -> None:
-    """Add, change and show a schedule, which adds jobs at its times."""
+    """Add, change and show a schedule. It adds jobs at its times."""
 
 
 @verb("add")
@@ -86,6 +97,7 @@ async def add(name: str, type: str, payload: str | None, *, as_json: bool, **opt
     """Add a schedule. Give one of --cron, --every and --at."""
     request = read_payload(payload)
     async with opened(chosen_app()) as client:
+        _refuse_misspelt(client, type)
         added = await client.add_schedule(name, type, request, origin=Origin.CLI, by=who(), **_given(options))
     _tell(added, "is added", as_json=as_json)
 
@@ -95,14 +107,21 @@ async def add(name: str, type: str, payload: str | None, *, as_json: bool, **opt
 @click.option("--type", "type", metavar="TYPE", help="The type of its jobs.")
 @click.option("--payload", metavar="JSON", help="The payload of its jobs: JSON, @FILE, or - for standard input.")
 @described
+@click.option("--clear", "cleared", type=click.Choice(list(_CLEARED)), multiple=True, help="Unset this; may be repeated.")
 @as_json
 @asynchronous
-async def edit(name: str, *, payload: str | None, as_json: bool, **options: Any) -> None:
+async def edit(name: str, *, payload: str | None, cleared: tuple[str, ...], as_json: bool, **options: Any) -> None:
     """Change a schedule. Its next run is computed from now; jobs that were added stay as they are."""
     given = _given(options) | ({} if payload is None else {"payload": read_payload(payload)})
+    for option in cleared:
+        if _CLEARED[option][0] in given:
+            raise click.UsageError(f"give --{option} or --clear {option}, not both")
+    given |= dict(_CLEARED[option] for option in cleared)
     if not given:
         raise click.UsageError("give at least one option that changes something")
     async with existing() as client:
+        if "type" in given:
+            _refuse_misspelt(client, given["type"])
         changed = await client.change_schedule(name, by=who(), **given)
     _tell(changed, "is changed", as_json=as_json)
 
@@ -171,11 +190,13 @@ async def show(name: str, *, as_json: bool) -> None:
     async with existing() as client:
         found = await client.schedule(name)
         slots = await client.slot_records(name, limit=SHOWN_SLOTS)
-    runs = preview(found.schedule, now, RUNS) if found.schedule.enabled else []
+    unreadable = why_unreadable(found.schedule)
+    runs = preview(found.schedule, now, RUNS) if found.schedule.enabled and unreadable is None else []
     if as_json:
         print_json({"schedule": schedule_view(found), "nextRuns": [timestamp(run) for run in runs]})
         return
-    for line in (*_facts(found, now), *_runs(found.schedule, runs, now), *_week(found.schedule, now), *_slots(slots)):
+    week = _week(found.schedule, now) if unreadable is None else _cannot_fire(unreadable)
+    for line in (*_facts(found, now), *_runs(found.schedule, runs, now), *week, *_slots(slots)):
         click.echo(line)
 
 
@@ -200,6 +221,12 @@ async def run(name: str, *, first: datetime, last: datetime, spread: timedelta |
 
 for command in (add, edit, show, pause, resume, trigger, remove, run):
     schedule.add_command(command)
+
+
+def _refuse_misspelt(client: Client, type: str) -> None:
+    """Refuse a type that is nearly one of the application, as `demora enqueue` does."""
+    if is_app_named():
+        client.registry.refuse_misspelt(type)
 
 
 def _given(options: dict[str, Any]) -> dict[str, Any]:
@@ -229,8 +256,12 @@ def _facts(stored: StoredSchedule, now: datetime) -> Iterator[str]:
         "type": one.type,
         "payload": one.payload.decode(),
         "queue": f"{one.queue}, {one.priority.name}",
+        "tags": ", ".join(one.tags),
+        "retries": f"{one.max_retries}, the first after {say(one.retry_delay)}",
+        "timeout": "" if one.timeout is None else say(one.timeout),
+        "webhook": one.webhook_url or "",
         "overlap": one.overlap.value,
-        "missed": f"{one.missed.value}, up to {say(one.late_limit)} late",
+        "missed": _say_missed(one),
         "paused": "no" if one.enabled else one.reason or "yes",
         "last run": last + status,
         "jobs": f"{stored.run_count} so far",
@@ -239,7 +270,13 @@ def _facts(stored: StoredSchedule, now: datetime) -> Iterator[str]:
     if stored.changed_by is not None:
         facts["changed by"] = stored.changed_by + (f": {changed}" if changed else "")
     for name, value in facts.items():
-        yield f"{name:<12} {plain(value)}"
+        if value:
+            yield f"{name:<12} {plain(value)}"
+
+
+def _say_missed(one: Schedule) -> str:
+    most = f", at most {one.missed_limit}" if one.missed is Missed.ALL else ""
+    return f"{one.missed.value}{most}, up to {say(one.late_limit)} late"
 
 
 def _runs(schedule: Schedule, runs: list[datetime], now: datetime) -> Iterator[str]:
@@ -250,11 +287,16 @@ def _runs(schedule: Schedule, runs: list[datetime], now: datetime) -> Iterator[s
         yield f"  {_in_zone(schedule, run):<32} {timestamp(run)}  {from_now(run, now)}"
 
 
+def _cannot_fire(why: str) -> Iterator[str]:
+    yield ""
+    yield plain(f"next runs    unknown on this machine, which cannot fire it: {why}")
+
+
 def _week(schedule: Schedule, now: datetime) -> Iterator[str]:
     """Draw the next seven days in the zone of the schedule: one line for each day, one character for each hour."""
     if not schedule.enabled:
         return
-    zone = ZoneInfo(schedule.timezone)
+    zone = _zone(schedule)
     first = now.astimezone(zone).date()
     counts: dict[tuple[int, int], int] = {}
     for part in range(_DAYS * _HOURS * 4):  # by quarters, so that a schedule per second costs no more than another
@@ -264,7 +306,7 @@ def _week(schedule: Schedule, now: datetime) -> Iterator[str]:
             place = ((there.date() - first).days, there.hour)
             counts[place] = counts.get(place, 0) + 1
     yield ""
-    yield f"next week    {'0':<6}{'6':<6}{'12':<6}{'18':<6} in {schedule.timezone}"
+    yield f"next week    {'0':<6}{'6':<6}{'12':<6}{'18':<6} in {zone}"
     for day in range(_DAYS):
         hours = "".join(_mark(counts.get((day, hour), 0)) for hour in range(_HOURS))
         yield f"  {first + timedelta(days=day):%a %d %b} {hours}"
@@ -291,4 +333,12 @@ def _backfilled(result: BackfillResult, *, dry_run: bool) -> Iterator[str]:
 
 
 def _in_zone(schedule: Schedule, at: datetime) -> str:
-    return f"{at.astimezone(ZoneInfo(schedule.timezone)):%a %Y-%m-%d %H:%M:%S %Z}"
+    return f"{at.astimezone(_zone(schedule)):%a %Y-%m-%d %H:%M:%S %Z}"
+
+
+def _zone(schedule: Schedule) -> tzinfo:
+    """Return the zone in which to show times: UTC if this machine does not know that of the schedule."""
+    try:
+        return ZoneInfo(schedule.timezone)
+    except (OSError, ValueError, KeyError):
+        return UTC

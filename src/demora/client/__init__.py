@@ -1,1 +1,1 @@
-"""The client: everything that a caller may ask of demora. Python code, HTTP service and CLI all use it."""
+"""The client: everything that a caller may ask of demora. Python code, HTTP, dashboard and command line all use it."""

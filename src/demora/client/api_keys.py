@@ -1,8 +1,9 @@
 """API keys: create, list, rotate, limit, revoke and look them up."""
 
+import hashlib
 import secrets
 import string
-from collections.abc import Iterable, Set
+from collections.abc import Collection, Iterable, Mapping, Set
 from datetime import timedelta
 from typing import Any
 
@@ -23,6 +24,7 @@ from ..core.access import (
 from ..errors import ApiKeyInForce, ApiKeyNotFound, ApiKeyNotInForce
 from ..store.api_keys import ApiKeyStore, KeyList, KeyLookup
 
+SESSION_LIFE = timedelta(hours=12)
 _ID = string.ascii_lowercase + string.digits
 _SECRET = string.ascii_letters + string.digits
 
@@ -32,6 +34,13 @@ class MadeKey(msgspec.Struct, frozen=True):
 
     key: ApiKey
     text: str
+
+
+class FoundSessions(msgspec.Struct, frozen=True):
+    """The keys of the sessions that go on, by the tokens of the sessions, and whether any key exists."""
+
+    keys: Mapping[str, ApiKey]
+    any: bool
 
 
 class ApiKeys:
@@ -113,6 +122,35 @@ class ApiKeys:
     async def waiting(self, key: ApiKey, *, most: int) -> int:
         """Return how many waiting jobs count for a key, at most `most`."""
         return await self._api_keys.waiting(key.id, most=most)
+
+    async def open_session(self, key: ApiKey) -> str:
+        """Sign a browser in with a key, and return the token of its session. The store keeps only a digest of it.
+
+        A session ends after 12 hours, and as soon as its key is not in force any more.
+        """
+        token = secrets.token_urlsafe(32)
+        await self._api_keys.open_session(_session_digest(token), key.id, expires_in=SESSION_LIFE)
+        return token
+
+    async def find_sessions(self, tokens: Collection[str]) -> FoundSessions:
+        """Look up the keys of sessions in one call. Sessions that have ended, and those whose key is not in force, are left
+        out."""
+        digests = {_session_digest(token): token for token in tokens}
+        found = await self._api_keys.find_sessions(digests.keys())
+        keys = {digests[digest]: key for digest, key in found.keys.items() if key.in_force(found.now)}
+        return FoundSessions(keys, found.any)
+
+    async def end_session(self, token: str) -> None:
+        """Sign a browser out. Does nothing if its session has ended."""
+        await self._api_keys.end_session(_session_digest(token))
+
+    async def database_id(self) -> str:
+        """Return the random id of the database. It is made once."""
+        return await self._api_keys.database_id()
+
+
+def _session_digest(token: str) -> bytes:
+    return hashlib.sha256(token.encode()).digest()  # of 256 random bits, so a fast hash is enough
 
 
 def _checked(id: str) -> str:

@@ -5,21 +5,24 @@ for the database. A verb that is interrupted has done its last whole page; calli
 """
 
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import msgspec
 
-from ..core.request import check_cursor, check_queue, check_status, check_tag, check_type
-from ..core.spans import span
-from ..core.states import ENDED, RETRYABLE, WAITING, Status
+from ..core.action import Action, ActionProgress
+from ..core.filters import NO_FILTER, JobFilter, Sort, parse_filter, sort_of
+from ..core.job import Job, expires_before
+from ..core.own import OWN_QUEUES, means_own
+from ..core.request import check_cursor, check_status, check_tag
+from ..core.spans import MILLISECOND, span
+from ..core.states import Status
 from ..errors import Invalid
-from ..store.jobs import Answer, Query
+from ..store.jobs import Answer, Change, Query
 from ..store.store import Store
 
 FIELDS = ("payload", "result")  # the fields of a found job that a caller can leave out
 BATCH = 100  # jobs per transaction; about so many hold the lock of a database for milliseconds
-_DEAD = frozenset({Status.FAILED})
 
 
 class BulkResult(msgspec.Struct, frozen=True):
@@ -37,30 +40,40 @@ class BulkResult(msgspec.Struct, frozen=True):
 
 OnProgress = Callable[[BulkResult], None]
 Verb = Callable[[Sequence[str]], Awaitable[list[Answer]]]
+Alteration = Callable[[int], Change]  # what an action changes in the nth job that matches
+Numbered = Sequence[tuple[int, Job]]
+Act = Callable[[Numbered], Awaitable[list[Answer]]]
+Save = Callable[[ActionProgress], Awaitable[None]]
 
 
 class Bulk:
     """The verbs on many jobs of one store.
 
     Filters are those of `Client.find`: `status`, `queue`, `type`, `tag` and `older_than`. With `dry_run` a verb counts the
-    jobs that match and writes nothing. `on_progress` is called with the result so far after each batch.
+    jobs that match and writes nothing. `on_progress` is called with the result so far after each batch. Jobs of demora's
+    own, such as webhook deliveries, are left alone unless a filter names their queue or type.
     """
 
     def __init__(self, store: Store) -> None:
         self._store = store
+        self._verbs: dict[Action, Verb] = {
+            Action.CANCEL: store.cancel,
+            Action.RETRY: store.retry,
+            Action.DELETE: store.remove,
+        }
 
     async def retry_many(
         self, /, *, limit: int | None = None, dry_run: bool = False, on_progress: OnProgress | None = None, **filters: Any
     ) -> BulkResult:
         """Retry all dead letters that match, or CANCELLED jobs if `status` says so. With `dry_run` only count them."""
-        query = _query_for("retry", RETRYABLE, _DEAD, **filters)
+        query = _query_for(Action.RETRY, **filters)
         return await self._on_each(query, _unless(dry_run, self._store.retry), limit=limit, on_progress=on_progress)
 
     async def delete_many(
         self, /, *, limit: int | None = None, dry_run: bool = False, on_progress: OnProgress | None = None, **filters: Any
     ) -> BulkResult:
         """Delete all dead letters that match, or other ended jobs if `status` says so. With `dry_run` only count them."""
-        query = _query_for("delete", ENDED, _DEAD, **filters)
+        query = _query_for(Action.DELETE, **filters)
         return await self._on_each(query, _unless(dry_run, self._store.remove), limit=limit, on_progress=on_progress)
 
     async def cancel_many(
@@ -70,8 +83,59 @@ class Bulk:
 
         If a worker claims one of them in the meantime, the request to cancel it is recorded, as `Client.cancel` does.
         """
-        query = _query_for("cancel", WAITING, WAITING, **filters)
+        query = _query_for(Action.CANCEL, **filters)
         return await self._on_each(query, _unless(dry_run, self._store.cancel), limit=limit, on_progress=on_progress)
+
+    async def act(
+        self,
+        action: Action,
+        filter: JobFilter,
+        alteration: Alteration | None,
+        *,
+        save: Save,
+        since: ActionProgress,
+        asked_at: datetime,
+        dry_run: bool = False,
+    ) -> ActionProgress:
+        """Do this to all jobs that match, whose states the action takes, or only count them. An `alteration` says for the
+        actions that change jobs what changes, and for a retry when the jobs are due.
+
+        `save` stores the progress before each page. A run that was interrupted goes on from its progress, `since`, and takes
+        no job a second time: of the page that was under way it leaves alone the jobs that show the change, or that have run
+        since the action was asked for.
+        """
+        query = Query(filter=action.checked(filter), payload=False, result=False, limit=BATCH)
+        progress, act = since, self._acting(action, alteration, dry_run=dry_run)
+        if progress.trying:
+            page = await self._store.find(msgspec.structs.replace(query, after=progress.after))
+            under_way = [(n, job) for job in page.jobs if (n := progress.number_of(job.id)) is not None]
+            left, done = _judged(action, alteration, under_way, progress.size, asked_at)
+            progress = _went_on(progress, await act(left), done=0 if dry_run else done)
+        while not progress.ended:
+            page = await self._store.find(msgspec.structs.replace(query, after=progress.after))
+            jobs = _meant(page.jobs, query.filter)
+            progress = progress.with_page([job.id for job in jobs], page.next)
+            if jobs:
+                await save(progress)
+            progress = _went_on(progress, await act([*enumerate(jobs, progress.matched)]))
+        return progress
+
+    async def count(self, action: Action, filter: JobFilter) -> int:
+        """Return how many jobs an action would take."""
+        return (await self._on_each(Query(filter=action.checked(filter)), None)).matched
+
+    def _acting(self, action: Action, alteration: Alteration | None, *, dry_run: bool) -> Act:
+        """Return what an action does to the jobs of a page."""
+
+        async def act(jobs: Numbered) -> list[Answer]:
+            if dry_run or not jobs:
+                return []
+            if alteration is None:
+                return await self._verbs[action]([job.id for _, job in jobs])
+            alter = self._retry if action is Action.RETRY else self._alter
+            return [await alter(job.id, alteration(n)) for n, job in jobs]
+
+        return act
 
     async def purge(
         self,
@@ -83,17 +147,27 @@ class Bulk:
         on_progress: OnProgress | None = None,
     ) -> BulkResult:
         """Delete all jobs that ended with this status at least so long ago, and all idempotency keys that have expired."""
-        query = _query_for("purge", ENDED, ENDED, status=[status], older_than=older_than, queue=queue)
+        query = _query_for(Action.DELETE, status=[status], older_than=older_than, queue=queue)
         if dry_run:
             return await self._on_each(query, None, on_progress=on_progress)
-        [ended], done, result = query.statuses, BATCH, BulkResult()
+        [ended], done, result = query.filter.statuses, BATCH, BulkResult()
         age = span(older_than, "olderThan")
         while done == BATCH:
-            done = await self._store.purge(ended, older_than=age, limit=BATCH, queue=query.queue)
+            done = await self._store.purge(ended, older_than=age, limit=BATCH, queue=query.filter.queue)
             result = BulkResult(result.matched + done, result.done + done)
             if on_progress is not None:
                 on_progress(result)
         return result
+
+    async def _alter(self, id: str, change: Change) -> Answer:
+        job = await self._store.get(id) if change.at is not None else None
+        if job is not None and change.at is not None and expires_before(job, change.at):
+            return Answer(False, job.status)
+        return await self._store.change(id, change)
+
+    async def _retry(self, id: str, change: Change) -> Answer:
+        [answer] = await self._store.retry([id], at=change.at)
+        return answer
 
     async def _on_each(
         self, query: Query, verb: Verb | None, *, limit: int | None = None, on_progress: OnProgress | None = None
@@ -109,8 +183,9 @@ class Bulk:
         while True:
             size = BATCH if limit is None else min(BATCH, limit - result.matched)
             page = await self._store.find(msgspec.structs.replace(query, after=after, limit=size))
-            answers = await verb([job.id for job in page.jobs]) if verb and page.jobs else []
-            result = _counted(result, len(page.jobs), answers)
+            jobs = _meant(page.jobs, query.filter)
+            answers = await verb([job.id for job in jobs]) if verb and jobs else []
+            result = _counted(result, len(jobs), answers)
             finished = page.next is None or result.matched == limit
             if finished:
                 result = msgspec.structs.replace(result, more=page.next is not None)
@@ -122,25 +197,33 @@ class Bulk:
 
 
 def check_query(
+    filter: JobFilter | str | None = None,
     *,
     status: Iterable[Status | str] | Status | str = (),
     queue: str | None = None,
     type: str | None = None,
     tag: str | None = None,
     older_than: timedelta | str | None = None,
+    sort: Sort | str | None = Sort.CREATED,
     after: str | None = None,
     limit: int = BATCH,
     fields: Iterable[str] = FIELDS,
     most_bytes: int | None = None,
     within: timedelta | None = None,
 ) -> Query:
-    """Return the query for these filters. `Invalid` names the first filter that is malformed."""
+    """Return the query for a filter, or the text of a search, and these parts of one. `Invalid` names the first part that is
+    malformed, or that is given twice. Without a sort the states say it, see `sort_of`."""
     wanted = _check_fields(fields)
+    parts = {
+        "statuses": frozenset(check_status(one) for one in ((status,) if isinstance(status, Status | str) else status)),
+        "queue": queue,
+        "type": type,
+        "tags": () if tag is None else (check_tag(tag),),
+    }
+    meant, order = sort_of(_joined(filter, {name: part for name, part in parts.items() if part}), sort)
     return Query(
-        statuses=frozenset(check_status(one) for one in ((status,) if isinstance(status, Status | str) else status)),
-        queue=None if queue is None else check_queue(queue),
-        type=None if type is None else check_type(type),
-        tag=None if tag is None else check_tag(tag),
+        filter=meant,
+        sort=order,
         older_than=None if older_than is None else span(older_than, "older_than"),
         after=None if after is None else check_cursor(after),
         limit=limit,
@@ -151,6 +234,17 @@ def check_query(
     )
 
 
+def _joined(filter: JobFilter | str | None, parts: dict[str, Any]) -> JobFilter:
+    """A filter with more parts, none of which it has already."""
+    if isinstance(filter, str):
+        filter = parse_filter(filter, datetime.now(UTC))
+    filter = filter or NO_FILTER
+    for name in parts:
+        if getattr(filter, name):
+            raise Invalid(name, "is given twice: by itself and in the search")
+    return msgspec.structs.replace(filter, **parts).checked()
+
+
 def _check_fields(fields: Iterable[str]) -> frozenset[str]:
     wanted = frozenset((fields,) if isinstance(fields, str) else fields)
     if unknown := sorted(wanted - set(FIELDS)):
@@ -158,16 +252,51 @@ def _check_fields(fields: Iterable[str]) -> frozenset[str]:
     return wanted
 
 
-def _query_for(verb: str, allowed: frozenset[Status], default: frozenset[Status], **filters: Any) -> Query:
-    """Return the query of a verb that takes jobs in the `allowed` states. Without a status filter it takes the `default`."""
+def _query_for(action: Action, **filters: Any) -> Query:
+    """Return the query for the jobs that an action takes."""
     query = check_query(**filters)
-    if not query.statuses <= allowed:
-        raise Invalid("status", f"{verb} takes jobs that are {' or '.join(status.name for status in sorted(allowed))}")
-    return query if query.statuses else msgspec.structs.replace(query, statuses=default)
+    return msgspec.structs.replace(query, filter=action.checked(query.filter))
 
 
 def _unless(dry_run: bool, verb: Verb) -> Verb | None:
     return None if dry_run else verb
+
+
+def _meant(jobs: Sequence[Job], filter: JobFilter) -> Sequence[Job]:
+    return jobs if means_own(filter) else [job for job in jobs if job.queue not in OWN_QUEUES]
+
+
+def _judged(
+    action: Action, alteration: Alteration | None, jobs: Numbered, size: int, asked_at: datetime
+) -> tuple[Numbered, int]:
+    """Return which jobs of the page that was under way are still to be done, and how many were done. `jobs` are those of the
+    page, which had this size, that match now: a job that was retried does not."""
+    if alteration is not None and action is not Action.RETRY:
+        shown = {n for n, job in jobs if _shows(job, alteration(n))}
+        ran = {n for n, job in jobs if job.started_at is not None and job.started_at >= asked_at}
+        return [(n, job) for n, job in jobs if n not in shown | ran], len(shown)
+    if action is Action.CANCEL and 2 * len(jobs) < size:
+        return [], size - len(jobs)  # a page is cancelled as a whole: these were retried since
+    return jobs, size - len(jobs)
+
+
+def _shows(job: Job, change: Change) -> bool:
+    timely = change.at is None or abs(job.due_at - change.at) <= MILLISECOND  # times are stored in milliseconds
+    return timely and change.priority in (None, job.priority)
+
+
+def _went_on(progress: ActionProgress, answers: Sequence[Answer], *, done: int | None = None) -> ActionProgress:
+    """Return the progress after a page. With `done`, so many of its jobs were done by the run before."""
+    did = sum(answer.did for answer in answers) + (done or 0)
+    answered = progress.size if done is not None else len(answers)
+    return ActionProgress(
+        matched=progress.matched + progress.size,
+        done=progress.done + did,
+        skipped=progress.skipped + answered - did,
+        after=progress.next,
+        total=progress.total,
+        ended=progress.next is None,
+    )
 
 
 def _counted(result: BulkResult, found: int, answers: Sequence[Answer]) -> BulkResult:

@@ -1,21 +1,23 @@
 """`Client`: everything that a caller may ask of demora. Python code, HTTP service and CLI all use it.
 
 The verbs on single jobs are here. The other verbs belong to the parts that the client is composed of: API keys, webhooks,
-queues, paces, schedules, bulk verbs, recovery and diagnostics.
+remote workers, queues, paces, schedules, bulk verbs, recovery, events and diagnostics.
 """
 
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime, timedelta
-from typing import Any, TypeVar, Unpack, overload
+from typing import Any, NamedTuple, TypeVar, Unpack, cast, overload
 
 import msgspec
 from uuid_utils import uuid7
 
-from ..core import webhook
-from ..core.job import Job, Lane, NewJob, Priority, revision
+from ..core import action, webhook
+from ..core.filters import JobFilter, Sort
+from ..core.job import DEFAULT_LEASE, Job, Lane, NewJob, Priority, expires_before, revision
 from ..core.outbound import Policy, check_target, read_url
 from ..core.pace import USUAL_PACE, Pace
+from ..core.payload import pack_object
 from ..core.request import (
     LONGEST_TIMEOUT,
     EnqueueOptions,
@@ -30,25 +32,30 @@ from ..core.request import (
 from ..core.spans import ZERO, say, span, timestamp
 from ..core.spans import spread as spread_over
 from ..core.states import ENDED, RETRYABLE, WAITING, Status
-from ..errors import Invalid, JobChanged, JobFailed, JobNotFound, KeyReused, StillRunning, WrongState
+from ..errors import Invalid, JobChanged, JobFailed, JobNotFound, KeyReused, StillRunning, UndoTooLate, WrongState
 from ..handlers.registry import Handler, Registry
-from ..store.jobs import Added, Answer, Change, Page, Topic
+from ..store.jobs import Added, Answer, Change, Count, Page, Topic
 from ..store.store import Store
 from ..store.transaction import CallerTransaction, Transactional
-from ..system import crash
+from ..system import crash, traces
+from .actions import Actions
 from .api_keys import ApiKeys
 from .bulk import FIELDS, Bulk, check_query
+from .counts import Counts
 from .diagnostics import Diagnostics
+from .events import Events
 from .paces import Paces
 from .queues import MOST_PER_PAGE, Queues
 from .recovery import Recovery
+from .remote_workers import RemoteWorkers
 from .schedules import Schedules
-from .stats import Statistics
+from .statistics import Measurements
 from .webhooks import Webhooks
 
 T = TypeVar("T")
 
 MOST_PER_CALL = 100_000
+UNDO_WITHIN = timedelta(seconds=30)
 
 
 def new_id() -> str:
@@ -67,10 +74,13 @@ class Client:
         outbound: Policy | None = None,
         usual_pace: Pace = USUAL_PACE,
         longest_timeout: timedelta = LONGEST_TIMEOUT,
+        lease: timedelta = DEFAULT_LEASE,
     ) -> None:
         self.store, self.registry, self._new_id = store, registry, new_id
         self._outbound, self._longest_timeout = outbound or Policy(), longest_timeout
+        self._traces = traces.configured()
         self.keys, self.webhooks = ApiKeys(store.api_keys), Webhooks(store)
+        self.remote_workers = RemoteWorkers(store, registry, lease=lease, longest=longest_timeout)
 
         # The verbs of the parts are verbs of the client.
         queues = Queues(store, self.check_webhook_url)
@@ -79,9 +89,10 @@ class Client:
 
         paces = Paces(store.paces, usual_pace)
         self.set_pace, self.take_pace_off, self.apply_paces = paces.set_pace, paces.take_pace_off, paces.apply_paces
+        self.use_default_pace, self.preview_pace = paces.use_default_pace, paces.preview_pace
         self.delayed_stats = paces.delayed_stats
         self.pacings, self.pacing, self.pace_changes = paces.pacings, paces.pacing, paces.pace_changes
-        self.why = paces.why
+        self.why, self.why_many = paces.why, paces.why_many
 
         schedules = Schedules(store, registry, self.make, new_id)
         self.add_schedule, self.change_schedule = schedules.add_schedule, schedules.change_schedule
@@ -95,24 +106,38 @@ class Client:
         bulk = Bulk(store)
         self.retry_many, self.delete_many, self.cancel_many = bulk.retry_many, bulk.delete_many, bulk.cancel_many
         self.purge = bulk.purge
+        self.actions = Actions(store, bulk, new_id)
 
         recovery = Recovery(store, registry.retry_state)
         self.recover, self.give_up = recovery.recover, recovery.give_up
 
-        statistics = Statistics(store)
-        self.stats, self.dead_letter_stats = statistics.stats, statistics.dead_letter_stats
+        counts = Counts(store)
+        self.stats, self.dead_letter_stats = counts.stats, counts.dead_letter_stats
+        self.failure_groups = counts.failure_groups
+
+        self.events = Events(store).events
 
         diagnostics = Diagnostics(store)
         self.workers, self.registered_workers = diagnostics.workers, diagnostics.registered_workers
         self.health, self.notes, self.line_used = diagnostics.health, diagnostics.notes, diagnostics.line_used
         self.overview, self.activity = diagnostics.overview, diagnostics.activity
+        self.coming, self.sizes = diagnostics.coming, diagnostics.sizes
         self.evidence, self.end_audit = diagnostics.evidence, diagnostics.end_audit
         self.compare_line, self.rebuild_line = diagnostics.compare_line, diagnostics.rebuild_line
+
+        measurements = Measurements(store, counts, diagnostics)
+        self.metrics_overview, self.metrics_queues = measurements.metrics_overview, measurements.metrics_queues
+        self.metrics_types, self.metrics_workers = measurements.metrics_types, measurements.metrics_workers
+        self.pace_history = measurements.pace_history
+        self.flow, self.flow_of_queue = measurements.flow, measurements.flow_of_queue
+        self.flow_of_queues = measurements.flow_of_queues
 
     def make(self, type: str, payload: Any = None, **options: Unpack[JobOptions]) -> NewJob:
         """Check a request and return the job, not stored yet. Options that are left out have the defaults of the type."""
         if check_type(type) == webhook.TYPE:  # a caller that could add one could have any text signed
             raise Invalid("type", f"{webhook.TYPE} is added by demora itself, when a job with a webhook ends")
+        if type == action.TYPE:  # a caller that may only add jobs could act on all of them
+            raise Invalid("type", f"{action.TYPE} is added by demora itself; POST /api/v1/jobs/actions asks for one")
         handler = self.registry.expect(type)
         if handler is not None:
             options = handler.with_defaults(options)
@@ -127,8 +152,30 @@ class Client:
 
     def make_many(self, requests: Iterable[Any], *, spread: timedelta | str | None = None) -> list[NewJob]:
         """Check requests as `enqueue_many` takes them. The field of an `Invalid` says which one: `jobs[3].type`."""
-        jobs = [self._from_request(request, n) for n, request in enumerate(requests)]
+        jobs: list[NewJob] = []
+        before: _Asked | None = None
+        for n, request in enumerate(requests):
+            asked = _read_request(request, n)
+            try:
+                if isinstance(asked, NewJob):
+                    job = asked
+                elif before is not None and _alike(asked, before):
+                    job = self._make_like(jobs[-1], asked.payload)
+                else:
+                    job = self.make(asked.type, asked.payload, **asked.options)
+            except Invalid as problem:
+                raise problem.__class__(f"jobs[{n}].{problem.field}", problem.reason) from None
+            before = asked if isinstance(asked, _Asked) and job.key is None and job.unique is None else None
+            jobs.append(job)
         return jobs if spread is None else _spread(jobs, spread)
+
+    def _make_like(self, job: NewJob, payload: Any) -> NewJob:
+        """Check a payload, and return a new job that has it and is otherwise like this one, whose options are checked."""
+        packed = pack_object({} if payload is None else payload, "payload")
+        handler = self.registry.get(job.type)
+        if handler is not None:
+            handler.fields(packed)
+        return msgspec.structs.replace(job, id=self._new_id(), payload=packed)
 
     async def add(self, jobs: Sequence[NewJob], *, within: Any = None) -> list[tuple[Job, bool]]:
         """Store jobs, all or none, and return each with whether it existed before.
@@ -139,6 +186,13 @@ class Client:
         """
         if len(jobs) > MOST_PER_CALL:
             raise Invalid("jobs", f"at most {MOST_PER_CALL:,} jobs may be added in one call")
+        if self._traces is not None and jobs:
+            queues, ids, parent = [job.queue for job in jobs], [job.id for job in jobs], jobs[0].traceparent
+            with self._traces.adding(queues, ids, parent) as traceparent:
+                return await self._add([msgspec.structs.replace(job, traceparent=traceparent) for job in jobs], within)
+        return await self._add(jobs, within)
+
+    async def _add(self, jobs: Sequence[NewJob], within: Any) -> list[tuple[Job, bool]]:
         store = self.store if within is None else self._joined(within)
         answers = await store.add(jobs)
         crash.at("client.added")
@@ -146,7 +200,7 @@ class Client:
         for n, (job, answer) in enumerate(zip(jobs, answers, strict=True)):
             if answer.conflict:
                 raise KeyReused(job.key.key if job.key else "", n if len(jobs) > 1 else None)
-            stored = await _read_earlier(store, job, answer) if _may_differ(job, answer) else _as_added(job, answer)
+            stored = await _read_earlier(store, job, answer) if _may_differ(job, answer) else as_added(job, answer)
             added.append((stored, _was_there(answer)))
         return added
 
@@ -180,19 +234,26 @@ class Client:
 
     async def find(
         self,
+        filter: JobFilter | str | None = None,
         *,
         status: Iterable[Status | str] | Status | str = (),
         queue: str | None = None,
         type: str | None = None,
         tag: str | None = None,
         older_than: timedelta | str | None = None,
+        sort: Sort | str | None = None,
         after: str | None = None,
         limit: int = 50,
         fields: Iterable[str] = FIELDS,
         most_bytes: int | None = None,
         within: timedelta | None = None,
     ) -> Page:
-        """Return a page of jobs, newest first. Pass the `next` of a page as `after` to get the following one.
+        """Return a page of the jobs that match a filter, or a search such as `status:failed type:email.*`, and the parts of
+        a filter that are given by themselves. Pass the `next` of a page as `after` to get the following one.
+
+        Unless `sort` says otherwise, a list of waiting jobs begins with the one that is due next, a list of ended ones with
+        the one that ended last, and any other list with the newest job. A page that is not `complete` ended early because
+        too many jobs had to be read that do not match: the following page continues there.
 
         `fields` says which of payload and result to read; leave them out of long lists. A page ends before its `limit` where
         it would hold more than `most_bytes`. With a time limit, `within`, a slow search raises `SearchTooSlow`.
@@ -200,11 +261,13 @@ class Client:
         if not 1 <= limit <= MOST_PER_PAGE:
             raise Invalid("limit", f"must be from 1 to {MOST_PER_PAGE}")
         query = check_query(
+            filter,
             status=status,
             queue=queue,
             type=type,
             tag=tag,
             older_than=older_than,
+            sort=sort,
             after=after,
             limit=limit,
             fields=fields,
@@ -212,6 +275,13 @@ class Client:
             within=within,
         )
         return await self.store.find(query)
+
+    async def count(
+        self, filter: JobFilter | str | None = None, /, *, within: timedelta | None = None, **parts: Any
+    ) -> Count:
+        """Count the jobs that match a filter or a search, and the parts of a filter that are given as for `find`. Counting
+        stops at 100,000 jobs, or when too many jobs had to be read that do not match; then it is not `complete`."""
+        return await self.store.count(check_query(filter, within=within, sort=None, **parts))
 
     @overload
     async def wait(self, job: Job[T], timeout: timedelta | str | None = None) -> Job[T]: ...
@@ -261,6 +331,19 @@ class Client:
         """
         [answer] = await self.store.cancel([id])
         return _done(answer, id, "cancel", frozenset(Status) - ENDED)
+
+    async def undo_cancel(self, id: str) -> Job:
+        """Let a waiting job that was cancelled within the last 30 s wait again, with its due time, lane and expiry.
+
+        `UndoTooLate` if it was cancelled earlier or while it ran, or if the cancel was sent to a webhook. Unlike `retry` it
+        changes no due time: a reminder for May is still one for May.
+        """
+        answer = await self.store.restore(id, within=UNDO_WITHIN)
+        if answer.status is None:
+            raise JobNotFound(id)
+        if not answer.did:
+            raise UndoTooLate(id, answer.status.name)
+        return await self.get(id)
 
     async def retry(self, id: str) -> Job:
         """Run a failed or cancelled job again, as a new generation of the same job; `WrongState` for any other job."""
@@ -326,20 +409,34 @@ class Client:
             "enqueue without it once you have committed, or set DEMORA_DATABASE_URL to your PostgreSQL",
         )
 
-    def _from_request(self, request: Any, n: int) -> NewJob:
-        try:
-            match request:
-                case NewJob():
-                    return request
-                case (type, payload):
-                    return self.make(type, payload)
-                case (type, payload, options):
-                    return self.make(type, payload, **options)
-                case {"type": type}:
-                    return self.make(type, **{name: value for name, value in request.items() if name != "type"})
-        except Invalid as problem:
-            raise problem.__class__(f"jobs[{n}].{problem.field}", problem.reason) from None
-        raise Invalid(f"jobs[{n}]", "must be a NewJob, (type, payload), (type, payload, options) or a dict with a type")
+
+class _Asked(NamedTuple):
+    type: str
+    payload: Any
+    options: JobOptions
+
+
+def _read_request(request: Any, n: int) -> NewJob | _Asked:
+    match request:
+        case NewJob():
+            return request
+        case (type, payload):
+            return _Asked(type, payload, {})
+        case (type, payload, options):
+            return _Asked(type, payload, cast(JobOptions, dict(options)))
+        case {"type": type}:
+            rest = {name: value for name, value in request.items() if name != "type"}
+            return _Asked(type, rest.pop("payload", None), cast(JobOptions, rest))
+    raise Invalid(f"jobs[{n}]", "must be a NewJob, (type, payload), (type, payload, options) or a dict with a type")
+
+
+def _alike(one: _Asked, other: _Asked) -> bool:
+    """Return whether two requests differ in their payloads at most. Equal options are not enough: True equals 1."""
+    return (
+        one.type is other.type
+        and one.options.keys() == other.options.keys()
+        and all(value is other.options.get(name) for name, value in one.options.items())
+    )
 
 
 def _spread(jobs: Sequence[NewJob], over: timedelta | str) -> list[NewJob]:
@@ -357,7 +454,7 @@ def _spread(jobs: Sequence[NewJob], over: timedelta | str) -> list[NewJob]:
 def _expect_in_time(job: Job, change: Change) -> None:
     """Refuse a new time at which a job that was never claimed would have expired."""
     due = change.at or datetime.now(UTC) + (change.delay or ZERO)
-    if job.expires_at is not None and job.expires_at <= due and job.attempt == 0 and job.status.waiting:
+    if job.expires_at is not None and expires_before(job, due):
         field = "at" if change.at is not None else "delay"
         raise Invalid(field, f"the job would expire before it is due, at {timestamp(job.expires_at)}")
 
@@ -378,10 +475,10 @@ def _may_differ(job: NewJob, answer: Added) -> bool:
 
 async def _read_earlier(store: Store | CallerTransaction, job: NewJob, answer: Added) -> Job:
     """Return the earlier job as it is now, or as requested if it was purged in the meantime."""
-    return await store.get(answer.id) or _as_added(job, answer)
+    return await store.get(answer.id) or as_added(job, answer)
 
 
-def _as_added(job: NewJob, added: Added) -> Job:
+def as_added(job: NewJob, added: Added) -> Job:
     """Return a job as it was when it was added."""
     later = added.scheduled_at > added.created_at
     return Job(

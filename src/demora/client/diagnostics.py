@@ -1,15 +1,16 @@
 """The state of the system, for operators: workers, health, overview, evidence for a checker, and the Redis line."""
 
+from datetime import timedelta
+
 import msgspec
 
 from ..errors import StoreError
 from ..line.port import LineAway
 from ..line.reconcile import Reconcilable, Reconciliation
 from ..store.audit import Evidence
-from ..store.diagnostics import Activity, JobsOverview, Probed
+from ..store.diagnostics import Activity, JobsOverview, Probed, Size
 from ..store.jobs import WorkerRecord
 from ..store.store import Store
-from .why import LIVE_WITHIN
 
 
 class Health(msgspec.Struct, frozen=True):
@@ -33,7 +34,7 @@ class Diagnostics:
 
     async def workers(self) -> list[WorkerRecord]:
         """Return the workers that are alive."""
-        return [worker for worker in await self._store.workers() if worker.heartbeat_ago < LIVE_WITHIN]
+        return [worker for worker in await self._store.workers() if worker.live]
 
     async def registered_workers(self) -> list[WorkerRecord]:
         """Return all workers that have not said that they stop, also those whose heartbeat is overdue."""
@@ -55,9 +56,18 @@ class Diagnostics:
         """Return whether the Redis line hands out the jobs; None if there is no line. Any thread may ask."""
         return self._store.uses_line() if isinstance(self._store, Reconcilable) else None
 
-    async def overview(self) -> JobsOverview:
-        """Return the state of all jobs as of one moment. Reads every job."""
-        return await self._store.diagnostics.overview()
+    async def overview(self, *, ended: bool = True) -> JobsOverview:
+        """Return the state of all jobs as of one moment. Reads every job; without `ended` only those that wait or run."""
+        return await self._store.diagnostics.overview(ended=ended)
+
+    async def coming(self, until: timedelta, steps: int, *, within: timedelta | None = None) -> list[int]:
+        """Return how many waiting jobs come due in each of `steps` equal parts of the time from now until then. With a time
+        limit, `within`, a slow count raises `SearchTooSlow`."""
+        return await self._store.diagnostics.coming(until, steps, within=within)
+
+    async def sizes(self) -> list[Size]:
+        """Return how many bytes the parts of the database take, the largest first."""
+        return await self._store.diagnostics.sizes()
 
     async def activity(self, mark: int | None = None) -> Activity:
         """Return the state of queues and workers, and how many jobs were added since the `mark` of an earlier activity."""

@@ -1,19 +1,34 @@
 """The pace of queues, and why a job waits."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from datetime import datetime
 from typing import Any
 
 import msgspec
 
-from ..core.pace import EVERY_QUEUE, USUAL_PACE, Pace
+from ..core.job import Job
+from ..core.own import OWN_QUEUES
+from ..core.pace import EVERY_QUEUE, USUAL_PACE, Pace, forecast
 from ..core.pace_request import PaceRequest, check_paced, make_pace_request, request_of, say_pace
-from ..errors import JobNotFound
+from ..core.spans import from_ms, to_ms
+from ..errors import Invalid, JobNotFound
 from ..store.paces import BY_SETTINGS, DelayedStats, PaceChange, PaceStore, Pacing
 from ..system import notices
 from .why import Why, explain
 
 CODE = "code"  # who makes a change, unless the caller says otherwise
 MOST_CHANGES = 200
+MOST_PREVIEWED = 20  # releases that a preview shows
+MOST_PER_LIST = 200  # jobs that are explained in one call
+MOST_AHEAD = 1000  # jobs that are counted before each of them
+
+
+class PacePreview(msgspec.Struct, frozen=True):
+    """A pace that is not set yet: when it would release the first held jobs, and how many jobs are held."""
+
+    pace: Pace
+    releases: list[datetime]
+    held: int
 
 
 class Paces:
@@ -39,12 +54,32 @@ class Paces:
         notices.pace_set(queue, say_pace(found.pace), by)
         return found
 
+    async def preview_pace(self, /, queue: str, *, most: int = MOST_PREVIEWED, **values: Any) -> PacePreview:
+        """Return the pace that `set_pace` would give a queue, and when it would release the jobs that are held now.
+
+        Values and errors are those of `set_pace`. Changes nothing.
+        """
+        request, now = make_pace_request(**values), await self.pacing(queue)
+        pace = request.over(self._usual if now is None else now.pace)
+        if now is None:
+            return PacePreview(pace, [], 0)
+        rate, count = pace.rate(quiet=now.quiet), min(now.held, most)
+        releases = [from_ms(forecast(rate, now.state, to_ms(now.now), n)) for n in range(1, count + 1)]
+        return PacePreview(pace, releases, now.held)
+
     async def take_pace_off(self, queue: str, *, by: str = CODE) -> None:
         """Remove the pace of a queue, which then does not follow that of `*` either. Does nothing to a queue without a pace,
         and creates no queue."""
         if await self.pacing(queue) is not None:
             await self._paces.set(queue, None, by=by)
             notices.pace_set(queue, None, by)
+
+    async def use_default_pace(self, queue: str, *, by: str = CODE) -> None:
+        """Have a queue follow the pace of `*` again, instead of its own or of none. demora's own queues cannot."""
+        if check_paced(queue) == EVERY_QUEUE or queue in OWN_QUEUES:
+            raise Invalid("queue", f"{queue} cannot follow the pace of all queues; name a queue of yours")
+        if await self._paces.follow(queue, by=by):
+            notices.pace_set(queue, "that of all queues", by)
 
     async def pacings(self) -> list[Pacing]:
         """Return the state of `*`, if it has a pace, and of every queue that has a pace. Of the queues that follow `*`, only
@@ -82,3 +117,13 @@ class Paces:
         if outlook is None:
             raise JobNotFound(id)
         return explain(outlook)
+
+    async def why_many(self, ids: Sequence[str]) -> list[tuple[Job, Why]]:
+        """Return the jobs with these ids, without payload, result and log, each with why it is in its present state.
+
+        Made for a page of a list: it is one call to the store, and of a long line it counts only the first 1,000 jobs. Ids
+        that no job has are left out.
+        """
+        if len(ids) > MOST_PER_LIST:
+            raise Invalid("ids", f"at most {MOST_PER_LIST} are allowed")
+        return [(one.job, explain(one)) for one in await self._paces.outlooks(ids, most_ahead=MOST_AHEAD)]

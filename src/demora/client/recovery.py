@@ -6,6 +6,7 @@ from datetime import timedelta
 
 import msgspec
 
+from ..core.filters import JobFilter
 from ..core.job import Job
 from ..core.spans import ZERO
 from ..core.states import Status
@@ -55,7 +56,7 @@ class Recovery:
         return recovered
 
     async def _running(self) -> AsyncIterator[Job]:
-        query = Query(frozenset({Status.PROCESSING}), limit=BATCH, payload=False, result=False)
+        query = Query(JobFilter(frozenset({Status.PROCESSING})), limit=BATCH, payload=False, result=False)
         while True:
             page = await self._store.find(query)
             for job in page.jobs:

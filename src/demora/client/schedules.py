@@ -7,13 +7,15 @@ from typing import Any, TypeVar
 import msgspec
 from msgspec import UNSET
 
-from ..core.backfill import MOST_SLOTS, backfill_slots
-from ..core.definitions import Definition, Result, changed_fields
+from ..core.filters import JobFilter
 from ..core.job import Job, NewJob
 from ..core.payload import unpack
-from ..core.schedule import Schedule, job_of, next_fire, say_schedule
-from ..core.schedule import preview as slots_after
-from ..core.schedule_request import ScheduleRequest, change_schedule, is_schedule_name, make_schedule
+from ..core.request import check_cursor
+from ..core.schedules.backfill import MOST_SLOTS, backfill_slots
+from ..core.schedules.definitions import Defined, Definition, Result, changed_fields
+from ..core.schedules.schedule import Schedule, job_of, next_fire, say_schedule
+from ..core.schedules.schedule import preview as slots_after
+from ..core.schedules.schedule_request import ScheduleRequest, change_schedule, is_schedule_name, make_schedule
 from ..core.spans import MILLISECOND, from_ms
 from ..core.spans import spread as spread_over
 from ..core.spelling import did_you_mean
@@ -35,7 +37,7 @@ _OF_HANDLERS = ("queue", "priority", "max_retries", "retry_delay", "webhook_url"
 
 
 class SchedulePreview(msgspec.Struct, frozen=True):
-    """When a schedule would fire: in words, and its next slots in UTC. `timezone` is the zone of its wall clock."""
+    """When a schedule would fire: in words, and its next fire times in UTC. `timezone` is the zone of its wall clock."""
 
     words: str
     timezone: str
@@ -43,7 +45,7 @@ class SchedulePreview(msgspec.Struct, frozen=True):
 
 
 class BackfillResult(msgspec.Struct, frozen=True):
-    """The slots that got a job, or would get one in a dry run, and those that had one already."""
+    """The fire times that got a job, or would get one in a dry run, and those that had one already."""
 
     added: list[datetime]
     had: list[datetime]
@@ -62,17 +64,12 @@ def check_definition(name: str, request: ScheduleRequest) -> None:
     make_schedule(name, request, now=_LONG_AGO)
 
 
-def is_over(name: str, request: ScheduleRequest, now: datetime) -> bool:
-    """Whether the last time of a schedule has passed."""
-    made = make_schedule(name, request, now=_LONG_AGO)
-    return next_fire(made, now) is None
-
-
 class Schedules:
     """The schedules of one store. `make` checks a request for a job as `Client.make` does."""
 
     def __init__(self, store: Store, registry: Registry, make: Callable[..., NewJob], new_id: Callable[[], str]) -> None:
         self._jobs, self._store, self._registry, self._make, self._new_id = store, store.schedules, registry, make, new_id
+        self._defined = dict[str, list[Defined]]()  # what became of the definitions of each process
 
     async def add_schedule(
         self, /, name: str, type: str, payload: Any = None, *, origin: Origin = Origin.API, by: str = CODE, **values: Any
@@ -108,11 +105,11 @@ class Schedules:
         return _found(name, await self._store.change(_name(name), request, by=by))
 
     async def resume_schedule(self, name: str, *, by: str = CODE) -> StoredSchedule:
-        """Fire a schedule again, from its next slot after now."""
+        """Fire a schedule again, from its next fire time after now."""
         return _found(name, await self._store.change(_name(name), ScheduleRequest(enabled=True), by=by))
 
     async def trigger_schedule(self, name: str) -> Job:
-        """Add a job of a schedule now, whether or not it is paused or an earlier run has not ended. Its slots stay."""
+        """Add a job of a schedule now, whether or not it is paused or an earlier run has not ended. Its fire times stay."""
         found = await self.schedule(name)
         added = _found(name, await self._store.trigger(name, job_of(found.schedule, self._new_id())))
         job = await self._jobs.get(added.id)
@@ -121,7 +118,7 @@ class Schedules:
         return job
 
     async def remove_schedule(self, name: str) -> None:
-        """Delete a schedule and the records of its slots. Its jobs stay. Code that defines it adds it again at its start."""
+        """Delete a schedule and the records of its fire times. Its jobs stay. Code that defines it adds it again."""
         if not await self._store.remove(_name(name)):
             raise ScheduleNotFound(name)
 
@@ -136,7 +133,7 @@ class Schedules:
         return await self._store.all(after=after, limit=limit)
 
     async def next_runs(self, name: str, count: int = RUNS) -> list[datetime]:
-        """Return the next slots of a schedule in UTC, none if it is paused."""
+        """Return the next fire times of a schedule in UTC, none if it is paused."""
         _check_count(count)
         found = await self.schedule(name)
         return slots_after(found.schedule, _now(), count) if found.schedule.enabled else []
@@ -151,13 +148,16 @@ class Schedules:
         """Return a page of the jobs that a schedule has added, newest first, also those of a schedule that was removed."""
         if not 1 <= limit <= MOST_PER_PAGE:
             raise Invalid("limit", f"must be from 1 to {MOST_PER_PAGE}")
-        page = await self._jobs.find(Query(schedule=_name(name), after=after, limit=limit, payload=False, result=False))
+        cursor = None if after is None else check_cursor(after)
+        page = await self._jobs.find(
+            Query(JobFilter(schedule=_name(name)), after=cursor, limit=limit, payload=False, result=False)
+        )
         if not page.jobs:
             await self.schedule(name)
         return page
 
     async def slot_records(self, name: str, *, limit: int = 50) -> list[SlotRecord]:
-        """Return what became of the last slots of a schedule, newest first."""
+        """Return what became of the last fire times of a schedule, newest first."""
         await self.schedule(name)
         return await self._store.records(name, limit=limit)
 
@@ -170,7 +170,7 @@ class Schedules:
         dry_run: bool = False,
         spread: timedelta | str | None = None,
     ) -> BackfillResult:
-        """Add jobs for the past slots of a range that have none. They are due at once, or evenly over a `spread`."""
+        """Add jobs for the past fire times of a range that have none. They are due at once, or evenly over a `spread`."""
         found = await self.schedule(name)
         decided_to, forgotten_to = found.progress.decided_to, found.forgotten_to
         slots = backfill_slots(found.schedule, first, last, decided_to=decided_to, forgotten_to=forgotten_to)
@@ -193,25 +193,28 @@ class Schedules:
     ) -> bool:
         """Bring the schedules in the code of an application into the database, and log what became of each.
 
-        Returns whether another live process still registers a schedule that this code no longer has. Then this must be done
-        again later.
+        Returns whether that must be done again later, because another live process still registers a schedule that this code
+        no longer has, or is of a newer release. Of a repetition only what has changed is logged.
         """
-        schedules = tuple(made for name, request in requests.items() if (made := self._defined(name, request)) is not None)
-        results = await self._store.define(Definition(application, process_id, schedules, release))
+        over = {name: made for name, request in requests.items() if (made := self._over(name, request)) is not None}
+        rest = {name: request for name, request in requests.items() if name not in over}
+        schedules = tuple(self.checked_schedule(name, request) for name, request in rest.items())
+        results = await self._store.define(
+            Definition(application, process_id, schedules, release, over=tuple(over.values()))
+        )
+        before, self._defined[process_id] = self._defined.get(process_id, []), results
         for one in results:
-            notices.schedule_defined(one.name, one.result.value, one.kept)
-        return any(one.result is Result.PENDING for one in results)
+            if one.name in over and not before:
+                notices.schedule_over(one.name)
+            if one not in before:
+                notices.schedule_defined(one.name, one.result.value, one.kept)
+        return any(one.result in (Result.PENDING, Result.OLDER) for one in results)
 
-    def _defined(self, name: str, request: ScheduleRequest) -> Schedule | None:
-        """Return a schedule of the code; None if its last time has passed, which must not keep a process from starting."""
-        try:
-            return self.checked_schedule(name, request)
-        except Invalid:
-            check_definition(name, request)
-            if not is_over(name, request, _now()):
-                raise
-        notices.schedule_over(name)
-        return None
+    def _over(self, name: str, request: ScheduleRequest) -> Schedule | None:
+        """Return a schedule of the code whose last time has passed, None if it has times to come. One that is over keeps no
+        process from starting, also if its jobs no longer fit."""
+        made = make_schedule(name, self._with_defaults(request), now=_LONG_AGO)
+        return made if next_fire(made, _now()) is None else None
 
     def _with_defaults(self, request: ScheduleRequest) -> ScheduleRequest:
         """Return the request with the defaults of its type for what is left out."""
@@ -224,7 +227,17 @@ class Schedules:
     def _check_jobs(self, schedule: Schedule) -> None:
         """Refuse a schedule whose jobs `enqueue` would refuse: by its type, payload, timeout or webhook."""
         options = {"queue": schedule.queue, "timeout": schedule.timeout, "webhook_url": schedule.webhook_url}
-        self._make(schedule.type, unpack(schedule.payload), **options)
+        try:
+            self._make(schedule.type, unpack(schedule.payload), **options)
+        except Invalid as problem:
+            raise self._with_example(problem, schedule.type) from None
+
+    def _with_example(self, problem: Invalid, type: str) -> Invalid:
+        """Return the refusal of a payload with one that fits the handler."""
+        handler = self._registry.get(type)
+        if handler is None or problem.field.partition(".")[0] != "payload" or (example := handler.example()) is None:
+            return problem
+        return Invalid(problem.field, f"{problem.reason}; write for instance {example}")
 
 
 def changed_by_person(stored: StoredSchedule) -> tuple[str, ...]:

@@ -5,18 +5,22 @@ from datetime import datetime, timedelta
 import msgspec
 
 from ..core.access import ApiKey, KeyLimits
+from ..core.events import Event, EventJob, EventKind
 from ..core.job import Attempt, Job
+from ..core.pace import Pace
 from ..core.retention import Keep
 from ..core.spans import span_ms, timestamp
 from ..core.webhook import message_id
-from ..store.jobs import Page, Queue, WorkerRecord
+from ..store.jobs import Count, Page, Queue, WorkerRecord
 from ..store.paces import Pacing
 from ..store.schedules import StoredSchedule
 from ..store.webhooks import StoredSecret
+from .actions import ActionState
 from .bulk import BulkResult
+from .counts import DeadLetterStats, Stats
 from .recovery import Recovered
 from .schedules import BackfillResult, SchedulePreview
-from .stats import DeadLetterStats, Stats
+from .statistics import PaceHistory
 from .webhooks import DeliveryHistory
 
 # Jobs
@@ -73,8 +77,13 @@ class JobView(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
 
 
 class PageView(msgspec.Struct, frozen=True, rename="camel"):
+    """A page of jobs. If it is not complete, the search ended early, and the cursor continues it."""
+
     jobs: list[JobView]
     next_cursor: str | None
+    complete: bool = True
+    count: int | msgspec.UnsetType = msgspec.UNSET
+    count_complete: bool | msgspec.UnsetType = msgspec.UNSET
 
 
 class ReceiptView(msgspec.Struct, frozen=True, rename="camel"):
@@ -125,8 +134,9 @@ def job_view(job: Job, *, listed: bool = False) -> JobView:
     )
 
 
-def page_view(page: Page) -> PageView:
-    return PageView([job_view(job, listed=True) for job in page.jobs], page.next)
+def page_view(page: Page, count: Count | None = None) -> PageView:
+    shown = PageView([job_view(job, listed=True) for job in page.jobs], page.next, page.complete)
+    return shown if count is None else msgspec.structs.replace(shown, count=count.jobs, count_complete=count.complete)
 
 
 def receipt_view(job: Job) -> ReceiptView:
@@ -162,6 +172,23 @@ class BulkResultView(msgspec.Struct, frozen=True, rename="camel"):
     dry_run: bool
 
 
+class ActionView(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
+    """An action on many jobs and how far it is. `status` is that of the job with the same id, which carries it out."""
+
+    id: str
+    action: str
+    filter: str
+    dry_run: bool
+    by: str
+    status: str
+    matched: int
+    done: int
+    skipped: int
+    created_at: str
+    completed_at: str | None
+    error: str | None
+
+
 class RecoveredView(msgspec.Struct, frozen=True, rename="camel"):
     """A job that was taken from the worker that held it, and its new status."""
 
@@ -172,6 +199,24 @@ class RecoveredView(msgspec.Struct, frozen=True, rename="camel"):
 
 def bulk_result_view(result: BulkResult, *, dry_run: bool) -> BulkResultView:
     return BulkResultView(result.matched, result.done, result.skipped, result.more, dry_run)
+
+
+def action_view(state: ActionState) -> ActionView:
+    order, job, result = state.order, state.job, state.result
+    return ActionView(
+        id=job.id,
+        action=order.action.value,
+        filter=order.filter,
+        dry_run=order.dry_run,
+        by=order.by,
+        status=job.status.name,
+        matched=result.matched,
+        done=result.done,
+        skipped=result.skipped,
+        created_at=timestamp(job.created_at),
+        completed_at=None if job.completed_at is None else timestamp(job.completed_at),
+        error=job.error,
+    )
 
 
 def recovered_view(job: Recovered) -> RecoveredView:
@@ -251,7 +296,8 @@ class RateView(msgspec.Struct, frozen=True):
 
 class PaceView(msgspec.Struct, frozen=True, rename="camel"):
     """A pace, who set it, and its state. `readyNow` jobs are due; `waitingForGap` of them have no release time yet. With
-    `inherited`, it is the pace of all queues without one of their own."""
+    `inherited`, it is the pace of all queues without one of their own. `history` says what the pace did in the last hour and
+    day."""
 
     gap: int
     burst: int
@@ -269,6 +315,7 @@ class PaceView(msgspec.Struct, frozen=True, rename="camel"):
     waiting_for_gap: int
     next_release_in_seconds: float | None
     time_since_last_release_seconds: float | None
+    history: PaceHistory | None = None
 
 
 class QueueView(msgspec.Struct, frozen=True, rename="camel"):
@@ -292,7 +339,7 @@ class QueueView(msgspec.Struct, frozen=True, rename="camel"):
     pace: PaceView | None
 
 
-def queue_view(queue: Queue, pacing: Pacing | None = None) -> QueueView:
+def queue_view(queue: Queue, pacing: Pacing | None = None, history: PaceHistory | None = None) -> QueueView:
     pause = queue.pause
     return QueueView(
         name=queue.name,
@@ -310,17 +357,17 @@ def queue_view(queue: Queue, pacing: Pacing | None = None) -> QueueView:
         keep_cancelled=_kept(queue.retention.cancelled),
         keep_failed=_kept(queue.retention.failed),
         webhook_url=queue.webhook_url,
-        pace=pace_view(pacing),
+        pace=pace_view(pacing, history),
     )
 
 
-def pace_view(pacing: Pacing | None) -> PaceView | None:
+def pace_view(pacing: Pacing | None, history: PaceHistory | None = None) -> PaceView | None:
     if pacing is None:
         return None
     pace, stats = pacing.pace, pacing.stats
     return PaceView(
         *(span_ms(pace.gap), pace.burst, span_ms(pace.rate(quiet=False).apart)),
-        rapid=None if pace.rapid is None else RateView(span_ms(pace.rapid.gap), pace.rapid.burst, span_ms(pace.rapid.apart)),
+        rapid=_rapid_view(pace),
         governs=pace.governs.value,
         protect=list(pace.protect),
         inherited=pacing.inherited,
@@ -333,7 +380,13 @@ def pace_view(pacing: Pacing | None) -> PaceView | None:
         waiting_for_gap=stats.waiting_for_gap,
         next_release_in_seconds=stats.next_release_in_seconds,
         time_since_last_release_seconds=stats.time_since_last_release_seconds,
+        history=history,
     )
+
+
+def _rapid_view(pace: Pace) -> RateView | None:
+    rapid = pace.rapid
+    return None if rapid is None else RateView(span_ms(rapid.gap), rapid.burst, span_ms(rapid.apart))
 
 
 def _kept(keep: Keep | None) -> str | None:
@@ -549,7 +602,7 @@ class SchedulePreviewView(msgspec.Struct, frozen=True):
 
 
 class BackfillView(msgspec.Struct, frozen=True, rename="camel"):
-    """The slots that got a job, or would get one in a dry run, and those that had one."""
+    """The fire times that got a job, or would get one in a dry run, and those that had one."""
 
     added: list[str]
     had: list[str]
@@ -608,3 +661,82 @@ def backfill_view(result: BackfillResult, *, dry_run: bool) -> BackfillView:
 
 def _maybe(at: datetime | None) -> str | None:
     return None if at is None else timestamp(at)
+
+
+# Events
+
+
+class EventJobView(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
+    """A job in an event, without its payload and its result."""
+
+    id: str
+    name: str
+    type: str
+    queue: str
+    status: str
+    attempt: int
+    tags: list[str]
+    due_at: str
+    worker_id: str | None = None
+    progress: float | None = None
+    progress_message: str | None = None
+    error: str | None = None
+
+
+class EventPaceView(msgspec.Struct, frozen=True, rename="camel"):
+    """The new pace of a queue, in an event."""
+
+    gap: int
+    burst: int
+    stagger: int
+    rapid: RateView | None
+    governs: str
+    protect: list[str]
+
+
+class EventView(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
+    """An event. A field that says nothing about its kind is left out. `pace` is null if the pace was taken off."""
+
+    event: str
+    at: str | None = None
+    queue: str | None = None
+    job: EventJobView | None = None
+    pace: EventPaceView | msgspec.UnsetType | None = msgspec.UNSET
+    by: str | None = None
+    reason: str | None = None
+    position: str | None = None
+
+
+def event_view(event: Event, *, position: bool = False) -> EventView:
+    """Return an event as it looks on the wire, with its position if the transport does not carry that itself."""
+    changed = event.kind is EventKind.PACE
+    return EventView(
+        event.kind.value,
+        None if event.at is None else timestamp(event.at),
+        event.queue,
+        None if event.job is None else _event_job_view(event.job),
+        _event_pace_view(event.pace) if changed else msgspec.UNSET,
+        event.by,
+        event.reason,
+        event.position if position else None,
+    )
+
+
+def _event_job_view(job: EventJob) -> EventJobView:
+    return EventJobView(
+        *(job.id, job.name, job.type, job.queue, job.status.name, job.attempt, list(job.tags), timestamp(job.due_at)),
+        worker_id=job.worker_id,
+        progress=job.progress,
+        progress_message=job.progress_message,
+        error=job.error,
+    )
+
+
+def _event_pace_view(pace: Pace | None) -> EventPaceView | None:
+    if pace is None:
+        return None
+    return EventPaceView(
+        *(span_ms(pace.gap), pace.burst, span_ms(pace.rate(quiet=False).apart), _rapid_view(pace)),
+        governs=pace.governs.value,
+        protect=list(pace.protect),
+    )

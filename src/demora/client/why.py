@@ -11,11 +11,10 @@ from ..core.pace import forecast
 from ..core.spans import from_ms, say, timestamp, to_ms
 from ..core.states import Status
 from ..store.jobs import WorkerRecord
-from ..store.occupancy import Taken, all_taken, say_types, serves
+from ..store.occupancy import TakenSlots, all_taken, say_types, serves
 from ..store.paces import RECENT, Outlook
 
 _MOST_TYPES = 20  # types that the data of an answer lists
-LIVE_WITHIN = timedelta(seconds=30)  # a worker is alive for so long after its last heartbeat
 
 
 class Why(msgspec.Struct, frozen=True):
@@ -119,7 +118,7 @@ def _held(outlook: Outlook) -> Why:
     assert pacing is not None
     rate = pacing.pace.rate(quiet=pacing.quiet)
     release = from_ms(forecast(rate, pacing.state, to_ms(outlook.now), place))
-    about = f"released about {_clock(release, outlook.now)}"
+    about = f"released {'after' if outlook.more_ahead else 'about'} {_clock(release, outlook.now)}"
     data = {
         "queue": queue,
         "place": place,
@@ -128,8 +127,10 @@ def _held(outlook: Outlook) -> Why:
         "mode": pacing.pace.mode(quiet=pacing.quiet),
         "paceSetBy": pacing.set_by,
         "paceSetAt": timestamp(pacing.set_at),
+        **_more_ahead(outlook),
     }
-    return Why("held_by_pace", f"It is held by the pace of its queue {queue}, {_nth(place)} in line, {about}.", data)
+    where = f"behind {outlook.ahead} or more jobs" if outlook.more_ahead else f"{_nth(place)} in line"
+    return Why("held_by_pace", f"It is held by the pace of its queue {queue}, {where}, {about}.", data)
 
 
 def _unserved(outlook: Outlook) -> Why | None:
@@ -138,7 +139,8 @@ def _unserved(outlook: Outlook) -> Why | None:
     if not serving:
         return Why("no_worker", f"It is ready, but no live worker serves its queue {job.queue}.", data)
     if not _know(serving, job.type):
-        sentence = f"It is ready, but no live worker that serves its queue {job.queue} knows its type {job.type}."
+        who = f"no live worker that serves its queue {job.queue}" if _know(_alive(outlook), job.type) else "no live worker"
+        sentence = f"It is ready, but {who} knows {job.type}; start one whose application has a handler for it (--app)."
         return Why("no_handler", sentence, data)
     return None
 
@@ -152,8 +154,9 @@ def _ready(outlook: Outlook) -> Why:
         "ahead": ahead,
         "perSecond": round(rate, 3),
         "aboutMs": None if wait is None else wait // timedelta(milliseconds=1),
+        **_more_ahead(outlook),
     }
-    jobs = f"{ahead} job{'s' if ahead > 1 else ''}"
+    jobs = f"{ahead} or more jobs" if outlook.more_ahead else f"{ahead} job{'s' if ahead > 1 else ''}"
     if ahead == 0:
         place = "It is ready and next in line"
     elif wait is None:
@@ -165,7 +168,7 @@ def _ready(outlook: Outlook) -> Why:
     return Why("ready", f"{place}.", data) if taken is None else _crowded_out(place, data, taken, outlook)
 
 
-def _crowded_out(place: str, data: dict[str, Any], taken: Taken, outlook: Outlook) -> Why:
+def _crowded_out(place: str, data: dict[str, Any], taken: TakenSlots, outlook: Outlook) -> Why:
     longest = taken.longest[0]
     since = _clock(longest.since, outlook.now)
     workers = f"the workers that serve its queue {outlook.job.queue}"
@@ -183,13 +186,18 @@ def _crowded_out(place: str, data: dict[str, Any], taken: Taken, outlook: Outloo
     return Why("slots_taken", sentence, data | more)
 
 
+def _more_ahead(outlook: Outlook) -> dict[str, Any]:
+    """The mark of an explanation for a list, where counting the jobs ahead has stopped."""
+    return {"moreAhead": True} if outlook.more_ahead else {}
+
+
 def _governed(outlook: Outlook) -> bool:
     """Whether the pace of the queue will hold the job once it is due."""
     return outlook.pacing is not None and outlook.job.lane in outlook.pacing.pace.governs.lanes
 
 
 def _alive(outlook: Outlook) -> list[WorkerRecord]:
-    return [worker for worker in outlook.workers if worker.heartbeat_ago < LIVE_WITHIN]
+    return [worker for worker in outlook.workers if worker.live]
 
 
 def _serving(outlook: Outlook) -> list[WorkerRecord]:

@@ -104,6 +104,18 @@ def check_allowed(limits: KeyLimits, jobs: Sequence[NewJob]) -> None:
             raise NotAllowedForKey(f"{place}type", job.type, limits.types)
 
 
+def check_names(limits: KeyLimits, queues: Sequence[str] | None, types: Sequence[str]) -> None:
+    """Raise `NotAllowedForKey` for the first queue or type of a worker that the key may not use. None are all queues."""
+    if queues is None and limits.queues:
+        raise NotAllowedForKey("queues", "all queues", limits.queues)
+    for queue in queues or ():
+        if not _fits_any(limits.queues, queue):
+            raise NotAllowedForKey("queues", queue, limits.queues)
+    for type in types:
+        if not _fits_any(limits.types, type):
+            raise NotAllowedForKey("types", type, limits.types)
+
+
 def too_many_names(kind: NameKind, limits: KeyLimits) -> LimitReached:
     """Return the error for a key that has used up its names of a kind."""
     most = (limits.max_queues if kind is NameKind.QUEUE else limits.max_types) or 0
@@ -142,6 +154,7 @@ class Scope(StrEnum):
     SUBMIT = "submit"  # add jobs
     READ = "read"  # see jobs, queues and workers
     OPERATE = "operate"  # read; cancel, retry, reschedule and delete jobs, pause and resume queues
+    WORK = "work"  # run jobs as a remote worker
     ADMIN = "admin"  # all of these, and change the settings of queues
 
 
@@ -149,8 +162,14 @@ _INCLUDES = {
     Scope.SUBMIT: frozenset({Scope.SUBMIT}),
     Scope.READ: frozenset({Scope.READ}),
     Scope.OPERATE: frozenset({Scope.OPERATE, Scope.READ}),
+    Scope.WORK: frozenset({Scope.WORK}),
     Scope.ADMIN: frozenset(Scope),
 }
+
+
+def included(scopes: Iterable[Scope]) -> frozenset[Scope]:
+    """Return these scopes and all that they include."""
+    return frozenset(one for scope in scopes for one in _INCLUDES[scope])
 
 
 class NewKey(msgspec.Struct, frozen=True):

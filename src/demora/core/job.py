@@ -25,6 +25,7 @@ DEFAULT_QUEUE = "default"
 DEFAULT_RETRIES = 3
 DEFAULT_RETRY_DELAY = timedelta(seconds=1)
 DEFAULT_TIMEOUT = timedelta(hours=1)
+DEFAULT_LEASE = timedelta(seconds=30)
 KEY_KEPT = timedelta(hours=24)  # an idempotency key
 _STRICT_STEP = 10**15  # milliseconds: longer than any two ready times can be apart
 
@@ -48,6 +49,14 @@ class Lane(IntEnum):
     SCHEDULED = 1
     RETRY = 2
     RELEASED = 3
+
+
+PARKED = 4  # what an engine adds to the number of the lane of a parked job; see `Store.claim`
+
+
+def lane_of(number: int) -> Lane:
+    """Return the lane of a job from the number that an engine keeps, parked or not."""
+    return Lane(number % PARKED)
 
 
 class IdempotencyKey(msgspec.Struct, frozen=True):
@@ -96,6 +105,7 @@ class NewJob(msgspec.Struct, frozen=True):
     cause: str | None = None  # of a delivery: the job that has ended
     namespace: str = ""  # of its unique key; the scope of its idempotency key is the same
     submitter: str | None = None  # the API key whose limit of waiting jobs it counts for
+    traceparent: str | None = None  # the W3C trace context of the span that adds it
 
 
 def in_namespace(job: NewJob, namespace: str, submitter: str | None = None) -> NewJob:
@@ -160,7 +170,7 @@ class Job(msgspec.Struct, Generic[Result_co], frozen=True):
     webhook_on_cancel: bool = False
     cause: str | None = None
     schedule_name: str | None = None  # the schedule that added the job
-    slot_at: datetime | None = None  # the slot it was added for; None if a caller triggered it
+    slot_at: datetime | None = None  # the fire time it was added for; None if a caller triggered it
     attempts: tuple[Attempt, ...] = ()
     log: tuple[LogLine, ...] = ()
 
@@ -179,6 +189,11 @@ class Job(msgspec.Struct, Generic[Result_co], frozen=True):
         if self.result_json == b"":
             raise NotRead(self.id, "result")
         return None if self.result_json is None else unpack(self.result_json)
+
+
+def expires_before(job: Job, due: datetime) -> bool:
+    """Whether a waiting job that was never claimed would have expired at this time."""
+    return job.expires_at is not None and job.expires_at <= due and job.attempt == 0 and job.status.waiting
 
 
 def revision(job: Job) -> str:

@@ -25,10 +25,8 @@ import msgspec
 
 from .job import Lane, Priority
 from .spans import MILLISECOND, ZERO, span_ms
-from .webhook import QUEUE as WEBHOOKS
 
 EVERY_QUEUE = "*"  # in place of a queue's name: all queues that have no pace of their own
-OWN_QUEUES = (WEBHOOKS,)  # demora's own, which the pace of all queues leaves out
 USUAL_STAGGER = timedelta(seconds=30)
 
 
@@ -145,10 +143,15 @@ class Release(msgspec.Struct, frozen=True):
 
 
 class Plan(msgspec.Struct, frozen=True):
-    """What to do now: release one held job for each of the `release_times`, in the queue's order, then store the state."""
+    """What to do now: release one held job for each of the `release_times`, in the queue's order, then store the state.
+
+    `states` are the states after the first release time, the first two, and so on. If only some of the jobs can be released,
+    the one for their number is stored, so that the release times of the others stay unused.
+    """
 
     release_times: tuple[int, ...]
     state: PaceState
+    states: tuple[PaceState, ...] = ()
 
 
 USUAL_PACE = Pace()
@@ -163,21 +166,26 @@ def begin(now: int) -> PaceState:
 def plan(rate: Rate, state: PaceState, now: int, dues: Sequence[int]) -> Plan:
     """Return the releases that are possible now. `dues` are the due times of the held jobs in order, of all or of the first
     `Rate.reach`. Fewer are enough if the plan does not release all of them."""
-    state, release_times = _as_of(state, now), list[int]()
+    state, release_times, states = _as_of(state, now), list[int](), list[PaceState]()
     while len(release_times) < len(dues):
         first = dues[len(release_times)]
         state = _without_missed(rate, state, now)
         release_at = state.next_at if state.step else _beginning(rate, max(state.next_at, first), now)
         if release_at > now:
             break
+        state = _after(rate, state, release_at)
         if first <= release_at:
             release_times.append(release_at)
-        state = _after(rate, state, release_at)
-    state = msgspec.structs.replace(state, seen_at=now)
-    if release_times:
-        released = state.released + len(release_times)
-        state = msgspec.structs.replace(state, released_at=now, released=released, former_at=state.released_at)
-    return Plan(tuple(release_times), state)
+            states.append(_released(state, now, len(release_times)))
+    return Plan(tuple(release_times), _released(state, now, len(release_times)), tuple(states))
+
+
+def _released(state: PaceState, now: int, jobs: int) -> PaceState:
+    """Return the state with a note of the jobs that are released now."""
+    if not jobs:
+        return msgspec.structs.replace(state, seen_at=now)
+    released = state.released + jobs
+    return msgspec.structs.replace(state, seen_at=now, released_at=now, released=released, former_at=state.released_at)
 
 
 def look_at(state: PaceState, now: int, first_due: int) -> int:

@@ -12,7 +12,15 @@ MOST_BYTES = 1024 * 1024
 MOST_DEPTH = 32
 _INT64 = range(-(2**63), 2**63)
 
-_encode = msgspec.json.Encoder().encode
+
+def _model(value: Any) -> Any:
+    """Return a pydantic model as plain JSON values, by which the model can be read again. msgspec knows no such models."""
+    if not hasattr(type(value), "model_dump"):
+        raise TypeError(f"Encoding objects of type {type(value).__name__} is unsupported")
+    return value.model_dump(mode="json", by_alias=True, round_trip=True)
+
+
+_encode = msgspec.json.Encoder(enc_hook=_model).encode
 _decode = msgspec.json.Decoder().decode
 
 _NAMED = re.compile(r"Object (missing required|contains unknown) field `(.*)`", re.DOTALL)
@@ -101,8 +109,8 @@ def _check_depth(field: str, depth: int) -> None:
 
 
 def _builtins(value: Any, field: str) -> Any:
-    """Return dataclasses, structs, datetimes, enums and the like as plain JSON values."""
+    """Return dataclasses, structs, pydantic models, datetimes, enums and the like as plain JSON values."""
     try:
-        return msgspec.to_builtins(value)
+        return msgspec.to_builtins(value, enc_hook=_model)
     except (TypeError, ValueError, RecursionError) as problem:
         raise Invalid(field, f"cannot be written as JSON: {problem}") from None

@@ -26,6 +26,7 @@ LONGEST_TIMEOUT = timedelta(days=30)
 _TYPE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._:/-]{0,127}")
 _QUEUE = re.compile(r"[A-Za-z0-9._-]{1,64}")
 _ID = re.compile(r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
+_PLACE = re.compile(r"\d{1,16}\.\d{1,18}")  # in a list that is not in the order of ids
 _TOO_SOON = "the job would expire before it is due"
 
 
@@ -115,7 +116,7 @@ def check_status(status: Status | str) -> Status:
 
 
 def check_cursor(cursor: str) -> str:
-    if not isinstance(cursor, str) or not _ID.fullmatch(cursor):
+    if not isinstance(cursor, str) or not (_ID.fullmatch(cursor) or _PLACE.fullmatch(cursor)):
         raise Invalid("after", "must be the next cursor of an earlier page")
     return cursor
 

@@ -3,8 +3,8 @@
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from ..errors import Invalid
+from .own import OWN_QUEUES
 from .request import check_queue
-from .webhook import QUEUE
 
 MOST_WEIGHT = 1000
 
@@ -21,10 +21,10 @@ class QueueShares:
 
     def turn(self, chance: Callable[[], float]) -> tuple[str, ...] | None:
         """Return the queues in the order for the next claim. By weight, each queue comes first in proportion to its weight.
-        Every worker also serves the queue of webhooks: with a weight of 1, or, strictly in order, after all others."""
+        Every worker also serves demora's own queues: with a weight of 1, or, strictly in order, after all others."""
         if self.queues is None:
             return None
-        queues = self.queues if QUEUE in self.queues else (*self.queues, QUEUE)
+        queues = (*self.queues, *(own for own in OWN_QUEUES if own not in self.queues))
         if self._weights is None:
             return queues
         luck = {queue: (1.0 - chance()) ** (1.0 / self._weights.get(queue, 1)) for queue in queues}

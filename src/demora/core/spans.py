@@ -9,6 +9,7 @@ from datetime import UTC, datetime, timedelta
 from ..errors import Invalid
 
 MILLISECOND = timedelta(milliseconds=1)
+MICROSECOND = timedelta(microseconds=1)
 ZERO = timedelta(0)
 CENTURY = timedelta(days=36525)
 

@@ -29,17 +29,18 @@ class Status(IntEnum):
 WAITING = frozenset(s for s in Status if s.waiting)
 ENDED = frozenset(s for s in Status if s.ended)
 
-# A claim may take a PENDING job too. Only a retry by hand leads out of an end.
+# No job is PENDING in this version: the state is reserved for jobs that wait for other jobs. A waiting job fails if no live
+# worker has known its type for an hour. Only a retry by hand and the undoing of a cancel lead out of an end.
 MOVES: dict[Status, frozenset[Status]] = {
-    Status.PENDING: frozenset({Status.QUEUED, Status.PROCESSING, Status.CANCELLED}),
-    Status.QUEUED: frozenset({Status.PROCESSING, Status.CANCELLED}),
-    Status.RETRYING: frozenset({Status.PROCESSING, Status.CANCELLED}),
+    Status.PENDING: frozenset({Status.QUEUED, Status.CANCELLED}),
+    Status.QUEUED: frozenset({Status.PROCESSING, Status.FAILED, Status.CANCELLED}),
+    Status.RETRYING: frozenset({Status.PROCESSING, Status.FAILED, Status.CANCELLED}),
     Status.PROCESSING: frozenset(
         {Status.QUEUED, Status.RETRYING, Status.COMPLETED, Status.FAILED, Status.CANCELLED},
     ),
     Status.COMPLETED: frozenset(),
     Status.FAILED: frozenset({Status.QUEUED}),
-    Status.CANCELLED: frozenset({Status.QUEUED}),
+    Status.CANCELLED: frozenset({Status.QUEUED, Status.RETRYING}),
 }
 
 RETRYABLE = frozenset(s for s in ENDED if MOVES[s])

@@ -1,6 +1,7 @@
 """Outcomes and verdicts: how a run ended, and what becomes of the job.
 
-`decide` is the only place that chooses the next state of a job and the wait before it.
+This module alone chooses the next state after a run, an expiry or a cancel, and the wait before it; `states.MOVES` lists all
+moves.
 """
 
 from datetime import timedelta
@@ -88,7 +89,7 @@ class RetryState(msgspec.Struct, frozen=True):
 class Verdict(msgspec.Struct, frozen=True):
     """The next state of a job. The delay counts from the moment when the verdict is recorded; None keeps the due time.
 
-    `counts` says whether the run was an attempt, `no_handler` that the worker returned the job for want of a handler.
+    `counts` says whether the run was an attempt, `no_handler` that the worker returned the job because it has no handler.
     """
 
     status: Status
@@ -116,6 +117,9 @@ class Verdict(msgspec.Struct, frozen=True):
 # The verdict on a waiting job that was not started by its expiry.
 EXPIRED = Verdict(Status.CANCELLED, error="Expired: it was not started by its expiry", counts=False)
 
+# The verdict on a waiting job that no live worker could run for `NO_HANDLER_GRACE`.
+UNKNOWN_TYPE = Verdict(Status.FAILED, error="UnknownType: no live worker knew its type for an hour", counts=False)
+
 # The verdict on a waiting job that a caller cancelled. A worker gives the same reason for a job that it claimed and did not
 # start.
 BEFORE_START = "cancelled before it started"
@@ -138,8 +142,12 @@ def decide(outcome: Outcome, job: RetryState, drawn: float) -> Verdict:
         case NoHandler():
             return _without_handler(job)
         case Lapsed(worker_id):
-            error = f"WorkerLost: worker {worker_id or 'unknown'} stopped renewing its lease"
-            return _after_failure(Raised(error), job, drawn)
+            return _after_failure(Raised(lost_error(worker_id)), job, drawn)
+
+
+def lost_error(worker_id: str | None) -> str:
+    """Return the error of a run whose worker stopped renewing its lease."""
+    return f"WorkerLost: worker {worker_id or 'unknown'} stopped renewing its lease"
 
 
 def backoff(base: timedelta, failures: int, *, cap: timedelta = CAP, jitter: float = 0.0, drawn: float = 0.0) -> timedelta:

@@ -14,14 +14,14 @@ import msgspec
 
 from ..errors import Invalid
 from .job import NewJob, Priority
-from .spans import to_ms
+from .spans import timestamp, to_ms
 from .states import Status
 
 TYPE = "demora.webhook"
 QUEUE = "demora.webhooks"
 RETRIES = 15
 RETRY_DELAY = timedelta(seconds=5)
-RETRY_CAP = timedelta(hours=12)  # so that the last try is about two days after the end
+RETRY_CAP = timedelta(hours=12)  # so that the last try is about a day and a half after the end
 MOST_RESULT = 64 * 1024  # bytes; a larger result is left out, and the receiver can read it by the job's id
 
 _NAMES = {Status.COMPLETED: "completed", Status.FAILED: "failed", Status.CANCELLED: "cancelled"}
@@ -47,10 +47,12 @@ class EndedJob(msgspec.Struct, frozen=True):
     on_cancel: bool = False
     result: bytes | None = None
     error: str | None = None
+    schedule: str | None = None
+    slot_at: datetime | None = None
 
 
 class Message(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
-    """The body of a webhook."""
+    """The body of a webhook. Only a job of a schedule has `schedule_name`, and `slot_at` unless a caller triggered it."""
 
     job_id: str
     job_type: str
@@ -60,6 +62,8 @@ class Message(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     result: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
     error: str | msgspec.UnsetType | None = msgspec.UNSET
     result_too_large: bool = False
+    schedule_name: str | None = None
+    slot_at: str | None = None
 
 
 class Delivery(msgspec.Struct, frozen=True):
@@ -98,11 +102,13 @@ def message(ended: EndedJob) -> Message:
         job_id=ended.id,
         job_type=ended.type,
         status=_NAMES[ended.status],
-        completed_at=ended.completed_at.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
+        completed_at=timestamp(ended.completed_at),
         attempts=ended.attempts,
         result=msgspec.Raw(result) if completed else msgspec.UNSET,
         error=msgspec.UNSET if completed else ended.error,
         result_too_large=too_large,
+        schedule_name=ended.schedule,
+        slot_at=None if ended.slot_at is None else timestamp(ended.slot_at),
     )
 
 

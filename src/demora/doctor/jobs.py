@@ -4,7 +4,6 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import timedelta
 
-from ..client.why import LIVE_WITHIN
 from ..core.pace import EVERY_QUEUE
 from ..core.pace_request import say_briefly
 from ..core.spans import say
@@ -23,7 +22,7 @@ _SECOND = timedelta(seconds=1)
 
 def judge_jobs(overview: JobsOverview, queues: Sequence[Queue], workers: Sequence[WorkerRecord]) -> Iterator[Finding]:
     """Yield all findings about jobs, good and bad. `workers` are all registered workers, also those without heartbeat."""
-    live = [worker for worker in workers if worker.heartbeat_ago < LIVE_WITHIN]
+    live = [worker for worker in workers if worker.live]
     paused = {queue.name for queue in queues if queue.pause is not None}
     awaited = [waiting for waiting in overview.waiting if waiting.queue not in paused]
     yield _clock(overview)
@@ -46,7 +45,7 @@ def judge_paces(paces: Sequence[Pacing], workers: Iterable[WorkerRecord]) -> Ite
         fact = f"queue {pacing.queue} {has}, {say_briefly(pacing.pace)}: {held}"
         every = f"all queues without a pace of their own have one, {say_briefly(pacing.pace)}, set by {pacing.set_by}"
         yield Finding("paces", "ok", every if pacing.queue == EVERY_QUEUE else fact)
-    live = [worker for worker in workers if worker.heartbeat_ago < LIVE_WITHIN]
+    live = [worker for worker in workers if worker.live]
     yield from _different_settings(live)
     for pacing in paces:
         if pacing.queue == EVERY_QUEUE and pacing.set_by == BY_SETTINGS and live and not any(map(_names_every, live)):
@@ -104,8 +103,9 @@ def _unserved(awaited: Iterable[Waiting], live: Sequence[WorkerRecord]) -> Itera
         if not serving:
             queues[waiting.queue] += count
         elif not any(waiting.type in worker.types for worker in serving):
-            fact = f"{_jobs(count)} of type {waiting.type} in queue {waiting.queue}: no live worker there knows the type"
-            advice = "start a worker whose application has a handler for it; otherwise these jobs fail after an hour"
+            who = "no live worker there" if any(waiting.type in worker.types for worker in live) else "no live worker"
+            fact = f"{_jobs(count)} of type {waiting.type} in queue {waiting.queue}: {who} knows {waiting.type}"
+            advice = "start one whose application has a handler for it, --app MODULE:APP; otherwise they fail after an hour"
             yield Finding("types", level, fact, advice)
     for name, count in queues.items():
         ready = sum(waiting.ready for waiting in awaited if waiting.queue == name)

@@ -100,10 +100,11 @@ async def schema_version(database_url: str, *, postgres: PostgresOptions | None 
     """The version of the schema in a database, None if there is none yet. Creates and changes nothing."""
     store = make_store(database_url, postgres=postgres)
     if database_url.startswith("sqlite"):
-        from .sqlite import SqliteStore, connections
+        from .sqlite import SqliteStore
+        from .sqlite.connection import connections
 
         path = store.path if isinstance(store, SqliteStore) else None
         return connections.stored_version(path) if path is not None and path.exists() else None
-    from .postgres.connections import stored_version
+    from .postgres.connection.migrating import stored_version
 
     return await stored_version(database_url, postgres or PostgresOptions())

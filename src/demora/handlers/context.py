@@ -23,7 +23,7 @@ _current: ContextVar["Context | None"] = ContextVar("demora_run", default=None)
 
 
 class ContextSchedule(msgspec.Struct, frozen=True):
-    """The schedule that added the job of a run. `slot_at` is the slot it was added for, None if a caller triggered it."""
+    """The schedule that added the job of a run. `slot_at` is the fire time of the job, None if a caller triggered it."""
 
     name: str
     slot_at: datetime | None

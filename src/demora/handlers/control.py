@@ -1,4 +1,4 @@
-"""The signals that a handler raises to decide what becomes of its job.
+"""What a handler raises to decide what becomes of its job.
 
 They have a root of their own, so that `except DemoraError` does not catch them. A reason and a `detail` may be any object;
 the worker stores them as text by `str`.
@@ -9,11 +9,11 @@ from datetime import timedelta
 from ..core.spans import span
 
 
-class Signal(Exception):
-    """The root of all signals."""
+class ControlFlow(Exception):
+    """The root of what a handler raises to decide what becomes of its job."""
 
 
-class Retry(Signal):
+class Retry(ControlFlow):
     """Fail this attempt and try again, after `after` if given, otherwise after the usual backoff. `detail` is stored with
     the attempt in place of a traceback, and not logged."""
 
@@ -29,7 +29,7 @@ class Retry(Signal):
         self.after = None if after is None else span(after, "after")
 
 
-class Snooze(Signal):
+class Snooze(ControlFlow):
     """Run the job again after `delay`. This run does not count as an attempt."""
 
     def __init__(self, delay: timedelta | str) -> None:
@@ -37,7 +37,7 @@ class Snooze(Signal):
         self.delay = span(delay, "delay")
 
 
-class Cancel(Signal):
+class Cancel(ControlFlow):
     """End the job as CANCELLED."""
 
     def __init__(self, reason: str = "cancelled by its handler") -> None:
@@ -52,7 +52,7 @@ class EndRequested(Cancel):
         super().__init__("cancelled while running")
 
 
-class Fail(Signal):
+class Fail(ControlFlow):
     """End the job as FAILED at once, without further attempts. `detail` is stored with the attempt in place of a traceback,
     and not logged."""
 

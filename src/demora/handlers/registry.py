@@ -10,7 +10,7 @@ from typing import Any, TypedDict, Unpack, cast
 import msgspec
 
 from ..core.job import DEFAULT_TIMEOUT, Priority
-from ..core.payload import UNKNOWN_FIELD, misfit, unpack
+from ..core.payload import UNKNOWN_FIELD, pack_object, unpack
 from ..core.request import (
     JobOptions,
     check_flag,
@@ -27,7 +27,7 @@ from ..core.spelling import did_you_mean
 from ..core.verdict import CAP, RetryState
 from ..errors import BadHandler, Invalid, UnknownJobType
 from .context import Context
-from .payload_types import misfits_json
+from .payload_types import PayloadReader, example_of, payload_reader, result_reader
 
 Permanent = type[BaseException] | Sequence[type[BaseException]]
 Next = Callable[[], Awaitable[Any]]
@@ -88,28 +88,36 @@ class Handler:
         self.type, self.function, self.defaults = check_type(type), function, defaults
         self._usual = [(name, value) for name in _ENQUEUE_DEFAULTS if (value := getattr(defaults, name)) is not None]
         self.is_async = inspect.iscoroutinefunction(function)
-        self._context_name, self._fields, self._open = _signature(type, function)
-        self._shape = msgspec.defstruct("Payload", self._fields, forbid_unknown_fields=not self._open, kw_only=True)
-        try:
-            self._decode = msgspec.json.Decoder(self._shape).decode
-        except TypeError as problem:
-            raise BadHandler(type, f"its payload cannot be read from JSON: {problem}") from problem
+        self._context_name, self._reader = _signature(type, function)
         self._read_result = _result_reader(function)
 
     @property
     def field_names(self) -> tuple[str, ...]:
         """The names of the fields that the function declares."""
-        return self._shape.__struct_fields__
+        return self._reader.names
 
     def fields(self, payload: bytes) -> Any:
         """Return the checked fields of a payload; `Invalid` names a field that does not fit the function."""
         try:
-            fields = self._decode(payload)
-        except (msgspec.ValidationError, msgspec.DecodeError, ValueError) as problem:
-            raise self._with_known_fields(misfit(problem, "payload")) from None
+            fields = self._reader.read(payload)
+        except Invalid as problem:
+            raise self._with_known_fields(problem) from None
         if self._check is not None:
             self._check(fields)
         return fields
+
+    def example(self) -> str | None:
+        """Return a payload that fits the function, as JSON; None if none can be made from its annotations."""
+        hints = typing.get_type_hints(self.function, include_extras=True)
+        parameters = inspect.signature(self.function).parameters
+        required = [name for name in self.field_names if parameters[name].default is inspect.Parameter.empty]
+        try:
+            made = {name: example_of(hints.get(name, Any)) for name in required or self.field_names}
+            payload = pack_object(made, "payload")
+            self.fields(payload)
+        except (Invalid, TypeError, RuntimeError):  # such as a type of another library, or one with a pattern
+            return None
+        return payload.decode()
 
     def _with_known_fields(self, problem: Invalid) -> Invalid:
         """Return the error about an unknown field with the nearest one, or with all that the function has."""
@@ -146,10 +154,7 @@ class Handler:
 
     def arguments(self, payload: bytes, context: Context) -> dict[str, Any]:
         """Return the keyword arguments for a stored payload."""
-        fields = self.fields(payload)
-        arguments = msgspec.structs.asdict(fields)
-        if self._open:
-            arguments = unpack(payload) | arguments
+        arguments = self._reader.arguments(self.fields(payload), payload)
         if self._context_name is not None:
             arguments[self._context_name] = context
         return arguments
@@ -161,6 +166,7 @@ class Registry:
     def __init__(self, *, known_types_only: bool = False) -> None:
         self.known_types_only = known_types_only
         self._handlers: dict[str, Handler] = {}
+        self.known: frozenset[str] = frozenset()  # the types that have a handler
         self._off: dict[str, str] = {}  # types that were switched off, with the reason
 
     def register(self, handler: Handler) -> None:
@@ -168,11 +174,13 @@ class Registry:
         if handler.type in self._handlers and self._handlers[handler.type].function is not handler.function:
             raise BadHandler(handler.type, "another function is registered for this type already")
         self._handlers[handler.type] = handler
+        self.known |= {handler.type}
         self._off.pop(handler.type, None)
 
     def switch_off(self, types: Iterable[str], reason: str) -> list[str]:
         """Remove the handlers of these types and refuse such jobs. Returns the types that were registered until now."""
         gone = [type for type in types if self._handlers.pop(type, None) is not None]
+        self.known -= frozenset(gone)
         self._off |= dict.fromkeys(gone, reason)
         return gone
 
@@ -243,29 +251,28 @@ def _permanent(type: str, given: Permanent) -> tuple[builtins.type[BaseException
     return classes
 
 
-_Field = tuple[str, Any] | tuple[str, Any, Any]
-
-
-def _signature(type: str, function: Callable[..., Any]) -> tuple[str | None, list[_Field], bool]:
-    """Return the name of the context parameter, the fields of the payload, and whether further fields are accepted."""
-    context_name, open_ = None, False
-    fields: list[_Field] = []
+def _signature(type: str, function: Callable[..., Any]) -> tuple[str | None, PayloadReader]:
+    """Return the name of the context parameter, and what reads payloads for the other parameters."""
+    context_name, is_open = None, False
+    fields: dict[str, Any] = {}
+    defaults: dict[str, Any] = {}
     hints = _hints(type, function)
     for parameter in inspect.signature(function).parameters.values():
         hint = hints.get(parameter.name, Any)
         if parameter.kind is parameter.VAR_KEYWORD:
-            open_ = True
+            is_open = True
         elif parameter.kind in (parameter.POSITIONAL_ONLY, parameter.VAR_POSITIONAL):
             raise BadHandler(type, f"parameter {parameter.name!r} must be usable as a keyword: payloads have names")
         elif hint is Context or (parameter.name == "ctx" and hint is Any):
             context_name = parameter.name
-        elif parameter.default is parameter.empty:
-            if (reason := misfits_json(hint)) is not None:
-                raise BadHandler(type, f"parameter {parameter.name!r}: {reason}")
-            fields.append((parameter.name, hint))
         else:
-            fields.append((parameter.name, hint, _default(parameter.default)))
-    return context_name, fields, open_
+            fields[parameter.name] = hint
+            if parameter.default is not parameter.empty:
+                defaults[parameter.name] = parameter.default
+    try:
+        return context_name, payload_reader(fields, defaults, is_open=is_open)
+    except TypeError as problem:
+        raise BadHandler(type, str(problem)) from problem
 
 
 def _hints(type: str, function: Callable[..., Any]) -> dict[str, Any]:
@@ -279,13 +286,6 @@ def _result_reader(function: Callable[..., Any]) -> Callable[[bytes], Any] | Non
     """Return what reads a stored result as the annotated return type; None if there is none, or JSON has no such type."""
     try:
         hint = typing.get_type_hints(function, include_extras=True).get("return", Any)
-        return None if hint is Any else msgspec.json.Decoder(hint).decode
+        return None if hint is Any else result_reader(hint)
     except Exception:
         return None
-
-
-def _default(value: Any) -> Any:
-    """Return a default value for a struct field; a mutable one is copied for each call."""
-    if isinstance(value, list | dict | set):
-        return msgspec.field(default_factory=lambda: type(value)(value))
-    return value

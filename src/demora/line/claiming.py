@@ -1,6 +1,7 @@
 """A claim with a line: the line says which jobs are next, and the SQL store leases them.
 
-The SQL store claims alone while the line is away, where a pace may release a job, and every few seconds as a safety net.
+The SQL store claims alone while the line is away, where a pace may release a job, where a parked job may be ready, and every
+few seconds as a safety net.
 """
 
 import asyncio
@@ -20,7 +21,7 @@ from ..store.line_feed import Drawn, Entry, LineFeed, Place
 from ..store.store import Store
 from ..system import crash
 from .maintainer import Maintainer
-from .port import PutMode, Taken
+from .port import HandedOut, PutMode
 
 SQL_CLAIM_EVERY = 5.0  # seconds after which a claim asks the SQL store alone, for jobs that fell out of the line
 ROUNDS = 8  # of asking the line in one claim, while the jobs it hands out have moved on
@@ -28,14 +29,17 @@ LONG_DUE = 100_000  # microseconds: a job due for longer that cannot be leased i
 MICROSECOND = timedelta(microseconds=1)
 
 
-class ClaimTimes:
-    """What is known about the claims of one set of queues: when the SQL store was last asked alone, by the loop's clock, and
-    when a pace may release a job next, in microseconds of the database's clock."""
+_Which = tuple[frozenset[str] | None, frozenset[str] | None]  # the queues and the types of a claim
 
-    __slots__ = ("release_at", "sql_claimed_at")
+
+class ClaimTimes:
+    """What is known about the claims of one set of queues and types: when the SQL store was last asked alone, by the loop's
+    clock; when a pace may release a job next, and when a parked job is due, in microseconds of the database's clock."""
+
+    __slots__ = ("parked_at", "release_at", "sql_claimed_at")
 
     def __init__(self, sql_claimed_at: float) -> None:
-        self.sql_claimed_at, self.release_at = sql_claimed_at, 0.0
+        self.sql_claimed_at, self.release_at, self.parked_at = sql_claimed_at, 0.0, math.inf
 
 
 class Claimer:
@@ -44,16 +48,17 @@ class Claimer:
 
     def __init__(self, store: Store, feed: LineFeed, sweep_unplaced: Callable[[], Awaitable[None]]) -> None:
         self._store, self._feed, self._sweep_unplaced = store, feed, sweep_unplaced
-        self._times: dict[frozenset[str] | None, ClaimTimes] = {}  # by the queues of the request
+        self._times: dict[_Which, ClaimTimes] = {}
 
     async def claim(self, maintainer: Maintainer, request: ClaimRequest) -> Claimed:
         """Lease the jobs that the line names, or those that the SQL store finds by itself. The promises are those of
         `Store.claim`; as there, no row is leased that is not due."""
         loop = asyncio.get_running_loop()
         await self._sweep_unplaced()
-        which = None if request.queues is None else frozenset(request.queues)
+        which = None if request.queues is None else frozenset(request.queues), request.types
         times = self._times.get(which) or self._times.setdefault(which, ClaimTimes(loop.time()))
-        if request.limit and loop.time() < times.sql_claimed_at + SQL_CLAIM_EVERY:
+        parked = times.parked_at <= maintainer.clock.now_us()  # the line does not know these jobs
+        if request.limit and not parked and loop.time() < times.sql_claimed_at + SQL_CLAIM_EVERY:
             claimed = await self._claim_by_line_unless_release_due(maintainer, times, request)
             if claimed is not None:
                 return claimed
@@ -71,8 +76,11 @@ class Claimer:
     async def _claim_by_line_unless_release_due(
         self, maintainer: Maintainer, times: ClaimTimes, request: ClaimRequest
     ) -> Claimed | None:
-        """Claim by the line. None if it is away, or if it has no job and a pace may release one: SQL does both at once."""
-        claimed = await self._claim_by_line(maintainer, request)
+        """Claim by the line. None if it is away, or if it has no job and there may be a parked one or one that a pace
+        releases: SQL does all of this at once."""
+        claimed = await self._claim_by_line(maintainer, times, request)
+        if claimed is not None and not claimed.jobs and times.parked_at <= maintainer.clock.now_us():
+            return None
         if claimed is None or not maintainer.paced:
             return claimed
         left = times.release_at - maintainer.clock.now_us()
@@ -86,10 +94,19 @@ class Claimer:
 
     async def _claim_by_sql(self, maintainer: Maintainer, times: ClaimTimes, request: ClaimRequest) -> Claimed:
         """Claim by the SQL store alone, which also releases the jobs that a pace allows, and bring the line in step."""
-        times.release_at = math.inf  # `expect_releases` may lower it meanwhile
+        parked = times.parked_at <= maintainer.clock.now_us()
+        times.release_at = times.parked_at = math.inf  # `expect_releases` may lower the first meanwhile
         claimed = await self._store.claim(
-            request.worker_id, request.limit, lease=request.lease, queues=request.queues, in_turn=request.in_turn
+            request.worker_id,
+            request.limit,
+            lease=request.lease,
+            queues=request.queues,
+            in_turn=request.in_turn,
+            types=request.types,
+            claim_id=request.claim_id,
         )
+        if parked and len(claimed.jobs) == request.limit:  # perhaps more of them are ready, and the next in order
+            times.parked_at = 0.0
         if claimed.next_in is not None:
             times.release_at = min(times.release_at, maintainer.clock.now_us() + claimed.next_in / MICROSECOND)
         await maintainer.remove([Entry(job.lease.id, job.queue) for job in claimed.jobs])
@@ -97,9 +114,10 @@ class Claimer:
         await put_released(maintainer, [job for job in claimed.released if job.id not in leased])
         return claimed
 
-    async def _claim_by_line(self, maintainer: Maintainer, request: ClaimRequest) -> Claimed | None:
+    async def _claim_by_line(self, maintainer: Maintainer, times: ClaimTimes, request: ClaimRequest) -> Claimed | None:
         """Lease the jobs that the line hands out, and ask it again while they have moved on. None if it is away."""
         jobs: list[ClaimedJob] = []
+        parked: frozenset[str] = frozenset()
         expired = 0
         for last in reversed(range(ROUNDS)):
             want = request.limit - len(jobs) - expired
@@ -109,7 +127,14 @@ class Claimer:
             crash.at("line.taken")
             asked = time.monotonic()
             try:
-                drawn = await self._feed.draw(request.worker_id, taken.entries, lease=request.lease)
+                drawn = await self._feed.draw(
+                    request.worker_id,
+                    taken.entries,
+                    lease=request.lease,
+                    queues=request.queues,
+                    types=request.types,
+                    claim_id=request.claim_id,
+                )
             except StoreError:
                 if jobs:  # the worker holds these leases already
                     break
@@ -119,12 +144,14 @@ class Claimer:
             missed, moved = await self._settle_entries(maintainer, taken.entries, drawn)
             jobs += drawn.claimed.jobs
             expired += drawn.expired
+            parked |= drawn.claimed.parked
+            times.parked_at = math.inf if drawn.parked_in is None else drawn.wall_us + drawn.parked_in / MICROSECOND
             await self._sweep_unplaced()
             more = len(taken.entries) >= want and len(jobs) + expired < request.limit
             if missed or last == 0 or not (more or moved):
                 next_in = ZERO if more or expired else _next_in(taken, drawn, missed, maintainer.clock.answer_us())
-                return Claimed(jobs, drawn.claimed.lapsed, next_in)
-        return Claimed(jobs, [], ZERO) if jobs else None
+                return Claimed(jobs, drawn.claimed.lapsed, next_in, parked=parked)
+        return Claimed(jobs, [], ZERO, parked=parked) if jobs else None
 
     async def _settle_entries(
         self, maintainer: Maintainer, entries: Sequence[Entry], drawn: Drawn
@@ -159,12 +186,13 @@ async def put_released(maintainer: Maintainer, jobs: Sequence[Release], *, quiet
     crash.at("line.updated")
 
 
-def _next_in(taken: Taken, drawn: Drawn, missed: Sequence[Place], answer_us: int) -> timedelta | None:
+def _next_in(taken: HandedOut, drawn: Drawn, missed: Sequence[Place], answer_us: int) -> timedelta | None:
     """Return how long until the next job is due, the next lease lapses, or a locked job should be tried again."""
     locked = [place for place in missed if _is_locked(place, answer_us)]
     dues = [place.due_at for place in missed if place not in locked] + ([] if taken.next_due is None else [taken.next_due])
     waits = [timedelta(microseconds=max(due * 1000 - answer_us, 0)) for due in dues]
-    waits += ([] if drawn.claimed.next_in is None else [drawn.claimed.next_in]) + [LOCKED_RETRY] * bool(locked)
+    waits += [wait for wait in (drawn.claimed.next_in, drawn.parked_in) if wait is not None]
+    waits += [LOCKED_RETRY] * bool(locked)
     return min(waits, default=None)
 
 

@@ -17,7 +17,7 @@ from ..system import crash, notices
 from .database_clock import DatabaseClock
 from .filling import HORIZON, MAINTAINER_SPAN, Filler, advance_epoch
 from .placing import Placer
-from .port import Line, LineAway, LineLost, PutMode, Taken, WakeWaiters
+from .port import HandedOut, Line, LineAway, LineLost, PutMode, WakeWaiters
 
 TICK = 1.0  # seconds between two checks of the line
 CLOCK_TICKS = 10  # ticks between two readings of the database's clock
@@ -94,7 +94,7 @@ class Maintainer:
             with self._losing():
                 await self._placer.follow(ids)
 
-    async def take(self, queues: Sequence[str] | None, limit: int, *, in_turn: bool) -> Taken | None:
+    async def take(self, queues: Sequence[str] | None, limit: int, *, in_turn: bool) -> HandedOut | None:
         """Return what the line hands out; None if it may not know every job that is due."""
         with self._losing():
             if not self.trusted or not await self._filler.covers_now():

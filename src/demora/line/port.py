@@ -50,7 +50,7 @@ class LineState(msgspec.Struct, frozen=True):
     paced: bool = False
 
 
-class Taken(msgspec.Struct, frozen=True):
+class HandedOut(msgspec.Struct, frozen=True):
     """The jobs that the line handed out, in order, and when the next job is due that it did not hand out yet."""
 
     entries: list[Entry]
@@ -101,7 +101,9 @@ class Line(Protocol):
         moved is ready or the new head of its lane, except under `RETURNED`."""
         ...
 
-    async def take(self, queues: Sequence[str] | None, limit: int, *, now: int, stale: int, in_turn: bool = False) -> Taken:
+    async def take(
+        self, queues: Sequence[str] | None, limit: int, *, now: int, stale: int, in_turn: bool = False
+    ) -> HandedOut:
         """Hand out up to `limit` jobs that are due, in the order of a claim. Jobs that were handed out before `stale` and
         are not `done` come first: the process that took them has died."""
         ...

@@ -85,9 +85,12 @@ class LinedStore:
 
         # The line has no part in these.
         self.api_keys, self.webhooks, self.audit = inner.api_keys, inner.webhooks, inner.audit
+        self.statistics = inner.statistics
+        self.events = inner.events
         self.renew, self.lease_status = inner.renew, inner.lease_status
+        self.claimed, self.leased = inner.claimed, inner.leased
         self.remove, self.purge = inner.remove, inner.purge
-        self.get, self.find, self.queues = inner.get, inner.find, inner.queues
+        self.get, self.find, self.count, self.queues = inner.get, inner.find, inner.count, inner.queues
         self.heartbeat, self.retire, self.workers = inner.heartbeat, inner.retire, inner.workers
         if isinstance(inner, Transactional):  # its callers can add jobs in a transaction of their own
             self.within = inner.within
@@ -133,8 +136,11 @@ class LinedStore:
         lease: timedelta,
         queues: Sequence[str] | None = None,
         in_turn: bool = False,
+        types: frozenset[str] | None = None,
+        claim_id: str | None = None,
     ) -> Claimed:
-        return await self._claimer.claim(await self._maintainer(), ClaimRequest(worker_id, limit, lease, queues, in_turn))
+        request = ClaimRequest(worker_id, limit, lease, queues, in_turn, types, claim_id)
+        return await self._claimer.claim(await self._maintainer(), request)
 
     async def settle(self, settlements: Sequence[Settlement]) -> list[Status | None]:
         answers = await self.inner.settle(settlements)
@@ -149,10 +155,15 @@ class LinedStore:
         await self._sweep_unplaced()
         return answers
 
-    async def retry(self, ids: Sequence[str]) -> list[Answer]:
-        answers = await self.inner.retry(ids)
+    async def retry(self, ids: Sequence[str], *, at: datetime | None = None) -> list[Answer]:
+        answers = await self.inner.retry(ids, at=at)
         await self._follow([id for id, answer in zip(ids, answers, strict=True) if answer.did])
         return answers
+
+    async def restore(self, id: str, *, within: timedelta) -> Answer:
+        answer = await self.inner.restore(id, within=within)
+        await self._follow([id] if answer.did else [])
+        return answer
 
     async def change(self, id: str, change: Change) -> Answer:
         answer = await self.inner.change(id, change)
@@ -161,6 +172,7 @@ class LinedStore:
 
     async def housekeep(self, retention: Retention, *, limit: int) -> HousekeepingResult:
         result = await self.inner.housekeep(retention, limit=limit)
+        await self._follow(result.expired_ids)
         await self._sweep_unplaced()
         return result
 
@@ -265,7 +277,8 @@ class LinedPaces:
         arrange: Callable[[], Awaitable[None]],
     ) -> None:
         self._inner, self._maintainer, self._arrange = inner, maintainer, arrange
-        self.all, self.of, self.changes, self.outlook = inner.all, inner.of, inner.changes, inner.outlook
+        self.all, self.of, self.changes = inner.all, inner.of, inner.changes
+        self.outlook, self.outlooks = inner.outlook, inner.outlooks
 
     async def set(
         self, queue: str, request: PaceRequest | None, *, by: str, usual: Pace = USUAL_PACE, setting: str | None = None
@@ -273,6 +286,11 @@ class LinedPaces:
         pacing = await self._inner.set(queue, request, by=by, usual=usual, setting=setting)
         await self._arrange()
         return pacing
+
+    async def follow(self, queue: str, *, by: str) -> bool:
+        follows = await self._inner.follow(queue, by=by)
+        await self._arrange()
+        return follows
 
     async def release(self, queues: Sequence[str] | None = None, *, wake: bool = True) -> Released:
         released = await self._inner.release(queues, wake=wake)
@@ -294,6 +312,7 @@ class LinedSchedules:
         self.add, self.define, self.change, self.remove = inner.add, inner.define, inner.change, inner.remove
         self.get, self.all, self.records = inner.get, inner.all, inner.records
         self.due, self.foresee = inner.due, inner.foresee
+        self.attend, self.leave, self.live = inner.attend, inner.leave, inner.live
 
     async def fire(self, firings: Sequence[Firing]) -> list[Fired]:
         return await self._then_placed(self._inner.fire(firings))
@@ -320,6 +339,7 @@ class LinedDiagnostics:
     def __init__(self, inner: DiagnosticsStore, line_note: Callable[[], str | None]) -> None:
         self._inner, self._line_note = inner, line_note
         self.overview, self.activity, self.dead_letters = inner.overview, inner.activity, inner.dead_letters
+        self.coming, self.sizes = inner.coming, inner.sizes
         if isinstance(inner, Probed):  # readiness tries a write, where a write can hang
             self.probe = inner.probe
 

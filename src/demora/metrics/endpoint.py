@@ -20,7 +20,7 @@ PATIENCE = 5.0  # seconds that a caller has to send the next bytes of its reques
 
 class Endpoint:
     """Answers `GET /metrics` for the length of a `with` block, on a thread of its own, so that a handler that blocks the
-    worker's loop does not delay it. It answers one caller at a time, and asks nobody for a key."""
+    worker's loop does not delay it. It answers one caller at a time, and needs no key."""
 
     def __init__(self, listener: socket.socket, measured: Measured) -> None:
         self._listener = listener

@@ -12,11 +12,10 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from prometheus_client.registry import Collector
 
 from ..core.states import Status
+from ..core.statistics import MOST_PAIRS, OTHER
 from ..store.jobs import ClaimedJob, Lease, Settlement
 from ..worker.measures import Measures
 
-MOST_PAIRS = 1000  # of a queue and a type that have series of their own
-OTHER = "other"  # the queue and the type of all further pairs
 BOUNDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 1800.0)  # seconds
 RETURNED = "returned"  # the outcome of a run that does not count as an attempt
 OUTCOMES = ("completed", "retrying", "failed", "cancelled", RETURNED)
@@ -121,21 +120,21 @@ class Measured(Measures, Collector):
     def collect(self) -> Iterator[Metric]:
         pairs, queues = list(self._pairs.items()), list(self._queues.items())
         yield _outcomes(pairs)
-        yield _family(
+        yield family(
             "demora_job_lateness_seconds",
             "From the due time of a job to its first start.",
             [((queue,), histogram) for queue, histogram in queues],
             labels=["queue"],
         )
-        yield _family("demora_job_wait_seconds", "From the claim of a job to its start.", [((), self._waited)])
-        yield _family(
+        yield family("demora_job_wait_seconds", "From the claim of a job to its start.", [((), self._waited)])
+        yield family(
             "demora_job_run_seconds",
             "How long a run took.",
             [(name, pair.ran) for name, pair in pairs],
             labels=["queue", "type"],
         )
-        yield _family("demora_claim_seconds", "How long a claim took, a round trip to the database.", [((), self._claims)])
-        yield _family("demora_settle_seconds", "How long it took to record a batch of outcomes.", [((), self._settlements)])
+        yield family("demora_claim_seconds", "How long a claim took, a round trip to the database.", [((), self._claims)])
+        yield family("demora_settle_seconds", "How long it took to record a batch of outcomes.", [((), self._settlements)])
         yield CounterMetricFamily("demora_leases_lost", "Leases that this worker lost while it held them.", self._lost)
         yield CounterMetricFamily("demora_leases_lapsed", "Lapsed leases of others that this worker settled.", self._lapsed)
         if self._slots is not None:
@@ -158,10 +157,11 @@ def _outcomes(pairs: Sequence[tuple[tuple[str, str], Pair]]) -> Metric:
     return family
 
 
-def _family(
+def family(
     name: str, help: str, histograms: Iterable[tuple[Sequence[str], Histogram]], *, labels: Sequence[str] = ()
 ) -> Metric:
-    family = HistogramMetricFamily(name, help, labels=labels)
+    """Return histograms as Prometheus reads them, with the values of their labels."""
+    found = HistogramMetricFamily(name, help, labels=labels)
     for values, histogram in histograms:
-        family.add_metric(values, histogram.buckets(), histogram.sum)
-    return family
+        found.add_metric(values, histogram.buckets(), histogram.sum)
+    return found

@@ -1,6 +1,7 @@
 """The text of `GET /metrics`: the jobs by queue and state, the paces, and what this process has measured."""
 
 import asyncio
+import time
 from collections.abc import Iterator
 from datetime import datetime
 from typing import Protocol
@@ -11,11 +12,13 @@ from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 from prometheus_client.registry import Collector
 
-from ..client.stats import JobCounts, Stats
+from ..client.counts import JobCounts, Stats
 from ..core.pace import EVERY_QUEUE
+from ..core.statistics import OTHER
 from ..errors import StoreError
+from ..store.jobs import WorkerRecord
 from ..store.paces import Pacing
-from .measured import OTHER, Measured
+from .measured import Histogram, Measured, family
 
 LIMIT = 5.0  # seconds that the database has to answer
 MOST_PACES = 1000  # named in the answer: those that hold the most jobs
@@ -25,6 +28,7 @@ class Counting(Protocol):
     """What a scrape asks of the client."""
 
     async def stats(self) -> Stats: ...
+    async def workers(self) -> list[WorkerRecord]: ...
     async def pacings(self) -> list[Pacing]: ...
     def line_used(self) -> bool | None: ...
 
@@ -41,6 +45,7 @@ class ServiceMetrics:
     def __init__(self) -> None:
         self.measured = Measured()
         self._turn = asyncio.Lock()
+        self._round_trips = Histogram()
         self._counted_at: datetime | None = None
         self._paces: list[Pacing] = []
 
@@ -49,18 +54,39 @@ class ServiceMetrics:
         self.measured.line_used = client.line_used
         registry = CollectorRegistry()
         registry.register(await self._look(client))
+        registry.register(_RoundTrips(self._round_trips))
         registry.register(self.measured)
         return await asyncio.to_thread(generate_latest, registry)  # may take a while with a thousand pairs
 
     async def _look(self, client: Counting) -> "_Database":
         try:
             async with asyncio.timeout(LIMIT), self._turn:
+                await self._ping(client)
                 stats = await client.stats()
                 if stats.counted_at != self._counted_at:
                     self._paces, self._counted_at = await client.pacings(), stats.counted_at
                 return _Database(stats, self._paces)
         except (StoreError, TimeoutError):
             return _Database(None, [])
+
+    async def _ping(self, client: Counting) -> None:
+        """Measure a short read. A service without a worker has no other measure of its database."""
+        began = time.perf_counter()
+        try:
+            await client.workers()
+        finally:
+            self._round_trips.add(time.perf_counter() - began)
+
+
+class _RoundTrips(Collector):
+    """How long the database took to answer the scrapes so far."""
+
+    def __init__(self, measured: Histogram) -> None:
+        self._measured = measured
+
+    def collect(self) -> Iterator[Metric]:
+        words = "How long a short read of the database took, one for each scrape."
+        yield family("demora_database_round_trip_seconds", words, [((), self._measured)])
 
 
 class _Database(Collector):

@@ -19,7 +19,7 @@ import msgspec
 from ..core.outbound import Address, Policy, Target, objection, read_address
 from ..errors import DemoraError
 from .lookups import lookups
-from .turns import Crowded, Turns
+from .turns import Crowded, HostTurns
 
 if TYPE_CHECKING:
     import aiohttp
@@ -64,9 +64,9 @@ class Sender:
         timeout: timedelta = timedelta(seconds=15),
         per_host: int = 4,
         resolve: Resolve | None = None,
-        turns: Turns | None = None,
+        turns: HostTurns | None = None,
     ) -> None:
-        self.policy, self.turns = policy or Policy(), turns or Turns(per_host)
+        self.policy, self.turns = policy or Policy(), turns or HostTurns(per_host)
         self._timeout, self._resolve = timeout.total_seconds(), resolve or lookups().resolve
 
     def leave_room(self, slots: int) -> None:

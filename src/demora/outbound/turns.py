@@ -24,7 +24,7 @@ class Crowded(DemoraError):
         self.wait = wait
 
 
-class Turns:
+class HostTurns:
     """Limits the requests to each host to `per_host` at a time. Several event loops can share it."""
 
     def __init__(

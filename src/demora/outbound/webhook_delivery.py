@@ -44,7 +44,7 @@ class WebhookHandler:
         return Handler(TYPE, self.deliver, usual)
 
     async def deliver(self, ctx: Context, url: str, message: msgspec.Raw) -> dict[str, Any]:
-        """Send a signed message with the same id on each attempt. A failure is retried for about two days.
+        """Send a signed message with the same id on each attempt. A failure is retried for a day and a half.
 
         A server that answers 410 disables the URL.
         """
@@ -80,7 +80,7 @@ class WebhookHandler:
         return await self._send(url, message_id(id), msgspec.json.encode(body), secrets)
 
     async def _secrets(self, webhooks: Webhooks, stands: Signing) -> list[Secret]:
-        """The secrets to sign with. If there is none yet, one is made: a delivery never fails for want of a secret."""
+        """The secrets to sign with. If there is none yet, one is made: a delivery never fails because there is no secret."""
         while not (found := [*self._given(), *(one.secret for one in stands.secrets if one.in_force(stands.now))]):
             if await webhooks.ensure_secret() is not None:
                 notices.webhook_secret_made()

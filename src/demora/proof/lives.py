@@ -13,7 +13,7 @@ WAITING = frozenset({"PENDING", "QUEUED", "RETRYING"})
 ENDED = frozenset({"COMPLETED", "FAILED", "CANCELLED"})
 TRACES = frozenset({"accepted", "stale"})  # not steps of a job, but the results of a worker's writes
 SIGNED = frozenset({"renewed", "settled"})
-LEAVES_ITS_END = frozenset({"retried", "removed"})
+LEAVES_ITS_END = frozenset({"retried", "restored", "removed"})
 
 
 def judge(events: Sequence[SqlEvent]) -> Iterator[Fault]:
@@ -175,6 +175,14 @@ class _Life:
             return "I12", f"was retried by hand {left}"
         return self._same_token(event)
 
+    def _restored(self, event: SqlEvent) -> Fault | None:
+        """A cancel was undone. A job that was never claimed looks as if it had been retried."""
+        if event.old_status != "CANCELLED":
+            return "I2", f"was {event.old_status} and its cancel was undone"
+        if self.known and event.generation != self.generation + 1:
+            return "I2", f"was restored and went from generation {self.generation} to {event.generation}"
+        return self._same_token(event)
+
     def _changed(self, event: SqlEvent) -> Fault | None:
         if event.status in ENDED:
             return "I3", f"became {event.status} without a lease"
@@ -251,6 +259,7 @@ _JUDGES: dict[str, Callable[[_Life, SqlEvent], Fault | None]] = {
     "lapsed": _token_only,
     "cancelled": _Life._cancelled,
     "retried": _Life._retried,
+    "restored": _Life._restored,
     "changed": _Life._changed,
     "removed": _Life._removed,
 }

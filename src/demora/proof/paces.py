@@ -75,12 +75,21 @@ def _by_queue(paces: Sequence[PaceFacts], events: Iterable[SqlEvent]) -> list[Pa
     """Return the paces that each queue kept to: those of all queues, until it had one of its own or was left out."""
     if all(pace.queue != EVERY_QUEUE for pace in paces):
         return list(paces)
-    found: list[PaceFacts] = []
-    for queue in sorted({event.queue for event in events if event.queue}):
-        own = [pace for pace in paces if pace.queue == queue]
-        shared = [pace for pace in paces if pace.queue == EVERY_QUEUE and not (own and own[0].at <= pace.at)]
-        found += [msgspec.structs.replace(pace, queue=queue) for pace in shared] + own
-    return found
+    return [pace for queue in sorted({event.queue for event in events if event.queue}) for pace in kept_to(queue, paces)]
+
+
+def kept_to(queue: str, paces: Iterable[PaceFacts]) -> Iterator[PaceFacts]:
+    """Yield the paces that a queue kept to, from changes in order: those of all queues unless it had one of its own or was
+    left out, and again once it follows them."""
+    shared, follows = PaceFacts(EVERY_QUEUE, 0), True
+    for pace in paces:
+        if pace.queue == EVERY_QUEUE:
+            shared = pace
+            if follows:
+                yield msgspec.structs.replace(pace, queue=queue)
+        elif pace.queue == queue:
+            follows = pace.follows
+            yield msgspec.structs.replace(shared, queue=queue, at=pace.at) if follows else pace
 
 
 def _governed(paces: Iterable[PaceFacts], event: SqlEvent) -> tuple[int, ...]:

@@ -7,6 +7,7 @@ from ..store.audit import Evidence, JobFacts, QueueFacts
 from .findings import Fault
 from .history import SqlEvent
 from .lives import ENDED, TRACES, WAITING
+from .paces import kept_to
 
 
 def judge_row(job: JobFacts) -> Iterator[Fault]:
@@ -39,7 +40,8 @@ def judge_last(job: JobFacts, events: Sequence[SqlEvent]) -> Iterator[Fault]:
 
 def judge_counts(evidence: Evidence) -> Iterator[Fault]:
     """The counts that demora shows are those of the rows."""
-    held = {pace.queue: pace.lanes for pace in evidence.paces}  # the last change of each queue
+    kept = {queue: list(kept_to(queue, evidence.paces)) for queue in {job.queue for job in evidence.jobs}}
+    held = {queue: paces[-1].lanes for queue, paces in kept.items() if paces}
     counted = Counter((job.queue, _where(job, evidence.now, held.get(job.queue, ()))) for job in evidence.jobs)
     named = {queue.name for queue in evidence.queues}
     for queue in evidence.queues:

@@ -3,7 +3,7 @@
 import socket
 from ipaddress import ip_address
 
-from ..api.server import BACKLOG
+from ..api.http_server.server import BACKLOG
 from ..system.addresses import Address, cannot_listen, in_url
 
 

@@ -3,14 +3,13 @@
 import asyncio
 import socket
 from collections.abc import Callable
-from functools import partial
 
-from ..api import Api, make_api
-from ..api.connection import Limits
-from ..api.server import Server
+from ..api import make_api
+from ..api.http_server.connection import Limits
+from ..api.http_server.server import Server
 from ..app import Demora
+from ..dashboard.asgi import service_dashboard
 from ..errors import CannotListen
-from ..scheduler.housekeeping import Scheduler
 from ..settings import Settings
 from ..system import forks, notices
 from ..system.addresses import in_url, read_address
@@ -18,8 +17,10 @@ from ..system.seams import Seams
 from ..system.stop_signals import stopping_on_signals
 from ..worker import Worker
 from ..worker.measures import Measures
+from .front import Front
 from .listening import address_of, listen
 from .measuring import service_metrics
+from .scheduling import scheduler_of
 from .startup import opened_when_there
 
 Started = Callable[[str, bool], None]  # the address, and whether callers need an API key
@@ -47,8 +48,10 @@ async def serve(
         with listen(address, settings.port) as listener:
             limits = limits or _limits(settings)
             metrics = service_metrics()
-            measured, api = None if metrics is None else metrics.measured, make_api(app, settings, metrics)
-            service = _Service(app, settings, listener, limits, lambda at: started and started(at, with_key), api)
+            measured = None if metrics is None else metrics.measured
+            dashboard = service_dashboard(app, settings) if settings.dashboard == "on" else None
+            front = Front(make_api(app, settings, metrics), dashboard, root_path=settings.root_path)
+            service = _Service(app, settings, listener, limits, lambda at: started and started(at, with_key), front)
             worker = _worker(app, settings, concurrency, measured) if with_worker else None
             return await service.run(worker)
 
@@ -63,12 +66,12 @@ class _Service:
         listener: socket.socket,
         limits: Limits,
         started: Callable[[str], None],
-        api: Api,
+        front: Front,
     ) -> None:
-        self._app, self._api = app, api
+        self._app, self._front = app, front
         self._listener, self._database = listener, settings.database_url.partition(":")[0]
         self._started = started
-        self._server = Server(self._api, grace=settings.grace, limits=limits, announce=self._announce)
+        self._server = Server(self._front, grace=settings.grace, limits=limits, announce=self._announce)
         self._worker: Worker | None = None
         forks.release_in_child(self, _Service.descriptors)
 
@@ -95,17 +98,16 @@ class _Service:
 
     async def _housekeep(self) -> None:
         """Apply the paces, define the schedules and run the scheduler, which a worker would do besides running jobs."""
-        await self._app.apply_paces()
-        store, define = (await self._app.open()).store, partial(self._app.define_schedules, Seams().name())
-        scheduler = Scheduler(store, self._app.settings.retention, define=define if await define() else None)
-        housekeeping = asyncio.ensure_future(scheduler.run())
-        try:
-            await self._server.stopped()
-        finally:
-            housekeeping.cancel()
+        async with scheduler_of(self._app, Seams().name()) as scheduler:
+            housekeeping = asyncio.ensure_future(scheduler.run())
+            try:
+                await self._server.stopped()
+            finally:
+                housekeeping.cancel()
+                await asyncio.wait([housekeeping])
 
     def stop(self) -> None:
-        self._api.stop()
+        self._front.stop()
         self._server.stop()
         if self._worker is not None:
             self._worker.stop()
@@ -136,7 +138,7 @@ async def _asks_for_keys(app: Demora, settings: Settings) -> bool:
         raise CannotListen(
             "host",
             f"other machines can reach {settings.host}, and no API key is in force; create one first: "
-            "demora keys create NAME --scope admin (or submit, read, operate), or listen on 127.0.0.1",
+            "demora keys create NAME --scope admin (or submit, read, operate, work), or listen on 127.0.0.1",
         )
     names = (*settings.allowed_hosts, *(() if address.is_unspecified else (in_url(address),)))
     notices.service_reachable(settings.host, ", ".join(names) or "(none: set DEMORA_ALLOWED_HOSTS)")

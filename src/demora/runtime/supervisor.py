@@ -20,6 +20,7 @@ from ..system import notices
 FIRST_PAUSE, LONGEST_PAUSE = 0.5, 30.0  # seconds before a dead worker is replaced
 SETTLED = 60.0  # seconds after which a worker counts as healthy, and the next pause is short again
 LAST_CALL = 10.0  # seconds after its grace period until a worker without a supervisor is killed
+REFUSED = 78  # the exit code of a worker that its service refuses: EX_CONFIG, since only other settings can help
 _LIFELINE = "DEMORA_LIFELINE"
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
@@ -80,13 +81,16 @@ class _Supervisor:
         return next((code for code in codes if code), 0)
 
     async def _keep(self) -> int:
-        """Run one worker, and replace it whenever it dies, until a signal. Returns the exit code of the last one."""
+        """Run one worker, and replace it whenever it dies, until a signal. Returns the exit code of the last one. A worker
+        that its service refuses is not replaced: it ends all of them."""
         loop, pause, code = asyncio.get_running_loop(), FIRST_PAUSE, 0
         while not self._stopping.is_set():
             began = loop.time()
             worker = self._start()
             code = await loop.run_in_executor(self._waiters, worker.wait)
             self._running.discard(worker)
+            if code == REFUSED:
+                self._pass_on(signal.SIGTERM)
             if self._stopping.is_set():
                 break
             pause = FIRST_PAUSE if loop.time() - began > SETTLED else pause

@@ -2,12 +2,14 @@
 time."""
 
 import asyncio
+from collections.abc import Iterable
 from contextlib import closing
 
 from ..core.retention import Retention
 from ..errors import StoreClosed
-from ..store.jobs import Subscription, Topic
+from ..store.jobs import Queue, Subscription, Topic
 from ..store.paces import Released
+from ..store.statistics import Depth
 from ..store.store import Store
 from ..system import notices
 from ..system.seams import Seams
@@ -17,13 +19,16 @@ from .schedules import Define, ScheduleLoop
 PIECE = 200  # jobs per call, so that other callers do not wait long for the lock
 REST = 0.02  # seconds between two pieces
 LONGEST = 60.0  # seconds between calls at most: no due time tells when retention by count has work to do
+MERGED_EVERY = 20.0  # seconds between two merges of statistics at least
+MOST_SAMPLED = 1000  # queues whose depths are recorded: those with the most waiting jobs
 CLAIMS_FIRST = 0.25  # seconds that workers' claims have to release a job before the scheduler does
 FIRST_PAUSE, LONGEST_PAUSE = 0.5, 60.0  # seconds between calls while the store is in trouble
 
 
 class Scheduler:
-    """Cancels expired jobs, deletes ended jobs that are no longer kept, forgets workers that are gone, and releases delayed
-    jobs at the pace of their queue where no worker's claim does; sleeps in between. Beside this it fires schedules.
+    """Cancels expired jobs, deletes ended jobs that are no longer kept, forgets workers that are gone, merges statistics,
+    and releases delayed jobs at the pace of their queue where no worker's claim does; sleeps in between. Beside this it
+    fires schedules.
 
     After an error it waits, longer each time. It ends only when it is stopped or the store is closed.
     """
@@ -37,9 +42,10 @@ class Scheduler:
         process_id: str | None = None,
         define: Define | None = None,
     ) -> None:
-        self._schedules, self._define = ScheduleLoop(store, process_id), define
+        self._schedules, self._define = ScheduleLoop(store, process_id, seams=seams), define
         self._store, self._retention, self._chance = store, retention, (seams or Seams()).chance
         self._stopping = False
+        self._merges_at = 0.0  # when to merge statistics again, by the loop's clock
         self._subscription: Subscription | None = None
 
     async def run(self) -> None:
@@ -81,8 +87,26 @@ class Scheduler:
         done = await self._store.housekeep(self._retention, limit=PIECE)
         if done.expired or done.removed:
             notices.housekeeping_done(done.expired, done.removed)
-        left = LONGEST if done.next_in is None else done.next_in.total_seconds()
+        for type in sorted(done.unknown_types):
+            notices.type_unknown(type)
+        if done.failed:
+            notices.unknown_failed(done.failed)
+        more = await self._merge_statistics()
+        left = REST if more else LONGEST if done.next_in is None else done.next_in.total_seconds()
         return min(max(left, REST), LONGEST * (0.5 + self._chance() / 2))  # so that many schedulers do not call at once
+
+    async def _merge_statistics(self) -> bool:
+        """Merge a piece of the statistics, at most every few seconds, and count the waiting jobs if that is due. Returns
+        whether there is more to merge."""
+        now = asyncio.get_running_loop().time()
+        if now < self._merges_at:
+            return False
+        merged = await self._store.statistics.merge(limit=PIECE)
+        self._merges_at = now if merged.more else now + MERGED_EVERY
+        if merged.sample:
+            queues = await self._store.queues()
+            await self._store.statistics.sample(deepest(queues))
+        return merged.more
 
     async def _sleep(self, seconds: float) -> None:
         """Sleep until the next piece, or until a job is added that expires sooner; at least `REST`."""
@@ -128,6 +152,13 @@ class Scheduler:
             await asyncio.sleep(CLAIMS_FIRST)
         waits = [] if released.next_in is None else [released.next_in.total_seconds(), held.due_in()]
         await subscription.wait(min([*waits, LONGEST]))
+
+
+def deepest(queues: Iterable[Queue]) -> dict[str, Depth]:
+    """Return how many jobs of each queue wait, of the queues that have the most."""
+    waiting = [queue for queue in queues if queue.ready or queue.delayed]
+    most = sorted(waiting, key=lambda queue: queue.ready + queue.delayed, reverse=True)[:MOST_SAMPLED]
+    return {queue.name: Depth(queue.ready, queue.delayed) for queue in most}
 
 
 async def wait_before_retry(subscription: Subscription, seconds: float) -> None:

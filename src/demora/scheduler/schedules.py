@@ -7,48 +7,47 @@ that not all of them wake for the same slot, a hash of it chooses which live pro
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from datetime import datetime, timedelta
 
-from uuid_utils import uuid7
-
-from ..core.firing import decide, first_to_look
-from ..core.schedule import job_of
+from ..core.schedules.firing import decide, first_to_look
+from ..core.schedules.schedule import job_of
+from ..core.spans import ZERO
 from ..errors import StoreClosed
-from ..store.jobs import Subscription, Topic
-from ..store.schedules import LIVE_WITHIN, DueSchedule, DueSchedules, Firing
+from ..store.jobs import LIVE_WITHIN, Subscription, Topic
+from ..store.schedules import COMING, DueSchedule, DueSchedules, Firing
 from ..store.store import Store
 from ..system import notices
+from ..system.seams import Seams
 from ..system.zones import zones_version
 
 PIECE = 500  # schedules that one transaction fires
-OTHERS_LATER = 0.25  # seconds after a slot at which the processes look that are not the first
+OTHERS_LATER = COMING.total_seconds()  # after a slot, when the processes look that are not the first
+BEATEN = 2  # looks in vain after which a process leaves many slots to the one that fires them, for as long
 LONGEST = 60.0  # seconds between looks at most
 STUCK_LOOK = 5.0  # seconds until the next look, if no schedule that is due can be decided on
 LIVE_LOOK = 10.0  # seconds until a process reads again which others are live
-DEFINE_AGAIN = LIVE_WITHIN.total_seconds()  # until a process that must not retire a schedule yet tries again
+DEFINE_AGAIN = LIVE_WITHIN.total_seconds()  # until a process that must leave a schedule to others yet tries again
 FIRST_PAUSE, LONGEST_PAUSE = 0.5, 60.0  # seconds between looks while the store is in trouble
 WHAT = "the firing of schedules"
 
 Define = Callable[[], Awaitable[bool]]  # brings the schedules of the code in; True if it must be done again later
 
 
-def _new_id() -> str:
-    return str(uuid7())
-
-
 class ScheduleLoop:
     """Fires the schedules of a store until it is stopped by cancelling `run`, or the store is closed.
 
-    `process_id` is the id of the worker in this process, None if there is none: such a process is never the first to look
-    while workers are live.
+    `process_id` is the id under which this process is live: that of its worker, or the one that it attends with. Without an
+    id it is never the first to look while others are live.
     """
 
-    def __init__(self, store: Store, process_id: str | None = None, *, new_id: Callable[[], str] = _new_id) -> None:
-        self._store, self._process_id, self._new_id = store, process_id, new_id
+    def __init__(self, store: Store, process_id: str | None = None, *, seams: Seams | None = None) -> None:
+        self._store, self._process_id, self._new_id = store, process_id, (seams or Seams()).job_id
         self._live: list[str] = []
         self._live_until = 0.0
         self._foreseen = False
-        self._stuck = False  # whether all that was due at the last look cannot be decided on
+        self._beaten = 0  # looks in a row whose firings other processes all applied first
+        self._stuck = 0  # schedules at the last look that were due and cannot be decided on
 
     async def run(self, define: Define | None = None) -> None:
         """Fire slots at their times. `define` is called now and then until it returns False."""
@@ -68,15 +67,19 @@ class ScheduleLoop:
             self._foreseen = True
 
     async def look(self) -> DueSchedules:
-        """Fire what is due now, at most `PIECE` schedules, and return what was due. A lost race shows at the next look."""
-        due = await self._store.schedules.due(limit=PIECE)
+        """Fire what is due now, at most `PIECE` schedules, and return what was due. A lost race shows at the next look.
+
+        Schedules that cannot be decided on stay due. They do not count among the `PIECE`, so they never fill it.
+        """
+        due = await self._store.schedules.due(limit=PIECE + self._stuck)
         firings = [firing for one in due.schedules if (firing := self._firing(one, due)) is not None]
         if firings:
             fired = await self._store.schedules.fire(firings)
             for firing, result in zip(firings, fired, strict=True):
                 if result.applied:
                     notices.schedule_fired(firing.due.schedule.name, result.added, len(firing.decision.slots) - result.added)
-        self._stuck = bool(due.schedules) and not firings
+            self._beaten = 0 if any(result.applied for result in fired) else self._beaten + 1
+        self._stuck = len(due.schedules) - len(firings)
         return due
 
     def _firing(self, due: DueSchedule, found: DueSchedules) -> Firing | None:
@@ -114,19 +117,27 @@ class ScheduleLoop:
 
     async def _wait(self, due: DueSchedules) -> float:
         """Return the seconds until the next look. What was due may have more slots, or another process was faster."""
-        if due.schedules:
-            return STUCK_LOOK if self._stuck else 0.0
-        if due.next_in is None or due.next_at is None:
-            return LONGEST
-        first = first_to_look(due.next_at, await self._live_processes())
-        later = 0.0 if first in (None, self._process_id) else OTHERS_LATER
-        return min(due.next_in.total_seconds() + later, LONGEST)
+        if len(due.schedules) > self._stuck:
+            return OTHERS_LATER if self._beaten >= BEATEN else 0.0
+        longest = STUCK_LOOK if self._stuck else LONGEST
+        if due.next_in is None:
+            return longest
+        later = await self._later(due.coming) if due.coming else ZERO
+        return min((due.next_in + later).total_seconds(), longest)
+
+    async def _later(self, coming: Sequence[datetime]) -> timedelta:
+        """Return how long after the next slot this process looks: at the first slot that it is to look at, but no later than
+        `COMING` after one that another process is to look at."""
+        processes = await self._live_processes()
+        for slot in coming:
+            if first_to_look(slot, processes) in (None, self._process_id):
+                return slot - coming[0]
+        return COMING
 
     async def _live_processes(self) -> list[str]:
         now = asyncio.get_running_loop().time()
         if now >= self._live_until:
-            workers = await self._store.workers()
-            self._live = [worker.id for worker in workers if worker.heartbeat_ago < LIVE_WITHIN]
+            self._live = await self._store.schedules.live()
             self._live_until = now + LIVE_LOOK
         return self._live
 

@@ -4,7 +4,7 @@ It is separate from `Store` because running jobs does not need it. Verbs take no
 database's clock, and returns it where the caller decides by it.
 """
 
-from collections.abc import Set
+from collections.abc import Collection, Mapping, Set
 from datetime import datetime, timedelta
 from typing import Protocol
 
@@ -25,6 +25,15 @@ class KeyList(msgspec.Struct, frozen=True):
     """All keys, oldest first, and the database's time."""
 
     keys: list[ApiKey]
+    now: datetime
+
+
+class SessionsLookup(msgspec.Struct, frozen=True):
+    """The result of looking up sessions: the key of each one that exists and has not expired, by the digest of its token;
+    whether any key exists; and the database's time. A key may be revoked or expired, as with `KeyLookup`."""
+
+    keys: Mapping[bytes, ApiKey]
+    any: bool
     now: datetime
 
 
@@ -60,7 +69,7 @@ class ApiKeyStore(Protocol):
         ...
 
     async def forget(self, id: str) -> bool:
-        """Delete a key that is no longer in force, with the names it used; False if it is in force or does not exist."""
+        """Delete a key that is no longer in force, with its names and sessions; False if it is in force or unknown."""
         ...
 
     async def use(self, id: str, *, unless_within: timedelta) -> bool:
@@ -81,4 +90,20 @@ class ApiKeyStore(Protocol):
 
     async def waiting(self, id: str, *, most: int) -> int:
         """Return how many waiting jobs belong to a key. Counting stops at `most`."""
+        ...
+
+    async def open_session(self, digest: bytes, key_id: str, *, expires_in: timedelta) -> None:
+        """Record a session of a browser that signed in with a key, by the digest of its token. Deletes expired sessions."""
+        ...
+
+    async def find_sessions(self, digests: Collection[bytes]) -> SessionsLookup:
+        """Look up the keys of sessions that have not expired, whether or not the keys are in force."""
+        ...
+
+    async def end_session(self, digest: bytes) -> bool:
+        """Delete a session. Returns whether it existed."""
+        ...
+
+    async def database_id(self) -> str:
+        """Return the random id of this database. It is made once, and a copy of the database has the same."""
         ...

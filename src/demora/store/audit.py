@@ -102,12 +102,13 @@ class QueueFacts(msgspec.Struct, frozen=True):
 
 class PaceFacts(msgspec.Struct, frozen=True):
     """A change of a queue's pace: the lanes that it governs from then on (none if the pace was removed), and its rates as
-    gap, burst and stagger."""
+    gap, burst and stagger. With `follows` the queue keeps to the pace of `*` from then on."""
 
     queue: str
     at: int
     lanes: tuple[int, ...] = ()
     rates: tuple[tuple[int, int, int], ...] = ()
+    follows: bool = False
 
 
 class SlotFacts(msgspec.Struct, frozen=True):

@@ -88,14 +88,22 @@ class DeadLetterGroup(msgspec.Struct, frozen=True):
     sample_id: str
 
 
+class Size(msgspec.Struct, frozen=True):
+    """How many bytes a part of the database takes."""
+
+    name: str
+    bytes: int
+
+
 AGES = (timedelta(hours=1), timedelta(days=1), timedelta(days=7))
 
 
 class DiagnosticsStore(Protocol):
     """The state of the store. These verbs write nothing."""
 
-    async def overview(self) -> JobsOverview:
-        """Return the state of all jobs, read in one transaction. Reads every job."""
+    async def overview(self, *, ended: bool = True) -> JobsOverview:
+        """Return the state of all jobs, read in one transaction. Reads every job; without `ended` only those that wait or
+        run, so that `ahead` counts waiting jobs alone."""
         ...
 
     async def activity(self, mark: int | None = None) -> Activity:
@@ -104,6 +112,15 @@ class DiagnosticsStore(Protocol):
 
     async def dead_letters(self, limit: int, *, within: timedelta | None = None) -> list[DeadLetterGroup]:
         """Return the newest `limit` dead letters in groups. Limited as a search is."""
+        ...
+
+    async def coming(self, until: timedelta, steps: int, *, within: timedelta | None = None) -> list[int]:
+        """Return how many waiting jobs come due in each of `steps` equal parts of the time from now until then. Limited as a
+        search is, and to the first million of them."""
+        ...
+
+    async def sizes(self) -> list[Size]:
+        """Return how many bytes the parts of the database take, the largest first. Reads no jobs."""
         ...
 
     def notes(self) -> tuple[str, ...]:

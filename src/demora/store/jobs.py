@@ -7,6 +7,7 @@ from typing import Protocol
 
 import msgspec
 
+from ..core.filters import NO_FILTER, JobFilter, Sort
 from ..core.job import Job, Priority, QueueOrder
 from ..core.pace import Release
 from ..core.retention import Retention, RetentionRequest
@@ -72,6 +73,7 @@ class ClaimedJob(msgspec.Struct, frozen=True):
     tags: tuple[str, ...]
     schedule: str | None = None  # the schedule that added the job
     slot_at: datetime | None = None
+    traceparent: str | None = None  # of the span that added the job
 
 
 class LapsedJob(msgspec.Struct, frozen=True):
@@ -81,6 +83,16 @@ class LapsedJob(msgspec.Struct, frozen=True):
     type: str
     worker_id: str | None
     retry_state: RetryState
+
+
+class LeasedJob(msgspec.Struct, frozen=True):
+    """A job that is leased to a worker. `held` is the time since the claim, by the database's clock."""
+
+    lease: Lease
+    type: str
+    retry_state: RetryState
+    timeout: timedelta | None
+    held: timedelta
 
 
 LOCKED_RETRY = timedelta(milliseconds=50)  # until the next claim of ready jobs that another transaction has locked
@@ -94,30 +106,42 @@ class ClaimRequest(msgspec.Struct, frozen=True):
     lease: timedelta
     queues: Sequence[str] | None = None
     in_turn: bool = False
+    types: frozenset[str] | None = None
+    claim_id: str | None = None
 
 
 class Claimed(msgspec.Struct, frozen=True):
     """The result of a claim.
 
     `next_in` is the time from this result until the next claim can find something, None if nothing is foreseeable.
-    `released` are the jobs that paces released in this call, whether or not it also claimed them.
+    `released` are the jobs that paces released in this call, whether or not it also claimed them. `parked` are the types of
+    the jobs that this call parked.
     """
 
     jobs: list[ClaimedJob]
     lapsed: list[LapsedJob]
     next_in: timedelta | None
     released: Sequence[Release] = ()
+    parked: frozenset[str] = frozenset()
 
 
 class HousekeepingResult(msgspec.Struct, frozen=True):
     """The result of one piece of housekeeping.
 
-    `next_in` is the time until there is more to do, None if nothing is foreseeable.
+    `next_in` is the time until there is more to do, None if nothing is foreseeable. `expired_ids` are the jobs that expired.
+    `unknown_types` are the types of waiting jobs that no live worker of their queue knows, and `failed` is the number of
+    such jobs that failed for that reason.
     """
 
-    expired: int
+    expired_ids: tuple[str, ...]
     removed: int
     next_in: timedelta | None
+    failed: int = 0
+    unknown_types: frozenset[str] = frozenset()
+
+    @property
+    def expired(self) -> int:
+        return len(self.expired_ids)
 
 
 class Report(msgspec.Struct, frozen=True):
@@ -165,23 +189,24 @@ class Change(msgspec.Struct, frozen=True):
     revisions: frozenset[str] | None = None
 
 
-class Query(msgspec.Struct, frozen=True):
-    """A search for jobs, newest first. A job must match all filters that are set.
+MOST_READ = 100_000  # jobs that one search reads, and that one count counts
+MOST_TIME = timedelta(milliseconds=200)  # for reading jobs that do not match
 
-    `after` is the id that the previous page ended with. `older_than` matches jobs that ended at least so long ago and, if
-    they have not ended, were added at least so long ago. `payload` and `result` say whether to read these fields. A page
-    ends before the `limit`, but after at least one job, where its payloads, results, errors and tracebacks would exceed
-    `bytes`. `within` is a time limit for the search.
+
+class Query(msgspec.Struct, frozen=True):
+    """A search for jobs, in the order of `sort`. A job must match the filter and everything else that is set.
+
+    The order by `due` is for waiting jobs only, and the one by `ended` for ended jobs. `after` is the `next` of the previous
+    page. `older_than` matches jobs that ended at least so long ago and, if they have not ended, were added at least so long
+    ago. `payload` and `result` say whether to read these fields. A page ends before the `limit`, but after at least one job,
+    where its payloads, results, errors and tracebacks would exceed `bytes`. `within` is a time limit for the search.
     """
 
-    statuses: frozenset[Status] = frozenset()
-    queue: str | None = None
-    type: str | None = None
-    tag: str | None = None
+    filter: JobFilter = NO_FILTER
+    sort: Sort = Sort.CREATED
     after: str | None = None
     limit: int = 50
     older_than: timedelta | None = None
-    schedule: str | None = None
     payload: bool = True
     result: bool = True
     bytes: int | None = None
@@ -190,15 +215,27 @@ class Query(msgspec.Struct, frozen=True):
     @property
     def reads_many(self) -> bool:
         """Whether the search may have to read jobs that do not match."""
-        filters = (self.queue, self.type, self.tag, self.older_than)
-        return bool(self.statuses) or any(one is not None for one in filters)
+        of_schedule = JobFilter(schedule=self.filter.schedule)  # an index has exactly these
+        return self.filter != of_schedule or self.older_than is not None
 
 
 class Page(msgspec.Struct, frozen=True):
-    """A page of jobs. `next` is the `after` of the following page, None on the last page."""
+    """A page of jobs. `next` is the `after` of the following page, None on the last page.
+
+    If it is not `complete`, the search stopped before the page was full, since it had read `MOST_READ` jobs or for
+    `MOST_TIME`: the following page continues there. Such a page may have no jobs at all.
+    """
 
     jobs: list[Job]
     next: str | None
+    complete: bool = True
+
+
+class Count(msgspec.Struct, frozen=True):
+    """How many jobs match. If it is not `complete`, there may be more: counting stopped where a search stops too."""
+
+    jobs: int
+    complete: bool = True
 
 
 class Pause(msgspec.Struct, frozen=True):
@@ -263,6 +300,9 @@ class QueueChange(msgspec.Struct, frozen=True):
     webhook_url: str | None = None  # empty text removes it
 
 
+LIVE_WITHIN = timedelta(seconds=30)  # a worker or another process is live for so long after its last heartbeat
+
+
 class WorkerRecord(msgspec.Struct, frozen=True):
     """A worker as it registers itself. The engine sets the times. `paces` is what its settings say about paces."""
 
@@ -275,6 +315,10 @@ class WorkerRecord(msgspec.Struct, frozen=True):
     started_at: datetime | None = None
     heartbeat_ago: timedelta = timedelta(0)
     paces: str = ""
+
+    @property
+    def live(self) -> bool:
+        return self.heartbeat_ago < LIVE_WITHIN
 
 
 ALL_QUEUES = QueueQuery()

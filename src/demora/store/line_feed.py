@@ -61,16 +61,18 @@ class Drawn(msgspec.Struct, frozen=True):
     """The result of a claim by ids.
 
     `claimed.next_in` takes only lapses into account. `expired` is the number of these jobs that had expired; other jobs may
-    be ready behind them. `wall_us` is the database's clock.
+    be ready behind them. `wall_us` is the database's clock. `parked_in` is the time until a parked job of the types and
+    queues of the claim is due, zero if one may be ready, None if there is none. The line does not know parked jobs.
     """
 
     claimed: Claimed
     expired: int
     wall_us: int
+    parked_in: timedelta | None = None
 
 
 class RowPlace(msgspec.Struct, frozen=True):
-    """The place of a job according to its row. `waiting` is False for a job that runs or has ended."""
+    """The place of a job according to its row. `waiting` is False for a job that is parked, runs or has ended."""
 
     place: Place
     waiting: bool
@@ -131,11 +133,20 @@ class LineFeed(Protocol):
         """
         ...
 
-    async def draw(self, worker_id: str, entries: Sequence[Entry], *, lease: timedelta) -> Drawn:
+    async def draw(
+        self,
+        worker_id: str,
+        entries: Sequence[Entry],
+        *,
+        lease: timedelta,
+        queues: Sequence[str] | None = None,
+        types: frozenset[str] | None = None,
+        claim_id: str | None = None,
+    ) -> Drawn:
         """Lease these jobs as `Store.claim` does, in this order, and return lapsed leases as well.
 
-        A job is leased only if it waits in the queue of its entry, is due, has not expired, and is held by neither a pause
-        nor a pace.
+        A job is leased only if it waits in the queue of its entry, is due, has not expired, is held by neither a pause nor a
+        pace, and is of one of these types (None: of any). Jobs of other types are parked.
         """
         ...
 
@@ -148,7 +159,8 @@ class LineFeed(Protocol):
         ...
 
     async def moved(self, since: str, within: timedelta, limit: int, after: Move | None = None) -> Moved | None:
-        """Return a page of the jobs that moved into waiting since a position, still wait, and are due `within` this span.
+        """Return a page of the jobs that moved into waiting since a position, still wait, are not parked, and are due
+        `within` this span.
 
         No job is skipped, in whatever order the transactions began and committed. None if this database was never at that
         position.
@@ -156,7 +168,7 @@ class LineFeed(Protocol):
         ...
 
     async def walk(self, within: timedelta, limit: int, after: Cursor | None = None, *, since: int | None = None) -> Walked:
-        """Return a page of the waiting jobs that are due `within` this span.
+        """Return a page of the waiting jobs that are not parked and are due `within` this span.
 
         With `since`, in milliseconds since 1970, only those that are due from then on.
         """

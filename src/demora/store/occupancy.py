@@ -9,7 +9,7 @@ from datetime import datetime
 
 import msgspec
 
-from ..core.webhook import QUEUE
+from ..core.own import OWN_QUEUES
 from .jobs import WorkerRecord
 
 
@@ -25,7 +25,7 @@ class Running(msgspec.Struct, frozen=True):
     latest_at: datetime
 
 
-class Taken(msgspec.Struct, frozen=True):
+class TakenSlots(msgspec.Struct, frozen=True):
     """The jobs of workers that have no free slot.
 
     `by_type` counts the jobs, the most frequent type first. `longest` are those that have run longest. No slot has become
@@ -42,11 +42,17 @@ MOST_NAMED = 3  # jobs and types that a text names
 
 
 def serves(worker: WorkerRecord, queue: str) -> bool:
-    """Whether a worker claims from this queue. Every worker claims from the queue of webhook deliveries."""
-    return not worker.queues or queue in worker.queues or queue == QUEUE
+    """Whether a worker claims from this queue. Every worker claims from demora's own queues."""
+    return not worker.queues or queue in worker.queues or queue in OWN_QUEUES
 
 
-def all_taken(workers: Sequence[WorkerRecord], running: Iterable[Running]) -> Taken | None:
+def knows_type(live: Iterable[WorkerRecord], queue: str, type: str) -> bool | None:
+    """Whether one of these workers serves the queue and knows the type; None if none of them serves the queue."""
+    serving = [worker for worker in live if serves(worker, queue)]
+    return any(type in worker.types for worker in serving) if serving else None
+
+
+def all_taken(workers: Sequence[WorkerRecord], running: Iterable[Running]) -> TakenSlots | None:
     """Return what takes the slots of these workers; None if one of them has a free slot, or if there are no workers."""
     theirs = [one for one in running if any(one.worker_id == worker.id for worker in workers)]
     jobs, types = Counter[str](), Counter[str]()
@@ -57,10 +63,10 @@ def all_taken(workers: Sequence[WorkerRecord], running: Iterable[Running]) -> Ta
         return None
     longest = tuple(sorted(theirs, key=lambda one: (one.since, one.longest_id))[:MOST_NAMED])
     slots = sum(worker.slots for worker in workers)
-    return Taken(slots, tuple(types.most_common()), longest, max(one.latest_at for one in theirs))
+    return TakenSlots(slots, tuple(types.most_common()), longest, max(one.latest_at for one in theirs))
 
 
-def say_types(taken: Taken) -> str:
+def say_types(taken: TakenSlots) -> str:
     """List the types that take the slots: `19 demo.sleep, 1 mail.send`."""
     named = [f"{count} {type}" for type, count in taken.by_type[:MOST_NAMED]]
     others = len(taken.by_type) - len(named)

@@ -97,18 +97,21 @@ class Pacing(msgspec.Struct, frozen=True):
 
 
 class PaceChange(msgspec.Struct, frozen=True):
-    """A change of a queue's pace: who made it, when, and the new pace; None if it was removed."""
+    """A change of a queue's pace: who made it, when, and the new pace; None if it was removed, or if the queue `follows`
+    that of `*` since then."""
 
     queue: str
     at: datetime
     by: str
     pace: Pace | None
+    follows: bool = False
 
 
 class Outlook(msgspec.Struct, frozen=True):
     """A job and everything that decides when it runs, at one moment.
 
-    `ahead` counts the jobs of its queue that go before it: ready jobs if it is ready, held jobs if it is held. `recent` is
+    `ahead` counts the jobs of its queue that go before it: ready jobs if it is ready, held jobs if it is held. Counting
+    stops at `most_ahead`, if that is set. `recent` is
     the number of jobs of its queue that were completed within the last `RECENT`. If the job is ready or held, `running` are
     the jobs that workers run, by worker and type.
     """
@@ -121,6 +124,12 @@ class Outlook(msgspec.Struct, frozen=True):
     pacing: Pacing | None = None
     workers: list[WorkerRecord] = []
     running: list[Running] = []
+    most_ahead: int | None = None
+
+    @property
+    def more_ahead(self) -> bool:
+        """Whether more jobs may go before it than `ahead` says."""
+        return self.most_ahead is not None and self.ahead >= self.most_ahead
 
     @property
     def held(self) -> bool:
@@ -143,6 +152,14 @@ class PaceStore(Protocol):
         next claim of every process follows the change. It is recorded, and waiters on `PACE` are woken. `setting` is the
         text of a request from settings or code: if it equals the last such text, nothing happens, so that a change made at
         run time stands.
+        """
+        ...
+
+    async def follow(self, queue: str, *, by: str) -> bool:
+        """Have a queue follow the pace of `*` again, and return whether it did not before.
+
+        Its own pace is removed, or it is no longer left out. The time of its next release stays. The next claim of every
+        process follows the change. It is recorded, and waiters on `PACE` are woken.
         """
         ...
 
@@ -169,4 +186,12 @@ class PaceStore(Protocol):
 
     async def outlook(self, id: str) -> Outlook | None:
         """Return a job and what decides when it runs; None if no job has this id."""
+        ...
+
+    async def outlooks(self, ids: Sequence[str], *, most_ahead: int) -> list[Outlook]:
+        """Return the outlooks of several jobs, in the order of the ids and as of one moment, for a list of jobs.
+
+        Ids that no job has are left out. The jobs come without payload, result and log. `ahead` counts at most `most_ahead`
+        jobs, so a long queue does not make a list slow.
+        """
         ...

@@ -29,16 +29,18 @@ from typing import Protocol
 
 import msgspec
 
-from ..core.definitions import Defined, Definition
-from ..core.firing import Decision, Previous, Progress, SlotOutcome
 from ..core.job import NewJob
-from ..core.schedule import Schedule
-from ..core.schedule_request import ScheduleRequest
+from ..core.schedules.definitions import Defined, Definition
+from ..core.schedules.firing import Decision, Previous, Progress, SlotOutcome
+from ..core.schedules.schedule import Schedule
+from ..core.schedules.schedule_request import ScheduleRequest
 from ..core.states import Status
 from .jobs import Added
 
 KEPT_RECORDS = 10_000  # of each schedule at least; `fire` deletes older ones, some hundreds at a time
-LIVE_WITHIN = timedelta(seconds=30)  # a process is live for so long after the last heartbeat of its worker
+
+COMING = timedelta(milliseconds=250)  # after the next slot, within which `due` returns the slots that follow it
+MOST_COMING = 64
 
 
 class Origin(Enum):
@@ -96,13 +98,14 @@ class DueSchedules(msgspec.Struct, frozen=True):
     """The result of a look.
 
     `next_in` is the time from this result until the next slot of any schedule, zero if there were more than `limit` due,
-    None if nothing is foreseeable. `next_at` is that slot. `keeps` says that a slot waits for the end of a job.
+    None if nothing is foreseeable. `coming` are that slot and those within `COMING` after it, at most `MOST_COMING`. `keeps`
+    says that a slot waits for the end of a job.
     """
 
     schedules: list[DueSchedule]
     now: datetime
     next_in: timedelta | None
-    next_at: datetime | None = None
+    coming: tuple[datetime, ...] = ()
     keeps: bool = False
 
 
@@ -134,19 +137,27 @@ def may_be_backfilled(found: StoredSchedule, slot: datetime) -> bool:
     return slot <= found.progress.decided_to and (found.forgotten_to is None or slot > found.forgotten_to)
 
 
+def is_early(firing: Firing, now: datetime) -> bool:
+    """Whether a slot that is to fire lies ahead, because the clock was set back since `due` read it."""
+    return any(slot > now for slot in firing.decision.fired)
+
+
 class ScheduleStore(Protocol):
     """The schedules, their slots, and the records of these."""
 
     async def add(self, schedule: Schedule, *, origin: Origin, by: str) -> StoredSchedule | None:
-        """Store a new schedule that was first recorded now, and return it; None if the name is taken."""
+        """Store a new schedule that was first recorded now, and return it; None if the name is taken. If jobs of an earlier
+        schedule of this name exist, earlier slots cannot be backfilled, since they may have had theirs."""
         ...
 
     async def define(self, definition: Definition) -> list[Defined]:
         """Bring the schedules of an application's code into the database, and return what became of each.
 
         `core.definitions.bring_in` decides, in the transaction that reads the schedules and writes the result. The process
-        registers these names, and is live while the worker of its id has a heartbeat. If a name is `pending`, the process
-        defines again later. `known` of an added schedule is recorded now. A schedule that `same` describes is not written.
+        registers these names and its release: while it is live, others do not retire the names, and an older release does
+        not define them. If a name is `pending` or `older`, the process defines again later. `known` of an added schedule
+        is recorded now. A schedule that `same` describes is not written. A schedule of
+        `Definition.over` stays with its records and its last slot, but is not added.
         """
         ...
 
@@ -172,7 +183,7 @@ class ScheduleStore(Protocol):
 
     async def due(self, *, limit: int) -> DueSchedules:
         """Return schedules that have something to decide now, the earliest slot first, and when to look next. Writes
-        nothing."""
+        nothing. A kept slot that lies ahead, because the clock was set back, waits until the clock reaches it."""
         ...
 
     async def fire(self, firings: Sequence[Firing]) -> list[Fired]:
@@ -180,6 +191,7 @@ class ScheduleStore(Protocol):
 
         - Race: a firing is applied only if its schedule is still at the revision that `due` returned and, with an overlap
           policy, its unended jobs are still as they were. Otherwise the caller looks again.
+        - Clock: a firing with a slot that lies ahead, because the clock was set back since `due`, is not applied either.
         - Slots: a slot that has a record already gets no second one, and no job.
         - Jobs: they are added as `Store.add` does, in the scheduled lane.
         - Replacement: with `Decision.cancels` the waiting jobs of the schedule that were never claimed end CANCELLED, and
@@ -208,5 +220,19 @@ class ScheduleStore(Protocol):
 
     async def foresee(self, zones: str) -> int:
         """Compute all next slots anew if this version of the zone database is newer than the one that computed them, and
-        return how many changed. Versions compare as text: `2026a` is newer than `2025c`."""
+        return how many changed. Versions compare as text: `2026a` is newer than `2025c`. A schedule in a zone that this
+        machine does not know keeps its next slot."""
+        ...
+
+    async def attend(self, process_id: str) -> None:
+        """Record that a process without a worker fires schedules. It is live for `LIVE_WITHIN`, or until it leaves. A
+        process with a worker is live by its worker's heartbeat."""
+        ...
+
+    async def leave(self, process_id: str) -> None:
+        """Forget a process that attended."""
+        ...
+
+    async def live(self) -> list[str]:
+        """Return the ids of the live processes that fire schedules: those with a worker, and those that attend."""
         ...

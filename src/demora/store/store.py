@@ -1,8 +1,8 @@
 """The port: the verbs that a database must offer to demora.
 
 A store has the verbs on jobs, queues and workers itself. The verbs on other subjects are in its parts, one file each:
-`store.paces`, `store.schedules`, `store.api_keys`, `store.webhooks`, `store.diagnostics` and `store.audit`. They work on the
-same database as the store; what must be atomic is one verb.
+`store.paces`, `store.schedules`, `store.api_keys`, `store.webhooks`, `store.events`, `store.statistics`,
+`store.diagnostics` and `store.audit`. They work on the same database as the store; what must be atomic is one verb.
 
 Some engines offer more. `Transactional` (PostgreSQL) is in `transaction.py`, `Probed` (SQLite) in `diagnostics.py`, and
 `LineFeed` (SQLite and PostgreSQL, for a Redis line) in `line_feed.py`.
@@ -22,7 +22,7 @@ These rules hold for every verb:
 
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Protocol
 
 from ..core.job import Job, NewJob
@@ -31,14 +31,18 @@ from ..core.states import Status
 from .api_keys import ApiKeyStore
 from .audit import AuditStore
 from .diagnostics import DiagnosticsStore
+from .events import EventStore
 from .jobs import (
     ALL_QUEUES,
     Added,
     Answer,
     Change,
     Claimed,
+    ClaimedJob,
+    Count,
     HousekeepingResult,
     Lease,
+    LeasedJob,
     LeaseStatus,
     Page,
     Query,
@@ -53,6 +57,7 @@ from .jobs import (
 )
 from .paces import PaceStore
 from .schedules import ScheduleStore
+from .statistics import StatisticsStore
 from .webhooks import WebhookStore
 
 
@@ -83,8 +88,18 @@ class Store(Protocol):
         ...
 
     @property
+    def events(self) -> EventStore:
+        """What events for listeners are made of."""
+        ...
+
+    @property
     def diagnostics(self) -> DiagnosticsStore:
         """The state of the jobs and of the database, for operators."""
+        ...
+
+    @property
+    def statistics(self) -> StatisticsStore:
+        """What became of runs in the last week."""
         ...
 
     @property
@@ -93,7 +108,7 @@ class Store(Protocol):
         ...
 
     async def open(self) -> None:
-        """Connect, and migrate the schema. `SchemaTooNew` if a newer demora has migrated it. Opening twice is allowed.
+        """Connect, and migrate the schema. `SchemaTooNew` if a newer demora closed it to this one. Opening twice is allowed.
 
         An engine that times leases by the machine's boot clock lapses all leases of an earlier boot.
         """
@@ -129,19 +144,32 @@ class Store(Protocol):
         lease: timedelta,
         queues: Sequence[str] | None = None,
         in_turn: bool = False,
+        types: frozenset[str] | None = None,
+        claim_id: str | None = None,
     ) -> Claimed:
-        """Lease up to `limit` ready jobs of these queues (None: of all) to a worker, and return lapsed leases as well.
+        """Lease up to `limit` ready jobs of these queues and types (None: of all) to a worker; also return lapsed leases.
 
         - Order: that of `QueueOrder`, also across queues; jobs that are equal there go in the order of adding. With
           `in_turn` every queue goes before those named after it.
         - Exclusion: of concurrent claims, in any process, one gets a job. A job is not handed out before it is due, while
           its lease holds, while its queue is paused, or while a pace holds it. A lapsed job is not handed out before its
           lapse is settled.
+        - Types: a job of another type is not leased, and costs this claim time at most once: if it stands in the way, the
+          claim parks it. A parked job keeps its due time, its priority and its place in the order, and only claims that name
+          its type (or None) read it. A claim parks a limited number of jobs; if there are more, `next_in` is zero.
         - Expiry: a job that has expired and was never claimed gets the verdict `EXPIRED` instead of a lease.
         - Pace: the claim first releases the jobs that the paces of these queues allow. If other jobs are ready, an engine
           may leave that to the next claim, and then returns a `next_in` of zero.
         - Attempts: each claim increases the token of the job, and counts as an attempt unless a later verdict says that it
           does not.
+        - Lost answers: `claimed` returns the jobs again that were claimed with a `claim_id`.
+        """
+        ...
+
+    async def claimed(self, worker_id: str, claim_id: str) -> list[ClaimedJob]:
+        """Return the jobs that claims with this id have leased to this worker, in the order of adding. Writes nothing.
+
+        Jobs whose leases have lapsed, or that were settled, are not among them.
         """
         ...
 
@@ -157,12 +185,20 @@ class Store(Protocol):
         """Return which of these leases are lost, and for which of these jobs a cancel was requested. Writes nothing."""
         ...
 
+    async def leased(self, worker_id: str, leases: Sequence[Lease] | None = None) -> list[LeasedJob]:
+        """Return the jobs that are leased to this worker: all, or those of these leases, in the order of the claims.
+
+        A lease that has lapsed, or that another worker has, is not among them. Writes nothing.
+        """
+        ...
+
     async def settle(self, settlements: Sequence[Settlement]) -> list[Status | None]:
         """Apply verdicts to claimed jobs, and return the new status of each, None where the lease no longer held.
 
         A verdict is applied only while its lease holds. A worker that overslept its lease therefore cannot overwrite the run
         that took over, and each run is settled once. A settlement with `lapsed` is applied only if the lease has lapsed and
         was not settled since. If a cancel was requested during the run, `Verdict.after_cancel_request` is applied instead.
+        Each verdict that is applied is counted in `statistics`, in the same transaction.
         """
         ...
 
@@ -175,11 +211,20 @@ class Store(Protocol):
         """
         ...
 
-    async def retry(self, ids: Sequence[str]) -> list[Answer]:
+    async def retry(self, ids: Sequence[str], *, at: datetime | None = None) -> list[Answer]:
         """Start a new generation of FAILED or CANCELLED jobs. Refuses all other jobs.
 
-        Such a job is due now, no longer expires, and has all its retries again. Its history stays, and its tokens continue,
-        so a run of the old generation cannot settle the new one.
+        Such a job is due now, or at a later time `at`, no longer expires, and has all its retries again. Its history stays,
+        and its tokens continue, so a run of the old generation cannot settle the new one.
+        """
+        ...
+
+    async def restore(self, id: str, *, within: timedelta) -> Answer:
+        """Undo the cancel of a waiting job that was cancelled `within` this time, as a new generation.
+
+        The job waits again with its due time, lane, expiry and attempts, as if it had not been cancelled. Only its unique
+        key no longer keeps others out. Refuses jobs that ended otherwise, also by a cancel while they ran, and jobs
+        whose cancel was, or will be, sent to a webhook.
         """
         ...
 
@@ -205,9 +250,10 @@ class Store(Protocol):
     async def housekeep(self, retention: Retention, *, limit: int) -> HousekeepingResult:
         """Do one piece of housekeeping, on about `limit` jobs. Any number of processes may do it at the same time.
 
-        It applies `EXPIRED` to waiting jobs that have expired. It deletes the oldest ended jobs that neither the retention
-        of their queue nor, if the queue has none, this one keeps. It deletes expired idempotency keys, and workers that sent
-        no heartbeat for a day.
+        It applies `EXPIRED` to waiting jobs that have expired, and `UNKNOWN_TYPE` to jobs that were parked and due for
+        `NO_HANDLER_GRACE` while live workers served their queue and none of them knew their type. It deletes the oldest
+        ended jobs that neither the retention of their queue nor, if the queue has none, this one keeps. It deletes
+        expired idempotency keys, and workers that sent no heartbeat for a day.
         """
         ...
 
@@ -216,12 +262,17 @@ class Store(Protocol):
         ...
 
     async def find(self, query: Query) -> Page:
-        """Return a page of the jobs that match, newest first, with their attempts and without their logs.
+        """Return a page of the jobs that match, in the order of the query, with their attempts and without their logs.
 
-        Pages join without gap or overlap, also when jobs are added or removed in between. A search that may have to read
-        jobs that do not match runs beside all other verbs, and only a few run at once. With a time limit it raises
-        `TooManySearches` if no running search ends in time, and `SearchTooSlow` if it is stopped itself.
+        Pages join without gap or overlap, also when jobs are added or removed in between. A page may end early, see
+        `Page.complete`. A search that may have to read jobs that do not match runs beside all other verbs, and only a few
+        run at once. With a time limit it raises `TooManySearches` if no running search ends in time, and `SearchTooSlow` if
+        it is stopped itself.
         """
+        ...
+
+    async def count(self, query: Query) -> Count:
+        """Count the jobs that match, at most `MOST_READ` of them. Limited as a search is."""
         ...
 
     async def queues(self, which: QueueQuery = ALL_QUEUES) -> list[Queue]:

@@ -27,7 +27,7 @@ POINTS = frozenset(
         "line.bumped",  # a new epoch in the database, nothing in the line for it
         "line.filling",  # a part of the waiting jobs is in the line
         "line.sweeping",  # moved jobs are in the line, the database still lists them as moved
-        "schema.migrated",  # one schema file applied, the next one not
+        "schema.migrated",  # one schema file, or one block of it, applied, the next one not
     }
 )
 

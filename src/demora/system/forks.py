@@ -10,9 +10,12 @@ the connections.
 
 import asyncio
 import contextlib
+import inspect
 import os
+import sys
 import weakref
 from collections.abc import Callable, Iterable, Iterator
+from types import FrameType
 from typing import Any
 
 from . import notices
@@ -78,12 +81,28 @@ def _in_child() -> None:
 def _leave(loop: asyncio.AbstractEventLoop) -> None:
     """Let the forking coroutine run on in the child until it returns or awaits, and then exit.
 
-    The child must not run the rest of the worker's loop, whose callbacks could answer callers a second time. Those that are
-    ready are cancelled, and those that follow come after the exit.
+    The child must run nothing else of the worker's loop: callbacks that are ready could answer callers a second time, and
+    parent and child share the descriptor by which the loop hears of its sockets. No loop can be asked to drop what is
+    ready, so the exit comes with the return of the task's outermost coroutine; a profile function sees every return.
     """
-    for handle in list(getattr(loop, "_ready", ())):
-        handle.cancel()
-    loop.call_soon(os._exit, 0)
+    outermost = _outermost_coroutine(sys._getframe())
+    if outermost is None:  # forked by a plain callback, such as one of `call_soon`
+        loop.call_soon(os._exit, 0)
+        return
+
+    def exit_at_return(frame: FrameType, event: str, _: object) -> None:
+        if event == "return" and frame is outermost:
+            os._exit(0)
+
+    sys.setprofile(exit_at_return)
+
+
+def _outermost_coroutine(frame: FrameType | None) -> FrameType | None:
+    found = None
+    while frame is not None:
+        found = frame if frame.f_code.co_flags & inspect.CO_COROUTINE else found
+        frame = frame.f_back
+    return found
 
 
 def _of(owner: Any, descriptors: Callable[[Any], Iterable[int]]) -> list[int]:

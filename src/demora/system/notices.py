@@ -42,6 +42,20 @@ def database_used(database: str, line: str | None) -> None:
     _say(INFO, "database.used", words, database=database, line=line)
 
 
+def schema_step(number: int) -> None:
+    _say(INFO, "schema.step", "schema {number}: applying the step", number=number)
+
+
+def schema_block(number: int, subject: str, block: int, blocks: int) -> None:
+    words = "schema {number}: {subject}, block {block} of {blocks}; other processes go on"
+    _say(INFO, "schema.block", words, number=number, subject=subject, block=block, blocks=blocks)
+
+
+def schema_progress(subject: str, phase: str, share: float | None) -> None:
+    words = "{subject}: {phase}" + ("" if share is None else f", {share:.0%}")
+    _say(INFO, "schema.progress", words, subject=subject, phase=phase, share=share)
+
+
 def other_database(used: str, named: str, source: str) -> None:
     words = (
         "the code of the application says {database}, so its jobs are there, and not in {named} of {source}; commands "
@@ -98,6 +112,11 @@ def worker_store_closed(worker_id: str) -> None:
         "worker {worker} stops: its store was closed while it ran; other workers take over its jobs when the leases lapse"
     )
     _say(ERROR, "worker.store_closed", words, worker=worker_id)
+
+
+def worker_refused(worker_id: str, problem: BaseException) -> None:
+    words = "worker {worker} stops: {error}"
+    _say(ERROR, "worker.refused", words, worker=worker_id, error=_one_line(str(problem)))
 
 
 def worker_died(pid: int, code: int, pause: float) -> None:
@@ -193,24 +212,27 @@ def job_lapsed(id: str, type: str, worker_id: str | None, status: Status) -> Non
     _say(level, "job.lapsed", words, job_id=id, type=type, worker=worker_id, status=status.name)
 
 
-def job_unknown(id: str, type: str, error: str | None = None) -> None:
-    """Log a job of an unknown type: once per type, for at most a hundred types, and how many jobs had no line each minute.
-    With an error the job has failed for good; without one it is handed back."""
-    if (left_out := _unknown.over()) is not None:
-        words = "in the last minute, {jobs} more jobs of unknown types were handed back or failed without a line in this log"
-        _say(INFO, "job.unknown_left_out", words, types=left_out[0], jobs=left_out[1])
-    if not _unknown.admits(f"{type} {error is None}"):
+def type_unknown(type: str) -> None:
+    """Log that jobs of a type wait and no live worker knows it: once per type, for at most a hundred types."""
+    if not _unknown.admits(type):
         return
-    if error is None:
-        words = "job {job_id} is handed back: this worker has no handler for type {type}"
-        remedy = "start the worker with the application that has it, --app module:app"
-        _say(WARNING, "job.unknown_type", f"{words}; {remedy}", job_id=id, type=type)
-    else:
-        words = "job {job_id} ({type}) failed for good: no worker had a handler for its type"
-        _say(ERROR, "job.unknown_failed", words, job_id=id, type=type)
+    words = "jobs of type {type} wait, and no live worker has a handler for it"
+    remedy = "start a worker with the application that has one, --app module:app; without one they fail after an hour"
+    _say(WARNING, "type.unknown", f"{words}; {remedy}", type=type)
     if _unknown.full:
-        words = "this worker has met {types} unknown types: further ones are counted, not named"
-        _say(WARNING, "job.unknown_many", words, types=MOST_SUBJECTS)
+        words = "jobs of {types} unknown types wait: further types are not named"
+        _say(WARNING, "type.unknown_many", words, types=MOST_SUBJECTS)
+
+
+def unknown_failed(jobs: int) -> None:
+    words = "{jobs} jobs failed for good (UnknownType): no live worker knew their type for an hour"
+    _say(ERROR, "job.unknown_failed", words, jobs=jobs)
+
+
+def job_unknown(id: str, type: str, error: str | None = None) -> None:
+    """Log a job whose handler was switched off after the claim. With an error it has failed for good."""
+    words = "job {job_id} ({type}): this worker has no handler for its type any more"
+    _say(WARNING if error is None else ERROR, "job.unknown_type", words, job_id=id, type=type)
 
 
 def loop_blocked(job: tuple[str, str] | None, seconds: float, frame: FrameType | None) -> None:
@@ -324,6 +346,11 @@ def settlement_dropped(id: str, problem: Exception) -> None:
     _say(ERROR, "job.not_settled", words, job_id=id, error=_one_line(error_texts.of_error(problem, quoted=True)))
 
 
+def report_refused(problem: BaseException) -> None:
+    words = "the service refuses the progress or the log of a run, which are lost; its lease is renewed: {error}"
+    _say(WARNING, "job.report_refused", words, error=_one_line(error_texts.of_error(problem)))
+
+
 def hook_failed(which: str, problem: BaseException) -> None:
     error = _one_line(error_texts.of_error(problem, quoted=True))
     _say(ERROR, "worker.hook_failed", "{hook} hook failed: {error}", hook=which, error=error)
@@ -362,6 +389,11 @@ def request_failed(method: str, path: str, problem: BaseException, request_id: s
     _say(ERROR, "request.failed", words, problem=None, **asked, error=type(problem).__name__, places=places)
 
 
+def acted(by: str, verb: str, subject: str) -> None:
+    """Log who did something on the dashboard. The subject is an id, the name of a queue or schedule, or a number of jobs."""
+    _say(INFO, "dashboard.acted", "{by}: {verb} {subject}", by=_one_line(by), verb=verb, subject=_one_line(subject))
+
+
 def overloaded(held: int, most: int) -> None:
     """Log that requests are refused; the caller limits how often."""
     words = "requests are refused: those under way hold {held} bytes, and DEMORA_IN_FLIGHT_BYTES is {most}"
@@ -393,12 +425,12 @@ def next_release(queue: str, wait: float) -> None:
 
 
 def schedule_fired(name: str, added: int, others: int) -> None:
-    """Log the decision about the due slots of a schedule: how many got a job, and how many did not."""
+    """Log the decision about the due fire times of a schedule: how many got a job, and how many did not."""
     if others:
-        words = "schedule {name}: {added} of {slots} slots got a job"
-        _say(INFO, "schedule.fired", words, name=name, added=added, slots=added + others)
+        words = "schedule {name}: {added} of {fire_times} fire times got a job"
+        _say(INFO, "schedule.fired", words, name=name, added=added, fire_times=added + others)
     elif added:
-        _say(DEBUG, "schedule.fired", "schedule {name}: {added} jobs added", name=name, added=added, slots=added)
+        _say(DEBUG, "schedule.fired", "schedule {name}: {added} jobs added", name=name, added=added, fire_times=added)
 
 
 def schedule_broken(name: str, problem: Exception) -> None:
@@ -409,7 +441,7 @@ def schedule_broken(name: str, problem: Exception) -> None:
 
 
 def schedule_over(name: str) -> None:
-    words = "schedule {name} is not defined: its last time has passed; take it out of the code"
+    words = "the last time of schedule {name} has passed; take it out of the code when its records are no longer needed"
     _say(WARNING, "schedule.over", words, name=name)
 
 
@@ -426,11 +458,13 @@ def schedule_defined(name: str, result: str, kept: tuple[str, ...]) -> None:
         case "taken":
             words = "schedule {name} is not defined: its name belongs to a person or another application; choose another"
         case "older":
-            words = "schedule {name} stays as a newer release has defined it"
+            words = "schedule {name} stays as a newer release has defined it, while processes of that run"
         case "retired":
             words = "schedule {name} is removed: the code of this application no longer has it"
         case "pending":
             words = "schedule {name} is not in this code; it stays while other live processes have it"
+        case "over":
+            words = "schedule {name} is not added: its last time has passed"
         case _:
             words = "schedule {name} is unchanged"
     if kept and result in ("updated", "same"):

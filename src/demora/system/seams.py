@@ -1,4 +1,4 @@
-"""What a worker takes from its surroundings: time, chance, a name and child processes. A simulation replaces them."""
+"""What a worker takes from its surroundings: time, chance, names and child processes. A simulation replaces them."""
 
 import os
 import random
@@ -8,6 +8,7 @@ import time
 from collections.abc import Awaitable, Callable
 
 import msgspec
+from uuid_utils import uuid7
 
 from .child_process import ChildProcess, spawn
 
@@ -16,12 +17,18 @@ def _name() -> str:
     return f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(3)}"
 
 
+def _job_id() -> str:
+    return str(uuid7())
+
+
 class Seams(msgspec.Struct, frozen=True):
     """The real surroundings by default. `monotonic` counts seconds, `wall` counts those since 1970, `chance` draws from
-    [0, 1), `name` makes the id of a worker or scheduler, and `spawn` starts a child process."""
+    [0, 1), `name` makes the id of a worker or scheduler, `job_id` that of a job of a schedule, and `spawn` starts a child
+    process."""
 
     monotonic: Callable[[], float] = time.monotonic
     wall: Callable[[], float] = time.time
     chance: Callable[[], float] = random.random
     name: Callable[[], str] = _name
+    job_id: Callable[[], str] = _job_id
     spawn: Callable[[], Awaitable[ChildProcess]] = spawn

@@ -42,6 +42,39 @@ def stopping_on_signals(stop: Callable[[], None]) -> Iterator[None]:
             signal.signal(number, handler)
 
 
+def hear_stop_signals(stop: Callable[[], None]) -> None:
+    """Call `stop` on the running loop at SIGTERM or SIGINT, besides what the program does then. It hears nothing if the
+    program has no handlers of its own, or on another thread than the main one, which alone can handle signals."""
+    if threading.current_thread() is not threading.main_thread():
+        return
+    loop = asyncio.get_running_loop()
+    for number in _SIGNALS:
+        handler = signal.getsignal(number)
+        if not isinstance(handler, _Hearing):
+            if not callable(handler):
+                continue
+            handler = _Hearing(handler)
+            signal.signal(number, handler)
+        handler.add(loop, stop)
+
+
+class _Hearing:
+    """A signal handler that calls others, and then the one that was installed before."""
+
+    def __init__(self, before: Callable[[int, FrameType | None], object]) -> None:
+        self._before = before
+        self._stops: list[tuple[asyncio.AbstractEventLoop, Callable[[], None]]] = []
+
+    def add(self, loop: asyncio.AbstractEventLoop, stop: Callable[[], None]) -> None:
+        self._stops = [one for one in self._stops if not one[0].is_closed()] + [(loop, stop)]
+
+    def __call__(self, number: int, frame: FrameType | None) -> None:
+        for loop, stop in self._stops:
+            with contextlib.suppress(RuntimeError):  # the loop is closed
+                loop.call_soon_threadsafe(stop)
+        self._before(number, frame)
+
+
 def _exit_at_once(number: int, frame: FrameType | None) -> None:
     os._exit(128 + number)
 

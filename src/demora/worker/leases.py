@@ -11,7 +11,7 @@ from collections.abc import Callable, Coroutine, Iterable, Sequence
 from datetime import timedelta
 from typing import Any
 
-from ..errors import StoreError
+from ..errors import StoreError, WorkerRefused
 from ..handlers.context import Context
 from ..store.jobs import Lease, LeaseStatus, Report, WorkerRecord
 from ..store.store import Store
@@ -48,7 +48,8 @@ class RenewedLease:
 class Keeper:
     """Renews the leases that it holds, and sends a heartbeat with the current `record` every 10 s, until it is stopped.
 
-    It calls `on_status` with lost leases and requests to cancel, and `on_failure` if it dies, both on the worker's loop.
+    It calls `on_status` with lost leases and requests to cancel, and `on_failure` with the error if it dies, both on the
+    worker's loop. It dies of every error but those of a store in trouble, which it waits out.
     A job that has started is renewed until its deadline and never after. A job in the backlog is renewed only while the
     worker's loop is alive, so that a handler that blocks the loop for ever does not keep it from other workers. If the loop
     is blocked for a second while jobs run, it calls `on_blocked` once, on its own thread, with the seconds so far.
@@ -60,7 +61,7 @@ class Keeper:
         lease: timedelta,
         *,
         on_status: Callable[[LeaseStatus], None],
-        on_failure: Callable[[], None],
+        on_failure: Callable[[BaseException], None],
         on_blocked: Callable[[float], None],
         record: Callable[[], WorkerRecord],
         monotonic: Callable[[], float],
@@ -111,8 +112,7 @@ class Keeper:
     def _on_end(self, running: "asyncio.Future[None]") -> None:
         """Report a failure: a worker must not continue when nothing renews its leases."""
         if not running.cancelled() and (problem := running.exception()) is not None:
-            notices.keeper_died(problem)
-            self._on_failure()
+            self._on_failure(problem)
 
     async def _keep_with(self, store: Store) -> None:
         await self._open(store)
@@ -132,18 +132,24 @@ class Keeper:
 
     async def _keep(self, store: Store) -> None:
         """Check the leases at every tick; sleep while there are none. Send heartbeats meanwhile."""
-        beating = asyncio.ensure_future(self._send_heartbeats(store))
+        duties = [asyncio.ensure_future(duty) for duty in (self._send_heartbeats(store), self._keep_leases(store))]
         try:
-            await self._keep_leases(store)
+            await asyncio.wait(duties, return_when=asyncio.FIRST_COMPLETED)
         finally:
-            beating.cancel()
-            await asyncio.wait([beating])
+            for duty in duties:
+                duty.cancel()
+            ended = await asyncio.gather(*duties, return_exceptions=True)
+        for problem in ended:
+            if isinstance(problem, Exception):
+                raise problem
 
     async def _send_heartbeats(self, store: Store) -> None:
         while True:
             try:
                 await store.heartbeat(self._record())
                 notices.store_well("the heartbeat")
+            except WorkerRefused:
+                raise
             except StoreError as problem:
                 notices.store_trouble("the heartbeat", problem, HEARTBEAT_EVERY)
             await asyncio.sleep(HEARTBEAT_EVERY)
@@ -162,6 +168,8 @@ class Keeper:
             try:
                 await self._check(store)
                 notices.store_well("renewing leases")
+            except WorkerRefused:
+                raise
             except StoreError as problem:
                 notices.store_trouble("renewing leases", problem, tick)
 

@@ -329,6 +329,11 @@ def _trace(problem: BaseException) -> str:
 
 def _from_handler(trace: TracebackType | None) -> TracebackType | None:
     """Return the part of a traceback that begins in the handler."""
+    within = trace
+    while within is not None:  # tools that wrap the threads of a process, such as Sentry, add frames before this one
+        if within.tb_frame.f_code is _call_plain.__code__ and within.tb_next is not None:
+            return within.tb_next
+        within = within.tb_next
     while trace is not None and trace.tb_next is not None and _is_caller(trace):
         trace = trace.tb_next
     return trace

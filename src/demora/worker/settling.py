@@ -7,7 +7,7 @@ from collections.abc import Callable
 from datetime import timedelta
 
 from ..core.states import Status
-from ..errors import StoreBusy, StoreClosed, StoreError
+from ..errors import StoreBusy, StoreClosed, StoreError, WorkerRefused
 from ..store.jobs import Settlement
 from ..store.store import Store
 from ..system import crash, notices
@@ -105,7 +105,7 @@ class Settler:
                 notices.store_well("settling")
                 return answers
             except StoreError as problem:
-                if isinstance(problem, StoreClosed) or loop.time() > until:
+                if isinstance(problem, StoreClosed | WorkerRefused) or loop.time() > until:
                     return await self._settle_each(batch)
                 wait = pause * (0.5 + self._chance() / 2)
                 notices.store_trouble("settling", problem, wait)

@@ -20,8 +20,8 @@ from typing import Any
 
 from ..core.shares import QueueShares
 from ..core.states import Status
-from ..core.verdict import BEFORE_START, GaveUp, HandedBack, NoHandler, Outcome, Snoozed, Succeeded, Verdict
-from ..errors import Invalid, StoreClosed, StoreError
+from ..core.verdict import BEFORE_START, GaveUp, HandedBack, NoHandler, Outcome, Raised, Snoozed, Succeeded, Verdict
+from ..errors import Invalid, StoreClosed, StoreError, WorkerRefused
 from ..handlers.context import Context, current_job, stamp_records
 from ..handlers.control import Retry
 from ..scheduler.housekeeping import Scheduler, wait_before_retry
@@ -39,9 +39,10 @@ from ..store.jobs import (
     lapse,
 )
 from ..store.store import Store
-from ..system import crash, error_texts, forks, notices
+from ..system import crash, error_texts, forks, notices, traces
 from ..system.log_limit import Burst
 from ..system.seams import Seams
+from ..system.traces import RunSpan, Traces
 from .application import Application, Hook
 from .leases import Keeper, RenewedLease
 from .measures import Measures
@@ -96,6 +97,8 @@ class Worker:
         self.slots = settings.concurrency
         self._app, self._chance = app, self._seams.chance
         self._measures = measures or Measures()
+        self._traces = traces.configured()
+        self._spans: dict[Lease, RunSpan] = {}  # of runs that are traced and not settled
         self._share = QueueShares(queues, strict=strict)
         self._retention = settings.retention
         self._lease, self._grace = settings.lease, settings.grace.total_seconds()
@@ -120,10 +123,11 @@ class Worker:
         self._subscription: Subscription | None = None
         self.started = asyncio.Event()
         self.trouble: str | None = None
+        self.refused = False
 
     async def run(self) -> int:
         """Work until stopped. Returns 0, or 1 if the worker stopped because of `trouble`: runs that did not end held half of
-        its slots, its store was closed, or it could no longer renew its leases."""
+        its slots, its store was closed, it could no longer renew its leases, or its service refused it (`refused`)."""
         await self._open()
         switching = asyncio.ensure_future(self._keep_switching_builtins())
         scheduling = asyncio.ensure_future(self._scheduler().run())
@@ -178,7 +182,7 @@ class Worker:
             self._store,
             self._lease,
             on_status=self._apply_lease_status,
-            on_failure=partial(self._give_up, "renewing its leases has failed for good"),
+            on_failure=self._on_keeper_death,
             on_blocked=self._report_blocked,
             record=self._record,
             monotonic=self._seams.monotonic,
@@ -226,6 +230,9 @@ class Worker:
                     notices.worker_store_closed(self.id)
                 self._give_up("its store was closed")
                 continue
+            except WorkerRefused as problem:
+                self._stop_refused(problem)
+                continue
             except StoreError as problem:
                 retry_in = pause * (0.5 + self._chance() / 2)
                 notices.store_trouble("claiming", problem, retry_in)
@@ -247,12 +254,16 @@ class Worker:
             self._more_ready = True  # perhaps: the run that makes room wakes the worker
             return None
         queues, asked_at = self._share.turn(self._chance), self._seams.monotonic()
-        claimed = await self._store.claim(self.id, room, lease=self._lease, queues=queues, in_turn=self._share.in_turn)
+        claimed = await self._store.claim(
+            self.id, room, lease=self._lease, queues=queues, in_turn=self._share.in_turn, types=self._app.registry.known
+        )
         self._claimed_at = self._seams.monotonic()
         self._measures.claimed(self._claimed_at - asked_at)
         crash.at("worker.claimed")
         self._take(claimed.jobs)
         self._release_log.add(claimed.released)
+        if claimed.parked:
+            await self._report_unknown(claimed.parked)
         self._more_ready = len(claimed.jobs) == room
         if claimed.lapsed:
             crash.at("worker.lapsed")
@@ -262,6 +273,13 @@ class Worker:
         if self._more_ready:
             return 0.0 if self._room() > 0 else None
         return None if claimed.next_in is None else claimed.next_in.total_seconds()
+
+    async def _report_unknown(self, types: frozenset[str]) -> None:
+        """Log the types of jobs that this worker cannot run if no other live worker can either."""
+        live = [worker for worker in await self._store.workers() if worker.live]
+        elsewhere = frozenset(type for worker in live for type in worker.types)
+        for type in sorted(types - elsewhere):
+            notices.type_unknown(type)
 
     def _room(self) -> int:
         """Return how many jobs to claim: 0 until the backlog is half empty, so that claims come in batches."""
@@ -313,12 +331,27 @@ class Worker:
         self._timeouts.watch(run, run.limit)
 
     async def _execute(self, run: Run) -> None:
-        outcome = await run.perform()
+        outcome = await (run.perform() if self._traces is None else self._trace(self._traces, run))
         crash.at("worker.ran")
         self._timeouts.forget(run, run.limit)
         if run.occupied is not None and not run.occupied.done():
             self._keep_slot(run, run.occupied, 0.0 if self._stopping else THREAD_GRACE)
         self._conclude(run, outcome)
+
+    async def _trace(self, traces: Traces, run: Run) -> Outcome:
+        job = run.ctx.job
+        with traces.running(
+            job.traceparent,
+            queue=job.queue,
+            type=job.type,
+            id=job.lease.id,
+            attempt=job.retry_state.attempt,
+            worker_id=self.id,
+        ) as span:
+            self._spans[job.lease] = span
+            outcome = await run.perform()
+            span.end(outcome.error if isinstance(outcome, Raised) else None)
+        return outcome
 
     def _restart_timeout(self, run: Run) -> None:
         """Count a run's timeout from now on, since its process has only now called the handler."""
@@ -337,6 +370,8 @@ class Worker:
         self._prefetch.job_ended(self._loop.time())
         if run.ending is not Ending.LOST:
             self._settle(job, outcome, run)
+        elif self._spans:
+            self._spans.pop(job.lease, None)
         self._start_backlog()
         if not self._runs:
             self._prefetch.idle(self._loop.time())
@@ -452,6 +487,8 @@ class Worker:
 
     def _on_settled(self, settlement: Settlement, status: Status | None) -> None:
         self._measures.settled(settlement, status)
+        if self._spans and (span := self._spans.pop(settlement.report.lease, None)) is not None:
+            span.settled(status)
         if status is None:
             notices.settled_too_late(settlement.report.lease.id)
 
@@ -477,6 +514,19 @@ class Worker:
         if not self._stopping:
             self.trouble = trouble
         self.stop()
+
+    def _on_keeper_death(self, problem: BaseException) -> None:
+        if isinstance(problem, WorkerRefused):
+            self._stop_refused(problem)
+        else:
+            notices.keeper_died(problem)
+            self._give_up("renewing its leases has failed for good")
+
+    def _stop_refused(self, problem: WorkerRefused) -> None:
+        if not self._stopping:
+            self.refused = True
+            notices.worker_refused(self.id, problem)
+        self._give_up(str(problem))
 
     async def _wind_down(self) -> bool:
         """Wait for runs to end, and settle all jobs. Returns False if the store did not record them within the grace."""

@@ -1,21 +1,42 @@
-"""What races: the verbs that touch a job, its key, its queue or its pace; and the situations in which they meet."""
+"""What races: all verbs that write, to jobs and what belongs to them, schedules, API keys, webhooks, statistics, workers and
+the record of a line; and the situations in which they meet."""
 
 from collections.abc import Awaitable, Callable
 from datetime import timedelta
 from typing import Any, NamedTuple
 
+from demora.core.access import KeyLimits, NewSecret, Scope, key_text, make_key
 from demora.core.job import IdempotencyKey, NewJob, Priority, Unique
 from demora.core.pace import Pace
 from demora.core.pace_request import PaceRequest, request_of
 from demora.core.retention import Keep, Retention
+from demora.core.schedules.definitions import Definition
+from demora.core.schedules.firing import decide
+from demora.core.schedules.schedule import Overlap, Schedule, job_of
+from demora.core.schedules.schedule_request import ScheduleRequest
 from demora.core.states import Status
 from demora.core.verdict import GaveUp, HandedBack, Lapsed, Outcome, Raised
-from demora.store.jobs import LOCKED_RETRY, Change, Claimed, HousekeepingResult, LapsedJob, Lease, QueueChange, Report
+from demora.core.webhook import Secret
+from demora.store.jobs import (
+    LOCKED_RETRY,
+    Change,
+    Claimed,
+    HousekeepingResult,
+    LapsedJob,
+    Lease,
+    QueueChange,
+    Report,
+    WorkerRecord,
+)
 from demora.store.line_feed import Drawn, Entry
 from demora.store.paces import Released
+from demora.store.schedules import DueSchedules, Firing, Origin, StoredSchedule
+from demora.store.statistics import Depth, Merged
 from tests.builders import BROKEN, DONE, LEASE, claim_one, lapsed_one, ms, new_job, seconds, settle, settlement
 from tests.clock import TestClock
+from tests.conftest import PROFILE
 
+THOROUGH = PROFILE == "explore"  # `make prove`: all ways to call a verb, all situations, and all gates
 QUEUE, OTHER_QUEUE = "q", "q2"
 ROW = "01900000-0000-7000-8000-00000000000a"  # the job that all verbs are about
 OWN = {"ann": "01900000-0000-7000-8000-00000000000b", "bob": "01900000-0000-7000-8000-00000000000c"}
@@ -23,16 +44,25 @@ BEHIND = ("01900000-0000-7000-8000-00000000000d", "01900000-0000-7000-8000-00000
 SHORT = 2000  # milliseconds that the key of an ended job was kept
 KEY, UNIQUE = IdempotencyKey("k", b"request"), Unique("u")
 PACE = Pace(gap=seconds(10), burst=2, stagger=seconds(1), rapid=None)
+SCHEDULE, MINUTE = "tick", timedelta(minutes=1)
+FIRST_SLOT = TestClock().now() + MINUTE
 NOTHING_KEPT = Retention(*[Keep(age=timedelta(0))] * 3)
 NONE_KEPT = Retention(*[Keep(count=0)] * 3)
+ITS_TYPE, OTHER_TYPES = frozenset({"demo.echo"}), frozenset({"other"})
+KEY_ID, KEY_TEXTS = "abcdefghijk1", {"ann": "a" * 43, "bob": "b" * 43}
+DIGESTS = {"ann": b"a" * 32, "bob": b"b" * 32, "cat": b"c" * 32}
+WEBHOOK = "https://example.com/hook"
+MOVED = "2099a"  # a newer database of time zones
 
 
 class Scene(NamedTuple):
-    """A job in a situation: the lease that a worker had of it last, and what a claim says of it once that has lapsed."""
+    """A job in a situation: the lease that a worker had of it last, and what a claim says of it once that has lapsed. `due`
+    is what a look found of a schedule whose slot is due."""
 
     lease: Lease
     job: Any = None
     lapsed: LapsedJob | None = None
+    due: DueSchedules | None = None
 
 
 # The port
@@ -49,12 +79,18 @@ def _job(**changes: Any) -> NewJob:
     return new_job(**{"id": ROW, "queue": QUEUE, "max_retries": 1, "retry_delay": seconds(1), **changes})
 
 
-async def _claim(store: Any, scene: Scene, actor: str) -> Any:
-    return await store.claim(actor, 1, lease=LEASE, queues=[QUEUE])
+def _claim(types: frozenset[str] | None = None) -> "Doing":
+    async def claim(store: Any, scene: Scene, actor: str) -> Any:
+        return await store.claim(actor, 1, lease=LEASE, queues=[QUEUE], types=types)
+
+    return claim
 
 
-async def _draw(store: Any, scene: Scene, actor: str) -> Any:
-    return await store.line_feed.draw(actor, [Entry(ROW, QUEUE)], lease=LEASE)
+def _draw(types: frozenset[str] | None = None) -> "Doing":
+    async def draw(store: Any, scene: Scene, actor: str) -> Any:
+        return await store.line_feed.draw(actor, [Entry(ROW, QUEUE)], lease=LEASE, types=types)
+
+    return draw
 
 
 async def _renew(store: Any, scene: Scene, actor: str) -> Any:
@@ -62,10 +98,10 @@ async def _renew(store: Any, scene: Scene, actor: str) -> Any:
     return await store.renew([report], lease=LEASE * 2)
 
 
-def _settle(outcome: Outcome) -> "Doing":
+def _settle(outcome: Outcome, *, logs: bool = True) -> "Doing":
     async def settle(store: Any, scene: Scene, actor: str) -> Any:
-        job = scene.job
-        return await store.settle([settlement(job, outcome, log=((seconds(0), actor),))]) if job else None
+        log = ((seconds(0), actor),) if logs else ()
+        return await store.settle([settlement(scene.job, outcome, log=log)]) if scene.job else None
 
     return settle
 
@@ -77,6 +113,10 @@ async def _lapse(store: Any, scene: Scene, actor: str) -> Any:
 
 async def _cancel(store: Any, scene: Scene, actor: str) -> Any:
     return await store.cancel([ROW])
+
+
+async def _restore(store: Any, scene: Scene, actor: str) -> Any:
+    return await store.restore(ROW, within=seconds(30))
 
 
 async def _retry(store: Any, scene: Scene, actor: str) -> Any:
@@ -120,8 +160,126 @@ def _set_pace(request: PaceRequest | None) -> "Doing":
     return set_pace
 
 
+async def _follow(store: Any, scene: Scene, actor: str) -> Any:
+    return await store.paces.follow(QUEUE, by=actor)
+
+
 async def _release(store: Any, scene: Scene, actor: str) -> Any:
     return await store.paces.release([QUEUE])
+
+
+async def _add_schedule(store: Any, scene: Scene, actor: str) -> Any:
+    return _stored(await store.schedules.add(a_schedule(tags=(actor,)), origin=Origin.API, by=actor))
+
+
+async def _define(store: Any, scene: Scene, actor: str) -> Any:
+    definition = Definition("shop", actor, (a_schedule(tags=(actor,)),))
+    return [(one.name, one.result, one.kept) for one in await store.schedules.define(definition)]
+
+
+def _change_schedule(**changes: Any) -> "Doing":
+    async def change(store: Any, scene: Scene, actor: str) -> Any:
+        return _stored(await store.schedules.change(SCHEDULE, ScheduleRequest(**changes), by=actor))
+
+    return change
+
+
+async def _remove_schedule(store: Any, scene: Scene, actor: str) -> Any:
+    return await store.schedules.remove(SCHEDULE)
+
+
+async def _fire(store: Any, scene: Scene, actor: str) -> Any:
+    return await store.schedules.fire(firings(scene.due, OWN[actor])) if scene.due else None
+
+
+def firings(due: DueSchedules, id: str) -> list[Firing]:
+    decisions = [(one, decide(one.schedule, one.progress, due.now, one.previous)) for one in due.schedules]
+    return [
+        Firing(one, decision, tuple(job_of(one.schedule, id, slot=slot) for slot in decision.fired))
+        for one, decision in decisions
+    ]
+
+
+async def _trigger(store: Any, scene: Scene, actor: str) -> Any:
+    return await store.schedules.trigger(SCHEDULE, job_of(a_schedule(), OWN[actor]))
+
+
+async def _backfill(store: Any, scene: Scene, actor: str) -> Any:
+    slot = FIRST_SLOT
+    return await store.schedules.backfill(SCHEDULE, [(slot, job_of(a_schedule(), OWN[actor], slot=slot, delay=seconds(0)))])
+
+
+def a_schedule(**changes: Any) -> Schedule:
+    usual = {"type": "t", "payload": b"{}", "recorded_at": FIRST_SLOT - MINUTE, "every": MINUTE, "queue": QUEUE}
+    return Schedule(name=SCHEDULE, max_retries=1, **{**usual, **changes})
+
+
+def _stored(found: StoredSchedule | None) -> Any:
+    """Of a schedule what its writer decided; a verb reads it again after its commit, when others may have gone on."""
+    return found and (found.schedule, found.changed_by)
+
+
+async def _foresee(store: Any, scene: Scene, actor: str) -> Any:
+    return await store.schedules.foresee(MOVED)
+
+
+async def _attend(store: Any, scene: Scene, actor: str) -> Any:
+    return await store.schedules.attend("p")
+
+
+async def _leave(store: Any, scene: Scene, actor: str) -> Any:
+    return await store.schedules.leave("p")
+
+
+async def _heartbeat(store: Any, scene: Scene, actor: str) -> Any:
+    return await store.heartbeat(WorkerRecord("w", "host", 1, 4, types=tuple(ITS_TYPE)))
+
+
+async def _retire(store: Any, scene: Scene, actor: str) -> Any:
+    return await store.retire("w")
+
+
+async def _begin_events(store: Any, scene: Scene, actor: str) -> Any:
+    return await store.events.begin()
+
+
+async def _begin_line(store: Any, scene: Scene, actor: str) -> Any:
+    return (await store.line_feed.begin()).epoch  # the name of the database is drawn
+
+
+async def _bump(store: Any, scene: Scene, actor: str) -> Any:
+    record = await store.line_feed.bump(0, above=3, run=actor)
+    return record.epoch, record.run
+
+
+async def _merge(store: Any, scene: Scene, actor: str) -> Any:
+    return await store.statistics.merge(limit=100)
+
+
+async def _sample(store: Any, scene: Scene, actor: str) -> Any:
+    return await store.statistics.sample({QUEUE: Depth(ready=3, delayed=2)})
+
+
+def _of_keys(call: Callable[[Any, str], Awaitable[Any]]) -> "Doing":
+    async def doing(store: Any, scene: Scene, actor: str) -> Any:
+        return await call(store.api_keys, actor)
+
+    return doing
+
+
+def _of_webhooks(call: Callable[[Any, str], Awaitable[Any]]) -> "Doing":
+    async def doing(store: Any, scene: Scene, actor: str) -> Any:
+        return await call(store.webhooks, actor)
+
+    return doing
+
+
+def _key_of(actor: str) -> Any:
+    return make_key(key_text(KEY_ID, KEY_TEXTS[actor]), actor, [Scope.READ])
+
+
+def _secret_of(actor: str) -> Secret:
+    return Secret(actor.encode() * 12)
 
 
 # Looking away: what a verb answers that skipped a row because another transaction had it
@@ -142,6 +300,10 @@ def _nothing_purged(answer: Any) -> bool:
 
 def _nothing_housekept(answer: Any) -> bool:
     return isinstance(answer, HousekeepingResult) and not answer.expired and not answer.removed
+
+
+def _nothing_merged(answer: Any) -> bool:
+    return answer == Merged(more=False, sample=False)
 
 
 def _nothing_released(answer: Any) -> bool:
@@ -168,22 +330,28 @@ class Verb(NamedTuple):
 
 
 VERBS = (
-    Verb("claim", "Store.claim", _claim, _no_claim, in_pieces=True),
-    Verb("draw", "LineFeed.draw", _draw, _nothing_drawn, in_pieces=True),
+    Verb("claim", "Store.claim", _claim(), _no_claim, in_pieces=True),
+    Verb("claim its type", "Store.claim", _claim(ITS_TYPE), _no_claim, in_pieces=True),
+    Verb("claim other types", "Store.claim", _claim(OTHER_TYPES), _no_claim, in_pieces=True),
+    Verb("draw", "LineFeed.draw", _draw(), _nothing_drawn, in_pieces=True),
+    Verb("draw its type", "LineFeed.draw", _draw(ITS_TYPE), _nothing_drawn, in_pieces=True),
+    Verb("draw other types", "LineFeed.draw", _draw(OTHER_TYPES), _nothing_drawn, in_pieces=True),
     Verb("renew", "Store.renew", _renew),
     Verb("succeed", "Store.settle", _settle(DONE)),
+    Verb("succeed plainly", "Store.settle", _settle(DONE, logs=False)),
     Verb("fail", "Store.settle", _settle(Raised("no"))),
     Verb("break", "Store.settle", _settle(BROKEN), usual=False),
     Verb("hand back", "Store.settle", _settle(HandedBack()), usual=False),
     Verb("lapse", "Store.settle", _lapse),
     Verb("cancel", "Store.cancel", _cancel),
+    Verb("undo the cancel", "Store.restore", _restore),
     Verb("retry", "Store.retry", _retry),
     Verb("raise", "Store.change", _change(Change(priority=Priority.HIGH)), usual=False),
     Verb("put off", "Store.change", _change(Change(delay=seconds(60)))),
     Verb("remove", "Store.remove", _remove),
     Verb("purge", "Store.purge", _purge, _nothing_purged, usual=False),
     Verb("housekeep by age", "Store.housekeep", _housekeep(NOTHING_KEPT), _nothing_housekept, in_pieces=True),
-    Verb("housekeep by count", "Store.housekeep", _housekeep(NONE_KEPT), _nothing_housekept, in_pieces=True, usual=False),
+    Verb("housekeep by count", "Store.housekeep", _housekeep(NONE_KEPT), _nothing_housekept, in_pieces=True),
     Verb("add the same id", "Store.add", _add(id=ROW)),
     Verb("add the same key", "Store.add", _add(key=KEY)),
     Verb("add another request", "Store.add", _add(key=IdempotencyKey("k", b"another")), usual=False),
@@ -193,81 +361,129 @@ VERBS = (
     Verb("hook the queue", "Store.set_queue", _set_queue(QueueChange(webhook_url="https://example.org/", strict=True))),
     Verb("set a pace", "PaceStore.set", _set_pace(PaceRequest(burst=1))),
     Verb("remove the pace", "PaceStore.set", _set_pace(None), usual=False),
+    Verb("follow the pace of all queues", "PaceStore.follow", _follow),
     Verb("release", "PaceStore.release", _release, _nothing_released, in_pieces=True),
+    Verb("fire", "ScheduleStore.fire", _fire),
+    Verb("add the schedule", "ScheduleStore.add", _add_schedule),
+    Verb("define the schedule", "ScheduleStore.define", _define),
+    Verb("change the schedule", "ScheduleStore.change", _change_schedule(every="5m", tags=["new"])),
+    Verb("pause the schedule", "ScheduleStore.change", _change_schedule(enabled=False, reason="why")),
+    Verb("remove the schedule", "ScheduleStore.remove", _remove_schedule),
+    Verb("trigger", "ScheduleStore.trigger", _trigger),
+    Verb("backfill", "ScheduleStore.backfill", _backfill),
+    Verb("foresee", "ScheduleStore.foresee", _foresee),
+    Verb("attend", "ScheduleStore.attend", _attend),
+    Verb("leave", "ScheduleStore.leave", _leave),
+    Verb("heartbeat", "Store.heartbeat", _heartbeat),
+    Verb("retire", "Store.retire", _retire),
+    Verb("begin events", "EventStore.begin", _begin_events),
+    Verb("begin the line", "LineFeed.begin", _begin_line),
+    Verb("bump the line", "LineFeed.bump", _bump),
+    Verb("merge", "StatisticsStore.merge", _merge, _nothing_merged),
+    Verb("sample", "StatisticsStore.sample", _sample),
+    Verb("add the key", "ApiKeyStore.add", _of_keys(lambda keys, actor: keys.add(_key_of(actor)))),
+    Verb("revoke the key", "ApiKeyStore.revoke", _of_keys(lambda keys, _: keys.revoke(KEY_ID))),
+    Verb(
+        "rotate the key",
+        "ApiKeyStore.rotate",
+        _of_keys(lambda keys, actor: keys.rotate(NewSecret(KEY_ID, DIGESTS[actor], overlap=MINUTE))),
+    ),
+    Verb("limit the key", "ApiKeyStore.limit", _of_keys(lambda keys, actor: keys.limit(KEY_ID, KeyLimits(rate=len(actor))))),
+    Verb("forget the key", "ApiKeyStore.forget", _of_keys(lambda keys, _: keys.forget(KEY_ID))),
+    Verb("use the key", "ApiKeyStore.use", _of_keys(lambda keys, _: keys.use(KEY_ID, unless_within=MINUTE))),
+    Verb(
+        "name a queue",
+        "ApiKeyStore.name",
+        _of_keys(lambda keys, actor: keys.name(KEY_ID, {actor}, set(), KeyLimits(max_queues=2))),
+    ),
+    Verb(
+        "open a session",
+        "ApiKeyStore.open_session",
+        _of_keys(lambda keys, actor: keys.open_session(DIGESTS[actor], KEY_ID, expires_in=MINUTE)),
+    ),
+    Verb("end the session", "ApiKeyStore.end_session", _of_keys(lambda keys, _: keys.end_session(DIGESTS["cat"]))),
+    Verb(
+        "replace the secret",
+        "WebhookStore.add_secret",
+        _of_webhooks(lambda hooks, actor: hooks.add_secret(actor, _secret_of(actor), others_end_in=MINUTE)),
+    ),
+    Verb(
+        "add a secret",
+        "WebhookStore.add_secret",
+        _of_webhooks(lambda hooks, actor: hooks.add_secret(actor, _secret_of(actor))),
+    ),
+    Verb(
+        "ensure a secret",
+        "WebhookStore.ensure_secret",
+        _of_webhooks(lambda hooks, actor: hooks.ensure_secret(_secret_of(actor))),
+    ),
+    Verb("forget the secret", "WebhookStore.forget_secret", _of_webhooks(lambda hooks, _: hooks.forget_secret("cat"))),
+    Verb("disable the URL", "WebhookStore.disable", _of_webhooks(lambda hooks, actor: hooks.disable(WEBHOOK, actor))),
+    Verb("enable the URL", "WebhookStore.enable", _of_webhooks(lambda hooks, _: hooks.enable(WEBHOOK))),
 )
 
 READS = "writes nothing"
-NO_JOB = "touches no row of a job, a key, a queue or a pace"
 PROCESS = "belongs to a process, not to a row"
-FIRED_AT_ONCE = "tests/conformance/test_schedules.py calls it at once from several tasks"
-SCHEDULE_VERBS = (
-    "add",
-    "all",
-    "backfill",
-    "change",
-    "define",
-    "due",
-    "fire",
-    "foresee",
-    "get",
-    "records",
-    "remove",
-    "trigger",
-)
 NOT_RACED = {
     "Store.open": PROCESS,
     "Store.close": PROCESS,
     "Store.sibling": PROCESS,
     "Store.subscribe": PROCESS,
     "Store.lease_status": READS,
+    "Store.claimed": READS,
+    "Store.leased": READS,
     "Store.get": READS,
     "Store.find": READS,
+    "Store.count": READS,
     "Store.queues": READS,
     "Store.workers": READS,
-    "Store.heartbeat": "writes the row of a worker, which no other process writes",
-    "Store.retire": "writes the row of a worker, which no other process writes",
+    "EventStore.position": READS,
+    "EventStore.settled": READS,
+    "EventStore.added": READS,
+    "EventStore.running": READS,
+    "EventStore.queue_signs": READS,
     "PaceStore.all": READS,
     "PaceStore.of": READS,
     "PaceStore.changes": READS,
     "PaceStore.outlook": READS,
-    "ApiKeyStore.add": NO_JOB,
+    "PaceStore.outlooks": READS,
     "ApiKeyStore.all": READS,
     "ApiKeyStore.find": READS,
-    "ApiKeyStore.revoke": NO_JOB,
-    "ApiKeyStore.rotate": NO_JOB,
-    "ApiKeyStore.limit": NO_JOB,
-    "ApiKeyStore.forget": NO_JOB,
-    "ApiKeyStore.use": NO_JOB,
-    "ApiKeyStore.name": NO_JOB,
+    "ApiKeyStore.find_sessions": READS,
+    "ApiKeyStore.database_id": READS,
     "ApiKeyStore.waiting": READS,
     "WebhookStore.deliveries": READS,
-    "WebhookStore.add_secret": NO_JOB,
-    "WebhookStore.ensure_secret": NO_JOB,
-    "WebhookStore.forget_secret": NO_JOB,
     "WebhookStore.signing": READS,
-    "WebhookStore.disable": NO_JOB,
-    "WebhookStore.enable": NO_JOB,
     "WebhookStore.disabled": READS,
     "AuditStore.events": READS,
     "AuditStore.evidence": READS,
     "AuditStore.end": "removes the triggers; no verb depends on them",
     "DiagnosticsStore.overview": READS,
     "DiagnosticsStore.activity": READS,
+    "DiagnosticsStore.coming": READS,
+    "StatisticsStore.read": READS,
+    "StatisticsStore.added": READS,
+    "StatisticsStore.standing": READS,
     "DiagnosticsStore.dead_letters": READS,
     "DiagnosticsStore.notes": READS,
+    "DiagnosticsStore.sizes": READS,
+    "Taking.begin": PROCESS,
+    "Taking.take": PROCESS,
     "Probed.probe": "SQLite alone has it",
     "Transactional.within": "the statements of add, in the transaction of the caller",
     "CallerTransaction.add": "the statements of add, in the transaction of the caller",
     "CallerTransaction.get": READS,
-    **{f"ScheduleStore.{verb}": FIRED_AT_ONCE for verb in SCHEDULE_VERBS},
+    "ScheduleStore.get": READS,
+    "ScheduleStore.all": READS,
+    "ScheduleStore.due": READS,
+    "ScheduleStore.records": READS,
+    "ScheduleStore.live": READS,
     "Subscription.wake": PROCESS,
     "Subscription.clear": PROCESS,
     "Subscription.wait": PROCESS,
     "LineFeed.wall_us": READS,
     "LineFeed.on_unplaced": PROCESS,
     "LineFeed.read_clock": READS,
-    "LineFeed.begin": NO_JOB,
-    "LineFeed.bump": NO_JOB,
     "LineFeed.row_places": READS,
     "LineFeed.position": READS,
     "LineFeed.moved": READS,
@@ -358,6 +574,111 @@ async def _backlog(store: Any, clock: TestClock, extra: dict[str, Any]) -> Scene
     return scene
 
 
+async def _no_schedule(store: Any, clock: TestClock, extra: dict[str, Any]) -> Scene:
+    return Scene(_NEVER)
+
+
+async def _slot_due(store: Any, clock: TestClock, extra: dict[str, Any]) -> Scene:
+    await store.schedules.add(a_schedule(**extra), origin=Origin.API, by="cat")
+    clock.turn(60)
+    return Scene(_NEVER, due=await store.schedules.due(limit=10))
+
+
+async def _second_slot_due(store: Any, clock: TestClock, extra: dict[str, Any]) -> Scene:
+    """The job of the first slot waits, and the second slot is to replace it."""
+    first = await _slot_due(store, clock, {"overlap": Overlap.REPLACE, **extra})
+    assert first.due is not None
+    await store.schedules.fire(firings(first.due, ROW))
+    clock.turn(60)
+    return Scene(_NEVER, due=await store.schedules.due(limit=10))
+
+
+async def _slot_beside_a_run(store: Any, clock: TestClock, extra: dict[str, Any]) -> Scene:
+    """The job of the first slot runs, and the second slot is to wait for its end."""
+    scene = await _second_slot_due(store, clock, {"overlap": Overlap.QUEUE})
+    job = await claim_one(store, worker="w")
+    return scene._replace(lease=job.lease, job=job, due=await store.schedules.due(limit=10))
+
+
+async def _defined(store: Any, clock: TestClock, extra: dict[str, Any]) -> Scene:
+    """The code of an application has defined the schedule, and its slot is due."""
+    await store.schedules.define(Definition("shop", "cat", (a_schedule(**extra),)))
+    clock.turn(60)
+    return Scene(_NEVER, due=await store.schedules.due(limit=10))
+
+
+async def _moved_slot(store: Any, clock: TestClock, extra: dict[str, Any]) -> Scene:
+    """The slot of a schedule, which is due, stands a second too late by another database of time zones."""
+    await store.schedules.add(a_schedule(**extra), origin=Origin.API, by="cat")
+    async with store._database.opened().session() as session:
+        sql = "update demora.schedules set next_at = next_at + 1000"
+        await session.script(sql.replace("demora.", f"{store.options.schema}."))
+    clock.turn(61)
+    return Scene(_NEVER, due=await store.schedules.due(limit=10))
+
+
+async def _parked(store: Any, clock: TestClock, extra: dict[str, Any]) -> Scene:
+    """A claim has parked the job, and a live worker does not know its type."""
+    scene = await _ready(store, clock, extra)
+    await store.heartbeat(WorkerRecord("w", "host", 1, 4, types=tuple(OTHER_TYPES)))
+    await store.claim("w", 1, lease=LEASE, queues=[QUEUE], types=OTHER_TYPES)
+    return scene
+
+
+async def _unknown(store: Any, clock: TestClock, extra: dict[str, Any]) -> Scene:
+    """No live worker has known the type of the parked job for an hour."""
+    scene = await _parked(store, clock, extra)
+    await store.housekeep(Retention(), limit=10)
+    clock.turn(3600)
+    await store.heartbeat(WorkerRecord("w", "host", 1, 4, types=tuple(OTHER_TYPES)))
+    return scene
+
+
+async def _known_again(store: Any, clock: TestClock, extra: dict[str, Any]) -> Scene:
+    """Every live worker knows the type of the parked job and of one that waits behind it."""
+    scene = await _parked(store, clock, extra)
+    await store.add([_job(id=BEHIND[0])])
+    await store.heartbeat(WorkerRecord("w", "host", 1, 4, types=tuple(ITS_TYPE)))
+    return scene
+
+
+async def _key(store: Any, clock: TestClock, extra: dict[str, Any]) -> Scene:
+    await store.api_keys.add(make_key(key_text(KEY_ID, "c" * 43), "cat", [Scope.READ]))
+    await store.api_keys.name(KEY_ID, {"cat"}, set(), KeyLimits(max_queues=2))
+    await store.api_keys.open_session(DIGESTS["cat"], KEY_ID, expires_in=MINUTE)
+    return Scene(_NEVER)
+
+
+async def _revoked_key(store: Any, clock: TestClock, extra: dict[str, Any]) -> Scene:
+    scene = await _key(store, clock, extra)
+    await store.api_keys.revoke(KEY_ID)
+    return scene
+
+
+async def _secrets(store: Any, clock: TestClock, extra: dict[str, Any]) -> Scene:
+    await store.webhooks.add_secret("cat", _secret_of("cat"))
+    return Scene(_NEVER)
+
+
+async def _disabled_url(store: Any, clock: TestClock, extra: dict[str, Any]) -> Scene:
+    await store.webhooks.disable(WEBHOOK, "410")
+    return Scene(_NEVER)
+
+
+async def _line(store: Any, clock: TestClock, extra: dict[str, Any]) -> Scene:
+    await store.line_feed.begin()
+    store._database.opened().lined = False
+    return Scene(_NEVER)
+
+
+async def _closed_windows(store: Any, clock: TestClock, extra: dict[str, Any]) -> Scene:
+    """The windows of a run that ended are closed, and another job runs."""
+    await store.add([_job(id=BEHIND[0])])
+    await settle(store, await claim_one(store), DONE)
+    clock.turn(60)
+    return await _running(store, clock, extra)
+
+
 SITUATIONS: dict[str, Making] = {
     "absent": _absent,
     "ready": _ready,
@@ -372,8 +693,90 @@ SITUATIONS: dict[str, Making] = {
     "cancelled": _ended(GaveUp("no need")),
     "paced": _paced,
     "backlog": _backlog,
+    "no schedule": _no_schedule,
+    "slot due": _slot_due,
+    "second slot due": _second_slot_due,
+    "slot beside a run": _slot_beside_a_run,
+    "one dead letter": _ended(BROKEN),
+    "a defined schedule": _defined,
+    "moved slot": _moved_slot,
+    "parked": _parked,
+    "unknown": _unknown,
+    "known again": _known_again,
+    "no key": _absent,
+    "a key": _key,
+    "a revoked key": _revoked_key,
+    "no secret": _absent,
+    "secrets": _secrets,
+    "a disabled URL": _disabled_url,
+    "closed windows": _closed_windows,
+    "no line": _absent,
+    "a line": _line,
 }
-ONLY = {"backlog": ("release", "set a pace", "remove the pace", "pause")}  # the others meet one job at a time
-USUAL_SITUATIONS = ("absent", "ready", "expired", "running", "lapsed", "failed", "paced", "backlog")
+
+
+def _about(*ports: str) -> tuple[str, ...]:
+    return tuple(verb.name for verb in VERBS if verb.port.startswith(ports))
+
+
+ABOUT_SCHEDULES, ABOUT_KEYS, ABOUT_WEBHOOKS = _about("ScheduleStore."), _about("ApiKeyStore."), _about("WebhookStore.")
+ABOUT_WORKERS, ABOUT_LINES = _about("Store.heartbeat", "Store.retire"), _about("LineFeed.begin", "LineFeed.bump")
+BY_TYPE = ("claim its type", "draw its type", "draw other types")
+RARER = (*BY_TYPE, "housekeep by count")  # in the situations that are about them
+ABOUT_JOBS = tuple(
+    name
+    for name in _about("Store.", "PaceStore.", "LineFeed.draw")
+    if name not in ABOUT_WORKERS and (name not in RARER or THOROUGH)
+)
+PARKING = ("claim", "claim other types", *BY_TYPE, "cancel", "put off", "housekeep by age", "replace", *ABOUT_WORKERS)
+ONLY = {  # the others meet one job at a time, and no schedule
+    "backlog": ("release", "set a pace", "remove the pace", "pause"),
+    "no schedule": ("add the schedule", "define the schedule"),
+    "slot due": ABOUT_SCHEDULES,
+    "second slot due": ("fire", "backfill", "remove the schedule", "claim", "cancel", "put off"),
+    "slot beside a run": ("fire", "change the schedule", "succeed", "fail", "cancel", "renew"),
+    "one dead letter": ("housekeep by count", "retry", "remove", "add the same id"),
+    "a defined schedule": ("define the schedule", "change the schedule", "remove the schedule", "fire"),
+    "moved slot": ("foresee", "fire", "change the schedule", "remove the schedule", "backfill"),
+    "parked": (*PARKING, "add the same key", "draw", "pause"),
+    "unknown": PARKING,
+    "known again": PARKING,
+    "no key": ("add the key", "forget the key", "name a queue", "open a session"),
+    "a key": ABOUT_KEYS,
+    "a revoked key": ABOUT_KEYS,
+    "no secret": ABOUT_WEBHOOKS,
+    "secrets": ABOUT_WEBHOOKS,
+    "a disabled URL": ("disable the URL", "enable the URL"),
+    "closed windows": ("merge", "sample", "succeed", "succeed plainly", "fail", "begin events"),
+    "no line": ("begin the line", "begin events"),
+    "a line": ABOUT_LINES,
+}
+OF_SCHEDULES = ("no schedule", "slot due", "second slot due", "slot beside a run")
+OF_PARTS = (
+    "one dead letter",
+    "a defined schedule",
+    "moved slot",
+    "parked",
+    "unknown",
+    "known again",
+    "no key",
+    "a key",
+    "a revoked key",
+    "no secret",
+    "secrets",
+)
+OF_PARTS += ("a disabled URL", "closed windows", "no line", "a line")
+USUAL_SITUATIONS = (
+    "absent",
+    "ready",
+    "expired",
+    "running",
+    "lapsed",
+    "failed",
+    "paced",
+    "backlog",
+    *OF_SCHEDULES,
+    *OF_PARTS,
+)
 USUALLY_HOOKED = ("ready", "running")
 HOOKED = {"webhook_url": "https://example.com/", "webhook_on_cancel": True}

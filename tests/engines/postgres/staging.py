@@ -12,7 +12,7 @@ from contextlib import asynccontextmanager
 from typing import Any, NamedTuple
 
 from demora.engines.postgres import PostgresOptions, PostgresStore
-from demora.engines.postgres.connections import PASSING, Pool, Session, Statement, connected
+from demora.engines.postgres.connection.connections import PASSING, Pool, Session, Statement, connected
 from tests.clock import TestClock
 
 MIDDLE = 7_000_017  # the advisory lock at which a statement stops in the middle

@@ -8,7 +8,7 @@ import pytest
 from demora.core.job import Unique
 from demora.core.verdict import Lapsed, Raised
 from demora.engines.postgres import PostgresOptions, PostgresStore, audit
-from demora.engines.postgres.connections import Statement, statements
+from demora.engines.postgres.connection.connections import Statement, statements
 from demora.proof import check
 from demora.store.jobs import Change, Report
 from tests.builders import BROKEN, DONE, LEASE, add_one, claim_one, job_of, lapsed_one, ms, seconds, settle

@@ -8,7 +8,9 @@ import asyncpg
 import pytest
 
 from demora import Demora
-from demora.engines.postgres import PostgresOptions, PostgresStore, connections, diagnostics, notifier
+from demora.engines.postgres import PostgresOptions, PostgresStore, diagnostics, notifier
+from demora.engines.postgres.connection import migrating
+from demora.engines.sql.steps import Step
 from demora.store.diagnostics import Finding
 from demora.store.jobs import Topic
 from tests.facts import eventually
@@ -22,11 +24,12 @@ class Place:
     schema: str
 
     async def migrate(self) -> None:
-        await connections.migrate(self.url, PostgresOptions(schema=self.schema))
+        await migrating.migrate(self.url, PostgresOptions(schema=self.schema))
 
     async def set_version(self, version: int) -> None:
         connection = await asyncpg.connect(self.url)
-        await connection.execute(f"update {self.schema}.meta set value = '{version}' where name = 'version'")
+        records = "('version', 'schema.oldest')"
+        await connection.execute(f"update {self.schema}.meta set value = '{version}' where name in {records}")
         await connection.close()
 
     async def findings(self, **options: Any) -> dict[str, Finding]:
@@ -60,7 +63,7 @@ async def test_a_server_that_does_not_answer_is_a_problem_and_no_password_is_tol
 async def test_a_schema_that_is_not_there_is_a_problem_and_is_not_made(place: Place) -> None:
     assert (await place.findings())["schema"].level == "problem"
     assert not place.usable
-    assert await connections.stored_version(place.url, PostgresOptions(schema=place.schema)) is None
+    assert await migrating.stored_version(place.url, PostgresOptions(schema=place.schema)) is None
 
 
 @pytest.mark.parametrize(("version", "level"), [(1, "warning"), (999, "problem")])
@@ -69,6 +72,13 @@ async def test_a_schema_of_another_demora_is_told_and_not_used(place: Place, ver
     await place.set_version(version)
     assert (await place.findings())["schema"].level == level
     assert not place.usable
+
+
+async def test_a_newer_schema_that_this_demora_may_use_is_well(place: Place) -> None:
+    newer = Step(migrating.newest() + 1, "-- online\nselect 1")
+    await migrating.migrate(place.url, PostgresOptions(schema=place.schema), [*migrating.schema_steps(place.schema), newer])
+    assert "which this demora may use" in (await place.findings())["schema"].fact
+    assert place.usable
 
 
 async def test_a_server_that_is_too_old_is_a_problem(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:

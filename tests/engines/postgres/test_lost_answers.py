@@ -1,19 +1,30 @@
 """A connection that breaks in the middle of a write: what became of it is read, and nothing is lost or done twice."""
 
 import asyncio
+import contextlib
 import os
 import signal
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any, NamedTuple
 
 import pytest
+from msgspec.structs import replace
 
 from demora.core.access import Scope, key_text, make_key
+from demora.core.filters import JobFilter
 from demora.core.job import revision
+from demora.core.pace_request import PaceRequest
+from demora.core.schedules.definitions import Definition
+from demora.core.schedules.schedule import job_of as job_of_schedule
+from demora.core.schedules.schedule_request import ScheduleRequest
 from demora.core.states import Status
 from demora.core.verdict import HandedBack, Raised, Snoozed
-from demora.engines.postgres import PostgresOptions, PostgresStore, connections, transactions
+from demora.core.webhook import Secret
+from demora.engines.postgres import PostgresOptions, PostgresStore
+from demora.engines.postgres.connection import connections, transactions
 from demora.errors import StoreError
 from demora.store.jobs import Answer, Change, Query, QueueChange, Report
+from demora.store.schedules import Origin
 from tests.builders import (
     BROKEN,
     DONE,
@@ -31,7 +42,10 @@ from tests.builders import (
     settle,
     settlement,
     status_of,
+    windows_of,
 )
+from tests.clock import TestClock
+from tests.engines.postgres.race_verbs import FIRST_SLOT, SCHEDULE, a_schedule, firings
 from tests.facts import eventually
 from tests.servers import proxy as proxies
 from tests.servers.proxy import Proxy
@@ -128,6 +142,8 @@ async def test_a_verdict_is_recorded_once_and_answered(
     after = await job_of(store, job.lease.id)
     assert (after.status, len(after.attempts), [line.line for line in after.log]) == (status, attempts, ["line"])
     assert after.retry_count == (1 if status is Status.RETRYING else 0)
+    [(_, tally)] = await windows_of(store)
+    assert tally.completed + tally.failed + tally.retried + tally.returned == 2  # this run and the one before
 
 
 @lost
@@ -373,7 +389,7 @@ async def test_an_end_and_what_tells_of_it_are_recorded_together_and_once(
     assert await settle(store, job, DONE) is Status.COMPLETED
     assert proxy.cuts == 1
     assert [one.cause for one in await store.webhooks.deliveries(job.lease.id)] == [job.lease.id]
-    warm, waiting = [one.id for one in (await store.find(Query(queue="default", statuses=frozenset({Status.QUEUED})))).jobs]
+    warm, waiting = [one.id for one in (await store.find(Query(JobFilter(frozenset({Status.QUEUED}), "default")))).jobs]
     await store.cancel([warm])
     proxy.cut_at(nth, arrives=arrives)
     [answer] = await store.cancel([waiting])
@@ -408,3 +424,182 @@ async def test_a_job_and_its_replay_in_one_call_are_answered_as_such(
     answers = await store.add(asked_for)
     assert proxy.cuts == 1
     assert [(answer.id, answer.replayed) for answer in answers] == [(asked_for[0].id, False), (asked_for[0].id, True)]
+
+
+# Parts of the store: schedules, webhooks, keys and paces
+
+
+Verb = Callable[[PostgresStore], Awaitable[Any]]
+URL, DIGEST, KEY_ID = "https://example.com/hook", b"d" * 32, "abcdefghijk1"
+moments = pytest.mark.parametrize("moment", ["before it arrives", "at once", "before the answer"])
+
+
+class Part(NamedTuple):
+    """A verb of a part: what must be there for it, and what it leaves. Its answer and what it leaves are those of a call
+    that nothing disturbs."""
+
+    ready: Verb
+    verb: Verb
+    left: Verb
+
+
+async def _nothing(store: PostgresStore) -> None:
+    return None
+
+
+async def _scheduled(store: PostgresStore) -> None:
+    await store.schedules.add(a_schedule(), origin=Origin.API, by="cat")
+
+
+async def _due(store: PostgresStore) -> None:
+    await _scheduled(store)
+    assert isinstance(store._database.clock, TestClock)
+    store._database.clock.turn(60)
+
+
+async def _missed(store: PostgresStore) -> None:
+    """A slot that is decided and has no job."""
+    await _due(store)
+    due = await store.schedules.due(limit=10)
+    await store.schedules.fire(
+        [replace(one, jobs=(), decision=replace(one.decision, slots=())) for one in firings(due, _OTHER_ID)]
+    )
+
+
+_ID, _OTHER_ID = (f"01900000-0000-7000-8000-00000000000{digit}" for digit in "ab")
+
+
+async def _keyed(store: PostgresStore) -> None:
+    await store.api_keys.add(make_key(key_text(KEY_ID, "s" * 43), "deploy", [Scope.READ]))
+    await store.api_keys.open_session(DIGEST, KEY_ID, expires_in=seconds(60))
+
+
+async def _revoked(store: PostgresStore) -> None:
+    await _keyed(store)
+    await store.api_keys.revoke(KEY_ID)
+
+
+async def _fire(store: PostgresStore) -> Any:
+    return await store.schedules.fire(firings(await store.schedules.due(limit=10), _ID))
+
+
+async def _define(store: PostgresStore) -> Any:
+    found = await store.schedules.define(Definition("shop", "p", (a_schedule(),)))
+    return [(one.name, one.result) for one in found]
+
+
+async def _schedules(store: PostgresStore) -> Any:
+    found = await store.schedules.all()
+    slots = await store.schedules.records(SCHEDULE, limit=10)
+    return [(one.schedule, one.revision, one.run_count) for one in found], slots, await ids(store)
+
+
+async def _add_schedule(store: PostgresStore) -> Any:
+    return await store.schedules.add(a_schedule(), origin=Origin.API, by="ann")
+
+
+PARTS = {
+    "add a schedule": Part(_nothing, _add_schedule, _schedules),
+    "add a schedule that is there": Part(_scheduled, _add_schedule, _schedules),
+    "define a schedule": Part(_nothing, _define, _schedules),
+    "change a schedule": Part(
+        _scheduled, lambda store: store.schedules.change(SCHEDULE, ScheduleRequest(every="5m"), by="ann"), _schedules
+    ),
+    "remove a schedule": Part(_due, lambda store: store.schedules.remove(SCHEDULE), _schedules),
+    "fire": Part(_due, _fire, _schedules),
+    "trigger": Part(
+        _scheduled, lambda store: store.schedules.trigger(SCHEDULE, job_of_schedule(a_schedule(), _ID)), _schedules
+    ),
+    "backfill": Part(
+        _missed,
+        lambda store: store.schedules.backfill(
+            SCHEDULE, [(FIRST_SLOT, job_of_schedule(a_schedule(), _ID, slot=FIRST_SLOT))]
+        ),
+        _schedules,
+    ),
+    "foresee": Part(_scheduled, lambda store: store.schedules.foresee("2099a"), _schedules),
+    "enable a URL": Part(
+        lambda store: store.webhooks.disable(URL, "410"),
+        lambda store: store.webhooks.enable(URL),
+        lambda store: store.webhooks.disabled(),
+    ),
+    "forget a secret": Part(
+        lambda store: store.webhooks.add_secret("s", Secret(b"s" * 32)),
+        lambda store: store.webhooks.forget_secret("s"),
+        lambda store: store.webhooks.signing(),
+    ),
+    "end a session": Part(
+        _keyed, lambda store: store.api_keys.end_session(DIGEST), lambda store: store.api_keys.find_sessions([DIGEST])
+    ),
+    "forget a key": Part(_revoked, lambda store: store.api_keys.forget(KEY_ID), lambda store: store.api_keys.all()),
+    "set a pace": Part(
+        _nothing,
+        lambda store: store.paces.set("q", PaceRequest(burst=3), by="ann"),
+        lambda store: store.paces.changes("q", limit=10),
+    ),
+}
+ENDING = ("remove a schedule", "enable a URL", "forget a secret", "end a session", "forget a key")
+
+
+async def _done(url: str, schema: str, part: Part) -> tuple[Any, Any]:
+    """What a part answers and leaves if nothing is cut."""
+    async with _at_the_clock(url, f"{schema}_whole") as store:
+        await part.ready(store)
+        return await part.verb(store), await part.left(store)
+
+
+@contextlib.asynccontextmanager
+async def _at_the_clock(url: str, schema: str) -> AsyncIterator[PostgresStore]:
+    store = PostgresStore(url, PostgresOptions(schema=schema, connections=1, notify=False), clock=TestClock())
+    await store.open()
+    try:
+        yield store
+    finally:
+        await store.close()
+
+
+@moments
+@pytest.mark.parametrize("name", PARTS)
+async def test_a_verb_whose_commit_is_cut_answers_and_leaves_what_it_does_in_peace(
+    proxied: tuple[Proxy, str], url: str, schema: str, name: str, moment: Any
+) -> None:
+    part, (proxy, through) = PARTS[name], proxied
+    expected = await _done(url, schema, part)
+    async with _at_the_clock(through, schema) as store:
+        await part.ready(store)
+        proxy.cut_commit(1, moment)
+        assert (await part.verb(store), await part.left(store)) == expected
+    assert proxy.cuts == 1
+
+
+@pytest.mark.parametrize("name", ENDING)
+async def test_what_another_caller_ended_is_not_answered_as_ours(
+    proxied: tuple[Proxy, str], url: str, schema: str, name: str
+) -> None:
+    """Our write is lost before it arrives. Before we ask again, another caller does the same."""
+    part, (proxy, through) = PARTS[name], proxied
+    async with _at_the_clock(through, schema) as store, _at_the_clock(url, schema) as other:
+        await part.ready(store)
+        proxy.cut_commit(1, "before it arrives")
+        proxy.refusing = True
+        asked = asyncio.ensure_future(part.verb(store))
+        await eventually(lambda: _cuts(proxy))
+        assert await part.verb(other) is True
+        proxy.refusing = False
+        assert await asked is False
+
+
+async def test_a_removal_whose_answer_is_lost_leaves_the_schedule_that_another_caller_adds(
+    proxied: tuple[Proxy, str], url: str, schema: str
+) -> None:
+    proxy, through = proxied
+    async with _at_the_clock(through, schema) as store, _at_the_clock(url, schema) as other:
+        await _scheduled(store)
+        proxy.cut_commit(1, "before the answer")
+        proxy.refusing = True
+        asked = asyncio.ensure_future(store.schedules.remove(SCHEDULE))
+        await eventually(lambda: _cuts(proxy))
+        assert await _add_schedule(other) is not None
+        proxy.refusing = False
+        assert await asked is True
+        assert await store.schedules.get(SCHEDULE) is not None

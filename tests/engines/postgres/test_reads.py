@@ -11,8 +11,8 @@ from demora.core.pace_request import PaceRequest
 from demora.core.retention import Keep, Retention
 from demora.core.states import Status
 from demora.core.verdict import GaveUp, Raised
-from demora.engines.postgres import PostgresOptions, PostgresStore
-from demora.engines.postgres.connections import Session
+from demora.engines.postgres import PostgresOptions, PostgresStore, runs
+from demora.engines.postgres.connection.connections import Session
 from demora.store.jobs import Change, Report
 from demora.store.line_feed import Entry
 from tests.builders import BROKEN, DONE, LEASE, add_ids, claim, job_of, key, new_job, seconds, settlement
@@ -71,7 +71,18 @@ async def test_verbs_about_a_few_jobs_read_a_few_rows(
     read.clear()
     await _live(store, clock, "after")
     await store.line_feed.moved(position, seconds(600), FEW)
-    expected = {"draw", "claim", "settle", "renew", "lease_status", "moved", "release_held", "walk"}
+    expected = {
+        "claim",
+        "claim_of_queues",
+        "claim_of_types",
+        "draw",
+        "settle",
+        "renew",
+        "lease_status",
+        "moved",
+        "release_held",
+        "walk",
+    }
     expected |= {"cancel", "retry", "lock", "delete", "change", "expire", "purge"}
     expected |= {"purge_keys", "unique_waiting", "keys_taken"}
     assert expected <= read.keys()
@@ -118,6 +129,11 @@ async def _live(store: PostgresStore, clock: TestClock, when: str) -> None:
     await store.lease_status([job.lease for job in jobs])
     await store.settle([settlement(job, Raised("no")) for job in jobs])
     assert len((await claim(store, FEW, queues=[when])).jobs) == FEW
+    await add_ids(store, *[{"queue": when, "type": "rare"}] * FEW)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(runs, "MANY_HEADS", 3)  # as if there were very many queues
+        assert len((await claim(store, FEW, types=frozenset({"rare"}))).jobs) == FEW
+    assert len((await claim(store, FEW)).jobs) == FEW
     await store.change(changed[0], Change(delay=seconds(60)))
     await store.change(changed[1], Change(priority=Priority.HIGH))
     await store.cancel(cancelled)

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from demora.core.filters import JobFilter
 from demora.core.states import Status
 from demora.engines.postgres import PostgresOptions, PostgresStore
 from demora.errors import StoreError
@@ -73,7 +74,7 @@ async def settled_some(store: PostgresStore) -> bool:
 
 async def all_done(store: PostgresStore, ids: list[str]) -> bool:
     await settled_some(store)
-    left = await store.find(Query(statuses=frozenset({Status.QUEUED, Status.PROCESSING}), limit=1))
+    left = await store.find(Query(JobFilter(frozenset({Status.QUEUED, Status.PROCESSING})), limit=1))
     return not left.jobs
 
 

@@ -7,15 +7,16 @@ import sys
 import asyncpg
 import pytest
 
-from demora.engines.postgres import PostgresOptions, PostgresStore, connections
-from demora.engines.postgres.connections import Statement
+from demora.engines.postgres import PostgresOptions, PostgresStore
+from demora.engines.postgres.connection import migrating
+from demora.engines.postgres.connection.connections import Statement
 from demora.errors import BadSetting, SchemaTooNew, StoreError
 from tests.builders import add_one, claim_ids
 
 OPEN = """
 import asyncio, sys
 from demora.engines.postgres import PostgresOptions, PostgresStore
-from demora.engines.postgres.connections import Statement
+from demora.engines.postgres.connection.connections import Statement
 async def main():
     store = PostgresStore(sys.argv[1], PostgresOptions(schema=sys.argv[2], connections=1), audit=True)
     await store.open()
@@ -36,7 +37,7 @@ async def test_eight_processes_that_come_at_once_make_one_schema(url: str, schem
     processes = [await asyncio.create_subprocess_exec(*command, stderr=subprocess.PIPE) for _ in range(8)]
     outcomes = await asyncio.gather(*(process.communicate() for process in processes))
     assert [(process.returncode, error) for process, (_, error) in zip(processes, outcomes, strict=True)] == [(0, b"")] * 8
-    assert await connections.stored_version(url, PostgresOptions(schema=schema)) == connections.newest()
+    assert await migrating.stored_version(url, PostgresOptions(schema=schema)) == migrating.newest()
 
 
 async def test_two_schemas_hold_different_jobs(store: PostgresStore, url: str, schema: str) -> None:
@@ -49,7 +50,7 @@ async def test_two_schemas_hold_different_jobs(store: PostgresStore, url: str, s
 
 
 async def test_a_schema_of_a_newer_demora_is_refused(store: PostgresStore, url: str, schema: str) -> None:
-    await run(url, f"update {schema}.meta set value = '999' where name = 'version'")
+    await run(url, f"update {schema}.meta set value = '999' where name in ('version', 'schema.oldest')")
     with pytest.raises(SchemaTooNew, match="999"):
         await PostgresStore(url, PostgresOptions(schema=schema)).open()
 
@@ -58,7 +59,7 @@ async def test_a_schema_with_other_tables_is_refused_and_left_alone(url: str, sc
     await run(url, f"create schema {schema}; create table {schema}.jobs (mine int)")
     with pytest.raises(StoreError, match="belongs to another program"):
         await PostgresStore(url, PostgresOptions(schema=schema)).open()
-    assert await connections.stored_version(url, PostgresOptions(schema=schema)) is None
+    assert await migrating.stored_version(url, PostgresOptions(schema=schema)) is None
 
 
 async def test_an_empty_schema_is_taken(url: str, schema: str) -> None:
@@ -66,7 +67,7 @@ async def test_an_empty_schema_is_taken(url: str, schema: str) -> None:
     store = PostgresStore(url, PostgresOptions(schema=schema))
     await store.open()
     await store.close()
-    assert await connections.stored_version(url, PostgresOptions(schema=schema)) == connections.newest()
+    assert await migrating.stored_version(url, PostgresOptions(schema=schema)) == migrating.newest()
 
 
 @pytest.mark.parametrize("name", ["", "Demora", "a-b", "1a", "a" * 41, 'x"; drop schema public; --'])
@@ -94,4 +95,4 @@ async def test_a_url_for_other_clients_opens_the_database_too(url: str, schema: 
         assert row["memory"] == "7MB"
     finally:
         await store.close()
-    assert await connections.stored_version(longer, PostgresOptions(schema=schema)) == connections.newest()
+    assert await migrating.stored_version(longer, PostgresOptions(schema=schema)) == migrating.newest()

@@ -6,7 +6,7 @@ import asyncpg
 
 from demora.core.webhook import Secret
 from demora.engines.postgres import PostgresStore
-from demora.engines.postgres.connections import in_schema
+from demora.engines.postgres.connection.connections import in_schema
 from tests.facts import eventually
 
 WAITING = "select count(*) from pg_stat_activity where wait_event_type = 'Lock' and query like '%webhook_secrets%'"

@@ -19,7 +19,7 @@ import sqlalchemy
 
 from demora import Demora, Status
 from demora.engines.postgres import PostgresOptions, PostgresStore, notifier
-from demora.engines.postgres.connections import in_schema
+from demora.engines.postgres.connection.connections import in_schema
 from demora.errors import Invalid, KeyReused, StoreError
 from demora.store.jobs import Topic
 from tests.builders import claim_ids, job_of

@@ -9,7 +9,8 @@ from typing import Any
 import apsw
 import pytest
 
-from demora.engines.sqlite import SqliteStore, connections, diagnostics
+from demora.engines.sqlite import SqliteStore, diagnostics
+from demora.engines.sqlite.connection import connections
 from demora.store.diagnostics import Finding
 from tests.builders import new_job
 
@@ -85,6 +86,7 @@ def with_version(number: int) -> Callable[[Path], Any]:
     def change(path: Path) -> None:
         db = apsw.Connection(str(path))
         db.pragma("user_version", number)
+        db.execute("update meta set value = ? where name = 'schema.oldest'", (str(number),))
         db.close()
 
     return change

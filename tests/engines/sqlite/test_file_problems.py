@@ -10,8 +10,8 @@ from pathlib import Path
 import apsw
 import pytest
 
-from demora.engines.sqlite.connections import connect, stored_version
-from demora.engines.sqlite.transactions import translate
+from demora.engines.sqlite.connection.connections import connect, stored_version
+from demora.engines.sqlite.connection.transactions import translate
 from demora.errors import StoreError
 
 NOBODY = 65534

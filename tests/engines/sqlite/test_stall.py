@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from demora.engines.sqlite.locking import SPARING, Stall
+from demora.engines.sqlite.connection.locking import SPARING, Stall
 
 
 @pytest.fixture

@@ -10,8 +10,8 @@ from typing import Any
 import apsw
 import pytest
 
-from demora.engines.sqlite.connections import WAITS, Waits
-from demora.engines.sqlite.transactions import (
+from demora.engines.sqlite.connection.connections import WAITS, Waits
+from demora.engines.sqlite.connection.transactions import (
     AT_ONCE,
     LIGHT,
     LOCK_HELD_AT_MOST,

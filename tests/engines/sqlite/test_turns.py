@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from demora.engines.sqlite.locking import Turns
+from demora.engines.sqlite.connection.locking import LockTurns
 
 TAKES = """
 import sys, time
 from pathlib import Path
-from demora.engines.sqlite.locking import Turns
+from demora.engines.sqlite.connection.locking import LockTurns
 
-turns = Turns(Path(sys.argv[1]))
+turns = LockTurns(Path(sys.argv[1]))
 turns.take()
 print("taken", flush=True)
 time.sleep(600)
@@ -22,7 +22,7 @@ time.sleep(600)
 
 
 def test_who_comes_second_waits_until_the_first_has_given_back(tmp_path: Path) -> None:
-    first, second, passed = Turns(tmp_path), Turns(tmp_path), threading.Event()
+    first, second, passed = LockTurns(tmp_path), LockTurns(tmp_path), threading.Event()
     assert first.take()
     waiting = threading.Thread(target=lambda: (second.take(), passed.set()))
     waiting.start()
@@ -38,14 +38,14 @@ def test_a_process_that_is_killed_leaves_the_queue(tmp_path: Path) -> None:
     assert process.stdout is not None
     assert process.stdout.readline() == b"taken\n"
     process.send_signal(signal.SIGKILL)
-    assert Turns(tmp_path).take()
+    assert LockTurns(tmp_path).take()
     process.stdout.close()
     process.wait()
 
 
 @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
 def test_a_forked_child_does_not_keep_its_parents_turn(tmp_path: Path) -> None:
-    first, hold, held = Turns(tmp_path), *os.pipe()
+    first, hold, held = LockTurns(tmp_path), *os.pipe()
     assert first.take()
     child = os.fork()
     if child == 0:
@@ -53,7 +53,7 @@ def test_a_forked_child_does_not_keep_its_parents_turn(tmp_path: Path) -> None:
         os.read(hold, 1)
         os._exit(0)
     first.close()  # without giving back, as one that is killed
-    assert Turns(tmp_path).take()
+    assert LockTurns(tmp_path).take()
     os.close(held)
     os.close(hold)
     os.waitpid(child, 0)
@@ -61,5 +61,5 @@ def test_a_forked_child_does_not_keep_its_parents_turn(tmp_path: Path) -> None:
 
 def test_where_no_queue_can_be_had_nobody_waits(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    assert not Turns(tmp_path / "file" / "folder").take()
-    assert not Turns(None).take()
+    assert not LockTurns(tmp_path / "file" / "folder").take()
+    assert not LockTurns(None).take()

@@ -10,6 +10,7 @@ from demora.line.port import LineLost, Placed, PutMode
 from demora.line.redis import RedisLine
 from demora.line.redis.connections import command
 from demora.store.line_feed import Arrangement, Entry, Place
+from tests.facts import eventually
 from tests.servers import valkey
 from tests.setups import redis_url
 
@@ -212,6 +213,12 @@ async def test_scripts_that_the_server_forgot_are_sent_again(line: RedisLine) ->
 
 async def test_one_process_at_a_time_maintains_the_line(line: RedisLine) -> None:
     assert [await line.maintain(who, 60_000) for who in ("ann", "bob", "ann")] == [True, False, True]
+
+
+async def test_another_process_maintains_the_line_when_the_time_of_the_first_is_over(line: RedisLine) -> None:
+    assert await line.maintain("ann", 1)
+    assert await eventually(lambda: line.maintain("bob", 60_000))
+    assert not await line.maintain("ann", 1)
 
 
 async def test_a_line_has_only_keys_of_its_own_name(line: RedisLine) -> None:

@@ -1,14 +1,14 @@
 """API keys on PostgreSQL."""
 
-from collections.abc import Set
+from collections.abc import Collection, Set
 from datetime import timedelta
 
 from ...core.access import ApiKey, KeyLimits, NameKind, NewKey, NewSecret
 from ...core.spans import from_ms, span_ms
-from ...store.api_keys import KeyList, KeyLookup
+from ...store.api_keys import KeyList, KeyLookup, SessionsLookup
 from ..sql import columns
 from . import rows
-from .connections import Session
+from .connection.connections import Session
 from .database import Database
 
 
@@ -37,7 +37,7 @@ class PostgresApiKeys:
         return await self._database.write(lambda session: limit(session, id, limits))
 
     async def forget(self, id: str) -> bool:
-        return await self._database.write(lambda session: forget_key(session, id))
+        return await self._database.write_once(lambda session: forget_key(session, id))
 
     async def use(self, id: str, *, unless_within: timedelta) -> bool:
         return await self._database.write(lambda session: use_key(session, id, span_ms(unless_within)))
@@ -47,6 +47,18 @@ class PostgresApiKeys:
 
     async def waiting(self, id: str, *, most: int) -> int:
         return await self._database.read(lambda session: waiting(session, id, most))
+
+    async def open_session(self, digest: bytes, key_id: str, *, expires_in: timedelta) -> None:
+        await self._database.write(lambda session: open_session(session, digest, key_id, span_ms(expires_in)))
+
+    async def find_sessions(self, digests: Collection[bytes]) -> SessionsLookup:
+        return await self._database.read_quickly(lambda session: find_sessions(session, digests))
+
+    async def end_session(self, digest: bytes) -> bool:
+        return await self._database.write_once(lambda session: end_session(session, digest))
+
+    async def database_id(self) -> str:
+        return await self._database.read(database_id)
 
 
 async def add_key(session: Session, key: NewKey) -> ApiKey:
@@ -97,9 +109,11 @@ async def limit(session: Session, id: str, limits: KeyLimits) -> ApiKey | None:
 
 
 async def forget_key(session: Session, id: str) -> bool:
-    """Delete a key. On a second try (`session.again`) a key that is gone counts as deleted by the first."""
+    """Delete a key, in a transaction of the caller."""
     forgotten = bool(await session.rows("forget_key", id=id))
-    return forgotten or (session.again and (await find_key(session, id)).key is None)
+    if forgotten:
+        await session.rows("forget_names", id=id)
+    return forgotten
 
 
 async def use_key(session: Session, id: str, within: int) -> bool:
@@ -133,6 +147,24 @@ async def _name(
 
 async def waiting(session: Session, id: str, most: int) -> int:
     return int((await session.row("waiting_for_key", id=id, most=most))["count"])
+
+
+async def open_session(session: Session, digest: bytes, key_id: str, life: int) -> None:
+    await session.rows("open_session", digest=digest, key_id=key_id, expires_in=life)
+
+
+async def find_sessions(session: Session, digests: Collection[bytes]) -> SessionsLookup:
+    found = await session.rows("find_sessions", digests=list(digests))
+    keys = {row["session"]: _key(row) for row in found if row["id"] is not None}
+    return SessionsLookup(keys, found[0]["any"], from_ms(found[0]["wall"]))
+
+
+async def end_session(session: Session, digest: bytes) -> bool:
+    return bool(await session.rows("end_session", digest=digest))
+
+
+async def database_id(session: Session) -> str:
+    return str((await session.row("identity"))["name"])
 
 
 def _key(row: rows.Row) -> ApiKey:

@@ -4,7 +4,7 @@ from ...store.audit import Evidence, JobFacts, KeyFacts, SlotFacts, SqlEvent
 from ..sql import columns
 from ..sql.columns import STATUS_NAMES
 from . import paces, registry
-from .connections import Session, script, statements
+from .connection.connections import Session, script, statements
 from .database import Database
 from .rows import Row
 

@@ -25,8 +25,9 @@ begin
             when old.status = {PROCESSING} and new.status <> {PROCESSING} then 'settled'
             when new.status = {PROCESSING} and old.cancel_requested_at is null and new.cancel_requested_at is not null then 'cancel_requested'
             when new.status = {PROCESSING} then 'renewed'
+            when old.status > {PROCESSING} and new.status < {PROCESSING} and new.token > new.credits then 'restored'
             when old.status > {PROCESSING} and new.status < {PROCESSING} then 'retried'
-            when old.status < {PROCESSING} and new.status = {CANCELLED} then 'cancelled'
+            when old.status < {PROCESSING} and new.status > {PROCESSING} then 'cancelled'
             else 'changed'
         end,
         old.status, new.status, old.token, new.token, new.credits, new.retries, new.generation, new.max_retries, new.queue,

@@ -14,19 +14,20 @@ from typing import Any, Literal
 import asyncpg
 import msgspec
 
-from ...core.job import Lane, NewJob, revision
+from ...core.job import Lane, NewJob, Priority, revision
 from ...core.retention import Keep, Retention
 from ...core.spans import ZERO, from_ms, span_ms, to_ms
 from ...core.states import RETRYABLE, Status
-from ...core.verdict import CANCELLED_WAITING, EXPIRED
+from ...core.verdict import CANCELLED_WAITING, EXPIRED, UNKNOWN_TYPE
 from ...core.webhook import EndedJob, delivery
 from ...store.jobs import Added, Answer, Change, HousekeepingResult, Topic
 from ...system import crash
 from ..sql import columns, constants
-from ..sql.columns import as_stored
+from ..sql.columns import as_stored, time
+from ..sql.parking import GRACE, ParkedType, judge
 from ..sql.schedules import SlotJob
-from . import rows
-from .connections import Session
+from . import registry, rows
+from .connection.connections import Session
 
 _NONE = Answer(False, None)
 _LANES = {
@@ -287,9 +288,10 @@ async def cancel(session: Session, ids: Sequence[str]) -> list[Answer]:
     return answers
 
 
-async def retry(session: Session, ids: Sequence[str]) -> list[Answer]:
+async def retry(session: Session, ids: Sequence[str], at: datetime | None = None) -> list[Answer]:
     """Start new generations of jobs, in a transaction of the caller."""
     what = {"queued": Status.QUEUED.value, "lane": Lane.RETRY.value, "from": sorted(RETRYABLE)}
+    what["at"] = 0 if at is None else to_ms(at)
     answers: list[Answer] = []
     for part in _without_repeats(ids):
         found = await session.rows("retry", ids=_keys(part), **what)
@@ -297,6 +299,20 @@ async def retry(session: Session, ids: Sequence[str]) -> list[Answer]:
             session.wake(Topic.READY)
         answers += _answers(part, found)
     return answers
+
+
+async def restore(session: Session, id: str, within: int) -> Answer:
+    """Undo a cancel, in two statements of one transaction: the second also sees a cancel, and the delivery that tells of it,
+    for which the first had to wait."""
+    async with session.transaction():
+        found = await session.rows("lock", ids=_keys([id]))
+        if not found:
+            return _NONE
+        [(key, _)] = found
+        row = await session.row("restore", id=key, error=CANCELLED_WAITING.error, within=within)
+    if row["did"]:
+        session.wake(Topic.READY)
+    return Answer(row["did"], Status(row["status"]))
 
 
 async def change(session: Session, id: str, change: Change) -> Answer:
@@ -395,20 +411,23 @@ def _without_repeats(ids: Sequence[str]) -> Iterator[list[str]]:
 
 async def housekeep(session: Session, retention: Retention, limit: int) -> HousekeepingResult:
     expired = await expire(session, limit)
-    removed, waits = await _remove(session, retention, max(limit - expired, 1))
+    failed, unknown = await fail_unknown(session, max(limit - len(expired), 1))
+    removed, waits = await _remove(session, retention, max(limit - len(expired) - failed, 1))
     await forget_keys(session, limit)
     await session.rows("forget_silent", silent=constants.SILENT)
     expires_at = (await session.row("next_expiry"))["expires_at"]
-    if expires_at is not None:
-        waits.append(expires_at - await _wall(session))
-    return HousekeepingResult(expired, removed, timedelta(milliseconds=max(min(waits), 0)) if waits else None)
+    moments = [*unknown.values(), *([] if expires_at is None else [expires_at])]
+    if moments:
+        waits.append(min(moments) - await _wall(session))
+    next_in = timedelta(milliseconds=max(min(waits), 0)) if waits else None
+    return HousekeepingResult(tuple(expired), removed, next_in, failed, frozenset(unknown))
 
 
-async def expire(session: Session, limit: int) -> int:
-    """Expire waiting jobs whose time has passed, and return how many."""
+async def expire(session: Session, limit: int) -> list[str]:
+    """Expire waiting jobs whose time has passed, and return their ids."""
     what: dict[str, Any] = {"cancelled": EXPIRED.status.value, "expired": EXPIRED.error, "limit": limit}
     row = await session.row("expire", with_deliveries=False, **what)
-    expired = int(row["expired"])
+    expired = [str(id) for id in row["ids"] or ()]
     if row["put_off"]:
         expired += await expire_with_deliveries(session, limit)
     if expired:
@@ -416,12 +435,48 @@ async def expire(session: Session, limit: int) -> int:
     return expired
 
 
-async def expire_with_deliveries(session: Session, limit: int) -> int:
+async def expire_with_deliveries(session: Session, limit: int) -> list[str]:
     """The same, also for jobs with webhooks."""
     what: dict[str, Any] = {"cancelled": EXPIRED.status.value, "expired": EXPIRED.error, "limit": limit}
     async with with_deliveries(session) as ended:
         row = await session.row("expire", with_deliveries=True, **what)
         ended += [str(id) for id in row["ids"] or ()]
+    return ended
+
+
+async def fail_unknown(session: Session, limit: int) -> tuple[int, dict[str, int]]:
+    """Fail parked jobs of types that no live worker has known for the grace. Returns how many, and for each type that no
+    live worker knows when its next job fails."""
+    parked = [ParkedType(*row) for row in await session.rows("parked_types")]
+    if not parked:
+        return 0, {}
+    wall = await _wall(session)
+    judged = judge(parked, await registry.workers(session), wall)
+    for one in judged.changed:
+        await session.rows("note_unknown", type=one.type, queue=one.queue, since=one.unknown_since)
+    for one in judged.forgotten:
+        await session.rows("forget_parked", type=one.type, queue=one.queue)
+    if not judged.unknown:
+        return 0, {}
+    since = {(one.type, one.queue): one.unknown_since or wall for one in judged.unknown}
+    types, queues = [type for type, _ in since], [queue for _, queue in since]
+    firsts = await session.rows("parked_firsts", types=types, queues=queues, ranks=len(Priority))
+    failed, next_at = 0, dict[str, int]()
+    for type, queue, due_at in firsts:
+        fails_at = max(since[type, queue], due_at) + GRACE
+        next_at[type] = min(fails_at, next_at.get(type, fails_at))
+        if fails_at <= wall and failed < limit:
+            which = {"type": type, "queue": queue, "ranks": len(Priority), "until": wall - GRACE, "limit": limit - failed}
+            failed += await _fail_unknown(session, which)
+    return failed, next_at
+
+
+async def _fail_unknown(session: Session, which: dict[str, Any]) -> int:
+    async with with_deliveries(session) as ended:
+        verdict = {"failed": UNKNOWN_TYPE.status.value, "error": UNKNOWN_TYPE.error}
+        ended += [str(id) for (id,) in await session.rows("fail_unknown", **which, **verdict)]
+    if ended:
+        session.wake(Topic.ENDED)
     return len(ended)
 
 
@@ -490,4 +545,6 @@ def _ended(row: rows.Row) -> EndedJob:
         on_cancel=row["webhook_on_cancel"],
         result=None if row["result"] is None else row["result"].encode(),
         error=row["error"],
+        schedule=row["schedule"],
+        slot_at=time(row["slot_at"]),
     )

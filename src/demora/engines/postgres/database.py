@@ -8,10 +8,10 @@ from ...errors import SearchTooSlow, StoreClosed
 from ...system.clock import Clock
 from ..options import PostgresOptions
 from ..sql.searching import AT_ONCE, SearchTurns
-from . import connections
-from .connections import LazyPool, Pool, Session
+from .connection import connections, migrating
+from .connection.connections import Identity, LazyPool, Pool, Session
+from .connection.transactions import Call, Once, Writes
 from .notifier import Notifier
-from .transactions import Call, Once, Writes
 
 T = TypeVar("T")
 
@@ -44,14 +44,17 @@ class Database:
         return self._pool is not None
 
     async def open(self) -> None:
-        pool = Pool(self.url, self.options, self.wall_us)
+        identity = Identity()
+        pool = Pool(self.url, self.options, self.wall_us, identity)
         try:
-            await pool.open()
+            if await pool.open() != migrating.newest():
+                await migrating.migrate(self.url, self.options)
+            await pool.identify()
         except BaseException:
             await pool.close()
             raise
-        self._quick = LazyPool(self.url, self.options, self.wall_us, connections=1)
-        self._searches = LazyPool(self.url, self.options, self.wall_us, connections=AT_ONCE)
+        self._quick = LazyPool(self.url, self.options, self.wall_us, identity, connections=1)
+        self._searches = LazyPool(self.url, self.options, self.wall_us, identity, connections=AT_ONCE)
         self._turns = SearchTurns()
         self.writes = Writes(pool, self._after_commit)
         self._pool = pool

@@ -10,12 +10,13 @@ import asyncpg
 
 from ...core.spans import from_ms, span_ms
 from ...errors import StoreError
-from ...store.diagnostics import AGES, Activity, DeadLetterGroup, Examination, Finding, JobsOverview
+from ...store.diagnostics import AGES, Activity, DeadLetterGroup, Examination, Finding, JobsOverview, Size
 from ...store.occupancy import Running
 from ..options import PostgresOptions
 from ..sql import columns
-from . import connections, notifier, registry
-from .connections import Session, statements
+from . import notifier, registry
+from .connection import connections, migrating
+from .connection.connections import Session, statements
 from .database import Database
 
 OLDEST = 14  # version of the server that demora supports
@@ -53,10 +54,13 @@ async def _place(connection: Any) -> Finding:
 
 async def _schema(connection: Any, schema: str) -> tuple[Finding, bool]:
     """The finding, and whether the schema is the one that this demora uses."""
-    found, known = await connections.version_of(connection, schema), connections.newest()
+    found, known = await connections.version_of(connection, schema), migrating.newest()
     if found == 0:
         fact = f"there is no schema {schema} with demora's tables"
         return Finding("schema", "problem", fact, "demora migrate makes it; is DEMORA_DATABASE_SCHEMA right?"), False
+    if found > known and await migrating.is_usable(connection, schema):
+        fact = f"{schema} has schema {found}, which this demora may use; it knows up to {known}"
+        return Finding("schema", "ok", fact), True
     if found > known:
         fact = f"{schema} has schema {found}, this demora knows up to {known}"
         return Finding("schema", "problem", fact, "use the newer demora that migrated it"), False
@@ -110,8 +114,8 @@ class PostgresDiagnostics:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    async def overview(self) -> JobsOverview:
-        return await self._database.read(overview)
+    async def overview(self, *, ended: bool = True) -> JobsOverview:
+        return await self._database.read(lambda session: overview(session, ended))
 
     async def activity(self, mark: int | None = None) -> Activity:
         return await self._database.read(lambda session: activity(session, mark))
@@ -119,16 +123,22 @@ class PostgresDiagnostics:
     async def dead_letters(self, limit: int, *, within: timedelta | None = None) -> list[DeadLetterGroup]:
         return await self._database.search(lambda session: dead_letters(session, limit), within)
 
+    async def coming(self, until: timedelta, steps: int, *, within: timedelta | None = None) -> list[int]:
+        return await self._database.search(lambda session: coming(session, span_ms(until), steps), within)
+
+    async def sizes(self) -> list[Size]:
+        return await self._database.read(sizes)
+
     def notes(self) -> tuple[str, ...]:
         note = self._database.notifier.note()
         return () if note is None else (note,)
 
 
-async def overview(session: Session) -> JobsOverview:
+async def overview(session: Session, ended: bool) -> JobsOverview:
     async with session.transaction(isolation="repeatable_read"):
         wall = await _freeze(session)
         lapsed = await session.row("overview_lapsed", wall=wall)
-        ahead = await session.row("overview_ahead", wall=wall)
+        ahead = await session.row("overview_ahead" if ended else "overview_ahead_waiting", wall=wall)
         return JobsOverview(
             now=from_ms(wall),
             waiting=[columns.waiting(row) for row in await session.rows("overview_waiting", wall=wall)],
@@ -147,6 +157,15 @@ async def dead_letters(session: Session, limit: int) -> list[DeadLetterGroup]:
         DeadLetterGroup(queue, type, error, band, jobs, from_ms(first), from_ms(last), id)
         for queue, type, error, band, jobs, first, last, id in found
     ]
+
+
+async def coming(session: Session, until: int, steps: int) -> list[int]:
+    counts = {row["step"]: row["jobs"] for row in await session.rows("coming", until=until, steps=steps)}
+    return [counts.get(step, 0) for step in range(steps)]
+
+
+async def sizes(session: Session) -> list[Size]:
+    return [Size(row["name"], row["bytes"]) for row in await session.rows("sizes")]
 
 
 async def running(session: Session, wall: int) -> list[Running]:

@@ -2,8 +2,9 @@
 
 import asyncio
 import contextlib
+import secrets
 from collections.abc import Iterator, Sequence, Set
-from datetime import timedelta
+from datetime import datetime, timedelta
 from functools import partial
 from typing import Any
 
@@ -17,8 +18,11 @@ from ...store.jobs import (
     Answer,
     Change,
     Claimed,
+    ClaimedJob,
+    Count,
     HousekeepingResult,
     Lease,
+    LeasedJob,
     LeaseStatus,
     Page,
     Query,
@@ -35,18 +39,20 @@ from ...system import crash
 from ...system.clock import Clock
 from ..options import PostgresOptions
 from ..sql.constants import MOST_NAMES
-from . import changes, registry, rows, runs
+from . import changes, finding, registry, rows, runs
 from .api_keys import PostgresApiKeys
 from .audit import PostgresAudit, begin_audit
-from .connections import Session
+from .connection.connections import Session
+from .connection.joining import Joined, borrow
+from .connection.transactions import Gathering
 from .database import Database
 from .diagnostics import PostgresDiagnostics
-from .joining import Joined, borrow
+from .events import PostgresEvents
 from .line_feed import PostgresLineFeed
 from .notifier import Notifier, Waiter
 from .paces import PostgresPaces
 from .schedules import PostgresSchedules
-from .transactions import Gathering
+from .statistics import PostgresStatistics
 from .webhooks import PostgresWebhooks
 
 
@@ -67,6 +73,7 @@ class PostgresStore:
     ) -> None:
         self.url, self.options, self.clock = url, (options or PostgresOptions()).checked(), clock
         self._audit = audit
+        self._process = secrets.token_hex(8)  # the writer of its statistics
         self._waiters: dict[Waiter, None] = {}  # in the order of their subscriptions
         self._named_queues: set[str] = set()
         self._notifier = Notifier(
@@ -78,7 +85,9 @@ class PostgresStore:
         self.api_keys = PostgresApiKeys(self._database)
         self.webhooks = PostgresWebhooks(self._database)
         self.diagnostics = PostgresDiagnostics(self._database)
+        self.statistics = PostgresStatistics(self._database)
         self.audit = PostgresAudit(self._database)
+        self.events = PostgresEvents(self._database)
         self.line_feed = PostgresLineFeed(self._database)
 
     async def open(self) -> None:
@@ -87,7 +96,7 @@ class PostgresStore:
         self._named_queues.clear()
         await self._database.open()
         self._additions = Gathering(self._database.writes, self._add_new)
-        self._settlements = Gathering(self._database.writes, runs.settle, _lease)
+        self._settlements = Gathering(self._database.writes, partial(runs.settle, process=self._process), _lease)
         self._loop = asyncio.get_running_loop()
         if self._audit:
             await self._database.write(lambda session: begin_audit(session, self.options.schema))
@@ -124,16 +133,24 @@ class PostgresStore:
         lease: timedelta,
         queues: Sequence[str] | None = None,
         in_turn: bool = False,
+        types: frozenset[str] | None = None,
+        claim_id: str | None = None,
     ) -> Claimed:
         await self._notifier.ready()
-        request = runs.NumberedClaim(worker_id, limit, lease, queues, in_turn)
+        request = runs.NumberedClaim(worker_id, limit, lease, queues, in_turn, types, claim_id)
         return await self._database.write_here(lambda session: runs.claim(session, request))
+
+    async def claimed(self, worker_id: str, claim_id: str) -> list[ClaimedJob]:
+        return await self._database.read(lambda session: runs.claimed(session, worker_id, claim_id))
 
     async def renew(self, reports: Sequence[Report], *, lease: timedelta) -> LeaseStatus:
         return await self._database.write(lambda session: runs.renew(session, reports, span_ms(lease)))
 
     async def lease_status(self, leases: Sequence[Lease]) -> LeaseStatus:
         return await self._database.read(lambda session: runs.lease_status(session, leases))
+
+    async def leased(self, worker_id: str, leases: Sequence[Lease] | None = None) -> list[LeasedJob]:
+        return await self._database.read(lambda session: runs.leased(session, worker_id, leases))
 
     async def settle(self, settlements: Sequence[Settlement]) -> list[Status | None]:
         self._database.opened()
@@ -142,8 +159,11 @@ class PostgresStore:
     async def cancel(self, ids: Sequence[str]) -> list[Answer]:
         return await self._database.write_once(lambda session: changes.cancel(session, ids))
 
-    async def retry(self, ids: Sequence[str]) -> list[Answer]:
-        return await self._database.write_once(lambda session: changes.retry(session, ids))
+    async def retry(self, ids: Sequence[str], *, at: datetime | None = None) -> list[Answer]:
+        return await self._database.write_once(lambda session: changes.retry(session, ids, at))
+
+    async def restore(self, id: str, *, within: timedelta) -> Answer:
+        return await self._database.write_once(lambda session: changes.restore(session, id, span_ms(within)))
 
     async def change(self, id: str, change: Change) -> Answer:
         revisions = change.revisions
@@ -164,8 +184,12 @@ class PostgresStore:
         return await self._database.read(lambda session: rows.get(session, id))
 
     async def find(self, query: Query) -> Page:
-        find = partial(rows.find, query=query, schema=self.options.schema)
+        find = partial(finding.find, query=query, schema=self.options.schema)
         return await (self._database.search(find, query.within) if query.reads_many else self._database.read(find))
+
+    async def count(self, query: Query) -> Count:
+        count = partial(finding.count, query=query, schema=self.options.schema)
+        return await self._database.search(count, query.within)
 
     async def queues(self, which: QueueQuery = ALL_QUEUES) -> list[Queue]:
         count = partial(registry.queues, which=which)

@@ -5,12 +5,13 @@ from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import Any
 
+from ...core.job import PARKED
 from ...core.spans import span_ms
 from ...core.states import Status
 from ...store.line_feed import Arrangement, Cursor, Drawn, Entry, LineRecord, Move, Moved, Place, RowPlace, Walked, arranged
 from ..sql import columns
 from . import rows, runs
-from .connections import Session
+from .connection.connections import Session
 from .database import Database
 
 _FIRST = -(2**62)  # before any due time
@@ -39,8 +40,17 @@ class PostgresLineFeed:
     async def bump(self, expected: int, *, above: int, run: str) -> LineRecord:
         return await self._database.write(lambda session: bump(session, expected, above, run))
 
-    async def draw(self, worker_id: str, entries: Sequence[Entry], *, lease: timedelta) -> Drawn:
-        request = runs.NumberedClaim(worker_id, len(entries), lease)
+    async def draw(
+        self,
+        worker_id: str,
+        entries: Sequence[Entry],
+        *,
+        lease: timedelta,
+        queues: Sequence[str] | None = None,
+        types: frozenset[str] | None = None,
+        claim_id: str | None = None,
+    ) -> Drawn:
+        request = runs.NumberedClaim(worker_id, len(entries), lease, queues, types=types, claim_id=claim_id)
         return await self._database.write_here(lambda session: runs.draw(session, request, entries))
 
     async def row_places(self, ids: Sequence[str]) -> list[RowPlace]:
@@ -77,7 +87,7 @@ async def _record(session: Session) -> LineRecord:
 
 async def row_places(session: Session, ids: Sequence[str]) -> list[RowPlace]:
     found = await session.rows("row_places", ids=[rows.id_key(id) for id in ids])
-    return [RowPlace(_place(row), Status(row["status"]).waiting) for row in found]
+    return [RowPlace(_place(row), Status(row["status"]).waiting and row["lane"] < PARKED) for row in found]
 
 
 async def position(session: Session) -> str:

@@ -17,8 +17,8 @@ from ...system import forks
 from ...system.timers import TimedWait
 from ..options import PostgresOptions, driver_url
 from ..sql.constants import UNHURRIED
-from . import connections
-from .connections import CONNECT, Clock, Pool, Session, connection_options, statements
+from .connection import connections
+from .connection.connections import CONNECT, Clock, Pool, Session, connection_options, statements
 
 CLOCK_LOOK = 1.95  # seconds between looks for a stepped clock
 CLOCK_STEP = 50  # milliseconds that count as a step

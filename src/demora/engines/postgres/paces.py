@@ -7,18 +7,21 @@ the state of the pace under the lock of the pace, and only if the state is uncha
 from collections.abc import Sequence
 from datetime import timedelta
 
-from ...core.job import Job, Lane, Priority, QueueOrder
-from ...core.pace import EVERY_QUEUE, OWN_QUEUES, USUAL_PACE, Pace, PaceState, Plan, Release, begin, look_at, plan
+from ...core.job import PARKED, Job, Lane, Priority, QueueOrder
+from ...core.own import OWN_QUEUES
+from ...core.pace import EVERY_QUEUE, USUAL_PACE, Pace, PaceState, Plan, Release, begin, look_at, plan
 from ...core.pace_request import PaceRequest
 from ...core.spans import from_ms, span_ms, to_ms
 from ...core.states import Status
+from ...core.statistics import BOUNDS, WINDOW_MS
 from ...store.audit import PaceFacts
-from ...store.jobs import Queue, Topic
+from ...store.jobs import LOCKED_RETRY, Queue, Topic
 from ...store.paces import HOUR, RECENT, Outlook, PaceChange, Pacing, Released
 from ..sql.paces import A_FEW, facts_of, pace_of, state_of, text
+from ..sql.statistics import RELEASES
 from . import diagnostics, registry, rows
 from .changes import expire
-from .connections import Session
+from .connection.connections import Session
 from .database import Database
 
 EXPIRED_AT_ONCE = 200
@@ -35,7 +38,10 @@ class PostgresPaces:
     async def set(
         self, queue: str, request: PaceRequest | None, *, by: str, usual: Pace = USUAL_PACE, setting: str | None = None
     ) -> Pacing | None:
-        return await self._database.write(lambda session: set_pace(session, queue, request, by, usual, setting))
+        return await self._database.write_once(lambda session: set_pace(session, queue, request, by, usual, setting))
+
+    async def follow(self, queue: str, *, by: str) -> bool:
+        return await self._database.write_once(lambda session: follow(session, queue, by))
 
     async def release(self, queues: Sequence[str] | None = None, *, wake: bool = True) -> Released:
         return await self._database.write(lambda session: release(session, queues, wake=wake))
@@ -52,6 +58,9 @@ class PostgresPaces:
     async def outlook(self, id: str) -> Outlook | None:
         return await self._database.read(lambda session: outlook(session, id))
 
+    async def outlooks(self, ids: Sequence[str], *, most_ahead: int) -> list[Outlook]:
+        return await self._database.read(lambda session: outlooks(session, ids, most_ahead))
+
 
 async def set_pace(
     session: Session,
@@ -61,20 +70,29 @@ async def set_pace(
     usual: Pace,
     setting: str | None,
 ) -> Pacing | None:
-    async with session.transaction():
-        await _lock(session, queue)
-        if setting is not None:
-            before = await session.row("set_by_settings", queue=queue)
-            if before is not None and before["setting"] == setting:
-                return await pacing_of(session, queue)
-        now = await pacing_of(session, queue)
-        pace = None if request is None else request.over(usual if now is None else now.pace)
-        await _set(session, queue, pace, by, setting)
-        if queue == EVERY_QUEUE:
-            await _leave_out(session, by)
-        after = await pacing_of(session, queue)  # under the lock, else it may be what another call has set since
+    """Set a pace, in a transaction of the caller."""
+    await _lock(session, queue)
+    if setting is not None:
+        before = await session.row("set_by_settings", queue=queue)
+        if before is not None and before["setting"] == setting:
+            return await pacing_of(session, queue)
+    now = await pacing_of(session, queue)
+    pace = None if request is None else request.over(usual if now is None else now.pace)
+    await _set(session, queue, pace, by, setting)
+    if queue == EVERY_QUEUE:
+        await _leave_out(session, by)
+    after = await pacing_of(session, queue)  # under the lock, else it may be what another call has set since
     session.topics |= {Topic.READY, Topic.PACE}
     return after
+
+
+async def follow(session: Session, queue: str, by: str) -> bool:
+    """Have a queue follow `*` again, in a transaction of the caller."""
+    await session.rows("queue", name=queue)  # as `_lock`; a queue without a row has no pace
+    changed = await session.rows("follow_again", queue=queue, by=rows.text(by))
+    if changed:
+        session.topics |= {Topic.READY, Topic.PACE}
+    return bool(changed)
 
 
 async def _lock(session: Session, queue: str) -> None:
@@ -102,7 +120,7 @@ async def _set(session: Session, queue: str, pace: Pace | None, by: str, setting
         "set_pace",
         queue=queue,
         pace=pace and text(pace),
-        lanes=pace and [lane.value for lane in pace.governs.lanes],
+        lanes=pace and [number for lane in pace.governs.lanes for number in (lane.value, lane + PARKED)],
         protects=pace and list(pace.protect if queue == EVERY_QUEUE else pace.protected(queue)),
         reach=pace and max(pace.rate(quiet=quiet).reach for quiet in (True, False)),
         state=text(begin(wall)) if row is None else row["state"],
@@ -122,12 +140,12 @@ async def pacing_of(session: Session, queue: str) -> Pacing | None:
 
 async def pace_changes(session: Session, queue: str, limit: int) -> list[PaceChange]:
     found = await session.rows("pace_changes", queue=queue, limit=limit)
-    return [PaceChange(name, from_ms(at), by, None if pace is None else pace_of(pace)) for name, at, by, pace in found]
+    return [PaceChange(name, from_ms(at), by, pace and pace_of(pace), follows) for name, at, by, pace, follows in found]
 
 
 async def facts(session: Session) -> list[PaceFacts]:
     """Every change of a pace, in order, for a checker."""
-    return [facts_of(queue, at, pace) for queue, at, pace in await session.rows("pace_facts")]
+    return [facts_of(*row) for row in await session.rows("pace_facts")]
 
 
 async def _rows(session: Session, queue: str | None) -> list[rows.Row]:
@@ -177,8 +195,8 @@ async def _release(session: Session, row: rows.Row) -> tuple[list[Release], int 
     row, planned = await _plan(session, row)
     moved = await _move(session, row, planned)
     left = [*row["dues"][len(planned.release_times) :][:1], *_some(row["coming"])]
-    if len(moved) < len(planned.release_times):
-        return moved, wall
+    if len(moved) < len(planned.release_times):  # other transactions have locked the pace or some of its jobs
+        return moved, wall + span_ms(LOCKED_RETRY)
     return moved, look_at(planned.state, wall, min(left)) if left else None
 
 
@@ -213,7 +231,7 @@ async def _move(session: Session, row: rows.Row, planned: Plan) -> list[Release]
         pace=row["pace"],
         inherited=row["inherited"],
         before=before,
-        after=text(planned.state),
+        states=[*map(text, planned.states[:-1]), text(planned.state)],
         wall=row["wall"],
         lanes=row["lanes"],
         ranks=len(Priority),
@@ -221,6 +239,9 @@ async def _move(session: Session, row: rows.Row, planned: Plan) -> list[Release]
         release_times=list(planned.release_times),
         window=len(planned.release_times) + MARGIN if planned.release_times else 0,
         released=Lane.RELEASED.value,
+        process=RELEASES,
+        bounds=BOUNDS,
+        window_ms=WINDOW_MS,
     )
     return [Release(str(id), row["queue"], Priority(rank), from_ms(release_at)) for id, rank, release_at in moved]
 
@@ -233,23 +254,40 @@ async def outlook(session: Session, id: str) -> Outlook | None:
     """What decides when a job runs, as of one moment."""
     async with session.transaction(isolation="repeatable_read", readonly=True):
         job = await rows.get(session, id)
-        if job is None:
-            return None
-        wall = (await session.row("now"))["us"] // 1000
-        row = await session.row("queue_as_it_is", name=job.queue)
-        queue = Queue(job.queue) if row is None else rows.queue(row)
-        pacing = await pacing_of(session, job.queue)
-        since = wall - span_ms(RECENT)
-        recent = await session.row("count_recent", queue=job.queue, completed=Status.COMPLETED.value, since=since)
-        waits = job.status.waiting and to_ms(job.due_at) <= wall
-        ahead = await _ahead(session, job, queue, pacing, wall) if waits else 0
-        running = await diagnostics.running(session, wall) if waits else []
-        workers = await registry.workers(session)
-    return Outlook(job, from_ms(wall), ahead, recent["recent"], queue.pause, pacing, workers, running)
+        found = [] if job is None else await _outlooks(session, [job], None)
+    return found[0] if found else None
 
 
-async def _ahead(session: Session, job: Job, queue: Queue, pacing: Pacing | None, wall: int) -> int:
-    """How many jobs go before this one among those in the same situation: ready, or held by the pace."""
+async def outlooks(session: Session, ids: Sequence[str], most_ahead: int) -> list[Outlook]:
+    async with session.transaction(isolation="repeatable_read", readonly=True):
+        return await _outlooks(session, await rows.listed(session, ids), most_ahead)
+
+
+async def _outlooks(session: Session, jobs: Sequence[Job], most: int | None) -> list[Outlook]:
+    """Make the outlooks of jobs in one transaction. What several jobs share is read once."""
+    wall = (await session.row("now"))["us"] // 1000
+    queues = {name: await _surroundings(session, name, wall) for name in {job.queue for job in jobs}}
+    waits = {job.id for job in jobs if job.status.waiting and to_ms(job.due_at) <= wall}
+    running = await diagnostics.running(session, wall) if waits else []
+    workers, found = await registry.workers(session), list[Outlook]()
+    for job in jobs:
+        queue, pacing, recent = queues[job.queue]
+        ahead = await _ahead(session, job, queue, pacing, wall, most) if job.id in waits else 0
+        theirs = running if job.id in waits else []
+        found.append(Outlook(job, from_ms(wall), ahead, recent, queue.pause, pacing, workers, theirs, most))
+    return found
+
+
+async def _surroundings(session: Session, name: str, wall: int) -> tuple[Queue, Pacing | None, int]:
+    """A queue, the state of its pace, and how many of its jobs were completed lately."""
+    row = await session.row("queue_as_it_is", name=name)
+    since = wall - span_ms(RECENT)
+    recent = await session.row("count_recent", queue=name, completed=Status.COMPLETED.value, since=since)
+    return Queue(name) if row is None else rows.queue(row), await pacing_of(session, name), recent["recent"]
+
+
+async def _ahead(session: Session, job: Job, queue: Queue, pacing: Pacing | None, wall: int, most: int | None) -> int:
+    """How many jobs, up to `most`, go before this one among those in the same situation: ready, or held by the pace."""
     governed = () if pacing is None else pacing.pace.governs.lanes
     place = to_ms(job.due_at) + queue.order.offset(job.lane, job.priority)
     lanes = [lane for lane in Lane if (lane in governed) == (job.lane in governed)]
@@ -262,5 +300,6 @@ async def _ahead(session: Session, job: Job, queue: Queue, pacing: Pacing | None
         lanes=[lane.value for lane, _, _ in bounds],
         ranks=[rank.value for _, rank, _ in bounds],
         dues=[due for _, _, due in bounds],
+        most=most,
     )
-    return int(row["ahead"])
+    return int(row["ahead"]) if most is None else min(int(row["ahead"]), most)

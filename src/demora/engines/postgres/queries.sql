@@ -5,6 +5,7 @@
 --   waiting  {PENDING} 0, {QUEUED} 1, {RETRYING} 2       status < {PROCESSING}
 --   running  {PROCESSING} 3                              status = {PROCESSING}
 --   ended    {COMPLETED} 4, {FAILED} 5, {CANCELLED} 6    status > {PROCESSING}
+-- The lanes from {PARKED} on are those of parked jobs; lane % {PARKED} is the lane of any job.
 --
 -- Locks: a statement that writes to several jobs first locks them in the order of `seq`, so that writers cannot deadlock. It
 -- decides by the rows as they are once they are locked.
@@ -24,6 +25,17 @@ clock as materialized (
 -- The transaction in which a row moves into waiting; null while there is no line.
 case when :lined::boolean then pg_current_xact_id() end
 
+-- name: shelf
+-- {PARKED} for a new job of a type that claims have parked in its queue, so that it is parked at once; 0 for all others, and with
+-- a line, which does not know parked jobs.
+(case when not :lined::boolean and exists (
+    select from demora.parked_types where parked_types.type = request.type and parked_types.queue = request.queue
+) then {PARKED} else 0 end)::smallint
+
+-- name: settling
+-- The transaction in which a row is settled; null before the first listener to events.
+case when exists (select from demora.meta where name = 'settled') then pg_current_xact_id() end
+
 -- name: now
 select coalesce(:clock::bigint, (extract(epoch from clock_timestamp()) * 1000000)::bigint) as us
 
@@ -31,6 +43,9 @@ select coalesce(:clock::bigint, (extract(epoch from clock_timestamp()) * 1000000
 -- The unique numbers of this server and of this database on it.
 select system_identifier as server, oid::bigint as database, datname as name
 from pg_control_system(), pg_database where datname = current_database()
+
+-- name: identity
+select value as name from demora.meta where name = 'identity'
 
 -- name: transaction
 -- The number of this transaction, null if it has written nothing.
@@ -83,7 +98,7 @@ kind as materialized (
         (new->>4)::int as max_retries, (new->>5)::bigint as retry_delay, (new->>6)::bigint as timeout, new->>7 as tags,
         new->>8 as webhook_url, coalesce((new->>9)::bigint, wall + (new->>10)::bigint) as expires_at,
         new->>11 as unique_key, (new->>12)::boolean as webhook_on_cancel, (new->>13)::uuid as cause,
-        new->>14 as namespace, new->>15 as submitter
+        new->>14 as namespace, new->>15 as submitter, new->>16 as traceparent
     from clock, jsonb_array_elements(:kinds::jsonb) with ordinality as given (new, number)
 )
 
@@ -100,11 +115,11 @@ request as materialized (
 added as (
     insert into demora.jobs (id, type, name, queue, status, lane, rank, due_at, created_at, scheduled_at, expires_at,
                              max_retries, retry_delay, timeout, payload, tags, webhook_url, unique_key, webhook_on_cancel,
-                             cause, namespace, submitter, moved)
+                             cause, namespace, submitter, traceparent, moved)
     select id, type, name, queue, :queued::smallint,
-        case when due_at > wall then :scheduled::smallint else :realtime::smallint end, rank, due_at,
+        (case when due_at > wall then :scheduled::smallint else :realtime::smallint end) + {shelf}, rank, due_at,
         wall, case when due_at > wall then due_at end, expires_at, max_retries, retry_delay, timeout, payload, tags, webhook_url,
-        unique_key, webhook_on_cancel, cause, namespace, submitter, {move}
+        unique_key, webhook_on_cancel, cause, namespace, submitter, traceparent, {move}
     from request order by place
     on conflict do nothing
     returning id, queue, lane, rank, due_at, expires_at
@@ -116,7 +131,7 @@ head as (select queue, lane, rank, min(due_at) as due_at from added group by que
 woken as (
     select
         exists (
-            select from head where lane = :realtime::smallint or not exists (
+            select from head where lane = :realtime::smallint or lane >= {PARKED} or not exists (
                 select from demora.jobs
                 where status < {PROCESSING} and queue = head.queue and lane = head.lane and rank = head.rank
                     and due_at <= head.due_at
@@ -138,12 +153,13 @@ from clock, woken
 -- A job that is due at once and never expires, in a queue that is on record. No row if its id exists already.
 with {clock}
 insert into demora.jobs (id, type, name, queue, status, lane, rank, due_at, created_at, max_retries, retry_delay, timeout,
-                         payload, tags, webhook_url, webhook_on_cancel, cause, namespace, submitter, moved)
-select :id::uuid, :type::text, :name::text, :queue::text, :queued::smallint, :realtime::smallint, :rank::smallint, wall, wall,
+                         payload, tags, webhook_url, webhook_on_cancel, cause, namespace, submitter, traceparent, moved)
+select :id::uuid, request.type, :name::text, request.queue, :queued::smallint, :realtime::smallint + {shelf}, :rank::smallint,
+    wall, wall,
     :max_retries::int, :retry_delay::bigint, :timeout::bigint, :payload::text, :tags::text,
     :webhook_url::text, :webhook_on_cancel::boolean,
-    :cause::uuid, :namespace::text, :submitter::text, {move}
-from clock
+    :cause::uuid, :namespace::text, :submitter::text, :traceparent::text, {move}
+from clock, (select :type::text as type, :queue::text as queue) as request
 on conflict do nothing
 returning created_at
 
@@ -161,74 +177,234 @@ update demora.jobs set name = :name, queue = :queue, rank = :rank,
     due_at = due, scheduled_at = due, expires_at = coalesce(:expiry::bigint, wall + :expires_in::bigint),
     max_retries = :max_retries, retry_delay = :retry_delay, timeout = :timeout, payload = :payload, tags = :tags,
     webhook_url = :webhook_url,
-    webhook_on_cancel = :webhook_on_cancel, cause = :cause, submitter = :submitter, moved = {move}
+    webhook_on_cancel = :webhook_on_cancel, cause = :cause, submitter = :submitter,
+    traceparent = :traceparent, moved = {move}
 from (select wall, due_at as due from request) as request
 where id = :id
 returning due_at
 
 -- name: claim
--- Merges a short scan for each queue, lane and rank with waiting jobs; a skip scan of the index finds these, so that rows
--- behind the first one cost nothing. It reads more rows than are wanted, since other workers may be claiming the first ones,
--- and skips locked rows. `found` is the number of rows that it read.
+-- Merges a short scan for each queue, lane and rank with waiting jobs. It reads more rows than are wanted, since other workers may
+-- be claiming the first ones, and skips locked rows. `found` is the number of rows that it read, `strange` the number of those of
+-- other types if it leased fewer than it could. Parked rows are read by their type. With :types null they are like all others.
+-- It leases nothing if there are `too_many` heads.
 with recursive {clock},
+{heads},
+{claiming}
+
+-- name: claim_of_queues
+with recursive {clock},
+{heads_of_queues},
+{claiming}
+
+-- name: claim_of_types
+with recursive {clock},
+{heads_of_types},
+{claiming}
+
+-- name: heads
+-- Each queue, lane and rank with waiting jobs, :most of them: a skip scan of the index, so that rows behind the first cost nothing.
 head as (
-    (select queue, lane, rank from demora.jobs where status < {PROCESSING} order by queue, lane, rank limit 1)
+    (select queue, lane, rank, 1 as number from demora.jobs where status < {PROCESSING} order by queue, lane, rank limit 1)
     union all
-    select next.queue, next.lane, next.rank
+    select next.queue, next.lane, next.rank, number + 1
     from head, lateral (
         select queue, lane, rank from demora.jobs
         where status < {PROCESSING} and (queue, lane, rank) > (head.queue, head.lane, head.rank)
         order by queue, lane, rank limit 1
     ) as next
+    where number < :most::int
 ),
+heads as (select count(*) >= :most::int as too_many, null::bigint as next_due from head)
+
+-- name: heads_of_queues
+head as (
+    select first.* from unnest(:queues::text[]) as named (queue), lateral (
+        select queue, lane, rank from demora.jobs where status < {PROCESSING} and queue = named.queue order by lane, rank limit 1
+    ) as first
+    union all
+    select next.* from head, lateral (
+        select queue, lane, rank from demora.jobs
+        where status < {PROCESSING} and queue = head.queue and (lane, rank) > (head.lane, head.rank)
+        order by lane, rank limit 1
+    ) as next
+),
+heads as (select false as too_many, null::bigint as next_due)
+
+-- name: heads_of_types
+-- Those of all due jobs of these types, unless :most or more are due. `next_due` is when the next of them is due.
+kind as (select type, status from unnest(:types::text[]) as known (type), unnest(:waiting::smallint[]) as waiting (status)),
+due as materialized (
+    select kind.type, kind.status, job.* from clock, kind, lateral (
+        select queue, lane, rank from demora.jobs
+        where jobs.status in ({PENDING}, {QUEUED}, {RETRYING}) and jobs.type = kind.type and jobs.status = kind.status
+            and due_at <= wall
+        order by due_at, seq limit :most::int
+    ) as job
+),
+head as (select distinct queue, lane, rank from due),
+heads as (
+    select exists (select from due group by type, status having count(*) >= :most::int) as too_many, (
+        select min(next.due_at) from clock, kind, lateral (
+            select due_at from demora.jobs
+            where jobs.status in ({PENDING}, {QUEUED}, {RETRYING}) and jobs.type = kind.type
+                and jobs.status = kind.status and due_at > wall
+            order by due_at, seq limit 1
+        ) as next
+    ) as next_due
+)
+
+-- name: claiming
+{parked_heads},
 served as materialized (
-    select head.queue, lane, rank, (coalesce(offsets, :usual::bigint[]))[lane * :ranks::int + rank + 1] as extra,
+    select head.type, head.queue, lane, rank, (coalesce(offsets, :usual::bigint[]))[lane * :ranks::int + rank + 1] as extra,
         case when :in_turn::boolean then array_position(:queues::text[], head.queue) else 0 end as turn,
         lane = any(coalesce(policy.lanes, '{}')) as held, own.state
-    from head left join demora.queues on name = head.queue left join demora.paces as own on own.queue = head.queue
+    from (select null::text as type, queue, lane, rank from head union all select * from parked_head) as head
+        left join demora.queues on name = head.queue left join demora.paces as own on own.queue = head.queue
         left join demora.paces as policy on policy.queue = case when {follows} then '*' else head.queue end
     where paused_at is null and (:queues::text[] is null or head.queue = any(:queues::text[]))
+        and not (select too_many from heads)
 ),
 found as materialized (
     select turn, scan.due_at + extra as place, scan.seq
     from clock, served, lateral (
-        select due_at, seq from demora.jobs
-        where status < {PROCESSING} and queue = served.queue and lane = served.lane and rank = served.rank and due_at <= wall
-        order by due_at, seq limit :window::int
+        (select due_at, seq from demora.jobs
+        where served.type is null and status < {PROCESSING} and queue = served.queue and lane = served.lane
+            and rank = served.rank and due_at <= wall
+        order by due_at, seq limit :window::int)
+        union all
+        (select due_at, seq from demora.jobs
+        where {parked} and type = served.type and queue = served.queue and lane = served.lane
+            and rank = served.rank and due_at <= wall
+        order by due_at, seq limit :window::int)
     ) as scan
-    where not held
+    where not held and {handed_out}
     order by turn, place, seq limit :window::int
 ),
 chosen as materialized (
-    select turn, place, {chosen}
-    from clock, found join demora.jobs using (seq)
-    where status + 0 < {PROCESSING} and due_at <= wall
-    order by turn, place, seq limit :limit::int
-    for update of jobs skip locked
+    -- One by one, by their `seq`, in the order of `found`: a plan for any number of rows might read all jobs.
+    select turn, place, job.* from clock, found, lateral (
+        select {chosen} from demora.jobs
+        where jobs.seq = found.seq and status + 0 < {PROCESSING} and due_at <= wall and {of_types}
+        for update of jobs skip locked
+    ) as job
+    limit :limit::int
 ),
 {leasing},
 sight as materialized (
     select {sight}, (select count(*) from found) as found,
-        (
+        case when (select count(*) from chosen) < (select least(count(*), :limit::int) from found) then (
+            select count(*) from found join demora.jobs using (seq) where not {of_types}
+        ) else 0 end as strange,
+        (select too_many from heads) as too_many,
+        least((select next_due from heads), (
             select min(next.due_at) from served, lateral (
-                select due_at from demora.jobs
-                where status < {PROCESSING} and queue = served.queue and lane = served.lane and rank = served.rank
-                    and due_at > wall
-                order by due_at limit 1
+                (select due_at from demora.jobs
+                where served.type is null and status < {PROCESSING} and queue = served.queue and lane = served.lane
+                    and rank = served.rank and due_at > wall
+                order by due_at limit 1)
+                union all
+                (select due_at from demora.jobs
+                where {parked} and type = served.type and queue = served.queue and lane = served.lane
+                    and rank = served.rank and due_at > wall
+                order by due_at limit 1)
             ) as next
-            where not held
-        ) as next_due,
+            where not held and {handed_out}
+        )) as next_due,
         (
             select json_agg(json_build_array(served.queue, state, first.due_at)) from served, lateral (
                 select due_at from demora.jobs
                 where status < {PROCESSING} and queue = served.queue and lane = served.lane and rank = served.rank
                 order by due_at limit 1
             ) as first
-            where held
+            where held and served.type is null
         ) as held
     from clock
 )
 select sight.*, taken.* from sight left join taken on true order by turn, place, seq
+
+-- name: parked
+status < {PROCESSING} and lane >= {PARKED}
+
+-- name: parked_heads
+-- Each of the types, queue, lane and rank that has parked jobs; none if no head shows that any job is parked.
+parked_head as (
+    select known as type, first.queue, first.lane, first.rank
+    from unnest(:types::text[]) as known, lateral (
+        select queue, lane, rank from demora.jobs where {parked} and type = known order by queue, lane, rank limit 1
+    ) as first
+    where exists (select from head where lane >= {PARKED})
+    union all
+    {next_parked}
+)
+
+-- name: next_parked
+select parked_head.type, next.queue, next.lane, next.rank
+from parked_head, lateral (
+    select queue, lane, rank from demora.jobs
+    where {parked} and type = parked_head.type
+        and (queue, lane, rank) > (parked_head.queue, parked_head.lane, parked_head.rank)
+    order by queue, lane, rank limit 1
+) as next
+
+-- name: handed_out
+-- Whether a claim reads the rows of a head of `served`: those of parked rows by their type.
+(served.type is not null or served.lane < {PARKED} or :types::text[] is null)
+
+-- name: of_types
+(:types::text[] is null or jobs.type = any(:types::text[]))
+
+-- name: park
+-- Park those of the first ready rows of each queue, lane and rank that are not of these types. Locked rows are skipped.
+with recursive {clock},
+{heads},
+{parking_heads}
+
+-- name: park_of_queues
+with recursive {clock},
+{heads_of_queues},
+{parking_heads}
+
+-- name: park_of_types
+with recursive {clock},
+{heads_of_types},
+{parking_heads}
+
+-- name: parking_heads
+found as materialized (
+    select scan.seq from clock, head, lateral (
+        select seq from demora.jobs
+        where status < {PROCESSING} and queue = head.queue and lane = head.lane and rank = head.rank and due_at <= wall
+        order by due_at, seq limit :window::int
+    ) as scan
+    where lane < {PARKED} and (:queues::text[] is null or queue = any(:queues::text[]))
+),
+{parking}
+
+-- name: park_drawn
+-- Park those of these jobs that are due and not of these types.
+with {clock},
+found as materialized (
+    select seq from clock, demora.jobs where id = any(:ids::uuid[]) and status + 0 < {PROCESSING} and due_at <= wall
+),
+{parking}
+
+-- name: parking
+strange as materialized (
+    select jobs.ctid as row from found join demora.jobs using (seq)
+    where status + 0 < {PROCESSING} and lane < {PARKED} and not {of_types}
+    for update of jobs skip locked
+),
+moved as (
+    update demora.jobs set lane = lane + {PARKED} from strange where jobs.ctid = strange.row returning type, queue
+),
+noted as (
+    insert into demora.parked_types (type, queue, unknown_since)
+    select distinct type, queue, wall from clock, moved order by type, queue
+    on conflict do nothing
+)
+select distinct type from moved
 
 -- name: follows
 -- Whether a queue keeps to the pace of `*`; `own` is its row among the paces, if it has one.
@@ -239,19 +415,24 @@ own.follows is not false
 -- since the statement began is skipped.
 jobs.seq, jobs.ctid as row, token = credits and coalesce(expires_at <= wall, false) as expired, {hooked} as hooked
 
+-- name: kept_message
+-- An action on many jobs goes on where its last run was. The type is in two parts, since `demora` and a dot is the schema.
+case when jobs.type = 'demora' || '.action' then jobs.progress_message end
+
 -- name: leasing
 -- Lease the chosen jobs; those that expired are ended instead, unless they have a webhook.
 expired as (
-    update demora.jobs set status = :cancelled, completed_at = wall, error = :expired
+    update demora.jobs set status = :cancelled, completed_at = wall, error = :expired, settled = {settling}
     from clock, chosen where jobs.ctid = chosen.row and chosen.expired and not chosen.hooked
     returning 1
 ),
 taken as (
-    update demora.jobs set status = :processing, token = token + 1, worker_id = :worker_id, claim = :claim,
-        lease_until = wall + :lease::bigint, claimed_at = wall, started_at = null, progress = null, progress_message = null
+    update demora.jobs set status = :processing, token = token + 1, worker_id = :worker_id, claim = :claim, claim_id = :claim_id,
+        lease_until = wall + :lease::bigint, claimed_at = wall, started_at = null, progress = null,
+        progress_message = {kept_message}
     from clock, chosen where jobs.ctid = chosen.row and not chosen.expired
     returning turn, place, jobs.seq, id, token, type, name, queue, rank, payload, credits, strays, max_retries, retry_delay,
-        timeout, coalesce(scheduled_at, created_at) as scheduled_at, tags, schedule, slot_at
+        timeout, coalesce(scheduled_at, created_at) as scheduled_at, tags, schedule, slot_at, traceparent
 )
 
 -- name: sight
@@ -269,8 +450,15 @@ us, wall, (select count(*) from expired) as gone, (select count(*) from chosen w
 -- name: claimed
 -- The jobs that the first try of a call leased.
 select id, token, type, name, queue, rank, payload, credits, strays, max_retries, retry_delay, timeout,
-    coalesce(scheduled_at, created_at) as scheduled_at, tags, schedule, slot_at
+    coalesce(scheduled_at, created_at) as scheduled_at, tags, schedule, slot_at, traceparent
 from demora.jobs where status = {PROCESSING} and claim = :claim and worker_id = :worker_id order by seq
+
+-- name: claimed_under
+with {clock}
+select id, token, type, name, queue, rank, payload, credits, strays, max_retries, retry_delay, timeout,
+    coalesce(scheduled_at, created_at) as scheduled_at, tags, schedule, slot_at, traceparent
+from clock, demora.jobs
+where worker_id = :worker_id and claim_id = :claim_id and status = {PROCESSING} and lease_until > wall order by seq
 
 -- name: in_order
 -- The requests in the order in which their rows are locked. The statements then look up one row at a time: a plan that joins
@@ -321,6 +509,20 @@ with {clock}
 select id, token, cancel_requested_at is not null as cancel_requested from clock, demora.jobs
 where id = any(:ids::uuid[]) and status + 0 = {PROCESSING} and lease_until > wall
 
+-- name: leased
+with {clock}
+select {leased_job} from clock, demora.jobs where worker_id = :worker_id and status = {PROCESSING} and lease_until > wall
+order by claimed_at, seq
+
+-- name: leased_of
+with {clock}
+select {leased_job} from clock, demora.jobs
+where id = any(:ids::uuid[]) and status + 0 = {PROCESSING} and worker_id = :worker_id and lease_until > wall
+order by claimed_at, seq
+
+-- name: leased_job
+id, token, type, credits, strays, max_retries, retry_delay, timeout, wall - claimed_at as held
+
 -- name: settle
 -- A verdict that would ignore a request to cancel gives way to CANCELLED. A verdict that ends a job with a webhook is put off,
 -- unless :with_deliveries says that the caller records the deliveries in the same transaction.
@@ -329,16 +531,17 @@ request as (
     select * from unnest(
         :ids::uuid[], :tokens::int[], :lapsed::boolean[], :statuses::smallint[], :ends::boolean[], :stands::boolean[],
         :results::text[], :errors::text[], :cancel_errors::text[], :tracebacks::text[], :delays::bigint[], :lanes::smallint[],
-        :credits::int[], :retries::int[], :strays::boolean[], :rans::bigint[], :progresses::float8[], :messages::text[]
+        :credits::int[], :retries::int[], :strays::boolean[], :rans::bigint[], :progresses::float8[], :messages::text[],
+        :ran_us::bigint[]
     ) with ordinality as request (id, token, lapsed, status, ends, stands, result, error, cancel_error, traceback, delay, lane,
-                               credit, retry, stray, ran, progress, message, number)
+                               credit, retry, stray, ran, progress, message, ran_us, number)
 ),
 held as materialized (
-    select request.*, seq, current, old_status, lease_until, cancel_requested, cancel_requested and not stands as gives_way,
+    select request.*, seq, current, old_status, old_lane, old_due, lease_until, cancel_requested, cancel_requested and not stands as gives_way,
         hooked and not :with_deliveries::boolean and (ends or (cancel_requested and not stands)) as put_off
     from {in_order} as request, lateral (
         select seq, token as current, status as old_status, lease_until, cancel_requested_at is not null as cancel_requested,
-            {hooked} as hooked
+            {hooked} as hooked, lane as old_lane, due_at as old_due
         from demora.jobs where jobs.seq = request.its_seq for update
     ) as job
 ),
@@ -357,13 +560,16 @@ moved as (
         started_at = case when credit = 0 then greatest(claimed_at, coalesce(started_at, wall - ran, claimed_at)) end,
         worker_id = case when credit = 0 then worker_id end,
         moved = {move},
+        settled = case when credit = 0 or ends or gives_way then {settling} else settled end,
         progress = coalesce(held.progress, jobs.progress), progress_message = coalesce(message, progress_message)
     from clock, held
     where jobs.seq = held.seq and held.token = current and old_status = {PROCESSING} and (held.lease_until <= wall) = lapsed
         and not put_off
     returning jobs.id, jobs.token, jobs.status, jobs.started_at, jobs.worker_id, jobs.error, credit, traceback,
-        queue, jobs.lane, rank, jobs.due_at, number
+        queue, type, jobs.lane, rank, jobs.due_at, number, old_lane,
+        case when credit = 0 and not held.lapsed then greatest(jobs.started_at - old_due, 0) * 1000 end as late_us, ran_us
 ),
+{counted_runs},
 recorded as (
     insert into demora.attempts (job_id, token, started_at, ended_at, worker_id, error, traceback)
     select id, token, started_at, wall, worker_id, error, traceback from clock, moved where credit = 0
@@ -376,6 +582,80 @@ logged as (
         with ordinality as log (id, token, ran, after, line, place) join moved using (id, token)
     order by place
 ),
+{traced_settlements},
+woken as (
+    select (select array_agg(number::int) from held where put_off) as put_off,
+        exists (select from moved where status > {PROCESSING}) as ended,
+        exists (
+            select from clock, moved where moved.status < {PROCESSING} and (moved.due_at <= wall or not exists (
+                select from demora.jobs
+                where status < {PROCESSING} and moved.lane < {PARKED} and queue = moved.queue and lane = moved.lane and rank = moved.rank
+                    and due_at <= moved.due_at
+            ))
+        ) as ready
+)
+select put_off, ended, ready, number, status from woken left join moved on true
+
+-- name: complete
+-- `settle` for runs that succeeded without a log or progress: they need 5 values each instead of 19. Jobs with a webhook are put off.
+with {clock},
+request as (
+    select *, false as lapsed
+    from unnest(:ids::uuid[], :tokens::int[], :results::text[], :rans::bigint[], :ran_us::bigint[])
+        with ordinality as request (id, token, result, ran, ran_us, number)
+),
+held as materialized (
+    select request.*, seq, current, old_status, old_lane, old_due, lease_until, put_off
+    from {in_order} as request, lateral (
+        select seq, token as current, status as old_status, lease_until, {hooked} as put_off, lane as old_lane, due_at as old_due
+        from demora.jobs where jobs.seq = request.its_seq for update
+    ) as job
+),
+moved as (
+    update demora.jobs set
+        status = {COMPLETED}, completed_at = wall, lease_until = null, result = held.result, error = null, strays = 0,
+        started_at = greatest(claimed_at, coalesce(started_at, wall - ran)), moved = {move}, settled = {settling}
+    from clock, held
+    where jobs.seq = held.seq and held.token = current and old_status = {PROCESSING} and held.lease_until > wall and not put_off
+    returning jobs.status, queue, type, number, old_lane, 0 as credit,
+        greatest(jobs.started_at - old_due, 0) * 1000 as late_us, ran_us
+),
+{counted_runs},
+{traced_settlements},
+woken as (
+    select (select array_agg(number::int) from held where put_off) as put_off, exists (select from moved) as ended, false as ready
+)
+select put_off, ended, ready, number, status from woken left join moved on true
+
+-- name: counted_runs
+counted as (
+    -- Only this store writes these rows, one statement at a time.
+    insert into demora.tallies as kept
+        (process, queue, type, at, completed, failed, retried, cancelled, returned, realtime, delayed, run,
+        latest_realtime, latest_delayed, longest)
+    select :process, queue, type, wall - wall % :window::bigint,
+        count(*) filter (where status = :completed), count(*) filter (where status = :failed),
+        count(*) filter (where status < {PROCESSING} and credit = 0), count(*) filter (where status = :cancelled),
+        count(*) filter (where status < {PROCESSING} and credit = 1),
+        demora.count_bins(array_agg(width_bucket(late_us, :bounds::bigint[])) filter
+            (where late_us is not null and old_lane = :realtime)),
+        demora.count_bins(array_agg(width_bucket(late_us, :bounds)) filter (where late_us is not null and old_lane <> :realtime)),
+        demora.count_bins(array_agg(width_bucket(ran_us, :bounds)) filter (where late_us is not null)),
+        coalesce(max(late_us) filter (where old_lane = :realtime), 0),
+        coalesce(max(late_us) filter (where old_lane <> :realtime), 0),
+        coalesce(max(ran_us) filter (where late_us is not null), 0)
+    from clock, moved group by queue, type, wall
+    on conflict (at, queue, type, process) do update set completed = kept.completed + excluded.completed,
+        failed = kept.failed + excluded.failed, retried = kept.retried + excluded.retried,
+        cancelled = kept.cancelled + excluded.cancelled, returned = kept.returned + excluded.returned,
+        realtime = demora.add_counts(kept.realtime, excluded.realtime),
+        delayed = demora.add_counts(kept.delayed, excluded.delayed), run = demora.add_counts(kept.run, excluded.run),
+        latest_realtime = greatest(kept.latest_realtime, excluded.latest_realtime),
+        latest_delayed = greatest(kept.latest_delayed, excluded.latest_delayed),
+        longest = greatest(kept.longest, excluded.longest)
+)
+
+-- name: traced_settlements
 traced as (
     insert into demora.events (at, job_id, kind, wrote, old_status, old_token, token, old_lease_until)
     select wall, request.id, case when moved.number is null then 'stale' else 'accepted' end,
@@ -384,19 +664,7 @@ traced as (
     from clock, request left join held using (number) left join moved using (number)
     where request.id is not null and put_off is not true and exists (select from demora.meta where name = 'audit')
     order by number
-),
-woken as (
-    select (select array_agg(number::int) from held where put_off) as put_off,
-        exists (select from moved where status > {PROCESSING}) as ended,
-        exists (
-            select from clock, moved where moved.status < {PROCESSING} and (moved.due_at <= wall or not exists (
-                select from demora.jobs
-                where status < {PROCESSING} and queue = moved.queue and lane = moved.lane and rank = moved.rank
-                    and due_at <= moved.due_at
-            ))
-        ) as ready
 )
-select put_off, ended, ready, number, status from woken left join moved on true
 
 -- name: settled
 -- For a second try of `settle`: the state of a job, and the recorded attempt.
@@ -415,7 +683,7 @@ held as materialized (
     from demora.jobs where id = any(:ids::uuid[]) order by seq + 0 for update
 ),
 cancelled as (
-    update demora.jobs set status = :cancelled, completed_at = wall, error = :error
+    update demora.jobs set status = :cancelled, completed_at = wall, error = :error, settled = {settling}
     from clock, held where jobs.seq = held.seq and held.status < {PROCESSING} and not put_off
     returning jobs.seq
 ),
@@ -433,14 +701,34 @@ from held left join cancelled using (seq) left join requested using (seq)
 with {clock},
 held as materialized (select seq, id, status from demora.jobs where id = any(:ids::uuid[]) order by seq + 0 for update),
 retried as (
-    update demora.jobs set status = :queued, lane = :lane, due_at = wall, generation = generation + 1, credits = token,
-        retries = 0, strays = 0, expires_at = null, completed_at = null, started_at = null, cancel_requested_at = null,
-        progress = null, progress_message = null, result = null, error = null, moved = {move}
+    update demora.jobs set status = :queued, lane = :lane, due_at = greatest(wall, :at::bigint), generation = generation + 1,
+        credits = token, retries = 0, strays = 0, expires_at = null, completed_at = null, started_at = null, cancel_requested_at = null,
+        progress = null, progress_message = {kept_message}, result = null, error = null, moved = {move}
     from clock, held where jobs.seq = held.seq and held.status = any(:from::smallint[])
     returning jobs.seq
 )
 select id, case when retried.seq is null then status else :queued::smallint end as status, retried.seq is not null as did
 from held left join retried using (seq)
+
+-- name: restore
+-- A job that this transaction has locked.
+with {clock},
+held as materialized (select seq, status from demora.jobs where id = :id),
+restored as (
+    update demora.jobs set status = case when retries > 0 and token > credits then {RETRYING} else {QUEUED} end,
+        generation = generation + 1,
+        error = case when retries > 0 and token > credits
+            then (select attempts.error from demora.attempts where job_id = jobs.id order by attempts.token desc limit 1) end,
+        completed_at = null, moved = {move}
+    from clock, held where jobs.seq = held.seq and held.status = {CANCELLED} and error = :error and cancel_requested_at is null
+        and completed_at > wall - :within::bigint
+        and not exists (
+            select from demora.jobs as told where told.cause = jobs.id and told.created_at >= jobs.completed_at
+        )
+    returning jobs.seq, jobs.status
+)
+select coalesce(restored.status, held.status) as status, restored.seq is not null as did
+from held left join restored using (seq)
 
 -- name: change
 with {clock},
@@ -458,7 +746,7 @@ changed as (
 )
 select held.status, changed.seq is not null as did, changed.seq is not null and (changed.due_at <= wall or not exists (
     select from demora.jobs
-    where status < {PROCESSING} and queue = changed.queue and lane = changed.lane and rank = changed.rank
+    where status < {PROCESSING} and changed.lane < {PARKED} and queue = changed.queue and lane = changed.lane and rank = changed.rank
         and due_at <= changed.due_at and jobs.seq <> changed.seq
 )) as ready
 from clock, held left join changed using (seq)
@@ -509,12 +797,68 @@ due as materialized (
     order by expires_at limit :limit::int for update skip locked
 ),
 expired as (
-    update demora.jobs set status = :cancelled, completed_at = wall, error = :expired
+    update demora.jobs set status = :cancelled, completed_at = wall, error = :expired, settled = {settling}
     from clock where seq = any(array(select seq from due where not put_off))
     returning id
 )
-select (select count(*) from expired) as expired, (select array_agg(id) from expired) as ids,
-    exists (select from due where put_off) as put_off
+select (select array_agg(id) from expired) as ids, exists (select from due where put_off) as put_off
+
+-- name: parked_types
+-- Also those that were forgotten while jobs of them were parked: a skip scan of the index finds these.
+with recursive kind as (
+    (select type, queue from demora.jobs where {parked} order by type, queue limit 1)
+    union all
+    select next.type, next.queue from kind, lateral (
+        select type, queue from demora.jobs where {parked} and (type, queue) > (kind.type, kind.queue)
+        order by type, queue limit 1
+    ) as next
+)
+select type, queue, unknown_since from demora.parked_types
+union all
+select type, queue, null from kind where not exists (
+    select from demora.parked_types as noted where noted.type = kind.type and noted.queue = kind.queue
+)
+order by type, queue
+
+-- name: note_unknown
+insert into demora.parked_types (type, queue, unknown_since) values (:type, :queue, :since)
+on conflict (type, queue) do update set unknown_since = excluded.unknown_since
+
+-- name: forget_parked
+delete from demora.parked_types where type = :type and queue = :queue
+
+-- name: parked_firsts
+-- When the first job of each of these parked types in these queues was due.
+select asked.type, asked.queue, min(first.due_at) as due_at
+from unnest(:types::text[], :queues::text[]) as asked (type, queue),
+    generate_series({PARKED}, 2 * {PARKED} - 1) as level (lane), generate_series(0, :ranks::int - 1) as rank, lateral (
+        select due_at from demora.jobs
+        where {parked} and type = asked.type and queue = asked.queue and lane = level.lane and jobs.rank = rank.rank
+        order by due_at limit 1
+    ) as first
+group by asked.type, asked.queue
+
+-- name: fail_unknown
+-- End parked jobs of a type in a queue that were due by a time.
+with {clock},
+due as materialized (
+    select job.seq
+    from generate_series({PARKED}, 2 * {PARKED} - 1) as level (lane), generate_series(0, :ranks::int - 1) as rank, lateral (
+        select seq from demora.jobs
+        where {parked} and type = :type and queue = :queue and lane = level.lane and jobs.rank = rank.rank
+            and due_at <= :until::bigint
+        order by due_at limit :limit::int
+    ) as job
+    limit :limit::int
+),
+locked as materialized (
+    select seq from demora.jobs where seq = any(array(select seq from due)) and status + 0 < {PROCESSING} and lane >= {PARKED}
+        and due_at <= :until
+    order by seq for update skip locked
+)
+update demora.jobs set status = :failed::smallint, completed_at = wall, error = :error::text, settled = {settling}
+from clock where seq = any(array(select seq from locked))
+returning id
 
 -- name: ended_kinds
 -- Each queue and status that has ended jobs, with the oldest end: a skip scan of the index.
@@ -554,50 +898,244 @@ select {job_columns},
     (select json_agg(json_build_array(at, line) order by seq)::text from demora.logs where job_id = jobs.id) as log
 from demora.jobs where id = :id
 
--- name: find
--- A page ends before it would exceed the given bytes; `matching` counts the jobs that its limit allows. PostgreSQL knows the
--- length of a text without reading it, so only the payloads and results of the page are read.
-select {job_columns}, null as log, matching
+-- name: listed
+select {job_columns}, null as log
 from (
-    select *, sum(size) over pages as bytes, row_number() over pages as place, count(*) over () as matching
+    select id, type, name, queue, status, lane, rank, due_at, created_at, scheduled_at, max_retries, retry_delay, timeout, token,
+        credits, retries, generation, null as payload, tags, webhook_url, worker_id, lease_until, started_at, completed_at,
+        cancel_requested_at, progress, progress_message, '' as result, error, expires_at, unique_key, webhook_on_cancel, cause,
+        schedule, slot_at
+    from demora.jobs where id = any(:ids::uuid[])
+) as jobs
+
+-- name: find
+-- The jobs that a walk found, in its order. A page ends before it would exceed the given bytes. PostgreSQL knows the length of a
+-- text without reading it, so only the payloads and results of the page are read.
+select {job_columns}, null as log
+from (
+    select *, sum(size) over (order by place) as bytes
     from (
-{matching}
+        select place, seq, id, type, name, queue, status, lane, rank, due_at, created_at, scheduled_at, expires_at, max_retries,
+            retry_delay, timeout, token, credits, retries, generation, case when :with_payload::boolean
+                then payload end as payload, tags, webhook_url,
+            unique_key, worker_id, lease_until, started_at, completed_at, cancel_requested_at, progress, progress_message,
+            case when :with_result::boolean then result else '' end as result, error, webhook_on_cancel, cause,
+            schedule, slot_at,
+            case when :bytes::bigint is null then 0 else case when :with_payload then octet_length(payload) else 0 end
+                + case when :with_result then coalesce(octet_length(result), 0) else 0 end + coalesce(octet_length(error), 0)
+                + (select coalesce(sum(coalesce(octet_length(attempts.error), 0) + coalesce(octet_length(traceback), 0)), 0)
+                   from demora.attempts where job_id = jobs.id) end as size
+        from unnest(:ids::uuid[]) with ordinality as wanted (wanted_id, place)
+        join demora.jobs on jobs.id = wanted_id
     ) as jobs
-    window pages as (order by id desc)
 ) as jobs
 where :bytes::bigint is null or place = 1 or bytes <= :bytes
-order by id desc
+order by place
 
--- name: matching
-select seq, id, type, name, queue, status, lane, rank, due_at, created_at, scheduled_at, expires_at, max_retries, retry_delay,
-    timeout, token, credits, retries, generation, case when :with_payload::boolean
-        then payload end as payload, tags, webhook_url,
-    unique_key, worker_id, lease_until, started_at, completed_at, cancel_requested_at, progress, progress_message,
-    case when :with_result::boolean then result else '' end as result, error, webhook_on_cancel, cause,
-    schedule, slot_at,
-    case when :bytes::bigint is null then 0 else case when :with_payload then octet_length(payload) else 0 end
-        + case when :with_result then coalesce(octet_length(result), 0) else 0 end + coalesce(octet_length(error), 0)
-        + (select coalesce(sum(coalesce(octet_length(attempts.error), 0) + coalesce(octet_length(traceback), 0)), 0)
-           from demora.attempts where job_id = jobs.id) end as size
-from demora.jobs /* narrowed to */ where true
-    and (:after::uuid is null or id < :after)
-    and (:statuses::smallint[] is null or status = any(:statuses))
-    and (:queue::text is null or queue = :queue)
-    and (:type::text is null or type = :type)
-    and (:tag::text is null or exists (select from json_array_elements_text(tags::json) as one where one = :tag))
-    and (:schedule::text is null or schedule = :schedule)
-    and (:older_than::bigint is null or coalesce(completed_at, created_at) <= (select us / 1000
-        from ({now}) as now) - :older_than)
-order by id desc limit :limit::int
+-- name: walked
+-- The places of the jobs that a walk read and that match, in order, and that of the last one it read. `read` counts them all.
+select at, row, id, matches, read from (
+    select walked.*, row_number() over (order by /* order */) as place, count(*) over () as read from (/* walk */) as walked
+) as walked
+where matches or place = read
+order by place
 
--- name: narrow_dead
-where status = {FAILED}
+-- A walk reads the place of each job in the list, its id, and whether it matches the rest of the filter.
 
--- name: narrow_processing
-where status = {PROCESSING}
+-- name: walk_all
+select 0::bigint as at, seq as row, id, /* matches */ as matches from demora.jobs
+where id < :before::uuid order by id desc limit :chunk::int
 
--- name: narrow_schedule
-where schedule is not null
+-- name: walk_created
+select 0::bigint as at, seq as row, id, /* matches */ as matches from demora.jobs
+where seq >= :first_row::bigint and seq <= :last_row::bigint and seq < :row::bigint order by seq desc limit :chunk::int
+
+-- name: row_at
+-- The first row of a job that was added at this time or later: halves the rows again and again.
+with recursive half as (
+    select 0::bigint as low, (select coalesce(max(seq), 0) + 1 from demora.jobs) as high
+    union all
+    select case when earlier then (low + high) / 2 + 1 else low end, case when earlier then high else (low + high) / 2 end
+    from (
+        select low, high, coalesce((select created_at from demora.jobs where seq >= (half.low + half.high) / 2
+            order by seq limit 1) < :moment::bigint, false) as earlier
+        from half where low < high
+    ) as probe
+)
+select low from half where low >= high
+
+-- name: walk_processing
+-- `offset 0` keeps the planner from walking the ids of all jobs.
+select 0::bigint as at, seq as row, id, /* matches */ as matches
+from (select * from demora.jobs where status = {PROCESSING} offset 0) as jobs
+where id < :before::uuid order by id desc limit :chunk::int
+
+-- name: walk_dead
+select 0::bigint as at, seq as row, id, /* matches */ as matches from demora.jobs
+where status = {FAILED} and id < :before::uuid order by id desc limit :chunk::int
+
+-- name: walk_schedule
+select 0::bigint as at, seq as row, id, /* matches */ as matches from demora.jobs
+where schedule is not null and schedule = :schedule and id < :before::uuid
+order by id desc limit :chunk::int
+
+-- name: walk_tag
+select 0::bigint as at, row, id, matches
+from (select job_id from demora.job_tags where tag = :tag and job_id < :before::uuid
+      order by job_id desc limit :chunk::int) as tagged
+cross join lateral (
+    select seq as row, id, /* matches */ as matches from demora.jobs where id = tagged.job_id
+) as one
+
+-- name: before_end
+completed_at >= :since::bigint and completed_at < :until::bigint and (completed_at, seq) < (:at::bigint, :row::bigint)
+    order by completed_at desc, seq desc limit :chunk::int
+
+-- name: after_due
+due_at >= :since::bigint and due_at < :until::bigint and (due_at, seq) > (:at::bigint, :row::bigint)
+    order by due_at, seq limit :chunk::int
+
+-- name: walk_ended_of_queue
+select one.* from unnest(:kinds::text[], :kind_statuses::smallint[]) as kind (queue, status)
+cross join lateral (
+    select completed_at as at, seq as row, id, /* matches */ as matches from demora.jobs
+    where status > {PROCESSING} and queue = kind.queue and status = kind.status and {before_end}
+) as one
+order by at desc, row desc limit :chunk
+
+-- name: walk_ended_of_type
+select one.* from unnest(:kinds::text[], :kind_statuses::smallint[]) as kind (type, status)
+cross join lateral (
+    select completed_at as at, seq as row, id, /* matches */ as matches from demora.jobs
+    where status in ({COMPLETED}, {FAILED}, {CANCELLED}) and type = kind.type and status = kind.status and {before_end}
+) as one
+order by at desc, row desc limit :chunk
+
+-- name: walk_dead_of_error
+select completed_at as at, seq as row, id, /* matches */ as matches from demora.jobs
+where status = {FAILED} and {error_class} = :error and {before_end}
+
+-- name: walk_due_of_queue
+select one.* from unnest(:kinds::text[], :lanes::smallint[], :ranks::smallint[]) as kind (queue, lane, rank)
+cross join lateral (
+    select due_at as at, seq as row, id, /* matches */ as matches from demora.jobs
+    where status < {PROCESSING} and queue = kind.queue and lane = kind.lane and rank = kind.rank and {after_due}
+) as one
+order by at, row limit :chunk
+
+-- name: walk_due_of_type
+select one.* from unnest(:kinds::text[], :kind_statuses::smallint[]) as kind (type, status)
+cross join lateral (
+    select due_at as at, seq as row, id, /* matches */ as matches from demora.jobs
+    where status in ({PENDING}, {QUEUED}, {RETRYING}) and type = kind.type and status = kind.status and {after_due}
+) as one
+order by at, row limit :chunk
+
+-- name: walk_retrying
+select one.* from unnest(:kinds::text[]) as kind (queue)
+cross join lateral (
+    select due_at as at, seq as row, id, /* matches */ as matches from demora.jobs
+    where status = {RETRYING} and queue = kind.queue and {after_due}
+) as one
+order by at, row limit :chunk
+
+-- name: waiting_kinds
+-- Each queue, lane and rank that has waiting jobs: a skip scan of the index.
+with recursive kind as (
+    (select queue, lane, rank from demora.jobs where status < {PROCESSING} order by queue, lane, rank limit 1)
+    union all
+    select next.* from kind, lateral (
+        select queue, lane, rank from demora.jobs
+        where status < {PROCESSING} and (queue, lane, rank) > (kind.queue, kind.lane, kind.rank)
+        order by queue, lane, rank limit 1
+    ) as next
+)
+select queue, lane, rank from kind
+
+-- name: retrying_kinds
+with recursive kind as (
+    (select queue from demora.jobs where status = {RETRYING} order by queue limit 1)
+    union all
+    select next.* from kind, lateral (
+        select queue from demora.jobs where status = {RETRYING} and queue > kind.queue order by queue limit 1
+    ) as next
+)
+select queue from kind
+
+-- name: waiting_types
+-- The types of waiting jobs that begin with a prefix: a skip scan of the index.
+with recursive kind as (
+    (select type from demora.jobs where status in ({PENDING}, {QUEUED}, {RETRYING}) and type >= :prefix order by type limit 1)
+    union all
+    select next.* from kind, lateral (
+        select type from demora.jobs
+        where status in ({PENDING}, {QUEUED}, {RETRYING}) and type > kind.type and starts_with(kind.type, :prefix) order by type limit 1
+    ) as next
+)
+select type from kind where starts_with(type, :prefix)
+
+-- name: ended_types
+with recursive kind as (
+    (select type from demora.jobs where status in ({COMPLETED}, {FAILED}, {CANCELLED}) and type >= :prefix order by type limit 1)
+    union all
+    select next.* from kind, lateral (
+        select type from demora.jobs
+        where status in ({COMPLETED}, {FAILED}, {CANCELLED}) and type > kind.type and starts_with(kind.type, :prefix) order by type limit 1
+    ) as next
+)
+select type from kind where starts_with(type, :prefix)
+
+-- name: error_class
+left(split_part(error, ':', 1), 200) collate "C"
+
+-- name: match_statuses
+status = any(:statuses::smallint[])
+
+-- name: match_queue
+queue = :queue
+
+-- name: match_type
+type = :type
+
+-- name: match_prefix
+starts_with(type, :prefix)
+
+-- name: match_priorities
+rank = any(:priorities::smallint[])
+
+-- name: match_tags
+tags is not null and not exists (select from unnest(:tags::text[]) as wanted
+    where not exists (select from json_array_elements_text(tags::json) as own where own = wanted))
+
+-- name: match_error
+coalesce({error_class} = :error, false)
+
+-- name: match_text
+(strpos(lower(coalesce(name, type) collate "C"), :text) > 0 or coalesce(strpos(lower(error collate "C"), :text), 0) > 0)
+
+-- name: match_created_since
+created_at >= :created_since::bigint
+
+-- name: match_created_until
+created_at < :created_until::bigint
+
+-- name: match_due_since
+(status < {PROCESSING} and due_at >= :due_since::bigint)
+
+-- name: match_due_until
+(status < {PROCESSING} and due_at < :due_until::bigint)
+
+-- name: match_ended_since
+(status > {PROCESSING} and completed_at >= :ended_since::bigint)
+
+-- name: match_ended_until
+(status > {PROCESSING} and completed_at < :ended_until::bigint)
+
+-- name: match_schedule
+coalesce(schedule = :schedule, false)
+
+-- name: match_older_than
+coalesce(completed_at, created_at) <= (select us / 1000 from ({now}) as now) - :older_than::bigint
 
 -- name: queues
 -- One statement sees one snapshot: a job that moves meanwhile is counted once.
@@ -676,6 +1214,17 @@ select :queue::text, :pace::text, :lanes::smallint[], :protects::text[], :reach:
 on conflict (queue) do update set pace = excluded.pace, lanes = excluded.lanes, protects = excluded.protects,
     reach = excluded.reach, set_at = excluded.set_at, set_by = excluded.set_by, follows = false
 
+-- name: follow_again
+with {clock},
+changed as (
+    update demora.paces set pace = null, lanes = null, protects = null, reach = null, follows = true, set_at = wall,
+        set_by = :by::text
+    from clock where queue = :queue and not follows
+    returning queue
+)
+insert into demora.pace_changes (queue, at, by, follows) select queue, wall, :by::text, true from clock, changed
+returning queue
+
 -- name: follow
 -- A queue that follows `*` gets its row when it first releases a job.
 insert into demora.paces (queue, state, set_at, set_by, follows) values (:queue, :state, :wall::bigint, '*', true)
@@ -691,7 +1240,8 @@ case when cardinality(policy.protects) = 0 then array[queues.name] else policy.p
 with {clock}
 select us, wall, queues.name as queue, policy.pace, own.state, {follows} as inherited, policy.lanes, offsets, dues, expired, coming,
     not exists (
-        select from demora.jobs where status < {PROCESSING} and queue = any({protects}) and lane = :realtime and due_at <= wall
+        select from demora.jobs where status < {PROCESSING} and queue = any({protects})
+            and lane in (:realtime, :realtime + {PARKED}) and due_at <= wall
     ) as quiet
 from clock, demora.queues left join demora.paces as own on own.queue = queues.name
     join demora.paces as policy on policy.queue = case when {follows} then '*' else queues.name end, lateral (
@@ -734,7 +1284,7 @@ select pace from demora.paces where queue = '*' and pace is not null
 
 -- name: release_held
 -- Does nothing if the pace was used or changed since `held`. It reads more rows than it may release, since other calls may be
--- changing the first ones, and skips locked rows.
+-- changing the first ones, and skips locked rows. The state that it stores is the one for the number of jobs that it moved.
 with {clock},
 every as materialized (
     select queue from demora.paces where queue = '*' and pace = :pace and :inherited::boolean for share skip locked
@@ -756,26 +1306,39 @@ found as materialized (
 ),
 chosen as materialized (
     -- One by one, by their `seq`: a plan for any number of rows would read all waiting jobs.
-    select place, job.seq from found, lateral (
-        select seq from demora.jobs
+    select place, job.seq, job.old_due from found, lateral (
+        select seq, due_at as old_due from demora.jobs
         where jobs.seq = found.seq and status < {PROCESSING} and queue = :queue and lane = any(:lanes) and due_at <= :wall
         for update skip locked
     ) as job
     limit cardinality(:release_times::bigint[])
 ),
-numbered as (select seq, row_number() over (order by place, seq) as number from chosen),
+numbered as (select seq, old_due, row_number() over (order by place, seq) as number from chosen),
 moved as (
     update demora.jobs set lane = :released, due_at = (:release_times::bigint[])[number], moved = {move}
     from clock, numbered where jobs.seq = numbered.seq and jobs.seq = any(array(select seq from chosen))
-    returning number, id, rank, due_at
+    returning number, id, rank, due_at, type, (greatest(:wall - old_due, 0)) * 1000 as held_us
 ),
-kept as (update demora.paces set state = :after from taken where paces.queue = taken.queue)
+counted as (
+    -- The lock of the pace lets one release write these rows at a time.
+    insert into demora.tallies as kept (process, queue, type, at, released, held, longest_held)
+    select :process, :queue, type, :wall - :wall % :window_ms::bigint, count(*),
+        demora.count_bins(array_agg(width_bucket(held_us, :bounds::bigint[]))), max(held_us)
+    from moved group by type order by type
+    on conflict (at, queue, type, process) do update set released = kept.released + excluded.released,
+        held = demora.add_counts(kept.held, excluded.held), longest_held = greatest(kept.longest_held, excluded.longest_held)
+),
+kept as (
+    update demora.paces set state = (:states::text[])[greatest(jobs, 1)] from taken, (select count(*) as jobs from moved) as done
+    where paces.queue = taken.queue and (jobs > 0 or cardinality(:release_times::bigint[]) = 0)
+)
 select id, rank, due_at from moved order by number
 
 -- name: pacings
 with {clock}
 select queues.name as queue, policy.pace, own.state, policy.set_at, policy.set_by, wall, held, coming, soon, first, not exists (
-    select from demora.jobs where status < {PROCESSING} and queue = any({protects}) and lane = :realtime and due_at <= wall
+    select from demora.jobs where status < {PROCESSING} and queue = any({protects})
+            and lane in (:realtime, :realtime + {PARKED}) and due_at <= wall
 ) as quiet, {follows} as inherited
 from clock, (
     select name from demora.queues where :queue::text is null union all select coalesce(:queue::text, '*')
@@ -789,7 +1352,7 @@ where policy.pace is not null and (:queue::text is not null or own.queue is not 
 order by queues.name collate "C"
 
 -- name: pace_changes
-select queue, at, by, pace from demora.pace_changes where queue = :queue order by seq desc limit :limit::int
+select queue, at, by, pace, follows from demora.pace_changes where queue = :queue order by seq desc limit :limit::int
 
 -- name: queue_as_it_is
 select name, step, strict, head_start, paused_at, pause_reason, paused_by, retention, webhook_url
@@ -802,9 +1365,12 @@ where queue = :queue and status = :completed and status > {PROCESSING} and compl
 -- name: count_before
 select coalesce(sum(jobs), 0)::bigint as ahead
 from unnest(:lanes::smallint[], :ranks::smallint[], :dues::bigint[]) as bound (lane, rank, due), lateral (
-    select count(*) as jobs from demora.jobs
-    where status < {PROCESSING} and queue = :queue and lane = bound.lane and rank = bound.rank and due_at <= :wall::bigint
-        and (due_at < due or (due_at = due and seq < (select seq from demora.jobs where id = :id)))
+    select count(*) as jobs from (
+        select from demora.jobs
+        where status < {PROCESSING} and queue = :queue and lane = bound.lane and rank = bound.rank and due_at <= :wall::bigint
+            and (due_at < due or (due_at = due and seq < (select seq from demora.jobs where id = :id)))
+        limit :most::bigint
+    ) as before
 ) as counted
 
 -- name: heartbeat
@@ -864,8 +1430,12 @@ with {clock},
 forgotten as (
     delete from demora.api_keys using clock where id = :id and (revoked_at is not null or expires_at <= wall) returning id
 ),
-names as (delete from demora.key_names where key_id = any(array(select id from forgotten)))
+ended as (delete from demora.sessions where key_id = any(array(select id from forgotten)))
 select id from forgotten
+
+-- name: forget_names
+-- After the row of the key, so that it sees the names of a call that had the row.
+delete from demora.key_names where key_id = :id
 
 -- name: lock_key
 select id from demora.api_keys where id = :id for update
@@ -890,6 +1460,24 @@ update demora.api_keys set last_used_at = wall from clock
 where id = :id and (last_used_at is null or last_used_at <= wall - :within::bigint)
 returning id
 
+-- name: open_session
+-- A second try finds its own session.
+with {clock},
+expired as (delete from demora.sessions using clock where expires_at <= wall)
+insert into demora.sessions (digest, key_id, expires_at)
+select :digest::bytea, :key_id::text, wall + :expires_in::bigint from clock
+on conflict do nothing
+
+-- name: find_sessions
+-- Returns the time also if there is no session.
+with {clock},
+found as (select digest as session, key_id from demora.sessions, clock where digest = any(:digests) and expires_at > wall)
+select {key_columns}, session, wall, exists (select from demora.api_keys) as any
+from clock left join (found join demora.api_keys on id = key_id) on true
+
+-- name: end_session
+delete from demora.sessions where digest = :digest returning digest
+
 -- name: hooked
 -- Whether a job has a webhook: its own, or that of its queue. A statement reads the queues once.
 (jobs.webhook_url is not null or jobs.queue = any(array(select name from demora.queues where webhook_url is not null)))
@@ -897,7 +1485,7 @@ returning id
 -- name: ended
 -- What deliveries say of jobs that ended; no row for a job without a webhook.
 select id, type, generation, status, completed_at, token - credits as attempts,
-    coalesce(jobs.webhook_url, queues.webhook_url) as webhook_url, webhook_on_cancel, result, error
+    coalesce(jobs.webhook_url, queues.webhook_url) as webhook_url, webhook_on_cancel, result, error, schedule, slot_at
 from demora.jobs left join demora.queues on queues.name = queue
 where id = any(:ids::uuid[]) and status + 0 > {PROCESSING}
     and coalesce(jobs.webhook_url, queues.webhook_url) is not null order by seq + 0
@@ -914,7 +1502,7 @@ on conflict (id) do update set secret = excluded.secret
 returning created_at
 
 -- name: ensure_secret
--- Of concurrent calls one inserts the row, and the others find it in force. A second try finds the secret of the first one.
+-- A second try finds the secret of the first one.
 with {clock}
 insert into demora.webhook_secrets as first (id, secret, created_at) select :id::text, :secret::bytea, wall from clock
 where not exists (select from demora.webhook_secrets where (ends_at is null or ends_at > wall) and secret <> :secret::bytea)
@@ -967,10 +1555,28 @@ select count(*) as lapsed, min(lease_until) as first from demora.jobs where stat
 select count(*) as ahead, count(*) filter (where status < {PROCESSING}) as waiting, max(created_at) as latest
 from demora.jobs where created_at > :wall::bigint
 
+-- name: overview_ahead_waiting
+select count(*) as ahead, count(*) as waiting, max(created_at) as latest
+from demora.jobs where status < {PROCESSING} and created_at > :wall::bigint
+
 -- name: running
 select worker_id, type, count(*) as jobs, (array_agg(id order by coalesce(started_at, claimed_at), seq))[1] as longest,
     min(coalesce(started_at, claimed_at)) as since, max(coalesce(started_at, claimed_at)) as latest
 from demora.jobs where status = {PROCESSING} and lease_until > :wall::bigint group by worker_id, type
+
+-- name: sizes
+-- Every table of the schema with its indexes and long values.
+select relname::text as name, pg_total_relation_size(oid) as bytes from pg_class
+where relkind = 'r' and relnamespace = (select relnamespace from pg_class where oid = 'demora.jobs'::regclass)
+order by bytes desc, name
+
+-- name: coming
+with {clock}
+select ((due_at - wall) * :steps::bigint / :until::bigint)::int as step, count(*)::bigint as jobs
+from clock, lateral (
+    select due_at from demora.jobs where status < {PROCESSING} and due_at > wall and due_at < wall + :until limit 1000000
+) as coming
+group by 1
 
 -- name: dead_letters
 with {clock},
@@ -1020,7 +1626,16 @@ where name in ('line_epoch', 'line_run') and exists (select from held)
 
 -- name: draw
 -- Lease the jobs that a line handed out, if they still wait in that queue and are due; locked rows are skipped.
-with {clock},
+with recursive {clock},
+parked_head as (
+    select known.type, first.queue, first.lane, first.rank
+    from unnest(coalesce(:types::text[], array(select distinct type from demora.jobs where {parked}))) as known (type), lateral (
+        select queue, lane, rank from demora.jobs where {parked} and type = known.type order by queue, lane, rank limit 1
+    ) as first
+    where (select type from demora.jobs where {parked} order by type limit 1) is not null
+    union all
+    {next_parked}
+),
 request as (select * from unnest(:ids::uuid[], :queues::text[]) with ordinality as request (id, queue, number)),
 barred as materialized (
     select asked.queue as name, paused_at is not null as paused, coalesce(policy.lanes, '{}') as held
@@ -1033,12 +1648,25 @@ chosen as materialized (
     select 0 as turn, number as place, job.* from clock, request, lateral (
         select {chosen} from demora.jobs
         where jobs.id = request.id and jobs.queue = request.queue and status + 0 < {PROCESSING} and due_at <= wall
+            and {of_types}
             and not exists (select from barred where name = jobs.queue and (paused or lane = any(held)))
         for update of jobs skip locked
     ) as job
 ),
 {leasing},
-sight as materialized (select {sight}, null::bigint as next_due from clock)
+sight as materialized (
+    select {sight}, null::bigint as next_due,
+        (
+            select min(first.due_at) from parked_head, lateral (
+                select due_at from demora.jobs
+                where {parked} and type = parked_head.type and queue = parked_head.queue and lane = parked_head.lane
+                    and rank = parked_head.rank
+                order by due_at limit 1
+            ) as first
+            where :served::text[] is null or parked_head.queue = any(:served::text[])
+        ) as parked_due
+    from clock
+)
 select sight.*, taken.* from sight left join taken on true order by place
 
 -- name: row_places
@@ -1072,14 +1700,14 @@ found as (
     select scan.* from clock, lateral (
         select id, queue, lane, rank, due_at, moved, seq from demora.jobs
         where status < {PROCESSING} and moved > :seen::text::xid8 and due_at <= wall + :within::bigint
-            and (moved, seq) > (:moved::text::xid8, :seq::bigint)
+            and (moved, seq) > (:moved::text::xid8, :seq::bigint) and lane < {PARKED}
         order by moved, seq limit :limit::int
     ) as scan
     union all
     select scan.* from clock, unnest(:running::text[]) as running, lateral (
         select id, queue, lane, rank, due_at, moved, seq from demora.jobs
         where status < {PROCESSING} and moved = running::xid8 and due_at <= wall + :within::bigint
-            and (moved, seq) > (:moved::text::xid8, :seq::bigint)
+            and (moved, seq) > (:moved::text::xid8, :seq::bigint) and lane < {PARKED}
         order by seq limit :limit::int
     ) as scan
     order by moved, seq limit :limit::int
@@ -1108,7 +1736,7 @@ head as (
 select scan.* from clock, head, lateral (
     select id, queue, lane, rank, due_at, seq from demora.jobs
     where status < {PROCESSING} and queue = head.queue and lane = head.lane and rank = head.rank
-        and due_at <= wall + :within::bigint
+        and due_at <= wall + :within::bigint and head.lane < {PARKED}
         and (due_at, seq) > (
             case when (head.queue, head.lane, head.rank) = (:queue::text, :lane::smallint, :rank::smallint)
                 then :due_at::bigint else :first::bigint end,
@@ -1158,16 +1786,16 @@ where relnamespace = :schema::text::regnamespace and not (indisvalid and indisre
 
 -- name: events
 select seq, at, job_id, kind, wrote, old_status, status, old_token, token,
-    coalesce(credits, 0), coalesce(retries, 0), coalesce(generation, 1), coalesce(max_retries, 0), queue, lane, rank,
-    coalesce(due_at, 0), worker_id, old_lease_until, lease_until, wished, error, expires_at, unique_key
+    coalesce(credits, 0), coalesce(retries, 0), coalesce(generation, 1), coalesce(max_retries, 0), queue,
+    lane % {PARKED}, rank, coalesce(due_at, 0), worker_id, old_lease_until, lease_until, wished, error, expires_at, unique_key
 from demora.events where seq > :after order by seq
 
 -- name: job_facts
 select id, status, queue, token, token - credits, retries, generation, max_retries, created_at, due_at, lease_until,
     completed_at, worker_id, cancel_requested_at is not null, error,
     array(select token from demora.attempts where job_id = jobs.id order by token),
-    case when cause is null then {hooked} else webhook_url is not null end, webhook_on_cancel, cause, lane,
-    schedule, slot_at
+    case when cause is null then {hooked} else webhook_url is not null end, webhook_on_cancel, cause,
+    lane % {PARKED}, schedule, slot_at
 from demora.jobs order by seq
 
 -- name: slot_facts
@@ -1180,7 +1808,7 @@ select scope, key, job_id, created_at, expires_at from demora.idempotency_keys
 select distinct job_id from demora.attempts where job_id not in (select id from demora.jobs)
 
 -- name: pace_facts
-select queue, at, pace from demora.pace_changes order by seq
+select queue, at, pace, follows from demora.pace_changes order by seq
 
 -- name: add_of_schedules
 -- Jobs of schedules enter the scheduled lane, also if they are due at once.
@@ -1210,10 +1838,13 @@ name, schedule, exclusive, revision, decided_to, next_at, kept_at, origin, chang
 (select status from demora.jobs where id = schedules.last_job_id) as last_status
 
 -- name: add_schedule
+-- If a schedule of this name was removed, which of its slots had a job is no longer known.
 insert into demora.schedules (name, schedule, exclusive, revision, decided_to, next_at, origin, changed_by, defined, application,
-                              release)
+                              release, forgotten_to)
 values (:name::text, :schedule::text, :exclusive::boolean, 1, :decided_to::bigint, :next_at::bigint, :origin::text, :by::text,
-        :defined::text, :application::text, :release::text)
+        :defined::text, :application::text, :release::text,
+        case when exists (select from demora.jobs where jobs.schedule is not null and jobs.schedule = :name::text)
+            then :decided_to::bigint end)
 on conflict (name) do nothing
 returning name
 
@@ -1239,28 +1870,51 @@ update demora.schedules set schedule = :schedule, exclusive = :exclusive, revisi
 where name = :name
 
 -- name: remove_schedule
-with slots as (delete from demora.schedule_slots where schedule = :name)
 delete from demora.schedules where name = :name returning name
+
+-- name: remove_slots
+-- After the row of the schedule, so that it sees the records of a firing that had the row.
+delete from demora.schedule_slots where schedule = :name
 
 -- name: register_names
 with {clock},
 forgotten as (
     delete from demora.schedule_processes
     where registered_at <= (select wall from clock) - :within::bigint and process_id <> :process_id
-        and process_id not in (select id from demora.workers)
+        and process_id not in (select id from {processes} as processes)
 )
-insert into demora.schedule_processes (application, process_id, names, registered_at)
-select :application, :process_id, :names::text, wall from clock
-on conflict (application, process_id) do update set names = excluded.names, registered_at = excluded.registered_at
+insert into demora.schedule_processes (application, process_id, names, registered_at, release)
+select :application, :process_id, :names::text, wall, :release::text from clock
+on conflict (application, process_id) do update set names = excluded.names, registered_at = excluded.registered_at,
+    release = excluded.release
 
--- name: names_elsewhere
+-- name: processes
+-- The processes that fire schedules: those with a worker, and those that attend.
+(select id, heartbeat_at from demora.workers union all select id, heartbeat_at from demora.schedulers)
+
+-- name: registered_elsewhere
 with {clock}
-select names from clock, demora.schedule_processes join demora.workers on workers.id = process_id
+select names, release from clock, demora.schedule_processes join {processes} as processes on processes.id = process_id
 where application = :application and process_id <> :process_id and heartbeat_at > wall - :within::bigint
 
--- name: schedules_due
--- With one row at least, which says when to look next.
+-- name: attend
 with {clock},
+forgotten as (
+    delete from demora.schedulers where heartbeat_at <= (select wall from clock) - :within::bigint and id <> :id
+)
+insert into demora.schedulers (id, heartbeat_at) select :id, wall from clock
+on conflict (id) do update set heartbeat_at = excluded.heartbeat_at
+
+-- name: leave
+delete from demora.schedulers where id = :id
+
+-- name: live_processes
+with {clock}
+select id from clock, {processes} as processes where heartbeat_at > wall - :within::bigint order by id
+
+-- name: schedules_due
+-- With one row at least, which says when to look next. The coming slots are a skip scan of the index.
+with recursive {clock},
 due as materialized (
     (
         select * from demora.schedules where next_at is not null and next_at <= (select wall from clock)
@@ -1269,22 +1923,30 @@ due as materialized (
     union all
     (
         select * from demora.schedules
-        where kept_at is not null and (next_at is null or next_at > (select wall from clock)) and not exists (
+        where kept_at <= (select wall from clock) and (next_at is null or next_at > (select wall from clock)) and not exists (
             select from demora.jobs
             where jobs.schedule is not null and jobs.schedule = schedules.name and status < {COMPLETED}
         )
         limit :limit::int
     )
 ),
+coming as (
+    (
+        select next_at as at, next_at + :coming::bigint as upto from demora.schedules
+        where next_at is not null and next_at > (select wall from clock) order by next_at limit 1
+    )
+    union all
+    select (
+        select next_at from demora.schedules where next_at is not null and next_at > at order by next_at limit 1
+    ), upto
+    from coming where at <= upto
+),
 sight as materialized (
     select us, wall, exists (select from demora.schedules where kept_at is not null) as keeps,
-        (
-            select next_at from demora.schedules where next_at is not null and next_at > (select wall from clock)
-            order by next_at limit 1
-        ) as following
+        array(select at from (select * from coming limit :most_coming::int) as first where at <= upto) as coming
     from clock
 )
-select us, wall, keeps, following, name, due.schedule, revision, decided_to, next_at, kept_at, waiting, claimed
+select us, wall, keeps, coming, name, due.schedule, revision, decided_to, next_at, kept_at, waiting, claimed
 from sight left join due on true left join lateral (
     select bool_or(status < {PROCESSING} and token = 0) as waiting, bool_or(status = {PROCESSING} or token > 0) as claimed
     from demora.jobs
@@ -1346,9 +2008,152 @@ where schedule = :name and (:before::bigint is null or slot_at < :before) order 
 -- name: zones
 select value from demora.meta where name = 'zones'
 
+-- name: lock_all_schedules
+select {schedule_columns}, {last_status} from demora.schedules order by name for update of schedules
+
 -- name: note_zones
 insert into demora.meta (name, value) values ('zones', :zones) on conflict (name) do update set value = excluded.value
 
 -- name: foresee
 update demora.schedules set next_at = new.next_at, revision = revision + 1
 from unnest(:names::text[], :next_ats::bigint[]) as new (name, next_at) where schedules.name = new.name
+
+-- name: statistics_since
+select width, at, queue, type, tally from demora.statistics
+where width = any(:widths::bigint[]) and at >= :since::bigint and queue <> ''
+
+-- name: tallies_since
+select {tally_columns} from demora.tallies where at >= :since::bigint
+
+-- name: tally_columns
+at, queue, type, completed, failed, retried, cancelled, returned, released, realtime, delayed, run, held,
+    latest_realtime, latest_delayed, longest, longest_held
+
+-- name: merges_alone
+select pg_try_advisory_xact_lock(hashtext(:what::text)) as alone
+
+-- name: take_tallies
+delete from demora.tallies where (at, queue, type, process) in (
+    select at, queue, type, process from demora.tallies where at < :before::bigint order by at limit :limit::int for update
+)
+returning {tally_columns}
+
+-- name: take_statistics
+delete from demora.statistics where (width, at, queue, type) in (
+    select width, at, queue, type from demora.statistics where width = :width::bigint and at < :before::bigint
+    order by at limit :limit::int
+)
+returning width, at, queue, type, tally
+
+-- name: statistics_names
+-- The names in those of the windows that have at least so many.
+select width, at, queue, type from demora.statistics
+where (width, at) in (
+    select width, at from demora.statistics join unnest(:widths::bigint[], :ats::bigint[]) as asked (width, at)
+        using (width, at)
+    group by width, at having count(*) >= :enough::int
+)
+
+-- name: statistics_of
+select width, at, queue, type, tally from demora.statistics join
+    unnest(:widths::bigint[], :ats::bigint[], :queues::text[], :types::text[]) as asked (width, at, queue, type)
+    using (width, at, queue, type)
+
+-- name: keep_statistics
+insert into demora.statistics (width, at, queue, type, tally)
+select * from unnest(:widths::bigint[], :ats::bigint[], :queues::text[], :types::text[], :tallies::text[])
+on conflict (width, at, queue, type) do update set tally = excluded.tally
+
+-- name: forget_statistics
+delete from demora.statistics where width = any(:widths::bigint[]) and at < :before::bigint
+
+-- name: mark_sampled
+insert into demora.statistics (width, at, queue, type, tally) values (:width, :at, '', '', :tally)
+on conflict do nothing returning width
+
+-- name: count_added
+select (select count(*) from demora.jobs where id >= first and id < next) as added
+from unnest(:firsts::uuid[], :nexts::uuid[]) with ordinality as asked (first, next, number) order by number
+
+-- name: event_columns
+id, name, type, queue, status, tags, token - credits, token, due_at
+
+-- name: snapshot
+-- Which transactions have ended. With too many running ones in between, all that are newer than the oldest of these count as
+-- running.
+case when (select count(*) from pg_snapshot_xip(pg_current_snapshot())) <= :most::int then pg_current_snapshot()::text
+    else pg_snapshot_xmin(pg_current_snapshot())::text || ':' || pg_snapshot_xmin(pg_current_snapshot())::text || ':' end
+
+-- name: begin_events
+-- Returns the transaction if it is the first.
+insert into demora.meta (name, value) values ('settled', '') on conflict do nothing returning pg_current_xact_id()::text as number
+
+-- name: has_ended
+-- Whether all transactions up to this one have ended.
+select pg_snapshot_xmin(pg_current_snapshot()) > :number::text::xid8 as ended
+
+-- name: settled_position
+select {snapshot} as position
+
+-- name: settled_since
+-- One page of the jobs that were settled by transactions that the snapshot :since does not see, in the order of their
+-- numbers. `known` is false if the snapshot is ahead of this server: it comes from another server, or was lost in a crash. Rows
+-- that were copied from another server may carry numbers that are ahead of this one: they count as old.
+with here as materialized (
+    select {snapshot} as position, pg_snapshot_xmax(coalesce(:until::text::pg_snapshot, pg_current_snapshot())) as ahead,
+        pg_snapshot_xmax(:since::text::pg_snapshot) <= pg_snapshot_xmax(pg_current_snapshot()) as known
+),
+found as (
+    (
+        select settled, seq from demora.jobs
+        where settled is not null and settled >= pg_snapshot_xmax(:since::text::pg_snapshot)
+            and settled < (select ahead from here) and (settled, seq) > (:settled::text::xid8, :seq::bigint)
+            and (status > {PROCESSING} or status = {RETRYING})
+        order by settled, seq limit :limit::int
+    )
+    union all
+    (
+        select scan.settled, scan.seq from pg_snapshot_xip(:since::text::pg_snapshot) as running, lateral (
+            select settled, seq from demora.jobs
+            where settled is not null and settled = running and (settled, seq) > (:settled::text::xid8, :seq::bigint)
+                and (status > {PROCESSING} or status = {RETRYING})
+            order by settled, seq limit :limit::int
+        ) as scan
+    )
+    order by settled, seq limit :limit::int
+)
+select here.position, here.known, found.settled::text as settled, found.seq, job.*
+from here left join found on true left join lateral (
+    select {event_columns},
+        coalesce(completed_at, (select ended_at from demora.attempts where job_id = jobs.id and token = jobs.token)),
+        worker_id, progress, progress_message, left(error, 1000)
+    from demora.jobs where jobs.seq = found.seq
+) as job on true
+order by found.settled, found.seq
+
+-- name: added_since
+-- The jobs after a number, the last number, and which transactions run: one that began before may still add smaller numbers.
+with here as materialized (
+    select coalesce((select seq from demora.jobs order by seq desc limit 1), 0) as last,
+        pg_snapshot_xmin(pg_current_snapshot())::text as oldest, pg_snapshot_xmax(pg_current_snapshot())::text as ahead
+)
+select here.*, job.* from here left join lateral (
+    select seq, {event_columns}, created_at, null as worker_id, null as progress, null as progress_message, null as error
+    from demora.jobs where seq > :seq::bigint and :seq >= 0 order by seq limit :limit::int
+) as job on true
+
+-- name: running_jobs
+with {clock}
+select wall, job.* from clock left join lateral (
+    select {event_columns}, coalesce(started_at, claimed_at), worker_id, progress, progress_message, null as error
+    from demora.jobs where status = {PROCESSING} order by lease_until limit :limit::int
+) as job on true
+
+-- name: paused_queues
+select name, paused_at, pause_reason, paused_by from demora.queues where paused_at is not null
+
+-- name: paced_since
+select seq, queue, at, by, pace from demora.pace_changes where seq > :seq::bigint order by seq
+
+-- name: last_paced
+select coalesce(max(seq), 0) as seq from demora.pace_changes

@@ -10,7 +10,7 @@ from ...core.spans import span_ms
 from ...store.jobs import ALL_QUEUES, Queue, QueueChange, QueueQuery, Topic, WorkerRecord
 from ..sql import columns
 from . import rows
-from .connections import Session
+from .connection.connections import Session
 
 
 async def name_queues(session: Session, names: Iterable[str]) -> None:

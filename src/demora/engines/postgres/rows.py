@@ -9,17 +9,16 @@ from typing import Any
 
 import msgspec
 
-from ...core.job import Attempt, Job, Lane, LogLine, NewJob, Priority, QueueOrder
+from ...core.job import Attempt, Job, Lane, LogLine, NewJob, Priority, QueueOrder, lane_of
 from ...core.spans import from_ms, span_ms, to_ms
 from ...core.states import Status
 from ...core.verdict import RetryState
-from ...store.jobs import ClaimedJob, LapsedJob, Lease, Page, Pause, Query, Queue
+from ...store.jobs import ClaimedJob, LapsedJob, Lease, LeasedJob, Pause, Queue
 from ..sql.columns import queue_order, retention
 from ..sql.columns import span as _span
 from ..sql.columns import tags as _tags
 from ..sql.columns import time as _time
-from ..sql.constants import NARROW as _NARROW
-from .connections import Session, narrowed_find
+from .connection.connections import Session
 
 Row = Any  # a record of the driver, which is a tuple whose fields have names
 _ID = re.compile(r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
@@ -78,6 +77,7 @@ _KIND = (
     "cause",
     "namespace",
     "submitter",
+    "traceparent",
 )
 _encode = msgspec.json.Encoder().encode
 
@@ -101,6 +101,7 @@ def _kind(job: NewJob) -> tuple[Any, ...]:
         job.cause,
         job.namespace,
         job.submitter,
+        job.traceparent,
     )
 
 
@@ -118,6 +119,7 @@ def claimed_job(row: Row) -> ClaimedJob:
         tags=_tags(row["tags"]),
         schedule=row["schedule"],
         slot_at=_time(row["slot_at"]),
+        traceparent=row["traceparent"],
     )
 
 
@@ -127,6 +129,16 @@ def lapsed_jobs(rows: str | None) -> list[LapsedJob]:
         LapsedJob(Lease(id, token), type, worker_id, RetryState(token - credits, max_retries, _span(retry_delay), strays))
         for id, token, credits, strays, max_retries, retry_delay, worker_id, type in json.loads(rows or "[]")
     ]
+
+
+def leased_job(row: Row) -> LeasedJob:
+    return LeasedJob(
+        lease=Lease(str(row["id"]), row["token"]),
+        type=row["type"],
+        retry_state=RetryState(row["token"] - row["credits"], row["max_retries"], _span(row["retry_delay"]), row["strays"]),
+        timeout=None if row["timeout"] is None else _span(row["timeout"]),
+        held=_span(max(row["held"], 0)),
+    )
 
 
 def whole_job(row: Row) -> Job:
@@ -142,7 +154,7 @@ def whole_job(row: Row) -> Job:
         payload_json=b"" if row["payload"] is None else row["payload"].encode(),
         priority=Priority(row["rank"]),
         status=Status(row["status"]),
-        lane=Lane(row["lane"]),
+        lane=lane_of(row["lane"]),
         created_at=from_ms(row["created_at"]),
         scheduled_at=from_ms(row["scheduled_at"]),
         due_at=from_ms(row["due_at"]),
@@ -176,8 +188,8 @@ def whole_job(row: Row) -> Job:
 
 
 def offsets(order: QueueOrder) -> list[int]:
-    """What an order adds to the due time of a job, for each lane and rank."""
-    return [order.offset(lane, rank) for lane in Lane for rank in Priority]
+    """What an order adds to the due time of a job, for each lane and rank, and again for the lanes of parked jobs."""
+    return [order.offset(lane, rank) for lane in (*Lane, *Lane) for rank in Priority]
 
 
 def queue(row: Row) -> Queue:
@@ -214,21 +226,8 @@ async def get(session: Session, id: str) -> Job | None:
     return None if row is None else whole_job(row)
 
 
-async def find(session: Session, query: Query, schema: str) -> Page:
-    narrow = "narrow_schedule" if query.schedule is not None else _NARROW.get(query.statuses)
-    found = await session.rows(
-        narrowed_find(schema, narrow) if narrow else "find",
-        after=id_key(query.after) if query.after else None,
-        statuses=sorted(query.statuses) or None,
-        queue=query.queue,
-        type=query.type,
-        tag=query.tag,
-        schedule=query.schedule,
-        older_than=None if query.older_than is None else span_ms(query.older_than),
-        limit=query.limit + 1,
-        with_payload=query.payload,
-        with_result=query.result,
-        bytes=query.bytes,
-    )
-    jobs = [whole_job(row) for row in found[: query.limit]]
-    return Page(jobs, jobs[-1].id if jobs and found[0]["matching"] > len(jobs) else None)
+async def listed(session: Session, ids: Sequence[str]) -> list[Job]:
+    """The jobs with these ids, in their order, without payload, result and log."""
+    keys = list(filter(None, map(id_key, ids)))
+    found = {job.id: job for job in map(whole_job, await session.rows("listed", ids=keys))}
+    return [found[key] for key in keys if key in found]

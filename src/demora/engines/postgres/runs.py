@@ -7,27 +7,48 @@ the token of the lease.
 import json
 import secrets
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import timedelta
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
-from ...core.job import Priority, QueueOrder
+from ...core.job import Lane, Priority, QueueOrder
 from ...core.pace import look_at
-from ...core.spans import MILLISECOND, ZERO, span_ms
-from ...core.states import Status
+from ...core.spans import MICROSECOND, MILLISECOND, ZERO, span_ms
+from ...core.states import WAITING, Status
+from ...core.statistics import BOUNDS, WINDOW_MS
 from ...core.verdict import EXPIRED
-from ...store.jobs import LOCKED_RETRY, Claimed, ClaimedJob, ClaimRequest, Lease, LeaseStatus, Report, Settlement, Topic
+from ...store.jobs import (
+    LOCKED_RETRY,
+    Claimed,
+    ClaimedJob,
+    ClaimRequest,
+    Lease,
+    LeasedJob,
+    LeaseStatus,
+    Report,
+    Settlement,
+    Topic,
+)
 from ...store.line_feed import Drawn, Entry
-from ..sql.constants import LAPSED_AT_ONCE
+from ..sql.constants import LAPSED_AT_ONCE, MANY_HEADS, MOST_DUE
 from ..sql.paces import state_of
 from . import changes, paces, rows
-from .connections import Session
+from .connection.connections import Session
 
 MARGIN = 50  # rows to read beyond those wanted, since other workers may be claiming the first ones
 ROUNDS = 12  # statements after which a claim gives up for now and asks to be repeated at once
+PARKED_AT_ONCE = 500  # rows that one statement of parking looks at in each queue, lane and rank
 _USUAL = rows.offsets(QueueOrder())
+_COUNTING = {
+    "cancelled": Status.CANCELLED.value,
+    "completed": Status.COMPLETED.value,
+    "failed": Status.FAILED.value,
+    "realtime": Lane.REALTIME.value,
+    "bounds": BOUNDS,
+    "window": WINDOW_MS,
+}
 
 
 class NumberedClaim(ClaimRequest, frozen=True):
@@ -60,12 +81,31 @@ async def claim(session: Session, request: NumberedClaim) -> Claimed:
 async def _claim_all(session: Session, request: NumberedClaim) -> tuple[Claimed, list[str]]:
     """Claim until there are enough jobs or no more; also returns the queues whose pace may release jobs now."""
     jobs: list[ClaimedJob] = []
+    parked: frozenset[str] = frozenset()
     for round in range(ROUNDS):
-        claimed, passed_over, due = await _claim(session, request, request.limit - len(jobs), MARGIN << round)
+        margin = MARGIN << round if not parked else MARGIN
+        claimed, passed_over, due = await _claim(session, request, request.limit - len(jobs), margin)
         jobs += claimed.jobs
+        parked |= claimed.parked
         if not passed_over:
-            return Claimed(jobs, claimed.lapsed, claimed.next_in), due
-    return Claimed(jobs, claimed.lapsed, ZERO), due
+            return Claimed(jobs, claimed.lapsed, claimed.next_in, parked=parked), due
+    return Claimed(jobs, claimed.lapsed, ZERO, parked=parked), due
+
+
+async def _park(session: Session, statement: str, request: NumberedClaim, **what: Any) -> frozenset[str]:
+    """Park jobs of other types than those of the claim, and return these types."""
+    found = await session.rows(statement, types=_types(request), **what)
+    if found:  # workers that know them may have found them locked
+        session.wake(Topic.READY)
+    return frozenset(row["type"] for row in found)
+
+
+def _types(request: NumberedClaim) -> list[str] | None:
+    return None if request.types is None else sorted(request.types)
+
+
+def _queues(request: NumberedClaim) -> list[str] | None:
+    return None if request.queues is None else list(request.queues)
 
 
 async def draw(session: Session, request: NumberedClaim, entries: Sequence[Entry]) -> Drawn:
@@ -76,28 +116,38 @@ async def draw(session: Session, request: NumberedClaim, entries: Sequence[Entry
             now = await session.row("now")
             return Drawn(Claimed([rows.claimed_job(row) for row in found], [], ZERO), 0, now["us"])
     ids, queues = [rows.id_key(entry.id) for entry in entries], [entry.queue for entry in entries]
-    sight, jobs, now_us = await _lease(session, "draw", request, ids=ids, queues=queues)
+    sight, jobs, now_us = await _lease(session, "draw", request, ids=ids, queues=queues, served=_queues(request))
     expired = sight["gone"] + sight["expired_hooked"]
     if sight["expired_hooked"]:
         await changes.expire_with_deliveries(session, expired)
+    parked: frozenset[str] = frozenset()
+    if request.types is not None and len(jobs) + expired < len(entries):
+        parked = await _park(session, "park_drawn", request, ids=ids)
     next_in = _next_in(sight, now_us, span_ms(request.lease) if jobs else None, ())
-    return Drawn(Claimed(jobs, rows.lapsed_jobs(sight["lapsed"]), next_in), expired, sight["us"])
+    claimed = Claimed(jobs, rows.lapsed_jobs(sight["lapsed"]), next_in, parked=parked)
+    due = sight["parked_due"]
+    parked_in = None if due is None else timedelta(microseconds=max(due * 1000 - sight["us"], 0))
+    return Drawn(claimed, expired, sight["us"], parked_in)
 
 
 async def _claim(session: Session, request: NumberedClaim, limit: int, margin: int) -> tuple[Claimed, bool, list[str]]:
-    """Run one statement. Also returns whether to try again with more rows, and the queues whose pace may release jobs."""
+    """Run one statement, and one that parks jobs of other types if these left no room for enough others. Also returns
+    whether to try again, and the queues whose pace may release jobs."""
     window = limit + margin if limit else 0
-    sight, jobs, now_us = await _lease(
-        session,
-        "claim",
-        request,
-        usual=_USUAL,
-        ranks=len(Priority),
-        in_turn=request.in_turn,
-        queues=None if request.queues is None else list(request.queues),
-        window=window,
-        limit=limit,
-    )
+    for heads in _heads(request):
+        sight, jobs, now_us = await _lease(
+            session,
+            heads.claim,
+            request,
+            usual=_USUAL,
+            ranks=len(Priority),
+            in_turn=request.in_turn,
+            window=window,
+            limit=limit,
+            **heads.what,
+        )
+        if not sight["too_many"]:
+            break
     expired_hooked = sight["expired_hooked"]
     if expired_hooked:
         await changes.expire_with_deliveries(session, max(expired_hooked, limit))
@@ -109,10 +159,34 @@ async def _claim(session: Session, request: NumberedClaim, limit: int, margin: i
         next_in = ZERO
     locked = met < min(limit, sight["found"])
     wider = locked and sight["found"] == window  # else the statement has seen all ready jobs
+    parked: frozenset[str] = frozenset()
+    if sight["strange"]:
+        parked = await _park(session, heads.park, request, window=PARKED_AT_ONCE, **heads.what)
+        wider = True
     if locked and not wider:
         next_in = LOCKED_RETRY if next_in is None else min(next_in, LOCKED_RETRY)
     due = [queue for queue, look in looks.items() if look <= sight["wall"]]
-    return Claimed(jobs, rows.lapsed_jobs(sight["lapsed"]), next_in), wider, due
+    return Claimed(jobs, rows.lapsed_jobs(sight["lapsed"]), next_in, parked=parked), wider, due
+
+
+class _Heads(NamedTuple):
+    """A way to find the queues, lanes and ranks with waiting jobs: its statements, and what they need."""
+
+    claim: str
+    park: str
+    what: dict[str, Any]
+
+
+def _heads(request: NumberedClaim) -> Iterator[_Heads]:
+    """The ways to find them, from the cheapest. All but the last may find too many to be cheap."""
+    queues = _queues(request)
+    if queues is not None and len(queues) < MANY_HEADS:
+        yield _Heads("claim_of_queues", "park_of_queues", {"queues": queues})
+        return
+    if request.types is not None:
+        yield _Heads("claim", "park", {"queues": queues, "most": MANY_HEADS})
+        yield _Heads("claim_of_types", "park_of_types", {"queues": queues, "most": MOST_DUE, "waiting": sorted(WAITING)})
+    yield _Heads("claim", "park", {"queues": queues, "most": 2**31 - 1})
 
 
 async def _lease(
@@ -127,8 +201,10 @@ async def _lease(
         processing=Status.PROCESSING.value,
         worker_id=request.worker_id,
         claim=request.number,
+        claim_id=None if request.claim_id is None else rows.text(request.claim_id),
         lease=span_ms(request.lease),
         lapsed=LAPSED_AT_ONCE,
+        types=_types(request),
         **what,
     )
     sight = found[0]
@@ -155,6 +231,11 @@ def _next_in(sight: rows.Row, now_us: int, lease: int | None, looks: Sequence[in
     moments = [sight["next_due"], sight["next_lapse"], None if lease is None else sight["wall"] + lease, *looks]
     waits = [max(moment * 1000 - now_us, 0) for moment in moments if moment is not None]
     return timedelta(microseconds=min(waits)) if waits else None
+
+
+async def claimed(session: Session, worker_id: str, claim_id: str) -> list[ClaimedJob]:
+    found = await session.rows("claimed_under", worker_id=worker_id, claim_id=rows.text(claim_id))
+    return [rows.claimed_job(row) for row in found]
 
 
 # Renewals and reports
@@ -190,17 +271,25 @@ def _status_of(leases: Sequence[Lease], rows: Sequence[Any]) -> LeaseStatus:
     )
 
 
+async def leased(session: Session, worker_id: str, leases: Sequence[Lease] | None) -> list[LeasedJob]:
+    if leases is None:
+        return [rows.leased_job(row) for row in await session.rows("leased", worker_id=worker_id)]
+    ids = [rows.id_key(lease.id) for lease in leases]
+    found = [rows.leased_job(row) for row in await session.rows("leased_of", worker_id=worker_id, ids=ids)]
+    return [job for job in found if job.lease in set(leases)]
+
+
 # Settlements
 
 
-async def settle(session: Session, settlements: Sequence[Settlement]) -> list[Status | None]:
+async def settle(session: Session, settlements: Sequence[Settlement], *, process: str) -> list[Status | None]:
     """Record verdicts in one statement. On a second try (`session.again`) the verdicts that are on record count as ours."""
     known = await _settled(session, settlements) if session.again else {}
     left = [s for s in settlements if s.report.lease not in known]
-    statuses, put_off = await _record(session, left, with_deliveries=False) if left else ({}, [])
+    statuses, put_off = await _record(session, left, process, with_deliveries=False) if left else ({}, [])
     if put_off:
         async with changes.with_deliveries(session) as ended:
-            with_webhook, _ = await _record(session, put_off, with_deliveries=True)
+            with_webhook, _ = await _record(session, put_off, process, with_deliveries=True)
             ended += [lease.id for lease, status in with_webhook.items() if status.ended]
         statuses |= with_webhook
     if known:
@@ -209,10 +298,14 @@ async def settle(session: Session, settlements: Sequence[Settlement]) -> list[St
 
 
 async def _record(
-    session: Session, settlements: Sequence[Settlement], *, with_deliveries: bool
+    session: Session, settlements: Sequence[Settlement], process: str, *, with_deliveries: bool
 ) -> tuple[dict[Lease, Status], list[Settlement]]:
     """Record verdicts. Returns the new statuses, and the settlements put off because the job ends and has a webhook."""
-    found = await session.rows("settle", with_deliveries=with_deliveries, **_settlements(settlements))
+    if not with_deliveries and all(map(_is_plain, settlements)):
+        found = await session.rows("complete", process=process, **_completions(settlements), **_COUNTING)
+    else:
+        what = _settlements(settlements)
+        found = await session.rows("settle", with_deliveries=with_deliveries, process=process, **what, **_COUNTING)
     if found[0]["ended"]:
         session.wake(Topic.ENDED)
     if found[0]["ready"]:
@@ -281,6 +374,7 @@ def _settlements(settlements: Sequence[Settlement]) -> dict[str, Any]:
         **_reports([s.report for s in settlements]),
         **_logs(s.report for s in settlements if s.report.log),
         "rans": [None if s.lapsed else s.report.ran // MILLISECOND for s in settlements],
+        "ran_us": [s.report.ran // MICROSECOND for s in settlements],
         "lapsed": [s.lapsed for s in settlements],
         "statuses": [v.status.value for v in verdicts],
         "ends": [v.status.ended for v in verdicts],
@@ -294,6 +388,27 @@ def _settlements(settlements: Sequence[Settlement]) -> dict[str, Any]:
         "credits": [int(not v.counts) for v in verdicts],
         "retries": [int(v.status is Status.RETRYING and v.counts) for v in verdicts],
         "strays": [v.no_handler for v in verdicts],
-        "cancelled": Status.CANCELLED.value,
-        "completed": Status.COMPLETED.value,
     }
+
+
+def _completions(settlements: Sequence[Settlement]) -> dict[str, Any]:
+    reports = [s.report for s in settlements]
+    return {
+        "ids": [rows.id_key(report.lease.id) for report in reports],
+        "tokens": [report.lease.token for report in reports],
+        "results": [None if s.verdict.result is None else s.verdict.result.decode() for s in settlements],
+        "rans": [report.ran // MILLISECOND for report in reports],
+        "ran_us": [report.ran // MICROSECOND for report in reports],
+    }
+
+
+def _is_plain(settlement: Settlement) -> bool:
+    """Return whether `complete` can record this settlement: a success that reports nothing else."""
+    report = settlement.report
+    return (
+        settlement.verdict.status is Status.COMPLETED
+        and not settlement.lapsed
+        and not report.log
+        and report.progress is None
+        and report.message is None
+    )

@@ -13,16 +13,15 @@ from time import monotonic
 
 import msgspec
 
-from ...core.definitions import Defined, Definition, Result, bring_in
-from ...core.firing import Previous, Progress, SlotOutcome, begin, foreseen
 from ...core.job import NewJob
-from ...core.schedule import Overlap, Schedule
-from ...core.schedule_request import ScheduleRequest, change_schedule
+from ...core.schedules.definitions import Defined, Definition, Result, bring_in
+from ...core.schedules.firing import Previous, SlotOutcome, begin
+from ...core.schedules.schedule import Overlap, Schedule
+from ...core.schedules.schedule_request import ScheduleRequest, change_schedule
 from ...core.spans import from_ms, span_ms, to_ms
 from ...store import schedules as port
-from ...store.jobs import Added, Topic
+from ...store.jobs import LIVE_WITHIN, Added, Topic
 from ...store.schedules import (
-    LIVE_WITHIN,
     Backfilled,
     DueSchedule,
     DueSchedules,
@@ -33,22 +32,24 @@ from ...store.schedules import (
     StoredSchedule,
 )
 from ...system import crash
-from ..sql.columns import time
 from ..sql.schedules import (
     A_FEW_RECORDS,
     SlotJob,
+    fields,
     jobs_of,
     known_of,
+    moved_slots,
     ms,
     of_code,
     progress_of,
     record_of,
+    registered_of,
     schedule_of,
     stored,
     text,
 )
 from . import changes, rows
-from .connections import Session
+from .connection.connections import Session
 from .database import Database
 
 Slot = tuple[str, int, SlotOutcome, str | None]  # the schedule, the slot, its outcome and its job
@@ -63,10 +64,10 @@ class PostgresSchedules:
         self._database = database
 
     async def add(self, schedule: Schedule, *, origin: Origin, by: str) -> StoredSchedule | None:
-        return await self._database.write(lambda session: add(session, schedule, origin, by))
+        return await self._database.write_once(lambda session: add(session, schedule, origin, by))
 
     async def define(self, definition: Definition) -> list[Defined]:
-        return await self._database.write(lambda session: define(session, definition))
+        return await self._database.write_once(lambda session: define(session, definition))
 
     async def get(self, name: str) -> StoredSchedule | None:
         return await self._database.read(lambda session: get(session, name))
@@ -75,28 +76,37 @@ class PostgresSchedules:
         return await self._database.read(lambda session: everything(session, after, limit))
 
     async def change(self, name: str, request: ScheduleRequest, *, by: str) -> StoredSchedule | None:
-        return await self._database.write(lambda session: change(session, name, request, by))
+        return await self._database.write_once(lambda session: change(session, name, request, by))
 
     async def remove(self, name: str) -> bool:
-        return await self._database.write(lambda session: remove(session, name))
+        return await self._database.write_once(lambda session: _remove(session, name))
 
     async def due(self, *, limit: int) -> DueSchedules:
         return await self._database.read(lambda session: due(session, limit))
 
     async def fire(self, firings: Sequence[Firing]) -> list[Fired]:
-        return await self._database.write(lambda session: fire(session, firings))
+        return await self._database.write_once(lambda session: fire(session, firings))
 
     async def trigger(self, name: str, job: NewJob) -> Added | None:
-        return await self._database.write(lambda session: trigger(session, name, job))
+        return await self._database.write_once(lambda session: trigger(session, name, job))
 
     async def backfill(self, name: str, slots: Sequence[tuple[datetime, NewJob]]) -> Backfilled | None:
-        return await self._database.write(lambda session: backfill(session, name, slots))
+        return await self._database.write_once(lambda session: backfill(session, name, slots))
 
     async def records(self, name: str, *, before: datetime | None = None, limit: int) -> list[SlotRecord]:
         return await self._database.read(lambda session: records(session, name, before, limit))
 
     async def foresee(self, zones: str) -> int:
-        return await self._database.write(lambda session: foresee(session, zones))
+        return await self._database.write_once(lambda session: foresee(session, zones))
+
+    async def attend(self, process_id: str) -> None:
+        await self._database.write(lambda session: attend(session, process_id))
+
+    async def leave(self, process_id: str) -> None:
+        await self._database.write(lambda session: leave(session, process_id))
+
+    async def live(self) -> list[str]:
+        return await self._database.read(live)
 
 
 async def add(session: Session, schedule: Schedule, origin: Origin, by: str) -> StoredSchedule | None:
@@ -104,14 +114,8 @@ async def add(session: Session, schedule: Schedule, origin: Origin, by: str) -> 
         await session.rows("only_one", what=_NAMES)
         of_row = {"origin": origin.value, "by": rows.text(by), "defined": None, "application": None, "release": None}
         added = await _add(session, schedule, of_row)
-    found = await get(session, schedule.name)
-    if added or (session.again and found is not None and found.revision == 1 and _same(found.schedule, schedule)):
-        return found
-    return None
-
-
-def _same(one: Schedule, other: Schedule) -> bool:
-    return one == msgspec.structs.replace(other, recorded_at=one.recorded_at)
+        found = await get(session, schedule.name)
+    return found if added else None
 
 
 async def _add(session: Session, schedule: Schedule, of_row: dict[str, str | None]) -> bool:
@@ -119,19 +123,20 @@ async def _add(session: Session, schedule: Schedule, of_row: dict[str, str | Non
     now = _now(session)
     new = msgspec.structs.replace(schedule, recorded_at=now)
     session.wake(Topic.SCHEDULES)
-    return await session.row("add_schedule", **_fields(new, begin(new, now)), **of_row) is not None
+    return await session.row("add_schedule", **fields(new, begin(new, now)), **of_row) is not None
 
 
 async def define(session: Session, definition: Definition) -> list[Defined]:
     who = {"application": definition.application, "process_id": definition.process_id}
-    names = [schedule.name for schedule in definition.schedules]
+    names = definition.names
     async with _transaction(session):
         await session.rows("only_one", what=_NAMES)
-        await session.rows("register_names", **who, names=json.dumps(names), within=span_ms(LIVE_WITHIN))
+        what = {"names": json.dumps(names), "release": definition.release}
+        await session.rows("register_names", **who, **what, within=span_ms(LIVE_WITHIN))
         of_application = await session.rows("schedules_of_application", names=names, application=definition.application)
         found = {one.schedule.name: one for one in map(_stored, of_application)}
-        live = await session.rows("names_elsewhere", **who, within=span_ms(LIVE_WITHIN))
-        elsewhere = {name for (registered,) in live for name in json.loads(registered)}
+        live = await session.rows("registered_elsewhere", **who, within=span_ms(LIVE_WITHIN))
+        elsewhere = [registered_of(row["names"], row["release"]) for row in live]
         results = bring_in(definition, {name: known_of(one) for name, one in found.items()}, elsewhere)
         for result in results:
             await _bring_in(session, result, found.get(result.name))
@@ -141,7 +146,7 @@ async def define(session: Session, definition: Definition) -> list[Defined]:
 async def _bring_in(session: Session, defined: Defined, before: StoredSchedule | None) -> None:
     known = defined.known
     if defined.result is Result.RETIRED:
-        await remove(session, defined.name)
+        await _remove(session, defined.name)
     if known is None:
         return
     if before is None:
@@ -169,7 +174,7 @@ async def change(session: Session, name: str, request: ScheduleRequest, by: str)
         changed = change_schedule(before.schedule, request, now=_now(session))
         new = msgspec.structs.replace(before, schedule=changed, changed_by=rows.text(by))
         await _write(session, new, restarts=True)
-    return await get(session, name)
+        return await get(session, name)
 
 
 async def _write(session: Session, new: StoredSchedule, *, restarts: bool) -> None:
@@ -181,7 +186,7 @@ async def _write(session: Session, new: StoredSchedule, *, restarts: bool) -> No
         progress = begin(new.schedule, _now(session))
     await session.rows(
         "write_schedule",
-        **_fields(new.schedule, progress),
+        **fields(new.schedule, progress),
         kept_at=ms(progress.kept_at),
         by=new.changed_by,
         defined=new.defined and text(new.defined),
@@ -191,14 +196,16 @@ async def _write(session: Session, new: StoredSchedule, *, restarts: bool) -> No
     session.wake(Topic.SCHEDULES)
 
 
-async def remove(session: Session, name: str) -> bool:
-    return await session.row("remove_schedule", name=name) is not None
+async def _remove(session: Session, name: str) -> bool:
+    removed = await session.row("remove_schedule", name=name) is not None
+    await session.rows("remove_slots", name=name)
+    return removed
 
 
 async def due(session: Session, limit: int) -> DueSchedules:
     asked = monotonic()
-    found = await session.rows("schedules_due", limit=limit + 1)
-    us, wall, keeps, following = found[0][:4]
+    found = await session.rows("schedules_due", limit=limit + 1, coming=span_ms(port.COMING), most_coming=port.MOST_COMING)
+    us, wall, keeps, coming = found[0][:4]
     schedules = [
         DueSchedule(
             schedule_of(row["schedule"]),
@@ -209,11 +216,11 @@ async def due(session: Session, limit: int) -> DueSchedules:
         for row in found
         if row["name"] is not None
     ]
-    left = None if following is None else max(following * 1000 - us - session.passed_since(us, asked), 0)
+    left = max(coming[0] * 1000 - us - session.passed_since(us, asked), 0) if coming else None
     if len(schedules) > limit:
         left = 0
     next_in = None if left is None else timedelta(microseconds=left)
-    return DueSchedules(schedules[:limit], from_ms(wall), next_in, time(following), keeps=keeps)
+    return DueSchedules(schedules[:limit], from_ms(wall), next_in, tuple(map(from_ms, coming)), keeps=keeps)
 
 
 async def fire(session: Session, firings: Sequence[Firing]) -> list[Fired]:
@@ -249,7 +256,8 @@ async def _applicable(session: Session, firings: Sequence[Firing]) -> dict[int, 
     for n, firing in enumerate(firings):
         name = firing.due.schedule.name
         previous = Previous(any(waiting[name]), not all(waiting[name]))
-        if revisions.pop(name, None) == firing.due.revision and previous == firing.due.previous:
+        same = revisions.pop(name, None) == firing.due.revision and previous == firing.due.previous
+        if same and not port.is_early(firing, _now(session)):
             applied[n] = firing
             if firing.decision.progress.kept_at is not None:
                 session.wake(Topic.SCHEDULES)
@@ -310,7 +318,7 @@ async def _advance(
 async def trigger(session: Session, name: str, job: NewJob) -> Added | None:
     async with _transaction(session):
         for _, created_at, scheduled_at in await session.rows("ids_taken", ids=[job.id]):
-            return Added(job.id, from_ms(created_at), from_ms(scheduled_at), replayed=not session.again)
+            return Added(job.id, from_ms(created_at), from_ms(scheduled_at), replayed=True)
         if await session.row("lock_schedule", name=name) is None:
             return None
         await changes.store_of_schedules(session, [SlotJob(job, name)])
@@ -345,41 +353,37 @@ async def foresee(session: Session, zones: str) -> int:
         if before is not None and before["value"] >= zones:
             return 0
         await session.rows("note_zones", zones=zones)
-        found = await everything(session, None, None)
-        moved = {
-            one.schedule.name: ms(after.next_at)
-            for one in found
-            if (after := foreseen(one.schedule, one.progress)) != one.progress
-        }
+        moved = moved_slots(map(_stored, await session.rows("lock_all_schedules")))
         await session.rows("foresee", names=list(moved), next_ats=list(moved.values()))
     if moved:
         session.wake(Topic.SCHEDULES)
     return len(moved)
 
 
+async def attend(session: Session, process_id: str) -> None:
+    await session.rows("attend", id=process_id, within=span_ms(LIVE_WITHIN))
+
+
+async def leave(session: Session, process_id: str) -> None:
+    await session.rows("leave", id=process_id)
+
+
+async def live(session: Session) -> list[str]:
+    return [row["id"] for row in await session.rows("live_processes", within=span_ms(LIVE_WITHIN))]
+
+
 @asynccontextmanager
 async def _transaction(session: Session) -> AsyncIterator[None]:
-    """A transaction that reads the clock of the database once."""
-    async with session.transaction():
-        if session.wall_us is None:
-            session.wall_us = (await session.row("now"))["us"]
-        yield
-        crash.at("batch.applied")
+    """The transaction of the caller, in which the clock of the database is read once."""
+    if session.wall_us is None:
+        session.wall_us = (await session.row("now"))["us"]
+    yield
+    crash.at("batch.applied")
 
 
 def _now(session: Session) -> datetime:
     assert session.wall_us is not None
     return from_ms(session.wall_us // 1000)
-
-
-def _fields(schedule: Schedule, progress: Progress) -> dict[str, object]:
-    return {
-        "name": schedule.name,
-        "schedule": text(schedule),
-        "exclusive": schedule.overlap is not Overlap.ALLOW,
-        "decided_to": to_ms(progress.decided_to),
-        "next_at": ms(progress.next_at),
-    }
 
 
 def _stored(row: rows.Row) -> StoredSchedule:

@@ -9,8 +9,10 @@ from ...core.webhook import Secret
 from ...store.webhooks import FIRST_SECRET, Disabled, Signing, StoredSecret
 from ..sql import columns
 from . import rows
-from .connections import Session
+from .connection.connections import Session
 from .database import Database
+
+_SECRETS = "the secrets of webhooks"  # the lock of those that add one: each sees those that the others have added
 
 
 class PostgresWebhooks:
@@ -23,13 +25,13 @@ class PostgresWebhooks:
         return await self._database.read(lambda session: deliveries(session, cause))
 
     async def add_secret(self, id: str, secret: Secret, *, others_end_in: timedelta | None = None) -> StoredSecret:
-        return await self._database.write(lambda session: add_secret(session, id, secret, others_end_in))
+        return await self._database.write_once(lambda session: add_secret(session, id, secret, others_end_in))
 
     async def ensure_secret(self, secret: Secret) -> StoredSecret | None:
-        return await self._database.write(lambda session: ensure_secret(session, secret))
+        return await self._database.write_once(lambda session: ensure_secret(session, secret))
 
     async def forget_secret(self, id: str) -> bool:
-        return await self._database.write(lambda session: forget_secret(session, id))
+        return await self._database.write_once(lambda session: forget_secret(session, id))
 
     async def signing(self, url: str = "") -> Signing:
         return await self._database.read(lambda session: signing(session, url))
@@ -38,7 +40,7 @@ class PostgresWebhooks:
         await self._database.write(lambda session: disable(session, url, reason))
 
     async def enable(self, url: str) -> bool:
-        return await self._database.write(lambda session: enable(session, url))
+        return await self._database.write_once(lambda session: enable(session, url))
 
     async def disabled(self) -> list[Disabled]:
         return await self._database.read(disabled)
@@ -50,18 +52,22 @@ async def deliveries(session: Session, cause: str) -> list[Job]:
 
 
 async def add_secret(session: Session, id: str, secret: Secret, others_end_in: timedelta | None) -> StoredSecret:
+    """Add a secret, in a transaction of the caller."""
+    await session.rows("only_one", what=_SECRETS)
     end = None if others_end_in is None else span_ms(others_end_in)
     row = await session.row("add_secret", id=id, secret=secret.key, others_end_in=end)
     return StoredSecret(id, secret, from_ms(row["created_at"]))
 
 
 async def ensure_secret(session: Session, secret: Secret) -> StoredSecret | None:
+    """Add the first secret, in a transaction of the caller."""
+    await session.rows("only_one", what=_SECRETS)
     row = await session.row("ensure_secret", id=FIRST_SECRET, secret=secret.key)
     return None if row is None else StoredSecret(FIRST_SECRET, secret, from_ms(row["created_at"]))
 
 
 async def forget_secret(session: Session, id: str) -> bool:
-    return bool(await session.rows("forget_secret", id=id)) or session.again
+    return bool(await session.rows("forget_secret", id=id))
 
 
 async def signing(session: Session, url: str) -> Signing:
@@ -81,7 +87,7 @@ async def disable(session: Session, url: str, reason: str) -> None:
 
 
 async def enable(session: Session, url: str) -> bool:
-    return bool(await session.rows("enable", url=url)) or session.again
+    return bool(await session.rows("enable", url=url))
 
 
 async def disabled(session: Session) -> list[Disabled]:

@@ -1,1 +1,1 @@
-"""What both engines share: named queries, columns that they store alike, stored paces, and turns of searches."""
+"""What both engines share: named queries, columns, paces, schedules, statistics, parking, migration steps, and searches."""

@@ -51,10 +51,10 @@ def state_of(text: str) -> PaceState:
     return msgspec.json.decode(text, type=PaceState)
 
 
-def facts_of(queue: str, at: int, text: str | None) -> PaceFacts:
-    """A change of a pace as evidence; without a text the pace was removed."""
+def facts_of(queue: str, at: int, text: str | None, follows: object) -> PaceFacts:
+    """A change of a pace as evidence; without a text the pace was removed, or the queue follows that of `*`."""
     if text is None:
-        return PaceFacts(queue, at)
+        return PaceFacts(queue, at, follows=bool(follows))
     pace = pace_of(text)
     rates = [pace.rate(quiet=quiet) for quiet in (True, False)]
     spans = tuple((span_ms(rate.gap), rate.burst, span_ms(rate.apart)) for rate in rates)

@@ -1,17 +1,18 @@
 """Reads the SQL of an engine from its files.
 
-`queries.sql` holds named blocks. A block begins with `-- name: verb`, and may contain `{another}` block, or the number of a
-status: `{PROCESSING}`.
+`queries.sql` holds named blocks. A block begins with `-- name: verb`, and may contain `{another}` block, the number of a
+status such as `{PROCESSING}`, or `{PARKED}`, from which on the lanes are those of parked jobs.
 """
 
 import re
 from importlib.resources import files
 
+from ...core.job import PARKED
 from ...core.states import Status
 
 _BLOCK = re.compile(r"^-- name: (\w+)\n", re.MULTILINE)
 _REFERENCE = re.compile(r"\{(\w+)\}")
-_STATUSES = {status.name: str(status.value) for status in Status}
+_STATUSES = {"PARKED": str(PARKED), **{status.name: str(status.value) for status in Status}}
 _STATUS = re.compile(rf"\{{({'|'.join(_STATUSES)})\}}")
 
 

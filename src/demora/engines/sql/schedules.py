@@ -1,18 +1,21 @@
 """Schedules as engines store them: the schedule and its definition as JSON, everything that is searched for as columns."""
 
+import json
 from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import Any
 
 import msgspec
 
-from ...core.definitions import Known
-from ...core.firing import Progress, SlotOutcome
 from ...core.job import NewJob
-from ...core.schedule import Schedule
+from ...core.schedules.definitions import Known, Registered
+from ...core.schedules.firing import Progress, SlotOutcome, foreseen
+from ...core.schedules.schedule import Overlap, Schedule
 from ...core.spans import from_ms, to_ms
 from ...core.states import Status
+from ...errors import Invalid
 from ...store.schedules import Firing, Origin, SlotRecord, StoredSchedule
+from ...system import notices
 from .columns import time
 
 A_FEW_RECORDS = 500  # records beyond those that are kept, until the oldest are deleted together
@@ -67,8 +70,39 @@ def stored(row: Iterable[Any], last_job_id: str | None) -> StoredSchedule:
     )
 
 
+def fields(schedule: Schedule, progress: Progress) -> dict[str, object]:
+    """Return the columns of a schedule that `add` and `change` write alike."""
+    return {
+        "name": schedule.name,
+        "schedule": text(schedule),
+        "exclusive": schedule.overlap is not Overlap.ALLOW,
+        "decided_to": to_ms(progress.decided_to),
+        "next_at": ms(progress.next_at),
+    }
+
+
+def moved_slots(found: Iterable[StoredSchedule]) -> dict[str, int | None]:
+    """Return the next slots, by the names of their schedules, that the database of time zones moves. A schedule that cannot
+    be read on this machine, such as one in a zone that it does not know, is logged and keeps its next slot."""
+    moved = dict[str, int | None]()
+    for one in found:
+        try:
+            after = foreseen(one.schedule, one.progress)
+        except Invalid as problem:
+            notices.schedule_broken(one.schedule.name, problem)
+            continue
+        if after != one.progress:
+            moved[one.schedule.name] = ms(after.next_at)
+    return moved
+
+
 def known_of(found: StoredSchedule) -> Known:
     return Known(found.schedule, found.defined, found.application, found.release)
+
+
+def registered_of(names: str, release: str | None) -> Registered:
+    """Return what a process registers, from its row."""
+    return Registered(tuple(json.loads(names)), release)
 
 
 def of_code(known: Known, now: datetime) -> dict[str, str | None]:

@@ -1,17 +1,17 @@
 """API keys on SQLite."""
 
 import json
-from collections.abc import Iterator, Set
+from collections.abc import Collection, Iterator, Set
 from datetime import timedelta
 
 from ...core.access import ApiKey, KeyLimits, NameKind, NewKey, NewSecret
 from ...core.spans import from_ms, span_ms
-from ...store.api_keys import KeyList, KeyLookup
+from ...store.api_keys import KeyList, KeyLookup, SessionsLookup
 from ..sql import columns
 from . import rows
-from .connections import SQL
+from .connection.connections import SQL
+from .connection.transactions import Transaction
 from .database import Database
-from .transactions import Transaction
 
 
 class SqliteApiKeys:
@@ -49,6 +49,19 @@ class SqliteApiKeys:
 
     async def waiting(self, id: str, *, most: int) -> int:
         return await self._database.read(lambda tx: waiting(tx, id, most))
+
+    async def open_session(self, digest: bytes, key_id: str, *, expires_in: timedelta) -> None:
+        await self._database.write(lambda tx: open_session(tx, digest, key_id, span_ms(expires_in)))
+
+    async def find_sessions(self, digests: Collection[bytes]) -> SessionsLookup:
+        return await self._database.read_quickly(lambda tx: find_sessions(tx, digests))
+
+    async def end_session(self, digest: bytes) -> bool:
+        return await self._database.write(lambda tx: end_session(tx, digest))
+
+    async def database_id(self) -> str:
+        found: str | None = await self._database.read(database_id, weight=1)
+        return await self._database.write(make_database_id) if found is None else found
 
 
 def add_key(tx: Transaction, key: NewKey) -> ApiKey:
@@ -102,6 +115,7 @@ def forget_key(tx: Transaction, id: str) -> bool:
     forgotten = tx.db.changes() > 0
     if forgotten:
         tx.db.execute(SQL["forget_names"], (id,))
+        tx.db.execute(SQL["forget_sessions"], (id,))
     return forgotten
 
 
@@ -135,6 +149,32 @@ def name(tx: Transaction, id: str, queues: Set[str], types: Set[str], limits: Ke
 def waiting(tx: Transaction, id: str, most: int) -> int:
     [(count,)] = tx.db.execute(SQL["waiting_for_key"], (id, most))
     return int(count)
+
+
+def open_session(tx: Transaction, digest: bytes, key_id: str, life: int) -> None:
+    tx.db.execute(SQL["end_expired_sessions"], (tx.wall,))
+    tx.db.execute(SQL["open_session"], (digest, key_id, tx.wall + life))
+
+
+def find_sessions(tx: Transaction, digests: Collection[bytes]) -> SessionsLookup:
+    wanted = json.dumps([digest.hex() for digest in digests])
+    found = {row[0]: _key(row[1:]) for row in tx.db.execute(SQL["find_sessions"], (wanted, tx.wall))}
+    return SessionsLookup(found, bool(found) or _any(tx), from_ms(tx.wall))
+
+
+def end_session(tx: Transaction, digest: bytes) -> bool:
+    tx.db.execute(SQL["end_session"], (digest,))
+    return tx.db.changes() > 0
+
+
+def database_id(tx: Transaction) -> str | None:
+    row = tx.db.execute(SQL["database_id"]).fetchone()
+    return None if row is None else str(row[0])
+
+
+def make_database_id(tx: Transaction) -> str:
+    tx.db.execute(SQL["make_database_id"])
+    return str(database_id(tx))
 
 
 def _name(tx: Transaction, id: str, kind: NameKind, names: Set[str]) -> int:

@@ -11,9 +11,9 @@ from ...store.jobs import Lease
 from ..sql import columns, queries
 from ..sql.columns import STATUS_NAMES
 from . import paces, registry, rows
-from .connections import SQL, has_triggers, triggers
+from .connection.connections import SQL, has_triggers, triggers
+from .connection.transactions import Transaction
 from .database import Database
-from .transactions import Transaction
 
 _TRIGGERS = queries.with_statuses((files(__package__) / "audit.sql").read_text())
 

@@ -5,21 +5,24 @@ Each change is a guarded write. To add jobs, idempotency keys are read first; th
 
 import json
 from collections.abc import Iterable, Sequence, Set
-from datetime import timedelta
+from datetime import datetime, timedelta
 
-from ...core.job import Lane, NewJob, revision
+from ...core.job import PARKED, Lane, NewJob, revision
 from ...core.retention import Keep, Retention
 from ...core.spans import from_ms, span_ms, to_ms
 from ...core.states import RETRYABLE, Status
-from ...core.verdict import CANCELLED_WAITING, EXPIRED
+from ...core.verdict import CANCELLED_WAITING, EXPIRED, UNKNOWN_TYPE, Verdict
 from ...core.webhook import EndedJob, delivery
 from ...store.jobs import Added, Answer, Change, HousekeepingResult, Topic
 from ..sql import columns, constants
-from ..sql.columns import as_stored
+from ..sql.columns import as_stored, time
+from ..sql.parking import GRACE, ParkedType, judge
 from ..sql.schedules import SlotJob
-from . import rows
-from .connections import SQL
-from .transactions import Transaction
+from . import heads, registry, rows
+from .connection.connections import SQL
+from .connection.transactions import Transaction
+
+FILLED = 20_000  # rows of jobs that are looked at for tags in one call
 
 
 def add(tx: Transaction, jobs: Sequence[NewJob], named: Set[str]) -> list[Added]:
@@ -84,7 +87,7 @@ def _stand_in(tx: Transaction, job: NewJob, id: bytes, created_at: int, schedule
     if replace:
         scheduled_at = rows.due_ms(job, tx.wall)
         row = rows.new_row(job, id, tx.wall, tx.next_move())
-        tx.db.execute(SQL["replace_waiting"], row[:23])  # a unique job is not of a schedule
+        tx.db.execute(SQL["replace_waiting"], row[:24])  # a unique job is not of a schedule
         _wake(tx, [row])
         tx.db.execute(SQL["name_queue"], (job.queue,))
     if job.key is not None:
@@ -101,6 +104,7 @@ def write(tx: Transaction, jobs: Sequence[NewJob], named: Set[str]) -> int:
     before = tx.rows_written()
     tx.db.executemany(SQL["add"], new)
     stored = tx.rows_written() - before
+    _write_tags(tx, new)
     keyed = [job for job in jobs if job.key is not None]
     if keyed:
         tx.db.executemany(SQL["take_key"], [_key_row(job, _id(job), tx.wall) for job in keyed])
@@ -118,8 +122,16 @@ def write_of_schedules(tx: Transaction, jobs: Sequence[SlotJob]) -> None:
     if any(row[7] <= tx.wall for row in new):
         tx.wake(Topic.READY)
     tx.db.executemany(SQL["add"], new)
+    _write_tags(tx, new)
     tx.db.executemany(SQL["name_queue"], [(name,) for name in {one.job.queue for one in jobs}])
     tx.unplaced = True
+
+
+def _write_tags(tx: Transaction, new: Sequence[rows.Row]) -> None:
+    """Record the tags of the new jobs, by which they are found. A job that was there before keeps its own."""
+    tagged = [(row[0],) for row in new if row[14] is not None]
+    if tagged:
+        tx.db.executemany(SQL["add_tags"], tagged)
 
 
 def _with_replays(tx: Transaction, answers: Sequence[Added], stored: int) -> list[Added]:
@@ -179,7 +191,7 @@ def _id(job: NewJob) -> bytes:
 
 def cancel(tx: Transaction, id: str) -> Answer:
     key = rows.id_bytes(id)
-    what = (CANCELLED_WAITING.status.value, tx.wall, CANCELLED_WAITING.error, key)
+    what = (CANCELLED_WAITING.status.value, tx.wall, CANCELLED_WAITING.error, tx.settled(), key)
     for (hooked,) in list(tx.db.execute(SQL["cancel_waiting"], what)):
         tx.wake(Topic.ENDED)
         if hooked and key is not None:
@@ -188,10 +200,19 @@ def cancel(tx: Transaction, id: str) -> Answer:
     return Answer(_wrote(tx, "cancel_running", (tx.wall, key)), _status(tx, key))
 
 
-def retry(tx: Transaction, id: str) -> Answer:
-    key = rows.id_bytes(id)
-    again = {"status": Status.QUEUED.value, "lane": Lane.RETRY.value, "wall": tx.wall, "id": key}
+def retry(tx: Transaction, id: str, at: datetime | None = None) -> Answer:
+    key, due_at = rows.id_bytes(id), tx.wall if at is None else max(to_ms(at), tx.wall)
+    again = {"status": Status.QUEUED.value, "lane": Lane.RETRY.value, "due_at": due_at, "id": key}
     did = _wrote(tx, "retry", {**again, "from": json.dumps(sorted(RETRYABLE)), "moved": tx.next_move()})
+    if did:
+        tx.wake(Topic.READY)
+    return Answer(did, _status(tx, key))
+
+
+def restore(tx: Transaction, id: str, within: int) -> Answer:
+    key = rows.id_bytes(id)
+    what: dict[str, object] = {"id": key, "error": CANCELLED_WAITING.error, "wall": tx.wall, "within": within}
+    did = _wrote(tx, "restore", what | {"moved": tx.next_move()})
     if did:
         tx.wake(Topic.READY)
     return Answer(did, _status(tx, key))
@@ -222,17 +243,15 @@ def change(tx: Transaction, id: str, change: Change) -> Answer:
 
 def wake_for(tx: Transaction, id: bytes | None, queue: str, lane: int, rank: int, due_at: int) -> None:
     """Wake waiters if a job that waits again is ready, or due before all others of its queue, lane and rank."""
-    if due_at <= tx.wall or not tx.db.execute(SQL["earlier"], (queue, lane, rank, due_at, id)).fetchone():
+    ready = due_at <= tx.wall or lane >= PARKED  # workers look for parked jobs by type, so none is behind another
+    if ready or not tx.db.execute(SQL["earlier"], (queue, lane, rank, due_at, id)).fetchone():
         tx.wake(Topic.READY)
 
 
 def remove(tx: Transaction, id: str) -> Answer:
     key = rows.id_bytes(id)
     status = _status(tx, key)
-    did = _wrote(tx, "remove", (key,))
-    if did:
-        _forget(tx, key)
-    return Answer(did, status)
+    return Answer(_remove_all(tx, [(key,)]) > 0, status)
 
 
 def purge(tx: Transaction, status: Status, older_than: int, limit: int, queue: str | None) -> int:
@@ -253,11 +272,16 @@ def remove_beyond(tx: Transaction, queue: str, status: Status, newest: int, limi
     return _remove_all(tx, list(tx.db.execute(SQL["beyond"], (queue, status.value, limit, newest))))
 
 
-def _remove_all(tx: Transaction, found: list[tuple[bytes]]) -> int:
+def _remove_all(tx: Transaction, found: Sequence[tuple[bytes | None]]) -> int:
+    """Delete ended jobs, and return how many."""
+    settled: list[int] = []
     for (key,) in found:
-        tx.db.execute(SQL["remove"], (key,))
-        _forget(tx, key)
-    return len(found)
+        for (number,) in list(tx.db.execute(SQL["remove"], (key,))):
+            settled.append(number)
+            _forget(tx, key)
+    if settled:
+        tx.db.execute(SQL["keep_position"], (max(settled),))
+    return len(settled)
 
 
 def forget_keys(tx: Transaction, limit: int) -> None:
@@ -285,27 +309,65 @@ def _wrote(tx: Transaction, name: str, what: dict[str, object] | tuple[object, .
 
 def housekeep(tx: Transaction, retention: Retention, limit: int) -> HousekeepingResult:
     expired = expire_due(tx, limit)
-    removed, waits = _remove(tx, retention, max(limit - expired, 1))
+    failed, unknown = fail_unknown(tx, max(limit - len(expired), 1))
+    removed, waits = _remove(tx, retention, max(limit - len(expired) - failed, 1))
     forget_keys(tx, limit)
     tx.db.execute(SQL["forget_silent"], (tx.boot - constants.SILENT,))
+    fill_tags(tx)
     waits += [expires_at - tx.wall for (expires_at,) in tx.db.execute(SQL["next_expiry"])]
-    return HousekeepingResult(expired, removed, timedelta(milliseconds=max(min(waits), 0)) if waits else None)
+    waits += [due_at - tx.wall for due_at in unknown.values()]
+    next_in = timedelta(milliseconds=max(min(waits), 0)) if waits else None
+    return HousekeepingResult(tuple(expired), removed, next_in, failed, frozenset(unknown))
 
 
-def expire_due(tx: Transaction, limit: int) -> int:
-    """Expire waiting jobs whose time has passed, and return how many."""
-    due = [number for (number,) in tx.db.execute(SQL["expired"], (tx.wall, limit))]
-    expire(tx, due)
-    return len(due)
+def fill_tags(tx: Transaction) -> None:
+    """Note the tags of jobs that processes of an earlier version have added, some thousands of rows at a time."""
+    tx.db.execute(SQL["fill_tags"], (FILLED,))
+    tx.db.execute(SQL["tags_filled"], (FILLED,))
 
 
-def expire(tx: Transaction, numbers: Sequence[int]) -> None:
-    """Expire waiting jobs, given by row id."""
-    if numbers:
-        what = (EXPIRED.status.value, tx.wall, EXPIRED.error, json.dumps(numbers))
-        expired = list(tx.db.execute(SQL["expire_chosen"], what))
-        tx.wake(Topic.ENDED)
-        record_deliveries(tx, [id for id, hooked in expired if hooked])
+def expire_due(tx: Transaction, limit: int) -> list[str]:
+    """Expire waiting jobs whose time has passed, and return their ids."""
+    return expire(tx, [number for (number,) in tx.db.execute(SQL["expired"], (tx.wall, limit))])
+
+
+def expire(tx: Transaction, numbers: Sequence[int]) -> list[str]:
+    """Expire waiting jobs, given by row id, and return their ids."""
+    return _end_waiting(tx, numbers, EXPIRED)
+
+
+def _end_waiting(tx: Transaction, numbers: Sequence[int], verdict: Verdict) -> list[str]:
+    if not numbers:
+        return []
+    what = (verdict.status.value, tx.wall, verdict.error, tx.settled(), json.dumps(numbers))
+    ended = list(tx.db.execute(SQL["end_chosen"], what))
+    tx.wake(Topic.ENDED)
+    record_deliveries(tx, [id for id, hooked in ended if hooked])
+    return [rows.id_text(id) for id, _ in ended]
+
+
+def fail_unknown(tx: Transaction, limit: int) -> tuple[int, dict[str, int]]:
+    """Fail parked jobs of types that no live worker has known for the grace. Returns how many, and for each type that no
+    live worker knows when its next job fails."""
+    parked = [ParkedType(*row) for row in tx.db.execute(SQL["parked_types"])]
+    if not parked:
+        return 0, {}
+    judged = judge(parked, registry.workers(tx), tx.wall)
+    tx.db.executemany(SQL["note_unknown"], [(one.unknown_since, one.type, one.queue) for one in judged.changed])
+    tx.db.executemany(SQL["forget_parked"], [(one.type, one.queue) for one in judged.forgotten])
+    due: list[int] = []
+    next_at: dict[str, int] = {}
+    unknown = {(one.type, one.queue): one.unknown_since or tx.wall for one in judged.unknown}
+    for type, queue, lane, rank, due_at, _ in heads.of_parked(tx, {type for type, _ in unknown}):
+        if (type, queue) not in unknown:
+            continue
+        fails_at = max(unknown[type, queue], due_at) + GRACE
+        next_at[type] = min(fails_at, next_at.get(type, fails_at))
+        if fails_at <= tx.wall and len(due) < limit:
+            scan = (type, queue, lane, rank, tx.wall - GRACE, limit - len(due))
+            due += [number for number, _ in tx.db.execute(SQL["parked_scan"], scan)]
+    _end_waiting(tx, due, UNKNOWN_TYPE)
+    return len(due), next_at
 
 
 def _remove(tx: Transaction, retention: Retention, limit: int) -> tuple[int, list[int]]:
@@ -343,7 +405,7 @@ def record_deliveries(tx: Transaction, ids: Iterable[bytes]) -> None:
 
 
 def _ended(row: rows.Row) -> EndedJob:
-    id, type, generation, status, completed_at, attempts, url, on_cancel, result, error = row
+    id, type, generation, status, completed_at, attempts, url, on_cancel, result, error, schedule, slot_at = row
     return EndedJob(
         id=rows.id_text(id),
         type=type,
@@ -355,4 +417,6 @@ def _ended(row: rows.Row) -> EndedJob:
         on_cancel=bool(on_cancel),
         result=None if result is None else result.encode(),
         error=error,
+        schedule=schedule,
+        slot_at=time(slot_at),
     )

@@ -12,21 +12,13 @@ import apsw
 
 from ...store.jobs import Topic
 from ...system.clock import Clock
-from . import connections
-from .connections import Waits
-from .file_watch import FileWatch
-from .locking import Stall, Turns
+from .connection import connections
+from .connection.connections import Waits
+from .connection.file_watch import FileWatch, OpenedFile
+from .connection.locking import LockTurns, Stall
+from .connection.readers import QuickReads, Searches
+from .connection.transactions import READING, WRITING, Batches, InlineTransactor, ThreadTransactor, Transaction, Transactor
 from .notifier import sockets_folder
-from .readers import QuickReads, Searches
-from .transactions import (
-    READING,
-    WRITING,
-    Batches,
-    InlineTransactor,
-    ThreadTransactor,
-    Transaction,
-    Transactor,
-)
 
 T = TypeVar("T")
 
@@ -52,10 +44,12 @@ class Database:
         stall: Stall,
         notify: Callable[[set[Topic]], None],
         wake: Callable[[set[Topic]], None],
+        file: OpenedFile | None = None,
     ) -> None:
         self.path, self.clock, self.inline = path, clock, inline
         self.waits, self.stall = waits, stall
         self.on_unplaced: Callable[[], None] = lambda: None
+        self.file = file  # which every connection must have open
         self._connect, self._notify, self._wake = connect, notify, wake
         self._writes: Transactor | None = None
         self._reads: Transactor | None = None
@@ -90,6 +84,7 @@ class Database:
         self._writes = self._reads = None
         quick, searches = self._quick, self._searches
         self._quick = self._searches = None
+        self.file = None
         for readers in (quick, searches):
             if readers is not None:
                 await readers.close()
@@ -119,6 +114,10 @@ class Database:
         """A number that changes when another connection writes. On the writer it does not count the writer's own writes."""
         return await self.bare(_data_version)
 
+    def file_is_there(self) -> bool:
+        """Whether the file is still the one that was opened."""
+        return self.file is None or self.file.is_there()
+
     async def _reader(self, name: str) -> ThreadTransactor:
         reader = ThreadTransactor(self._spare_batches, self._wake, name)
         starting = asyncio.ensure_future(reader.start())
@@ -138,10 +137,12 @@ class Database:
 
     def _batches(self, begin: str) -> Batches:
         timer = (lambda: 0.0) if self.inline else time.perf_counter  # an inline store has no rival for the lock
-        turns = Turns(None if self.inline or self.path is None else sockets_folder(self.path), limit=self.waits.turn)
+        turns = LockTurns(None if self.inline or self.path is None else sockets_folder(self.path), limit=self.waits.turn)
+        if self.file is not None:
+            self.file.check()  # to connect would create a new file in its place
         db = self._connect(self.path)
         try:
-            watch = FileWatch(db) if begin == WRITING and not self.inline else None
+            watch = None if self.inline else self._watch(db, begin)
         except BaseException:
             db.close()
             raise
@@ -149,11 +150,18 @@ class Database:
             db.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)  # the writer closes last, and decides that
         return Batches(
             *(db, begin, self._clocks, self._notify, timer, turns),
+            file=self.file,
             watch=watch,
             stall=self.stall,
             waits=self.waits,
             on_unplaced=lambda: self.on_unplaced(),
         )
+
+    def _watch(self, db: apsw.Connection, begin: str) -> FileWatch | None:
+        if self.file is None:
+            self.file = OpenedFile(db.filename)
+        self.file.check()
+        return FileWatch(db, self.file) if begin == WRITING else None
 
     def _clocks(self) -> tuple[int, int]:
         return self.clock.wall_us(), self.clock.boot()

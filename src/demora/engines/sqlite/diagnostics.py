@@ -11,13 +11,14 @@ import apsw
 
 from ...core.spans import from_ms, span_ms
 from ...errors import StoreBusy, StoreError
-from ...store.diagnostics import AGES, Activity, DeadLetterGroup, Examination, Finding, JobsOverview
+from ...store.diagnostics import AGES, Activity, DeadLetterGroup, Examination, Finding, JobsOverview, Size
 from ...store.occupancy import Running
 from ..sql import columns
-from . import connections, registry, rows
-from .connections import SQL
+from . import registry, rows
+from .connection import connections
+from .connection.connections import SQL
+from .connection.transactions import Transaction
 from .database import Database
-from .transactions import Transaction
 
 MIB = 1024 * 1024
 LITTLE_ROOM, NO_ROOM = 1024 * MIB, 64 * MIB  # free on the disk
@@ -66,12 +67,14 @@ def _schema(path: Path) -> tuple[Finding, bool]:
         return Finding(
             "schema", "problem", "the file has no schema of demora", "demora migrate makes it in an empty file"
         ), False
+    if found > known and connections.is_usable(path):
+        return Finding("schema", "ok", f"schema {found}, which this demora may use; it knows up to {known}"), True
     if found > known:
         fact = f"the database has schema {found}, this demora knows up to {known}"
         return Finding("schema", "problem", fact, "use the newer demora that migrated it"), False
     if found < known:
         fact = f"the database has schema {found}, this demora uses {known}; its jobs were not looked at"
-        return Finding("schema", "warning", fact, "demora migrate brings it up to date; stop older processes first"), False
+        return Finding("schema", "warning", fact, "demora migrate brings it up to date"), False
     return Finding("schema", "ok", f"schema {found}, as this demora uses it"), True
 
 
@@ -157,14 +160,20 @@ class SqliteDiagnostics:
         self._database = database
         self._probe = WriteProbe(lambda: database.write(registry.touch))
 
-    async def overview(self) -> JobsOverview:
-        return await self._database.read(overview)
+    async def overview(self, *, ended: bool = True) -> JobsOverview:
+        return await self._database.read(lambda tx: overview(tx, ended))
 
     async def activity(self, mark: int | None = None) -> Activity:
         return await self._database.read(lambda tx: activity(tx, mark))
 
     async def dead_letters(self, limit: int, *, within: timedelta | None = None) -> list[DeadLetterGroup]:
         return await self._database.search(lambda tx: dead_letters(tx, limit), within)
+
+    async def coming(self, until: timedelta, steps: int, *, within: timedelta | None = None) -> list[int]:
+        return await self._database.search(lambda tx: coming(tx, span_ms(until), steps), within)
+
+    async def sizes(self) -> list[Size]:
+        return await self._database.read(sizes)
 
     def notes(self) -> tuple[str, ...]:
         return ()
@@ -173,9 +182,11 @@ class SqliteDiagnostics:
         await self._probe.ask()
 
 
-def overview(tx: Transaction) -> JobsOverview:
+def overview(tx: Transaction, ended: bool) -> JobsOverview:
     [(lapsed, lapsed_at)] = tx.db.execute(SQL["overview_lapsed"], (tx.boot,))
-    [(ahead, ahead_waiting, latest)] = tx.db.execute(SQL["overview_ahead"], (tx.wall,))
+    [(ahead, ahead_waiting, latest)] = tx.db.execute(
+        SQL["overview_ahead" if ended else "overview_ahead_waiting"], (tx.wall,)
+    )
     return JobsOverview(
         now=from_ms(tx.wall),
         waiting=[columns.waiting(row) for row in tx.db.execute(SQL["overview_waiting"], (tx.wall,))],
@@ -194,6 +205,16 @@ def dead_letters(tx: Transaction, limit: int) -> list[DeadLetterGroup]:
         DeadLetterGroup(queue, type, error, band, jobs, from_ms(first), from_ms(last), rows.id_text(id))
         for queue, type, error, band, jobs, first, last, id in found
     ]
+
+
+def sizes(tx: Transaction) -> list[Size]:
+    [(used, free)] = tx.db.execute(SQL["sizes"])
+    return sorted([Size("used", used), Size("free for new jobs", free)], key=lambda one: -one.bytes)
+
+
+def coming(tx: Transaction, until: int, steps: int) -> list[int]:
+    counts = dict(tx.db.execute(SQL["coming"], {"wall": tx.wall, "until": until, "steps": steps}))
+    return [counts.get(step, 0) for step in range(steps)]
 
 
 def running(tx: Transaction) -> list[Running]:

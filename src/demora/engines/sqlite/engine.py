@@ -1,8 +1,9 @@
 """The store on SQLite: one file, any number of processes, one writer at a time."""
 
 import contextlib
+import secrets
 from collections.abc import Callable, Iterator, Sequence
-from datetime import timedelta
+from datetime import datetime, timedelta
 from functools import partial
 from pathlib import Path
 
@@ -18,9 +19,12 @@ from ...store.jobs import (
     Answer,
     Change,
     Claimed,
+    ClaimedJob,
     ClaimRequest,
+    Count,
     HousekeepingResult,
     Lease,
+    LeasedJob,
     LeaseStatus,
     Page,
     Query,
@@ -35,18 +39,22 @@ from ...store.jobs import (
 )
 from ...system.clock import Clock, SystemClock
 from ..sql.constants import MOST_NAMES, UNHURRIED
-from . import changes, connections, registry, rows, runs
+from . import changes, finding, registry, rows, runs
 from .api_keys import SqliteApiKeys
 from .audit import SqliteAudit, begin_audit
-from .connections import WAITS, Waits
+from .connection import connections
+from .connection.connections import WAITS, Waits
+from .connection.file_watch import OpenedFile
+from .connection.locking import Stall
+from .connection.transactions import Transaction
 from .database import Database
 from .diagnostics import SqliteDiagnostics
+from .events import SqliteEvents
 from .line_feed import SqliteLineFeed
-from .locking import Stall
 from .notifier import Notifier, Waiter, sockets_folder
 from .paces import SqlitePaces
 from .schedules import SqliteSchedules
-from .transactions import Transaction
+from .statistics import SqliteStatistics, Writer
 from .webhooks import SqliteWebhooks
 
 BYTES_PER_JOB = 4096  # of payload or result: this much weighs as much as one job
@@ -70,11 +78,13 @@ class SqliteStore:
         audit: bool = False,
         waits: Waits = WAITS,
         stall: Stall | None = None,
+        file: OpenedFile | None = None,
     ) -> None:
         self.path = path
         self.clock = clock or SystemClock()
         self._inline = inline or path is None
         self._audit = audit
+        self._statistics = Writer(secrets.token_hex(8))
         self._notifier = notifier if self._inline or path is None else notifier or Notifier(path)
         self._waiters: dict[Waiter, None] = {}  # in the order of their subscriptions
         self._named_queues: set[str] = set()
@@ -87,13 +97,16 @@ class SqliteStore:
             stall=stall or Stall(None if self._inline or path is None else sockets_folder(path) / "stalled"),
             notify=self._notify,
             wake=self._wake,
+            file=file,
         )
         self.paces = SqlitePaces(self._database)
         self.schedules = SqliteSchedules(self._database)
         self.api_keys = SqliteApiKeys(self._database)
         self.webhooks = SqliteWebhooks(self._database)
         self.diagnostics = SqliteDiagnostics(self._database)
+        self.statistics = SqliteStatistics(self._database)
         self.audit = SqliteAudit(self._database)
+        self.events = SqliteEvents(self._database)
         self.line_feed = SqliteLineFeed(self._database)
 
     async def open(self) -> None:
@@ -111,7 +124,8 @@ class SqliteStore:
     def sibling(self) -> "SqliteStore | None":
         if self._inline:
             return None
-        return SqliteStore(self.path, clock=self.clock, waits=self._database.waits, stall=self._database.stall)
+        inner = self._database
+        return SqliteStore(self.path, clock=self.clock, waits=inner.waits, stall=inner.stall, file=inner.file)
 
     async def add(self, jobs: Sequence[NewJob]) -> list[Added]:
         weight = len(jobs) + sum(len(job.payload) for job in jobs) // BYTES_PER_JOB
@@ -129,10 +143,15 @@ class SqliteStore:
         lease: timedelta,
         queues: Sequence[str] | None = None,
         in_turn: bool = False,
+        types: frozenset[str] | None = None,
+        claim_id: str | None = None,
     ) -> Claimed:
-        request = ClaimRequest(worker_id, limit, lease, queues, in_turn)
+        request = ClaimRequest(worker_id, limit, lease, queues, in_turn, types, claim_id)
         claimed, read_at = await self._database.write(lambda tx: (runs.claim(tx, request), tx.wall_us), limit)
         return runs.as_of_now(claimed, self.clock.wall_us() - read_at)
+
+    async def claimed(self, worker_id: str, claim_id: str) -> list[ClaimedJob]:
+        return await self._database.read(lambda tx: runs.claimed(tx, worker_id, claim_id))
 
     async def renew(self, reports: Sequence[Report], *, lease: timedelta) -> LeaseStatus:
         return await self._database.write(lambda tx: runs.renew(tx, reports, span_ms(lease)), len(reports))
@@ -140,15 +159,21 @@ class SqliteStore:
     async def lease_status(self, leases: Sequence[Lease]) -> LeaseStatus:
         return await self._database.read(lambda tx: runs.lease_status(tx, leases))
 
+    async def leased(self, worker_id: str, leases: Sequence[Lease] | None = None) -> list[LeasedJob]:
+        return await self._database.read(lambda tx: runs.leased(tx, worker_id, leases))
+
     async def settle(self, settlements: Sequence[Settlement]) -> list[Status | None]:
         weight = len(settlements) + sum(len(s.verdict.result or b"") for s in settlements) // BYTES_PER_JOB
-        return await self._database.write(lambda tx: runs.settle(tx, settlements), weight)
+        return await self._database.write(lambda tx: runs.settle(tx, settlements, self._statistics), weight)
 
     async def cancel(self, ids: Sequence[str]) -> list[Answer]:
         return await self._database.write(lambda tx: [changes.cancel(tx, id) for id in ids], len(ids))
 
-    async def retry(self, ids: Sequence[str]) -> list[Answer]:
-        return await self._database.write(lambda tx: [changes.retry(tx, id) for id in ids], len(ids))
+    async def retry(self, ids: Sequence[str], *, at: datetime | None = None) -> list[Answer]:
+        return await self._database.write(lambda tx: [changes.retry(tx, id, at) for id in ids], len(ids))
+
+    async def restore(self, id: str, *, within: timedelta) -> Answer:
+        return await self._database.write(lambda tx: changes.restore(tx, id, span_ms(within)))
 
     async def change(self, id: str, change: Change) -> Answer:
         return await self._database.write(lambda tx: changes.change(tx, id, change))
@@ -166,8 +191,11 @@ class SqliteStore:
         return await self._database.read(lambda tx: rows.get(tx, id), weight=1)
 
     async def find(self, query: Query) -> Page:
-        find = partial(rows.find, query=query)
+        find = partial(finding.find, query=query)
         return await (self._database.search(find, query.within) if query.reads_many else self._database.read(find))
+
+    async def count(self, query: Query) -> Count:
+        return await self._database.search(partial(finding.count, query=query), query.within)
 
     async def queues(self, which: QueueQuery = ALL_QUEUES) -> list[Queue]:
         count = partial(registry.queues, which=which)
@@ -188,7 +216,8 @@ class SqliteStore:
     @contextlib.contextmanager
     def subscribe(self, topic: Topic) -> Iterator[Subscription]:
         watches_file = topic not in UNHURRIED and not self._inline
-        waiter = Waiter(topic, self.clock, self._database.data_version if watches_file else None)
+        data_version = self._database.data_version if watches_file else None
+        waiter = Waiter(topic, self.clock, data_version, self._database.file_is_there)
         if self._notifier is not None:
             reachable = self._notifier.listen(topic, lambda: self._wake({topic}))
             waiter.reachable = reachable or not watches_file

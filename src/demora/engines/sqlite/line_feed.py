@@ -5,6 +5,7 @@ import secrets
 from collections.abc import Callable, Sequence
 from datetime import timedelta
 
+from ...core.job import PARKED
 from ...core.pace import EVERY_QUEUE
 from ...core.spans import span_ms
 from ...core.states import Status
@@ -12,10 +13,10 @@ from ...store.jobs import ClaimRequest
 from ...store.line_feed import Arrangement, Cursor, Drawn, Entry, LineRecord, Move, Moved, Place, RowPlace, Walked, arranged
 from ..sql import columns
 from ..sql.paces import pace_of
-from . import rows, runs
-from .connections import SQL
+from . import heads, rows, runs
+from .connection.connections import SQL
+from .connection.transactions import Transaction
 from .database import Database
-from .transactions import Transaction
 
 _FIRST = -(2**62)  # before any due time
 
@@ -41,8 +42,17 @@ class SqliteLineFeed:
     async def bump(self, expected: int, *, above: int, run: str) -> LineRecord:
         return await self._database.write(lambda tx: bump(tx, expected, above, run))
 
-    async def draw(self, worker_id: str, entries: Sequence[Entry], *, lease: timedelta) -> Drawn:
-        request = ClaimRequest(worker_id, len(entries), lease)
+    async def draw(
+        self,
+        worker_id: str,
+        entries: Sequence[Entry],
+        *,
+        lease: timedelta,
+        queues: Sequence[str] | None = None,
+        types: frozenset[str] | None = None,
+        claim_id: str | None = None,
+    ) -> Drawn:
+        request = ClaimRequest(worker_id, len(entries), lease, queues, types=types, claim_id=claim_id)
         return await self._database.write(lambda tx: runs.draw(tx, request, entries), len(entries))
 
     async def row_places(self, ids: Sequence[str]) -> list[RowPlace]:
@@ -75,7 +85,10 @@ def bump(tx: Transaction, expected: int, above: int, run: str) -> LineRecord:
 
 def row_places(tx: Transaction, ids: Sequence[str]) -> list[RowPlace]:
     asked = json.dumps([id.replace("-", "") for id in ids])
-    return [RowPlace(_place(row), Status(row[5]).waiting) for row in tx.db.execute(SQL["row_places"], (asked,))]
+    return [
+        RowPlace(_place(row), Status(row[5]).waiting and row[2] < PARKED)
+        for row in tx.db.execute(SQL["row_places"], (asked,))
+    ]
 
 
 def position(tx: Transaction) -> str:
@@ -96,13 +109,13 @@ def moved(tx: Transaction, since: str, within: int, limit: int, after: Move | No
 def walk(tx: Transaction, within: int, limit: int, after: Cursor | None, since: int | None) -> Walked:
     """One page of the waiting jobs, one lane and rank of a queue after another, by the index that a claim reads."""
     places: list[Place] = []
-    for queue, lane, rank, due_at, _ in sorted(tx.db.execute(SQL["claim_heads"])):
+    for queue, lane, rank, due_at, _ in sorted(heads.of_all(tx)):
         start = (queue, lane, rank, _FIRST if since is None else since, 0)
         if after is not None and (queue, lane, rank) <= after[:3]:
             if (queue, lane, rank) < after[:3]:
                 continue
             start = after
-        if due_at > tx.wall + within:
+        if due_at > tx.wall + within or lane >= PARKED:
             continue
         found = list(tx.db.execute(SQL["walk"], (*start, tx.wall + within, limit - len(places))))
         places += [_place(row) for row in found]

@@ -33,10 +33,16 @@ _LONGEST_ADDRESS = 100  # bytes; the kernel's limit is 108 or 104
 class Waiter:
     """A subscription on one topic."""
 
-    def __init__(self, topic: Topic, clock: Clock, data_version: Callable[[], Awaitable[int]] | None) -> None:
+    def __init__(
+        self,
+        topic: Topic,
+        clock: Clock,
+        data_version: Callable[[], Awaitable[int]] | None,
+        is_there: Callable[[], bool] = lambda: True,
+    ) -> None:
         self.topic = topic
         self.reachable = True
-        self._clock, self._data_version = clock, data_version
+        self._clock, self._data_version, self._is_there = clock, data_version, is_there
         self._seen: int | None = None
         self._sleep = TimedWait()
 
@@ -57,6 +63,8 @@ class Waiter:
                 return False
             if abs(self._drift() - drift) > CLOCK_STEP or await self._file_changed(look):
                 return True
+            if not self._is_there():
+                return True  # the caller's next read or write says so
         raise AssertionError("the loop has no end")
 
     async def _rest(self, left: float | None) -> bool:

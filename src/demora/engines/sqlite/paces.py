@@ -4,12 +4,14 @@ import heapq
 import json
 from collections.abc import Container, Iterable, Mapping, Sequence
 from datetime import timedelta
+from functools import cache
 from itertools import islice
 
 import msgspec
 
-from ...core.job import Job, Lane, Priority, QueueOrder
-from ...core.pace import EVERY_QUEUE, OWN_QUEUES, USUAL_PACE, Pace, PaceState, Release, begin, look_at, plan
+from ...core.job import PARKED, Job, Lane, Priority, QueueOrder, lane_of
+from ...core.own import OWN_QUEUES
+from ...core.pace import EVERY_QUEUE, USUAL_PACE, Pace, PaceState, Release, begin, look_at, plan
 from ...core.pace_request import PaceRequest
 from ...core.spans import from_ms, span_ms, to_ms
 from ...core.states import Status
@@ -18,13 +20,13 @@ from ...store.jobs import Queue, Topic
 from ...store.paces import HOUR, RECENT, Outlook, PaceChange, Pacing, Released
 from ..sql import columns
 from ..sql.paces import A_FEW, facts_of, pace_of, state_of, text
-from . import diagnostics, registry, rows
+from . import diagnostics, heads, registry, rows
 from .changes import expire_due
-from .connections import SQL
+from .connection.connections import SQL
+from .connection.transactions import Transaction
 from .database import Database
-from .transactions import Transaction
-
-Head = tuple[str, int, int, int, int]  # queue, lane, rank, due time and row id of the first row of a queue, lane and rank
+from .heads import Head
+from .statistics import count_releases
 
 
 class SqlitePaces:
@@ -37,6 +39,9 @@ class SqlitePaces:
         self, queue: str, request: PaceRequest | None, *, by: str, usual: Pace = USUAL_PACE, setting: str | None = None
     ) -> Pacing | None:
         return await self._database.write(lambda tx: set_pace(tx, queue, request, by, usual, setting))
+
+    async def follow(self, queue: str, *, by: str) -> bool:
+        return await self._database.write(lambda tx: follow(tx, queue, by))
 
     async def release(self, queues: Sequence[str] | None = None, *, wake: bool = True) -> Released:
         return await self._database.write(lambda tx: release(tx, queues, wake=wake))
@@ -52,6 +57,9 @@ class SqlitePaces:
 
     async def outlook(self, id: str) -> Outlook | None:
         return await self._database.read(lambda tx: outlook(tx, id))
+
+    async def outlooks(self, ids: Sequence[str], *, most_ahead: int) -> list[Outlook]:
+        return await self._database.read(lambda tx: outlooks(tx, ids, most_ahead))
 
 
 def set_pace(
@@ -72,6 +80,17 @@ def set_pace(
     return pacing_of(tx, queue)
 
 
+def follow(tx: Transaction, queue: str, by: str) -> bool:
+    what = {"queue": queue, "wall": tx.wall, "by": by}
+    tx.db.execute(SQL["follow_again"], what)
+    if not tx.db.changes():
+        return False
+    tx.db.execute(SQL["record_following"], what)
+    tx.wake(Topic.READY)
+    tx.wake(Topic.PACE)
+    return True
+
+
 def _set(tx: Transaction, queue: str, wanted: Pace | None, by: str, setting: str | None) -> None:
     row = tx.db.execute(SQL["pace"], (queue,)).fetchone()
     pace = None if wanted is None else text(wanted)
@@ -87,8 +106,7 @@ def _set(tx: Transaction, queue: str, wanted: Pace | None, by: str, setting: str
 def pacings(tx: Transaction) -> list[Pacing]:
     found = [_pacing(tx, row) for row in tx.db.execute(SQL["paces"]).fetchall()]
     for every in [pacing for pacing in found if pacing.queue == EVERY_QUEUE]:
-        lanes = json.dumps(every.pace.governs.lanes)
-        followers: list[rows.Row] = tx.db.execute(SQL["followers"], (lanes,)).fetchall()
+        followers: list[rows.Row] = tx.db.execute(SQL["followers"], (_governed(every.pace),)).fetchall()
         found += [_following(tx, every, queue, state) for queue, state in followers]
     return sorted(found, key=lambda pacing: pacing.queue)
 
@@ -109,22 +127,29 @@ def _following(tx: Transaction, every: Pacing, queue: str, state: str | None) ->
 
 def pace_changes(tx: Transaction, queue: str, limit: int) -> list[PaceChange]:
     found = tx.db.execute(SQL["pace_changes"], (queue, limit))
-    return [PaceChange(name, from_ms(at), by, None if pace is None else pace_of(pace)) for name, at, by, pace in found]
+    return [
+        PaceChange(name, from_ms(at), by, pace and pace_of(pace), bool(follows)) for name, at, by, pace, follows in found
+    ]
 
 
 def facts(tx: Transaction) -> list[PaceFacts]:
     """Every change of a pace, in order, for a checker."""
-    return [facts_of(queue, at, pace) for queue, at, pace in tx.db.execute(SQL["pace_facts"])]
+    return [facts_of(*row) for row in tx.db.execute(SQL["pace_facts"])]
 
 
 def _pacing(tx: Transaction, row: rows.Row) -> Pacing:
     queue, text, state, set_at, set_by, _ = row
     pace = pace_of(text)
-    lanes, protected = json.dumps(pace.governs.lanes), json.dumps(pace.protected(queue))
+    lanes = _governed(pace)
     [(held, coming, soon, first)] = tx.db.execute(SQL["count_paced"], (tx.wall, queue, lanes, span_ms(HOUR)))
-    waits = tx.db.execute(SQL["real_time_waits"], (protected, Lane.REALTIME, tx.wall)).fetchone()
     counts = (held or 0, coming or 0, soon or 0, None if first is None else from_ms(first))
-    return Pacing(queue, pace, state_of(state), from_ms(set_at), set_by, from_ms(tx.wall), *counts, quiet=waits is None)
+    quiet = _is_quiet(tx, queue, pace)
+    return Pacing(queue, pace, state_of(state), from_ms(set_at), set_by, from_ms(tx.wall), *counts, quiet=quiet)
+
+
+def _governed(pace: Pace) -> str:
+    """The numbers of the lanes that a pace governs, also of those for parked jobs."""
+    return json.dumps([number for lane in pace.governs.lanes for number in (lane, lane + PARKED)])
 
 
 # Releases
@@ -143,7 +168,7 @@ class PacedQueue(msgspec.Struct, frozen=True):
         return head[0] == self.queue and self.holds(head[1])
 
     def holds(self, lane: int) -> bool:
-        return self.pace.holds(lane)
+        return self.pace.holds(lane_of(lane))
 
 
 Settings = PacedQueue | QueueOrder | None  # of a queue: its pace and order, or its order; None if paused
@@ -163,7 +188,7 @@ def settings_of(tx: Transaction, firsts: Sequence[Head], queues: Container[str] 
             unpaused = order if own is None else _paced_queue(tx, name, order, own, state)
             settings[name] = None if paused_at is not None else unpaused
     if shared is not None:
-        held = {queue for queue, lane, *_ in firsts if queue not in found and shared.holds(lane)}
+        held = {queue for queue, lane, *_ in firsts if queue not in found and shared.holds(lane_of(lane))}
         settings |= _followers(tx, [queue for queue in held if queues is None or queue in queues], shared)
     return settings
 
@@ -184,22 +209,24 @@ def paced_of(settings: Mapping[str, Settings]) -> list[PacedQueue]:
 
 def release(tx: Transaction, queues: Sequence[str] | None, *, wake: bool) -> Released:
     """Release what the paces of these queues allow."""
-    firsts = heads(tx)
+    firsts = _heads(tx)
     paced = paced_of(settings_of(tx, firsts, queues))
     if not paced:
         return Released([], None, paced=tx.db.execute(SQL["every_pace"]).fetchone() is not None)
     jobs = release_due(tx, paced, firsts)
     if jobs and wake:
         tx.wake(Topic.READY)
-    firsts = heads(tx)
+    firsts = _heads(tx)
     looks = next_looks(tx, paced_of(settings_of(tx, firsts, queues)), firsts)
     next_in = timedelta(microseconds=max(min(looks) * 1000 - tx.wall_us, 0)) if looks else None
     return Released(jobs, next_in, paced=True)
 
 
-def heads(tx: Transaction) -> list[Head]:
-    """The first waiting row of each queue, lane and rank."""
-    return list(tx.db.execute(SQL["claim_heads"]))
+def _heads(tx: Transaction) -> list[Head]:
+    """The heads of the queues that have a pace."""
+    if tx.db.execute(SQL["every_pace"]).fetchone() is not None:
+        return heads.of_all(tx)
+    return heads.of_queues(tx, [held.queue for held in paced_of(settings_of(tx, (), None))])
 
 
 def release_due(tx: Transaction, paced: Sequence[PacedQueue], firsts: Sequence[Head]) -> list[Release]:
@@ -208,7 +235,7 @@ def release_due(tx: Transaction, paced: Sequence[PacedQueue], firsts: Sequence[H
     for held in paced:
         due_heads = [head for head in firsts if held.governs(head) and head[3] <= tx.wall]
         if due_heads and look_at(held.state, tx.wall, min(head[3] for head in due_heads)) <= tx.wall:
-            jobs += _release(tx, held, due_heads, quiet=_is_quiet(held, firsts, tx.wall))
+            jobs += _release(tx, held, due_heads, quiet=_is_quiet(tx, held.queue, held.pace))
     return jobs
 
 
@@ -231,27 +258,29 @@ def _release(tx: Transaction, held: PacedQueue, due_heads: Sequence[Head], *, qu
         planned = plan(rate, held.state, tx.wall, dues)
         if len(planned.release_times) < width:
             break
-    first = islice(heapq.merge(*scans), len(planned.release_times))
+    first = list(islice(heapq.merge(*scans), len(planned.release_times)))
     moves = [(number, release_at) for (_, _, number), release_at in zip(first, planned.release_times, strict=True)]
     if not held.kept:
         tx.db.execute(SQL["follow"], (held.queue, text(held.state), tx.wall))
     tx.db.execute(SQL["keep_pace"], (text(planned.state), held.queue))
     what = (Lane.RELEASED, tx.next_move(), json.dumps(moves))
-    gone = {number: (id, rank) for number, id, rank in tx.db.execute(SQL["release"], what)}
-    return [_released(held.queue, *gone[number], release_at) for number, release_at in moves]
+    gone = {number: (id, rank, type) for number, id, rank, type in tx.db.execute(SQL["release"], what)}
+    count_releases(tx, held.queue, [(gone[number][2], due_at) for _, due_at, number in first])
+    return [_released(held.queue, *gone[number][:2], release_at) for number, release_at in moves]
 
 
 def _scan(tx: Transaction, held: PacedQueue, head: Head, limit: int) -> list[tuple[int, int, int]]:
     """The first held rows behind a head: their place in the queue's order, due time and row id."""
     queue, lane, rank, *_ = head
-    offset = held.order.offset(Lane(lane), Priority(rank))
+    offset = held.order.offset(lane_of(lane), Priority(rank))
     found = tx.db.execute(SQL["held_scan"], (queue, lane, rank, tx.wall, tx.wall, limit))
     return [(due_at + offset, due_at, number) for number, due_at in found]
 
 
-def _is_quiet(held: PacedQueue, firsts: Sequence[Head], wall: int) -> bool:
-    protected = held.pace.protected(held.queue)
-    return not any(lane == Lane.REALTIME and due <= wall and queue in protected for queue, lane, _, due, _ in firsts)
+def _is_quiet(tx: Transaction, queue: str, pace: Pace) -> bool:
+    """Whether no real-time job waits that rules out the rapid rate."""
+    protected = json.dumps(pace.protected(queue))
+    return tx.db.execute(SQL["real_time_waits"], (protected, Lane.REALTIME, tx.wall)).fetchone() is None
 
 
 def _released(queue: str, id: bytes, rank: int, release_at: int) -> Release:
@@ -261,27 +290,49 @@ def _released(queue: str, id: bytes, rank: int, release_at: int) -> Release:
 def outlook(tx: Transaction, id: str) -> Outlook | None:
     """What decides when a job runs, as of one moment."""
     job = rows.get(tx, id)
-    if job is None:
-        return None
-    queue = next((rows.queue(row) for row in tx.db.execute(SQL["queue"], (job.queue,))), Queue(job.queue))
-    pacing = pacing_of(tx, job.queue)
-    since = tx.wall - span_ms(RECENT)
-    [(recent,)] = tx.db.execute(SQL["count_recent"], (job.queue, Status.COMPLETED, since))
-    waits = job.status.waiting and to_ms(job.due_at) <= tx.wall
-    ahead = _ahead(tx, job, queue, pacing) if waits else 0
-    running = diagnostics.running(tx) if waits else []
-    return Outlook(job, from_ms(tx.wall), ahead, recent, queue.pause, pacing, registry.workers(tx), running)
+    return None if job is None else _Outlooks(tx).of(job)
 
 
-def _ahead(tx: Transaction, job: Job, queue: Queue, pacing: Pacing | None) -> int:
-    """How many jobs go before this one among those in the same situation: ready, or held by the pace."""
+def outlooks(tx: Transaction, ids: Sequence[str], most_ahead: int) -> list[Outlook]:
+    view = _Outlooks(tx, most_ahead)
+    return [view.of(job) for job in rows.listed(tx, ids)]
+
+
+class _Outlooks:
+    """Makes the outlooks of jobs in one transaction. What several jobs share is read once."""
+
+    def __init__(self, tx: Transaction, most_ahead: int | None = None) -> None:
+        self._tx, self._most = tx, most_ahead
+        self._queues: dict[str, tuple[Queue, Pacing | None, int]] = {}
+        self._workers, self._running = registry.workers(tx), cache(lambda: diagnostics.running(tx))
+
+    def of(self, job: Job) -> Outlook:
+        tx = self._tx
+        if job.queue not in self._queues:
+            self._queues[job.queue] = _surroundings(tx, job.queue)
+        queue, pacing, recent = self._queues[job.queue]
+        waits = job.status.waiting and to_ms(job.due_at) <= tx.wall
+        ahead = _ahead(tx, job, queue, pacing, self._most) if waits else 0
+        running = self._running() if waits else []
+        return Outlook(job, from_ms(tx.wall), ahead, recent, queue.pause, pacing, self._workers, running, self._most)
+
+
+def _surroundings(tx: Transaction, name: str) -> tuple[Queue, Pacing | None, int]:
+    """A queue, the state of its pace, and how many of its jobs were completed lately."""
+    queue = next((rows.queue(row) for row in tx.db.execute(SQL["queue"], (name,))), Queue(name))
+    [(recent,)] = tx.db.execute(SQL["count_recent"], (name, Status.COMPLETED, tx.wall - span_ms(RECENT)))
+    return queue, pacing_of(tx, name), recent
+
+
+def _ahead(tx: Transaction, job: Job, queue: Queue, pacing: Pacing | None, most: int | None) -> int:
+    """How many jobs, up to `most`, go before this one among those in the same situation: ready, or held by the pace."""
     governed = () if pacing is None else pacing.pace.governs.lanes
     place = to_ms(job.due_at) + queue.order.offset(job.lane, job.priority)
     [(number,)] = tx.db.execute(SQL["number"], (rows.id_bytes(job.id),))
     ahead = 0
     for lane, rank in list(tx.db.execute(SQL["lanes_and_ranks"], (job.queue,))):
-        if (lane in governed) == (job.lane in governed):
+        if lane < PARKED and (lane in governed) == (job.lane in governed) and (most is None or ahead < most):
             due = place - queue.order.offset(Lane(lane), Priority(rank))
-            before = (job.queue, lane, rank, tx.wall, due, number)
+            before = (job.queue, lane, rank, tx.wall, due, number, -1 if most is None else most - ahead)
             ahead += sum(count for (count,) in tx.db.execute(SQL["count_before"], before))
     return ahead

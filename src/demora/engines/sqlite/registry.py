@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import msgspec
 
-from ...core.job import Lane
+from ...core.job import Lane, lane_of
 from ...core.pace import EVERY_QUEUE
 from ...core.retention import Retention
 from ...core.spans import span_ms
@@ -14,8 +14,8 @@ from ...store.jobs import ALL_QUEUES, Queue, QueueChange, QueueQuery, Topic, Wor
 from ..sql import columns
 from ..sql.paces import pace_of
 from . import rows
-from .connections import SQL
-from .transactions import Transaction
+from .connection.connections import SQL
+from .connection.transactions import Transaction
 
 
 def note_boot(tx: Transaction, boot_id: str) -> None:
@@ -24,6 +24,7 @@ def note_boot(tx: Transaction, boot_id: str) -> None:
     if row is None or row[0] != boot_id:
         tx.db.execute(SQL["lapse_all"])
         tx.db.execute(SQL["forget_workers"])
+        tx.db.execute(SQL["forget_schedulers"])
         tx.db.execute(SQL["record_boot"], (boot_id,))
 
 
@@ -50,7 +51,7 @@ def _waiting(tx: Transaction, shown: dict[str, str]) -> dict[str, tuple[int, int
     governs, counts = _governed(tx), defaultdict[str, tuple[int, int]](lambda: (0, 0))
     for queue, lane, due, later in tx.db.execute(SQL["count_waiting"], {"wall": tx.wall, **shown}):
         ready, delayed = counts[queue]
-        holds = lane in governs(queue)
+        holds = lane_of(lane) in governs(queue)
         counts[queue] = (ready, delayed + due + later) if holds else (ready + due, delayed + later)
     return counts
 

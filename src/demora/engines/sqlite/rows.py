@@ -5,18 +5,17 @@ from collections import defaultdict
 from collections.abc import Iterable
 from typing import Any
 
-from ...core.job import Attempt, Job, Lane, LogLine, NewJob, Priority
+from ...core.job import Attempt, Job, Lane, LogLine, NewJob, Priority, lane_of
 from ...core.spans import from_ms, span_ms, to_ms
 from ...core.states import Status
 from ...core.verdict import RetryState
-from ...store.jobs import ClaimedJob, LapsedJob, Lease, Page, Pause, Query, Queue
+from ...store.jobs import ClaimedJob, LapsedJob, Lease, LeasedJob, Pause, Queue
 from ..sql.columns import queue_order, retention
 from ..sql.columns import span as _span
 from ..sql.columns import tags as _tags
 from ..sql.columns import time as _time
-from ..sql.constants import NARROW as _NARROW
-from .connections import SQL
-from .transactions import Transaction
+from .connection.connections import SQL
+from .connection.transactions import Transaction
 
 Row = tuple[Any, ...]
 _PRIORITIES = tuple(Priority)
@@ -80,6 +79,7 @@ def new_row(
         move,
         job.namespace,
         job.submitter,
+        job.traceparent,
         schedule,
         slot_at,
     )
@@ -104,6 +104,7 @@ def claimed_job(row: Row) -> ClaimedJob:
         tags,
         schedule,
         slot_at,
+        traceparent,
     ) = row
     return ClaimedJob(
         lease=Lease(id_text(id), token),
@@ -118,6 +119,7 @@ def claimed_job(row: Row) -> ClaimedJob:
         tags=_tags(tags),
         schedule=schedule,
         slot_at=_time(slot_at),
+        traceparent=traceparent,
     )
 
 
@@ -125,6 +127,17 @@ def lapsed_job(row: Row) -> LapsedJob:
     id, token, credits, strays, max_retries, retry_delay, worker_id, type = row
     retry_state = RetryState(token - credits, max_retries, _span(retry_delay), strays)
     return LapsedJob(Lease(id_text(id), token), type, worker_id, retry_state)
+
+
+def leased_job(row: Row, wall: int) -> LeasedJob:
+    id, token, type, credits, strays, max_retries, retry_delay, timeout, claimed_at = row
+    return LeasedJob(
+        lease=Lease(id_text(id), token),
+        type=type,
+        retry_state=RetryState(token - credits, max_retries, _span(retry_delay), strays),
+        timeout=None if timeout is None else _span(timeout),
+        held=_span(max(wall - claimed_at, 0)),
+    )
 
 
 def whole_job(row: Row, attempts: list[Attempt], log: list[LogLine], to_wall: int) -> Job:
@@ -143,7 +156,7 @@ def whole_job(row: Row, attempts: list[Attempt], log: list[LogLine], to_wall: in
         payload_json=b"" if payload is None else payload.encode(),
         priority=Priority(rank),
         status=Status(status),
-        lane=Lane(lane),
+        lane=lane_of(lane),
         created_at=from_ms(created_at),
         scheduled_at=from_ms(created_at if scheduled_at is None else scheduled_at),
         due_at=from_ms(due_at),
@@ -196,48 +209,18 @@ def get(tx: Transaction, id: str) -> Job | None:
     if row is None or key is None:
         return None
     log = [LogLine(from_ms(at), line) for at, line in tx.db.execute(SQL["logs"], (key,))]
-    return whole_job(row, _attempts(tx, [key])[key], log, tx.wall - tx.boot)
+    return whole_job(row, attempts_of(tx, [key])[key], log, tx.wall - tx.boot)
 
 
-def find(tx: Transaction, query: Query) -> Page:
-    what = {
-        "after": id_bytes(query.after) if query.after else None,
-        "statuses": json.dumps(sorted(query.statuses)) if query.statuses else None,
-        "queue": query.queue,
-        "type": query.type,
-        "tag": query.tag,
-        "schedule": query.schedule,
-        "before": None if query.older_than is None else tx.wall - span_ms(query.older_than),
-        "limit": query.limit + 1,
-        "payload": query.payload,
-        "result": query.result,
-        "bytes": query.bytes,
-    }
-    page, more = _page(tx.db.execute(_find_sql(query), what), query)
-    attempts = _attempts(tx, [row[0] for row in page])
-    jobs = [whole_job(row, attempts[row[0]], [], tx.wall - tx.boot) for row in page]
-    return Page(jobs, jobs[-1].id if more else None)
+def listed(tx: Transaction, ids: Iterable[str]) -> list[Job]:
+    """The jobs with these ids, in their order, without payload, result and log."""
+    keys = list(filter(None, map(id_bytes, ids)))
+    found = {row[0]: row for row in tx.db.execute(SQL["listed"], (json.dumps([key.hex() for key in keys]),))}
+    attempts = attempts_of(tx, found)
+    return [whole_job(found[key], attempts[key], [], tx.wall - tx.boot) for key in keys if key in found]
 
 
-def _page(found: Iterable[Row], query: Query) -> tuple[list[Row], bool]:
-    """The rows of a page, without their sizes, and whether there are more."""
-    page: list[Row] = []
-    room = query.bytes
-    for *row, size in found:
-        if len(page) == query.limit or (room is not None and page and size > room):
-            return page, True
-        page.append(tuple(row))
-        if room is not None:
-            room -= size
-    return page, False
-
-
-def _find_sql(query: Query) -> str:
-    narrow = "narrow_schedule" if query.schedule is not None else _NARROW.get(query.statuses)
-    return SQL["find"].replace("/* narrowed to */ where true", SQL[narrow]) if narrow else SQL["find"]
-
-
-def _attempts(tx: Transaction, keys: Iterable[bytes]) -> dict[bytes, list[Attempt]]:
+def attempts_of(tx: Transaction, keys: Iterable[bytes]) -> dict[bytes, list[Attempt]]:
     attempts: dict[bytes, list[Attempt]] = defaultdict(list)
     for row in tx.db.execute(SQL["attempts"], (json.dumps([key.hex() for key in keys]),)):
         attempts[row[0]].append(attempt(row))

@@ -7,16 +7,15 @@ from datetime import datetime, timedelta
 
 import msgspec
 
-from ...core.definitions import Defined, Definition, Result, bring_in
-from ...core.firing import Previous, Progress, SlotOutcome, begin, foreseen
 from ...core.job import NewJob
-from ...core.schedule import Overlap, Schedule
-from ...core.schedule_request import ScheduleRequest, change_schedule
+from ...core.schedules.definitions import Defined, Definition, Result, bring_in
+from ...core.schedules.firing import Previous, SlotOutcome, begin
+from ...core.schedules.schedule import Overlap, Schedule
+from ...core.schedules.schedule_request import ScheduleRequest, change_schedule
 from ...core.spans import from_ms, span_ms, to_ms
 from ...store import schedules as port
-from ...store.jobs import Added, Topic
+from ...store.jobs import LIVE_WITHIN, Added, Topic
 from ...store.schedules import (
-    LIVE_WITHIN,
     Backfilled,
     DueSchedule,
     DueSchedules,
@@ -26,23 +25,27 @@ from ...store.schedules import (
     SlotRecord,
     StoredSchedule,
 )
-from ..sql.columns import time
 from ..sql.schedules import (
     A_FEW_RECORDS,
     SlotJob,
+    fields,
     jobs_of,
     known_of,
+    moved_slots,
     ms,
     of_code,
+    progress_of,
     record_of,
+    registered_of,
+    schedule_of,
     slots_of,
     stored,
     text,
 )
 from . import changes, rows
-from .connections import SQL
+from .connection.connections import SQL
+from .connection.transactions import Transaction
 from .database import Database
-from .transactions import Transaction
 
 
 class SqliteSchedules:
@@ -88,6 +91,15 @@ class SqliteSchedules:
     async def foresee(self, zones: str) -> int:
         return await self._database.write(lambda tx: foresee(tx, zones))
 
+    async def attend(self, process_id: str) -> None:
+        await self._database.write(lambda tx: attend(tx, process_id))
+
+    async def leave(self, process_id: str) -> None:
+        await self._database.write(lambda tx: leave(tx, process_id))
+
+    async def live(self) -> list[str]:
+        return await self._database.read(live)
+
 
 def add(tx: Transaction, schedule: Schedule, origin: Origin, by: str) -> StoredSchedule | None:
     if not _add(tx, schedule, {"origin": origin.value, "by": by, "defined": None, "application": None, "release": None}):
@@ -99,19 +111,19 @@ def _add(tx: Transaction, schedule: Schedule, of_row: dict[str, str | None]) -> 
     """Store a new schedule as recorded now, unless its name is taken."""
     now = from_ms(tx.wall)
     new = msgspec.structs.replace(schedule, recorded_at=now)
-    tx.db.execute(SQL["add_schedule"], {**_fields(new, begin(new, now)), **of_row})
+    tx.db.execute(SQL["add_schedule"], {**fields(new, begin(new, now)), **of_row})
     tx.wake(Topic.SCHEDULES)
     return tx.db.changes() > 0
 
 
 def define(tx: Transaction, definition: Definition) -> list[Defined]:
     application = definition.application
-    names = json.dumps([schedule.name for schedule in definition.schedules])
-    tx.db.execute(SQL["register_names"], (application, definition.process_id, names, tx.wall))
+    names = json.dumps(definition.names)
+    tx.db.execute(SQL["register_names"], (application, definition.process_id, names, tx.wall, definition.release))
     tx.db.execute(SQL["forget_processes"], (tx.wall - span_ms(LIVE_WITHIN),))
     found = {one.schedule.name: one for one in _found(tx, "schedules_of_application", (names, application))}
     live = (application, definition.process_id, tx.boot - span_ms(LIVE_WITHIN))
-    elsewhere = {name for (registered,) in tx.db.execute(SQL["names_elsewhere"], live) for name in json.loads(registered)}
+    elsewhere = [registered_of(*row) for row in tx.db.execute(SQL["registered_elsewhere"], live)]
     results = bring_in(definition, {name: known_of(one) for name, one in found.items()}, elsewhere)
     for result in results:
         _bring_in(tx, result, found.get(result.name))
@@ -153,11 +165,11 @@ def _write(tx: Transaction, new: StoredSchedule, *, restarts: bool) -> None:
     progress = new.progress
     if restarts:
         if progress.kept_at is not None:
-            slot = (new.schedule.name, to_ms(progress.kept_at), SlotOutcome.SKIPPED.value, tx.wall, None)
-            tx.db.execute(SQL["record_slot"], slot)
+            slot = (new.schedule.name, to_ms(progress.kept_at), SlotOutcome.SKIPPED.value, tx.wall)
+            tx.db.execute(SQL["skip_slot"], slot)
         progress = begin(new.schedule, from_ms(tx.wall))
     of_row = {"by": new.changed_by, "defined": new.defined and text(new.defined)}
-    what = {**_fields(new.schedule, progress), **of_row, "application": new.application, "release": new.release}
+    what = {**fields(new.schedule, progress), **of_row, "application": new.application, "release": new.release}
     tx.db.execute(SQL["write_schedule"], {**what, "kept_at": ms(progress.kept_at)})
     tx.wake(Topic.SCHEDULES)
 
@@ -170,13 +182,21 @@ def remove(tx: Transaction, name: str) -> bool:
 
 
 def due(tx: Transaction, limit: int) -> DueSchedules:
-    found = list(_found(tx, "schedules_due", (tx.wall, limit + 1)))
-    found += _found(tx, "schedules_freed", (tx.wall, limit + 1))
-    [(next_at, keeps)] = tx.db.execute(SQL["next_slot"], (tx.wall,))
-    left = None if next_at is None else timedelta(microseconds=next_at * 1000 - tx.wall_us)
-    schedules = [DueSchedule(one.schedule, one.revision, one.progress, _previous(tx, one.schedule)) for one in found[:limit]]
+    found = list(tx.db.execute(SQL["schedules_due"], (tx.wall, limit + 1)))
+    found += tx.db.execute(SQL["schedules_freed"], (tx.wall, limit + 1))
+    schedules = [_due(tx, *row) for row in found[:limit]]
+    coming = [at for (at,) in tx.db.execute(SQL["coming_slots"], (tx.wall, span_ms(port.COMING), port.MOST_COMING))]
+    [(keeps,)] = tx.db.execute(SQL["keeping"])
+    left = timedelta(microseconds=coming[0] * 1000 - tx.wall_us) if coming else None
     next_in = timedelta(0) if len(found) > limit else left
-    return DueSchedules(schedules, from_ms(tx.wall), next_in, time(next_at), keeps=bool(keeps))
+    return DueSchedules(schedules, from_ms(tx.wall), next_in, tuple(map(from_ms, coming)), keeps=bool(keeps))
+
+
+def _due(
+    tx: Transaction, text: str, revision: int, decided_to: int, next_at: int | None, kept_at: int | None
+) -> DueSchedule:
+    schedule = schedule_of(text)
+    return DueSchedule(schedule, revision, progress_of(decided_to, next_at, kept_at), _previous(tx, schedule))
 
 
 def _as_of_now(found: DueSchedules, passed: int) -> DueSchedules:
@@ -194,9 +214,11 @@ def fire(tx: Transaction, firings: Sequence[Firing]) -> list[Fired]:
     jobs: list[SlotJob] = []
     progress: list[dict[str, object]] = []
     results: list[Fired] = []
+    now = from_ms(tx.wall)
     for firing in firings:
         schedule = firing.due.schedule
-        if revisions.pop(schedule.name, None) != firing.due.revision or _previous(tx, schedule) != firing.due.previous:
+        same = revisions.pop(schedule.name, None) == firing.due.revision and _previous(tx, schedule) == firing.due.previous
+        if not same or port.is_early(firing, now):
             results.append(Fired(applied=False))
             continue
         if firing.decision.cancels:
@@ -294,25 +316,24 @@ def foresee(tx: Transaction, zones: str) -> int:
     if any(before >= zones for (before,) in list(tx.db.execute(SQL["zones"]))):
         return 0
     tx.db.execute(SQL["note_zones"], (zones,))
-    moved = [
-        (ms(after.next_at), one.schedule.name)
-        for one in everything(tx, None, None)
-        if (after := foreseen(one.schedule, one.progress)) != one.progress
-    ]
-    tx.db.executemany(SQL["foresee"], moved)
+    moved = moved_slots(everything(tx, None, None))
+    tx.db.executemany(SQL["foresee"], [(next_at, name) for name, next_at in moved.items()])
     if moved:
         tx.wake(Topic.SCHEDULES)
     return len(moved)
 
 
-def _fields(schedule: Schedule, progress: Progress) -> dict[str, object]:
-    return {
-        "name": schedule.name,
-        "schedule": text(schedule),
-        "exclusive": int(schedule.overlap is not Overlap.ALLOW),
-        "decided_to": to_ms(progress.decided_to),
-        "next_at": ms(progress.next_at),
-    }
+def attend(tx: Transaction, process_id: str) -> None:
+    tx.db.execute(SQL["forget_absent"], (tx.boot - span_ms(LIVE_WITHIN),))
+    tx.db.execute(SQL["attend"], (process_id, tx.boot))
+
+
+def leave(tx: Transaction, process_id: str) -> None:
+    tx.db.execute(SQL["leave"], (process_id,))
+
+
+def live(tx: Transaction) -> list[str]:
+    return [id for (id,) in tx.db.execute(SQL["live_processes"], (tx.boot - span_ms(LIVE_WITHIN),))]
 
 
 def _found(tx: Transaction, statement: str, what: tuple[object, ...]) -> Iterator[StoredSchedule]:

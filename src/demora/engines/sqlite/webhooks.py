@@ -8,9 +8,9 @@ from ...core.webhook import Secret
 from ...store.webhooks import FIRST_SECRET, Disabled, Signing, StoredSecret
 from ..sql import columns
 from . import rows
-from .connections import SQL
+from .connection.connections import SQL
+from .connection.transactions import Transaction
 from .database import Database
-from .transactions import Transaction
 
 
 class SqliteWebhooks:

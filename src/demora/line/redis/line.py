@@ -17,7 +17,7 @@ from redis.exceptions import RedisError
 from ...core.job import QueueOrder
 from ...core.pace import EVERY_QUEUE
 from ...store.line_feed import Arrangement, Entry, Place
-from ..port import LineAway, LineState, Placed, PutMode, Taken, WakeWaiters, are_delayed, by_queue
+from ..port import HandedOut, LineAway, LineState, Placed, PutMode, WakeWaiters, are_delayed, by_queue
 from .connections import Call, Nodes, Script, command, next_message, translate, unsubscribe
 from .keys import LANES, Keys, number_of
 
@@ -96,7 +96,9 @@ class RedisLine:
         answers = await self._nodes.ask(*calls) if calls else []
         return Placed(sum(moved for moved, _ in answers), any(woken for _, woken in answers))
 
-    async def take(self, queues: Sequence[str] | None, limit: int, *, now: int, stale: int, in_turn: bool = False) -> Taken:
+    async def take(
+        self, queues: Sequence[str] | None, limit: int, *, now: int, stale: int, in_turn: bool = False
+    ) -> HandedOut:
         limit = min(limit, MOST_TAKEN)
         known = self._served(queues)
         if len(known) == 1 and limit:
@@ -106,15 +108,15 @@ class RedisLine:
             here = self._read(state)
             if not self._learn(members, queues):
                 entries = [Entry(id, known[0]) for id in taken[1:]]
-                return Taken(entries, int(taken[0]) if taken[0] else None, here)
+                return HandedOut(entries, int(taken[0]) if taken[0] else None, here)
             first = [Entry(id, known[0]) for id in taken[1:]]
             rest = await self._merge(self._served(queues), limit - len(first), now, stale, in_turn)
-            return Taken(first + rest.entries, rest.next_due, here)
+            return HandedOut(first + rest.entries, rest.next_due, here)
         [state, members] = await self._nodes.ask(self._state(), self._members())
         here = self._read(state)
         self._learn(members, queues)
         merged = await self._merge(self._served(queues), limit, now, stale, in_turn)
-        return Taken(merged.entries, merged.next_due, here)
+        return HandedOut(merged.entries, merged.next_due, here)
 
     async def done(self, entries: Sequence[Entry]) -> None:
         for queue, ids in by_queue(entries).items():
@@ -232,7 +234,7 @@ class RedisLine:
 
     # Taking
 
-    async def _merge(self, queues: Sequence[str], limit: int, now: int, stale: int, in_turn: bool) -> Taken:
+    async def _merge(self, queues: Sequence[str], limit: int, now: int, stale: int, in_turn: bool) -> HandedOut:
         """Take from several queues as if they were one: peek at the heads of all, then take from each as many as belong
         among the first `limit`."""
         done = [queue for queue in queues if queue in self._done]
@@ -255,7 +257,7 @@ class RedisLine:
         if len(entries) < len(first):  # other clients took them, and the jobs behind them were not peeked at
             nexts.append(now)
         merged = sorted(entries, key=lambda entry: order.get((entry.id, entry.queue), limit))
-        return Taken(merged, min(nexts, default=None), LineState())
+        return HandedOut(merged, min(nexts, default=None), LineState())
 
     def _forget_done(self, places: Sequence[Place]) -> None:
         """Do not send later that these jobs are done: by then another client may have taken them from their new places."""

@@ -1,0 +1,1 @@
+"""A shop that takes orders and sends the mails about them later."""

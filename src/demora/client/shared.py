@@ -1,0 +1,136 @@
+"""Reads that callers share. A value is reused for a second or so, or for 20 times as long as reading it takes.
+
+So a slow read costs at most 5 % of a core, and many callers cost no more than one.
+"""
+
+import asyncio
+import math
+from collections.abc import Awaitable, Callable
+from typing import Any, Generic, TypeVar
+
+T = TypeVar("T")
+
+REUSED_FOR = 1.0  # seconds for which a value is reused at least
+REUSED_TIMES = 20  # a slow read is reused for 20 times its duration
+UNUSED = 10.0  # seconds after its time for which a value is kept
+MANY = 64  # values that are kept also if they are unused
+OLDEST = 60.0  # seconds for which a value may be returned at least while a new one is read, to a caller without patience
+
+
+class Shared(Generic[T]):
+    """One value that the callers of one event loop share. One of them reads it at a time."""
+
+    def __init__(self, read: Callable[[], Awaitable[T]], *, seconds: float | None = None) -> None:
+        self._read, self._seconds = read, seconds
+        self._value: asyncio.Future[T] | None = None
+        self._before: asyncio.Future[T] | None = None  # the value before, which may be returned while a new one is read
+        self._began = self._until = self._quick_until = self._before_until = -math.inf
+        self._outdated = False
+
+    async def get(self, *, fresh: bool = False, patience: float | None = None) -> T:
+        """Return the value: read at most so many seconds ago, or 20 times as long ago as reading takes. With `fresh` it is
+        read after this call began.
+
+        Concurrent callers share one read, and one that gives up ends it for none of the others. A read that failed is not
+        kept. A caller with `patience` waits for so many seconds, and then gets the value before, if that is not too old;
+        the read goes on.
+        """
+        asked = _now()
+        while self._value is not None and (fresh and self._began < asked) and not self._value.done():
+            await asyncio.wait([self._value])  # one read at a time
+        value = self._value
+        if value is None or (self._began < asked if fresh else _now() >= self._until):
+            value = self._begin()
+        before = self._before
+        if patience is not None and not value.done() and before is not None and _now() < self._before_until:
+            await asyncio.wait([value], timeout=patience)
+            if not value.done():
+                return before.result()
+        return await asyncio.shield(value)
+
+    def outdate(self) -> None:
+        """Read the value anew, because something was changed, unless that would take more than 5 % of a core."""
+        self._outdated = True
+        if self._value is not None and self._value.done():
+            self._until = min(self._until, self._quick_until)
+
+    def reads(self, read: Callable[[], Awaitable[T]]) -> None:
+        """Read the value in another way from now on."""
+        self._read = read
+
+    @property
+    def lapsed(self) -> bool:
+        """Whether the next call reads the value anew."""
+        return self._value is None or _now() >= self._until
+
+    @property
+    def is_brief(self) -> bool:
+        """Whether the value is reused for no more than a second, if it is quick to read."""
+        return self._seconds is None or self._seconds <= REUSED_FOR
+
+    def is_unused(self) -> bool:
+        """Whether no caller has asked for a while."""
+        return self._value is None or _now() >= self._until + UNUSED
+
+    def _begin(self) -> "asyncio.Future[T]":
+        self._before = self._value
+        value = self._value = asyncio.ensure_future(self._read())
+        self._began, self._until, self._outdated = _now(), math.inf, False
+        value.add_done_callback(self._keep)
+        return value
+
+    def _keep(self, value: "asyncio.Future[T]") -> None:
+        if value.cancelled() or value.exception() is not None:
+            self._value = self._before = None
+            return
+        seconds = REUSED_FOR if self._seconds is None else self._seconds
+        slow = REUSED_TIMES * (_now() - self._began)
+        self._quick_until = _now() + slow
+        self._until = self._quick_until if self._outdated else _now() + max(seconds, slow)
+        self._before, self._before_until = None, _now() + max(OLDEST, 2 * slow)
+
+
+class SharedReads:
+    """Values by name that all callers of one event loop share for a short time."""
+
+    def __init__(self, *, most: int = 1000) -> None:
+        self._values: dict[str, Shared[Any]] = {}
+        self._most = most
+
+    async def get(
+        self,
+        name: str,
+        seconds: float,
+        read: Callable[[], Awaitable[T]],
+        *,
+        patience: float | None = None,
+    ) -> T:
+        """Return the value of this name, read at most so many seconds ago, or 20 times as long ago as reading takes.
+
+        With `patience` as `Shared.get`.
+        """
+        shared = self._values.get(name)
+        if shared is None:
+            if len(self._values) >= MANY:
+                self._values = {one: value for one, value in self._values.items() if not value.is_unused()}
+            if len(self._values) >= self._most:
+                return await read()
+            shared = self._values[name] = Shared(read, seconds=seconds)
+        elif shared.lapsed:
+            shared.reads(read)
+        found: T = await shared.get(patience=patience)
+        return found
+
+    def outdate(self) -> None:
+        """Read anew what may be at most a second old, because something was changed. What is slow to read stays."""
+        for value in self._values.values():
+            if value.is_brief:
+                value.outdate()
+
+    def forget(self) -> None:
+        """Read everything anew, because a caller has changed something."""
+        self._values.clear()
+
+
+def _now() -> float:
+    return asyncio.get_running_loop().time()

@@ -1,0 +1,223 @@
+"""Schedules: what fires again and again, and when.
+
+A schedule has *slots*, its fire times. Each slot makes at most one job. Jitter moves the time at which the job is due, never
+the slot. Slots and due times are whole milliseconds.
+
+- `cron` has its slots by the wall clock of the time zone; `core/schedules/cron.py` has the rules.
+- `every` has its slots in elapsed time from `start_at`, else from when the schedule was first recorded.
+- `at` has the listed moments as its slots.
+
+No slot lies before `start_at` or after `end_at`. No function here walks more slots than it returns, so a schedule per second
+that was forgotten for a year costs no more than any other.
+"""
+
+import hashlib
+from bisect import bisect_right
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from enum import Enum
+from functools import lru_cache
+
+import msgspec
+
+from ...errors import Invalid
+from ..job import DEFAULT_QUEUE, DEFAULT_RETRIES, DEFAULT_RETRY_DELAY, NewJob, Priority
+from ..spans import MILLISECOND, ZERO, say, span_ms, timestamp, to_ms
+from .cron import read_cron
+from .wall_clock import wall_clock
+
+SHORTEST_EVERY = timedelta(seconds=1)
+USUAL_MISSED_LIMIT = 100
+USUAL_LATE_LIMIT = timedelta(days=7)
+
+
+class Overlap(Enum):
+    """What a slot does while an earlier job of the schedule has not ended."""
+
+    ALLOW = "allow"  # it adds its job all the same
+    SKIP = "skip"  # it adds none
+    QUEUE = "queue"  # the first such slot adds its job when the earlier ones have ended
+    REPLACE = "replace"  # the latest such slot does so, and earlier jobs that were never claimed are cancelled
+
+
+class Missed(Enum):
+    """Which of the slots fire that no process saw in time."""
+
+    SKIP = "skip"
+    LAST = "last"
+    ALL = "all"
+
+
+class Schedule(msgspec.Struct, frozen=True):
+    """A checked schedule: one of `cron`, `every` and `at`, the jobs to add, and the policies. `recorded_at` is when it was
+    first stored; changes keep it."""
+
+    name: str
+    type: str
+    payload: bytes
+    recorded_at: datetime
+    cron: str | None = None
+    every: timedelta | None = None
+    at: tuple[datetime, ...] | None = None  # in order
+    timezone: str = "UTC"
+    queue: str = DEFAULT_QUEUE
+    priority: Priority = Priority.NORMAL
+    max_retries: int = DEFAULT_RETRIES
+    retry_delay: timedelta = DEFAULT_RETRY_DELAY
+    timeout: timedelta | None = None
+    tags: tuple[str, ...] = ()
+    webhook_url: str | None = None
+    enabled: bool = True
+    reason: str | None = None  # of the pause, if it is not enabled
+    start_at: datetime | None = None
+    end_at: datetime | None = None
+    jitter: timedelta = ZERO
+    overlap: Overlap = Overlap.ALLOW
+    missed: Missed = Missed.LAST
+    missed_limit: int = USUAL_MISSED_LIMIT
+    late_limit: timedelta = USUAL_LATE_LIMIT
+
+    @property
+    def anchor_at(self) -> datetime:
+        """From when `every` counts."""
+        return self.start_at or self.recorded_at
+
+
+def next_fire(schedule: Schedule, after: datetime) -> datetime | None:
+    """Return the first slot after an instant, None if there is none. Whether the schedule is enabled does not matter."""
+    if schedule.start_at is not None:
+        after = max(after, schedule.start_at - MILLISECOND)
+    found = _next(schedule, after)
+    return None if found is None or (schedule.end_at is not None and found > schedule.end_at) else found
+
+
+def last_fire(schedule: Schedule, upto: datetime) -> datetime | None:
+    """Return the last slot up to and including an instant, None if there was none."""
+    if schedule.end_at is not None:
+        upto = min(upto, schedule.end_at)
+    found = _last(schedule, upto)
+    return None if found is None or (schedule.start_at is not None and found < schedule.start_at) else found
+
+
+def slots_between(schedule: Schedule, after: datetime, upto: datetime) -> Iterator[datetime]:
+    """Yield the slots after one instant up to and including another, oldest first."""
+    slot = next_fire(schedule, after)
+    while slot is not None and slot <= upto:
+        yield slot
+        slot = next_fire(schedule, slot)
+
+
+def slots_back(schedule: Schedule, upto: datetime, after: datetime) -> Iterator[datetime]:
+    """Yield the same slots newest first."""
+    slot = last_fire(schedule, upto)
+    while slot is not None and slot > after:
+        yield slot
+        slot = last_fire(schedule, slot - MILLISECOND)
+
+
+def due_time(schedule: Schedule, slot: datetime) -> datetime:
+    """Return when the job of a slot is due: at the slot or, with jitter, at a time from there on, before the next slot.
+
+    The name and the slot alone draw it, so it is the same on every machine and at every try.
+    """
+    if schedule.jitter == ZERO:
+        return slot
+    following = next_fire(schedule, slot)
+    room = schedule.jitter if following is None else min(schedule.jitter, following - slot)
+    drawn = int.from_bytes(hashlib.sha256(f"{schedule.name}\n{to_ms(slot)}".encode()).digest()[:8])
+    return slot + (span_ms(room) * drawn >> 64) * MILLISECOND
+
+
+def job_of(schedule: Schedule, id: str, *, slot: datetime | None = None, delay: timedelta | None = None) -> NewJob:
+    """Return the job of a slot, due when its jitter says. Without a slot it is a job that a caller triggered, and with a
+    delay one of a backfill: both are due by the time of adding."""
+    return NewJob(
+        id=id,
+        type=schedule.type,
+        name=schedule.name,
+        queue=schedule.queue,
+        priority=schedule.priority,
+        payload=schedule.payload,
+        at=None if slot is None or delay is not None else due_time(schedule, slot),
+        delay=delay,
+        max_retries=schedule.max_retries,
+        retry_delay=schedule.retry_delay,
+        timeout=schedule.timeout,
+        tags=schedule.tags,
+        webhook_url=schedule.webhook_url,
+    )
+
+
+def preview(schedule: Schedule, after: datetime, count: int) -> list[datetime]:
+    """Return the next slots after an instant, in UTC, at most `count` of them."""
+    found = list[datetime]()
+    while len(found) < count and (slot := next_fire(schedule, found[-1] if found else after)) is not None:
+        found.append(slot)
+    return found
+
+
+def why_unreadable(schedule: Schedule) -> str | None:
+    """Return why this process cannot say when a schedule fires, None if it can. Another machine may know a zone, and another
+    version an expression, that this one does not."""
+    try:
+        next_fire(schedule, schedule.recorded_at)
+    except Invalid as problem:
+        return f"{problem.field}: {problem.reason}"
+    return None
+
+
+def say_schedule(schedule: Schedule) -> str:
+    """Return in words when a schedule fires: `at 03:00 every day, Europe/Madrid`. Of an expression that this version cannot
+    read, return its text."""
+    words = [_say_when(schedule)]
+    if schedule.start_at is not None:
+        words.append(f"from {timestamp(schedule.start_at)}")
+    if schedule.end_at is not None:
+        words.append(f"until {timestamp(schedule.end_at)}")
+    if schedule.jitter:
+        words.append(f"up to {say(schedule.jitter)} later")
+    return ", ".join(words)
+
+
+def _next(schedule: Schedule, after: datetime) -> datetime | None:
+    if schedule.cron is not None:
+        return _next_by_wall_clock(schedule.cron, schedule.timezone, after.astimezone(UTC))
+    if schedule.every is not None:
+        passed = (after - schedule.anchor_at) // schedule.every
+        return schedule.anchor_at + max(passed + 1, 0) * schedule.every
+    moments = schedule.at or ()
+    place = bisect_right(moments, after)
+    return moments[place] if place < len(moments) else None
+
+
+@lru_cache(maxsize=4096)
+def _next_by_wall_clock(cron: str, timezone: str, after: datetime) -> datetime | None:
+    """Remembered, because many schedules share popular times."""
+    return read_cron(cron).next(after, wall_clock(timezone))
+
+
+def _last(schedule: Schedule, upto: datetime) -> datetime | None:
+    if schedule.cron is not None:
+        return read_cron(schedule.cron).last(upto.astimezone(UTC), wall_clock(schedule.timezone))
+    if schedule.every is not None:
+        passed = (upto - schedule.anchor_at) // schedule.every
+        return None if passed < 0 else schedule.anchor_at + passed * schedule.every
+    moments = schedule.at or ()
+    place = bisect_right(moments, upto)
+    return moments[place - 1] if place else None
+
+
+def _say_when(schedule: Schedule) -> str:
+    if schedule.cron is not None:
+        return f"{_say_cron(schedule.cron)}, {schedule.timezone}"
+    if schedule.every is not None:
+        return f"every {say(schedule.every)}"
+    moments = schedule.at or ()
+    return f"at {timestamp(moments[0])}" if len(moments) == 1 else f"at {len(moments)} moments from {timestamp(moments[0])}"
+
+
+def _say_cron(cron: str) -> str:
+    try:
+        return read_cron(cron).say()
+    except Invalid:
+        return cron

@@ -1,0 +1,148 @@
+"""Draws templates. Nothing that a caller can set becomes markup: it is escaped, and invisible characters are shown."""
+
+import functools
+import hashlib
+import math
+import unicodedata
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
+
+from .. import __version__
+from ..core.spans import say, timestamp
+from .static_files import version
+from .times import near, when
+
+_KEPT = frozenset("\n\t")
+_HIDDEN = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
+_GRAINS = (
+    (timedelta(days=2), timedelta(hours=1)),
+    (timedelta(hours=2), timedelta(minutes=1)),
+    (timedelta(seconds=10), timedelta(seconds=1)),
+    (timedelta(seconds=1), timedelta(milliseconds=100)),
+    (timedelta(0), timedelta(milliseconds=1)),
+)
+
+
+def draw(template: str, values: Mapping[str, Any], block: str | None = None) -> str:
+    """Return the text of a template, or of one block of it."""
+    found = _environment().get_template(template)
+    if block is None:
+        return found.render(values)
+    context = found.new_context(dict(values))
+    return "".join(found.blocks[block](context))
+
+
+def visible(value: Any) -> Any:
+    """Return a text with every character that does not print as an escape, so that it cannot reorder or hide others."""
+    if not isinstance(value, str) or isinstance(value, Markup) or value.isprintable():
+        return value
+    return "".join(map(_shown, value))
+
+
+def _shown(character: str) -> str:
+    if character.isprintable() or character in _KEPT or unicodedata.category(character) not in _HIDDEN:
+        return character
+    return character.encode("unicode_escape", "surrogatepass").decode()
+
+
+def rough(span: timedelta) -> str:
+    """Round a span for people: `3d4h`, `2h15m`, `42s`, `1.5s`, `120ms`."""
+    if span < timedelta(milliseconds=1):
+        return "under 1ms" if span > timedelta(0) else "0s"
+    grain = next(grain for least, grain in _GRAINS if span >= least)
+    rounded = (span + grain / 2) // grain * grain
+    if timedelta(seconds=1) <= rounded < timedelta(seconds=10) and rounded % timedelta(seconds=1):
+        return f"{rounded.total_seconds():.1f}s"
+    return say(rounded)
+
+
+def rough_ms(milliseconds: float | None) -> str:
+    """Round a number of milliseconds for people; a dash if there is none."""
+    return "–" if milliseconds is None else rough(timedelta(milliseconds=milliseconds))
+
+
+_UNITS = (("d", 86_400), ("h", 3600), ("m", 60), ("s", 1))
+
+
+def ago(at: datetime, now: datetime) -> str:
+    """Write a time relative to now: `in 5m 3s`, `now`, `2d 4h ago`. The script writes it in the same words, so nothing moves
+    when it begins."""
+    away = abs(at - now).total_seconds()
+    if away < 1:
+        return "now"
+    whole = math.floor(away + 0.5)
+    first, (unit, size) = next((n, one) for n, one in enumerate(_UNITS) if whole >= one[1])
+    words = f"{whole // size}{unit}"
+    if first + 1 < len(_UNITS) and (rest := whole % size // _UNITS[first + 1][1]):
+        words += f" {rest}{_UNITS[first + 1][0]}"
+    return f"in {words}" if at > now else f"{words} ago"
+
+
+def seconds(value: float) -> str:
+    return rough(timedelta(seconds=value))
+
+
+def number(value: int | None) -> str:
+    return "–" if value is None else f"{value:,}"
+
+
+def size(bytes: int) -> str:
+    """Write a number of bytes: `812 bytes`, `4.2 MB`."""
+    for unit, many in (("GB", 10**9), ("MB", 10**6), ("kB", 10**3)):
+        if bytes >= many:
+            return f"{bytes / many:.1f} {unit}"
+    return plural(bytes, "byte")
+
+
+def plural(count: int, one: str, many: str | None = None) -> str:
+    """Write a count with its word: `1 job`, `2 jobs`."""
+    return f"{count:,} {one if count == 1 else many or one + 's'}"
+
+
+def clip(value: str, most: int = 120) -> str:
+    return value if len(value) <= most else value[: most - 1] + "…"
+
+
+def digest(value: str) -> str:
+    """Return a short name for a text that may hold any character, for the id of an element."""
+    return hashlib.sha256(value.encode("utf-8", "surrogatepass")).hexdigest()[:12]
+
+
+def clock(at: datetime) -> str:
+    return f"{at.astimezone(UTC):%H:%M:%S}"
+
+
+def day_and_clock(at: datetime) -> str:
+    return f"{at.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"
+
+
+def state_of(status: str, reason: str = "") -> str:
+    """Return the state that a page shows for a job: one of the words that have a colour."""
+    if reason == "held_by_pace":
+        return "held"
+    if reason in ("not_due", "retry_due", "handed_back"):
+        return "scheduled"
+    waiting = {"PENDING": "scheduled", "QUEUED": "ready", "RETRYING": "scheduled", "PROCESSING": "running"}
+    return waiting.get(status, status.lower())
+
+
+@functools.cache
+def _environment() -> Environment:
+    environment = Environment(
+        loader=PackageLoader("demora.dashboard"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        finalize=visible,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    filters = (rough, seconds, size, number, plural, clip, digest, clock, day_and_clock, timestamp, ago, when, near)
+    environment.filters.update({one.__name__: one for one in filters})
+    environment.filters["say"] = say
+    environment.globals.update(version=__version__, build=version(), state_of=state_of)
+    environment.globals["m"] = environment.get_template("macros.html").module
+    return environment

@@ -1,0 +1,114 @@
+"""The overview: what is wrong now, how many jobs there are, how runs went in the last hour, day or week, what comes due, and
+what each slot runs."""
+
+from collections.abc import Sequence
+from functools import partial
+
+import msgspec
+
+from ...api.operations import SEARCH_LIMIT
+from ...client.statistics import FlowSeries
+from ...core.access import Scope
+from ...core.job import Job
+from ...errors import SearchTooSlow, TooManySearches
+from ...store.jobs import WorkerRecord
+from ..charts import AHEAD, AHEAD_WORDS, SPANS, STRIP_HEIGHT, DueStrip, chart_data, depth_data, due_strip, per_step, sparks
+from ..drawing import rough_ms
+from ..reading import (
+    FLOW_READ_EVERY,
+    PATIENCE,
+    is_live,
+    offers_demo,
+    read_activity,
+    read_flows,
+    read_paces,
+    read_running,
+    read_troubles,
+    read_workers,
+    totals,
+)
+from ..visit import Route, View, Visit
+
+DUE_COUNTED_EVERY = 30.0  # seconds; an action counts anew
+MOST_SLOTS = 64  # slots of one worker that are drawn
+
+
+class WorkerSlots(msgspec.Struct, frozen=True):
+    """What a worker runs now. `jobs` are those that are read; it may run more (`busy`). `drawn` slots have a square."""
+
+    id: str
+    host: str
+    slots: int
+    busy: int
+    jobs: list[Job]
+
+    @property
+    def drawn(self) -> int:
+        return min(self.slots, MOST_SLOTS)
+
+
+def slots_of(workers: Sequence[WorkerRecord], busy: dict[str, int], running: Sequence[Job]) -> list[WorkerSlots]:
+    """Return what each live worker runs, the busiest first; and the jobs of workers that are gone, under no slot."""
+    found = [
+        WorkerSlots(one.id, one.host, one.slots, busy.get(one.id, 0), [job for job in running if job.worker_id == one.id])
+        for one in workers
+    ]
+    found.sort(key=lambda one: (-one.busy, one.id))
+    known = {one.id for one in workers}
+    lost = [job for job in running if job.worker_id not in known]
+    return [*found, *([WorkerSlots("", "", 0, len(lost), lost)] if lost else [])]
+
+
+async def show_overview(visit: Visit) -> View:
+    span = visit.query.get("span", "hour")
+    span = span if span in SPANS else "hour"
+    activity, workers, paces = await read_activity(visit), await read_workers(visit), await read_paces(visit)
+    live = [worker for worker in workers if is_live(worker)]
+    counts, metrics = totals(activity.queues), await _flow(visit, span)
+    releases = [pacing.next_release_at for pacing in paces.values()]
+    flow, queues = metrics.total, await read_flows(visit, activity.queues, span)
+    return View(
+        "overview.html",
+        {
+            "page": "overview",
+            "troubles": await read_troubles(visit, activity, workers),
+            "counts": counts,
+            "oldest": min(activity.due_since.values(), default=None),
+            "held": sum(pacing.held for pacing in paces.values()),
+            "next_release": min((at for at in releases if at is not None), default=None),
+            "slots": sum(worker.slots for worker in live),
+            "workers": live,
+            "slots_now": slots_of(live, activity.running, await read_running(visit) if counts.processing else []),
+            "is_new": not activity.mark,
+            "demo": offers_demo(visit),
+            "span": span,
+            "spans": SPANS,
+            "flow": flow,
+            "lateness": {"p50": rough_ms(flow.lateness.p50), "p99": rough_ms(flow.lateness.p99)},
+            "charts": chart_data(metrics.series, metrics.step) | {"depth": depth_data(queues)},
+            "sparks": sparks(metrics.series),
+            "each": per_step(metrics.step),
+            "due": await _due(visit, span),
+            "due_words": AHEAD_WORDS[span],
+            "strip_height": STRIP_HEIGHT,
+            "due_form": {"hour": "%H:%M", "day": "%a %H:%M", "week": "%d %b"}[span],
+        },
+    )
+
+
+async def _flow(visit: Visit, span: str) -> FlowSeries:
+    return await visit.shared.get(f"flow {span}", FLOW_READ_EVERY, lambda: visit.client.flow(span), patience=PATIENCE)
+
+
+async def _due(visit: Visit, span: str) -> DueStrip | None:
+    """Return the due strip, None if the jobs cannot be counted in time."""
+    until, steps = AHEAD[span]
+    read = partial(visit.client.coming, until, steps, within=SEARCH_LIMIT)
+    try:
+        counts = await visit.shared.get(f"due {span}", DUE_COUNTED_EVERY, read, patience=PATIENCE)
+    except (SearchTooSlow, TooManySearches):
+        return None
+    return due_strip(counts, span, visit.now, lambda search: visit.link("jobs", q=search))
+
+
+ROUTES = (Route("GET", "/", Scope.READ, show_overview),)

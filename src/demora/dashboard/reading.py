@@ -1,0 +1,233 @@
+"""What several pages show: counts, workers, paces and findings. All open pages of a process share each read."""
+
+from collections.abc import Iterator, Sequence
+from functools import partial
+from typing import Any
+
+import msgspec
+
+from ..api.operations import SEARCH_LIMIT
+from ..client.counts import FailureGroup
+from ..client.statistics import FlowSeries
+from ..client.why import Why
+from ..core.job import Job
+from ..core.states import Status
+from ..doctor import judge_jobs, judge_paces
+from ..errors import SearchTooSlow, TooManySearches
+from ..store.diagnostics import Activity, Finding
+from ..store.jobs import Queue, WorkerRecord
+from ..store.paces import Pacing
+from .drawing import plural, rough
+from .times import Pieces
+from .visit import Visit
+
+PATIENCE = 0.02  # seconds that a page waits for a slow read, if there is an older value to show
+EXAMINED_EVERY = 30.0  # seconds between looks at all waiting jobs
+MOST_EXAMINED = 200_000  # waiting jobs: with more of them, the findings that need to read each one are left out
+GROUPED_EVERY = 30.0  # seconds between looks at all dead letters; an action groups them anew
+FLOW_READ_EVERY = 5.0  # seconds; the shortest step is a minute
+MOST_FLOWS = 100  # queues whose runs and depths are drawn
+MOST_RUNNING = 25  # jobs that the overview lists
+
+
+class Trouble(msgspec.Struct, frozen=True):
+    """Something that is wrong now: in words, what to do about it, and the button that does it.
+
+    A button either acts (`post`) or leads to a page (`link`).
+    """
+
+    state: str
+    words: Pieces
+    advice: str | None = None
+    button: str | None = None
+    post: str | None = None
+    link: str | None = None
+    scope: str = "operate"
+
+
+class Totals(msgspec.Struct, frozen=True):
+    """The counts of all queues together."""
+
+    ready: int = 0
+    delayed: int = 0
+    processing: int = 0
+    dead: int = 0
+
+
+async def read_activity(visit: Visit) -> Activity:
+    return await visit.shared.get("activity", 1.0, visit.client.activity, patience=PATIENCE)
+
+
+async def read_workers(visit: Visit) -> list[WorkerRecord]:
+    """Return all registered workers, also those without a recent heartbeat."""
+    return await visit.shared.get("workers", 1.0, visit.client.registered_workers)
+
+
+async def read_paces(visit: Visit) -> dict[str, Pacing]:
+    found = await visit.shared.get("paces", 1.0, visit.client.pacings)
+    return {pacing.queue: pacing for pacing in found}
+
+
+async def read_running(visit: Visit) -> list[Job]:
+    """Return the jobs that started last among those that run."""
+
+    async def read() -> list[Job]:
+        page = await visit.client.find(status=Status.PROCESSING, limit=MOST_RUNNING, fields=(), within=SEARCH_LIMIT)
+        return page.jobs
+
+    return await visit.shared.get("running", 1.0, read)
+
+
+async def failure_groups(visit: Visit) -> list[FailureGroup]:
+    """Return the dead letters in groups. Raises `SearchTooSlow` where there are too many to group in time."""
+    read = partial(visit.client.failure_groups, within=SEARCH_LIMIT)
+    return await visit.shared.get("failures", GROUPED_EVERY, read, patience=PATIENCE)
+
+
+async def read_flows(visit: Visit, queues: Sequence[Queue], span: str) -> dict[str, FlowSeries]:
+    """Return what became of runs, and how many jobs waited, in each of the queues in which the most jobs wait now."""
+    deepest = sorted(queues, key=lambda queue: (-queue.ready - queue.delayed, queue.name))[:MOST_FLOWS]
+    read = partial(visit.client.flow_of_queues, [queue.name for queue in deepest], span)
+    return await visit.shared.get(f"queue flows {span}", FLOW_READ_EVERY, read, patience=PATIENCE)
+
+
+def offers_demo(visit: Visit) -> bool:
+    """Whether the page can add demo jobs: the visitor may, and their handlers are not switched off here."""
+    return visit.may("admin") and visit.app.registry.get("demo.echo") is not None
+
+
+def is_live(worker: WorkerRecord) -> bool:
+    return worker.live
+
+
+def totals(queues: Sequence[Queue]) -> Totals:
+    return Totals(
+        ready=sum(queue.ready for queue in queues),
+        delayed=sum(queue.delayed for queue in queues),
+        processing=sum(queue.processing for queue in queues),
+        dead=sum(queue.dead for queue in queues),
+    )
+
+
+async def read_troubles(visit: Visit, activity: Activity, workers: Sequence[WorkerRecord]) -> list[Trouble]:
+    """Return what is wrong now, the worst first."""
+    found = [*_paused(visit, activity), *(_of_finding(visit, one) for one in await _findings(visit, activity, workers))]
+    return sorted(found, key=lambda trouble: trouble.state != "failed")
+
+
+def _paused(visit: Visit, activity: Activity) -> Iterator[Trouble]:
+    for queue in activity.queues:
+        if queue.pause is not None:
+            by = f" by {queue.pause.by}" if queue.pause.by else ""
+            because = f": {queue.pause.reason}" if queue.pause.reason else ""
+            waiting = plural(queue.ready + queue.delayed, "job")
+            words = (f"Queue {queue.name} is paused{by} since ", queue.pause.paused_at, f"{because}. {waiting} in it.")
+            there = visit.link("queues", queue.name, "resume")
+            yield Trouble("held", words, button="Resume", post=there)
+
+
+async def _findings(visit: Visit, activity: Activity, workers: Sequence[WorkerRecord]) -> list[Finding]:
+    """Return the doctor's findings that are no praise. It reads every waiting job, so it looks seldom, and not at all where
+    there are too many of them; then only the workers are judged."""
+    counted = totals(activity.queues)
+
+    async def examine() -> list[Finding]:
+        overview = await visit.client.overview(ended=False)
+        every = [*judge_jobs(overview, activity.queues, workers), *judge_paces(await visit.client.pacings(), workers)]
+        return [one for one in every if one.level != "ok"]
+
+    live = [worker for worker in workers if is_live(worker)]
+    if counted.ready + counted.delayed > MOST_EXAMINED:
+        return (
+            [] if live else [Finding("workers", "problem", "no worker is alive", "start one: demora worker or demora serve")]
+        )
+    try:
+        name = f"findings {len(live)}"
+        found = await visit.shared.get(name, EXAMINED_EVERY, examine, patience=PATIENCE)
+    except (SearchTooSlow, TooManySearches):
+        found = []
+    paused = {queue.name for queue in activity.queues if queue.pause is not None}
+    return [
+        one for one in found if not (one.check == "queues" and any(f"queue {name} has been" in one.fact for name in paused))
+    ]
+
+
+def _of_finding(visit: Visit, finding: Finding) -> Trouble:
+    state = "failed" if finding.level == "problem" else "running"
+    words, advice = (f"{_sentence(finding.fact)}.",), finding.advice and f"{_sentence(finding.advice)}."
+    if finding.check == "dead letters":
+        return Trouble(state, words, button="Look at them", link=visit.link("failures"))
+    if finding.check == "slots":
+        return Trouble(state, words, advice, "Running jobs", link=visit.link("jobs", q="status:running"))
+    if finding.check == "workers":
+        return Trouble(state, words, advice, "Workers", link=visit.link("system"))
+    return Trouble(state, words, advice)
+
+
+def _sentence(text: str) -> str:
+    return f"{text[:1].upper()}{text[1:]}"
+
+
+# Why a job waits, in a few words
+
+
+class Short(msgspec.Struct, frozen=True):
+    """Why a job is in its state, in a few words for a list: words, then a time, then more words."""
+
+    words: str
+    at: str | None = None
+    style: str = "ago"
+    more: str = ""
+
+
+def in_short(job: Job, why: Why) -> Short:
+    data = why.data
+    match why.reason:
+        case "not_due":
+            return Short("due", data["dueAt"])
+        case "retry_due":
+            return Short(
+                f"retry {job.attempt} of {job.max_retries}", data["dueAt"], more=f"after {job.error}" if job.error else ""
+            )
+        case "held_by_pace":
+            place = f"behind {data['place'] - 1:,} or more" if data.get("moreAhead") else nth(data["place"])
+            return Short(f"held by pace, {place}, about", data["releaseAt"], "clock")
+        case "queue_paused":
+            because = f": {data['pauseReason']}" if data.get("pauseReason") else ""
+            return Short(f"queue paused{because}")
+        case "ready" | "slots_taken":
+            return Short(_line(data) + (", all slots taken" if why.reason == "slots_taken" else ""))
+        case "no_worker":
+            return Short(f"no worker serves {job.queue}")
+        case "no_handler":
+            return Short(f"no worker knows {job.type}")
+        case "handed_back":
+            return Short("handed back, again", data["dueAt"])
+        case "running":
+            asked = ", cancel requested" if data.get("cancelRequestedAt") else ""
+            return Short(f"attempt {data['attempt']} of {data['attempts']}{asked}, started", data["startedAt"])
+        case "lapsed":
+            return Short("its worker is gone, next claim takes over")
+        case "expired":
+            return Short("expired", data["expiresAt"])
+    return _end(job, data)
+
+
+def _line(data: dict[str, Any]) -> str:
+    if data["ahead"] == 0:
+        return "next in line"
+    return f"behind {data['ahead']:,}{' or more' if data.get('moreAhead') else ''}"
+
+
+def _end(job: Job, data: dict[str, Any]) -> Short:
+    if job.status is Status.COMPLETED and job.started_at is not None and job.completed_at is not None:
+        took = job.completed_at - job.started_at
+        return Short(f"took {rough(took) if took else 'under 1ms'},", data["endedAt"])
+    if job.error:
+        return Short(job.error)
+    return Short("cancelled" if job.status is Status.CANCELLED else "", data["endedAt"])
+
+
+def nth(place: int) -> str:
+    ending = "th" if place % 100 in (11, 12, 13) else {1: "st", 2: "nd", 3: "rd"}.get(place % 10, "th")
+    return f"{place}{ending}"

@@ -1,0 +1,6 @@
+-- Processes without a worker that fire schedules: `demora scheduler`, and a service that only serves HTTP.
+
+create table demora.schedulers (
+    id text collate "C" primary key,
+    heartbeat_at bigint not null
+);

@@ -1,0 +1,543 @@
+"""Transactions on SQLite: group commit, and the threads that the calls run on.
+
+Calls that are waiting at the same time share one transaction. Each runs in a savepoint, so that a bad one fails alone.
+"""
+
+import asyncio
+import os
+import threading
+import time
+import weakref
+from collections.abc import Callable, Sequence
+from queue import Empty, SimpleQueue
+from typing import Any, Protocol, TypeVar
+
+import apsw
+
+from ....errors import StoreBusy, StoreClosed, StoreError
+from ....store.jobs import Topic
+from ....system import crash
+from .connections import SQL, WAITS, BusyHandler, Stamps, Waits, busy, has_triggers, stamps_of
+from .file_problems import why_refused
+from .file_watch import FileWatch, OpenedFile
+from .locking import LockTurns, Overtaken, Stall
+
+T = TypeVar("T")
+
+WRITING, READING = "begin immediate", "begin"
+LOCK_HELD_AT_MOST = 0.005  # seconds after which a batch is committed, since other processes wait for the lock
+
+
+class Transaction:
+    """What a call works on: the connection, the clocks as read at its start, and the topics to wake once it is committed.
+
+    A new lease is counted from `boot`. Whether a lease has lapsed is decided by `lease_clock`, which runs behind `boot` for
+    a while after a stall. The call sets `unplaced` if it records jobs that no caller puts into the line.
+    """
+
+    __slots__ = ("_settled", "boot", "db", "lease_clock", "stall", "stamps", "topics", "unplaced", "wall", "wall_us")
+
+    def __init__(self, db: apsw.Connection, stamps: Stamps, topics: set[Topic], boot: int, stall: Stall) -> None:
+        self.db, self.stamps, self.topics, self.boot, self.stall = db, stamps, topics, boot, stall
+        self.wall, self.wall_us, self.lease_clock = stamps.wall, stamps.wall_us, stamps.boot
+        self.unplaced = False
+        self._settled: int | None = 0
+
+    def wake(self, topic: Topic) -> None:
+        self.topics.add(topic)
+
+    def next_move(self) -> int | None:
+        """The number to record with rows that move into waiting now; None while there is no line."""
+        if not self.stamps.lined:
+            return None
+        [(number,)] = self.db.execute(SQL["next_move"])
+        return int(number)
+
+    def settled(self) -> int | None:
+        """The number to record with rows that this call ends or sends into a retry; None if there never was a listener."""
+        if self._settled == 0:
+            row = self.db.execute(SQL["settled_position"]).fetchone()
+            self._settled = None if row is None else int(row[0]) + 1
+        return self._settled
+
+    def rows_written(self) -> int:
+        """Rows written on this connection so far, without the events of an audit."""
+        return self.db.total_changes() - self.stamps.events
+
+
+class Pending:
+    """A call that waits or runs, and the future that its caller awaits."""
+
+    __slots__ = ("after_commit", "asked", "bare", "call", "error", "future", "result")
+
+    def __init__(self, call: Callable[[Any], Any], future: "asyncio.Future[Any]", *, bare: bool = False) -> None:
+        self.call, self.future, self.bare = call, future, bare
+        self.asked = time.monotonic()
+        self.result: Any = None
+        self.error: Exception | None = None
+        self.after_commit: Callable[[], None] | None = None  # runs on the loop, before the future is resolved
+
+    def resolve(self) -> None:
+        if self.error is None and self.after_commit is not None:
+            self.after_commit()
+        if self.future.done():  # the awaiting task was cancelled; the write stands
+            return
+        if self.error is not None:
+            self.future.set_exception(self.error)
+        else:
+            self.future.set_result(self.result)
+
+
+class Batches:
+    """Runs calls on one connection; those that wait at the same time share a transaction."""
+
+    def __init__(
+        self,
+        db: apsw.Connection,
+        begin: str,
+        clocks: Callable[[], tuple[int, int]],
+        notify: Callable[[set[Topic]], None],
+        timer: Callable[[], float] = time.perf_counter,
+        turns: LockTurns | None = None,
+        *,
+        file: OpenedFile | None = None,
+        watch: FileWatch | None = None,
+        stall: Stall | None = None,
+        waits: Waits = WAITS,
+        on_unplaced: Callable[[], None] | None = None,
+    ) -> None:
+        self._timer, self._most, self._on_unplaced = timer, waits, on_unplaced
+        self._file, self._watch = file, watch
+        self._writes = begin != READING
+        self._waits_since: int | None = None  # when the wait for the lock began, on the clock of leases
+        self.turns, self._stall = turns or LockTurns(None), stall or Stall()
+        self._db, self._begin, self._clocks, self._notify = db, begin, clocks, notify
+        self._busy = BusyHandler(waits, self._note_long_wait)
+        db.set_busy_handler(self._busy)
+        self._stamps = stamps_of(db)
+        self._stamps.audited = has_triggers(db)
+        self.disk_takes = 0.0  # expected seconds of a commit, from earlier ones: quick to rise, slow to fall
+
+    def begin_at_once(self) -> bool:
+        """Begin a transaction if that is possible without waiting. The next `commit` then uses it."""
+        self._busy.refuses = True
+        try:
+            if self._watch is not None:
+                self._watch.expect(self._db)
+            self._db.execute(self._begin)
+        except apsw.Error:
+            return False
+        finally:
+            self._busy.refuses = False
+        return True
+
+    def commit(self, batch: list[Pending]) -> tuple[list[Pending], set[Topic]]:
+        """Run and commit calls from the front of `batch`, and return them; the others stay in it.
+
+        If the lock stays taken, the calls that have waited too long fail. Raises `Overtaken` if another thread took over.
+        """
+        topics: set[Topic] = set()
+        finished: list[Pending] = []
+        in_turn = False
+        try:
+            if not self._db.in_transaction and not self.begin_at_once():
+                self._waits_since = self._waits_since or self._clocks()[1]
+                in_turn = self.turns.take()
+                if not self._begin_late(batch, in_turn=in_turn):
+                    return self._refuse_overdue(batch), topics
+            self._note_stall()
+            self._check_files()
+            self._run(batch, finished, topics)
+            crash.at("batch.applied")
+            self._to_disk()
+            if self._file is not None and self._writes:
+                self._file.check()  # what was committed to a file that is gone must not be acknowledged
+        except Overtaken:
+            raise
+        except Exception as problem:
+            self._abandon()
+            finished += batch
+            batch.clear()
+            topics.clear()
+            for pending in finished:
+                pending.error = pending.error or translate(problem)
+        finally:
+            if in_turn:
+                self.turns.give_back()
+        crash.at("batch.committed")
+        if topics:
+            self._notify(topics)
+            crash.at("batch.notified")
+        return finished, topics
+
+    def run_next(self, waiting: list[Pending]) -> tuple[list[Pending], set[Topic]]:
+        """Run the bare calls in `waiting`, or else its next batch; finished calls leave the list."""
+        bare = [pending for pending in waiting if pending.bare]
+        if not bare:
+            return self.commit(waiting)
+        for pending in bare:
+            waiting.remove(pending)
+            try:
+                pending.result = pending.call(self._db)
+            except Exception as problem:
+                pending.error = translate(problem)
+        return bare, set()
+
+    def set_cache(self, kibibytes: int) -> None:
+        self._db.pragma("cache_size", -kibibytes)
+
+    def interrupt(self) -> None:
+        """Interrupt the statement that runs, if one does. Any thread may call it."""
+        self._db.interrupt()
+
+    def hurry(self) -> None:
+        """Shorten all waits for the lock, since the store is being closed. Any thread may call it."""
+        self._busy.hurry()
+
+    def close(self) -> None:
+        self._db.close()
+        self.turns.close()
+
+    def _begin_late(self, batch: list[Pending], *, in_turn: bool) -> bool:
+        """Begin once the lock is free; False if it stays taken until the oldest call has waited too long."""
+        self._busy.asked, self._busy.next = batch[0].asked if batch else None, in_turn
+        try:
+            self._execute(self._begin)
+        except apsw.BusyError:
+            return False
+        finally:
+            self._busy.asked = None
+        return True
+
+    def _note_stall(self) -> None:
+        """After a long wait for the lock, note that no process could renew its leases meanwhile."""
+        since, self._waits_since = self._waits_since, None
+        if self._writes and (since is not None or not self._stall.ended):
+            now = self._clocks()[1]
+            if not self._stall.ended or (since is not None and now - since > self._most.stall * 1000):
+                self._stall.is_over(now if since is None else since, now)
+
+    def _note_long_wait(self) -> None:
+        """Note a wait that goes on, so that other connections and processes judge leases by its beginning."""
+        now = self._clocks()[1]
+        self._stall.goes_on(self._waits_since or now, now)
+
+    def _refuse_overdue(self, batch: list[Pending]) -> list[Pending]:
+        """Take the calls that have waited too long out of the batch, with an error that names the holder of the lock."""
+        self._note_long_wait()
+        self._waits_since = None
+        now = time.monotonic()
+        hurried = now >= self._busy.at_most_until
+        overdue = [pending for pending in batch if hurried or now - pending.asked >= self._most.lock] or batch[:1]
+        problem = busy(self._db.filename, now - overdue[0].asked if overdue else 0.0)
+        for pending in overdue:
+            batch.remove(pending)
+            pending.error = StoreBusy(str(problem))
+        return overdue
+
+    def _check_files(self) -> None:
+        """Refuse to write if the files of the database were cut, deleted or replaced, and to read a file that is gone."""
+        if self._watch is None:
+            if self._file is not None:
+                self._file.check()
+            return
+        if self._watch.is_well():
+            return
+        self._execute("rollback")
+        self._watch.judge(self._db)
+        self._execute(self._begin)
+
+    def _run(self, batch: list[Pending], finished: list[Pending], topics: set[Topic]) -> None:
+        started, alone = self._timer(), len(batch) == 1
+        while batch:
+            pending = batch.pop(0)
+            finished.append(pending)
+            if alone:
+                self._apply(pending, topics)
+            else:
+                self._apply_in_savepoint(pending, topics)
+            if self._timer() - started > LOCK_HELD_AT_MOST:
+                return
+
+    def _apply(self, pending: Pending, topics: set[Topic]) -> None:
+        stamps = self._stamps
+        stamps.wall_us, boot = self._clocks()
+        stamps.wall = stamps.wall_us // 1000
+        stamps.boot = self._stall.lease_clock(boot)
+        tx = Transaction(self._db, stamps, topics, boot, self._stall)
+        pending.result = pending.call(tx)
+        if tx.unplaced:
+            pending.after_commit = self._on_unplaced
+
+    def _apply_in_savepoint(self, pending: Pending, topics: set[Topic]) -> None:
+        self._execute("savepoint one")
+        woken: set[Topic] = set()
+        try:
+            self._apply(pending, woken)
+        except Exception as problem:
+            pending.error = translate(problem)
+            self._execute("rollback to one")
+        else:
+            topics |= woken
+        self._execute("release one")
+
+    def _to_disk(self) -> None:
+        started = self._timer()
+        self._execute("commit")
+        self.disk_takes = max(self._timer() - started, self.disk_takes * 0.8)
+
+    def _execute(self, sql: str) -> None:
+        self._db.execute(sql)
+
+    def _abandon(self) -> None:
+        if self._db.in_transaction:
+            try:
+                self._execute("rollback")
+            except apsw.Error:
+                if self._db.in_transaction:
+                    raise
+
+
+def translate(problem: Exception) -> Exception:
+    """The store's own error for one of the driver's; any other error is returned as it is."""
+    if isinstance(problem, apsw.BusyError):
+        error: StoreError = StoreBusy("the database file stayed locked by another process; nothing was written")
+    elif isinstance(problem, apsw.Error):
+        error = StoreError(why_refused(problem))
+    else:
+        return problem
+    error.__cause__ = problem
+    return error
+
+
+# Where batches run
+
+
+class Transactor(Protocol):
+    """Runs calls: on a thread of its own, or inline on the event loop."""
+
+    def run(self, call: Callable[[Transaction], T], weight: int) -> "asyncio.Future[T]":
+        """Run a call in a transaction; `weight` is how many jobs of ordinary size it concerns."""
+        ...
+
+    def bare(self, call: Callable[[apsw.Connection], T]) -> "asyncio.Future[T]":
+        """Run a call outside of any transaction."""
+        ...
+
+    async def close(self) -> None: ...
+
+
+Wake = Callable[[set[Topic]], None]  # wakes the waiters of this process
+
+
+AT_ONCE = 4  # calls in one pass of the loop
+LIGHT = 512  # jobs: some milliseconds of work, as long as making them took; a heavier call goes to the thread
+QUICK = 0.002  # seconds; if a commit takes longer, calls go to the thread
+
+
+class ThreadTransactor:
+    """Runs batches on a thread of its own, so that the event loop never waits for a slow disk or another process.
+
+    To hand a call over and back costs more than a commit to a quick disk, since both threads then wait for the interpreter
+    in turn. So a light call that comes alone, while the thread is idle, the lock free and the disk quick, is committed on
+    the event loop. In one pass of the loop the first few such calls run at once, and later ones together at its end. So
+    calls made at the same time still share a transaction, and no caller can hold up the loop.
+    """
+
+    def __init__(self, make: Callable[[], Batches], wake: Wake, name: str) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._make, self._wake = make, wake
+        self._calls: SimpleQueue[Pending | None] = SimpleQueue()
+        self._batches: Batches | None = None
+        self._waiting: list[Pending] = []  # taken from the calls, not finished
+        self._here: list[Pending] = []  # made in this pass of the loop
+        self._at_once = AT_ONCE  # calls that may still be committed at once in this pass
+        self._in_flight = 0  # handed to the thread and not finished
+        self._closed = False
+        self._ready: asyncio.Future[None] = self._loop.create_future()
+        self._gone: asyncio.Future[None] = self._loop.create_future()
+        self._thread = threading.Thread(target=self._main, name=name, daemon=True)
+        _made.add(self)
+
+    async def start(self) -> None:
+        """Open the connection on the thread; raises its error if that fails."""
+        self._thread.start()
+        await self._ready
+
+    def run(self, call: Callable[[Transaction], T], weight: int) -> "asyncio.Future[T]":
+        pending = Pending(call, self._loop.create_future())
+        if self._closed:
+            pending.future.set_exception(StoreClosed())
+        elif self._here or (self._in_flight == 0 and weight <= LIGHT):
+            self._here.append(pending)
+            self._soon()
+        else:
+            self._hand_over(pending)
+        return pending.future
+
+    def bare(self, call: Callable[[apsw.Connection], T]) -> "asyncio.Future[T]":
+        pending = Pending(call, self._loop.create_future(), bare=True)
+        if self._closed:
+            pending.future.set_exception(StoreClosed())
+        else:
+            self._hand_over(pending)
+        return pending.future
+
+    def interrupt(self) -> None:
+        """Interrupt the statement that runs on the thread, if one does."""
+        if self._batches is not None:
+            self._batches.interrupt()
+
+    async def close(self) -> None:
+        if not self._closed:
+            self._closed = True
+            self._flush_here()
+            self._calls.put(None)
+            if self._batches is not None:
+                self._batches.hurry()
+        await asyncio.shield(self._gone)  # not in an executor: when the process ends there is none
+        self._thread.join()
+
+    def _soon(self) -> None:
+        """Flush the first calls of a pass of the loop at once, and the others together at its end."""
+        if self._at_once == AT_ONCE:
+            self._loop.call_soon(self._end_pass)
+        if self._at_once > 0:
+            self._at_once -= 1
+            self._flush_here()
+
+    def _end_pass(self) -> None:
+        self._at_once = AT_ONCE
+        self._flush_here()
+
+    def _flush_here(self) -> None:
+        """Commit a call that came alone right here, if that is quick; hand everything else to the thread."""
+        batch, self._here = self._here, []
+        batches = self._batches
+        quick = batches is not None and self._in_flight == 0 and batches.disk_takes < QUICK
+        if len(batch) == 1 and quick and batches is not None and batches.begin_at_once():
+            self._resolve(*batches.commit(batch))
+        else:
+            for pending in batch:
+                self._hand_over(pending)
+
+    def _hand_over(self, pending: Pending) -> None:
+        self._in_flight += 1
+        self._calls.put(pending)
+
+    def _main(self) -> None:
+        try:
+            batches = self._batches = self._make()
+        except Exception as problem:
+            self._call_back(self._ready.set_exception, translate(problem))
+            self._call_back(_set_done, self._gone)
+            return
+        batches.turns.pass_by = self._overtake
+        self._loop.call_soon_threadsafe(self._ready.set_result, None)
+        self._serve(batches)
+
+    def _serve(self, batches: Batches) -> None:
+        try:
+            while self._gather(self._waiting):
+                finished, topics = batches.run_next(self._waiting)
+                self._call_back(self._take_back, finished, topics)
+            self._batches = None
+            batches.close()
+        except Overtaken:
+            return
+        except BaseException:
+            self._call_back(_set_done, self._gone)
+            raise
+        self._call_back(_set_done, self._gone)
+
+    def _overtake(self) -> None:
+        """Start another thread in place of the one that waits too long for its turn. The watchdog calls it."""
+        batches = self._batches
+        assert batches is not None, "a thread that waits for its turn has its connection"
+        self._thread = threading.Thread(target=self._serve, args=[batches], name=self._thread.name, daemon=True)
+        self._thread.start()
+
+    def _gather(self, waiting: list[Pending]) -> bool:
+        """Move all new calls to `waiting`; blocks while there are none. False once closed and empty."""
+        try:
+            while True:
+                pending = self._calls.get(block=not waiting)
+                if pending is None:
+                    self._calls.put(None)  # for the next call of this method
+                    return bool(waiting)
+                waiting.append(pending)
+        except Empty:
+            return True
+
+    def _call_back(self, callback: Callable[..., None], *args: Any) -> None:
+        try:
+            self._loop.call_soon_threadsafe(callback, *args)
+        except RuntimeError:  # the loop is closed, and so are all callers
+            self._closed = True
+
+    def _take_back(self, finished: Sequence[Pending], topics: set[Topic]) -> None:
+        self._in_flight -= len(finished)
+        self._resolve(finished, topics)
+
+    def _resolve(self, finished: Sequence[Pending], topics: set[Topic]) -> None:
+        for pending in finished:
+            pending.resolve()
+        if topics:
+            self._wake(topics)
+
+
+_made: "weakref.WeakSet[ThreadTransactor]" = weakref.WeakSet()
+
+
+def _close_inherited() -> None:
+    """A forked child has no such thread, and must not use the connection."""
+    for transactor in [*_made]:
+        transactor._closed = True
+
+
+os.register_at_fork(after_in_child=_close_inherited)
+
+
+def _set_done(future: "asyncio.Future[None]") -> None:
+    if not future.done():
+        future.set_result(None)
+
+
+class InlineTransactor:
+    """Runs batches on the event loop itself, for simulations and for databases in memory."""
+
+    def __init__(self, batches: Batches, wake: Wake) -> None:
+        self._batches, self._wake = batches, wake
+        self._waiting: list[Pending] = []
+        self._closed = False
+
+    def run(self, call: Callable[[Transaction], T], weight: int) -> "asyncio.Future[T]":
+        return self._submit(call)
+
+    def bare(self, call: Callable[[apsw.Connection], T]) -> "asyncio.Future[T]":
+        return self._submit(call, bare=True)
+
+    async def close(self) -> None:
+        self._flush()
+        if not self._closed:
+            self._closed = True
+            self._batches.close()
+
+    def _submit(self, call: Callable[[Any], Any], *, bare: bool = False) -> "asyncio.Future[Any]":
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[Any] = loop.create_future()
+        if self._closed:
+            future.set_exception(StoreClosed())
+            return future
+        if not self._waiting:
+            loop.call_soon(self._flush)
+        self._waiting.append(Pending(call, future, bare=bare))
+        return future
+
+    def _flush(self) -> None:
+        while self._waiting:
+            finished, topics = self._batches.run_next(self._waiting)
+            for pending in finished:
+                pending.resolve()
+            if topics:
+                self._wake(topics)

@@ -1,0 +1,7 @@
+"""Everything that runs over HTTP instead of on a database: the client of a service, and the store of its remote workers."""
+
+from .client import RemoteClient
+from .connection import ServiceConnection
+from .store import RemoteStore
+
+__all__ = ["RemoteClient", "RemoteStore", "ServiceConnection"]

@@ -1,0 +1,170 @@
+"""The events of a service, heard over HTTP as server-sent events."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from datetime import datetime, timedelta
+from typing import Any, NoReturn
+
+import msgspec
+
+from ..client.events import Batch, Events, EventStream
+from ..client.views import EventJobView, EventView
+from ..core.events import Event, EventFilter, EventJob, EventKind
+from ..core.pace import Governs, Pace, Rate
+from ..core.states import Status
+from ..errors import StoreError
+from .connection import ServiceConnection
+
+EVENTS = "/api/v1/events"
+SILENCE = 60.0  # seconds without a byte after which the connection is made anew; the service says something every 15 s
+PAUSE = 1.0  # seconds between two tries to connect, at least
+
+
+class RemoteEvents(Events):
+    """The events of a service. Each stream has a connection of its own."""
+
+    def __init__(self, connection: ServiceConnection) -> None:
+        self._connection = connection
+
+    def _stream(self, which: EventFilter, after: str | None) -> EventStream:
+        return RemoteEventStream(self._connection, which, after)
+
+
+class RemoteEventStream(EventStream):
+    """The events that one listener hears over HTTP. A connection that breaks is made anew from the last position."""
+
+    def __init__(self, connection: ServiceConnection, which: EventFilter, after: str | None) -> None:
+        super().__init__(_NO_READER, which, after)
+        self._connection, self._position = connection, after or ""
+        self._heard: AsyncIterator[Event] | None = None
+        self._pending: asyncio.Future[Event] | None = None
+        self._closed = asyncio.Event()
+
+    @property
+    def ended(self) -> bool:
+        return self._closed.is_set()
+
+    @property
+    def position(self) -> str:
+        return self._position
+
+    async def begin(self) -> None:
+        """Connect, unless that is done."""
+        if self._heard is None:
+            first = await self._connect()
+            self._heard = self._hear(first)
+
+    def close(self) -> None:
+        self._closed.set()
+        if self._pending is not None:
+            self._pending.cancel()
+
+    async def wait(self, timeout: float | None = None) -> Batch | None:
+        await self.begin()
+        assert self._heard is not None
+        if self._closed.is_set():
+            return None
+        self._pending = self._pending or asyncio.ensure_future(anext(self._heard))
+        done, _ = await asyncio.wait({self._pending}, timeout=timeout)
+        if not done:
+            return None
+        event, self._pending = self._pending, None
+        if event.cancelled():
+            return None
+        heard = event.result()
+        return Batch([heard], heard.position, heard.position)
+
+    def __del__(self) -> None:
+        self._closed.set()
+
+    async def _hear(self, lines: AsyncIterator[bytes]) -> AsyncIterator[Event]:
+        """Yield events. A stream that ends is made anew, at once if it lasted; a proxy may end each one as it begins."""
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        while not self._closed.is_set():
+            try:
+                async for block in _blocks(lines):
+                    self._position = block.get(b"id", b"").decode() or self._position
+                    if b"data" in block and b"event" in block:
+                        yield _event(block[b"data"], self._position)
+            except StoreError:  # the answer broke off
+                pass
+            while not self._closed.is_set():
+                await asyncio.sleep(max(began + PAUSE - loop.time(), 0))
+                began = loop.time()
+                with contextlib.suppress(StoreError):
+                    lines = await self._connect()
+                    break
+
+    async def _connect(self) -> AsyncIterator[bytes]:
+        given = {"queue": self.filter.queue, "type": self.filter.type, "tag": self.filter.tag, "job": self.filter.job}
+        query = [(name, value) for name, value in given.items() if value is not None]
+        return await self._connection.stream(EVENTS, query, after=self._position or self._after, silence=SILENCE)
+
+
+async def _blocks(lines: AsyncIterator[bytes]) -> AsyncIterator[dict[bytes, bytes]]:
+    """Yield the fields of each block of server-sent events."""
+    block: dict[bytes, bytes] = {}
+    async for line in lines:
+        if line:
+            name, _, value = line.partition(b":")
+            if name:
+                block[name] = value.removeprefix(b" ")
+        elif block:
+            yield block
+            block = {}
+
+
+def _event(data: bytes, position: str) -> Event:
+    view = msgspec.json.decode(data, type=EventView)
+    return Event(
+        kind=EventKind(view.event),
+        position=position,
+        at=None if view.at is None else datetime.fromisoformat(view.at),
+        queue=view.queue,
+        job=None if view.job is None else _job(view.job),
+        pace=_pace(view),
+        by=view.by,
+        reason=view.reason,
+    )
+
+
+def _job(view: EventJobView) -> EventJob:
+    return EventJob(
+        id=view.id,
+        name=view.name,
+        type=view.type,
+        queue=view.queue,
+        status=Status[view.status],
+        tags=tuple(view.tags),
+        attempt=view.attempt,
+        token=0,
+        due_at=datetime.fromisoformat(view.due_at),
+        worker_id=view.worker_id,
+        progress=view.progress,
+        progress_message=view.progress_message,
+        error=view.error,
+    )
+
+
+def _pace(view: EventView) -> Pace | None:
+    pace = view.pace
+    if pace is None or isinstance(pace, msgspec.UnsetType):
+        return None
+    rapid = None if pace.rapid is None else Rate(_ms(pace.rapid.gap), pace.rapid.burst, _ms(pace.rapid.stagger))
+    return Pace(_ms(pace.gap), pace.burst, _ms(pace.stagger), rapid, Governs(pace.governs), tuple(pace.protect))
+
+
+def _ms(milliseconds: int) -> timedelta:
+    return timedelta(milliseconds=milliseconds)
+
+
+class _NoReader:
+    """Stands for the reader of a database, which a stream over HTTP does not have."""
+
+    def __getattr__(self, name: str) -> NoReturn:
+        raise AttributeError(name)
+
+
+_NO_READER: Any = _NoReader()

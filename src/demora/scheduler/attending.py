@@ -1,0 +1,37 @@
+"""Keeps a process without a worker among the live ones that fire schedules. A worker's heartbeat does this for its own."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+
+from ..errors import StoreError
+from ..store.schedules import ScheduleStore
+from ..system import notices
+
+ATTEND_EVERY = 10.0  # seconds
+LEAVING = 2.0  # seconds to leave; a process that fails to is dead to the others when it no longer attends
+WHAT = "the heartbeat of the scheduler"
+
+
+@contextlib.asynccontextmanager
+async def attending(schedules: ScheduleStore, process_id: str) -> AsyncIterator[None]:
+    """Attend until the end of the block. The process is live when the block begins."""
+    await schedules.attend(process_id)
+    keeping = asyncio.ensure_future(_keep_attending(schedules, process_id))
+    try:
+        yield
+    finally:
+        keeping.cancel()
+        await asyncio.wait([keeping])
+        with contextlib.suppress(StoreError, TimeoutError):
+            await asyncio.wait_for(schedules.leave(process_id), LEAVING)
+
+
+async def _keep_attending(schedules: ScheduleStore, process_id: str) -> None:
+    while True:
+        await asyncio.sleep(ATTEND_EVERY)
+        try:
+            await schedules.attend(process_id)
+            notices.store_well(WHAT)
+        except StoreError as problem:
+            notices.store_trouble(WHAT, problem, ATTEND_EVERY)

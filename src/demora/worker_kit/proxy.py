@@ -1,0 +1,136 @@
+"""A proxy between a worker and the service, which loses requests and answers, holds one back, and cuts the worker off."""
+
+import asyncio
+import contextlib
+import re
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from urllib.parse import urlsplit
+
+_VERB = re.compile(rb"POST /api/v1/workers/[^/ ]+/(claim|renew|settle) ")
+
+
+class Proxy:
+    """Passes on what worker and service say, unless it is told otherwise. `caught` is set when it did what it was told."""
+
+    def __init__(self, host: str, port: int, *, tls: bool) -> None:
+        self._host, self._port, self._tls = host, port, tls
+        self._answer: bytes | None = None  # the verb whose next answer is lost
+        self._request: bytes | None = None  # the verb whose next request is lost
+        self._held: bytes | None = None  # the verb whose next request is held back
+        self._dark, self._released = False, asyncio.Event()
+        self._connections: set[_Connection] = set()
+        self.caught = asyncio.Event()
+
+    def lose_answer(self, verb: str) -> None:
+        """Lose the next answer to this verb. Of claims, that is the next one that got a job."""
+        self._answer = verb.encode()
+        self.caught.clear()
+
+    def lose_request(self, verb: str) -> None:
+        """Lose the next request with this verb: the service never sees it."""
+        self._request = verb.encode()
+        self.caught.clear()
+
+    def hold(self, verb: str) -> None:
+        """Hold back the next request with this verb until `mend`, and cut the worker off meanwhile."""
+        self._held = verb.encode()
+        self._released.clear()
+        self.caught.clear()
+
+    @contextmanager
+    def cut_off(self) -> Iterator[None]:
+        """Let nothing pass during the block."""
+        self._darken()
+        try:
+            yield
+        finally:
+            self.mend()
+
+    def mend(self) -> None:
+        """Pass on everything again, also what is held back."""
+        self._answer = self._request = self._held = None
+        self._dark = False
+        self._released.set()
+
+    async def serve(self, client: asyncio.StreamReader, to_client: asyncio.StreamWriter) -> None:
+        try:
+            if self._dark:
+                raise ConnectionError
+            server, to_server = await asyncio.open_connection(self._host, self._port, ssl=self._tls or None)
+        except OSError:
+            to_client.transport.abort()
+            return
+        connection = _Connection(to_client, to_server)
+        self._connections.add(connection)
+        ways = [
+            asyncio.create_task(self._listen(client, connection)),
+            asyncio.create_task(self._reply(server, connection)),
+        ]
+        try:
+            await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            self._connections.discard(connection)
+            for way in ways:
+                way.cancel()
+            connection.cut()
+
+    async def _listen(self, client: asyncio.StreamReader, connection: "_Connection") -> None:
+        with contextlib.suppress(OSError):
+            while data := await client.read(1 << 16):
+                if (found := _VERB.search(data)) is not None:
+                    connection.asked = found[1]
+                    if found[1] == self._request:
+                        self._request = None
+                        self.caught.set()
+                        return
+                    if found[1] == self._held:
+                        await self._hold_back(connection)
+                connection.to_server.write(data)
+                await connection.to_server.drain()
+
+    async def _hold_back(self, connection: "_Connection") -> None:
+        """Wait for `mend`, with all other connections cut."""
+        self._held = None
+        self._darken(but=connection)
+        self.caught.set()
+        await self._released.wait()
+
+    async def _reply(self, server: asyncio.StreamReader, connection: "_Connection") -> None:
+        with contextlib.suppress(OSError):
+            while data := await server.read(1 << 20):
+                if connection.asked == self._answer and (connection.asked != b"claim" or b'"jobs":[{' in data):
+                    self._answer = None
+                    self.caught.set()
+                    return
+                connection.to_client.write(data)
+                await connection.to_client.drain()
+
+    def _darken(self, *, but: "_Connection | None" = None) -> None:
+        self._dark = True
+        for connection in self._connections - {but}:
+            connection.cut()
+
+
+class _Connection:
+    """A connection of a worker, and the verb that it asked last."""
+
+    def __init__(self, to_client: asyncio.StreamWriter, to_server: asyncio.StreamWriter) -> None:
+        self.to_client, self.to_server, self.asked = to_client, to_server, b""
+
+    def cut(self) -> None:
+        for writer in (self.to_client, self.to_server):
+            writer.transport.abort()
+
+
+@asynccontextmanager
+async def before(url: str) -> AsyncIterator[tuple[Proxy, str]]:
+    """A proxy before the service, and the URL that leads through it."""
+    named = urlsplit(url)
+    tls = named.scheme == "https"
+    proxy = Proxy(named.hostname or "127.0.0.1", named.port or (443 if tls else 80), tls=tls)
+    listener = await asyncio.start_server(proxy.serve, "127.0.0.1", 0)
+    try:
+        yield proxy, f"http://127.0.0.1:{listener.sockets[0].getsockname()[1]}"
+    finally:
+        listener.close()

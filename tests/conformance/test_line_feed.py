@@ -1,0 +1,69 @@
+"""The rest of the line feed: places of rows, epochs of the line, how queues are arranged, and jobs that no caller places."""
+
+import asyncio
+from typing import cast
+
+import pytest
+
+from demora.core.job import Lane, Priority
+from demora.core.pace_request import PaceRequest
+from demora.line import LinedStore, SqlStore
+from demora.store.jobs import QueueChange
+from demora.store.store import Store
+from tests.builders import DONE, add_one, claim_one, run_one, seconds, settle
+
+NOWHERE = "00000000-0000-7000-8000-000000000000"
+
+
+@pytest.fixture
+def sql(store: Store) -> SqlStore:
+    """The SQL store, below a line or not."""
+    return cast(SqlStore, store.inner if isinstance(store, LinedStore) else store)
+
+
+async def test_a_row_tells_its_place_and_whether_it_waits(sql: SqlStore) -> None:
+    waiting = await add_one(sql, queue="mail", priority=Priority.HIGH, delay=seconds(9))
+    await add_one(sql)
+    ended = await run_one(sql)
+    found = {one.place.id: one for one in await sql.line_feed.row_places([waiting.id, ended, NOWHERE])}
+    assert found.keys() == {waiting.id, ended}
+    place = found[waiting.id].place
+    assert (place.queue, place.lane, place.rank) == ("mail", Lane.SCHEDULED, Priority.HIGH)
+    assert [found[id].waiting for id in (waiting.id, ended)] == [True, False]
+
+
+async def test_one_of_the_callers_that_expect_an_epoch_begins_the_next(sql: SqlStore) -> None:
+    before = await sql.line_feed.begin()
+    records = await asyncio.gather(
+        *[sql.line_feed.bump(before.epoch, above=before.epoch + 5, run=f"run{n}") for n in range(4)]
+    )
+    assert len({(record.epoch, record.run) for record in records}) == 1
+    assert records[0].epoch > before.epoch + 5
+    late = await sql.line_feed.bump(before.epoch, above=0, run="late")
+    assert (late.epoch, late.run) == (records[0].epoch, records[0].run)
+
+
+async def test_an_arrangement_has_the_order_the_pause_and_the_held_lanes(sql: SqlStore) -> None:
+    await add_one(sql, queue="usual")
+    await sql.set_queue("mail", QueueChange(paused=True, step=seconds(7)))
+    await sql.paces.set("slow", PaceRequest(gap=seconds(60), burst=1), by="ann")
+    found = {one.queue: one for one in await sql.line_feed.arrangements()}
+    assert found.keys() == {"mail", "slow"}
+    ranks = len(Priority)
+    assert found["mail"].paused
+    assert found["mail"].offsets[Lane.REALTIME * ranks + Priority.HIGH] == 7000
+    assert not found["slow"].paused
+    assert found["slow"].offsets[Lane.SCHEDULED * ranks] is None
+    assert found["slow"].offsets[Lane.REALTIME * ranks] == 0
+
+
+async def test_a_delivery_that_no_caller_places_is_reported_before_the_answer(sql: SqlStore) -> None:
+    await sql.line_feed.begin()
+    heard: list[str] = []
+    sql.line_feed.on_unplaced(lambda: heard.append("unplaced"))
+    await add_one(sql)
+    await settle(sql, await claim_one(sql), DONE)
+    assert heard == []
+    await add_one(sql, webhook_url="https://example.com/hook")
+    await settle(sql, await claim_one(sql), DONE)
+    assert heard == ["unplaced"]

@@ -1,0 +1,426 @@
+"""The dashboard in a real Chromium: every page and button, without an error on the console, and reachable for everybody."""
+
+import asyncio
+import hashlib
+import re
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Literal
+from urllib.parse import urlencode
+
+import pytest
+from playwright.async_api import Browser as Chromium
+from playwright.async_api import Page, expect
+
+from demora import Demora
+from demora.api import make_api
+from demora.client.client import Client
+from demora.core.access import Scope
+from demora.core.job import Priority
+from demora.core.states import Status
+from demora.dashboard.asgi import service_dashboard
+from demora.runtime.front import Front
+from demora.settings import Settings
+from demora.worker import Worker
+from tests.builders import BROKEN, claim_one, settle
+from tests.dashboard.chromium import chromium, serving, watched
+from tests.dashboard.hostile import HOSTILE, make_hostile
+from tests.dashboard.lively import make_lively
+from tests.dashboard.screenshots import DIALOGS
+
+pytestmark = [pytest.mark.slow]
+
+AXE = Path(__file__).parent / "vendor" / "axe.min.js"
+AXE_DIGEST = "20c09fe157a8a34a30e241aaa1fcdade657734f08ab379ecfbeb7d45cc46e878"
+PAGES = ("", "/jobs", "/jobs?q=status:failed", "/queues", "/queues/newsletter", "/schedules", "/failures", "/system")
+SIZES = {"desktop": {"width": 1440, "height": 900}, "phone": {"width": 390, "height": 844}}
+
+
+@pytest.fixture
+async def site(app: Demora, settings: Settings) -> AsyncIterator[str]:
+    async with serving(Front(make_api(app, settings), service_dashboard(app, settings))) as address:
+        yield address
+
+
+@pytest.fixture
+async def engine() -> AsyncIterator[Chromium]:
+    async with chromium() as found:
+        yield found
+
+
+@pytest.mark.parametrize(("size", "scheme"), [("desktop", "light"), ("phone", "dark")])
+async def test_pages_fit_the_screen_and_follow_the_rules_of_axe(
+    engine: Chromium, site: str, client: Client, size: str, scheme: Literal["light", "dark"]
+) -> None:
+    assert hashlib.sha256(AXE.read_bytes()).hexdigest() == AXE_DIGEST
+    named, broken = await make_lively(client), dict[str, str]()
+    async with watched(engine, viewport=SIZES[size], color_scheme=scheme) as (_, page):
+        action = await client.actions.start("retry", "status:failed")
+        jobs = [f"/jobs/{named[one]}" for one in ("held", "running", "failed")]
+        for path in (*PAGES, *jobs, f"/actions/{action.job.id}?of=6", f"/jobs/{named['failed']}/show/payload"):
+            await page.goto(f"{site}/dashboard{path}")
+            await expect(page.locator("h1")).to_be_visible()
+            assert await page.evaluate("document.documentElement.scrollWidth <= innerWidth"), path
+            broken |= dict.fromkeys(await _broken_rules(page), path)
+    assert broken == {}
+
+
+@pytest.mark.parametrize(("size", "scheme"), [("desktop", "dark"), ("phone", "light")])
+async def test_dialogs_follow_the_rules_of_axe(
+    engine: Chromium, site: str, client: Client, size: str, scheme: Literal["light", "dark"]
+) -> None:
+    await make_lively(client)
+    broken = dict[str, str]()
+    asked = "/actions/ask/%s?q=status:%s"
+    more = {verb: asked % (verb, "waiting") for verb in ("reschedule", "spread", "reprioritise")}
+    async with watched(engine, viewport=SIZES[size], color_scheme=scheme) as (_, page):
+        for name, (path, button) in DIALOGS.items():
+            await page.goto(f"{site}/dashboard{path}")
+            await page.get_by_role("button", name=button).first.click()
+            await expect(page.locator("#dialog h2")).to_be_visible()
+            broken |= dict.fromkeys(await _broken_rules(page), name)
+        for name, path in more.items():
+            await page.evaluate(
+                "(path) => htmx.ajax('GET', path, {target: '#dialog', swap: 'innerHTML'})", f"/dashboard{path}"
+            )
+            await expect(page.locator("#dialog h2")).to_contain_text(name.capitalize())
+            broken |= dict.fromkeys(await _broken_rules(page), name)
+    assert broken == {}
+
+
+async def _broken_rules(page: Page) -> list[str]:
+    await page.evaluate(AXE.read_text())
+    rules = {"runOnly": ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "best-practice"]}
+    found = await page.evaluate("(rules) => axe.run(document, rules)", rules)
+    return [f"{one['id']}: {one['nodes'][0]['html'][:200]}" for one in found["violations"]]
+
+
+async def test_from_an_empty_system_to_knowing_why_a_job_waits(engine: Chromium, site: str) -> None:
+    async with watched(engine) as (_, page):
+        await page.goto(site)
+        await page.get_by_role("button", name="Add 20 demo jobs").click()
+        await page.wait_for_url("**/dashboard/jobs")
+        await expect(page.locator("tr.row")).to_have_count(20)
+        await expect(page.locator("tr.row", has_text="held by pace").first).to_be_visible(timeout=10_000)
+        await page.locator("tr.row", has_text="held by pace").first.get_by_role("link").click()
+        await expect(page.locator(".why")).to_contain_text("It is held by the pace of its queue demo-paced")
+        await expect(page.locator(".why .countdown")).to_have_text(re.compile(r"^\d+:\d\d$"))
+
+
+async def test_a_queue_is_paused_with_a_reason_and_resumed(engine: Chromium, site: str, client: Client) -> None:
+    await client.enqueue("demo.echo", queue="mail", delay="1h")
+    async with watched(engine) as (_, page):
+        await page.goto(f"{site}/dashboard/queues")
+        await page.get_by_role("button", name="Pause").click()
+        await page.get_by_label("Reason").fill("provider down")
+        await page.locator("#dialog").get_by_role("button", name="Pause").click()
+        await expect(page.locator("tr.row")).to_contain_text("provider down")
+        await expect(page.locator("#toasts")).to_contain_text("Queue mail is paused")
+        await page.get_by_role("button", name="Resume").click()
+        await expect(page.get_by_role("button", name="Pause")).to_be_visible()
+    assert (await client.queue("mail")).pause is None
+
+
+async def test_the_pace_editor_shows_the_releases_while_one_types(engine: Chromium, site: str, client: Client) -> None:
+    await make_lively(client)
+    async with watched(engine) as (_, page):
+        await page.goto(f"{site}/dashboard/queues/newsletter")
+        await page.get_by_role("button", name="Edit pace").click()
+        await page.get_by_label("Gap").fill("10m")
+        await page.get_by_label("Burst").fill("9")
+        await expect(page.locator("#pace-preview circle")).to_have_count(9)
+        await page.get_by_label("Burst").fill("many")
+        await expect(page.locator("#pace-preview")).to_contain_text("burst: must be a whole number")
+        await page.get_by_label("Burst").fill("9")
+        await expect(page.locator("#pace-preview circle")).to_have_count(9)
+        await page.get_by_role("button", name="Save").click()
+        await expect(page.locator("#dialog")).to_be_hidden()
+    pacing = await client.pacing("newsletter")
+    assert pacing is not None
+    assert (pacing.pace.burst, pacing.set_by) == (9, "dashboard")
+
+
+async def test_jobs_are_searched_selected_and_cancelled_by_keys(engine: Chromium, site: str, client: Client) -> None:
+    await make_lively(client)
+    async with watched(engine) as (_, page):
+        await page.goto(f"{site}/dashboard/jobs")
+        await page.keyboard.press("/")
+        await page.keyboard.type("qu")
+        await page.keyboard.press("Tab")
+        await page.keyboard.type("news")
+        await page.keyboard.press("Tab")
+        await page.keyboard.press("Enter")
+        await page.wait_for_url("**/jobs?q=queue%3Anewsletter*")
+        await expect(page.locator("tr.row")).to_have_count(9)
+        await page.locator("h1").click()
+        for key in ("j", "x", "j", "x"):
+            await page.keyboard.press(key)
+        await expect(page.locator("#selected-bar")).to_contain_text("2 selected")
+        await page.locator("#selected-bar").get_by_role("button", name="Cancel").click()
+        await page.get_by_role("button", name="Cancel 2 jobs").click()
+        await expect(page.locator("#toasts")).to_contain_text("2 jobs cancelled")
+        await expect(page.locator("tr.row", has_text="cancelled")).to_have_count(2)
+        await page.keyboard.press("?")
+        await expect(page.locator("#help")).to_be_visible()
+
+
+async def test_the_search_completes_errors_and_tags(engine: Chromium, site: str, client: Client) -> None:
+    await make_lively(client)
+    async with watched(engine) as (_, page):
+        await page.goto(f"{site}/dashboard/jobs")
+        await page.keyboard.press("/")
+        await page.keyboard.type("error:Provider")
+        await expect(page.locator("#hints")).to_contain_text("error:ProviderTimeout")
+        await page.keyboard.press("Tab")
+        await page.keyboard.type("tag:v")
+        await page.keyboard.press("Tab")
+        await page.keyboard.press("Enter")
+        await page.wait_for_url("**/jobs?q=error%3AProviderTimeout+tag%3Avip*")
+        await expect(page.locator("tr.row").first).to_contain_text("ProviderTimeout")
+
+
+async def test_a_job_is_shown_rescheduled_cancelled_retried_and_deleted(engine: Chromium, site: str, client: Client) -> None:
+    job = await client.enqueue("demo.echo", {"secret": "of the payload"}, delay="3h")
+    async with watched(engine) as (_, page):
+        await page.goto(f"{site}/dashboard/jobs/{job.id}")
+        await expect(page.get_by_text("of the payload")).to_have_count(0)
+        await page.get_by_role("link", name="Show payload").click()
+        await expect(page.get_by_text("of the payload")).to_be_visible()
+        await page.get_by_role("button", name="Reschedule").click()
+        await page.get_by_label("Due in").fill("5h")
+        await page.locator("#dialog").get_by_role("button", name="Reschedule").click()
+        await expect(page.locator("#dialog")).to_be_hidden()
+        await page.get_by_role("button", name="Run now").click()
+        await expect(page.locator("#dialog")).to_contain_text("It becomes due at once")
+        await page.get_by_role("button", name="Leave it").click()
+        await page.get_by_role("button", name="Cancel").click()
+        await expect(page.locator(".head .state")).to_have_text("cancelled")
+        await expect(page.get_by_text("of the payload")).to_be_visible()
+        await page.get_by_role("button", name="Retry").click()
+        await expect(page.locator(".head .state")).to_have_text("ready")
+        await page.get_by_role("button", name="Cancel").click()
+        await page.get_by_role("button", name="Delete").click()
+        await page.get_by_role("button", name="Delete 1 job").click()
+        await page.wait_for_url("**/dashboard/jobs")
+
+
+async def test_a_job_is_added_by_hand(engine: Chromium, site: str, client: Client) -> None:
+    async with watched(engine) as (_, page):
+        await page.goto(f"{site}/dashboard/jobs")
+        await page.get_by_role("button", name="Add a job").first.click()
+        await page.get_by_label("Type").fill("demo.echo")
+        await page.get_by_label("Delay").fill("2h")
+        await page.get_by_label("Payload").fill('{"hello": "world"}')
+        await page.get_by_role("button", name="Add it").click()
+        await page.wait_for_url(re.compile(r"/dashboard/jobs/[0-9a-f-]{36}$"))
+    [job] = (await client.find()).jobs
+    assert (job.payload, job.status) == ({"hello": "world"}, Status.QUEUED)
+
+
+async def test_what_lives_changes_in_place(engine: Chromium, site: str, client: Client) -> None:
+    jobs = [await client.enqueue("demo.echo", delay="1h") for _ in range(3)]
+    async with watched(engine) as (_, page):
+        await page.goto(f"{site}/dashboard/jobs")
+        await page.evaluate(WATCH_SHIFTS)
+        await client.cancel(jobs[0].id)
+        await client.enqueue_many([("demo.echo", {})] * 12)
+        await expect(page.locator("tr.row", has_text="cancelled")).to_have_count(1)
+        await expect(page.get_by_text("12 new")).to_be_visible()
+        await expect(page.locator("tr.row")).to_have_count(3)
+        assert await page.evaluate("window.shift") < 0.02
+        await page.get_by_role("switch", name="Live").click()
+        await expect(page.get_by_role("switch")).to_have_text("Not live")
+
+
+async def test_pages_show_everything_without_a_script(engine: Chromium, site: str, client: Client) -> None:
+    await make_lively(client)
+    async with watched(engine, java_script_enabled=False) as (_, page):
+        await page.goto(f"{site}/dashboard/jobs")
+        assert await page.locator("tr.row").count() > 40
+        await page.get_by_role("link", name="failed", exact=False).first.click()
+        await page.locator("tr.row a.title").first.click()
+        assert "ProviderTimeout" in await page.content() or "KeyError" in await page.content()
+
+
+async def test_payloads_can_be_seen_without_a_script(engine: Chromium, site: str, client: Client) -> None:
+    job = await client.enqueue("demo.echo", {"hello": "of the payload"}, delay="1h")
+    async with watched(engine, java_script_enabled=False) as (_, page):
+        await page.goto(f"{site}/dashboard/jobs/{job.id}")
+        await page.get_by_role("link", name="Show payload").click()
+        await expect(page.get_by_text("of the payload")).to_be_visible()
+
+
+# Times in the zone of the browser
+
+KOLKATA = {"timezone_id": "Asia/Kolkata"}  # half an hour beside the hours of UTC, so that a mistake shows
+TIME = re.compile(r"\b\d\d:\d\d(?::\d\d)?\b")
+
+
+async def test_every_time_is_told_in_the_zone_of_the_browser(engine: Chromium, site: str, client: Client) -> None:
+    named = await make_lively(client)
+    paths = ("", "/queues/newsletter", "/schedules", *(f"/jobs/{named[one]}" for one in ("held", "failed", "scheduled")))
+    async with watched(engine, **KOLKATA) as (_, page):
+        for path in paths:
+            await page.goto(f"{site}/dashboard{path}")
+            text = await page.locator("#live").inner_text()
+            assert "UTC" not in re.sub(r"\d UTC$|every day, UTC|, UTC", "", text, flags=re.MULTILINE), path
+            for one in await page.locator("#live [data-at]").all():
+                at, written = await one.get_attribute("data-at"), await one.text_content()
+                assert at is not None
+                assert written is not None
+                form = await one.get_attribute("data-form")
+                if form == "date":
+                    continue
+                local = (datetime.fromisoformat(at) + timedelta(hours=5, minutes=30)).strftime("%H:%M")
+                assert local in written, (path, at, written)
+
+
+async def test_the_sentence_and_the_toast_tell_local_times(engine: Chromium, site: str, client: Client) -> None:
+    job = await client.enqueue("demo.echo", delay="3h")
+    due = (job.due_at + timedelta(hours=5, minutes=30)).strftime("%H:%M:%S")
+    async with watched(engine, **KOLKATA) as (_, page):
+        await page.goto(f"{site}/dashboard/jobs/{job.id}")
+        await expect(page.locator(".why p").first).to_contain_text(due)
+        await page.get_by_role("button", name="Reschedule").click()
+        await page.get_by_label("or at").fill("2031-05-01T09:00")
+        await page.locator("#dialog").get_by_role("button", name="Reschedule").click()
+        await expect(page.locator("#toasts")).to_contain_text("Due at 2031-05-01 09:00:00")
+    assert (await client.get(job.id)).due_at == datetime(2031, 5, 1, 3, 30, tzinfo=UTC)
+
+
+async def test_the_week_grid_has_local_days(engine: Chromium, site: str, client: Client) -> None:
+    await client.add_schedule("nightly", "demo.echo", cron="0 3 * * *")
+    async with watched(engine, timezone_id="Asia/Tokyo") as (_, page):
+        await page.goto(f"{site}/dashboard/schedules")
+        cells = page.locator("rect[data-hour]:not([display=none])")
+        columns = {await one.get_attribute("x") for one in await cells.all()}
+        assert columns == {str(82 + 12 * 44)}  # 03:00 UTC is noon in Tokyo
+        assert 6 <= await cells.count() <= 7
+        assert "12:00" in (await cells.first.locator("title").text_content() or "")
+
+
+# The list that lives
+
+
+async def test_the_cursor_of_the_keys_survives_a_refresh(engine: Chromium, site: str, client: Client) -> None:
+    jobs = [await client.enqueue("demo.echo", delay="1h") for _ in range(3)]
+    async with watched(engine) as (_, page):
+        await page.goto(f"{site}/dashboard/jobs")
+        for _ in range(2):
+            await page.keyboard.press("j")
+        await expect(page.locator(f"#job-{jobs[1].id}")).to_have_attribute("data-cursor", "")
+        await client.cancel(jobs[0].id)
+        await expect(page.locator("tr.row", has_text="cancelled")).to_have_count(1)
+        await expect(page.locator(f"#job-{jobs[1].id}")).to_have_attribute("data-cursor", "")
+        await page.keyboard.press("j")
+        await expect(page.locator(f"#job-{jobs[0].id}")).to_have_attribute("data-cursor", "")
+
+
+async def test_new_failures_wait_behind_a_line_under_their_chip(engine: Chromium, site: str, client: Client) -> None:
+    await fail(client, 2)
+    async with watched(engine) as (_, page):
+        await page.goto(f"{site}/dashboard/jobs?q=status:failed")
+        await expect(page.locator("tr.row")).to_have_count(2)
+        await fail(client, 5)
+        await expect(page.get_by_text("5 new")).to_be_visible()
+        await expect(page.locator("tr.row")).to_have_count(2)
+        await expect(page.locator("#failed-count .n")).to_have_text("7")
+        await page.get_by_text("5 new").click()
+        await expect(page.locator("tr.row")).to_have_count(7)
+
+
+async def fail(client: Client, count: int) -> None:
+    for _ in range(count):
+        await client.enqueue("demo.echo", max_retries=0)
+        await settle(client.store, await claim_one(client.store), BROKEN)
+
+
+# Actions on many jobs
+
+
+async def test_all_that_match_are_retried_over_a_window_and_followed(
+    app: Demora, engine: Chromium, site: str, client: Client
+) -> None:
+    await fail(client, 4)
+    async with watched(engine) as (_, page):
+        await page.goto(f"{site}/dashboard/jobs?q=status:failed")
+        await page.get_by_role("button", name="All that match").click()
+        await page.get_by_role("button", name="Retry 4 jobs").click()
+        await expect(page.locator("#dialog")).to_contain_text("No live worker can carry this out")
+        await page.get_by_label("Spread over").fill("2h")
+        await page.locator("#dialog").get_by_role("button", name="Retry 4 jobs").click()
+        await page.wait_for_url("**/actions/*?of=4")
+        await expect(page.locator("h1")).to_have_text("Retry 4 jobs")
+        worker = Worker(app)
+        working = asyncio.ensure_future(worker.run())
+        try:
+            await expect(page.locator(".progress .big")).to_have_text("Done: 4 jobs will run again", timeout=20_000)
+        finally:
+            worker.stop()
+            await working
+        assert (await client.count("status:waiting due:>20m")).jobs == 3
+
+
+async def test_jobs_are_selected_on_a_phone_and_the_session_is_ended(engine: Chromium, site: str, client: Client) -> None:
+    jobs = [await client.enqueue("demo.echo", delay="1h") for _ in range(3)]
+    made = await client.keys.create("ops", [Scope.ADMIN])
+    async with watched(engine, viewport=SIZES["phone"], has_touch=True) as (_, page):
+        await page.goto(f"{site}/dashboard/sign-in?next=/dashboard/jobs")
+        await page.get_by_label("API key").fill(made.text)
+        await page.get_by_role("button", name="Sign in").click()
+        await page.locator(f"#job-{jobs[0].id} input").tap()
+        await page.locator("#selected-bar").get_by_role("button", name="More").tap()
+        await page.get_by_role("button", name="Reprioritise 1 job").tap()
+        await page.get_by_label("Priority").select_option("HIGH")
+        await page.locator("#dialog").get_by_role("button", name="Reprioritise 1 job").tap()
+        await expect(page.locator("#toasts")).to_contain_text("1 job reprioritised")
+        await page.get_by_role("button", name="Sign out").tap()
+        await page.wait_for_url("**/sign-in")
+    assert (await client.get(jobs[0].id)).priority is Priority.HIGH
+
+
+async def test_a_phone_shows_what_queues_hold_and_a_readable_life(engine: Chromium, site: str, client: Client) -> None:
+    named = await make_lively(client)
+    async with watched(engine, viewport=SIZES["phone"]) as (_, page):
+        await page.goto(f"{site}/dashboard/queues")
+        row = page.locator("#queue-newsletter")
+        await expect(row.locator("[data-label=held]")).to_be_visible()
+        await expect(row.locator("[data-label=pace]")).to_contain_text("3 every 2m")
+        await page.goto(f"{site}/dashboard/jobs/{named['failed']}")
+        await expect(page.locator(".life-list")).to_contain_text("attempt 1 failed")
+        await expect(page.locator(".timeline > .picture")).to_be_hidden()
+
+
+OPEN = "(path) => htmx.ajax('GET', path, {target: '#dialog', swap: 'innerHTML'})"
+WATCH_SHIFTS = """() => {
+  window.shift = 0;
+  const add = (list) => { for (const one of list.getEntries()) window.shift += one.value; };
+  new PerformanceObserver(add).observe({type: "layout-shift", buffered: true});
+}"""
+
+# Hostile texts
+
+
+async def test_nothing_from_a_job_runs_or_hides(engine: Chromium, site: str, client: Client) -> None:
+    ids = (await make_hostile(client)).values()
+    async with watched(engine) as (_, page):
+        for path in (
+            "",
+            "/jobs",
+            "/queues",
+            "/queues/default",
+            "/failures",
+            "/system",
+            *(f"/jobs/{id}" for id in ids),
+        ):
+            await page.goto(f"{site}/dashboard{path}")
+            if path.count("/") == 2 and "queues" not in path:
+                await page.get_by_role("link", name="Show payload").click()
+                await expect(page.locator("#payload pre")).to_be_visible()
+            text = await page.content()
+            assert not re.search("[\u202a-\u202e\u2066-\u2069\u200b\ufeff\x1b\x9b\x07]", text), path
+            assert await page.evaluate("window.hacked") is None, path
+        for query in HOSTILE:
+            await page.goto(f"{site}/dashboard/jobs?{urlencode({'q': query})}")
+            assert await page.evaluate("window.hacked") is None, query

@@ -1,0 +1,148 @@
+"""Bugs in the schedules: last runs, releases that come back, and schedules that cannot be read."""
+
+from tests.mutants.planted import DEFINITIONS, FIRE, FIRE_LOOP, Mutant
+
+CLI, CLIENT, DOCTOR = "tests/cli/test_schedules.py", "tests/client/test_schedules.py", "tests/doctor/test_schedules.py"
+
+SCHEDULES = (
+    Mutant(
+        "a schedule in code whose last time has passed is retired before that run fires",
+        "core/schedules/definitions.py",
+        "    named = {*definition.names}",
+        "    named = {schedule.name for schedule in definition.schedules}",
+        DEFINITIONS,
+    ),
+    Mutant(
+        "a schedule in code whose last time has passed is added",
+        "core/schedules/definitions.py",
+        "    return Defined(schedule.name, Result.OVER) if known is None else _bring_in(",
+        "    return _bring_in(",
+        DEFINITIONS,
+    ),
+    Mutant(
+        "a process does not register the schedules whose last time has passed",
+        "engines/sqlite/schedules.py",
+        "    names = json.dumps(definition.names)",
+        "    names = json.dumps([one.name for one in definition.schedules])",
+        FIRE + " -k sqlite-memory",
+    ),
+    Mutant(
+        "the client does not say which schedules are over",
+        "client/schedules.py",
+        "release, over=tuple(over.values())",
+        "release",
+        CLIENT,
+    ),
+    Mutant(
+        "a release that no live process runs stays the newest for ever",
+        "core/schedules/definitions.py",
+        "    newest = not any(is_older(definition.release, one.release) for one in elsewhere)",
+        "    newest = False",
+        DEFINITIONS,
+    ),
+    Mutant(
+        "a process does not register its release",
+        "engines/sqlite/queries.sql",
+        "select names, release from schedule_processes join",
+        "select names, null from schedule_processes join",
+        FIRE + " -k sqlite-memory",
+    ),
+    Mutant(
+        "a process does not register its release on PostgreSQL",
+        "engines/postgres/queries.sql",
+        "    release = excluded.release",
+        "    release = null",
+        FIRE + " -k postgres",
+    ),
+    Mutant(
+        "an older release does not define its schedules again",
+        "client/schedules.py",
+        "one.result in (Result.PENDING, Result.OLDER)",
+        "one.result is Result.PENDING",
+        CLIENT,
+    ),
+    Mutant(
+        "a schedule in an unknown zone keeps all others from firing",
+        "engines/sql/schedules.py",
+        "            notices.schedule_broken(one.schedule.name, problem)\n            continue",
+        "            raise problem",
+        FIRE_LOOP,
+    ),
+    Mutant(
+        "a newer database of zones moves no slot",
+        "engines/sqlite/queries.sql",
+        "update schedules set next_at = ?, revision = revision + 1 where name = ?",
+        "update schedules set next_at = coalesce(next_at, ?), revision = revision + 1 where name = ?",
+        FIRE + " -k sqlite-memory",
+    ),
+    Mutant(
+        "a schedule that cannot be decided on makes the others late",
+        "scheduler/schedules.py",
+        "        return min((due.next_in + later).total_seconds(), longest)",
+        "        return longest if self._stuck else min((due.next_in + later).total_seconds(), longest)",
+        FIRE_LOOP,
+    ),
+    Mutant(
+        "schedules that cannot be decided on fill the piece of a look",
+        "scheduler/schedules.py",
+        "due(limit=PIECE + self._stuck)",
+        "due(limit=PIECE)",
+        FIRE_LOOP,
+    ),
+    Mutant(
+        "a schedule in an unknown zone cannot be shown",
+        "cli/schedules.py",
+        "    except (OSError, ValueError, KeyError):\n        return UTC",
+        "    except OSError:\n        return UTC",
+        CLI,
+    ),
+    Mutant(
+        "a change of a schedule overwrites the record of a slot that has its job",
+        "engines/sqlite/queries.sql",
+        "values (?, ?, ?, ?)\non conflict (schedule, slot_at) do nothing",
+        "values (?, ?, ?, ?)\non conflict (schedule, slot_at) do update set outcome = excluded.outcome, job_id = null",
+        FIRE + " -k sqlite-memory",
+    ),
+    Mutant(
+        "a schedule that was added again gives its old slots second jobs",
+        "engines/sqlite/queries.sql",
+        "        :decided_to, null))",
+        "        null, null))",
+        FIRE + " -k sqlite-memory",
+    ),
+    Mutant(
+        "a mistyped type gets a schedule",
+        "cli/schedules.py",
+        "        client.registry.refuse_misspelt(type)\n",
+        "        pass\n",
+        CLI,
+    ),
+    Mutant(
+        "a webhook does not tell the fire time",
+        "engines/sqlite/changes.py",
+        "        slot_at=time(slot_at),\n",
+        "",
+        FIRE + " -k sqlite-memory",
+    ),
+    Mutant(
+        "a search by schedule and state finds the jobs of all schedules",
+        "engines/sql/walks.py",
+        '        "schedule": filter.schedule,\n',
+        "",
+        FIRE + " -k sqlite-memory",
+    ),
+    Mutant(
+        "the doctor takes a backfill for jobs that overlap",
+        "doctor/schedules.py",
+        "    if following is None or job.created_at >= following:",
+        "    if following is None:",
+        DOCTOR,
+    ),
+    Mutant(
+        "the doctor sees no overlap where it is allowed",
+        "doctor/schedules.py",
+        "    return len(met) == OVERLAPS and all(met)",
+        "    return False",
+        DOCTOR,
+    ),
+)
