@@ -20,6 +20,7 @@ from tests.stalls import Stalls
 from tests.worker.conftest import Gate, ended
 
 TEN = timedelta(milliseconds=10)
+ABOUT_THE_LOOP = {"worker.loop_blocked", "worker.loop_free"}  # events that a busy machine causes too
 
 
 def waits(job: Job) -> list[timedelta]:
@@ -235,7 +236,8 @@ async def test_plain_handlers_that_outlast_their_worker_are_one_warning(
         jobs = await app.enqueue_many([("slow", {})] * 3)
         await asyncio.to_thread(begun.wait, 60)
     let_go.set()
-    said = [(record.levelname, record.getMessage()) for record in caplog.records]
+    of_handlers = [record for record in caplog.records if getattr(record, "event", "") not in ABOUT_THE_LOOP]
+    said = [(record.levelname, record.getMessage()) for record in of_handlers]
     expected = f"worker {working.id} stops while 3 handlers still run (slow): their jobs are handed back"
     assert said == [("WARNING", expected)]
     assert [(await app.get(job.id)).status for job in jobs] == [Status.QUEUED] * 3
