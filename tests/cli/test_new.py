@@ -7,6 +7,7 @@ import shlex
 import subprocess
 import sys
 from contextlib import ExitStack
+from importlib.metadata import PathDistribution as Distribution
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -39,6 +40,22 @@ def test_a_project_has_all_its_files_without_placeholders(framework: str, tmp_pa
         assert "$" not in (folder / name).read_text(), name
 
 
+@pytest.mark.parametrize(
+    ("installed", "written"),
+    [
+        (None, "demora[postgres]"),
+        ('{"url": "file:///clones/demora", "dir_info": {}}', "demora[postgres] @ file:///clones/demora"),
+    ],
+)
+def test_a_project_installs_demora_from_where_it_was_installed(
+    installed: str | None, written: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Distribution, "read_text", lambda self, name: installed)
+    create(tmp_path / "shop", "none")
+    assert written in (tmp_path / "shop" / "requirements.txt").read_text().splitlines()
+    assert ("pip wheel" in (tmp_path / "shop" / "README.md").read_text()) == (installed is not None)
+
+
 def test_a_folder_with_files_and_a_bad_name_are_refused(tmp_path: Path) -> None:
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "jobs.py").write_text("mine")
@@ -56,7 +73,9 @@ def test_the_compose_file_starts_the_programs_of_the_project(framework: str, tmp
     compose, chosen = yaml.safe_load((folder / "compose.yaml").read_text()), FRAMEWORKS[framework]
     services = compose["services"]
     assert {name: service.get("command") for name, service in services.items()} == {"database": None} | {
-        name: command for name, command in (("web", chosen.web), ("worker", chosen.worker)) if command
+        name: command.replace("127.0.0.1", "0.0.0.0")
+        for name, command in (("web", chosen.web), ("worker", chosen.worker))
+        if command
     }
     database = services.pop("database")
     url = urlsplit(
@@ -69,7 +88,7 @@ def test_the_compose_file_starts_the_programs_of_the_project(framework: str, tmp
     assert "healthcheck" in database
     assert {volume.partition(":")[0] for volume in database["volumes"]} == set(compose["volumes"])
     assert services.get("web", {}).get("ports", ["8000:8000"]) == ["8000:8000"]
-    assert chosen.web is None or "0.0.0.0" in chosen.web
+    assert "web" not in services or "0.0.0.0" in services["web"]["command"]
 
 
 @pytest.mark.parametrize("framework", FRAMEWORKS)
@@ -81,7 +100,11 @@ def test_the_dockerfile_is_one(framework: str, tmp_path: Path) -> None:
     *_, command = json.loads(lines[-1][2])
     assert command == f"exec {FRAMEWORKS[framework].worker}"
     copied = [
-        word for instruction, _, words in lines if instruction == "COPY" for word in words.split()[:-1] if word[0] != "-"
+        word
+        for instruction, _, words in lines
+        if instruction == "COPY"
+        for word in words.split()[:-1]
+        if word[0] not in "-*"
     ]
     assert all((folder / path).exists() for path in copied)
     for _, _, words in lines:

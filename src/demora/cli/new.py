@@ -1,7 +1,9 @@
 """`demora new`: creates a small project with a job, a test, and the files to deploy it."""
 
+import json
 import re
 from collections.abc import Iterator
+from importlib.metadata import distribution
 from importlib.resources import files
 from importlib.resources.abc import Traversable
 from pathlib import Path, PurePosixPath
@@ -12,6 +14,10 @@ import click
 
 from .root import Failure, verb
 
+_WHEEL = """
+`requirements.txt` names the place that demora was installed from, which an image does not have. Before you build one, put
+a wheel into this folder with `pip wheel --no-deps -w . {source}`, and name its file there.
+"""
 _NAME = re.compile(r"[a-z][a-z0-9-]{0,30}")
 
 
@@ -21,20 +27,21 @@ class _Framework(NamedTuple):
     web: str | None
     worker: str
     test: str = "pytest"
+    tools: str = "pytest httpx"
     call: str = "curl http://127.0.0.1:8000/mails -d to=a@b.c"
 
 
 FRAMEWORKS = {
     "none": _Framework(None, "demora worker --app jobs:app"),
     "fastapi": _Framework(
-        "uvicorn web:web --host 0.0.0.0 --port 8000",
+        "uvicorn web:web --host 127.0.0.1 --port 8000",
         "demora worker --app web:jobs",
         call="""curl http://127.0.0.1:8000/mails -H 'content-type: application/json' -d '{"to": "a@b.c"}'""",
     ),
     "django": _Framework(
-        "gunicorn config.wsgi --bind 0.0.0.0:8000", "python manage.py demora worker", "python manage.py test"
+        "gunicorn config.wsgi --bind 127.0.0.1:8000", "python manage.py demora worker", "python manage.py test", tools=""
     ),
-    "flask": _Framework("gunicorn 'web:create_app()' --bind 0.0.0.0:8000", "flask --app web demora worker"),
+    "flask": _Framework("gunicorn 'web:create_app()' --bind 127.0.0.1:8000", "flask --app web demora worker"),
 }
 
 
@@ -68,10 +75,27 @@ def _texts(framework: str, name: str) -> Iterator[tuple[PurePosixPath, str]]:
     chosen = FRAMEWORKS[framework]
     root = files(__package__) / "projects"
     found = dict(_files(root / "common", PurePosixPath())) | dict(_files(root / framework, PurePosixPath()))
-    words = {"name": name, "worker": chosen.worker, "test": chosen.test, "web": chosen.web or "", "call": chosen.call}
+    source = _source()
+    words = {
+        "name": name,
+        "worker": chosen.worker,
+        "test": chosen.test,
+        "tools": chosen.tools,
+        "web": chosen.web or "",
+        "web_in_a_container": (chosen.web or "").replace("127.0.0.1", "0.0.0.0"),
+        "call": chosen.call,
+        "source": f" @ {source}" if source else "",
+        "wheel": _WHEEL.format(source=source) if source else "",
+    }
     for path, text in found.items():
         if chosen.web is not None or path.stem != "web":
             yield path, Template(text).safe_substitute(words)
+
+
+def _source() -> str | None:
+    """The URL that demora was installed from, None if it was a package index. A project installs it from there too."""
+    recorded = distribution("demora").read_text("direct_url.json")
+    return None if recorded is None else str(json.loads(recorded)["url"])
 
 
 def _files(folder: Traversable, path: PurePosixPath) -> Iterator[tuple[PurePosixPath, str]]:

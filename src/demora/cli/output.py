@@ -376,7 +376,7 @@ def _facts(job: Job, now: datetime) -> Iterator[tuple[str, str]]:
     yield "created", _at("", job.created_at, now)
     yield "scheduled", _at("", job.scheduled_at, now)
     yield "started", _at("", job.started_at, now)
-    yield "completed", _at("", job.completed_at, now)
+    yield "ended", _at("", job.completed_at, now)
     yield "expires", _at("", job.expires_at, now)
     yield "unique", job.unique_key or ""
     yield "retries", f"{job.retry_count} of {job.max_retries}, the first after {say(job.retry_delay)}"

@@ -49,7 +49,7 @@ def described(command: Callable[..., Any]) -> Callable[..., Any]:
             type=click.Choice([one.value for one in Overlap]),
             help="What happens at a fire time while an earlier job lasts.",
         ),
-        click.option("--jitter", type=SPAN, help="Each job is due up to so much later, before the next fire time."),
+        click.option("--jitter", type=SPAN, help="Each job is due up to this much later, before the next fire time."),
         click.option("--end-at", type=MOMENT, help="No fire time is after this time."),
         click.option("--start-at", type=MOMENT, help="No fire time is before this time."),
         click.option("--webhook-url", metavar="URL", help="Where to send a webhook when a job ends."),
@@ -154,7 +154,7 @@ async def resume(name: str, *, as_json: bool) -> None:
 @as_json
 @asynchronous
 async def trigger(name: str, *, as_json: bool) -> None:
-    """Add a job of a schedule now. The times at which it runs stay as they are."""
+    """Add a job of a schedule now. Its regular run times do not change."""
     async with existing() as client:
         job = await client.trigger_schedule(name)
     if as_json:
