@@ -53,6 +53,12 @@ async def test_a_failed_attempt_is_a_warning_and_a_dead_letter_an_error_with_the
         assert {frame.name for frame in traceback.extract_tb(record.exc_info[2])} == {"order"}
 
 
+async def test_an_error_is_logged_in_its_own_letters_and_on_one_line(app: Demora, caplog: pytest.LogCaptureFixture) -> None:
+    await run_one(app, LookupError("señor Müller → 存\nforged \x1b[31m\u202e"), max_retries=0)
+    [record] = said(caplog, "job.failed")
+    assert record.getMessage().endswith(r"LookupError: señor Müller → 存\nforged \x1b[31m\u202e")
+
+
 async def test_a_plain_handler_has_its_traceback_too(app: Demora, caplog: pytest.LogCaptureFixture) -> None:
     @app.job("plain", max_retries=0)
     def plain() -> None:

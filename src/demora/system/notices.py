@@ -501,8 +501,8 @@ def _say(level: int, event: str, words: str, *, problem: BaseException | None = 
 
 
 def _one_line(text: str) -> str:
-    """Return a text cut short, and escaped so that it cannot forge a line of the log."""
-    return text[:500].encode("unicode_escape").decode()
+    """Return a text cut short, with what cannot be printed escaped, so that it cannot forge a line of the log."""
+    return "".join(one if one.isprintable() else one.encode("unicode_escape").decode() for one in text[:500])
 
 
 def _end(code: int) -> str:
