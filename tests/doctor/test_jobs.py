@@ -89,6 +89,16 @@ def test_jobs_that_wait_long_past_their_time_are_told() -> None:
     assert judged(waiting(past=LATE), queues=(Queue("mail", pause=Pause(None, NOW)),)) == []
 
 
+def test_more_slots_are_no_advice_for_late_jobs_that_no_worker_can_run() -> None:
+    found = judged(waiting(past=LATE, type="b"), waiting(past=LATE, type="a"), workers=(LIVE,))
+    assert [(finding.check, finding.fact.split(",")[0]) for finding in found] == [
+        ("types", "1 job of type b in queue mail: no live worker knows b"),
+        ("waiting", "1 job overdue"),
+    ]
+    assert found[0].advice is not None
+    assert found[0].advice.endswith("otherwise it fails after an hour")
+
+
 @pytest.mark.parametrize(("span", "count"), [(MINUTE, 1), (SECOND, 0)])
 def test_leases_that_nobody_settles_are_told(span: timedelta, count: int) -> None:
     assert [finding.check for finding in judged(lapsed=2, lapsed_for=span)] == ["leases"] * count
@@ -109,6 +119,7 @@ def test_dead_letters_are_counted_by_queue() -> None:
 def test_every_finding_that_is_not_well_says_what_to_do() -> None:
     found = judged(
         waiting(type="b", past=HOUR),
+        waiting(past=HOUR),
         queues=(Queue("slow", dead=1, pause=Pause(None, NOW - 2 * HOUR)),),
         workers=(LIVE, SILENT),
         lapsed=1,

@@ -31,7 +31,7 @@ def judge_jobs(overview: JobsOverview, queues: Sequence[Queue], workers: Sequenc
         yield from _unserved(awaited, live)
         yield from _slots(overview, awaited, live)
     yield from _paused(overview, queues)
-    yield _late(overview, awaited)
+    yield _late(overview, [waiting for waiting in awaited if not live or _able(waiting, live)])
     yield _lapsed(overview)
     yield _dead(queues)
 
@@ -105,7 +105,8 @@ def _unserved(awaited: Iterable[Waiting], live: Sequence[WorkerRecord]) -> Itera
         elif not any(waiting.type in worker.types for worker in serving):
             who = "no live worker there" if any(waiting.type in worker.types for worker in live) else "no live worker"
             fact = f"{_jobs(count)} of type {waiting.type} in queue {waiting.queue}: {who} knows {waiting.type}"
-            advice = "start one whose application has a handler for it, --app MODULE:APP; otherwise they fail after an hour"
+            else_ = "it fails" if count == 1 else "they fail"
+            advice = f"start one whose application has a handler for it, --app MODULE:APP; otherwise {else_} after an hour"
             yield Finding("types", level, fact, advice)
     for name, count in queues.items():
         ready = sum(waiting.ready for waiting in awaited if waiting.queue == name)
@@ -117,7 +118,7 @@ def _slots(overview: JobsOverview, awaited: Iterable[Waiting], live: Sequence[Wo
     """Yield the ready jobs for which every slot is taken, once for each group of workers that could run them."""
     waits: dict[tuple[str, ...], int] = {}
     for waiting in awaited:
-        able = tuple(worker.id for worker in live if serves(worker, waiting.queue) and waiting.type in worker.types)
+        able = tuple(worker.id for worker in _able(waiting, live))
         if able and waiting.ready:
             waits[able] = waits.get(able, 0) + waiting.ready
     found = False
@@ -136,6 +137,11 @@ def _slots(overview: JobsOverview, awaited: Iterable[Waiting], live: Sequence[Wo
         yield Finding("slots", level, fact, f"{advice} to limit how long a job may run")
     if not found:
         yield Finding("slots", "ok", "no job waits for a slot")
+
+
+def _able(waiting: Waiting, live: Iterable[WorkerRecord]) -> list[WorkerRecord]:
+    """Return the workers that can run these jobs."""
+    return [worker for worker in live if serves(worker, waiting.queue) and waiting.type in worker.types]
 
 
 def _weight(ready: int) -> Level:

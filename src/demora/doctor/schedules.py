@@ -38,7 +38,9 @@ def judge_schedules(
     live = [worker for worker in workers if worker.live]
     found = [fault for one in histories if one.stored.schedule.enabled for fault in _faults(one, live, now)]
     if histories and not found:
-        yield Finding("schedules", "ok", f"{len(histories)} schedules, none of them in trouble")
+        yield Finding(
+            "schedules", "ok", f"{len(histories)} {'schedule' if len(histories) == 1 else 'schedules'}, none in trouble"
+        )
     yield from found
 
 
