@@ -110,6 +110,12 @@ def test_a_database_that_no_engine_knows_is_refused(run: Run) -> None:
         assert "Invalid value for '--database-url': no engine for 'mysql'" in refused.stderr
 
 
+def test_a_command_needs_the_database_and_not_the_url_of_a_service(run: Run) -> None:
+    refused = run("--database-url", "https://jobs.example", "jobs")
+    assert refused.exit_code == 2
+    assert "is the URL of a service, and this needs the database itself" in refused.stderr
+
+
 ONE_SHOTS = [
     *("enqueue demo.echo", "jobs", f"job {NO_SUCH_ID}", "dead-letters", "queues", "queue mail", "workers"),
     *("stats", "events"),

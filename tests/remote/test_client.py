@@ -1,6 +1,7 @@
 """The client of an application, directly on a database and over HTTP: the same verbs, values and errors."""
 
 import asyncio
+import sys
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -296,5 +297,16 @@ async def test_a_verb_without_a_route_says_so(remote: Demora) -> None:
     for call in (client.registered_workers, client.overview, client.schedules, client.pacings):
         with pytest.raises(NotOverHttp):
             await call()
+    with pytest.raises(NotOverHttp, match=r"^schedules\.add is not offered"):
+        await client.add_schedule("nightly", "a", cron="@daily")
     with pytest.raises(Invalid, match="transaction"):
         await remote.enqueue("a", within=object())
+
+
+async def test_a_program_without_a_block_leaves_no_session_open(service: Demora) -> None:
+    program = "import asyncio; from demora import Demora; asyncio.run(Demora({url!r}).enqueue('demo.echo'))"
+    async with serving(service) as url:
+        command = [sys.executable, "-W", "error", "-c", program.format(url=url)]
+        process = await asyncio.create_subprocess_exec(*command, stderr=asyncio.subprocess.PIPE)
+        _, said = await process.communicate()
+    assert (process.returncode, said) == (0, b"")

@@ -15,6 +15,10 @@ from .options import PostgresOptions
 
 _SQLITE_FORMS = "write sqlite:///name.db for a relative file, sqlite:////folder/name.db for an absolute one"
 _NO_REDIS = "Redis needs a driver that is not installed: pip install 'demora[redis]'"
+_A_SERVICE = (
+    "is the URL of a service, and this needs the database itself, sqlite:///… or postgresql://…; "
+    "over HTTP, Python applications and demora worker --url work"
+)
 _NO_DRIVER = "PostgreSQL needs a driver that is not installed: pip install 'demora[postgres]'"
 
 
@@ -60,6 +64,8 @@ def _sql_store(database_url: str, *, audit: bool, postgres: PostgresOptions | No
         except ModuleNotFoundError as missing:
             raise BadSetting("database_url", _NO_DRIVER) from missing
         return PostgresStore(database_url, postgres, audit=audit)
+    if scheme in ("http", "https") and separator:
+        raise BadSetting("database_url", _A_SERVICE)
     known, named = "sqlite:///… and postgresql://…", scheme_of(database_url)
     which = "a URL without a scheme" if named is None else repr(named)
     raise BadSetting("database_url", f"no engine for {which}; demora supports {known}")

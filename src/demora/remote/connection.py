@@ -2,7 +2,7 @@
 
 import asyncio
 import random
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
@@ -58,6 +58,7 @@ class ServiceConnection:
     def __init__(self, url: str, api_key: str | None = None) -> None:
         self.url, self._key = url.rstrip("/"), api_key
         self._session: aiohttp.ClientSession | None = None
+        self._end: AsyncGenerator[None] | None = None
 
     @property
     def has_key(self) -> bool:
@@ -78,11 +79,13 @@ class ServiceConnection:
                 headers={"User-Agent": "demora"} | ({} if self._key is None else {"Authorization": f"Bearer {self._key}"}),
             )
             self._session._retry_connection = False  # aiohttp would send some requests again without a word
+            self._end = _closing(self._session)
+            await anext(self._end)
 
     async def close(self) -> None:
-        session, self._session = self._session, None
-        if session is not None:
-            await session.close()
+        end, self._session, self._end = self._end, None, None
+        if end is not None:
+            await end.aclose()
 
     async def ask(
         self,
@@ -200,3 +203,12 @@ def _said(problem: BaseException) -> str:
     """Describe an error without the URL, which may have a query."""
     inner = getattr(problem, "os_error", None) or problem
     return getattr(inner, "strerror", None) or type(inner).__name__
+
+
+async def _closing(session: "aiohttp.ClientSession") -> AsyncGenerator[None]:
+    """Close a session when the generator is closed. asyncio closes generators before it ends a loop, so a program that uses
+    an application without a block leaves no open session behind."""
+    try:
+        yield
+    finally:
+        await session.close()

@@ -322,7 +322,7 @@ class _Missing:
         self._name = name
 
     def __getattr__(self, name: str) -> "_Missing":
-        return _Missing(name)
+        return _Missing(f"{self._name}.{name}")
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         raise NotOverHttp(self._name)
