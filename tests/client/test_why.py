@@ -60,9 +60,8 @@ def test_another_day_is_said_with_its_date() -> None:
 
 def test_a_retry_that_is_not_due() -> None:
     again = job(status=Status.RETRYING, lane=Lane.RETRY, due_at=NOW + seconds(4), attempt=2, token=2, error="ValueError: no")
-    expected = (
-        "It failed after ValueError: no; retry 2 of 3 is due at 08:00:04 UTC, in 4s; then the pace of its queue releases it."
-    )
+    failed = "Attempt 2 failed: ValueError: no; retry 2 of 3 is due at 08:00:04 UTC, in 4s"
+    expected = f"{failed}; then the pace of its queue releases it."
     assert told(Outlook(again, NOW, pacing=pacing())) == ("retry_due", expected)
 
 

@@ -243,7 +243,7 @@ class _Timing(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields
     end_at: Annotated[datetime, _doc("No fire time is after this time; null: none.")] | msgspec.UnsetType | None = (
         msgspec.UNSET
     )
-    jitter: Annotated[int, _ms("Each job is due up to so much later, before the next fire time")] | None = None
+    jitter: Annotated[int, _ms("Each job is due up to this much later, before the next fire time")] | None = None
 
     def timing(self) -> dict[str, Any]:
         """The values that were given, as `Client.add_schedule` takes them."""

@@ -97,9 +97,9 @@ def _not_due(job: Job, outlook: Outlook) -> Why:
     data = {"dueAt": timestamp(job.due_at), "attempt": job.attempt, "attempts": job.max_retries + 1, "error": job.error}
     due = _clock(job.due_at, outlook.now)
     if job.status is Status.RETRYING:
-        error = f" after {job.error}" if job.error else ""
+        error = f": {job.error}" if job.error else ""
         next_run = f"retry {job.attempt} of {job.max_retries}"
-        return Why("retry_due", f"It failed{error}; {next_run} is due at {due}, in {left}{after}.", data)
+        return Why("retry_due", f"Attempt {job.attempt} failed{error}; {next_run} is due at {due}, in {left}{after}.", data)
     return Why("not_due", f"It is not due until {due}, in {left}{after}.", data)
 
 
