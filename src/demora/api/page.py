@@ -7,7 +7,7 @@ so a browser would not run or load anything else even if a text slipped through.
 import base64
 import hashlib
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from html import escape
 from typing import Any
 
@@ -16,14 +16,43 @@ _SCHEMAS = "#/components/schemas/"
 _METHODS = ("get", "post", "patch", "put", "delete")
 _BOUNDS = ("minimum", "maximum", "minLength", "maxLength", "minItems", "maxItems", "pattern", "format")
 _STYLE = """
-body { font: 16px/1.5 system-ui, sans-serif; max-width: 60rem; margin: 2rem auto; padding: 0 1rem; color: #222; }
-h2 { border-top: 1px solid #ccc; padding-top: 1rem; overflow-wrap: anywhere; }
-code, pre { font-family: ui-monospace, monospace; font-size: 0.9em; }
-pre { background: #f4f4f4; padding: 0.7rem; overflow-x: auto; }
-table { border-collapse: collapse; width: 100%; }
-th, td { border: 1px solid #ddd; padding: 0.3rem 0.5rem; text-align: left; vertical-align: top; }
-@media (prefers-color-scheme: dark) { body { background: #181818; color: #ddd; } pre { background: #262626; }
-  a { color: #8ab4f8; } th, td { border-color: #444; } }
+:root { --back: #FAFAF9; --surface: #FFFFFF; --border: #E7E5E4; --text: #1C1917; --muted: #57534E; --accent: #4338CA; }
+@media (prefers-color-scheme: dark) {
+  :root { --back: #0C0A09; --surface: #1C1917; --border: #292524; --text: #F5F5F4; --muted: #A8A29E; --accent: #A5B4FC; }
+}
+* { box-sizing: border-box; }
+html { scroll-padding-top: 16px; }
+body { margin: 0; background: var(--back); color: var(--text); font: 14px/20px Inter, system-ui, sans-serif; }
+a { color: var(--accent); text-decoration: none; }
+a:hover { text-decoration: underline; }
+code, pre, .path, .method { font-family: ui-monospace, monospace; font-size: 13px; }
+nav { position: fixed; inset: 0 auto 0 0; width: 320px; overflow-y: auto; padding: 24px 16px;
+  border-right: 1px solid var(--border); background: var(--surface); }
+nav h2 { margin: 20px 8px 4px; font-size: 12px; line-height: 16px; font-weight: 600; color: var(--muted); }
+nav ul { margin: 0; padding: 0; list-style: none; }
+nav a { display: flex; gap: 8px; padding: 4px 8px; border-radius: 6px; color: var(--text); }
+nav a:hover { background: var(--back); text-decoration: none; }
+nav .path { overflow-wrap: anywhere; font-size: 12px; }
+.method { flex: none; width: 52px; font-weight: 600; font-size: 12px; color: var(--accent); }
+main { margin-left: 320px; padding: 32px 32px 96px; max-width: 1024px; }
+h1 { margin: 0 0 4px; font-size: 20px; line-height: 28px; }
+.about, .meta { color: var(--muted); }
+main > h2 { margin: 40px 0 12px; font-size: 20px; line-height: 28px; }
+section, pre { border: 1px solid var(--border); border-radius: 6px; }
+section { margin-bottom: 16px; padding: 16px; background: var(--surface); }
+section h3 { margin: 0 0 8px; font-size: 14px; overflow-wrap: anywhere; }
+section h3 .method { margin-right: 12px; font-size: 13px; }
+p { margin: 8px 0; }
+pre { margin: 12px 0; padding: 12px; overflow-x: auto; background: var(--back); }
+.wide { overflow-x: auto; }
+table { width: 100%; margin: 12px 0; border-collapse: collapse; }
+th, td { padding: 8px 12px 8px 0; border-bottom: 1px solid var(--border); text-align: left; vertical-align: top; }
+th { font-size: 12px; line-height: 16px; font-weight: 500; color: var(--muted); }
+tr:last-child td { border-bottom: 0; }
+@media (max-width: 900px) {
+  nav { position: static; width: auto; border-right: 0; border-bottom: 1px solid var(--border); }
+  main { margin-left: 0; padding: 24px 16px; }
+}
 """
 _HASH = base64.b64encode(hashlib.sha256(_STYLE.encode()).digest()).decode()
 HEADERS = {
@@ -35,20 +64,22 @@ HEADERS = {
 
 def draw(document: Mapping[str, Any]) -> bytes:
     """Return the page of an OpenAPI document: each route with its scope, parameters, body, example and answers."""
-    schemas = document["components"]["schemas"]
-    info, routes = document["info"], list(_routes(document))
+    schemas, info = document["components"]["schemas"], document["info"]
     title = f"{info['title']} {info['version']}"
+    groups = _groups(document)
     return "\n".join(
         [
-            f'<!doctype html>\n<html lang="en">\n<head><meta charset="utf-8"><title>{escape(title)}</title>',
-            f"<style>{_STYLE}</style></head>\n<body>\n<h1>{escape(title)}</h1>\n<p>{escape(info['description'])}</p>",
-            "<ul>",
-            *(_entry(*route) for route in routes),
-            "</ul>",
-            *(_route(*route, schemas=schemas) for route in routes),
-            "<h1>Shapes</h1>",
+            f'<!doctype html>\n<html lang="en">\n<head><meta charset="utf-8"><title>{escape(title)}: the HTTP API</title>',
+            '<meta name="viewport" content="width=device-width, initial-scale=1">',
+            f'<style>{_STYLE}</style></head>\n<body>\n<nav aria-label="Routes">',
+            f"<h1>{escape(title)}</h1>\n<p class=about>{_prose(info['description'])}</p>",
+            *(_entries(name, routes) for name, routes in groups.items()),
+            "</nav>\n<main>\n<h1>The HTTP API</h1>",
+            "<p class=about>Tools read <a href=api/v1/openapi.json>openapi.json</a> instead.</p>",
+            *(_group(name, routes, schemas) for name, routes in groups.items()),
+            "<h2>Shapes</h2>",
             *(_shape(name, schema) for name, schema in schemas.items()),
-            "</body>\n</html>\n",
+            "</main>\n</body>\n</html>\n",
         ]
     ).encode()
 
@@ -76,36 +107,54 @@ def example_of(schema: Mapping[str, Any], schemas: Mapping[str, Any]) -> Any:
             return "text"
 
 
-def _routes(document: Mapping[str, Any]) -> Iterator[tuple[str, str, Mapping[str, Any]]]:
+Route = tuple[str, str, Mapping[str, Any]]  # the method, the path and the operation
+
+
+def _groups(document: Mapping[str, Any]) -> dict[str, list[Route]]:
+    """Return the routes by what they are about: the first part of the path below `/api/v1`."""
+    groups: dict[str, list[Route]] = {}
     for path, methods in document["paths"].items():
-        for method in _METHODS:
-            if method in methods:
-                yield method.upper(), path, methods[method]
+        _, below, rest = path.partition("/api/v1/")
+        name = rest.partition("/")[0].replace("-", " ") if below and not rest.startswith("openapi") else "service"
+        groups.setdefault(name, []).extend(
+            (method.upper(), path, methods[method]) for method in _METHODS if method in methods
+        )
+    return groups
 
 
-def _entry(method: str, path: str, operation: Mapping[str, Any]) -> str:
-    return f"<li>{_link(_anchor(method, path), f'{method} {path}')}: {escape(operation['summary'])}</li>"
+def _entries(name: str, routes: Iterable[Route]) -> str:
+    lines = [
+        f'<li><a href="#{escape(_anchor(method, path))}"><span class=method>{method}</span>'
+        f"<span class=path>{escape(path.removeprefix('/api/v1'))}</span></a></li>"
+        for method, path, _ in routes
+    ]
+    return "\n".join([f"<h2>{escape(name.capitalize())}</h2>\n<ul>", *lines, "</ul>"])
+
+
+def _group(name: str, routes: Iterable[Route], schemas: Mapping[str, Any]) -> str:
+    return "\n".join([f"<h2>{escape(name.capitalize())}</h2>", *(_route(*route, schemas=schemas) for route in routes)])
 
 
 def _route(method: str, path: str, operation: Mapping[str, Any], *, schemas: Mapping[str, Any]) -> str:
     scopes = [scope for needed in operation["security"] for some in needed.values() for scope in some]
     parts = [
-        f'<h2 id="{escape(_anchor(method, path))}">{escape(f"{method} {path}")}</h2>',
-        f"<p>{escape(operation['summary'])}</p>",
-        f"<p>Scope: {escape(', '.join(scopes) or 'none; no key is needed')}</p>",
+        f'<section id="{escape(_anchor(method, path))}">\n<h3><span class=method>{method}</span> '
+        f"<span class=path>{escape(path)}</span></h3>",
+        f"<p>{_prose(operation['summary'])}</p>",
+        f"<p class=meta>Scope: {escape(', '.join(scopes) or 'none; no key is needed')}</p>",
         _parameters(operation["parameters"]),
     ]
     body = operation.get("requestBody")
     command = ["curl", *(["-X", method] if method != "GET" else []), f"'http://localhost:8080{path}'"]
     if body is not None:
         schema = body["content"]["application/json"]["schema"]
-        parts.append(f"<p>Body{'' if body['required'] else ' (optional)'}: {_kind(schema)}</p>")
+        parts.append(f"<p class=meta>Body{'' if body['required'] else ' (optional)'}: {_kind(schema)}</p>")
         sent = json.dumps(example_of(schema, schemas))
         command += ["-H 'content-type: application/json'", f"-d '{sent}'"]
     if scopes:
         command.append('-H "authorization: Bearer $KEY"')
     parts.append(f"<pre>{escape(' '.join(command))}</pre>")
-    return "\n".join([*parts, _answers(operation["responses"])])
+    return "\n".join([*parts, _answers(operation["responses"]), "</section>"])
 
 
 def _parameters(parameters: Iterable[Mapping[str, Any]]) -> str:
@@ -114,7 +163,7 @@ def _parameters(parameters: Iterable[Mapping[str, Any]]) -> str:
             f"<code>{escape(one['name'])}</code>",
             escape(one["in"] + (", required" if one.get("required") else "")),
             _kind(one["schema"]),
-            escape(one.get("description") or _meaning(one["schema"])),
+            _prose(one.get("description") or _meaning(one["schema"])),
         )
         for one in parameters
     ]
@@ -125,7 +174,7 @@ def _answers(responses: Mapping[str, Mapping[str, Any]]) -> str:
     rows = []
     for status, answer in responses.items():
         shapes = [_kind(content["schema"]) for content in answer.get("content", {}).values()]
-        rows.append((escape("error" if status == "default" else status), escape(answer["description"]), " ".join(shapes)))
+        rows.append((escape("error" if status == "default" else status), _prose(answer["description"]), " ".join(shapes)))
     return _table(("status", "meaning", "body"), rows)
 
 
@@ -136,12 +185,12 @@ def _shape(name: str, schema: Mapping[str, Any]) -> str:
             f"<code>{escape(field)}</code>",
             "yes" if field in required else "",
             _kind(kind),
-            escape(_meaning(kind)),
+            _prose(_meaning(kind)),
         )
         for field, kind in schema.get("properties", {}).items()
     ]
-    heading = f'<h2 id="{escape(name)}">{escape(name)}</h2>\n<p>{escape(schema.get("description", ""))}</p>'
-    return f"{heading}\n{_table(('field', 'required', 'type', 'meaning'), rows)}"
+    heading = f'<section id="{escape(name)}">\n<h3>{escape(name)}</h3>\n<p>{_prose(schema.get("description", ""))}</p>'
+    return f"{heading}\n{_table(('field', 'required', 'type', 'meaning'), rows)}\n</section>"
 
 
 def _kind(schema: Mapping[str, Any]) -> str:
@@ -176,4 +225,10 @@ def _table(heads: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
     """Return a table of cells that are markup; nothing if there are no rows."""
     lines = ["<tr>" + "".join(f"<td>{cell}</td>" for cell in row) + "</tr>" for row in rows]
     head = "".join(f"<th>{escape(name)}</th>" for name in heads)
-    return "\n".join([f"<table>\n<tr>{head}</tr>", *lines, "</table>"]) if lines else ""
+    return "\n".join([f"<div class=wide><table>\n<tr>{head}</tr>", *lines, "</table></div>"]) if lines else ""
+
+
+def _prose(text: str) -> str:
+    """Return a text as markup, with what stands between backticks as code."""
+    parts = escape(text).split("`")
+    return "".join(f"<code>{part}</code>" if number % 2 else part for number, part in enumerate(parts))
