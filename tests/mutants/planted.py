@@ -4004,6 +4004,20 @@ MUTANTS = (
         "tests/client/test_events.py -k resumes",
     ),
     Mutant(
+        "a reader of events that stops ends the listeners of the next one",
+        "client/events.py",
+        "if self._began is began:",
+        "if True:",
+        "tests/client/test_events.py -k begins_when",
+    ),
+    Mutant(
+        "a listener that gives up a wait misses the rest of the replay",
+        "client/events.py",
+        '                self._replay = self._reader.replay(self._after or "")\n                raise\n',
+        "                raise\n",
+        "tests/client/test_events.py -k gives_up",
+    ),
+    Mutant(
         "events wait for a slow listener",
         "client/events.py",
         "            self.cut = True\n",
