@@ -4221,6 +4221,27 @@ MUTANTS = (
         "tests/conformance/test_sessions.py -k sqlite",
     ),
     Mutant(
+        "a session outlives the rotation of its key",
+        "engines/sqlite/queries.sql",
+        "set expires_at = min(expires_at, coalesce(:until, :wall)) where",
+        "set expires_at = expires_at where",
+        "tests/conformance/test_sessions.py -k rotation",
+    ),
+    Mutant(
+        "a session outlives the rotation of its key, on PostgreSQL",
+        "engines/postgres/queries.sql",
+        "set expires_at = least(expires_at, wall + coalesce(:overlap::bigint, 0))",
+        "set expires_at = least(expires_at, expires_at + coalesce(:overlap::bigint, 0))",
+        "tests/conformance/test_sessions.py -k rotation",
+    ),
+    Mutant(
+        "a session of a former secret outlives the overlap",
+        "client/api_keys.py",
+        "life = min(life, accepted_for(found.key, presented, found.now))",
+        "pass",
+        "tests/dashboard/test_sign_in.py -k former_secret",
+    ),
+    Mutant(
         "a session outlives its key",
         "client/api_keys.py",
         "for digest, key in found.keys.items() if key.in_force(found.now)}",

@@ -94,7 +94,7 @@ class Access:
         key = await self._guard.admit(bearer, Scope.READ, request.client.host if request.client else None)
         if key is None:  # no key is needed
             return new_token()
-        return await (await self._app.open()).keys.open_session(key)
+        return await (await self._app.open()).keys.open_session(key, text.strip())
 
     async def sign_out(self, request: Request) -> None:
         token = token_of(request, self.cookie)
