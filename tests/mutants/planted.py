@@ -3758,6 +3758,13 @@ MUTANTS = (
         "tests/remote/test_worker_protocol.py -k sqlite-file",
     ),
     Mutant(
+        "a lost answer takes back the jobs of a repeated claim",
+        "client/remote_workers.py",
+        "lost = [one.job for one in handed if self._answered.get(one.job.lease) is one.claim]",
+        "lost = [one.job for one in handed]",
+        "tests/remote/test_gone_workers.py -k lost_late",
+    ),
+    Mutant(
         "what does not fit into an answer is kept from all workers",
         "client/remote_workers.py",
         "        await self.hand_back(jobs[len(fitting) :])\n",
