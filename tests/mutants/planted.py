@@ -3758,6 +3758,13 @@ MUTANTS = (
         "tests/remote/test_worker_protocol.py -k sqlite-file",
     ),
     Mutant(
+        "a claim that has ended takes a wake-up",
+        "client/waiting_claims.py",
+        "            group.asleep.pop(subscription, None)  # its",
+        "            # its",
+        "tests/remote/test_waiting_claims.py -k takes_no_wake_up",
+    ),
+    Mutant(
         "a lost answer takes back the jobs of a repeated claim",
         "client/remote_workers.py",
         "lost = [one.job for one in handed if self._answered.get(one.job.lease) is one.claim]",
