@@ -4123,6 +4123,20 @@ MUTANTS = (
         "tests/conformance/test_find.py",
     ),
     Mutant(
+        "an action drops the spaces at the end of its search, and takes more jobs",
+        "core/filters.py",
+        " or letter.isspace() for letter in value",
+        " or letter in ' \\t\\n' for letter in value",
+        "tests/core/test_filters.py -k written",
+    ),
+    Mutant(
+        "search: a time that UTC cannot have is read",
+        "core/filters.py",
+        "_check_moment(moment(at, field), field)",
+        "moment(at, field)",
+        "tests/core/test_filters.py -k refused",
+    ),
+    Mutant(
         "search: a span counts ahead",
         "core/filters.py",
         'now + distance if field == "due" else now - distance, True',
