@@ -3186,6 +3186,13 @@ MUTANTS = (
         "tests/contrib/test_fastapi.py",
     ),
     Mutant(
+        "files are deleted whose job may have been added",
+        "contrib/fastapi/later.py",
+        "        except StoreError:\n            raise\n",
+        "",
+        "tests/contrib/test_fastapi_uploads.py -k not_known",
+    ),
+    Mutant(
         "a request that no worker can replay is stored",
         "contrib/fastapi/later.py",
         "        site.endpoints[type].public()  # or else no worker could replay the request\n",
