@@ -162,9 +162,7 @@ async def test_a_repeated_request_gives_the_same_job_and_keeps_its_files_once(sh
     assert shop.files() == []
 
 
-async def test_files_stay_if_it_is_not_known_whether_the_job_was_added(
-    shop: Shop, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_files_stay_if_it_is_not_known_whether_the_job_was_added(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
     client = await shop.site.jobs.open()
     add, losing = client.add, True
 
