@@ -4039,6 +4039,13 @@ MUTANTS = (
         "tests/client/test_events.py -k gives_up",
     ),
     Mutant(
+        "the position over HTTP is after an event that was not heard",
+        "remote/events.py",
+        "return self._before if self._is_unheard else self._position",
+        "return self._position",
+        "tests/remote/test_repeats.py -k position",
+    ),
+    Mutant(
         "events wait for a slow listener",
         "client/events.py",
         "            self.cut = True\n",
