@@ -4151,6 +4151,13 @@ MUTANTS = (
         "tests/core/test_filters.py -k refused",
     ),
     Mutant(
+        "a caller adds jobs to a queue that every worker serves and no pace holds",
+        "client/client.py",
+        "if job.queue in OWN_QUEUES:",
+        "if False:",
+        "tests/api/test_actions.py -k queues_of_demora",
+    ),
+    Mutant(
         "search: a span counts ahead",
         "core/filters.py",
         'now + distance if field == "due" else now - distance, True',
