@@ -80,3 +80,15 @@ async def test_nobody_can_add_an_action_as_a_plain_job(http: httpx.AsyncClient) 
 async def test_a_job_that_is_no_action_is_not_found_among_them(http: httpx.AsyncClient, app: Demora) -> None:
     job = await app.enqueue("demo.echo")
     problem(await http.get(f"{ACTIONS}/{job.id}"), 404)
+
+
+@pytest.mark.parametrize("queue", ["demora.actions", "demora.webhooks"])
+async def test_callers_add_no_jobs_to_the_queues_of_demora(http: httpx.AsyncClient, queue: str) -> None:
+    """Every worker serves these queues, no pace holds their jobs, and verbs on many jobs leave them alone."""
+    for path, body in [
+        ("/api/v1/jobs", {"type": "a", "queue": queue}),
+        ("/api/v1/jobs/batch", {"jobs": [{"type": "a", "queue": queue}]}),
+        ("/api/v1/schedules", {"name": "n", "type": "a", "queue": queue, "every": 60_000}),
+    ]:
+        refused = await http.post(path, json=body)
+        assert (refused.status_code, "demora adds itself" in refused.text) == (422, True), path

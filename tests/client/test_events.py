@@ -273,6 +273,33 @@ async def test_a_stream_ends_when_the_store_is_closed(store: CountingStore) -> N
         assert [event async for event in events] == []
 
 
+async def test_a_stream_goes_on_that_begins_when_the_last_one_ends(client: Client, store: CountingStore) -> None:
+    last = client.events()
+    await last.begin()
+    last.close()
+    async with client.events() as events:  # while the reader of the last one stops
+        await eventually(readers, lambda number: number == 1)
+        assert not events.ended
+        await client.enqueue("demo.echo")
+        await run_one(store)
+        await hear(events, "job.added", "job.completed")
+
+
+async def test_a_listener_that_gives_up_a_wait_hears_what_it_missed_later(client: Client, store: CountingStore) -> None:
+    async with client.events() as events:
+        position = events.position
+    for _ in range(3):
+        await client.enqueue("demo.echo")
+        await run_one(store)
+    async with client.events(after=position) as events:
+        waiting = asyncio.ensure_future(events.wait())
+        await asyncio.sleep(0)  # it reads what was missed
+        waiting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await waiting
+        await hear(events, "job.completed", "job.completed", "job.completed")
+
+
 async def test_a_listener_that_is_dropped_leaves(client: Client) -> None:
     async for event in client.events(after="never"):
         assert event.kind is EventKind.RESET

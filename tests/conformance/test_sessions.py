@@ -2,7 +2,7 @@
 
 import pytest
 
-from demora.core.access import Scope
+from demora.core.access import NewSecret, Scope, key_text, make_secret
 from demora.store.api_keys import ApiKeyStore, SessionsLookup
 from demora.store.store import Store
 from tests.builders import seconds
@@ -65,6 +65,35 @@ async def test_a_forgotten_key_ends_its_sessions_and_no_others(ring: ApiKeyStore
     await ring.add(new_key())  # a new key with the same id does not take over its sessions
     assert (await ring.find_sessions([ONE])).keys == {}
     assert (await ring.find_sessions([OTHER])).keys == {OTHER: kept}
+
+
+def new_secret(overlap: str | None = None) -> NewSecret:
+    return make_secret(key_text("abcdefghijk1", "t" * 43), overlap=overlap)
+
+
+async def test_a_rotation_ends_the_sessions_of_its_key_and_no_others(ring: ApiKeyStore) -> None:
+    rotated, kept = await ring.add(new_key()), await ring.add(new_key("abcdefghijk2"))
+    await ring.open_session(ONE, rotated.id, expires_in=HOUR)
+    await ring.open_session(OTHER, kept.id, expires_in=HOUR)
+    key = await ring.rotate(new_secret())
+    assert key is not None
+    assert (await ring.find_sessions([ONE, OTHER])).keys == {OTHER: kept}
+    later = bytes([3]) * 32
+    await ring.open_session(later, key.id, expires_in=HOUR)
+    assert (await ring.find_sessions([later])).keys == {later: key}
+
+
+@pytest.mark.parametrize(("life", "left"), [(3600, 60), (30, 30)])
+async def test_after_a_rotation_sessions_end_with_the_overlap_at_the_latest(
+    ring: ApiKeyStore, clock: TestClock, life: int, left: int
+) -> None:
+    key = await ring.add(new_key())
+    await ring.open_session(ONE, key.id, expires_in=seconds(life))
+    await ring.rotate(new_secret("60s"))
+    clock.turn(left - 1)
+    assert ONE in (await ring.find_sessions([ONE])).keys
+    clock.turn(1)
+    assert (await ring.find_sessions([ONE])).keys == {}
 
 
 async def test_signing_out_ends_one_session(ring: ApiKeyStore) -> None:

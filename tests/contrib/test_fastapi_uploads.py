@@ -11,7 +11,7 @@ from pydantic import BaseModel
 
 from demora import Status
 from demora.contrib.fastapi import UploadFolder, UploadStore, later
-from demora.errors import BadHandler, Invalid
+from demora.errors import BadHandler, Invalid, StoreError
 from demora.testing import Sandbox
 from tests.contrib.sites import Site
 
@@ -159,6 +159,28 @@ async def test_a_repeated_request_gives_the_same_job_and_keeps_its_files_once(sh
     assert [job.result for job in await shop.jobs()] == ["cat cat.png image/png pixels"]
     assert shop.files() == []
     assert (await shop.send(idempotency_key="k")).json()["id"] == first.json()["id"]
+    assert shop.files() == []
+
+
+async def test_files_stay_if_it_is_not_known_whether_the_job_was_added(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    client = await shop.site.jobs.open()
+    add, losing = client.add, True
+
+    async def unanswered(jobs: Any, **options: Any) -> Any:
+        nonlocal losing
+        added = await add(jobs, **options)
+        if losing and jobs[0].type == "photo.scale":
+            losing = False
+            raise StoreError("the connection was lost after the commit")
+        return added
+
+    monkeypatch.setattr(client, "add", unanswered)
+    assert (await shop.send(idempotency_key="k")).status_code == 503
+    again = await shop.send(idempotency_key="k")
+    assert shop.files() == [f"{again.json()['id']}-0"]
+    assert not (await shop.sandbox.drain()).failures
+    assert (await shop.site.http.get(again.json()["resultUrl"])).json() == "cat cat.png image/png pixels"
+    await shop.sandbox.advance(HOUR)
     assert shop.files() == []
 
 

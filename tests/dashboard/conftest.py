@@ -44,7 +44,7 @@ class Browser:
         return await self.post(path, token[1], **form)
 
     async def post(self, path: str, token: str, **form: str) -> httpx.Response:
-        headers = {"x-demora-token": token, "sec-fetch-site": "same-origin", "hx-request": "true"}
+        headers = {"x-demora-token": token.encode(), "sec-fetch-site": b"same-origin", "hx-request": b"true"}
         return await self.http.post(path, data=form, headers=headers)
 
     async def sign_in(self, key: str, there: str = "/dashboard") -> httpx.Response:

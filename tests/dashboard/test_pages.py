@@ -730,3 +730,33 @@ async def test_the_setting_takes_the_dashboard_away(app: Demora, settings: Setti
 def test_every_route_is_named_once() -> None:
     names = [(route.method, route.path) for route in ROUTES]
     assert len(names) == len(set(names))
+
+
+BIG = "9" * 5000  # more digits than Python reads
+
+
+@pytest.mark.parametrize(
+    ("path", "form"),
+    [
+        ("jobs/new", {"type": "demo.echo", "max_retries": BIG}),
+        ("jobs/new", {"type": "demo.echo", "max_retries": "\u00b2"}),
+        ("queues/mail/pace", {"gap": "1s", "burst": BIG}),
+    ],
+)
+async def test_a_number_that_is_too_long_is_refused(browser: Browser, path: str, form: dict[str, str]) -> None:
+    assert (await browser.act(f"/dashboard/{path}", **form)).status_code == 422
+
+
+async def test_an_action_is_followed_whatever_its_address_says_of_its_size(browser: Browser, client: Client) -> None:
+    action = await client.actions.start("cancel", "queue:mail")
+    assert (await browser.get(f"/dashboard/actions/{action.job.id}?of={BIG}")).status_code == 200
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["jobs/new", "jobs/new/fields", "jobs/known", "actions/choose", "jobs/{}/show/payload", "jobs/{}/download/payload"],
+)
+async def test_a_page_without_a_live_part_has_none(browser: Browser, client: Client, path: str) -> None:
+    job = await client.enqueue("demo.echo", {"text": "<b>"})
+    answer = await browser.live(f"/dashboard/{path.format(job.id)}")
+    assert (answer.status_code, "<b>" in answer.text) == (404, False)

@@ -13,9 +13,11 @@ from demora.core.access import Scope
 from demora.core.job import Job
 from demora.dashboard.asgi import ROUTES, dashboard, service_dashboard
 from demora.dashboard.visit import Route
+from demora.engines.sqlite import SqliteStore
 from demora.errors import Invalid
 from demora.runtime.front import Front
 from demora.settings import Settings
+from tests.clock import TestClock
 from tests.dashboard.conftest import BASE, Browser, said
 
 
@@ -66,6 +68,29 @@ async def test_a_wrong_key_does_not_sign_in(browser: Browser, client: Client) ->
     assert answer.status_code == 401
     assert "This key is not valid" in answer.text
     assert (await browser.get("/dashboard")).status_code == 401
+
+
+@pytest.mark.parametrize(("overlap", "status"), [(None, 401), ("1h", 200)])
+async def test_a_session_ends_with_the_secret_that_opened_it(
+    browser: Browser, client: Client, overlap: str | None, status: int
+) -> None:
+    made = await client.keys.create("ops", (Scope.ADMIN,))
+    await browser.sign_in(made.text)
+    await client.keys.rotate(made.key.id, overlap=overlap)
+    assert (await browser.get("/dashboard")).status_code == status
+
+
+async def test_a_session_of_a_former_secret_ends_with_its_overlap(clock: TestClock) -> None:
+    async with Demora(store=SqliteStore(clock=clock)) as app:
+        keys = (await app.open()).keys
+        former = await keys.create("ops", (Scope.ADMIN,))
+        present = await keys.rotate(former.key.id, overlap="1h")
+        tokens = [await keys.open_session(present.key, text) for text in (former.text, present.text)]
+        assert (await keys.find_sessions(tokens)).keys.keys() == {*tokens}
+        clock.turn(3600)
+        assert (await keys.find_sessions(tokens)).keys.keys() == {tokens[1]}
+        late = await keys.open_session(present.key, former.text)  # its overlap ended since it was accepted
+        assert (await keys.find_sessions([late])).keys == {}
 
 
 async def test_a_key_that_may_not_read_does_not_sign_in(browser: Browser, client: Client) -> None:
@@ -120,6 +145,7 @@ async def test_signing_out_ends_the_session(browser: Browser, client: Client) ->
         {"sec-fetch-site": "none"},
         {"origin": "http://evil.example"},
         {"origin": "null"},
+        {"origin": "http://["},
     ],
 )
 async def test_a_form_of_another_site_is_refused(browser: Browser, client: Client, headers: dict[str, str]) -> None:
@@ -136,7 +162,7 @@ async def test_a_form_of_another_site_is_refused(browser: Browser, client: Clien
 async def test_a_form_needs_the_token_of_its_page(browser: Browser, client: Client) -> None:
     await client.enqueue("demo.echo", queue="mail")
     await browser.get("/dashboard")
-    for token in ("", "0" * 64):
+    for token in ("", "0" * 64, "é"):
         assert (await browser.post("/dashboard/queues/mail/pause", token)).status_code == 403
     assert (await client.queue("mail")).pause is None
     assert (await browser.act("/dashboard/queues/mail/pause", reason="no")).status_code == 204
@@ -194,6 +220,13 @@ async def test_what_an_action_does_is_recorded_under_the_name_of_the_key(
 
 
 # Mounted in another application
+
+
+async def test_a_mounted_dashboard_refuses_a_malformed_origin(app: Demora) -> None:
+    mounted = httpx.ASGITransport(dashboard(app, access=lambda _: Scope.ADMIN))
+    async with httpx.AsyncClient(transport=mounted, base_url="http://shop.example") as http:
+        answer = await http.post("/first-minute", headers={"origin": "http://["})
+    assert answer.status_code == 403
 
 
 async def test_a_mounted_dashboard_always_asks_for_a_key(app: Demora) -> None:

@@ -3,10 +3,12 @@
 import asyncio
 import json
 from collections.abc import AsyncIterator
+from typing import Any
 
 import pytest
 
 from demora import Demora, Status
+from demora.api import workers as protocol
 from demora.client.remote_workers import RemoteWorkers
 from tests.facts import eventually
 from tests.servers.nearby import serving
@@ -114,6 +116,32 @@ async def test_jobs_are_handed_back_if_their_answer_cannot_be_written(
     for job in jobs:
         back = await eventually(lambda id=job.id: app.get(id), lambda job: job.status is Status.QUEUED)  # type: ignore[misc]
         assert back.attempt == 0
+
+
+async def test_a_claim_whose_answer_is_lost_late_takes_no_job_from_its_repetition(
+    app: Demora, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The worker gives up on a large answer and claims again, before the service notices that the first one is lost."""
+    over, take_back = asyncio.Event(), protocol._take_back
+
+    async def noted(*args: Any) -> None:
+        await take_back(*args)
+        over.set()
+
+    monkeypatch.setattr(protocol, "_take_back", noted)
+    line, worker = await connected(url)
+    jobs = await app.enqueue_many([("a", {"text": "x" * 1_000_000})] * 12)
+    line.writer.transport.pause_reading()  # type: ignore[attr-defined]
+    line.send(f"/{worker}/claim", {"limit": 100, "claimId": "one"})
+    await eventually(lambda: app.get(jobs[-1].id), lambda job: job.status is Status.PROCESSING)
+    again, _ = await connected(url)
+    again.send(f"/{worker}/claim", {"limit": 100, "claimId": "one"})
+    handed: list[dict[str, object]] = (await again.answer())["jobs"]  # type: ignore[assignment]
+    assert {one["id"] for one in handed} == {job.id for job in jobs}
+    line.writer.transport.abort()
+    await over.wait()
+    again.send(f"/{worker}/renew", {"jobs": [{"id": one["id"], "token": one["token"]} for one in handed]})
+    assert (await again.answer())["lost"] == []
 
 
 async def test_a_service_that_stops_answers_the_claims_that_wait(app: Demora, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -127,6 +127,23 @@ async def test_a_stream_of_events_that_is_cut_goes_on_where_it_was(
                 break
 
 
+async def test_the_position_of_a_stream_is_before_an_event_that_no_wait_has_returned(
+    proxied: tuple[Proxy, Demora], service: Demora
+) -> None:
+    _, app = proxied
+    client, job = await app.open(), await service.enqueue("a", delay="1h")
+    async with asyncio.timeout(60), client.events() as stream:
+        assert isinstance(stream, events.RemoteEventStream)
+        assert await stream.wait(0.001) is None  # the next event may come between two waits
+        await service.cancel(job.id)
+        assert stream._pending is not None
+        await asyncio.wait([stream._pending])
+        position = stream.position
+    async with asyncio.timeout(60), client.events(after=position) as again:
+        event = await anext(again)
+    assert (event.kind, event.job and event.job.id) == (EventKind.CANCELLED, job.id)
+
+
 async def test_an_answer_of_something_else_is_an_error_of_the_store() -> None:
     async def other(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")

@@ -104,6 +104,23 @@ async def test_a_claim_that_ends_as_it_is_woken_passes_the_wake_up_on(crowd: Cro
     await asyncio.gather(*others)
 
 
+async def test_a_claim_that_has_ended_takes_no_wake_up(crowd: Crowd) -> None:
+    claims, kind = crowd.workers._waiting, ((), ("a",))
+    with claims.claiming(kind) as other:
+        with claims.claiming(kind) as ending:
+            ending.clear()
+            first = asyncio.ensure_future(ending.wait(10))
+            await asyncio.sleep(0)
+            other.clear()
+            second = asyncio.ensure_future(other.wait(10))
+            await asyncio.sleep(0)
+            first.cancel()  # as when the caller is gone: the task ends a turn of the event loop later
+        [group] = claims._groups.values()
+        group.wake(1)
+        async with asyncio.timeout(5):
+            assert await second
+
+
 async def test_a_claim_that_fails_passes_the_wake_up_on(crowd: Crowd) -> None:
     claims, kind = crowd.workers._waiting, ((), ("a",))
     with claims.claiming(kind) as other:

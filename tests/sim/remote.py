@@ -121,7 +121,7 @@ class Service:
         if request.gone and handed:
             self._world.happened("claim taken back")
             with contextlib.suppress(StoreError):
-                await workers.hand_back([one.job for one in handed])
+                await workers.take_back(handed)
         return ServiceAnswer(200, ENCODE(ClaimedView([handed_job_view(one) for one in handed])))
 
 

@@ -63,10 +63,11 @@ def _same_site(host: str, headers: Headers) -> bool:
     fetched_from, origin = headers.get("sec-fetch-site"), headers.get("origin")
     if fetched_from is not None:
         return fetched_from in ("same-origin", "none")
-    return origin is None or _netloc(origin) == host.lower()
+    return origin is None or netloc(origin) == host.lower()
 
 
-def _netloc(origin: str) -> str | None:
+def netloc(origin: str) -> str | None:
+    """Return the host and port of an origin in lower case; None if it is malformed."""
     try:
         return urlsplit(origin).netloc.lower()
     except ValueError:

@@ -81,7 +81,7 @@ async def remove_worker(ask: Ask) -> Reply:
 
 
 async def _take_back(workers: RemoteWorkers, handed: list[HandedJob]) -> None:
-    await workers.hand_back([one.job for one in handed])
+    await workers.take_back(handed)
 
 
 async def _workers(ask: Ask) -> RemoteWorkers:

@@ -15,11 +15,13 @@ from ..core.access import (
     KeyLimits,
     NameKind,
     Scope,
+    accepted_for,
     check_limits,
     is_key_id,
     key_text,
     make_key,
     make_secret,
+    present,
 )
 from ..errors import ApiKeyInForce, ApiKeyNotFound, ApiKeyNotInForce
 from ..store.api_keys import ApiKeyStore, KeyList, KeyLookup
@@ -68,7 +70,7 @@ class ApiKeys:
     ) -> MadeKey:
         """Give a key in force a new secret. Its id, name, scopes, limits and namespace stay.
 
-        The old secret is accepted for the `overlap`; without one it ends at once.
+        The old secret is accepted for the `overlap`; without one it ends at once. Sessions that it has opened end with it.
         """
         text = _text(_checked(id))
         key = await self._api_keys.rotate(make_secret(text, overlap=overlap, expires_in=expires_in))
@@ -123,13 +125,18 @@ class ApiKeys:
         """Return how many waiting jobs count for a key, at most `most`."""
         return await self._api_keys.waiting(key.id, most=most)
 
-    async def open_session(self, key: ApiKey) -> str:
+    async def open_session(self, key: ApiKey, text: str | None = None) -> str:
         """Sign a browser in with a key, and return the token of its session. The store keeps only a digest of it.
 
-        A session ends after 12 hours, and as soon as its key is not in force any more.
+        A session ends after 12 hours, and as soon as its key is not in force any more. With the `text` of the key it also
+        ends when that secret does.
         """
-        token = secrets.token_urlsafe(32)
-        await self._api_keys.open_session(_session_digest(token), key.id, expires_in=SESSION_LIFE)
+        token, life = secrets.token_urlsafe(32), SESSION_LIFE
+        presented = None if text is None else present(text)
+        if presented is not None and presented.digest != key.digest:  # a former secret, or one of this very moment
+            found = await self._api_keys.find(key.id)
+            life = min(life, accepted_for(found.key, presented, found.now))
+        await self._api_keys.open_session(_session_digest(token), key.id, expires_in=life)
         return token
 
     async def find_sessions(self, tokens: Collection[str]) -> FoundSessions:

@@ -16,6 +16,7 @@ from ..core import action, webhook
 from ..core.filters import JobFilter, Sort
 from ..core.job import DEFAULT_LEASE, Job, Lane, NewJob, Priority, expires_before, revision
 from ..core.outbound import Policy, check_target, read_url
+from ..core.own import OWN_QUEUES
 from ..core.pace import USUAL_PACE, Pace
 from ..core.payload import pack_object
 from ..core.request import (
@@ -142,6 +143,8 @@ class Client:
         if handler is not None:
             options = handler.with_defaults(options)
         job = make_job(self._new_id(), type, payload, options, now=datetime.now(UTC))
+        if job.queue in OWN_QUEUES:  # every worker serves it, no pace holds it, and verbs on many jobs leave it alone
+            raise Invalid("queue", f"{job.queue} is for jobs that demora adds itself")
         if job.timeout is not None:
             self._check_timeout(job.timeout, handler)
         if job.webhook_url is not None:

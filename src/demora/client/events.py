@@ -190,8 +190,9 @@ class EventReader:
                 began.set_result(None)
                 await self._go_on(looks, woken)
         finally:
-            for listener in self._listeners:
-                listener.end()
+            if self._began is began:  # else these listeners belong to the next reader
+                for listener in self._listeners:
+                    listener.end()
 
     async def _begin(self) -> "_Looks":
         """Note how things are: listeners hear what changes from now on."""
@@ -342,9 +343,13 @@ class EventStream:
         await self.begin()
         assert self._listener is not None
         if self._replay is not None:
-            async for missed in self._replay:
-                self._after = missed.after
-                return missed
+            try:
+                async for missed in self._replay:
+                    self._after = missed.after
+                    return missed
+            except BaseException:  # also a caller that gave up: what it missed is read again from the last position
+                self._replay = self._reader.replay(self._after or "")
+                raise
             self._replay = None
         listener = self._listener
         await listener.wait(timeout)

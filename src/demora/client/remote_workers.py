@@ -11,6 +11,7 @@ import secrets
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import timedelta
+from weakref import WeakValueDictionary
 
 import msgspec
 
@@ -50,11 +51,13 @@ _WITHOUT_KEY = ""  # stands for the id of a key where none is needed
 
 
 class HandedJob(msgspec.Struct, frozen=True):
-    """A job for a remote worker. Its lease holds for at least `lease` from when the request arrived."""
+    """A job for a remote worker. Its lease holds for at least `lease` from when the request arrived. `claim` stands for the
+    request that it answers."""
 
     job: ClaimedJob
     timeout: timedelta
     lease: timedelta
+    claim: object = None
 
 
 class Reported(msgspec.Struct, frozen=True):
@@ -109,6 +112,8 @@ class RemoteWorkers:
         self._payloads: dict[str, int] = {}  # the largest payload in the last answer to a worker
         self._waiting = WaitingClaims(store)
         self._claims: dict[str, list[_Claim]] = {}  # under way, by the id of their worker
+        self._answered: WeakValueDictionary[Lease, _Claim] = WeakValueDictionary()  # the last claim that got a job
+        self._taken_back: set[Lease] = set()  # at this moment
 
     async def register(
         self, name: str, types: Iterable[str], *, slots: int, queues: Iterable[str] | None = None, key: ApiKey | None = None
@@ -167,7 +172,7 @@ class RemoteWorkers:
             await self._store.retire(worker.id)
             return []
         fitting = await self._fitting(worker, jobs) if jobs else []
-        return [HandedJob(job, self._timeout(job.type, job.timeout), held) for job in fitting]
+        return [HandedJob(job, self._timeout(job.type, job.timeout), held, claim) for job in fitting]
 
     async def renew(self, worker: RemoteWorker, reports: Sequence[Reported]) -> LeaseStatus:
         """Extend the leases of this worker, and record its reports. A lease that another worker has, that has lapsed, or
@@ -198,6 +203,17 @@ class RemoteWorkers:
         if back:
             await self._store.settle(back)
 
+    async def take_back(self, handed: Iterable[HandedJob]) -> None:
+        """Hand back jobs whose answer was lost, except those that a repetition of the claim got meanwhile: the worker runs
+        them. Only repetitions in this process are known."""
+        lost = [one.job for one in handed if self._answered.get(one.job.lease) is one.claim]
+        leases = {job.lease for job in lost}
+        self._taken_back |= leases
+        try:
+            await self.hand_back(lost)
+        finally:
+            self._taken_back -= leases
+
     async def remove(self, worker: RemoteWorker) -> None:
         """Hand back the jobs that a worker still holds, and forget the worker. Its claims that wait in this process end."""
         for claim in self._claims.get(worker.id, ()):
@@ -219,7 +235,7 @@ class RemoteWorkers:
             while not claim.ended.is_set():
                 subscription.clear()
                 began = self._monotonic()
-                claimed, full = await self._claim(worker, claim.limit, claim.id)
+                claimed, full = await self._claim(claim)
                 if full:
                     subscription.wake_others()
                 if claimed.jobs:
@@ -232,12 +248,13 @@ class RemoteWorkers:
                     await self._sleep(worker, subscription, claim.ended, left)
         return [], ZERO
 
-    async def _claim(self, worker: RemoteWorker, limit: int, claim_id: str | None) -> tuple[Claimed, bool]:
+    async def _claim(self, claim: "_Claim") -> tuple[Claimed, bool]:
         """Return what the store leased, and whether it may have more."""
-        if claim_id is not None and (again := await self._claimed_before(worker, claim_id)):
+        worker, claim_id = claim.worker, claim.id
+        if claim_id is not None and (again := await self._claimed_before(claim, claim_id)):
             return Claimed(again, [], None), False
         room = MOST_ANSWER // max(self._payloads.get(worker.id, LARGEST), 1)
-        most = max(1, min(limit, room))
+        most = max(1, min(claim.limit, room))
         claimed = await self._store.claim(
             worker.id,
             most,
@@ -246,15 +263,18 @@ class RemoteWorkers:
             types=frozenset(worker.types),
             claim_id=claim_id,
         )
+        self._answered.update((job.lease, claim) for job in claimed.jobs)
         if claimed.lapsed:
             await self._store.settle([self._lapse(job) for job in claimed.lapsed])
         return claimed, len(claimed.jobs) == most
 
-    async def _claimed_before(self, worker: RemoteWorker, claim_id: str) -> list[ClaimedJob]:
+    async def _claimed_before(self, claim: "_Claim", claim_id: str) -> list[ClaimedJob]:
         """Return the jobs of an earlier claim whose answer was lost, with their leases extended."""
-        jobs = await self._store.claimed(worker.id, claim_id)
+        found = await self._store.claimed(claim.worker.id, claim_id)
+        jobs = [job for job in found if job.lease not in self._taken_back]
         if not jobs:
             return []
+        self._answered.update((job.lease, claim) for job in jobs)  # before they are renewed: now none is taken back
         lost = (await self._store.renew([Report(job.lease, ZERO) for job in jobs], lease=self.lease)).lost
         return [job for job in jobs if job.lease not in lost]
 

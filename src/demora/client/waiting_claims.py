@@ -42,6 +42,7 @@ class WaitingClaims:
             group.wake(1)
             raise
         finally:
+            group.asleep.pop(subscription, None)  # its task may not have ended yet, and must take no wake-up any more
             if subscription.woken:
                 group.wake(1)
             group.members -= 1

@@ -15,7 +15,7 @@ from ..errors import Invalid, LimitReached, NotAllowedForKey
 from .job import NewJob
 from .outbound import Address, Network
 from .request import check_name
-from .spans import MILLISECOND, span
+from .spans import MILLISECOND, ZERO, span
 
 MOST_PATTERNS = 100  # of queues, and of types
 MOST_LIMIT = 1_000_000_000
@@ -269,6 +269,14 @@ def accepts(key: ApiKey | None, presented: Presented, now: datetime) -> bool:
     same = hmac.compare_digest(_NO_DIGEST if key is None else key.digest, presented.digest)
     same |= hmac.compare_digest((None if key is None else key.former(now)) or _NO_DIGEST, presented.digest)
     return key is not None and same and key.in_force(now)
+
+
+def accepted_for(key: ApiKey | None, presented: Presented, now: datetime) -> timedelta:
+    """Return for how long the presented secret is accepted at most, if the key stays in force and is not rotated."""
+    if key is None or not accepts(key, presented, now):
+        return ZERO
+    current = hmac.compare_digest(key.digest, presented.digest)
+    return timedelta.max if current or key.former_until is None else key.former_until - now
 
 
 def make_key(

@@ -185,7 +185,7 @@ def _value(text: str) -> tuple[str, str]:
 
 
 def _quoted(value: str) -> str:
-    if value and not any(letter in value for letter in ' "\\\t\n'):
+    if value and not any(letter in '"\\' or letter.isspace() for letter in value):
         return value
     return '"' + value.replace("\\", "\\\\").replace('"', '\\"') + '"'
 
@@ -295,9 +295,16 @@ def _check_text(field: str, text: Any) -> None:
 def _check_range(field: str, times: TimeRange) -> None:
     for at in (times.since, times.until):
         if at is not None:
-            moment(at, field)
+            _check_moment(moment(at, field), field)
     if times.since and times.until and times.since > times.until:
         raise Invalid(field, "begins after its end")
+
+
+def _check_moment(at: datetime, field: str) -> None:
+    try:
+        at.astimezone(UTC)
+    except OverflowError:
+        raise Invalid(field, "is before the year 1 or after the year 9999 in UTC") from None
 
 
 def _check_sort(sort: str) -> Sort:

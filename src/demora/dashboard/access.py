@@ -9,13 +9,12 @@ which no other site knows.
 import hashlib
 import hmac
 import secrets
-from urllib.parse import urlsplit
 
 import msgspec
 from starlette.datastructures import Headers
 from starlette.requests import Request
 
-from ..api.access import Guard
+from ..api.access import Guard, netloc
 from ..api.callers import HostAccess, allowed_by
 from ..api.problems import CrossSite
 from ..app import Demora
@@ -94,7 +93,7 @@ class Access:
         key = await self._guard.admit(bearer, Scope.READ, request.client.host if request.client else None)
         if key is None:  # no key is needed
             return new_token()
-        return await (await self._app.open()).keys.open_session(key)
+        return await (await self._app.open()).keys.open_session(key, text.strip())
 
     async def sign_out(self, request: Request) -> None:
         token = token_of(request, self.cookie)
@@ -136,14 +135,14 @@ def check_origin(request: Request) -> None:
     if fetched_from is not None:
         if fetched_from != "same-origin":
             raise CrossSite
-    elif origin is None or urlsplit(origin).netloc.lower() != request.headers.get("host", "").lower():
+    elif origin is None or netloc(origin) != request.headers.get("host", "").lower():
         raise CrossSite
 
 
 def check_form_token(request: Request, cookie: str, given: str) -> None:
     """Refuse a form that does not repeat the token of its page. Raises `CrossSite`."""
     token = token_of(request, cookie)
-    if token is None or not hmac.compare_digest(form_token(token), given):
+    if token is None or not hmac.compare_digest(form_token(token).encode(), given.encode()):
         raise CrossSite
 
 

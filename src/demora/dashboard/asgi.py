@@ -38,12 +38,12 @@ from .access import (
     opens_without_keys,
     token_of,
 )
-from .drawing import draw, visible
+from .drawing import draw, has_block, visible
 from .pages import actions, failures, first_minute, job, jobs, overview, queues, schedules, system
 from .reading import read_activity, totals
 from .static_files import FOREVER, static_file, version
 from .stream import MOUNTED_LIFE, Streams
-from .visit import Acted, Answer, NoPage, Redact, Route, Visit, address
+from .visit import Acted, Answer, NoPage, Redact, Route, View, Visit, address
 
 HTML = "text/html; charset=utf-8"
 PART = "x-demora-part"  # names the block of a page that a script asks for
@@ -202,7 +202,10 @@ class Dashboard:
 
         async def read() -> LiveBlock:
             visit = await self._visit(request, anyone, "", path, {})
-            drawn = await self._drawn(visit, await route.call(visit))
+            answer = await route.call(visit)
+            if not isinstance(answer, View) or not has_block(answer.template, "live"):
+                raise NoPage
+            drawn = await self._drawn(visit, answer)
             return LiveBlock(bytes(drawn.body), drawn.status_code)
 
         scopes = ",".join(sorted(visitor.scopes))

@@ -36,6 +36,11 @@ def draw(template: str, values: Mapping[str, Any], block: str | None = None) -> 
     return "".join(found.blocks[block](context))
 
 
+def has_block(template: str, block: str) -> bool:
+    """Return whether a template has a block of this name."""
+    return block in _environment().get_template(template).blocks
+
+
 def visible(value: Any) -> Any:
     """Return a text with every character that does not print as an escape, so that it cannot reorder or hide others."""
     if not isinstance(value, str) or isinstance(value, Markup) or value.isprintable():

@@ -28,6 +28,11 @@ def address(base: str, *parts: str, **query: Any) -> str:
     return (f"{base}{path}" or "/") + (f"?{urlencode(given)}" if given else "")
 
 
+def whole_number(text: str) -> int | None:
+    """Return the number that a text of up to 18 digits means; None for any other text."""
+    return int(text) if text.isascii() and text.isdecimal() and len(text) <= 18 else None
+
+
 class Visit(msgspec.Struct):
     """A request by a visitor who may make it. `form` holds the fields of an action."""
 

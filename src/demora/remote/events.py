@@ -37,6 +37,7 @@ class RemoteEventStream(EventStream):
     def __init__(self, connection: ServiceConnection, which: EventFilter, after: str | None) -> None:
         super().__init__(_NO_READER, which, after)
         self._connection, self._position = connection, after or ""
+        self._before = self._position  # the position before the last event that came
         self._heard: AsyncIterator[Event] | None = None
         self._pending: asyncio.Future[Event] | None = None
         self._closed = asyncio.Event()
@@ -47,7 +48,13 @@ class RemoteEventStream(EventStream):
 
     @property
     def position(self) -> str:
-        return self._position
+        return self._before if self._is_unheard else self._position
+
+    @property
+    def _is_unheard(self) -> bool:
+        """Whether an event has come between two waits, which no wait has returned yet."""
+        pending = self._pending
+        return pending is not None and pending.done() and not pending.cancelled() and pending.exception() is None
 
     async def begin(self) -> None:
         """Connect, unless that is done."""
@@ -85,7 +92,7 @@ class RemoteEventStream(EventStream):
         while not self._closed.is_set():
             try:
                 async for block in _blocks(lines):
-                    self._position = block.get(b"id", b"").decode() or self._position
+                    self._before, self._position = self._position, block.get(b"id", b"").decode() or self._position
                     if b"data" in block and b"event" in block:
                         yield _event(block[b"data"], self._position)
             except StoreError:  # the answer broke off

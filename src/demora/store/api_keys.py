@@ -60,7 +60,7 @@ class ApiKeyStore(Protocol):
         """Give a key in force a new secret, and return it; None if no key in force has this id.
 
         Everything else about the key stays. The previous secret is accepted for the overlap of the request; a secret before
-        that ends at once.
+        that ends at once. The sessions of the key end with the previous secret.
         """
         ...
 

@@ -133,8 +133,8 @@ class _AddingFiles(_Adding):
         self._store, self._deletions = store, Deletions(jobs, type, store, queue)
 
     async def add(self, stored: StoredRequest, files: Sequence[UploadFile], key: str | None) -> Job:
-        """Save the files under the id of the job, and then add it. If either fails, or if the request is a repeated one, the
-        files are deleted."""
+        """Save the files under the id of the job, and then add it. If the job was not added, or if the request is a repeated
+        one, the files are deleted. If that is not known, they stay: the job may exist, and the planned deletion looks."""
         if not files:
             return await super().add(stored, files, key)
         client = await self._jobs.open()
@@ -144,6 +144,8 @@ class _AddingFiles(_Adding):
         try:
             await uploads.save(files)
             [(added, repeated)] = await client.add([job])
+        except StoreError:
+            raise
         except (DemoraError, OSError):
             await uploads.delete(len(files))
             raise

@@ -23,7 +23,7 @@ from ..drawing import plural, state_of
 from ..reading import is_live, read_workers
 from ..search import Search, names_status, read_search
 from ..times import read_time
-from ..visit import Acted, NoPage, Route, View, Visit
+from ..visit import Acted, NoPage, Route, View, Visit, whole_number
 
 MOST_SELECTED = 200
 RUN = "run"  # make jobs due now: a reschedule, for a selection by hand
@@ -171,8 +171,7 @@ async def act(visit: Visit) -> Acted:
         raise Invalid("verb", f"no job that matches can be {VERBS[verb].done}")
     state = await visit.client.actions.start(Action(verb), filter, by=visit.by, **changes)
     notices.acted(visit.by, verb, f"jobs that match {state.order.filter}")
-    of = visit.form.get("count", "")
-    there = visit.link("actions", state.job.id, of=of if of.isdecimal() else None)
+    there = visit.link("actions", state.job.id, of=whole_number(visit.form.get("count", "")))
     return Acted(f"{VERBS[verb].word}: a worker has been asked.", go=there)
 
 
@@ -239,9 +238,9 @@ async def follow(visit: Visit) -> View:
     """Show how far an action is."""
     state = await visit.client.actions.get(visit.path["id"])
     workers = await read_workers(visit)
-    of = visit.query.get("of", "")
+    of = whole_number(visit.query.get("of", "")) or 0
     job, result = state.job, state.result
-    whole = result.matched if job.status.ended else max(int(of) if of.isdecimal() else 0, result.matched)
+    whole = result.matched if job.status.ended else max(of, result.matched)
     values = {
         "page": "jobs",
         "job": job,

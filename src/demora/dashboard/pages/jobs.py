@@ -24,7 +24,7 @@ from ..drawing import state_of
 from ..payload_form import PayloadField, payload_fields, read_payload
 from ..reading import Short, failure_groups, in_short, offers_demo, read_activity, read_workers, totals
 from ..search import QUALIFIERS, STATUSES, Search, read_search
-from ..visit import Acted, Route, View, Visit
+from ..visit import Acted, Route, View, Visit, whole_number
 
 PER_PAGE = 50
 MOST_OFFERED = 200  # values that the search completes for one qualifier
@@ -243,9 +243,9 @@ async def add_job(visit: Visit) -> Acted:
     form, payload = visit.form, _payload(visit)
     options: dict[str, Any] = {name: form[name].strip() for name in _OPTIONS if form.get(name, "").strip()}
     if "max_retries" in options:
-        if not options["max_retries"].isdecimal():
+        options["max_retries"] = whole_number(options["max_retries"])
+        if options["max_retries"] is None:
             raise Invalid("max_retries", "must be a whole number")
-        options["max_retries"] = int(options["max_retries"])
     options |= await _webhook(visit)
     tags = [tag.strip() for tag in form.get("tags", "").split(",") if tag.strip()]
     priority = form.get("priority") or None

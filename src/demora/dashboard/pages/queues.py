@@ -30,7 +30,7 @@ from ..reading import (
     read_paces,
     read_workers,
 )
-from ..visit import Acted, Route, View, Visit
+from ..visit import Acted, Route, View, Visit, whole_number
 from .jobs import Row, row_of
 
 MOST_JOBS = 12  # jobs that the page of a queue lists
@@ -222,9 +222,9 @@ def _pace_values(form: Mapping[str, str]) -> dict[str, Any]:
         if form.get(name, "").strip():
             values[name] = form[name].strip()
     if form.get("burst", "").strip():
-        if not form["burst"].strip().isdecimal():
+        values["burst"] = whole_number(form["burst"].strip())
+        if values["burst"] is None:
             raise Invalid("burst", "must be a whole number")
-        values["burst"] = int(form["burst"])
     if form.get("governs"):
         values["governs"] = form["governs"]
     if not values.get("stagger"):

@@ -1413,13 +1413,20 @@ update demora.api_keys set revoked_at = coalesce(revoked_at, wall) from clock wh
 returning {key_columns}
 
 -- name: rotate_key
--- A second try finds its own secret, and keeps the one before that.
-with {clock}
-update demora.api_keys set digest = :digest,
-    former_digest = case when digest = :digest then former_digest when :overlap::bigint is not null then digest end,
-    former_until = wall + :overlap::bigint, expires_at = coalesce(wall + :expires_in::bigint, expires_at)
-from clock where id = :id and revoked_at is null and (expires_at is null or expires_at > wall)
-returning {key_columns}
+-- A second try finds its own secret, and keeps the one before that. Sessions end with the secret that opened them.
+with {clock},
+rotated as (
+    update demora.api_keys set digest = :digest,
+        former_digest = case when digest = :digest then former_digest when :overlap::bigint is not null then digest end,
+        former_until = wall + :overlap::bigint, expires_at = coalesce(wall + :expires_in::bigint, expires_at)
+    from clock where id = :id and revoked_at is null and (expires_at is null or expires_at > wall)
+    returning {key_columns}
+),
+ended as (
+    update demora.sessions set expires_at = least(expires_at, wall + coalesce(:overlap::bigint, 0))
+    from clock where key_id = any(array(select id from rotated))
+)
+select {key_columns} from rotated
 
 -- name: limit_key
 update demora.api_keys set limits = :limits where id = :id

@@ -102,7 +102,10 @@ def rotate(tx: Transaction, secret: NewSecret) -> ApiKey | None:
         "wall": tx.wall,
     }
     tx.db.execute(SQL["rotate_key"], what)
-    return next(_found(tx, secret.id), None) if tx.db.changes() else None
+    if not tx.db.changes():
+        return None
+    tx.db.execute(SQL["end_sessions_with_secret"], {name: what[name] for name in ("id", "until", "wall")})
+    return next(_found(tx, secret.id), None)
 
 
 def limit(tx: Transaction, id: str, limits: KeyLimits) -> ApiKey | None:

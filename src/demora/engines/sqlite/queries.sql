@@ -768,6 +768,9 @@ update api_keys set digest = :digest, former_digest = iif(:until is null, null, 
     expires_at = coalesce(:expires_at, expires_at)
 where id = :id and revoked_at is null and (expires_at is null or expires_at > :wall)
 
+-- name: end_sessions_with_secret
+update sessions set expires_at = min(expires_at, coalesce(:until, :wall)) where key_id = :id
+
 -- name: limit_key
 update api_keys set limits = :limits where id = :id
 
