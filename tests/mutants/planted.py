@@ -3504,7 +3504,7 @@ MUTANTS = (
     Mutant(
         "a merge on PostgreSQL forgets what the window of all processes counted before",
         "engines/postgres/statistics.py",
-        "        windows[Key(queue, type, at, width)].add(decode(tally))\n",
+        "        windows[key].add(before)\n",
         "        pass\n",
         STATISTICS,
     ),
