@@ -8,7 +8,7 @@ import pytest
 from demora import Demora
 from demora.cli.jobs import hints
 from demora.client.client import Client
-from demora.store.jobs import WorkerRecord
+from demora.core.workers import WorkerRecord
 
 KNOWS = ("demo.echo",)
 

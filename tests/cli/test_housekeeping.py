@@ -9,7 +9,7 @@ import apsw
 import pytest
 
 from demora import Demora
-from demora.store.jobs import WorkerRecord
+from demora.core.workers import WorkerRecord
 from tests.cli.conftest import Run, Start, answer, await_start, read_until, work_off
 
 Enqueued = Callable[..., str]

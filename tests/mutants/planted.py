@@ -1911,7 +1911,7 @@ MUTANTS = (
     ),
     Mutant(
         "slots: a worker with a free slot counts as full",
-        "store/occupancy.py",
+        "core/workers.py",
         "any(jobs[worker.id] < worker.slots for worker in workers)",
         "all(jobs[worker.id] < worker.slots for worker in workers)",
         "tests/client/test_why.py",
@@ -3413,13 +3413,13 @@ MUTANTS = (
     Mutant(
         "a job of an unknown type fails before its hour",
         "engines/sqlite/changes.py",
-        "rank, tx.wall - GRACE, limit",
+        "rank, failing_until(tx.wall), limit",
         "rank, tx.wall, limit",
         UNKNOWN,
     ),
     Mutant(
         "a worker that knows a type again does not end its unknown time",
-        "engines/sql/parking.py",
+        "core/parking.py",
         "None if known is not False else",
         "one.unknown_since if known is not False else",
         UNKNOWN,

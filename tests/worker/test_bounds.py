@@ -18,10 +18,10 @@ from demora.core.job import Lane
 from demora.core.pace import Pace
 from demora.core.pace_request import request_of
 from demora.core.retention import Retention
+from demora.core.workers import LIVE_WITHIN
 from demora.engines.sqlite import SqliteStore
 from demora.errors import StoreBusy
 from demora.scheduler.housekeeping import Scheduler
-from demora.store.jobs import LIVE_WITHIN
 from demora.system.seams import Seams
 from demora.worker import Worker, worker
 from tests.builders import add_one, job_of, new_job, seconds

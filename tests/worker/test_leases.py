@@ -11,9 +11,10 @@ import pytest
 
 from demora import Context, Demora, Job, Status
 from demora.core.verdict import Raised, RetryState, decide
+from demora.core.workers import WorkerRecord
 from demora.engines.sqlite import SqliteStore
 from demora.errors import StoreClosed, StoreError
-from demora.store.jobs import Lease, Report, Settlement, WorkerRecord
+from demora.store.jobs import Lease, Report, Settlement
 from demora.store.store import Store
 from demora.system import notices
 from demora.system.log_limit import Limit

@@ -22,20 +22,10 @@ from ..core.request import check_name, check_queue, check_type
 from ..core.spans import ZERO
 from ..core.states import Status
 from ..core.verdict import HandedBack, Outcome, decide
+from ..core.workers import WorkerRecord
 from ..errors import Invalid, WorkerNotFound
 from ..handlers.registry import Registry
-from ..store.jobs import (
-    Claimed,
-    ClaimedJob,
-    LapsedJob,
-    Lease,
-    LeasedJob,
-    LeaseStatus,
-    Report,
-    Settlement,
-    WorkerRecord,
-    lapse,
-)
+from ..store.jobs import Claimed, ClaimedJob, LapsedJob, Lease, LeasedJob, LeaseStatus, Report, Settlement, lapse
 from ..store.store import Store
 from ..system import notices
 from .waiting_claims import ClaimSubscription, WaitingClaims

@@ -38,6 +38,7 @@ from ..core.request import MOST_NAME
 from ..core.spans import ZERO, span_ms
 from ..core.states import Status
 from ..core.verdict import RetryState, Verdict
+from ..core.workers import WorkerRecord
 from ..errors import (
     DemoraError,
     Invalid,
@@ -52,16 +53,7 @@ from ..errors import (
 )
 from ..handlers.builtin import BUILT_IN, HTTP_REQUEST
 from ..store.api_keys import KeyLookup
-from ..store.jobs import (
-    Claimed,
-    ClaimedJob,
-    Lease,
-    LeaseStatus,
-    Report,
-    Settlement,
-    Topic,
-    WorkerRecord,
-)
+from ..store.jobs import Claimed, ClaimedJob, Lease, LeaseStatus, Report, Settlement, Topic
 from ..store.store import Store
 from ..system import notices
 from .connection import ServiceAnswer, ServiceConnection

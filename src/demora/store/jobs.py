@@ -300,27 +300,6 @@ class QueueChange(msgspec.Struct, frozen=True):
     webhook_url: str | None = None  # empty text removes it
 
 
-LIVE_WITHIN = timedelta(seconds=30)  # a worker or another process is live for so long after its last heartbeat
-
-
-class WorkerRecord(msgspec.Struct, frozen=True):
-    """A worker as it registers itself. The engine sets the times. `paces` is what its settings say about paces."""
-
-    id: str
-    host: str
-    pid: int
-    slots: int
-    queues: tuple[str, ...] = ()
-    types: tuple[str, ...] = ()
-    started_at: datetime | None = None
-    heartbeat_ago: timedelta = timedelta(0)
-    paces: str = ""
-
-    @property
-    def live(self) -> bool:
-        return self.heartbeat_ago < LIVE_WITHIN
-
-
 ALL_QUEUES = QueueQuery()
 
 

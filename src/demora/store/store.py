@@ -28,6 +28,7 @@ from typing import Protocol
 from ..core.job import Job, NewJob
 from ..core.retention import Retention
 from ..core.states import Status
+from ..core.workers import WorkerRecord
 from .api_keys import ApiKeyStore
 from .audit import AuditStore
 from .diagnostics import DiagnosticsStore
@@ -53,7 +54,6 @@ from .jobs import (
     Settlement,
     Subscription,
     Topic,
-    WorkerRecord,
 )
 from .paces import PaceStore
 from .schedules import ScheduleStore

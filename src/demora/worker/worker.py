@@ -21,23 +21,13 @@ from typing import Any
 from ..core.shares import QueueShares
 from ..core.states import Status
 from ..core.verdict import BEFORE_START, GaveUp, HandedBack, NoHandler, Outcome, Raised, Snoozed, Succeeded, Verdict
+from ..core.workers import WorkerRecord
 from ..errors import Invalid, StoreClosed, StoreError, WorkerRefused
 from ..handlers.context import Context, current_job, stamp_records
 from ..handlers.control import Retry
 from ..scheduler.housekeeping import Scheduler, wait_before_retry
 from ..scheduler.pace_log import ReleaseLog
-from ..store.jobs import (
-    ClaimedJob,
-    LapsedJob,
-    Lease,
-    LeaseStatus,
-    Report,
-    Settlement,
-    Subscription,
-    Topic,
-    WorkerRecord,
-    lapse,
-)
+from ..store.jobs import ClaimedJob, LapsedJob, Lease, LeaseStatus, Report, Settlement, Subscription, Topic, lapse
 from ..store.store import Store
 from ..system import crash, error_texts, forks, notices, traces
 from ..system.log_limit import Burst

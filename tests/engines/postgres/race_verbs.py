@@ -17,17 +17,8 @@ from demora.core.schedules.schedule_request import ScheduleRequest
 from demora.core.states import Status
 from demora.core.verdict import GaveUp, HandedBack, Lapsed, Outcome, Raised
 from demora.core.webhook import Secret
-from demora.store.jobs import (
-    LOCKED_RETRY,
-    Change,
-    Claimed,
-    HousekeepingResult,
-    LapsedJob,
-    Lease,
-    QueueChange,
-    Report,
-    WorkerRecord,
-)
+from demora.core.workers import WorkerRecord
+from demora.store.jobs import LOCKED_RETRY, Change, Claimed, HousekeepingResult, LapsedJob, Lease, QueueChange, Report
 from demora.store.line_feed import Drawn, Entry
 from demora.store.paces import Released
 from demora.store.schedules import DueSchedules, Firing, Origin, StoredSchedule

@@ -12,6 +12,7 @@ from ...core.job import Job, NewJob
 from ...core.retention import Retention
 from ...core.spans import span_ms
 from ...core.states import Status
+from ...core.workers import WorkerRecord
 from ...store.jobs import (
     ALL_QUEUES,
     Added,
@@ -33,7 +34,6 @@ from ...store.jobs import (
     Settlement,
     Subscription,
     Topic,
-    WorkerRecord,
 )
 from ...system import crash
 from ...system.clock import Clock

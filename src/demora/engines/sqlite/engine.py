@@ -13,6 +13,7 @@ from ...core.job import Job, NewJob
 from ...core.retention import Retention
 from ...core.spans import span_ms
 from ...core.states import Status
+from ...core.workers import WorkerRecord
 from ...store.jobs import (
     ALL_QUEUES,
     Added,
@@ -35,7 +36,6 @@ from ...store.jobs import (
     Settlement,
     Subscription,
     Topic,
-    WorkerRecord,
 )
 from ...system.clock import Clock, SystemClock
 from ..sql.constants import MOST_NAMES, UNHURRIED
