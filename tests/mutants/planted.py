@@ -4357,14 +4357,14 @@ MUTANTS = (
     Mutant(
         "a claim on SQLite forgets how far an action was",
         "engines/sqlite/queries.sql",
-        "iif(type = 'demora.action', progress_message, null)",
+        "iif(type in (select value from json_each(:resumed)), progress_message, null)",
         "null",
         "tests/conformance/test_actions.py",
     ),
     Mutant(
         "a claim on PostgreSQL forgets how far an action was",
         "engines/postgres/queries.sql",
-        "case when jobs.type = 'demora' || '.action' then jobs.progress_message end",
+        "case when jobs.type = any(:resumed::text[]) then jobs.progress_message end",
         "null",
         "tests/conformance/test_actions.py",
     ),

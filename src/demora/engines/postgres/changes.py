@@ -15,6 +15,7 @@ import asyncpg
 import msgspec
 
 from ...core.job import Lane, NewJob, Priority, revision
+from ...core.own import RESUMED_TYPES
 from ...core.parking import ParkedType, failing_until, fails_at, judge
 from ...core.retention import Keep, Retention
 from ...core.spans import ZERO, from_ms, span_ms, to_ms
@@ -290,7 +291,12 @@ async def cancel(session: Session, ids: Sequence[str]) -> list[Answer]:
 
 async def retry(session: Session, ids: Sequence[str], at: datetime | None = None) -> list[Answer]:
     """Start new generations of jobs, in a transaction of the caller."""
-    what = {"queued": Status.QUEUED.value, "lane": Lane.RETRY.value, "from": sorted(RETRYABLE)}
+    what = {
+        "queued": Status.QUEUED.value,
+        "lane": Lane.RETRY.value,
+        "from": sorted(RETRYABLE),
+        "resumed": list(RESUMED_TYPES),
+    }
     what["at"] = 0 if at is None else to_ms(at)
     answers: list[Answer] = []
     for part in _without_repeats(ids):

@@ -416,8 +416,8 @@ own.follows is not false
 jobs.seq, jobs.ctid as row, token = credits and coalesce(expires_at <= wall, false) as expired, {hooked} as hooked
 
 -- name: kept_message
--- An action on many jobs goes on where its last run was. The type is in two parts, since `demora` and a dot is the schema.
-case when jobs.type = 'demora' || '.action' then jobs.progress_message end
+-- The message of the last run, for jobs whose next run needs it.
+case when jobs.type = any(:resumed::text[]) then jobs.progress_message end
 
 -- name: leasing
 -- Lease the chosen jobs; those that expired are ended instead, unless they have a webhook.

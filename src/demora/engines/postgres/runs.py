@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from ...core.job import Lane, Priority, QueueOrder
+from ...core.own import RESUMED_TYPES
 from ...core.pace import look_at
 from ...core.spans import MICROSECOND, MILLISECOND, ZERO, span_ms
 from ...core.states import WAITING, Status
@@ -205,6 +206,7 @@ async def _lease(
         lease=span_ms(request.lease),
         lapsed=LAPSED_AT_ONCE,
         types=_types(request),
+        resumed=list(RESUMED_TYPES),
         **what,
     )
     sight = found[0]

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence, Set
 from datetime import datetime, timedelta
 
 from ...core.job import PARKED, Lane, NewJob, revision
+from ...core.own import RESUMED_TYPES
 from ...core.parking import ParkedType, failing_until, fails_at, judge
 from ...core.retention import Keep, Retention
 from ...core.spans import from_ms, span_ms, to_ms
@@ -22,6 +23,7 @@ from . import heads, registry, rows
 from .connection.connections import SQL
 from .connection.transactions import Transaction
 
+RESUMED = json.dumps(sorted(RESUMED_TYPES))
 FILLED = 20_000  # rows of jobs that are looked at for tags in one call
 
 
@@ -203,7 +205,8 @@ def cancel(tx: Transaction, id: str) -> Answer:
 def retry(tx: Transaction, id: str, at: datetime | None = None) -> Answer:
     key, due_at = rows.id_bytes(id), tx.wall if at is None else max(to_ms(at), tx.wall)
     again = {"status": Status.QUEUED.value, "lane": Lane.RETRY.value, "due_at": due_at, "id": key}
-    did = _wrote(tx, "retry", {**again, "from": json.dumps(sorted(RETRYABLE)), "moved": tx.next_move()})
+    what = {"from": json.dumps(sorted(RETRYABLE)), "resumed": RESUMED, "moved": tx.next_move()}
+    did = _wrote(tx, "retry", {**again, **what})
     if did:
         tx.wake(Topic.READY)
     return Answer(did, _status(tx, key))

@@ -152,8 +152,8 @@ select due_at from {parked} and type = ? and queue = ? and lane = ? and rank = ?
 order by due_at limit 1
 
 -- name: kept_message
--- An action on many jobs goes on where its last run was.
-iif(type = 'demora.action', progress_message, null)
+-- The message of the last run, for jobs whose next run needs it.
+iif(type in (select value from json_each(:resumed)), progress_message, null)
 
 -- name: claim_take
 update jobs set status = :status, token = token + 1, worker_id = :worker_id, claim_id = :claim_id,
