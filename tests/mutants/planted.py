@@ -3406,8 +3406,8 @@ MUTANTS = (
     Mutant(
         "a worker claims what it cannot run",
         "worker/worker.py",
-        "types=self._app.registry.known",
-        "types=None",
+        "in_turn=in_turn, types=known)",
+        "in_turn=in_turn, types=None)",
         "tests/worker/test_ending.py -k unknown_type",
     ),
     Mutant(
@@ -3746,15 +3746,15 @@ MUTANTS = (
     Mutant(
         "a remote worker gets jobs of all types",
         "client/remote_workers.py",
-        "            types=frozenset(worker.types),\n",
-        "            types=None,\n",
+        "queues=queues, types=types, claim_id=claim_id)",
+        "queues=queues, types=None, claim_id=claim_id)",
         "tests/remote/test_worker_protocol.py -k sqlite-file",
     ),
     Mutant(
         "a remote worker gets jobs of all queues",
         "client/remote_workers.py",
-        "            queues=worker.queues or None,\n",
-        "            queues=None,\n",
+        "queues=queues, types=types, claim_id=claim_id)",
+        "queues=None, types=types, claim_id=claim_id)",
         "tests/remote/test_worker_protocol.py -k sqlite-file",
     ),
     Mutant(

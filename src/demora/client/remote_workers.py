@@ -25,7 +25,18 @@ from ..core.verdict import HandedBack, Outcome, decide
 from ..core.workers import WorkerRecord
 from ..errors import Invalid, WorkerNotFound
 from ..handlers.registry import Registry
-from ..store.jobs import Claimed, ClaimedJob, LapsedJob, Lease, LeasedJob, LeaseStatus, Report, Settlement, lapse
+from ..store.jobs import (
+    Claimed,
+    ClaimedJob,
+    ClaimRequest,
+    LapsedJob,
+    Lease,
+    LeasedJob,
+    LeaseStatus,
+    Report,
+    Settlement,
+    lapse,
+)
 from ..store.store import Store
 from ..system import notices
 from .waiting_claims import ClaimSubscription, WaitingClaims
@@ -228,14 +239,9 @@ class RemoteWorkers:
             return Claimed(again, [], None), False
         room = MOST_ANSWER // max(self._payloads.get(worker.id, LARGEST), 1)
         most = max(1, min(limit, room))
-        claimed = await self._store.claim(
-            worker.id,
-            most,
-            lease=self.lease,
-            queues=worker.queues or None,
-            types=frozenset(worker.types),
-            claim_id=claim_id,
-        )
+        queues, types = worker.queues or None, frozenset(worker.types)
+        request = ClaimRequest(worker.id, most, lease=self.lease, queues=queues, types=types, claim_id=claim_id)
+        claimed = await self._store.claim(request)
         if claimed.lapsed:
             await self._store.settle([self._lapse(job) for job in claimed.lapsed])
         return claimed, len(claimed.jobs) == most

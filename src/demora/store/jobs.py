@@ -99,7 +99,11 @@ LOCKED_RETRY = timedelta(milliseconds=50)  # until the next claim of ready jobs 
 
 
 class ClaimRequest(msgspec.Struct, frozen=True):
-    """The arguments of a claim, as an engine passes them on."""
+    """What a worker asks of a claim: up to `limit` jobs of these queues and types (None: of all), leased for `lease`.
+
+    With `in_turn` every queue goes before those named after it. Under its `claim_id`, if it has one, the verb `claimed`
+    finds the jobs of a claim whose answer was lost.
+    """
 
     worker_id: str
     limit: int

@@ -27,7 +27,18 @@ from ..handlers.context import Context, current_job, stamp_records
 from ..handlers.control import Retry
 from ..scheduler.housekeeping import Scheduler, wait_before_retry
 from ..scheduler.pace_log import ReleaseLog
-from ..store.jobs import ClaimedJob, LapsedJob, Lease, LeaseStatus, Report, Settlement, Subscription, Topic, lapse
+from ..store.jobs import (
+    ClaimedJob,
+    ClaimRequest,
+    LapsedJob,
+    Lease,
+    LeaseStatus,
+    Report,
+    Settlement,
+    Subscription,
+    Topic,
+    lapse,
+)
 from ..store.store import Store
 from ..system import crash, error_texts, forks, notices, traces
 from ..system.log_limit import Burst
@@ -244,9 +255,9 @@ class Worker:
             self._more_ready = True  # perhaps: the run that makes room wakes the worker
             return None
         queues, asked_at = self._share.turn(self._chance), self._seams.monotonic()
-        claimed = await self._store.claim(
-            self.id, room, lease=self._lease, queues=queues, in_turn=self._share.in_turn, types=self._app.registry.known
-        )
+        known, in_turn = self._app.registry.known, self._share.in_turn
+        request = ClaimRequest(self.id, room, lease=self._lease, queues=queues, in_turn=in_turn, types=known)
+        claimed = await self._store.claim(request)
         self._claimed_at = self._seams.monotonic()
         self._measures.claimed(self._claimed_at - asked_at)
         crash.at("worker.claimed")

@@ -58,6 +58,11 @@ class NumberedClaim(ClaimRequest, frozen=True):
     number: int = msgspec.field(default_factory=lambda: secrets.randbits(63))
 
 
+def numbered(request: ClaimRequest) -> NumberedClaim:
+    """Give a claim a number of its own."""
+    return NumberedClaim(*msgspec.structs.astuple(request))
+
+
 async def claim(session: Session, request: NumberedClaim) -> Claimed:
     """Claim until there are enough jobs or no more. A second try (`session.again`) returns what the first one leased."""
     if session.again:
