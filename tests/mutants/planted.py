@@ -4047,7 +4047,7 @@ MUTANTS = (
     ),
     Mutant(
         "SQLite: a search that stopped early says that it is complete",
-        "engines/sqlite/finding.py",
+        "engines/sql/walks.py",
         "return Page(jobs, walked.stopped.cursor(query), complete=False)",
         "return Page(jobs, walked.stopped.cursor(query))",
         "tests/conformance/test_find.py",
