@@ -11,6 +11,7 @@ from pathlib import Path
 
 from bench.stage import application
 from demora import Demora
+from demora.store.jobs import ClaimRequest
 
 ROOM, CLAIMS = 100, 40
 HUNDRED_BYTES = {"body": "x" * 89}  # as JSON
@@ -54,7 +55,7 @@ async def claim(app: Demora) -> float:
     store = (await app.open()).store
     await asyncio.sleep(0)
     began = time.perf_counter()
-    claimed = await store.claim("bench", ROOM, lease=_LEASE)
+    claimed = await store.claim(ClaimRequest("bench", ROOM, lease=_LEASE))
     took = time.perf_counter() - began
     assert len(claimed.jobs) == ROOM
     return took

@@ -12,6 +12,7 @@ from bench.databases import Databases
 from bench.million import CLAIMS, HUNDRED_BYTES, ROOM
 from bench.stage import producer
 from demora import Demora
+from demora.store.jobs import ClaimRequest
 
 UNKNOWN, FOREIGN, NAMES = 100_000, 1_000_000, 100_000  # jobs of unknown types, of other workers' types, and queue names
 PIECE = 5000
@@ -52,7 +53,7 @@ async def _fill(app: Demora, jobs: int, make: Any) -> None:
 async def _park(app: Demora) -> float:
     """Seconds that claims take until they have parked all jobs of other types."""
     store, began = (await app.open()).store, time.perf_counter()
-    while (await store.claim("bench", ROOM, lease=_LEASE, types=_KNOWN)).parked:
+    while (await store.claim(ClaimRequest("bench", ROOM, lease=_LEASE, types=_KNOWN))).parked:
         pass
     return time.perf_counter() - began
 
@@ -64,7 +65,7 @@ async def _claim(app: Demora, types: frozenset[str], *, add: bool = True) -> flo
     store = (await app.open()).store
     await asyncio.sleep(0)
     began = time.perf_counter()
-    claimed = await store.claim("bench", ROOM, lease=_LEASE, types=types)
+    claimed = await store.claim(ClaimRequest("bench", ROOM, lease=_LEASE, types=types))
     took = time.perf_counter() - began
     assert len(claimed.jobs) == ROOM
     return took

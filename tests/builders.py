@@ -11,7 +11,7 @@ from demora.core.spans import from_ms
 from demora.core.states import Status
 from demora.core.statistics import Key, Stretch, Tally
 from demora.core.verdict import GaveUp, Lapsed, Outcome, Raised, RetryState, Succeeded, decide
-from demora.store.jobs import Added, Claimed, ClaimedJob, LapsedJob, Lease, Report, Settlement
+from demora.store.jobs import Added, Claimed, ClaimedJob, ClaimRequest, LapsedJob, Lease, Report, Settlement
 from demora.store.store import Store
 
 LEASE = timedelta(seconds=30)
@@ -62,7 +62,7 @@ async def add_ids(store: Store, *changes: dict[str, Any]) -> list[str]:
 
 
 async def claim(store: Store, limit: int = 100, *, worker: str = "ann", lease: timedelta = LEASE, **options: Any) -> Claimed:
-    return await store.claim(worker, limit, lease=lease, **options)
+    return await store.claim(ClaimRequest(worker, limit, lease=lease, **options))
 
 
 async def claim_ids(store: Store, limit: int = 100, **options: Any) -> list[str]:

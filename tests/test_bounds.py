@@ -91,7 +91,7 @@ PROMISED = (
     Promise(
         "docs/reference/worker-protocol.md",
         "Without one for 30 s",
-        "store.jobs:LIVE_WITHIN",
+        "core.workers:LIVE_WITHIN",
         30,
         f"{HERE}::test_a_remote_worker_is_alive_for_thirty_seconds_after_a_call",
     ),

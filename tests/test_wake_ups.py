@@ -24,12 +24,13 @@ from demora.core.pace import Pace
 from demora.core.pace_request import request_of
 from demora.core.retention import Retention
 from demora.core.schedules.schedule import Schedule
+from demora.core.workers import WorkerRecord
 from demora.engines.sqlite import SqliteStore
 from demora.errors import StoreBusy
 from demora.scheduler import housekeeping
 from demora.scheduler.housekeeping import Scheduler
 from demora.scheduler.schedules import ScheduleLoop
-from demora.store.jobs import Lease, LeaseStatus, Query, WorkerRecord
+from demora.store.jobs import Lease, LeaseStatus, Query
 from demora.store.schedules import Origin
 from demora.store.store import Store
 from demora.worker import Worker, worker

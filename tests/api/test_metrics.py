@@ -12,9 +12,9 @@ from demora.api import make_api
 from demora.core.pace import Pace
 from demora.core.pace_request import request_of
 from demora.core.spans import to_ms
+from demora.core.workers import WorkerRecord
 from demora.engines.sqlite import SqliteStore
 from demora.settings import Settings
-from demora.store.jobs import WorkerRecord
 from demora.store.statistics import Depth
 from tests.api.asking import add, problem
 from tests.api.conftest import BASE

@@ -10,6 +10,7 @@ from demora import Demora
 from demora.api import make_api
 from demora.engines.sqlite import SqliteStore
 from demora.settings import Settings
+from demora.store.jobs import ClaimRequest
 from tests.api.asking import JOBS, add
 from tests.api.conftest import BASE
 from tests.clock import TestClock
@@ -38,7 +39,7 @@ async def http(store: SqliteStore) -> AsyncIterator[httpx.AsyncClient]:
 
 async def test_a_lapsed_lease_is_settled(http: httpx.AsyncClient, store: SqliteStore, clock: TestClock) -> None:
     job = await add(http, "report.build")
-    await store.claim("dead", 1, lease=LEASE)
+    await store.claim(ClaimRequest("dead", 1, lease=LEASE))
     clock.turn(31)
     answer = await http.post(RECOVER)
     assert answer.json() == {"recovered": [{"id": job["id"], "workerId": "dead", "status": "RETRYING"}]}
@@ -47,6 +48,6 @@ async def test_a_lapsed_lease_is_settled(http: httpx.AsyncClient, store: SqliteS
 
 async def test_a_lease_that_holds_is_left_alone(http: httpx.AsyncClient, store: SqliteStore, clock: TestClock) -> None:
     await add(http, "report.build")
-    await store.claim("alive", 1, lease=LEASE)
+    await store.claim(ClaimRequest("alive", 1, lease=LEASE))
     clock.turn(29)
     assert (await http.post(RECOVER)).json() == {"recovered": []}

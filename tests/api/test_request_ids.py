@@ -11,9 +11,9 @@ from demora import Demora, errors
 from demora.api import make_api
 from demora.api.http_server.connection import refusal
 from demora.api.http_server.http1 import FULL
+from demora.core.workers import WorkerRecord
 from demora.runtime.front import Front
 from demora.settings import Settings
-from demora.store.jobs import WorkerRecord
 from tests.api.asking import JOBS, NO_SUCH_ID, problem
 from tests.api.conftest import BASE
 from tests.api.test_problems import Trouble

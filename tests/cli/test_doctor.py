@@ -12,7 +12,7 @@ import pytest
 from click.testing import Result
 
 from demora import Demora
-from demora.store.jobs import WorkerRecord
+from demora.core.workers import WorkerRecord
 from tests.cli.conftest import Run, answer, work_off
 from tests.setups import postgres_url
 

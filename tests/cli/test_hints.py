@@ -8,7 +8,8 @@ import pytest
 from demora import Demora
 from demora.cli.jobs import hints
 from demora.client.client import Client
-from demora.store.jobs import WorkerRecord
+from demora.core.workers import WorkerRecord
+from demora.store.jobs import ClaimRequest
 
 KNOWS = ("demo.echo",)
 
@@ -55,7 +56,7 @@ async def test_a_type_that_no_worker_of_the_queue_knows_is_named(client: Client)
 async def test_a_job_is_spoken_of_while_a_worker_that_does_not_know_it_hands_it_back(client: Client) -> None:
     await alive(client)
     job = await client.enqueue("no.such")
-    await client.store.claim("w", 1, lease=timedelta(seconds=30))
+    await client.store.claim(ClaimRequest("w", 1, lease=timedelta(seconds=30)))
     [hint] = await hints(client, job)
     assert hint.startswith("no live worker knows type no.such: ")
 

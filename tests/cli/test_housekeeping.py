@@ -9,7 +9,8 @@ import apsw
 import pytest
 
 from demora import Demora
-from demora.store.jobs import WorkerRecord
+from demora.core.workers import WorkerRecord
+from demora.store.jobs import ClaimRequest
 from tests.cli.conftest import Run, Start, answer, await_start, read_until, work_off
 
 Enqueued = Callable[..., str]
@@ -22,7 +23,7 @@ def claimed_by(worker: str, *, lease: timedelta = timedelta(hours=1)) -> None:
         async with Demora() as app:
             store = (await app.open()).store
             await store.heartbeat(WorkerRecord(worker, "host", 1, 1))
-            await store.claim(worker, 10, lease=lease)
+            await store.claim(ClaimRequest(worker, 10, lease=lease))
 
     asyncio.run(claim())
 

@@ -9,7 +9,7 @@ import pytest
 from demora import Demora, Job
 from demora.cli import ids, output
 from demora.cli.root import Failure
-from demora.store.jobs import WorkerRecord
+from demora.core.workers import WorkerRecord
 from tests.cli.conftest import Run, answer, work_off
 
 Enqueued = Callable[..., str]

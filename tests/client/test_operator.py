@@ -9,10 +9,11 @@ from demora.client.bulk import BATCH, BulkResult
 from demora.client.client import Client
 from demora.client.recovery import Recovered
 from demora.core.states import Status
+from demora.core.workers import WorkerRecord
 from demora.engines.sqlite import SqliteStore
 from demora.errors import Invalid
 from demora.handlers.registry import Registry
-from demora.store.jobs import Page, Query, WorkerRecord
+from demora.store.jobs import Page, Query
 from tests.builders import BROKEN, DONE, LEASE, add_ids, claim, claim_one, ended_one, job_of, new_job, settle, status_of
 from tests.clock import TestClock
 

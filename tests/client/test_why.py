@@ -10,8 +10,8 @@ from demora.core.job import Job, Lane, Priority
 from demora.core.pace import Pace, PaceState
 from demora.core.spans import from_ms
 from demora.core.states import Status
-from demora.store.jobs import Pause, WorkerRecord
-from demora.store.occupancy import Running
+from demora.core.workers import Running, WorkerRecord
+from demora.store.jobs import Pause
 from demora.store.paces import Outlook, Pacing
 from tests.builders import seconds
 

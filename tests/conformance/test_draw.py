@@ -4,7 +4,7 @@ from datetime import timedelta
 
 from demora.core.pace import Pace
 from demora.core.pace_request import request_of
-from demora.store.jobs import QueueChange
+from demora.store.jobs import ClaimRequest, QueueChange
 from demora.store.line_feed import Entry
 from demora.store.store import Store
 from tests.builders import add_ids, seconds
@@ -14,7 +14,9 @@ from tests.clock import TestClock
 async def drawn(store: Store, *ids: str, queue: str = "default") -> list[str]:
     """What is leased of these."""
     below = getattr(store, "inner", store)
-    got = await below.line_feed.draw("ann", [Entry(id, queue) for id in ids], lease=timedelta(seconds=30))
+    got = await below.line_feed.draw(
+        ClaimRequest("ann", len(ids), lease=timedelta(seconds=30)), [Entry(id, queue) for id in ids]
+    )
     return [job.lease.id for job in got.claimed.jobs]
 
 

@@ -6,7 +6,8 @@ import pytest
 
 from demora.core.retention import Keep, Retention, RetentionRequest
 from demora.core.states import Status
-from demora.store.jobs import HousekeepingResult, Query, QueueChange, WorkerRecord
+from demora.core.workers import WorkerRecord
+from demora.store.jobs import HousekeepingResult, Query, QueueChange
 from demora.store.store import Store
 from tests.builders import add_one, claim_one, ended_one, key, new_job, seconds
 from tests.clock import TestClock

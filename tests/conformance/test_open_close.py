@@ -7,8 +7,9 @@ import pytest
 
 from demora.core.states import Status
 from demora.core.verdict import Lapsed
+from demora.core.workers import WorkerRecord
 from demora.errors import StoreClosed
-from demora.store.jobs import Query, WorkerRecord
+from demora.store.jobs import Query
 from demora.store.store import Store
 from tests.builders import DONE, add_one, claim, claim_one, lapsed_one, new_job, settle, status_of
 from tests.clock import TestClock

@@ -18,10 +18,11 @@ from demora.core.schedules.schedule import Missed, Overlap, Schedule, job_of
 from demora.core.schedules.schedule_request import ScheduleRequest
 from demora.core.spans import from_ms
 from demora.core.states import Status
+from demora.core.workers import WorkerRecord
 from demora.errors import Invalid, ScheduleNotFound
 from demora.proof import check
 from demora.store import schedules as port
-from demora.store.jobs import Query, Topic, WorkerRecord
+from demora.store.jobs import Query, Topic
 from demora.store.schedules import DueSchedules, Fired, Firing, Origin
 from demora.store.store import Store
 from tests.builders import BROKEN, DONE, claim, claim_one, new_job, seconds, settle

@@ -10,7 +10,7 @@ from demora.core.job import Unique
 from demora.core.states import Status
 from demora.core.verdict import GaveUp, HandedBack, Raised, Snoozed
 from demora.line import maintainer as maintaining
-from demora.store.jobs import Change, QueueChange, Topic
+from demora.store.jobs import Change, ClaimRequest, QueueChange, Topic
 from demora.store.store import Store
 from tests.builders import BROKEN, DONE, LEASE, add_one, claim_one, ended_one, ms, new_job, seconds, settle, settle_lapsed
 from tests.clock import TestClock
@@ -288,7 +288,7 @@ async def test_whoever_waits_for_the_end_of_a_job_hears_of_its_expiry(store: Sto
     await add_one(store, expires_in=seconds(1))
     clock.turn(1)
     async with asleep(store, Topic.ENDED) as waiting:
-        await store.claim("ann", 1, lease=LEASE)
+        await store.claim(ClaimRequest("ann", 1, lease=LEASE))
         await woken(waiting)
 
 

@@ -11,7 +11,7 @@ import pytest
 from demora.core.job import Job
 from demora.core.states import Status
 from demora.core.verdict import HandedBack, Lapsed, NoHandler, Outcome, Raised, Snoozed
-from demora.store.jobs import ClaimedJob, Report
+from demora.store.jobs import ClaimedJob, ClaimRequest, Report
 from demora.store.store import Store
 from tests.builders import DONE, LEASE, add_one, claim_one, job_of, lapsed_one, seconds, settle, settle_lapsed
 from tests.clock import TestClock
@@ -231,7 +231,7 @@ async def test_worker_start_and_lease_are_those_of_the_current_run(store: Store,
 async def test_only_an_attempt_keeps_a_job_from_expiring(store: Store, clock: TestClock, way: str) -> None:
     job = await first_run(store, clock, way, expires_in=seconds(120))
     clock.turn(3600)
-    claimed = await store.claim("bob", 1, lease=LEASE)
+    claimed = await store.claim(ClaimRequest("bob", 1, lease=LEASE))
     found = await job_of(store, job.id)
     if way in COUNTED:
         assert [one.lease.id for one in claimed.jobs] == [job.id]

@@ -2,7 +2,8 @@
 
 from demora.core.retention import Retention
 from demora.core.states import Status
-from demora.store.jobs import HousekeepingResult, WorkerRecord
+from demora.core.workers import WorkerRecord
+from demora.store.jobs import HousekeepingResult
 from demora.store.store import Store
 from tests.builders import add_ids, add_one, claim, claim_ids, job_of, ms, seconds, status_of
 from tests.clock import TestClock

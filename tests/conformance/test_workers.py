@@ -2,7 +2,7 @@
 
 import msgspec
 
-from demora.store.jobs import WorkerRecord
+from demora.core.workers import WorkerRecord
 from demora.store.store import Store
 from tests.builders import seconds
 from tests.clock import TestClock

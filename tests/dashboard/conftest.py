@@ -14,11 +14,11 @@ from demora import Demora
 from demora.api import make_api
 from demora.client.client import Client
 from demora.core.job import Job
+from demora.core.workers import WorkerRecord
 from demora.dashboard import sessions
 from demora.dashboard.asgi import service_dashboard
 from demora.runtime.front import Front
 from demora.settings import Settings
-from demora.store.jobs import WorkerRecord
 from demora.worker import Worker
 
 BASE = "http://localhost:8080"

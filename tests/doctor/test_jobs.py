@@ -6,11 +6,11 @@ from typing import Any
 import pytest
 
 from demora.core.pace import Pace, begin
+from demora.core.workers import Running, WorkerRecord
 from demora.doctor import judge_jobs, judge_paces
 from demora.doctor.jobs import LATE, PAUSED_LONG
 from demora.store.diagnostics import Finding, JobsOverview, Waiting
-from demora.store.jobs import Pause, Queue, WorkerRecord
-from demora.store.occupancy import Running
+from demora.store.jobs import Pause, Queue
 from demora.store.paces import Pacing
 
 NOW = datetime(2030, 1, 1, tzinfo=UTC)

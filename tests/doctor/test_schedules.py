@@ -9,9 +9,9 @@ from demora.core.job import Job, Lane, Priority
 from demora.core.schedules.firing import SlotOutcome, begin
 from demora.core.schedules.schedule import Schedule
 from demora.core.states import Status
+from demora.core.workers import WorkerRecord
 from demora.doctor.schedules import IN_A_ROW, OVERLAPS, ScheduleHistory, judge_schedules
 from demora.store.diagnostics import Finding
-from demora.store.jobs import WorkerRecord
 from demora.store.schedules import Origin, SlotRecord, StoredSchedule
 
 NOW = datetime(2030, 1, 1, tzinfo=UTC)

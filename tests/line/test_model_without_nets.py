@@ -17,6 +17,7 @@ from demora.core.pace_request import request_of
 from demora.core.retention import Retention
 from demora.engines.sqlite import SqliteStore
 from demora.line import LinedStore
+from demora.store.jobs import ClaimRequest
 from demora.system.clock import Clock
 from tests.builders import add_ids, ms, seconds
 from tests.clock import TestClock
@@ -85,9 +86,9 @@ def by_the_line_alone(inner: Any) -> LinedStore:
     release some; one for no job only asks for lapsed leases."""
     ask, inner.asked = inner.claim, False
 
-    async def claim(worker_id: str, limit: int, **more: Any) -> Any:
-        assert limit == 0 or inner.asked, "the line was passed over"
-        return await ask(worker_id, limit, **more)
+    async def claim(request: ClaimRequest) -> Any:
+        assert request.limit == 0 or inner.asked, "the line was passed over"
+        return await ask(request)
 
     inner.claim = claim
     return bare.bare_store(inner)

@@ -1,13 +1,11 @@
 """Paces beside a line: a claim asks the database when a release may be due, and not for every real-time job."""
 
-from typing import Any
-
 import pytest
 
 from demora.core.pace import Pace
 from demora.core.pace_request import request_of
 from demora.line import LinedStore, claiming
-from demora.store.jobs import Claimed
+from demora.store.jobs import Claimed, ClaimRequest
 from tests.builders import add_ids, add_one, claim_ids, seconds
 from tests.facts import eventually
 from tests.line.conftest import Open
@@ -20,9 +18,9 @@ def counted(store: LinedStore, monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """A list that grows with each claim by the SQL store alone."""
     ask, asked = store.inner.claim, list[int]()
 
-    async def claim_and_count(*asked: Any, **more: Any) -> Claimed:
+    async def claim_and_count(request: ClaimRequest) -> Claimed:
         asked.append(len(asked))
-        return await ask(*asked, **more)
+        return await ask(request)
 
     monkeypatch.setattr(store.inner, "claim", claim_and_count)
     return asked

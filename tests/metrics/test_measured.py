@@ -10,7 +10,7 @@ from demora.core.states import Status
 from demora.core.verdict import RetryState, Verdict
 from demora.metrics import measured as module
 from demora.metrics.measured import Histogram, Measured
-from demora.store.jobs import ClaimedJob, Lease, Report, Settlement
+from demora.store.jobs import ClaimedJob, ClaimRequest, Lease, Report, Settlement
 from demora.worker.measures import Measures
 from tests.facts import eventually
 from tests.metrics.scraping import Samples, collected, named
@@ -114,7 +114,7 @@ async def test_a_lapsed_lease_is_counted_by_the_worker_that_settles_it() -> None
     measured = Measured()
     async with Demora("sqlite://") as app:
         job = await app.enqueue("demo.echo", max_retries=0)
-        await (await app.open()).store.claim("a worker that dies", 1, lease=timedelta(milliseconds=20))
+        await (await app.open()).store.claim(ClaimRequest("a worker that dies", 1, lease=timedelta(milliseconds=20)))
         async with app.worker(measures=measured):
             assert (await ended(app, job)).status is Status.FAILED
     assert collected(measured)["demora_leases_lapsed_total"] == 1

@@ -13,12 +13,13 @@ from demora import Demora
 from demora.api import make_api
 from demora.client.counts import JobCounts, Stats
 from demora.core.access import Scope
+from demora.core.workers import WorkerRecord
 from demora.engines.sqlite import SqliteStore
 from demora.errors import StoreError
 from demora.metrics import service as module
 from demora.metrics.service import ServiceMetrics
 from demora.settings import Settings
-from demora.store.jobs import ALL_QUEUES, Queue, QueueQuery, WorkerRecord
+from demora.store.jobs import ALL_QUEUES, Queue, QueueQuery
 from demora.store.paces import Pacing
 from tests.api.asking import problem
 from tests.api.keys import bearer, key_for

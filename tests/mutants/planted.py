@@ -1911,7 +1911,7 @@ MUTANTS = (
     ),
     Mutant(
         "slots: a worker with a free slot counts as full",
-        "store/occupancy.py",
+        "core/workers.py",
         "any(jobs[worker.id] < worker.slots for worker in workers)",
         "all(jobs[worker.id] < worker.slots for worker in workers)",
         "tests/client/test_why.py",
@@ -3413,20 +3413,20 @@ MUTANTS = (
     Mutant(
         "a worker claims what it cannot run",
         "worker/worker.py",
-        "types=self._app.registry.known",
-        "types=None",
+        "in_turn=in_turn, types=known)",
+        "in_turn=in_turn, types=None)",
         "tests/worker/test_ending.py -k unknown_type",
     ),
     Mutant(
         "a job of an unknown type fails before its hour",
         "engines/sqlite/changes.py",
-        "rank, tx.wall - GRACE, limit",
+        "rank, failing_until(tx.wall), limit",
         "rank, tx.wall, limit",
         UNKNOWN,
     ),
     Mutant(
         "a worker that knows a type again does not end its unknown time",
-        "engines/sql/parking.py",
+        "core/parking.py",
         "None if known is not False else",
         "one.unknown_since if known is not False else",
         UNKNOWN,
@@ -3511,7 +3511,7 @@ MUTANTS = (
     Mutant(
         "a merge on PostgreSQL forgets what the window of all processes counted before",
         "engines/postgres/statistics.py",
-        "        windows[Key(queue, type, at, width)].add(decode(tally))\n",
+        "        windows[key].add(before)\n",
         "        pass\n",
         STATISTICS,
     ),
@@ -3753,15 +3753,15 @@ MUTANTS = (
     Mutant(
         "a remote worker gets jobs of all types",
         "client/remote_workers.py",
-        "            types=frozenset(worker.types),\n",
-        "            types=None,\n",
+        "queues=queues, types=types, claim_id=claim_id)",
+        "queues=queues, types=None, claim_id=claim_id)",
         "tests/remote/test_worker_protocol.py -k sqlite-file",
     ),
     Mutant(
         "a remote worker gets jobs of all queues",
         "client/remote_workers.py",
-        "            queues=worker.queues or None,\n",
-        "            queues=None,\n",
+        "queues=queues, types=types, claim_id=claim_id)",
+        "queues=None, types=types, claim_id=claim_id)",
         "tests/remote/test_worker_protocol.py -k sqlite-file",
     ),
     Mutant(
@@ -4089,7 +4089,7 @@ MUTANTS = (
     ),
     Mutant(
         "SQLite: a search that stopped early says that it is complete",
-        "engines/sqlite/finding.py",
+        "engines/sql/walks.py",
         "return Page(jobs, walked.stopped.cursor(query), complete=False)",
         "return Page(jobs, walked.stopped.cursor(query))",
         "tests/conformance/test_find.py",
@@ -4455,14 +4455,14 @@ MUTANTS = (
     Mutant(
         "a claim on SQLite forgets how far an action was",
         "engines/sqlite/queries.sql",
-        "iif(type = 'demora.action', progress_message, null)",
+        "iif(type in (select value from json_each(:resumed)), progress_message, null)",
         "null",
         "tests/conformance/test_actions.py",
     ),
     Mutant(
         "a claim on PostgreSQL forgets how far an action was",
         "engines/postgres/queries.sql",
-        "case when jobs.type = 'demora' || '.action' then jobs.progress_message end",
+        "case when jobs.type = any(:resumed::text[]) then jobs.progress_message end",
         "null",
         "tests/conformance/test_actions.py",
     ),

@@ -16,6 +16,7 @@ from demora.core.schedules.firing import first_to_look
 from demora.core.schedules.schedule import Overlap, Schedule
 from demora.core.spans import from_ms
 from demora.core.states import Status
+from demora.core.workers import WorkerRecord
 from demora.engines.sqlite import SqliteStore
 from demora.engines.sqlite import notifier as sqlite_notifier
 from demora.engines.sqlite.schedules import SqliteSchedules
@@ -24,7 +25,7 @@ from demora.scheduler import attending as attending_module
 from demora.scheduler import schedules
 from demora.scheduler.attending import attending
 from demora.scheduler.schedules import OTHERS_LATER, ScheduleLoop
-from demora.store.jobs import Query, WorkerRecord
+from demora.store.jobs import Query
 from demora.store.schedules import DueSchedules, Fired, Firing, Origin
 from tests.builders import DONE, claim_one, settle
 from tests.clock import TestClock

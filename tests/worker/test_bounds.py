@@ -18,10 +18,11 @@ from demora.core.job import Lane
 from demora.core.pace import Pace
 from demora.core.pace_request import request_of
 from demora.core.retention import Retention
+from demora.core.workers import LIVE_WITHIN
 from demora.engines.sqlite import SqliteStore
 from demora.errors import StoreBusy
 from demora.scheduler.housekeeping import Scheduler
-from demora.store.jobs import LIVE_WITHIN
+from demora.store.jobs import ClaimRequest
 from demora.system.seams import Seams
 from demora.worker import Worker, worker
 from tests.builders import add_one, job_of, new_job, seconds
@@ -277,7 +278,7 @@ async def test_what_a_run_leaves_is_bounded(app: Demora) -> None:
 def test_the_job_of_a_dead_worker_is_taken_over_when_its_lease_ends(virtual: Virtual) -> None:
     async def main() -> None:
         job = await virtual.app.enqueue("demo.echo", retry_delay="1ms")
-        await virtual.store.claim("a worker that dies", 1, lease=seconds(30))
+        await virtual.store.claim(ClaimRequest("a worker that dies", 1, lease=seconds(30)))
         async with virtual.working():
             found = await virtual.app.wait(job.id)
         assert (found.status, found.token) == (Status.COMPLETED, 2)

@@ -11,9 +11,10 @@ import pytest
 
 from demora import Context, Demora, Job, Status
 from demora.core.verdict import Raised, RetryState, decide
+from demora.core.workers import WorkerRecord
 from demora.engines.sqlite import SqliteStore
 from demora.errors import StoreClosed, StoreError
-from demora.store.jobs import Lease, Report, Settlement, WorkerRecord
+from demora.store.jobs import ClaimRequest, Lease, Report, Settlement
 from demora.store.store import Store
 from demora.system import notices
 from demora.system.log_limit import Limit
@@ -50,7 +51,7 @@ async def test_a_handler_that_blocks_the_loop_keeps_its_lease(app: Demora) -> No
 async def test_a_lapsed_lease_is_settled_by_whoever_claims(app: Demora) -> None:
     job = await app.enqueue("demo.echo", {"hi": 1}, retry_delay="10ms")
     store = (await app.open()).store
-    await store.claim("a worker that dies", 1, lease=timedelta(milliseconds=50))
+    await store.claim(ClaimRequest("a worker that dies", 1, lease=timedelta(milliseconds=50)))
     async with app.worker():
         found = await ended(app, job)
     assert (found.status, found.retry_count, found.token) == (Status.COMPLETED, 1, 2)
@@ -60,7 +61,7 @@ async def test_a_lapsed_lease_is_settled_by_whoever_claims(app: Demora) -> None:
 async def test_a_job_that_kills_its_workers_ends_among_the_dead_letters(app: Demora) -> None:
     job = await app.enqueue("demo.echo", max_retries=0)
     store = (await app.open()).store
-    await store.claim("a worker that dies", 1, lease=timedelta(milliseconds=20))
+    await store.claim(ClaimRequest("a worker that dies", 1, lease=timedelta(milliseconds=20)))
     async with app.worker():
         found = await ended(app, job)
     assert (found.status, len(found.attempts)) == (Status.FAILED, 1)

@@ -9,6 +9,7 @@ from datetime import timedelta
 import pytest
 
 from demora import Cancel, Context, Demora, Fail, Job, Retry, Snooze
+from demora.store.jobs import ClaimRequest
 from demora.system import error_texts, notices
 from demora.system.log_limit import MOST_A_SECOND, Burst
 from tests.sim.loop import SimLoop
@@ -88,7 +89,7 @@ async def test_a_job_that_its_handler_fails_is_an_error_at_once(app: Demora, cap
 
 async def test_a_lapse_that_makes_a_dead_letter_is_an_error(app: Demora, caplog: pytest.LogCaptureFixture) -> None:
     retried, spent = await app.enqueue("demo.echo"), await app.enqueue("demo.echo", max_retries=0)
-    await (await app.open()).store.claim("a worker that dies", 2, lease=timedelta(milliseconds=20))
+    await (await app.open()).store.claim(ClaimRequest("a worker that dies", 2, lease=timedelta(milliseconds=20)))
     async with app.worker():
         await ended(app, retried)
         await ended(app, spent)

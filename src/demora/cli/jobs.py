@@ -15,8 +15,9 @@ from ..client.views import dead_letter_stats_view, job_view, page_view, worker_v
 from ..core.filters import Sort
 from ..core.job import Job
 from ..core.states import Status
+from ..core.workers import WorkerRecord
 from ..errors import Invalid, JobNotFound, WrongState
-from ..store.jobs import Page, Queue, WorkerRecord
+from ..store.jobs import Page, Queue
 from . import output
 from .bulk import Sweep, by_filter, carry_out, check_choice, count_of_jobs
 from .ids import whole_id

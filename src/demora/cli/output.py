@@ -29,10 +29,11 @@ from ..core.pace_request import say_briefly
 from ..core.schedules.schedule import say_schedule
 from ..core.spans import MILLISECOND, ZERO, say, timestamp
 from ..core.states import Status
+from ..core.workers import WorkerRecord
 from ..handlers.builtin import unwanted
 from ..settings import Settings, load
 from ..store.diagnostics import Activity
-from ..store.jobs import Queue, WorkerRecord
+from ..store.jobs import Queue
 from ..store.paces import Pacing
 from ..store.schedules import StoredSchedule
 

@@ -14,8 +14,9 @@ from ..client.client import Client
 from ..client.views import queue_view, stats_view, worker_view
 from ..core.pace_request import say_pace
 from ..core.spans import say, timestamp
+from ..core.workers import WorkerRecord
 from ..store.diagnostics import Activity
-from ..store.jobs import Queue, WorkerRecord
+from ..store.jobs import Queue
 from ..store.paces import Pacing
 from . import output
 from .completing import queue_names

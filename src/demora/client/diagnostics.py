@@ -4,12 +4,12 @@ from datetime import timedelta
 
 import msgspec
 
+from ..core.workers import WorkerRecord
 from ..errors import StoreError
 from ..line.port import LineAway
 from ..line.reconcile import Reconcilable, Reconciliation
 from ..store.audit import Evidence
 from ..store.diagnostics import Activity, JobsOverview, Probed, Size
-from ..store.jobs import WorkerRecord
 from ..store.store import Store
 
 

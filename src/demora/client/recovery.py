@@ -11,11 +11,11 @@ from ..core.job import Job
 from ..core.spans import ZERO
 from ..core.states import Status
 from ..core.verdict import Raised, RetryState, decide
-from ..store.jobs import Lease, Query, Report, RetryRules, Settlement, lapse
+from ..store.jobs import ClaimRequest, Lease, Query, Report, RetryRules, Settlement, lapse
 from ..store.store import Store
 from .bulk import BATCH
 
-_NOBODY = "nobody"  # the worker id of a claim for 0 jobs; no job is ever leased to it
+_LAPSED_ONLY = ClaimRequest("nobody", 0, lease=timedelta(seconds=1))  # for no job, so that none is ever leased to it
 
 
 class Recovered(msgspec.Struct, frozen=True):
@@ -35,7 +35,7 @@ class Recovery:
     async def recover(self) -> list[Recovered]:
         """Settle every lapsed lease, as the next claim of any worker would. Runs no job."""
         recovered: list[Recovered] = []
-        while lapsed := (await self._store.claim(_NOBODY, 0, lease=timedelta(seconds=1))).lapsed:
+        while lapsed := (await self._store.claim(_LAPSED_ONLY)).lapsed:
             settlements = [lapse(job, random.random(), self._rules) for job in lapsed]
             settled = await self._settle(settlements, [job.worker_id for job in lapsed])
             recovered += settled

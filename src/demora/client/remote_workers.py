@@ -23,18 +23,19 @@ from ..core.request import check_name, check_queue, check_type
 from ..core.spans import ZERO
 from ..core.states import Status
 from ..core.verdict import HandedBack, Outcome, decide
+from ..core.workers import WorkerRecord
 from ..errors import Invalid, WorkerNotFound
 from ..handlers.registry import Registry
 from ..store.jobs import (
     Claimed,
     ClaimedJob,
+    ClaimRequest,
     LapsedJob,
     Lease,
     LeasedJob,
     LeaseStatus,
     Report,
     Settlement,
-    WorkerRecord,
     lapse,
 )
 from ..store.store import Store
@@ -255,14 +256,9 @@ class RemoteWorkers:
             return Claimed(again, [], None), False
         room = MOST_ANSWER // max(self._payloads.get(worker.id, LARGEST), 1)
         most = max(1, min(claim.limit, room))
-        claimed = await self._store.claim(
-            worker.id,
-            most,
-            lease=self.lease,
-            queues=worker.queues or None,
-            types=frozenset(worker.types),
-            claim_id=claim_id,
-        )
+        queues, types = worker.queues or None, frozenset(worker.types)
+        request = ClaimRequest(worker.id, most, lease=self.lease, queues=queues, types=types, claim_id=claim_id)
+        claimed = await self._store.claim(request)
         self._answered.update((job.lease, claim) for job in claimed.jobs)
         if claimed.lapsed:
             await self._store.settle([self._lapse(job) for job in claimed.lapsed])

@@ -27,8 +27,8 @@ from ..core.statistics import (
     largest,
     percentiles,
 )
+from ..core.workers import WorkerRecord
 from ..errors import Invalid, StoreError
-from ..store.jobs import WorkerRecord
 from ..store.paces import Pacing
 from ..store.statistics import Standing
 from ..store.store import Store

@@ -11,7 +11,8 @@ from ..core.pace import Pace
 from ..core.retention import Keep
 from ..core.spans import span_ms, timestamp
 from ..core.webhook import message_id
-from ..store.jobs import Count, Page, Queue, WorkerRecord
+from ..core.workers import WorkerRecord
+from ..store.jobs import Count, Page, Queue
 from ..store.paces import Pacing
 from ..store.schedules import StoredSchedule
 from ..store.webhooks import StoredSecret

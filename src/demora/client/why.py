@@ -10,8 +10,7 @@ from ..core.job import Job, Lane
 from ..core.pace import forecast
 from ..core.spans import from_ms, say, timestamp, to_ms
 from ..core.states import Status
-from ..store.jobs import WorkerRecord
-from ..store.occupancy import TakenSlots, all_taken, say_types, serves
+from ..core.workers import TakenSlots, WorkerRecord, all_taken, say_types, serves
 from ..store.paces import RECENT, Outlook
 
 _MOST_TYPES = 20  # types that the data of an answer lists

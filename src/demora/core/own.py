@@ -5,6 +5,7 @@ from .filters import JobFilter
 
 OWN_TYPES = (webhook.TYPE, action.TYPE)
 OWN_QUEUES = (webhook.QUEUE, action.QUEUE)  # every worker serves them, and the pace of all queues leaves them out
+RESUMED_TYPES = frozenset({action.TYPE})  # a run goes on where the last one was, so claims and retries keep its message
 
 
 def means_own(filter: JobFilter) -> bool:

@@ -12,10 +12,11 @@ from ..client.statistics import FlowSeries
 from ..client.why import Why
 from ..core.job import Job
 from ..core.states import Status
+from ..core.workers import WorkerRecord
 from ..doctor import judge_jobs, judge_paces
 from ..errors import SearchTooSlow, TooManySearches
 from ..store.diagnostics import Activity, Finding
-from ..store.jobs import Queue, WorkerRecord
+from ..store.jobs import Queue
 from ..store.paces import Pacing
 from .drawing import plural, rough
 from .times import Pieces

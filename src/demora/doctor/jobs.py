@@ -7,9 +7,9 @@ from datetime import timedelta
 from ..core.pace import EVERY_QUEUE
 from ..core.pace_request import say_briefly
 from ..core.spans import say
+from ..core.workers import WorkerRecord, all_taken, say_types, serves
 from ..store.diagnostics import Finding, JobsOverview, Level, Waiting
-from ..store.jobs import Queue, WorkerRecord
-from ..store.occupancy import all_taken, say_types, serves
+from ..store.jobs import Queue
 from ..store.paces import BY_SETTINGS, Pacing
 
 LATE = timedelta(minutes=5)  # a ready job that has waited longer is reported

@@ -10,8 +10,8 @@ from ..core.schedules.firing import SlotOutcome
 from ..core.schedules.schedule import why_unreadable
 from ..core.spans import timestamp
 from ..core.states import Status
+from ..core.workers import WorkerRecord
 from ..store.diagnostics import Finding
-from ..store.jobs import WorkerRecord
 from ..store.schedules import SlotRecord, StoredSchedule
 
 IN_A_ROW = 3  # failed jobs that are reported

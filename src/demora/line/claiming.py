@@ -96,15 +96,7 @@ class Claimer:
         """Claim by the SQL store alone, which also releases the jobs that a pace allows, and bring the line in step."""
         parked = times.parked_at <= maintainer.clock.now_us()
         times.release_at = times.parked_at = math.inf  # `expect_releases` may lower the first meanwhile
-        claimed = await self._store.claim(
-            request.worker_id,
-            request.limit,
-            lease=request.lease,
-            queues=request.queues,
-            in_turn=request.in_turn,
-            types=request.types,
-            claim_id=request.claim_id,
-        )
+        claimed = await self._store.claim(request)
         if parked and len(claimed.jobs) == request.limit:  # perhaps more of them are ready, and the next in order
             times.parked_at = 0.0
         if claimed.next_in is not None:
@@ -127,14 +119,7 @@ class Claimer:
             crash.at("line.taken")
             asked = time.monotonic()
             try:
-                drawn = await self._feed.draw(
-                    request.worker_id,
-                    taken.entries,
-                    lease=request.lease,
-                    queues=request.queues,
-                    types=request.types,
-                    claim_id=request.claim_id,
-                )
+                drawn = await self._feed.draw(request, taken.entries)
             except StoreError:
                 if jobs:  # the worker holds these leases already
                     break

@@ -128,18 +128,7 @@ class LinedStore:
             crash.at("line.updated")
         return answers
 
-    async def claim(
-        self,
-        worker_id: str,
-        limit: int,
-        *,
-        lease: timedelta,
-        queues: Sequence[str] | None = None,
-        in_turn: bool = False,
-        types: frozenset[str] | None = None,
-        claim_id: str | None = None,
-    ) -> Claimed:
-        request = ClaimRequest(worker_id, limit, lease, queues, in_turn, types, claim_id)
+    async def claim(self, request: ClaimRequest) -> Claimed:
         return await self._claimer.claim(await self._maintainer(), request)
 
     async def settle(self, settlements: Sequence[Settlement]) -> list[Status | None]:

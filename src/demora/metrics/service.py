@@ -15,8 +15,8 @@ from prometheus_client.registry import Collector
 from ..client.counts import JobCounts, Stats
 from ..core.pace import EVERY_QUEUE
 from ..core.statistics import OTHER
+from ..core.workers import WorkerRecord
 from ..errors import StoreError
-from ..store.jobs import WorkerRecord
 from ..store.paces import Pacing
 from .measured import Histogram, Measured, family
 

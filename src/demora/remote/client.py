@@ -24,9 +24,10 @@ from ..core.job import Job, NewJob, Priority
 from ..core.request import LONGEST_TIMEOUT, EnqueueOptions, JobOptions
 from ..core.spans import span, span_ms
 from ..core.states import Status
+from ..core.workers import WorkerRecord
 from ..errors import Invalid, JobNotFound, NotOverHttp, StoreError, WrongState
 from ..handlers.registry import Registry
-from ..store.jobs import Added, Page, Queue, WorkerRecord
+from ..store.jobs import Added, Page, Queue
 from ..store.store import Store
 from .connection import ServiceAnswer
 from .events import RemoteEvents

@@ -38,6 +38,7 @@ from ..core.request import MOST_NAME
 from ..core.spans import ZERO, span_ms
 from ..core.states import Status
 from ..core.verdict import RetryState, Verdict
+from ..core.workers import WorkerRecord
 from ..errors import (
     DemoraError,
     Invalid,
@@ -52,16 +53,7 @@ from ..errors import (
 )
 from ..handlers.builtin import BUILT_IN, HTTP_REQUEST
 from ..store.api_keys import KeyLookup
-from ..store.jobs import (
-    Claimed,
-    ClaimedJob,
-    Lease,
-    LeaseStatus,
-    Report,
-    Settlement,
-    Topic,
-    WorkerRecord,
-)
+from ..store.jobs import Claimed, ClaimedJob, ClaimRequest, Lease, LeaseStatus, Report, Settlement, Topic
 from ..store.store import Store
 from ..system import notices
 from .connection import ServiceAnswer, ServiceConnection
@@ -115,25 +107,15 @@ class RemoteStore:
 
     # The verbs of a worker
 
-    async def claim(
-        self,
-        worker_id: str,
-        limit: int,
-        *,
-        lease: timedelta,
-        queues: Sequence[str] | None = None,
-        in_turn: bool = False,
-        types: frozenset[str] | None = None,
-        claim_id: str | None = None,
-    ) -> Claimed:
+    async def claim(self, request: ClaimRequest) -> Claimed:
         """Claim jobs of the registered queues and types. The service leases them for its own span, and settles lapses."""
         if self._worker.id is None:
             return Claimed([], [], SOON)
         if self._ahead:
-            jobs, self._ahead = self._ahead[:limit], self._ahead[limit:]
+            jobs, self._ahead = self._ahead[: request.limit], self._ahead[request.limit :]
         else:
-            jobs = await self._poll(limit, ZERO)
-        self._free = limit - len(jobs)
+            jobs = await self._poll(request.limit, ZERO)
+        self._free = request.limit - len(jobs)
         return Claimed(jobs, [], None)
 
     async def renew(self, reports: Sequence[Report], *, lease: timedelta) -> LeaseStatus:

@@ -12,7 +12,8 @@ from ..client.views import JobCountsView, JobView, PageView, QueueView, StatsVie
 from ..core.job import Attempt, Job, Lane, LogLine, Priority, QueueOrder
 from ..core.retention import Keep, Retention, keep
 from ..core.states import Status
-from ..store.jobs import Page, Pause, Queue, WorkerRecord
+from ..core.workers import WorkerRecord
+from ..store.jobs import Page, Pause, Queue
 
 
 def job_of(view: JobView) -> Job:

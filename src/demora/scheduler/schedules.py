@@ -13,8 +13,9 @@ from datetime import datetime, timedelta
 from ..core.schedules.firing import decide, first_to_look
 from ..core.schedules.schedule import job_of
 from ..core.spans import ZERO
+from ..core.workers import LIVE_WITHIN
 from ..errors import StoreClosed
-from ..store.jobs import LIVE_WITHIN, Subscription, Topic
+from ..store.jobs import Subscription, Topic
 from ..store.schedules import COMING, DueSchedule, DueSchedules, Firing
 from ..store.store import Store
 from ..system import notices

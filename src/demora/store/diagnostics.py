@@ -9,8 +9,8 @@ from typing import Literal, Protocol, runtime_checkable
 
 import msgspec
 
+from ..core.workers import Running
 from .jobs import Queue
-from .occupancy import Running
 
 Level = Literal["ok", "warning", "problem"]
 

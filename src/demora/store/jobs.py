@@ -99,7 +99,11 @@ LOCKED_RETRY = timedelta(milliseconds=50)  # until the next claim of ready jobs 
 
 
 class ClaimRequest(msgspec.Struct, frozen=True):
-    """The arguments of a claim, as an engine passes them on."""
+    """What a worker asks of a claim: up to `limit` jobs of these queues and types (None: of all), leased for `lease`.
+
+    With `in_turn` every queue goes before those named after it. Under its `claim_id`, if it has one, the verb `claimed`
+    finds the jobs of a claim whose answer was lost.
+    """
 
     worker_id: str
     limit: int
@@ -298,27 +302,6 @@ class QueueChange(msgspec.Struct, frozen=True):
     by: str | None = None  # who pauses the queue or changes the reason
     retention: RetentionRequest | None = None
     webhook_url: str | None = None  # empty text removes it
-
-
-LIVE_WITHIN = timedelta(seconds=30)  # a worker or another process is live for so long after its last heartbeat
-
-
-class WorkerRecord(msgspec.Struct, frozen=True):
-    """A worker as it registers itself. The engine sets the times. `paces` is what its settings say about paces."""
-
-    id: str
-    host: str
-    pid: int
-    slots: int
-    queues: tuple[str, ...] = ()
-    types: tuple[str, ...] = ()
-    started_at: datetime | None = None
-    heartbeat_ago: timedelta = timedelta(0)
-    paces: str = ""
-
-    @property
-    def live(self) -> bool:
-        return self.heartbeat_ago < LIVE_WITHIN
 
 
 ALL_QUEUES = QueueQuery()

@@ -12,7 +12,7 @@ from typing import Protocol
 import msgspec
 
 from ..core.job import Lane, Priority, QueueOrder
-from .jobs import Claimed
+from .jobs import Claimed, ClaimRequest
 
 
 class Place(msgspec.Struct, frozen=True):
@@ -133,20 +133,12 @@ class LineFeed(Protocol):
         """
         ...
 
-    async def draw(
-        self,
-        worker_id: str,
-        entries: Sequence[Entry],
-        *,
-        lease: timedelta,
-        queues: Sequence[str] | None = None,
-        types: frozenset[str] | None = None,
-        claim_id: str | None = None,
-    ) -> Drawn:
+    async def draw(self, request: ClaimRequest, entries: Sequence[Entry]) -> Drawn:
         """Lease these jobs as `Store.claim` does, in this order, and return lapsed leases as well.
 
         A job is leased only if it waits in the queue of its entry, is due, has not expired, is held by neither a pause nor a
-        pace, and is of one of these types (None: of any). Jobs of other types are parked.
+        pace, and is of a type of the request. Jobs of other types are parked. The entries stand in place of the `limit` and
+        the order of the request.
         """
         ...
 

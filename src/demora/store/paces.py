@@ -15,8 +15,8 @@ from ..core.job import Job
 from ..core.pace import USUAL_PACE, Pace, PaceState, Rate, Release, next_release, plan
 from ..core.pace_request import PaceRequest
 from ..core.spans import from_ms, to_ms
-from .jobs import Pause, WorkerRecord
-from .occupancy import Running
+from ..core.workers import Running, WorkerRecord
+from .jobs import Pause
 
 BY_SETTINGS = "settings"
 HOUR = timedelta(hours=1)

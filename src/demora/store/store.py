@@ -28,6 +28,7 @@ from typing import Protocol
 from ..core.job import Job, NewJob
 from ..core.retention import Retention
 from ..core.states import Status
+from ..core.workers import WorkerRecord
 from .api_keys import ApiKeyStore
 from .audit import AuditStore
 from .diagnostics import DiagnosticsStore
@@ -39,6 +40,7 @@ from .jobs import (
     Change,
     Claimed,
     ClaimedJob,
+    ClaimRequest,
     Count,
     HousekeepingResult,
     Lease,
@@ -53,7 +55,6 @@ from .jobs import (
     Settlement,
     Subscription,
     Topic,
-    WorkerRecord,
 )
 from .paces import PaceStore
 from .schedules import ScheduleStore
@@ -136,21 +137,11 @@ class Store(Protocol):
         """
         ...
 
-    async def claim(
-        self,
-        worker_id: str,
-        limit: int,
-        *,
-        lease: timedelta,
-        queues: Sequence[str] | None = None,
-        in_turn: bool = False,
-        types: frozenset[str] | None = None,
-        claim_id: str | None = None,
-    ) -> Claimed:
-        """Lease up to `limit` ready jobs of these queues and types (None: of all) to a worker; also return lapsed leases.
+    async def claim(self, request: ClaimRequest) -> Claimed:
+        """Lease ready jobs to a worker, and also return lapsed leases.
 
-        - Order: that of `QueueOrder`, also across queues; jobs that are equal there go in the order of adding. With
-          `in_turn` every queue goes before those named after it.
+        - Order: that of `QueueOrder`, also across queues; jobs that are equal there go in the order of adding, unless the
+          request wants its queues `in_turn`.
         - Exclusion: of concurrent claims, in any process, one gets a job. A job is not handed out before it is due, while
           its lease holds, while its queue is paused, or while a pace holds it. A lapsed job is not handed out before its
           lapse is settled.

@@ -11,9 +11,10 @@ from collections.abc import Callable, Coroutine, Iterable, Sequence
 from datetime import timedelta
 from typing import Any
 
+from ..core.workers import WorkerRecord
 from ..errors import StoreError, WorkerRefused
 from ..handlers.context import Context
-from ..store.jobs import Lease, LeaseStatus, Report, WorkerRecord
+from ..store.jobs import Lease, LeaseStatus, Report
 from ..store.store import Store
 from ..system import crash, notices
 

@@ -21,6 +21,7 @@ from typing import Any
 from ..core.shares import QueueShares
 from ..core.states import Status
 from ..core.verdict import BEFORE_START, GaveUp, HandedBack, NoHandler, Outcome, Raised, Snoozed, Succeeded, Verdict
+from ..core.workers import WorkerRecord
 from ..errors import Invalid, StoreClosed, StoreError, WorkerRefused
 from ..handlers.context import Context, current_job, stamp_records
 from ..handlers.control import Retry
@@ -28,6 +29,7 @@ from ..scheduler.housekeeping import Scheduler, wait_before_retry
 from ..scheduler.pace_log import ReleaseLog
 from ..store.jobs import (
     ClaimedJob,
+    ClaimRequest,
     LapsedJob,
     Lease,
     LeaseStatus,
@@ -35,7 +37,6 @@ from ..store.jobs import (
     Settlement,
     Subscription,
     Topic,
-    WorkerRecord,
     lapse,
 )
 from ..store.store import Store
@@ -254,9 +255,9 @@ class Worker:
             self._more_ready = True  # perhaps: the run that makes room wakes the worker
             return None
         queues, asked_at = self._share.turn(self._chance), self._seams.monotonic()
-        claimed = await self._store.claim(
-            self.id, room, lease=self._lease, queues=queues, in_turn=self._share.in_turn, types=self._app.registry.known
-        )
+        known, in_turn = self._app.registry.known, self._share.in_turn
+        request = ClaimRequest(self.id, room, lease=self._lease, queues=queues, in_turn=in_turn, types=known)
+        claimed = await self._store.claim(request)
         self._claimed_at = self._seams.monotonic()
         self._measures.claimed(self._claimed_at - asked_at)
         crash.at("worker.claimed")

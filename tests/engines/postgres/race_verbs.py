@@ -17,16 +17,17 @@ from demora.core.schedules.schedule_request import ScheduleRequest
 from demora.core.states import Status
 from demora.core.verdict import GaveUp, HandedBack, Lapsed, Outcome, Raised
 from demora.core.webhook import Secret
+from demora.core.workers import WorkerRecord
 from demora.store.jobs import (
     LOCKED_RETRY,
     Change,
     Claimed,
+    ClaimRequest,
     HousekeepingResult,
     LapsedJob,
     Lease,
     QueueChange,
     Report,
-    WorkerRecord,
 )
 from demora.store.line_feed import Drawn, Entry
 from demora.store.paces import Released
@@ -81,14 +82,14 @@ def _job(**changes: Any) -> NewJob:
 
 def _claim(types: frozenset[str] | None = None) -> "Doing":
     async def claim(store: Any, scene: Scene, actor: str) -> Any:
-        return await store.claim(actor, 1, lease=LEASE, queues=[QUEUE], types=types)
+        return await store.claim(ClaimRequest(actor, 1, lease=LEASE, queues=[QUEUE], types=types))
 
     return claim
 
 
 def _draw(types: frozenset[str] | None = None) -> "Doing":
     async def draw(store: Any, scene: Scene, actor: str) -> Any:
-        return await store.line_feed.draw(actor, [Entry(ROW, QUEUE)], lease=LEASE, types=types)
+        return await store.line_feed.draw(ClaimRequest(actor, 1, lease=LEASE, types=types), [Entry(ROW, QUEUE)])
 
     return draw
 
@@ -621,7 +622,7 @@ async def _parked(store: Any, clock: TestClock, extra: dict[str, Any]) -> Scene:
     """A claim has parked the job, and a live worker does not know its type."""
     scene = await _ready(store, clock, extra)
     await store.heartbeat(WorkerRecord("w", "host", 1, 4, types=tuple(OTHER_TYPES)))
-    await store.claim("w", 1, lease=LEASE, queues=[QUEUE], types=OTHER_TYPES)
+    await store.claim(ClaimRequest("w", 1, lease=LEASE, queues=[QUEUE], types=OTHER_TYPES))
     return scene
 
 

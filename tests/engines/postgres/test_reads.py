@@ -13,7 +13,7 @@ from demora.core.states import Status
 from demora.core.verdict import GaveUp, Raised
 from demora.engines.postgres import PostgresOptions, PostgresStore, runs
 from demora.engines.postgres.connection.connections import Session
-from demora.store.jobs import Change, Report
+from demora.store.jobs import Change, ClaimRequest, Report
 from demora.store.line_feed import Entry
 from tests.builders import BROKEN, DONE, LEASE, add_ids, claim, job_of, key, new_job, seconds, settlement
 from tests.clock import TestClock
@@ -123,7 +123,9 @@ async def _live(store: PostgresStore, clock: TestClock, when: str) -> None:
     assert moved is not None
     assert len(moved.places) == FEW
     await store.line_feed.row_places(drawn)
-    jobs = (await store.line_feed.draw("ann", [Entry(id, when) for id in drawn], lease=LEASE)).claimed.jobs
+    jobs = (
+        await store.line_feed.draw(ClaimRequest("ann", len(drawn), lease=LEASE), [Entry(id, when) for id in drawn])
+    ).claimed.jobs
     assert [job.lease.id for job in jobs] == drawn
     await store.renew([Report(job.lease, seconds(0), log=((seconds(0), "a line"),)) for job in jobs], lease=LEASE)
     await store.lease_status([job.lease for job in jobs])

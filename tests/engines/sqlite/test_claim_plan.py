@@ -9,6 +9,7 @@ from demora.core.job import Priority
 from demora.engines.sql.constants import MANY_HEADS
 from demora.engines.sqlite import SqliteStore, heads
 from demora.engines.sqlite.connection.connections import SQL
+from demora.store.jobs import ClaimRequest
 from tests.builders import DONE, claim, new_job, settlement
 
 ARGUMENTS: dict[str, tuple[Any, ...]] = {
@@ -45,11 +46,11 @@ async def test_queues_without_due_jobs_cost_a_claim_few_steps(store: SqliteStore
     await store.add([new_job(queue=f"q{n}", delay=timedelta(hours=1 + n)) for n in range(2 * MANY_HEADS)])
     await store.add([new_job(queue="other", type="unknown")])
     await store.add([new_job(queue="q7", priority=Priority.LOW), new_job(queue="q9")])
-    claimed = await store.claim("w", 10, lease=timedelta(seconds=30), types={"demo.echo"})
+    claimed = await store.claim(ClaimRequest("w", 10, lease=timedelta(seconds=30), types={"demo.echo"}))
     assert [job.queue for job in claimed.jobs] == ["q9", "q7"]
     assert claimed.next_in is not None
     assert timedelta(seconds=29) <= claimed.next_in <= timedelta(seconds=30)  # when their leases lapse
-    idle = await store.claim("w", 10, lease=timedelta(hours=9), types={"demo.echo"}, queues=["q3", "q4"])
+    idle = await store.claim(ClaimRequest("w", 10, lease=timedelta(hours=9), types={"demo.echo"}, queues=["q3", "q4"]))
     assert idle.next_in is not None
 
 

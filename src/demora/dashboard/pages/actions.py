@@ -15,9 +15,9 @@ from ...core.filters import JobFilter
 from ...core.job import Job, Priority
 from ...core.spans import ZERO, span
 from ...core.states import ENDED, RETRYABLE, WAITING, Status
+from ...core.workers import WorkerRecord, serves
 from ...errors import DemoraError, Invalid
-from ...store.jobs import Count, WorkerRecord
-from ...store.occupancy import serves
+from ...store.jobs import Count
 from ...system import notices
 from ..drawing import plural, state_of
 from ..reading import is_live, read_workers

@@ -10,8 +10,8 @@ from ...api.operations import SEARCH_LIMIT
 from ...client.statistics import FlowSeries
 from ...core.access import Scope
 from ...core.job import Job
+from ...core.workers import WorkerRecord
 from ...errors import SearchTooSlow, TooManySearches
-from ...store.jobs import WorkerRecord
 from ..charts import AHEAD, AHEAD_WORDS, SPANS, STRIP_HEIGHT, DueStrip, chart_data, depth_data, due_strip, per_step, sparks
 from ..drawing import rough_ms
 from ..reading import (

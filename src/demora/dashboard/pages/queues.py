@@ -14,9 +14,9 @@ from ...core.pace import EVERY_QUEUE, Pace, Rate
 from ...core.pace_request import say_pace
 from ...core.spans import say
 from ...core.states import WAITING
+from ...core.workers import serves
 from ...errors import DemoraError, Invalid, QueueNotFound, SearchTooSlow, TooManySearches
 from ...store.jobs import Queue
-from ...store.occupancy import serves
 from ...system import notices
 from ..charts import SPANS, chart_data, depth_data, per_step, spark, sparks, whole_steps
 from ..drawing import rough, rough_ms

@@ -15,6 +15,8 @@ import asyncpg
 import msgspec
 
 from ...core.job import Lane, NewJob, Priority, revision
+from ...core.own import RESUMED_TYPES
+from ...core.parking import ParkedType, failing_until, fails_at, judge
 from ...core.retention import Keep, Retention
 from ...core.spans import ZERO, from_ms, span_ms, to_ms
 from ...core.states import RETRYABLE, Status
@@ -24,7 +26,6 @@ from ...store.jobs import Added, Answer, Change, HousekeepingResult, Topic
 from ...system import crash
 from ..sql import columns, constants
 from ..sql.columns import as_stored, time
-from ..sql.parking import GRACE, ParkedType, judge
 from ..sql.schedules import SlotJob
 from . import registry, rows
 from .connection.connections import Session
@@ -290,7 +291,12 @@ async def cancel(session: Session, ids: Sequence[str]) -> list[Answer]:
 
 async def retry(session: Session, ids: Sequence[str], at: datetime | None = None) -> list[Answer]:
     """Start new generations of jobs, in a transaction of the caller."""
-    what = {"queued": Status.QUEUED.value, "lane": Lane.RETRY.value, "from": sorted(RETRYABLE)}
+    what = {
+        "queued": Status.QUEUED.value,
+        "lane": Lane.RETRY.value,
+        "from": sorted(RETRYABLE),
+        "resumed": list(RESUMED_TYPES),
+    }
     what["at"] = 0 if at is None else to_ms(at)
     answers: list[Answer] = []
     for part in _without_repeats(ids):
@@ -458,16 +464,15 @@ async def fail_unknown(session: Session, limit: int) -> tuple[int, dict[str, int
         await session.rows("forget_parked", type=one.type, queue=one.queue)
     if not judged.unknown:
         return 0, {}
-    since = {(one.type, one.queue): one.unknown_since or wall for one in judged.unknown}
-    types, queues = [type for type, _ in since], [queue for _, queue in since]
+    types, queues = [type for type, _ in judged.unknown], [queue for _, queue in judged.unknown]
     firsts = await session.rows("parked_firsts", types=types, queues=queues, ranks=len(Priority))
     failed, next_at = 0, dict[str, int]()
     for type, queue, due_at in firsts:
-        fails_at = max(since[type, queue], due_at) + GRACE
-        next_at[type] = min(fails_at, next_at.get(type, fails_at))
-        if fails_at <= wall and failed < limit:
-            which = {"type": type, "queue": queue, "ranks": len(Priority), "until": wall - GRACE, "limit": limit - failed}
-            failed += await _fail_unknown(session, which)
+        at = fails_at(judged.unknown[type, queue], due_at)
+        next_at[type] = min(at, next_at.get(type, at))
+        if at <= wall and failed < limit:
+            which = {"type": type, "queue": queue, "ranks": len(Priority), "until": failing_until(wall)}
+            failed += await _fail_unknown(session, {**which, "limit": limit - failed})
     return failed, next_at
 
 

@@ -9,9 +9,9 @@ from typing import Any
 import asyncpg
 
 from ...core.spans import from_ms, span_ms
+from ...core.workers import Running
 from ...errors import StoreError
 from ...store.diagnostics import AGES, Activity, DeadLetterGroup, Examination, Finding, JobsOverview, Size
-from ...store.occupancy import Running
 from ..options import PostgresOptions
 from ..sql import columns
 from . import notifier, registry

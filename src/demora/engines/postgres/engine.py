@@ -12,6 +12,7 @@ from ...core.job import Job, NewJob
 from ...core.retention import Retention
 from ...core.spans import span_ms
 from ...core.states import Status
+from ...core.workers import WorkerRecord
 from ...store.jobs import (
     ALL_QUEUES,
     Added,
@@ -19,6 +20,7 @@ from ...store.jobs import (
     Change,
     Claimed,
     ClaimedJob,
+    ClaimRequest,
     Count,
     HousekeepingResult,
     Lease,
@@ -33,7 +35,6 @@ from ...store.jobs import (
     Settlement,
     Subscription,
     Topic,
-    WorkerRecord,
 )
 from ...system import crash
 from ...system.clock import Clock
@@ -125,20 +126,10 @@ class PostgresStore:
             self._remember(*{job.queue for job in jobs})  # only now that the names are committed
         return answers
 
-    async def claim(
-        self,
-        worker_id: str,
-        limit: int,
-        *,
-        lease: timedelta,
-        queues: Sequence[str] | None = None,
-        in_turn: bool = False,
-        types: frozenset[str] | None = None,
-        claim_id: str | None = None,
-    ) -> Claimed:
+    async def claim(self, request: ClaimRequest) -> Claimed:
         await self._notifier.ready()
-        request = runs.NumberedClaim(worker_id, limit, lease, queues, in_turn, types, claim_id)
-        return await self._database.write_here(lambda session: runs.claim(session, request))
+        numbered = runs.numbered(request)
+        return await self._database.write_here(lambda session: runs.claim(session, numbered))
 
     async def claimed(self, worker_id: str, claim_id: str) -> list[ClaimedJob]:
         return await self._database.read(lambda session: runs.claimed(session, worker_id, claim_id))

@@ -2,13 +2,24 @@
 
 import itertools
 import time
-from typing import Any, NamedTuple
+from typing import Any
 
 from ...core.filters import Sort
 from ...core.job import Job
 from ...core.spans import to_ms
 from ...store.jobs import MOST_READ, MOST_TIME, Count, Page, Query
-from ..sql.walks import LANES_AND_RANKS, ListPlace, Walk, conditions, id_bound, place_bounds, row_bounds, walk_of
+from ..sql.walks import (
+    LANES_AND_RANKS,
+    ListPlace,
+    Walk,
+    WalkEnd,
+    conditions,
+    id_bound,
+    page_of,
+    place_bounds,
+    row_bounds,
+    walk_of,
+)
 from .connection.connections import Session, walk
 from .rows import whole_job
 
@@ -17,22 +28,11 @@ MOST_AT_ONCE = 20_000  # jobs that one statement reads, of all kinds together
 _ORDER = {Sort.CREATED: "id desc", Sort.ENDED: "at desc, row desc", Sort.DUE: "at, row"}
 
 
-class WalkEnd(NamedTuple):
-    """The places of the jobs that match, and where the walk stopped early, if it did."""
-
-    found: list[ListPlace]
-    stopped: ListPlace | None
-
-
 async def find(session: Session, query: Query, schema: str) -> Page:
     async with session.transaction(isolation="repeatable_read", readonly=True):  # both statements see the same jobs
         walked = await _walk(session, query, schema, query.limit + 1)
         jobs = await _read(session, query, walked.found[: query.limit])
-    if len(jobs) < len(walked.found):
-        return Page(jobs, walked.found[len(jobs) - 1].cursor(query))
-    if walked.stopped is not None:
-        return Page(jobs, walked.stopped.cursor(query), complete=False)
-    return Page(jobs, None)
+    return page_of(query, jobs, walked)
 
 
 async def count(session: Session, query: Query, schema: str) -> Count:

@@ -8,6 +8,7 @@ from typing import Any
 from ...core.job import PARKED
 from ...core.spans import span_ms
 from ...core.states import Status
+from ...store.jobs import ClaimRequest
 from ...store.line_feed import Arrangement, Cursor, Drawn, Entry, LineRecord, Move, Moved, Place, RowPlace, Walked, arranged
 from ..sql import columns
 from . import rows, runs
@@ -40,18 +41,9 @@ class PostgresLineFeed:
     async def bump(self, expected: int, *, above: int, run: str) -> LineRecord:
         return await self._database.write(lambda session: bump(session, expected, above, run))
 
-    async def draw(
-        self,
-        worker_id: str,
-        entries: Sequence[Entry],
-        *,
-        lease: timedelta,
-        queues: Sequence[str] | None = None,
-        types: frozenset[str] | None = None,
-        claim_id: str | None = None,
-    ) -> Drawn:
-        request = runs.NumberedClaim(worker_id, len(entries), lease, queues, types=types, claim_id=claim_id)
-        return await self._database.write_here(lambda session: runs.draw(session, request, entries))
+    async def draw(self, request: ClaimRequest, entries: Sequence[Entry]) -> Drawn:
+        numbered = runs.numbered(request)
+        return await self._database.write_here(lambda session: runs.draw(session, numbered, entries))
 
     async def row_places(self, ids: Sequence[str]) -> list[RowPlace]:
         return await self._database.read(lambda session: row_places(session, ids))

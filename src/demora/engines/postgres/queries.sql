@@ -1,4 +1,4 @@
--- The statements of the PostgreSQL engine, in port order.
+-- The statements of the PostgreSQL engine, in port order: those of the verbs of `Store`, then those of each part under its name.
 --
 -- `demora.` stands for the schema in the settings, {name} for the block of that name.
 -- The loader replaces a status by its number, as in core/states.py:
@@ -13,6 +13,8 @@
 -- Plans: the server keeps a plan that it may have made for an empty table. `status + 0` and `seq + 0` keep such a plan from
 -- walking the index of all waiting jobs to find a row by its id. `= any(array(…))` and `(select wall from clock)` keep it from
 -- reading a whole table for a few rows.
+
+-- ==== store ====
 
 -- name: clock
 -- The time of this statement, read once; the triggers of an audit read it from the setting. Only tests set :clock.
@@ -64,6 +66,14 @@ release savepoint demora_add
 
 -- name: unwind
 rollback to savepoint demora_add
+
+-- name: fence
+-- End the session of a lost connection, and wait until it has ended: from then on it commits nothing.
+select pg_terminate_backend(pid, :limit::bigint) from pg_stat_activity
+where pid = :pid and backend_start = :started and pid <> pg_backend_pid()
+
+-- name: only_one
+select pg_advisory_xact_lock(hashtext(:what::text))
 
 -- name: take_keys
 -- Take keys that are new or have expired; the others stay locked until the end of the transaction.
@@ -416,8 +426,8 @@ own.follows is not false
 jobs.seq, jobs.ctid as row, token = credits and coalesce(expires_at <= wall, false) as expired, {hooked} as hooked
 
 -- name: kept_message
--- An action on many jobs goes on where its last run was. The type is in two parts, since `demora` and a dot is the schema.
-case when jobs.type = 'demora' || '.action' then jobs.progress_message end
+-- The message of the last run, for jobs whose next run needs it.
+case when jobs.type = any(:resumed::text[]) then jobs.progress_message end
 
 -- name: leasing
 -- Lease the chosen jobs; those that expired are ended instead, unless they have a webhook.
@@ -1191,6 +1201,26 @@ update demora.queues set step = :step, strict = :strict, head_start = :head_star
 from clock where name = :name
 returning name, step, strict, head_start, paused_at, pause_reason, paused_by, retention, webhook_url
 
+-- name: heartbeat
+with {clock}
+insert into demora.workers (id, host, pid, slots, queues, types, started_at, heartbeat_at, paces)
+select :id::text, :host::text, :pid::int, :slots::int, :queues::text, :types::text, wall, wall, :paces::text from clock
+on conflict (id) do update set slots = excluded.slots, queues = excluded.queues, types = excluded.types,
+    heartbeat_at = excluded.heartbeat_at
+
+-- name: retire
+delete from demora.workers where id = :id
+
+-- name: workers
+with {clock}
+select id, host, pid, slots, queues, types, started_at, greatest(wall - heartbeat_at, 0) as silent, paces
+from clock, demora.workers order by id
+
+-- name: notify
+select pg_notify(channel, :sender) from unnest(:channels::text[]) as channel
+
+-- ==== paces ====
+
 -- name: touch_queue
 with {clock}
 update demora.queues set changed_at = wall from clock where name = :name
@@ -1373,449 +1403,10 @@ from unnest(:lanes::smallint[], :ranks::smallint[], :dues::bigint[]) as bound (l
     ) as before
 ) as counted
 
--- name: heartbeat
-with {clock}
-insert into demora.workers (id, host, pid, slots, queues, types, started_at, heartbeat_at, paces)
-select :id::text, :host::text, :pid::int, :slots::int, :queues::text, :types::text, wall, wall, :paces::text from clock
-on conflict (id) do update set slots = excluded.slots, queues = excluded.queues, types = excluded.types,
-    heartbeat_at = excluded.heartbeat_at
-
--- name: retire
-delete from demora.workers where id = :id
-
--- name: workers
-with {clock}
-select id, host, pid, slots, queues, types, started_at, greatest(wall - heartbeat_at, 0) as silent, paces
-from clock, demora.workers order by id
-
--- name: key_columns
-id, digest, name, scopes, created_at, expires_at, revoked_at, last_used_at, namespace, limits, former_digest, former_until
-
--- name: add_key
-with {clock}
-insert into demora.api_keys (id, digest, name, scopes, created_at, expires_at, namespace, limits)
-select :id::text, :digest::bytea, :name::text, :scopes::text[], wall, wall + :expires_in::bigint, :namespace::text, :limits::text
-from clock
-returning {key_columns}
-
--- name: keys
--- Returns the time also if there is no key.
-with {clock}
-select {key_columns}, wall from clock left join demora.api_keys on true order by created_at, id
-
--- name: find_key
-with {clock}
-select {key_columns}, wall, exists (select from demora.api_keys) as any from clock left join demora.api_keys on id = :id
-
--- name: revoke_key
-with {clock}
-update demora.api_keys set revoked_at = coalesce(revoked_at, wall) from clock where id = :id
-returning {key_columns}
-
--- name: rotate_key
--- A second try finds its own secret, and keeps the one before that. Sessions end with the secret that opened them.
-with {clock},
-rotated as (
-    update demora.api_keys set digest = :digest,
-        former_digest = case when digest = :digest then former_digest when :overlap::bigint is not null then digest end,
-        former_until = wall + :overlap::bigint, expires_at = coalesce(wall + :expires_in::bigint, expires_at)
-    from clock where id = :id and revoked_at is null and (expires_at is null or expires_at > wall)
-    returning {key_columns}
-),
-ended as (
-    update demora.sessions set expires_at = least(expires_at, wall + coalesce(:overlap::bigint, 0))
-    from clock where key_id = any(array(select id from rotated))
-)
-select {key_columns} from rotated
-
--- name: limit_key
-update demora.api_keys set limits = :limits where id = :id
-returning {key_columns}
-
--- name: forget_key
-with {clock},
-forgotten as (
-    delete from demora.api_keys using clock where id = :id and (revoked_at is not null or expires_at <= wall) returning id
-),
-ended as (delete from demora.sessions where key_id = any(array(select id from forgotten)))
-select id from forgotten
-
--- name: forget_names
--- After the row of the key, so that it sees the names of a call that had the row.
-delete from demora.key_names where key_id = :id
-
--- name: lock_key
-select id from demora.api_keys where id = :id for update
-
--- name: name_for_key
-insert into demora.key_names (key_id, kind, name)
-select :id::text, kind, name from unnest(:kinds::text[], :names::text[]) as new (kind, name)
-on conflict do nothing
-returning kind
-
--- name: names_of_key
-select kind, count(*) as count from demora.key_names where key_id = :id group by kind
-
--- name: waiting_for_key
-select count(*) as count from (
-    select from demora.jobs where status < {PROCESSING} and submitter is not null and submitter = :id limit :most
-) as waiting
-
--- name: use_key
-with {clock}
-update demora.api_keys set last_used_at = wall from clock
-where id = :id and (last_used_at is null or last_used_at <= wall - :within::bigint)
-returning id
-
--- name: open_session
--- A second try finds its own session.
-with {clock},
-expired as (delete from demora.sessions using clock where expires_at <= wall)
-insert into demora.sessions (digest, key_id, expires_at)
-select :digest::bytea, :key_id::text, wall + :expires_in::bigint from clock
-on conflict do nothing
-
--- name: find_sessions
--- Returns the time also if there is no session.
-with {clock},
-found as (select digest as session, key_id from demora.sessions, clock where digest = any(:digests) and expires_at > wall)
-select {key_columns}, session, wall, exists (select from demora.api_keys) as any
-from clock left join (found join demora.api_keys on id = key_id) on true
-
--- name: end_session
-delete from demora.sessions where digest = :digest returning digest
-
--- name: hooked
--- Whether a job has a webhook: its own, or that of its queue. A statement reads the queues once.
-(jobs.webhook_url is not null or jobs.queue = any(array(select name from demora.queues where webhook_url is not null)))
-
--- name: ended
--- What deliveries say of jobs that ended; no row for a job without a webhook.
-select id, type, generation, status, completed_at, token - credits as attempts,
-    coalesce(jobs.webhook_url, queues.webhook_url) as webhook_url, webhook_on_cancel, result, error, schedule, slot_at
-from demora.jobs left join demora.queues on queues.name = queue
-where id = any(:ids::uuid[]) and status + 0 > {PROCESSING}
-    and coalesce(jobs.webhook_url, queues.webhook_url) is not null order by seq + 0
-
--- name: deliveries
-select {job_columns}, null as log from demora.jobs where cause = :cause order by id
-
--- name: add_secret
-with {clock},
-ended as (update demora.webhook_secrets set ends_at = wall + :others_end_in::bigint
-          from clock where ends_at is null and :others_end_in::bigint is not null and id <> :id)
-insert into demora.webhook_secrets (id, secret, created_at) select :id::text, :secret::bytea, wall from clock
-on conflict (id) do update set secret = excluded.secret
-returning created_at
-
--- name: ensure_secret
--- A second try finds the secret of the first one.
-with {clock}
-insert into demora.webhook_secrets as first (id, secret, created_at) select :id::text, :secret::bytea, wall from clock
-where not exists (select from demora.webhook_secrets where (ends_at is null or ends_at > wall) and secret <> :secret::bytea)
-on conflict (id) do update set secret = excluded.secret, created_at = excluded.created_at, ends_at = null
-    where first.ends_at <= excluded.created_at or first.secret = excluded.secret
-returning created_at
-
--- name: forget_secret
-delete from demora.webhook_secrets where id = :id returning id
-
--- name: secrets
-with {clock}
-select id, secret, created_at, ends_at, wall from clock left join demora.webhook_secrets on true order by created_at desc, id
-
--- name: find_disabled
-select url, reason, disabled_at from demora.disabled_webhooks where url = :url
-
--- name: disable
-with {clock}
-insert into demora.disabled_webhooks (url, reason, disabled_at) select :url::text, :reason::text, wall from clock
-on conflict do nothing
-
--- name: enable
-delete from demora.disabled_webhooks where url = :url returning url
-
--- name: disabled
-select url, reason, disabled_at from demora.disabled_webhooks order by disabled_at, url
-
--- name: held_lanes
--- Waiting jobs counted by lane, and whether a pace holds them.
-lane_count left join demora.paces as own on own.queue = lane_count.queue
-    left join demora.paces as policy on policy.queue = case when {follows} then '*' else lane_count.queue end,
-    lateral (select lane = any(coalesce(policy.lanes, '{}')) as held) as pace
-
--- name: overview_waiting
--- Jobs that a pace holds count as delayed, and not as those that wait longest.
-select lane_count.queue, type, coalesce(sum(due) filter (where not held), 0)::bigint,
-    sum(case when held then jobs else jobs - due end)::bigint, coalesce(min(first) filter (where not held), min(first))
-from (
-    select queue, type, lane, count(*) as jobs, count(*) filter (where due_at <= :wall::bigint) as due, min(due_at) as first
-    from demora.jobs where status < {PROCESSING} group by queue, type, lane
-) as {held_lanes}
-group by lane_count.queue, type
-
--- name: overview_lapsed
-select count(*) as lapsed, min(lease_until) as first from demora.jobs where status = {PROCESSING}
-    and lease_until <= :wall::bigint
-
--- name: overview_ahead
-select count(*) as ahead, count(*) filter (where status < {PROCESSING}) as waiting, max(created_at) as latest
-from demora.jobs where created_at > :wall::bigint
-
--- name: overview_ahead_waiting
-select count(*) as ahead, count(*) as waiting, max(created_at) as latest
-from demora.jobs where status < {PROCESSING} and created_at > :wall::bigint
-
--- name: running
-select worker_id, type, count(*) as jobs, (array_agg(id order by coalesce(started_at, claimed_at), seq))[1] as longest,
-    min(coalesce(started_at, claimed_at)) as since, max(coalesce(started_at, claimed_at)) as latest
-from demora.jobs where status = {PROCESSING} and lease_until > :wall::bigint group by worker_id, type
-
--- name: sizes
--- Every table of the schema with its indexes and long values.
-select relname::text as name, pg_total_relation_size(oid) as bytes from pg_class
-where relkind = 'r' and relnamespace = (select relnamespace from pg_class where oid = 'demora.jobs'::regclass)
-order by bytes desc, name
-
--- name: coming
-with {clock}
-select ((due_at - wall) * :steps::bigint / :until::bigint)::int as step, count(*)::bigint as jobs
-from clock, lateral (
-    select due_at from demora.jobs where status < {PROCESSING} and due_at > wall and due_at < wall + :until limit 1000000
-) as coming
-group by 1
-
--- name: dead_letters
-with {clock},
-newest as (
-    select queue, type, split_part(coalesce(error, ''), ':', 1) as error, completed_at, id::text as id
-    from demora.jobs where status = {FAILED} order by jobs.id desc limit :limit::int
-),
-aged as (
-    select newest.*, (select count(*)::int from unnest(:ages::bigint[]) as age where completed_at <= wall - age) as band
-    from clock, newest
-)
-select queue, type, error, band, count(*), min(completed_at), max(completed_at), max(id) from aged
-group by queue, type, error, band
-
--- name: activity_mark
-select coalesce(max(seq), 0) as mark from demora.jobs
-
--- name: activity_added
-select queue, count(*) from demora.jobs where seq > :mark::bigint group by queue
-
--- name: activity_running
-select worker_id, count(*) from demora.jobs where status = {PROCESSING} group by worker_id
-
--- name: activity_due
-select lane_count.queue, min(first) from (
-    select queue, lane, min(due_at) as first from demora.jobs where status < {PROCESSING}
-        and due_at <= :wall::bigint group by queue, lane
-) as {held_lanes}
-where not held
-group by lane_count.queue
-
--- name: name_line
-insert into demora.meta (name, value) values ('line_database', :database), ('line_epoch', '0'), ('line_run', '')
-on conflict do nothing
-
--- name: line_record
-with {clock}
-select us, (select value from demora.meta where name = 'line_database') as database,
-    (select value::int from demora.meta where name = 'line_epoch') as epoch,
-    (select value from demora.meta where name = 'line_run') as run
-from clock
-
--- name: bump_line
-with held as (select name from demora.meta where name = 'line_epoch' and value = :expected::text for update)
-update demora.meta set value = case name when 'line_epoch' then :epoch::text else :run::text end
-where name in ('line_epoch', 'line_run') and exists (select from held)
-
--- name: draw
--- Lease the jobs that a line handed out, if they still wait in that queue and are due; locked rows are skipped.
-with recursive {clock},
-parked_head as (
-    select known.type, first.queue, first.lane, first.rank
-    from unnest(coalesce(:types::text[], array(select distinct type from demora.jobs where {parked}))) as known (type), lateral (
-        select queue, lane, rank from demora.jobs where {parked} and type = known.type order by queue, lane, rank limit 1
-    ) as first
-    where (select type from demora.jobs where {parked} order by type limit 1) is not null
-    union all
-    {next_parked}
-),
-request as (select * from unnest(:ids::uuid[], :queues::text[]) with ordinality as request (id, queue, number)),
-barred as materialized (
-    select asked.queue as name, paused_at is not null as paused, coalesce(policy.lanes, '{}') as held
-    from (select distinct queue from request) as asked left join demora.queues on name = asked.queue
-        left join demora.paces as own on own.queue = asked.queue
-        left join demora.paces as policy on policy.queue = case when {follows} then '*' else asked.queue end
-    where paused_at is not null or policy.lanes is not null
-),
-chosen as materialized (
-    select 0 as turn, number as place, job.* from clock, request, lateral (
-        select {chosen} from demora.jobs
-        where jobs.id = request.id and jobs.queue = request.queue and status + 0 < {PROCESSING} and due_at <= wall
-            and {of_types}
-            and not exists (select from barred where name = jobs.queue and (paused or lane = any(held)))
-        for update of jobs skip locked
-    ) as job
-),
-{leasing},
-sight as materialized (
-    select {sight}, null::bigint as next_due,
-        (
-            select min(first.due_at) from parked_head, lateral (
-                select due_at from demora.jobs
-                where {parked} and type = parked_head.type and queue = parked_head.queue and lane = parked_head.lane
-                    and rank = parked_head.rank
-                order by due_at limit 1
-            ) as first
-            where :served::text[] is null or parked_head.queue = any(:served::text[])
-        ) as parked_due
-    from clock
-)
-select sight.*, taken.* from sight left join taken on true order by place
-
--- name: row_places
-select id, queue, lane, rank, due_at, status from demora.jobs where id = any(:ids::uuid[])
-
--- name: position
--- The last transaction that moved a waiting job, and the transactions before it that have not ended yet.
-select coalesce(seen, '0')::text as seen,
-    array(select xid::text from pg_snapshot_xip(pg_current_snapshot()) as xid where xid < seen) as running
-from (
-    select (select moved from demora.jobs where status < {PROCESSING} and moved is not null order by moved desc
-        limit 1) as seen
-) as last
-
--- name: moved
--- One page of the jobs that moved into waiting since a position, and the position of this read. `known` is false if the given
--- position is ahead of this server: it comes from another server, or was lost in a crash.
-with {clock},
-last as materialized (
-    select greatest(
-        (select moved from demora.jobs where status < {PROCESSING} and moved is not null order by moved desc
-            limit 1), :seen::text::xid8
-    ) as seen
-),
-here as materialized (
-    select seen::text as seen, :seen::text::xid8 < pg_snapshot_xmax(pg_current_snapshot()) as known,
-        array(select xid::text from pg_snapshot_xip(pg_current_snapshot()) as xid where xid < seen) as running
-    from last
-),
-found as (
-    select scan.* from clock, lateral (
-        select id, queue, lane, rank, due_at, moved, seq from demora.jobs
-        where status < {PROCESSING} and moved > :seen::text::xid8 and due_at <= wall + :within::bigint
-            and (moved, seq) > (:moved::text::xid8, :seq::bigint) and lane < {PARKED}
-        order by moved, seq limit :limit::int
-    ) as scan
-    union all
-    select scan.* from clock, unnest(:running::text[]) as running, lateral (
-        select id, queue, lane, rank, due_at, moved, seq from demora.jobs
-        where status < {PROCESSING} and moved = running::xid8 and due_at <= wall + :within::bigint
-            and (moved, seq) > (:moved::text::xid8, :seq::bigint) and lane < {PARKED}
-        order by seq limit :limit::int
-    ) as scan
-    order by moved, seq limit :limit::int
-)
-select known, here.seen, here.running, id, queue, lane, rank, due_at, found.moved::text as moved, seq
-from here left join found on true
-order by found.moved, seq
-
--- name: walk
--- One page, by the index that a claim reads.
-with recursive {clock},
-head as (
-    (
-        select queue, lane, rank from demora.jobs
-        where status < {PROCESSING} and (queue, lane, rank) >= (:queue::text, :lane::smallint, :rank::smallint)
-        order by queue, lane, rank limit 1
-    )
-    union all
-    select next.queue, next.lane, next.rank
-    from head, lateral (
-        select queue, lane, rank from demora.jobs
-        where status < {PROCESSING} and (queue, lane, rank) > (head.queue, head.lane, head.rank)
-        order by queue, lane, rank limit 1
-    ) as next
-)
-select scan.* from clock, head, lateral (
-    select id, queue, lane, rank, due_at, seq from demora.jobs
-    where status < {PROCESSING} and queue = head.queue and lane = head.lane and rank = head.rank
-        and due_at <= wall + :within::bigint and head.lane < {PARKED}
-        and (due_at, seq) > (
-            case when (head.queue, head.lane, head.rank) = (:queue::text, :lane::smallint, :rank::smallint)
-                then :due_at::bigint else :first::bigint end,
-            case when (head.queue, head.lane, head.rank) = (:queue, :lane, :rank) then :seq::bigint else 0 end
-        )
-    order by due_at, seq limit :limit::int
-) as scan
-order by queue, lane, rank, due_at, seq limit :limit::int
-
--- name: arrangements
--- Also `*`, if there ever was a pace of all queues.
-select name, step, strict, head_start, paused_at, coalesce(policy.lanes, '{}') as held
-from demora.queues left join demora.paces as own on own.queue = name
-    left join demora.paces as policy on policy.queue = case when {follows} then '*' else name end
-where changed_at is not null
-union all
-select queue, null, null, null, null, coalesce(lanes, '{}') from demora.paces where queue = '*'
-
--- name: notify
-select pg_notify(channel, :sender) from unnest(:channels::text[]) as channel
-
--- name: fence
--- End the session of a lost connection, and wait until it has ended: from then on it commits nothing.
-select pg_terminate_backend(pid, :limit::bigint) from pg_stat_activity
-where pid = :pid and backend_start = :started and pid <> pg_backend_pid()
-
--- name: only_one
-select pg_advisory_xact_lock(hashtext(:what::text))
-
--- name: end_audit
-drop trigger if exists audit_added on demora.jobs;
-drop trigger if exists audit_moved on demora.jobs;
-drop trigger if exists audit_removed on demora.jobs;
-delete from demora.meta where name = 'audit';
-truncate demora.events restart identity
-
--- name: audited
-select value from demora.meta where name = 'audit'
-
--- name: unsound
--- Constraints and indexes that the database itself marks as invalid.
-select 'constraint ' || conname as name from pg_constraint where connamespace = :schema::text::regnamespace
-    and not convalidated
-union all
-select 'index ' || relname from pg_index join pg_class on oid = indexrelid
-where relnamespace = :schema::text::regnamespace and not (indisvalid and indisready)
-
--- name: events
-select seq, at, job_id, kind, wrote, old_status, status, old_token, token,
-    coalesce(credits, 0), coalesce(retries, 0), coalesce(generation, 1), coalesce(max_retries, 0), queue,
-    lane % {PARKED}, rank, coalesce(due_at, 0), worker_id, old_lease_until, lease_until, wished, error, expires_at, unique_key
-from demora.events where seq > :after order by seq
-
--- name: job_facts
-select id, status, queue, token, token - credits, retries, generation, max_retries, created_at, due_at, lease_until,
-    completed_at, worker_id, cancel_requested_at is not null, error,
-    array(select token from demora.attempts where job_id = jobs.id order by token),
-    case when cause is null then {hooked} else webhook_url is not null end, webhook_on_cancel, cause,
-    lane % {PARKED}, schedule, slot_at
-from demora.jobs order by seq
-
--- name: slot_facts
-select schedule, slot_at, outcome, job_id from demora.schedule_slots
-
--- name: key_facts
-select scope, key, job_id, created_at, expires_at from demora.idempotency_keys
-
--- name: orphan_attempts
-select distinct job_id from demora.attempts where job_id not in (select id from demora.jobs)
-
 -- name: pace_facts
 select queue, at, pace, follows from demora.pace_changes order by seq
+
+-- ==== schedules ====
 
 -- name: add_of_schedules
 -- Jobs of schedules enter the scheduled lane, also if they are due at once.
@@ -2025,62 +1616,161 @@ insert into demora.meta (name, value) values ('zones', :zones) on conflict (name
 update demora.schedules set next_at = new.next_at, revision = revision + 1
 from unnest(:names::text[], :next_ats::bigint[]) as new (name, next_at) where schedules.name = new.name
 
--- name: statistics_since
-select width, at, queue, type, tally from demora.statistics
-where width = any(:widths::bigint[]) and at >= :since::bigint and queue <> ''
+-- ==== api_keys ====
 
--- name: tallies_since
-select {tally_columns} from demora.tallies where at >= :since::bigint
+-- name: key_columns
+id, digest, name, scopes, created_at, expires_at, revoked_at, last_used_at, namespace, limits, former_digest, former_until
 
--- name: tally_columns
-at, queue, type, completed, failed, retried, cancelled, returned, released, realtime, delayed, run, held,
-    latest_realtime, latest_delayed, longest, longest_held
+-- name: add_key
+with {clock}
+insert into demora.api_keys (id, digest, name, scopes, created_at, expires_at, namespace, limits)
+select :id::text, :digest::bytea, :name::text, :scopes::text[], wall, wall + :expires_in::bigint, :namespace::text, :limits::text
+from clock
+returning {key_columns}
 
--- name: merges_alone
-select pg_try_advisory_xact_lock(hashtext(:what::text)) as alone
+-- name: keys
+-- Returns the time also if there is no key.
+with {clock}
+select {key_columns}, wall from clock left join demora.api_keys on true order by created_at, id
 
--- name: take_tallies
-delete from demora.tallies where (at, queue, type, process) in (
-    select at, queue, type, process from demora.tallies where at < :before::bigint order by at limit :limit::int for update
+-- name: find_key
+with {clock}
+select {key_columns}, wall, exists (select from demora.api_keys) as any from clock left join demora.api_keys on id = :id
+
+-- name: revoke_key
+with {clock}
+update demora.api_keys set revoked_at = coalesce(revoked_at, wall) from clock where id = :id
+returning {key_columns}
+
+-- name: rotate_key
+-- A second try finds its own secret, and keeps the one before that. Sessions end with the secret that opened them.
+with {clock},
+rotated as (
+    update demora.api_keys set digest = :digest,
+        former_digest = case when digest = :digest then former_digest when :overlap::bigint is not null then digest end,
+        former_until = wall + :overlap::bigint, expires_at = coalesce(wall + :expires_in::bigint, expires_at)
+    from clock where id = :id and revoked_at is null and (expires_at is null or expires_at > wall)
+    returning {key_columns}
+),
+ended as (
+    update demora.sessions set expires_at = least(expires_at, wall + coalesce(:overlap::bigint, 0))
+    from clock where key_id = any(array(select id from rotated))
 )
-returning {tally_columns}
+select {key_columns} from rotated
 
--- name: take_statistics
-delete from demora.statistics where (width, at, queue, type) in (
-    select width, at, queue, type from demora.statistics where width = :width::bigint and at < :before::bigint
-    order by at limit :limit::int
-)
-returning width, at, queue, type, tally
+-- name: limit_key
+update demora.api_keys set limits = :limits where id = :id
+returning {key_columns}
 
--- name: statistics_names
--- The names in those of the windows that have at least so many.
-select width, at, queue, type from demora.statistics
-where (width, at) in (
-    select width, at from demora.statistics join unnest(:widths::bigint[], :ats::bigint[]) as asked (width, at)
-        using (width, at)
-    group by width, at having count(*) >= :enough::int
-)
+-- name: forget_key
+with {clock},
+forgotten as (
+    delete from demora.api_keys using clock where id = :id and (revoked_at is not null or expires_at <= wall) returning id
+),
+ended as (delete from demora.sessions where key_id = any(array(select id from forgotten)))
+select id from forgotten
 
--- name: statistics_of
-select width, at, queue, type, tally from demora.statistics join
-    unnest(:widths::bigint[], :ats::bigint[], :queues::text[], :types::text[]) as asked (width, at, queue, type)
-    using (width, at, queue, type)
+-- name: forget_names
+-- After the row of the key, so that it sees the names of a call that had the row.
+delete from demora.key_names where key_id = :id
 
--- name: keep_statistics
-insert into demora.statistics (width, at, queue, type, tally)
-select * from unnest(:widths::bigint[], :ats::bigint[], :queues::text[], :types::text[], :tallies::text[])
-on conflict (width, at, queue, type) do update set tally = excluded.tally
+-- name: lock_key
+select id from demora.api_keys where id = :id for update
 
--- name: forget_statistics
-delete from demora.statistics where width = any(:widths::bigint[]) and at < :before::bigint
+-- name: name_for_key
+insert into demora.key_names (key_id, kind, name)
+select :id::text, kind, name from unnest(:kinds::text[], :names::text[]) as new (kind, name)
+on conflict do nothing
+returning kind
 
--- name: mark_sampled
-insert into demora.statistics (width, at, queue, type, tally) values (:width, :at, '', '', :tally)
-on conflict do nothing returning width
+-- name: names_of_key
+select kind, count(*) as count from demora.key_names where key_id = :id group by kind
 
--- name: count_added
-select (select count(*) from demora.jobs where id >= first and id < next) as added
-from unnest(:firsts::uuid[], :nexts::uuid[]) with ordinality as asked (first, next, number) order by number
+-- name: waiting_for_key
+select count(*) as count from (
+    select from demora.jobs where status < {PROCESSING} and submitter is not null and submitter = :id limit :most
+) as waiting
+
+-- name: use_key
+with {clock}
+update demora.api_keys set last_used_at = wall from clock
+where id = :id and (last_used_at is null or last_used_at <= wall - :within::bigint)
+returning id
+
+-- name: open_session
+-- A second try finds its own session.
+with {clock},
+expired as (delete from demora.sessions using clock where expires_at <= wall)
+insert into demora.sessions (digest, key_id, expires_at)
+select :digest::bytea, :key_id::text, wall + :expires_in::bigint from clock
+on conflict do nothing
+
+-- name: find_sessions
+-- Returns the time also if there is no session.
+with {clock},
+found as (select digest as session, key_id from demora.sessions, clock where digest = any(:digests) and expires_at > wall)
+select {key_columns}, session, wall, exists (select from demora.api_keys) as any
+from clock left join (found join demora.api_keys on id = key_id) on true
+
+-- name: end_session
+delete from demora.sessions where digest = :digest returning digest
+
+-- ==== webhooks ====
+
+-- name: hooked
+-- Whether a job has a webhook: its own, or that of its queue. A statement reads the queues once.
+(jobs.webhook_url is not null or jobs.queue = any(array(select name from demora.queues where webhook_url is not null)))
+
+-- name: ended
+-- What deliveries say of jobs that ended; no row for a job without a webhook.
+select id, type, generation, status, completed_at, token - credits as attempts,
+    coalesce(jobs.webhook_url, queues.webhook_url) as webhook_url, webhook_on_cancel, result, error, schedule, slot_at
+from demora.jobs left join demora.queues on queues.name = queue
+where id = any(:ids::uuid[]) and status + 0 > {PROCESSING}
+    and coalesce(jobs.webhook_url, queues.webhook_url) is not null order by seq + 0
+
+-- name: deliveries
+select {job_columns}, null as log from demora.jobs where cause = :cause order by id
+
+-- name: add_secret
+with {clock},
+ended as (update demora.webhook_secrets set ends_at = wall + :others_end_in::bigint
+          from clock where ends_at is null and :others_end_in::bigint is not null and id <> :id)
+insert into demora.webhook_secrets (id, secret, created_at) select :id::text, :secret::bytea, wall from clock
+on conflict (id) do update set secret = excluded.secret
+returning created_at
+
+-- name: ensure_secret
+-- A second try finds the secret of the first one.
+with {clock}
+insert into demora.webhook_secrets as first (id, secret, created_at) select :id::text, :secret::bytea, wall from clock
+where not exists (select from demora.webhook_secrets where (ends_at is null or ends_at > wall) and secret <> :secret::bytea)
+on conflict (id) do update set secret = excluded.secret, created_at = excluded.created_at, ends_at = null
+    where first.ends_at <= excluded.created_at or first.secret = excluded.secret
+returning created_at
+
+-- name: forget_secret
+delete from demora.webhook_secrets where id = :id returning id
+
+-- name: secrets
+with {clock}
+select id, secret, created_at, ends_at, wall from clock left join demora.webhook_secrets on true order by created_at desc, id
+
+-- name: find_disabled
+select url, reason, disabled_at from demora.disabled_webhooks where url = :url
+
+-- name: disable
+with {clock}
+insert into demora.disabled_webhooks (url, reason, disabled_at) select :url::text, :reason::text, wall from clock
+on conflict do nothing
+
+-- name: enable
+delete from demora.disabled_webhooks where url = :url returning url
+
+-- name: disabled
+select url, reason, disabled_at from demora.disabled_webhooks order by disabled_at, url
+
+-- ==== events ====
 
 -- name: event_columns
 id, name, type, queue, status, tags, token - credits, token, due_at
@@ -2164,3 +1854,333 @@ select seq, queue, at, by, pace from demora.pace_changes where seq > :seq::bigin
 
 -- name: last_paced
 select coalesce(max(seq), 0) as seq from demora.pace_changes
+
+-- ==== diagnostics ====
+
+-- name: held_lanes
+-- Waiting jobs counted by lane, and whether a pace holds them.
+lane_count left join demora.paces as own on own.queue = lane_count.queue
+    left join demora.paces as policy on policy.queue = case when {follows} then '*' else lane_count.queue end,
+    lateral (select lane = any(coalesce(policy.lanes, '{}')) as held) as pace
+
+-- name: overview_waiting
+-- Jobs that a pace holds count as delayed, and not as those that wait longest.
+select lane_count.queue, type, coalesce(sum(due) filter (where not held), 0)::bigint,
+    sum(case when held then jobs else jobs - due end)::bigint, coalesce(min(first) filter (where not held), min(first))
+from (
+    select queue, type, lane, count(*) as jobs, count(*) filter (where due_at <= :wall::bigint) as due, min(due_at) as first
+    from demora.jobs where status < {PROCESSING} group by queue, type, lane
+) as {held_lanes}
+group by lane_count.queue, type
+
+-- name: overview_lapsed
+select count(*) as lapsed, min(lease_until) as first from demora.jobs where status = {PROCESSING}
+    and lease_until <= :wall::bigint
+
+-- name: overview_ahead
+select count(*) as ahead, count(*) filter (where status < {PROCESSING}) as waiting, max(created_at) as latest
+from demora.jobs where created_at > :wall::bigint
+
+-- name: overview_ahead_waiting
+select count(*) as ahead, count(*) as waiting, max(created_at) as latest
+from demora.jobs where status < {PROCESSING} and created_at > :wall::bigint
+
+-- name: running
+select worker_id, type, count(*) as jobs, (array_agg(id order by coalesce(started_at, claimed_at), seq))[1] as longest,
+    min(coalesce(started_at, claimed_at)) as since, max(coalesce(started_at, claimed_at)) as latest
+from demora.jobs where status = {PROCESSING} and lease_until > :wall::bigint group by worker_id, type
+
+-- name: sizes
+-- Every table of the schema with its indexes and long values.
+select relname::text as name, pg_total_relation_size(oid) as bytes from pg_class
+where relkind = 'r' and relnamespace = (select relnamespace from pg_class where oid = 'demora.jobs'::regclass)
+order by bytes desc, name
+
+-- name: coming
+with {clock}
+select ((due_at - wall) * :steps::bigint / :until::bigint)::int as step, count(*)::bigint as jobs
+from clock, lateral (
+    select due_at from demora.jobs where status < {PROCESSING} and due_at > wall and due_at < wall + :until limit 1000000
+) as coming
+group by 1
+
+-- name: dead_letters
+with {clock},
+newest as (
+    select queue, type, split_part(coalesce(error, ''), ':', 1) as error, completed_at, id::text as id
+    from demora.jobs where status = {FAILED} order by jobs.id desc limit :limit::int
+),
+aged as (
+    select newest.*, (select count(*)::int from unnest(:ages::bigint[]) as age where completed_at <= wall - age) as band
+    from clock, newest
+)
+select queue, type, error, band, count(*), min(completed_at), max(completed_at), max(id) from aged
+group by queue, type, error, band
+
+-- name: activity_mark
+select coalesce(max(seq), 0) as mark from demora.jobs
+
+-- name: activity_added
+select queue, count(*) from demora.jobs where seq > :mark::bigint group by queue
+
+-- name: activity_running
+select worker_id, count(*) from demora.jobs where status = {PROCESSING} group by worker_id
+
+-- name: activity_due
+select lane_count.queue, min(first) from (
+    select queue, lane, min(due_at) as first from demora.jobs where status < {PROCESSING}
+        and due_at <= :wall::bigint group by queue, lane
+) as {held_lanes}
+where not held
+group by lane_count.queue
+
+-- ==== statistics ====
+
+-- name: statistics_since
+select width, at, queue, type, tally from demora.statistics
+where width = any(:widths::bigint[]) and at >= :since::bigint and queue <> ''
+
+-- name: tallies_since
+select {tally_columns} from demora.tallies where at >= :since::bigint
+
+-- name: tally_columns
+at, queue, type, completed, failed, retried, cancelled, returned, released, realtime, delayed, run, held,
+    latest_realtime, latest_delayed, longest, longest_held
+
+-- name: merges_alone
+select pg_try_advisory_xact_lock(hashtext(:what::text)) as alone
+
+-- name: take_tallies
+delete from demora.tallies where (at, queue, type, process) in (
+    select at, queue, type, process from demora.tallies where at < :before::bigint order by at limit :limit::int for update
+)
+returning {tally_columns}
+
+-- name: take_statistics
+delete from demora.statistics where (width, at, queue, type) in (
+    select width, at, queue, type from demora.statistics where width = :width::bigint and at < :before::bigint
+    order by at limit :limit::int
+)
+returning width, at, queue, type, tally
+
+-- name: statistics_names
+-- The names in those of the windows that have at least so many.
+select width, at, queue, type from demora.statistics
+where (width, at) in (
+    select width, at from demora.statistics join unnest(:widths::bigint[], :ats::bigint[]) as asked (width, at)
+        using (width, at)
+    group by width, at having count(*) >= :enough::int
+)
+
+-- name: statistics_of
+select width, at, queue, type, tally from demora.statistics join
+    unnest(:widths::bigint[], :ats::bigint[], :queues::text[], :types::text[]) as asked (width, at, queue, type)
+    using (width, at, queue, type)
+
+-- name: keep_statistics
+insert into demora.statistics (width, at, queue, type, tally)
+select * from unnest(:widths::bigint[], :ats::bigint[], :queues::text[], :types::text[], :tallies::text[])
+on conflict (width, at, queue, type) do update set tally = excluded.tally
+
+-- name: forget_statistics
+delete from demora.statistics where width = any(:widths::bigint[]) and at < :before::bigint
+
+-- name: mark_sampled
+insert into demora.statistics (width, at, queue, type, tally) values (:width, :at, '', '', :tally)
+on conflict do nothing returning width
+
+-- name: count_added
+select (select count(*) from demora.jobs where id >= first and id < next) as added
+from unnest(:firsts::uuid[], :nexts::uuid[]) with ordinality as asked (first, next, number) order by number
+
+-- ==== audit ====
+
+-- name: end_audit
+drop trigger if exists audit_added on demora.jobs;
+drop trigger if exists audit_moved on demora.jobs;
+drop trigger if exists audit_removed on demora.jobs;
+delete from demora.meta where name = 'audit';
+truncate demora.events restart identity
+
+-- name: audited
+select value from demora.meta where name = 'audit'
+
+-- name: unsound
+-- Constraints and indexes that the database itself marks as invalid.
+select 'constraint ' || conname as name from pg_constraint where connamespace = :schema::text::regnamespace
+    and not convalidated
+union all
+select 'index ' || relname from pg_index join pg_class on oid = indexrelid
+where relnamespace = :schema::text::regnamespace and not (indisvalid and indisready)
+
+-- name: events
+select seq, at, job_id, kind, wrote, old_status, status, old_token, token,
+    coalesce(credits, 0), coalesce(retries, 0), coalesce(generation, 1), coalesce(max_retries, 0), queue,
+    lane % {PARKED}, rank, coalesce(due_at, 0), worker_id, old_lease_until, lease_until, wished, error, expires_at, unique_key
+from demora.events where seq > :after order by seq
+
+-- name: job_facts
+select id, status, queue, token, token - credits, retries, generation, max_retries, created_at, due_at, lease_until,
+    completed_at, worker_id, cancel_requested_at is not null, error,
+    array(select token from demora.attempts where job_id = jobs.id order by token),
+    case when cause is null then {hooked} else webhook_url is not null end, webhook_on_cancel, cause,
+    lane % {PARKED}, schedule, slot_at
+from demora.jobs order by seq
+
+-- name: slot_facts
+select schedule, slot_at, outcome, job_id from demora.schedule_slots
+
+-- name: key_facts
+select scope, key, job_id, created_at, expires_at from demora.idempotency_keys
+
+-- name: orphan_attempts
+select distinct job_id from demora.attempts where job_id not in (select id from demora.jobs)
+
+-- ==== line_feed ====
+
+-- name: name_line
+insert into demora.meta (name, value) values ('line_database', :database), ('line_epoch', '0'), ('line_run', '')
+on conflict do nothing
+
+-- name: line_record
+with {clock}
+select us, (select value from demora.meta where name = 'line_database') as database,
+    (select value::int from demora.meta where name = 'line_epoch') as epoch,
+    (select value from demora.meta where name = 'line_run') as run
+from clock
+
+-- name: bump_line
+with held as (select name from demora.meta where name = 'line_epoch' and value = :expected::text for update)
+update demora.meta set value = case name when 'line_epoch' then :epoch::text else :run::text end
+where name in ('line_epoch', 'line_run') and exists (select from held)
+
+-- name: draw
+-- Lease the jobs that a line handed out, if they still wait in that queue and are due; locked rows are skipped.
+with recursive {clock},
+parked_head as (
+    select known.type, first.queue, first.lane, first.rank
+    from unnest(coalesce(:types::text[], array(select distinct type from demora.jobs where {parked}))) as known (type), lateral (
+        select queue, lane, rank from demora.jobs where {parked} and type = known.type order by queue, lane, rank limit 1
+    ) as first
+    where (select type from demora.jobs where {parked} order by type limit 1) is not null
+    union all
+    {next_parked}
+),
+request as (select * from unnest(:ids::uuid[], :queues::text[]) with ordinality as request (id, queue, number)),
+barred as materialized (
+    select asked.queue as name, paused_at is not null as paused, coalesce(policy.lanes, '{}') as held
+    from (select distinct queue from request) as asked left join demora.queues on name = asked.queue
+        left join demora.paces as own on own.queue = asked.queue
+        left join demora.paces as policy on policy.queue = case when {follows} then '*' else asked.queue end
+    where paused_at is not null or policy.lanes is not null
+),
+chosen as materialized (
+    select 0 as turn, number as place, job.* from clock, request, lateral (
+        select {chosen} from demora.jobs
+        where jobs.id = request.id and jobs.queue = request.queue and status + 0 < {PROCESSING} and due_at <= wall
+            and {of_types}
+            and not exists (select from barred where name = jobs.queue and (paused or lane = any(held)))
+        for update of jobs skip locked
+    ) as job
+),
+{leasing},
+sight as materialized (
+    select {sight}, null::bigint as next_due,
+        (
+            select min(first.due_at) from parked_head, lateral (
+                select due_at from demora.jobs
+                where {parked} and type = parked_head.type and queue = parked_head.queue and lane = parked_head.lane
+                    and rank = parked_head.rank
+                order by due_at limit 1
+            ) as first
+            where :served::text[] is null or parked_head.queue = any(:served::text[])
+        ) as parked_due
+    from clock
+)
+select sight.*, taken.* from sight left join taken on true order by place
+
+-- name: row_places
+select id, queue, lane, rank, due_at, status from demora.jobs where id = any(:ids::uuid[])
+
+-- name: position
+-- The last transaction that moved a waiting job, and the transactions before it that have not ended yet.
+select coalesce(seen, '0')::text as seen,
+    array(select xid::text from pg_snapshot_xip(pg_current_snapshot()) as xid where xid < seen) as running
+from (
+    select (select moved from demora.jobs where status < {PROCESSING} and moved is not null order by moved desc
+        limit 1) as seen
+) as last
+
+-- name: moved
+-- One page of the jobs that moved into waiting since a position, and the position of this read. `known` is false if the given
+-- position is ahead of this server: it comes from another server, or was lost in a crash.
+with {clock},
+last as materialized (
+    select greatest(
+        (select moved from demora.jobs where status < {PROCESSING} and moved is not null order by moved desc
+            limit 1), :seen::text::xid8
+    ) as seen
+),
+here as materialized (
+    select seen::text as seen, :seen::text::xid8 < pg_snapshot_xmax(pg_current_snapshot()) as known,
+        array(select xid::text from pg_snapshot_xip(pg_current_snapshot()) as xid where xid < seen) as running
+    from last
+),
+found as (
+    select scan.* from clock, lateral (
+        select id, queue, lane, rank, due_at, moved, seq from demora.jobs
+        where status < {PROCESSING} and moved > :seen::text::xid8 and due_at <= wall + :within::bigint
+            and (moved, seq) > (:moved::text::xid8, :seq::bigint) and lane < {PARKED}
+        order by moved, seq limit :limit::int
+    ) as scan
+    union all
+    select scan.* from clock, unnest(:running::text[]) as running, lateral (
+        select id, queue, lane, rank, due_at, moved, seq from demora.jobs
+        where status < {PROCESSING} and moved = running::xid8 and due_at <= wall + :within::bigint
+            and (moved, seq) > (:moved::text::xid8, :seq::bigint) and lane < {PARKED}
+        order by seq limit :limit::int
+    ) as scan
+    order by moved, seq limit :limit::int
+)
+select known, here.seen, here.running, id, queue, lane, rank, due_at, found.moved::text as moved, seq
+from here left join found on true
+order by found.moved, seq
+
+-- name: walk
+-- One page, by the index that a claim reads.
+with recursive {clock},
+head as (
+    (
+        select queue, lane, rank from demora.jobs
+        where status < {PROCESSING} and (queue, lane, rank) >= (:queue::text, :lane::smallint, :rank::smallint)
+        order by queue, lane, rank limit 1
+    )
+    union all
+    select next.queue, next.lane, next.rank
+    from head, lateral (
+        select queue, lane, rank from demora.jobs
+        where status < {PROCESSING} and (queue, lane, rank) > (head.queue, head.lane, head.rank)
+        order by queue, lane, rank limit 1
+    ) as next
+)
+select scan.* from clock, head, lateral (
+    select id, queue, lane, rank, due_at, seq from demora.jobs
+    where status < {PROCESSING} and queue = head.queue and lane = head.lane and rank = head.rank
+        and due_at <= wall + :within::bigint and head.lane < {PARKED}
+        and (due_at, seq) > (
+            case when (head.queue, head.lane, head.rank) = (:queue::text, :lane::smallint, :rank::smallint)
+                then :due_at::bigint else :first::bigint end,
+            case when (head.queue, head.lane, head.rank) = (:queue, :lane, :rank) then :seq::bigint else 0 end
+        )
+    order by due_at, seq limit :limit::int
+) as scan
+order by queue, lane, rank, due_at, seq limit :limit::int
+
+-- name: arrangements
+-- Also `*`, if there ever was a pace of all queues.
+select name, step, strict, head_start, paused_at, coalesce(policy.lanes, '{}') as held
+from demora.queues left join demora.paces as own on own.queue = name
+    left join demora.paces as policy on policy.queue = case when {follows} then '*' else name end
+where changed_at is not null
+union all
+select queue, null, null, null, null, coalesce(lanes, '{}') from demora.paces where queue = '*'

@@ -7,7 +7,8 @@ import msgspec
 
 from ...core.job import QueueOrder
 from ...core.spans import span_ms
-from ...store.jobs import ALL_QUEUES, Queue, QueueChange, QueueQuery, Topic, WorkerRecord
+from ...core.workers import WorkerRecord
+from ...store.jobs import ALL_QUEUES, Queue, QueueChange, QueueQuery, Topic
 from ..sql import columns
 from . import rows
 from .connection.connections import Session

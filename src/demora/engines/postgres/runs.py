@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from ...core.job import Lane, Priority, QueueOrder
+from ...core.own import RESUMED_TYPES
 from ...core.pace import look_at
 from ...core.spans import MICROSECOND, MILLISECOND, ZERO, span_ms
 from ...core.states import WAITING, Status
@@ -55,6 +56,11 @@ class NumberedClaim(ClaimRequest, frozen=True):
     """A claim with a number, by which a second try finds the jobs that the first one leased."""
 
     number: int = msgspec.field(default_factory=lambda: secrets.randbits(63))
+
+
+def numbered(request: ClaimRequest) -> NumberedClaim:
+    """Give a claim a number of its own."""
+    return NumberedClaim(*msgspec.structs.astuple(request))
 
 
 async def claim(session: Session, request: NumberedClaim) -> Claimed:
@@ -205,6 +211,7 @@ async def _lease(
         lease=span_ms(request.lease),
         lapsed=LAPSED_AT_ONCE,
         types=_types(request),
+        resumed=list(RESUMED_TYPES),
         **what,
     )
     sight = found[0]

@@ -19,8 +19,9 @@ from ...core.schedules.firing import Previous, SlotOutcome, begin
 from ...core.schedules.schedule import Overlap, Schedule
 from ...core.schedules.schedule_request import ScheduleRequest, change_schedule
 from ...core.spans import from_ms, span_ms, to_ms
+from ...core.workers import LIVE_WITHIN
 from ...store import schedules as port
-from ...store.jobs import LIVE_WITHIN, Added, Topic
+from ...store.jobs import Added, Topic
 from ...store.schedules import (
     Backfilled,
     DueSchedule,

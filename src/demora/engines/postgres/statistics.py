@@ -8,7 +8,6 @@ from uuid import UUID
 from ...core.spans import from_ms, span_ms, to_ms
 from ...core.statistics import (
     MOST_PAIRS,
-    THINNED,
     WINDOW_MS,
     Counts,
     Key,
@@ -17,12 +16,23 @@ from ...core.statistics import (
     Tally,
     Window,
     Windows,
-    begin_of,
     capped,
     widened,
 )
 from ...store.statistics import Depth, Merged, Standing, Taking
-from ..sql.statistics import WIDTHS, closed_before, decode, first_id, first_of, kept_since, sample_key, text
+from ..sql.statistics import (
+    WIDTHS,
+    closed_before,
+    first_id,
+    first_of,
+    kept_since,
+    merged_window,
+    sample_key,
+    samples,
+    standing_of,
+    text,
+    thinnings,
+)
 from . import rows
 from .connection.connections import Session
 from .database import Database
@@ -68,7 +78,7 @@ async def _read(session: Session, stretch: Stretch, taking: Taking) -> None:
         since = first_of(stretch, wall)
         taking.begin(from_ms(wall))
         async for piece in session.pieces("statistics_since", PIECE, widths=WIDTHS, since=since):
-            if not await asyncio.to_thread(_take, taking, map(_kept, piece)):
+            if not await asyncio.to_thread(_take, taking, map(merged_window, piece)):
                 return
         async for piece in session.pieces("tallies_since", PIECE, since=since):
             if not await asyncio.to_thread(_take, taking, map(_live, piece)):
@@ -77,12 +87,6 @@ async def _read(session: Session, stretch: Stretch, taking: Taking) -> None:
 
 def _take(taking: Taking, windows: Iterable[tuple[Key, Tally]]) -> bool:
     return all(taking.take(key, tally) for key, tally in windows)
-
-
-def _kept(row: rows.Row) -> tuple[Key, Tally]:
-    """A merged window."""
-    width, at, queue, type, tally = row
-    return Key(queue, type, at, width), decode(tally)
 
 
 def _live(row: rows.Row) -> tuple[Key, Tally]:
@@ -105,10 +109,9 @@ async def merge(session: Session, limit: int) -> Merged:
     closed = await session.rows("take_tallies", before=closed_before(wall), limit=limit)
     more = len(closed) >= limit
     await _keep(session, widened(map(_live, closed)))
-    for width, kept_for, wider in THINNED:
-        before = begin_of(wall - span_ms(kept_for), span_ms(wider))
-        old = await session.rows("take_statistics", width=span_ms(width), before=before, limit=limit)
-        await _keep(session, widened(map(_kept, old), wider))
+    for width, before, wider in thinnings(wall):
+        old = await session.rows("take_statistics", width=width, before=before, limit=limit)
+        await _keep(session, widened(map(merged_window, old), wider))
         more = more or len(old) >= limit
     await session.rows("forget_statistics", widths=WIDTHS, before=kept_since(wall))
     mark = sample_key("", wall)
@@ -119,9 +122,8 @@ async def merge(session: Session, limit: int) -> Merged:
 async def sample(session: Session, depths: Mapping[str, Depth]) -> None:
     """Record depths in a transaction of the caller."""
     wall = (await session.row("now"))["us"] // 1000
-    windows = {sample_key(queue, wall): Tally(ready=d.ready, waiting=d.delayed) for queue, d in depths.items()}
     await session.rows("only_one", what=LOCK)
-    await _keep(session, windows)
+    await _keep(session, samples(depths, wall))
 
 
 async def _keep(session: Session, windows: Windows) -> None:
@@ -135,8 +137,8 @@ async def _keep(session: Session, windows: Windows) -> None:
         "queues": [key.queue for key in windows],
         "types": [key.type for key in windows],
     }
-    for width, at, queue, type, tally in await session.rows("statistics_of", **keys):
-        windows[Key(queue, type, at, width)].add(decode(tally))
+    for key, before in map(merged_window, await session.rows("statistics_of", **keys)):
+        windows[key].add(before)
     await session.rows("keep_statistics", **keys, tallies=[text(tally) for tally in windows.values()])
 
 
@@ -152,9 +154,4 @@ async def _names(session: Session, windows: Windows) -> dict[Window, set[Name]]:
 async def standing(session: Session) -> Standing:
     wall = (await session.row("now"))["us"] // 1000
     running = await session.rows("activity_running")
-    due = await session.rows("activity_due", wall=wall)
-    return Standing(
-        now=from_ms(wall),
-        running=dict(map(tuple, running)),
-        due_since={queue: from_ms(due_at) for queue, due_at in due},
-    )
+    return standing_of(wall, running, await session.rows("activity_due", wall=wall))

@@ -1,1 +1,1 @@
-"""What both engines share: named queries, columns, paces, schedules, statistics, parking, migration steps, and searches."""
+"""What both engines share: named queries, columns, paces, schedules, statistics, migration steps, and searches."""

@@ -13,9 +13,10 @@ from ...core.job import QueueOrder
 from ...core.retention import Retention
 from ...core.spans import from_ms
 from ...core.states import Status
+from ...core.workers import WorkerRecord
 from ...store.audit import QueueFacts
 from ...store.diagnostics import Waiting
-from ...store.jobs import Added, Queue, WorkerRecord
+from ...store.jobs import Added, Queue
 from ...store.webhooks import Disabled
 
 STATUS_NAMES = {status.value: status.name for status in Status} | {None: None}

@@ -1,9 +1,14 @@
 """Statistics as both engines store them: merged windows as JSON, and the bounds of the times that a merge reads."""
 
+from collections.abc import Iterable, Iterator, Mapping
+from datetime import timedelta
+from typing import Any
+
 import msgspec
 
-from ...core.spans import span_ms
-from ...core.statistics import CLOSED_AFTER, KEPT, MINUTE, THINNED, WINDOW_MS, Key, Stretch, Tally, begin_of
+from ...core.spans import from_ms, span_ms
+from ...core.statistics import CLOSED_AFTER, KEPT, MINUTE, THINNED, WINDOW_MS, Key, Stretch, Tally, Windows, begin_of
+from ...store.statistics import Depth, Standing
 
 RELEASES = "pace"  # the writer of releases: a pace is locked while it releases, so no two processes write its row at once
 WIDTHS = [span_ms(width) for width, _, _ in THINNED] + [span_ms(THINNED[-1][2])]
@@ -17,9 +22,21 @@ def text(tally: Tally) -> str:
     return _encode(tally).decode()
 
 
+def merged_window(row: Iterable[Any]) -> tuple[Key, Tally]:
+    """Return a window of all processes from its row."""
+    width, at, queue, type, tally = row
+    return Key(queue, type, at, width), decode(tally)
+
+
 def closed_before(now: int) -> int:
     """The beginning of the first window to which processes may still add."""
     return begin_of(now - span_ms(CLOSED_AFTER), WINDOW_MS)
+
+
+def thinnings(now: int) -> Iterator[tuple[int, int, timedelta]]:
+    """What a merge thins, in its order: the width of the windows, the time before which they begin, and their new width."""
+    for width, kept_for, wider in THINNED:
+        yield span_ms(width), begin_of(now - span_ms(kept_for), span_ms(wider)), wider
 
 
 def kept_since(now: int) -> int:
@@ -36,6 +53,20 @@ def sample_key(queue: str, now: int) -> Key:
     """The window of a queue that holds how many of its jobs wait. That of no queue says that the minute has been sampled."""
     width = span_ms(MINUTE)
     return Key(queue, "", begin_of(now, width), width)
+
+
+def samples(depths: Mapping[str, Depth], now: int) -> Windows:
+    """The windows that record how many jobs wait in each queue."""
+    return {sample_key(queue, now): Tally(ready=d.ready, waiting=d.delayed) for queue, d in depths.items()}
+
+
+def standing_of(now: int, running: Iterable[tuple[str, int]], due: Iterable[tuple[str, int]]) -> Standing:
+    """What runs and waits, from rows of a queue and its running jobs, and of a queue and its first due time."""
+    return Standing(
+        now=from_ms(now),
+        running=dict(running),
+        due_since={queue: from_ms(due_at) for queue, due_at in due},
+    )
 
 
 def first_id(ms: int) -> bytes:

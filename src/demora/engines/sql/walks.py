@@ -11,11 +11,11 @@ from enum import Enum
 from typing import Any, NamedTuple
 
 from ...core.filters import Sort
-from ...core.job import Lane, Priority
+from ...core.job import Job, Lane, Priority
 from ...core.spans import MILLISECOND, to_ms
 from ...core.states import Status
 from ...errors import Invalid
-from ...store.jobs import Query
+from ...store.jobs import Page, Query
 
 FIRST, LAST = 0, 2**62  # before and after all times and row numbers
 DISORDER = 5_000  # rows that may be between two jobs that were added at about the same time, in either order
@@ -93,6 +93,22 @@ class ListPlace(NamedTuple):
 
     def cursor(self, query: Query) -> str:
         return self.id if walk_of(query).by_id else f"{self.at}.{self.row}"
+
+
+class WalkEnd(NamedTuple):
+    """The places of the jobs that match, and where the walk stopped early, if it did."""
+
+    found: list[ListPlace]
+    stopped: ListPlace | None
+
+
+def page_of(query: Query, jobs: list[Job], walked: WalkEnd) -> Page:
+    """Return the page of a search: `jobs` are those of the first places that it found, as many as fit."""
+    if len(jobs) < len(walked.found):
+        return Page(jobs, walked.found[len(jobs) - 1].cursor(query))
+    if walked.stopped is not None:
+        return Page(jobs, walked.stopped.cursor(query), complete=False)
+    return Page(jobs, None)
 
 
 def place_bounds(query: Query) -> dict[str, int]:

@@ -8,6 +8,8 @@ from collections.abc import Iterable, Sequence, Set
 from datetime import datetime, timedelta
 
 from ...core.job import PARKED, Lane, NewJob, revision
+from ...core.own import RESUMED_TYPES
+from ...core.parking import ParkedType, failing_until, fails_at, judge
 from ...core.retention import Keep, Retention
 from ...core.spans import from_ms, span_ms, to_ms
 from ...core.states import RETRYABLE, Status
@@ -16,12 +18,12 @@ from ...core.webhook import EndedJob, delivery
 from ...store.jobs import Added, Answer, Change, HousekeepingResult, Topic
 from ..sql import columns, constants
 from ..sql.columns import as_stored, time
-from ..sql.parking import GRACE, ParkedType, judge
 from ..sql.schedules import SlotJob
 from . import heads, registry, rows
 from .connection.connections import SQL
 from .connection.transactions import Transaction
 
+RESUMED = json.dumps(sorted(RESUMED_TYPES))
 FILLED = 20_000  # rows of jobs that are looked at for tags in one call
 
 
@@ -203,7 +205,8 @@ def cancel(tx: Transaction, id: str) -> Answer:
 def retry(tx: Transaction, id: str, at: datetime | None = None) -> Answer:
     key, due_at = rows.id_bytes(id), tx.wall if at is None else max(to_ms(at), tx.wall)
     again = {"status": Status.QUEUED.value, "lane": Lane.RETRY.value, "due_at": due_at, "id": key}
-    did = _wrote(tx, "retry", {**again, "from": json.dumps(sorted(RETRYABLE)), "moved": tx.next_move()})
+    what = {"from": json.dumps(sorted(RETRYABLE)), "resumed": RESUMED, "moved": tx.next_move()}
+    did = _wrote(tx, "retry", {**again, **what})
     if did:
         tx.wake(Topic.READY)
     return Answer(did, _status(tx, key))
@@ -357,14 +360,13 @@ def fail_unknown(tx: Transaction, limit: int) -> tuple[int, dict[str, int]]:
     tx.db.executemany(SQL["forget_parked"], [(one.type, one.queue) for one in judged.forgotten])
     due: list[int] = []
     next_at: dict[str, int] = {}
-    unknown = {(one.type, one.queue): one.unknown_since or tx.wall for one in judged.unknown}
-    for type, queue, lane, rank, due_at, _ in heads.of_parked(tx, {type for type, _ in unknown}):
-        if (type, queue) not in unknown:
+    for type, queue, lane, rank, due_at, _ in heads.of_parked(tx, {type for type, _ in judged.unknown}):
+        if (type, queue) not in judged.unknown:
             continue
-        fails_at = max(unknown[type, queue], due_at) + GRACE
-        next_at[type] = min(fails_at, next_at.get(type, fails_at))
-        if fails_at <= tx.wall and len(due) < limit:
-            scan = (type, queue, lane, rank, tx.wall - GRACE, limit - len(due))
+        at = fails_at(judged.unknown[type, queue], due_at)
+        next_at[type] = min(at, next_at.get(type, at))
+        if at <= tx.wall and len(due) < limit:
+            scan = (type, queue, lane, rank, failing_until(tx.wall), limit - len(due))
             due += [number for number, _ in tx.db.execute(SQL["parked_scan"], scan)]
     _end_waiting(tx, due, UNKNOWN_TYPE)
     return len(due), next_at

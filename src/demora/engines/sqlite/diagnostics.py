@@ -10,9 +10,9 @@ from pathlib import Path
 import apsw
 
 from ...core.spans import from_ms, span_ms
+from ...core.workers import Running
 from ...errors import StoreBusy, StoreError
 from ...store.diagnostics import AGES, Activity, DeadLetterGroup, Examination, Finding, JobsOverview, Size
-from ...store.occupancy import Running
 from ..sql import columns
 from . import registry, rows
 from .connection import connections

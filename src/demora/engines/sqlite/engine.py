@@ -13,6 +13,7 @@ from ...core.job import Job, NewJob
 from ...core.retention import Retention
 from ...core.spans import span_ms
 from ...core.states import Status
+from ...core.workers import WorkerRecord
 from ...store.jobs import (
     ALL_QUEUES,
     Added,
@@ -35,7 +36,6 @@ from ...store.jobs import (
     Settlement,
     Subscription,
     Topic,
-    WorkerRecord,
 )
 from ...system.clock import Clock, SystemClock
 from ..sql.constants import MOST_NAMES, UNHURRIED
@@ -135,19 +135,8 @@ class SqliteStore:
             self._named_queues |= unnamed  # only now that the names are committed
         return answers
 
-    async def claim(
-        self,
-        worker_id: str,
-        limit: int,
-        *,
-        lease: timedelta,
-        queues: Sequence[str] | None = None,
-        in_turn: bool = False,
-        types: frozenset[str] | None = None,
-        claim_id: str | None = None,
-    ) -> Claimed:
-        request = ClaimRequest(worker_id, limit, lease, queues, in_turn, types, claim_id)
-        claimed, read_at = await self._database.write(lambda tx: (runs.claim(tx, request), tx.wall_us), limit)
+    async def claim(self, request: ClaimRequest) -> Claimed:
+        claimed, read_at = await self._database.write(lambda tx: (runs.claim(tx, request), tx.wall_us), request.limit)
         return runs.as_of_now(claimed, self.clock.wall_us() - read_at)
 
     async def claimed(self, worker_id: str, claim_id: str) -> list[ClaimedJob]:

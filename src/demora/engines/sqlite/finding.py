@@ -5,14 +5,25 @@ import itertools
 import json
 import time
 from collections.abc import Iterable, Iterator
-from typing import Any, NamedTuple
+from typing import Any
 
 from ...core.filters import Sort
 from ...core.job import Job
 from ...core.spans import to_ms
 from ...core.states import Status
 from ...store.jobs import MOST_READ, MOST_TIME, Count, Page, Query
-from ..sql.walks import LANES_AND_RANKS, ListPlace, Walk, conditions, id_bound, place_bounds, row_bounds, walk_of
+from ..sql.walks import (
+    LANES_AND_RANKS,
+    ListPlace,
+    Walk,
+    WalkEnd,
+    conditions,
+    id_bound,
+    page_of,
+    place_bounds,
+    row_bounds,
+    walk_of,
+)
 from .connection.connections import SQL
 from .connection.transactions import Transaction
 from .rows import Row, attempts_of, id_bytes, id_text, whole_job
@@ -20,21 +31,10 @@ from .rows import Row, attempts_of, id_bytes, id_text, whole_job
 TIMED_AFTER = 1000  # jobs read between two looks at the time
 
 
-class WalkEnd(NamedTuple):
-    """The places of the jobs that match, and where the walk stopped early, if it did."""
-
-    found: list[ListPlace]
-    stopped: ListPlace | None
-
-
 def find(tx: Transaction, query: Query) -> Page:
     walked = _walk(tx, query, query.limit + 1)
     jobs = _read(tx, query, walked.found[: query.limit])
-    if len(jobs) < len(walked.found):
-        return Page(jobs, walked.found[len(jobs) - 1].cursor(query))
-    if walked.stopped is not None:
-        return Page(jobs, walked.stopped.cursor(query), complete=False)
-    return Page(jobs, None)
+    return page_of(query, jobs, walked)
 
 
 def count(tx: Transaction, query: Query) -> Count:

@@ -42,17 +42,7 @@ class SqliteLineFeed:
     async def bump(self, expected: int, *, above: int, run: str) -> LineRecord:
         return await self._database.write(lambda tx: bump(tx, expected, above, run))
 
-    async def draw(
-        self,
-        worker_id: str,
-        entries: Sequence[Entry],
-        *,
-        lease: timedelta,
-        queues: Sequence[str] | None = None,
-        types: frozenset[str] | None = None,
-        claim_id: str | None = None,
-    ) -> Drawn:
-        request = ClaimRequest(worker_id, len(entries), lease, queues, types=types, claim_id=claim_id)
+    async def draw(self, request: ClaimRequest, entries: Sequence[Entry]) -> Drawn:
         return await self._database.write(lambda tx: runs.draw(tx, request, entries), len(entries))
 
     async def row_places(self, ids: Sequence[str]) -> list[RowPlace]:

@@ -1,4 +1,4 @@
--- The statements of the SQLite engine, in port order.
+-- The statements of the SQLite engine, in port order: those of the verbs of `Store`, then those of each part under its name.
 --
 -- :wall is the wall clock in milliseconds, :boot the clock of leases: milliseconds since the machine started.
 -- {name} stands for the block of that name.
@@ -7,6 +7,27 @@
 --   running  {PROCESSING} 3                              status = {PROCESSING}
 --   ended    {COMPLETED} 4, {FAILED} 5, {CANCELLED} 6    status > {PROCESSING}
 -- The lanes from {PARKED} on are those of parked jobs; lane % {PARKED} is the lane of any job.
+
+-- ==== store ====
+
+-- name: boot_id
+select value from meta where name = 'boot_id'
+
+-- name: record_boot
+insert or replace into meta (name, value) values ('boot_id', ?)
+
+-- name: touch
+-- A new value each time, since SQLite does not write a row that stays the same.
+insert into meta (name, value) values ('touched_at', ?) on conflict (name) do update set value = excluded.value
+
+-- name: lapse_all
+update jobs set lease_until = 0 where status = {PROCESSING}
+
+-- name: forget_workers
+delete from workers
+
+-- name: forget_schedulers
+delete from schedulers
 
 -- name: key_taken
 select job_id, request_hash, created_at, scheduled_at from idempotency_keys
@@ -152,8 +173,8 @@ select due_at from {parked} and type = ? and queue = ? and lane = ? and rank = ?
 order by due_at limit 1
 
 -- name: kept_message
--- An action on many jobs goes on where its last run was.
-iif(type = 'demora.action', progress_message, null)
+-- The message of the last run, for jobs whose next run needs it.
+iif(type in (select value from json_each(:resumed)), progress_message, null)
 
 -- name: claim_take
 update jobs set status = :status, token = token + 1, worker_id = :worker_id, claim_id = :claim_id,
@@ -397,6 +418,13 @@ select id, type, name, queue, status, lane, rank, due_at, created_at, scheduled_
     schedule, slot_at
 from jobs where id = ?
 
+-- name: attempts
+select job_id, token, started_at, ended_at, worker_id, error, traceback from attempts
+where job_id in (select unhex(value) from json_each(?)) order by job_id, token
+
+-- name: logs
+select at, line from logs where job_id = ? order by rowid
+
 -- name: listed
 select id, type, name, queue, status, lane, rank, due_at, created_at, scheduled_at, max_retries, retry_delay, timeout,
     token, credits, retries, generation, null, tags, webhook_url, worker_id, lease_until, started_at, completed_at,
@@ -582,13 +610,6 @@ coalesce(schedule = :schedule, 0)
 -- name: match_older_than
 coalesce(completed_at, created_at) <= :wall - :older_than
 
--- name: attempts
-select job_id, token, started_at, ended_at, worker_id, error, traceback from attempts
-where job_id in (select unhex(value) from json_each(?)) order by job_id, token
-
--- name: logs
-select at, line from logs where job_id = ? order by rowid
-
 -- name: queues
 select name, step, strict, head_start, paused_at, pause_reason, paused_by, retention, webhook_url from queues
 where name between :first and :last and (:after is null or name > :after) order by name limit :limit
@@ -618,6 +639,19 @@ on conflict (name) do update set
         when :paused then :by end,
     retention = coalesce(:retention, retention), webhook_url = nullif(coalesce(:webhook_url, webhook_url), ''),
     changed_at = :wall
+
+-- name: heartbeat
+insert into workers (id, host, pid, slots, queues, types, started_at, heartbeat_at, paces)
+values (:id, :host, :pid, :slots, :queues, :types, :wall, :boot, :paces)
+on conflict (id) do update set slots = :slots, queues = :queues, types = :types, heartbeat_at = :boot
+
+-- name: retire
+delete from workers where id = ?
+
+-- name: workers
+select id, host, pid, slots, queues, types, started_at, heartbeat_at, paces from workers order by id
+
+-- ==== paces ====
 
 -- name: touch_queue
 insert into queues (name, changed_at) values (:name, :wall) on conflict (name) do update set changed_at = :wall
@@ -714,287 +748,10 @@ select rowid from jobs where id = ?
 -- name: pace_changes
 select queue, at, by, pace, follows from pace_changes where queue = ? order by seq desc limit ?
 
--- name: heartbeat
-insert into workers (id, host, pid, slots, queues, types, started_at, heartbeat_at, paces)
-values (:id, :host, :pid, :slots, :queues, :types, :wall, :boot, :paces)
-on conflict (id) do update set slots = :slots, queues = :queues, types = :types, heartbeat_at = :boot
-
--- name: retire
-delete from workers where id = ?
-
--- name: workers
-select id, host, pid, slots, queues, types, started_at, heartbeat_at, paces from workers order by id
-
--- name: boot_id
-select value from meta where name = 'boot_id'
-
--- name: record_boot
-insert or replace into meta (name, value) values ('boot_id', ?)
-
--- name: touch
--- A new value each time, since SQLite does not write a row that stays the same.
-insert into meta (name, value) values ('touched_at', ?) on conflict (name) do update set value = excluded.value
-
--- name: lapse_all
-update jobs set lease_until = 0 where status = {PROCESSING}
-
--- name: forget_workers
-delete from workers
-
--- name: forget_schedulers
-delete from schedulers
-
--- name: add_key
-insert into api_keys (id, digest, name, scopes, created_at, expires_at, namespace, limits)
-values (:id, :digest, :name, :scopes, :wall, :expires_at, :namespace, :limits)
-
--- name: key_columns
-id, digest, name, scopes, created_at, expires_at, revoked_at, last_used_at, namespace, limits, former_digest, former_until
-
--- name: keys
-select {key_columns} from api_keys order by created_at, id
-
--- name: find_key
-select {key_columns} from api_keys where id = ?
-
--- name: any_key
-select exists (select 1 from api_keys)
-
--- name: revoke_key
-update api_keys set revoked_at = coalesce(revoked_at, :wall) where id = :id
-
--- name: rotate_key
-update api_keys set digest = :digest, former_digest = iif(:until is null, null, digest), former_until = :until,
-    expires_at = coalesce(:expires_at, expires_at)
-where id = :id and revoked_at is null and (expires_at is null or expires_at > :wall)
-
--- name: end_sessions_with_secret
-update sessions set expires_at = min(expires_at, coalesce(:until, :wall)) where key_id = :id
-
--- name: limit_key
-update api_keys set limits = :limits where id = :id
-
--- name: forget_key
-delete from api_keys where id = :id and (revoked_at is not null or expires_at <= :wall)
-
--- name: forget_names
-delete from key_names where key_id = ?
-
--- name: forget_sessions
-delete from sessions where key_id = ?
-
--- name: is_key
-select 1 from api_keys where id = ?
-
--- name: name_for_key
-insert or ignore into key_names (key_id, kind, name) values (?, ?, ?)
-
--- name: names_of_key
-select count(*) from key_names where key_id = ? and kind = ?
-
--- name: waiting_for_key
-select count(*) from (select 1 from jobs where status < {PROCESSING} and submitter is not null and submitter = ? limit ?)
-
--- name: use_key
-update api_keys set last_used_at = :wall where id = :id and (last_used_at is null or last_used_at <= :wall - :within)
-
--- name: end_expired_sessions
-delete from sessions where expires_at <= ?
-
--- name: open_session
-insert into sessions (digest, key_id, expires_at) values (?, ?, ?)
-
--- name: find_sessions
-select session, {key_columns} from (
-    select digest as session, key_id from sessions where digest in (select unhex(value) from json_each(?)) and expires_at > ?
-) join api_keys on id = key_id
-
--- name: end_session
-delete from sessions where digest = ?
-
--- name: database_id
-select value from meta where name = 'identity'
-
--- name: make_database_id
-insert or ignore into meta (name, value) values ('identity', lower(hex(randomblob(16))))
-
--- name: hooked
--- Whether a job has a webhook: its own, or that of its queue.
-(jobs.webhook_url is not null or exists (select 1 from queues where name = jobs.queue and queues.webhook_url is not null))
-
--- name: ended
--- What a delivery says of a job that ended; no row if the job has no webhook.
-select id, type, generation, status, completed_at, token - credits, coalesce(jobs.webhook_url, queues.webhook_url) as url,
-    webhook_on_cancel, result, error, schedule, slot_at
-from jobs left join queues on queues.name = queue where id = ? and status > {PROCESSING} and url is not null
-
--- name: deliveries
-select id from jobs where cause = ? order by id
-
--- name: add_secret
-insert into webhook_secrets (id, secret, created_at) values (?, ?, ?)
-
--- name: end_secrets
-update webhook_secrets set ends_at = ? where ends_at is null
-
--- name: forget_secret
-delete from webhook_secrets where id = ?
-
--- name: secrets
-select id, secret, created_at, ends_at from webhook_secrets order by created_at desc, id
-
--- name: find_disabled
-select url, reason, disabled_at from disabled_webhooks where url = ?
-
--- name: disable
-insert or ignore into disabled_webhooks (url, reason, disabled_at) values (?, ?, ?)
-
--- name: enable
-delete from disabled_webhooks where url = ?
-
--- name: disabled
-select url, reason, disabled_at from disabled_webhooks order by disabled_at, url
-
--- name: audit_triggers
-select sql from sqlite_schema where type = 'trigger' and name = 'audit_moved'
-
--- name: drop_triggers
-drop trigger if exists audit_added;
-drop trigger if exists audit_moved;
-drop trigger if exists audit_removed
-
--- name: end_audit
-delete from events
-
--- name: trace
-insert into events (at, boot, job_id, kind, wrote, old_status, old_token, token, old_lease_until)
-select demora_wall(), demora_boot(), :id, :kind, :wrote, jobs.status, jobs.token, :token, jobs.lease_until
-from sqlite_schema left join jobs on jobs.id = :id where sqlite_schema.name = 'audit_moved'
-
--- name: events
-select seq, at, boot, job_id, kind, wrote, old_status, status, old_token, token,
-    coalesce(credits, 0), coalesce(retries, 0), coalesce(generation, 1), coalesce(max_retries, 0), queue,
-    lane % {PARKED}, rank, coalesce(due_at, 0), worker_id, old_lease_until, lease_until, wished, error, expires_at, unique_key
-from events where seq > ? order by seq
-
--- name: job_facts
-select id, status, queue, token, token - credits, retries, generation, max_retries, created_at, due_at, lease_until,
-    completed_at, worker_id, cancel_requested_at is not null, error,
-    (select json_group_array(token) from attempts where job_id = jobs.id),
-    iif(cause is null, {hooked}, webhook_url is not null), webhook_on_cancel, cause, lane % {PARKED}, schedule,
-    slot_at
-from jobs order by rowid
-
--- name: slot_facts
-select schedule, slot_at, outcome, job_id from schedule_slots
-
--- name: key_facts
-select scope, key, job_id, created_at, expires_at from idempotency_keys
-
--- name: orphan_attempts
-select distinct job_id from attempts where job_id not in (select id from jobs)
-
--- name: overview_waiting
--- Jobs that a pace holds count as delayed, and not as those that wait longest.
-select queue, type, sum(iif(held, 0, due)), sum(iif(held, jobs, jobs - due)), coalesce(min(iif(held, null, first)), min(first))
-from (
-    select queue, type, count(*) as jobs, sum(due_at <= ?1) as due, min(due_at) as first, exists (
-        select 1 from paces, json_each(lanes) where paces.queue = {policy} and value = lane % {PARKED}
-    ) as held
-    from jobs where status < {PROCESSING} group by queue, type, lane
-)
-group by queue, type
-
--- name: overview_lapsed
-select count(*), min(lease_until) from jobs where status = {PROCESSING} and lease_until <= ?
-
--- name: overview_ahead
-select count(*), sum(status < {PROCESSING}), max(created_at) from jobs where created_at > ?
-
--- name: overview_ahead_waiting
-select count(*), count(*), max(created_at) from jobs where status < {PROCESSING} and created_at > ?
-
--- name: running
--- With min() alone, SQLite takes the id from the row with the smallest start; with a second aggregate it would not.
-select first.worker_id, first.type, first.jobs, first.id, first.since, (
-    select max(coalesce(started_at, claimed_at)) from jobs
-    where status = {PROCESSING} and lease_until > ?1 and worker_id = first.worker_id and type = first.type
-)
-from (
-    select worker_id, type, count(*) as jobs, id, min(coalesce(started_at, claimed_at)) as since
-    from jobs where status = {PROCESSING} and lease_until > ?1 group by worker_id, type
-) as first
-
--- name: sizes
-select (page_count - freelist_count) * page_size, freelist_count * page_size
-from pragma_page_count, pragma_freelist_count, pragma_page_size
-
--- name: coming
-select (due_at - :wall) * :steps / :until, count(*) from (
-    select due_at from jobs where status < {PROCESSING} and due_at > :wall and due_at < :wall + :until limit 1000000
-) group by 1
-
--- name: dead_letters
-select queue, type, error, band, count(*), min(completed_at), max(completed_at), max(id) from (
-    select queue, type, substr(coalesce(error, ''), 1, instr(coalesce(error, '') || ':', ':') - 1) as error,
-        (completed_at <= ?) + (completed_at <= ?) + (completed_at <= ?) as band, completed_at, id
-    from jobs indexed by jobs_dead where status = {FAILED} order by id desc limit ?
-) group by queue, type, error, band
-
--- name: activity_mark
-select coalesce(max(rowid), 0) from jobs
-
--- name: activity_added
-select queue, count(*) from jobs where rowid > ? group by queue
-
--- name: activity_running
-select worker_id, count(*) from jobs where status = {PROCESSING} group by worker_id
-
--- name: activity_due
-select queue, min(first) from (
-    select queue, lane, min(due_at) as first from jobs where status < {PROCESSING} and due_at <= ? group by queue, lane
-) as jobs
-where not exists (select 1 from paces, json_each(lanes) where paces.queue = {policy} and value = jobs.lane % {PARKED})
-group by queue
-
 -- name: pace_facts
 select queue, at, pace, follows from pace_changes order by seq
 
--- name: line_record
-select name, value from meta where name in ('line_database', 'line_epoch', 'line_run')
-
--- name: name_line
-insert or ignore into meta (name, value) values ('line_database', ?), ('line_epoch', '0'), ('line_run', ''), ('line_moves', '0')
-
--- name: bump_line
-update meta set value = case name when 'line_epoch' then ?1 when 'line_run' then ?2 end
-where name in ('line_epoch', 'line_run')
-
--- name: drawable
--- The jobs of these that wait in the given queue and are due.
-select jobs.rowid, jobs.queue, lane from json_each(?1) as request
-cross join jobs on jobs.id = unhex(request.value ->> 0)
-where jobs.queue = request.value ->> 1 and status < {PROCESSING} and due_at <= ?2 order by request.key
-
--- name: row_places
-select jobs.id, jobs.queue, lane, rank, due_at, status
-    from json_each(?) as request cross join jobs on jobs.id = unhex(request.value)
-
--- name: position
-select cast(value as int) from meta where name = 'line_moves'
-
--- name: next_move
-update meta set value = cast(value as int) + 1 where name = 'line_moves' returning cast(value as int)
-
--- name: moved
-select id, queue, lane, rank, due_at, moved, rowid from jobs
-where status < {PROCESSING} and moved > ?1 and due_at <= ?2 and (moved, rowid) > (?3, ?4) and lane < {PARKED}
-order by moved, rowid limit ?5
-
--- name: walk
-select id, queue, lane, rank, due_at, rowid from jobs
-where status < {PROCESSING} and queue = ?1 and lane = ?2 and rank = ?3 and (due_at, rowid) > (?4, ?5) and due_at <= ?6
-order by due_at, rowid limit ?7
+-- ==== schedules ====
 
 -- name: schedule_columns
 name, schedule, exclusive, revision, decided_to, next_at, kept_at, origin, changed_by, defined, application, release,
@@ -1154,53 +911,122 @@ insert or replace into meta (name, value) values ('zones', ?)
 -- name: foresee
 update schedules set next_at = ?, revision = revision + 1 where name = ?
 
--- name: tally
-select version, tally from tallies where at = ? and queue = ? and type = ? and process = ?
+-- ==== api_keys ====
 
--- name: keep_tally
-insert or replace into tallies (at, queue, type, process, tally, version) values (?, ?, ?, ?, ?, ?)
+-- name: add_key
+insert into api_keys (id, digest, name, scopes, created_at, expires_at, namespace, limits)
+values (:id, :digest, :name, :scopes, :wall, :expires_at, :namespace, :limits)
 
--- name: replace_tally
-update tallies set tally = ?, version = ? where at = ? and queue = ? and type = ? and process = ? and version = ?
+-- name: key_columns
+id, digest, name, scopes, created_at, expires_at, revoked_at, last_used_at, namespace, limits, former_digest, former_until
 
--- name: tallies_since
-select at, queue, type, tally from tallies where at >= ?
+-- name: keys
+select {key_columns} from api_keys order by created_at, id
 
--- name: take_tallies
-delete from tallies where (at, queue, type, process) in (
-    select at, queue, type, process from tallies where at < ? order by at limit ?
-)
-returning at, queue, type, tally
+-- name: find_key
+select {key_columns} from api_keys where id = ?
 
--- name: statistics_since
-select width, at, queue, type, tally from statistics where width in (?, ?, ?) and at >= ? and queue <> ''
+-- name: any_key
+select exists (select 1 from api_keys)
 
--- name: statistic
-select tally from statistics where width = ? and at = ? and queue = ? and type = ?
+-- name: revoke_key
+update api_keys set revoked_at = coalesce(revoked_at, :wall) where id = :id
 
--- name: count_names
-select count(*) from statistics where width = ? and at = ?
+-- name: rotate_key
+update api_keys set digest = :digest, former_digest = iif(:until is null, null, digest), former_until = :until,
+    expires_at = coalesce(:expires_at, expires_at)
+where id = :id and revoked_at is null and (expires_at is null or expires_at > :wall)
 
--- name: statistics_names
-select queue, type from statistics where width = ? and at = ?
+-- name: end_sessions_with_secret
+update sessions set expires_at = min(expires_at, coalesce(:until, :wall)) where key_id = :id
 
--- name: keep_statistic
-insert or replace into statistics (width, at, queue, type, tally) values (?, ?, ?, ?, ?)
+-- name: limit_key
+update api_keys set limits = :limits where id = :id
 
--- name: take_statistics
-delete from statistics where (width, at, queue, type) in (
-    select width, at, queue, type from statistics where width = ? and at < ? order by at limit ?
-)
-returning width, at, queue, type, tally
+-- name: forget_key
+delete from api_keys where id = :id and (revoked_at is not null or expires_at <= :wall)
 
--- name: forget_statistics
-delete from statistics where width in (?, ?, ?) and at < ?
+-- name: forget_names
+delete from key_names where key_id = ?
 
--- name: mark_sampled
-insert or ignore into statistics (width, at, queue, type, tally) values (?, ?, ?, ?, ?)
+-- name: forget_sessions
+delete from sessions where key_id = ?
 
--- name: count_added
-select count(*) from jobs where id >= ? and id < ?
+-- name: is_key
+select 1 from api_keys where id = ?
+
+-- name: name_for_key
+insert or ignore into key_names (key_id, kind, name) values (?, ?, ?)
+
+-- name: names_of_key
+select count(*) from key_names where key_id = ? and kind = ?
+
+-- name: waiting_for_key
+select count(*) from (select 1 from jobs where status < {PROCESSING} and submitter is not null and submitter = ? limit ?)
+
+-- name: use_key
+update api_keys set last_used_at = :wall where id = :id and (last_used_at is null or last_used_at <= :wall - :within)
+
+-- name: end_expired_sessions
+delete from sessions where expires_at <= ?
+
+-- name: open_session
+insert into sessions (digest, key_id, expires_at) values (?, ?, ?)
+
+-- name: find_sessions
+select session, {key_columns} from (
+    select digest as session, key_id from sessions where digest in (select unhex(value) from json_each(?)) and expires_at > ?
+) join api_keys on id = key_id
+
+-- name: end_session
+delete from sessions where digest = ?
+
+-- name: database_id
+select value from meta where name = 'identity'
+
+-- name: make_database_id
+insert or ignore into meta (name, value) values ('identity', lower(hex(randomblob(16))))
+
+-- ==== webhooks ====
+
+-- name: hooked
+-- Whether a job has a webhook: its own, or that of its queue.
+(jobs.webhook_url is not null or exists (select 1 from queues where name = jobs.queue and queues.webhook_url is not null))
+
+-- name: ended
+-- What a delivery says of a job that ended; no row if the job has no webhook.
+select id, type, generation, status, completed_at, token - credits, coalesce(jobs.webhook_url, queues.webhook_url) as url,
+    webhook_on_cancel, result, error, schedule, slot_at
+from jobs left join queues on queues.name = queue where id = ? and status > {PROCESSING} and url is not null
+
+-- name: deliveries
+select id from jobs where cause = ? order by id
+
+-- name: add_secret
+insert into webhook_secrets (id, secret, created_at) values (?, ?, ?)
+
+-- name: end_secrets
+update webhook_secrets set ends_at = ? where ends_at is null
+
+-- name: forget_secret
+delete from webhook_secrets where id = ?
+
+-- name: secrets
+select id, secret, created_at, ends_at from webhook_secrets order by created_at desc, id
+
+-- name: find_disabled
+select url, reason, disabled_at from disabled_webhooks where url = ?
+
+-- name: disable
+insert or ignore into disabled_webhooks (url, reason, disabled_at) values (?, ?, ?)
+
+-- name: enable
+delete from disabled_webhooks where url = ?
+
+-- name: disabled
+select url, reason, disabled_at from disabled_webhooks order by disabled_at, url
+
+-- ==== events ====
 
 -- name: event_columns
 id, name, type, queue, status, tags, token - credits, token, due_at
@@ -1249,3 +1075,197 @@ select seq, queue, at, by, pace from pace_changes where seq > ? order by seq
 
 -- name: last_paced
 select coalesce(max(seq), 0) from pace_changes
+
+-- ==== diagnostics ====
+
+-- name: overview_waiting
+-- Jobs that a pace holds count as delayed, and not as those that wait longest.
+select queue, type, sum(iif(held, 0, due)), sum(iif(held, jobs, jobs - due)), coalesce(min(iif(held, null, first)), min(first))
+from (
+    select queue, type, count(*) as jobs, sum(due_at <= ?1) as due, min(due_at) as first, exists (
+        select 1 from paces, json_each(lanes) where paces.queue = {policy} and value = lane % {PARKED}
+    ) as held
+    from jobs where status < {PROCESSING} group by queue, type, lane
+)
+group by queue, type
+
+-- name: overview_lapsed
+select count(*), min(lease_until) from jobs where status = {PROCESSING} and lease_until <= ?
+
+-- name: overview_ahead
+select count(*), sum(status < {PROCESSING}), max(created_at) from jobs where created_at > ?
+
+-- name: overview_ahead_waiting
+select count(*), count(*), max(created_at) from jobs where status < {PROCESSING} and created_at > ?
+
+-- name: running
+-- With min() alone, SQLite takes the id from the row with the smallest start; with a second aggregate it would not.
+select first.worker_id, first.type, first.jobs, first.id, first.since, (
+    select max(coalesce(started_at, claimed_at)) from jobs
+    where status = {PROCESSING} and lease_until > ?1 and worker_id = first.worker_id and type = first.type
+)
+from (
+    select worker_id, type, count(*) as jobs, id, min(coalesce(started_at, claimed_at)) as since
+    from jobs where status = {PROCESSING} and lease_until > ?1 group by worker_id, type
+) as first
+
+-- name: sizes
+select (page_count - freelist_count) * page_size, freelist_count * page_size
+from pragma_page_count, pragma_freelist_count, pragma_page_size
+
+-- name: coming
+select (due_at - :wall) * :steps / :until, count(*) from (
+    select due_at from jobs where status < {PROCESSING} and due_at > :wall and due_at < :wall + :until limit 1000000
+) group by 1
+
+-- name: dead_letters
+select queue, type, error, band, count(*), min(completed_at), max(completed_at), max(id) from (
+    select queue, type, substr(coalesce(error, ''), 1, instr(coalesce(error, '') || ':', ':') - 1) as error,
+        (completed_at <= ?) + (completed_at <= ?) + (completed_at <= ?) as band, completed_at, id
+    from jobs indexed by jobs_dead where status = {FAILED} order by id desc limit ?
+) group by queue, type, error, band
+
+-- name: activity_mark
+select coalesce(max(rowid), 0) from jobs
+
+-- name: activity_added
+select queue, count(*) from jobs where rowid > ? group by queue
+
+-- name: activity_running
+select worker_id, count(*) from jobs where status = {PROCESSING} group by worker_id
+
+-- name: activity_due
+select queue, min(first) from (
+    select queue, lane, min(due_at) as first from jobs where status < {PROCESSING} and due_at <= ? group by queue, lane
+) as jobs
+where not exists (select 1 from paces, json_each(lanes) where paces.queue = {policy} and value = jobs.lane % {PARKED})
+group by queue
+
+-- ==== statistics ====
+
+-- name: tally
+select version, tally from tallies where at = ? and queue = ? and type = ? and process = ?
+
+-- name: keep_tally
+insert or replace into tallies (at, queue, type, process, tally, version) values (?, ?, ?, ?, ?, ?)
+
+-- name: replace_tally
+update tallies set tally = ?, version = ? where at = ? and queue = ? and type = ? and process = ? and version = ?
+
+-- name: tallies_since
+select at, queue, type, tally from tallies where at >= ?
+
+-- name: take_tallies
+delete from tallies where (at, queue, type, process) in (
+    select at, queue, type, process from tallies where at < ? order by at limit ?
+)
+returning at, queue, type, tally
+
+-- name: statistics_since
+select width, at, queue, type, tally from statistics where width in (?, ?, ?) and at >= ? and queue <> ''
+
+-- name: statistic
+select tally from statistics where width = ? and at = ? and queue = ? and type = ?
+
+-- name: count_names
+select count(*) from statistics where width = ? and at = ?
+
+-- name: statistics_names
+select queue, type from statistics where width = ? and at = ?
+
+-- name: keep_statistic
+insert or replace into statistics (width, at, queue, type, tally) values (?, ?, ?, ?, ?)
+
+-- name: take_statistics
+delete from statistics where (width, at, queue, type) in (
+    select width, at, queue, type from statistics where width = ? and at < ? order by at limit ?
+)
+returning width, at, queue, type, tally
+
+-- name: forget_statistics
+delete from statistics where width in (?, ?, ?) and at < ?
+
+-- name: mark_sampled
+insert or ignore into statistics (width, at, queue, type, tally) values (?, ?, ?, ?, ?)
+
+-- name: count_added
+select count(*) from jobs where id >= ? and id < ?
+
+-- ==== audit ====
+
+-- name: audit_triggers
+select sql from sqlite_schema where type = 'trigger' and name = 'audit_moved'
+
+-- name: drop_triggers
+drop trigger if exists audit_added;
+drop trigger if exists audit_moved;
+drop trigger if exists audit_removed
+
+-- name: end_audit
+delete from events
+
+-- name: trace
+insert into events (at, boot, job_id, kind, wrote, old_status, old_token, token, old_lease_until)
+select demora_wall(), demora_boot(), :id, :kind, :wrote, jobs.status, jobs.token, :token, jobs.lease_until
+from sqlite_schema left join jobs on jobs.id = :id where sqlite_schema.name = 'audit_moved'
+
+-- name: events
+select seq, at, boot, job_id, kind, wrote, old_status, status, old_token, token,
+    coalesce(credits, 0), coalesce(retries, 0), coalesce(generation, 1), coalesce(max_retries, 0), queue,
+    lane % {PARKED}, rank, coalesce(due_at, 0), worker_id, old_lease_until, lease_until, wished, error, expires_at, unique_key
+from events where seq > ? order by seq
+
+-- name: job_facts
+select id, status, queue, token, token - credits, retries, generation, max_retries, created_at, due_at, lease_until,
+    completed_at, worker_id, cancel_requested_at is not null, error,
+    (select json_group_array(token) from attempts where job_id = jobs.id),
+    iif(cause is null, {hooked}, webhook_url is not null), webhook_on_cancel, cause, lane % {PARKED}, schedule,
+    slot_at
+from jobs order by rowid
+
+-- name: slot_facts
+select schedule, slot_at, outcome, job_id from schedule_slots
+
+-- name: key_facts
+select scope, key, job_id, created_at, expires_at from idempotency_keys
+
+-- name: orphan_attempts
+select distinct job_id from attempts where job_id not in (select id from jobs)
+
+-- ==== line_feed ====
+
+-- name: line_record
+select name, value from meta where name in ('line_database', 'line_epoch', 'line_run')
+
+-- name: name_line
+insert or ignore into meta (name, value) values ('line_database', ?), ('line_epoch', '0'), ('line_run', ''), ('line_moves', '0')
+
+-- name: bump_line
+update meta set value = case name when 'line_epoch' then ?1 when 'line_run' then ?2 end
+where name in ('line_epoch', 'line_run')
+
+-- name: drawable
+-- The jobs of these that wait in the given queue and are due.
+select jobs.rowid, jobs.queue, lane from json_each(?1) as request
+cross join jobs on jobs.id = unhex(request.value ->> 0)
+where jobs.queue = request.value ->> 1 and status < {PROCESSING} and due_at <= ?2 order by request.key
+
+-- name: row_places
+select jobs.id, jobs.queue, lane, rank, due_at, status
+    from json_each(?) as request cross join jobs on jobs.id = unhex(request.value)
+
+-- name: position
+select cast(value as int) from meta where name = 'line_moves'
+
+-- name: next_move
+update meta set value = cast(value as int) + 1 where name = 'line_moves' returning cast(value as int)
+
+-- name: moved
+select id, queue, lane, rank, due_at, moved, rowid from jobs
+where status < {PROCESSING} and moved > ?1 and due_at <= ?2 and (moved, rowid) > (?3, ?4) and lane < {PARKED}
+order by moved, rowid limit ?5
+
+-- name: walk
+select id, queue, lane, rank, due_at, rowid from jobs
+where status < {PROCESSING} and queue = ?1 and lane = ?2 and rank = ?3 and (due_at, rowid) > (?4, ?5) and due_at <= ?6
+order by due_at, rowid limit ?7

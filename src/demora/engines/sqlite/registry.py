@@ -10,7 +10,8 @@ from ...core.job import Lane, lane_of
 from ...core.pace import EVERY_QUEUE
 from ...core.retention import Retention
 from ...core.spans import span_ms
-from ...store.jobs import ALL_QUEUES, Queue, QueueChange, QueueQuery, Topic, WorkerRecord
+from ...core.workers import WorkerRecord
+from ...store.jobs import ALL_QUEUES, Queue, QueueChange, QueueQuery, Topic
 from ..sql import columns
 from ..sql.paces import pace_of
 from . import rows

@@ -236,6 +236,7 @@ def _take(tx: Transaction, chosen: list[int], request: ClaimRequest) -> tuple[li
         "chosen": json.dumps(chosen),
         "types": types,
         "claim_id": request.claim_id,
+        "resumed": changes.RESUMED,
     }
     taken = {row[0]: row for row in tx.db.execute(SQL["claim_take"], what)}
     left, strange = [rowid for rowid in chosen if rowid not in taken], list[int]()

@@ -3,11 +3,11 @@
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
+from itertools import chain
 
 from ...core.spans import from_ms, span_ms, to_ms
 from ...core.statistics import (
     MOST_PAIRS,
-    THINNED,
     WINDOW_MS,
     Key,
     Name,
@@ -20,7 +20,21 @@ from ...core.statistics import (
     widened,
 )
 from ...store.statistics import Depth, Merged, Standing, Taking
-from ..sql.statistics import RELEASES, WIDTHS, closed_before, decode, first_id, first_of, kept_since, sample_key, text
+from ..sql.statistics import (
+    RELEASES,
+    WIDTHS,
+    closed_before,
+    decode,
+    first_id,
+    first_of,
+    kept_since,
+    merged_window,
+    sample_key,
+    samples,
+    standing_of,
+    text,
+    thinnings,
+)
 from .connection.connections import SQL
 from .connection.transactions import Transaction
 from .database import Database
@@ -102,22 +116,26 @@ class SqliteStatistics:
 def read(tx: Transaction, stretch: Stretch, taking: Taking) -> None:
     first = first_of(stretch, tx.wall)
     taking.begin(from_ms(tx.wall))
-    for width, at, queue, type, tally in tx.db.execute(SQL["statistics_since"], (*WIDTHS, first)):
-        if not taking.take(Key(queue, type, at, width), decode(tally)):
+    merged = map(merged_window, tx.db.execute(SQL["statistics_since"], (*WIDTHS, first)))
+    live = map(_live, tx.db.execute(SQL["tallies_since"], (first,)))
+    for key, tally in chain(merged, live):
+        if not taking.take(key, tally):
             return
-    for at, queue, type, tally in tx.db.execute(SQL["tallies_since"], (first,)):
-        if not taking.take(Key(queue, type, at, WINDOW_MS), decode(tally)):
-            return
+
+
+def _live(row: tuple[int, str, str, str]) -> tuple[Key, Tally]:
+    """A window that a process has written."""
+    at, queue, type, tally = row
+    return Key(queue, type, at, WINDOW_MS), decode(tally)
 
 
 def merge(tx: Transaction, limit: int) -> Merged:
-    closed = _windows(tx.db.execute(SQL["take_tallies"], (closed_before(tx.wall), limit)))
+    closed = list(tx.db.execute(SQL["take_tallies"], (closed_before(tx.wall), limit)))
     more = len(closed) >= limit
-    _keep(tx, widened(closed))
-    for width, kept_for, wider in THINNED:
-        before = begin_of(tx.wall - span_ms(kept_for), span_ms(wider))
-        old = list(tx.db.execute(SQL["take_statistics"], (span_ms(width), before, limit)))
-        _keep(tx, widened(((Key(queue, type, at, w), decode(tally)) for w, at, queue, type, tally in old), wider))
+    _keep(tx, widened(map(_live, closed)))
+    for width, before, wider in thinnings(tx.wall):
+        old = list(tx.db.execute(SQL["take_statistics"], (width, before, limit)))
+        _keep(tx, widened(map(merged_window, old), wider))
         more = more or len(old) >= limit
     tx.db.execute(SQL["forget_statistics"], (*WIDTHS, kept_since(tx.wall)))
     mark = sample_key("", tx.wall)
@@ -125,12 +143,8 @@ def merge(tx: Transaction, limit: int) -> Merged:
     return Merged(more, sample=tx.db.changes() > 0)
 
 
-def _windows(found: Iterable[tuple[int, str, str, str]]) -> list[tuple[Key, Tally]]:
-    return [(Key(queue, type, at, WINDOW_MS), decode(tally)) for at, queue, type, tally in found]
-
-
 def sample(tx: Transaction, depths: Mapping[str, Depth]) -> None:
-    _keep(tx, {sample_key(queue, tx.wall): Tally(ready=d.ready, waiting=d.delayed) for queue, d in depths.items()})
+    _keep(tx, samples(depths, tx.wall))
 
 
 def _keep(tx: Transaction, windows: Windows) -> None:
@@ -158,9 +172,5 @@ def _added(tx: Transaction, start: int, width: int) -> int:
 
 
 def standing(tx: Transaction) -> Standing:
-    due = tx.db.execute(SQL["activity_due"], (tx.wall,))
-    return Standing(
-        now=from_ms(tx.wall),
-        running=dict(tx.db.execute(SQL["activity_running"])),
-        due_since={queue: from_ms(due_at) for queue, due_at in due},
-    )
+    running = tx.db.execute(SQL["activity_running"])
+    return standing_of(tx.wall, running, tx.db.execute(SQL["activity_due"], (tx.wall,)))

@@ -1,16 +1,35 @@
-"""Which jobs occupy the slots of workers, and whether all slots are taken. Pure.
+"""Workers: which queues they serve, which types they know, and whether jobs take all of their slots.
 
 A job counts for the worker that holds its lease. A worker may hold a few more jobs than it has slots, because it prefetches.
 """
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 
 import msgspec
 
-from ..core.own import OWN_QUEUES
-from .jobs import WorkerRecord
+from .own import OWN_QUEUES
+
+LIVE_WITHIN = timedelta(seconds=30)  # a worker or another process is live for so long after its last heartbeat
+
+
+class WorkerRecord(msgspec.Struct, frozen=True):
+    """A worker as it registers itself. The engine sets the times. `paces` is what its settings say about paces."""
+
+    id: str
+    host: str
+    pid: int
+    slots: int
+    queues: tuple[str, ...] = ()
+    types: tuple[str, ...] = ()
+    started_at: datetime | None = None
+    heartbeat_ago: timedelta = timedelta(0)
+    paces: str = ""
+
+    @property
+    def live(self) -> bool:
+        return self.heartbeat_ago < LIVE_WITHIN
 
 
 class Running(msgspec.Struct, frozen=True):
