@@ -2923,7 +2923,7 @@ MUTANTS = (
     Mutant(
         "a meaning in the docs page is markup",
         "api/page.py",
-        'escape(one.get("description") or _meaning(one["schema"]))',
+        '_prose(one.get("description") or _meaning(one["schema"]))',
         '(one.get("description") or _meaning(one["schema"]))',
         "tests/api/test_docs_page.py",
     ),
