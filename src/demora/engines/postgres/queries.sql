@@ -2153,7 +2153,7 @@ select wall, job.* from clock left join lateral (
 select name, paused_at, pause_reason, paused_by from demora.queues where paused_at is not null
 
 -- name: paced_since
-select seq, queue, at, by, pace from demora.pace_changes where seq > :seq::bigint order by seq
+select seq, queue, at, by, pace, follows from demora.pace_changes where seq > :seq::bigint order by seq
 
 -- name: last_paced
 select coalesce(max(seq), 0) as seq from demora.pace_changes

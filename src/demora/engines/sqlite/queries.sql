@@ -1242,7 +1242,7 @@ from jobs where status = {PROCESSING} order by lease_until limit ?
 select name, paused_at, pause_reason, paused_by from queues where changed_at is not null and paused_at is not null
 
 -- name: paced_since
-select seq, queue, at, by, pace from pace_changes where seq > ? order by seq
+select seq, queue, at, by, pace, follows from pace_changes where seq > ? order by seq
 
 -- name: last_paced
 select coalesce(max(seq), 0) from pace_changes
