@@ -106,6 +106,11 @@ class PaceChange(msgspec.Struct, frozen=True):
     pace: Pace | None
     follows: bool = False
 
+    @property
+    def is_off(self) -> bool:
+        """Whether the queue has no pace since then, and does not follow that of `*` either."""
+        return self.pace is None and not self.follows
+
 
 class Outlook(msgspec.Struct, frozen=True):
     """A job and everything that decides when it runs, at one moment.
@@ -147,11 +152,11 @@ class PaceStore(Protocol):
         """Change the pace of a queue, or create the queue, and return the new state; None as a request removes the pace.
 
         The queue `*` stands for all queues without a pace of their own, also for those that get their first job later. A
-        queue whose own pace was removed is not among them, and neither are demora's own queues. Values that the request
-        leaves out stay as they are in the pace that the queue keeps to; if it has none, they come from the `usual` one. The
-        next claim of every process follows the change. It is recorded, and waiters on `PACE` are woken. `setting` is the
-        text of a request from settings or code: if it equals the last such text, nothing happens, so that a change made at
-        run time stands.
+        queue whose pace was removed, even if it had none, is not among them, and neither are demora's own queues. Values
+        that the request leaves out stay as they are in the pace that the queue keeps to; if it has none, they come from the
+        `usual` one. The next claim of every process follows the change. It is recorded, and waiters on `PACE` are woken.
+        `setting` is the text of a request from settings or code: if it equals the last such text, nothing happens, so that a
+        change made at run time stands.
         """
         ...
 
