@@ -1208,11 +1208,32 @@ MUTANTS = (
         "tests/scheduler/test_release_log.py",
     ),
     Mutant(
-        "the doctor does not see workers whose settings of paces differ",
+        "the doctor does not see processes whose settings of paces differ",
         "doctor/jobs.py",
         "if len(by_text) < 2:",
         "if len(by_text) < 9:",
         "tests/doctor",
+    ),
+    Mutant(
+        "the doctor does not ask schedulers and services for their settings of paces",
+        "doctor/jobs.py",
+        "for id, text in (schedulers or {}).items()",
+        "for id, text in ()",
+        "tests/doctor",
+    ),
+    Mutant(
+        "schedulers and services do not say which paces their settings ask for",
+        "runtime/scheduling.py",
+        ", paces=app.settings.asked_paces",
+        "",
+        "tests/runtime/test_scheduling.py",
+    ),
+    Mutant(
+        "the paces that the settings of a gone scheduler asked for are kept",
+        "engines/sqlite/schedules.py",
+        '    tx.db.execute(SQL["leave"], (process_id,))\n    tx.db.execute(SQL["forget_paces"])',
+        '    tx.db.execute(SQL["leave"], (process_id,))',
+        "tests/conformance/test_schedules.py -k attend",
     ),
     Mutant(
         "a release time of a pace is used early",
@@ -3089,7 +3110,7 @@ MUTANTS = (
     Mutant(
         "a process without a worker attends once",
         "scheduler/attending.py",
-        "            await schedules.attend(process_id)\n            notices",
+        "            await schedules.attend(process_id, paces=paces)\n            notices",
         "            notices",
         f"{FIRE_LOOP} -k attends",
     ),
