@@ -51,13 +51,9 @@ def judge_paces(
     asked = {f"worker {worker.id} (pid {worker.pid} on {worker.host})": worker.paces for worker in workers if worker.live}
     asked |= {f"scheduler or service {id}": text for id, text in (schedulers or {}).items()}
     yield from _different_settings(asked)
+    unnamed = bool(asked) and not any(map(_names_every, asked.values()))
     for pacing in paces:
-        if (
-            pacing.queue == EVERY_QUEUE
-            and pacing.set_by == BY_SETTINGS
-            and asked
-            and not any(map(_names_every, asked.values()))
-        ):
+        if pacing.queue == EVERY_QUEUE and pacing.set_by == BY_SETTINGS and unnamed:
             fact = f"all queues have the pace {say_briefly(pacing.pace)} from settings that no live process has any more"
             yield Finding("paces", "warning", fact, "remove it: demora pace '*' --off; or set DEMORA_PACE again")
 
