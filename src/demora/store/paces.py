@@ -84,7 +84,10 @@ class Pacing(msgspec.Struct, frozen=True):
     @property
     def stats(self) -> DelayedStats:
         now, last = to_ms(self.now), self.state.released_at
-        usable = len(plan(self.rate, self.state, now, [now] * min(self.held, self.rate.reach)).release_times)
+        dues = [now] * min(self.held, self.rate.reach)
+        if self.held and self.first_due_at is not None:
+            dues[0] = to_ms(self.first_due_at)  # it may use a release time that has passed; of the others that is unknown
+        usable = len(plan(self.rate, self.state, now, dues).release_times)
         release = self.next_release_at
         return DelayedStats(
             total_delayed=self.held + self.coming,
