@@ -683,7 +683,7 @@ async def test_processes_that_attend_say_which_paces_their_settings_ask_for(stor
         assert await store.schedules.attending() == {"scheduler": "", "service": "* gap=3m"}
     await store.schedules.leave("service")
     assert await store.schedules.attending() == {"scheduler": ""}
-    for name in ("gone", "service"):  # what they asked for before is forgotten
+    for name in ("service", "gone"):  # what they asked for before is forgotten
         await store.schedules.attend(name)
     assert await store.schedules.attending() == {"gone": "", "scheduler": "", "service": ""}
 
