@@ -20,11 +20,7 @@ WITH, WITHOUT = "bench.jobs:app", "bench.uncounted:app"
 
 
 async def cost(on: Databases, jobs: int) -> dict[str, float]:
-    rates, taken = dict.fromkeys((WITH, WITHOUT), 0.0), dict.fromkeys((WITH, WITHOUT), float("inf"))
-    for turn in range(TURNS):
-        for handlers in (WITH, WITHOUT) if turn % 2 else (WITHOUT, WITH):
-            rate, seconds = await _drain(on, jobs, handlers)
-            rates[handlers], taken[handlers] = max(rates[handlers], rate), min(taken[handlers], seconds)
+    rates, taken = await in_turns(on, jobs, WITH, WITHOUT)
     return {
         "drain, counted": rates[WITH],
         "drain, uncounted": rates[WITHOUT],
@@ -33,6 +29,16 @@ async def cost(on: Databases, jobs: int) -> dict[str, float]:
         "CPU µs per job, uncounted": 1e6 * taken[WITHOUT] / jobs,
         "CPU, uncounted / counted": taken[WITHOUT] / taken[WITH],
     }
+
+
+async def in_turns(on: Databases, jobs: int, one: str, other: str) -> tuple[dict[str, float], dict[str, float]]:
+    """The best rate of a drain by workers with each of two applications, and the fewest seconds of a core that it took."""
+    rates, taken = dict.fromkeys((one, other), 0.0), dict.fromkeys((one, other), float("inf"))
+    for turn in range(TURNS):
+        for handlers in (one, other) if turn % 2 else (other, one):
+            rate, seconds = await _drain(on, jobs, handlers)
+            rates[handlers], taken[handlers] = max(rates[handlers], rate), min(taken[handlers], seconds)
+    return rates, taken
 
 
 async def _drain(on: Databases, jobs: int, handlers: str) -> tuple[float, float]:

@@ -194,6 +194,7 @@ def open_dashboard(here: Round) -> None:
 
 def beside_strangers(here: Round) -> None:
     here.figures |= asyncio.run(strangers.strangers(here.on, here.share))
+    here.figures |= asyncio.run(strangers.cost(here.on, here.jobs))
 
 
 def idle(here: Round) -> None:
@@ -253,7 +254,7 @@ _ANYWHERE = {
     "t": Case("what the indexes for lists cost", cost_of_lists, 3),
     "w": Case("the HTTP service", served, 5),
     "x": Case("remote workers", remote_workers, 3),
-    "y": Case("claims beside other types and many queue names", beside_strangers, 1),
+    "y": Case("claims and counts beside other types and many queue names", beside_strangers, 1),
     "z": Case("the dashboard", open_dashboard, 1),
 }
 _COUNTS = Case("what a job takes of the database", counts, 1)

@@ -11,7 +11,7 @@ import subprocess
 import sys
 import time
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any, NamedTuple
 
 from bench.databases import Databases
@@ -73,7 +73,7 @@ uvloop.run(uvicorn.Server(config).serve([listener()]))
 async def measure(on: Databases) -> dict[str, float]:
     """Requests per second of each kind and their p99, on demora and on the bare endpoint."""
     found: dict[str, float] = {}
-    async with on.new() as url, _server(DEMORA, url, on.redis_url or "") as port:
+    async with on.new() as url, service(url, on.redis_url) as port:
         job = await _add_one(port)
         for kind, request in _requests(job["id"]).items():
             found |= _named(f"http: {kind}", await _load(port, request))
@@ -86,6 +86,23 @@ async def measure(on: Databases) -> dict[str, float]:
             found |= _named(f"http: bare POST on {name}", await _load(port, _requests(job["id"])["POST"]))
             found[f"http, our server / {name}"] = found["http: bare POST"] / found[f"http: bare POST on {name}"]
     return found
+
+
+def service(url: str, redis_url: str | None) -> AbstractAsyncContextManager[int]:
+    """A service without a worker, in a process of its own. Yields its port."""
+    return _server(DEMORA, url, redis_url or "")
+
+
+async def answer_times(port: int, path: str, times: int) -> list[float]:
+    """The seconds that each of so many requests takes on one connection, one after the other, in order of length."""
+    caller = Caller(_request(b"GET " + path.encode()))
+    await asyncio.get_running_loop().create_connection(caller.itself, "127.0.0.1", port)
+    while len(caller.took) < times and not caller.trouble:
+        await asyncio.sleep(0.01)
+    caller.end()
+    if caller.trouble:
+        raise RuntimeError(f"the server answered {caller.trouble}")
+    return sorted(caller.took[:times])
 
 
 def _named(name: str, load: "Load") -> dict[str, float]:

@@ -47,6 +47,7 @@ PLACES = {
     ("client/client.py", "Topic.ENDED"): "test_a_caller_*",
     ("scheduler/housekeeping.py", "Topic.EXPIRY"): "test_the_housekeeping_*",
     ("scheduler/housekeeping.py", "topic"): "test_the_release_*",
+    ("scheduler/housekeeping.py", "Topic.PACE"): "test_the_log_*",
     ("scheduler/schedules.py", "topic"): "test_the_firing_*",
     ("line/store.py", "topic"): "tests/line",
     ("client/waiting_claims.py", "Topic.READY"): "test_a_remote_worker_*",
@@ -321,6 +322,42 @@ async def test_the_release_in_trouble_hears_of_a_pace_that_comes_with_its_failed
     Between(monkeypatch, store.paces, "release", fail)
     async with scheduling(store), asyncio.timeout(AT_ONCE):
         await eventually(lambda: job_of(store, delayed.id), lambda job: job.lane is Lane.RELEASED)
+
+
+@pytest.mark.parametrize("look", [1, 2])
+async def test_the_log_hears_of_a_pace_that_is_set_between_its_look_and_its_sleep(
+    store: SqliteStore, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, look: int
+) -> None:
+    caplog.set_level("INFO")
+
+    async def change() -> None:
+        await store.paces.set("default", request_of(Pace(gap=seconds(len(caplog.records) + 7))), by="ann")
+
+    async def said() -> list[str]:
+        return [record.getMessage() for record in caplog.records if getattr(record, "event", "") == "pace.set"]
+
+    between = Between(monkeypatch, store.events, "queue_signs", *[change] * look)
+    async with scheduling(store), asyncio.timeout(AT_ONCE):
+        await between.happened.wait()
+        assert len(await eventually(said, lambda lines: len(lines) == look)) == look
+
+
+async def test_the_log_in_trouble_hears_of_a_pace_that_comes_with_its_failed_look(
+    store: SqliteStore, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
+    monkeypatch.setattr(housekeeping, "FIRST_PAUSE", 120.0)
+
+    async def said() -> bool:
+        return any(getattr(record, "event", "") == "pace.in_force" for record in caplog.records)
+
+    async def fail() -> None:
+        await store.paces.set("default", request_of(Pace(rapid=None)), by="ann")
+        raise StoreBusy("the answer is lost")
+
+    Between(monkeypatch, store.events, "queue_signs", fail)
+    async with scheduling(store), asyncio.timeout(AT_ONCE):
+        await eventually(said)
 
 
 async def test_the_firing_hears_of_a_schedule_that_comes_between_its_look_and_its_sleep(

@@ -33,7 +33,6 @@ from .handlers.registry import Handler, HandlerOptions, Middleware, Registry, de
 from .outbound import http_request
 from .outbound.sender import Sender
 from .outbound.webhook_delivery import WebhookHandler
-from .scheduler.pace_log import log_policies
 from .store.diagnostics import Examination
 from .store.jobs import Page
 from .store.store import Store
@@ -150,8 +149,7 @@ class Demora:
         self._paces[check_paced(queue)] = make_pace_request(**values)
 
     async def apply_paces(self) -> None:
-        """Set the paces of the code and of the settings, and log which paces are in force. Where both name a queue, the
-        settings win.
+        """Set the paces of the code and of the settings. Where both name a queue, the settings win.
 
         Workers, services and schedulers call this when they start.
         """
@@ -161,7 +159,6 @@ class Demora:
         in_code = {queue: request for queue, request in self._paces.items() if queue not in in_settings}
         await client.apply_paces(in_code, by=CODE)
         await client.apply_paces(in_settings)
-        log_policies(await client.pacings())
 
     def every(
         self, when: str | timedelta, *, tz: str | None = None, name: str | None = None, payload: Any = None, **values: Any

@@ -179,6 +179,7 @@ class Blocking:
     recover = of_client(Recovery.recover)
     give_up = of_client(Recovery.give_up)
     registered_workers = of_client(Diagnostics.registered_workers)
+    registered_schedulers = of_client(Diagnostics.registered_schedulers)
     overview = of_client(Diagnostics.overview)
     activity = of_client(Diagnostics.activity)
 

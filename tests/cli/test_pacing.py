@@ -31,10 +31,14 @@ def test_the_list_of_queues_and_the_doctor_tell_of_a_pace(run: Run, enqueued: Ca
     assert "queue mail has a pace, 3 in 2m: 0 jobs due and not released yet" in run("doctor").stdout
 
 
-def test_to_take_off_what_is_not_there_changes_nothing(run: Run, enqueued: Callable[..., str]) -> None:
+def test_a_queue_that_is_taken_off_before_there_is_a_pace_is_left_out(run: Run, enqueued: Callable[..., str]) -> None:
     enqueued()
-    assert "mial has no pace" in run("pace", "mial", "--off").stdout
-    assert "mial" not in run("queues").stdout
+    assert "mail has no pace; demora pace mail --gap" in run("pace", "mail").stdout
+    said = "mail has no pace, also when all queues get one; demora pace mail --default has it follow them again"
+    assert said in run("pace", "mail", "--off").stdout
+    run("pace", "*", "--gap", "2m")
+    assert said in run("pace", "mail").stdout
+    assert "3 in 2m" in run("pace", "mail", "--default").stdout
 
 
 def test_as_json_it_has_the_figures_and_the_changes(run: Run, enqueued: Callable[..., str]) -> None:

@@ -1,4 +1,4 @@
-"""Paces through the client: a preview and a removal leave no trace where there is nothing to change."""
+"""Paces through the client: previews, and queues that are left out of the pace of all queues."""
 
 from collections.abc import AsyncIterator
 
@@ -35,6 +35,23 @@ async def test_a_preview_says_when_the_held_jobs_would_go_and_changes_nothing(cl
     assert (now.pace, len(await client.pace_changes("mail"))) == (before.pace, 1)
 
 
-async def test_to_take_a_pace_off_where_there_is_none_does_nothing(client: Client) -> None:
+async def test_a_queue_without_a_pace_is_left_out_of_a_later_pace_of_all_queues_until_it_follows_again(
+    client: Client,
+) -> None:
+    for _ in range(2):
+        await client.take_pace_off("mail")
+    [change] = await client.pace_changes("mail")
+    assert change.is_off
+    await client.set_pace("*", gap="1m", burst=1)
+    assert await client.pacing("mail") is None
+    await client.use_default_pace("mail")
+    found = await client.pacing("mail")
+    assert found is not None
+    assert found.inherited
     await client.take_pace_off("mail")
-    assert (await client.queues(), await client.pace_changes("mail")) == ([], [])
+    assert await client.pacing("mail") is None
+
+
+async def test_to_take_off_a_pace_of_all_queues_that_never_was_does_nothing(client: Client) -> None:
+    await client.take_pace_off("*")
+    assert (await client.queues(), await client.pace_changes("*")) == ([], [])

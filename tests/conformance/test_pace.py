@@ -803,6 +803,22 @@ async def test_to_follow_again_is_a_change_that_is_recorded_once(store: Store) -
     assert await store.paces.of("mail") is None
 
 
+async def test_a_queue_that_is_left_out_before_there_is_a_pace_of_all_queues_stays_out(
+    store: Store, clock: TestClock
+) -> None:
+    await set_pace(store, None, "mail")
+    assert [change.is_off for change in await store.paces.changes("mail", limit=9)] == [True]
+    await set_pace(store, EVERY, "*")
+    await add_ids(store, *[{"queue": queue, "delay": ms(1)} for queue in ("mail", "web") for _ in range(3)])
+    clock.turn(ms=1)
+    assert await store.paces.of("mail") is None
+    assert len(await claim_ids(store)) == 4
+    assert await store.paces.follow("mail", by="bob")
+    await add_ids(store, *[{"queue": "mail", "delay": ms(1)}] * 3)
+    clock.turn(ms=1)
+    assert len(await claim_ids(store)) == 1
+
+
 async def test_to_follow_again_keeps_the_next_release_time(store: Store, clock: TestClock) -> None:
     await set_pace(store, EVERY, "*")
     await set_pace(store, Pace(gap=seconds(100), burst=1), "mail")

@@ -672,6 +672,23 @@ async def test_processes_with_a_worker_and_those_that_attend_are_live_for_half_a
     assert await store.schedules.live() == []
 
 
+async def test_processes_that_attend_say_which_paces_their_settings_ask_for(store: Store, clock: TestClock) -> None:
+    await store.heartbeat(WorkerRecord("worker", "host", 1, 1, paces="* gap=9m"))
+    await store.schedules.attend("gone", paces="* gap=1m")
+    clock.turn(20)
+    await store.schedules.attend("service", paces="* gap=3m")
+    await store.schedules.attend("scheduler")
+    clock.turn(20)
+    for _ in range(2):
+        await store.schedules.attend("service", paces="* gap=3m")
+        assert await store.schedules.attending() == {"scheduler": "", "service": "* gap=3m"}
+    await store.schedules.leave("service")
+    assert await store.schedules.attending() == {"scheduler": ""}
+    for name in ("service", "gone"):  # what they asked for before is forgotten
+        await store.schedules.attend(name)
+    assert await store.schedules.attending() == {"gone": "", "scheduler": "", "service": ""}
+
+
 async def test_the_higher_release_wins_while_a_process_of_it_is_live(store: Store, clock: TestClock) -> None:
     await store.heartbeat(WorkerRecord("new", "host", 1, 1))
     new, old = schedule("a", tags=("new",)), schedule("a", tags=("old",))

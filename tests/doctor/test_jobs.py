@@ -171,22 +171,35 @@ def worker(id: str, paces: str, **more: Any) -> WorkerRecord:
     return WorkerRecord(id, "host", 7, 20, (), ("a",), paces=paces, **more)
 
 
-def test_workers_whose_settings_of_paces_differ_are_named() -> None:
+def test_processes_whose_settings_of_paces_differ_are_named() -> None:
     alike = [worker("ann", "* gap=3m"), worker("bob", "* gap=3m")]
     assert [found.level for found in judge_paces([every()], alike)] == ["ok"]
     other, gone = worker("cid", ""), worker("dan", "mail off", heartbeat_ago=MINUTE)
     found = [finding.fact for finding in judge_paces([every()], [*alike, other, gone]) if finding.level == "warning"]
     assert found == [
-        "workers have different settings of paces: ann (pid 7 on host), bob (pid 7 on host) have * gap=3m",
-        "workers have different settings of paces: cid (pid 7 on host) has none",
+        "processes have different settings of paces: worker ann (pid 7 on host), worker bob (pid 7 on host) have * gap=3m",
+        "processes have different settings of paces: worker cid (pid 7 on host) has none",
     ]
+
+
+def test_schedulers_and_services_whose_settings_of_paces_differ_are_named_too() -> None:
+    workers = [worker("ann", "* gap=3m")]
+    assert [found.level for found in judge_paces([every()], workers, {"box-1-a": "* gap=3m"})] == ["ok"]
+    found = [finding.fact for finding in judge_paces([every()], workers, {"box-1-a": ""}) if finding.level == "warning"]
+    assert found == [
+        "processes have different settings of paces: worker ann (pid 7 on host) has * gap=3m",
+        "processes have different settings of paces: scheduler or service box-1-a has none",
+    ]
+    [_, warned] = judge_paces([every()], [], {"box-1-a": ""})
+    assert "from settings that no live process has any more" in warned.fact
+    assert [found.level for found in judge_paces([every()], [], {"box-1-a": "* gap=3m"})] == ["ok"]
 
 
 def test_a_pace_of_all_queues_whose_setting_was_taken_away_is_told() -> None:
     [_, warned] = judge_paces([every()], [worker("ann", "mail off")])
     assert (warned.level, warned.fact) == (
         "warning",
-        "all queues have the pace 3 in 2m from settings that no live worker has any more",
+        "all queues have the pace 3 in 2m from settings that no live process has any more",
     )
     assert [found.level for found in judge_paces([every("cli:ann")], [worker("ann", "mail off")])] == ["ok"]
     assert [found.level for found in judge_paces([every()], [])] == ["ok"]

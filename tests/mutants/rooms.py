@@ -199,10 +199,17 @@ BARE_ROOMS = (
         "tests/client/test_paces.py",
     ),
     Mutant(
-        "to take a pace off creates a queue",
+        "a queue that never had a pace cannot be left out",
         "client/paces.py",
-        "        if await self.pacing(queue) is not None:\n            await self._paces.set(queue, None",
-        "        if True:\n            await self._paces.set(queue, None",
+        "if last[0].is_off if last else queue == EVERY_QUEUE:",
+        "if last[0].is_off if last else True:",
+        "tests/client/test_paces.py",
+    ),
+    Mutant(
+        "a pace that is taken off again is recorded again",
+        "client/paces.py",
+        "if last[0].is_off if last else queue == EVERY_QUEUE:",
+        "if False if last else queue == EVERY_QUEUE:",
         "tests/client/test_paces.py",
     ),
     Mutant(

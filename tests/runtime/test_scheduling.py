@@ -18,3 +18,11 @@ async def test_a_process_without_a_worker_is_live_and_keeps_its_schedules_from_b
         assert await store.schedules.live() == []
         async with scheduler_of(new, "new"):
             assert await store.schedules.get("tick") is None
+
+
+async def test_a_process_without_a_worker_says_which_paces_its_settings_ask_for() -> None:
+    store = SqliteStore()
+    app = Demora(store=store)
+    app.configure(pace={"mail": "off"})
+    async with app, scheduler_of(app, "scheduler"):
+        assert await store.schedules.attending() == {"scheduler": "mail off"}

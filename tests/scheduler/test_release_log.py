@@ -5,13 +5,14 @@ from collections.abc import Awaitable, Callable, Iterable
 
 import pytest
 
+from demora.client.paces import Paces
 from demora.core.job import Priority
 from demora.core.pace import Pace, Release
 from demora.core.pace_request import request_of
 from demora.core.retention import Retention
 from demora.core.spans import from_ms
 from demora.scheduler.housekeeping import Scheduler
-from demora.scheduler.pace_log import ReleaseLog, log_policies
+from demora.scheduler.pace_log import ReleaseLog
 from demora.store.store import Store
 from tests.builders import add_ids, claim, seconds
 from tests.sim.world import World
@@ -126,6 +127,86 @@ def test_a_queue_that_holds_jobs_gets_a_summary_a_minute(caplog: pytest.LogCaptu
     )
 
 
+# Changes
+
+
+def watch(what: Callable[[Store, Store], Awaitable[None]], caplog: pytest.LogCaptureFixture) -> list[str]:
+    """Do this with the store of a scheduler and that of another process, and return what the scheduler logs about paces."""
+    caplog.set_level("INFO")
+    world = World(1)
+
+    async def run() -> None:
+        own, other = world.store(), world.store()
+        await own.open()
+        await other.open()
+        running = asyncio.ensure_future(Scheduler(own, Retention()).run())
+        await asyncio.sleep(1)
+        await what(own, other)
+        await asyncio.sleep(1)
+        running.cancel()
+
+    world.loop.run_until_complete(run())
+    world.close()
+    return [record.getMessage() for record in caplog.records if getattr(record, "event", "").startswith("pace.")]
+
+
+def test_a_pace_that_another_process_sets_changes_and_takes_off_is_said_once(caplog: pytest.LogCaptureFixture) -> None:
+    async def change(own: Store, other: Store) -> None:
+        for pace in (SLOW, Pace(gap=seconds(100), burst=1), None):
+            await other.paces.set("mail", pace and request_of(pace), by="ann")
+            await asyncio.sleep(70)
+        await other.paces.follow("mail", by="bob")
+
+    assert watch(change, caplog) == [
+        "the pace of mail was set to 2 in 1m40s, 30s apart; governs both by ann",
+        "the pace of mail was set to 1 in 1m40s; governs both by ann",
+        "the pace of mail was taken off by ann",
+        "the pace of mail was set to that of all queues by bob",
+    ]
+    facts = [record.facts for record in caplog.records if record.event == "pace.set"]  # type: ignore[attr-defined]
+    assert facts[2] == {"queue": "mail", "pace": None, "by": "ann"}
+
+
+def test_a_change_that_this_process_makes_is_said_once_too(caplog: pytest.LogCaptureFixture) -> None:
+    async def change(own: Store, other: Store) -> None:
+        client = Paces(own.paces)
+        await client.set_pace("mail", SLOW, by="ann")
+        await client.take_pace_off("mail", by="ann")
+        await client.use_default_pace("mail", by="ann")
+        await client.apply_paces({"mail": request_of(SLOW)})
+
+    assert [line.partition(" was ")[2] for line in watch(change, caplog)] == [
+        "set to 2 in 1m40s, 30s apart; governs both by ann",
+        "taken off by ann",
+        "set to that of all queues by ann",
+        "set to 2 in 1m40s, 30s apart; governs both by settings",
+    ]
+
+
+def test_without_a_scheduler_the_caller_says_what_it_changes(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO")
+
+    async def change(store: Store) -> None:
+        client = Paces(store.paces)
+        await client.set_pace("mail", SLOW, by="ann")
+        await client.take_pace_off("mail", by="ann")
+        await client.use_default_pace("mail", by="ann")
+
+    live(change)
+    assert [line.partition(" was ")[2] for line in lines(caplog)] == [
+        "set to 2 in 1m40s, 30s apart; governs both by ann",
+        "taken off by ann",
+        "set to that of all queues by ann",
+    ]
+
+
+def test_that_the_pace_of_all_queues_leaves_demoras_own_out_is_no_line_of_its_own(caplog: pytest.LogCaptureFixture) -> None:
+    async def change(own: Store, other: Store) -> None:
+        await other.paces.set("*", request_of(SLOW), by="ann")
+
+    assert watch(change, caplog) == ["the pace of all queues was set to 2 in 1m40s, 30s apart; governs both by ann"]
+
+
 def test_a_process_says_at_its_start_which_paces_are_in_force(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO")
 
@@ -133,7 +214,9 @@ def test_a_process_says_at_its_start_which_paces_are_in_force(caplog: pytest.Log
         await store.paces.set("*", request_of(Pace(gap=seconds(10), burst=5)), by="settings")
         await store.paces.set("mail", request_of(SLOW), by="ann")
         await add_ids(store, {"queue": "web", "delay": seconds(1)})
-        log_policies(await store.paces.all())
+        running = asyncio.ensure_future(Scheduler(store, Retention()).run())
+        await asyncio.sleep(0.1)
+        running.cancel()
 
     live(say)
     assert lines(caplog) == [

@@ -56,11 +56,11 @@ def _campaign(args: argparse.Namespace) -> int:
     fired: Counter[str] = Counter()
     reached: Counter[str] = Counter()
     bad: list[Result] = []
-    rescued = 0
+    rescued = compared = gaps = 0
     for result in _results(args):
         fired.update(result.fired)
         reached.update(result.reached)
-        rescued += result.rescued
+        rescued, compared, gaps = rescued + result.rescued, compared + result.compared, gaps + result.gaps
         if result.violations:
             bad.append(result)
             _explain(result, args)
@@ -77,6 +77,7 @@ def _campaign(args: argparse.Namespace) -> int:
     rate = f"{jobs / seconds:,.0f} jobs/s"
     if args.line or args.calm:
         print(f"\n{rescued} jobs that a safety net of the line had to find")
+    print(f"{compared} statistics compared with an oracle, {gaps} of them of queues that held jobs")
     print(f"{args.seeds} seeds, {jobs:,} jobs in {seconds:.0f} s ({rate}): {len(bad)} seeds with violations")
     return 1 if bad or never else 0
 

@@ -14,7 +14,7 @@ from demora.errors import StoreError
 from demora.system import crash
 from demora.system.seams import Seams
 from demora.worker import Worker
-from tests.sim import rare, schedules, slots
+from tests.sim import rare, schedules, slots, statistics
 from tests.sim.faults import FaultyStore, Rates
 from tests.sim.history import LONGEST_DRAIN, Recorder
 from tests.sim.load import Caller, register
@@ -59,6 +59,8 @@ class Result(msgspec.Struct):
     reached: frozenset[str]
     steps: int
     rescued: int = 0  # jobs that a safety net had to find
+    compared: int = 0  # moments at which the statistics were held to the oracle
+    gaps: int = 0  # paced queues in them that held a job and whose next release was foretold
 
 
 def simulate(seed: int, jobs: int) -> Result:
@@ -81,6 +83,8 @@ class Simulation:
         self._schedules = schedules.Schedules(self._world)
         self._keep = self._world.random.choice(("forever", "forever", "forever", "20s", "10", "60s,20"))
         self._pace = self._world.random.choice((None, *PACES))
+        self._paced = EVERY_QUEUE if seed % EVERY == 0 else "reports"
+        self._statistics = statistics.Statistics(self._world, seed, self._pace, self._paced)
         self._nemesis = Nemesis(self._world, self._rates, self._start_worker)
         self._crashes: list[str] = []
         self._started = 0
@@ -99,11 +103,13 @@ class Simulation:
             seed=self._seed,
             jobs=self._jobs,
             trace=self._world.loop.trace(),
-            violations=violations + self._crashes,
+            violations=violations + self._crashes + self._statistics.wrong,
             fired=self._world.fired,
             reached=self._reached,
             steps=self._world.loop.steps,
             rescued=self._rescued,
+            compared=self._statistics.compared,
+            gaps=self._statistics.gaps,
         )
         self._world.close()
         return result
@@ -113,8 +119,8 @@ class Simulation:
         await store.open()
         await self._schedules.add(store)
         if self._pace is not None:
-            queue = EVERY_QUEUE if self._seed % EVERY == 0 else "reports"
-            await store.paces.set(queue, request_of(self._pace), by="simulation")
+            await store.paces.set(self._paced, request_of(self._pace), by="simulation")
+        self._world.loop.spawn("statistics", self._statistics.watch(store))
         if not self.calm:
             self._recorder.world("trouble")
         for _ in range(self._world.random.randint(1, WORKERS)):

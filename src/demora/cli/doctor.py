@@ -74,7 +74,7 @@ async def _jobs(app: Demora, *, repair: bool) -> list[Finding]:
     try:
         async with opened(app) as client:
             overview, queues, workers = await client.overview(), await client.queues(), await client.registered_workers()
-            paces = await client.pacings()
+            paces, schedulers = await client.pacings(), await client.registered_schedulers()
             secrets, disabled = await client.webhooks.secrets(), await client.webhooks.disabled()
             histories = [history async for history in _histories(client)]
             line = await client.compare_line(repair=repair)
@@ -89,7 +89,8 @@ async def _jobs(app: Demora, *, repair: bool) -> list[Finding]:
     given = len(app.settings.webhook_secrets)
     webhooks = judge_webhooks(secrets, disabled, queues, given=given)
     schedules = judge_schedules(histories, workers, datetime.now(UTC))
-    return [*judge_line(line), *judge_jobs(overview, queues, workers), *judge_paces(paces, workers), *schedules, *webhooks]
+    of_paces = judge_paces(paces, workers, schedulers)
+    return [*judge_line(line), *judge_jobs(overview, queues, workers), *of_paces, *schedules, *webhooks]
 
 
 async def _histories(client: Client) -> AsyncIterator[ScheduleHistory]:

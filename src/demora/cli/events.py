@@ -70,7 +70,7 @@ def _facts(event: Event) -> list[str]:
 def _about_queue(event: Event) -> list[str]:
     match event.kind:
         case EventKind.PACE:
-            facts = ["off" if event.pace is None else say_pace(event.pace)]
+            facts = ["default" if event.follows else "off" if event.pace is None else say_pace(event.pace)]
         case EventKind.RESET:
             facts = ["the position is too old; events are missing"]
         case _:

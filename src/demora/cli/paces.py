@@ -36,7 +36,7 @@ from .root import verb, who
 @click.option(
     "--protect", metavar="QUEUE", multiple=True, help="A queue whose real-time jobs prevent the rapid rate; may be repeated."
 )
-@click.option("--off", is_flag=True, help="Remove the pace.")
+@click.option("--off", is_flag=True, help="Remove the pace, and follow that of all queues ('*') neither now nor later.")
 @click.option("--default", is_flag=True, help="Follow the pace of all queues ('*') again, instead of its own or of none.")
 @click.option("--history", is_flag=True, help="Show who changed the pace and when.")
 @as_json
@@ -92,7 +92,7 @@ async def pace(
     if as_json:
         print_json({"queue": queue, "pace": pace_view(found, effects), "changes": [_change(change) for change in changes]})
     else:
-        click.echo("\n".join(_about(queue, found, effects, changes if history else [])))
+        click.echo("\n".join(_about(queue, found, effects, changes, history=history)))
     return None
 
 
@@ -107,9 +107,13 @@ async def _show_all(*, as_json: bool) -> None:
         paced_queues(pacings)
 
 
-def _about(name: str, found: Pacing | None, effects: PaceHistory | None, changes: list[PaceChange]) -> Iterator[str]:
-    view = pace_view(found)
-    if found is None or view is None:
+def _about(
+    name: str, found: Pacing | None, effects: PaceHistory | None, changes: list[PaceChange], *, history: bool
+) -> Iterator[str]:
+    view, left_out = pace_view(found), bool(changes) and changes[0].is_off
+    if found is None and left_out and name != EVERY_QUEUE:
+        yield f"{name} has no pace, also when all queues get one; demora pace {name} --default has it follow them again"
+    elif found is None or view is None:
         yield f"{name} has no pace; demora pace {name} --gap 2m --burst 3 sets one"
     else:
         yield f"{'queue':<15} {name}"
@@ -121,7 +125,7 @@ def _about(name: str, found: Pacing | None, effects: PaceHistory | None, changes
         if effects is not None:
             yield from _effect("last hour", effects.last_hour)
             yield from _effect("last day", effects.last_day)
-    for change in changes:
+    for change in changes if history else []:
         yield f"{timestamp(change.at)} {plain(change.by)}: {_say(change)}"
 
 

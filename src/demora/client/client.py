@@ -120,6 +120,7 @@ class Client:
 
         diagnostics = Diagnostics(store)
         self.workers, self.registered_workers = diagnostics.workers, diagnostics.registered_workers
+        self.registered_schedulers = diagnostics.registered_schedulers
         self.health, self.notes, self.line_used = diagnostics.health, diagnostics.notes, diagnostics.line_used
         self.overview, self.activity = diagnostics.overview, diagnostics.activity
         self.coming, self.sizes = diagnostics.coming, diagnostics.sizes

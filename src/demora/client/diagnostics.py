@@ -40,6 +40,11 @@ class Diagnostics:
         """Return all workers that have not said that they stop, also those whose heartbeat is overdue."""
         return await self._store.workers()
 
+    async def registered_schedulers(self) -> dict[str, str]:
+        """Return the live processes without a worker, which are schedulers and services, by id. Each has the paces that its
+        settings ask for, as one text: `* gap=3m burst=5; mail off`."""
+        return await self._store.schedules.attending()
+
     async def health(self) -> Health:
         """Return whether jobs are being run. Tries a write where the store offers that, and raises what it raises."""
         if isinstance(self._store.diagnostics, Probed):

@@ -14,6 +14,7 @@ from ..core.spans import from_ms, to_ms
 from ..errors import Invalid, JobNotFound
 from ..store.paces import BY_SETTINGS, DelayedStats, PaceChange, PaceStore, Pacing
 from ..system import notices
+from ..system.watched import is_watched
 from .why import Why, explain
 
 CODE = "code"  # who makes a change, unless the caller says otherwise
@@ -49,9 +50,11 @@ class Paces:
         """
         given = pace or make_pace_request(**values)
         request = request_of(given) if isinstance(given, Pace) else given
+        watched = is_watched(self._paces)
         found = await self._paces.set(check_paced(queue), request, by=by, usual=self._usual)
         assert found is not None, "a request makes a pace"
-        notices.pace_set(queue, say_pace(found.pace), by)
+        if not watched:
+            notices.pace_set(queue, say_pace(found.pace), by)
         return found
 
     async def preview_pace(self, /, queue: str, *, most: int = MOST_PREVIEWED, **values: Any) -> PacePreview:
@@ -68,18 +71,22 @@ class Paces:
         return PacePreview(pace, releases, now.held)
 
     async def take_pace_off(self, queue: str, *, by: str = CODE) -> None:
-        """Remove the pace of a queue, which then does not follow that of `*` either. Does nothing to a queue without a pace,
-        and creates no queue."""
-        if await self.pacing(queue) is not None:
-            await self._paces.set(queue, None, by=by)
+        """Remove the pace of a queue. It then does not follow that of `*` either, also if `*` gets one later, until
+        `use_default_pace`. Creates the queue if necessary. Does nothing if that was done before."""
+        last, watched = await self._paces.changes(check_paced(queue), limit=1), is_watched(self._paces)
+        if last[0].is_off if last else queue == EVERY_QUEUE:
+            return
+        await self._paces.set(queue, None, by=by)
+        if not watched:
             notices.pace_set(queue, None, by)
 
     async def use_default_pace(self, queue: str, *, by: str = CODE) -> None:
         """Have a queue follow the pace of `*` again, instead of its own or of none. demora's own queues cannot."""
         if check_paced(queue) == EVERY_QUEUE or queue in OWN_QUEUES:
             raise Invalid("queue", f"{queue} cannot follow the pace of all queues; name a queue of yours")
-        if await self._paces.follow(queue, by=by):
-            notices.pace_set(queue, "that of all queues", by)
+        watched = is_watched(self._paces)
+        if await self._paces.follow(queue, by=by) and not watched:
+            notices.pace_set(queue, None, by, follows=True)
 
     async def pacings(self) -> list[Pacing]:
         """Return the state of `*`, if it has a pace, and of every queue that has a pace. Of the queues that follow `*`, only
@@ -106,9 +113,9 @@ class Paces:
         """
         for queue, request in sorted(requests.items(), key=lambda one: one[0] != EVERY_QUEUE):  # others may build on it
             text = f"{by}: {'off' if request is None else msgspec.json.encode(request).decode()}"
-            before = await self.pacing(queue)
+            before, watched = await self.pacing(queue), is_watched(self._paces)
             found = await self._paces.set(queue, request, by=by, usual=self._usual, setting=text)
-            if (found and found.pace) != (before and before.pace):
+            if (found and found.pace) != (before and before.pace) and not watched:
                 notices.pace_set(queue, None if found is None else say_pace(found.pace), by)
 
     async def why(self, id: str) -> Why:

@@ -61,6 +61,7 @@ class Event(msgspec.Struct, frozen=True):
     pace: Pace | None = None  # the new one; None if it was taken off
     by: str | None = None  # who paused the queue or changed its pace
     reason: str | None = None  # of the pause
+    follows: bool = False  # whether the queue follows the pace of all queues since this change
 
 
 class EventFilter(msgspec.Struct, frozen=True):

@@ -134,7 +134,8 @@ async def _findings(visit: Visit, activity: Activity, workers: Sequence[WorkerRe
 
     async def examine() -> list[Finding]:
         overview = await visit.client.overview(ended=False)
-        every = [*judge_jobs(overview, activity.queues, workers), *judge_paces(await visit.client.pacings(), workers)]
+        paces, schedulers = await visit.client.pacings(), await visit.client.registered_schedulers()
+        every = [*judge_jobs(overview, activity.queues, workers), *judge_paces(paces, workers, schedulers)]
         return [one for one in every if one.level != "ok"]
 
     live = [worker for worker in workers if is_live(worker)]

@@ -1,7 +1,7 @@
 """Judges the clock, the workers, the queues and the jobs from one overview of them."""
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import timedelta
 
 from ..core.pace import EVERY_QUEUE
@@ -36,37 +36,42 @@ def judge_jobs(overview: JobsOverview, queues: Sequence[Queue], workers: Sequenc
     yield _dead(queues)
 
 
-def judge_paces(paces: Sequence[Pacing], workers: Iterable[WorkerRecord]) -> Iterator[Finding]:
+def judge_paces(
+    paces: Sequence[Pacing], workers: Iterable[WorkerRecord], schedulers: Mapping[str, str] | None = None
+) -> Iterator[Finding]:
     """Yield one finding for each queue with a pace and the jobs it holds, which is no fault but explains waiting jobs; and
-    live workers whose settings about paces differ from one another, or no longer name the pace of all queues."""
+    live processes whose settings about paces differ from one another, or no longer name the pace of all queues.
+    `schedulers` are the live processes without a worker, with the paces that their settings ask for."""
     for pacing in paces:
         held = f"{_jobs(pacing.held)} due and not released yet"
         has = "follows the pace of all queues" if pacing.inherited else "has a pace"
         fact = f"queue {pacing.queue} {has}, {say_briefly(pacing.pace)}: {held}"
         every = f"all queues without a pace of their own have one, {say_briefly(pacing.pace)}, set by {pacing.set_by}"
         yield Finding("paces", "ok", every if pacing.queue == EVERY_QUEUE else fact)
-    live = [worker for worker in workers if worker.live]
-    yield from _different_settings(live)
+    asked = {f"worker {worker.id} (pid {worker.pid} on {worker.host})": worker.paces for worker in workers if worker.live}
+    asked |= {f"scheduler or service {id}": text for id, text in (schedulers or {}).items()}
+    yield from _different_settings(asked)
+    unnamed = bool(asked) and not any(map(_names_every, asked.values()))
     for pacing in paces:
-        if pacing.queue == EVERY_QUEUE and pacing.set_by == BY_SETTINGS and live and not any(map(_names_every, live)):
-            fact = f"all queues have the pace {say_briefly(pacing.pace)} from settings that no live worker has any more"
+        if pacing.queue == EVERY_QUEUE and pacing.set_by == BY_SETTINGS and unnamed:
+            fact = f"all queues have the pace {say_briefly(pacing.pace)} from settings that no live process has any more"
             yield Finding("paces", "warning", fact, "remove it: demora pace '*' --off; or set DEMORA_PACE again")
 
 
-def _different_settings(live: Sequence[WorkerRecord]) -> Iterator[Finding]:
-    by_text: dict[str, list[WorkerRecord]] = {}
-    for worker in live:
-        by_text.setdefault(worker.paces, []).append(worker)
+def _different_settings(asked: Mapping[str, str]) -> Iterator[Finding]:
+    by_text: dict[str, list[str]] = {}
+    for process, text in asked.items():
+        by_text.setdefault(text, []).append(process)
     if len(by_text) < 2:
         return
     for text, alike in by_text.items():
-        named = ", ".join(f"{worker.id} (pid {worker.pid} on {worker.host})" for worker in alike)
-        fact = f"workers have different settings of paces: {named} {'has' if len(alike) == 1 else 'have'} {text or 'none'}"
+        has = "has" if len(alike) == 1 else "have"
+        fact = f"processes have different settings of paces: {', '.join(alike)} {has} {text or 'none'}"
         yield Finding("paces", "warning", fact, "give all processes the same; the one that starts last decides")
 
 
-def _names_every(worker: WorkerRecord) -> bool:
-    return worker.paces.startswith(f"{EVERY_QUEUE} ")
+def _names_every(text: str) -> bool:
+    return text.startswith(f"{EVERY_QUEUE} ")
 
 
 def _clock(overview: JobsOverview) -> Finding:

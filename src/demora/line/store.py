@@ -301,7 +301,7 @@ class LinedSchedules:
         self.add, self.define, self.change, self.remove = inner.add, inner.define, inner.change, inner.remove
         self.get, self.all, self.records = inner.get, inner.all, inner.records
         self.due, self.foresee = inner.due, inner.foresee
-        self.attend, self.leave, self.live = inner.attend, inner.leave, inner.live
+        self.attend, self.leave, self.live, self.attending = inner.attend, inner.leave, inner.live, inner.attending
 
     async def fire(self, firings: Sequence[Firing]) -> list[Fired]:
         return await self._then_placed(self._inner.fire(firings))

@@ -15,6 +15,6 @@ async def scheduler_of(app: Demora, name: str) -> AsyncIterator[Scheduler]:
     as live under its name until the end of the block. The caller runs the scheduler."""
     await app.apply_paces()
     store, define = (await app.open()).store, partial(app.define_schedules, name)
-    async with attending(store.schedules, name):
+    async with attending(store.schedules, name, paces=app.settings.asked_paces):
         again = await define()
         yield Scheduler(store, app.settings.retention, process_id=name, define=define if again else None)

@@ -14,10 +14,11 @@ WHAT = "the heartbeat of the scheduler"
 
 
 @contextlib.asynccontextmanager
-async def attending(schedules: ScheduleStore, process_id: str) -> AsyncIterator[None]:
-    """Attend until the end of the block. The process is live when the block begins."""
-    await schedules.attend(process_id)
-    keeping = asyncio.ensure_future(_keep_attending(schedules, process_id))
+async def attending(schedules: ScheduleStore, process_id: str, *, paces: str = "") -> AsyncIterator[None]:
+    """Attend until the end of the block. The process is live when the block begins. `paces` are those that its settings ask
+    for."""
+    await schedules.attend(process_id, paces=paces)
+    keeping = asyncio.ensure_future(_keep_attending(schedules, process_id, paces))
     try:
         yield
     finally:
@@ -27,11 +28,11 @@ async def attending(schedules: ScheduleStore, process_id: str) -> AsyncIterator[
             await asyncio.wait_for(schedules.leave(process_id), LEAVING)
 
 
-async def _keep_attending(schedules: ScheduleStore, process_id: str) -> None:
+async def _keep_attending(schedules: ScheduleStore, process_id: str, paces: str) -> None:
     while True:
         await asyncio.sleep(ATTEND_EVERY)
         try:
-            await schedules.attend(process_id)
+            await schedules.attend(process_id, paces=paces)
             notices.store_well(WHAT)
         except StoreError as problem:
             notices.store_trouble(WHAT, problem, ATTEND_EVERY)

@@ -13,7 +13,8 @@ from ..store.statistics import Depth
 from ..store.store import Store
 from ..system import notices
 from ..system.seams import Seams
-from .pace_log import HeldLog, ReleaseLog
+from ..system.watched import watching
+from .pace_log import ChangeLog, HeldLog, ReleaseLog
 from .schedules import Define, ScheduleLoop
 
 PIECE = 200  # jobs per call, so that other callers do not wait long for the lock
@@ -52,6 +53,7 @@ class Scheduler:
         """Do the housekeeping, release delayed jobs and fire schedules until stopped."""
         others = [
             asyncio.ensure_future(self._keep_releasing()),
+            asyncio.ensure_future(self._keep_watching_paces()),
             asyncio.ensure_future(self._schedules.run(self._define)),
         ]
         try:
@@ -152,6 +154,34 @@ class Scheduler:
             await asyncio.sleep(CLAIMS_FIRST)
         waits = [] if released.next_in is None else [released.next_in.total_seconds(), held.due_in()]
         await subscription.wait(min([*waits, LONGEST]))
+
+    async def _keep_watching_paces(self) -> None:
+        """Log the paces in force, and then each change of one. While none changes, this asks for little: once a minute."""
+        paces = self._store.paces
+        log = ChangeLog(paces, self._store.events)
+        with self._store.subscribe(Topic.PACE) as subscription:
+            looked = await self._look_at_paces(log, subscription)
+            with watching(paces):  # from the first look on: changes before it are not logged here
+                while looked:
+                    await subscription.wait(LONGEST)
+                    looked = await self._look_at_paces(log, subscription)
+
+    async def _look_at_paces(self, log: ChangeLog, subscription: Subscription) -> bool:
+        """Log what is new about paces, as soon as the store can be read. Returns False if it is closed."""
+        pause = FIRST_PAUSE
+        while True:
+            subscription.clear()
+            try:
+                await log.look()
+            except StoreClosed:
+                return False
+            except Exception as problem:
+                notices.store_trouble("the log of paces", problem, pause)
+                await wait_before_retry(subscription, pause)
+                pause = min(pause * 2, LONGEST_PAUSE)
+            else:
+                notices.store_well("the log of paces")
+                return True
 
 
 def deepest(queues: Iterable[Queue]) -> dict[str, Depth]:

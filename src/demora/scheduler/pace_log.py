@@ -6,9 +6,12 @@ from collections.abc import Iterable
 from contextlib import suppress
 from logging import DEBUG
 
-from ..core.pace import Release
+from ..core.events import Event
+from ..core.own import OWN_QUEUES
+from ..core.pace import EVERY_QUEUE, Release
 from ..core.pace_request import say_pace
 from ..errors import StoreError
+from ..store.events import EventStore
 from ..store.paces import PaceStore, Pacing
 from ..system import notices
 
@@ -22,6 +25,25 @@ def log_policies(pacings: Iterable[Pacing]) -> None:
     for pacing in pacings:
         if not pacing.inherited:
             notices.pace_in_force(pacing.queue, say_pace(pacing.pace), pacing.set_by)
+
+
+class ChangeLog:
+    """Logs the paces in force at the first look, and at each later one the changes since, whichever process made them."""
+
+    def __init__(self, paces: PaceStore, events: EventStore) -> None:
+        self._paces, self._events = paces, events
+        self._last: int | None = None  # the number of the last change that was seen
+
+    async def look(self) -> None:
+        """Log what is new. A change during the first look is logged; it may also be in the paces in force."""
+        signs = await self._events.queue_signs(self._last)
+        if self._last is None:
+            log_policies(await self._paces.all())
+        for change in signs.paces:
+            if not _goes_with_another(change, signs.paces):
+                pace = None if change.pace is None else say_pace(change.pace)
+                notices.pace_set(change.queue or "", pace, change.by or "", follows=change.follows)
+        self._last = signs.last_change
 
 
 class ReleaseLog:
@@ -113,3 +135,9 @@ def _log_next(pacing: Pacing) -> None:
     wait = pacing.stats.next_release_in_seconds
     if wait is not None:
         notices.next_release(pacing.queue, wait)
+
+
+def _goes_with_another(change: Event, changes: Iterable[Event]) -> bool:
+    """Return whether the store made this change itself: it leaves demora's own queues out when `*` first gets a pace."""
+    own = change.queue in OWN_QUEUES and change.pace is None and not change.follows
+    return own and any(other.queue == EVERY_QUEUE and other.by == change.by for other in changes)

@@ -84,7 +84,10 @@ class Pacing(msgspec.Struct, frozen=True):
     @property
     def stats(self) -> DelayedStats:
         now, last = to_ms(self.now), self.state.released_at
-        usable = len(plan(self.rate, self.state, now, [now] * min(self.held, self.rate.reach)).release_times)
+        dues = [now] * min(self.held, self.rate.reach)
+        if self.held and self.first_due_at is not None:
+            dues[0] = to_ms(self.first_due_at)  # it may use a release time that has passed; of the others that is unknown
+        usable = len(plan(self.rate, self.state, now, dues).release_times)
         release = self.next_release_at
         return DelayedStats(
             total_delayed=self.held + self.coming,
@@ -105,6 +108,11 @@ class PaceChange(msgspec.Struct, frozen=True):
     by: str
     pace: Pace | None
     follows: bool = False
+
+    @property
+    def is_off(self) -> bool:
+        """Whether the queue has no pace since then, and does not follow that of `*` either."""
+        return self.pace is None and not self.follows
 
 
 class Outlook(msgspec.Struct, frozen=True):
@@ -147,11 +155,11 @@ class PaceStore(Protocol):
         """Change the pace of a queue, or create the queue, and return the new state; None as a request removes the pace.
 
         The queue `*` stands for all queues without a pace of their own, also for those that get their first job later. A
-        queue whose own pace was removed is not among them, and neither are demora's own queues. Values that the request
-        leaves out stay as they are in the pace that the queue keeps to; if it has none, they come from the `usual` one. The
-        next claim of every process follows the change. It is recorded, and waiters on `PACE` are woken. `setting` is the
-        text of a request from settings or code: if it equals the last such text, nothing happens, so that a change made at
-        run time stands.
+        queue whose pace was removed, even if it had none, is not among them, and neither are demora's own queues. Values
+        that the request leaves out stay as they are in the pace that the queue keeps to; if it has none, they come from the
+        `usual` one. The next claim of every process follows the change. It is recorded, and waiters on `PACE` are woken.
+        `setting` is the text of a request from settings or code: if it equals the last such text, nothing happens, so that a
+        change made at run time stands.
         """
         ...
 

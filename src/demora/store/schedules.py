@@ -224,9 +224,9 @@ class ScheduleStore(Protocol):
         machine does not know keeps its next slot."""
         ...
 
-    async def attend(self, process_id: str) -> None:
-        """Record that a process without a worker fires schedules. It is live for `LIVE_WITHIN`, or until it leaves. A
-        process with a worker is live by its worker's heartbeat."""
+    async def attend(self, process_id: str, *, paces: str = "") -> None:
+        """Record that a process without a worker fires schedules, and the `paces` that its settings ask for. It is live for
+        `LIVE_WITHIN`, or until it leaves. A process with a worker is live by its worker's heartbeat."""
         ...
 
     async def leave(self, process_id: str) -> None:
@@ -235,4 +235,8 @@ class ScheduleStore(Protocol):
 
     async def live(self) -> list[str]:
         """Return the ids of the live processes that fire schedules: those with a worker, and those that attend."""
+        ...
+
+    async def attending(self) -> dict[str, str]:
+        """Return the ids of the live processes that attend, each with the paces that its settings ask for."""
         ...

@@ -405,8 +405,9 @@ def pace_in_force(queue: str, pace: str, by: str) -> None:
     _say(INFO, "pace.in_force", words, queue=queue, pace=pace, by=by)
 
 
-def pace_set(queue: str, pace: str | None, by: str) -> None:
+def pace_set(queue: str, pace: str | None, by: str, *, follows: bool = False) -> None:
     whose = "of all queues" if queue == "*" else "of {queue}"
+    pace = "that of all queues" if follows else pace
     words = f"the pace {whose} was " + ("taken off" if pace is None else "set to {pace}") + " by {by}"
     _say(INFO, "pace.set", words, queue=queue, pace=pace, by=by)
 

@@ -479,6 +479,7 @@ NOT_RACED = {
     "ScheduleStore.due": READS,
     "ScheduleStore.records": READS,
     "ScheduleStore.live": READS,
+    "ScheduleStore.attending": READS,
     "Subscription.wake": PROCESS,
     "Subscription.clear": PROCESS,
     "Subscription.wait": PROCESS,

@@ -1498,17 +1498,29 @@ where application = :application and process_id <> :process_id and heartbeat_at 
 -- name: attend
 with {clock},
 forgotten as (
-    delete from demora.schedulers where heartbeat_at <= (select wall from clock) - :within::bigint and id <> :id
+    delete from demora.schedulers where heartbeat_at <= (select wall from clock) - :within::bigint and id <> :id returning id
+),
+without_paces as (delete from demora.meta where name in (select 'paces of ' || id from forgotten)),
+-- The paces that the settings of the process ask for. A process that asks for none has no such row.
+with_paces as (
+    insert into demora.meta (name, value) select 'paces of ' || :id::text, :paces::text where :paces::text <> ''
+    on conflict (name) do update set value = excluded.value where meta.value <> excluded.value
 )
 insert into demora.schedulers (id, heartbeat_at) select :id, wall from clock
 on conflict (id) do update set heartbeat_at = excluded.heartbeat_at
 
 -- name: leave
+with without_paces as (delete from demora.meta where name = 'paces of ' || :id::text)
 delete from demora.schedulers where id = :id
 
 -- name: live_processes
 with {clock}
 select id from clock, {processes} as processes where heartbeat_at > wall - :within::bigint order by id
+
+-- name: attending
+with {clock}
+select id, coalesce(value, '') as paces from clock, demora.schedulers left join demora.meta on name = 'paces of ' || id
+where heartbeat_at > wall - :within::bigint order by id
 
 -- name: schedules_due
 -- With one row at least, which says when to look next. The coming slots are a skip scan of the index.
@@ -1850,7 +1862,7 @@ select wall, job.* from clock left join lateral (
 select name, paused_at, pause_reason, paused_by from demora.queues where paused_at is not null
 
 -- name: paced_since
-select seq, queue, at, by, pace from demora.pace_changes where seq > :seq::bigint order by seq
+select seq, queue, at, by, pace, follows from demora.pace_changes where seq > :seq::bigint order by seq
 
 -- name: last_paced
 select coalesce(max(seq), 0) as seq from demora.pace_changes

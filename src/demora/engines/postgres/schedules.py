@@ -100,14 +100,17 @@ class PostgresSchedules:
     async def foresee(self, zones: str) -> int:
         return await self._database.write_once(lambda session: foresee(session, zones))
 
-    async def attend(self, process_id: str) -> None:
-        await self._database.write(lambda session: attend(session, process_id))
+    async def attend(self, process_id: str, *, paces: str = "") -> None:
+        await self._database.write(lambda session: attend(session, process_id, paces))
 
     async def leave(self, process_id: str) -> None:
         await self._database.write(lambda session: leave(session, process_id))
 
     async def live(self) -> list[str]:
         return await self._database.read(live)
+
+    async def attending(self) -> dict[str, str]:
+        return await self._database.read(attending)
 
 
 async def add(session: Session, schedule: Schedule, origin: Origin, by: str) -> StoredSchedule | None:
@@ -361,8 +364,8 @@ async def foresee(session: Session, zones: str) -> int:
     return len(moved)
 
 
-async def attend(session: Session, process_id: str) -> None:
-    await session.rows("attend", id=process_id, within=span_ms(LIVE_WITHIN))
+async def attend(session: Session, process_id: str, paces: str) -> None:
+    await session.rows("attend", id=process_id, paces=paces, within=span_ms(LIVE_WITHIN))
 
 
 async def leave(session: Session, process_id: str) -> None:
@@ -371,6 +374,10 @@ async def leave(session: Session, process_id: str) -> None:
 
 async def live(session: Session) -> list[str]:
     return [row["id"] for row in await session.rows("live_processes", within=span_ms(LIVE_WITHIN))]
+
+
+async def attending(session: Session) -> dict[str, str]:
+    return {row["id"]: row["paces"] for row in await session.rows("attending", within=span_ms(LIVE_WITHIN))}
 
 
 @asynccontextmanager

@@ -35,5 +35,6 @@ def paused(queue: str, paused_at: int, reason: str | None, by: str | None) -> Ev
     return Event(EventKind.PAUSED, at=from_ms(paused_at), queue=queue, by=by, reason=reason)
 
 
-def paced(queue: str, at: int, by: str, pace: str | None) -> Event:
-    return Event(EventKind.PACE, at=from_ms(at), queue=queue, by=by, pace=None if pace is None else pace_of(pace))
+def paced(queue: str, at: int, by: str, pace: str | None, follows: int) -> Event:
+    new = None if pace is None else pace_of(pace)
+    return Event(EventKind.PACE, at=from_ms(at), queue=queue, by=by, pace=new, follows=bool(follows))

@@ -809,6 +809,14 @@ delete from schedule_processes where registered_at <= ? and process_id not in (s
 -- name: attend
 insert into schedulers (id, heartbeat_at) values (?, ?) on conflict (id) do update set heartbeat_at = excluded.heartbeat_at
 
+-- name: note_paces
+-- The paces that the settings of an attending process ask for. A process that asks for none has no such row.
+insert into meta (name, value) select 'paces of ' || ?1, ?2 where ?2 <> ''
+on conflict (name) do update set value = excluded.value where value <> excluded.value
+
+-- name: forget_paces
+delete from meta where name glob 'paces of *' and substr(name, length('paces of ') + 1) not in (select id from schedulers)
+
 -- name: forget_absent
 delete from schedulers where heartbeat_at <= ?
 
@@ -817,6 +825,9 @@ delete from schedulers where id = ?
 
 -- name: live_processes
 select id from {processes} where heartbeat_at > ? order by id
+
+-- name: attending
+select id, coalesce(value, '') from schedulers left join meta on name = 'paces of ' || id where heartbeat_at > ? order by id
 
 -- name: due_columns
 schedule, revision, decided_to, next_at, kept_at
@@ -1071,7 +1082,7 @@ from jobs where status = {PROCESSING} order by lease_until limit ?
 select name, paused_at, pause_reason, paused_by from queues where changed_at is not null and paused_at is not null
 
 -- name: paced_since
-select seq, queue, at, by, pace from pace_changes where seq > ? order by seq
+select seq, queue, at, by, pace, follows from pace_changes where seq > ? order by seq
 
 -- name: last_paced
 select coalesce(max(seq), 0) from pace_changes

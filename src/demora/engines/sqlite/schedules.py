@@ -92,14 +92,17 @@ class SqliteSchedules:
     async def foresee(self, zones: str) -> int:
         return await self._database.write(lambda tx: foresee(tx, zones))
 
-    async def attend(self, process_id: str) -> None:
-        await self._database.write(lambda tx: attend(tx, process_id))
+    async def attend(self, process_id: str, *, paces: str = "") -> None:
+        await self._database.write(lambda tx: attend(tx, process_id, paces))
 
     async def leave(self, process_id: str) -> None:
         await self._database.write(lambda tx: leave(tx, process_id))
 
     async def live(self) -> list[str]:
         return await self._database.read(live)
+
+    async def attending(self) -> dict[str, str]:
+        return await self._database.read(attending)
 
 
 def add(tx: Transaction, schedule: Schedule, origin: Origin, by: str) -> StoredSchedule | None:
@@ -324,17 +327,24 @@ def foresee(tx: Transaction, zones: str) -> int:
     return len(moved)
 
 
-def attend(tx: Transaction, process_id: str) -> None:
+def attend(tx: Transaction, process_id: str, paces: str) -> None:
     tx.db.execute(SQL["forget_absent"], (tx.boot - span_ms(LIVE_WITHIN),))
     tx.db.execute(SQL["attend"], (process_id, tx.boot))
+    tx.db.execute(SQL["note_paces"], (process_id, paces))
+    tx.db.execute(SQL["forget_paces"])
 
 
 def leave(tx: Transaction, process_id: str) -> None:
     tx.db.execute(SQL["leave"], (process_id,))
+    tx.db.execute(SQL["forget_paces"])
 
 
 def live(tx: Transaction) -> list[str]:
     return [id for (id,) in tx.db.execute(SQL["live_processes"], (tx.boot - span_ms(LIVE_WITHIN),))]
+
+
+def attending(tx: Transaction) -> dict[str, str]:
+    return dict(tx.db.execute(SQL["attending"], (tx.boot - span_ms(LIVE_WITHIN),)))
 
 
 def _found(tx: Transaction, statement: str, what: tuple[object, ...]) -> Iterator[StoredSchedule]:

@@ -1,0 +1,25 @@
+"""The handlers of `bench.jobs`, in a worker that claims jobs of every type: what its types cost is measured against it."""
+
+from typing import Any
+
+from bench.jobs import app
+from demora.engines.postgres import PostgresStore
+from demora.engines.sqlite import SqliteStore
+from demora.line import LinedStore
+from demora.store.jobs import Claimed
+
+__all__ = ["app"]
+
+
+def _claim_every_type(kind: Any) -> None:
+    claim = kind.claim
+
+    async def claim_every_type(store: Any, *what: Any, types: object = None, **options: Any) -> Claimed:
+        claimed: Claimed = await claim(store, *what, **options)
+        return claimed
+
+    kind.claim = claim_every_type
+
+
+for _kind in (SqliteStore, PostgresStore, LinedStore):
+    _claim_every_type(_kind)
