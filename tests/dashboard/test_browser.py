@@ -141,6 +141,36 @@ async def test_the_pace_editor_shows_the_releases_while_one_types(engine: Chromi
     assert (pacing.pace.burst, pacing.set_by) == (9, "dashboard")
 
 
+@pytest.mark.parametrize(("there", "button", "field", "text"), [
+    ("queues/newsletter", "Edit pace", "Burst", "4"),
+    ("schedules", "Edit", "Or every", "7m"),
+])  # fmt: skip
+@pytest.mark.parametrize("ends", ["Save", "Close"])
+async def test_an_editor_that_closes_before_its_preview_logs_no_error(
+    engine: Chromium, site: str, client: Client, there: str, button: str, field: str, text: str, ends: str
+) -> None:
+    await make_lively(client)
+    async with watched(engine) as (_, page):
+        await page.clock.install()
+        await page.goto(f"{site}/dashboard/{there}")
+        await page.get_by_role("button", name=button).first.click()
+        typed = await page.get_by_label(field).element_handle()
+        last = await page.locator("#dialog").get_by_role("button", name=ends).element_handle()
+        await page.evaluate(
+            """([typed, last, text]) => {
+                typed.value = text;
+                typed.dispatchEvent(new Event('input', {bubbles: true}));
+                last.click();
+            }""",
+            [typed, last, text],
+        )
+        await expect(page.locator("#dialog")).to_be_hidden()
+        await page.clock.run_for(500)
+        await page.get_by_role("button", name=button).first.click()
+        await page.get_by_label(field).press_sequentially("x")
+        await expect(page.locator("#dialog .preview .problem")).to_be_visible()
+
+
 async def test_jobs_are_searched_selected_and_cancelled_by_keys(engine: Chromium, site: str, client: Client) -> None:
     await make_lively(client)
     async with watched(engine) as (_, page):
