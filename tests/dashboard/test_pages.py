@@ -376,7 +376,7 @@ async def test_an_action_on_all_that_match_is_counted_carried_out_and_followed(
     there = answer.headers["hx-redirect"]
     assert there.endswith("?of=2")
     before = (await browser.get(there)).text
-    assert "waiting for a worker" in before
+    assert "Waiting for a worker" in before
     assert "No live worker can carry this out" in before
     assert "dashboard, " in re.sub(r"<[^>]+>", "", before)
     await carried_out(app, answer)
@@ -641,7 +641,7 @@ async def test_a_schedule_is_drawn_triggered_paused_and_changed(browser: Browser
     text = (await browser.get("/dashboard/schedules")).text
     assert "at 03:00 every day" in text
     assert text.count('class="cell s1"') in (6, 7)
-    assert "without constant" in text
+    assert "constant fires every half hour or more often and is left out" in text
     answer = await browser.act("/dashboard/schedules/nightly/trigger")
     assert (await client.get(answer.headers["hx-redirect"].rpartition("/")[2])).schedule_name == "nightly"
     await browser.act("/dashboard/schedules/nightly/pause", reason="holiday")
@@ -666,7 +666,7 @@ async def test_a_schedule_in_an_unknown_zone_is_named_and_the_others_are_drawn(
         assert "is not a zone" in (await browser.get("/dashboard/schedules/broken/edit")).text
     assert answer.status_code == 200
     assert answer.text.count('class="cell s1"') in (6, 7)
-    assert "cannot fire" in answer.text
+    assert "Cannot fire" in answer.text
 
 
 async def test_the_system_page_shows_workers_and_no_secret(app: Demora, browser: Browser, client: Client) -> None:
