@@ -144,9 +144,9 @@ def test_a_job_that_runs() -> None:
 
 def test_a_job_that_ended() -> None:
     failed = job(status=Status.FAILED, completed_at=NOW, attempt=4, error="ValueError: no")
-    assert told(Outlook(failed, NOW)) == ("ended", "It ended FAILED at 08:00:00 UTC, in attempt 4 of 4: ValueError: no.")
+    assert told(Outlook(failed, NOW)) == ("ended", "It failed at 08:00:00 UTC, in attempt 4 of 4: ValueError: no.")
     never = job(status=Status.CANCELLED, completed_at=NOW)
-    assert told(Outlook(never, NOW)) == ("ended", "It ended CANCELLED at 08:00:00 UTC without having run.")
+    assert told(Outlook(never, NOW)) == ("ended", "It was cancelled at 08:00:00 UTC without having run.")
 
 
 def test_places_are_said_as_people_say_them() -> None:

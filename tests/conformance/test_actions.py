@@ -7,10 +7,10 @@ import msgspec
 import pytest
 
 from demora.client.actions import ActionHandler, Actions, RunLost
-from demora.client.bulk import BATCH, Bulk, BulkResult
+from demora.client.bulk import BATCH, PICKED, Bulk, BulkResult
 from demora.client.client import new_id
 from demora.core import action, webhook
-from demora.core.action import QUEUE, ActionProgress
+from demora.core.action import MOST_IDS, QUEUE, ActionProgress
 from demora.core.job import Priority
 from demora.core.states import Status
 from demora.core.verdict import Raised, Succeeded
@@ -349,3 +349,53 @@ async def test_a_spread_retry_whose_worker_dies_goes_on_and_gives_each_job_its_o
     jobs = [await job_of(store, id) for id in ids]
     assert [job.due_at - begin for job in jobs] == [seconds(n) for n in range(MANY)]
     assert {job.generation for job in jobs} == {2}
+
+
+@pytest.mark.parametrize("action", ["cancel", "reprioritise"])
+async def test_an_action_with_ids_takes_these_jobs_and_no_others_that_match(
+    store: Store, actions: Actions, action: str
+) -> None:
+    ids = await add_ids(store, *[{}] * (2 * PICKED + 3))
+    picked, gone = ids[1:-1], ids[2]
+    priority = "HIGH" if action == "reprioritise" else None
+    asked = await actions.start(action, "queue:default", ids=picked, priority=priority)
+    await store.cancel([gone])
+    count = len(picked) - 1
+    assert await actions.carry_out(asked.job.id, unheard) == BulkResult(matched=count, done=count)
+    changed = [job.id for id in ids if (job := await job_of(store, id)).priority is Priority.HIGH or job.status.ended]
+    assert changed == picked
+    assert {await status_of(store, id) for id in (ids[0], ids[-1])} == {Status.QUEUED}
+    assert asked.job.name == f"{action} {len(picked)} selected jobs"
+
+
+async def test_an_action_with_ids_whose_worker_dies_goes_on_and_retries_no_job_twice(
+    store: Store, actions: Actions, clock: TestClock
+) -> None:
+    count = 2 * PICKED + 1
+    ids = await add_ids(store, *[{}] * count)
+    for job in (await claim(store, count)).jobs:
+        await settle(store, job, BROKEN)
+    asked = await actions.start("retry", "status:failed", ids=ids)
+    await die(store, actions, clock, at=1)
+    assert (await actions.get(asked.job.id)).result == BulkResult(matched=PICKED, done=PICKED)
+    await store.retry([ids[PICKED]])  # the dead worker had done a part of its page
+    again = (await claim(store, count, queues=["default"])).jobs
+    assert len(again) == PICKED + 1
+    for job in again:
+        await settle(store, job, BROKEN)
+    await run(store, actions)
+    assert {(await job_of(store, id)).generation for id in ids} == {2}
+
+
+async def test_jobs_with_these_ids_are_spread_evenly(store: Store, actions: Actions, clock: TestClock) -> None:
+    ids = await add_ids(store, *[{}] * (PICKED + 2))
+    begin = clock.now() + seconds(60)
+    asked = await actions.start("spread", "status:waiting", ids=ids[2:], at=begin, over=f"{PICKED}m")
+    assert await actions.carry_out(asked.job.id, unheard) == BulkResult(matched=PICKED, done=PICKED)
+    assert [(await job_of(store, id)).due_at - begin for id in ids[2:]] == [seconds(60 * n) for n in range(PICKED)]
+
+
+async def test_an_action_takes_a_thousand_ids_at_most(actions: Actions) -> None:
+    with pytest.raises(Invalid) as refused:
+        await actions.start("cancel", "status:waiting", ids=[new_id() for _ in range(MOST_IDS + 1)])
+    assert refused.value.field == "ids"

@@ -141,6 +141,36 @@ async def test_the_pace_editor_shows_the_releases_while_one_types(engine: Chromi
     assert (pacing.pace.burst, pacing.set_by) == (9, "dashboard")
 
 
+@pytest.mark.parametrize(("there", "button", "field", "text"), [
+    ("queues/newsletter", "Edit pace", "Burst", "4"),
+    ("schedules", "Edit", "Or every", "7m"),
+])  # fmt: skip
+@pytest.mark.parametrize("ends", ["Save", "Close"])
+async def test_an_editor_that_closes_before_its_preview_logs_no_error(
+    engine: Chromium, site: str, client: Client, there: str, button: str, field: str, text: str, ends: str
+) -> None:
+    await make_lively(client)
+    async with watched(engine) as (_, page):
+        await page.clock.install()
+        await page.goto(f"{site}/dashboard/{there}")
+        await page.get_by_role("button", name=button).first.click()
+        typed = await page.get_by_label(field).element_handle()
+        last = await page.locator("#dialog").get_by_role("button", name=ends).element_handle()
+        await page.evaluate(
+            """([typed, last, text]) => {
+                typed.value = text;
+                typed.dispatchEvent(new Event('input', {bubbles: true}));
+                last.click();
+            }""",
+            [typed, last, text],
+        )
+        await expect(page.locator("#dialog")).to_be_hidden()
+        await page.clock.run_for(500)
+        await page.get_by_role("button", name=button).first.click()
+        await page.get_by_label(field).press_sequentially("x")
+        await expect(page.locator("#dialog .preview .problem")).to_be_visible()
+
+
 async def test_jobs_are_searched_selected_and_cancelled_by_keys(engine: Chromium, site: str, client: Client) -> None:
     await make_lively(client)
     async with watched(engine) as (_, page):
@@ -195,10 +225,10 @@ async def test_a_job_is_shown_rescheduled_cancelled_retried_and_deleted(engine: 
         await expect(page.locator("#dialog")).to_contain_text("It becomes due at once")
         await page.get_by_role("button", name="Leave it").click()
         await page.get_by_role("button", name="Cancel").click()
-        await expect(page.locator(".head .state")).to_have_text("cancelled")
+        await expect(page.locator(".head .state")).to_have_text("Cancelled")
         await expect(page.get_by_text("of the payload")).to_be_visible()
         await page.get_by_role("button", name="Retry").click()
-        await expect(page.locator(".head .state")).to_have_text("ready")
+        await expect(page.locator(".head .state")).to_have_text("Ready")
         await page.get_by_role("button", name="Cancel").click()
         await page.get_by_role("button", name="Delete").click()
         await page.get_by_role("button", name="Delete 1 job").click()
@@ -212,7 +242,7 @@ async def test_a_job_is_added_by_hand(engine: Chromium, site: str, client: Clien
         await page.get_by_label("Type").fill("demo.echo")
         await page.get_by_label("Delay").fill("2h")
         await page.get_by_label("Payload").fill('{"hello": "world"}')
-        await page.get_by_role("button", name="Add it").click()
+        await page.get_by_role("button", name="Add the job").click()
         await page.wait_for_url(re.compile(r"/dashboard/jobs/[0-9a-f-]{36}$"))
     [job] = (await client.find()).jobs
     assert (job.payload, job.status) == ({"hello": "world"}, Status.QUEUED)
@@ -238,6 +268,9 @@ async def test_pages_show_everything_without_a_script(engine: Chromium, site: st
     async with watched(engine, java_script_enabled=False) as (_, page):
         await page.goto(f"{site}/dashboard/jobs")
         assert await page.locator("tr.row").count() > 40
+        await expect(page.get_by_role("button", name=re.compile("Add a job|Live"))).to_have_count(0)
+        await expect(page.get_by_role("checkbox")).to_have_count(0)
+        await expect(page.get_by_text("you can look, but not act")).to_be_visible()
         await page.get_by_role("link", name="failed", exact=False).first.click()
         await page.locator("tr.row a.title").first.click()
         assert "ProviderTimeout" in await page.content() or "KeyError" in await page.content()
@@ -285,7 +318,7 @@ async def test_the_sentence_and_the_toast_tell_local_times(engine: Chromium, sit
         await page.get_by_role("button", name="Reschedule").click()
         await page.get_by_label("or at").fill("2031-05-01T09:00")
         await page.locator("#dialog").get_by_role("button", name="Reschedule").click()
-        await expect(page.locator("#toasts")).to_contain_text("Due at 2031-05-01 09:00:00")
+        await expect(page.locator("#toasts")).to_contain_text("Due at 1 May 2031, 09:00:00")
     assert (await client.get(job.id)).due_at == datetime(2031, 5, 1, 3, 30, tzinfo=UTC)
 
 
@@ -388,7 +421,7 @@ async def test_a_phone_shows_what_queues_hold_and_a_readable_life(engine: Chromi
         await expect(row.locator("[data-label=held]")).to_be_visible()
         await expect(row.locator("[data-label=pace]")).to_contain_text("3 every 2m")
         await page.goto(f"{site}/dashboard/jobs/{named['failed']}")
-        await expect(page.locator(".life-list")).to_contain_text("attempt 1 failed")
+        await expect(page.locator(".life-list")).to_contain_text("Attempt 1 failed")
         await expect(page.locator(".timeline > .picture")).to_be_hidden()
 
 

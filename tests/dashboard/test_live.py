@@ -154,8 +154,8 @@ async def test_a_job_that_becomes_due_is_shown_without_a_change(engine: Chromium
     job = await client.enqueue("demo.echo", delay="5s")
     async with watched(engine) as (_, page):
         await page.goto(f"{site}/dashboard/jobs/{job.id}")
-        await expect(page.locator(".head .state")).to_have_text("scheduled")
-        await expect(page.locator(".head .state")).to_have_text("ready", timeout=12_000)  # sooner than the slow refresh
+        await expect(page.locator(".head .state")).to_have_text("Scheduled")
+        await expect(page.locator(".head .state")).to_have_text("Ready", timeout=12_000)  # sooner than the slow refresh
 
 
 async def test_a_mounted_dashboard_lives_too(

@@ -5,7 +5,7 @@ import html
 import itertools
 import json
 import re
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Literal
 from urllib.parse import parse_qsl, urlsplit
@@ -22,6 +22,7 @@ from demora.core.states import Status
 from demora.core.verdict import Raised, Succeeded
 from demora.dashboard import static_files
 from demora.dashboard.asgi import ROUTES
+from demora.dashboard.pages.actions import FEW
 from demora.errors import BadSetting
 from demora.runtime.front import Front
 from demora.settings import Settings, load
@@ -253,6 +254,53 @@ async def test_selected_jobs_are_counted_first_and_then_acted_on(browser: Browse
     assert (await browser.act("/dashboard/actions/cancel", ids=",".join(map(str, range(201))))).status_code == 422
 
 
+async def test_a_worker_acts_on_many_selected_jobs_while_a_page_follows_it(
+    app: Demora, browser: Browser, client: Client
+) -> None:
+    made = await client.enqueue_many([("demo.echo", {}, {"delay": "1h"}) for _ in range(FEW + 2)])
+    other = made.pop()
+    ids = ",".join(job.id for job in made)
+    await client.cancel(made[0].id)
+    await register(client, types=("demora.action",))
+    asked = (await browser.get(f"/dashboard/actions/ask/cancel?ids={ids}")).text
+    assert f"Cancel {FEW} jobs?" in asked
+    answer = await browser.act("/dashboard/actions/cancel", ids=ids)
+    assert answer.headers["hx-redirect"].endswith(f"?of={FEW}")
+    assert (await client.count("status:cancelled")).jobs == 1
+    await client.cancel(made[1].id)
+    await carried_out(app, answer)
+    followed = (await browser.live(answer.headers["hx-redirect"])).text
+    assert f"Done: {FEW - 1} jobs cancelled" in followed
+    assert f"{FEW} jobs, selected by hand" in followed
+    assert "1 left alone because it had changed" in followed
+    assert (await client.get(other.id)).status is Status.QUEUED
+    assert (await browser.act("/dashboard/actions/cancel", ids=ids)).status_code == 422
+
+
+async def test_many_selected_jobs_run_now_and_are_retried_over_a_window(
+    app: Demora, browser: Browser, client: Client
+) -> None:
+    made = await client.enqueue_many([("demo.echo", {}, {"delay": "1h", "queue": "later"}) for _ in range(FEW + 1)])
+    ids = ",".join(job.id for job in made)
+    await client.pause("later")
+    await register(client, types=("demora.action",))
+    await carried_out(app, await browser.act("/dashboard/actions/run", ids=ids))
+    assert {(await client.get(job.id)).due_at <= datetime.now(UTC) for job in made} == {True}
+    await carried_out(app, await browser.act("/dashboard/actions/cancel", ids=ids))
+    assert "Spread over" in (await browser.get(f"/dashboard/actions/ask/retry?ids={ids}")).text
+    await carried_out(app, await browser.act("/dashboard/actions/retry", ids=ids, over="21m"))
+    due = [(await client.get(job.id)).due_at for job in made]
+    assert {(right - left).total_seconds() for left, right in itertools.pairwise(due[1:])} == {60.0}
+
+
+async def test_without_a_worker_the_request_itself_acts_on_many_selected_jobs(browser: Browser, client: Client) -> None:
+    made = await client.enqueue_many([("demo.echo", {}, {"delay": "1h"}) for _ in range(FEW + 1)])
+    ids = ",".join(job.id for job in made)
+    assert "Spread over" not in (await browser.get(f"/dashboard/actions/ask/retry?ids={ids}")).text
+    answer = await browser.act("/dashboard/actions/cancel", ids=ids)
+    assert said(answer)["words"] == f"{FEW + 1} jobs cancelled."
+
+
 async def test_selected_jobs_are_rescheduled_spread_and_reprioritised(browser: Browser, client: Client) -> None:
     jobs = [(await client.enqueue("demo.echo", delay="1h")).id for _ in range(4)]
     ids = ",".join(jobs)
@@ -328,7 +376,7 @@ async def test_an_action_on_all_that_match_is_counted_carried_out_and_followed(
     there = answer.headers["hx-redirect"]
     assert there.endswith("?of=2")
     before = (await browser.get(there)).text
-    assert "waiting for a worker" in before
+    assert "Waiting for a worker" in before
     assert "No live worker can carry this out" in before
     assert "dashboard, " in re.sub(r"<[^>]+>", "", before)
     await carried_out(app, answer)
@@ -593,7 +641,7 @@ async def test_a_schedule_is_drawn_triggered_paused_and_changed(browser: Browser
     text = (await browser.get("/dashboard/schedules")).text
     assert "at 03:00 every day" in text
     assert text.count('class="cell s1"') in (6, 7)
-    assert "without constant" in text
+    assert "constant fires every half hour or more often and is left out" in text
     answer = await browser.act("/dashboard/schedules/nightly/trigger")
     assert (await client.get(answer.headers["hx-redirect"].rpartition("/")[2])).schedule_name == "nightly"
     await browser.act("/dashboard/schedules/nightly/pause", reason="holiday")
@@ -618,7 +666,7 @@ async def test_a_schedule_in_an_unknown_zone_is_named_and_the_others_are_drawn(
         assert "is not a zone" in (await browser.get("/dashboard/schedules/broken/edit")).text
     assert answer.status_code == 200
     assert answer.text.count('class="cell s1"') in (6, 7)
-    assert "cannot fire" in answer.text
+    assert "Cannot fire" in answer.text
 
 
 async def test_the_system_page_shows_workers_and_no_secret(app: Demora, browser: Browser, client: Client) -> None:

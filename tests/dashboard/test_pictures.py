@@ -66,6 +66,22 @@ def test_a_long_wait_is_folded_and_a_run_that_took_no_time_is_seen() -> None:
     assert life.segments[1].width >= 10
 
 
+def test_a_last_attempt_that_took_no_time_is_no_webhook() -> None:
+    attempts = (Attempt(1, after(1), after(2), "ann", "E: no"), Attempt(2, after(9), after(9), "ann", "E: no"))
+    dead = job(status=Status.FAILED, attempts=attempts, completed_at=after(9))
+    assert [mark.word for mark in draw_life(dead, after(10), reason="ended").marks] == [
+        "added",
+        "claimed",
+        "claimed",
+        "failed",
+    ]
+
+
+def test_an_attempt_that_is_under_way_is_told_in_the_present() -> None:
+    running = job(status=Status.PROCESSING, started_at=after(1), token=1)
+    assert [one.segment.words for one in draw_life(running, after(5), reason="running").segments][-1] == "attempt 1 runs"
+
+
 @pytest.mark.parametrize("count", range(1, 12))
 def test_the_words_above_a_life_never_overlap(count: int) -> None:
     attempts = tuple(Attempt(n + 1, after(n * 10), after(n * 10 + 1), "ann", "E: no") for n in range(count))
@@ -165,8 +181,8 @@ def test_lines_of_a_chart_are_the_largest_and_the_others_together() -> None:
         (0.12, "120ms"),
         (1.54, "1.5s"),
         (42, "42s"),
-        (8100, "2h15m"),
-        (273_600, "3d4h"),
+        (8100, "2h 15m"),
+        (273_600, "3d 4h"),
     ],
 )
 def test_spans_are_rounded_for_people(seconds: float, words: str) -> None:

@@ -86,15 +86,15 @@ async def test_clicks_through_schedules_failures_system_and_deliveries(engine: C
         await page.locator(SUBMIT).click()
         await page.wait_for_url("**/actions/*")
         async with app.worker(queues=[ACTIONS]):
-            await expect(page.locator(".head .state")).to_have_text("completed")
+            await expect(page.locator(".head .state")).to_have_text("Completed")
         await page.goto(f"{site}/failures")
         await expect(group).to_have_count(0)
         await page.goto(f"{site}/jobs/{named['scheduled']}")
         due = await page.locator("dt:text-is('Due') + dd time").get_attribute("datetime")
         await page.locator("[hx-post$='/cancel']").click()
-        await expect(page.locator(".head .state")).to_have_text("cancelled")
+        await expect(page.locator(".head .state")).to_have_text("Cancelled")
         await page.locator("#toasts button").click()  # undo
-        await expect(page.locator(".head .state")).to_have_text("scheduled")
+        await expect(page.locator(".head .state")).to_have_text("Scheduled")
         assert await page.locator("dt:text-is('Due') + dd time").get_attribute("datetime") == due
     assert not (await client.webhooks.disabled())
 

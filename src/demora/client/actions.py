@@ -1,6 +1,6 @@
 """Actions: verbs on all jobs that match a filter, which a worker carries out while the caller follows their progress."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -59,12 +59,14 @@ class Actions:
         at: datetime | None = None,
         priority: Priority | str | None = None,
         over: timedelta | str | None = None,
+        ids: Iterable[str] = (),
         dry_run: bool = False,
         by: str = "code",
     ) -> ActionState:
         """Have a worker act on all jobs that match a filter or a search, or only count them: cancel, retry or delete them,
         reschedule them to the time `at`, give them another `priority`, or spread them evenly `over` a span from `at` or now
-        on, the oldest one first. Retried jobs can be spread in the same way, so that they do not all run at once.
+        on, the oldest one first. Retried jobs can be spread in the same way, so that they do not all run at once. With `ids`
+        it takes only these jobs, and of the filter only the states count.
 
         It takes no job that is added later, and each at most once. If its worker dies, another one goes on where that one
         was.
@@ -77,6 +79,7 @@ class Actions:
             at=None if at is None else check_at(at, now),
             priority=None if priority is None else check_priority(priority).name,
             over=None if over is None else span_ms(_window(over)),
+            ids=tuple(ids),
         )
         job = action_job(self._new_id(), order)
         await self._store.add([job])
@@ -95,12 +98,12 @@ class Actions:
         asked = await self.get(id)
         action, created_at = asked.order.action, asked.job.created_at
         filter = action.narrowed(parse_filter(asked.order.filter, created_at), created_at)
-        since = _progress_of(asked.job)
+        since, ids = _progress_of(asked.job), asked.order.ids
         if asked.order.over is not None and since.total is None:
-            since = ActionProgress(total=await self._bulk.count(action, filter))
+            since = ActionProgress(total=await self._bulk.count(action, filter, ids))
         alteration = _alteration(asked.order, created_at, since.total or 0)
         done = await self._bulk.act(
-            *(action, filter, alteration), save=save, since=since, asked_at=created_at, dry_run=asked.order.dry_run
+            *(action, filter, alteration), ids=ids, save=save, since=since, asked_at=created_at, dry_run=asked.order.dry_run
         )
         return BulkResult(done.matched, done.done, done.skipped)
 

@@ -6,6 +6,7 @@ for the database. A verb that is interrupted has done its last whole page; calli
 
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -18,11 +19,12 @@ from ..core.request import check_cursor, check_status, check_tag
 from ..core.spans import MILLISECOND, span
 from ..core.states import Status
 from ..errors import Invalid
-from ..store.jobs import Answer, Change, Query
+from ..store.jobs import Answer, Change, Page, Query
 from ..store.store import Store
 
 FIELDS = ("payload", "result")  # the fields of a found job that a caller can leave out
 BATCH = 100  # jobs per transaction; about so many hold the lock of a database for milliseconds
+PICKED = 10  # jobs per page of those that a caller names: someone looks on
 
 
 class BulkResult(msgspec.Struct, frozen=True):
@@ -43,6 +45,7 @@ Verb = Callable[[Sequence[str]], Awaitable[list[Answer]]]
 Alteration = Callable[[int], Change]  # what an action changes in the nth job that matches
 Numbered = Sequence[tuple[int, Job]]
 Act = Callable[[Numbered], Awaitable[list[Answer]]]
+Pages = Callable[[str | None], Awaitable[Page]]  # from the cursor of a page to the page
 Save = Callable[[ActionProgress], Awaitable[None]]
 
 
@@ -92,37 +95,66 @@ class Bulk:
         filter: JobFilter,
         alteration: Alteration | None,
         *,
+        ids: Sequence[str] = (),
         save: Save,
         since: ActionProgress,
         asked_at: datetime,
         dry_run: bool = False,
     ) -> ActionProgress:
         """Do this to all jobs that match, whose states the action takes, or only count them. An `alteration` says for the
-        actions that change jobs what changes, and for a retry when the jobs are due.
+        actions that change jobs what changes, and for a retry when the jobs are due. With `ids` it takes none but these.
 
         `save` stores the progress before each page. A run that was interrupted goes on from its progress, `since`, and takes
         no job a second time: of the page that was under way it leaves alone the jobs that show the change, or that have run
         since the action was asked for.
         """
-        query = Query(filter=action.checked(filter), payload=False, result=False, limit=BATCH)
+        read = self._pages(action, filter, ids)
         progress, act = since, self._acting(action, alteration, dry_run=dry_run)
         if progress.trying:
-            page = await self._store.find(msgspec.structs.replace(query, after=progress.after))
+            page = await read(progress.after)
             under_way = [(n, job) for job in page.jobs if (n := progress.number_of(job.id)) is not None]
             left, done = _judged(action, alteration, under_way, progress.size, asked_at)
             progress = _went_on(progress, await act(left), done=0 if dry_run else done)
         while not progress.ended:
-            page = await self._store.find(msgspec.structs.replace(query, after=progress.after))
-            jobs = _meant(page.jobs, query.filter)
-            progress = progress.with_page([job.id for job in jobs], page.next)
-            if jobs:
+            page = await read(progress.after)
+            progress = progress.with_page([job.id for job in page.jobs], page.next)
+            if page.jobs:
                 await save(progress)
-            progress = _went_on(progress, await act([*enumerate(jobs, progress.matched)]))
+            progress = _went_on(progress, await act([*enumerate(page.jobs, progress.matched)]))
         return progress
 
-    async def count(self, action: Action, filter: JobFilter) -> int:
+    async def count(self, action: Action, filter: JobFilter, ids: Sequence[str] = ()) -> int:
         """Return how many jobs an action would take."""
-        return (await self._on_each(Query(filter=action.checked(filter)), None)).matched
+        read, counted, page = self._pages(action, filter, ids), 0, Page([], None)
+        while True:
+            page = await read(page.next)
+            counted += len(page.jobs)
+            if page.next is None:
+                return counted
+
+    def _pages(self, action: Action, filter: JobFilter, ids: Sequence[str]) -> Pages:
+        """Return what reads the jobs that an action takes, newest first: those that match, or of these ids."""
+        filter = action.checked(filter)
+        return partial(self._picked, sorted(ids, reverse=True), filter) if ids else partial(self._matching, filter)
+
+    async def _matching(self, filter: JobFilter, after: str | None) -> Page:
+        page = await self._store.find(Query(filter=filter, payload=False, result=False, limit=BATCH, after=after))
+        return msgspec.structs.replace(page, jobs=list(_meant(page.jobs, filter)))
+
+    async def _picked(self, ids: Sequence[str], filter: JobFilter, after: str | None) -> Page:
+        """Return the jobs of the next few ids whose state the filter takes. A job that ended too late does not count: a run
+        that begins again would retry it a second time."""
+        begin = int(after or 0)
+        found = [await self._store.get(id) for id in ids[begin : begin + PICKED]]
+        until, end = filter.ended.until, begin + PICKED
+        jobs = [
+            job
+            for job in found
+            if job is not None
+            and job.status in filter.statuses
+            and (until is None or job.completed_at is None or job.completed_at < until)
+        ]
+        return Page(jobs, str(end) if end < len(ids) else None)
 
     def _acting(self, action: Action, alteration: Alteration | None, *, dry_run: bool) -> Act:
         """Return what an action does to the jobs of a page."""

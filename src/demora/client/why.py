@@ -45,9 +45,10 @@ def explain(outlook: Outlook) -> Why:
 def _ended(job: Job, now: datetime) -> Why:
     at = job.completed_at or now
     error = f": {job.error}" if job.error else ""
-    sentence = f"It ended {job.status.name} at {_clock(at, now)}, in attempt {job.attempt} of {job.max_retries + 1}{error}."
+    ended = {Status.FAILED: "It failed", Status.CANCELLED: "It was cancelled"}.get(job.status, "It completed")
+    sentence = f"{ended} at {_clock(at, now)}, in attempt {job.attempt} of {job.max_retries + 1}{error}."
     if job.attempt == 0:
-        sentence = f"It ended {job.status.name} at {_clock(at, now)} without having run{error}."
+        sentence = f"{ended} at {_clock(at, now)} without having run{error}."
     return Why("ended", sentence, {"status": job.status.name, "endedAt": timestamp(at), "error": job.error})
 
 

@@ -16,6 +16,7 @@ TYPE = "demora.action"
 QUEUE = "demora.actions"
 RETRIES = 10
 RETRY_DELAY = timedelta(seconds=5)
+MOST_IDS = 1000  # jobs that an action may name
 _TAIL = 12  # characters of an id that tell the jobs of a page apart: they are random
 _DEAD = frozenset({Status.FAILED})
 
@@ -93,7 +94,7 @@ class ActionProgress(msgspec.Struct, frozen=True, omit_defaults=True):
 class ActionOrder(msgspec.Struct, frozen=True):
     """The payload of an action's job. `filter` is a search with absolute times, and `by` the caller. `at` is the new time of
     the jobs, or of the first one if they are spread `over` so many milliseconds, as retried ones can be too; `priority` is
-    their new priority."""
+    their new priority. With `ids` it takes only these of the jobs that match."""
 
     action: Action
     filter: str
@@ -102,9 +103,12 @@ class ActionOrder(msgspec.Struct, frozen=True):
     at: datetime | None = None
     priority: str | None = None
     over: int | None = None
+    ids: tuple[str, ...] = ()
 
     def checked(self) -> "ActionOrder":
         """Refuse a value that the action needs and lacks, or has and does not take."""
+        if len(self.ids) > MOST_IDS:
+            raise Invalid("ids", f"at most {MOST_IDS} are allowed")
         for field, allowed in _ALLOWED.items():
             given = getattr(self, field) is not None
             if given and self.action not in allowed:
@@ -131,10 +135,11 @@ def search_for(action: Action, filter: JobFilter, now: datetime) -> str:
 
 def action_job(id: str, order: ActionOrder) -> NewJob:
     """Return the job that carries out an action."""
+    meant = f"{len(order.ids):,} selected jobs" if order.ids else order.filter
     return NewJob(
         id=id,
         type=TYPE,
-        name=f"{order.action.value} {order.filter}"[:200],
+        name=f"{order.action.value} {meant}"[:200],
         queue=QUEUE,
         priority=Priority.NORMAL,
         payload=msgspec.json.encode(order.checked()),

@@ -85,7 +85,9 @@ def _series(label: str, state: str, values: Sequence[float | None], **style: boo
 def per_step(step_ms: int) -> str:
     """Say how long one step of the charts is."""
     step = timedelta(milliseconds=step_ms)
-    return {60: "each minute", 900: "every 15 minutes", 3600: "each hour"}.get(round(step.total_seconds()), f"every {step}")
+    return {60: "one point per minute", 900: "one point per 15 minutes", 3600: "one point per hour"}.get(
+        round(step.total_seconds()), f"one point per {step}"
+    )
 
 
 class DueBar(msgspec.Struct, frozen=True):
@@ -204,7 +206,7 @@ def _sum(values: Iterable[int | None]) -> int | None:
 
 
 def _short(name: str) -> str:
-    return name if len(name) <= 11 else f"{name[:10]}…"
+    return name if len(name) <= 40 else f"{name[:39]}…"
 
 
 def sparks(points: Sequence[FlowPoint]) -> dict[str, Spark | None]:

@@ -3,6 +3,7 @@
 import functools
 import hashlib
 import math
+import re
 import unicodedata
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
@@ -14,7 +15,7 @@ from markupsafe import Markup
 from .. import __version__
 from ..core.spans import say, timestamp
 from .static_files import version
-from .times import near, when
+from .times import near, on_day, when
 
 _KEPT = frozenset("\n\t")
 _HIDDEN = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
@@ -55,14 +56,14 @@ def _shown(character: str) -> str:
 
 
 def rough(span: timedelta) -> str:
-    """Round a span for people: `3d4h`, `2h15m`, `42s`, `1.5s`, `120ms`."""
+    """Round a span for people: `3d 4h`, `2h 15m`, `42s`, `1.5s`, `120ms`."""
     if span < timedelta(milliseconds=1):
         return "under 1ms" if span > timedelta(0) else "0s"
     grain = next(grain for least, grain in _GRAINS if span >= least)
     rounded = (span + grain / 2) // grain * grain
     if timedelta(seconds=1) <= rounded < timedelta(seconds=10) and rounded % timedelta(seconds=1):
         return f"{rounded.total_seconds():.1f}s"
-    return say(rounded)
+    return re.sub(r"(?<=[a-z])(?=\d)", " ", say(rounded))
 
 
 def rough_ms(milliseconds: float | None) -> str:
@@ -112,6 +113,11 @@ def clip(value: str, most: int = 120) -> str:
     return value if len(value) <= most else value[: most - 1] + "…"
 
 
+def sentence(value: str) -> str:
+    """Begin a text with a capital letter."""
+    return f"{value[:1].upper()}{value[1:]}"
+
+
 def digest(value: str) -> str:
     """Return a short name for a text that may hold any character, for the id of an element."""
     return hashlib.sha256(value.encode("utf-8", "surrogatepass")).hexdigest()[:12]
@@ -122,7 +128,7 @@ def clock(at: datetime) -> str:
 
 
 def day_and_clock(at: datetime) -> str:
-    return f"{at.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"
+    return f"{on_day(at)} UTC"
 
 
 def state_of(status: str, reason: str = "") -> str:
@@ -145,7 +151,22 @@ def _environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    filters = (rough, seconds, size, number, plural, clip, digest, clock, day_and_clock, timestamp, ago, when, near)
+    filters = (
+        rough,
+        seconds,
+        size,
+        number,
+        plural,
+        clip,
+        sentence,
+        digest,
+        clock,
+        day_and_clock,
+        timestamp,
+        ago,
+        when,
+        near,
+    )
     environment.filters.update({one.__name__: one for one in filters})
     environment.filters["say"] = say
     environment.globals.update(version=__version__, build=version(), state_of=state_of)

@@ -18,7 +18,7 @@ from ..errors import SearchTooSlow, TooManySearches
 from ..store.diagnostics import Activity, Finding
 from ..store.jobs import Queue
 from ..store.paces import Pacing
-from .drawing import plural, rough
+from .drawing import plural, rough, sentence
 from .times import Pieces
 from .visit import Visit
 
@@ -156,18 +156,14 @@ async def _findings(visit: Visit, activity: Activity, workers: Sequence[WorkerRe
 
 def _of_finding(visit: Visit, finding: Finding) -> Trouble:
     state = "failed" if finding.level == "problem" else "running"
-    words, advice = (f"{_sentence(finding.fact)}.",), finding.advice and f"{_sentence(finding.advice)}."
+    words, advice = (f"{sentence(finding.fact)}.",), finding.advice and f"{sentence(finding.advice)}."
     if finding.check == "dead letters":
-        return Trouble(state, words, button="Look at them", link=visit.link("failures"))
+        return Trouble(state, words, button="See the failures", link=visit.link("failures"))
     if finding.check == "slots":
-        return Trouble(state, words, advice, "Running jobs", link=visit.link("jobs", q="status:running"))
+        return Trouble(state, words, advice, "See running jobs", link=visit.link("jobs", q="status:running"))
     if finding.check == "workers":
-        return Trouble(state, words, advice, "Workers", link=visit.link("system"))
+        return Trouble(state, words, advice, "See the workers", link=visit.link("system"))
     return Trouble(state, words, advice)
-
-
-def _sentence(text: str) -> str:
-    return f"{text[:1].upper()}{text[1:]}"
 
 
 # Why a job waits, in a few words
@@ -224,7 +220,7 @@ def _line(data: dict[str, Any]) -> str:
 def _end(job: Job, data: dict[str, Any]) -> Short:
     if job.status is Status.COMPLETED and job.started_at is not None and job.completed_at is not None:
         took = job.completed_at - job.started_at
-        return Short(f"took {rough(took) if took else 'under 1ms'},", data["endedAt"])
+        return Short(f"took {rough(took) if took else 'under 1ms'}, ended", data["endedAt"])
     if job.error:
         return Short(job.error)
     return Short("cancelled" if job.status is Status.CANCELLED else "", data["endedAt"])

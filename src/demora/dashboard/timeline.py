@@ -25,7 +25,7 @@ _SECOND = timedelta(seconds=1)
 
 class Segment(msgspec.Struct, frozen=True):
     """A stretch of the life of a job. `words` says what it did, and `short` in a word or two; `future` that this is still to
-    come, and `ran` that the job or a webhook about it ran."""
+    come, `ran` that the job or a webhook about it ran, and `delivers` that this is about its webhooks."""
 
     state: str
     words: str
@@ -34,6 +34,7 @@ class Segment(msgspec.Struct, frozen=True):
     future: bool = False
     short: str = ""
     ran: bool = False
+    delivers: bool = False
 
     @property
     def folded(self) -> bool:
@@ -110,17 +111,18 @@ def _deliveries(job: Job, deliveries: Sequence[DeliveryHistory]) -> list[Segment
         if at is None or one.at is None or not job.status.ended:
             break
         if one.at > at:
-            found.append(Segment("cancelled", "waited to call its webhook", at, one.at, short="waited"))
+            found.append(Segment("cancelled", "waited to call its webhook", at, one.at, short="waited", delivers=True))
         answer = f"answered {one.status}" if one.status else "failed" if one.error else "ran"
         state, ended = "failed" if one.error else "completed", one.ended_at or one.at
         words, short = f"webhook try {n + 1} {answer}", f"webhook {one.status or ''}".strip()
-        found.append(Segment(state, words, max(one.at, at), max(ended, one.at, at), short=short, ran=True))
+        begin = max(one.at, at)
+        found.append(Segment(state, words, begin, max(ended, begin), short=short, ran=True, delivers=True))
         at = found[-1].end
     return found
 
 
 def _waits_and_runs(job: Job, now: datetime, reason: str, until: datetime | None) -> list[Segment]:
-    runs = _runs(job, now)
+    runs, running = _runs(job, now), job.status is Status.PROCESSING
     end = job.completed_at if job.status.ended and job.completed_at else now
     found: list[Segment] = []
     at = job.created_at
@@ -130,18 +132,19 @@ def _waits_and_runs(job: Job, now: datetime, reason: str, until: datetime | None
         found.append(Segment("scheduled", "waited for its time", at, min(due, first), short="scheduled"))
         at = min(due, first)
     for n, run in enumerate(runs):
-        started, ended = run.started_at or at, run.ended_at or end
+        started, ended, last = run.started_at or at, run.ended_at or end, n == len(runs) - 1
         if started > at:
             found.append(_wait_before(job, at, started, again=n > 0))
         found.append(
             Segment(
-                *(_end_state(run, job, last=n == len(runs) - 1), _run_words(n, run), started, max(ended, started)),
+                *(_end_state(run, job, last=last), _run_words(n, run, running=last and running)),
+                *(started, max(ended, started)),
                 short=f"attempt {n + 1}",
                 ran=True,
             )
         )
         at = max(ended, started)
-    if not job.status.ended and job.status is not Status.PROCESSING:
+    if not job.status.ended and not running:
         found += _present(job, at, now, reason, until)
     elif job.status.ended and end > at:
         found.append(Segment("ready" if runs else "cancelled", "waited", at, end, short="waited"))
@@ -185,8 +188,10 @@ def _end_state(run: Attempt, job: Job, *, last: bool) -> str:
     return "completed" if last and job.status is Status.COMPLETED else "running"
 
 
-def _run_words(n: int, run: Attempt) -> str:
-    return f"attempt {n + 1} failed after running" if run.error is not None else f"attempt {n + 1} ran"
+def _run_words(n: int, run: Attempt, *, running: bool) -> str:
+    if run.error is not None:
+        return f"attempt {n + 1} failed after running"
+    return f"attempt {n + 1} {'runs' if running else 'ran'}"
 
 
 def _weight(segment: Segment) -> float:
@@ -199,7 +204,7 @@ def _marks(job: Job, placed: Sequence[PlacedSegment], now: datetime) -> list[Mar
     ended = False
     for one in placed:
         segment = one.segment
-        if job.status.ended and not ended and segment.start == job.completed_at and one.x > 0:
+        if job.status.ended and not ended and segment.delivers and one.x > 0:
             ended = True
             moments.append((one.x, job.status.name.lower(), segment.start))
         elif segment.ran and one.x > 0:

@@ -43,7 +43,13 @@ def _times(data: Any) -> Iterator[datetime]:
 def when(at: datetime, now: datetime) -> str:
     """Write a time in UTC, with its date unless that is today."""
     at = at.astimezone(UTC)
-    return f"{at:%H:%M:%S} UTC" if at.date() == now.astimezone(UTC).date() else f"{at:%Y-%m-%d %H:%M:%S} UTC"
+    return f"{at:%H:%M:%S} UTC" if at.date() == now.astimezone(UTC).date() else f"{on_day(at)} UTC"
+
+
+def on_day(at: datetime) -> str:
+    """Write a time in UTC with its day, as the script writes it: `17 Nov 2026, 09:12:01`."""
+    at = at.astimezone(UTC)
+    return f"{at.day} {at:%b %Y, %H:%M:%S}"
 
 
 def near(at: datetime, now: datetime) -> str:

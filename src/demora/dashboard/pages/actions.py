@@ -1,5 +1,5 @@
 """Actions on many jobs: what a verb would take is counted first, asked about, and then carried out by a worker while a page
-follows it. A selection by hand is short, so the request itself acts on it."""
+follows it. The request itself acts on a few jobs that were selected by hand."""
 
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 
 from ...api.operations import SEARCH_LIMIT
+from ...client.actions import ActionState
 from ...client.why import Why
 from ...core.access import Scope
 from ...core.action import QUEUE, TYPE, Action
@@ -26,6 +27,7 @@ from ..times import read_time
 from ..visit import Acted, NoPage, Route, View, Visit, whole_number
 
 MOST_SELECTED = 200
+FEW = 20  # selected jobs on which the request itself acts
 RUN = "run"  # make jobs due now: a reschedule, for a selection by hand
 
 
@@ -107,6 +109,7 @@ async def choose(visit: Visit) -> View:
 async def ask(visit: Visit) -> View:
     """Ask before an action, and repeat how many jobs it takes."""
     verb, selection = _verb(visit), read_selection(visit, visit.query)
+    carried = any(carries_out(worker) for worker in await read_workers(visit))
     cancelled = False
     if selection.search is None:
         jobs = await _selected(visit, selection.ids)
@@ -127,7 +130,8 @@ async def ask(visit: Visit) -> View:
         "title": f"{VERBS[verb].word} {plural(count.jobs, 'job')}{'' if count.complete else ' or more'}",
         "cancelled": cancelled,
         "priorities": list(Priority),
-        "carried": selection.search is None or any(carries_out(worker) for worker in await read_workers(visit)),
+        "spreads": selection.search is not None or (carried and len(selection.ids) > FEW),
+        "carried": selection.search is None or carried,
     }
     return View("dialogs/action.html", values)
 
@@ -161,18 +165,25 @@ def _verb(visit: Visit) -> str:
 
 
 async def act(visit: Visit) -> Acted:
-    """Have a worker act on all jobs that match, and go to the page that follows it; or act on the selected ones now."""
+    """Have a worker act on all jobs that match, or on many selected ones, and go to the page that follows it; or act on a
+    few selected ones now."""
     verb, selection = _verb(visit), read_selection(visit, visit.form)
     changes = _changes(verb, visit)
     if selection.search is None:
-        return await _act_on_selected(visit, verb, selection.ids, changes)
+        few = len(selection.ids) <= FEW or not any(carries_out(worker) for worker in await read_workers(visit))
+        if few and not (verb == "retry" and "over" in changes):
+            return await _act_on_selected(visit, verb, selection.ids, changes)
+        return await _have_selected_done(visit, verb, selection.ids, changes)
     filter = None if verb == RUN else meant_by(Action(verb), selection.search)
     if filter is None:
         raise Invalid("verb", f"no job that matches can be {VERBS[verb].done}")
     state = await visit.client.actions.start(Action(verb), filter, by=visit.by, **changes)
     notices.acted(visit.by, verb, f"jobs that match {state.order.filter}")
-    there = visit.link("actions", state.job.id, of=whole_number(visit.form.get("count", "")))
-    return Acted(f"{VERBS[verb].word}: a worker has been asked.", go=there)
+    return _followed(visit, verb, state, whole_number(visit.form.get("count", "")))
+
+
+def _followed(visit: Visit, verb: str, state: ActionState, of: int | None) -> Acted:
+    return Acted(f"{VERBS[verb].word}: a worker has been asked.", go=visit.link("actions", state.job.id, of=of))
 
 
 def _changes(verb: str, visit: Visit) -> dict[str, Any]:
@@ -206,6 +217,19 @@ async def _act_on_selected(visit: Visit, verb: str, ids: Sequence[str], changes:
     notices.acted(visit.by, verb, plural(done, "job"))
     skipped = f"; {plural(len(ids) - done, 'job')} could not be, in the present state" if done < len(ids) else ""
     return Acted(f"{plural(done, 'job')} {VERBS[verb].done}{skipped}.")
+
+
+async def _have_selected_done(visit: Visit, verb: str, ids: Sequence[str], changes: Mapping[str, Any]) -> Acted:
+    """Have a worker act on those of the selected jobs that the verb takes."""
+    takes = VERBS[verb].takes
+    taken = [job.id for job, _ in await _selected(visit, ids) if job.status in takes]
+    if not taken:
+        raise Invalid("ids", f"no selected job can be {VERBS[verb].done} any more")
+    action = Action.RESCHEDULE if verb == RUN else Action(verb)
+    changes = {"at": datetime.now(UTC)} if verb == RUN else changes
+    state = await visit.client.actions.start(action, JobFilter(statuses=takes), ids=taken, by=visit.by, **changes)
+    notices.acted(visit.by, verb, plural(len(taken), "selected job"))
+    return _followed(visit, verb, state, len(taken))
 
 
 async def _did(visit: Visit, verb: str, id: str, at: datetime | None, changes: Mapping[str, Any]) -> bool:
@@ -248,6 +272,7 @@ async def follow(visit: Visit) -> View:
         "result": result,
         "whole": whole,
         "reached": result.done + result.skipped,
+        "left_alone": result.skipped + (max(0, len(state.order.ids) - result.matched) if job.status.ended else 0),
         "verb": VERBS[state.order.action.value],
         "state": state_of(job.status.name),
         "carried": job.status.ended or any(carries_out(worker) for worker in workers),

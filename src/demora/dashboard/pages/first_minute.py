@@ -27,22 +27,22 @@ def _jobs() -> list[tuple[str, dict[str, Any], dict[str, Any]]]:
         ("demo.echo", {"hello": f"visitor {n}"}, {"tags": ["demo"]}) for n in range(1, 7)
     ]
     slow = [
-        ("demo.sleep", {"seconds": 12 + 9 * n}, {"tags": ["demo", "slow"], "name": f"a slow job {n + 1}"}) for n in range(3)
+        ("demo.sleep", {"seconds": 12 + 9 * n}, {"tags": ["demo", "slow"], "name": f"Slow job {n + 1}"}) for n in range(3)
     ]
     failing = [
-        ("demo.fail", {"message": "the provider is down"}, {"max_retries": 0, "tags": ["demo"], "name": "a job that fails"}),
+        ("demo.fail", {"message": "the provider is down"}, {"max_retries": 0, "tags": ["demo"], "name": "A job that fails"}),
         ("demo.fail", {"message": "no such customer"}, {"max_retries": 3, "retry_delay": "45s", "tags": ["demo"],
-                                                        "name": "a job that is retried"}),
+                                                        "name": "A job that is retried"}),
     ]  # fmt: skip
     later = [
-        ("demo.echo", {"hello": "in five minutes"}, {"delay": "5m", "tags": ["demo"], "name": "a reminder"}),
-        ("demo.echo", {"hello": "tomorrow"}, {"delay": "1d", "tags": ["demo"], "name": "a reminder for tomorrow"}),
+        ("demo.echo", {"hello": "in five minutes"}, {"delay": "5m", "tags": ["demo"], "name": "A reminder"}),
+        ("demo.echo", {"hello": "tomorrow"}, {"delay": "1d", "tags": ["demo"], "name": "A reminder for tomorrow"}),
     ]
     held = [
         (
             "demo.echo",
             {"mail": n},
-            {"queue": PACED, "delay": "1s", "tags": ["demo"], "name": f"a mail, one every 20 s ({n})"},
+            {"queue": PACED, "delay": "1s", "tags": ["demo"], "name": f"Mail {n} of 7"},
         )
         for n in range(1, 8)
     ]

@@ -49,10 +49,10 @@ async def show_job(visit: Visit) -> View:
 
 
 _UNTIL = {
-    "not_due": "due in",
-    "retry_due": "retries in",
-    "held_by_pace": "released in about",
-    "handed_back": "offered again in",
+    "not_due": "Due in",
+    "retry_due": "It runs again in",
+    "held_by_pace": "Released in about",
+    "handed_back": "Offered again in",
 }
 
 

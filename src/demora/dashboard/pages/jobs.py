@@ -95,7 +95,7 @@ async def _explained(visit: Visit, ids: Sequence[str]) -> list[Row]:
     return [row_of(job, why) for job, why in found]
 
 
-_SORTS = {Sort.CREATED: "newest first", Sort.DUE: "next due first", Sort.ENDED: "last ended first"}
+_SORTS = {Sort.CREATED: "Newest first", Sort.DUE: "Next due first", Sort.ENDED: "Last ended first"}
 
 
 def sorts_of(filter: JobFilter) -> list[Sort]:

@@ -128,7 +128,7 @@ async def _next_jobs(visit: Visit, queue: str) -> list[Row]:
 
 def say_rate(rate: Rate) -> str:
     """Say how fast a pace releases jobs: `3 every 2m, 30s apart`."""
-    apart = f", {say(rate.apart)} apart" if rate.burst > 1 and rate.apart else ""
+    apart = f", {rough(rate.apart)} apart" if rate.burst > 1 and rate.apart else ""
     return f"{rate.burst} every {say(rate.gap)}{apart}"
 
 

@@ -12,10 +12,10 @@
 
   function duration(ms) {
     if (ms == null) return "–";
-    if (ms < 1000) return `${Math.round(ms)} ms`;
-    if (ms < 60000) return `${+(ms / 1000).toFixed(1)} s`;
-    if (ms < 3600000) return `${+(ms / 60000).toFixed(1)} min`;
-    return `${+(ms / 3600000).toFixed(1)} h`;
+    if (ms < 1000) return `${Math.round(ms)}ms`;
+    if (ms < 60000) return `${+(ms / 1000).toFixed(1)}s`;
+    if (ms < 3600000) return `${+(ms / 60000).toFixed(1)}m`;
+    return `${+(ms / 3600000).toFixed(1)}h`;
   }
 
   const amount = (unit, value) => (unit === "ms" ? duration(value) : value == null ? "–" : value.toLocaleString("en"));
@@ -41,15 +41,17 @@
     const muted = colour("muted");
     const border = colour("border");
     const font = "12px Inter, system-ui, sans-serif";
-    const top = (u, min, max) => { const all = ticks(max || 1, data.unit === "jobs"); return [0, Math.max(all[all.length - 1], max || 1)]; };
+    const least = data.unit === "jobs" ? 1 : 10; // so that no two ticks read the same
+    const top = (u, min, max) => { const most = Math.max(max, least); const all = ticks(most, data.unit === "jobs"); return [0, Math.max(all[all.length - 1], most)]; };
+    const wide = width > 700;
     return {
-      width, height: HEIGHT, legend: {show: false}, padding: [8, 84, 0, 0],
+      width, height: HEIGHT, legend: {show: false}, padding: [8, wide ? 124 : 84, 0, 0],
       cursor: {y: false, points: {size: 6}, drag: {x: false, y: false}, sync: {key: "overview"}},
       scales: {x: {time: true}, y: {range: top}},
       axes: [
-        {stroke: muted, font, size: 24, gap: 6, space: 76, grid: {show: false}, ticks: {show: false},
+        {stroke: muted, font, size: 24, gap: 6, space: wide ? 180 : 76, grid: {show: false}, ticks: {show: false},
           values: (u, splits) => splits.map((one) => moment(one, data.step))},
-        {stroke: muted, font, size: 56, gap: 8, grid: {stroke: border, width: 1}, ticks: {show: false},
+        {stroke: muted, font, size: data.unit === "jobs" ? 40 : 56, gap: 8, grid: {stroke: border, width: 1}, ticks: {show: false},
           splits: (u) => ticks(u.scales.y.max, data.unit === "jobs"), values: (u, splits) => splits.map((one) => amount(data.unit, one))},
       ],
       series: [{}, ...data.series.map((one) => ({
@@ -82,9 +84,17 @@
       const y = Math.min(label.y, free - 15 * ratio);
       free = y;
       context.fillStyle = label.colour;
-      context.fillText(label.text, u.bbox.left + u.bbox.width + 8 * ratio, y);
+      const left = u.bbox.left + u.bbox.width + 8 * ratio;
+      context.fillText(fitted(context, label.text, context.canvas.width - left), left, y);
     }
     context.restore();
+  }
+
+  function fitted(context, text, room) {
+    if (context.measureText(text).width <= room) return text;
+    let length = text.length - 1;
+    while (length > 1 && context.measureText(`${text.slice(0, length)}…`).width > room) length -= 1;
+    return `${text.slice(0, length)}…`;
   }
 
   function draw(element) {
@@ -97,7 +107,7 @@
       drawn.delete(element);
       const note = document.createElement("p");
       note.className = "no-data";
-      note.textContent = "Nothing yet";
+      note.textContent = "No data yet";
       element.replaceChildren(note);
       return;
     }

@@ -17,7 +17,7 @@
 
   const two = (number) => String(number).padStart(2, "0");
   const clock = (at) => `${two(at.getHours())}:${two(at.getMinutes())}:${two(at.getSeconds())}`;
-  const day = (at) => `${at.getFullYear()}-${two(at.getMonth() + 1)}-${two(at.getDate())} ${clock(at)}`;
+  const day = (at) => `${at.getDate()} ${at.toLocaleDateString("en", {month: "short"})} ${at.getFullYear()}, ${clock(at)}`;
   const when = (at, now) => (at.toDateString() === now.toDateString() ? clock(at) : day(at));
   const UNITS = [["d", 86400], ["h", 3600], ["m", 60], ["s", 1]];
 
@@ -391,6 +391,7 @@
 
   try { if (sessionStorage.getItem("live") === "off") liveSwitch.setAttribute("aria-checked", "false"); } catch { /* it is on */ }
   if (location.hash === "#search") search?.focus();
+  document.querySelector(".chips")?.scrollTo({left: (document.querySelector(".chip[aria-current]")?.offsetLeft ?? 0) - 64});
   listen();
   readClock();
   showSelection();
