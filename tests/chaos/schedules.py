@@ -20,7 +20,7 @@ from pathlib import Path
 
 from demora import Demora
 from demora.client.client import Client
-from demora.core.schedules.firing import SlotOutcome
+from demora.core.schedules.firing import FireOutcome
 from demora.proof import check
 from tests.chaos.clocks import Clock, DatabaseClock, process_clock
 from tests.chaos.processes import PYTHON, Process
@@ -45,7 +45,7 @@ class Firings:
         self._redis_url = valkey.shared().url if "line" in database else None
         self._schema = f"schedules_{seed}"
         self._clock: Clock | None = None
-        self.kills, self.jumps, self.slots, self.violations = 0, 0, Counter[str](), list[str]()
+        self.kills, self.jumps, self.fire_times, self.violations = 0, 0, Counter[str](), list[str]()
 
     async def run(self) -> None:
         await self._make_clock()
@@ -129,14 +129,14 @@ class Firings:
         findings = check([], await client.evidence())
         self.violations += [violation.explain() for violation in findings.violations if violation.rule == "I11"]
         for policy in POLICIES:
-            slots = sorted(await client.slot_records(policy, limit=10_000), key=lambda slot: slot.slot_at)
-            self.slots.update(f"{policy} {slot.outcome.value}" for slot in slots)
-            gaps = {(later.slot_at - earlier.slot_at).total_seconds() for earlier, later in pairwise(slots)}
-            waits = policy in ("queue", "replace")  # whose last slot may wait without a record
-            self._expect(waits or gaps <= {1.0}, f"{policy}: a second without a slot: {sorted(gaps)}")
-            self._expect(len(slots) >= self._seconds * 0.8, f"{policy}: only {len(slots)} slots were decided")
-            late = sum(slot.outcome is SlotOutcome.MISSED for slot in slots)
-            self._expect(not late, f"{policy}: {late} slots were missed, although the policy is to fire all")
+            fire_times = sorted(await client.slot_records(policy, limit=10_000), key=lambda fire_time: fire_time.slot_at)
+            self.fire_times.update(f"{policy} {fire_time.outcome.value}" for fire_time in fire_times)
+            gaps = {(later.slot_at - earlier.slot_at).total_seconds() for earlier, later in pairwise(fire_times)}
+            waits = policy in ("queue", "replace")  # whose last fire time may wait without a record
+            self._expect(waits or gaps <= {1.0}, f"{policy}: a second without a fire time: {sorted(gaps)}")
+            self._expect(len(fire_times) >= self._seconds * 0.8, f"{policy}: only {len(fire_times)} fire times were decided")
+            late = sum(fire_time.outcome is FireOutcome.MISSED for fire_time in fire_times)
+            self._expect(not late, f"{policy}: {late} fire times were missed, although the policy is to fire all")
 
     def _expect(self, fact: bool, otherwise: str) -> None:
         if not fact:
@@ -146,10 +146,10 @@ class Firings:
 def main(minutes: float, database: str, folder: Path, seed: int) -> int:
     campaign = Firings(minutes, database, folder, seed)
     asyncio.run(campaign.run())
-    slots = ", ".join(f"{count:,} {what}" for what, count in sorted(campaign.slots.items()))
+    fire_times = ", ".join(f"{count:,} {what}" for what, count in sorted(campaign.fire_times.items()))
     faults = f"{campaign.kills} × kill -9, the clock set {campaign.jumps} times"
     print(f"{minutes} minutes of {len(POLICIES)} schedules per second on {database}, {faults}")
-    print(f"  {slots}")
+    print(f"  {fire_times}")
     for violation in campaign.violations[:5]:
         print(f"  VIOLATION: {violation}", file=sys.stderr)
     print(f"  {len(campaign.violations)} violations", flush=True)

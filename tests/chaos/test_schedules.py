@@ -34,7 +34,7 @@ async def test_each_second_has_one_job_whoever_dies(tmp_path: Path, database: st
     assert campaign.kills >= SECONDS / 3
     if "postgres" in database:
         assert campaign.jumps > 0
-    assert all(campaign.slots[f"{policy} fired"] > 0 for policy in POLICIES)
+    assert all(campaign.fire_times[f"{policy} fired"] > 0 for policy in POLICIES)
 
 
 async def test_the_clock_of_a_database_is_set_for_open_sessions_too() -> None:
