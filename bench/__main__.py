@@ -101,7 +101,7 @@ def _arguments() -> argparse.Namespace:
         "--share",
         type=float,
         default=1.0,
-        help="of the rows that (j), (l), (r), (m), (y), (z) make, and of the minute in (o)",
+        help="of the rows that (j), (l), (r), (m), (y), (z) make, of the schedules in (k), and of the minute in (o)",
     )
     parser.add_argument("--json", help="write the figures to this file too")
     args = parser.parse_args()

@@ -154,17 +154,20 @@ def paced_flood(here: Round) -> None:
 
 
 def scheduled(here: Round) -> None:
-    rate, steady = asyncio.run(schedules.steady(here.on))
-    took, together = asyncio.run(schedules.together(here.on))
+    rate, steady = asyncio.run(schedules.steady(here.on, here.share))
+    took, together = asyncio.run(schedules.together(here.on, here.share))
     runs, single = asyncio.run(schedules.one_by_one(here.on))
-    here.figures |= {"steady slots per second": rate}
-    here.figures |= _spread("steady slot to job", [added - slot for slot, added in steady.waits])
-    here.figures[f"{schedules.TOGETHER:,} slots at once, s"] = took
+    here.figures |= {
+        "steady fire times per second": rate,
+        "steady fire times / asked": rate / (schedules.STEADY * here.share),
+    }
+    here.figures |= _spread("steady fire time to job", [added - due for due, added in steady.waits])
+    here.figures |= {"fire times at one instant": float(len(together.waits)), "all jobs of one instant, s": took}
     every = (single, steady, together)
-    here.figures["slots fired twice"] = float(sum(fired.doubled for fired in every))
-    here.figures["slots without a job"] = float(sum(fired.lost for fired in every))
-    here.figures["slots fired early"] = float(sum(added < slot for fired in every for slot, added in fired.waits))
-    here.figures |= here.spread("slot to job", single.waits) | here.spread("slot to handler", runs)
+    here.figures["fire times with two jobs"] = float(sum(fired.doubled for fired in every))
+    here.figures["fire times without a job"] = float(sum(fired.lost for fired in every))
+    here.figures["fired early"] = float(sum(added < due for fired in every for due, added in fired.waits))
+    here.figures |= here.spread("fire time to job", single.waits) | here.spread("fire time to handler", runs)
 
 
 def served(here: Round) -> None:

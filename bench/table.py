@@ -7,13 +7,13 @@ LISTS = ("by status", "by queue and status", "by type and status", "by tag", "by
 Goals = dict[str, tuple[str, float]]
 
 _SCHEDULES: Goals = {
-    "slot to job p50 ms": ("≤", 5),
-    "slot to job p99 ms": ("≤", 20),
-    "steady slots per second": ("≥", 990),  # of 1,000, since the last one takes its time too
-    "10,000 slots at once, s": ("≤", 1),
-    "slots fired twice": ("≤", 0),
-    "slots without a job": ("≤", 0),
-    "slots fired early": ("≤", 0),
+    "fire time to job p50 ms": ("≤", 5),
+    "fire time to job p99 ms": ("≤", 20),
+    "steady fire times / asked": ("≥", 0.99),  # of 1,000 per second, since the last one takes its time too
+    "all jobs of one instant, s": ("≤", 1),  # of 10,000 schedules
+    "fire times with two jobs": ("≤", 0),
+    "fire times without a job": ("≤", 0),
+    "fired early": ("≤", 0),
 }
 _ANYWHERE: Goals = _SCHEDULES | {
     "enqueue / floor": ("≥", 0.70),

@@ -1,10 +1,14 @@
-"""A short campaign of schedules: eight schedulers and two workers that are killed, and a clock that is set."""
+"""A short campaign of schedules: eight schedulers and two workers that are killed, and clocks that are set."""
 
 import random
+import secrets
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 
+from demora.engines.postgres import PostgresOptions, PostgresStore
+from tests.chaos.clocks import DatabaseClock
 from tests.chaos.schedules import POLICIES, Firings
 from tests.setups import ENGINE, postgres_url, redis_url
 
@@ -28,4 +32,17 @@ async def test_each_second_has_one_job_whoever_dies(tmp_path: Path, database: st
     await campaign.run()
     assert campaign.violations == []
     assert campaign.kills >= SECONDS / 3
-    assert all(campaign.slots[f"{policy} fired"] > 0 for policy in POLICIES)
+    if "postgres" in database:
+        assert campaign.jumps > 0
+    assert all(campaign.fire_times[f"{policy} fired"] > 0 for policy in POLICIES)
+
+
+async def test_the_clock_of_a_database_is_set_for_open_sessions_too() -> None:
+    clock = await DatabaseClock.make(postgres_url(), f"turned_{secrets.token_hex(4)}")
+    store = PostgresStore(clock.url, PostgresOptions(connections=2))
+    await store.open()
+    for hours in (0, 1, -1, 0):
+        await clock.set(hours * 3600)
+        apart = (await store.schedules.due(limit=1)).now - datetime.now(UTC)
+        assert abs(apart - timedelta(hours=hours)) < timedelta(minutes=10)
+    await store.close()

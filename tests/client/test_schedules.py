@@ -52,7 +52,7 @@ async def test_every_takes_an_interval(app: Demora, when: Any) -> None:
     assert (found.schedule.every, found.schedule.payload) == (timedelta(seconds=90), b'{"day":"monday"}')
 
 
-async def test_a_handler_gets_the_schedule_and_the_slot_of_its_job(app: Demora) -> None:
+async def test_a_handler_gets_the_schedule_and_the_fire_time_of_its_job(app: Demora) -> None:
     app.every("1s")(with_handler(app))
     async with app, app.worker():
         client = await app.open()

@@ -34,7 +34,7 @@ class ModelJob:
     type: str = "demo.echo"
     cancelled_at: int | None = None  # while it waited, by a caller
     schedule: str | None = None
-    slot: int | None = None
+    fire_time: int | None = None
 
     @property
     def place(self) -> tuple[int, int]:
@@ -308,8 +308,8 @@ class Model:
         if schedule.overlap == "replace":
             for job in waiting:
                 self._move(job, Status.CANCELLED)
-                if job.slot in schedule.records:
-                    schedule.records[job.slot] = "replaced"
+                if job.fire_time in schedule.records:
+                    schedule.records[job.fire_time] = "replaced"
             outcomes = dict.fromkeys(wanted[:-1], "replaced")
             if len(waiting) == len(unended):
                 return outcomes | {wanted[-1]: "fired"}
@@ -324,9 +324,9 @@ class Model:
         unended = WAITING | {Status.PROCESSING}
         return [job for job in self.jobs.values() if job.schedule == name and job.status in unended]
 
-    def _add_of_schedule(self, id: str, name: str, slot: int | None, job: dict[str, Any]) -> None:
+    def _add_of_schedule(self, id: str, name: str, fire_time: int | None, job: dict[str, Any]) -> None:
         self.added += 1
-        self.jobs[id] = ModelJob(self.added, due=self.wall, realtime=False, schedule=name, slot=slot, **job)
+        self.jobs[id] = ModelJob(self.added, due=self.wall, realtime=False, schedule=name, fire_time=fire_time, **job)
 
     def _move(self, job: ModelJob, status: Status) -> Status:
         job.status, job.lease_until, job.cancelled_at = status, None, None

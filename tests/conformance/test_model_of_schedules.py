@@ -123,7 +123,7 @@ class ScheduleMachine(StoreMachine):
     def firing(self, due: DueSchedule) -> Firing:
         """What a scheduler makes of a schedule that is due."""
         decision = decide(due.schedule, due.progress, self.clock.now(), due.previous)
-        return Firing(due, decision, tuple(job_of(due.schedule, new_job().id, slot=at) for at in decision.fired))
+        return Firing(due, decision, tuple(job_of(due.schedule, new_job().id, fire_time=at) for at in decision.fired))
 
     def compare(self, name: str) -> None:
         found, known = self.run(self.store.schedules.get(name)), self.model.schedules.get(name)

@@ -1,4 +1,4 @@
-"""Schedules: one job for each slot, whoever looks, and what becomes of the slots that get none."""
+"""Schedules: one job for each fire time, whoever looks, and what becomes of the fire times that get none."""
 
 import asyncio
 from datetime import datetime, timedelta
@@ -13,7 +13,7 @@ from demora.core.job import Lane
 from demora.core.pace import Pace
 from demora.core.pace_request import request_of
 from demora.core.schedules.definitions import Definition, Result
-from demora.core.schedules.firing import SlotOutcome, decide
+from demora.core.schedules.firing import FireOutcome, decide
 from demora.core.schedules.schedule import Missed, Overlap, Schedule, job_of
 from demora.core.schedules.schedule_request import ScheduleRequest
 from demora.core.spans import from_ms
@@ -30,7 +30,7 @@ from tests.clock import TestClock
 from tests.zones import PLACE, own_zones
 
 MINUTE, HOUR, DAY = timedelta(minutes=1), timedelta(hours=1), timedelta(days=1)
-FIRED, SKIPPED, MISSED, REPLACED = SlotOutcome.FIRED, SlotOutcome.SKIPPED, SlotOutcome.MISSED, SlotOutcome.REPLACED
+FIRED, SKIPPED, MISSED, REPLACED = FireOutcome.FIRED, FireOutcome.SKIPPED, FireOutcome.MISSED, FireOutcome.REPLACED
 START = from_ms(1_800_000_000_000)
 
 
@@ -49,7 +49,7 @@ def firings(due: DueSchedules) -> list[Firing]:
     made = []
     for one in due.schedules:
         decision = decide(one.schedule, one.progress, due.now, one.previous)
-        jobs = tuple(job_of(one.schedule, new_job().id, slot=slot) for slot in decision.fired)
+        jobs = tuple(job_of(one.schedule, new_job().id, fire_time=fire_time) for fire_time in decision.fired)
         made.append(Firing(one, decision, jobs))
     return made
 
@@ -59,8 +59,8 @@ async def fire(store: Store) -> list[Fired]:
     return await store.schedules.fire(firings(await store.schedules.due(limit=100)))
 
 
-async def outcomes(store: Store, name: str = "tick") -> list[tuple[int, SlotOutcome]]:
-    """The recorded slots in minutes after the start, oldest first."""
+async def outcomes(store: Store, name: str = "tick") -> list[tuple[int, FireOutcome]]:
+    """The recorded fire times in minutes after the start, oldest first."""
     found = await store.schedules.records(name, limit=1000)
     return [((one.slot_at - START) // MINUTE, one.outcome) for one in reversed(found)]
 
@@ -70,15 +70,15 @@ async def jobs_of(store: Store, name: str = "tick") -> list[Any]:
     return list(reversed(page.jobs))
 
 
-async def slots(store: Store, name: str = "tick") -> list[int]:
-    """The slots of the jobs of a schedule in minutes after the start."""
+async def fire_times(store: Store, name: str = "tick") -> list[int]:
+    """The fire times of the jobs of a schedule in minutes after the start."""
     return sorted((job.slot_at - START) // MINUTE for job in await jobs_of(store, name) if job.slot_at is not None)
 
 
-# One job for each slot
+# One job for each fire time
 
 
-async def test_a_slot_that_is_due_adds_its_job_once(store: Store, clock: TestClock) -> None:
+async def test_a_fire_time_that_is_due_adds_its_job_once(store: Store, clock: TestClock) -> None:
     await added(store, tags=("a",))
     clock.turn(60)
     assert await fire(store) == [Fired(applied=True, added=1)]
@@ -92,7 +92,7 @@ async def test_a_slot_that_is_due_adds_its_job_once(store: Store, clock: TestClo
     assert (found.last_run_at, found.progress.next_at) == (START + MINUTE, START + 2 * MINUTE)
 
 
-async def test_nothing_is_due_before_its_slot(store: Store, clock: TestClock) -> None:
+async def test_nothing_is_due_before_its_fire_time(store: Store, clock: TestClock) -> None:
     await added(store)
     clock.turn(ms=59_999)
     due = await store.schedules.due(limit=10)
@@ -101,7 +101,7 @@ async def test_nothing_is_due_before_its_slot(store: Store, clock: TestClock) ->
     assert [one.schedule.name for one in (await store.schedules.due(limit=10)).schedules] == ["tick"]
 
 
-async def test_a_look_returns_the_coming_slots_each_once(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_look_returns_the_coming_fire_times_each_once(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(port, "MOST_COMING", 3)
     starts = [START + timedelta(milliseconds=ms) for ms in (1000, 1000, 1100, 1250, 1251, 5000)]
     for n, start in enumerate(starts):
@@ -113,16 +113,18 @@ async def test_a_look_returns_the_coming_slots_each_once(store: Store, monkeypat
     assert (await store.schedules.due(limit=10)).coming == (starts[0],)
 
 
-async def test_of_processes_that_fire_the_same_slot_one_adds_the_job(store: Store, clock: TestClock) -> None:
+async def test_of_processes_that_fire_the_same_fire_time_one_adds_the_job(store: Store, clock: TestClock) -> None:
     await added(store)
     clock.turn(60)
     due = await store.schedules.due(limit=10)
     results = await asyncio.gather(*(store.schedules.fire(firings(due)) for _ in range(8)))
     assert sorted(result.applied for [result] in results) == [False] * 7 + [True]
-    assert await slots(store) == [1]
+    assert await fire_times(store) == [1]
 
 
-async def test_of_two_stores_that_fire_the_same_slots_one_adds_each_job(pair: tuple[Store, Store], clock: TestClock) -> None:
+async def test_of_two_stores_that_fire_the_same_fire_times_one_adds_each_job(
+    pair: tuple[Store, Store], clock: TestClock
+) -> None:
     for n in range(20):
         await added(pair[0], f"tick-{n:02}")
     clock.turn(60)
@@ -157,15 +159,15 @@ async def test_a_clock_that_is_set_back_fires_nothing_again(store: Store, clock:
         await fire(store)
     clock.step_wall(-150)
     assert await fire(store) == []
-    await store.schedules.change("tick", ScheduleRequest(tags=["new"]), by="ann")  # computes the next slot from now
+    await store.schedules.change("tick", ScheduleRequest(tags=["new"]), by="ann")  # computes the next fire time from now
     for _ in range(3):
         clock.turn(60)
         await fire(store)
-    assert await slots(store) == [1, 2, 3]
+    assert await fire_times(store) == [1, 2, 3]
     assert sum(one.outcome is FIRED for one in await store.schedules.records("tick", limit=10)) == 3
 
 
-async def test_a_slot_with_a_job_that_waits_again_after_the_clock_was_set_back_keeps_its_record(
+async def test_a_fire_time_with_a_job_that_waits_again_after_the_clock_was_set_back_keeps_its_record(
     store: Store, clock: TestClock
 ) -> None:
     await added(store, overlap=Overlap.QUEUE)
@@ -173,7 +175,7 @@ async def test_a_slot_with_a_job_that_waits_again_after_the_clock_was_set_back_k
     await fire(store)
     before = await store.schedules.records("tick", limit=10)
     clock.step_wall(-30)
-    await store.schedules.change("tick", ScheduleRequest(tags=["a"]), by="ann")  # computes the next slot from now
+    await store.schedules.change("tick", ScheduleRequest(tags=["a"]), by="ann")  # computes the next fire time from now
     clock.turn(30)
     await fire(store)
     found = await store.schedules.change("tick", ScheduleRequest(tags=["b"]), by="ann")
@@ -196,7 +198,7 @@ async def test_a_clock_that_is_set_back_after_the_look_fires_nothing_early(store
     assert check([], await store.audit.evidence()).violations == []
 
 
-async def test_a_slot_that_waits_is_not_early_when_the_clock_is_set_back(store: Store, clock: TestClock) -> None:
+async def test_a_fire_time_that_waits_is_not_early_when_the_clock_is_set_back(store: Store, clock: TestClock) -> None:
     await added(store, overlap=Overlap.QUEUE)
     for _ in range(2):
         clock.turn(60)
@@ -207,7 +209,7 @@ async def test_a_slot_that_waits_is_not_early_when_the_clock_is_set_back(store: 
     assert await fire(store) == []
     clock.turn(5)
     assert [result.added for result in await fire(store)] == [1]
-    assert await slots(store) == [1, 2]
+    assert await fire_times(store) == [1, 2]
 
 
 async def test_a_purge_of_jobs_fires_nothing_again(store: Store, clock: TestClock) -> None:
@@ -235,7 +237,7 @@ async def test_records_beyond_those_that_are_kept_are_deleted(
     for _ in range(6):
         clock.turn(60)
         await fire(store)
-    assert [slot for slot, _ in await outcomes(store)] == [4, 5, 6]
+    assert [fire_time for fire_time, _ in await outcomes(store)] == [4, 5, 6]
     found = await store.schedules.get("tick")
     assert found is not None
     assert found.forgotten_to == START + 3 * MINUTE
@@ -261,7 +263,7 @@ async def test_a_job_that_one_store_fires_is_claimed_by_another(pair: tuple[Stor
     assert (await claim_one(pair[1])).slot_at == START + MINUTE
 
 
-async def test_a_checker_finds_nothing_wrong_with_the_slots(store: Store, clock: TestClock) -> None:
+async def test_a_checker_finds_nothing_wrong_with_the_fire_times(store: Store, clock: TestClock) -> None:
     await added(store, overlap=Overlap.REPLACE)
     for _ in range(3):
         clock.turn(60)
@@ -270,24 +272,24 @@ async def test_a_checker_finds_nothing_wrong_with_the_slots(store: Store, clock:
     assert (findings.ok, findings.judged["I11"]) == (True, "rows")
 
 
-# Missed slots
+# Missed fire times
 
 
 @pytest.mark.parametrize(
     ("missed", "fired"), [(Missed.SKIP, []), (Missed.LAST, [4]), (Missed.ALL, [3, 4])], ids=["skip", "last", "all"]
 )
-async def test_missed_slots_fire_by_policy(store: Store, clock: TestClock, missed: Missed, fired: list[int]) -> None:
+async def test_missed_fire_times_fire_by_policy(store: Store, clock: TestClock, missed: Missed, fired: list[int]) -> None:
     await added(store, missed=missed, missed_limit=2)
     clock.turn(4 * 60 + 30)
     await fire(store)
-    assert await slots(store) == fired
+    assert await fire_times(store) == fired
     assert await outcomes(store) == [(n, FIRED if n in fired else MISSED) for n in (1, 2, 3, 4)]
 
 
 # Overlap
 
 
-async def test_with_skip_a_slot_adds_no_job_while_an_earlier_one_has_not_ended(store: Store, clock: TestClock) -> None:
+async def test_with_skip_a_fire_time_adds_no_job_while_an_earlier_one_has_not_ended(store: Store, clock: TestClock) -> None:
     await added(store, overlap=Overlap.SKIP)
     for _ in range(2):
         clock.turn(60)
@@ -298,17 +300,17 @@ async def test_with_skip_a_slot_adds_no_job_while_an_earlier_one_has_not_ended(s
     assert await outcomes(store) == [(1, FIRED), (2, SKIPPED), (3, FIRED)]
 
 
-async def test_with_queue_the_first_slot_waits_for_the_end_of_the_earlier_job(store: Store, clock: TestClock) -> None:
+async def test_with_queue_the_first_fire_time_waits_for_the_end_of_the_earlier_job(store: Store, clock: TestClock) -> None:
     await added(store, overlap=Overlap.QUEUE)
     for _ in range(3):
         clock.turn(60)
         await fire(store)
     due = await store.schedules.due(limit=10)
     assert (due.schedules, due.keeps) == ([], True)
-    assert await slots(store) == [1]
+    assert await fire_times(store) == [1]
     await settle(store, await claim_one(store), DONE)
     assert [result.added for result in await fire(store)] == [1]
-    assert await slots(store) == [1, 2]
+    assert await fire_times(store) == [1, 2]
     assert not (await store.schedules.due(limit=10)).keeps
     assert await outcomes(store) == [(1, FIRED), (2, FIRED), (3, SKIPPED)]
 
@@ -325,7 +327,7 @@ async def test_with_replace_a_job_that_was_never_claimed_is_cancelled(store: Sto
     assert (await claim(store)).jobs == []
 
 
-async def test_with_replace_the_latest_slot_waits_for_a_claimed_job(store: Store, clock: TestClock) -> None:
+async def test_with_replace_the_latest_fire_time_waits_for_a_claimed_job(store: Store, clock: TestClock) -> None:
     await added(store, overlap=Overlap.REPLACE)
     clock.turn(60)
     await fire(store)
@@ -336,7 +338,7 @@ async def test_with_replace_the_latest_slot_waits_for_a_claimed_job(store: Store
     await settle(store, running, DONE)
     await fire(store)
     assert await outcomes(store) == [(1, FIRED), (2, REPLACED), (3, FIRED)]
-    assert await slots(store) == [1, 3]
+    assert await fire_times(store) == [1, 3]
 
 
 async def test_a_firing_is_not_applied_if_the_earlier_jobs_have_changed(store: Store, clock: TestClock) -> None:
@@ -347,7 +349,7 @@ async def test_a_firing_is_not_applied_if_the_earlier_jobs_have_changed(store: S
     late = firings(await store.schedules.due(limit=10))
     await claim_one(store)
     assert await store.schedules.fire(late) == [Fired(applied=False)]
-    assert await slots(store) == [1]
+    assert await fire_times(store) == [1]
 
 
 async def test_a_job_that_waits_for_a_retry_is_an_earlier_run(store: Store, clock: TestClock) -> None:
@@ -363,7 +365,7 @@ async def test_a_job_that_waits_for_a_retry_is_an_earlier_run(store: Store, cloc
 # Changes
 
 
-async def test_a_paused_schedule_has_no_slots_and_misses_none(store: Store, clock: TestClock) -> None:
+async def test_a_paused_schedule_has_no_fire_times_and_misses_none(store: Store, clock: TestClock) -> None:
     await added(store, missed=Missed.ALL)
     paused = await store.schedules.change("tick", ScheduleRequest(enabled=False, reason="holiday"), by="ann")
     assert paused is not None
@@ -376,7 +378,9 @@ async def test_a_paused_schedule_has_no_slots_and_misses_none(store: Store, cloc
     assert await outcomes(store) == [(11, FIRED)]
 
 
-async def test_a_change_computes_the_next_slot_from_now_and_skips_one_that_waits(store: Store, clock: TestClock) -> None:
+async def test_a_change_computes_the_next_fire_time_from_now_and_skips_one_that_waits(
+    store: Store, clock: TestClock
+) -> None:
     await added(store, overlap=Overlap.QUEUE)
     for _ in range(2):
         clock.turn(60)
@@ -387,7 +391,7 @@ async def test_a_change_computes_the_next_slot_from_now_and_skips_one_that_waits
     assert changed.progress.next_at == START + 4 * MINUTE
     assert changed.progress.kept_at is None
     assert await outcomes(store) == [(1, FIRED), (2, SKIPPED)]
-    assert await slots(store) == [1]
+    assert await fire_times(store) == [1]
 
 
 async def test_a_change_that_does_not_fit_is_refused_and_stores_nothing(store: Store) -> None:
@@ -423,14 +427,14 @@ async def test_a_removed_schedule_fires_no_more_and_its_jobs_stay(store: Store, 
     assert not await store.schedules.remove("tick")
     clock.turn(60)
     assert await fire(store) == []
-    assert await slots(store) == [1]
+    assert await fire_times(store) == [1]
     assert await store.schedules.records("tick", limit=10) == []
 
 
-# Jobs without a slot, and past slots
+# Jobs without a fire time, and past fire times
 
 
-async def test_a_triggered_job_has_no_slot_and_leaves_the_schedule_alone(store: Store, clock: TestClock) -> None:
+async def test_a_triggered_job_has_no_fire_time_and_leaves_the_schedule_alone(store: Store, clock: TestClock) -> None:
     await added(store, overlap=Overlap.SKIP)
     before = await store.schedules.get("tick")
     job = job_of(schedule(), new_job().id)
@@ -451,25 +455,25 @@ async def test_a_triggered_job_has_no_slot_and_leaves_the_schedule_alone(store: 
     assert await store.schedules.trigger("none", job_of(schedule(), new_job().id)) is None
 
 
-async def test_a_backfill_adds_jobs_for_past_slots_that_have_none(store: Store, clock: TestClock) -> None:
+async def test_a_backfill_adds_jobs_for_past_fire_times_that_have_none(store: Store, clock: TestClock) -> None:
     await added(store, missed=Missed.LAST)
     clock.turn(3 * 60 + 30)
-    await fire(store)  # the slots 1 and 2 are missed
+    await fire(store)  # the fire times 1 and 2 are missed
     asked: list[tuple[datetime, Any]] = [
         (START + n * MINUTE, job_of(schedule(), new_job().id, delay=timedelta(0))) for n in range(1, 6)
     ]
     result = await store.schedules.backfill("tick", asked)
     assert result == port.Backfilled([START + MINUTE, START + 2 * MINUTE], [START + 3 * MINUTE])
-    assert await slots(store) == [1, 2, 3]
+    assert await fire_times(store) == [1, 2, 3]
     assert await outcomes(store) == [(1, FIRED), (2, FIRED), (3, FIRED)]
-    repeated = [(slot, job_of(schedule(), new_job().id, delay=timedelta(0))) for slot, _ in asked]
+    repeated = [(fire_time, job_of(schedule(), new_job().id, delay=timedelta(0))) for fire_time, _ in asked]
     result = await store.schedules.backfill("tick", repeated)
     assert result is not None
     assert result.added == []
     assert await store.schedules.backfill("none", asked) is None
 
 
-async def test_a_schedule_that_was_removed_and_added_again_gives_no_slot_a_second_job(
+async def test_a_schedule_that_was_removed_and_added_again_gives_no_fire_time_a_second_job(
     store: Store, clock: TestClock
 ) -> None:
     await added(store)
@@ -490,7 +494,7 @@ async def test_a_schedule_that_was_removed_and_added_again_gives_no_slot_a_secon
 # Jobs of schedules among all others
 
 
-async def test_jobs_of_schedules_are_claimed_and_tell_their_slot(store: Store, clock: TestClock) -> None:
+async def test_jobs_of_schedules_are_claimed_and_tell_their_fire_time(store: Store, clock: TestClock) -> None:
     await added(store)
     clock.turn(60)
     await fire(store)
@@ -498,7 +502,7 @@ async def test_jobs_of_schedules_are_claimed_and_tell_their_slot(store: Store, c
     assert (claimed.schedule, claimed.slot_at) == ("tick", START + MINUTE)
 
 
-async def test_a_webhook_tells_the_schedule_and_the_slot(store: Store, clock: TestClock) -> None:
+async def test_a_webhook_tells_the_schedule_and_the_fire_time(store: Store, clock: TestClock) -> None:
     await added(store, webhook_url="https://example.com/hook")
     clock.turn(60)
     await fire(store)
@@ -592,7 +596,7 @@ async def test_schedules_in_code_are_added_updated_and_retired(store: Store, clo
     assert await store.schedules.get("b") is None
 
 
-async def test_the_last_slot_of_a_schedule_in_code_fires_after_a_restart_and_its_records_stay(
+async def test_the_last_fire_time_of_a_schedule_in_code_fires_after_a_restart_and_its_records_stay(
     store: Store, clock: TestClock
 ) -> None:
     party = schedule("party", at=(START + MINUTE,))
@@ -602,7 +606,7 @@ async def test_the_last_slot_of_a_schedule_in_code_fires_after_a_restart_and_its
     assert await results(store, ended) == {"party": Result.SAME}
     await fire(store)
     assert await results(store, ended) == {"party": Result.SAME}
-    assert (await slots(store, "party"), await outcomes(store, "party")) == ([1], [(1, FIRED)])
+    assert (await fire_times(store, "party"), await outcomes(store, "party")) == ([1], [(1, FIRED)])
     assert await results(store, Definition("shop", "two", (), over=(schedule("never", at=(START,)),))) == {
         "never": Result.OVER,
         "party": Result.RETIRED,
@@ -706,13 +710,13 @@ async def test_the_higher_release_wins_while_a_process_of_it_is_live(store: Stor
     assert (found.schedule.tags, found.release) == (("old",), "1.9")
 
 
-async def test_next_slots_are_computed_anew_only_for_a_newer_database_of_zones(store: Store) -> None:
+async def test_next_fire_times_are_computed_anew_only_for_a_newer_database_of_zones(store: Store) -> None:
     await added(store, cron="0 3 * * *", timezone="Europe/Madrid")
     assert await store.schedules.foresee("2026a") == 0
     assert await store.schedules.foresee("2025c") == 0
 
 
-async def test_a_newer_database_of_zones_moves_the_next_slot(store: Store, tmp_path: Path) -> None:
+async def test_a_newer_database_of_zones_moves_the_next_fire_time(store: Store, tmp_path: Path) -> None:
     with own_zones(tmp_path) as zones:
         zones.set(HOUR)
         await added(store, cron="0 3 * * *", timezone=PLACE)

@@ -1,4 +1,4 @@
-"""Slots of schedules: intervals, moments, start and end, jitter, jobs and words."""
+"""Fire times of schedules: intervals, moments, start and end, jitter, jobs and words."""
 
 from datetime import UTC, datetime, timedelta
 from itertools import islice
@@ -14,13 +14,13 @@ from demora.core.schedules.schedule import (
     Overlap,
     Schedule,
     due_time,
+    fire_times_back,
+    fire_times_between,
     job_of,
     last_fire,
     next_fire,
     preview,
     say_schedule,
-    slots_back,
-    slots_between,
 )
 from tests.builders import ms, seconds
 
@@ -72,7 +72,7 @@ def test_an_interval_is_elapsed_time_and_ignores_the_wall_clock() -> None:
 # Moments, start and end
 
 
-def test_the_listed_moments_are_the_slots() -> None:
+def test_the_listed_moments_are_the_fire_times() -> None:
     moments = (NOON, NOON + HOUR, NOON + DAY)
     assert preview(schedule(at=moments), NOON - HOUR, 9) == list(moments)
     assert next_fire(schedule(at=moments), NOON + DAY) is None
@@ -80,14 +80,14 @@ def test_the_listed_moments_are_the_slots() -> None:
     assert last_fire(schedule(at=moments), NOON - ms(1)) is None
 
 
-def test_a_start_and_an_end_bound_the_slots_and_may_be_slots() -> None:
+def test_a_start_and_an_end_bound_the_fire_times_and_may_be_fire_times() -> None:
     bounded = schedule(cron="0 * * * *", start_at=NOON, end_at=NOON + 2 * HOUR)
     assert preview(bounded, NOON - DAY, 9) == [NOON, NOON + HOUR, NOON + 2 * HOUR]
-    assert list(slots_back(bounded, NOON + DAY, NOON - DAY)) == [NOON + 2 * HOUR, NOON + HOUR, NOON]
+    assert list(fire_times_back(bounded, NOON + DAY, NOON - DAY)) == [NOON + 2 * HOUR, NOON + HOUR, NOON]
 
 
 @given(one=st.one_of(timings, bounded), after=offsets)
-def test_forwards_and_backwards_see_the_same_slots(one: Schedule, after: timedelta) -> None:
+def test_forwards_and_backwards_see_the_same_fire_times(one: Schedule, after: timedelta) -> None:
     following = next_fire(one, NOON + after)
     if following is None:
         return
@@ -97,15 +97,15 @@ def test_forwards_and_backwards_see_the_same_slots(one: Schedule, after: timedel
     assert before is None or before <= NOON + after
     assert one.start_at is None or following >= one.start_at
     assert one.end_at is None or following <= one.end_at
-    forwards = list(islice(slots_between(one, NOON + after, NOON + after + DAY), 50))
+    forwards = list(islice(fire_times_between(one, NOON + after, NOON + after + DAY), 50))
     if forwards:
-        assert list(slots_back(one, forwards[-1], NOON + after)) == forwards[::-1]
+        assert list(fire_times_back(one, forwards[-1], NOON + after)) == forwards[::-1]
 
 
-def test_a_slot_per_second_is_found_in_a_year_without_a_walk() -> None:
+def test_a_fire_time_per_second_is_found_in_a_year_without_a_walk() -> None:
     each = schedule(cron="* * * * * *")
     year = NOON + 365 * DAY
-    assert list(islice(slots_back(each, year, NOON), 3)) == [year, year - seconds(1), year - seconds(2)]
+    assert list(islice(fire_times_back(each, year, NOON), 3)) == [year, year - seconds(1), year - seconds(2)]
     assert next_fire(schedule(every=seconds(1)), year) == year + seconds(1)
 
 
@@ -118,32 +118,32 @@ def test_a_slot_per_second_is_found_in_a_year_without_a_walk() -> None:
     name=st.text("abc", min_size=1, max_size=5),
     after=offsets,
 )
-def test_jitter_moves_the_due_time_and_never_past_the_next_slot(
+def test_jitter_moves_the_due_time_and_never_past_the_next_fire_time(
     one: Schedule, jitter: timedelta, name: str, after: timedelta
 ) -> None:
     shaken = schedule(name=name, cron=one.cron, every=one.every, at=one.at, timezone=one.timezone, jitter=jitter)
-    slot = next_fire(shaken, NOON + after)
-    if slot is None:
+    fire_time = next_fire(shaken, NOON + after)
+    if fire_time is None:
         return
-    due, following = due_time(shaken, slot), next_fire(shaken, slot)
-    assert slot <= due < slot + jitter
+    due, following = due_time(shaken, fire_time), next_fire(shaken, fire_time)
+    assert fire_time <= due < fire_time + jitter
     assert following is None or due < following
     assert due.microsecond % 1000 == 0
-    assert due_time(shaken, slot) == due
+    assert due_time(shaken, fire_time) == due
 
 
-def test_jitter_is_drawn_from_the_name_and_the_slot() -> None:
+def test_jitter_is_drawn_from_the_name_and_the_fire_time() -> None:
     """These values are written down, so that no release draws others while an older one still runs."""
     shaken = schedule(every=DAY, jitter=HOUR)
-    drawn = [due_time(shaken, slot) - slot for slot in preview(shaken, NOON, 3)]
+    drawn = [due_time(shaken, fire_time) - fire_time for fire_time in preview(shaken, NOON, 3)]
     assert drawn == [ms(2_072_053), ms(2_766_975), ms(2_355_696)]
     other = schedule(name="other", every=DAY, jitter=HOUR)
-    assert [due_time(other, slot) - slot for slot in preview(other, NOON, 3)] != drawn
+    assert [due_time(other, fire_time) - fire_time for fire_time in preview(other, NOON, 3)] != drawn
 
 
 def test_jitter_uses_the_whole_span() -> None:
     shaken = schedule(every=DAY, jitter=HOUR)
-    drawn = [due_time(shaken, slot) - slot for slot in preview(shaken, NOON, 400)]
+    drawn = [due_time(shaken, fire_time) - fire_time for fire_time in preview(shaken, NOON, 400)]
     assert min(drawn) < timedelta(minutes=1)
     assert max(drawn) > timedelta(minutes=59)
     assert timedelta(minutes=25) < sum(drawn, timedelta(0)) / 400 < timedelta(minutes=35)
@@ -152,7 +152,7 @@ def test_jitter_uses_the_whole_span() -> None:
 # Jobs
 
 
-def test_the_job_of_a_slot_has_what_the_schedule_says() -> None:
+def test_the_job_of_a_fire_time_has_what_the_schedule_says() -> None:
     asked = schedule(
         every=HOUR,
         payload=b'{"a":1}',
@@ -164,18 +164,18 @@ def test_the_job_of_a_slot_has_what_the_schedule_says() -> None:
         tags=("x",),
         webhook_url="https://example.com/",
     )
-    job = job_of(asked, "an-id", slot=NOON)
+    job = job_of(asked, "an-id", fire_time=NOON)
     assert (job.id, job.type, job.name, job.payload) == ("an-id", "report.build", "nightly", b'{"a":1}')
     assert (job.queue, job.priority, job.max_retries, job.retry_delay) == ("reports", Priority.HIGH, 7, seconds(9))
     assert (job.timeout, job.tags, job.webhook_url) == (HOUR, ("x",), "https://example.com/")
     assert (job.at, job.delay) == (NOON, None)
 
 
-def test_the_job_of_a_slot_is_due_after_its_jitter_and_a_triggered_one_at_once() -> None:
+def test_the_job_of_a_fire_time_is_due_after_its_jitter_and_a_triggered_one_at_once() -> None:
     shaken = schedule(every=DAY, jitter=HOUR)
-    assert job_of(shaken, "an-id", slot=NOON).at == due_time(shaken, NOON) != NOON
+    assert job_of(shaken, "an-id", fire_time=NOON).at == due_time(shaken, NOON) != NOON
     assert (job_of(shaken, "an-id").at, job_of(shaken, "an-id").delay) == (None, None)
-    spread = job_of(shaken, "an-id", slot=NOON, delay=seconds(5))
+    spread = job_of(shaken, "an-id", fire_time=NOON, delay=seconds(5))
     assert (spread.at, spread.delay) == (None, seconds(5))
 
 

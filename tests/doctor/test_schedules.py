@@ -6,23 +6,23 @@ from typing import Any
 import msgspec
 
 from demora.core.job import Job, Lane, Priority
-from demora.core.schedules.firing import SlotOutcome, begin
+from demora.core.schedules.firing import FireOutcome, begin
 from demora.core.schedules.schedule import Schedule
 from demora.core.states import Status
 from demora.core.workers import WorkerRecord
 from demora.doctor.schedules import IN_A_ROW, OVERLAPS, ScheduleHistory, judge_schedules
 from demora.store.diagnostics import Finding
-from demora.store.schedules import Origin, SlotRecord, StoredSchedule
+from demora.store.schedules import FireRecord, Origin, StoredSchedule
 
 NOW = datetime(2030, 1, 1, tzinfo=UTC)
 LIVE = WorkerRecord("ann", "host", 7, 20, (), ("a",))
 SCHEDULE = Schedule(name="tick", type="a", payload=b"{}", recorded_at=NOW, every=timedelta(minutes=1))
 
 
-def history(*outcomes: SlotOutcome, jobs: tuple[Status, ...] = (), **changes: Any) -> ScheduleHistory:
+def history(*outcomes: FireOutcome, jobs: tuple[Status, ...] = (), **changes: Any) -> ScheduleHistory:
     schedule = msgspec.structs.replace(SCHEDULE, **changes)
     stored = StoredSchedule(schedule, 1, begin(schedule, NOW), Origin.API)
-    slots = [SlotRecord("tick", NOW - n * timedelta(minutes=1), one, NOW) for n, one in enumerate(outcomes)]
+    fire_times = [FireRecord("tick", NOW - n * timedelta(minutes=1), one, NOW) for n, one in enumerate(outcomes)]
     times = {"created_at": NOW, "scheduled_at": NOW, "due_at": NOW}
     made = [
         Job(
@@ -33,7 +33,7 @@ def history(*outcomes: SlotOutcome, jobs: tuple[Status, ...] = (), **changes: An
         )
         for n, status in enumerate(jobs)
     ]
-    return ScheduleHistory(stored, slots, made)
+    return ScheduleHistory(stored, fire_times, made)
 
 
 def judged(*histories: ScheduleHistory, workers: tuple[WorkerRecord, ...] = (LIVE,)) -> list[Finding]:
@@ -41,7 +41,7 @@ def judged(*histories: ScheduleHistory, workers: tuple[WorkerRecord, ...] = (LIV
 
 
 def test_a_schedule_whose_jobs_run_is_well() -> None:
-    fine = history(SlotOutcome.FIRED, jobs=(Status.QUEUED, Status.COMPLETED, Status.FAILED, Status.FAILED))
+    fine = history(FireOutcome.FIRED, jobs=(Status.QUEUED, Status.COMPLETED, Status.FAILED, Status.FAILED))
     assert judged(fine) == []
     assert [finding.level for finding in judge_schedules([fine], [LIVE], NOW)] == ["ok"]
 
@@ -53,32 +53,32 @@ def test_a_type_that_no_live_worker_knows_is_named() -> None:
 
 
 def test_runs_that_overlap_always_are_named() -> None:
-    held_up = (SlotOutcome.SKIPPED,) * (OVERLAPS - 1)
-    [finding] = judged(history(*held_up, SlotOutcome.REPLACED))
+    held_up = (FireOutcome.SKIPPED,) * (OVERLAPS - 1)
+    [finding] = judged(history(*held_up, FireOutcome.REPLACED))
     assert f"the last {OVERLAPS} runs of schedule tick" in finding.fact
-    assert judged(history(*held_up, SlotOutcome.FIRED)) == []
+    assert judged(history(*held_up, FireOutcome.FIRED)) == []
 
 
 def lasting(span: timedelta | None, *, every: int = 1, added_late: timedelta = timedelta(0)) -> ScheduleHistory:
     """A schedule per minute of which each `every`th fire time has a job that lasts so long; None: it has not ended."""
     minute, count = timedelta(minutes=1), 2 * OVERLAPS + 1
-    slots = [NOW - n * minute for n in range(count)]
+    fire_times = [NOW - n * minute for n in range(count)]
     records = [
-        SlotRecord("tick", slot, SlotOutcome.SKIPPED if n % every else SlotOutcome.FIRED, slot)
-        for n, slot in enumerate(slots)
+        FireRecord("tick", fire_time, FireOutcome.SKIPPED if n % every else FireOutcome.FIRED, fire_time)
+        for n, fire_time in enumerate(fire_times)
     ]
     [pattern] = history(jobs=(Status.COMPLETED,)).jobs
     jobs = [
         msgspec.structs.replace(
             pattern,
-            slot_at=slot,
-            created_at=slot + added_late,
-            completed_at=None if span is None else slot + added_late + span,
+            slot_at=fire_time,
+            created_at=fire_time + added_late,
+            completed_at=None if span is None else fire_time + added_late + span,
             status=Status.PROCESSING if span is None else Status.COMPLETED,
         )
-        for slot in slots[::every]
+        for fire_time in fire_times[::every]
     ]
-    return msgspec.structs.replace(history(), slots=records, jobs=jobs)
+    return msgspec.structs.replace(history(), records=records, jobs=jobs)
 
 
 def test_jobs_that_last_past_the_next_fire_time_overlap_also_where_that_is_allowed() -> None:

@@ -365,6 +365,23 @@ async def test_a_process_that_never_waited_leaves_the_leases_of_those_that_did_a
     await idle.close()
 
 
+async def test_a_process_that_starts_during_stalls_takes_over_what_lapsed_before(path: Path, clock: TestClock) -> None:
+    store = await opened(path, clock=clock)
+    await add_one(store)
+    job = await claim_one(store, lease=LEASE, worker="dead")
+    stamp = sockets_folder(path) / "stalled"
+    stamp.parent.mkdir(exist_ok=True)
+    clock.turn(60)
+    for _ in range(2):  # the lease lapsed long ago, and another process waits again and again
+        Stall(stamp).goes_on(clock.boot(), clock.boot() + 1_100)
+        clock.turn(1.2)
+        assert Stall(stamp).heeds_others(clock.boot())
+        new = await opened(path, clock=clock)
+        assert [lapsed.lease for lapsed in (await claim(new)).lapsed] == [job.lease]
+        await new.close()
+    await store.close()
+
+
 async def test_a_wait_is_known_to_other_processes_before_it_ends(path: Path, clock: TestClock) -> None:
     store = await opened(path, waits=Waits(lock=60, turn=0.1, stall=0.1), clock=clock)
     other = Stall(sockets_folder(path) / "stalled")

@@ -199,7 +199,7 @@ LOCKS = (
         "a schedule is changed without a lock",
         "from demora.schedules where name = :name for update of schedules",
         "from demora.schedules where name = :name",
-        "slot due",
+        "fire time due",
     ),
     _race(
         "schedules of an application are brought in without a lock",
@@ -211,19 +211,19 @@ LOCKS = (
         "schedules are fired without a lock",
         "from demora.schedules where name = any(:names::text[]) order by name for update",
         "from demora.schedules where name = any(:names::text[]) order by name",
-        "slot due",
+        "fire time due",
     ),
     _race(
         "a firing does not lock the jobs of its schedule",
         "and status < {COMPLETED} order by seq for update",
         "and status < {COMPLETED} order by seq",
-        "second slot due",
+        "second fire time due",
     ),
     _race(
-        "slots are foreseen without a lock",
+        "fire times are foreseen without a lock",
         "from demora.schedules order by name for update of schedules",
         "from demora.schedules order by name",
-        "moved slot",
+        "moved fire time",
     ),
     _race(
         "statistics are merged by two processes at once",

@@ -70,7 +70,7 @@ LOST_ANSWERS = (
         "a job that was triggered is said to be a replay", PG_SCHEDULES, "trigger(session, name, job)", "trigger"
     ),
     _answered_again(
-        "slots that were filled are said to be full", PG_SCHEDULES, "backfill(session, name, slots)", "backfill"
+        "fire times that were filled are said to be full", PG_SCHEDULES, "backfill(session, name, fire_times)", "backfill"
     ),
     _answered_again("a URL that was enabled is said to be enabled before", PG_WEBHOOKS, "enable(session, url)", "enable"),
     _answered_again(

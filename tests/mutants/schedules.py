@@ -69,7 +69,7 @@ SCHEDULES = (
         FIRE_LOOP,
     ),
     Mutant(
-        "a newer database of zones moves no slot",
+        "a newer database of zones moves no fire time",
         "engines/sqlite/queries.sql",
         "update schedules set next_at = ?, revision = revision + 1 where name = ?",
         "update schedules set next_at = coalesce(next_at, ?), revision = revision + 1 where name = ?",
@@ -97,14 +97,14 @@ SCHEDULES = (
         CLI,
     ),
     Mutant(
-        "a change of a schedule overwrites the record of a slot that has its job",
+        "a change of a schedule overwrites the record of a fire time that has its job",
         "engines/sqlite/queries.sql",
         "values (?, ?, ?, ?)\non conflict (schedule, slot_at) do nothing",
         "values (?, ?, ?, ?)\non conflict (schedule, slot_at) do update set outcome = excluded.outcome, job_id = null",
         FIRE + " -k sqlite-memory",
     ),
     Mutant(
-        "a schedule that was added again gives its old slots second jobs",
+        "a schedule that was added again gives its old fire times second jobs",
         "engines/sqlite/queries.sql",
         "        :decided_to, null))",
         "        null, null))",

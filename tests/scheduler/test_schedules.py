@@ -65,7 +65,7 @@ class Watched(SqliteStore):
     async def looks(self) -> int:
         return self.schedules.looks
 
-    async def slots(self) -> list[int]:
+    async def fire_times(self) -> list[int]:
         page = await self.find(Query(JobFilter(schedule="tick"), limit=100))
         return sorted((job.slot_at - START) // MINUTE for job in page.jobs if job.slot_at is not None)
 
@@ -97,12 +97,12 @@ async def running(*loops: ScheduleLoop) -> AsyncIterator[None]:
         await asyncio.wait(tasks)
 
 
-async def test_slots_fire_as_the_clock_reaches_them_and_each_once(store: Watched, clock: TestClock) -> None:
+async def test_fire_times_fire_as_the_clock_reaches_them_and_each_once(store: Watched, clock: TestClock) -> None:
     await added(store)
     async with running(ScheduleLoop(store), ScheduleLoop(store), ScheduleLoop(store)):
         for n in range(1, 4):
             clock.turn(60)
-            assert await eventually(store.slots, lambda slots, n=n: len(slots) >= n) == list(range(1, n + 1))
+            assert await eventually(store.fire_times, lambda fire_times, n=n: len(fire_times) >= n) == list(range(1, n + 1))
 
 
 async def test_a_new_schedule_wakes_a_loop_that_had_nothing_to_wait_for(store: Watched, clock: TestClock) -> None:
@@ -126,11 +126,11 @@ async def test_an_idle_loop_does_not_look_again(store: Watched, monkeypatch: pyt
         assert store.schedules.looks == 1
 
 
-async def test_a_slot_that_waits_fires_when_the_earlier_job_ends(store: Watched, clock: TestClock) -> None:
+async def test_a_fire_time_that_waits_fires_when_the_earlier_job_ends(store: Watched, clock: TestClock) -> None:
     await added(store, overlap=Overlap.QUEUE)
     async with running(ScheduleLoop(store)):
         clock.turn(60)
-        await eventually(store.slots, lambda slots: slots == [1])
+        await eventually(store.fire_times, lambda fire_times: fire_times == [1])
         running_job = await claim_one(store, lease=timedelta(hours=1))
         clock.turn(60)
 
@@ -139,7 +139,7 @@ async def test_a_slot_that_waits_fires_when_the_earlier_job_ends(store: Watched,
 
         await eventually(kept, bool)
         await settle(store, running_job, DONE)
-        await eventually(store.slots, lambda slots: slots == [1, 2])
+        await eventually(store.fire_times, lambda fire_times: fire_times == [1, 2])
 
 
 async def test_after_trouble_the_loop_fires_what_is_due(
@@ -150,7 +150,7 @@ async def test_after_trouble_the_loop_fires_what_is_due(
     store.schedules.failures = 3
     async with running(ScheduleLoop(store)):
         clock.turn(60)
-        await eventually(store.slots, lambda slots: slots == [1])
+        await eventually(store.fire_times, lambda fire_times: fire_times == [1])
 
 
 async def test_a_schedule_that_cannot_be_decided_keeps_no_other_from_firing(store: Watched, clock: TestClock) -> None:
@@ -163,7 +163,7 @@ async def test_a_schedule_that_cannot_be_decided_keeps_no_other_from_firing(stor
     unreadable = msgspec.structs.replace(due.schedules[0], schedule=msgspec.structs.replace(broken, every=None, cron="?"))
     store.schedules.found = msgspec.structs.replace(due, schedules=[unreadable, due.schedules[1]])
     await ScheduleLoop(store).look()
-    assert (well.name, await store.slots()) == ("tick", [1])
+    assert (well.name, await store.fire_times()) == ("tick", [1])
 
 
 async def test_a_loop_that_can_decide_nothing_does_not_spin(
@@ -200,7 +200,7 @@ async def test_a_schedule_in_an_unknown_zone_makes_no_other_late(
         assert await loop._wait(await loop.look()) == 2.0
         clock.turn(2)
         await loop.look()
-        assert await store.slots() == [1, 2]
+        assert await store.fire_times() == [1, 2]
         assert await loop._wait(await loop.look()) == schedules.STUCK_LOOK
 
 
@@ -215,7 +215,9 @@ async def test_a_loop_with_a_schedule_in_an_unknown_zone_fires_the_others(
         async with running(ScheduleLoop(store)):
             for n in range(1, 4):
                 clock.turn(60)
-                assert await eventually(store.slots, lambda slots, n=n: len(slots) >= n) == list(range(1, n + 1))
+                assert await eventually(store.fire_times, lambda fire_times, n=n: len(fire_times) >= n) == list(
+                    range(1, n + 1)
+                )
 
 
 async def test_schedules_that_cannot_be_decided_on_do_not_fill_the_piece_of_a_look(
@@ -232,7 +234,7 @@ async def test_schedules_that_cannot_be_decided_on_do_not_fill_the_piece_of_a_lo
         loop = ScheduleLoop(store)
         for _ in range(3):
             assert await loop._wait(await loop.look()) < schedules.STUCK_LOOK
-        assert await store.slots() == [1]
+        assert await store.fire_times() == [1]
         assert await loop._wait(await loop.look()) == schedules.STUCK_LOOK
 
 
@@ -243,7 +245,7 @@ async def test_the_loop_ends_when_its_store_is_closed(store: Watched) -> None:
     await asyncio.wait_for(loop, 10)
 
 
-async def test_of_live_workers_one_looks_at_a_slots_time_and_the_others_a_little_later(
+async def test_of_live_workers_one_looks_at_a_fire_time_and_the_others_a_little_later(
     store: Watched, clock: TestClock
 ) -> None:
     await added(store)
@@ -258,7 +260,9 @@ async def test_of_live_workers_one_looks_at_a_slots_time_and_the_others_a_little
     assert await ScheduleLoop(store)._wait(due) == 30.0 + OTHERS_LATER
 
 
-async def test_a_process_looks_at_the_first_of_the_coming_slots_that_is_its_own(store: Watched, clock: TestClock) -> None:
+async def test_a_process_looks_at_the_first_of_the_coming_fire_times_that_is_its_own(
+    store: Watched, clock: TestClock
+) -> None:
     starts = [START + MINUTE / 2 + timedelta(milliseconds=20 * n) for n in range(8)]
     for n, start in enumerate(starts):
         await added(store, f"tick-{n}", start_at=start)
@@ -266,12 +270,12 @@ async def test_a_process_looks_at_the_first_of_the_coming_slots_that_is_its_own(
     for name in names:
         await store.heartbeat(WorkerRecord(name, "host", 1, 1))
     due = await store.schedules.due(limit=1)
-    own = {name: min(slot for slot in starts if first_to_look(slot, names) == name) for name in names}
+    own = {name: min(fire_time for fire_time in starts if first_to_look(fire_time, names) == name) for name in names}
     waits = {name: await ScheduleLoop(store, name)._wait(due) for name in names}
-    assert waits == {name: (slot - START).total_seconds() for name, slot in own.items()}
+    assert waits == {name: (fire_time - START).total_seconds() for name, fire_time in own.items()}
 
 
-async def test_a_process_that_is_beaten_twice_leaves_the_slots_to_the_other_for_a_moment(
+async def test_a_process_that_is_beaten_twice_leaves_the_fire_times_to_the_other_for_a_moment(
     store: Watched, clock: TestClock
 ) -> None:
     await added(store)
@@ -284,7 +288,7 @@ async def test_a_process_that_is_beaten_twice_leaves_the_slots_to_the_other_for_
     assert waits == [0.0, OTHERS_LATER, OTHERS_LATER]
 
 
-async def test_a_process_without_a_worker_is_the_first_to_look_at_its_share_of_slots(
+async def test_a_process_without_a_worker_is_the_first_to_look_at_its_share_of_fire_times(
     store: Watched, clock: TestClock
 ) -> None:
     await added(store)
@@ -311,7 +315,7 @@ async def test_a_process_attends_as_long_as_it_runs(
             await eventually(store.schedules.live, lambda live: live == ["scheduler"])
 
 
-async def test_without_a_live_worker_every_scheduler_looks_at_the_slots_time(store: Watched, clock: TestClock) -> None:
+async def test_without_a_live_worker_every_scheduler_looks_at_the_fire_time(store: Watched, clock: TestClock) -> None:
     await added(store)
     clock.turn(30)
     assert await ScheduleLoop(store)._wait(await store.schedules.due(limit=1)) == 30.0
@@ -321,7 +325,7 @@ async def test_a_cancelled_job_of_a_schedule_ends_its_wait(store: Watched, clock
     await added(store, overlap=Overlap.QUEUE)
     async with running(ScheduleLoop(store)):
         clock.turn(60)
-        await eventually(store.slots, lambda slots: slots == [1])
+        await eventually(store.fire_times, lambda fire_times: fire_times == [1])
         clock.turn(60)
         [job] = (await store.find(Query(JobFilter(schedule="tick")))).jobs
 
@@ -330,5 +334,5 @@ async def test_a_cancelled_job_of_a_schedule_ends_its_wait(store: Watched, clock
 
         await eventually(kept, bool)
         await store.cancel([job.id])
-        await eventually(store.slots, lambda slots: slots == [1, 2])
+        await eventually(store.fire_times, lambda fire_times: fire_times == [1, 2])
         assert (await store.get(job.id)).status is Status.CANCELLED  # type: ignore[union-attr]

@@ -23,7 +23,7 @@ from ..doctor import (
     judge_webhooks,
     versions,
 )
-from ..doctor.schedules import LOOKED_AT, SLOTS_LOOKED_AT, ScheduleHistory
+from ..doctor.schedules import LOOKED_AT, RECORDS_LOOKED_AT, ScheduleHistory
 from ..errors import BadSetting, StoreError
 from ..store.diagnostics import Finding
 from .opening import app_to_look_at, opened, refuse_memory
@@ -96,8 +96,8 @@ async def _jobs(app: Demora, *, repair: bool) -> list[Finding]:
 async def _histories(client: Client) -> AsyncIterator[ScheduleHistory]:
     for stored in await client.schedules(limit=MOST_SCHEDULES):
         name = stored.schedule.name
-        slots = await client.slot_records(name, limit=SLOTS_LOOKED_AT)
-        yield ScheduleHistory(stored, slots, (await client.schedule_jobs(name, limit=LOOKED_AT)).jobs)
+        records = await client.slot_records(name, limit=RECORDS_LOOKED_AT)
+        yield ScheduleHistory(stored, records, (await client.schedule_jobs(name, limit=LOOKED_AT)).jobs)
 
 
 @contextmanager

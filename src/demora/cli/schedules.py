@@ -11,9 +11,9 @@ import click
 from ..client.client import Client
 from ..client.schedules import RUNS, BackfillResult, changed_by_person
 from ..client.views import backfill_view, job_view, schedule_view, schedules_view
-from ..core.schedules.schedule import Missed, Overlap, Schedule, preview, say_schedule, slots_between, why_unreadable
+from ..core.schedules.schedule import Missed, Overlap, Schedule, fire_times_between, preview, say_schedule, why_unreadable
 from ..core.spans import say, timestamp
-from ..store.schedules import Origin, SlotRecord, StoredSchedule
+from ..store.schedules import FireRecord, Origin, StoredSchedule
 from . import output
 from .jobs import read_payload
 from .opening import chosen_app, existing, is_app_named, opened
@@ -21,7 +21,7 @@ from .options import MOMENT, PRIORITY, SPAN, as_json, asynchronous
 from .output import from_now, plain, print_json
 from .root import group, verb, who
 
-SHOWN_SLOTS = 5
+SHOWN_FIRE_TIMES = 5
 _DAYS, _HOURS, _QUARTER = 7, 24, timedelta(minutes=15)
 _MANY = 10  # runs of an hour that the picture shows as +
 
@@ -189,14 +189,14 @@ async def show(name: str, *, as_json: bool) -> None:
     now = datetime.now(UTC)
     async with existing() as client:
         found = await client.schedule(name)
-        slots = await client.slot_records(name, limit=SHOWN_SLOTS)
+        records = await client.slot_records(name, limit=SHOWN_FIRE_TIMES)
     unreadable = why_unreadable(found.schedule)
     runs = preview(found.schedule, now, RUNS) if found.schedule.enabled and unreadable is None else []
     if as_json:
         print_json({"schedule": schedule_view(found), "nextRuns": [timestamp(run) for run in runs]})
         return
     week = _week(found.schedule, now) if unreadable is None else _cannot_fire(unreadable)
-    for line in (*_facts(found, now), *_runs(found.schedule, runs, now), *week, *_slots(slots)):
+    for line in (*_facts(found, now), *_runs(found.schedule, runs, now), *week, *_fire_times(records)):
         click.echo(line)
 
 
@@ -301,7 +301,7 @@ def _week(schedule: Schedule, now: datetime) -> Iterator[str]:
     counts: dict[tuple[int, int], int] = {}
     for part in range(_DAYS * _HOURS * 4):  # by quarters, so that a schedule per second costs no more than another
         begin = now + part * _QUARTER
-        for run in islice(slots_between(schedule, begin, begin + _QUARTER), _MANY):
+        for run in islice(fire_times_between(schedule, begin, begin + _QUARTER), _MANY):
             there = run.astimezone(zone)
             place = ((there.date() - first).days, there.hour)
             counts[place] = counts.get(place, 0) + 1
@@ -317,17 +317,17 @@ def _mark(count: int) -> str:
     return "." if not count else str(count) if count < _MANY else "+"
 
 
-def _slots(slots: list[SlotRecord]) -> Iterator[str]:
-    if slots:
+def _fire_times(records: list[FireRecord]) -> Iterator[str]:
+    if records:
         yield ""
         yield "last runs"
-    for slot in slots:
-        yield f"  {timestamp(slot.slot_at)}  {slot.outcome.value:<9} {slot.job_id or ''}".rstrip()
+    for record in records:
+        yield f"  {timestamp(record.slot_at)}  {record.outcome.value:<9} {record.job_id or ''}".rstrip()
 
 
 def _backfilled(result: BackfillResult, *, dry_run: bool) -> Iterator[str]:
-    for slot in result.added:
-        yield timestamp(slot)
+    for fire_time in result.added:
+        yield timestamp(fire_time)
     had = f"; {len(result.had)} had one already" if result.had else ""
     yield f"{len(result.added)} runs {'would get' if dry_run else 'got'} a job{had}"
 

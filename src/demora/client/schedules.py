@@ -11,10 +11,10 @@ from ..core.filters import JobFilter
 from ..core.job import Job, NewJob
 from ..core.payload import unpack
 from ..core.request import check_cursor
-from ..core.schedules.backfill import MOST_SLOTS, backfill_slots
+from ..core.schedules.backfill import MOST_FIRE_TIMES, backfill_times
 from ..core.schedules.definitions import Defined, Definition, Result, changed_fields
 from ..core.schedules.schedule import Schedule, job_of, next_fire, say_schedule
-from ..core.schedules.schedule import preview as slots_after
+from ..core.schedules.schedule import preview as fire_times_after
 from ..core.schedules.schedule_request import ScheduleRequest, change_schedule, is_schedule_name, make_schedule
 from ..core.spans import MILLISECOND, from_ms
 from ..core.spans import spread as spread_over
@@ -22,7 +22,7 @@ from ..core.spelling import did_you_mean
 from ..errors import Invalid, ScheduleNotFound, ScheduleTaken
 from ..handlers.registry import Registry
 from ..store.jobs import Page, Query
-from ..store.schedules import Origin, SlotRecord, StoredSchedule
+from ..store.schedules import FireRecord, Origin, StoredSchedule
 from ..store.store import Store
 from ..system import notices
 from .paces import CODE
@@ -136,13 +136,13 @@ class Schedules:
         """Return the next fire times of a schedule in UTC, none if it is paused."""
         _check_count(count)
         found = await self.schedule(name)
-        return slots_after(found.schedule, _now(), count) if found.schedule.enabled else []
+        return fire_times_after(found.schedule, _now(), count) if found.schedule.enabled else []
 
     def preview_schedule(self, *, count: int = RUNS, **values: Any) -> SchedulePreview:
         """Check values as `add_schedule` takes them, and say when such a schedule would fire. Stores nothing."""
         _check_count(count)
         made = make_schedule("preview", make_schedule_request({"type": "preview", **values}), now=_now())
-        return SchedulePreview(say_schedule(made), made.timezone, slots_after(made, _now(), count))
+        return SchedulePreview(say_schedule(made), made.timezone, fire_times_after(made, _now(), count))
 
     async def schedule_jobs(self, name: str, *, after: str | None = None, limit: int = 50) -> Page:
         """Return a page of the jobs that a schedule has added, newest first, also those of a schedule that was removed."""
@@ -156,7 +156,7 @@ class Schedules:
             await self.schedule(name)
         return page
 
-    async def slot_records(self, name: str, *, limit: int = 50) -> list[SlotRecord]:
+    async def slot_records(self, name: str, *, limit: int = 50) -> list[FireRecord]:
         """Return what became of the last fire times of a schedule, newest first."""
         await self.schedule(name)
         return await self._store.records(name, limit=limit)
@@ -173,17 +173,17 @@ class Schedules:
         """Add jobs for the past fire times of a range that have none. They are due at once, or evenly over a `spread`."""
         found = await self.schedule(name)
         decided_to, forgotten_to = found.progress.decided_to, found.forgotten_to
-        slots = backfill_slots(found.schedule, first, last, decided_to=decided_to, forgotten_to=forgotten_to)
-        records = await self._store.records(name, before=last + MILLISECOND, limit=MOST_SLOTS) if slots else []
+        fire_times = backfill_times(found.schedule, first, last, decided_to=decided_to, forgotten_to=forgotten_to)
+        records = await self._store.records(name, before=last + MILLISECOND, limit=MOST_FIRE_TIMES) if fire_times else []
         with_jobs = {record.slot_at for record in records if record.job_id is not None}
-        wanted = [slot for slot in slots if slot not in with_jobs]
-        had = [slot for slot in slots if slot in with_jobs]
+        wanted = [fire_time for fire_time in fire_times if fire_time not in with_jobs]
+        had = [fire_time for fire_time in fire_times if fire_time in with_jobs]
         if dry_run or not wanted:
             return BackfillResult(wanted, had)
         delays = [timedelta(0)] * len(wanted) if spread is None else spread_over(len(wanted), spread)
         jobs = [
-            (slot, job_of(found.schedule, self._new_id(), slot=slot, delay=delay))
-            for slot, delay in zip(wanted, delays, strict=True)
+            (fire_time, job_of(found.schedule, self._new_id(), fire_time=fire_time, delay=delay))
+            for fire_time, delay in zip(wanted, delays, strict=True)
         ]
         result = _found(name, await self._store.backfill(name, jobs))
         return BackfillResult(result.added, sorted([*had, *result.had]))

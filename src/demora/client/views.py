@@ -657,7 +657,7 @@ def preview_view(preview: SchedulePreview) -> SchedulePreviewView:
 
 
 def backfill_view(result: BackfillResult, *, dry_run: bool) -> BackfillView:
-    return BackfillView([timestamp(slot) for slot in result.added], [timestamp(slot) for slot in result.had], dry_run)
+    return BackfillView([timestamp(at) for at in result.added], [timestamp(at) for at in result.had], dry_run)
 
 
 def _maybe(at: datetime | None) -> str | None:

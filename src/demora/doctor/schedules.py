@@ -6,28 +6,28 @@ from datetime import datetime, timedelta
 import msgspec
 
 from ..core.job import Job
-from ..core.schedules.firing import SlotOutcome
+from ..core.schedules.firing import FireOutcome
 from ..core.schedules.schedule import why_unreadable
 from ..core.spans import timestamp
 from ..core.states import Status
 from ..core.workers import WorkerRecord
 from ..store.diagnostics import Finding
-from ..store.schedules import SlotRecord, StoredSchedule
+from ..store.schedules import FireRecord, StoredSchedule
 
 IN_A_ROW = 3  # failed jobs that are reported
 AHEAD = timedelta(minutes=1)  # of now, up to which a schedule may be decided if clocks differ a little
 OVERLAPS = 5  # jobs in a row that had not ended at the fire time after theirs, or fire times in a row without a job for that
 LOOKED_AT = 10  # jobs of a schedule, newest first, of which the last ended ones count
-SLOTS_LOOKED_AT = 3 * OVERLAPS  # records of fire times, newest first: enough for jobs that skip every other one
+RECORDS_LOOKED_AT = 3 * OVERLAPS  # records of fire times, newest first: enough for jobs that skip every other one
 
-_HELD_UP = {SlotOutcome.SKIPPED, SlotOutcome.REPLACED}
+_HELD_UP = {FireOutcome.SKIPPED, FireOutcome.REPLACED}
 
 
 class ScheduleHistory(msgspec.Struct, frozen=True):
-    """A schedule with its last slots and jobs, newest first."""
+    """A schedule with its last fire times and jobs, newest first."""
 
     stored: StoredSchedule
-    slots: Sequence[SlotRecord] = ()
+    records: Sequence[FireRecord] = ()
     jobs: Sequence[Job] = ()
 
 
@@ -69,19 +69,19 @@ def _faults(one: ScheduleHistory, live: Sequence[WorkerRecord], now: datetime) -
 
 def _overlaps_always(one: ScheduleHistory) -> bool:
     """Whether an unended job held up each of the last fire times, or each of the last jobs met the one after its own."""
-    last = [slot.outcome for slot in one.slots[:OVERLAPS]]
+    last = [record.outcome for record in one.records[:OVERLAPS]]
     if len(last) == OVERLAPS and _HELD_UP.issuperset(last):
         return True
-    met = [found for job in one.jobs if (found := _met_the_next(job, one.slots)) is not None][:OVERLAPS]
+    met = [found for job in one.jobs if (found := _met_the_next(job, one.records)) is not None][:OVERLAPS]
     return len(met) == OVERLAPS and all(met)
 
 
-def _met_the_next(job: Job, slots: Sequence[SlotRecord]) -> bool | None:
+def _met_the_next(job: Job, records: Sequence[FireRecord]) -> bool | None:
     """Whether a job had not ended at the fire time after its own. None if there was none since, or if the job was added
     later than that: by a backfill, or for a missed run."""
     if job.slot_at is None:
         return None
-    following = min((slot.slot_at for slot in slots if slot.slot_at > job.slot_at), default=None)
+    following = min((record.slot_at for record in records if record.slot_at > job.slot_at), default=None)
     if following is None or job.created_at >= following:
         return None
     return job.completed_at is None or job.completed_at > following

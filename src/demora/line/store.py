@@ -309,8 +309,8 @@ class LinedSchedules:
     async def trigger(self, name: str, job: NewJob) -> Added | None:
         return await self._then_placed(self._inner.trigger(name, job))
 
-    async def backfill(self, name: str, slots: Sequence[tuple[datetime, NewJob]]) -> Backfilled | None:
-        return await self._then_placed(self._inner.backfill(name, slots))
+    async def backfill(self, name: str, fire_times: Sequence[tuple[datetime, NewJob]]) -> Backfilled | None:
+        return await self._then_placed(self._inner.backfill(name, fire_times))
 
     async def _then_placed(self, adding: Awaitable[T]) -> T:
         """Put the jobs into the line that the call added. It drops those that were replaced when it hands them out."""

@@ -1,8 +1,9 @@
-"""Fires schedules: sleeps until the next slot of any of them, and adds the jobs of the slots that are due.
+"""Fires schedules: sleeps until the next fire time of any of them, and adds the jobs of the fire times that are due.
 
-Every process with the scheduler role runs this loop, and none is a leader. The store lets one process decide each slot. So
-that not all of them wake for the same slot, a hash of it chooses which live process looks at its time; the others look
-`OTHERS_LATER`, in case that process is dead. Only the database's clock says that a slot is due, so none fires early.
+Every process with the scheduler role runs this loop, and none is a leader. The store lets one process decide each fire time.
+So that not all of them wake for the same fire time, a hash of it chooses which live process looks at its time; the others
+look `OTHERS_LATER`, in case that process is dead. Only the database's clock says that a fire time is due, so none fires
+early.
 """
 
 import asyncio
@@ -23,8 +24,8 @@ from ..system.seams import Seams
 from ..system.zones import zones_version
 
 PIECE = 500  # schedules that one transaction fires
-OTHERS_LATER = COMING.total_seconds()  # after a slot, when the processes look that are not the first
-BEATEN = 2  # looks in vain after which a process leaves many slots to the one that fires them, for as long
+OTHERS_LATER = COMING.total_seconds()  # after a fire time, when the processes look that are not the first
+BEATEN = 2  # looks in vain after which a process leaves many fire times to the one that fires them, for as long
 LONGEST = 60.0  # seconds between looks at most
 STUCK_LOOK = 5.0  # seconds until the next look, if no schedule that is due can be decided on
 LIVE_LOOK = 10.0  # seconds until a process reads again which others are live
@@ -51,7 +52,7 @@ class ScheduleLoop:
         self._stuck = 0  # schedules at the last look that were due and cannot be decided on
 
     async def run(self, define: Define | None = None) -> None:
-        """Fire slots at their times. `define` is called now and then until it returns False."""
+        """Fire schedules at their times. `define` is called now and then until it returns False."""
         defining = asyncio.ensure_future(_keep_defining(define))
         try:
             keeps: bool | None = False
@@ -61,7 +62,7 @@ class ScheduleLoop:
             defining.cancel()
 
     async def _foresee(self) -> None:
-        """Compute the next slots anew if this process has a newer database of time zones than the one that did."""
+        """Compute the next fire times anew if this process has a newer database of time zones than the one that did."""
         if not self._foreseen:
             if moved := await self._store.schedules.foresee(zones_version()):
                 notices.schedules_foreseen(moved, zones_version())
@@ -78,7 +79,9 @@ class ScheduleLoop:
             fired = await self._store.schedules.fire(firings)
             for firing, result in zip(firings, fired, strict=True):
                 if result.applied:
-                    notices.schedule_fired(firing.due.schedule.name, result.added, len(firing.decision.slots) - result.added)
+                    notices.schedule_fired(
+                        firing.due.schedule.name, result.added, len(firing.decision.fire_times) - result.added
+                    )
             self._beaten = 0 if any(result.applied for result in fired) else self._beaten + 1
         self._stuck = len(due.schedules) - len(firings)
         return due
@@ -87,14 +90,14 @@ class ScheduleLoop:
         """Decide about one schedule. One that cannot be read in this version must not keep the others from firing."""
         try:
             decision = decide(due.schedule, due.progress, found.now, due.previous)
-            jobs = tuple(job_of(due.schedule, self._new_id(), slot=slot) for slot in decision.fired)
+            jobs = tuple(job_of(due.schedule, self._new_id(), fire_time=fire_time) for fire_time in decision.fired)
         except Exception as problem:
             notices.schedule_broken(due.schedule.name, problem)
             return None
         return Firing(due, decision, jobs)
 
     async def _run_while(self, keeps: bool) -> bool | None:
-        """Fire while a slot waits for the end of a job, or while none does. None if the store is closed."""
+        """Fire while a fire time waits for the end of a job, or while none does. None if the store is closed."""
         with contextlib.ExitStack() as stack:
             topics = (Topic.SCHEDULES, Topic.ENDED) if keeps else (Topic.SCHEDULES,)
             subscriptions = [stack.enter_context(self._store.subscribe(topic)) for topic in topics]
@@ -117,7 +120,7 @@ class ScheduleLoop:
                 await _any_of(subscriptions, wait)
 
     async def _wait(self, due: DueSchedules) -> float:
-        """Return the seconds until the next look. What was due may have more slots, or another process was faster."""
+        """Return the seconds until the next look. What was due may have more fire times, or another process was faster."""
         if len(due.schedules) > self._stuck:
             return OTHERS_LATER if self._beaten >= BEATEN else 0.0
         longest = STUCK_LOOK if self._stuck else LONGEST
@@ -127,12 +130,12 @@ class ScheduleLoop:
         return min((due.next_in + later).total_seconds(), longest)
 
     async def _later(self, coming: Sequence[datetime]) -> timedelta:
-        """Return how long after the next slot this process looks: at the first slot that it is to look at, but no later than
-        `COMING` after one that another process is to look at."""
+        """Return how long after the next fire time this process looks: at the first fire time that it is to look at, but no
+        later than `COMING` after one that another process is to look at."""
         processes = await self._live_processes()
-        for slot in coming:
-            if first_to_look(slot, processes) in (None, self._process_id):
-                return slot - coming[0]
+        for fire_time in coming:
+            if first_to_look(fire_time, processes) in (None, self._process_id):
+                return fire_time - coming[0]
         return COMING
 
     async def _live_processes(self) -> list[str]:

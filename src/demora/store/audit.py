@@ -111,8 +111,8 @@ class PaceFacts(msgspec.Struct, frozen=True):
     follows: bool = False
 
 
-class SlotFacts(msgspec.Struct, frozen=True):
-    """The record of a slot of a schedule: what became of it, and its job if it fired."""
+class FireFacts(msgspec.Struct, frozen=True):
+    """The record of a fire time of a schedule: what became of it, and its job if it fired."""
 
     schedule: str
     slot_at: int
@@ -134,7 +134,7 @@ class Evidence(msgspec.Struct, frozen=True):
     orphans: list[str] = []
     integrity: list[str] | None = None
     paces: list[PaceFacts] = []
-    slots: list[SlotFacts] = []
+    fire_times: list[FireFacts] = []
     events: list[SqlEvent] | None = None
 
 

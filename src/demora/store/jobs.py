@@ -22,7 +22,7 @@ class Topic(Enum):
     ENDED = "ended"  # a job ended
     EXPIRY = "expiry"  # a job was added that expires before all other waiting jobs
     PACE = "pace"  # the pace of a queue was changed
-    SCHEDULES = "schedules"  # the next slot of a schedule may be earlier, or a slot waits for the end of a job
+    SCHEDULES = "schedules"  # the next fire time of a schedule may be earlier, or one waits for the end of a job
 
 
 class Added(msgspec.Struct, frozen=True):

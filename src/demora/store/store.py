@@ -75,7 +75,7 @@ class Store(Protocol):
 
     @property
     def schedules(self) -> ScheduleStore:
-        """The schedules, and what became of their slots."""
+        """The schedules, and what became of their fire times."""
         ...
 
     @property

@@ -46,7 +46,7 @@ SHORT = 2000  # milliseconds that the key of an ended job was kept
 KEY, UNIQUE = IdempotencyKey("k", b"request"), Unique("u")
 PACE = Pace(gap=seconds(10), burst=2, stagger=seconds(1), rapid=None)
 SCHEDULE, MINUTE = "tick", timedelta(minutes=1)
-FIRST_SLOT = TestClock().now() + MINUTE
+FIRST_FIRE_TIME = TestClock().now() + MINUTE
 NOTHING_KEPT = Retention(*[Keep(age=timedelta(0))] * 3)
 NONE_KEPT = Retention(*[Keep(count=0)] * 3)
 ITS_TYPE, OTHER_TYPES = frozenset({"demo.echo"}), frozenset({"other"})
@@ -58,7 +58,7 @@ MOVED = "2099a"  # a newer database of time zones
 
 class Scene(NamedTuple):
     """A job in a situation: the lease that a worker had of it last, and what a claim says of it once that has lapsed. `due`
-    is what a look found of a schedule whose slot is due."""
+    is what a look found of a schedule whose fire time is due."""
 
     lease: Lease
     job: Any = None
@@ -196,7 +196,7 @@ async def _fire(store: Any, scene: Scene, actor: str) -> Any:
 def firings(due: DueSchedules, id: str) -> list[Firing]:
     decisions = [(one, decide(one.schedule, one.progress, due.now, one.previous)) for one in due.schedules]
     return [
-        Firing(one, decision, tuple(job_of(one.schedule, id, slot=slot) for slot in decision.fired))
+        Firing(one, decision, tuple(job_of(one.schedule, id, fire_time=fire_time) for fire_time in decision.fired))
         for one, decision in decisions
     ]
 
@@ -206,12 +206,14 @@ async def _trigger(store: Any, scene: Scene, actor: str) -> Any:
 
 
 async def _backfill(store: Any, scene: Scene, actor: str) -> Any:
-    slot = FIRST_SLOT
-    return await store.schedules.backfill(SCHEDULE, [(slot, job_of(a_schedule(), OWN[actor], slot=slot, delay=seconds(0)))])
+    fire_time = FIRST_FIRE_TIME
+    return await store.schedules.backfill(
+        SCHEDULE, [(fire_time, job_of(a_schedule(), OWN[actor], fire_time=fire_time, delay=seconds(0)))]
+    )
 
 
 def a_schedule(**changes: Any) -> Schedule:
-    usual = {"type": "t", "payload": b"{}", "recorded_at": FIRST_SLOT - MINUTE, "every": MINUTE, "queue": QUEUE}
+    usual = {"type": "t", "payload": b"{}", "recorded_at": FIRST_FIRE_TIME - MINUTE, "every": MINUTE, "queue": QUEUE}
     return Schedule(name=SCHEDULE, max_retries=1, **{**usual, **changes})
 
 
@@ -580,37 +582,37 @@ async def _no_schedule(store: Any, clock: TestClock, extra: dict[str, Any]) -> S
     return Scene(_NEVER)
 
 
-async def _slot_due(store: Any, clock: TestClock, extra: dict[str, Any]) -> Scene:
+async def _fire_time_due(store: Any, clock: TestClock, extra: dict[str, Any]) -> Scene:
     await store.schedules.add(a_schedule(**extra), origin=Origin.API, by="cat")
     clock.turn(60)
     return Scene(_NEVER, due=await store.schedules.due(limit=10))
 
 
-async def _second_slot_due(store: Any, clock: TestClock, extra: dict[str, Any]) -> Scene:
-    """The job of the first slot waits, and the second slot is to replace it."""
-    first = await _slot_due(store, clock, {"overlap": Overlap.REPLACE, **extra})
+async def _second_fire_time_due(store: Any, clock: TestClock, extra: dict[str, Any]) -> Scene:
+    """The job of the first fire time waits, and the second fire time is to replace it."""
+    first = await _fire_time_due(store, clock, {"overlap": Overlap.REPLACE, **extra})
     assert first.due is not None
     await store.schedules.fire(firings(first.due, ROW))
     clock.turn(60)
     return Scene(_NEVER, due=await store.schedules.due(limit=10))
 
 
-async def _slot_beside_a_run(store: Any, clock: TestClock, extra: dict[str, Any]) -> Scene:
-    """The job of the first slot runs, and the second slot is to wait for its end."""
-    scene = await _second_slot_due(store, clock, {"overlap": Overlap.QUEUE})
+async def _fire_time_beside_a_run(store: Any, clock: TestClock, extra: dict[str, Any]) -> Scene:
+    """The job of the first fire time runs, and the second fire time is to wait for its end."""
+    scene = await _second_fire_time_due(store, clock, {"overlap": Overlap.QUEUE})
     job = await claim_one(store, worker="w")
     return scene._replace(lease=job.lease, job=job, due=await store.schedules.due(limit=10))
 
 
 async def _defined(store: Any, clock: TestClock, extra: dict[str, Any]) -> Scene:
-    """The code of an application has defined the schedule, and its slot is due."""
+    """The code of an application has defined the schedule, and its fire time is due."""
     await store.schedules.define(Definition("shop", "cat", (a_schedule(**extra),)))
     clock.turn(60)
     return Scene(_NEVER, due=await store.schedules.due(limit=10))
 
 
-async def _moved_slot(store: Any, clock: TestClock, extra: dict[str, Any]) -> Scene:
-    """The slot of a schedule, which is due, stands a second too late by another database of time zones."""
+async def _moved_fire_time(store: Any, clock: TestClock, extra: dict[str, Any]) -> Scene:
+    """The fire time of a schedule, which is due, stands a second too late by another database of time zones."""
     await store.schedules.add(a_schedule(**extra), origin=Origin.API, by="cat")
     async with store._database.opened().session() as session:
         sql = "update demora.schedules set next_at = next_at + 1000"
@@ -696,12 +698,12 @@ SITUATIONS: dict[str, Making] = {
     "paced": _paced,
     "backlog": _backlog,
     "no schedule": _no_schedule,
-    "slot due": _slot_due,
-    "second slot due": _second_slot_due,
-    "slot beside a run": _slot_beside_a_run,
+    "fire time due": _fire_time_due,
+    "second fire time due": _second_fire_time_due,
+    "fire time beside a run": _fire_time_beside_a_run,
     "one dead letter": _ended(BROKEN),
     "a defined schedule": _defined,
-    "moved slot": _moved_slot,
+    "moved fire time": _moved_fire_time,
     "parked": _parked,
     "unknown": _unknown,
     "known again": _known_again,
@@ -734,12 +736,12 @@ PARKING = ("claim", "claim other types", *BY_TYPE, "cancel", "put off", "houseke
 ONLY = {  # the others meet one job at a time, and no schedule
     "backlog": ("release", "set a pace", "remove the pace", "pause"),
     "no schedule": ("add the schedule", "define the schedule"),
-    "slot due": ABOUT_SCHEDULES,
-    "second slot due": ("fire", "backfill", "remove the schedule", "claim", "cancel", "put off"),
-    "slot beside a run": ("fire", "change the schedule", "succeed", "fail", "cancel", "renew"),
+    "fire time due": ABOUT_SCHEDULES,
+    "second fire time due": ("fire", "backfill", "remove the schedule", "claim", "cancel", "put off"),
+    "fire time beside a run": ("fire", "change the schedule", "succeed", "fail", "cancel", "renew"),
     "one dead letter": ("housekeep by count", "retry", "remove", "add the same id"),
     "a defined schedule": ("define the schedule", "change the schedule", "remove the schedule", "fire"),
-    "moved slot": ("foresee", "fire", "change the schedule", "remove the schedule", "backfill"),
+    "moved fire time": ("foresee", "fire", "change the schedule", "remove the schedule", "backfill"),
     "parked": (*PARKING, "add the same key", "draw", "pause"),
     "unknown": PARKING,
     "known again": PARKING,
@@ -753,11 +755,11 @@ ONLY = {  # the others meet one job at a time, and no schedule
     "no line": ("begin the line", "begin events"),
     "a line": ABOUT_LINES,
 }
-OF_SCHEDULES = ("no schedule", "slot due", "second slot due", "slot beside a run")
+OF_SCHEDULES = ("no schedule", "fire time due", "second fire time due", "fire time beside a run")
 OF_PARTS = (
     "one dead letter",
     "a defined schedule",
-    "moved slot",
+    "moved fire time",
     "parked",
     "unknown",
     "known again",

@@ -45,7 +45,7 @@ from tests.builders import (
     windows_of,
 )
 from tests.clock import TestClock
-from tests.engines.postgres.race_verbs import FIRST_SLOT, SCHEDULE, a_schedule, firings
+from tests.engines.postgres.race_verbs import FIRST_FIRE_TIME, SCHEDULE, a_schedule, firings
 from tests.facts import eventually
 from tests.servers import proxy as proxies
 from tests.servers.proxy import Proxy
@@ -458,11 +458,11 @@ async def _due(store: PostgresStore) -> None:
 
 
 async def _missed(store: PostgresStore) -> None:
-    """A slot that is decided and has no job."""
+    """A fire time that is decided and has no job."""
     await _due(store)
     due = await store.schedules.due(limit=10)
     await store.schedules.fire(
-        [replace(one, jobs=(), decision=replace(one.decision, slots=())) for one in firings(due, _OTHER_ID)]
+        [replace(one, jobs=(), decision=replace(one.decision, fire_times=())) for one in firings(due, _OTHER_ID)]
     )
 
 
@@ -490,8 +490,8 @@ async def _define(store: PostgresStore) -> Any:
 
 async def _schedules(store: PostgresStore) -> Any:
     found = await store.schedules.all()
-    slots = await store.schedules.records(SCHEDULE, limit=10)
-    return [(one.schedule, one.revision, one.run_count) for one in found], slots, await ids(store)
+    fire_times = await store.schedules.records(SCHEDULE, limit=10)
+    return [(one.schedule, one.revision, one.run_count) for one in found], fire_times, await ids(store)
 
 
 async def _add_schedule(store: PostgresStore) -> Any:
@@ -513,7 +513,7 @@ PARTS = {
     "backfill": Part(
         _missed,
         lambda store: store.schedules.backfill(
-            SCHEDULE, [(FIRST_SLOT, job_of_schedule(a_schedule(), _ID, slot=FIRST_SLOT))]
+            SCHEDULE, [(FIRST_FIRE_TIME, job_of_schedule(a_schedule(), _ID, fire_time=FIRST_FIRE_TIME))]
         ),
         _schedules,
     ),

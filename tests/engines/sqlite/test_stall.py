@@ -1,5 +1,7 @@
 """Which leases are spared after periods in which no process could write. Times are milliseconds of the clock of leases."""
 
+import os
+import time
 from pathlib import Path
 
 import pytest
@@ -49,7 +51,7 @@ def test_a_process_that_did_not_wait_heeds_the_ones_that_did(file: Path) -> None
     Stall(file).goes_on(1_000, 7_000)
     other = Stall(file)
     assert other.heeds_others(7_100)
-    assert (other.lease_clock(7_100), other.spared_until(7_100)) == (0, 7_000 + SPARING)
+    assert (other.lease_clock(7_100), other.spared_until(7_100)) == (1_000, 7_000 + SPARING)
     assert not other.heeds_others(7_000 + SPARING)
     assert other.lease_clock(7_000 + SPARING) == 7_000 + SPARING
 
@@ -60,6 +62,32 @@ def test_a_lease_is_spared_only_once_for_the_sake_of_others(file: Path) -> None:
         waiting.goes_on(now - 1_000, now)
         assert other.heeds_others(now)
     assert other.lease_clock(6_000 + 2 * SPARING) >= 7_000
+
+
+def test_a_process_that_starts_late_does_not_spare_what_had_lapsed_before_the_stall(file: Path) -> None:
+    waiting = Stall(file)
+    for now in range(50_000, 50_000 + 2 * SPARING, 2_000):  # some process waits now and then
+        waiting.goes_on(now - 1_100, now)
+        waiting.is_over(now - 1_100, now + 10)
+        new = Stall(file)
+        assert new.heeds_others(now + 20)
+        assert new.lease_clock(now + 20) == now - 1_100
+
+
+def test_waits_of_several_processes_that_overlap_are_one_stall(file: Path) -> None:
+    Stall(file).goes_on(1_000, 7_000)
+    Stall(file).goes_on(6_500, 7_600)
+    other = Stall(file)
+    assert other.heeds_others(7_700)
+    assert other.lease_clock(7_700) == 1_000
+
+
+def test_a_stamp_that_does_not_say_when_the_stall_began_spares_every_lease(file: Path) -> None:
+    Stall(file).goes_on(1_000, 7_000)
+    os.utime(file, ns=(time.time_ns(), 7_000_000_000))  # something read the file
+    other = Stall(file)
+    assert other.heeds_others(7_100)
+    assert other.lease_clock(7_100) == 0
 
 
 def test_a_stamp_of_another_boot_counts_for_nothing(file: Path) -> None:

@@ -7,8 +7,8 @@ person changed since is kept, field by field: the fields in which the stored sch
 - While several releases run, the highest one wins; where a release is not named, the last start wins. A release that no
   live process runs any more does not count, so that going back to an earlier one takes effect.
 - A schedule that the code no longer names is retired, unless another live process of the application still registers it.
-- A schedule whose last time has passed is not added. If it is stored, it stays: its last slot may still have to fire, and
-  its records tell what became of the others.
+- A schedule whose last time has passed is not added. If it is stored, it stays: its last fire time may still have to fire,
+  and its records tell what became of the others.
 """
 
 import re
@@ -21,7 +21,7 @@ from .schedule import Schedule
 
 _TIMING = frozenset({"cron", "every", "at", "timezone"})  # these stay together
 _PAUSE = frozenset({"enabled", "reason"})
-_SLOTS = _TIMING | {"start_at", "end_at", "enabled"}  # what decides which slots there are
+_FIRE_TIMES = _TIMING | {"start_at", "end_at", "enabled"}  # what decides which fire times there are
 _OF_THE_ROW = frozenset({"name", "recorded_at"})
 _PART = re.compile(r"[0-9]+|[^0-9]+")
 
@@ -71,8 +71,8 @@ class Result(Enum):
 
 class Defined(msgspec.Struct, frozen=True):
     """What became of a name. `known` is what to store, None if nothing is to be written; a retired one is to be removed.
-    `kept` are the fields that a person changed. With `restarts` the slots are others than before, and the progress begins
-    anew; otherwise it stays, so that slots that passed during a deploy are not lost."""
+    `kept` are the fields that a person changed. With `restarts` the fire times are others than before, and the progress
+    begins anew; otherwise it stays, so that fire times that passed during a deploy are not lost."""
 
     name: str
     result: Result
@@ -127,7 +127,7 @@ def _bring_in(definition: Definition, schedule: Schedule, known: Known | None, n
     after = Known(merged, now, definition.application, definition.release)
     if after == known:
         return Defined(schedule.name, Result.SAME, kept=kept)
-    restarts = bool(_SLOTS & set(changed_fields(merged, known.schedule)))
+    restarts = bool(_FIRE_TIMES & set(changed_fields(merged, known.schedule)))
     return Defined(schedule.name, Result.UPDATED, after, kept, restarts)
 
 

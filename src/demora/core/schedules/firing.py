@@ -1,11 +1,11 @@
-"""Which slots of a schedule fire now, and what becomes of the others. The scheduler asks; a store applies the decision.
+"""Which fire times of a schedule fire now, and what becomes of the others. The scheduler asks; a store applies the decision.
 
-A schedule is decided up to a time: no slot up to there is looked at again. Creating, changing and resuming a schedule set
-this time to now, so time before the creation and time in a pause has no missed slots.
+A schedule is decided up to a time: no fire time up to there is looked at again. Creating, changing and resuming a schedule
+set this time to now, so time before the creation and time in a pause has no missed fire times.
 
-- A slot that is at most `PROMPT` late always fires.
-- Of older slots within `late_limit`, `Missed` says which fire: none, the newest, or the newest `missed_limit`.
-- Each slot that fires then meets the `Overlap` policy.
+- A fire time that is at most `PROMPT` late always fires.
+- Of older fire times within `late_limit`, `Missed` says which fire: none, the newest, or the newest `missed_limit`.
+- Each fire time that fires then meets the `Overlap` policy.
 """
 
 import hashlib
@@ -17,31 +17,31 @@ from itertools import islice
 import msgspec
 
 from ..spans import MILLISECOND, to_ms
-from .schedule import Missed, Overlap, Schedule, next_fire, slots_back
+from .schedule import Missed, Overlap, Schedule, fire_times_back, next_fire
 
 PROMPT = timedelta(seconds=10)
-MOST_RECORDED = 100  # missed slots that one decision records: the newest
+MOST_RECORDED = 100  # missed fire times that one decision records: the newest
 
 
-class SlotOutcome(Enum):
-    """What became of a slot."""
+class FireOutcome(Enum):
+    """What became of a fire time."""
 
     FIRED = "fired"  # it has a job
     SKIPPED = "skipped"  # an earlier job had not ended
     MISSED = "missed"  # no process saw it in time
-    REPLACED = "replaced"  # a later slot took its place
+    REPLACED = "replaced"  # a later fire time took its place
 
 
 class Decided(msgspec.Struct, frozen=True):
-    """One slot and what becomes of it."""
+    """One fire time and what becomes of it."""
 
     slot_at: datetime
-    outcome: SlotOutcome
+    outcome: FireOutcome
 
 
 class Progress(msgspec.Struct, frozen=True):
-    """How far a schedule is decided. `kept_at` is a slot that waits for the end of earlier jobs. `next_at` is the first slot
-    after `decided_to`, None if there is none or the schedule is paused."""
+    """How far a schedule is decided. `kept_at` is a fire time that waits for the end of earlier jobs. `next_at` is the first
+    fire time after `decided_to`, None if there is none or the schedule is paused."""
 
     decided_to: datetime
     next_at: datetime | None
@@ -60,20 +60,20 @@ class Previous(msgspec.Struct, frozen=True):
 
 
 class Decision(msgspec.Struct, frozen=True):
-    """What to do with a schedule now, in one transaction: record the slots, add a job for each that fired, cancel the
+    """What to do with a schedule now, in one transaction: record the fire times, add a job for each that fired, cancel the
     waiting jobs of `Previous` if `cancels` is set, and store the progress."""
 
-    slots: tuple[Decided, ...]
+    fire_times: tuple[Decided, ...]
     progress: Progress
     cancels: bool = False
 
     @property
     def fired(self) -> list[datetime]:
-        return [one.slot_at for one in self.slots if one.outcome is SlotOutcome.FIRED]
+        return [one.slot_at for one in self.fire_times if one.outcome is FireOutcome.FIRED]
 
 
 class Overlapped(msgspec.Struct, frozen=True):
-    """What an overlap policy makes of slots, oldest first."""
+    """What an overlap policy makes of fire times, oldest first."""
 
     fired: tuple[datetime, ...] = ()
     skipped: tuple[datetime, ...] = ()
@@ -82,8 +82,8 @@ class Overlapped(msgspec.Struct, frozen=True):
     cancels: bool = False
 
 
-class DueSlots(msgspec.Struct, frozen=True):
-    """The slots since the last decision: those that are to fire, and the newest of those that are missed."""
+class DueTimes(msgspec.Struct, frozen=True):
+    """The fire times since the last decision: those that are to fire, and the newest of those that are missed."""
 
     due: tuple[datetime, ...]
     missed: tuple[datetime, ...]
@@ -98,81 +98,82 @@ def begin(schedule: Schedule, now: datetime) -> Progress:
 
 
 def foreseen(schedule: Schedule, progress: Progress) -> Progress:
-    """Return the progress with its next slot computed anew, for a newer database of time zones."""
+    """Return the progress with its next fire time computed anew, for a newer database of time zones."""
     following = next_fire(schedule, progress.decided_to) if schedule.enabled else None
     return msgspec.structs.replace(progress, next_at=following)
 
 
 def decide(schedule: Schedule, progress: Progress, now: datetime, previous: Previous = NO_PREVIOUS) -> Decision:
-    """Return what becomes of all slots up to now. `previous` matters only with an overlap policy other than `allow`.
+    """Return what becomes of all fire times up to now. `previous` matters only with an overlap policy other than `allow`.
 
-    Of a clock that was set back nothing follows: the slots up to `decided_to` stay decided.
+    Of a clock that was set back nothing follows: the fire times up to `decided_to` stay decided.
     """
     if not schedule.enabled:
         return Decision((), progress)
-    found, after = due_slots(schedule, progress, now)
+    found, after = due_times(schedule, progress, now)
     waiting = () if progress.kept_at is None else (progress.kept_at,)
     overlapped = apply_overlap(schedule.overlap, (*waiting, *found.due), previous)
-    slots = [
-        *(Decided(slot, SlotOutcome.MISSED) for slot in found.missed),
-        *(Decided(slot, SlotOutcome.REPLACED) for slot in overlapped.replaced),
-        *(Decided(slot, SlotOutcome.SKIPPED) for slot in overlapped.skipped),
-        *(Decided(slot, SlotOutcome.FIRED) for slot in overlapped.fired),
+    fire_times = [
+        *(Decided(fire_time, FireOutcome.MISSED) for fire_time in found.missed),
+        *(Decided(fire_time, FireOutcome.REPLACED) for fire_time in overlapped.replaced),
+        *(Decided(fire_time, FireOutcome.SKIPPED) for fire_time in overlapped.skipped),
+        *(Decided(fire_time, FireOutcome.FIRED) for fire_time in overlapped.fired),
     ]
-    slots.sort(key=lambda one: one.slot_at)
-    return Decision(tuple(slots), msgspec.structs.replace(after, kept_at=overlapped.kept), cancels=overlapped.cancels)
+    fire_times.sort(key=lambda one: one.slot_at)
+    return Decision(tuple(fire_times), msgspec.structs.replace(after, kept_at=overlapped.kept), cancels=overlapped.cancels)
 
 
-def due_slots(schedule: Schedule, progress: Progress, now: datetime) -> tuple[DueSlots, Progress]:
-    """Return the slots from the next one up to now that are to fire, the newest of those that are not, and the progress
+def due_times(schedule: Schedule, progress: Progress, now: datetime) -> tuple[DueTimes, Progress]:
+    """Return the fire times from the next one up to now that are to fire, the newest of those that are not, and the progress
     after them."""
     first = progress.next_at
     if first is None or first > now:
-        return DueSlots((), ()), progress
+        return DueTimes((), ()), progress
     following = next_fire(schedule, first)
     if now - first <= PROMPT and (following is None or following > now):  # the usual case, and the only one in a hurry
-        return DueSlots((first,), ()), Progress(now, following)
-    found = _late_slots(schedule, progress.decided_to, now)
+        return DueTimes((first,), ()), Progress(now, following)
+    found = _late_times(schedule, progress.decided_to, now)
     return found, begin(schedule, now)
 
 
 def first_to_look(slot_at: datetime, processes: Collection[str]) -> str | None:
-    """Return which of the live schedulers looks at a slot at its time; the others look a little later. Each slot has another
-    first one, and all processes name the same. None if there are none."""
+    """Return which of the live schedulers looks when a fire time comes; the others look a little later. Each fire time has
+    another first one, and all processes name the same. None if there are none."""
     return max(processes, key=lambda id: hashlib.sha256(f"{id}\n{to_ms(slot_at)}".encode()).digest(), default=None)
 
 
-def apply_overlap(overlap: Overlap, slots: Sequence[datetime], previous: Previous) -> Overlapped:
-    """Return what becomes of slots that are due, oldest first. A slot that was kept before is the first of them."""
-    if not slots:
+def apply_overlap(overlap: Overlap, fire_times: Sequence[datetime], previous: Previous) -> Overlapped:
+    """Return what becomes of fire times that are due, oldest first. A fire time that was kept before is the first of
+    them."""
+    if not fire_times:
         return Overlapped()
     match overlap:
         case Overlap.ALLOW:
-            return Overlapped(fired=tuple(slots))
+            return Overlapped(fired=tuple(fire_times))
         case Overlap.SKIP:
             free = 0 if previous.unended else 1
-            return Overlapped(fired=tuple(slots[:free]), skipped=tuple(slots[free:]))
+            return Overlapped(fired=tuple(fire_times[:free]), skipped=tuple(fire_times[free:]))
         case Overlap.QUEUE:
             free = 0 if previous.unended else 1
-            kept = slots[free] if len(slots) > free else None
-            return Overlapped(fired=tuple(slots[:free]), kept=kept, skipped=tuple(slots[free + 1 :]))
+            kept = fire_times[free] if len(fire_times) > free else None
+            return Overlapped(fired=tuple(fire_times[:free]), kept=kept, skipped=tuple(fire_times[free + 1 :]))
         case Overlap.REPLACE:
-            *replaced, latest = slots
+            *replaced, latest = fire_times
             if previous.claimed:
                 return Overlapped(replaced=tuple(replaced), kept=latest, cancels=previous.waiting)
             return Overlapped(replaced=tuple(replaced), fired=(latest,), cancels=previous.waiting)
 
 
-def _late_slots(schedule: Schedule, decided_to: datetime, now: datetime) -> DueSlots:
-    late = now - PROMPT  # a slot before this is not prompt any more
-    prompt = list(slots_back(schedule, now, max(decided_to, late - MILLISECOND)))
-    older = slots_back(schedule, late - MILLISECOND, decided_to)
+def _late_times(schedule: Schedule, decided_to: datetime, now: datetime) -> DueTimes:
+    late = now - PROMPT  # a fire time before this is not prompt any more
+    prompt = list(fire_times_back(schedule, now, max(decided_to, late - MILLISECOND)))
+    older = fire_times_back(schedule, late - MILLISECOND, decided_to)
     chosen, missed = list[datetime](), list[datetime]()
     most = _most_late(schedule)
-    for slot in islice(older, most + MOST_RECORDED):
-        fires = len(chosen) < most and slot >= now - schedule.late_limit
-        (chosen if fires else missed).append(slot)
-    return DueSlots(tuple(reversed(prompt + chosen)), tuple(reversed(missed[:MOST_RECORDED])))
+    for fire_time in islice(older, most + MOST_RECORDED):
+        fires = len(chosen) < most and fire_time >= now - schedule.late_limit
+        (chosen if fires else missed).append(fire_time)
+    return DueTimes(tuple(reversed(prompt + chosen)), tuple(reversed(missed[:MOST_RECORDED])))
 
 
 def _most_late(schedule: Schedule) -> int:

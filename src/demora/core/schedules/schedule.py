@@ -1,14 +1,14 @@
 """Schedules: what fires again and again, and when.
 
-A schedule has *slots*, its fire times. Each slot makes at most one job. Jitter moves the time at which the job is due, never
-the slot. Slots and due times are whole milliseconds.
+A schedule has *fire times*. Each of them makes at most one job. Jitter moves the time at which the job is due, never
+the fire time. Fire times and due times are whole milliseconds.
 
-- `cron` has its slots by the wall clock of the time zone; `core/schedules/cron.py` has the rules.
-- `every` has its slots in elapsed time from `start_at`, else from when the schedule was first recorded.
-- `at` has the listed moments as its slots.
+- `cron` has its fire times by the wall clock of the time zone; `core/schedules/cron.py` has the rules.
+- `every` has its fire times in elapsed time from `start_at`, else from when the schedule was first recorded.
+- `at` has the listed moments as its fire times.
 
-No slot lies before `start_at` or after `end_at`. No function here walks more slots than it returns, so a schedule per second
-that was forgotten for a year costs no more than any other.
+No fire time lies before `start_at` or after `end_at`. No function here walks more fire times than it returns, so a schedule
+per second that was forgotten for a year costs no more than any other.
 """
 
 import hashlib
@@ -32,16 +32,16 @@ USUAL_LATE_LIMIT = timedelta(days=7)
 
 
 class Overlap(Enum):
-    """What a slot does while an earlier job of the schedule has not ended."""
+    """What a fire time does while an earlier job of the schedule has not ended."""
 
     ALLOW = "allow"  # it adds its job all the same
     SKIP = "skip"  # it adds none
-    QUEUE = "queue"  # the first such slot adds its job when the earlier ones have ended
-    REPLACE = "replace"  # the latest such slot does so, and earlier jobs that were never claimed are cancelled
+    QUEUE = "queue"  # the first such fire time adds its job when the earlier ones have ended
+    REPLACE = "replace"  # the latest such fire time does so, and earlier jobs that were never claimed are cancelled
 
 
 class Missed(Enum):
-    """Which of the slots fire that no process saw in time."""
+    """Which of the fire times fire that no process saw in time."""
 
     SKIP = "skip"
     LAST = "last"
@@ -84,7 +84,8 @@ class Schedule(msgspec.Struct, frozen=True):
 
 
 def next_fire(schedule: Schedule, after: datetime) -> datetime | None:
-    """Return the first slot after an instant, None if there is none. Whether the schedule is enabled does not matter."""
+    """Return the first fire time after an instant, None if there is none. Whether the schedule is enabled does not
+    matter."""
     if schedule.start_at is not None:
         after = max(after, schedule.start_at - MILLISECOND)
     found = _next(schedule, after)
@@ -92,45 +93,46 @@ def next_fire(schedule: Schedule, after: datetime) -> datetime | None:
 
 
 def last_fire(schedule: Schedule, upto: datetime) -> datetime | None:
-    """Return the last slot up to and including an instant, None if there was none."""
+    """Return the last fire time up to and including an instant, None if there was none."""
     if schedule.end_at is not None:
         upto = min(upto, schedule.end_at)
     found = _last(schedule, upto)
     return None if found is None or (schedule.start_at is not None and found < schedule.start_at) else found
 
 
-def slots_between(schedule: Schedule, after: datetime, upto: datetime) -> Iterator[datetime]:
-    """Yield the slots after one instant up to and including another, oldest first."""
-    slot = next_fire(schedule, after)
-    while slot is not None and slot <= upto:
-        yield slot
-        slot = next_fire(schedule, slot)
+def fire_times_between(schedule: Schedule, after: datetime, upto: datetime) -> Iterator[datetime]:
+    """Yield the fire times after one instant up to and including another, oldest first."""
+    fire_time = next_fire(schedule, after)
+    while fire_time is not None and fire_time <= upto:
+        yield fire_time
+        fire_time = next_fire(schedule, fire_time)
 
 
-def slots_back(schedule: Schedule, upto: datetime, after: datetime) -> Iterator[datetime]:
-    """Yield the same slots newest first."""
-    slot = last_fire(schedule, upto)
-    while slot is not None and slot > after:
-        yield slot
-        slot = last_fire(schedule, slot - MILLISECOND)
+def fire_times_back(schedule: Schedule, upto: datetime, after: datetime) -> Iterator[datetime]:
+    """Yield the same fire times newest first."""
+    fire_time = last_fire(schedule, upto)
+    while fire_time is not None and fire_time > after:
+        yield fire_time
+        fire_time = last_fire(schedule, fire_time - MILLISECOND)
 
 
-def due_time(schedule: Schedule, slot: datetime) -> datetime:
-    """Return when the job of a slot is due: at the slot or, with jitter, at a time from there on, before the next slot.
+def due_time(schedule: Schedule, fire_time: datetime) -> datetime:
+    """Return when the job of a fire time is due: at the fire time or, with jitter, at a time from there on, before the next
+    fire time.
 
-    The name and the slot alone draw it, so it is the same on every machine and at every try.
+    The name and the fire time alone draw it, so it is the same on every machine and at every try.
     """
     if schedule.jitter == ZERO:
-        return slot
-    following = next_fire(schedule, slot)
-    room = schedule.jitter if following is None else min(schedule.jitter, following - slot)
-    drawn = int.from_bytes(hashlib.sha256(f"{schedule.name}\n{to_ms(slot)}".encode()).digest()[:8])
-    return slot + (span_ms(room) * drawn >> 64) * MILLISECOND
+        return fire_time
+    following = next_fire(schedule, fire_time)
+    room = schedule.jitter if following is None else min(schedule.jitter, following - fire_time)
+    drawn = int.from_bytes(hashlib.sha256(f"{schedule.name}\n{to_ms(fire_time)}".encode()).digest()[:8])
+    return fire_time + (span_ms(room) * drawn >> 64) * MILLISECOND
 
 
-def job_of(schedule: Schedule, id: str, *, slot: datetime | None = None, delay: timedelta | None = None) -> NewJob:
-    """Return the job of a slot, due when its jitter says. Without a slot it is a job that a caller triggered, and with a
-    delay one of a backfill: both are due by the time of adding."""
+def job_of(schedule: Schedule, id: str, *, fire_time: datetime | None = None, delay: timedelta | None = None) -> NewJob:
+    """Return the job of a fire time, due when its jitter says. Without a fire time it is a job that a caller triggered, and
+    with a delay one of a backfill: both are due by the time of adding."""
     return NewJob(
         id=id,
         type=schedule.type,
@@ -138,7 +140,7 @@ def job_of(schedule: Schedule, id: str, *, slot: datetime | None = None, delay: 
         queue=schedule.queue,
         priority=schedule.priority,
         payload=schedule.payload,
-        at=None if slot is None or delay is not None else due_time(schedule, slot),
+        at=None if fire_time is None or delay is not None else due_time(schedule, fire_time),
         delay=delay,
         max_retries=schedule.max_retries,
         retry_delay=schedule.retry_delay,
@@ -149,10 +151,10 @@ def job_of(schedule: Schedule, id: str, *, slot: datetime | None = None, delay: 
 
 
 def preview(schedule: Schedule, after: datetime, count: int) -> list[datetime]:
-    """Return the next slots after an instant, in UTC, at most `count` of them."""
+    """Return the next fire times after an instant, in UTC, at most `count` of them."""
     found = list[datetime]()
-    while len(found) < count and (slot := next_fire(schedule, found[-1] if found else after)) is not None:
-        found.append(slot)
+    while len(found) < count and (fire_time := next_fire(schedule, found[-1] if found else after)) is not None:
+        found.append(fire_time)
     return found
 
 

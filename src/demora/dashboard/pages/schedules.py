@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from ...core.access import Scope
-from ...core.schedules.schedule import say_schedule, slots_between, why_unreadable
+from ...core.schedules.schedule import fire_times_between, say_schedule, why_unreadable
 from ...core.spans import say
 from ...errors import DemoraError, Invalid
 from ...store.schedules import StoredSchedule
@@ -17,7 +17,7 @@ from ..drawing import clip, plural, state_of
 from ..visit import Acted, Route, View, Visit
 
 MOST = 200  # schedules on the page
-MOST_SLOTS = 8 * 24 * 2  # fire times of one schedule in the week: one that has more is named, not drawn
+MOST_FIRE_TIMES = 8 * 24 * 2  # fire times of one schedule in the week: one that has more is named, not drawn
 DRAWN_EVERY = 30.0  # seconds
 _CELL, _GAP, _LEFT, _TOP = 41, 3, 82, 20
 _HOUR = timedelta(hours=1)
@@ -65,12 +65,12 @@ async def _week(now: datetime, stored: Sequence[StoredSchedule]) -> tuple[list[C
     drawn = (one.schedule for one in stored if one.schedule.enabled and why_unreadable(one.schedule) is None)
     for schedule in drawn:
         # A day more than the week by UTC, for browsers whose week begins or ends later.
-        slots = list(islice(slots_between(schedule, now, first + timedelta(days=8)), MOST_SLOTS))
-        if len(slots) == MOST_SLOTS:
+        fire_times = list(islice(fire_times_between(schedule, now, first + timedelta(days=8)), MOST_FIRE_TIMES))
+        if len(fire_times) == MOST_FIRE_TIMES:
             constant.append(schedule.name)
             continue
-        for slot in slots:
-            names.setdefault((slot - first) // _HOUR, []).append(schedule.name)
+        for fire_time in fire_times:
+            names.setdefault((fire_time - first) // _HOUR, []).append(schedule.name)
     return [_cell(hour, first, names[hour]) for hour in sorted(names)], constant
 
 

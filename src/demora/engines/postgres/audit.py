@@ -1,6 +1,6 @@
 """The audit on PostgreSQL: triggers that record an event for each transition of a job, and what a checker reads."""
 
-from ...store.audit import Evidence, JobFacts, KeyFacts, SlotFacts, SqlEvent
+from ...store.audit import Evidence, FireFacts, JobFacts, KeyFacts, SqlEvent
 from ..sql import columns
 from ..sql.columns import STATUS_NAMES
 from . import paces, registry
@@ -56,7 +56,7 @@ async def evidence(session: Session, schema: str, *, integrity: bool) -> Evidenc
             keys=[_key(row) for row in await session.rows("key_facts")],
             orphans=[str(id) for (id,) in await session.rows("orphan_attempts")],
             paces=await paces.facts(session),
-            slots=[_slot(row) for row in await session.rows("slot_facts")],
+            fire_times=[_fire_time(row) for row in await session.rows("fire_facts")],
             integrity=[row["name"] for row in await session.rows("unsound", schema=schema)] if integrity else None,
             events=await events(session, 0) if audited else None,
         )
@@ -80,9 +80,9 @@ def _job(row: Row) -> JobFacts:
     return JobFacts(*fields)
 
 
-def _slot(row: Row) -> SlotFacts:
+def _fire_time(row: Row) -> FireFacts:
     schedule, slot_at, outcome, id = row
-    return SlotFacts(schedule, slot_at, outcome, None if id is None else str(id))
+    return FireFacts(schedule, slot_at, outcome, None if id is None else str(id))
 
 
 def _key(row: Row) -> KeyFacts:

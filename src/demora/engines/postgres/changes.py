@@ -26,7 +26,7 @@ from ...store.jobs import Added, Answer, Change, HousekeepingResult, Topic
 from ...system import crash
 from ..sql import columns, constants
 from ..sql.columns import as_stored, time
-from ..sql.schedules import SlotJob
+from ..sql.schedules import ScheduledJob
 from . import registry, rows
 from .connection.connections import Session
 
@@ -235,7 +235,7 @@ async def store(
     return {job.id: _new(now, job) for job in reversed(jobs) if ids is None or job.id in ids}
 
 
-async def store_of_schedules(session: Session, jobs: Sequence[SlotJob]) -> None:
+async def store_of_schedules(session: Session, jobs: Sequence[ScheduledJob]) -> None:
     """Store jobs of schedules, whose ids are new."""
     await session.rows(
         "add_of_schedules",
@@ -243,7 +243,7 @@ async def store_of_schedules(session: Session, jobs: Sequence[SlotJob]) -> None:
         **rows.new_jobs([one.job for one in jobs]),
         unnamed=list({one.job.queue for one in jobs}),
         schedules=[one.schedule for one in jobs],
-        slots=[one.slot_at for one in jobs],
+        fire_times=[one.slot_at for one in jobs],
     )
     session.wake(Topic.READY)
     session.unplaced = True

@@ -1415,7 +1415,7 @@ with {clock},
 request as materialized (
     select given.*, kind.*, greatest(coalesce(at, wall + delay, wall), wall) as due_at
     from unnest(:ids::uuid[], :payloads::text[], :kinds_of::int[], :ats::bigint[], :delays::bigint[], :schedules::text[],
-                :slots::bigint[]) with ordinality
+                :fire_times::bigint[]) with ordinality
         as given (id, payload, kind, at, delay, schedule, slot_at, place) join kind on kind.number = coalesce(given.kind, 1)
 ),
 named as (
@@ -1436,7 +1436,7 @@ name, schedule, exclusive, revision, decided_to, next_at, kept_at, origin, chang
 (select status from demora.jobs where id = schedules.last_job_id) as last_status
 
 -- name: add_schedule
--- If a schedule of this name was removed, which of its slots had a job is no longer known.
+-- If a schedule of this name was removed, which of its fire times had a job is no longer known.
 insert into demora.schedules (name, schedule, exclusive, revision, decided_to, next_at, origin, changed_by, defined, application,
                               release, forgotten_to)
 values (:name::text, :schedule::text, :exclusive::boolean, 1, :decided_to::bigint, :next_at::bigint, :origin::text, :by::text,
@@ -1470,7 +1470,7 @@ where name = :name
 -- name: remove_schedule
 delete from demora.schedules where name = :name returning name
 
--- name: remove_slots
+-- name: remove_records
 -- After the row of the schedule, so that it sees the records of a firing that had the row.
 delete from demora.schedule_slots where schedule = :name
 
@@ -1523,7 +1523,7 @@ select id, coalesce(value, '') as paces from clock, demora.schedulers left join 
 where heartbeat_at > wall - :within::bigint order by id
 
 -- name: schedules_due
--- With one row at least, which says when to look next. The coming slots are a skip scan of the index.
+-- With one row at least, which says when to look next. The coming fire times are a skip scan of the index.
 with recursive {clock},
 due as materialized (
     (
@@ -1572,19 +1572,19 @@ select name, revision from demora.schedules where name = any(:names::text[]) ord
 select schedule, id, status < {PROCESSING} and token = 0 as waiting from demora.jobs
 where schedule is not null and schedule = any(:names::text[]) and status < {COMPLETED} order by seq for update
 
--- name: record_slots
--- With :refill a slot that was recorded without a job gets one. No row is returned for a slot whose record stays.
+-- name: record_fire_times
+-- With :refill a fire time that was recorded without a job gets one. No row is returned for a fire time whose record stays.
 with {clock}
 insert into demora.schedule_slots (schedule, slot_at, outcome, decided_at, job_id)
 select schedule, slot_at, outcome, wall, job_id
-from clock, unnest(:schedules::text[], :slots::bigint[], :outcomes::text[], :ids::uuid[]) as new (schedule, slot_at, outcome, job_id)
+from clock, unnest(:schedules::text[], :fire_times::bigint[], :outcomes::text[], :ids::uuid[]) as new (schedule, slot_at, outcome, job_id)
 order by schedule, slot_at
 on conflict (schedule, slot_at) do update set outcome = excluded.outcome, decided_at = excluded.decided_at,
     job_id = excluded.job_id
     where :refill::boolean and schedule_slots.job_id is null
 returning schedule, slot_at, xmax = 0 as new
 
--- name: replace_slots
+-- name: replace_fire_times
 update demora.schedule_slots set outcome = 'replaced' from demora.jobs
 where jobs.id = any(:ids::uuid[]) and schedule_slots.schedule = jobs.schedule and schedule_slots.slot_at = jobs.slot_at
 
@@ -1598,7 +1598,7 @@ from clock, unnest(:names::text[], :decided_tos::bigint[], :next_ats::bigint[], 
 where schedules.name = new.name
 returning case when records > :most::int then schedules.name end as crowded
 
--- name: forget_slots
+-- name: forget_records
 with beyond as materialized (
     select slot_at from demora.schedule_slots where schedule = :name order by slot_at desc limit 1 offset :kept::int
 ),
@@ -1611,7 +1611,7 @@ update demora.schedules set records = :kept::int, forgotten_to = slot_at from be
 update demora.schedules set revision = revision + 1, run_count = run_count + :added::int, records = records + :recorded::int
 where name = :name
 
--- name: slot_records
+-- name: fire_records
 select schedule, slot_at, outcome, decided_at, job_id from demora.schedule_slots
 where schedule = :name and (:before::bigint is null or slot_at < :before) order by slot_at desc limit :limit::int
 
@@ -2039,7 +2039,7 @@ select id, status, queue, token, token - credits, retries, generation, max_retri
     lane % {PARKED}, schedule, slot_at
 from demora.jobs order by seq
 
--- name: slot_facts
+-- name: fire_facts
 select schedule, slot_at, outcome, job_id from demora.schedule_slots
 
 -- name: key_facts

@@ -15,7 +15,7 @@ import msgspec
 
 from ...core.job import NewJob
 from ...core.schedules.definitions import Defined, Definition, Result, bring_in
-from ...core.schedules.firing import Previous, SlotOutcome, begin
+from ...core.schedules.firing import FireOutcome, Previous, begin
 from ...core.schedules.schedule import Overlap, Schedule
 from ...core.schedules.schedule_request import ScheduleRequest, change_schedule
 from ...core.spans import from_ms, span_ms, to_ms
@@ -27,19 +27,19 @@ from ...store.schedules import (
     DueSchedule,
     DueSchedules,
     Fired,
+    FireRecord,
     Firing,
     Origin,
-    SlotRecord,
     StoredSchedule,
 )
 from ...system import crash
 from ..sql.schedules import (
     A_FEW_RECORDS,
-    SlotJob,
+    ScheduledJob,
     fields,
     jobs_of,
     known_of,
-    moved_slots,
+    moved_times,
     ms,
     of_code,
     progress_of,
@@ -53,13 +53,13 @@ from . import changes, rows
 from .connection.connections import Session
 from .database import Database
 
-Slot = tuple[str, int, SlotOutcome, str | None]  # the schedule, the slot, its outcome and its job
+FireTime = tuple[str, int, FireOutcome, str | None]  # the schedule, the fire time, its outcome and its job
 
 _NAMES = "the names of schedules"  # the lock of those that add or define some
 
 
 class PostgresSchedules:
-    """The schedules, their slots, and the records of these."""
+    """The schedules, their fire times, and the records of these."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -91,10 +91,10 @@ class PostgresSchedules:
     async def trigger(self, name: str, job: NewJob) -> Added | None:
         return await self._database.write_once(lambda session: trigger(session, name, job))
 
-    async def backfill(self, name: str, slots: Sequence[tuple[datetime, NewJob]]) -> Backfilled | None:
-        return await self._database.write_once(lambda session: backfill(session, name, slots))
+    async def backfill(self, name: str, fire_times: Sequence[tuple[datetime, NewJob]]) -> Backfilled | None:
+        return await self._database.write_once(lambda session: backfill(session, name, fire_times))
 
-    async def records(self, name: str, *, before: datetime | None = None, limit: int) -> list[SlotRecord]:
+    async def records(self, name: str, *, before: datetime | None = None, limit: int) -> list[FireRecord]:
         return await self._database.read(lambda session: records(session, name, before, limit))
 
     async def foresee(self, zones: str) -> int:
@@ -182,11 +182,11 @@ async def change(session: Session, name: str, request: ScheduleRequest, by: str)
 
 
 async def _write(session: Session, new: StoredSchedule, *, restarts: bool) -> None:
-    """Store a changed schedule. If its slots begin anew, a slot that waits is skipped."""
+    """Store a changed schedule. If its fire times begin anew, a fire time that waits is skipped."""
     progress = new.progress
     if restarts:
         if progress.kept_at is not None:
-            await _record(session, [(new.schedule.name, to_ms(progress.kept_at), SlotOutcome.SKIPPED, None)])
+            await _record(session, [(new.schedule.name, to_ms(progress.kept_at), FireOutcome.SKIPPED, None)])
         progress = begin(new.schedule, _now(session))
     await session.rows(
         "write_schedule",
@@ -202,7 +202,7 @@ async def _write(session: Session, new: StoredSchedule, *, restarts: bool) -> No
 
 async def _remove(session: Session, name: str) -> bool:
     removed = await session.row("remove_schedule", name=name) is not None
-    await session.rows("remove_slots", name=name)
+    await session.rows("remove_records", name=name)
     return removed
 
 
@@ -230,9 +230,9 @@ async def due(session: Session, limit: int) -> DueSchedules:
 async def fire(session: Session, firings: Sequence[Firing]) -> list[Fired]:
     async with _transaction(session):
         applied = await _applicable(session, firings)
-        new = await _record(session, [slot for firing in applied.values() for slot in _slots(firing)])
+        new = await _record(session, [fire_time for firing in applied.values() for fire_time in _fire_times(firing)])
         jobs = [
-            SlotJob(job, firing.due.schedule.name, at)
+            ScheduledJob(job, firing.due.schedule.name, at)
             for firing in applied.values()
             for at, job in jobs_of(firing).items()
             if (firing.due.schedule.name, at) in new
@@ -268,36 +268,36 @@ async def _applicable(session: Session, firings: Sequence[Firing]) -> dict[int, 
     cancels = {one.due.schedule.name for one in applied.values() if one.decision.cancels}
     if replaced := [str(row["id"]) for row in unended if row["waiting"] and row["schedule"] in cancels]:
         await changes.cancel(session, replaced)
-        await session.rows("replace_slots", ids=replaced)
+        await session.rows("replace_fire_times", ids=replaced)
     return applied
 
 
-def _slots(firing: Firing) -> list[Slot]:
+def _fire_times(firing: Firing) -> list[FireTime]:
     jobs = jobs_of(firing)
     return [
-        (firing.due.schedule.name, at, slot.outcome, jobs[at].id if at in jobs else None)
-        for slot in firing.decision.slots
-        for at in (to_ms(slot.slot_at),)
+        (firing.due.schedule.name, at, fire_time.outcome, jobs[at].id if at in jobs else None)
+        for fire_time in firing.decision.fire_times
+        for at in (to_ms(fire_time.slot_at),)
     ]
 
 
-async def _record(session: Session, slots: Sequence[Slot], *, refill: bool = False) -> dict[tuple[str, int], bool]:
-    """Record slots, and return those whose record was written: whether it is a new one."""
-    if not slots:
+async def _record(session: Session, fire_times: Sequence[FireTime], *, refill: bool = False) -> dict[tuple[str, int], bool]:
+    """Record fire times, and return those whose record was written: whether it is a new one."""
+    if not fire_times:
         return {}
     written = await session.rows(
-        "record_slots",
-        schedules=[name for name, _, _, _ in slots],
-        slots=[at for _, at, _, _ in slots],
-        outcomes=[outcome.value for _, _, outcome, _ in slots],
-        ids=[id for _, _, _, id in slots],
+        "record_fire_times",
+        schedules=[name for name, _, _, _ in fire_times],
+        fire_times=[at for _, at, _, _ in fire_times],
+        outcomes=[outcome.value for _, _, outcome, _ in fire_times],
+        ids=[id for _, _, _, id in fire_times],
         refill=refill,
     )
     return {(name, at): new for name, at, new in written}
 
 
 async def _advance(
-    session: Session, firings: Sequence[Firing], recorded: Mapping[str, int], jobs: Sequence[SlotJob]
+    session: Session, firings: Sequence[Firing], recorded: Mapping[str, int], jobs: Sequence[ScheduledJob]
 ) -> None:
     """Store how far the schedules are decided now."""
     added, last = Counter(one.schedule for one in jobs), {one.schedule: one.job.id for one in jobs}
@@ -316,7 +316,7 @@ async def _advance(
     )
     for (crowded,) in found:
         if crowded is not None:
-            await session.rows("forget_slots", name=crowded, kept=port.KEPT_RECORDS)
+            await session.rows("forget_records", name=crowded, kept=port.KEPT_RECORDS)
 
 
 async def trigger(session: Session, name: str, job: NewJob) -> Added | None:
@@ -325,28 +325,28 @@ async def trigger(session: Session, name: str, job: NewJob) -> Added | None:
             return Added(job.id, from_ms(created_at), from_ms(scheduled_at), replayed=True)
         if await session.row("lock_schedule", name=name) is None:
             return None
-        await changes.store_of_schedules(session, [SlotJob(job, name)])
+        await changes.store_of_schedules(session, [ScheduledJob(job, name)])
         now = _now(session)
     return Added(job.id, now, now if job.delay is None else now + job.delay)
 
 
-async def backfill(session: Session, name: str, slots: Sequence[tuple[datetime, NewJob]]) -> Backfilled | None:
+async def backfill(session: Session, name: str, fire_times: Sequence[tuple[datetime, NewJob]]) -> Backfilled | None:
     async with _transaction(session):
         row = await session.row("lock_schedule", name=name)
         if row is None:
             return None
         found = _stored(row)
-        asked = {to_ms(slot): job for slot, job in slots if port.may_be_backfilled(found, slot)}
-        new = await _record(session, [(name, at, SlotOutcome.FIRED, job.id) for at, job in asked.items()], refill=True)
+        asked = {to_ms(fire_time): job for fire_time, job in fire_times if port.may_be_backfilled(found, fire_time)}
+        new = await _record(session, [(name, at, FireOutcome.FIRED, job.id) for at, job in asked.items()], refill=True)
         added = [at for at in asked if (name, at) in new]
         if added:
-            await changes.store_of_schedules(session, [SlotJob(asked[at], name, at) for at in added])
+            await changes.store_of_schedules(session, [ScheduledJob(asked[at], name, at) for at in added])
             await session.rows("backfilled", name=name, added=len(added), recorded=sum(new.values()))
     return Backfilled([from_ms(at) for at in added], [from_ms(at) for at in asked if at not in added])
 
 
-async def records(session: Session, name: str, before: datetime | None, limit: int) -> list[SlotRecord]:
-    found = await session.rows("slot_records", name=name, before=ms(before), limit=limit)
+async def records(session: Session, name: str, before: datetime | None, limit: int) -> list[FireRecord]:
+    found = await session.rows("fire_records", name=name, before=ms(before), limit=limit)
     return [record_of(row, None if row["job_id"] is None else str(row["job_id"])) for row in found]
 
 
@@ -357,7 +357,7 @@ async def foresee(session: Session, zones: str) -> int:
         if before is not None and before["value"] >= zones:
             return 0
         await session.rows("note_zones", zones=zones)
-        moved = moved_slots(map(_stored, await session.rows("lock_all_schedules")))
+        moved = moved_times(map(_stored, await session.rows("lock_all_schedules")))
         await session.rows("foresee", names=list(moved), next_ats=list(moved.values()))
     if moved:
         session.wake(Topic.SCHEDULES)

@@ -9,12 +9,12 @@ import msgspec
 
 from ...core.job import NewJob
 from ...core.schedules.definitions import Known, Registered
-from ...core.schedules.firing import Progress, SlotOutcome, foreseen
+from ...core.schedules.firing import FireOutcome, Progress, foreseen
 from ...core.schedules.schedule import Overlap, Schedule
 from ...core.spans import from_ms, to_ms
 from ...core.states import Status
 from ...errors import Invalid
-from ...store.schedules import Firing, Origin, SlotRecord, StoredSchedule
+from ...store.schedules import FireRecord, Firing, Origin, StoredSchedule
 from ...system import notices
 from .columns import time
 
@@ -23,8 +23,8 @@ A_FEW_RECORDS = 500  # records beyond those that are kept, until the oldest are 
 _decode = msgspec.json.Decoder(Schedule).decode
 
 
-class SlotJob(msgspec.Struct, frozen=True):
-    """A job to be added, with the schedule that it belongs to, and its slot if it has one."""
+class ScheduledJob(msgspec.Struct, frozen=True):
+    """A job to be added, with the schedule that it belongs to, and its fire time if it has one."""
 
     job: NewJob
     schedule: str
@@ -81,9 +81,9 @@ def fields(schedule: Schedule, progress: Progress) -> dict[str, object]:
     }
 
 
-def moved_slots(found: Iterable[StoredSchedule]) -> dict[str, int | None]:
-    """Return the next slots, by the names of their schedules, that the database of time zones moves. A schedule that cannot
-    be read on this machine, such as one in a zone that it does not know, is logged and keeps its next slot."""
+def moved_times(found: Iterable[StoredSchedule]) -> dict[str, int | None]:
+    """Return the next fire times, by the names of their schedules, that the database of time zones moves. A schedule that
+    cannot be read on this machine, such as one in a zone that it does not know, is logged and keeps its next fire time."""
     moved = dict[str, int | None]()
     for one in found:
         try:
@@ -112,16 +112,20 @@ def of_code(known: Known, now: datetime) -> dict[str, str | None]:
     return {**origin, "defined": code, "application": known.application, "release": known.release}
 
 
-def record_of(row: Iterable[Any], job_id: str | None) -> SlotRecord:
+def record_of(row: Iterable[Any], job_id: str | None) -> FireRecord:
     schedule, slot_at, outcome, decided_at, _ = row
-    return SlotRecord(schedule, from_ms(slot_at), SlotOutcome(outcome), from_ms(decided_at), job_id)
+    return FireRecord(schedule, from_ms(slot_at), FireOutcome(outcome), from_ms(decided_at), job_id)
 
 
-def slots_of(firings: Sequence[Firing]) -> list[tuple[str, int]]:
-    """Return each slot that these firings decide, with the name of its schedule."""
-    return [(firing.due.schedule.name, to_ms(slot.slot_at)) for firing in firings for slot in firing.decision.slots]
+def fire_times_of(firings: Sequence[Firing]) -> list[tuple[str, int]]:
+    """Return each fire time that these firings decide, with the name of its schedule."""
+    return [
+        (firing.due.schedule.name, to_ms(fire_time.slot_at))
+        for firing in firings
+        for fire_time in firing.decision.fire_times
+    ]
 
 
 def jobs_of(firing: Firing) -> dict[int, NewJob]:
-    """Return the jobs of a firing by their slots."""
-    return {to_ms(slot): job for slot, job in zip(firing.decision.fired, firing.jobs, strict=True)}
+    """Return the jobs of a firing by their fire times."""
+    return {to_ms(fire_time): job for fire_time, job in zip(firing.decision.fired, firing.jobs, strict=True)}

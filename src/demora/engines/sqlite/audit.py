@@ -6,7 +6,7 @@ from importlib.resources import files
 
 import apsw
 
-from ...store.audit import Evidence, JobFacts, KeyFacts, SlotFacts, SqlEvent
+from ...store.audit import Evidence, FireFacts, JobFacts, KeyFacts, SqlEvent
 from ...store.jobs import Lease
 from ..sql import columns, queries
 from ..sql.columns import STATUS_NAMES
@@ -67,7 +67,7 @@ def evidence(tx: Transaction, *, integrity: bool) -> Evidence:
         keys=[_key(row) for row in tx.db.execute(SQL["key_facts"])],
         orphans=[rows.id_text(id) for (id,) in tx.db.execute(SQL["orphan_attempts"])],
         paces=paces.facts(tx),
-        slots=[_slot(row) for row in tx.db.execute(SQL["slot_facts"])],
+        fire_times=[_fire_time(row) for row in tx.db.execute(SQL["fire_facts"])],
         integrity=list(_examine(tx.db)) if integrity else None,
         events=events(tx, 0) if has_triggers(tx.db) else None,
     )
@@ -107,9 +107,9 @@ def _job(row: rows.Row) -> JobFacts:
     return JobFacts(*fields)
 
 
-def _slot(row: rows.Row) -> SlotFacts:
+def _fire_time(row: rows.Row) -> FireFacts:
     schedule, slot_at, outcome, id = row
-    return SlotFacts(schedule, slot_at, outcome, None if id is None else rows.id_text(id))
+    return FireFacts(schedule, slot_at, outcome, None if id is None else rows.id_text(id))
 
 
 def _key(row: rows.Row) -> KeyFacts:

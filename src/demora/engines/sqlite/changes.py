@@ -18,7 +18,7 @@ from ...core.webhook import EndedJob, delivery
 from ...store.jobs import Added, Answer, Change, HousekeepingResult, Topic
 from ..sql import columns, constants
 from ..sql.columns import as_stored, time
-from ..sql.schedules import SlotJob
+from ..sql.schedules import ScheduledJob
 from . import heads, registry, rows
 from .connection.connections import SQL
 from .connection.transactions import Transaction
@@ -116,7 +116,7 @@ def write(tx: Transaction, jobs: Sequence[NewJob], named: Set[str]) -> int:
     return stored
 
 
-def write_of_schedules(tx: Transaction, jobs: Sequence[SlotJob]) -> None:
+def write_of_schedules(tx: Transaction, jobs: Sequence[ScheduledJob]) -> None:
     """Store jobs of schedules, whose ids are new."""
     move = tx.next_move()
     new = [rows.new_row(one.job, _id(one.job), tx.wall, move, one.schedule, one.slot_at) for one in jobs]

@@ -759,7 +759,7 @@ name, schedule, exclusive, revision, decided_to, next_at, kept_at, origin, chang
     (select status from jobs where id = schedules.last_job_id) as last_status
 
 -- name: add_schedule
--- If a schedule of this name was removed, which of its slots had a job is no longer known.
+-- If a schedule of this name was removed, which of its fire times had a job is no longer known.
 insert into schedules (name, schedule, exclusive, revision, decided_to, next_at, origin, changed_by, defined, application,
                        release, forgotten_to)
 values (:name, :schedule, :exclusive, 1, :decided_to, :next_at, :origin, :by, :defined, :application, :release,
@@ -788,7 +788,7 @@ where name = :name
 -- name: remove_schedule
 delete from schedules where name = ?
 
--- name: remove_slots
+-- name: remove_records
 delete from schedule_slots where schedule = ?
 
 -- name: register_names
@@ -836,15 +836,15 @@ schedule, revision, decided_to, next_at, kept_at
 select {due_columns} from schedules where next_at is not null and next_at <= ? order by next_at, name limit ?
 
 -- name: schedules_freed
--- Schedules with a kept slot and no unended job.
+-- Schedules with a kept fire time and no unended job.
 select {due_columns} from schedules
 where kept_at <= ?1 and (next_at is null or next_at > ?1) and not exists (
     select 1 from jobs indexed by jobs_of_schedule_unended
     where jobs.schedule is not null and jobs.schedule = schedules.name and status < {COMPLETED}
 ) limit ?2
 
--- name: coming_slots
--- The next slots after ?1, until ?2 milliseconds after the first: a skip scan of the index.
+-- name: coming_times
+-- The next fire times after ?1, until ?2 milliseconds after the first: a skip scan of the index.
 with recursive coming (at, upto) as (
     select * from (select next_at, next_at + ?2 from schedules where next_at > ?1 order by next_at limit 1)
     union all
@@ -869,21 +869,21 @@ where schedule is not null and schedule = ? and status < {COMPLETED} and status 
 -- name: revisions
 select name, revision from schedules where name in (select value from json_each(?))
 
--- name: slots_taken
+-- name: times_taken
 select schedule, slot_at, job_id from json_each(?) as asked
 cross join schedule_slots on schedule = asked.value ->> 0 and slot_at = asked.value ->> 1
 
--- name: record_slot
+-- name: record_fire_time
 insert into schedule_slots (schedule, slot_at, outcome, decided_at, job_id) values (?, ?, ?, ?, ?)
 on conflict (schedule, slot_at) do update set outcome = excluded.outcome, decided_at = excluded.decided_at,
     job_id = excluded.job_id
 
--- name: skip_slot
--- A slot that waits may have its record already, if the clock was set back: that one stays, and so does its job.
+-- name: skip_fire_time
+-- A fire time that waits may have its record already, if the clock was set back: that one stays, and so does its job.
 insert into schedule_slots (schedule, slot_at, outcome, decided_at) values (?, ?, ?, ?)
 on conflict (schedule, slot_at) do nothing
 
--- name: replace_slot
+-- name: replace_fire_time
 update schedule_slots set outcome = 'replaced' where (schedule, slot_at) = (
     select schedule, slot_at from jobs where id = ?
 )
@@ -900,16 +900,16 @@ update schedules set revision = revision + 1, run_count = run_count + ?, records
 -- name: crowded
 select name from schedules where records > ? and name in (select value from json_each(?))
 
--- name: slot_beyond
+-- name: record_beyond
 select slot_at from schedule_slots where schedule = ? order by slot_at desc limit 1 offset ?
 
--- name: forget_slots
+-- name: forget_records
 delete from schedule_slots where schedule = ? and slot_at <= ?
 
 -- name: forgotten
 update schedules set records = ?, forgotten_to = ? where name = ?
 
--- name: slot_records
+-- name: fire_records
 select schedule, slot_at, outcome, decided_at, job_id from schedule_slots
 where schedule = ?1 and (?2 is null or slot_at < ?2) order by slot_at desc limit ?3
 
@@ -1234,7 +1234,7 @@ select id, status, queue, token, token - credits, retries, generation, max_retri
     slot_at
 from jobs order by rowid
 
--- name: slot_facts
+-- name: fire_facts
 select schedule, slot_at, outcome, job_id from schedule_slots
 
 -- name: key_facts

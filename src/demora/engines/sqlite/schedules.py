@@ -9,7 +9,7 @@ import msgspec
 
 from ...core.job import NewJob
 from ...core.schedules.definitions import Defined, Definition, Result, bring_in
-from ...core.schedules.firing import Previous, SlotOutcome, begin
+from ...core.schedules.firing import FireOutcome, Previous, begin
 from ...core.schedules.schedule import Overlap, Schedule
 from ...core.schedules.schedule_request import ScheduleRequest, change_schedule
 from ...core.spans import from_ms, span_ms, to_ms
@@ -21,25 +21,25 @@ from ...store.schedules import (
     DueSchedule,
     DueSchedules,
     Fired,
+    FireRecord,
     Firing,
     Origin,
-    SlotRecord,
     StoredSchedule,
 )
 from ..sql.schedules import (
     A_FEW_RECORDS,
-    SlotJob,
+    ScheduledJob,
     fields,
+    fire_times_of,
     jobs_of,
     known_of,
-    moved_slots,
+    moved_times,
     ms,
     of_code,
     progress_of,
     record_of,
     registered_of,
     schedule_of,
-    slots_of,
     stored,
     text,
 )
@@ -50,7 +50,7 @@ from .database import Database
 
 
 class SqliteSchedules:
-    """The schedules, their slots, and the records of these."""
+    """The schedules, their fire times, and the records of these."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -83,10 +83,10 @@ class SqliteSchedules:
     async def trigger(self, name: str, job: NewJob) -> Added | None:
         return await self._database.write(lambda tx: trigger(tx, name, job))
 
-    async def backfill(self, name: str, slots: Sequence[tuple[datetime, NewJob]]) -> Backfilled | None:
-        return await self._database.write(lambda tx: backfill(tx, name, slots), len(slots))
+    async def backfill(self, name: str, fire_times: Sequence[tuple[datetime, NewJob]]) -> Backfilled | None:
+        return await self._database.write(lambda tx: backfill(tx, name, fire_times), len(fire_times))
 
-    async def records(self, name: str, *, before: datetime | None = None, limit: int) -> list[SlotRecord]:
+    async def records(self, name: str, *, before: datetime | None = None, limit: int) -> list[FireRecord]:
         return await self._database.read(lambda tx: records(tx, name, before, limit))
 
     async def foresee(self, zones: str) -> int:
@@ -165,12 +165,12 @@ def change(tx: Transaction, name: str, request: ScheduleRequest, by: str) -> Sto
 
 
 def _write(tx: Transaction, new: StoredSchedule, *, restarts: bool) -> None:
-    """Store a changed schedule. If its slots begin anew, a slot that waits is skipped."""
+    """Store a changed schedule. If its fire times begin anew, a fire time that waits is skipped."""
     progress = new.progress
     if restarts:
         if progress.kept_at is not None:
-            slot = (new.schedule.name, to_ms(progress.kept_at), SlotOutcome.SKIPPED.value, tx.wall)
-            tx.db.execute(SQL["skip_slot"], slot)
+            fire_time = (new.schedule.name, to_ms(progress.kept_at), FireOutcome.SKIPPED.value, tx.wall)
+            tx.db.execute(SQL["skip_fire_time"], fire_time)
         progress = begin(new.schedule, from_ms(tx.wall))
     of_row = {"by": new.changed_by, "defined": new.defined and text(new.defined)}
     what = {**fields(new.schedule, progress), **of_row, "application": new.application, "release": new.release}
@@ -181,7 +181,7 @@ def _write(tx: Transaction, new: StoredSchedule, *, restarts: bool) -> None:
 def remove(tx: Transaction, name: str) -> bool:
     tx.db.execute(SQL["remove_schedule"], (name,))
     removed = tx.db.changes() > 0
-    tx.db.execute(SQL["remove_slots"], (name,))
+    tx.db.execute(SQL["remove_records"], (name,))
     return removed
 
 
@@ -189,7 +189,7 @@ def due(tx: Transaction, limit: int) -> DueSchedules:
     found = list(tx.db.execute(SQL["schedules_due"], (tx.wall, limit + 1)))
     found += tx.db.execute(SQL["schedules_freed"], (tx.wall, limit + 1))
     schedules = [_due(tx, *row) for row in found[:limit]]
-    coming = [at for (at,) in tx.db.execute(SQL["coming_slots"], (tx.wall, span_ms(port.COMING), port.MOST_COMING))]
+    coming = [at for (at,) in tx.db.execute(SQL["coming_times"], (tx.wall, span_ms(port.COMING), port.MOST_COMING))]
     [(keeps,)] = tx.db.execute(SQL["keeping"])
     left = timedelta(microseconds=coming[0] * 1000 - tx.wall_us) if coming else None
     next_in = timedelta(0) if len(found) > limit else left
@@ -211,11 +211,11 @@ def _as_of_now(found: DueSchedules, passed: int) -> DueSchedules:
 
 
 def fire(tx: Transaction, firings: Sequence[Firing]) -> list[Fired]:
-    taken = _taken(tx, slots_of(firings))
+    taken = _taken(tx, fire_times_of(firings))
     names = json.dumps([firing.due.schedule.name for firing in firings])
     revisions = dict(tx.db.execute(SQL["revisions"], (names,)))
     records: list[rows.Row] = []
-    jobs: list[SlotJob] = []
+    jobs: list[ScheduledJob] = []
     progress: list[dict[str, object]] = []
     results: list[Fired] = []
     now = from_ms(tx.wall)
@@ -227,16 +227,16 @@ def fire(tx: Transaction, firings: Sequence[Firing]) -> list[Fired]:
             continue
         if firing.decision.cancels:
             _cancel_waiting(tx, schedule.name)
-        of_slots = jobs_of(firing)
-        new = _new_slots(firing, of_slots, taken, tx.wall)
-        added = [SlotJob(of_slots[row[1]], schedule.name, row[1]) for row in new if row[4] is not None]
+        of_times = jobs_of(firing)
+        new = _new_records(firing, of_times, taken, tx.wall)
+        added = [ScheduledJob(of_times[row[1]], schedule.name, row[1]) for row in new if row[4] is not None]
         records += new
         jobs += added
         progress.append(_progress(tx, firing, len(new), added))
         results.append(Fired(applied=True, added=len(added)))
         if firing.decision.progress.kept_at is not None:
             tx.wake(Topic.SCHEDULES)
-    tx.db.executemany(SQL["record_slot"], records)
+    tx.db.executemany(SQL["record_fire_time"], records)
     if jobs:
         changes.write_of_schedules(tx, jobs)
     tx.db.executemany(SQL["fired"], progress)
@@ -244,19 +244,19 @@ def fire(tx: Transaction, firings: Sequence[Firing]) -> list[Fired]:
     return results
 
 
-def _new_slots(
-    firing: Firing, of_slots: Mapping[int, NewJob], taken: Collection[tuple[str, int]], wall: int
+def _new_records(
+    firing: Firing, of_times: Mapping[int, NewJob], taken: Collection[tuple[str, int]], wall: int
 ) -> list[rows.Row]:
-    """The records of the slots that have none yet."""
+    """The records of the fire times that have none yet."""
     name = firing.due.schedule.name
     return [
-        (name, at, slot.outcome.value, wall, rows.id_bytes(of_slots[at].id) if at in of_slots else None)
-        for slot in firing.decision.slots
-        if (name, at := to_ms(slot.slot_at)) not in taken
+        (name, at, fire_time.outcome.value, wall, rows.id_bytes(of_times[at].id) if at in of_times else None)
+        for fire_time in firing.decision.fire_times
+        if (name, at := to_ms(fire_time.slot_at)) not in taken
     ]
 
 
-def _progress(tx: Transaction, firing: Firing, recorded: int, added: Sequence[SlotJob]) -> dict[str, object]:
+def _progress(tx: Transaction, firing: Firing, recorded: int, added: Sequence[ScheduledJob]) -> dict[str, object]:
     after = firing.decision.progress
     return {
         "name": firing.due.schedule.name,
@@ -271,17 +271,17 @@ def _progress(tx: Transaction, firing: Firing, recorded: int, added: Sequence[Sl
 
 
 def _cancel_waiting(tx: Transaction, name: str) -> None:
-    """Cancel the jobs of a schedule that were never claimed; a later slot replaces theirs."""
+    """Cancel the jobs of a schedule that were never claimed; a later fire time replaces theirs."""
     for (id,) in list(tx.db.execute(SQL["waiting_of_schedule"], (name,))):
         changes.cancel(tx, rows.id_text(id))
-        tx.db.execute(SQL["replace_slot"], (id,))
+        tx.db.execute(SQL["replace_fire_time"], (id,))
 
 
 def _forget_oldest(tx: Transaction, names: str) -> None:
     kept = port.KEPT_RECORDS
     for (name,) in list(tx.db.execute(SQL["crowded"], (kept + A_FEW_RECORDS, names))):
-        for (slot_at,) in list(tx.db.execute(SQL["slot_beyond"], (name, kept))):
-            tx.db.execute(SQL["forget_slots"], (name, slot_at))
+        for (slot_at,) in list(tx.db.execute(SQL["record_beyond"], (name, kept))):
+            tx.db.execute(SQL["forget_records"], (name, slot_at))
             tx.db.execute(SQL["forgotten"], (kept, slot_at, name))
 
 
@@ -290,29 +290,31 @@ def trigger(tx: Transaction, name: str, job: NewJob) -> Added | None:
         return Added(job.id, from_ms(created_at), from_ms(scheduled_at), replayed=True)
     if get(tx, name) is None:
         return None
-    changes.write_of_schedules(tx, [SlotJob(job, name)])
+    changes.write_of_schedules(tx, [ScheduledJob(job, name)])
     return Added(job.id, from_ms(tx.wall), from_ms(rows.due_ms(job, tx.wall)))
 
 
-def backfill(tx: Transaction, name: str, slots: Sequence[tuple[datetime, NewJob]]) -> Backfilled | None:
+def backfill(tx: Transaction, name: str, fire_times: Sequence[tuple[datetime, NewJob]]) -> Backfilled | None:
     found = get(tx, name)
     if found is None:
         return None
-    asked = {to_ms(slot): job for slot, job in slots if port.may_be_backfilled(found, slot)}
+    asked = {to_ms(fire_time): job for fire_time, job in fire_times if port.may_be_backfilled(found, fire_time)}
     taken = _taken(tx, [(name, at) for at in asked])
     had = [at for at in asked if taken.get((name, at)) is not None]
     new = {at: job for at, job in asked.items() if at not in had}
-    fired = SlotOutcome.FIRED.value
-    tx.db.executemany(SQL["record_slot"], [(name, at, fired, tx.wall, rows.id_bytes(job.id)) for at, job in new.items()])
+    fired = FireOutcome.FIRED.value
+    tx.db.executemany(
+        SQL["record_fire_time"], [(name, at, fired, tx.wall, rows.id_bytes(job.id)) for at, job in new.items()]
+    )
     if new:
-        changes.write_of_schedules(tx, [SlotJob(job, name, at) for at, job in new.items()])
+        changes.write_of_schedules(tx, [ScheduledJob(job, name, at) for at, job in new.items()])
         recorded = sum((name, at) not in taken for at in new)
         tx.db.execute(SQL["backfilled"], (len(new), recorded, name))
     return Backfilled([from_ms(at) for at in new], [from_ms(at) for at in had])
 
 
-def records(tx: Transaction, name: str, before: datetime | None, limit: int) -> list[SlotRecord]:
-    found = tx.db.execute(SQL["slot_records"], (name, ms(before), limit))
+def records(tx: Transaction, name: str, before: datetime | None, limit: int) -> list[FireRecord]:
+    found = tx.db.execute(SQL["fire_records"], (name, ms(before), limit))
     return [record_of(row, None if row[4] is None else rows.id_text(row[4])) for row in found]
 
 
@@ -320,7 +322,7 @@ def foresee(tx: Transaction, zones: str) -> int:
     if any(before >= zones for (before,) in list(tx.db.execute(SQL["zones"]))):
         return 0
     tx.db.execute(SQL["note_zones"], (zones,))
-    moved = moved_slots(everything(tx, None, None))
+    moved = moved_times(everything(tx, None, None))
     tx.db.executemany(SQL["foresee"], [(next_at, name) for name, next_at in moved.items()])
     if moved:
         tx.wake(Topic.SCHEDULES)
@@ -359,6 +361,6 @@ def _previous(tx: Transaction, schedule: Schedule) -> Previous:
     return Previous(bool(waiting), bool(claimed))
 
 
-def _taken(tx: Transaction, slots: Sequence[tuple[str, int]]) -> dict[tuple[str, int], bytes | None]:
-    """The slots that have a record, each with the job of it."""
-    return {(name, at): id for name, at, id in tx.db.execute(SQL["slots_taken"], (json.dumps(slots),))}
+def _taken(tx: Transaction, fire_times: Sequence[tuple[str, int]]) -> dict[tuple[str, int], bytes | None]:
+    """The fire times that have a record, each with the job of it."""
+    return {(name, at): id for name, at, id in tx.db.execute(SQL["times_taken"], (json.dumps(fire_times),))}

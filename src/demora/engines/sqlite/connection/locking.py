@@ -16,6 +16,7 @@ import time
 import weakref
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 LIMIT = 1.0  # seconds to wait for a turn before going on without one
 _LOOK = 0.05  # seconds between looks of the watchdog while a thread waits
@@ -228,8 +229,10 @@ class Stall:
     over for as long as a renewal takes. A later stall spares only leases that lapse after it began, so a lease cannot be
     spared for ever. All connections of a process to one file share these periods.
 
-    A process that did not have to wait knows of no stall. So a process that waits long stamps a file with the time, which
-    needs no lock, and every process looks at that time before it judges a lease as lapsed.
+    A process that did not have to wait knows of no stall. So a process that waits long stamps a file with two times, which
+    needs no lock: its access time says when the stall began, its modification time when it was last noted. Every process
+    looks at them before it judges a lease as lapsed. A process that has just started too takes over what had lapsed before
+    the stall: otherwise workers that die young, on a busy machine, would spare the leases of the dead one after the other.
     """
 
     __slots__ = ("_file", "_heeded", "_mutex", "_spared", "_waited_since", "renewed_every")
@@ -249,8 +252,8 @@ class Stall:
     def goes_on(self, since: int, now: int) -> None:
         """Note that a connection has waited since `since`, and still waits or has given up. Other processes see it too."""
         with self._mutex:
-            self._waited_since = self._earliest(since)
-        self._tell_others(now)
+            self._waited_since = began = self._earliest(since)
+        self._tell_others(began, now)
 
     def is_over(self, since: int, now: int) -> None:
         """Note that writes are possible again, after a long wait that began at `since` or one that was given up."""
@@ -262,11 +265,11 @@ class Stall:
         """Whether another process could not write until just now. Then leases are spared as after a stall of this process.
 
         A lease that had lapsed when this process last heeded others has had its time, so it is not spared again."""
-        told = self._told_at()
-        if told is None or not told <= now < told + self.renewed_every:
+        told = self._told()
+        if told is None or not told.at <= now < told.at + self.renewed_every:
             return False
         with self._mutex:
-            self._spare(self._heeded, told + self.renewed_every)
+            self._spare(max(self._heeded, told.began), told.at + self.renewed_every)
             self._heeded = now
         return True
 
@@ -288,15 +291,32 @@ class Stall:
     def _spare(self, began: int, until: int) -> None:
         self._spared = {**self._spared, began: max(until, self._spared.get(began, 0))}
 
-    def _tell_others(self, now: int) -> None:
+    def _tell_others(self, began: int, now: int) -> None:
+        """Stamp the file. Waits of several processes are one stall if they overlap."""
         if self._file is None:
             return
+        before = self._told()
+        if before is not None and began <= before.at <= now:
+            began = min(began, before.began)
         with contextlib.suppress(OSError):
             os.close(os.open(self._file, os.O_WRONLY | os.O_CREAT, 0o600))
-            os.utime(self._file, ns=(now * 1_000_000, now * 1_000_000))
+            os.utime(self._file, ns=(began * 1_000_000, now * 1_000_000))
 
-    def _told_at(self) -> int | None:
+    def _told(self) -> "_Told | None":
+        """The stamp of the file. One that does not say when the stall began, as after a reader changed the access time,
+        spares every lease."""
         try:
-            return None if self._file is None else os.stat(self._file).st_mtime_ns // 1_000_000
+            seen = None if self._file is None else os.stat(self._file)
         except OSError:
             return None
+        if seen is None:
+            return None
+        began, at = seen.st_atime_ns // 1_000_000, seen.st_mtime_ns // 1_000_000
+        return _Told(began if began < at else 0, at)
+
+
+class _Told(NamedTuple):
+    """A stall that a process noted: when it began, and when it was last noted."""
+
+    began: int
+    at: int
