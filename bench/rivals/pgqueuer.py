@@ -1,6 +1,6 @@
 """PgQueuer on PostgreSQL, with asyncpg. `python -m bench.rivals.pgqueuer [BATCH_SIZE]` is its worker.
 
-The worker is started with `pgqueuer.run`, as the command `pgq run` does, whose options fail with a new Typer.
+The worker is started with `pgqueuer.run`: the command `pgq run` of 1.6.0 fails at its log level with Typer 0.29.
 """
 
 import asyncio
