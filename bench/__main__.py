@@ -4,6 +4,7 @@
     python -m bench --database sqlite+line [--only a,b,c,c2,d,e,f,k,l,p,s,t,w,x,y,z]
     python -m bench --database postgres [--only a,b,c,c2,d,e,f,h,j,k,l,n,p,s,t,w,x,y,z] [--share 0.1]
     python -m bench --database postgres+line [--only a,b,c,c2,d,e,f,h,k,l,n,o,r,m,v,p,s,t,w,x,y,z] [--share 0.1]
+    python -m bench --rivals [--rounds 3] [--jobs 5000] [--only huey,saq] [--write docs/explanation/comparison.md]
 
 A figure is the median of the rounds in which it was taken, each on a new database; ratios compare what ran in the same
 round. A wait in which the machine itself stood still, as watches on each core and on the disk have seen, tells of the host:
@@ -11,6 +12,8 @@ the percentiles leave it out, and beside them stand those of all waits, and how 
 
 `--database postgres` starts a durable PostgreSQL of its own, with the settings it comes with; `--database postgresql://…`
 uses a running one, on which it makes and drops databases; with `+line` a Valkey is started too.
+
+`--rivals` compares demora with other queues instead; `bench/rivals/contest.py` says how.
 """
 
 import argparse
@@ -27,6 +30,7 @@ from pathlib import Path
 from bench import table
 from bench.databases import Databases, LinedFiles, LinedServers, PostgresServer, SqliteFiles
 from bench.figures import CASES, Round
+from bench.rivals import contest
 from bench.table import GOALS
 from tests.servers import postgres, valkey
 from tests.stalls import Stalls, watching
@@ -34,6 +38,9 @@ from tests.stalls import Stalls, watching
 
 def main() -> None:
     args = _arguments()
+    if args.rivals:
+        contest.main(args.rounds, args.jobs, args.only, args.write)
+        return
     with (
         _databases(args.database) as databases,
         tempfile.TemporaryDirectory() as folder,
@@ -104,7 +111,11 @@ def _arguments() -> argparse.Namespace:
         help="of the rows that (j), (l), (r), (m), (y), (z) make, of the schedules in (k), and of the minute in (o)",
     )
     parser.add_argument("--json", help="write the figures to this file too")
+    parser.add_argument("--rivals", action="store_true", help="demora beside other queues; --only names some of them")
+    parser.add_argument("--write", type=Path, metavar="PAGE", help="with --rivals: put the table into this page")
     args = parser.parse_args()
+    if args.rivals:
+        return args
     kinds = {"sqlite": "sqlite", "sqlite+line": "lined file", "postgres+line": "line"}
     args.kind = kinds.get(args.database, "postgres")
     known = CASES[args.kind]

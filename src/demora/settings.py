@@ -6,7 +6,6 @@ They are read once at the edge (by `Demora`, the service and the commands), and 
 import difflib
 import os
 import re
-import tomllib
 from collections.abc import Iterator, Mapping
 from datetime import timedelta
 from pathlib import Path
@@ -211,6 +210,8 @@ def _from_file(environment: Mapping[str, str]) -> dict[str, tuple[str, Any]]:
         if environment.get(FILE_VARIABLE):
             raise BadSetting(FILE_VARIABLE, f"the file {path} does not exist")
         return {}
+    import tomllib
+
     try:
         content = tomllib.loads(path.read_text())
     except (tomllib.TOMLDecodeError, UnicodeDecodeError, OSError) as problem:

@@ -79,7 +79,10 @@ def enqueued(run: Run) -> Callable[..., str]:
 def leaves(group: click.Group = root, before: str = "") -> dict[str, click.Command]:
     """Every command by the words that call it, those of groups too: `keys create`."""
     found: dict[str, click.Command] = {}
-    for name, command in group.commands.items():
+    context = click.Context(group)
+    for name in group.list_commands(context):
+        command = group.get_command(context, name)
+        assert command is not None
         found |= leaves(command, f"{before}{name} ") if isinstance(command, click.Group) else {before + name: command}
     return found
 

@@ -340,6 +340,27 @@ BARE_ROOMS = (
         "None",
         "tests/remote/test_client.py -k same_key",
     ),
+    Mutant(
+        "a command imports OpenTelemetry although nothing traces",
+        "system/traces.py",
+        'if "opentelemetry.trace" not in sys.modules and _PROVIDER not in os.environ:',
+        "if False:",
+        "tests/test_imports.py",
+    ),
+    Mutant(
+        "a provider that a variable names is not asked",
+        "system/traces.py",
+        'if "opentelemetry.trace" not in sys.modules and _PROVIDER not in os.environ:',
+        'if "opentelemetry.trace" not in sys.modules:',
+        "tests/system/test_traces.py -k variable",
+    ),
+    Mutant(
+        "a command imports the other families",
+        "cli/root.py",
+        "if cmd_name in COMMANDS and cmd_name not in self.commands:",
+        "for cmd_name in {cmd_name: 0, **COMMANDS} if cmd_name in COMMANDS and cmd_name not in self.commands else ():",
+        "tests/test_imports.py",
+    ),
 )
 
 ROOMS = (*PLAIN_SUCCESSES, *LOST_ANSWERS, *BARE_ROOMS)

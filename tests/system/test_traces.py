@@ -1,5 +1,7 @@
 """Traces: the spans of adding, running and settling a job, as OpenTelemetry's own exporter sees them."""
 
+import os
+import subprocess
 import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -166,6 +168,17 @@ async def test_without_a_provider_or_the_extra_nothing_is_traced(monkeypatch: py
     assert traces.configured() is None
     monkeypatch.setitem(sys.modules, "opentelemetry", None)
     assert traces.configured() is None
+
+
+@pytest.mark.parametrize(("provider", "traced"), [(None, False), ("sdk_tracer_provider", True)])
+def test_a_variable_alone_can_name_the_provider(provider: str | None, traced: bool) -> None:
+    asked = "traces.configured() is not None, 'opentelemetry' in sys.modules"
+    program = f"import sys; from demora.system import traces; print({asked})"
+    named = {} if provider is None else {"OTEL_PYTHON_TRACER_PROVIDER": provider}
+    said = subprocess.run(
+        [sys.executable, "-c", program], env=os.environ | named, check=True, capture_output=True, text=True
+    )
+    assert said.stdout.split() == [str(traced)] * 2
 
 
 @pytest.mark.parametrize("setup", SETUPS, ids=lambda setup: setup.name)

@@ -1,6 +1,7 @@
 """The command `demora` itself: the options of every command, and how errors become one line and an exit code."""
 
 import getpass
+import importlib
 import re
 import sys
 from collections.abc import Callable, Sequence
@@ -13,6 +14,27 @@ from .. import __version__
 from ..errors import BadSetting, CannotListen, DemoraError, Invalid
 from .output import plain
 
+# The commands in the order of the help, each with the module that has it.
+COMMANDS = {
+    **dict.fromkeys(("serve", "worker", "scheduler"), "running"),
+    **dict.fromkeys(("enqueue", "jobs", "job", "why", "dead-letters"), "jobs"),
+    **dict.fromkeys(("queues", "queue"), "queues"),
+    "pace": "paces",
+    **dict.fromkeys(("schedules", "schedule"), "schedules"),
+    "workers": "jobs",
+    "stats": "queues",
+    "events": "events",
+    **dict.fromkeys(("cancel", "retry", "reschedule", "delete"), "jobs"),
+    **dict.fromkeys(("pause", "resume"), "queues"),
+    "doctor": "doctor",
+    **dict.fromkeys(("purge", "rebuild", "recover"), "housekeeping"),
+    "keys": "keys",
+    "webhooks": "webhooks",
+    "migrate": "running",
+    "verify": "housekeeping",
+    "new": "new",
+    "completion": "completing",
+}
 INTERRUPTED = 130
 _DATABASE_URL, _APP = "demora.database_url", "demora.app"
 
@@ -46,7 +68,19 @@ class Family(click.Group):
 
 
 class Root(Family):
-    """The top-level group. It turns a `DemoraError` into a `Failure`, and exits with 130 on Ctrl-C."""
+    """The top-level group. It turns a `DemoraError` into a `Failure`, and exits with 130 on Ctrl-C.
+
+    It imports the module of a command when that command is first asked for.
+    """
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name in COMMANDS and cmd_name not in self.commands:
+            family = importlib.import_module(f".{COMMANDS[cmd_name]}", __package__)
+            self.add_command(getattr(family, cmd_name.replace("-", "_")))
+        return super().get_command(ctx, cmd_name)
 
     def invoke(self, ctx: click.Context) -> Any:
         try:

@@ -21,9 +21,6 @@ def run_root(
     The processes that the command starts are given what was typed before its last `typed` words, by default before `words`,
     then the `kept` options of the framework. With `raises`, an error is raised and not printed in one line.
     """
-    from .. import cli  # its commands
-
-    assert cli.root is root
     end = len(sys.orig_argv) - (len(words) if typed is None else typed)
     started = [sys.executable, *sys.orig_argv[1:end], *kept]
     root.main([*options, *words], prog_name=name, obj=Program(started, words), standalone_mode=standalone and not raises)

@@ -4,7 +4,6 @@ and when a job tries again whose host is busy."""
 import re
 from collections.abc import Collection, Iterable, Mapping
 from datetime import datetime, timedelta
-from email.utils import parsedate_to_datetime
 from enum import Enum
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
 
@@ -298,6 +297,8 @@ def retry_after(value: str | None, now: datetime) -> timedelta | None:
     text = value.strip()
     if text.isascii() and text.isdigit():
         return LONGEST_RETRY_AFTER if len(text) > 6 else min(timedelta(seconds=int(text)), LONGEST_RETRY_AFTER)
+    from email.utils import parsedate_to_datetime  # takes milliseconds to import, and few servers answer with a date
+
     try:
         at = parsedate_to_datetime(text)
         wait = at - now

@@ -5,6 +5,8 @@ The trace context of the first travels in the job, so runs in other processes be
 types, ids and classes of errors; they hold no payload, result or text of an error.
 """
 
+import os
+import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -17,10 +19,16 @@ if TYPE_CHECKING:
 
 SYSTEM = "demora"
 _HEADER = "traceparent"
+_PROVIDER = "OTEL_PYTHON_TRACER_PROVIDER"  # names a provider that OpenTelemetry loads when it is first asked
 
 
 def configured() -> "Traces | None":
-    """Return the traces of this process; None unless OpenTelemetry is installed and has a tracer provider."""
+    """Return the traces of this process; None unless OpenTelemetry is installed and has a tracer provider.
+
+    Does not import OpenTelemetry, which takes long, in a process where nothing else has and no variable names a provider.
+    """
+    if "opentelemetry.trace" not in sys.modules and _PROVIDER not in os.environ:
+        return None
     try:
         from opentelemetry import trace
     except ModuleNotFoundError:

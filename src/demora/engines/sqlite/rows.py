@@ -25,9 +25,10 @@ def id_bytes(id: str) -> bytes | None:
     """The stored form of an id, or None if the text is not an id."""
     if len(id) == 36 and id.isascii() and id[8] == id[13] == id[18] == id[23] == "-":
         try:
-            return bytes.fromhex(id[:8] + id[9:13] + id[14:18] + id[19:23] + id[24:])
+            packed = bytes.fromhex(id.replace("-", ""))
         except ValueError:
             return None
+        return packed if len(packed) == 16 else None
     return None
 
 
