@@ -4574,8 +4574,8 @@ MUTANTS = (
     Mutant(
         "an action begins again from the top",
         "client/actions.py",
-        "        since = _progress_of(asked.job)\n",
-        "        since = ActionProgress()\n",
+        "since, ids = _progress_of(asked.job), asked.order.ids",
+        "since, ids = ActionProgress(), asked.order.ids",
         "tests/conformance/test_actions.py",
     ),
     Mutant(
