@@ -1498,19 +1498,12 @@ where application = :application and process_id <> :process_id and heartbeat_at 
 -- name: attend
 with {clock},
 forgotten as (
-    delete from demora.schedulers where heartbeat_at <= (select wall from clock) - :within::bigint and id <> :id returning id
-),
-without_paces as (delete from demora.meta where name in (select 'paces of ' || id from forgotten)),
--- The paces that the settings of the process ask for. A process that asks for none has no such row.
-with_paces as (
-    insert into demora.meta (name, value) select 'paces of ' || :id::text, :paces::text where :paces::text <> ''
-    on conflict (name) do update set value = excluded.value where meta.value <> excluded.value
+    delete from demora.schedulers where heartbeat_at <= (select wall from clock) - :within::bigint and id <> :id
 )
-insert into demora.schedulers (id, heartbeat_at) select :id, wall from clock
-on conflict (id) do update set heartbeat_at = excluded.heartbeat_at
+insert into demora.schedulers (id, heartbeat_at, paces) select :id, wall, :paces from clock
+on conflict (id) do update set heartbeat_at = excluded.heartbeat_at, paces = excluded.paces
 
 -- name: leave
-with without_paces as (delete from demora.meta where name = 'paces of ' || :id::text)
 delete from demora.schedulers where id = :id
 
 -- name: live_processes
@@ -1519,8 +1512,7 @@ select id from clock, {processes} as processes where heartbeat_at > wall - :with
 
 -- name: attending
 with {clock}
-select id, coalesce(value, '') as paces from clock, demora.schedulers left join demora.meta on name = 'paces of ' || id
-where heartbeat_at > wall - :within::bigint order by id
+select id, paces from clock, demora.schedulers where heartbeat_at > wall - :within::bigint order by id
 
 -- name: schedules_due
 -- With one row at least, which says when to look next. The coming fire times are a skip scan of the index.

@@ -807,15 +807,8 @@ where application = ? and process_id <> ? and heartbeat_at > ?
 delete from schedule_processes where registered_at <= ? and process_id not in (select id from {processes})
 
 -- name: attend
-insert into schedulers (id, heartbeat_at) values (?, ?) on conflict (id) do update set heartbeat_at = excluded.heartbeat_at
-
--- name: note_paces
--- The paces that the settings of an attending process ask for. A process that asks for none has no such row.
-insert into meta (name, value) select 'paces of ' || ?1, ?2 where ?2 <> ''
-on conflict (name) do update set value = excluded.value where value <> excluded.value
-
--- name: forget_paces
-delete from meta where name glob 'paces of *' and substr(name, length('paces of ') + 1) not in (select id from schedulers)
+insert into schedulers (id, heartbeat_at, paces) values (?, ?, ?)
+on conflict (id) do update set heartbeat_at = excluded.heartbeat_at, paces = excluded.paces
 
 -- name: forget_absent
 delete from schedulers where heartbeat_at <= ?
@@ -827,7 +820,7 @@ delete from schedulers where id = ?
 select id from {processes} where heartbeat_at > ? order by id
 
 -- name: attending
-select id, coalesce(value, '') from schedulers left join meta on name = 'paces of ' || id where heartbeat_at > ? order by id
+select id, paces from schedulers where heartbeat_at > ? order by id
 
 -- name: due_columns
 schedule, revision, decided_to, next_at, kept_at

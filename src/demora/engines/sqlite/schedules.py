@@ -331,14 +331,11 @@ def foresee(tx: Transaction, zones: str) -> int:
 
 def attend(tx: Transaction, process_id: str, paces: str) -> None:
     tx.db.execute(SQL["forget_absent"], (tx.boot - span_ms(LIVE_WITHIN),))
-    tx.db.execute(SQL["attend"], (process_id, tx.boot))
-    tx.db.execute(SQL["note_paces"], (process_id, paces))
-    tx.db.execute(SQL["forget_paces"])
+    tx.db.execute(SQL["attend"], (process_id, tx.boot, paces))
 
 
 def leave(tx: Transaction, process_id: str) -> None:
     tx.db.execute(SQL["leave"], (process_id,))
-    tx.db.execute(SQL["forget_paces"])
 
 
 def live(tx: Transaction) -> list[str]:

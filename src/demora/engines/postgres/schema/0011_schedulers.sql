@@ -2,5 +2,6 @@
 
 create table demora.schedulers (
     id text collate "C" primary key,
-    heartbeat_at bigint not null
+    heartbeat_at bigint not null,
+    paces text not null                 -- what the settings of the process ask for, as in workers
 );
