@@ -21,7 +21,8 @@ import httpx
 import pytest
 
 from demora import Demora, Status
-from demora.api import Api, make_api, queues
+from demora.api import Api, make_api
+from demora.api.operations import queues
 from demora.client.client import Client
 from demora.core.access import Scope
 from demora.core.events import EventFilter
@@ -68,9 +69,9 @@ PROMISED = (
         f"{HERE}::test_postgresql_waits_no_longer_than_its_limit_for_a_locked_row",
     ),
     Promise(
-        "src/demora/api/queues.py",
+        "src/demora/api/operations/queues.py",
         "seconds that the store has to answer",
-        "api.queues:HEALTH_LIMIT",
+        "api.operations.queues:HEALTH_LIMIT",
         5,
         f"{HERE}::test_a_store_that_hangs_is_unhealthy",
     ),
@@ -98,14 +99,14 @@ PROMISED = (
     Promise(
         "docs/reference/worker-protocol.md",
         "An answer has at most 100 jobs",
-        "api.worker_shapes:MOST_CLAIMED",
+        "api.operations.worker_shapes:MOST_CLAIMED",
         100,
         f"{HERE}::test_an_answer_to_a_claim_has_a_hundred_jobs_at_most",
     ),
     Promise(
         "docs/reference/worker-protocol.md",
         "30,000, with an empty list",
-        "api.worker_shapes:LONGEST_POLL",
+        "api.operations.worker_shapes:LONGEST_POLL",
         30,
         f"{HERE}::test_a_claim_may_wait_for_thirty_seconds_and_no_longer",
     ),

@@ -7,7 +7,8 @@ import httpx
 import pytest
 
 from demora import Demora
-from demora.api import Api, events, make_api
+from demora.api import Api, make_api
+from demora.api.operations import events
 from demora.client import events as reading
 from demora.core.access import Scope
 from demora.settings import Settings

@@ -9,7 +9,7 @@ import pytest
 
 from demora import Demora
 from demora.api import make_api
-from demora.api.operations import Operation
+from demora.api.operations.operation import Operation
 from demora.api.routes import ROUTES
 from demora.core.access import KeyLimits, Scope
 from demora.engines.sqlite import SqliteStore

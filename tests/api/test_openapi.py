@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from demora.api import Api
-from demora.api.operations import Operation
+from demora.api.operations.operation import Operation
 from demora.api.routes import ROUTES
 
 

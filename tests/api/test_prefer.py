@@ -11,7 +11,7 @@ import pytest
 from demora import Demora
 from demora.api import Api
 from demora.api.budget import Budget
-from demora.api.requests import JobRequest
+from demora.api.operations.requests import JobRequest
 from demora.core.access import Scope
 from demora.errors import StoreBusy
 from tests.api.asking import JOBS

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from demora import Demora
 from demora.api import make_api
-from demora.api.requests import JobChange, JobRequest, PauseRequest, QueueRequest
+from demora.api.operations.requests import JobChange, JobRequest, PauseRequest, QueueRequest
 from demora.settings import Settings
 from tests.api.asking import JOBS, JSON
 from tests.api.conftest import BASE

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from demora.api.operations import Operation
+from demora.api.operations.operation import Operation
 from demora.api.routes import ROUTES
 
 NO_SUCH_ID = "01900000-0000-7000-8000-000000000000"

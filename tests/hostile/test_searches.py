@@ -171,7 +171,7 @@ async def test_health_and_callers_with_keys_are_answered_while_searches_are_held
 ) -> None:
     store, holding = held
     monkeypatch.setattr(searching, "TURN_LIMIT", 0.05)
-    monkeypatch.setattr("demora.api.jobs.SEARCH_LIMIT", LONG)
+    monkeypatch.setattr("demora.api.operations.jobs.SEARCH_LIMIT", LONG)
     app = Demora(store=store)
     client = await app.open()
     keys = [await client.keys.create(f"key {number}", ["admin"]) for number in range(6)]
@@ -200,7 +200,7 @@ async def test_a_search_that_is_too_slow_says_what_to_add(
     held: tuple[Store, Holding], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store, holding = held
-    monkeypatch.setattr("demora.api.jobs.SEARCH_LIMIT", SOON)
+    monkeypatch.setattr("demora.api.operations.jobs.SEARCH_LIMIT", SOON)
     transport = httpx.ASGITransport(make_api(Demora(store=store), Settings(database_url="sqlite://")))
     async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as http:
         async with holding():

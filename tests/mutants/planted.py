@@ -3006,28 +3006,28 @@ MUTANTS = (
     ),
     Mutant(
         "a waiting request holds its body",
-        "api/jobs.py",
+        "api/operations/jobs.py",
         "        ask.forget_body()\n",
         "",
         "tests/api/test_prefer.py",
     ),
     Mutant(
         "a job that was stored is answered with an error",
-        "api/jobs.py",
+        "api/operations/jobs.py",
         "    except (JobNotFound, StoreError, TooManyWaits):",
         "    except ZeroDivisionError:",
         "tests/api/test_prefer.py",
     ),
     Mutant(
         "a wait after an add may take any time",
-        "api/prefer.py",
+        "api/operations/prefer.py",
         "min(timedelta(seconds=int(seconds[0])), LONGEST_WAIT)",
         "timedelta(seconds=int(seconds[0]))",
         "tests/api/test_prefer.py",
     ),
     Mutant(
         "payloads are compressed",
-        "api/jobs.py",
+        "api/operations/jobs.py",
         'compressible=not options["fields"]',
         "compressible=True",
         "tests/api/test_gzip.py",
@@ -4089,7 +4089,7 @@ MUTANTS = (
     ),
     Mutant(
         "a worker that is gone keeps the jobs of its claim",
-        "api/workers.py",
+        "api/operations/workers.py",
         "            if gone.done():\n                await _take_back(workers, handed)\n",
         "            if gone.done():\n",
         "tests/remote/test_gone_workers.py",
@@ -4103,7 +4103,7 @@ MUTANTS = (
     ),
     Mutant(
         "a claim waits on while the service stops",
-        "api/workers.py",
+        "api/operations/workers.py",
         ", ask.stopping.calling(ended.set):",
         ":",
         "tests/remote/test_gone_workers.py",
@@ -4194,14 +4194,14 @@ MUTANTS = (
     ),
     Mutant(
         "events go on with a key that is no longer in force",
-        "api/events.py",
+        "api/operations/events.py",
         "if self.still_allowed is not None and not await self.still_allowed():",
         "if False:",
         "tests/api/test_events.py -k revoked",
     ),
     Mutant(
         "events keep a service from stopping",
-        "api/events.py",
+        "api/operations/events.py",
         "with self.stopping.calling(self.stream.close), contextlib",
         "with contextlib",
         "tests/api/test_events.py -k service_stops",
@@ -4536,7 +4536,7 @@ MUTANTS = (
     ),
     Mutant(
         "a busy stream of events outlives its key",
-        "api/events.py",
+        "api/operations/events.py",
         """                if self.still_allowed is not None and not await self.still_allowed():
 """,
         """                if batch is None and self.still_allowed is not None and not await self.still_allowed():

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from demora import Demora, Status
-from demora.api import workers as protocol
+from demora.api.operations import workers as protocol
 from demora.client.remote_workers import RemoteWorkers
 from tests.facts import eventually
 from tests.servers.nearby import serving

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from demora import Context, Demora, Status
-from demora.api import worker_shapes
+from demora.api.operations import worker_shapes
 from demora.core.access import KeyLimits, Scope
 from demora.errors import ServiceRefused, WorkerDied
 from demora.remote import connection

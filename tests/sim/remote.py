@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from demora import Demora
-from demora.api.worker_shapes import (
+from demora.api.operations.worker_shapes import (
     ClaimBody,
     ClaimedView,
     RegisteredView,

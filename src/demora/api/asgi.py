@@ -18,7 +18,7 @@ from .access import Door, Guard
 from .budget import Budget, Share
 from .callers import ByHost, ByKeys, Caller, Callers, HostAccess, check_access
 from .http_server.connection import ANSWERED
-from .operations import PROBLEM, Ask, MetricsText, Operation, Reply
+from .operations.operation import PROBLEM, Ask, MetricsText, Operation, Reply
 from .problems import NoRoute, Overloaded, TooManyWaits, WrongMethod, as_sent, headers_of, problem_of
 from .reading import ClientGone, decode_body, decode_query, read_body, takes_gzip
 from .request_ids import request_id, with_id

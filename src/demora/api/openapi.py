@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from .. import __version__
-from .operations import JSON, PROBLEM, Operation
+from .operations.operation import JSON, PROBLEM, Operation
 from .problems import Problem
 
 _REF = "#/components/schemas/{name}"

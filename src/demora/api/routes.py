@@ -22,11 +22,11 @@ from ..client.views import (
 )
 from ..client.why import Why
 from ..core.access import Scope
-from . import events, jobs, metrics, page, queues, schedules, workers
+from . import page
 from .openapi import describe
-from .operations import Ask, Operation, Reply
-from .reading import ONE_BATCH
-from .requests import (
+from .operations import events, jobs, metrics, queues, schedules, workers
+from .operations.operation import Ask, Operation, Reply
+from .operations.requests import (
     ActionRequest,
     BatchRequest,
     DeadLettersQuery,
@@ -49,7 +49,7 @@ from .requests import (
     StatsQuery,
     WaitQuery,
 )
-from .worker_shapes import (
+from .operations.worker_shapes import (
     ClaimBody,
     ClaimedView,
     RegisteredView,
@@ -59,6 +59,7 @@ from .worker_shapes import (
     SettleRequest,
     WorkerRequest,
 )
+from .reading import ONE_BATCH
 
 _JOBS, _JOB, _QUEUES = "/api/v1/jobs", "/api/v1/jobs/{id}", "/api/v1/queues"
 _DEAD, _METRICS = "/api/v1/dead-letters", "/api/v1/metrics"

@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from ..api.operations import SEARCH_LIMIT
+from ..api.operations.operation import SEARCH_LIMIT
 from ..client.counts import FailureGroup
 from ..client.statistics import FlowSeries
 from ..client.why import Why

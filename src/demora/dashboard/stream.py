@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from ..api.events import COMMENT_EVERY, EVENT_STREAM
+from ..api.operations.events import COMMENT_EVERY, EVENT_STREAM
 from ..api.reading import disconnected
 from ..app import Demora
 from ..client.events import EventStream

@@ -8,8 +8,8 @@ from urllib.parse import quote
 
 import msgspec
 
-from ..api.queues import QueuesView, RecoveryView, WorkersView
-from ..api.requests import LONGEST_WAIT, MOST_JOBS, BatchRequest, JobChange, JobRequest, PauseRequest
+from ..api.operations.queues import QueuesView, RecoveryView, WorkersView
+from ..api.operations.requests import LONGEST_WAIT, MOST_JOBS, BatchRequest, JobChange, JobRequest, PauseRequest
 from ..client.bulk import FIELDS, check_query
 from ..client.client import Client, as_added, new_id
 from ..client.counts import Stats

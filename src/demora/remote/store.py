@@ -14,7 +14,7 @@ from urllib.parse import quote
 import msgspec
 from uuid_utils import uuid7
 
-from ..api.worker_shapes import (
+from ..api.operations.worker_shapes import (
     LONGEST_POLL,
     MOST_CLAIMED,
     MOST_LINES,

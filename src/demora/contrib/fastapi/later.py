@@ -11,7 +11,7 @@ from fastapi import FastAPI, Request, Response
 from fastapi.encoders import jsonable_encoder
 from starlette.datastructures import UploadFile
 
-from ...api.prefer import read_prefer
+from ...api.operations.prefer import read_prefer
 from ...api.reading import read_key
 from ...api.stopping import Stopping
 from ...app import Demora

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from ...api.operations import SEARCH_LIMIT
+from ...api.operations.operation import SEARCH_LIMIT
 from ...client.actions import ActionState
 from ...client.why import Why
 from ...core.access import Scope

@@ -9,7 +9,7 @@ from uuid import UUID
 import msgspec
 from starlette.responses import JSONResponse, Response
 
-from ...api.operations import SEARCH_LIMIT
+from ...api.operations.operation import SEARCH_LIMIT
 from ...client.why import Why
 from ...core.access import Scope
 from ...core.filters import JobFilter, Sort, sort_of

@@ -6,7 +6,7 @@ from functools import partial
 
 import msgspec
 
-from ...api.operations import SEARCH_LIMIT
+from ...api.operations.operation import SEARCH_LIMIT
 from ...client.statistics import FlowSeries
 from ...core.access import Scope
 from ...core.job import Job

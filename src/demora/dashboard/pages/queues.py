@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from ...api.operations import SEARCH_LIMIT
+from ...api.operations.operation import SEARCH_LIMIT
 from ...client.statistics import FlowSeries
 from ...core.access import Scope
 from ...core.pace import EVERY_QUEUE, Pace, Rate

@@ -6,7 +6,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from ...api.operations import SEARCH_LIMIT
+from ...api.operations.operation import SEARCH_LIMIT
 from ...core.access import Scope
 from ...core.dsn import without_secrets
 from ...core.job import Job

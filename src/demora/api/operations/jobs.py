@@ -8,9 +8,9 @@ from typing import Any
 
 import msgspec
 
-from ..client.bulk import BulkResult
-from ..client.client import Client
-from ..client.views import (
+from ...client.bulk import BulkResult
+from ...client.client import Client
+from ...client.views import (
     JobView,
     ReceiptView,
     action_view,
@@ -20,14 +20,15 @@ from ..client.views import (
     job_view,
     receipt_view,
 )
-from ..core.job import Job, NewJob, revision
-from ..core.spans import ZERO, timestamp
-from ..core.states import Status
-from ..errors import Invalid, JobNotFound, StoreError
-from .operations import LARGE_JOB, PAGE_BYTES, PLAIN_JOB, SEARCH_LIMIT, Ask, Listing, Reply
+from ...core.job import Job, NewJob, revision
+from ...core.spans import ZERO, timestamp
+from ...core.states import Status
+from ...errors import Invalid, JobNotFound, StoreError
+from ..problems import TooManyWaits
+from ..reading import read_if_match, read_key, read_traceparent
+from ..waiting import unless_ended
+from .operation import LARGE_JOB, PAGE_BYTES, PLAIN_JOB, SEARCH_LIMIT, Ask, Listing, Reply
 from .prefer import read_prefer
-from .problems import TooManyWaits
-from .reading import read_if_match, read_key, read_traceparent
 from .requests import (
     ActionRequest,
     BatchRequest,
@@ -38,7 +39,6 @@ from .requests import (
     JobRequest,
     WaitQuery,
 )
-from .waiting import unless_ended
 
 RETRY_AFTER = 1  # seconds after which to ask for the end of a job that was accepted
 

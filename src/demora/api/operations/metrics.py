@@ -6,9 +6,9 @@ from typing import Any
 
 import msgspec
 
-from ..core.spans import timestamp
-from ..errors import MetricsNotInstalled
-from .operations import Ask, Reply
+from ...core.spans import timestamp
+from ...errors import MetricsNotInstalled
+from .operation import Ask, Reply
 from .requests import MetricsQuery, NamedMetricsQuery
 
 TEXT = "text/plain"

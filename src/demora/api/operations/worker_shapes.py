@@ -6,14 +6,14 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta
 
-from ..client.remote_workers import MOST_QUEUES, MOST_SLOTS, MOST_TYPES, HandedJob, Reported
-from ..core.payload import check_text, pack
-from ..core.request import MOST_KEY, MOST_NAME
-from ..core.spans import span, span_ms, timestamp
-from ..core.states import Status
-from ..core.verdict import GaveUp, HandedBack, Outcome, Raised, Snoozed, Succeeded
-from ..errors import Invalid
-from ..store.jobs import Lease, LeaseStatus
+from ...client.remote_workers import MOST_QUEUES, MOST_SLOTS, MOST_TYPES, HandedJob, Reported
+from ...core.payload import check_text, pack
+from ...core.request import MOST_KEY, MOST_NAME
+from ...core.spans import span, span_ms, timestamp
+from ...core.states import Status
+from ...core.verdict import GaveUp, HandedBack, Outcome, Raised, Snoozed, Succeeded
+from ...errors import Invalid
+from ...store.jobs import Lease, LeaseStatus
 
 MOST_CLAIMED = 100  # jobs in one claim
 MOST_RENEWED = MOST_SETTLED = 1000  # jobs in one request

@@ -8,16 +8,16 @@ import msgspec
 from starlette.datastructures import Headers
 from starlette.types import Receive
 
-from ..app import Demora
-from ..client.client import Client
-from ..core.access import ApiKey, Scope
-from .answers import JSON, PROBLEM, Listing, Reply
-from .budget import Share
-from .reading import ONE_JOB
+from ...app import Demora
+from ...client.client import Client
+from ...core.access import ApiKey, Scope
+from ..answers import JSON, PROBLEM, Listing, Reply
+from ..budget import Share
+from ..reading import ONE_JOB
+from ..stopping import Stopping
+from ..submitting import Submissions
+from ..waiting import WaitLimit
 from .requests import Nothing
-from .stopping import Stopping
-from .submitting import Submissions
-from .waiting import WaitLimit
 
 PAGE_BYTES = 4 * 1024 * 1024  # the most payloads, results and errors on one page
 LARGE_JOB, PLAIN_JOB = 2 * 1024 * 1024, 16 * 1024  # assumed bytes of one job, with and without payload or result

@@ -3,11 +3,11 @@
 import asyncio
 import contextlib
 
-from ..client.remote_workers import HandedJob, RemoteWorker, RemoteWorkers
-from ..core.spans import span_ms
-from .operations import Ask, Listing, Reply
-from .problems import Overloaded
-from .reading import ClientGone, disconnected
+from ...client.remote_workers import HandedJob, RemoteWorker, RemoteWorkers
+from ...core.spans import span_ms
+from ..problems import Overloaded
+from ..reading import ClientGone, disconnected
+from .operation import Ask, Listing, Reply
 from .worker_shapes import (
     ClaimBody,
     RegisteredView,

@@ -9,17 +9,17 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta
 
-from ..client.bulk import FIELDS
-from ..client.queues import MOST_PER_PAGE
-from ..client.schedules import MOST_RUNS, RUNS
-from ..client.statistics import MOST_NAMED, USUAL_NAMED
-from ..core.action import Action, check_action
-from ..core.filters import MOST_TEXT, NO_FILTER, JobFilter, Sort, TimeRange, parse_filter
-from ..core.job import Priority
-from ..core.outbound import MOST_URL
-from ..core.pace import Governs
-from ..core.pace_request import MOST_BURST, PaceRequest, RateRequest, check_governs, check_pace
-from ..core.request import (
+from ...client.bulk import FIELDS
+from ...client.queues import MOST_PER_PAGE
+from ...client.schedules import MOST_RUNS, RUNS
+from ...client.statistics import MOST_NAMED, USUAL_NAMED
+from ...core.action import Action, check_action
+from ...core.filters import MOST_TEXT, NO_FILTER, JobFilter, Sort, TimeRange, parse_filter
+from ...core.job import Priority
+from ...core.outbound import MOST_URL
+from ...core.pace import Governs
+from ...core.pace_request import MOST_BURST, PaceRequest, RateRequest, check_governs, check_pace
+from ...core.request import (
     MOST_KEY,
     MOST_NAME,
     MOST_REASON,
@@ -30,10 +30,10 @@ from ..core.request import (
     check_status,
     check_tag,
 )
-from ..core.schedules.schedule import Missed, Overlap
-from ..core.schedules.schedule_request import MOST_MISSED_LIMIT, MOST_MOMENTS
-from ..core.states import Status
-from ..errors import Invalid
+from ...core.schedules.schedule import Missed, Overlap
+from ...core.schedules.schedule_request import MOST_MISSED_LIMIT, MOST_MOMENTS
+from ...core.states import Status
+from ...errors import Invalid
 
 DEFAULT_PACE = "default"  # in place of a pace: that of all queues
 MOST_JOBS = 1000  # of one batch

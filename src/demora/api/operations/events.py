@@ -7,16 +7,16 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 import msgspec
 from starlette.types import Receive, Send
 
-from ..client.events import LONGEST_POSITION, Batch, EventStream
-from ..client.views import event_view
-from ..core.events import Event, EventFilter
-from ..errors import ListenerTooSlow, StoreError
-from .budget import Share
-from .operations import Ask, Reply
-from .problems import Overloaded
-from .reading import ClientGone, disconnected
-from .stopping import Stopping
-from .waiting import WaitingRequest
+from ...client.events import LONGEST_POSITION, Batch, EventStream
+from ...client.views import event_view
+from ...core.events import Event, EventFilter
+from ...errors import ListenerTooSlow, StoreError
+from ..budget import Share
+from ..problems import Overloaded
+from ..reading import ClientGone, disconnected
+from ..stopping import Stopping
+from ..waiting import WaitingRequest
+from .operation import Ask, Reply
 
 EVENT_STREAM = "text/event-stream"
 COMMENT_EVERY = 15.0  # seconds: proxies close a connection that is silent for a minute

@@ -1,6 +1,6 @@
 """The operations on schedules."""
 
-from ..client.views import (
+from ...client.views import (
     RunsView,
     job_view,
     page_view,
@@ -8,9 +8,9 @@ from ..client.views import (
     schedule_view,
     schedules_view,
 )
-from ..core.spans import timestamp
-from ..errors import Invalid
-from .operations import Ask, Reply
+from ...core.spans import timestamp
+from ...errors import Invalid
+from .operation import Ask, Reply
 from .requests import (
     NewSchedule,
     PauseRequest,
