@@ -19,7 +19,8 @@ call() { # the path and the body: prints the answer, and repeats for a while if 
     local answer status pause
     for pause in 0.1 0.2 0.4 0.8 1.6 3 5 5 5 5 5 5; do
         answer=$(curl -sS -X "${3:-POST}" "$base$1" -H 'content-type: application/json' -w '\n%{http_code}' \
-            ${DEMORA_API_KEY:+-H "authorization: Bearer $DEMORA_API_KEY"} ${2:+-d "$2"} 2>/dev/null)
+            ${DEMORA_API_KEY:+-H "authorization: Bearer $DEMORA_API_KEY"} ${2:+-d "$2"} 2>/dev/null) ||
+            answer=$'\n000' # there is none, or it was cut short
         status=${answer##*$'\n'}
         case "$status" in
             2??) printf '%s' "${answer%$'\n'*}"; return 0 ;;

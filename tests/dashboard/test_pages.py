@@ -639,7 +639,7 @@ async def test_a_schedule_is_drawn_triggered_paused_and_changed(browser: Browser
     await client.add_schedule("nightly", "demo.echo", cron="0 3 * * *")
     await client.add_schedule("constant", "demo.echo", every="5s")
     text = (await browser.get("/dashboard/schedules")).text
-    assert "at 03:00 every day" in text
+    assert "At 03:00 every day" in text
     assert text.count('class="cell s1"') in (6, 7)
     assert "constant fires every half hour or more often and is left out" in text
     answer = await browser.act("/dashboard/schedules/nightly/trigger")

@@ -1,7 +1,6 @@
 """An upgrade without a pause: processes of an earlier demora go on while a newer one migrates the schema under them."""
 
 import asyncio
-import functools
 import io
 import json
 import os
@@ -28,7 +27,8 @@ from tests.setups import postgres_url
 pytestmark = pytest.mark.slow
 ROOT = Path(__file__).parents[2]
 STEPS = "src/demora/engines/postgres/schema"
-NEWER = sorted(path.name for path in (ROOT / STEPS).iterdir())[1:]  # what was added to the first schema
+STEPS_OF_TODAY = sorted(path.name for path in (ROOT / STEPS).iterdir())
+NEWER = STEPS_OF_TODAY[1:]  # what was added to the first schema
 NOW = str(Path(demora.__file__).parents[1])
 SOME = 20
 
@@ -50,32 +50,26 @@ def earlier(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
     """The source of the newest version that lacks a step of the schema."""
     version = version_before(request.param)
     if version is None:
-        pytest.skip(f"no version had all steps before {request.param} as they are today, and not that one")
-    if version in map(version_before, NEWER[: NEWER.index(request.param)]):
-        pytest.skip(f"{request.param} came together with a step before it")
+        pytest.skip(f"no version had exactly the steps before {request.param}: several came at once, or it is new")
     with tarfile.open(fileobj=io.BytesIO(git("archive", version, "src"))) as archive:
         archive.extractall(tmp_path / "earlier", filter="data")
     return tmp_path / "earlier" / "src"
 
 
-@functools.cache
 def version_before(step: str) -> str | None:
-    """The commit before a step came to the main line, or else before it was added, if that has the earlier steps as they
-    are today. The main line goes first: a commit of a branch may be halfway through a change."""
+    """The commit before a step came to the main line, or else before it was added, if that has exactly the earlier steps as
+    they are today. The main line goes first: a commit of a branch may be halfway through a change."""
     for how in (("--first-parent", "-m"), ()):
         added = git("log", "--diff-filter=A", "--format=%H", "-1", *how, "--", f"{STEPS}/{step}").decode().strip()
-        if added and has_steps_of_today(before := git("rev-parse", f"{added}^").decode().strip(), until=step):
-            return before
+        if added and has_steps_of_today(f"{added}^", until=step):
+            return f"{added}^"
     return None
 
 
 def has_steps_of_today(commit: str, *, until: str) -> bool:
     names = [Path(name).name for name in git("ls-tree", "--name-only", commit, f"{STEPS}/").decode().split()]
-    earlier = [name for name in names if name < until]
-    return all(
-        (today := ROOT / STEPS / name).exists()
-        and sql(git("show", f"{commit}:{STEPS}/{name}").decode()) == sql(today.read_text())
-        for name in earlier
+    return names == [name for name in STEPS_OF_TODAY if name < until] and all(
+        sql(git("show", f"{commit}:{STEPS}/{name}").decode()) == sql((ROOT / STEPS / name).read_text()) for name in names
     )
 
 

@@ -171,3 +171,31 @@ async def test_an_answer_that_is_lost_burns_no_attempt(app: Demora, url: str) ->
 async def _noticed() -> bool:
     """Whether the service has noticed that the worker is gone."""
     return not any(task.get_coro().__name__ == "disconnected" for task in asyncio.all_tasks())  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("verb", ["heartbeat", "workers"])
+async def test_a_claim_that_arrives_while_its_worker_is_removed_finds_no_worker(
+    app: Demora, url: str, monkeypatch: pytest.MonkeyPatch, verb: str
+) -> None:
+    """The claim is held while it looks its worker up, or records that it is alive, until the worker has been removed."""
+    line, worker = await connected(url)
+    client = await app.open()
+    workers, arrived, go_on, act = client.remote_workers, asyncio.Event(), asyncio.Event(), getattr(client.store, verb)
+
+    async def slow(*args: object, **options: object) -> object:
+        found = await act(*args, **options)
+        if not arrived.is_set():
+            arrived.set()
+            await go_on.wait()
+        return found
+
+    known = await workers.worker(worker, None)
+    for remembered in (workers._beats, workers._known)[: 1 if verb == "heartbeat" else 2]:
+        remembered.clear()  # type: ignore[attr-defined]
+    monkeypatch.setattr(client.store, verb, slow)
+    line.send(f"/{worker}/claim", {"wait": 30_000})
+    await arrived.wait()
+    await workers.remove(known)
+    go_on.set()
+    assert (await line.answer())["type"] == "urn:demora:problem:no-such-worker"
+    assert worker not in {one.id for one in await client.workers()}

@@ -25,7 +25,7 @@ NODE, JQ = shutil.which("node"), shutil.which("jq") and shutil.which("curl")
 # With `wrong` it returns one result for all jobs, with `early` it settles a job before it runs it, and with `proud` it ends
 # when a settle is not recorded.
 CARELESS = """
-import json, signal, sys, time, urllib.request
+import http.client, json, signal, sys, time, urllib.request
 url, faults = sys.argv[1], sys.argv[2:]
 signal.signal(signal.SIGTERM, signal.SIG_IGN)
 def call(path, body):
@@ -47,7 +47,7 @@ while True:
             time.sleep(job["payload"].get("ms", 0) / 1000)
             if "early" not in faults:
                 settle(job)
-    except OSError:
+    except (OSError, ValueError, http.client.HTTPException):
         time.sleep(0.05)
 """
 

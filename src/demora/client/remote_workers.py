@@ -115,6 +115,7 @@ class RemoteWorkers:
         self._claims: dict[str, list[_Claim]] = {}  # under way, by the id of their worker
         self._answered: WeakValueDictionary[Lease, _Claim] = WeakValueDictionary()  # the last claim that got a job
         self._taken_back: set[Lease] = set()  # at this moment
+        self._removed: dict[str, None] = {}  # the last workers that were removed; an id is never given twice
 
     async def register(
         self, name: str, types: Iterable[str], *, slots: int, queues: Iterable[str] | None = None, key: ApiKey | None = None
@@ -147,9 +148,13 @@ class RemoteWorkers:
         """
         if not _belongs(id, key):
             raise WorkerNotFound(id)
-        worker = self._known.get(id) or self._remember(await self._look(id))
-        await self._keep_alive(worker)
-        return worker
+        if id not in self._removed:
+            worker = self._known.get(id) or self._remember(await self._look(id))
+            await self._keep_alive(worker)
+            if id not in self._removed:
+                return worker
+            await self._store.retire(id)  # the heartbeat may have come after the removal
+        raise WorkerNotFound(id)
 
     async def claim(
         self, worker: RemoteWorker, limit: int, *, wait: timedelta, ended: asyncio.Event, claim_id: str | None = None
@@ -216,10 +221,14 @@ class RemoteWorkers:
             self._taken_back -= leases
 
     async def remove(self, worker: RemoteWorker) -> None:
-        """Hand back the jobs that a worker still holds, and forget the worker. Its claims that wait in this process end."""
+        """Hand back the jobs that a worker still holds, and forget the worker. Its claims that wait in this process end, and
+        those that arrive during the removal find no worker."""
         for claim in self._claims.get(worker.id, ()):
             claim.removed = True
             claim.ended.set()
+        self._removed[worker.id] = None
+        if len(self._removed) > MOST_KNOWN:
+            del self._removed[next(iter(self._removed))]
         held = await self._store.leased(worker.id)
         if held:
             await self._store.settle([self._settlement(job, HandedBack()) for job in held])

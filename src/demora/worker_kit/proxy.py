@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager, contextmanager
 from urllib.parse import urlsplit
 
 _VERB = re.compile(rb"POST /api/v1/workers/[^/ ]+/(claim|renew|settle) ")
+_WHOLE = re.compile(rb"\]\}(\r\n0\r\n\r\n)?$")  # the end of an answer: of its JSON, and of its last chunk
 
 
 class Proxy:
@@ -20,10 +21,13 @@ class Proxy:
         self._held: bytes | None = None  # the verb whose next request is held back
         self._dark, self._released = False, asyncio.Event()
         self._connections: set[_Connection] = set()
-        self.caught = asyncio.Event()
+        self.caught, self._moved = asyncio.Event(), asyncio.Event()
 
     def lose_answer(self, verb: str) -> None:
-        """Lose the next answer to this verb. Of claims, that is the next one that got a job."""
+        """Lose the next answer to this verb in its middle: the worker gets a status and the beginning of the body.
+
+        Of claims, that is the next one that got a job.
+        """
         self._answer = verb.encode()
         self.caught.clear()
 
@@ -46,6 +50,12 @@ class Proxy:
             yield
         finally:
             self.mend()
+
+    async def answered(self, verb: str) -> None:
+        """Return when no request with this verb waits for its answer."""
+        while any(connection.asked == verb.encode() for connection in self._connections):
+            self._moved.clear()
+            await self._moved.wait()
 
     def mend(self) -> None:
         """Pass on everything again, also what is held back."""
@@ -71,6 +81,7 @@ class Proxy:
             await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
         finally:
             self._connections.discard(connection)
+            self._moved.set()
             for way in ways:
                 way.cancel()
             connection.cut()
@@ -102,9 +113,16 @@ class Proxy:
                 if connection.asked == self._answer and (connection.asked != b"claim" or b'"jobs":[{' in data):
                     self._answer = None
                     self.caught.set()
+                    begun, jobs, _ = data.partition(b'"jobs":')
+                    connection.to_client.write(begun + jobs)
+                    connection.to_client.close()
+                    await connection.to_client.wait_closed()
                     return
                 connection.to_client.write(data)
                 await connection.to_client.drain()
+                if _WHOLE.search(data) is not None:
+                    connection.asked = b""
+                    self._moved.set()
 
     def _darken(self, *, but: "_Connection | None" = None) -> None:
         self._dark = True
@@ -113,7 +131,7 @@ class Proxy:
 
 
 class _Connection:
-    """A connection of a worker, and the verb that it asked last."""
+    """A connection of a worker, and the verb that it waits for."""
 
     def __init__(self, to_client: asyncio.StreamWriter, to_server: asyncio.StreamWriter) -> None:
         self.to_client, self.to_server, self.asked = to_client, to_server, b""

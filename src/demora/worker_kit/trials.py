@@ -283,6 +283,7 @@ async def stops_when_cut_off(kit: Kit) -> None:
         jobs = [await kit.add("sleep", ms=600_000) for _ in range(await kit.slots())]
         for job in jobs:
             await kit.running(job)
+        await kit.proxy.answered("claim")  # now it knows of them
         with kit.proxy.cut_off():
             for job in jobs:
                 await kit.cancel(job)
