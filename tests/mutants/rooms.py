@@ -361,6 +361,35 @@ BARE_ROOMS = (
         "for cmd_name in {cmd_name: 0, **COMMANDS} if cmd_name in COMMANDS and cmd_name not in self.commands else ():",
         "tests/test_imports.py",
     ),
+    Mutant(
+        "a signal that reaches a fork before it has begun is forgotten",
+        "worker/processes/child.py",
+        "signal.pthread_sigmask(signal.SIG_BLOCK, numbers)",
+        "signal.pthread_sigmask(signal.SIG_BLOCK, ())",
+        "tests/worker/test_child.py -k before_it_has_begun",
+    ),
+    Mutant(
+        "a claim that arrives while its worker is removed registers it again",
+        "client/remote_workers.py",
+        "            if id not in self._removed:\n                return worker\n",
+        "            return worker\n",
+        "tests/remote/test_gone_workers.py -k arrives_while",
+    ),
+    Mutant(
+        "the log escapes what can be printed",
+        "system/notices.py",
+        "one if one.isprintable() else",
+        "one if one.isascii() and one.isprintable() else",
+        "tests/worker/test_run_log.py -k own_letters",
+    ),
+    Mutant(
+        "the doctor advises more slots for jobs that no worker can run",
+        "doctor/jobs.py",
+        "if not live or _able(waiting, live)]",
+        "]",
+        "tests/doctor/test_jobs.py",
+    ),
 )
+
 
 ROOMS = (*PLAIN_SUCCESSES, *LOST_ANSWERS, *BARE_ROOMS)

@@ -247,6 +247,18 @@ def fork_warns() -> int:
     return os.waitstatus_to_exitcode(os.waitpid(fork, 0)[1])
 
 
+@app.job("forks.killed", process=True)
+def forks_killed() -> list[int]:
+    """Forks that are told to stop before they have begun; answers with how they ended."""
+    ends = []
+    for _ in range(20):
+        if (fork := os.fork()) == 0:
+            time.sleep(600)
+        os.kill(fork, signal.SIGTERM)
+        ends.append(os.waitstatus_to_exitcode(os.waitpid(fork, 0)[1]))
+    return ends
+
+
 def _square(number: int) -> int:
     logging.getLogger("shop").info("square")
     return number * number

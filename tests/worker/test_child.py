@@ -135,6 +135,12 @@ def test_records_of_a_fork_go_to_stderr_and_its_end_is_its_own() -> None:
     assert process.errors.count("from a fork") == 1
 
 
+def test_a_fork_can_be_told_to_stop_before_it_has_begun() -> None:
+    with talk() as process:
+        process.greet()
+        assert process.outcome("forks.killed") == Succeeded(str([-signal.SIGTERM] * 20).replace(" ", "").encode())
+
+
 SCRIPT = """
 import logging
 from demora import Demora

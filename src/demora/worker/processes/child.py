@@ -233,16 +233,28 @@ def _die_before_worker() -> None:
 
 def _ignore_stop_signals() -> None:
     """Ignore stop signals, which a service manager may send to every process: the worker decides when this one ends.
-    Programs that a handler starts, and forks of this process, handle signals as usual."""
-    ours = os.getpid()
+    Programs that a handler starts, and forks of this process, handle signals as usual.
+
+    Python forgets the signals that reach a fork before it has begun, so they are held back until it handles them."""
+    numbers, held = (signal.SIGINT, signal.SIGTERM), threading.local()
 
     def ignore(number: int, frame: FrameType | None) -> None:
-        if os.getpid() != ours:
-            signal.signal(number, signal.SIG_DFL)
-            os.kill(os.getpid(), number)
+        """Do nothing. A function, because programs that a handler starts would inherit SIG_IGN."""
 
-    for number in (signal.SIGINT, signal.SIGTERM):
+    def before() -> None:
+        held.mask = signal.pthread_sigmask(signal.SIG_BLOCK, numbers)
+
+    def in_parent() -> None:
+        signal.pthread_sigmask(signal.SIG_SETMASK, held.mask)
+
+    def in_child() -> None:
+        for number in numbers:
+            signal.signal(number, signal.SIG_DFL)
+        in_parent()
+
+    for number in numbers:
         signal.signal(number, ignore)
+    os.register_at_fork(before=before, after_in_parent=in_parent, after_in_child=in_child)
 
 
 def _end_group() -> None:
