@@ -82,11 +82,12 @@ clean: ## remove .venv, caches and builds; databases stay
 	rm -rf .venv .mypy_cache .pytest_cache .ruff_cache .hypothesis .coverage* build dist
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
-# The files name every package, so pip need not resolve: older ones prefer a release newer than the pin for an extra, and fail.
 $(BIN)/python:
 	@echo "Making .venv"
 	@$(PYTHON) -m venv .venv
 
+# The lock files name every package, so pip resolves nothing. Older pips would: for an extra they pick a release newer than the pin,
+# and then refuse it.
 .venv/run.stamp: pyproject.toml requirements/run.txt requirements/build.txt | $(BIN)/python
 	@echo "Installing requirements/run.txt"
 	@$(PIP) --no-deps --require-hashes -r requirements/run.txt -r requirements/build.txt
