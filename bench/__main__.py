@@ -1,9 +1,9 @@
 """`make bench`: demora beside the floor of this machine and beside a rival, in one run.
 
-    python -m bench [--rounds 5] [--jobs 20000] [--only a,b,c,c2,d,e,f,g,h,i,k,l,n,p,s,t,w,x,y,z] [--json FILE]
-    python -m bench --database sqlite+line [--only a,b,c,c2,d,e,f,k,l,p,s,t,w,x,y,z]
-    python -m bench --database postgres [--only a,b,c,c2,d,e,f,h,j,k,l,n,p,s,t,w,x,y,z] [--share 0.1]
-    python -m bench --database postgres+line [--only a,b,c,c2,d,e,f,h,k,l,n,o,r,m,v,p,s,t,w,x,y,z] [--share 0.1]
+    python -m bench [--rounds 5] [--jobs 20000] [--only a,a2,b,c,c2,d,e,f,g,h,i,k,l,n,p,s,t,w,x,y,z] [--json FILE]
+    python -m bench --database sqlite+line [--only a,a2,b,c,c2,d,e,f,k,l,p,s,t,w,x,y,z]
+    python -m bench --database postgres [--only a,a2,b,c,c2,d,e,f,h,j,k,l,n,p,s,t,w,x,y,z] [--share 0.1]
+    python -m bench --database postgres+line [--only a,a2,b,c,c2,d,e,f,h,k,l,n,o,r,m,v,p,s,t,w,x,y,z] [--share 0.1]
     python -m bench --rivals [--rounds 3] [--jobs 5000] [--only huey,saq] [--write docs/explanation/comparison.md]
 
 A figure is the median of the rounds in which it was taken, each on a new database; ratios compare what ran in the same

@@ -16,6 +16,7 @@ from bench.stage import PAYLOAD, Wait, all_ended, enqueue, producer, workers
 from demora import Demora
 
 SINGLES, TURN = 1000, 50
+TASKS = 64
 
 
 async def enqueue_single(on: Databases) -> tuple[float, float]:
@@ -34,6 +35,20 @@ async def enqueue_single(on: Databases) -> tuple[float, float]:
             ours, theirs = ours + halfway - began, theirs + time.perf_counter() - halfway
     await bare.close()
     return SINGLES / ours, SINGLES / theirs
+
+
+async def enqueue_from_tasks(on: Databases, jobs: int) -> float:
+    """(a2) Jobs per second, enqueued one by one by many tasks of one process at once, each durable when its call returns."""
+    async with producer(on) as app:
+
+        async def enqueue_in_turn() -> None:
+            for _ in range(jobs // TASKS):
+                await app.enqueue("bench.noop", PAYLOAD)
+
+        await asyncio.gather(*(app.enqueue("bench.noop", PAYLOAD) for _ in range(TASKS)))  # opens its connections
+        began = time.perf_counter()
+        await asyncio.gather(*(enqueue_in_turn() for _ in range(TASKS)))
+        return jobs // TASKS * TASKS / (time.perf_counter() - began)
 
 
 async def enqueue_many(on: Databases, jobs: int) -> float:
@@ -83,9 +98,9 @@ async def bare_commits(on: Databases, times: int) -> list[Wait]:
     return took
 
 
-async def lateness(on: Databases, jobs: int, seconds: float) -> list[Wait]:
+async def lateness(on: Databases, jobs: int, seconds: float, *, handlers: str = "bench.jobs:app") -> list[Wait]:
     """(e) From the due time to the handler's first line, for jobs due at random over so many seconds."""
-    async with producer(on) as app, workers(app, 1):
+    async with producer(on) as app, workers(app, 1, handlers=handlers):
         start = datetime.now(UTC) + timedelta(seconds=2)
         dues = [start + timedelta(seconds=random.uniform(0, seconds)) for _ in range(jobs)]
         added = await app.enqueue_many([("bench.stamp", {}, {"at": due}) for due in dues])

@@ -1,72 +1,80 @@
 """(z) The dashboard beside 5,000,000 jobs: how long each page takes, and what 50 open pages cost while 50 jobs a second run.
 
-The rows are made in the database, as in (j). The service runs in a process of its own and runs no jobs. A page that is open
-listens to its stream and fetches its live block at each tick, as a browser does.
+    python -m bench.dashboard [--database sqlite] [--jobs 1000000]
+    python -m bench.dashboard --database postgres --jobs 5000000
+    python -m bench.dashboard --kept sqlite:////var/tmp/busy.db
+
+The command measures this case alone and says how far it is; `make bench` measures it too, with 5,000,000 jobs. A database
+that is `--kept` is filled once, and the next run loads the pages beside the same jobs. The service
+runs in a process of its own and runs no jobs. A page that is open listens to its stream and fetches its live block at each
+tick, as a browser does.
+
+Beside the time of a page stands the processor time that the service and the database take for it: on a busy machine that
+says more.
 """
 
+import argparse
 import asyncio
-import json
 import os
 import re
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager, nullcontext
+from pathlib import Path
 
-import apsw
 import asyncpg
 import httpx
 
-from bench import laden
-from bench.databases import Databases
-from bench.million import HUNDRED_BYTES
+from bench import busy_day, table
+from bench.databases import Databases, PostgresServer, SqliteFiles
 from bench.stage import PAYLOAD, application, complain, environment, workers
 from demora import Demora
-from demora.core.job import Lane
-from demora.core.states import Status
+from tests.servers import postgres
 
-PAGES = (
-    "",
-    "?span=day",
-    "?span=week",
-    "/jobs",
-    "/jobs?q=status:waiting",
-    "/jobs?q=status:completed",
-    "/jobs?q=status:failed",
-)
-PAGES += ("/queues", "/queues/default", "/schedules", "/failures", "/system")
+JOBS = 5_000_000
+PAGES = ("", "?span=day", "?span=week", "/jobs")
+PAGES += tuple(f"/jobs?q=status:{word}" for word in ("waiting", "completed", "failed"))
+PAGES += ("/jobs?q=status:failed+error:Error7", "/jobs?q=type:t1*", "/jobs?q=tag:g7", "/jobs?q=queue:q3+status:completed")
+PAGES += ("/queues", "/queues/q3", "/schedules", "/failures", "/system")
 LOADS = 60  # of each page
 OPEN, RATE, SECONDS = 50, 50, 20
-DEAD = 50_000
-_DAY = 86_400_000  # milliseconds
-SQLITE_ROWS = f"""
-with recursive made (n) as (select 1 union all select n + 1 from made where n < ?1)
-insert into jobs (id, type, queue, status, lane, rank, due_at, created_at, max_retries, retry_delay, token, payload,
-                  worker_id, claimed_at, started_at, completed_at, result, error)
-select unhex(?2 || '000000000070008000' || printf('%012x', n)), 'bench.noop', 'default', ?4, ?5, 2, ?3 + n, ?3 + n - {_DAY},
-    3, 1000, ?4 > 3, '{json.dumps(HUNDRED_BYTES)}', iif(?4 > 3, 'bench', null), iif(?4 > 3, ?3 + n, null),
-    iif(?4 > 3, ?3 + n, null), iif(?4 > 3, ?3 + n + 5, null), iif(?4 = 4, '{{"ok":true}}', null), iif(?4 = 5, ?6, null)
-from made
-"""
-_INDEXES = "select sql, name from sqlite_master where type = 'index' and tbl_name = 'jobs' and sql is not null"
-_KINDS = (
-    (laden.ENDED, "01", -_DAY, Status.COMPLETED, Lane.REALTIME),
-    (laden.DELAYED, "02", _DAY // 24, Status.QUEUED, Lane.SCHEDULED),
-    (laden.WAITING, "03", -_DAY // 24, Status.QUEUED, Lane.REALTIME),
-    (DEAD, "04", -_DAY // 24, Status.FAILED, Lane.REALTIME),
-)
 
 
-async def measure(on: Databases, share: float) -> dict[str, float]:
+def main() -> None:
+    """Measure this case alone."""
+    parser = argparse.ArgumentParser(prog="bench.dashboard", description=(__doc__ or "").split("\n")[0])
+    parser.add_argument("--jobs", type=int, default=1_000_000, help="beside which the pages are loaded")
+    parser.add_argument("--database", choices=("sqlite", "postgres"), default="sqlite")
+    parser.add_argument("--kept", metavar="URL", help="a database that is filled if it is empty, and not removed")
+    args = parser.parse_args()
+    database = args.database if args.kept is None else args.kept.partition("://")[0].replace("postgresql", "postgres")
+    with _databases(database) as on:
+        found = asyncio.run(measure(on, args.jobs, kept=args.kept))
+    table.show(found, table.GOALS[database])
+
+
+@contextmanager
+def _databases(wanted: str) -> Iterator[Databases]:
+    if wanted == "sqlite":
+        yield SqliteFiles()
+    else:
+        with postgres.running() as server:
+            yield PostgresServer(server.url)
+
+
+async def measure(on: Databases, jobs: int, *, kept: str | None = None) -> dict[str, float]:
     """The p95 of each page in milliseconds, and the share of a core that the service takes with and without open pages."""
-    async with on.new() as url:
-        async with application(url, on.redis_url):
-            pass
-        await _fill(url, share)
-        async with application(url, on.redis_url) as app, _service(app) as (_, address):
-            found = await _pages(address)
+    async with on.new() if kept is None else nullcontext(kept) as url:
+        async with application(url, on.redis_url) as app:
+            is_filled = bool((await (await app.open()).find(limit=1)).jobs)
+        if not is_filled:
+            await busy_day.fill(url, jobs, _tell)
+        async with application(url, on.redis_url) as app, _service(app) as (process, address):
+            found = await _pages(address, await _processes(process.pid, url))
+    _tell(f"opens {OPEN} pages while {RATE} jobs a second run")
     async with (
         on.new() as url,
         application(url, on.redis_url) as app,
@@ -84,26 +92,40 @@ async def measure(on: Databases, share: float) -> dict[str, float]:
     return found | {"dashboard: slowest page p95 ms": worst}
 
 
-async def _pages(address: str) -> dict[str, float]:
-    async with httpx.AsyncClient(base_url=address) as http:
-        found = {f"dashboard: {path or '/'} p95 ms": await _p95(http, path) for path in PAGES}
+def _tell(words: str) -> None:
+    print(f"{time.strftime('%X')} {words}", file=sys.stderr)
+
+
+async def _pages(address: str, processes: "Processes") -> dict[str, float]:
+    found = dict[str, float]()
+    async with httpx.AsyncClient(base_url=address, timeout=60) as http:
+        for path in PAGES:
+            found |= await _page(http, processes, path or "/", path)
         shown = await _shown(http)
-        found["dashboard: a job p95 ms"] = await _p95(http, f"/jobs/{shown[0]}")
-        found["dashboard: the rows of a list p95 ms"] = await _p95(http, f"/jobs?rows={','.join(shown)}", live=True)
+        found |= await _page(http, processes, "a job", f"/jobs/{shown[0]}")
+        found |= await _page(http, processes, "the rows of a list", f"/jobs?rows={','.join(shown)}", live=True)
     return found
 
 
-async def _p95(http: httpx.AsyncClient, path: str, *, live: bool = False) -> float:
+async def _page(
+    http: httpx.AsyncClient, processes: "Processes", name: str, path: str, *, live: bool = False
+) -> dict[str, float]:
+    _tell(f"loads {name}")
     headers = {"x-demora-part": "live"} if live else {}
-    await http.get(f"/dashboard{path}", headers=headers)  # the first one compiles its template
-    times = []
-    for _ in range(LOADS):
+    times, before = [], 0.0
+    for _ in range(LOADS + 1):
         await asyncio.sleep(0.05)
         began = time.perf_counter()
         answer = await http.get(f"/dashboard{path}", headers=headers)
         times.append(time.perf_counter() - began)
         answer.raise_for_status()
-    return 1000 * sorted(times)[LOADS * 95 // 100]
+        before = before or processes.cpu()
+    first, *later = times  # the first one compiles the template, and reads what later ones share
+    return {
+        f"dashboard: {name} p95 ms": 1000 * sorted(later)[LOADS * 95 // 100],
+        f"dashboard: {name} first ms": 1000 * first,
+        f"dashboard: {name} CPU ms": 1000 * (processes.cpu() - before) / LOADS,
+    }
 
 
 async def _shown(http: httpx.AsyncClient) -> list[str]:
@@ -179,6 +201,32 @@ async def _open_pages(address: str, count: int) -> AsyncIterator[list[float]]:
                 raise RuntimeError(f"a page met trouble: {failed[0].exception()!r}")
 
 
+class Processes:
+    """The service, and a PostgreSQL on this machine: the processor time that they have taken, in seconds."""
+
+    def __init__(self, service: int, server: int | None = None) -> None:
+        self._service, self._server = service, server
+
+    def cpu(self) -> float:
+        taken = _cpu(self._service)
+        if self._server is not None:
+            below = [int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit()]
+            taken += sum(_cpu(pid) for pid in below if _stat(pid)[1:2] == [str(self._server)])
+            taken += sum(map(int, _stat(self._server)[13:15])) / os.sysconf("SC_CLK_TCK")  # of those that have ended
+        return taken
+
+
+async def _processes(service: int, url: str) -> Processes:
+    if not url.startswith("postgresql"):
+        return Processes(service)
+    connection = await asyncpg.connect(url)
+    try:
+        backend = await connection.fetchval("select pg_backend_pid()")
+        return Processes(service, int(_stat(backend)[1]) if _stat(backend) else None)
+    finally:
+        await connection.close()
+
+
 async def _core(process: subprocess.Popen[str], seconds: float) -> float:
     """The share of a core that a process takes in the seconds to come."""
     before, began = _cpu(process.pid), time.monotonic()
@@ -187,38 +235,16 @@ async def _core(process: subprocess.Popen[str], seconds: float) -> float:
 
 
 def _cpu(pid: int) -> float:
-    with open(f"/proc/{pid}/stat") as file:
-        fields = file.read().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+    return sum(map(int, _stat(pid)[11:13])) / os.sysconf("SC_CLK_TCK")
 
 
-async def _fill(url: str, share: float) -> None:
-    if url.startswith("sqlite"):
-        await asyncio.to_thread(_fill_file, url.removeprefix("sqlite:///"), share)
-        return
-    await laden.fill(url, share)
-    connection = await asyncpg.connect(url)
+def _stat(pid: int) -> list[str]:
+    """What the kernel says of a process, from its state on; nothing if there is no such process."""
     try:
-        await connection.execute(laden.ROWS, int(DEAD * share), "04", -_DAY // 24, Status.FAILED.value, Lane.REALTIME.value)
-        await connection.execute("update demora.jobs set error = 'TimeoutError: no answer', result = null where status = 5")
-        await connection.execute("vacuum analyze demora.jobs")
-    finally:
-        await connection.close()
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return []
 
 
-def _fill_file(file: str, share: float) -> None:
-    db, now = apsw.Connection(file), round(time.time() * 1000)
-    indexes = list(
-        db.execute("select sql, name from sqlite_master where type = 'index' and tbl_name = 'jobs' and sql is not null")
-    )
-    with db:
-        db.execute("insert or ignore into queues (name) values ('default')")
-        for _, name in indexes:  # made anew afterwards, which is quicker
-            db.execute(f"drop index {name}")
-        for number, prefix, after, status, lane in _KINDS:
-            values = (int(number * share), prefix, now + after, status.value, lane.value, "TimeoutError: no answer")
-            db.execute(SQLITE_ROWS, values)
-        for sql, _ in indexes:
-            db.execute(sql)
-        db.execute("analyze")
-    db.close()
+if __name__ == "__main__":
+    main()

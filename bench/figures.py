@@ -71,6 +71,10 @@ def enqueue(here: Round) -> None:
     here.figures |= {"enqueue": found, "floor enqueue, in turns": bare, "enqueue / floor": found / bare}
 
 
+def enqueue_from_tasks(here: Round) -> None:
+    here.figures[f"enqueue, {cases.TASKS} tasks"] = asyncio.run(cases.enqueue_from_tasks(here.on, here.jobs))
+
+
 def enqueue_many(here: Round) -> None:
     bare = here.floor["batch_insert"]
     here.figures["enqueue_many"] = found = asyncio.run(cases.enqueue_many(here.on, here.jobs))
@@ -192,7 +196,7 @@ def laden_claim(here: Round) -> None:
 
 
 def open_dashboard(here: Round) -> None:
-    here.figures |= asyncio.run(dashboard.measure(here.on, here.share))
+    here.figures |= asyncio.run(dashboard.measure(here.on, int(dashboard.JOBS * here.share)))
 
 
 def beside_strangers(here: Round) -> None:
@@ -244,6 +248,7 @@ class Case(NamedTuple):
 
 _ANYWHERE = {
     "a": Case("enqueue one by one", enqueue),
+    "a2": Case("enqueue one by one from many tasks", enqueue_from_tasks),
     "b": Case("enqueue in batches", enqueue_many),
     "c": Case("drain with one worker", drain),
     "c2": Case("drain with two workers", drain_two),

@@ -46,6 +46,7 @@ GOALS: dict[str, Goals] = {
     "sqlite": _ANYWHERE
     | {
         "http: POST / bare": ("≥", 0.6),
+        "enqueue, 64 tasks": ("≥", 15_000),
         "drain / huey": ("≥", 8),
         "drain, two workers / one": ("≥", 0.85),
         "pick-up in process p99 ms": ("≤", 5),
@@ -68,6 +69,7 @@ GOALS: dict[str, Goals] = {
     },
     "postgres": _ANYWHERE
     | {
+        "enqueue, 64 tasks": ("≥", 10_000),
         "drain / procrastinate": ("≥", 10),
         "pick-up in process p99 ms": ("≤", 8),
         "pick-up across processes p99 ms": ("≤", 8),

@@ -2,11 +2,13 @@
 
 from typing import Any
 
+import msgspec
+
 from bench.jobs import app
 from demora.engines.postgres import PostgresStore
 from demora.engines.sqlite import SqliteStore
 from demora.line import LinedStore
-from demora.store.jobs import Claimed
+from demora.store.jobs import Claimed, ClaimRequest
 
 __all__ = ["app"]
 
@@ -14,8 +16,8 @@ __all__ = ["app"]
 def _claim_every_type(kind: Any) -> None:
     claim = kind.claim
 
-    async def claim_every_type(store: Any, *what: Any, types: object = None, **options: Any) -> Claimed:
-        claimed: Claimed = await claim(store, *what, **options)
+    async def claim_every_type(store: Any, request: ClaimRequest) -> Claimed:
+        claimed: Claimed = await claim(store, msgspec.structs.replace(request, types=None))
         return claimed
 
     kind.claim = claim_every_type

@@ -90,5 +90,5 @@ def _times(pid: int) -> list[int]:
     """User and system time of a process, and of its children that have ended, in ticks."""
     try:
         return [int(one) for one in Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2].split()[11:15]]
-    except FileNotFoundError:
+    except (FileNotFoundError, ProcessLookupError):
         return [0, 0, 0, 0]

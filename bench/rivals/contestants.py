@@ -67,4 +67,12 @@ CONTESTANTS = (
         setting="`--processes 1`, with its 8 threads",
     ),
     Contestant("BullMQ", REDIS, None, ("worker",), ("bullmq", "ioredis"), setting="defaults, one job at a time"),
+    Contestant(
+        "BullMQ, 20 at a time",
+        REDIS,
+        None,
+        ("worker", "20"),
+        ("bullmq", "ioredis"),
+        setting="`concurrency: 20`, as many as demora; the default is 1",
+    ),
 )
