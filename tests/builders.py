@@ -82,7 +82,7 @@ async def lapsed_one(store: Store) -> LapsedJob:
 def settlement(job: ClaimedJob | LapsedJob, outcome: Outcome, *, ran: timedelta = timedelta(0), **report: Any) -> Settlement:
     """The settlement of a run that came to `outcome`, as a worker makes it."""
     verdict = decide(outcome, job.retry_state, 0.0)
-    return Settlement(Report(job.lease, ran, **report), verdict, lapsed=isinstance(outcome, Lapsed))
+    return Settlement(Report(job.lease, ran, **report), outcome, verdict, lapsed=isinstance(outcome, Lapsed))
 
 
 async def settle(store: Store, job: ClaimedJob | LapsedJob, outcome: Outcome, **report: Any) -> Status | None:

@@ -49,10 +49,17 @@ class _Emptied(PostgresStore):
                 await session.script(in_schema(EMPTY, self.options.schema))
 
 
-EMPTY = """truncate demora.jobs, demora.attempts, demora.logs, demora.idempotency_keys, demora.queues, demora.workers,
-demora.events, demora.api_keys, demora.key_names, demora.webhook_secrets, demora.disabled_webhooks, demora.paces,
-demora.pace_changes, demora.parked_types, demora.schedules, demora.schedule_slots, demora.schedule_processes,
-demora.schedulers, demora.sessions, demora.tallies, demora.statistics, demora.job_tags restart identity;
+# Truncates the tables that were written to; to truncate one costs a millisecond or two, also if it is empty.
+EMPTY = """do $$
+declare written text;
+begin
+    select string_agg(oid::regclass::text, ', ') into written from pg_class
+    where relnamespace = (select relnamespace from pg_class where oid = 'demora.meta'::regclass)
+        and relkind = 'r' and relname <> 'meta' and pg_relation_size(oid) > 0;
+    if written is not null then
+        execute 'truncate ' || written || ' restart identity cascade';
+    end if;
+end $$;
 delete from demora.meta where name like 'line_%' or name in ('zones', 'settled')"""
 _SCHEMAS: dict[tuple[Path, bool], str] = {}
 _DIRTY: set[str] = set()

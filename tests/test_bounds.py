@@ -99,14 +99,14 @@ PROMISED = (
     Promise(
         "docs/reference/worker-protocol.md",
         "An answer has at most 100 jobs",
-        "api.operations.worker_shapes:MOST_CLAIMED",
+        "wire.worker_protocol:MOST_CLAIMED",
         100,
         f"{HERE}::test_an_answer_to_a_claim_has_a_hundred_jobs_at_most",
     ),
     Promise(
         "docs/reference/worker-protocol.md",
         "30,000, with an empty list",
-        "api.operations.worker_shapes:LONGEST_POLL",
+        "wire.worker_protocol:LONGEST_POLL",
         30,
         f"{HERE}::test_a_claim_may_wait_for_thirty_seconds_and_no_longer",
     ),
@@ -133,7 +133,7 @@ PROMISED = (
     ),
     Promise(
         "src/demora/client/actions.py",
-        "of a run; the next one goes on where it was",
+        "of a run; the next one continues where it stopped",
         "client.actions:TIMEOUT",
         86_400,
         "tests/conformance/test_actions.py::test_an_action_whose_worker_dies_goes_on_and_retries_no_job_twice",
@@ -210,7 +210,7 @@ PROMISED = (
     ),
     Promise(
         "src/demora/scheduler/schedules.py",
-        "until a process that must leave a schedule to others yet tries again",
+        "until a process retries what it must leave to others for now",
         "scheduler.schedules:DEFINE_AGAIN",
         30,
         f"{HERE}::test_schedules_are_defined_again_every_thirty_seconds_while_one_waits",
@@ -528,7 +528,7 @@ async def test_a_silent_stream_of_events_is_made_anew(monkeypatch: pytest.Monkey
     async with mute(STREAM) as (url, asked):
         service = connection.ServiceConnection(url, None)
         await service.open()
-        stream = events.RemoteEvents(service)._stream(ALL_EVENTS, None)
+        stream = events.RemoteEvents(service, ALL_EVENTS, None)
         waiting = asyncio.ensure_future(stream.wait())
         while len(asked) < 3:  # noqa: ASYNC110
             await asyncio.sleep(0)
@@ -547,7 +547,7 @@ def test_a_stream_that_ends_at_once_is_made_anew_once_a_second() -> None:
             return _no_lines()
 
     async def main() -> None:
-        stream = events.RemoteEvents(Ending("http://localhost", None))._stream(ALL_EVENTS, None)
+        stream = events.RemoteEvents(Ending("http://localhost", None), ALL_EVENTS, None)
         assert await stream.wait(timeout=10) is None
         stream.close()
 

@@ -13,7 +13,6 @@ import os
 import re
 import shlex
 import shutil
-import socket
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
@@ -27,6 +26,7 @@ import pytest
 from demora.cli import root
 from demora.core.job import Job
 from demora.core.states import MOVES
+from tests.servers.ports import free_port
 
 PROJECT = Path(__file__).parents[1]
 PAGES = [PROJECT / "README.md", *sorted((PROJECT / "docs").rglob("*.md"))]
@@ -142,9 +142,7 @@ def in_a_shell(commands: Sequence[str]) -> list[str]:
     demora.parent.mkdir()
     demora.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -m demora "$@"\n')
     demora.chmod(0o755)
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        port = listener.getsockname()[1]
-    script = "".join(f"{command}\necho '{MARK}'\n" for command in commands).replace("8080", str(port))
+    script = "".join(f"{command}\necho '{MARK}'\n" for command in commands).replace("8080", str(free_port()))
     environment = os.environ | {"PATH": f"{demora.parent.absolute()}{os.pathsep}{os.environ['PATH']}"}
     typed = ["bash", "-c", f"trap 'kill $(jobs -p); wait' EXIT\nexec 2>&1\n{script}"]
     run = subprocess.run(typed, env=environment, stdout=subprocess.PIPE, text=True, timeout=120, check=False)

@@ -42,7 +42,18 @@ def test_an_import_loads_few_packages(tmp_path: Path) -> None:
     modules = loaded(LOADED + "import demora", tmp_path)
     assert packages(modules) == LIBRARY
     assert modules & SLOW == set()
-    assert not rooms(modules) & {"api", "cli", "dashboard", "doctor", "metrics", "proof", "remote", "runtime", "worker"}
+    assert not rooms(modules) & {
+        "api",
+        "cli",
+        "dashboard",
+        "doctor",
+        "metrics",
+        "proof",
+        "remote",
+        "runtime",
+        "wire",
+        "worker",
+    }
 
 
 def test_a_command_loads_few_packages_and_no_other_family(tmp_path: Path) -> None:
@@ -52,7 +63,7 @@ def test_a_command_loads_few_packages_and_no_other_family(tmp_path: Path) -> Non
     assert modules & SLOW == set()
     assert not rooms(modules) & {"api", "dashboard", "doctor", "metrics", "proof", "remote", "runtime", "worker"}
     families = {f"demora.cli.{family}" for family in COMMANDS.values()}
-    assert modules & families == {"demora.cli.jobs", "demora.cli.completing"}  # the second completes the names of queues
+    assert modules & families == {"demora.cli.jobs", "demora.cli.options"}  # the second completes the names of queues
     assert packages(loaded(commands("jobs"), tmp_path)) <= COMMAND | {"rich"}
 
 

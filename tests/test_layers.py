@@ -39,13 +39,14 @@ MAY_IMPORT: dict[str, set[str]] = {
     "metrics": {"core", "store", "system", "client", "worker"},
     "doctor": {"core", "store", "client", "settings", "line"},
     "proof": {"store"},
-    "api": BELOW_APP - {"engines", "line"} | ROOT,
-    "dashboard": BELOW_APP - {"engines", "line"} | ROOT | {"api", "doctor"},
-    "remote": {"core", "store", "system", "handlers", "client", "api"},
+    "wire": {"core", "store", "client"},
+    "api": BELOW_APP - {"engines", "line"} | ROOT | {"wire"},
+    "dashboard": BELOW_APP - {"engines", "line"} | ROOT | {"api", "doctor", "wire"},
+    "remote": {"core", "store", "system", "handlers", "client", "wire"},
     "worker_kit": {"core", "remote"} | ROOT,
     "runtime": BELOW_APP - {"engines", "line"} | ROOT | {"api", "dashboard", "metrics"},
-    "cli": BELOW_APP - {"engines", "line"} | ROOT | {"doctor", "proof", "runtime"},
-    "contrib": {"core", "handlers", "client", "api", "cli"} | ROOT,
+    "cli": BELOW_APP - {"engines", "line"} | ROOT | {"doctor", "proof", "runtime", "wire"},
+    "contrib": {"core", "handlers", "client", "wire", "api", "cli"} | ROOT,
 }
 FACES = {"api", "cli", "contrib", "dashboard"}
 NOT_FOR_FACES = {"Store", "Subscription"}  # faces use the values of a port, never the port itself

@@ -4,8 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from demora.core.pace import Pace
-from demora.core.pace_request import make_pace_request
+from demora.core.pace import Pace, make_pace_request
 from demora.errors import BadSetting
 from demora.settings import load, nearest, troubles, unknown_variables
 
@@ -91,8 +90,8 @@ def test_a_parameter_of_a_url_that_cannot_be_followed_is_refused_by_its_name(nam
     for query, said in (
         ("sslmode=require&channel_binding=require", "the driver does not support this value of channel_binding"),
         ("requirepeer=postgres", "the driver does not support this value of requirepeer"),
-        ("conect_timeout=5", "the first parameter behind its question mark is unknown: take it out"),
-        ("canary@host/db", "the first parameter behind its question mark has no ="),
+        ("conect_timeout=5", "the first parameter after its question mark is unknown: remove it"),
+        ("canary@host/db", "the first parameter after its question mark has no ="),
     ):
         with pytest.raises(BadSetting, match=f"^DEMORA_{name}: {said}") as refused:
             load({f"DEMORA_{name}": f"postgresql://me@host/db?{query}"})

@@ -20,8 +20,7 @@ from demora import Demora, Status
 from demora.client import events
 from demora.core.filters import JobFilter
 from demora.core.job import Lane
-from demora.core.pace import Pace
-from demora.core.pace_request import request_of
+from demora.core.pace import Pace, request_of
 from demora.core.retention import Retention
 from demora.core.schedules.schedule import Schedule
 from demora.core.workers import WorkerRecord

@@ -1,4 +1,4 @@
-"""demora: run jobs later, on time, and without hurting what runs now."""
+"""demora: run jobs later, on time, and without slowing down the work that must run now."""
 
 from .app import Demora
 from .core.filters import JobFilter, Sort, TimeRange

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack, cast, overload
 
 from . import settings as settings_
 from .client.actions import ActionHandler, Actions
+from .client.bulk import FindOptions
 from .client.client import Client, new_id
 from .client.paces import CODE
 from .client.schedules import check_definition, make_schedule_request
@@ -21,7 +22,7 @@ from .client.webhooks import Webhooks
 from .core.dsn import without_secrets
 from .core.filters import JobFilter
 from .core.job import Job
-from .core.pace_request import PaceRequest, check_paced, make_pace_request
+from .core.pace import PaceRequest, check_paced, make_pace_request
 from .core.request import EnqueueOptions
 from .core.schedules.schedule_request import ScheduleRequest
 from .core.states import Status
@@ -349,7 +350,8 @@ class Demora:
             self._store, self._stores = before
 
     async def catch_up(self) -> None:
-        """Store the jobs that wait for a commit, if a test never makes it. A sandbox calls this before it looks for jobs."""
+        """Enqueue the jobs that an integration holds back until a commit. A sandbox calls this before it looks for jobs,
+        because the transaction of a test never commits."""
 
     async def _opened(self, loop: asyncio.AbstractEventLoop, here: LoopStore) -> Client:
         self._warn_of_other_database()
@@ -433,9 +435,9 @@ class Demora:
         """Return the job with its attempts and its log; `JobNotFound` if no job has this id."""
         return await (await self.open()).get(id)
 
-    async def find(self, filter: JobFilter | str | None = None, /, **parts: Any) -> Page:
+    async def find(self, filter: JobFilter | str | None = None, /, **options: Unpack[FindOptions]) -> Page:
         """Return a page of the jobs that match a filter or a search; see `Client.find`."""
-        return await (await self.open()).find(filter, **parts)
+        return await (await self.open()).find(filter, **options)
 
     @overload
     async def wait(self, job: Job[T], timeout: timedelta | str | None = None) -> Job[T]: ...
@@ -510,7 +512,7 @@ def _blocking_face(app: Demora) -> "Blocking":
     return Blocking(app)
 
 
-# Imported only where they are needed: `remote` needs the HTTP API, which needs this module.
+# Imported only where they are needed, so that a program with a database of its own does not load them.
 
 
 def _remote_store(settings: settings_.Settings) -> Store:
@@ -520,6 +522,6 @@ def _remote_store(settings: settings_.Settings) -> Store:
 
 
 def _remote_client(store: Store, registry: Registry, new_id: Callable[[], str]) -> Client:
-    from .remote import RemoteClient, RemoteStore
+    from .remote import RemoteStore, remote_client
 
-    return RemoteClient(cast(RemoteStore, store), registry, new_id=new_id)
+    return remote_client(cast(RemoteStore, store), registry, new_id=new_id)

@@ -155,7 +155,7 @@ class Blocking:
     schedules = of_client(Schedules.schedules)
     next_runs = of_client(Schedules.next_runs)
     schedule_jobs = of_client(Schedules.schedule_jobs)
-    slot_records = of_client(Schedules.slot_records)
+    fire_records = of_client(Schedules.fire_records)
     backfill_schedule = of_client(Schedules.backfill_schedule)
     workers = of_client(Diagnostics.workers)
     health = of_client(Diagnostics.health)

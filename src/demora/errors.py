@@ -1,10 +1,24 @@
-"""All errors that demora raises to its callers. They have one root, and each builds its text from data."""
+"""The errors that demora raises to its callers. They have one root, and each builds its text from data. Parts that can be
+left out, such as the line, outbound calls and `testing`, define a few of their own under the same root."""
 
-from collections.abc import Sequence
+import difflib
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Self
 
 
 class DemoraError(Exception):
-    """The root of all errors that demora raises to an application."""
+    """The root of all errors that demora raises to an application. `repeated` is True only over HTTP: then an earlier try of
+    the same request, whose answer was lost, may have been carried out."""
+
+    repeated = False
+
+    @classmethod
+    def received(cls, text: str, facts: Mapping[str, Any]) -> Self:
+        """Return this error as a service has described it: with the text of the service, and with these attributes."""
+        error = cls.__new__(cls, text)  # the constructor would build another text
+        for name, value in facts.items():
+            setattr(error, name, value)
+        return error
 
 
 class Invalid(DemoraError):
@@ -32,7 +46,7 @@ class CannotListen(BadSetting):
 
 
 class MetricsNotInstalled(DemoraError):
-    """Metrics were asked for, and the library that writes them is missing."""
+    """The caller asked for metrics, but the library that writes them is missing."""
 
     def __init__(self) -> None:
         super().__init__("metrics need a library that is not installed: pip install 'demora[metrics]'")
@@ -71,7 +85,7 @@ class ScheduleNotFound(DemoraError):
 
 
 class ScheduleTaken(DemoraError):
-    """A schedule of this name exists."""
+    """A schedule with this name already exists."""
 
     def __init__(self, name: str) -> None:
         super().__init__(f"a schedule named {name!r} exists; choose another name, or change it: demora schedule edit {name}")
@@ -91,8 +105,8 @@ class UndoTooLate(DemoraError):
 
     def __init__(self, id: str, status: str) -> None:
         super().__init__(
-            f"the cancel of job {id} cannot be undone: it is {status}, or was cancelled over 30 s ago or while it ran, or a "
-            "webhook was told; a retry runs it now"
+            f"the cancel of job {id} cannot be undone: it is {status}, or was cancelled more than 30 s ago or while it ran, "
+            "or the cancel has triggered a webhook; a retry runs it now"
         )
         self.id, self.status = id, status
 
@@ -132,7 +146,7 @@ class ApiKeyNotInForce(DemoraError):
     """An API key that is revoked or has expired cannot get a new secret."""
 
     def __init__(self) -> None:
-        super().__init__("this API key is revoked or has expired; make another (demora keys create)")
+        super().__init__("this API key is revoked or has expired; create another (demora keys create)")
 
 
 class NotAllowedForKey(DemoraError):
@@ -155,10 +169,10 @@ class LimitReached(DemoraError):
 
 
 class TooManyWaiting(DemoraError):
-    """As many jobs of the API key wait as its limit allows. The caller can try again when some of them have run."""
+    """The API key has as many waiting jobs as its limit allows. The caller can try again when some of them have run."""
 
     def __init__(self, most: int) -> None:
-        super().__init__(f"{most:,} jobs of this API key may wait at a time; try again when some of them have run")
+        super().__init__(f"this API key has reached its limit of {most:,} waiting jobs; try again when some have run")
 
 
 class SecretNotFound(DemoraError):
@@ -241,8 +255,8 @@ class NotOverHttp(DemoraError):
 
     def __init__(self, verb: str) -> None:
         super().__init__(
-            f"{verb} is not offered by the client over HTTP: use the HTTP route of the service if there is one, or an "
-            "application that may reach the database"
+            f"the client over HTTP does not offer {verb}: use the HTTP route of the service if there is one, or an "
+            "application that can reach the database"
         )
         self.verb = verb
 
@@ -299,12 +313,12 @@ class StoreGone(StoreError):
     def __init__(self, place: str, *, replaced: bool, file: bool = True) -> None:
         fate = "another file is in its place" if replaced else "it no longer exists"
         of_file = (
-            f"the database file {place} was removed while it was open: {fate}, and demora writes nothing any more; put the "
-            "file back, or stop all processes that use it and start them again"
+            f"the database file {place} was removed while it was open: {fate}, and demora no longer writes; put the file "
+            "back, or stop all processes that use it and start them again"
         )
         of_server = (
-            f"the database {place} was dropped and created anew while it was open, and demora writes nothing any more; stop "
-            "all processes that use it and start them again"
+            f"the database {place} was dropped and created anew while it was open, and demora no longer writes; stop all "
+            "processes that use it and start them again"
         )
         super().__init__(of_file if file else of_server)
         self.place, self.replaced = place, replaced
@@ -318,8 +332,8 @@ class StoreDamaged(StoreError):
 
     def __init__(self, file: str, damage: str) -> None:
         super().__init__(
-            f"the write-ahead log {file} {damage} by another program: the last commits are lost, and demora writes nothing "
-            "any more; stop all processes that use the database, run demora doctor, and start them again"
+            f"the write-ahead log {file} {damage} by another program: the last commits are lost, and demora no longer "
+            "writes; stop all processes that use the database, run demora doctor, and start them again"
         )
         self.file, self.damage = file, damage
 
@@ -344,7 +358,7 @@ class OneLoopOnly(StoreError):
 
     def __init__(self) -> None:
         super().__init__(
-            "a database in memory belongs to the event loop that opened it, and that is another loop, which still runs: "
+            "a database in memory belongs to the event loop that opened it, and that other loop is still running: "
             "make the call there, or use a file"
         )
 
@@ -360,10 +374,10 @@ class OpenInParent(StoreError):
 
 
 class SchemaTooNew(StoreError):
-    """A newer demora has migrated the database, and this one may no longer use it."""
+    """A newer version of demora has migrated the database, and this one may no longer use it."""
 
     def __init__(self, found: int, known: int) -> None:
-        super().__init__(f"the database has schema {found}, this demora knows up to {known}: upgrade demora")
+        super().__init__(f"the database has schema {found}, this version of demora knows up to {known}: upgrade demora")
 
 
 class ProcessDied(DemoraError):
@@ -383,7 +397,7 @@ class RaisedInProcess(DemoraError):
 
 
 class WorkerDied(DemoraError):
-    """The worker of an `app.worker()` block gave up, and with it the block ends."""
+    """The worker of an `app.worker()` block gave up, which ends the block."""
 
     def __init__(self, id: str, trouble: str) -> None:
         super().__init__(f"worker {id} gave up: {trouble}")
@@ -398,3 +412,12 @@ class WrongProcess(DemoraError):
             "the process of a process handler imports the application again, and must not start a worker; start yours "
             "below `if __name__ == '__main__':`"
         )
+
+
+_SIMILAR = 0.6  # of 1, as difflib counts
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """Return `; did you mean max_retries?` with the most similar of the known names, and nothing if none is similar."""
+    found = difflib.get_close_matches(name, sorted(known), 1, cutoff=_SIMILAR)
+    return f"; did you mean {found[0]}?" if found else ""

@@ -17,14 +17,14 @@ import msgspec
 from .core.access import MOST_LIMIT, KeyLimits
 from .core.job import DEFAULT_LEASE
 from .core.outbound import Network, Policy, read_networks
-from .core.pace import EVERY_QUEUE, Pace
-from .core.pace_request import PaceRequest, check_paced, read_pace, say_request
+from .core.pace import EVERY_QUEUE, Pace, PaceRequest, check_paced, read_pace, say_request
 from .core.request import LONGEST_TIMEOUT
 from .core.retention import Keep, Retention, keep
 from .core.spans import say, span
 from .core.webhook import Secret, read_secret
 from .engines.options import PostgresOptions, driver_url
 from .errors import BadSetting, Invalid
+from .line import HORIZON
 from .line.address import redis_dsn
 
 DEFAULT_FILE, FILE_VARIABLE = "demora.toml", "DEMORA_CONFIG"
@@ -51,7 +51,7 @@ class Settings(msgspec.Struct, frozen=True):
     database_notify: bool = True
     redis_url: str | None = None
     api_key: str | None = None
-    line_horizon: timedelta = timedelta(minutes=10)
+    line_horizon: timedelta = HORIZON
     host: str = "127.0.0.1"
     port: int = 8080
     lease: timedelta = DEFAULT_LEASE

@@ -12,7 +12,7 @@ import pytest
 
 from demora.api.openapi import describe
 from demora.api.operations.operation import Operation
-from demora.api.page import draw, example_of
+from demora.api.reference_page import draw, example_of
 from demora.api.routes import ROUTES
 from tests.api.asking import problem
 

@@ -10,7 +10,6 @@ import httpx
 import pytest
 
 from demora import Demora
-from demora.api.problems import KINDS
 from demora.api.routes import ROUTES
 from demora.errors import (
     ApiKeyInForce,
@@ -21,6 +20,7 @@ from demora.errors import (
     StillRunning,
     UrlNotDisabled,
 )
+from demora.wire.problems import KINDS
 
 PAGE = (Path(__file__).parents[2] / "docs" / "reference" / "http.md").read_text()
 ANY = "…"

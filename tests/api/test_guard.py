@@ -12,8 +12,7 @@ from starlette.datastructures import Headers
 
 from demora import Demora
 from demora.api import make_api
-from demora.api.access import FRESH, Guard
-from demora.api.problems import BadKey, NoKey
+from demora.api.access import FRESH, Guard, opens_without_keys
 from demora.core.access import Scope
 from demora.engines.sqlite import SqliteStore
 from demora.engines.sqlite.api_keys import SqliteApiKeys
@@ -21,6 +20,7 @@ from demora.errors import StoreBusy
 from demora.settings import Settings
 from demora.store.api_keys import KeyLookup
 from demora.store.jobs import Page, Query
+from demora.wire.problems import BadKey, NoKey
 from tests.api.asking import JOBS, problem
 from tests.api.conftest import BASE
 from tests.api.keys import UNKNOWN, bearer, id_of, key_for, revoke
@@ -80,7 +80,7 @@ def timer() -> Timer:
 
 @pytest.fixture
 def guard(app: Demora, timer: Timer) -> Guard:
-    return Guard(app, Settings(), timer=timer)
+    return Guard(app, Settings(), open_without_keys=opens_without_keys(Settings()), timer=timer)
 
 
 def presenting(key: str) -> Headers:
@@ -121,7 +121,8 @@ async def test_once_every_key_is_forgotten_this_machine_needs_none(app: Demora, 
 
 
 async def test_a_service_that_others_can_reach_needs_a_key_even_if_there_is_none(app: Demora) -> None:
-    guard = Guard(app, Settings(host="0.0.0.0"))
+    settings = Settings(host="0.0.0.0")
+    guard = Guard(app, settings, open_without_keys=opens_without_keys(settings))
     with pytest.raises(NoKey):
         await guard.admit(NOTHING, Scope.READ)
     with pytest.raises(BadKey):
@@ -215,7 +216,7 @@ async def test_a_use_that_cannot_be_noted_fails_no_request(
     key = await key_for(app, Scope.READ)
     await guard.admit(presenting(key), Scope.READ)
     await eventually(lambda: asyncio.sleep(0, caplog.text))
-    assert caplog.messages == [f"API key {id_of(key)}: its use could not be noted: StoreBusy"]
+    assert caplog.messages == [f"API key {id_of(key)}: its use could not be recorded: StoreBusy"]
 
 
 async def test_a_key_that_is_refused_counts_as_no_use(app: Demora, guard: Guard, store: Counted) -> None:

@@ -79,7 +79,7 @@ async def sent(reply: Reply, budget: Budget) -> tuple[dict[bytes, bytes], list[b
         held.add(budget.held)
 
     with budget.share() as share:
-        await reply.send(send, share, gzip=True)
+        await reply.send(send, "id", share, gzip=True)
     return dict(messages[0]["headers"]), [message["body"] for message in messages[1:]], held
 
 

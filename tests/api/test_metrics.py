@@ -9,8 +9,7 @@ import pytest
 
 from demora import Demora
 from demora.api import make_api
-from demora.core.pace import Pace
-from demora.core.pace_request import request_of
+from demora.core.pace import Pace, request_of
 from demora.core.spans import to_ms
 from demora.core.workers import WorkerRecord
 from demora.engines.sqlite import SqliteStore

@@ -11,9 +11,9 @@ import pytest
 from demora import Demora
 from demora.api import Api
 from demora.api.budget import Budget
-from demora.api.operations.requests import JobRequest
 from demora.core.access import Scope
 from demora.errors import StoreBusy
+from demora.wire.requests import JobRequest
 from tests.api.asking import JOBS
 from tests.api.keys import bearer, key_for
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from demora.api.http_server import http1
-from demora.api.problems import KINDS, Kind
+from demora.wire.problems import KINDS, Kind
 from tests.api.test_documented import NEVER_MET
 
 PAGE = (Path(__file__).parents[2] / "docs" / "reference" / "problems.md").read_text()

@@ -7,9 +7,9 @@ import pytest
 
 from demora import Demora, Job, errors
 from demora.api import make_api
-from demora.api.problems import KINDS, Refused, problem_of
 from demora.engines.sqlite import SqliteStore
 from demora.settings import Settings
+from demora.wire.problems import KINDS, Refused, problem_of
 from tests.api.asking import JOBS, problem
 from tests.api.conftest import BASE
 

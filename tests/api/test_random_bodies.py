@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from demora import Demora
 from demora.api import make_api
-from demora.api.operations.requests import JobChange, JobRequest, PauseRequest, QueueRequest
 from demora.settings import Settings
+from demora.wire.requests import JobChange, JobRequest, PauseRequest, QueueRequest
 from tests.api.asking import JOBS, JSON
 from tests.api.conftest import BASE
 

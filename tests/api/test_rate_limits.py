@@ -8,9 +8,9 @@ from starlette.datastructures import Headers
 from demora import Demora
 from demora.api import access as guard_module
 from demora.api.access import FRESH, Guard
-from demora.api.problems import BadKey, NoKey, TooManyFailures, TooManyRequests, WrongScope
 from demora.core.access import Scope, check_limits
 from demora.settings import Settings
+from demora.wire.problems import BadKey, NoKey, TooManyFailures, TooManyRequests, WrongScope
 from tests.api.keys import UNKNOWN, bearer, id_of, key_for
 
 NOTHING = Headers({})
@@ -38,7 +38,7 @@ def timer() -> Timer:
 
 @pytest.fixture
 def guard(app: Demora, timer: Timer) -> Guard:
-    return Guard(app, SETTINGS, timer=timer)
+    return Guard(app, SETTINGS, open_without_keys=True, timer=timer)
 
 
 async def failed(guard: Guard, tries: int, headers: Headers = NOTHING, peer: str | None = PEER) -> list[type[Exception]]:
@@ -135,14 +135,14 @@ async def test_addresses_of_one_ipv6_network_are_one_caller(app: Demora, guard: 
 async def test_only_so_many_addresses_are_remembered(app: Demora, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(guard_module, "MOST_REMEMBERED", 10)
     await key_for(app, Scope.READ)
-    guard = Guard(app, SETTINGS)
+    guard = Guard(app, SETTINGS, open_without_keys=True)
     for n in range(200):
         await failed(guard, 1, peer=f"192.0.2.{n}")
     assert len(guard._failures) == 10
 
 
 async def test_rates_of_zero_are_no_limits(app: Demora, timer: Timer) -> None:
-    guard = Guard(app, Settings(key_rate=0, failed_auth_rate=0), timer=timer)
+    guard = Guard(app, Settings(key_rate=0, failed_auth_rate=0), open_without_keys=True, timer=timer)
     key = Headers(bearer(await key_for(app, Scope.READ)))
     for _ in range(3000):
         await guard.admit(key, Scope.READ)

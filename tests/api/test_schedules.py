@@ -70,7 +70,7 @@ async def test_next_runs_are_times_in_utc(http: httpx.AsyncClient) -> None:
 async def test_a_preview_says_when_it_would_fire_and_adds_nothing(http: httpx.AsyncClient) -> None:
     answer = await http.post(f"{SCHEDULES}/preview", json={"cron": "0 3 * * *", "timezone": "Europe/Madrid", "count": 3})
     shown = answer.json()
-    assert (answer.status_code, shown["words"]) == (200, "at 03:00 every day, Europe/Madrid")
+    assert (answer.status_code, shown["words"]) == (200, "every day at 03:00, Europe/Madrid")
     assert len(shown["runs"]) == 3
     assert (await http.get(SCHEDULES)).json()["schedules"] == []
 

@@ -4,10 +4,10 @@ from datetime import UTC, datetime
 
 import pytest
 
-from demora.api.problems import TooManyWaits
 from demora.api.stopping import Stopping
 from demora.api.waiting import WaitLimit
 from demora.core.access import ApiKey, Scope
+from demora.wire.problems import TooManyWaits
 
 
 def key(id: str) -> ApiKey:

@@ -29,7 +29,7 @@ from tests.chaos import jobs
 from tests.chaos.processes import PYTHON, ROOT, Process
 from tests.facts import eventually
 from tests.servers import postgres, valkey
-from tests.servers.postgres import free_port
+from tests.servers.ports import free_port
 from tests.servers.proxy import Proxy, before
 
 LEASE = 2.0  # seconds

@@ -129,7 +129,7 @@ class Firings:
         findings = check([], await client.evidence())
         self.violations += [violation.explain() for violation in findings.violations if violation.rule == "I11"]
         for policy in POLICIES:
-            fire_times = sorted(await client.slot_records(policy, limit=10_000), key=lambda fire_time: fire_time.slot_at)
+            fire_times = sorted(await client.fire_records(policy, limit=10_000), key=lambda fire_time: fire_time.slot_at)
             self.fire_times.update(f"{policy} {fire_time.outcome.value}" for fire_time in fire_times)
             gaps = {(later.slot_at - earlier.slot_at).total_seconds() for earlier, later in pairwise(fire_times)}
             waits = policy in ("queue", "replace")  # whose last fire time may wait without a record

@@ -4,7 +4,6 @@ import asyncio
 import os
 import random
 import secrets
-import socket
 import sys
 import time
 from collections import Counter
@@ -22,12 +21,14 @@ from tests.chaos.lines import LineServer
 from tests.chaos.outages import CONNECTIONS, Postgres
 from tests.chaos.processes import PRODUCER, PYTHON, SCHEDULER, WORKER, Process, holds_write_lock
 from tests.chaos.watch import Watch, boot_ms, wall_ms
+from tests.servers.ports import free_port
 
 LONGEST_DRAIN = 60.0  # seconds
 FAR = 20_000  # milliseconds: due so much later only because a clock had jumped
 STUCK = "drains and exits"  # what a worker says that leaves because of handlers that did not end
 SCHEMA = Path(postgres_engine.__file__).parent / "schema"
 TEND = 0.04  # seconds between looks
+LAST_WORDS = 20  # lines of output that a trouble shows, since the file itself may be gone when it is read
 
 
 class World:
@@ -47,7 +48,7 @@ class World:
         self.name, self.folder, self.chance = name, folder, random.Random(seed)
         self.database = (disk or folder) / "jobs.db"
         self.disk, self.postgres, self.line = disk, postgres, line
-        self.environment, self._port = environment, _free_port()
+        self.environment, self._port = environment, free_port()
         self.lease = self.chance.choice((800, 1000, 1200) if postgres else (300, 400, 500))
         self.clients, self.notes, self.output = folder / "clients.jsonl", folder / "handlers.jsonl", folder / "output"
         self.canary = f"canary{secrets.token_hex(8)}"
@@ -247,7 +248,8 @@ class World:
         elif process.code == 1 and self.said(process, STUCK):
             self.happened("worker left with half of its slots stuck")
         elif process.code != 0 and not self._may_give_up(process):
-            self.troubles.append(f"a {process.kind} ended by itself with {process.code}; see {self.output}")
+            said = "".join(self.output.read_text(errors="replace").splitlines(keepends=True)[-LAST_WORDS:])
+            self.troubles.append(f"a {process.kind} ended by itself with {process.code}; see {self.output}\n{said}")
 
     def _may_give_up(self, process: Process) -> bool:
         """On a full disk, or where it finds no server to begin with; another one is started."""
@@ -277,8 +279,3 @@ async def _finish(task: "asyncio.Future[None]") -> None:
     task.cancel()
     with suppress(asyncio.CancelledError):
         await task
-
-
-def _free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        return int(listener.getsockname()[1])

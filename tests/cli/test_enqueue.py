@@ -110,7 +110,7 @@ def test_a_payload_that_cannot_be_stored_is_refused_in_one_line(run: Run, payloa
 def test_the_same_key_gives_the_same_job(run: Run) -> None:
     first = answer(run("enqueue", "demo.echo", "--key", "k", "--json"))
     again = run("enqueue", "demo.echo", "--key", "k")
-    assert again.stdout == f"{first['id']} exists already, no job added: demo.echo in queue default\n"
+    assert again.stdout == f"{first['id']} already exists, no job added: demo.echo in queue default\n"
     other = run("enqueue", "demo.echo", '{"other":1}', "--key", "k")
     assert (other.exit_code, other.stderr.count("\n")) == (1, 1)
 

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 import pytest
 
 from demora import Demora
-from demora.cli.events import line
+from demora.cli.jobs import event_line
 from demora.core.events import Event, EventJob, EventKind
 from demora.core.pace import Pace
 from demora.core.states import Status
@@ -37,14 +37,14 @@ JOB = EventJob("id", "name", "demo.echo", "mail", Status.RETRYING, (), 2, 2, NOW
     ids=lambda value: value if isinstance(value, str) else "",
 )
 def test_a_line_says_what_happened_and_to_what(event: Event, shown: str) -> None:
-    assert line(event) == f"2030-01-01T00:00:00.000Z  {shown}"
+    assert event_line(event) == f"2030-01-01T00:00:00.000Z  {shown}"
 
 
 def test_a_pace_is_said_in_words_and_a_reset_has_no_time() -> None:
-    paced = line(Event(EventKind.PACE, "1", NOW, "mail", pace=Pace()))
+    paced = event_line(Event(EventKind.PACE, "1", NOW, "mail", pace=Pace()))
     assert paced.startswith("2030-01-01T00:00:00.000Z  queue.pace  mail  ")
     assert "2m" in paced
-    assert line(Event(EventKind.RESET, "1")) == "-  reset  the position is too old; events are missing"
+    assert event_line(Event(EventKind.RESET, "1")) == "-  reset  the position is too old; events are missing"
 
 
 async def begin_events() -> None:

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 import pytest
 
 from demora import Demora, Job
-from demora.cli import ids, output
+from demora.cli import options, output
 from demora.cli.root import Failure
 from demora.core.workers import WorkerRecord
 from tests.cli.conftest import Run, answer, work_off
@@ -54,7 +54,7 @@ def test_a_part_that_belongs_to_several_jobs_is_refused_with_their_ids(run: Run,
         refused = run(*words)
         assert refused.exit_code == 1
         assert refused.stderr == (
-            f"error: {part} belongs to several jobs, for example {SECOND} (demo.sleep), {FIRST} (demo.echo); "
+            f"error: {part} matches several jobs, for example {SECOND} (demo.sleep), {FIRST} (demo.echo); "
             "type more of the id\n"
         )
 
@@ -130,7 +130,7 @@ def test_a_worker_is_recovered_by_the_beginning_of_its_id(run: Run) -> None:
 
 
 def test_a_beginning_of_several_keys_is_refused() -> None:
-    assert ids._only("abcde", ["abcdef", "abcdefg"][:1]) == "abcdef"
-    assert ids._only("abcdef", ["abcdef", "abcdefg"]) == "abcdef"
-    with pytest.raises(Failure, match="several ids begin so, for example abcdef, abcdefg; type more of the id"):
-        ids._only("abcde", ["abcdef", "abcdefg"])
+    assert options._only("abcde", ["abcdef", "abcdefg"][:1]) == "abcdef"
+    assert options._only("abcdef", ["abcdef", "abcdefg"]) == "abcdef"
+    with pytest.raises(Failure, match="several ids begin like this, for example abcdef, abcdefg; type more of the id"):
+        options._only("abcde", ["abcdef", "abcdefg"])

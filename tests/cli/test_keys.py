@@ -170,7 +170,7 @@ def test_a_key_that_is_not_in_force_is_not_rotated(run: Run) -> None:
     run("keys", "revoke", id)
     refused = run("keys", "rotate", id)
     assert (refused.exit_code, refused.stdout) == (1, "")
-    assert refused.stderr == "error: this API key is revoked or has expired; make another (demora keys create)\n"
+    assert refused.stderr == "error: this API key is revoked or has expired; create another (demora keys create)\n"
 
 
 @pytest.mark.slow

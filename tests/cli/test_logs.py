@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from demora.cli.logs import Lines, Objects, to_stderr
+from demora.cli.running import Lines, Objects, to_stderr
 from demora.core.states import Status
 from demora.settings import Settings
 from demora.system import error_texts, notices

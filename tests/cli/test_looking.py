@@ -190,7 +190,7 @@ def test_jobs_takes_a_search_an_order_and_counts(run: Run, enqueued: Callable[..
     assert ids("tag:vip", "due:>2m") == [later]
     assert ids("--sort", "due") == [other, soon, later]
     counted = run("jobs", "type:email.*", "--limit", "1", "--count").stdout.splitlines()
-    assert counted[-2:] == ["2 jobs match", f"for the next page add --cursor {soon}"]
+    assert counted[-2:] == ["2 jobs match", f"for the next page, add --cursor {soon}"]
     assert answer(run("jobs", "type:email.*", "--count", "--json"))["count"] == 2
 
 
@@ -207,5 +207,5 @@ def test_a_search_that_ended_early_says_how_to_go_on(
     monkeypatch.setattr("demora.engines.sqlite.finding.MOST_READ", 1)
     first, second = enqueued("demo.echo", "--name", "wanted"), enqueued("demo.echo")
     early = run("jobs", "wanted").stdout.splitlines()
-    assert early[-1] == f"the search ended early, since many jobs do not match; to go on add --cursor {second}"
+    assert early[-1] == f"the search stopped early, because many jobs do not match; to continue, add --cursor {second}"
     assert [job["id"] for job in answer(run("jobs", "wanted", "--cursor", second, "--json"))["jobs"]] == [first]

@@ -18,7 +18,8 @@ from click.testing import CliRunner
 from demora import Demora, Status
 from demora.cli import root
 from demora.cli.new import FRAMEWORKS
-from tests.contrib.processes import calling, free_port, running
+from tests.contrib.processes import calling, running
+from tests.servers.ports import free_port
 
 ID = {"fastapi": "id", "django": "task", "flask": "job"}
 

@@ -34,7 +34,7 @@ def test_the_list_of_queues_and_the_doctor_tell_of_a_pace(run: Run, enqueued: Ca
 def test_a_queue_that_is_taken_off_before_there_is_a_pace_is_left_out(run: Run, enqueued: Callable[..., str]) -> None:
     enqueued()
     assert "mail has no pace; demora pace mail --gap" in run("pace", "mail").stdout
-    said = "mail has no pace, also when all queues get one; demora pace mail --default has it follow them again"
+    said = "mail has no pace, even if all queues get one; demora pace mail --default makes it follow that one again"
     assert said in run("pace", "mail", "--off").stdout
     run("pace", "*", "--gap", "2m")
     assert said in run("pace", "mail").stdout
@@ -91,17 +91,17 @@ def test_all_queues_without_a_pace_get_one(run: Run, enqueued: Callable[..., str
     enqueued("demo.echo", "--queue", "mail", "--delay", "1h")
     enqueued("demo.echo", "--queue", "web")
     assert "pace            5 in 3m, 30s apart; governs both\n" in run("pace", "*", "--gap", "3m", "--burst", "5").stdout
-    assert "30s apart; governs both, as all queues without their own\n" in run("pace", "mail").stdout
+    assert "30s apart; governs both, the pace of all queues\n" in run("pace", "mail").stdout
     heads, every, mail = run("pace").stdout.splitlines()
     assert heads.split() == ["QUEUE", "PACE", "DELAYED", "READY", "NOW", "IN", "HOUR", "FOR", "GAP", "NEXT", "LAST"]
     assert (every.split(), mail.split()[:8]) == (["*", "5", "in", "3m"], ["mail", "5", "in", "3m", "1", "0", "1", "0"])
     shown = answer(run("pace", "--json"))["queues"]
     assert [(one["queue"], one["pace"]["inherited"]) for one in shown] == [("*", False), ("mail", True)]
     said = run("doctor", "--skip-integrity").stdout
-    assert f"all queues without a pace of their own have one, 5 in 3m, set by cli:{getpass.getuser()}" in said
+    assert f"queues without a pace of their own follow the default, 5 in 3m, set by cli:{getpass.getuser()}" in said
     assert "queue mail follows the pace of all queues, 5 in 3m: 0 jobs due and not released yet" in said
     assert "web has no pace" in run("pace", "web", "--off").stdout
-    assert "30s apart; governs both, as all queues without their own\n" in run("pace", "web", "--default").stdout
+    assert "30s apart; governs both, the pace of all queues\n" in run("pace", "web", "--default").stdout
     assert run("pace", "web", "--history").stdout.splitlines()[-2].endswith(": default")
     assert "cannot follow" in run("pace", "*", "--default").stderr
     assert run("pace", "web", "--default", "--off").exit_code == 2

@@ -146,7 +146,7 @@ def test_what_stays_says_at_its_start_which_variables_set_nothing(start: Start, 
 def test_a_worker_says_which_of_its_queues_are_new(start: Start, enqueued: Callable[..., str]) -> None:
     enqueued("demo.echo", "--queue", "mail")
     said = read_until(start("worker", "--queues", "mail=3,mial=1"), "started")
-    assert "queue mial is new: no job was ever put there" in said
+    assert "queue mial is new: it has never had a job" in said
     assert "queue mail is new" not in said
 
 

@@ -24,11 +24,11 @@ async def send(to: str, copies: int, note: str = "") -> None: ...
 def test_a_schedule_is_added_listed_shown_and_removed(run: Run) -> None:
     said = run("schedule", "add", "nightly", "demo.echo", '{"a":1}', "--cron", "0 3 * * *", "--timezone", "Europe/Madrid")
     assert (said.exit_code, said.stdout.splitlines()[0]) == (0, "schedule nightly is added")
-    assert "it runs at 03:00 every day, Europe/Madrid; next " in said.stdout
+    assert "it runs every day at 03:00, Europe/Madrid; next " in said.stdout
     [listed] = answer(run("schedules", "--json"))["schedules"]
     assert (listed["name"], listed["origin"], listed["payload"]) == ("nightly", "cli", {"a": 1})
     assert listed["changedBy"].startswith("cli:")
-    assert "at 03:00 every day" in run("schedules").stdout
+    assert "every day at 03:00" in run("schedules").stdout
     assert run("schedule", "remove", "nightly").stdout == "schedule nightly is removed; its jobs stay\n"
     assert run("schedules").stdout == "no schedules; demora schedule add adds one\n"
 

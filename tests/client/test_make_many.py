@@ -1,5 +1,6 @@
 """`client.make_many`: each request of a call is checked as if it came alone."""
 
+from datetime import timedelta
 from typing import Annotated, Any
 
 import msgspec
@@ -36,6 +37,9 @@ REQUESTS: list[Any] = [
     ("demo.echo", {"x": 2}, {"key": "k"}),
     ("demo.echo", {"x": 1}, {"unique": "type+payload"}),
     ("demo.echo", {"x": 2}, {"unique": "type+payload"}),
+    *(("demo.echo", {"n": n}, {"delay": timedelta(seconds=5), "tags": ["vip"]}) for n in range(2)),
+    ("demo.echo", {}, {"delay": timedelta(seconds=5), "tags": ("vip",)}),
+    ("demo.echo", {}, {"delay": timedelta(seconds=6), "tags": ("vip",)}),
 ]
 
 

@@ -179,7 +179,7 @@ async def test_the_client_refuses_what_it_cannot_find_or_store(app: Demora) -> N
             client.remove_schedule("none"),
             client.next_runs("none"),
             client.schedule_jobs("none"),
-            client.slot_records("none"),
+            client.fire_records("none"),
             client.backfill_schedule("none", datetime.now(UTC) - HOUR, datetime.now(UTC)),
         ):
             with pytest.raises(ScheduleNotFound):

@@ -8,7 +8,7 @@ import pytest
 from demora.client.why import _nth, explain
 from demora.core.job import Job, Lane, Priority
 from demora.core.pace import Pace, PaceState
-from demora.core.spans import from_ms
+from demora.core.spans import from_ms, span
 from demora.core.states import Status
 from demora.core.workers import Running, WorkerRecord
 from demora.store.jobs import Pause
@@ -52,6 +52,10 @@ def told(outlook: Outlook) -> tuple[str, str]:
 def test_a_job_that_is_not_due() -> None:
     later = job(due_at=NOW + seconds(90), scheduled_at=NOW + seconds(90))
     assert told(Outlook(later, NOW)) == ("not_due", "It is not due until 08:01:30 UTC, in 1m30s.")
+    for left, words in (("1h59m59s", "1h59m59s"), ("2h0m30s", "2h"), ("47h59m1s", "1d23h59m"), ("20d23h59m9s", "20d23h")):
+        due = NOW + span(left, "left")
+        later = job(due_at=due, scheduled_at=due)
+        assert told(Outlook(later, NOW))[1].endswith(f", in {words}.")
 
 
 def test_another_day_is_said_with_its_date() -> None:
@@ -68,7 +72,7 @@ def test_a_retry_that_is_not_due() -> None:
 def test_a_job_whose_queue_is_paused() -> None:
     reason, sentence = told(Outlook(job(), NOW, pause=Pause("closed", NOW - seconds(60), "cli:ann")))
     assert reason == "queue_paused"
-    assert sentence == "Its queue mail was paused by cli:ann at 07:59:00 UTC (closed); no job of it is handed out."
+    assert sentence == "Its queue mail was paused by cli:ann at 07:59:00 UTC (closed); workers claim none of its jobs."
 
 
 def test_a_job_that_a_pace_holds_knows_its_place_and_its_time() -> None:

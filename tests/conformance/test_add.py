@@ -2,6 +2,7 @@
 
 import asyncio
 from datetime import UTC, timedelta, timezone
+from typing import Any
 
 import pytest
 
@@ -35,6 +36,26 @@ async def test_a_job_is_remembered_as_it_was_asked_for(store: Store) -> None:
         assert getattr(job, field) == getattr(asked, field), field
     assert (job.payload_json, job.payload) == (asked.payload, {"to": "Zoë"})
     assert job.webhook_url == asked.webhook_url
+
+
+ASKED = ({}, {"type": "email.send", "queue": "mail", "tags": ("a",)}, {"priority": Priority.HIGH, "timeout": seconds(9)})
+LATER = ({"delay": seconds(5)}, {"expires_in": seconds(5)})
+
+
+@pytest.mark.parametrize("more", [(), *((one,) for one in LATER)], ids=["at once", "later", "expiring"])
+async def test_jobs_of_one_call_are_each_remembered_as_they_were_asked_for(
+    store: Store, clock: TestClock, more: tuple[dict[str, Any], ...]
+) -> None:
+    asked = [new_job(**one) for one in (*ASKED, *more)]
+    answers = await store.add(asked)
+    for want, answer in zip(asked, answers, strict=True):
+        job, due = await job_of(store, want.id), clock.now() + (want.delay or timedelta())
+        for field in ("id", "type", "name", "queue", "priority", "timeout", "tags"):
+            assert getattr(job, field) == getattr(want, field), field
+        assert job.created_at == answer.created_at == clock.now()
+        assert job.due_at == job.scheduled_at == answer.scheduled_at == due
+        assert job.expires_at == (None if want.expires_in is None else clock.now() + want.expires_in)
+    assert {queue.name for queue in await store.queues()} == {job.queue for job in asked}
 
 
 async def test_a_new_job_has_done_nothing_yet(store: Store, clock: TestClock) -> None:
@@ -129,6 +150,23 @@ async def test_thousands_go_in_at_once_and_come_out_in_order(store: Store) -> No
 async def test_calls_made_at_the_same_time_all_succeed(store: Store) -> None:
     answers = await asyncio.gather(*(add_one(store) for _ in range(100)))
     assert await claim_ids(store, 200) == [answer.id for answer in answers]
+
+
+async def test_calls_made_at_the_same_time_each_get_the_answers_to_their_own_jobs(store: Store) -> None:
+    calls = [[new_job(queue=f"q{n}-{m}", delay=seconds(n)) for m in range(n % 3 + 1)] for n in range(12)]
+    answers = await asyncio.gather(*map(store.add, calls))
+    for asked, got in zip(calls, answers, strict=True):
+        assert [answer.id for answer in got] == [job.id for job in asked]
+        for job in asked:
+            stored = await job_of(store, job.id)
+            assert (stored.queue, stored.due_at - stored.created_at) == (job.queue, job.delay)
+
+
+async def test_an_id_in_several_calls_at_the_same_time_is_added_once(store: Store) -> None:
+    job = new_job()
+    answers = await asyncio.gather(*(store.add([new_job(), job]) for _ in range(10)))
+    assert sorted(answer.replayed for _, answer in answers) == [False] + [True] * 9
+    assert not any(answer.replayed for answer, _ in answers)
 
 
 async def test_a_bad_call_fails_alone(store: Store) -> None:

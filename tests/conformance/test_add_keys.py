@@ -39,6 +39,15 @@ async def test_with_one_conflict_nothing_is_stored(store: Store) -> None:
     assert not (await add_one(store, key=key("other", b"different"))).conflict
 
 
+async def test_a_conflict_keeps_no_other_call_out(store: Store) -> None:
+    await add_one(store, key=key(request=b"one"))
+    calls = [add_one(store, **({"key": key(request=b"two")} if n % 4 == 3 else {})) for n in range(24)]
+    answers = await asyncio.gather(*calls)
+    assert [answer.conflict for answer in answers] == [n % 4 == 3 for n in range(24)]
+    assert {(await job_of(store, answer.id)).id for answer in answers} == {answer.id for answer in answers}
+    assert await count(store) == 1 + 18
+
+
 async def test_keys_of_different_scopes_do_not_meet(store: Store) -> None:
     answers = await store.add([new_job(key=key(scope="a")), new_job(key=key(request=b"else", scope="b"))])
     assert [(answer.replayed, answer.conflict) for answer in answers] == [(False, False)] * 2

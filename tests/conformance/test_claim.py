@@ -105,6 +105,21 @@ async def test_a_lapsed_job_is_shown_to_whoever_claims_but_not_handed_out(store:
     assert (lapsed.lease, lapsed.type, lapsed.worker_id, lapsed.retry_state) == (job.lease, job.type, "ann", job.retry_state)
 
 
+@pytest.mark.parametrize("types", [None, frozenset({"demo.echo"})])
+async def test_a_claim_of_no_jobs_returns_lapsed_leases_and_leases_none(
+    store: Store, clock: TestClock, types: frozenset[str] | None
+) -> None:
+    await add_one(store)
+    job = await claim_one(store)
+    waiting = await add_one(store)
+    clock.turn(LEASE.total_seconds())
+    claimed = await claim(store, 0, types=types)
+    assert claimed.jobs == []
+    assert [lapsed.lease for lapsed in claimed.lapsed] == [job.lease]
+    assert await status_of(store, waiting.id) is Status.QUEUED
+    assert await claim_ids(store) == [waiting.id]
+
+
 async def test_a_jump_of_the_wall_clock_lapses_nothing(steady: Store, clock: TestClock) -> None:
     await add_one(steady)
     await claim_one(steady)

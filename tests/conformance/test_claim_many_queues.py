@@ -3,7 +3,7 @@
 import pytest
 
 from demora.core.job import Priority
-from demora.core.pace_request import PaceRequest
+from demora.core.pace import PaceRequest
 from demora.engines.sql.constants import MANY_HEADS, MOST_DUE
 from demora.store.jobs import QueueChange
 from demora.store.store import Store

@@ -6,7 +6,7 @@ from demora.core.job import Priority
 from demora.core.verdict import HandedBack, Raised, Snoozed
 from demora.store.jobs import Change, QueueChange
 from demora.store.store import Store
-from tests.builders import LEASE, add_ids, claim, claim_ids, claim_one, ms, seconds, settle, settle_lapsed
+from tests.builders import LEASE, add_ids, add_one, claim, claim_ids, claim_one, ms, run_one, seconds, settle, settle_lapsed
 from tests.clock import TestClock
 
 LOW, NORMAL, HIGH, CRITICAL = ({"priority": priority} for priority in sorted(Priority, reverse=True))
@@ -171,3 +171,15 @@ async def test_in_turn_a_paused_queue_lets_the_next_one_go(store: Store) -> None
     _, other = await add_ids(store, {"queue": "a"}, {"queue": "b"})
     await store.set_queue("a", QueueChange(paused=True))
     assert await claim_ids(store, 5, queues=["a", "b"], in_turn=True) == [other]
+
+
+@pytest.mark.parametrize("queues", [None, ["default"]])
+async def test_a_job_that_has_ended_hides_none_that_waits(store: Store, clock: TestClock, queues: list[str] | None) -> None:
+    await add_one(store, priority=Priority.LOW, delay=seconds(1))
+    clock.turn(1)
+    await run_one(store)
+    await add_one(store, delay=seconds(600))
+    waiting = await add_one(store, priority=Priority.LOW, delay=seconds(60))
+    assert (await claim(store, queues=queues)).next_in == seconds(60)
+    clock.turn(60)
+    assert await claim_ids(store, queues=queues) == [waiting.id]

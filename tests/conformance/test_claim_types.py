@@ -3,7 +3,7 @@
 import pytest
 
 from demora.core.job import Priority
-from demora.core.pace_request import PaceRequest
+from demora.core.pace import PaceRequest
 from demora.core.states import Status
 from demora.core.verdict import HandedBack, Raised
 from demora.store.jobs import Change, QueueChange, Topic

@@ -2,8 +2,10 @@
 
 from typing import Any
 
+from demora.core.filters import JobFilter
 from demora.core.states import Status
 from demora.core.verdict import Raised
+from demora.store.jobs import Query
 from demora.store.store import Store
 from tests.builders import add_one, ended_one, job_of, run_one
 from tests.clock import TestClock
@@ -33,6 +35,14 @@ async def test_dead_letters_are_grouped_by_queue_type_and_error_class(store: Sto
         ("mail", "mail.send", "KeyError"): (1, mail),
         ("default", "demo.echo", "the server answered 503"): (1, other),
     }
+
+
+async def test_the_jobs_of_a_group_are_found_by_its_error_class(store: Store) -> None:
+    ids = {await dead(store, error) for error in ("x" * 201, "x" * 200 + "y: no")}
+    [group] = await store.diagnostics.dead_letters(MANY)
+    assert (group.error, group.jobs) == ("x" * 200, 2)
+    page = await store.find(Query(JobFilter(frozenset({Status.FAILED}), type=group.type, error=group.error)))
+    assert {job.id for job in page.jobs} == ids
 
 
 async def test_dead_letters_are_grouped_by_age_with_the_first_and_the_last(store: Store, clock: TestClock) -> None:

@@ -44,7 +44,8 @@ async def test_leases_that_lapsed_are_told_until_they_are_settled(
     await add_one(store)
     await claim_one(store)
     clock.turn(LEASE.total_seconds() - 1)
-    assert (await surveyed.overview()).lapsed == 0
+    overview = await surveyed.overview()
+    assert (overview.lapsed, overview.lapsed_for) == (0, seconds(0))
     clock.turn(6)
     overview = await surveyed.overview()
     assert (overview.lapsed, overview.lapsed_for) == (1, seconds(5))
@@ -57,6 +58,8 @@ async def test_jobs_from_the_future_are_told_after_the_clock_was_set_back(
 ) -> None:
     await ended_one(store, Status.COMPLETED)
     await add_one(store)
+    overview = await surveyed.overview()
+    assert (overview.ahead, overview.ahead_waiting, overview.ahead_by) == (0, 0, timedelta(0))
     clock.step_wall(-3600)
     await add_one(store)
     overview = await surveyed.overview()

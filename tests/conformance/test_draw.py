@@ -2,8 +2,7 @@
 
 from datetime import timedelta
 
-from demora.core.pace import Pace
-from demora.core.pace_request import request_of
+from demora.core.pace import Pace, request_of
 from demora.store.jobs import ClaimRequest, QueueChange
 from demora.store.line_feed import Entry
 from demora.store.store import Store

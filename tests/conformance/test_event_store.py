@@ -5,8 +5,7 @@ from pathlib import Path
 import pytest
 
 from demora.core.events import EventKind
-from demora.core.pace import Pace
-from demora.core.pace_request import request_of
+from demora.core.pace import Pace, request_of
 from demora.core.retention import Retention
 from demora.core.states import Status
 from demora.core.verdict import GaveUp, HandedBack, Outcome, Raised, Snoozed

@@ -1,5 +1,7 @@
 """get: the whole job, or None."""
 
+import asyncio
+
 import pytest
 
 from demora.core.verdict import Raised
@@ -33,3 +35,14 @@ async def test_a_write_is_seen_through_another_store(pair: tuple[Store, Store]) 
     one, other = pair
     added = await add_one(one)
     assert await job_of(other, added.id) == await job_of(one, added.id)
+
+
+async def test_an_id_may_be_written_in_capitals(store: Store) -> None:
+    added = await add_one(store)
+    assert await job_of(store, added.id.upper()) == await job_of(store, added.id)
+
+
+async def test_simultaneous_reads_each_get_their_own_job(store: Store) -> None:
+    ids = await add_ids(store, *({"name": f"job {n}"} for n in range(20)))
+    found = await asyncio.gather(*(store.get(id) for id in [*ids, NO_SUCH_ID, *ids]))
+    assert [None if job is None else job.id for job in found] == [*ids, None, *ids]

@@ -58,6 +58,15 @@ async def test_what_is_younger_stays_and_the_answer_says_for_how_long(store: Sto
     assert old != young
 
 
+async def test_the_newest_of_one_status_are_counted_without_those_of_another(store: Store, clock: TestClock) -> None:
+    ids = []
+    for status in (Status.COMPLETED, Status.FAILED, Status.COMPLETED, Status.FAILED, Status.CANCELLED):
+        ids.append(await ended_one(store, status))
+        clock.turn(ms=1)
+    assert (await housekeep(store, completed=Keep(count=1), failed=Keep(count=2), cancelled=Keep(count=1))).removed == 1
+    assert await left(store) == set(ids[1:])
+
+
 async def test_of_each_queue_the_newest_so_many_stay(store: Store, clock: TestClock) -> None:
     mails, reports = await ended(store, clock, 5, queue="mail"), await ended(store, clock, 2, queue="reports")
     assert (await housekeep(store, completed=Keep(count=3))).removed == 2

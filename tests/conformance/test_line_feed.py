@@ -6,7 +6,7 @@ from typing import cast
 import pytest
 
 from demora.core.job import Lane, Priority
-from demora.core.pace_request import PaceRequest
+from demora.core.pace import EVERY_QUEUE, PaceRequest
 from demora.line import LinedStore, SqlStore
 from demora.store.jobs import QueueChange
 from demora.store.store import Store
@@ -46,15 +46,25 @@ async def test_one_of_the_callers_that_expect_an_epoch_begins_the_next(sql: SqlS
 async def test_an_arrangement_has_the_order_the_pause_and_the_held_lanes(sql: SqlStore) -> None:
     await add_one(sql, queue="usual")
     await sql.set_queue("mail", QueueChange(paused=True, step=seconds(7)))
+    await sql.set_queue("also", QueueChange(paused=True))
     await sql.paces.set("slow", PaceRequest(gap=seconds(60), burst=1), by="ann")
     found = {one.queue: one for one in await sql.line_feed.arrangements()}
-    assert found.keys() == {"mail", "slow"}
+    assert found.keys() == {"mail", "also", "slow"}
     ranks = len(Priority)
     assert found["mail"].paused
     assert found["mail"].offsets[Lane.REALTIME * ranks + Priority.HIGH] == 7000
     assert not found["slow"].paused
     assert found["slow"].offsets[Lane.SCHEDULED * ranks] is None
     assert found["slow"].offsets[Lane.REALTIME * ranks] == 0
+
+
+async def test_a_pace_of_all_queues_holds_the_lanes_of_those_without_one_of_their_own(sql: SqlStore) -> None:
+    await sql.set_queue("follows", QueueChange(paused=True))
+    await sql.paces.set("own", None, by="ann")
+    await sql.paces.set(EVERY_QUEUE, PaceRequest(gap=seconds(60), burst=1), by="ann")
+    found = {one.queue: one.offsets[Lane.SCHEDULED * len(Priority)] for one in await sql.line_feed.arrangements()}
+    assert (found[EVERY_QUEUE], found["follows"]) == (None, None)
+    assert found["own"] is not None
 
 
 async def test_a_delivery_that_no_caller_places_is_reported_before_the_answer(sql: SqlStore) -> None:

@@ -4,8 +4,7 @@ from typing import cast
 
 import pytest
 
-from demora.core.pace import Pace
-from demora.core.pace_request import request_of
+from demora.core.pace import Pace, request_of
 from demora.core.verdict import Raised
 from demora.line import LinedStore, SqlStore
 from demora.store.jobs import Change
@@ -36,6 +35,7 @@ async def moved(outbox: SqlStore, since: str) -> tuple[list[str], str]:
 async def test_the_clock_can_be_asked_for(outbox: SqlStore, clock: TestClock) -> None:
     clock.turn(5)
     assert await outbox.line_feed.read_clock() == clock.wall_us()
+    assert outbox.line_feed.wall_us() == clock.wall_us()
 
 
 async def test_every_move_into_waiting_is_told_once(outbox: SqlStore, clock: TestClock) -> None:

@@ -2,7 +2,7 @@
 
 import msgspec
 
-from demora.core.pace_request import make_pace_request
+from demora.core.pace import make_pace_request
 from demora.store.jobs import QueueChange
 from demora.store.store import Store
 from tests.builders import NO_IDS, NO_SUCH_ID, add_ids, claim_one, seconds

@@ -11,11 +11,10 @@ import pytest
 from demora.client.paces import Paces
 from demora.core.filters import JobFilter
 from demora.core.job import Lane, Priority
-from demora.core.pace import USUAL_RAPID, Governs, Pace, Rate
-from demora.core.pace_request import PaceRequest, request_of
+from demora.core.pace import USUAL_RAPID, Governs, Pace, PaceRequest, Rate, request_of
 from demora.core.spans import to_ms
 from demora.core.states import Status
-from demora.core.verdict import HandedBack, Raised, Verdict
+from demora.core.verdict import HandedBack, Raised, Succeeded, Verdict
 from demora.core.webhook import QUEUE as WEBHOOKS
 from demora.errors import Invalid
 from demora.proof import check
@@ -77,7 +76,7 @@ async def give_up(store: Store, claimed: Claimed) -> None:
 
 
 def ended(lease: Lease) -> Settlement:
-    return Settlement(Report(lease, timedelta(0)), Verdict(Status.COMPLETED, result=b"1"))
+    return Settlement(Report(lease, timedelta(0)), Succeeded(b"1"), Verdict(Status.COMPLETED, result=b"1"))
 
 
 def at(*times: str) -> list[int]:
@@ -356,6 +355,14 @@ async def test_release_names_what_it_let_go_and_when_to_come_back(store: Store, 
     assert [(job.id, job.queue, job.priority) for job in released.jobs] == [(ids[0], "default", Priority.HIGH)]
     assert released.next_in == seconds(30)
     assert await claim_ids(store) == [ids[0]]
+
+
+async def test_a_release_of_all_due_jobs_comes_back_when_the_next_one_is_due(store: Store, clock: TestClock) -> None:
+    await set_pace(store)
+    await add_ids(store, {"delay": seconds(1)}, {"delay": seconds(3600)})
+    clock.turn(1)
+    found = await store.paces.release()
+    assert (len(found.jobs), found.next_in) == (1, seconds(3599))
 
 
 async def test_release_keeps_to_the_queues_it_is_asked_for(store: Store, clock: TestClock) -> None:

@@ -10,8 +10,7 @@ import pytest
 from demora import Demora
 from demora.core.filters import JobFilter, Sort
 from demora.core.job import Lane
-from demora.core.pace import Pace
-from demora.core.pace_request import request_of
+from demora.core.pace import Pace, request_of
 from demora.core.schedules.definitions import Definition, Result
 from demora.core.schedules.firing import FireOutcome, decide
 from demora.core.schedules.schedule import Missed, Overlap, Schedule, job_of
@@ -764,7 +763,7 @@ async def test_a_name_that_no_schedule_can_have_is_not_found(store: Store, name:
         client.remove_schedule,
         client.next_runs,
         client.schedule_jobs,
-        client.slot_records,
+        client.fire_records,
     ):
         with pytest.raises(ScheduleNotFound):
             await ask(name)

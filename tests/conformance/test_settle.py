@@ -1,5 +1,6 @@
 """settle: verdicts are recorded once, under the lease that they were made under, and never over another's."""
 
+import asyncio
 from typing import Any
 
 import msgspec
@@ -286,3 +287,11 @@ async def test_a_job_that_is_handed_back_shows_no_worker_and_no_start(store: Sto
     await settle(store, job, HandedBack())
     after = await job_of(store, job.lease.id)
     assert (after.worker_id, after.started_at) == (None, None)
+
+
+async def test_settlements_at_the_same_time_are_each_answered(store: Store) -> None:
+    await add_ids(store, *({} for _ in range(10)))
+    jobs = (await claim(store, 10)).jobs
+    async with asyncio.timeout(30):
+        answers = await asyncio.gather(*(settle(store, job, DONE) for job in (*jobs, jobs[0])))
+    assert answers == [*([Status.COMPLETED] * 10), None]

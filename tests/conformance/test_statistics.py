@@ -9,8 +9,7 @@ from datetime import timedelta
 import pytest
 
 from demora.core.job import Lane
-from demora.core.pace import Pace
-from demora.core.pace_request import request_of
+from demora.core.pace import Pace, request_of
 from demora.core.spans import MICROSECOND, to_ms
 from demora.core.states import Status
 from demora.core.statistics import Key, Stretch, Tally, bin_of, percentiles, widened

@@ -65,6 +65,12 @@ async def test_a_ready_job_wakes_sleepers(store: Store) -> None:
         await woken(waiting)
 
 
+async def test_ready_jobs_of_one_call_wake_sleepers(store: Store) -> None:
+    async with asleep(store) as waiting:
+        await store.add([new_job(), new_job()])
+        await woken(waiting)
+
+
 async def test_a_wake_up_between_the_look_and_the_wait_is_not_missed(store: Store) -> None:
     with store.subscribe(Topic.READY) as place:
         place.clear()
@@ -154,6 +160,16 @@ async def test_a_job_brought_forward_wakes_sleepers(store: Store, clock: TestClo
         await store.change(moved.id, Change(at=clock.now() + seconds(1800)))
         await still_asleep(store, waiting)
         await store.change(moved.id, Change(at=clock.now() + seconds(59)))
+        await woken(waiting)
+
+
+async def test_a_job_that_is_made_ready_wakes_sleepers_although_others_are_ready(store: Store, clock: TestClock) -> None:
+    """A sleeper that cannot run those may be able to run this one."""
+    moved = await add_one(store, delay=seconds(3600))
+    await add_one(store, delay=seconds(1))
+    clock.turn(2)
+    async with asleep(store) as waiting:
+        await store.change(moved.id, Change(at=clock.now()))
         await woken(waiting)
 
 

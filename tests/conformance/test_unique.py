@@ -78,6 +78,16 @@ async def test_a_cancelled_job_that_is_retried_by_hand_is_in_nobodys_way(store: 
     assert await claim_ids(store) == [second.id, first.id]
 
 
+async def test_a_job_that_was_retried_by_hand_stands_for_no_new_one(store: Store) -> None:
+    first = await add_one(store, unique=KEEP)
+    await store.cancel([first.id])
+    await store.retry([first.id])
+    second = await add_one(store, unique=REPLACE, payload=b'{"n":2}')
+    assert (second.id == first.id, second.kept, second.replaced) == (False, False, False)
+    assert (await add_one(store, unique=KEEP)).id == second.id
+    assert (await job_of(store, first.id)).payload == {"hi": 1}
+
+
 async def test_within_one_call_the_first_stands_for_the_others(store: Store) -> None:
     jobs = [new_job(unique=KEEP), new_job(), new_job(unique=KEEP), new_job(unique=REPLACE, payload=b'{"n":3}')]
     first, plain, kept, replaced = await store.add(jobs)

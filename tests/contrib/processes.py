@@ -1,7 +1,6 @@
 """Programs of the examples, started as their pages say."""
 
 import os
-import socket
 import subprocess
 import sys
 import time
@@ -13,12 +12,6 @@ import httpx
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 STARTS = 60  # seconds
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        port: int = listener.getsockname()[1]
-        return port
 
 
 @contextmanager

@@ -13,8 +13,9 @@ import httpx
 import pytest
 
 from tests import setups
-from tests.contrib.processes import EXAMPLES, calling, free_port, running
+from tests.contrib.processes import EXAMPLES, calling, running
 from tests.contrib.test_django import new_database
+from tests.servers.ports import free_port
 
 pytestmark = pytest.mark.slow
 SERVERS = {

@@ -11,7 +11,8 @@ import httpx
 import pytest
 
 from tests.contrib.conftest import POSTGRES, SQLITE
-from tests.contrib.processes import EXAMPLES, calling, free_port, running
+from tests.contrib.processes import EXAMPLES, calling, running
+from tests.servers.ports import free_port
 
 pytestmark = pytest.mark.slow
 ADA = {"authorization": "Bearer ada", "prefer": "wait=60"}

@@ -7,7 +7,8 @@ import httpx
 import pytest
 
 from tests.contrib.conftest import POSTGRES, SQLITE
-from tests.contrib.processes import calling, free_port, running
+from tests.contrib.processes import calling, running
+from tests.servers.ports import free_port
 
 pytestmark = pytest.mark.slow
 WAIT = {"prefer": "wait=60"}

@@ -20,7 +20,8 @@ from demora.contrib.flask import FlaskDemora
 from demora.errors import BadHandler, Invalid
 from demora.testing import Sandbox
 from tests.contrib.conftest import POSTGRES, SQLITE
-from tests.contrib.processes import EXAMPLES, calling, free_port, running
+from tests.contrib.processes import EXAMPLES, calling, running
+from tests.servers.ports import free_port
 
 
 def make_app(jobs: FlaskDemora, name: str = "shop") -> Flask:

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.contrib.processes import calling, free_port, running
+from tests.contrib.processes import calling, running
+from tests.servers.ports import free_port
 
 PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "other-frameworks.md"
 RESULTS = {"litestar_shop": "sent to a@b.c", "quart_shop": "sent to a@b.c by shop@example.com"}

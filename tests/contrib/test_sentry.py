@@ -9,6 +9,7 @@ import sentry_sdk
 from flask import Flask, current_app
 from sentry_sdk.envelope import Envelope
 from sentry_sdk.integrations.logging import _IGNORED_LOGGERS, LoggingIntegration
+from sentry_sdk.scope import Scope, ScopeType, use_isolation_scope, use_scope
 from sentry_sdk.transport import Transport
 
 from demora import Cancel, Demora, Fail, Retry, Snooze
@@ -37,7 +38,9 @@ class Memory(Transport):
 def events() -> Iterator[list[Any]]:
     transport, before = Memory(), set(_IGNORED_LOGGERS)
     logging_ = LoggingIntegration(level=logging.INFO, event_level=logging.ERROR)
-    with sentry_sdk.new_scope() as scope:
+    # Other tests of this process may have initialised Sentry: the examples of the docs do.
+    with use_isolation_scope(Scope(ty=ScopeType.ISOLATION)), use_scope(Scope(ty=ScopeType.CURRENT)):
+        scope = sentry_sdk.get_current_scope()
         client = sentry_sdk.Client("https://k@example.com/1", transport=transport, integrations=[logging_])
         scope.set_client(client)
         yield transport.events
@@ -206,3 +209,16 @@ def test_reporting_for_two_applications_reports_nothing_twice(app: Demora) -> No
     report_errors(Demora("sqlite://"))
     handlers = logging.getLogger("demora").handlers
     assert len([handler for handler in handlers if isinstance(handler, _Reporter)]) == 1
+
+
+async def test_a_run_does_not_show_the_breadcrumbs_of_its_process(app: Demora, events: list[Any]) -> None:
+    @app.job("fail", max_retries=0)
+    async def fail() -> None:
+        sentry_sdk.add_breadcrumb(message="of the run")
+        raise ValueError
+
+    sentry_sdk.get_isolation_scope().add_breadcrumb(message="of the process")
+    with Sandbox(app) as sandbox:
+        await fail.enqueue()
+        await sandbox.drain()
+    assert [crumb["message"] for crumb in events[0]["breadcrumbs"]["values"]] == ["of the run"]

@@ -78,6 +78,10 @@ def test_a_key_to_be_stored_holds_nothing_of_its_secret() -> None:
     assert len(stored.digest) == 32
 
 
+def test_a_key_may_live_for_a_millisecond() -> None:
+    assert make_key(TEXT, "ci", ["read"], timedelta(milliseconds=1)).expires_in == timedelta(milliseconds=1)
+
+
 @pytest.mark.parametrize("scopes", [(), ["root"], ["read", "root"], "read"])
 def test_scopes_that_there_are_not_are_refused(scopes: Any) -> None:
     with pytest.raises(Invalid, match="scopes: must be one or more of submit, read, operate, work, admin"):

@@ -4,7 +4,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from demora.core.schedules.backfill import MOST_FIRE_TIMES, backfill_times
+from demora.core.schedules.firing import MOST_FIRE_TIMES, backfill_times
 from demora.core.schedules.schedule import Schedule
 from demora.errors import Invalid
 from tests.builders import ms, seconds

@@ -61,6 +61,12 @@ def test_where_both_headers_are_there_neither_counts() -> None:
     assert caller("127.0.0.1", "198.51.100.1", forwarded=("for=203.0.113.9",)) == "127.0.0.1"
 
 
+def test_twenty_proxies_in_a_row_are_read_and_no_more() -> None:
+    proxies = [f"10.0.0.{n}" for n in range(1, 21)]
+    assert caller("127.0.0.1", ", ".join(["198.51.100.1", *proxies[1:]])) == "198.51.100.1"
+    assert caller("127.0.0.1", ", ".join(["198.51.100.1", *proxies])) == "10.0.0.1"
+
+
 def test_an_ipv6_address_is_counted_with_its_network() -> None:
     assert caller("2001:db8:0:1::1") == caller("2001:db8:0:1:ffff::2") == "2001:db8:0:1::/64"
     assert caller("2001:db8:0:2::1") != caller("2001:db8:0:1::1")

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from demora.core.schedules.cron import MACROS, MOST_CRON, read_cron
+from demora.core.schedules.cron_words import say_cron
 from demora.core.schedules.wall_clock import wall_clock
 from demora.errors import Invalid
 from tests.builders import seconds
@@ -136,6 +137,33 @@ def test_a_day_that_is_left_out_fires_at_its_end() -> None:
 # For every expression, zone and time
 
 
+@pytest.mark.parametrize("start", ["2026-03-28T12:00", "2026-10-24T12:00"], ids=["set forward", "set back"])
+@pytest.mark.parametrize("expression", ["30 */2 * * *", "*/20 * * * *", "30 2 * * *", "*/30 2 * * *", "0 */3 * * *"])
+def test_fire_times_are_the_same_backwards_while_clocks_are_set(expression: str, start: str) -> None:
+    cron, clock, begin = (
+        read_cron(expression),
+        wall_clock("Europe/Madrid"),
+        datetime.fromisoformat(start).replace(tzinfo=UTC),
+    )
+    forth, back = list[datetime](), list[datetime]()
+    at = cron.next(begin, clock)
+    while at is not None and at < begin + timedelta(days=2):
+        forth.append(at)
+        at = cron.next(at, clock)
+    at = cron.last(begin + timedelta(days=2) - seconds(1), clock)
+    while at is not None and at > begin:
+        back.append(at)
+        at = cron.last(at - seconds(1), clock)
+    assert back[::-1] == forth
+
+
+def test_a_time_that_is_skipped_is_not_the_last_one() -> None:
+    """At 01:00 UTC the clock goes from 02:00 to 03:00 in Madrid."""
+    cron, clock = read_cron("30 */2 * * *"), wall_clock("Europe/Madrid")
+    assert cron.last(datetime(2026, 3, 29, 2, tzinfo=UTC), clock) == datetime(2026, 3, 28, 23, 30, tzinfo=UTC)
+    assert cron.next(datetime(2026, 3, 28, 23, 30, tzinfo=UTC), clock) == datetime(2026, 3, 29, 2, 30, tzinfo=UTC)
+
+
 @given(expression=st.sampled_from(EXPRESSIONS), zone=st.sampled_from(ZONES), after=instants)
 def test_the_next_fire_time_is_later_and_is_the_last_one_up_to_itself(expression: str, zone: str, after: datetime) -> None:
     cron, clock = read_cron(expression), wall_clock(zone)
@@ -228,17 +256,51 @@ def test_an_unknown_zone_is_refused(zone: Any) -> None:
 @pytest.mark.parametrize(
     ("expression", "words"),
     [
-        ("0 3 * * *", "at 03:00 every day"),
-        ("30 0 3 * * *", "at 03:00:30 every day"),
-        ("*/5 * * * *", "every fifth minute of every hour"),
-        ("0 0 22 * *", "at 00:00 on the 22nd day of every month"),
-        ("0 0 31 * *", "at 00:00 on the 31st day of every month"),
-        ("0 0 12 * *", "at 00:00 on the 12th day of every month"),
-        ("@daily", "at 00:00 every day"),
+        ("0 3 * * *", "every day at 03:00"),
+        ("30 0 3 * * *", "every day at 03:00:30"),
+        ("@daily", "every day at 00:00"),
+        ("0 9,17 * * *", "every day at 09:00 and 17:00"),
+        ("0 12 * 6-8 *", "every day at 12:00 from June to August"),
+        ("* * * * *", "every minute"),
+        ("*/5 * * * *", "every 5 minutes"),
+        ("*/15 * * * * *", "every 15 seconds"),
+        ("*/15 * * 6 *", "every 15 minutes in June"),
+        ("0 * * * *", "every hour"),
+        ("30 * * * *", "every hour at minute 30"),
+        ("15,45 * * * *", "every hour at minutes 15 and 45"),
+        ("0 */6 * * *", "every 6 hours from 00:00"),
+        ("0 8-18 * * 1-5", "every hour from 08:00 to 18:00 on weekdays"),
+        ("*/10 8-18 * * MON-FRI", "every 10 minutes from 08:00 to 18:50 on weekdays"),
+        ("0 9 * * 1-5", "every weekday at 09:00"),
+        ("30 9 * * 1", "every Monday at 09:30"),
+        ("0 9 * * 6,7", "every Saturday and Sunday at 09:00"),
+        ("0 22 * 6 1,3,5", "every Monday, Wednesday and Friday at 22:00 in June"),
+        ("0 9 * * 1#2", "at 09:00 on the second Monday of each month"),
+        ("0 9 * * 5L", "at 09:00 on the last Friday of each month"),
+        ("0 3 1 * *", "at 03:00 on the 1st of each month"),
+        ("0 0 22,31 * *", "at 00:00 on the 22nd and 31st of each month"),
+        ("0 0 12 * *", "at 00:00 on the 12th of each month"),
+        ("0 0 1-7 * *", "at 00:00 on the 1st to 7th of each month"),
+        ("0 0 L * *", "at 00:00 on the last day of each month"),
+        ("0 0 LW 6 *", "at 00:00 on the last weekday of June"),
+        ("0 0 1 */3 *", "at 00:00 on the 1st of January, April, July and October"),
+        ("0 0 1 1 *", "at 00:00 on 1 January"),
+        ("5,10,15,20,25,50 * * * *", "every hour at minutes 5, 10, 15, 20, 25 and 50"),
+        ("0 9 * 1,3,5,7,9,11 *", "every day at 09:00 in January, March, May, July, September and November"),
+        ("0 9 1 1,2,3,5,6,8 *", "at 09:00 on the 1st of January, February, March, May, June and August"),
+        # Shapes without usual words: a rhythm that begins anew each hour, and days of both kinds.
+        ("*/7 * * * *", "every seventh minute of every hour"),
+        ("0 9 1 * 1", "at 09:00 on the first day of month and on Monday"),
+        ("0 9 1-30/2 * *", "at 09:00 on every second day of month from 1 through 30"),
     ],
 )
 def test_an_expression_can_be_said_in_words(expression: str, words: str) -> None:
     assert read_cron(expression).say() == words
+
+
+@pytest.mark.parametrize("expression", ["5,10,15,20,25,45,50 * * * *", "0 9 * 1,3,5,7,9,11,12 *", "0 9 1 1,2,3,5,6,8,10 *"])
+def test_a_long_list_has_no_usual_words(expression: str) -> None:
+    assert say_cron(expression.split()) is None
 
 
 def test_a_fire_time_has_no_fraction_of_a_second() -> None:

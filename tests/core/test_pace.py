@@ -327,3 +327,23 @@ def test_the_next_release_comes_when_it_was_announced(rate: Rate, looks: list[in
     dues = [state.seen_at + due for due in dues]
     announced = next_release(rate, state, state.seen_at, dues[0])
     assert drive(rate, state, dues, until=announced + 10_000)[0][0] == announced
+
+
+def test_the_last_gap_is_between_the_last_two_releases() -> None:
+    state = PaceState(cycle_at=0, step=0, next_at=0, seen_at=0)
+    assert state.last_gap is None
+    assert msgspec.structs.replace(state, released_at=500).last_gap is None
+    assert msgspec.structs.replace(state, former_at=500).last_gap is None
+    assert msgspec.structs.replace(state, released_at=700, former_at=500).last_gap == ms(200)
+    assert msgspec.structs.replace(state, released_at=400, former_at=500).last_gap == ms(0)  # the clock was set back
+
+
+def test_a_plan_notes_releases_only_where_there_are_any() -> None:
+    rate, state = Rate(seconds(2), 1), begin(0)
+    nothing = plan(rate, state, 100, []).state
+    assert (nothing.seen_at, nothing.released_at, nothing.released) == (100, None, 0)
+    first = plan(rate, state, 5000, [5000]).state
+    assert (first.released_at, first.released, first.former_at) == (5000, 1, None)
+    second = plan(rate, first, 9000, [9000]).state
+    assert (second.released_at, second.released, second.former_at) == (9000, 2, 5000)
+    assert plan(rate, second, 9500, []).state.released_at == 9000

@@ -7,10 +7,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from demora.core.pace import USUAL_RAPID, Governs, Pace, Rate
-from demora.core.pace_request import (
+from demora.core.pace import (
     MOST_PROTECTED,
+    USUAL_RAPID,
+    Governs,
+    Pace,
     PaceRequest,
+    Rate,
     RateRequest,
     make_pace_request,
     read_pace,
@@ -98,6 +101,8 @@ def test_a_pace_that_holds_nothing_is_refused() -> None:
 
 def test_a_pace_is_said_in_a_line() -> None:
     assert say_pace(Pace(rapid=None, protect=("web",))) == "3 in 2m, 30s apart; governs both; protects web"
+    assert say_pace(Pace(burst=2, rapid=None)) == "2 in 2m, 30s apart; governs both"
+    assert say_pace(Pace(burst=1, rapid=None)) == "1 in 2m; governs both"
 
 
 @given(st.integers(1, 500), st.integers(1, 10**9))

@@ -4,10 +4,9 @@ from datetime import timedelta
 
 import pytest
 
-from demora.core.parking import Judged, ParkedType, failing_until, fails_at, judge
 from demora.core.spans import span_ms
 from demora.core.verdict import NO_HANDLER_GRACE
-from demora.core.workers import LIVE_WITHIN, WorkerRecord
+from demora.core.workers import LIVE_WITHIN, Judged, ParkedType, WorkerRecord, failing_until, fails_at, judge
 
 GRACE = span_ms(NO_HANDLER_GRACE)
 NEW, OLD = ParkedType("mail.send", "mail", None), ParkedType("mail.send", "mail", 5)

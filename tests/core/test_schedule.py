@@ -196,13 +196,16 @@ def test_a_schedule_comes_back_from_json_as_it_was(one: Schedule, jitter: timede
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"cron": "0 3 * * *", "timezone": "Europe/Madrid"}, "at 03:00 every day, Europe/Madrid"),
-        ({"every": seconds(90)}, "every 1m30s"),
+        ({"cron": "0 3 * * *", "timezone": "Europe/Madrid"}, "every day at 03:00, Europe/Madrid"),
+        ({"every": seconds(90)}, "every 90 seconds"),
+        ({"every": seconds(3600)}, "every hour"),
+        ({"every": seconds(172_800)}, "every 2 days"),
+        ({"every": seconds(1.5)}, "every 1s500ms"),
         ({"at": (NOON,)}, "at 2026-01-15T12:00:00.000Z"),
         ({"at": (NOON, NOON + DAY)}, "at 2 moments from 2026-01-15T12:00:00.000Z"),
         (
             {"every": HOUR, "start_at": NOON, "end_at": NOON + DAY, "jitter": seconds(5)},
-            "every 1h, from 2026-01-15T12:00:00.000Z, until 2026-01-16T12:00:00.000Z, up to 5s later",
+            "every hour, from 2026-01-15T12:00:00.000Z, until 2026-01-16T12:00:00.000Z, up to 5s later",
         ),
     ],
 )

@@ -5,8 +5,8 @@ from collections import Counter
 
 import pytest
 
-from demora.core.own import OWN_QUEUES
-from demora.core.shares import QueueShares
+from demora.core.action import OWN_QUEUES
+from demora.core.workers import QueueShares
 from demora.errors import Invalid
 
 

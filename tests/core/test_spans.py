@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from demora.core.spans import CENTURY, from_ms, moment, say, span, span_ms, to_ms
+from demora.core.spans import CENTURY, from_ms, moment, say, span, span_ms, timestamp, to_ms
 from demora.errors import Invalid
 
 MICRO = timedelta(microseconds=1)
@@ -106,3 +106,16 @@ def test_a_span_is_said_shortly(value: timedelta, text: str) -> None:
 def test_what_is_said_can_be_read(value: timedelta) -> None:
     if value <= CENTURY:
         assert span(say(value), "delay") == value
+
+
+@pytest.mark.parametrize(
+    ("micros", "fraction"), [(0, ".000"), (1, ".000"), (999, ".000"), (1000, ".001"), (120_000, ".120"), (999_999, ".999")]
+)
+def test_a_timestamp_always_has_milliseconds(micros: int, fraction: str) -> None:
+    at = datetime(2026, 5, 1, 12, 30, 15, micros, timezone(timedelta(hours=2)))
+    assert timestamp(at) == f"2026-05-01T10:30:15{fraction}Z"
+
+
+@given(moments)
+def test_a_timestamp_is_what_isoformat_says(at: datetime) -> None:
+    assert timestamp(at) == at.isoformat(timespec="milliseconds").removesuffix("+00:00") + "Z"

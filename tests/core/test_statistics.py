@@ -125,6 +125,7 @@ def series_of(windows: list[tuple[Key, Tally]], **names: Any) -> Series:
     for key, tally in windows:
         if not series.take(key, tally):
             break
+    series.end()
     return series
 
 
@@ -180,3 +181,16 @@ def test_pairs_beyond_a_thousand_are_counted_as_other_and_known_ones_are_not() -
     found = {(key.queue, key.type, key.at): tally for key, tally in capped(windows, known).items()}
     assert found.keys() == {("q5", "x", 0), ("other", "other", 0), ("new", "", 0), ("", "", 0), ("new", "x", WINDOW_MS)}
     assert found["other", "other", 0].completed == 5
+
+
+def test_how_late_runs_began_is_added_up_over_both_lanes() -> None:
+    tally = Tally(realtime={1: 2, 2: 1}, delayed={2: 3, 4: 5})
+    assert tally.late == {1: 2, 2: 4, 4: 5}
+
+
+def test_every_end_of_a_run_counts_for_the_rank_of_its_type() -> None:
+    for field in ("completed", "failed", "retried", "cancelled"):
+        ranking = Ranking()
+        ranking.begin(NOW)
+        ranking.take(Key("mail", "a.b", 0, WINDOW_MS), Tally(**{field: 3}))
+        assert (ranking.types, ranking.queues) == ({"a.b": 3}, {"mail": 3})

@@ -91,3 +91,18 @@ def test_plain_http_needs_a_setting_or_an_opened_network() -> None:
 def test_plain_http_opens_no_network() -> None:
     with pytest.raises(Invalid, match="this machine"):
         check_target(read_url("http://127.0.0.1/"), Policy(plain_http=True))
+
+
+@pytest.mark.parametrize(
+    ("url", "why"),
+    [
+        ("https://exämple.com/", "must be in ASCII"),
+        ("gopher://example.com/", "must be an http or https URL with a host$"),
+        ("https://user:pw@example.com/", "must not hold a user name or password"),
+        ("https://example.com/?a#b", "must not have a fragment"),
+        ("https://example.com/ a", "and letters that a URL may not have written as %"),
+    ],
+)
+def test_a_refusal_says_what_is_wrong(url: str, why: str) -> None:
+    with pytest.raises(Invalid, match=why):
+        read_url(url, "url")

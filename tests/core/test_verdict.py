@@ -25,6 +25,7 @@ from demora.core.verdict import (
     Verdict,
     decide,
     time_without_handler,
+    waiting_after,
 )
 
 SECOND = timedelta(seconds=1)
@@ -105,6 +106,11 @@ def test_a_run_that_does_not_count_goes_back_to_where_the_job_was(attempt: int, 
     assert verdict(HandedBack(), attempt) == Verdict(status, counts=False)
     assert verdict(Snoozed(HOUR), attempt) == Verdict(status, HOUR, Lane.RETRY, counts=False)
     assert verdict(NoHandler(), attempt).status is status
+
+
+@pytest.mark.parametrize(("attempts", "status"), [(0, Status.QUEUED), (1, Status.RETRYING), (2, Status.RETRYING)])
+def test_a_job_with_an_attempt_behind_it_waits_to_be_retried(attempts: int, status: Status) -> None:
+    assert waiting_after(attempts) is status
 
 
 def test_giving_up_cancels_with_the_reason() -> None:

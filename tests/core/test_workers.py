@@ -4,7 +4,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from demora.core.own import OWN_QUEUES
+from demora.core.action import OWN_QUEUES
 from demora.core.workers import LIVE_WITHIN, Running, WorkerRecord, all_taken, knows_type, say_types, serves
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)

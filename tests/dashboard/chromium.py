@@ -9,9 +9,11 @@ from typing import Any
 
 import pytest
 import uvicorn
-from playwright.async_api import Browser, BrowserContext, Page, async_playwright
+from playwright.async_api import Browser, BrowserContext, Page, async_playwright, expect
 
 NAMES = ("chromium", "chromium-browser", "google-chrome")
+SHOWN = 12_000  # milliseconds: enough for ten tabs on a busy machine, and less than the slow refresh of a page (15 s)
+expect.set_options(timeout=SHOWN)
 
 
 def executable() -> str:

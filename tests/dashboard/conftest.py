@@ -15,7 +15,7 @@ from demora.api import make_api
 from demora.client.client import Client
 from demora.core.job import Job
 from demora.core.workers import WorkerRecord
-from demora.dashboard import sessions
+from demora.dashboard import sessions, visit
 from demora.dashboard.asgi import service_dashboard
 from demora.runtime.front import Front
 from demora.settings import Settings
@@ -66,6 +66,12 @@ def said(answer: httpx.Response) -> dict[str, Any]:
 def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Changes of keys and sessions take effect at once."""
     monkeypatch.setattr(sessions, "FRESH", 0.0)
+
+
+@pytest.fixture(autouse=True)
+def read_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A page waits for all that it shows, also on a machine that stands still for a while."""
+    monkeypatch.setattr(visit, "FIRST_PATIENCE", 60.0)
 
 
 @pytest.fixture

@@ -19,11 +19,9 @@ _BAD_MINUTES = (14, 16, 17, 18, 19, 21, 33, 44, 46)  # of the hour, with a failu
 OWN = ("demora.action", "demora.webhook")  # what every worker runs
 TYPES = ("email.welcome", "email.digest", "report.build", "invoice.send", "image.resize")
 TRACEBACK = """Traceback (most recent call last):
-  File "app/mail.py", line 41, in send
-    answer = await provider.post("/messages", json=message)
-  File "app/provider.py", line 88, in post
-    raise ProviderTimeout(f"no answer within {limit} s")
-ProviderTimeout: no answer within 10 s"""
+  File "app/handlers.py", line 41, in run
+    answer = await provider.post("/messages", json=message_for(payload))
+"""
 
 
 async def make_lively(client: Client, clock: TestClock | None = None) -> dict[str, str]:
@@ -71,7 +69,7 @@ async def _failed(client: Client, n: int, error: str, clock: TestClock | None) -
     job = await claim_one(client.store, worker="worker-b-19e0")
     if clock is not None:
         clock.turn(2)
-    await settle(client.store, job, Raised(error, TRACEBACK), ran=timedelta(seconds=2))
+    await settle(client.store, job, Raised(error, TRACEBACK + error), ran=timedelta(seconds=2))
     return added.id
 
 
@@ -182,7 +180,7 @@ async def make_failing(client: Client, clock: TestClock) -> dict[str, str]:
         job = await client.enqueue(type, {"n": n}, queue=("mail", "default", "reports")[n % 3], max_retries=0)
         run = await claim_one(client.store, worker="worker-a-7f3c")
         clock.turn(2)
-        await settle(client.store, run, Raised(error, TRACEBACK), ran=timedelta(seconds=2))
+        await settle(client.store, run, Raised(error, TRACEBACK + error), ran=timedelta(seconds=2))
         named["failed"] = job.id
         clock.turn(36)
         await client.store.statistics.sample({"mail": Depth(n * 3, 10), "reports": Depth(n, 0)})
@@ -191,7 +189,7 @@ async def make_failing(client: Client, clock: TestClock) -> dict[str, str]:
     for wait in (240, 130):
         run = await claim_one(client.store, worker="worker-a-7f3c", queues=["reports"])
         clock.turn(3)
-        await settle(client.store, run, Raised(ERRORS[2], TRACEBACK), ran=timedelta(seconds=3))
+        await settle(client.store, run, Raised(ERRORS[2], TRACEBACK + ERRORS[2]), ran=timedelta(seconds=3))
         clock.turn(wait)
     waiting = [(TYPES[n % 5], {"n": n}, {"queue": ("mail", "reports")[n % 2]}) for n in range(140)]
     named["ready"] = (await client.enqueue_many(waiting))[7].id

@@ -13,7 +13,7 @@ from typing import Any, Literal
 from playwright.async_api import Browser, Page
 
 from demora import Demora
-from demora.api.access import Door
+from demora.api.access import FRESH, Door
 from demora.client.client import Client
 from demora.core.access import Scope
 from demora.dashboard.access import Access
@@ -64,6 +64,7 @@ async def draw(browser: Browser, state: str, folder: Path) -> None:
                     await shoot(browser, site, pages, stem, viewport, scheme, clock.now(), dialogs=state == "lively")
             if state == "lively":
                 await client.keys.create("ops", [Scope.ADMIN])
+                await asyncio.sleep(2 * FRESH)  # until the service knows that there are keys
                 for size, viewport in SIZES.items():
                     stem = folder / f"{state}-{size}-light"
                     await shoot(browser, site, {"sign-in": "/sign-in"}, stem, viewport, "light", clock.now())

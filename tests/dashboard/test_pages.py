@@ -5,6 +5,8 @@ import html
 import itertools
 import json
 import re
+from collections import Counter
+from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Literal
@@ -20,10 +22,10 @@ from demora.client.client import Client
 from demora.core.spans import timestamp
 from demora.core.states import Status
 from demora.core.verdict import Raised, Succeeded
-from demora.dashboard import static_files
+from demora.dashboard import reading, static_files
 from demora.dashboard.asgi import ROUTES
 from demora.dashboard.pages.actions import FEW
-from demora.errors import BadSetting
+from demora.errors import BadSetting, SearchTooSlow
 from demora.runtime.front import Front
 from demora.settings import Settings, load
 from demora.store.jobs import Report
@@ -246,9 +248,9 @@ async def test_selected_jobs_are_counted_first_and_then_acted_on(browser: Browse
     ids = f"{waiting.id},{ended.id}"
     asked = (await browser.get(f"/dashboard/actions/ask/cancel?ids={ids}")).text
     assert "Cancel 1 job?" in asked
-    assert "1 of 2 selected jobs can be" in asked
+    assert "This applies to 1 of 2 selected jobs." in asked
     answer = await browser.act("/dashboard/actions/cancel", ids=ids)
-    assert said(answer)["words"] == "1 job cancelled; 1 job could not be, in the present state."
+    assert said(answer)["words"] == "1 job cancelled; 1 job skipped (wrong state)."
     assert (await client.get(waiting.id)).status is Status.CANCELLED
     assert (await browser.act("/dashboard/actions/destroy", ids=waiting.id)).status_code == 404
     assert (await browser.act("/dashboard/actions/cancel", ids=",".join(map(str, range(201))))).status_code == 422
@@ -342,7 +344,7 @@ async def test_cancelled_jobs_are_retried_if_the_search_names_them(app: Demora, 
     await client.cancel(job.id)
     asked = (await browser.get("/dashboard/actions/ask/retry?q=status:cancelled")).text
     assert "Retry 1 job?" in asked
-    assert "whatever time they were meant for" in asked
+    assert "no matter when they were due" in asked
     await carried_out(app, await browser.act("/dashboard/actions/retry", q="status:cancelled"))
     assert (await client.get(job.id)).generation == 2
 
@@ -370,6 +372,7 @@ async def test_an_action_on_all_that_match_is_counted_carried_out_and_followed(
     assert "Retry 0 jobs" in asked
     assert (await client.count("status:cancelled")).jobs == 0
     confirmed = (await browser.get("/dashboard/actions/ask/cancel?q=queue:mail")).text
+    assert "<code>status:waiting queue:mail</code>" in confirmed
     assert confirmed.count("Cancel 2 jobs") == 2
     assert "No live worker can carry this out" in confirmed
     answer = await browser.act("/dashboard/actions/cancel", q="queue:mail", count="2")
@@ -595,11 +598,71 @@ async def test_the_overview_says_what_is_wrong_and_mends_it(browser: Browser, cl
     await client.pause("mail", "provider down", by="ann")
     text = (await browser.get("/dashboard")).text
     assert "knows report.build" in text
+    assert "<code>demora worker --app MODULE:APP</code>" in text
+    assert "type%3Areport.build" in text
     words = re.sub(r"<[^>]+>", "", text)
-    assert re.search(r"Queue mail is paused by ann since \d\d:\d\d:\d\d UTC: provider down. 1 job in it.", words)
+    assert re.search(r"Queue mail is paused by ann since \d\d:\d\d:\d\d UTC: provider down. 1 job waits in it.", words)
     assert 'hx-post="/dashboard/queues/mail/resume"' in text
     await browser.act("/dashboard/queues/mail/resume")
     assert "is paused" not in (await browser.live("/dashboard")).text
+
+
+async def test_what_only_a_shell_can_mend_has_the_command(browser: Browser, client: Client) -> None:
+    await client.enqueue("demo.echo", queue="mail")
+    assert 'data-copy="demora worker --app MODULE:APP"' in (await browser.get("/dashboard")).text
+    await register(client, queues=("default",))
+    await browser.act("/dashboard/queues/mail/resume")
+    text = (await browser.get("/dashboard")).text
+    assert "<code>demora worker --app MODULE:APP --queues mail</code>" in text
+    assert "q=status%3Awaiting+queue%3Amail" in text
+
+
+async def test_beside_very_many_waiting_jobs_the_counts_of_the_queues_are_judged(
+    browser: Browser, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reading, "MOST_EXAMINED", 0)
+    await client.enqueue("demo.echo", queue="mail")
+    await client.enqueue("demo.echo", queue="default")
+    assert "No worker is alive, and jobs are ready to run." in (await browser.get("/dashboard")).text
+    await register(client, queues=("default",))
+    await browser.act("/dashboard/queues/mail/resume")
+    text = (await browser.get("/dashboard")).text
+    assert "1 job in queue mail, which no live worker serves." in text
+    assert "in queue default" not in text
+
+
+async def test_what_cannot_be_read_in_time_is_not_tried_for_each_page(
+    browser: Browser, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tried = Counter[str]()
+
+    def too_slow(name: str) -> Callable[..., Awaitable[Any]]:
+        async def read(*_: Any, within: timedelta) -> Any:
+            tried[name] += 1
+            raise SearchTooSlow(within.total_seconds())
+
+        return read
+
+    for name in ("failure_groups", "coming"):
+        monkeypatch.setattr(client, name, too_slow(name))
+    await client.enqueue("demo.echo")
+    for _ in range(3):
+        assert "Grouping takes too long just now." in (await browser.get("/dashboard/failures")).text
+        assert "There are too many waiting jobs to count in time." in (await browser.get("/dashboard")).text
+        assert (await browser.get("/dashboard/jobs/known")).json()["error"] == []
+    assert tried == {"failure_groups": 1, "coming": 1}
+
+
+async def test_the_overview_tells_dead_letters_from_failed_attempts(browser: Browser, client: Client) -> None:
+    job = await client.enqueue("demo.fail", max_retries=1)
+    for _ in range(2):
+        await settle(client.store, await claim_one(client.store), Raised("KeyError: 'x'", ""))
+        if (await client.get(job.id)).status is Status.RETRYING:
+            await client.reschedule(job.id, delay="0s")
+    text = " ".join((await browser.get("/dashboard")).text.split())
+    assert "1 <small>dead letter</small>" in text
+    assert "1 job failed for good in the last hour" in text
+    assert "0 completed, 2 failed attempts" in text
 
 
 async def test_the_overview_shows_what_comes_due(browser: Browser, client: Client) -> None:
@@ -639,8 +702,8 @@ async def test_a_schedule_is_drawn_triggered_paused_and_changed(browser: Browser
     await client.add_schedule("nightly", "demo.echo", cron="0 3 * * *")
     await client.add_schedule("constant", "demo.echo", every="5s")
     text = (await browser.get("/dashboard/schedules")).text
-    assert "At 03:00 every day" in text
-    assert text.count('class="cell s1"') in (6, 7)
+    assert "Every day at 03:00" in text
+    assert text.count('class="cell s1"') in (7, 8)  # the days to come, and until 03:00 today
     assert "constant fires every half hour or more often and is left out" in text
     answer = await browser.act("/dashboard/schedules/nightly/trigger")
     assert (await client.get(answer.headers["hx-redirect"].rpartition("/")[2])).schedule_name == "nightly"
@@ -648,7 +711,7 @@ async def test_a_schedule_is_drawn_triggered_paused_and_changed(browser: Browser
     assert (await client.schedule("nightly")).schedule.reason == "holiday"
     await browser.act("/dashboard/schedules/nightly/resume")
     preview = (await browser.get("/dashboard/schedules/nightly/preview?cron=0+4+*+*+1&timezone=Europe/Madrid")).text
-    assert "04:00 on Monday, Europe/Madrid" in preview
+    assert "Every Monday at 04:00, Europe/Madrid" in preview
     assert "cron" in (await browser.get("/dashboard/schedules/nightly/preview?cron=nonsense")).text
     await browser.act("/dashboard/schedules/nightly/change", cron="0 4 * * 1")
     assert (await client.schedule("nightly")).schedule.cron == "0 4 * * 1"
@@ -665,7 +728,7 @@ async def test_a_schedule_in_an_unknown_zone_is_named_and_the_others_are_drawn(
         answer = await browser.get("/dashboard/schedules")
         assert "is not a zone" in (await browser.get("/dashboard/schedules/broken/edit")).text
     assert answer.status_code == 200
-    assert answer.text.count('class="cell s1"') in (6, 7)
+    assert answer.text.count('class="cell s1"') in (7, 8)
     assert "Cannot fire" in answer.text
 
 
@@ -689,7 +752,7 @@ async def test_failing_hosts_are_named_and_delivered_to_again(browser: Browser, 
     answer = await browser.act("/dashboard/system/redeliver", host="old.partner.example")
     assert said(answer)["words"] == "3 deliveries to old.partner.example tried again."
     assert (await client.count("status:failed queue:demora.webhooks")).jobs == 0
-    assert "Every host takes deliveries." in (await browser.live("/dashboard/system")).text
+    assert "Every host accepts deliveries." in (await browser.live("/dashboard/system")).text
 
 
 async def test_the_system_page_says_how_large_the_database_is(browser: Browser, client: Client) -> None:

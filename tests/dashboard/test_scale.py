@@ -13,15 +13,19 @@ import apsw
 import httpx
 import pytest
 
-from bench.dashboard import SQLITE_ROWS
+from bench import busy_day
+from bench.counting import statements as statements_of
+from bench.dashboard import PAGES as BUSY_PAGES
 from bench.laden import ROWS
+from bench.million import HUNDRED_BYTES
 from demora import Demora
 from demora.api import make_api
 from demora.core.job import Lane
 from demora.core.states import Status
 from demora.dashboard.asgi import service_dashboard
-from demora.engines.postgres.connection.connections import Session, Statement, in_schema
+from demora.engines.postgres.connection.connections import Session, Statement, in_schema, statements
 from demora.engines.sqlite import SqliteStore
+from demora.engines.sqlite.connection.connections import SQL
 from demora.runtime.front import Front
 from demora.settings import Settings
 from demora.system.clock import SystemClock
@@ -44,6 +48,19 @@ MANY = 20_000
 DAY = 86_400_000
 WRITES = re.compile(r"\b(insert|update|delete|notify|pg_notify)\b", re.IGNORECASE)
 ENDED = ("01", -DAY, Status.COMPLETED.value, Lane.REALTIME.value)
+SQLITE_ROWS = f"""
+with recursive made (n) as (select 1 union all select n + 1 from made where n < ?1)
+insert into jobs (id, type, queue, status, lane, rank, due_at, created_at, max_retries, retry_delay, token, payload,
+                  worker_id, claimed_at, started_at, completed_at, result)
+select unhex(?2 || '000000000070008000' || printf('%012x', n)), 'bench.noop', 'default', ?4, ?5, 2, ?3 + n, ?3 + n - {DAY},
+    3, 1000, 1, '{json.dumps(HUNDRED_BYTES)}', 'bench', ?3 + n, ?3 + n, ?3 + n + 5, '{{"ok":true}}'
+from made
+"""
+# What all pages of a process share, and read at most for a twentieth of the time: counts of waiting jobs and dead letters.
+SHARED = ("activity_due", "coming", "dead_letters", "overview_waiting", "overview_ahead_waiting")
+SHARED_OF_SQLITE, SHARED_OF_POSTGRES = (*SHARED, "count_waiting", "count_dead"), (*SHARED, "all_queues")
+FEWER, MORE = 20_000, 100_000  # jobs of all states
+LIST = "a list"
 
 
 @contextmanager
@@ -139,7 +156,7 @@ async def test_a_page_takes_sqlite_no_more_steps_beside_many_ended_jobs(tmp_path
         now = int(time.time() * 1000)
         prefix, after, status, lane = ENDED
         with apsw.Connection(str(file)) as db:
-            db.execute(SQLITE_ROWS, (MANY, prefix, now + after, status, lane, None))
+            db.execute(SQLITE_ROWS, (MANY, prefix, now + after, status, lane))
             db.execute("analyze")
         async with Demora(store=SqliteStore(file, clock=SystemClock())) as app:
             many = await cost_of_pages(app, paths, counted)
@@ -163,6 +180,75 @@ async def test_a_page_reads_no_more_rows_of_postgres_beside_many_ended_jobs(
         with rows_of_postgres(monkeypatch) as counted:
             many = await cost_of_pages(app, paths, counted)
     judge(few, many, spare=300)
+
+
+async def test_only_shared_counts_take_sqlite_more_steps_beside_more_jobs_of_all_states(tmp_path: Path) -> None:
+    found = []
+    with steps_of_sqlite() as counted:
+        for jobs in (FEWER, MORE):
+            file = tmp_path / f"{jobs}.db"
+            async with Demora(store=SqliteStore(file, clock=SystemClock())):
+                pass
+            await busy_day.fill(f"sqlite:///{file}", jobs)
+            async with Demora(store=SqliteStore(file, clock=SystemClock())) as app:
+                found.append(await cost_of_pages(app, await busy_paths(app), counted))
+    judge_statements(*found, {SQL[name] for name in SHARED_OF_SQLITE}, spare=12_000)
+
+
+async def test_only_shared_counts_read_more_rows_of_postgres_beside_more_jobs_of_all_states(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = []
+    for jobs in (FEWER, MORE):
+        store = postgres_store(tmp_path / str(jobs), SystemClock())
+        async with Demora(store=store) as app:
+            await busy_day.fill(store.url, jobs, schema=store.options.schema)
+            with rows_of_postgres(monkeypatch) as counted:
+                costs = await cost_of_pages(app, await busy_paths(app), counted)
+        names = {statement.sql: name for name, statement in statements(store.options.schema).items()}
+        found.append({path: _named(cost, names) for path, cost in costs.items()})
+    judge_statements(*found, {*SHARED_OF_POSTGRES, LIST}, spare=400)
+    assert max(cost[LIST] for cost in found[1].values()) <= 200 * 3 * busy_day.QUEUES + 400
+    assert found[1]["/jobs?q=status:waiting"][LIST] <= 51 * 3 * busy_day.QUEUES + 400  # all that it reads match
+
+
+async def test_why_the_jobs_of_a_list_wait_takes_no_more_statements_in_many_queues(tmp_path: Path) -> None:
+    taken = []
+    with statements_of() as counted:
+        async with Demora(store=postgres_store(tmp_path, SystemClock())) as app:
+            client = await app.open()
+            for queues in (1, 20):
+                ids = [(await client.enqueue("demo.echo", queue=f"q{n % queues}")).id for n in range(20)]
+                before = counted["statements"]
+                assert len(await client.why_many(ids)) == 20
+                taken.append(counted["statements"] - before)
+    assert taken[1] <= taken[0] + 3  # a store also has statements of its own
+
+
+def _named(cost: Counter[str], names: dict[str, str]) -> Counter[str]:
+    """What statements cost, by their names; those of lists, which are put together, are one. A list reads the first 200 jobs
+    of each queue and lane."""
+    named = Counter[str]()
+    for sql, rows in cost.items():
+        named[names.get(sql, LIST)] += rows
+    return named
+
+
+async def busy_paths(app: Demora) -> list[str]:
+    """The pages of the bench, a job, and the refresh of a list of ready jobs."""
+    ids = [job.id for job in (await (await app.open()).find("status:waiting", limit=50)).jobs]
+    return [*BUSY_PAGES, f"/jobs/{ids[0]}", f"/jobs?rows={','.join(ids)}"]
+
+
+def judge_statements(fewer: dict[str, Counter[str]], more: dict[str, Counter[str]], shared: set[str], *, spare: int) -> None:
+    """A list may be full only beside more jobs, so a statement may read a little more."""
+    grown = {
+        (path[:40], sql): (few[sql], cost)
+        for (path, few), found in zip(fewer.items(), more.values(), strict=True)
+        for sql, cost in found.items()
+        if cost > 1.2 * few[sql] + spare and sql not in shared
+    }
+    assert grown == {}
 
 
 async def _analyze(store: Any) -> None:

@@ -8,13 +8,17 @@ from pathlib import Path
 
 import httpx
 import pytest
+from starlette.requests import Request
 
 from bench.counting import statements
 from demora import Demora
 from demora.api import make_api
 from demora.client import shared
+from demora.core.access import Scope
 from demora.dashboard import access, sessions
+from demora.dashboard.access import Visitor
 from demora.dashboard.asgi import service_dashboard
+from demora.dashboard.visit import PATIENCE
 from demora.engines.sqlite import SqliteStore
 from demora.runtime.front import Front
 from demora.settings import Settings
@@ -132,6 +136,35 @@ async def test_a_caller_without_patience_gets_the_value_before(monkeypatch: pyte
     assert not asked.done()  # the value before is too old
     gate.release()
     assert await asked == 2
+
+
+async def test_a_first_value_that_takes_long_is_announced_instead_of_awaited(monkeypatch: pytest.MonkeyPatch) -> None:
+    timer, announced, gate = Timer(monkeypatch), list[str](), asyncio.Event()
+    reads = shared.SharedReads(found=lambda: announced.append("found"))
+
+    async def read() -> int:
+        await gate.wait()
+        return 1
+
+    async def ask() -> int | None:
+        return await reads.get_soon("groups", 30.0, read, patience=0.0, first=0.01)
+
+    assert await ask() is None
+    timer.now += 3600  # the read has had its time: no further caller waits
+    assert await asyncio.wait_for(reads.get_soon("groups", 30.0, read, patience=0.0, first=3600.0), 10) is None
+    assert announced == []
+    gate.set()
+    assert await reads.get("groups", 30.0, read) == 1
+    await asyncio.sleep(0)
+    assert (await ask(), announced) == (1, ["found"])
+
+
+async def test_all_slow_reads_of_a_page_share_one_patience(app: Demora, settings: Settings) -> None:
+    board, request = service_dashboard(app, settings), Request({"type": "http", "method": "GET", "path": "/", "headers": []})
+    visit = await board._visit(request, Visitor("ann", frozenset({Scope.READ})), "", {}, {})
+    assert 0 <= visit.patience <= PATIENCE
+    visit.began -= PATIENCE
+    assert visit.patience == 0
 
 
 async def test_a_change_outdates_what_is_quick_to_read(monkeypatch: pytest.MonkeyPatch) -> None:

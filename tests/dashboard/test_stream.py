@@ -1,25 +1,32 @@
 """The stream of a page: ticks when something changed, rarely, for as long as its session lasts and the service runs."""
 
 import asyncio
+import contextlib
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
+from typing import Any
 
 import httpx
 import pytest
 from starlette.applications import Starlette
+from starlette.requests import Request
 from starlette.routing import Mount
 
 from demora import Demora
 from demora.api import make_api
 from demora.client import events as reading
 from demora.client.client import Client
+from demora.client.events import EventStream
 from demora.core.access import Scope
-from demora.dashboard import dashboard, stream
+from demora.dashboard import dashboard, stream, visit
+from demora.dashboard.access import Access
 from demora.dashboard.asgi import Dashboard, service_dashboard
 from demora.runtime.front import Front
 from demora.settings import Settings
+from demora.wire.problems import TooManyWaits
 from tests.api.listening import SOON, Listener, listening
 from tests.dashboard.conftest import BASE, Browser
+from tests.dashboard.lively import make_lively
 
 HELLO, CHANGED = b"event: hello", b"event: changed"
 
@@ -52,6 +59,27 @@ async def ended(listener: Listener) -> None:
     async with asyncio.timeout(SOON):
         await listener.task
     assert listener.ended
+
+
+async def test_a_page_says_what_it_still_reads_and_is_told_when_it_is_there(
+    front: Front, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    groups, gate = client.failure_groups, asyncio.Event()
+
+    async def slow(**how: Any) -> Any:
+        await gate.wait()
+        return await groups(**how)
+
+    monkeypatch.setattr(client, "failure_groups", slow)
+    monkeypatch.setattr(visit, "FIRST_PATIENCE", 0.0)
+    await make_lively(client)
+    async with watching(front) as page, httpx.AsyncClient(transport=httpx.ASGITransport(front), base_url=BASE) as http:
+        assert "Grouping the dead letters…" in (await Browser(http).get("/dashboard/failures")).text
+        await page.until(CHANGED)
+        page.text = b""
+        gate.set()
+        await page.until(CHANGED)
+        assert "ProviderTimeout" in (await Browser(http).get("/dashboard/failures")).text
 
 
 async def test_a_page_is_told_that_something_changed(front: Front, client: Client) -> None:
@@ -178,6 +206,60 @@ async def test_a_mounted_stream_is_short_and_follows_the_path(
         await page.until(HELLO)
         await ended(page)
         assert b"event: again" in page.text
+
+
+async def test_no_error_ends_the_reader_of_the_streams(
+    front: Front, client: Client, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    tell, met = stream.Streams._tell, list[Exception]()
+
+    async def fails_once(streams: stream.Streams, events: EventStream) -> None:
+        if not met:
+            met.append(RuntimeError("a fault of ours"))
+            raise met[0]
+        await tell(streams, events)
+
+    monkeypatch.setattr(stream.Streams, "_tell", fails_once)
+    async with watching(front) as page:
+        await client.enqueue("demo.echo")
+        await page.until(CHANGED)
+    assert met
+    assert "the stream of the dashboard failed" in caplog.text
+
+
+async def test_no_error_ends_the_look_at_the_sessions(
+    front: Front, board: Dashboard, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    answers = iter([RuntimeError("a fault of ours"), True, False])
+
+    async def still_allows(_: Access, request: Request) -> bool:
+        answer = next(answers)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    monkeypatch.setattr(Access, "still_allows", still_allows)
+    async with watching(front) as page:
+        await ended(page)
+        assert b"event: ended" in page.text
+    assert "the look at the sessions of the dashboard failed" in caplog.text
+
+
+async def test_a_stream_counts_as_a_request_that_waits(app: Demora, settings: Settings) -> None:
+    api = make_api(app, settings)
+    front = Front(api, service_dashboard(app, settings, api.waits))
+    async with AsyncExitStack() as taken:
+        async with watching(front) as page:
+            await page.until(HELLO)
+            with contextlib.suppress(TooManyWaits):
+                while True:
+                    taken.enter_context(api.waits.take(None))
+            async with httpx.AsyncClient(transport=httpx.ASGITransport(front), base_url=BASE) as http:
+                refused = await http.get("/dashboard/stream")
+                assert (refused.status_code, refused.headers["retry-after"]) == (503, "5")
+        async with watching(front) as next_one:  # the first one has left its place
+            await next_one.until(HELLO)
+            assert next_one.status == 200
 
 
 async def test_the_head_of_a_stream_is_answered_at_once(browser: Browser, board: Dashboard) -> None:

@@ -177,8 +177,8 @@ def test_processes_whose_settings_of_paces_differ_are_named() -> None:
     other, gone = worker("cid", ""), worker("dan", "mail off", heartbeat_ago=MINUTE)
     found = [finding.fact for finding in judge_paces([every()], [*alike, other, gone]) if finding.level == "warning"]
     assert found == [
-        "processes have different settings of paces: worker ann (pid 7 on host), worker bob (pid 7 on host) have * gap=3m",
-        "processes have different settings of paces: worker cid (pid 7 on host) has none",
+        "processes have different pace settings: worker ann (pid 7 on host), worker bob (pid 7 on host) have * gap=3m",
+        "processes have different pace settings: worker cid (pid 7 on host) has none",
     ]
 
 
@@ -187,8 +187,8 @@ def test_schedulers_and_services_whose_settings_of_paces_differ_are_named_too() 
     assert [found.level for found in judge_paces([every()], workers, {"box-1-a": "* gap=3m"})] == ["ok"]
     found = [finding.fact for finding in judge_paces([every()], workers, {"box-1-a": ""}) if finding.level == "warning"]
     assert found == [
-        "processes have different settings of paces: worker ann (pid 7 on host) has * gap=3m",
-        "processes have different settings of paces: scheduler or service box-1-a has none",
+        "processes have different pace settings: worker ann (pid 7 on host) has * gap=3m",
+        "processes have different pace settings: scheduler or service box-1-a has none",
     ]
     [_, warned] = judge_paces([every()], [], {"box-1-a": ""})
     assert "from settings that no live process has any more" in warned.fact

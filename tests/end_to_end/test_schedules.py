@@ -28,7 +28,7 @@ async def test_each_fire_time_has_one_job_when_one_of_two_workers_is_killed(
     before = len(await completed())
     jobs = await eventually(completed, lambda jobs: len(jobs) >= before + 4)
 
-    records = await client.slot_records("tick", limit=200)
+    records = await client.fire_records("tick", limit=200)
     fired = [record for record in records if record.outcome is FireOutcome.FIRED]
     every = (await app.find(type="tick", limit=200)).jobs
     assert len({job.slot_at for job in every}) == len(every)

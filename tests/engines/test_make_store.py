@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from demora.engines import make_store
+from demora.engines import make_store, same_database
 from demora.engines.options import PostgresOptions, driver_url
 from demora.engines.postgres import PostgresStore
 from demora.engines.sqlite import SqliteStore
@@ -65,3 +65,20 @@ def test_without_the_driver_it_is_said_what_to_install(monkeypatch: pytest.Monke
     monkeypatch.setitem(sys.modules, "asyncpg", None)
     with pytest.raises(BadSetting, match=r"pip install 'demora\[postgres\]'"):
         make_store("postgresql://user@host/db")
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "same"),
+    [
+        ("sqlite:///a.db", "sqlite:///a.db", True),
+        ("sqlite:///a.db", "sqlite:///./b/../a.db", True),
+        ("sqlite:///a%20b.db", "sqlite:///a b.db", True),
+        ("sqlite:///a.db", "sqlite:///b.db", False),
+        ("postgresql://host/a", "postgresql://host/a", True),
+        ("postgresql://host/a", "postgresql://host/./a", False),
+        ("sqlite:///a.db", "postgresql://a.db", False),
+        ("postgresql://a.db", "sqlite:///a.db", False),
+    ],
+)
+def test_urls_name_the_same_database_as_text_or_as_the_same_file(one: str, other: str, same: bool) -> None:
+    assert same_database(one, other) is same

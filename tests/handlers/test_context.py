@@ -8,8 +8,8 @@ from datetime import timedelta
 import pytest
 
 from demora.errors import Invalid
-from demora.handlers.context import _CUT, MOST_LINES, Context
-from demora.store.jobs import Report
+from demora.handlers.context import _CUT, Context
+from demora.store.jobs import MOST_LINES, Report
 from tests.builders import claimed_job
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from demora.api.answers import CHUNK, Listing, Reply
 from demora.api.budget import UNCOUNTED, Budget
-from demora.api.problems import Overloaded
+from demora.wire.problems import Overloaded
 
 MOST = 1_000_000
 
@@ -48,7 +48,7 @@ async def test_an_answer_is_counted_before_it_is_sent_and_sent_piece_by_piece() 
         sent.append((budget.held, message))
 
     with budget.share() as share:
-        await Reply(200, Listing("items", items, {"nextCursor": None})).send(send, share)
+        await Reply(200, Listing("items", items, {"nextCursor": None})).send(send, "id", share)
     (_, start), *bodies = sent
     body = b"".join(message["body"] for _, message in bodies)
     assert dict(start["headers"])[b"content-length"] == b"%d" % len(body)
@@ -69,7 +69,7 @@ async def test_an_answer_that_is_not_read_is_counted_until_it_is() -> None:
 
     async def answer() -> None:
         with budget.share() as share:
-            await Reply(200, ["x" * MOST]).send(send, share)
+            await Reply(200, ["x" * MOST]).send(send, "id", share)
 
     answering = asyncio.ensure_future(answer())
     await asyncio.wait([answering], timeout=0.01)
@@ -87,5 +87,5 @@ async def test_an_answer_that_would_be_too_much_is_not_begun() -> None:
         sent.append(message)
 
     with budget.share() as share, pytest.raises(Overloaded):
-        await Reply(200, Listing("items", ["x" * MOST] * 3)).send(send, share)
+        await Reply(200, Listing("items", ["x" * MOST] * 3)).send(send, "id", share)
     assert (sent, budget.held) == ([], 0)

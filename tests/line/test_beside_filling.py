@@ -15,8 +15,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from demora.core.job import Lane, Priority, Unique
-from demora.core.pace import Pace
-from demora.core.pace_request import request_of
+from demora.core.pace import Pace, request_of
 from demora.core.states import Status
 from demora.core.verdict import HandedBack, Raised
 from demora.line import LinedStore, filling

@@ -279,10 +279,11 @@ async def test_the_settings_of_queues_are_sent_again_every_five_ticks(server: Se
     await trusted(store)
     await store.inner.set_queue("default", QueueChange(paused=True))  # a process that died before it told the line
     sent = list[int]()
-    usual = maintainer._arrange
+    usual, here = maintainer._arrange, asyncio.current_task()
 
     async def noted() -> None:
-        sent.append(ticks)
+        if asyncio.current_task() is here:  # the maintainer's own task has ticks of its own
+            sent.append(ticks)
         await usual()
 
     maintainer._arrange = noted  # type: ignore[method-assign]

@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from demora.core.pace import Pace
-from demora.core.pace_request import request_of
+from demora.core.pace import Pace, request_of
 from demora.line import LinedStore
 from demora.line import maintainer as maintaining
 from demora.line.redis import connections, line

@@ -12,8 +12,7 @@ from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import invariant, precondition, rule, run_state_machine_as_test
 
-from demora.core.pace import Pace
-from demora.core.pace_request import request_of
+from demora.core.pace import Pace, request_of
 from demora.core.retention import Retention
 from demora.engines.sqlite import SqliteStore
 from demora.line import LinedStore
@@ -73,7 +72,7 @@ class BareMachine(StoreMachine):
     def the_line_agrees_with_the_rows(self) -> None:
         if hasattr(self, "store"):
             compared = self.run(self.store.reconcile())
-            assert (compared.away, compared.missing, compared.strays, compared.misplaced) == (None, (), (), ())
+            assert (compared.away, compared.missing, compared.surplus, compared.misplaced) == (None, (), (), ())
 
     def teardown(self) -> None:
         if self.other is not None:
@@ -132,4 +131,4 @@ async def test_a_job_that_housekeeping_expires_leaves_the_line(
         clock.turn(2)
         assert (await store.housekeep(Retention(), limit=10)).expired == 1
         compared = await store.reconcile()
-        assert (compared.agrees, compared.waiting, compared.strays) == (True, 1, ())
+        assert (compared.agrees, compared.waiting, compared.surplus) == (True, 1, ())

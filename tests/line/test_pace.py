@@ -2,8 +2,7 @@
 
 import pytest
 
-from demora.core.pace import Pace
-from demora.core.pace_request import request_of
+from demora.core.pace import Pace, request_of
 from demora.line import LinedStore, claiming
 from demora.store.jobs import Claimed, ClaimRequest
 from tests.builders import add_ids, add_one, claim_ids, seconds

@@ -99,7 +99,7 @@ async def test_the_line_agrees_with_the_row_whoever_writes_last(
                 break
             compared = await other.reconcile()
             assert (compared.missing, compared.misplaced) == ((), ()), where
-            assert not compared.strays or first is take, where  # it was moved in the line between the take and the lease
+            assert not compared.surplus or first is take, where  # it was moved in the line between the take and the lease
             await settled(stores, job)
 
 

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from demora.core.job import Priority, Unique
-from demora.core.pace import Pace
-from demora.core.pace_request import request_of
+from demora.core.pace import Pace, request_of
 from demora.doctor import judge_line
 from demora.line import LinedStore, reconcile
+from demora.line import maintainer as maintaining
 from demora.store.line_feed import Entry, Place
 from tests.builders import DONE, add_ids, add_one, claim, claim_one, seconds, settle
 from tests.facts import eventually
@@ -20,8 +20,9 @@ from tests.servers.valkey import Server
 
 @pytest.fixture(autouse=True)
 def no_sweep(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Compare again at once, before a sweep repairs the line."""
+    """Compare again at once, and let no sweep repair the line meanwhile."""
     monkeypatch.setattr(reconcile, "RECHECK", 0.0)
+    monkeypatch.setattr(maintaining, "TICK", 600.0)
 
 
 async def test_a_line_that_was_only_used_agrees_with_its_rows(server: Server, open_store: Open) -> None:
@@ -77,7 +78,7 @@ async def test_differences_are_listed_and_repaired(server: Server, open_store: O
     store = await open_store(server.url)
     missing, stray, misplaced = await spoiled(store)
     compared = await store.reconcile()
-    assert (compared.missing, compared.strays, compared.misplaced) == ((missing,), (stray,), (misplaced,))
+    assert (compared.missing, compared.surplus, compared.misplaced) == ((missing,), (stray,), (misplaced,))
     assert [finding.level for finding in judge_line(compared)] == ["problem"] * 3
     repaired = await store.reconcile(repair=True)
     assert repaired.repaired

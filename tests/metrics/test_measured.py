@@ -7,7 +7,7 @@ import pytest
 from demora import Demora, Retry, Snooze
 from demora.core.job import Priority
 from demora.core.states import Status
-from demora.core.verdict import RetryState, Verdict
+from demora.core.verdict import HandedBack, Lapsed, RetryState, Verdict
 from demora.metrics import measured as module
 from demora.metrics.measured import Histogram, Measured
 from demora.store.jobs import ClaimedJob, ClaimRequest, Lease, Report, Settlement
@@ -31,7 +31,8 @@ def claimed(queue: str = "default", type: str = "a", *, id: str = "1", token: in
 
 def settle(measured: Measured, job: ClaimedJob, status: Status | None, *, counts: bool = True) -> None:
     measured.ended(job, timedelta(seconds=2))
-    measured.settled(Settlement(Report(job.lease, timedelta(0)), Verdict(status or Status.FAILED, counts=counts)), status)
+    verdict = Verdict(status or Status.FAILED, counts=counts)
+    measured.settled(Settlement(Report(job.lease, timedelta(0)), HandedBack(), verdict), status)
 
 
 def settled(outcome: str, queue: str = "default", type: str = "a") -> str:
@@ -133,7 +134,7 @@ async def test_a_lease_that_another_worker_took_is_counted_as_lost(gate: Gate) -
             await gate.reached()
             store = (await app.open()).store
             verdict = Verdict(Status.RETRYING, delay=timedelta(hours=1), error="taken away")
-            await store.settle([Settlement(Report(Lease(job.id, 1), timedelta(0)), verdict)])
+            await store.settle([Settlement(Report(Lease(job.id, 1), timedelta(0)), Lapsed(None), verdict)])
             await eventually(lambda: _later(measured), lambda found: found["demora_leases_lost_total"] == 1)
             gate.open()
     found = collected(measured)

@@ -20,8 +20,8 @@ FOREIGN = (
     Mutant(
         "Of several scheduled jobs added in one call the latest, not the earliest, decides whether waiters are woken.",
         "engines/sqlite/changes.py",
-        "        if due_at < head[7]:\n            earliest[queue, lane, rank] = row",
-        "        if due_at > head[7]:\n            earliest[queue, lane, rank] = row",
+        "        if due_at < head[DUE_AT]:\n            earliest[queue, lane, rank] = row",
+        "        if due_at > head[DUE_AT]:\n            earliest[queue, lane, rank] = row",
         ANYTHING,
     ),
     Mutant(

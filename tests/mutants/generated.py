@@ -1,16 +1,17 @@
 """Generated bugs: a sample of them, each planted in a copy of the source, against the tests that cover the changed line.
 
-The tests of a line come from maps that `--collect` makes once: of Python with coverage by test, of SQL by the names of the
-statements that each test runs. Lines that the maps do not know, and Lua, get the tests of their room. A run writes each
-verdict to a file as it is reached, and can be resumed from it.
+The tests of a line come from maps that `--collect` makes: of Python with coverage by test, of SQL by the names of the
+statements that each test runs. Lines that the maps do not know, and Lua, get the tests of their room, the most promising
+first. A run writes each verdict to a file as it is reached, and later runs continue from it.
 """
 
 import argparse
+import functools
 import hashlib
-import json
+import itertools
+import math
+import multiprocessing
 import os
-import shutil
-import signal
 import sqlite3
 import subprocess
 import sys
@@ -18,42 +19,41 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor, as_completed
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from pathlib import Path
 from typing import NamedTuple
 
+from tests.mutants import choice, nursery, verdicts
 from tests.mutants.equivalent import EQUIVALENT
 from tests.mutants.mutations import Mutation, Named, all_mutations, compiles
 from tests.mutants.statements import VARIABLE, StatementMap
+from tests.mutants.verdicts import FILE, Verdict
 
 ROOT = Path(__file__).parents[2]
 SOURCE = ROOT / "src" / "demora"
-MAP = ROOT / "build" / "mutants" / "covered"  # a file of coverage, with a context for each test
-STATEMENTS = ROOT / "build" / "mutants" / "statements"
-QUICK = "not timed and not campaign"  # a campaign would take the time of hundreds of tests
+MAPS = ROOT / "build" / "mutants"  # for each room a file of coverage, with a context for each test, and one of statements
 FIRST = 60  # tests of a line to try at first: those that cover the least else
+NEAREST = 5  # test files to try at first, where no map knows the tests
 CONFORMANCE, CORE = "tests/conformance", "tests/core"
+VERDICTS = ("caught", "survived", "undecided", "equivalent")
+SEARCHES = "tests/hostile/test_searches.py"
+BOUNDS, PROCESSES = "tests/test_bounds.py", "tests/end_to_end/test_process_handlers.py"
 
 # The tests of a room, nearest first, and the set-ups to run them on. The first folder that matches counts.
 ROOM_TESTS: tuple[tuple[str, str, tuple[str, ...]], ...] = (
-    ("core/", "sqlite-memory", (CORE, CONFORMANCE, "tests/worker", "tests/outbound", "tests/api", "tests/proof")),
+    ("core/", "sqlite-memory", (CORE, BOUNDS, CONFORMANCE, "tests/worker", "tests/outbound", "tests/api", "tests/proof")),
     ("store/", "sqlite-memory", (CONFORMANCE, "tests/worker", "tests/scheduler", "tests/client")),
-    ("engines/postgres/", "postgres", (CONFORMANCE, "tests/engines/postgres", "tests/engines")),
-    ("engines/", "sqlite", (CONFORMANCE, "tests/engines/sqlite", "tests/engines", "tests/hostile/test_changed_files.py")),
+    ("engines/postgres/", "postgres", (CONFORMANCE, "tests/engines", SEARCHES)),
+    ("engines/", "sqlite", (CONFORMANCE, "tests/engines", SEARCHES, "tests/hostile/test_changed_files.py")),
     ("line/", "lined-sqlite", ("tests/line", CONFORMANCE)),
-    ("worker/", "sqlite", ("tests/worker", "tests/handlers", "tests/end_to_end/test_process_handlers.py")),
+    ("worker/", "sqlite", ("tests/worker", "tests/handlers", "tests/metrics", BOUNDS, PROCESSES)),
 )
 
 
-class Verdict(NamedTuple):
-    """What became of one mutation: caught, survived, or undecided when its time was up; and what caught it."""
+class Tried(NamedTuple):
+    """The verdict on one mutation, and how many seconds its tests computed."""
 
-    name: str
-    file: str
-    line: int
-    kind: str
-    verdict: str
-    by: str
+    verdict: Verdict
     seconds: float
 
 
@@ -62,93 +62,169 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--generated", action="store_true", help="plant generated bugs instead of the written ones")
     group.add_argument("--sample", type=int, default=1000, help="how many of them (1000)")
     group.add_argument("--seed", type=int, default=1, help="which of them (1)")
-    group.add_argument("--resume", type=Path, help="a file for the verdicts; those in it are not tried again")
-    group.add_argument("--limit", type=float, default=300, help="seconds for each, after which it is undecided (300)")
+    group.add_argument(
+        "--verdicts", type=Path, default=FILE, help="the file of the verdicts; those in it are not tried again"
+    )
+    group.add_argument("--again", action="store_true", help="try those again that were not caught")
+    group.add_argument("--minutes", type=float, default=math.inf, help="begin no other after this time")
+    group.add_argument("--limit", type=float, default=120, help="seconds of computing for each, then it is undecided (120)")
     group.add_argument("--processes", type=int, default=2, help="bugs to try at a time (2)")
     group.add_argument("--in", dest="only_in", default="", help="only files whose path contains this")
-    group.add_argument("--collect", action="store_true", help="make the map of the tests that cover each line, and stop")
+    group.add_argument(
+        "--collect",
+        action="store_true",
+        help="make the maps of the tests that cover each line, of the rooms that --in names, and stop",
+    )
 
 
 def main(args: argparse.Namespace) -> int:
     if args.collect:
-        return collect()
-    known = {verdict.name: verdict for verdict in _read(args.resume)}
+        return collect(args.only_in)
     chosen = sample(args.sample, args.seed, args.only_in)
-    left = [one for one in chosen if one.name not in known and one.name not in EQUIVALENT]
-    covering = Covering(MAP)
-    with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(args.processes) as pool:
-        source = Path(shutil.copytree(SOURCE, Path(folder) / "demora"))  # so that work on the tree can go on
-        for done in as_completed([pool.submit(judge, one, source, covering, args.limit) for one in left]):
-            verdict = done.result()
-            known[verdict.name] = verdict
-            _show(verdict)
-            _note(args.resume, verdict)
+    known = still_valid(verdicts.read(args.verdicts))
+    verdicts.write(args.verdicts, known)
+    tried = {name for name, one in known.items() if one.verdict == "caught" or not args.again}
+    left = [one for one in chosen if one.name not in tried and one.name not in EQUIVALENT]
+    for done in _judged(left, known, args):
+        known[done.verdict.name] = done.verdict
+        _show(done)
+        verdicts.note(args.verdicts, done.verdict)
+    verdicts.write(args.verdicts, known)
     return report(chosen, known)
+
+
+def _judged(left: Sequence[Named], known: dict[str, Verdict], args: argparse.Namespace) -> Iterator[Tried]:
+    """Judge mutations in forks of this process, which has loaded what all of them need."""
+    if not left:
+        return
+    nursery.prepare()
+    until, waiting, running = time.monotonic() + args.minutes * 60, iter(left), set[Future[Tried]]()
+    forks = multiprocessing.get_context("fork")
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        ProcessPoolExecutor(args.processes, forks, _hatch, (Path(folder),)) as pool,
+    ):
+        while True:
+            for named in itertools.islice(waiting, args.processes - len(running) if time.monotonic() < until else 0):
+                running.add(pool.submit(judge, named, _caught_in(named.mutation.file, known), args.limit))
+            if not running:
+                return
+            done, running = wait(running, return_when=FIRST_COMPLETED)
+            for one in done:
+                yield one.result()
+
+
+def _hatch(folder: Path) -> None:
+    global _nursery
+    _nursery = nursery.Nursery(SOURCE.parent, folder)
+
+
+_nursery: nursery.Nursery
+
+
+def still_valid(known: dict[str, Verdict]) -> dict[str, Verdict]:
+    """Drop the verdicts on code that has changed since."""
+    there = {named.name: named.mutation for named in all_mutations(SOURCE)}
+    return {name: one for name, one in known.items() if name in there and one.around == _digest(there[name])}
+
+
+def _digest(mutation: Mutation) -> str:
+    _, text = choice.around(mutation, _read(mutation.file).decode())
+    return hashlib.sha256(text.encode()).hexdigest()[:6]
+
+
+def _caught_in(file: str, known: dict[str, Verdict]) -> Counter[str]:
+    """How many bugs of a source file each test file has caught."""
+    names = {named.name for named in all_mutations(SOURCE, file)} & known.keys()
+    return Counter(known[name].by for name in names if known[name].verdict == "caught")
 
 
 def sample(number: int, seed: int, only_in: str = "") -> list[Named]:
     """The same sample for the same seed, also after changes elsewhere in the source."""
     everything = [one for one in all_mutations(SOURCE) if only_in in one.mutation.file]
     everything.sort(key=lambda one: hashlib.sha256(f"{seed} {one.name}".encode()).digest())
-    sound = (one for one in everything if compiles(one.mutation, (SOURCE / one.mutation.file).read_bytes()))
+    sound = (one for one in everything if compiles(one.mutation, _read(one.mutation.file)))
     return [one for _, one in zip(range(number), sound, strict=False)]
 
 
-def judge(named: Named, source: Path, covering: "Covering", limit: float) -> Verdict:
-    """Plant one bug in a copy of the source, and run its tests until one fails."""
-    began, mutation = time.monotonic(), named.mutation
-    with tempfile.TemporaryDirectory() as folder:
-        copy = Path(folder) / "demora"
-        shutil.copytree(source, copy, ignore=shutil.ignore_patterns("__pycache__"))
-        path = copy / mutation.file
-        path.write_bytes(mutation.applied(path.read_bytes()))
-        verdict, by = "survived", None
-        try:
-            for engine, tests in covering.tests(mutation):
-                by = _caught(tests, folder, engine, max(began + limit - time.monotonic(), 1))
-                if by is not None:
-                    verdict = "caught"
-                    break
-        except subprocess.TimeoutExpired:
-            verdict = "undecided"
-    seconds = round(time.monotonic() - began, 1)
-    return Verdict(named.name, mutation.file, mutation.line, mutation.kind, verdict, by or "", seconds)
+@functools.cache
+def _read(file: str) -> bytes:
+    return (SOURCE / file).read_bytes()
 
 
-def _caught(tests: Sequence[str], folder: str, engine: str, limit: float) -> str | None:
-    command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", "-m", QUICK, *tests]
-    environment = os.environ | {"PYTHONPATH": folder, "DEMORA_TEST_ENGINE": engine}
-    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
-    run = subprocess.Popen(command, cwd=ROOT, env=environment, start_new_session=True, **pipes)
+def judge(named: Named, caught: Counter[str], limit: float) -> Tried:
+    """Plant one bug in a copy of the source, and run its tests until one fails that does not fail without it."""
+    mutation = named.mutation
+    verdict, by = "survived", f"{mutation.file}:{mutation.line}"
     try:
-        output, _ = run.communicate(timeout=limit)
-    except subprocess.TimeoutExpired:
-        os.killpg(run.pid, signal.SIGKILL)
-        run.communicate()
-        raise
-    if run.returncode in (0, 5):  # 5: no test was chosen
-        return None
-    marks = ("FAILED ", "ERROR ", "+++ Timeout")
-    return next((line[:150] for line in output.splitlines() if line.startswith(marks)), output[-150:])
+        _nursery.left = limit
+        for stage in Covering(_maps(_room(mutation.file))).stages(mutation, caught):
+            failed = _failing(stage, mutation)
+            if failed is not None:
+                verdict, by = "caught", failed
+                break
+    except nursery.TimeIsUp:
+        verdict = "undecided"
+    return Tried(Verdict(named.name, _digest(mutation), verdict, by), limit - _nursery.left)
+
+
+def _failing(stage: "Stage", mutation: Mutation) -> str | None:
+    """The test file that fails with the bug and passes without it."""
+    while True:
+        tests = [*stage.tests, *(f"--deselect={test}" for test in _failing_anyway)]
+        with _nursery.changed(mutation.file, mutation.applied(_read(mutation.file))):
+            failed = _nursery.failing(tests, engine=stage.engine, marks=stage.marks, names=stage.names)
+        test = None if failed is None else failed.split(" - ")[0]
+        file = None if test is None else test.split("::")[0]
+        if test is None or file in (test, *_sound) or test in _failing_anyway:
+            return file
+        with _nursery.uncounted():
+            passes = _nursery.failing([test], engine=stage.engine, marks=stage.marks) is None
+        if passes:
+            _sound.add(file)
+            return file
+        _failing_anyway.add(test)
+
+
+_sound: set[str | None] = set()  # files with a test that passed without a bug
+_failing_anyway: set[str] = set()
+
+
+class Stage(NamedTuple):
+    """Tests to run at once, and on which set-up."""
+
+    engine: str
+    tests: Sequence[str]
+    marks: str = nursery.QUICK
+    names: str = ""
 
 
 class Covering:
-    """Which tests cover a line, by the maps if there are any, else by the room."""
+    """Which tests cover a line, by the maps of its room if there are any, else by the room."""
 
-    def __init__(self, path: Path, statements: Path = STATEMENTS) -> None:
-        self._path = path if path.exists() else None
-        self._statements = StatementMap(statements)
+    def __init__(self, maps: Path) -> None:
+        self._path = maps / "covered" if (maps / "covered").exists() else None
+        self._statements = StatementMap(maps / "statements")
 
-    def tests(self, mutation: Mutation) -> Iterator[tuple[str, Sequence[str]]]:
-        """The set-up and the tests to run, in turn, until one fails."""
+    def stages(self, mutation: Mutation, caught: Counter[str]) -> Iterator[Stage]:
+        """The tests to run, in turn, until one fails: the most promising first, those that start processes last."""
         engine, folders = next((engine, tests) for room, engine, tests in ROOM_TESTS if mutation.file.startswith(room))
         known = self._known(mutation.file, mutation.line)
         if known:
-            yield engine, known[:FIRST]
+            yield Stage(engine, known[:FIRST])
             if known[FIRST:]:
-                yield engine, known[FIRST:]
-        else:
-            yield from ((engine, [folder]) for folder in folders)
+                yield Stage(engine, known[FIRST:])
+            return
+        files = choice.ranked(mutation, _read(mutation.file).decode(), folders, caught)
+        starts_processes = "/processes/" in mutation.file  # and so do all tests that reach it
+        quick = nursery.QUICK if starts_processes else f"{nursery.QUICK} and not slow"
+        nearest, others = files[:NEAREST], files[NEAREST:]
+        yield Stage(
+            engine.replace("sqlite", "sqlite-memory") if engine == "sqlite" else engine, nearest, quick, "not audited"
+        )
+        yield Stage(engine, others, quick, "not audited")
+        yield Stage(engine, files, quick, "audited")  # the same again, with the triggers that record histories
+        yield Stage(engine, nearest, f"{nursery.QUICK} and slow")
 
     def _known(self, file: str, line: int) -> list[str]:
         if file.endswith(".py"):
@@ -176,46 +252,46 @@ def _bits(numbits: bytes) -> int:
     return int.from_bytes(numbits, "little")
 
 
-def collect() -> int:
-    """Run the tests of all rooms once, and note for each line and each statement which tests ran it."""
-    MAP.parent.mkdir(parents=True, exist_ok=True)
-    folders = dict.fromkeys(folder for _, _, tests in ROOM_TESTS for folder in tests)
-    options = ["--cov=src/demora", "--cov-context=test", "--cov-report=", "-m", f"{QUICK} and not slow", "-q"]
-    options += ["-p", "tests.mutants.statements"]
-    environment = os.environ | {"COVERAGE_FILE": str(MAP), VARIABLE: str(STATEMENTS)}
-    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *options, *folders]
-    return subprocess.run(command, cwd=ROOT, env=environment, check=False).returncode
+def collect(only_in: str) -> int:
+    """Run the tests of each room once, and note for each line and each statement which tests ran it."""
+    codes = []
+    for room, engine, folders in ROOM_TESTS:
+        if only_in in room:
+            maps = _maps(room)
+            maps.mkdir(parents=True, exist_ok=True)
+            options = ["--cov=src/demora", "--cov-context=test", "--cov-report=", "--cov-config=/dev/null", "-q"]
+            options += ["-m", f"{nursery.QUICK} and not slow", "-k", "not audited", "-p", "tests.mutants.statements"]
+            own = {"COVERAGE_FILE": str(maps / "covered"), VARIABLE: str(maps / "statements"), "DEMORA_TEST_ENGINE": engine}
+            command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *options, *folders]
+            codes.append(subprocess.run(command, cwd=ROOT, env=os.environ | own, check=False).returncode)
+    return max(codes, default=0)
 
 
 def report(chosen: Sequence[Named], known: dict[str, Verdict]) -> int:
-    """Print the survivors and the rate. Fails if a bug survived."""
-    verdicts = [known[one.name] for one in chosen if one.name in known]
-    survivors = sorted(verdict for verdict in verdicts if verdict.verdict == "survived")
-    mutations = {one.name: one.mutation for one in chosen}
-    for verdict in sorted(survivors, key=lambda one: (one.file, one.line)):
-        print(f"survived: {verdict.file}:{verdict.line} {verdict.kind}, {verdict.name}")
-        print(f"    {mutations[verdict.name].old!r} → {mutations[verdict.name].new!r}")
-    equivalent = sum(one.name in EQUIVALENT for one in chosen)
-    count = Counter(verdict.verdict for verdict in verdicts)
-    rate = f"{100 * count['caught'] / (count['caught'] + count['survived'] or 1):.1f} % of those that were decided"
-    by_room = Counter(verdict.file.split("/")[0] for verdict in survivors)
-    print(f"{len(verdicts)} bugs: {dict(count)}; caught {rate}; survivors by room {dict(by_room)}")
-    print(f"{equivalent} more are known to be equivalent")
-    return 1 if survivors else 0
+    """Print the bugs that were not caught, and the verdicts of each room. Fails if a bug survived."""
+    said = {name: verdict.verdict for name, verdict in known.items()} | dict.fromkeys(EQUIVALENT, "equivalent")
+    for name, one in sorted(chosen, key=lambda one: one.mutation):
+        if said.get(name) in ("survived", "undecided"):
+            print(f"{said[name]}: {one.file}:{one.line} {one.kind}, {name}\n    {one.old!r} → {one.new!r}")
+    print(f"{'':17}{'sample':>11}" + "".join(f"{verdict:>11}" for verdict in VERDICTS))
+    for room in (*(room for room, _, _ in ROOM_TESTS), ""):
+        bugs = [one.name for one in chosen if room in ("", _room(one.mutation.file))]
+        count = Counter(said.get(name) for name in bugs)
+        print(f"{room or 'all':17}{len(bugs):11}" + "".join(f"{count[verdict]:11}" for verdict in VERDICTS))
+    first = [said[one.name] for one in itertools.takewhile(lambda one: one.name in said, chosen)]
+    real = [verdict for verdict in first if verdict != "equivalent"]
+    print(f"The first {len(first)} of the sample, which are a fair part of it, were all tried.")
+    print(f"Of the {len(real)} among them that are not equivalent {real.count('caught')} were caught.")
+    return int(any(said.get(one.name) == "survived" for one in chosen))
 
 
-def _show(verdict: Verdict) -> None:
-    print(f"{verdict.seconds:6.1f} s  {verdict.file}:{verdict.line} {verdict.kind}")
-    print(f"          {verdict.by or verdict.verdict.upper()}", flush=True)
+def _room(file: str) -> str:
+    return next(room for room, _, _ in ROOM_TESTS if file.startswith(room))
 
 
-def _read(path: Path | None) -> list[Verdict]:
-    if path is None or not path.exists():
-        return []
-    return [Verdict(**json.loads(line)) for line in path.read_text().splitlines()]
+def _maps(room: str) -> Path:
+    return MAPS / room.strip("/").replace("/", "-")
 
 
-def _note(path: Path | None, verdict: Verdict) -> None:
-    if path is not None:
-        with path.open("a") as file:
-            file.write(json.dumps(verdict._asdict()) + "\n")
+def _show(tried: Tried) -> None:
+    print(f"{tried.seconds:6.1f} s  {tried.verdict.name} {tried.verdict.verdict} {tried.verdict.by}", flush=True)

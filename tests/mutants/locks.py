@@ -29,8 +29,8 @@ LOCKS = (
     _race("a change does not lock the job", "where id = :id for update of jobs", "where id = :id", "ready"),
     _race(
         "a removal does not lock the job",
-        "select id, status from demora.jobs where id = any(:ids::uuid[]) order by seq + 0 for update",
-        "select id, status from demora.jobs where id = any(:ids::uuid[]) order by seq + 0",
+        "as attempt from demora.jobs where id = any(:ids::uuid[]) order by seq + 0 for update",
+        "as attempt from demora.jobs where id = any(:ids::uuid[]) order by seq + 0",
         "failed",
     ),
     _race(
@@ -154,15 +154,15 @@ LOCKS = (
     ),
     _race(
         "an add trusts that a job it met is still there",
-        "        removed = [job for job in missing if job.id not in before]  # since the statement met them\n",
+        "        removed = [job for job in missing if job.id not in before]  # deleted since the statement found them\n",
         "        removed = list[NewJob]()\n        before |= {job.id: before[job.id] for job in missing}\n",
         "failed",
         file="engines/postgres/changes.py",
     ),
     _race(
         "parking waits for locked jobs",
-        "and lane < {PARKED} and not {of_types}\n    for update of jobs skip locked",
-        "and lane < {PARKED} and not {of_types}\n    for update of jobs",
+        "and lane < {PARKED} and not {of_types}\n        for update of jobs skip locked",
+        "and lane < {PARKED} and not {of_types}\n        for update of jobs",
         "ready",
     ),
     _race(

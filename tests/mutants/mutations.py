@@ -34,13 +34,14 @@ class Named(NamedTuple):
     mutation: Mutation
 
 
-def all_mutations(source: Path) -> list[Named]:
-    """Every mutation of the rooms, in the order of files and lines."""
+def all_mutations(source: Path, file: str | None = None) -> list[Named]:
+    """Every mutation of the rooms, or of one file, in the order of files and lines."""
     found = []
     for room in ROOMS:
         for path in sorted((source / room).rglob("*")):
-            if path.suffix in _BY_SUFFIX and "schema" not in path.parts:
-                found += named(mutations(path.relative_to(source).as_posix(), path.read_bytes()), path.read_bytes())
+            name = path.relative_to(source).as_posix()
+            if path.suffix in _BY_SUFFIX and "schema" not in path.parts and file in (None, name):
+                found += named(mutations(name, path.read_bytes()), path.read_bytes())
     return found
 
 
@@ -145,8 +146,12 @@ class _Python:
     def _swaps(self, statements: list[ast.stmt]) -> Made:
         for one, two in itertools.pairwise(statements):
             plain = all(isinstance(each, _SWAPPABLE) and not _is_text(each) for each in (one, two))
-            acts = _acts(one) or _acts(two)  # the order of two names does not matter
-            if plain and acts and one.col_offset == two.col_offset and two.lineno > (one.end_lineno or one.lineno):
+            if (
+                plain
+                and _order_matters(one, two)
+                and one.col_offset == two.col_offset
+                and two.lineno > (one.end_lineno or one.lineno)
+            ):
                 first, between, second = self._text(one), self._between(one, two), self._text(two)
                 yield "swapped statements", self._start(one), first + between + second, second + between + first
 
@@ -172,10 +177,37 @@ def _is_text(statement: ast.stmt) -> bool:
     return isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant)
 
 
-def _acts(statement: ast.stmt) -> bool:
-    """Whether a statement does something else than to name a value."""
-    targets = statement.targets if isinstance(statement, ast.Assign) else []
-    return isinstance(statement, ast.Expr) or any(isinstance(one, (ast.Attribute, ast.Subscript)) for one in targets)
+def _order_matters(one: ast.stmt, two: ast.stmt) -> bool:
+    """Whether two statements could do something else in the other order. The order of two names does not matter, nor of two
+    values that are kept beside each other, nor of a call and a name for a constant."""
+    calls = isinstance(one, ast.Expr) or isinstance(two, ast.Expr)
+    if all(_is_local(each) for each in (one, two)) and not calls:
+        return False
+    related = bool(_sets(one) & (_reads(two) | _sets(two)) or _sets(two) & _reads(one))
+    names_constant = any(not isinstance(each, ast.Expr) and not _reads(each) and _is_local(each) for each in (one, two))
+    return related or (calls and not names_constant)
+
+
+def _sets(statement: ast.stmt) -> set[str]:
+    """The names and attributes that an assignment sets."""
+    targets = statement.targets if isinstance(statement, ast.Assign) else [getattr(statement, "target", None)]
+    found = [one for target in targets if target for one in ast.walk(target)]
+    return {
+        ast.unparse(one) for one in found if isinstance(one, (ast.Name, ast.Attribute)) and isinstance(one.ctx, ast.Store)
+    }
+
+
+def _reads(statement: ast.stmt) -> set[str]:
+    """The names and attributes that a statement reads now; a lambda reads its own later."""
+    value = getattr(statement, "value", None)
+    own = _sets(statement) if isinstance(statement, ast.AugAssign) else set()
+    later = {one for each in ast.walk(statement) if isinstance(each, ast.Lambda) for one in ast.walk(each)}
+    read = [one for one in ast.walk(value or ast.Pass()) if isinstance(one, (ast.Name, ast.Attribute)) and one not in later]
+    return own | {ast.unparse(one) for one in read}
+
+
+def _is_local(statement: ast.stmt) -> bool:
+    return all(name.isidentifier() for name in _sets(statement))
 
 
 # SQL

@@ -34,6 +34,7 @@ BESIDE_FILLING, LINE_RACES = "tests/line/test_beside_filling.py", "tests/line/te
 STOPPED, CHANGED = "tests/hostile/test_stopped_holder.py", "tests/hostile/test_changed_files.py"
 MANY_QUEUES = "tests/conformance/test_claim_many_queues.py"
 STALL = "tests/engines/sqlite/test_stall.py"
+TRANSACTOR = "tests/engines/sqlite/test_transactor.py"
 STUCK = "tests/hostile/test_stuck_service.py"
 PROCESS = "worker/processes/pool.py"
 OUTBOUND = "tests/hostile/test_outbound_limits.py"
@@ -91,7 +92,7 @@ MUTANTS = (
         "} and queue = ? and lane = ? and rank = ? and due_at <= ?\norder by due_at, rowid limit ?",
         "} and queue = ? and lane = ? and rank = ? and due_at <= ? + 40\norder by due_at, rowid limit ?",
     ),
-    Mutant("a hand-back counts as an attempt", RUNS, '"credit": int(not verdict.counts)', '"credit": 0'),
+    Mutant("a hand-back counts as an attempt", RUNS, '"credit": verdict.credit', '"credit": 0'),
     Mutant(
         "an attempt is not counted",
         "core/verdict.py",
@@ -409,16 +410,16 @@ MUTANTS = (
     ),
     Mutant(
         "a worker is silent for longer than others wait",
-        "worker/leases.py",
-        "HEARTBEAT_EVERY = 10.0 ",
-        "HEARTBEAT_EVERY = 40.0 ",
+        "core/workers.py",
+        "HEARTBEAT_EVERY = timedelta(seconds=10)",
+        "HEARTBEAT_EVERY = timedelta(seconds=40)",
         BOUNDS + " -k heartbeats",
     ),
     Mutant(
         "a run that ignores its timeout keeps its job for a minute",
-        "worker/worker.py",
-        "UNWIND = 5.0 ",
-        "UNWIND = 60.0 ",
+        "core/workers.py",
+        "UNWIND = timedelta(seconds=5)",
+        "UNWIND = timedelta(seconds=60)",
         BOUNDS + " -k ignores",
     ),
     Mutant(
@@ -1013,7 +1014,7 @@ MUTANTS = (
     ),
     Mutant(
         "a worker of other queues delivers nothing",
-        "core/shares.py",
+        "core/workers.py",
         "queues = (*self.queues, *(own for own in OWN_QUEUES if own not in self.queues))",
         "queues = self.queues",
         "tests/outbound/test_webhook_delivery.py",
@@ -1076,7 +1077,7 @@ MUTANTS = (
     ),
     Mutant(
         "a stagger that does not fit is accepted",
-        "core/pace_request.py",
+        "core/pace.py",
         "if not changed.fits:",
         "if not changed.fits and changed.stagger is None:",
         "tests/core/test_pace_request.py",
@@ -1126,15 +1127,15 @@ MUTANTS = (
     Mutant(
         "webhooks wait for the pace of all queues",
         "engines/sqlite/paces.py",
-        "for own in OWN_QUEUES:",
-        "for own in ():",
+        "for other in left_out_with(queue):",
+        "for other in ():",
         PACE,
     ),
     Mutant(
         "PostgreSQL: webhooks wait for the pace of all queues",
         "engines/postgres/paces.py",
-        "for queue in OWN_QUEUES:",
-        "for queue in ():",
+        "    for queue in queues:\n        await _lock(session, queue)",
+        "    for queue in ():\n        await _lock(session, queue)",
         PACE,
     ),
     Mutant(
@@ -1195,7 +1196,7 @@ MUTANTS = (
     ),
     Mutant(
         "a change of a pace is said by its caller and by the scheduler",
-        "system/watched.py",
+        "system/log_limit.py",
         "return paces in _watched",
         "return False",
         "tests/scheduler/test_release_log.py",
@@ -1323,8 +1324,8 @@ MUTANTS = (
     Mutant(
         "PostgreSQL: a claim takes what the pace of a queue holds",
         "engines/postgres/queries.sql",
-        "    where not held and {handed_out}\n    order by turn",
-        "    where {handed_out}\n    order by turn",
+        "    where not held and {is_read}\n    order by turn",
+        "    where {is_read}\n    order by turn",
         PACE,
     ),
     Mutant(
@@ -1528,8 +1529,15 @@ MUTANTS = (
     Mutant(
         "the checker does not see that a safety net had to act",
         "proof/timing.py",
-        "        if times.calm_since(since, event.at) == since:\n",
+        "        if times.calm_since(since, found) == since:\n",
         "        if False:\n",
+        "tests/proof/test_rescues.py",
+    ),
+    Mutant(
+        "the checker judges rescues by a clock that was set",
+        "proof/timing.py",
+        "    return WALL if any(event.boot is None for event in world) else BOOT\n",
+        "    return WALL\n",
         "tests/proof/test_rescues.py",
     ),
     Mutant(
@@ -1807,7 +1815,7 @@ MUTANTS = (
     Mutant(
         "a job that somebody holds keeps who claims in a circle",
         "engines/postgres/runs.py",
-        'wider = locked and sight["found"] == window',
+        'wider = locked and summary["found"] == window',
         "wider = locked",
         "tests/line/test_joining.py",
     ),
@@ -1821,9 +1829,23 @@ MUTANTS = (
     Mutant(
         "PostgreSQL: dead letters are grouped by their whole error",
         "engines/postgres/queries.sql",
-        "split_part(coalesce(error, ''), ':', 1) as error",
-        "coalesce(error, '') as error",
+        "select queue, type, coalesce({error_class}, '') as error",
+        "select queue, type, coalesce(error, '') as error",
         "tests/conformance/test_dead_letters.py",
+    ),
+    Mutant(
+        "PostgreSQL: a group of dead letters has a class that no filter matches",
+        "engines/postgres/queries.sql",
+        "coalesce({error_class}, '') as error, completed_at",
+        "split_part(coalesce(error, ''), ':', 1) as error, completed_at",
+        "tests/conformance/test_dead_letters.py -k found_by_its_error_class",
+    ),
+    Mutant(
+        "SQLite: a group of dead letters has a class that no filter matches",
+        SQL,
+        "coalesce({error_class}, '') as error",
+        "substr(coalesce(error, ''), 1, instr(coalesce(error, '') || ':', ':') - 1) as error",
+        "tests/conformance/test_dead_letters.py -k found_by_its_error_class",
     ),
     Mutant(
         "SQLite: the oldest dead letters are counted, not the newest",
@@ -1879,6 +1901,111 @@ MUTANTS = (
         "engines/postgres/queries.sql",
         "status + 0 = {PROCESSING} and lease_until > wall",
         "status = {PROCESSING} and lease_until > wall",
+        "tests/engines/postgres/test_reads.py",
+    ),
+    Mutant(
+        "parking looks for jobs of other types among all jobs",
+        "engines/postgres/queries.sql",
+        "where jobs.seq = found.seq and status + 0 < {PROCESSING} and lane < {PARKED} and not {of_types}",
+        "where jobs.seq + 0 = found.seq and status + 0 < {PROCESSING} and lane < {PARKED} and not {of_types}",
+        "tests/engines/postgres/test_reads.py",
+    ),
+    Mutant(
+        "all queues are read to know the webhook of one",
+        "engines/postgres/queries.sql",
+        "from demora.queues where queues.name = jobs.queue limit 1), false))",
+        "from demora.queues where queues.name || '' = jobs.queue limit 1), false))",
+        "tests/engines/postgres/test_reads.py",
+    ),
+    Mutant(
+        "a claim reads the settings of all queues",
+        "engines/postgres/queries.sql",
+        "from demora.queues where name = head.queue limit 1) as named",
+        "from demora.queues where name = head.queue) as named",
+        "tests/engines/postgres/test_reads.py",
+    ),
+    Mutant(
+        "a claim passes the entries of jobs that have left the index twice",
+        "engines/postgres/queries.sql",
+        "(due_at, seq) >= (served.first_due, served.first_seq)",
+        "true",
+        "tests/engines/postgres/test_reads.py",
+    ),
+    Mutant(
+        "each job that is counted is joined with the clock",
+        "engines/postgres/queries.sql",
+        "count(*) filter (where due_at <= (select wall from clock)) as due\nfrom demora.jobs",
+        "count(*) filter (where due_at <= wall) as due\nfrom clock, demora.jobs",
+        "tests/engines/postgres/test_counts.py",
+    ),
+    Mutant(
+        "each claim counts the heads, however many it met before",
+        "engines/postgres/runs.py",
+        "        if not memory.many_heads.recalls():\n",
+        "        if True:\n",
+        "tests/engines/postgres/test_many_heads.py",
+    ),
+    Mutant(
+        "a claim never counts the heads again after it met too many",
+        "engines/postgres/runs.py",
+        "        self._claims -= self._claims > 0\n",
+        "",
+        "tests/engines/postgres/test_many_heads.py",
+    ),
+    Mutant(
+        "a claim looks for due jobs by type again after it met too many of them",
+        "engines/postgres/runs.py",
+        "        memory.many_heads.forget()",
+        "        pass",
+        "tests/engines/postgres/test_many_heads.py",
+    ),
+    Mutant(
+        "a claim beside parked jobs passes their index entries",
+        "engines/postgres/runs.py",
+        "        memory.parked.met()",
+        "        pass",
+        "tests/engines/postgres/test_reads.py tests/engines/postgres/test_many_heads.py",
+    ),
+    Mutant(
+        "a claim beside parked jobs looks for due jobs by however many types",
+        "engines/postgres/runs.py",
+        "len(request.types) <= FEW_TYPES and ",
+        "",
+        "tests/engines/postgres/test_many_heads.py",
+    ),
+    Mutant(
+        "a claim by type begins before the first job of its types",
+        "engines/postgres/queries.sql",
+        "    select distinct on (queue, lane, rank) queue, lane, rank, due_at, seq from due",
+        "    select distinct on (queue, lane, rank) queue, lane, rank, 0::bigint as due_at, 0::bigint as seq from due",
+        "tests/engines/postgres/test_reads.py",
+    ),
+    Mutant(
+        "a claim beside parked jobs parks no jobs of other types",
+        "engines/postgres/runs.py",
+        'and (summary["found"] or not heads.tentative)',
+        "",
+        "tests/engines/postgres/test_many_heads.py",
+    ),
+    Mutant(
+        "a walk returns all jobs that match, however few are wanted",
+        "engines/postgres/queries.sql",
+        "where (matches and number <= :wanted::int) or place = read",
+        "where (matches and :wanted::int > 0) or place = read",
+        "tests/engines/postgres/test_reads.py",
+    ),
+    Mutant(
+        "a list of a time begins with many short walks",
+        "engines/postgres/finding.py",
+        "(DISORDER if beyond else 0)",
+        "0",
+        "tests/engines/postgres/test_reads.py",
+    ),
+    Mutant(
+        "a list reads more jobs than it needs",
+        "engines/postgres/finding.py",
+        "    if not tested:\n        return limit\n",
+        "",
         "tests/engines/postgres/test_reads.py",
     ),
     Mutant(
@@ -1959,6 +2086,41 @@ MUTANTS = (
         "tests/engines/postgres/test_key_limits.py",
     ),
     Mutant(
+        "SQLite: an add that may be refused runs as one with others",
+        "engines/sqlite/changes.py",
+        "return job.key is None and job.unique is None",
+        "return True",
+        CONFORMANCE + "test_add_keys.py",
+    ),
+    Mutant(
+        "SQLite: any light calls of one pass of the loop hold it up",
+        "engines/sqlite/connection/transactions.py",
+        "joined = reads or all(pending.requests is not None for pending in batch)",
+        "joined = True",
+        TRANSACTOR,
+    ),
+    Mutant(
+        "SQLite: calls of any weight run as one",
+        "engines/sqlite/connection/transactions.py",
+        " or weight > MOST_JOINED",
+        "",
+        TRANSACTOR,
+    ),
+    Mutant(
+        "SQLite: a bad call fails those that run as one with it",
+        "engines/sqlite/connection/transactions.py",
+        "            for pending in together:\n                self._apply_in_savepoint(pending, topics)\n",
+        "            for pending in together:\n                pending.error = joint.error\n",
+        TRANSACTOR,
+    ),
+    Mutant(
+        "SQLite: calls of different functions run as one",
+        "engines/sqlite/connection/transactions.py",
+        " or pending.call != first.call",
+        "",
+        TRANSACTOR,
+    ),
+    Mutant(
         "jobs of a key that are being stored take no room",
         "api/submitting.py",
         "room = most - under_way - await count()",
@@ -2030,9 +2192,9 @@ MUTANTS = (
     ),
     Mutant(
         "a stored job runs longer than the limit",
-        "worker/run.py",
-        "min(asked, max(usual, longest))",
-        "max(asked, usual)",
+        "handlers/registry.py",
+        "min(asked or usual, max(usual, longest))",
+        "max(asked or usual, usual)",
         "tests/hostile/test_slots.py",
     ),
     Mutant(
@@ -2115,8 +2277,8 @@ MUTANTS = (
     Mutant(
         "a page is sent at once",
         "api/answers.py",
-        "    if size <= CHUNK:",
-        "    if size:",
+        " if size <= CHUNK else ",
+        " if size else ",
         "tests/hostile/test_budget.py",
     ),
     Mutant(
@@ -2255,9 +2417,30 @@ MUTANTS = (
     Mutant(
         "http: bytes behind a request are read no further",
         "api/http_server/connection.py",
-        "self._transport.resume_reading()  # the cycle",
-        "pass  # the cycle",
+        "self._transport.resume_reading()  # the exchange",
+        "pass  # the exchange",
         HTTP_LIMITS,
+    ),
+    Mutant(
+        "http: a header of an answer may end its line",
+        "api/http_server/exchange.py",
+        'if head.count(b"\\n") != ends or head.count(b"\\r") != ends or _CONTROLS',
+        "if _CONTROLS",
+        "tests/api/test_exchange.py",
+    ),
+    Mutant(
+        "http: the head of a stream waits for its first event",
+        "api/http_server/exchange.py",
+        "if length is None:\n            self._wire",
+        "if False:\n            self._wire",
+        "tests/api/test_exchange.py",
+    ),
+    Mutant(
+        "http: an answer may be shorter than it says",
+        "api/http_server/exchange.py",
+        "if self._answer_left:",
+        "if False:",
+        "tests/api/test_exchange.py",
     ),
     Mutant(
         "http: a full service makes no room", "api/http_server/server.py", " and not self.make_room():", ":", HTTP_LIMITS
@@ -2433,7 +2616,7 @@ MUTANTS = (
     Mutant(
         "a job is acknowledged that went to a file without a name",
         "engines/sqlite/connection/transactions.py",
-        "if self._file is not None and self._writes:",
+        "if self._file is not None and self.writes:",
         "if False:",
         CHANGED,
     ),
@@ -2586,14 +2769,14 @@ MUTANTS = (
     ),
     Mutant(
         "schedule: a backfill reaches back to fire times that are forgotten",
-        "core/schedules/backfill.py",
+        "core/schedules/firing.py",
         "first <= forgotten_to",
         "last <= forgotten_to",
         "tests/core/test_backfill.py",
     ),
     Mutant(
         "schedule: a backfill takes fire times that are still to come",
-        "core/schedules/backfill.py",
+        "core/schedules/firing.py",
         "min(last, decided_to)",
         "last",
         "tests/core/test_backfill.py",
@@ -2804,8 +2987,8 @@ MUTANTS = (
     Mutant(
         "an unknown option of a job is ignored",
         "core/request.py",
-        "for unknown in options.keys() - _JOB_OPTIONS:",
-        "for unknown in set[str]():",
+        "if not options.keys() <= _JOB_OPTIONS:",
+        "if False:",
         "tests/handlers/test_job_function.py",
     ),
     Mutant(
@@ -2824,7 +3007,7 @@ MUTANTS = (
     ),
     Mutant(
         "a part of an id that belongs to several jobs means the newest",
-        "cli/ids.py",
+        "cli/options.py",
         "if len(found) > 1:\n        some",
         "if False:\n        some",
         "tests/cli/test_ids.py",
@@ -2888,8 +3071,8 @@ MUTANTS = (
     Mutant(
         "a job of a schedule enters the lane of real-time jobs",
         "engines/sqlite/rows.py",
-        "later = due_at > wall or schedule is not None",
-        "later = due_at > wall",
+        "lane_for(due_at, wall, of_schedule=schedule is not None)",
+        "lane_for(due_at, wall)",
         FIRE + " -k sqlite-memory",
     ),
     Mutant(
@@ -2978,7 +3161,7 @@ MUTANTS = (
     ),
     Mutant(
         "a problem does not name its request",
-        "api/problems.py",
+        "wire/problems.py",
         "        request_id=request_id,\n",
         "",
         REQUEST_IDS,
@@ -3048,21 +3231,21 @@ MUTANTS = (
     ),
     Mutant(
         "a meaning in the docs page is markup",
-        "api/page.py",
+        "api/reference_page.py",
         '_prose(one.get("description") or _meaning(one["schema"]))',
         '(one.get("description") or _meaning(one["schema"]))',
         "tests/api/test_docs_page.py",
     ),
     Mutant(
         "a link in the docs page is markup",
-        "api/page.py",
+        "api/reference_page.py",
         'href="#{escape(to)}"',
         'href="#{to}"',
         "tests/api/test_docs_page.py",
     ),
     Mutant(
         "the docs page may run scripts",
-        "api/page.py",
+        "api/reference_page.py",
         "default-src 'none'; style-src",
         "default-src 'self'; style-src",
         "tests/api/test_docs_page.py",
@@ -3426,8 +3609,8 @@ MUTANTS = (
     Mutant(
         "a mounted API is open while there is no key",
         "api/asgi.py",
-        'Guard(app, msgspec.structs.replace(settings, host="0.0.0.0"))',
-        "Guard(app, settings)",
+        "Guard(app, settings, open_without_keys=False)",
+        "Guard(app, settings, open_without_keys=True)",
         "tests/api/test_mounted.py",
     ),
     Mutant(
@@ -3482,9 +3665,16 @@ MUTANTS = (
     Mutant(
         "the remote client takes a cancel that the job refuses for its own",
         "remote/client.py",
-        "            if _repeated(refused) and refused.status",
+        "            if refused.repeated and refused.status",
         "            if refused.status",
         "tests/remote/test_repeats.py",
+    ),
+    Mutant(
+        "the remote client refuses a verb by the name of the store's verb",
+        "remote/client.py",
+        '        if not name.startswith("_") and name not in offered:\n',
+        '        if name == "keys":\n',
+        "tests/remote/test_client.py -k by_its_own_name",
     ),
     Mutant(
         "the remote client overrides the defaults of the service",
@@ -3552,7 +3742,7 @@ MUTANTS = (
     ),
     Mutant(
         "a worker that knows a type again does not end its unknown time",
-        "core/parking.py",
+        "core/workers.py",
         "None if known is not False else",
         "one.unknown_since if known is not False else",
         UNKNOWN,
@@ -3871,7 +4061,7 @@ MUTANTS = (
     ),
     Mutant(
         "a run that lapsed counts as settled by its remote worker",
-        "core/recorded.py",
+        "core/verdict.py",
         " or run.error == lost_error(worker_id):",
         ":",
         "tests/remote/test_worker_protocol.py -k sqlite-file",
@@ -3920,28 +4110,28 @@ MUTANTS = (
     ),
     Mutant(
         "an error that a remote worker names WorkerLost counts as a lapsed lease",
-        "core/recorded.py",
+        "core/verdict.py",
         " or run.error == lost_error(worker_id):",
         ' or (run.error or "").startswith("WorkerLost:"):',
         "tests/remote/test_worker_protocol.py -k sqlite-file",
     ),
     Mutant(
         "a repeated settle answers the cancel that a caller made later",
-        "core/recorded.py",
+        "core/verdict.py",
         " and job.error == run.error else Status.RETRYING",
         " else Status.RETRYING",
         "tests/remote/test_worker_protocol.py -k sqlite-file",
     ),
     Mutant(
         "a repeated settle of a job that was retried by hand answers RETRYING",
-        "core/recorded.py",
+        "core/verdict.py",
         "_before_retry(job, nth, first, outcome) if nth < first else _since(job, run)",
         "_since(job, run)",
         "tests/remote/test_worker_protocol.py -k sqlite-file",
     ),
     Mutant(
         "a repeated hand-back answers the cancel that a caller made later",
-        "core/recorded.py",
+        "core/verdict.py",
         "    if job.status is Status.CANCELLED and job.cancel_requested_at is not None:\n",
         "    if job.status is Status.CANCELLED:\n",
         "tests/remote/test_worker_protocol.py -k sqlite-file",
@@ -4327,10 +4517,26 @@ MUTANTS = (
     ),
     Mutant(
         "a remote Python worker decides the delay of a retry itself",
-        "remote/store.py",
+        "wire/worker_protocol.py",
         "RetryState(view.attempt, view.max_retries, ZERO)",
         "RetryState(view.attempt, view.max_retries)",
         "tests/remote/test_python_worker.py -k each_end",
+    ),
+    Mutant(
+        "a remote Python worker takes a retry after 0 s for one after the usual delay",
+        "wire/worker_protocol.py",
+        '("failed", None) if after is None else ("retry", span_ms(after))',
+        '("retry", span_ms(after)) if after else ("failed", None)',
+        "tests/remote/test_python_worker.py -k delay_of_zero",
+    ),
+    Mutant(
+        "a remote Python worker takes a snooze of 0 s for a hand-back",
+        "wire/worker_protocol.py",
+        "        case Snoozed(delay):\n",
+        "        case Snoozed(delay) if not delay:\n"
+        '            return OutcomeBody(id, token, "handedBack")\n'
+        "        case Snoozed(delay):\n",
+        "tests/remote/test_python_worker.py -k delay_of_zero",
     ),
     Mutant(
         "a remote Python worker that is forgotten never registers again",
@@ -4382,6 +4588,27 @@ MUTANTS = (
         "tests/conformance/test_restore.py -k sqlite",
     ),
     Mutant(
+        "SQLite: a claim of no jobs returns no lapsed leases",
+        RUNS,
+        "    lapsed = _lapsed(tx)\n",
+        "    lapsed = _lapsed(tx) if request.limit else []\n",
+        "tests/conformance/test_claim.py -k of_no_jobs",
+    ),
+    Mutant(
+        "PostgreSQL: a claim of no jobs leases one",
+        "engines/postgres/runs.py",
+        "    window = limit + margin if limit else 0\n",
+        "    limit = limit or 1\n    window = limit + margin\n",
+        "tests/conformance/test_claim.py -k of_no_jobs",
+    ),
+    Mutant(
+        "a restored retry is queued as if it were new",
+        "core/verdict.py",
+        "return Status.RETRYING if attempts > 0 else Status.QUEUED",
+        "return Status.QUEUED",
+        "tests/conformance/test_restore.py -k restored_retry",
+    ),
+    Mutant(
         "a cancel is undone that a webhook tells of",
         "engines/sqlite/queries.sql",
         "(select 1 from jobs as told where told.cause = jobs.id and told.created_at >= jobs.completed_at)",
@@ -4424,10 +4651,17 @@ MUTANTS = (
         "tests/dashboard/test_sign_in.py",
     ),
     Mutant(
+        "a form that no page sent acts on the dashboard",
+        "api/access.py",
+        "        return not from_a_page\n",
+        "        return True\n",
+        "tests/api/test_same_site.py",
+    ),
+    Mutant(
         "a form of another site acts on the dashboard",
-        "dashboard/access.py",
-        '        if fetched_from != "same-origin":',
-        "        if False:",
+        "api/access.py",
+        'return fetched_from == "same-origin" or (',
+        "return True or (",
         "tests/dashboard/test_sign_in.py",
     ),
     Mutant(
@@ -4475,9 +4709,86 @@ MUTANTS = (
     Mutant(
         "the stream of a page outlives its session",
         "dashboard/stream.py",
-        "if not await stream.still_allowed():",
+        "if not allowed:",
         "if False:",
         "tests/dashboard/test_stream.py",
+    ),
+    Mutant(
+        "a page of ready jobs reads every waiting job of their queues",
+        "engines/sqlite/queries.sql",
+        "select lane, rank from kind\n",
+        "select distinct lane, rank from jobs where status < {PROCESSING} and queue = ?1\n",
+        "tests/dashboard/test_scale.py -k only_shared_counts_take_sqlite",
+    ),
+    Mutant(
+        "no page is told that what it could not show yet is there",
+        "dashboard/asgi.py",
+        "SharedReads(found=self.streams.change)",
+        "SharedReads()",
+        "tests/dashboard/test_stream.py -k says_what_it_still_reads",
+    ),
+    Mutant(
+        "each caller waits anew for a first value that takes long",
+        "client/shared.py",
+        "max(0.0, self._began + first - _now())",
+        "first",
+        "tests/dashboard/test_sharing.py -k announced_instead_of_awaited",
+    ),
+    Mutant(
+        "a page waits for each of its slow reads anew",
+        "dashboard/visit.py",
+        "max(0.0, self.began + PATIENCE - asyncio.get_running_loop().time())",
+        "PATIENCE",
+        "tests/dashboard/test_sharing.py -k share_one_patience",
+    ),
+    Mutant(
+        "a list of all waiting jobs checks a status that all of them have",
+        "engines/sql/walks.py",
+        "if walk is Walk.DUE_OF_QUEUE and filter.statuses >= WAITING:",
+        "if False:",
+        "tests/dashboard/test_scale.py -k only_shared_counts_read_more_rows_of_postgres",
+    ),
+    Mutant(
+        "a series loses the windows of its last step",
+        "client/statistics.py",
+        "    series.end()\n",
+        "",
+        "tests/api/test_metrics.py",
+    ),
+    Mutant(
+        "each page tries again to group too many dead letters",
+        "dashboard/reading.py",
+        "            return Grouped(slow=True)\n\n    try:",
+        "            raise TooManySearches(1) from None\n\n    try:",
+        "tests/dashboard/test_pages.py -k not_tried_for_each",
+    ),
+    Mutant(
+        "an error ends the reader of the streams",
+        "dashboard/stream.py",
+        "                notices.store_trouble(READING, problem, TICK)",
+        "                raise problem",
+        "tests/dashboard/test_stream.py -k no_error",
+    ),
+    Mutant(
+        "an error ends the look at the sessions of streams",
+        "dashboard/stream.py",
+        "                    notices.store_trouble(WATCHING, problem, LOOK)",
+        "                    raise problem",
+        "tests/dashboard/test_stream.py -k no_error",
+    ),
+    Mutant(
+        "the streams of the dashboard take all connections",
+        "dashboard/asgi.py",
+        'place = self._waits.take(visitor.key) if request.method == "GET" else None',
+        "place = None",
+        "tests/dashboard/test_stream.py -k counts_as",
+    ),
+    Mutant(
+        "a stream that has ended keeps its place",
+        "dashboard/stream.py",
+        "                self._place.leave()",
+        "                pass",
+        "tests/dashboard/test_stream.py -k counts_as",
     ),
     Mutant(
         "the stream of a page keeps the service from stopping",
@@ -4679,7 +4990,7 @@ MUTANTS = (
     Mutant(
         "a retry that is spread makes all jobs due at once",
         "engines/sqlite/changes.py",
-        "rows.id_bytes(id), tx.wall if at is None else max(to_ms(at), tx.wall)",
+        "rows.id_bytes(id), due_ms(at, None, tx.wall)",
         "rows.id_bytes(id), tx.wall",
         "tests/conformance/test_retry.py -k sqlite-file",
     ),
@@ -4717,5 +5028,26 @@ MUTANTS = (
         "if alteration is not None and action is not Action.RETRY:",
         "if alteration is not None:",
         "tests/conformance/test_actions.py -k sqlite-file",
+    ),
+    Mutant(
+        "a shared read that fails leaves its callers waiting",
+        "engines/postgres/database.py",
+        "                if not found.done():\n                    found.set_exception(problem)",
+        "                pass",
+        "tests/engines/postgres/test_gathered_reads.py",
+    ),
+    Mutant(
+        "callers that wait for a read are forgotten when one ends",
+        "engines/postgres/database.py",
+        "        if self._waiting:\n            taken,",
+        "        if False:\n            taken,",
+        "tests/engines/postgres/test_gathered_reads.py",
+    ),
+    Mutant(
+        "all jobs are counted on one core",
+        "engines/postgres/queries.sql",
+        "with {reading_clock},\nnamed as (",
+        "with {clock},\nnamed as (",
+        "tests/engines/postgres/test_counts.py",
     ),
 )

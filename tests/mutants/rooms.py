@@ -52,9 +52,41 @@ PLAIN_SUCCESSES = (
     Mutant(
         "options of jobs in one call are compared by equality",
         "client/client.py",
-        "all(value is other.options.get(name) for name",
-        "all(value == other.options.get(name) for name",
+        "one is other or (type(one) is type(other) and bool(one == other))",
+        "bool(one == other)",
         MAKE_MANY,
+    ),
+)
+
+PG_CHANGES = "engines/postgres/changes.py"
+DUE_AT_ONCE = (
+    Mutant(
+        "PostgreSQL: a delayed job that shares a call with others is due at once",
+        PG_CHANGES,
+        "all(map(_is_simple, jobs))",
+        "any(map(_is_simple, jobs))",
+        "tests/conformance/test_add.py -k remembered",
+    ),
+    Mutant(
+        "PostgreSQL: a job that expires never does if it is due at once",
+        PG_CHANGES,
+        "and job.delay is None and never_expires and",
+        "and job.delay is None and",
+        "tests/conformance/test_add.py -k remembered",
+    ),
+    Mutant(
+        "PostgreSQL: jobs of one call that are due at once wake no worker",
+        PG_CHANGES,
+        '    session.wake(Topic.READY)\n    now = from_ms(row["wall"])',
+        '    now = from_ms(row["wall"])',
+        "tests/conformance/test_subscribe.py -k one_call",
+    ),
+    Mutant(
+        "PostgreSQL: jobs of one call that are due at once are stored in another order",
+        PG_SQL,
+        "    from request order by place\n),\nnamed",
+        "    from request order by place desc\n),\nnamed",
+        "tests/conformance/test_add.py -k in_order",
     ),
 )
 
@@ -116,8 +148,8 @@ BARE_ROOMS = (
     Mutant(
         "metrics add the depths of queues to the runs",
         "core/statistics.py",
-        "        if key.type:\n            self.all",
-        "        if True:\n            self.all",
+        "        if not key.type:\n            self._take_depth",
+        "        if False:\n            self._take_depth",
         API_METRICS,
     ),
     Mutant(
@@ -171,7 +203,7 @@ BARE_ROOMS = (
     ),
     Mutant(
         "several statuses in one value are one status",
-        "api/operations/requests.py",
+        "wire/requests.py",
         'for one in some.split(",")]',
         "for one in [some]]",
         "tests/api/test_find_jobs.py",
@@ -213,8 +245,22 @@ BARE_ROOMS = (
         "tests/client/test_paces.py",
     ),
     Mutant(
+        "a field that a view leaves out is read",
+        "wire/shape.py",
+        "for own, one, rule in shown if one is not msgspec.UNSET}",
+        "for own, one, rule in shown}",
+        "tests/wire",
+    ),
+    Mutant(
+        "a given field is converted all the same",
+        "wire/shape.py",
+        "for name, own, rule in self._fields if own not in given)",
+        "for name, own, rule in self._fields)",
+        "tests/wire",
+    ),
+    Mutant(
         "a page of schedules has no next one",
-        "client/views.py",
+        "wire/schedules.py",
         "shown[-1].schedule.name if len(found) > len(shown) else None)",
         "None)",
         "tests/api/test_schedules.py",
@@ -328,7 +374,7 @@ BARE_ROOMS = (
     ),
     Mutant(
         "a field of a payload is renamed in an error",
-        "remote/problems.py",
+        "wire/names.py",
         "or _snake(name[0]), own) + payload + inside",
         "or _snake(name[0]), field)",
         "tests/remote/test_problems.py",
@@ -392,4 +438,4 @@ BARE_ROOMS = (
 )
 
 
-ROOMS = (*PLAIN_SUCCESSES, *LOST_ANSWERS, *BARE_ROOMS)
+ROOMS = (*PLAIN_SUCCESSES, *DUE_AT_ONCE, *LOST_ANSWERS, *BARE_ROOMS)

@@ -1,18 +1,20 @@
 """The generator of bugs: what it changes, and that it chooses the same ones again."""
 
+import argparse
 import json
 import os
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 
 import pytest
 
-from tests.mutants import generated
+from tests.mutants import choice, generated, verdicts
 from tests.mutants.equivalent import EQUIVALENT
-from tests.mutants.generated import Covering, Verdict
-from tests.mutants.mutations import Mutation, all_mutations, compiles, mutations, named
+from tests.mutants.mutations import Mutation, Named, all_mutations, compiles, mutations, named
 from tests.mutants.statements import VARIABLE, StatementMap, statements_of
+from tests.mutants.verdicts import Verdict
 
 PYTHON = b'''
 async def go(n: int = 0) -> int:
@@ -81,6 +83,23 @@ def test_lua_is_changed_outside_of_words_and_comments() -> None:
     }
 
 
+@pytest.mark.parametrize(
+    ("statements", "swapped"),
+    [
+        ("self.a = 1\n    self.b = f()", False),
+        ("self.a = 1\n    self.b = self.a", True),
+        ("a = go()\n    self.b = lambda: a", False),
+        ("a = []\n    self.go()", False),
+        ("a = self.b\n    self.go()", True),
+        ("a = self.b\n    c = self.d", False),
+        ("self.go()\n    self.stop()", True),
+    ],
+)
+def test_statements_are_swapped_where_their_order_matters(statements: str, swapped: bool) -> None:
+    kinds = [one.kind for one in mutations("core/a.py", f"def go(self):\n    {statements}\n".encode())]
+    assert ("swapped statements" in kinds) is swapped
+
+
 def test_what_a_type_checker_alone_reads_stays_as_it_is() -> None:
     port = b"class Port(Protocol):\n    def go(self, n: int = 1) -> None:\n        if n: go()\n"
     assert changes("store/a.py", port) == set()
@@ -113,7 +132,7 @@ def test_a_seed_chooses_the_same_sample() -> None:
 
 def test_every_room_has_tests() -> None:
     for _, mutation in all_mutations(generated.SOURCE):
-        assert any(True for _ in Covering(Path("nowhere")).tests(mutation))
+        assert any(mutation.file.startswith(room) for room, _, _ in generated.ROOM_TESTS)
     for _, _, folders in generated.ROOM_TESTS:
         assert all((generated.ROOT / folder).exists() for folder in folders)
 
@@ -151,12 +170,70 @@ def test_equivalent_bugs_still_exist() -> None:
 def test_a_verdict_in_the_file_is_not_reached_again(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """A run that finds all its verdicts in the file runs no test, and reports the survivors among them."""
     path, chosen = tmp_path / "verdicts", generated.sample(3, 7)
-    for number, (name, mutation) in enumerate(chosen):
-        verdict = "survived" if number == 0 else "caught"
-        generated._note(path, Verdict(name, mutation.file, mutation.line, mutation.kind, verdict, "", 1.0))
-    parser = generated.argparse.ArgumentParser()
-    generated.add_arguments(parser)
-    assert generated.main(parser.parse_args(["--sample", "3", "--seed", "7", "--resume", str(path)])) == 1
+    for number, one in enumerate(chosen):
+        verdicts.note(path, _verdict(one, "survived" if number == 0 else "caught"))
+    assert _run("--sample", "3", "--seed", "7", "--verdicts", str(path)) == 1
     out = capsys.readouterr().out
     assert f"survived: {chosen[0].mutation.file}:{chosen[0].mutation.line}" in out
-    assert "3 bugs" in out
+    assert "The first 3 of the sample" in out
+    assert "Of the 3 among them that are not equivalent 2 were caught" in out
+    assert verdicts.read(path).keys() == {one.name for one in chosen}
+
+
+def test_a_verdict_on_code_that_has_changed_is_dropped(tmp_path: Path) -> None:
+    path, (one, other) = tmp_path / "verdicts", generated.sample(2, 7)
+    verdicts.note(path, _verdict(one, "caught"))
+    verdicts.note(path, _verdict(other, "caught")._replace(around="before"))
+    verdicts.note(path, Verdict("gone", "before", "caught", "tests/core/test_backoff.py"))
+    assert list(generated.still_valid(verdicts.read(path))) == [one.name]
+
+
+def test_the_verdicts_in_the_tree_can_be_read() -> None:
+    for verdict in verdicts.read(verdicts.FILE).values():
+        assert verdict.verdict in ("caught", "survived", "undecided")
+        assert verdict.by
+
+
+def test_what_surrounds_a_change_is_its_function_or_its_statement() -> None:
+    source = (
+        "A = 1\n\n\nclass One:\n    def go(self):\n        if x:\n            pass\n\n    def stay(self):\n        pass\n"
+    )
+    assert choice.around(Mutation("core/a.py", 6, "", "", "", 0), source) == (
+        "One.go",
+        "    def go(self):\n        if x:\n            pass",
+    )
+    assert choice.around(Mutation("core/a.py", 1, "", "", "", 0), source) == ("", source)
+    name, text = choice.around(Mutation("engines/a.sql", 4, "", "", "", 0), SQL.decode())
+    assert (name, "for update" in text) == ("take", False)
+
+
+def test_the_tests_that_name_what_was_changed_come_first() -> None:
+    backoff = next(one for one in all_mutations(generated.SOURCE, "core/retention.py"))
+    files = choice.ranked(backoff.mutation, _source("core/retention.py"), ["tests/core", "tests/conformance"], Counter())
+    assert files[0] == "tests/core/test_retention.py"
+    learnt = choice.ranked(backoff.mutation, _source("core/retention.py"), ["tests/core"], Counter({files[-1]: 10**9}))
+    assert learnt.index(files[-1]) < len(learnt) // 2
+
+
+@pytest.mark.slow
+def test_bugs_are_planted_and_caught(tmp_path: Path) -> None:
+    path = tmp_path / "verdicts"
+    arguments = ["--sample", "2", "--in", "core/retention.py", "--processes", "1", "--verdicts", str(path)]
+    command = [sys.executable, "-m", "tests.mutants", "--generated", *arguments]
+    run = subprocess.run(command, cwd=generated.ROOT, capture_output=True, text=True, check=False)
+    assert run.returncode == 0, run.stdout + run.stderr
+    assert [verdict.verdict for verdict in verdicts.read(path).values()] == ["caught", "caught"]
+
+
+def _verdict(one: Named, verdict: str) -> Verdict:
+    return Verdict(one.name, generated._digest(one.mutation), verdict, f"{one.mutation.file}:{one.mutation.line}")
+
+
+def _run(*arguments: str) -> int:
+    parser = argparse.ArgumentParser()
+    generated.add_arguments(parser)
+    return generated.main(parser.parse_args(arguments))
+
+
+def _source(file: str) -> str:
+    return (generated.SOURCE / file).read_text()

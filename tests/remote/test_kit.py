@@ -1,6 +1,7 @@
 """The conformance kit, with workers that pass and workers that must not."""
 
 import asyncio
+import re
 import shutil
 import sys
 from collections.abc import AsyncIterator, Sequence
@@ -51,7 +52,8 @@ while True:
         time.sleep(0.05)
 """
 
-# What each trial says of a careless worker, and with which faults beside those that it always has.
+# What each trial says of a careless worker, as a pattern, and with which faults beside those that it always has. One that
+# settles early may do so before or after the trial looks whether the job runs.
 CARELESS_IN = {
     trials.runs_jobs: ("ended COMPLETED and not FAILED", ""),
     trials.keeps_its_leases: ("WorkerLost", ""),
@@ -64,7 +66,7 @@ CARELESS_IN = {
     trials.settles_too_late: ("never ends", "proud"),
     trials.stops_when_cut_off: ("never ends", ""),
     trials.registers_again: ("never ends", ""),
-    trials.survives_a_kill: ("never starts; it is COMPLETED", "early"),
+    trials.survives_a_kill: ("never starts; it is COMPLETED|took 1 attempts and not 2", "early"),
     trials.yields_after_a_stop: ("never ends", "proud"),
     trials.shuts_down: ("it did not exit", ""),
 }
@@ -125,7 +127,7 @@ async def test_a_careless_worker_fails(tmp_path: Path, trial: Trial, monkeypatch
     expected, faults = CARELESS_IN[trial]
     async with kit_service(tmp_path, 1.0) as url:
         command = [sys.executable, "-c", CARELESS, "{url}", *faults.split()]
-        assert expected in (await tried(url, command, trial, lease=1.0) or "it passes")
+        assert re.search(expected, await tried(url, command, trial, lease=1.0) or "it passes")
 
 
 @pytest.mark.slow

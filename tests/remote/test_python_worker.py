@@ -10,6 +10,7 @@ import pytest
 
 from demora import Cancel, Context, Demora, Fail, Retry, Snooze, Status
 from demora.core.access import Scope
+from demora.core.job import Lane
 from tests.api.keys import key_for
 from tests.facts import eventually
 from tests.remote.test_kit import ALL_KEPT, LEASE, kit_service, verdict
@@ -91,6 +92,29 @@ async def test_each_end_of_a_run_is_recorded_as_on_a_database(service: Demora, a
     waits = {how: ended[how].due_at - ended[how].created_at for how in ("raise", "retry", "snooze")}
     assert {how: round(wait / timedelta(hours=1)) for how, wait in waits.items()} == {"raise": 2, "retry": 1, "snooze": 1}
     assert (ended["snooze"].attempts, await (await service.open()).workers()) == ((), [])
+
+
+@pytest.mark.parametrize("where", ["database", "service"])
+@pytest.mark.parametrize("how", ["retry", "snooze"])
+async def test_a_delay_of_zero_is_a_delay(service: Demora, app: Demora, where: str, how: str) -> None:
+    """Such a retry does not wait for the backoff, and such a snooze is no hand-back: the job is due anew."""
+    worker = service if where == "database" else app
+    runs = 0
+
+    @worker.job("again")
+    async def again() -> int:
+        nonlocal runs
+        runs += 1
+        if runs == 1:
+            raise Retry("once more", after="0s") if how == "retry" else Snooze("0s")
+        return runs
+
+    async with worker.worker():
+        added = await service.enqueue("again", retry_delay="2h")
+        ended = await service.wait(added.id, "60s")
+    assert (ended.status, ended.result) == (Status.COMPLETED, 2)
+    assert [attempt.error for attempt in ended.attempts] == (["Retry: once more", None] if how == "retry" else [None])
+    assert (added.lane, ended.lane) == (Lane.REALTIME, Lane.RETRY)
 
 
 async def test_jobs_start_at_once_and_no_more_than_there_are_slots(service: Demora, app: Demora) -> None:

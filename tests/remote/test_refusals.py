@@ -12,11 +12,11 @@ from typing import Any, NamedTuple
 import pytest
 
 from demora import Context, Demora, Status
-from demora.api.operations import worker_shapes
 from demora.core.access import KeyLimits, Scope
 from demora.errors import ServiceRefused, WorkerDied
 from demora.remote import connection
 from demora.runtime.supervisor import REFUSED
+from demora.wire import worker_protocol
 from demora.worker import Worker
 from tests.api.keys import UNKNOWN, key_for, revoke
 from tests.facts import eventually
@@ -239,7 +239,7 @@ async def test_a_report_that_the_service_refuses_costs_neither_lease_nor_outcome
 ) -> None:
     """As of a service with other limits than the worker's."""
     refused: list[BaseException] = []
-    monkeypatch.setattr(worker_shapes, "MOST_LINES", 2)
+    monkeypatch.setattr(worker_protocol, "MOST_LINES", 2)
     monkeypatch.setattr("demora.system.notices.report_refused", refused.append)
 
     async def noticed() -> bool:
@@ -262,14 +262,14 @@ async def test_a_report_that_the_service_refuses_costs_neither_lease_nor_outcome
 async def test_an_outcome_that_the_service_refuses_fails_its_job_and_no_other(
     service: Demora, url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    pack = worker_shapes.pack
+    pack = worker_protocol.pack
 
     def strict(value: object, field: str) -> bytes:
         if value == "too large":
-            raise worker_shapes.Invalid(field, "is too large here")
+            raise worker_protocol.Invalid(field, "is too large here")
         return pack(value, field)
 
-    monkeypatch.setattr(worker_shapes, "pack", strict)
+    monkeypatch.setattr(worker_protocol, "pack", strict)
     async with Demora(url) as app:
 
         @app.job("say")

@@ -133,11 +133,12 @@ async def test_the_position_of_a_stream_is_before_an_event_that_no_wait_has_retu
     _, app = proxied
     client, job = await app.open(), await service.enqueue("a", delay="1h")
     async with asyncio.timeout(60), client.events() as stream:
-        assert isinstance(stream, events.RemoteEventStream)
+        source = stream._source
+        assert isinstance(source, events.RemoteEvents)
         assert await stream.wait(0.001) is None  # the next event may come between two waits
         await service.cancel(job.id)
-        assert stream._pending is not None
-        await asyncio.wait([stream._pending])
+        assert source._pending is not None
+        await asyncio.wait([source._pending])
         position = stream.position
     async with asyncio.timeout(60), client.events(after=position) as again:
         event = await anext(again)

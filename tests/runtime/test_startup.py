@@ -5,7 +5,7 @@ import pytest
 from demora import Demora
 from demora.errors import StoreUnreachable
 from demora.runtime import startup
-from tests.servers.postgres import free_port
+from tests.servers.ports import free_port
 
 
 async def test_a_database_that_stays_away_is_an_error_once_patience_ends(

@@ -9,8 +9,7 @@ import pytest
 
 from demora import Demora
 from demora.core.job import Lane
-from demora.core.pace import Pace
-from demora.core.pace_request import request_of
+from demora.core.pace import Pace, request_of
 from demora.core.retention import Keep, Retention
 from demora.core.states import Status
 from demora.engines.sqlite import SqliteStore

@@ -7,8 +7,7 @@ import pytest
 
 from demora.client.paces import Paces
 from demora.core.job import Priority
-from demora.core.pace import Pace, Release
-from demora.core.pace_request import request_of
+from demora.core.pace import Pace, Release, request_of
 from demora.core.retention import Retention
 from demora.core.spans import from_ms
 from demora.scheduler.housekeeping import Scheduler
@@ -96,7 +95,7 @@ def test_a_release_is_said_with_what_was_held_and_the_time_since_the_last_one(ca
     assert lines(caplog) == [
         "the pace of default released 1 of 3 held delayed jobs",
         "the pace of default can release the next job in 30.0 s",
-        "the pace of default released 1 of 2 held delayed jobs, 30.0 s after the release before",
+        "the pace of default released 1 of 2 held delayed jobs, 30.0 s after the previous release",
         "the pace of default can release the next job in 70.0 s",
     ]
     facts = [record.facts for record in caplog.records if record.event == "pace.released"]  # type: ignore[attr-defined]

@@ -10,6 +10,7 @@ import time
 from pathlib import Path
 
 from tests.servers import postgres
+from tests.servers.ports import free_port
 
 _SETTINGS = """
 [databases]
@@ -38,7 +39,7 @@ def shared() -> str:
     program = shutil.which("pgbouncer")
     if program is None:
         raise Missing
-    folder, port = Path(tempfile.mkdtemp(prefix="demora-pgbouncer-")), postgres.free_port()
+    folder, port = Path(tempfile.mkdtemp(prefix="demora-pgbouncer-")), free_port()
     folder.chmod(0o755)
     (folder / "settings").write_text(_SETTINGS.format(server=postgres.shared().port, port=port))
     with (folder / "log").open("ab") as log:

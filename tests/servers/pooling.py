@@ -14,7 +14,7 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 
-from tests.servers.postgres import free_port
+from tests.servers.ports import free_port
 
 PATIENCE = 20.0  # seconds
 

@@ -10,13 +10,14 @@ import importlib.util
 import os
 import pwd
 import shutil
-import socket
 import subprocess
 import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+
+from tests.servers.ports import free_port
 
 PATIENCE = 60.0  # seconds to wait for a server to answer
 QUICK = ("fsync=off", "synchronous_commit=off", "full_page_writes=off", "autovacuum=off")
@@ -38,14 +39,19 @@ class Server:
         self._settings = settings
         self.folder = Path(tempfile.mkdtemp(prefix="demora-pg-"))
         self.port = free_port()
+        self.database = "postgres"  # the one that `url` names
         self._own(self.folder)
         quiet = ("--no-sync", "--auth=trust", "--username=demora", "--encoding=UTF8", "--locale=C")
-        self._run("initdb", *quiet, "-D", str(self.folder / "data"))
+        self.run("initdb", *quiet, "-D", str(self.folder / "data"))
         self.start()
 
     @property
     def url(self) -> str:
-        return f"postgresql://demora@127.0.0.1:{self.port}/postgres"
+        return f"postgresql://demora@127.0.0.1:{self.port}/{self.database}"
+
+    def address(self) -> tuple[str, ...]:
+        """The options that lead a program of PostgreSQL to this server."""
+        return "-h", "127.0.0.1", "-p", str(self.port), "-U", "demora"
 
     def start(self) -> None:
         """Start it, and wait until it answers."""
@@ -75,12 +81,13 @@ class Server:
 
     def _await_answer(self) -> None:
         deadline = time.monotonic() + PATIENCE
-        while self._run("pg_isready", "-h", "127.0.0.1", "-p", str(self.port), check=False) != 0:
+        while self.run("pg_isready", *self.address(), check=False) != 0:
             if self.process.poll() is not None or time.monotonic() > deadline:
                 raise RuntimeError(f"PostgreSQL did not start: {(self.folder / 'log').read_text()[-2000:]}")
             time.sleep(0.02)
 
-    def _run(self, program: str, *arguments: str, check: bool = True) -> int:
+    def run(self, program: str, *arguments: str, check: bool = True) -> int:
+        """Run a program of PostgreSQL, and return its exit code."""
         command = [str(self._bin / program), *arguments]
         done = subprocess.run(command, capture_output=True, cwd=self.folder, **unprivileged())
         if check and done.returncode:
@@ -127,12 +134,6 @@ def find_bin() -> Path:
         if shutil.which(name) is None:
             raise Missing
     return Path(os.path.realpath(shutil.which("initdb") or "")).parent
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        port: int = listener.getsockname()[1]
-        return port
 
 
 def unprivileged() -> dict[str, object]:

@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from tests.servers.postgres import free_port
+from tests.servers.ports import free_port
 
 PATIENCE = 30.0  # seconds to wait for a server to answer
 SLOTS = 16384
@@ -116,13 +116,14 @@ class Cluster:
     """Three servers that share the slots."""
 
     def __init__(self) -> None:
+        self._bus_ports: dict[Server, int] = {}
         self.nodes = [self._node() for _ in range(3)]
         share = SLOTS // len(self.nodes) + 1
         for n, node in enumerate(self.nodes):
             node.ask("CLUSTER", "ADDSLOTSRANGE", n * share, min((n + 1) * share, SLOTS) - 1)
             node.ask("CLUSTER", "SET-CONFIG-EPOCH", n + 1)
         for node in self.nodes[1:]:
-            node.ask("CLUSTER", "MEET", "127.0.0.1", self.nodes[0].port)
+            self._meet(node, self.nodes[0])
         _await(
             lambda: all("cluster_state:ok" in node.ask("CLUSTER", "INFO") and self._knows_all(node) for node in self.nodes)
         )
@@ -135,7 +136,7 @@ class Cluster:
         """Another node, which has all that one of them has and can take its place."""
         replica = self._node()
         self.nodes.append(replica)
-        replica.ask("CLUSTER", "MEET", "127.0.0.1", of.port)
+        self._meet(replica, of)
         _await(lambda: all(self._knows_all(node) for node in self.nodes))
         replica.ask("CLUSTER", "REPLICATE", of.ask("CLUSTER", "MYID").split("\r\n")[1])
         _await(lambda: "master_link_status:up" in replica.ask("INFO", "replication"))
@@ -143,7 +144,13 @@ class Cluster:
         return replica
 
     def _node(self) -> Server:
-        return Server("--cluster-enabled", "yes", "--cluster-node-timeout", "2000")
+        bus = free_port()  # by default it is 10,000 above the port of the server, where there may be none
+        node = Server("--cluster-enabled", "yes", "--cluster-node-timeout", "2000", "--cluster-port", str(bus))
+        self._bus_ports[node] = bus
+        return node
+
+    def _meet(self, node: Server, other: Server) -> None:
+        node.ask("CLUSTER", "MEET", "127.0.0.1", other.port, self._bus_ports[other])
 
     def close(self) -> None:
         for node in self.nodes:

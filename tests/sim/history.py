@@ -54,11 +54,11 @@ class Recorder:
         self._run("end", ctx, OUTCOMES.get(how, "ok" if how == "returned" else "error"))
 
     def world(self, kind: str) -> None:
-        self._events.append(WorldEvent(kind, self._now()))
+        self._events.append(WorldEvent(kind, self._now(), boot=self._world.clock.boot()))
 
     def rescued(self, id: str, net: str) -> None:
         """A safety net found a job that it should not have had to find."""
-        self._events.append(WorldEvent("rescued", self._now(), net, id))
+        self._events.append(WorldEvent("rescued", self._now(), net, id, self._world.clock.boot()))
 
     def judge(self, evidence: Evidence, *, rescue: int | None = None) -> Findings:
         return check(self._events, evidence, bounds=Bounds(drain=LONGEST_DRAIN, rescue=rescue))

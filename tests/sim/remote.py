@@ -13,7 +13,12 @@ from typing import Any
 import msgspec
 
 from demora import Demora
-from demora.api.operations.worker_shapes import (
+from demora.client.remote_workers import RemoteWorkers
+from demora.core.spans import span_ms
+from demora.errors import DemoraError, StoreClosed, StoreError
+from demora.remote.connection import ServiceAnswer
+from demora.remote.store import RemoteStore
+from demora.wire.worker_protocol import (
     ClaimBody,
     ClaimedView,
     RegisteredView,
@@ -24,11 +29,6 @@ from demora.api.operations.worker_shapes import (
     renewed_view,
     settled_view,
 )
-from demora.client.remote_workers import RemoteWorkers
-from demora.core.spans import span_ms
-from demora.errors import DemoraError, StoreClosed, StoreError
-from demora.remote.connection import ServiceAnswer
-from demora.remote.store import RemoteStore
 from tests.sim.load import register
 from tests.sim.loop import OWNER
 from tests.sim.receivers import SECRET

@@ -8,8 +8,7 @@ from typing import Any
 import msgspec
 
 from demora import Demora
-from demora.core.pace import EVERY_QUEUE, Governs, Pace, Rate
-from demora.core.pace_request import request_of
+from demora.core.pace import EVERY_QUEUE, Governs, Pace, Rate, request_of
 from demora.errors import StoreError
 from demora.system import crash
 from demora.system.seams import Seams

@@ -12,7 +12,7 @@ import msgspec
 
 from demora.client.counts import Counts
 from demora.client.paces import Paces
-from demora.core.own import OWN_QUEUES
+from demora.core.action import OWN_QUEUES
 from demora.core.pace import EVERY_QUEUE, Pace
 from demora.core.spans import span_ms
 from demora.store.audit import SqlEvent

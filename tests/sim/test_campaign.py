@@ -31,6 +31,12 @@ def test_the_first_seeds_keep_every_promise(arguments: tuple[str, ...]) -> None:
     assert "0 seeds with violations" in campaign.stdout
 
 
+@pytest.mark.parametrize("arguments", [("--line", "--seed", "1221328678")], ids=["clock set back twice at the beginning"])
+def test_seeds_that_were_judged_wrongly_keep_every_promise(arguments: tuple[str, ...]) -> None:
+    replay = simulate(*arguments, "--jobs", "100")
+    assert replay.returncode == 0, replay.stdout + replay.stderr
+
+
 @pytest.mark.campaign
 def test_remote_workers_and_their_service_keep_every_promise_over_a_wire_that_loses_things() -> None:
     campaign = simulate("--remote", "--seeds", "60", "--jobs", "100", "--small")

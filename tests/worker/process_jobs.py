@@ -80,7 +80,7 @@ def limit() -> int:
 
 @app.job("closes", process=True, **QUICK)
 def closes() -> None:
-    os.closerange(3, 200)
+    os.closerange(3, 4096)
 
 
 @app.job("garbles", process=True, **QUICK)

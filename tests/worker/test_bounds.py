@@ -15,8 +15,7 @@ import pytest
 
 from demora import Context, Demora, Fail, Job, Status
 from demora.core.job import Lane
-from demora.core.pace import Pace
-from demora.core.pace_request import request_of
+from demora.core.pace import Pace, request_of
 from demora.core.retention import Retention
 from demora.core.workers import LIVE_WITHIN
 from demora.engines.sqlite import SqliteStore

@@ -322,9 +322,10 @@ class Closed:
 
 async def _take_away(app: Demora, id: str) -> None:
     """Settle a running job as lapsed under its token, as another worker would after the lease ran out."""
-    verdict = decide(Raised("WorkerLost: taken away"), RetryState(1, retry_delay=timedelta(hours=1)), 0)
+    outcome = Raised("WorkerLost: taken away")
+    verdict = decide(outcome, RetryState(1, retry_delay=timedelta(hours=1)), 0)
     store = (await app.open()).store
-    [status] = await store.settle([Settlement(Report(Lease(id, 1), timedelta(0)), verdict)])
+    [status] = await store.settle([Settlement(Report(Lease(id, 1), timedelta(0)), outcome, verdict)])
     assert status is Status.RETRYING
     job = await app.get(id)
     assert job.token == 1

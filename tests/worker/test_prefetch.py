@@ -1,6 +1,6 @@
 """How much a worker claims ahead of its free slots."""
 
-from demora.worker.worker import IDLE, MOST_AHEAD, Prefetch
+from demora.worker.prefetch import IDLE, MOST_AHEAD, Prefetch
 
 QUICK = 1 / 2048  # seconds, without a rounding error
 

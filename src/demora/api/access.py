@@ -1,7 +1,7 @@
 """Decides which requests are allowed: by host and origin (`Door`), and by API key, scope and rate (`Guard`).
 
-A web page in a browser can reach 127.0.0.1 under its own name, if DNS binds that name to this address, or under ours. The
-door recognizes the first by its Host header and the second by its origin.
+A web page in a browser can reach 127.0.0.1 under a name of its own, by DNS rebinding, or under our name. The door recognizes
+the first by its Host header and the second by its origin.
 """
 
 import asyncio
@@ -21,7 +21,7 @@ from ..errors import DemoraError
 from ..settings import Settings
 from ..system import notices
 from ..system.addresses import in_url, read_address
-from .problems import BadKey, CrossSite, NoKey, TooManyFailures, TooManyRequests, WrongHost, WrongScope
+from ..wire.problems import BadKey, CrossSite, NoKey, TooManyFailures, TooManyRequests, WrongHost, WrongScope
 
 _ALWAYS = ("localhost", "127.0.0.1", "[::1]")
 _HARMLESS = frozenset({"GET", "HEAD"})
@@ -54,24 +54,32 @@ class Door:
 
 def check_same_site(method: str, headers: Headers) -> None:
     """Return unless a page of another site sent a request that could change something. Raises `CrossSite`."""
-    if method not in _HARMLESS and not _same_site(headers.get("host", ""), headers):
+    if method not in _HARMLESS and not is_same_site(headers, from_a_page=False):
         raise CrossSite
 
 
-def _same_site(host: str, headers: Headers) -> bool:
-    """Return whether the request comes from a page of this service, or not from a browser at all."""
+def is_same_site(headers: Headers, *, from_a_page: bool) -> bool:
+    """Return whether a page of this service sent the request. Programs and users at the address bar count too, except where
+    only a page can rightly send it: a form of the dashboard."""
     fetched_from, origin = headers.get("sec-fetch-site"), headers.get("origin")
     if fetched_from is not None:
-        return fetched_from in ("same-origin", "none")
-    return origin is None or netloc(origin) == host.lower()
+        return fetched_from == "same-origin" or (fetched_from == "none" and not from_a_page)
+    if origin is None:
+        return not from_a_page
+    return _netloc(origin) == headers.get("host", "").lower()
 
 
-def netloc(origin: str) -> str | None:
+def _netloc(origin: str) -> str | None:
     """Return the host and port of an origin in lower case; None if it is malformed."""
     try:
         return urlsplit(origin).netloc.lower()
     except ValueError:
         return None
+
+
+def opens_without_keys(settings: Settings) -> bool:
+    """Whether the service needs no key while there is none: only other programs on this machine can reach it."""
+    return read_address(settings.host).is_loopback
 
 
 class _Seen(msgspec.Struct, frozen=True):
@@ -84,14 +92,17 @@ class _Seen(msgspec.Struct, frozen=True):
 
 
 class Guard:
-    """Checks the API key of a request, its scope and its rate. As soon as any key exists, every request needs one.
+    """Checks the API key of a request, its scope and its rate. As soon as any key exists, every request needs one; until
+    then only if the guard is not `open_without_keys`.
 
     The guard reads a key from the database at most once a second.
     """
 
-    def __init__(self, app: Demora, settings: Settings, *, timer: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, app: Demora, settings: Settings, *, open_without_keys: bool, timer: Callable[[], float] = time.monotonic
+    ) -> None:
         self._app, self._timer = app, timer
-        self._local = read_address(settings.host).is_loopback
+        self._open_without_keys = open_without_keys
         self._open_until = self._closed_until = -math.inf  # of requests without a key
         self._seen: dict[str, _Seen] = {}
         self._notes: set[asyncio.Task[None]] = set()
@@ -166,7 +177,7 @@ class Guard:
         at = self._timer()  # before the read: a slow read must shorten the time in the cache, not extend it
         keys = (await self._app.open()).keys
         found = await keys.find("" if presented is None else presented.id)
-        if self._local and not found.any:
+        if self._open_without_keys and not found.any:
             self._open_until = at + FRESH
             return None
         self._closed_until = at + FRESH

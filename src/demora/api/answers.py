@@ -9,6 +9,7 @@ from starlette.types import Send
 
 from .budget import Share
 from .reading import ClientGone
+from .request_ids import id_header
 
 JSON, PROBLEM = "application/json", "application/problem+json"
 CHUNK = 64 * 1024  # bytes sent at once; the server then waits until the caller has read most of them
@@ -46,24 +47,24 @@ class Reply(msgspec.Struct, frozen=True):
     compressible: bool = False
     unsent: Callable[[], Awaitable[None]] | None = None
 
-    def pieces(self) -> Iterator[bytes]:
+    def pieces(self) -> Iterable[bytes]:
         if isinstance(self.value, Listing):
-            yield from self.value.pieces()
-        elif isinstance(self.value, bytes):
-            yield self.value
-        elif self.value is not None:
-            yield _encode(self.value)
+            return self.value.pieces()
+        if self.value is None:
+            return ()
+        return (self.value if isinstance(self.value, bytes) else _encode(self.value),)
 
-    async def send(self, send: Send, share: Share | None = None, *, gzip: bool = False) -> None:
-        """Encode the answer and send it, compressed if the caller takes gzip. The share counts all its bytes, before they
-        are compressed and before the first is sent."""
+    async def send(self, send: Send, id: str, share: Share | None = None, *, gzip: bool = False) -> None:
+        """Encode the answer to the request with this id and send it, compressed if the caller takes gzip. The share counts
+        all its bytes, before they are compressed and before the first is sent."""
         pieces, size = [], 0
         for piece in self.pieces():
             pieces.append(piece)
             size += len(piece)
             if share is not None:
                 share.answer(size)
-        chunks, headers = _chunks(pieces, size), self._headers(size)
+        headers = self._headers(id, size)
+        chunks = iter((b"".join(pieces),)) if size <= CHUNK else _large_chunks(pieces)
         if self.compressible and size >= LEAST_COMPRESSED:
             headers.append((b"vary", b"accept-encoding"))
             if gzip:
@@ -76,20 +77,22 @@ class Reply(msgspec.Struct, frozen=True):
         except RuntimeError as problem:  # the server closed the connection, because the caller's next bytes were no request
             raise ClientGone from problem
 
-    def _headers(self, size: int) -> list[tuple[bytes, bytes]]:
-        if self.value is None:
-            return self._own_headers() if self.status == 204 else [*self._own_headers(), (b"content-length", b"0")]
-        return [*self._own_headers(), (b"content-length", b"%d" % size), (b"content-type", self.media.encode())]
+    def _headers(self, id: str, size: int) -> list[tuple[bytes, bytes]]:
+        headers = self._own_headers(id)
+        if self.value is not None:
+            headers += (b"content-length", b"%d" % size), (b"content-type", self.media.encode())
+        elif self.status != 204:
+            headers.append((b"content-length", b"0"))
+        return headers
 
-    def _own_headers(self) -> list[tuple[bytes, bytes]]:
-        own = [(name.lower().encode("latin-1"), value.encode("latin-1")) for name, value in self.headers.items()]
-        return [*_ALWAYS, *own]
+    def _own_headers(self, id: str) -> list[tuple[bytes, bytes]]:
+        headers = [*_ALWAYS, id_header(id)]
+        for name, value in self.headers.items():
+            headers.append((name.lower().encode("latin-1"), value.encode("latin-1")))
+        return headers
 
 
-def _chunks(pieces: list[bytes], size: int) -> Iterator[bytes]:
-    if size <= CHUNK:
-        yield b"".join(pieces)
-        return
+def _large_chunks(pieces: list[bytes]) -> Iterator[bytes]:
     pieces.reverse()  # so that sent pieces are freed at once
     buffer = bytearray()
     while pieces:

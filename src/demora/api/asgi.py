@@ -5,24 +5,23 @@ import functools
 from collections.abc import Iterable
 from typing import Literal, NamedTuple
 
-import msgspec
-from starlette.datastructures import Headers
-from starlette.routing import Route, Router
 from starlette.types import Receive, Scope, Send
 
 from ..app import Demora
 from ..errors import Invalid, TooManySearches
 from ..settings import Settings
 from ..system import notices
-from .access import Door, Guard
+from ..wire.problems import NoRoute, Overloaded, TooManyWaits, WrongMethod, as_sent, headers_of, problem_of
+from .access import Door, Guard, opens_without_keys
 from .budget import Budget, Share
 from .callers import ByHost, ByKeys, Caller, Callers, HostAccess, check_access
+from .headers import RequestHeaders
 from .http_server.connection import ANSWERED
 from .operations.operation import PROBLEM, Ask, MetricsText, Operation, Reply
-from .problems import NoRoute, Overloaded, TooManyWaits, WrongMethod, as_sent, headers_of, problem_of
 from .reading import ClientGone, decode_body, decode_query, read_body, takes_gzip
-from .request_ids import request_id, with_id
+from .request_ids import request_id
 from .routes import ROUTES
+from .routing import Paths, path_below_root
 from .stopping import Stopping
 from .submitting import Submissions
 from .waiting import WaitLimit
@@ -38,15 +37,15 @@ def api(app: Demora, *, access: Literal["keys"] | HostAccess) -> "Api":
     a stop signal.
     """
     ask_host, settings = check_access(access), app.settings
-    # A guard lets callers in without a key on a loopback address; behind a proxy every caller seems to be on one.
-    guard = Guard(app, msgspec.structs.replace(settings, host="0.0.0.0"))
+    # The host application may be reached from anywhere, whatever address the settings of demora name.
+    guard = Guard(app, settings, open_without_keys=False)
     callers = ByKeys(guard, None) if ask_host is None else ByHost(ask_host)
     return Api(app, settings, None, callers=callers, stopping=Stopping(by_signals=True))
 
 
 def make_api(app: Demora, settings: Settings, metrics: MetricsText | None = None) -> "Api":
     """Return the HTTP API of a service, for any ASGI server. Without `metrics`, `/metrics` is 404."""
-    callers = ByKeys(Guard(app, settings), Door(settings))
+    callers = ByKeys(Guard(app, settings, open_without_keys=opens_without_keys(settings)), Door(settings))
     return Api(app, settings, metrics, callers=callers, stopping=Stopping(by_signals=False))
 
 
@@ -58,10 +57,9 @@ class Api:
     ) -> None:
         self._callers, self._stopping = callers, stopping
         self._budget = Budget(settings.in_flight_bytes)
-        waits = WaitLimit(settings.http_connections)
-        service = Service(app, callers, Submissions(settings), stopping, self._budget, waits, metrics)
-        routes = _routes(service)
-        self._router = Router(routes, redirect_slashes=False, default=_nowhere)
+        self.waits = WaitLimit(settings.http_connections)
+        service = Service(app, callers, Submissions(settings), stopping, self._budget, self.waits, metrics)
+        self._resources = Paths(_resources(service))
 
     def stop(self) -> None:
         """Answer all requests that wait for the end of a job, so that the server can shut down."""
@@ -70,17 +68,20 @@ class Api:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             return
-        headers = Headers(scope=scope)
+        headers = RequestHeaders.of(scope)
         id = scope["request_id"] = request_id(headers)
-        send = with_id(send, id)
         try:
             self._callers.check(scope["method"], headers)
-            await self._router(scope, receive, send)
+            found = self._resources.find(path_below_root(scope))
+            if found is None:
+                raise NoRoute
+            resource, scope["path_params"] = found
+            await resource.answer(scope, headers, receive, send)
         except ClientGone:
             return
         except Exception as error:
             with contextlib.suppress(ClientGone):
-                await _problem(scope, error).send(send)
+                await _problem(scope, error).send(send, id)
 
 
 class Service(NamedTuple):
@@ -96,71 +97,81 @@ class Service(NamedTuple):
 
 
 class _Resource:
-    """All operations on one path, as an ASGI application."""
+    """All operations on one path."""
 
     def __init__(self, operations: Iterable[Operation], service: Service) -> None:
         self._operations = {operation.method: operation for operation in operations}
         self._service = service
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def answer(self, scope: Scope, headers: RequestHeaders, receive: Receive, send: Send) -> None:
         operation = self._operations.get("GET" if scope["method"] == "HEAD" else scope["method"])
         if operation is None:
             raise WrongMethod(sorted(self._operations))
         service = self._service
-        caller = await service.callers.admit(scope, operation.scope)
+        caller = await service.callers.admit(scope, headers, operation.scope)
         with service.budget.share() as share:
-            ask = await self._ask(operation, scope, receive, caller, share)
+            ask = await self._ask(operation, scope, headers, receive, caller, share)
             try:
                 reply = await operation.call(ask)
             except Invalid as problem:
                 raise as_sent(problem) from None
             del ask  # and with it the body
-            await _send(reply, scope, send, share)
+            await _send(reply, scope, headers, send, share)
 
-    async def _ask(self, operation: Operation, scope: Scope, receive: Receive, caller: Caller, share: Share) -> Ask:
-        headers, body, service = Headers(scope=scope), None, self._service
+    async def _ask(
+        self,
+        operation: Operation,
+        scope: Scope,
+        headers: RequestHeaders,
+        receive: Receive,
+        caller: Caller,
+        share: Share,
+    ) -> Ask:
+        body, service = None, self._service
         query = decode_query(scope["query_string"], operation.query)
         if operation.takes is not None:
             body = decode_body(await read_body(headers, receive, operation.most, share), headers, operation.takes)
-        return Ask(
-            *(service.app, scope["path_params"], headers, query, body, receive, service.stopping),
-            by=caller.by,
-            key=caller.key,
-            may_read=caller.may_read,
-            base=scope.get("root_path", "").rstrip("/"),
-            submissions=service.submissions,
-            share=share,
-            waits=service.waits,
-            id=scope["request_id"],
-            metrics=service.metrics,
-            still_allowed=functools.partial(service.callers.still_admits, scope, operation.scope)
-            if operation.scope
-            else None,
-            head_only=scope["method"] == "HEAD",
+        allowed = functools.partial(service.callers.still_admits, scope, operation.scope) if operation.scope else None
+        return Ask(  # in the order of its fields: names would take longer than all the rest
+            service.app,
+            scope["path_params"],
+            headers,
+            query,
+            body,
+            receive,
+            service.stopping,
+            caller.by,
+            caller.key,
+            caller.may_read,
+            scope.get("root_path", "").rstrip("/"),
+            service.submissions,
+            share,
+            service.waits,
+            scope["request_id"],
+            service.metrics,
+            allowed,
+            scope["method"] == "HEAD",
         )
 
 
-async def _send(reply: Reply, scope: Scope, send: Send, share: Share) -> None:
+async def _send(reply: Reply, scope: Scope, headers: RequestHeaders, send: Send, share: Share) -> None:
     """Send an answer. If it could not be written as a whole, call its `unsent`."""
     answered = scope.get("extensions", {}).get(ANSWERED, lambda: True)
     sent = False
     try:
-        await reply.send(send, share, gzip=reply.compressible and takes_gzip(scope))
+        gzip = reply.compressible and takes_gzip(scope, headers)
+        await reply.send(send, scope["request_id"], share, gzip=gzip)
         sent = answered()
     finally:
         if not sent and reply.unsent is not None:
             await reply.unsent()
 
 
-def _routes(service: Service) -> list[Route]:
+def _resources(service: Service) -> dict[str, _Resource]:
     by_path: dict[str, list[Operation]] = {}
     for operation in ROUTES:
         by_path.setdefault(operation.path, []).append(operation)
-    return [Route(path, _Resource(operations, service)) for path, operations in by_path.items()]
-
-
-async def _nowhere(scope: Scope, receive: Receive, send: Send) -> None:
-    raise NoRoute
+    return {path: _Resource(operations, service) for path, operations in by_path.items()}
 
 
 def _problem(scope: Scope, error: Exception) -> Reply:

@@ -9,7 +9,7 @@ from types import TracebackType
 from typing import Self
 
 from ..system import notices
-from .problems import Overloaded
+from ..wire.problems import Overloaded
 
 UNCOUNTED = 64 * 1024  # bytes of each request
 LOG_INTERVAL = 10.0  # seconds between two lines in the log
@@ -45,6 +45,11 @@ class Share:
     def __init__(self, budget: Budget) -> None:
         self._budget = budget
         self._body = self._answer = self._counted = 0
+
+    @property
+    def is_small(self) -> bool:
+        """Whether the bytes so far are so few that they are not counted."""
+        return self._body + self._answer <= UNCOUNTED
 
     def body(self, size: int) -> None:
         """Set the number of bytes of the body so far."""

@@ -11,8 +11,9 @@ from starlette.types import Scope as Connection
 
 from ..core.access import ApiKey, Scope, included
 from ..errors import DemoraError, Invalid
+from ..wire.problems import NotForCaller
 from .access import Door, Guard, check_same_site
-from .problems import NotForCaller
+from .headers import RequestHeaders
 
 WITHOUT_KEY = "http"  # the recorded author of a change where no key is needed
 Scopes = Scope | Iterable[Scope] | None
@@ -30,12 +31,12 @@ class Caller(msgspec.Struct, frozen=True):
 
 
 class Callers(Protocol):
-    """Decides about requests."""
+    """Decides which requests are allowed."""
 
     def check(self, method: str, headers: Headers) -> None:
-        """Return if a request may come from where it comes from. Raises `WrongHost` or `CrossSite`."""
+        """Return if the host and the origin of a request are allowed. Raises `WrongHost` or `CrossSite`."""
 
-    async def admit(self, connection: Connection, scope: Scope | None) -> Caller:
+    async def admit(self, connection: Connection, headers: Headers, scope: Scope | None) -> Caller:
         """Return who makes a request for an operation of this scope. Raises the error that refuses the request."""
 
     async def still_admits(self, connection: Connection, scope: Scope) -> bool:
@@ -44,7 +45,7 @@ class Callers(Protocol):
 
 
 class ByKeys:
-    """API keys decide. A service has a door besides, which checks its name."""
+    """API keys decide. The service of demora itself also has a door, which checks host and origin."""
 
     def __init__(self, guard: Guard, door: Door | None) -> None:
         self._guard, self._door = guard, door
@@ -54,13 +55,13 @@ class ByKeys:
         if self._door is not None:
             self._door.check(method, headers)
 
-    async def admit(self, connection: Connection, scope: Scope | None) -> Caller:
+    async def admit(self, connection: Connection, headers: Headers, scope: Scope | None) -> Caller:
         peer = connection.get("client")
-        key = await self._guard.admit(Headers(scope=connection), scope, peer[0] if peer else None)
+        key = await self._guard.admit(headers, scope, peer[0] if peer else None)
         return Caller(WITHOUT_KEY if key is None else key.name, key, key is None or key.allows(Scope.READ))
 
     async def still_admits(self, connection: Connection, scope: Scope) -> bool:
-        return await self._guard.still_admits(Headers(scope=connection), scope)
+        return await self._guard.still_admits(RequestHeaders.of(connection), scope)
 
 
 class ByHost:
@@ -72,7 +73,7 @@ class ByHost:
     def check(self, method: str, headers: Headers) -> None:
         check_same_site(method, headers)
 
-    async def admit(self, connection: Connection, scope: Scope | None) -> Caller:
+    async def admit(self, connection: Connection, headers: Headers, scope: Scope | None) -> Caller:
         if scope is None:
             return Caller(WITHOUT_KEY, None, may_read=False)
         allowed, name = await allowed_by(self._ask_host, Request(connection))

@@ -8,8 +8,8 @@ from typing import Any
 import msgspec
 
 from .. import __version__
+from ..wire.problems import Problem
 from .operations.operation import JSON, PROBLEM, Operation
-from .problems import Problem
 
 _REF = "#/components/schemas/{name}"
 _KEY = "key"

@@ -1,7 +1,8 @@
 """Reads requests: limits the size of bodies as they arrive, and decodes JSON and queries into checked structs."""
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from functools import cache
 from typing import Any, TypeVar
 from urllib.parse import parse_qsl
 
@@ -12,8 +13,8 @@ from starlette.types import Receive, Scope
 
 from ..core.payload import MOST_DEPTH, misfit
 from ..errors import Invalid, TooLarge
+from ..wire.problems import BrokenJson, WrongContent
 from .budget import Share
-from .problems import BrokenJson, WrongContent
 
 ONE_JOB = 1024 * 1024 + 64 * 1024  # bytes of a body
 ONE_BATCH = 16 * 1024 * 1024
@@ -64,7 +65,8 @@ def decode_body(body: bytes | bytearray, headers: Headers, shape: type[S]) -> S:
         return _without_body(shape)
     _check_content(headers)
     try:
-        return msgspec.json.decode(body, type=shape)
+        decoded: S = _decoder(shape).decode(body)
+        return decoded
     except RecursionError:
         raise Invalid("payload", f"is nested deeper than {MOST_DEPTH} levels") from None
     except msgspec.ValidationError as problem:
@@ -77,18 +79,18 @@ def decode_body(body: bytes | bytearray, headers: Headers, shape: type[S]) -> S:
 
 def decode_query(query: bytes, shape: type[S]) -> S:
     """Decode the query string into a struct. Only list parameters may be repeated."""
+    if not query and not _requires(shape):
+        return shape()
     try:
-        pairs = parse_qsl(query.decode(), keep_blank_values=True, errors="strict", max_num_fields=_MOST_PARAMETERS)
-    except ValueError:
-        raise BrokenJson("the query string is not valid UTF-8 or has too many parameters") from None
-    try:
-        return msgspec.convert(_gathered(pairs, shape), shape, strict=False)
+        return msgspec.convert(_gathered(_pairs(query), shape), shape, strict=False)
     except msgspec.ValidationError as problem:
         raise _misfit(problem, shape) from None
 
 
 def read_key(headers: Headers, field: str | None) -> str | None:
     """Return the idempotency key of the header or the field. Raises `Invalid` if they differ."""
+    if "idempotency-key" not in headers:
+        return field
     given = {raw for name, raw in headers.raw if name == b"idempotency-key"}
     try:
         keys = {raw.decode() for raw in given} | ({field} if field is not None else set())
@@ -96,7 +98,7 @@ def read_key(headers: Headers, field: str | None) -> str | None:
         raise Invalid("idempotencyKey", "the Idempotency-Key header is not valid UTF-8") from None
     if len(keys) > 1:
         raise Invalid("idempotencyKey", "the Idempotency-Key header and the field differ; send only one of them")
-    return keys.pop() if keys else None
+    return keys.pop()
 
 
 def read_traceparent(headers: Headers) -> str | None:
@@ -105,9 +107,9 @@ def read_traceparent(headers: Headers) -> str | None:
     return given[0] if len(given) == 1 and _TRACEPARENT.fullmatch(given[0]) else None
 
 
-def takes_gzip(scope: Scope) -> bool:
+def takes_gzip(scope: Scope, headers: Headers) -> bool:
     """Return whether the caller names gzip in Accept-Encoding. HTTP/1.0 has no chunks, so it gets no compressed answer."""
-    accepted = ",".join(Headers(scope=scope).getlist("accept-encoding")).lower()
+    accepted = ",".join(headers.getlist("accept-encoding")).lower()
     return scope.get("http_version") == "1.1" and _GZIP.search(accepted) is not None
 
 
@@ -153,7 +155,7 @@ def _too_large(most: int) -> TooLarge:
 
 
 def _without_body(shape: type[S]) -> S:
-    if any(field.required for field in msgspec.structs.fields(shape)):
+    if _requires(shape):
         raise BrokenJson("the body is empty; send a JSON object")
     return shape()
 
@@ -173,8 +175,32 @@ def _check_content(headers: Headers) -> None:
         raise WrongContent("Content-Encoding", "identity")
 
 
+def _pairs(query: bytes) -> list[tuple[str, str]]:
+    try:
+        return parse_qsl(query.decode(), keep_blank_values=True, errors="strict", max_num_fields=_MOST_PARAMETERS)
+    except ValueError:
+        raise BrokenJson("the query string is not valid UTF-8 or has too many parameters") from None
+
+
+@cache
+def _decoder(shape: type[S]) -> msgspec.json.Decoder[S]:
+    return msgspec.json.Decoder(shape)
+
+
+@cache
+def _requires(shape: type[msgspec.Struct]) -> bool:
+    """Return whether a field of the shape must be given."""
+    return any(field.required for field in msgspec.structs.fields(shape))
+
+
+@cache
+def _parameters(shape: type[msgspec.Struct]) -> Mapping[str, bool]:
+    """Return the names of the parameters of a query, and whether each is a list."""
+    return {field.encode_name: field.default_factory is list for field in msgspec.structs.fields(shape)}
+
+
 def _gathered(pairs: Iterable[tuple[str, str]], shape: type[msgspec.Struct]) -> dict[str, Any]:
-    known = {field.encode_name: field.default_factory is list for field in msgspec.structs.fields(shape)}
+    known = _parameters(shape)
     gathered: dict[str, Any] = {}
     for name, value in pairs:
         if name not in known:

@@ -4,13 +4,14 @@ The id is part of the answer, of a problem, and of the log line of a failed requ
 characters, so that its id cannot end a log line, forge another one, or change what a terminal shows.
 """
 
-import os
 import re
 
 from starlette.datastructures import Headers
 from starlette.types import Message, Send
+from uuid_utils import uuid4
 
 HEADER = "x-request-id"
+_HEADER = HEADER.encode()
 _WELL_FORMED = re.compile(r"[!-~]{1,128}")
 
 
@@ -24,16 +25,21 @@ def request_id(headers: Headers) -> str:
 
 def new_id() -> str:
     """Return an id that no other request has."""
-    return os.urandom(16).hex()
+    hexadecimal: str = uuid4().hex
+    return hexadecimal
+
+
+def id_header(id: str) -> tuple[bytes, bytes]:
+    """Return the header of an answer that names its request."""
+    return _HEADER, id.encode()
 
 
 def with_id(send: Send, id: str) -> Send:
     """Return a `send` that adds the id to the headers of the answer."""
-    header = (HEADER.encode(), id.encode())
 
     async def sending(message: Message) -> None:
         if message["type"] == "http.response.start":
-            message["headers"].append(header)
+            message["headers"].append(id_header(id))
         await send(message)
 
     return sending

@@ -5,28 +5,11 @@ from typing import Any
 
 from ..client.diagnostics import Health
 from ..client.statistics import MetricsOverview, QueuesMetrics, TypesMetrics, WorkersMetrics
-from ..client.views import (
-    ActionView,
-    BulkResultView,
-    DeadLetterStatsView,
-    DeliveriesView,
-    JobView,
-    PageView,
-    QueueView,
-    ReceiptView,
-    RunsView,
-    SchedulePreviewView,
-    SchedulesView,
-    ScheduleView,
-    StatsView,
-)
 from ..client.why import Why
 from ..core.access import Scope
-from . import page
-from .openapi import describe
-from .operations import events, jobs, metrics, queues, schedules, workers
-from .operations.operation import Ask, Operation, Reply
-from .operations.requests import (
+from ..wire.jobs import ActionView, BulkResultView, DeadLetterStatsView, JobView, PageView, ReceiptView
+from ..wire.queues import QueuesView, QueueView, RecoveryView, StatsView, WorkersView
+from ..wire.requests import (
     ActionRequest,
     BatchRequest,
     DeadLettersQuery,
@@ -49,7 +32,9 @@ from .operations.requests import (
     StatsQuery,
     WaitQuery,
 )
-from .operations.worker_shapes import (
+from ..wire.schedules import RunsView, SchedulePreviewView, SchedulesView, ScheduleView
+from ..wire.webhooks import DeliveriesView
+from ..wire.worker_protocol import (
     ClaimBody,
     ClaimedView,
     RegisteredView,
@@ -59,6 +44,10 @@ from .operations.worker_shapes import (
     SettleRequest,
     WorkerRequest,
 )
+from . import reference_page
+from .openapi import describe
+from .operations import events, jobs, metrics, queues, schedules, workers
+from .operations.operation import Ask, Operation, Reply
 from .reading import ONE_BATCH
 
 _JOBS, _JOB, _QUEUES = "/api/v1/jobs", "/api/v1/jobs/{id}", "/api/v1/queues"
@@ -81,7 +70,7 @@ async def show_openapi(ask: Ask) -> Reply:
 
 async def show_docs(ask: Ask) -> Reply:
     """Show this reference as a page for people."""
-    return Reply(200, _page(), page.HEADERS, page.HTML, compressible=True)
+    return Reply(200, _page(), reference_page.HEADERS, reference_page.HTML, compressible=True)
 
 
 # The health checks have no scope: a monitor needs no key.
@@ -118,7 +107,7 @@ ROUTES: tuple[Operation, ...] = (
     Operation("GET", f"{_DEAD}/stats", Scope.READ, jobs.count_dead_letters, {200: DeadLetterStatsView}),
     Operation("POST", f"{_DEAD}/retry", Scope.OPERATE, jobs.retry_dead_letters, {200: BulkResultView}, DeadLettersRequest),
     Operation("POST", f"{_DEAD}/delete", Scope.OPERATE, jobs.delete_dead_letters, {200: BulkResultView}, DeadLettersRequest),
-    Operation("GET", _QUEUES, Scope.READ, queues.list_queues, {200: queues.QueuesView}, query=QueuesQuery),
+    Operation("GET", _QUEUES, Scope.READ, queues.list_queues, {200: QueuesView}, query=QueuesQuery),
     Operation("GET", f"{_QUEUES}/{{name}}", Scope.READ, queues.get_queue, {200: QueueView}),
     Operation("PATCH", f"{_QUEUES}/{{name}}", Scope.ADMIN, queues.change_queue, {200: QueueView}, QueueRequest),
     Operation("POST", f"{_QUEUES}/{{name}}/pause", Scope.OPERATE, queues.pause_queue, {200: QueueView}, PauseRequest),
@@ -139,7 +128,7 @@ ROUTES: tuple[Operation, ...] = (
     Operation(
         "GET", f"{_SCHEDULE}/jobs", Scope.READ, schedules.list_schedule_jobs, {200: PageView}, query=ScheduleJobsQuery
     ),
-    Operation("GET", "/api/v1/workers", Scope.READ, queues.list_workers, {200: queues.WorkersView}),
+    Operation("GET", "/api/v1/workers", Scope.READ, queues.list_workers, {200: WorkersView}),
     Operation("POST", _WORKERS, Scope.WORK, workers.register_worker, {201: RegisteredView}, WorkerRequest),
     Operation("POST", f"{_WORKER}/claim", Scope.WORK, workers.claim_jobs, {200: ClaimedView}, ClaimBody),
     Operation(
@@ -165,7 +154,7 @@ ROUTES: tuple[Operation, ...] = (
         "GET", f"{_METRICS}/types", Scope.READ, metrics.show_type_metrics, {200: TypesMetrics}, query=NamedMetricsQuery
     ),
     Operation("GET", f"{_METRICS}/workers", Scope.READ, metrics.show_worker_metrics, {200: WorkersMetrics}),
-    Operation("POST", "/api/v1/recover", Scope.OPERATE, queues.recover, {200: queues.RecoveryView}, Nothing),
+    Operation("POST", "/api/v1/recover", Scope.OPERATE, queues.recover, {200: RecoveryView}, Nothing),
 )
 
 
@@ -176,4 +165,4 @@ def _document() -> dict[str, Any]:
 
 @functools.cache
 def _page() -> bytes:
-    return page.draw(_document())
+    return reference_page.draw(_document())

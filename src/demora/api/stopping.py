@@ -9,7 +9,7 @@ from ..system.stop_signals import hear_stop_signals
 
 
 class Stopping:
-    """Whether the service stops. Requests that wait are told so by a call, which costs less than a task for each.
+    """Whether the service stops. It tells each request that waits by a callback, which costs less than a task for each.
 
     With `by_signals`, those of a loop are told when the process gets a stop signal. The server of a host application waits
     for all requests before it tells the application that it stops, and requests that wait would keep it waiting.
@@ -27,7 +27,7 @@ class Stopping:
 
     @contextmanager
     def calling(self, call: Callable[[], object]) -> Iterator[None]:
-        """Call this when the service stops, during a block."""
+        """Call the function if the service stops during the block, or has stopped already."""
         here = self._here()
         here.calls.add(call)
         try:

@@ -1,7 +1,7 @@
 """Requests that wait for the end of a job, for jobs to claim, or for events: how many may wait, and what ends a wait.
 
 A caller that waits keeps its connection busy, so the server cannot close it for a new one. At most half of the connections
-may wait, and at most half of these for one key: listeners lock nobody out.
+may wait, and at most half of these for one key: listeners keep no other caller out.
 """
 
 import asyncio
@@ -13,8 +13,8 @@ from typing import Any, Self, TypeVar
 from starlette.types import Receive
 
 from ..core.access import ApiKey
+from ..wire.problems import TooManyWaits
 from .http_server.server import affordable
-from .problems import TooManyWaits
 from .reading import ClientGone, disconnected
 from .stopping import Stopping
 

@@ -11,7 +11,7 @@ import click
 import msgspec
 
 from ..client.bulk import BulkResult, OnProgress
-from ..client.views import bulk_result_view
+from ..wire.jobs import bulk_result_view
 from .options import SPAN, in_queue
 from .output import print_json
 
@@ -67,7 +67,7 @@ def by_filter(command: F) -> Callable[..., Any]:
         dry_run,
         click.option("--limit", type=click.IntRange(min=1), metavar="N", help="At most this many jobs, newest first."),
         older_than,
-        click.option("--search", metavar="SEARCH", help="Only jobs that match this search, as demora jobs takes it."),
+        click.option("--search", metavar="SEARCH", help="Only jobs that match this search, written as for demora jobs."),
         click.option("--tag", metavar="TAG", help="Only jobs with this tag."),
         click.option("--type", "type", metavar="TYPE", help="Only jobs of this type."),
         in_queue,

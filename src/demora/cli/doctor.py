@@ -96,7 +96,7 @@ async def _jobs(app: Demora, *, repair: bool) -> list[Finding]:
 async def _histories(client: Client) -> AsyncIterator[ScheduleHistory]:
     for stored in await client.schedules(limit=MOST_SCHEDULES):
         name = stored.schedule.name
-        records = await client.slot_records(name, limit=RECORDS_LOOKED_AT)
+        records = await client.fire_records(name, limit=RECORDS_LOOKED_AT)
         yield ScheduleHistory(stored, records, (await client.schedule_jobs(name, limit=LOOKED_AT)).jobs)
 
 

@@ -10,15 +10,14 @@ import click
 from ..client.bulk import BulkResult
 from ..client.client import Client
 from ..client.recovery import Recovered
-from ..client.views import recovered_view
 from ..core.states import ENDED
 from ..doctor import judge_line
 from ..proof import RULES, Event, Findings, check, read
+from ..wire.queues import recovered_view
 from . import output
 from .bulk import Sweep, carry_out, confirm, dry_run, yes
-from .ids import whole_worker_id
 from .opening import existing
-from .options import SPAN, as_json, asynchronous, in_queue
+from .options import SPAN, as_json, asynchronous, in_queue, whole_worker_id
 from .output import plain, print_json, rough
 from .root import verb
 
@@ -95,7 +94,7 @@ def _line(job: Recovered) -> str:
     return f"{job.id} was held by {plain(job.worker_id or 'an unknown worker')} and is {job.status.name} now"
 
 
-# `demora verify`.
+# `demora verify`
 
 _MOST = 10  # violations that are printed in full
 
@@ -105,7 +104,7 @@ _MOST = 10  # violations that are printed in full
     "--history", type=click.Path(exists=True, dir_okay=False, path_type=Path), multiple=True, help="A history file."
 )
 @click.option("--json", "as_json", is_flag=True, help="Print the findings as JSON.")
-@click.option("--end-audit", is_flag=True, help="Then stop the audit and delete its events.")
+@click.option("--end-audit", is_flag=True, help="Afterwards, stop the audit and delete its events.")
 @click.option("--repair", is_flag=True, help="Correct the Redis line where it differs from the database.")
 @asynchronous
 async def verify(history: tuple[Path, ...], *, as_json: bool, end_audit: bool, repair: bool) -> None:

@@ -1,5 +1,6 @@
-"""The commands about jobs: enqueue one, look at them, and act on them by id or by filter."""
+"""The commands about jobs: enqueue one, look at them, act on them by id or by filter, and follow their events."""
 
+import asyncio
 import json
 import sys
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
@@ -11,18 +12,23 @@ import click
 import msgspec
 
 from ..client.client import Client
-from ..client.views import dead_letter_stats_view, job_view, page_view, worker_view
+from ..client.events import EventStream
+from ..core.events import Event, EventKind
 from ..core.filters import Sort
 from ..core.job import Job
+from ..core.pace import say_pace
+from ..core.spans import timestamp
 from ..core.states import Status
 from ..core.workers import WorkerRecord
 from ..errors import Invalid, JobNotFound, WrongState
 from ..store.jobs import Page, Queue
+from ..wire.events import event_view
+from ..wire.jobs import dead_letter_stats_view, job_view, page_view
+from ..wire.queues import worker_view
 from . import output
 from .bulk import Sweep, by_filter, carry_out, check_choice, count_of_jobs
-from .ids import whole_id
 from .opening import chosen_app, existing, is_app_named, opened
-from .options import MOMENT, SPAN, STATUS, as_json, asynchronous, paged, timing
+from .options import MOMENT, SPAN, STATUS, as_json, asynchronous, paged, queue_names, timing, whole_id
 from .output import about, due, plain, print_json
 from .root import Failure, verb
 
@@ -78,7 +84,7 @@ async def enqueue(type: str, payload: str | None, *, wait: bool, as_json: bool, 
 async def jobs(
     search: tuple[str, ...], statuses: tuple[str, ...], *, sort: str | None, counted: bool, as_json: bool, **filters: Any
 ) -> None:
-    """List jobs. Waiting ones come by when they are due, ended ones from the last to end, others from the newest.
+    """List jobs. Waiting ones are in order of due time; ended ones have the latest first, others the newest first.
 
     A SEARCH is words such as status:failed type:email.* tag:vip error:Timeout "created:<2h" text.
     """
@@ -128,7 +134,7 @@ async def why(id: str, *, as_json: bool) -> None:
 @paged
 @asynchronous
 async def dead_letters(*, stats: bool, as_json: bool, **filters: Any) -> None:
-    """List FAILED jobs, newest first. `demora retry` runs them again, `demora delete` removes them."""
+    """List FAILED jobs, the latest failure first. `demora retry` runs them again, `demora delete` removes them."""
     if stats:
         await _count_dead_letters(as_json=as_json, **filters)
         return
@@ -256,7 +262,7 @@ def _source(text: str) -> str:
 
 def _say_enqueued(job: Job, replayed: bool) -> None:
     if replayed:
-        click.echo(f"{job.id} exists already, no job added: {job.type} in queue {job.queue}")
+        click.echo(f"{job.id} already exists, no job added: {job.type} in queue {job.queue}")
     else:
         click.echo(f"{job.id} enqueued: {job.type} in queue {job.queue}, due {due(job, datetime.now(UTC))}")
 
@@ -310,9 +316,9 @@ async def _find(statuses: list[Status], **filters: Any) -> Page:
 
 def _say_more(page: Page) -> None:
     if not page.complete:
-        click.echo(f"the search ended early, since many jobs do not match; to go on add --cursor {page.next}")
+        click.echo(f"the search stopped early, because many jobs do not match; to continue, add --cursor {page.next}")
     elif page.next is not None:
-        click.echo(f"for the next page add --cursor {page.next}")
+        click.echo(f"for the next page, add --cursor {page.next}")
 
 
 class Done(msgspec.Struct, frozen=True):
@@ -360,3 +366,68 @@ async def _retry(client: Client, id: str) -> tuple[str, Status]:
 async def _delete(client: Client, id: str) -> tuple[str, None]:
     await client.delete(id)
     return f"{plain(id)} is deleted", None
+
+
+# `demora events`
+
+
+@verb("events")
+@click.option("--queue", metavar="QUEUE", shell_complete=queue_names, help="Only events of this queue.")
+@click.option("--type", "type", metavar="TYPE", help="Only events of jobs of this type.")
+@click.option("--tag", metavar="TAG", help="Only events of jobs with this tag.")
+@click.option("--job", metavar="ID", help="Only events of this job.")
+@click.option("--after", metavar="POSITION", help="First print the ends since this position, which --json prints.")
+@as_json
+def events(*, as_json: bool, **filters: str | None) -> None:
+    """Print what happens to jobs and queues. One line each, until Ctrl-C."""
+    try:
+        asyncio.run(_events(as_json=as_json, **filters))
+    except KeyboardInterrupt:  # a normal end here
+        return
+
+
+async def _events(*, as_json: bool, **filters: str | None) -> None:
+    async with existing() as client:
+        stream: EventStream = client.events(**filters)
+        async with stream:
+            async for event in stream:
+                if as_json:
+                    print_json(event_view(event, position=True))
+                else:
+                    click.echo(plain(event_line(event)))
+
+
+def event_line(event: Event) -> str:
+    """Return an event as one line for people: the time, what happened, and to what."""
+    at = "-" if event.at is None else timestamp(event.at)
+    return "  ".join([at, event.kind.value, *_event_facts(event)])
+
+
+def _event_facts(event: Event) -> list[str]:
+    job = event.job
+    if job is None:
+        return [fact for fact in (event.queue, *_queue_facts(event)) if fact]
+    facts = [job.id, job.type, job.queue]
+    match event.kind:
+        case EventKind.STARTED:
+            facts += [f"attempt {job.attempt}", job.worker_id or ""]
+        case EventKind.PROGRESS:
+            facts += ["" if job.progress is None else f"{job.progress:.0%}", job.progress_message or ""]
+        case EventKind.RETRYING:
+            facts += [f"due {timestamp(job.due_at)}", job.error or ""]
+        case EventKind.FAILED | EventKind.CANCELLED:
+            facts += [job.error or ""]
+        case _:
+            pass
+    return [fact for fact in facts if fact]
+
+
+def _queue_facts(event: Event) -> list[str]:
+    match event.kind:
+        case EventKind.PACE:
+            facts = ["default" if event.follows else "off" if event.pace is None else say_pace(event.pace)]
+        case EventKind.RESET:
+            facts = ["the position is too old; events are missing"]
+        case _:
+            facts = [event.reason or ""]
+    return [*facts, f"by {event.by}" if event.by else ""]

@@ -7,12 +7,11 @@ from typing import Any
 import click
 import msgspec
 
-from ..client.views import key_view, made_key_view
 from ..core.access import ApiKey, Scope, check_limits
+from ..wire.keys import key_view, made_key_view
 from . import output
-from .ids import whole_key_id
 from .opening import app_to_look_at, existing, opened
-from .options import SPAN, as_json, asynchronous
+from .options import SPAN, as_json, asynchronous, whole_key_id
 from .output import plain, print_json, rough
 from .root import group, verb
 

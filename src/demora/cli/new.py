@@ -61,7 +61,7 @@ def new(folder: Path, framework: str) -> None:
     """
     name = folder.absolute().name
     if not _NAME.fullmatch(name):
-        raise Failure(f"{name!r} cannot name a project: use small letters, digits and dashes, and begin with a letter")
+        raise Failure(f"{name!r} cannot name a project: use lowercase letters, digits and dashes, and begin with a letter")
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise Failure(f"{folder} exists and is not an empty folder")
     for path, text in _texts(framework, name):

@@ -145,8 +145,8 @@ _THREAD_TIMEOUT = 1.0  # seconds that threads have to end once the event loop ha
 def run(main: Coroutine[Any, Any, int]) -> NoReturn:
     """Run a coroutine on uvloop and exit with the code it returns. A thread that hangs delays the exit by one second.
 
-    The garbage collector leaves alone what is loaded by now, modules and application: looking through all of it again
-    stops every job for 10 ms and more.
+    The garbage collector skips the modules and the application that are loaded by now: looking through all of them again
+    would stop every job for 10 ms and more.
     """
     import uvloop
 

@@ -1,21 +1,29 @@
-"""The types of option values, and the options that several commands share."""
+"""What people type: the types of option values, the options that several commands share, ids, and completion in a shell.
+
+An id may be typed whole, or by a part of it that belongs to one job, API key, secret or worker.
+"""
 
 import asyncio
 import functools
+import re
 from collections.abc import Callable, Coroutine
 from datetime import datetime, timedelta
 from typing import Any, ParamSpec, TypeVar
+from uuid import UUID
 
 import click
+from click.shell_completion import ShellComplete, get_completion_class
 
+from ..client.client import Client
 from ..client.queues import MOST_PER_PAGE
-from ..core.job import Priority
+from ..core.job import Job, Priority
 from ..core.request import check_queue
 from ..core.spans import moment, span
 from ..core.states import Status
-from ..errors import Invalid
+from ..errors import Invalid, JobNotFound
 from ..settings import LOG_FORMATS, LOG_LEVELS
-from .completing import queue_names
+from .opening import existing
+from .root import Failure, root, verb
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -58,6 +66,27 @@ def _queues(text: str) -> tuple[str, ...] | dict[str, int]:
         raise Invalid("queues", "a weight must be a whole number, for example mail=3,reports=1") from None
 
 
+_QUERY_TIMEOUT = 1.0  # seconds in which the database must list its queues
+
+
+def queue_names(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
+    """Return the queue names that start with `incomplete`.
+
+    The list is empty if there is no database or it does not answer: a shell cannot show an error.
+    """
+    try:
+        with ctx.scope(cleanup=False):
+            names = asyncio.run(asyncio.wait_for(_names_of_queues(), _QUERY_TIMEOUT))
+    except Exception:
+        return []
+    return [name for name in names if name.startswith(incomplete)]
+
+
+async def _names_of_queues() -> list[str]:
+    async with existing() as client:
+        return [queue.name for queue in await client.queues()]
+
+
 SPAN = _kind("span", _span)
 MOMENT = _kind("time", _moment)
 QUEUES = _kind("names", _queues)
@@ -96,7 +125,7 @@ def paged(command: F) -> F:
         click.option("--cursor", "after", metavar="CURSOR", help="Continue after the previous page."),
         click.option("--limit", type=click.IntRange(1, MOST_PER_PAGE), default=50, show_default=True, help="Jobs per page."),
         click.option("--tag", metavar="TAG", help="Only jobs with this tag."),
-        click.option("--type", "type", metavar="TYPE", help="Only jobs of this type; email.* means all that begin so."),
+        click.option("--type", "type", metavar="TYPE", help="Only jobs of this type; email.* means all with this prefix."),
         in_queue,
     ):
         command = option(command)
@@ -111,3 +140,89 @@ def asynchronous(command: Callable[P, Coroutine[Any, Any, None]]) -> Callable[P,
         asyncio.run(command(*args, **kwargs))
 
     return run
+
+
+# Completion
+
+SHELLS = ("bash", "zsh", "fish")
+
+
+@verb("completion")
+@click.argument("shell", type=click.Choice(SHELLS))
+def completion(shell: str) -> None:
+    """Print the completion script for bash, zsh or fish."""
+    kind = get_completion_class(shell)
+    assert kind is not None
+    click.echo(ShellComplete.source(kind(root, {}, "demora", "_DEMORA_COMPLETE")))
+
+
+# Ids
+
+LEAST = 4  # characters of a part
+MOST_SEARCHED = 1000  # newest jobs in which a part at the end of an id is looked for
+_DIGITS = 32  # of an id
+_PART = re.compile(r"[0-9a-f]+")
+
+
+async def whole_id(client: Client, typed: str) -> str:
+    """Return the id that begins with what was typed or, among the newest jobs, ends with it.
+
+    Fails if several ids do, and raises `JobNotFound` if none does. A whole id is returned as it is.
+    """
+    part = _digits(typed)
+    if not LEAST <= len(part) < _DIGITS or not _PART.fullmatch(part):
+        return typed
+    found = await _beginning(client, part) or await _ending(client, part)
+    if not found:
+        raise JobNotFound(typed)
+    if len(found) > 1:
+        some = ", ".join(f"{job.id} ({job.type})" for job in found[:3])
+        raise Failure(f"{typed} matches several jobs, for example {some}; type more of the id")
+    return found[0].id
+
+
+async def whole_key_id(client: Client, typed: str) -> str:
+    """Return the id of the API key that begins with what was typed; what was typed if none does."""
+    return _only(typed, [key.id for key in (await client.keys.list()).keys])
+
+
+async def whole_secret_id(client: Client, typed: str) -> str:
+    """Return the id of the webhook secret that begins with what was typed; what was typed if none does."""
+    return _only(typed, [secret.id for secret in (await client.webhooks.secrets()).secrets])
+
+
+async def whole_worker_id(client: Client, typed: str) -> str:
+    """Return the id of the worker that begins with what was typed; what was typed if none does."""
+    return _only(typed, [worker.id for worker in await client.registered_workers()])
+
+
+def _only(typed: str, known: list[str]) -> str:
+    found = [id for id in known if id.startswith(typed)]
+    if typed in known or len(typed) < LEAST or not found:
+        return typed
+    if len(found) > 1:
+        raise Failure(f"several ids begin like this, for example {', '.join(found[:3])}; type more of the id")
+    return found[0]
+
+
+async def _beginning(client: Client, part: str) -> list[Job]:
+    """Return up to four jobs whose ids begin with this part. Ids are in order, so this reads no other jobs."""
+    last = str(UUID(part.ljust(_DIGITS, "f")))
+    page = await client.find(after=last, limit=4, fields=())
+    return [job for job in page.jobs if _digits(job.id).startswith(part)]
+
+
+async def _ending(client: Client, part: str) -> list[Job]:
+    found: list[Job] = []
+    after: str | None = None
+    for _ in range(MOST_SEARCHED // MOST_PER_PAGE):
+        page = await client.find(after=after, limit=MOST_PER_PAGE, fields=())
+        found += [job for job in page.jobs if _digits(job.id).endswith(part)]
+        after = page.next
+        if after is None:
+            break
+    return found
+
+
+def _digits(id: str) -> str:
+    return id.lower().replace("-", "")

@@ -24,8 +24,7 @@ from ..client.counts import DeadLetterStats, JobCounts, Stats
 from ..core.access import ApiKey
 from ..core.dsn import without_secrets
 from ..core.job import Attempt, Job
-from ..core.pace import EVERY_QUEUE
-from ..core.pace_request import say_briefly
+from ..core.pace import EVERY_QUEUE, say_briefly
 from ..core.schedules.schedule import say_schedule
 from ..core.spans import MILLISECOND, ZERO, say, timestamp
 from ..core.states import Status

@@ -1,4 +1,4 @@
-"""The commands about queues: list and watch them, show or change one, pause and resume."""
+"""The commands about queues: list and watch them, show or change one, pause and resume, and show or change its pace."""
 
 import asyncio
 import sys
@@ -11,18 +11,18 @@ import click
 import msgspec
 
 from ..client.client import Client
-from ..client.views import queue_view, stats_view, worker_view
-from ..core.pace_request import say_pace
+from ..client.statistics import PaceEffect, PaceHistory
+from ..core.pace import EVERY_QUEUE, Governs, PaceRequest, make_pace_request, say_pace
 from ..core.spans import say, timestamp
 from ..core.workers import WorkerRecord
 from ..store.diagnostics import Activity
 from ..store.jobs import Queue
-from ..store.paces import Pacing
+from ..store.paces import PaceChange, Pacing
+from ..wire.queues import PaceView, pace_view, queue_view, stats_view, worker_view
 from . import output
-from .completing import queue_names
 from .opening import existing
-from .options import SPAN, as_json, asynchronous
-from .output import plain, print_json
+from .options import SPAN, as_json, asynchronous, queue_names
+from .output import paced_queues, plain, print_json
 from .root import verb, who
 
 LEAST_INTERVAL = timedelta(milliseconds=100)
@@ -46,9 +46,9 @@ def queues(*, watched: bool, interval: timedelta | None, as_json: bool) -> None:
 
 @verb("queue")
 @click.argument("queue", metavar="QUEUE")
-@click.option("--step", type=SPAN, help="How much longer a job must wait to go before a job of the next higher priority.")
+@click.option("--step", type=SPAN, help="How much longer a job must wait to go ahead of a job of the next higher priority.")
 @click.option(
-    "--strict/--no-strict", default=None, help="Whether a higher priority always goes first, however long others wait."
+    "--strict/--no-strict", default=None, help="Whether a higher priority always goes first, no matter how long others wait."
 )
 @click.option("--head-start", type=SPAN, help="The head start of real-time jobs over delayed jobs.")
 @click.option("--keep-completed", metavar="KEEP", help=f"How long to keep COMPLETED jobs: {_KEEP}.")
@@ -143,7 +143,7 @@ def _show(queue: Queue, message: str, *, as_json: bool) -> None:
         click.echo(message)
 
 
-# `demora queues --watch`.
+# `demora queues --watch`
 
 
 def watch(interval: timedelta, *, as_json: bool) -> None:
@@ -252,3 +252,144 @@ def _queue(queue: Queue, snapshot: Snapshot) -> dict[str, Any]:
 def _worker(worker: WorkerRecord, activity: Activity) -> dict[str, Any]:
     shown: dict[str, Any] = msgspec.to_builtins(worker_view(worker))
     return shown | {"running": activity.running.get(worker.id, 0)}
+
+
+# `demora pace`
+
+
+@verb("pace")
+@click.argument("queue", metavar="[QUEUE]", required=False)
+@click.option("--gap", type=SPAN, help="The least time between the first releases of two cycles. Default: 2m.")
+@click.option("--burst", type=int, help="Releases per cycle. Default: 3.")
+@click.option(
+    "--stagger",
+    metavar="SPAN",
+    help="The time between two releases of a cycle. Default: 30s, or less, so that the burst fits into the gap.",
+)
+@click.option("--rapid-gap", type=SPAN, help="The gap while no real-time job waits.")
+@click.option("--rapid-burst", type=int, help="The burst while no real-time job waits.")
+@click.option("--rapid-stagger", metavar="SPAN", help="The stagger while no real-time job waits.")
+@click.option(
+    "--rapid/--no-rapid", default=None, help="Whether the queue releases faster while no real-time job waits. Default: no."
+)
+@click.option("--governs", type=click.Choice([kind.value for kind in Governs]), help="Which delayed jobs the pace holds.")
+@click.option(
+    "--protect", metavar="QUEUE", multiple=True, help="A queue whose real-time jobs prevent the rapid rate; may be repeated."
+)
+@click.option("--off", is_flag=True, help="Remove the pace, and follow that of all queues ('*') neither now nor later.")
+@click.option("--default", is_flag=True, help="Follow the pace of all queues ('*') again, instead of its own or no pace.")
+@click.option("--history", is_flag=True, help="Show who changed the pace and when.")
+@as_json
+@asynchronous
+async def pace(
+    queue: str | None, *, protect: tuple[str, ...], off: bool, default: bool, history: bool, as_json: bool, **values: Any
+) -> None:
+    """Show or change the pace of a queue. It says how fast delayed jobs are released. Processes apply it within a second.
+
+    The queue '*' stands for all queues without a pace of their own. Without a queue, shows the delayed jobs of each queue
+    that has a pace.
+    """
+    request = make_pace_request(**values, protect=protect or None)
+    if off + default + (request != PaceRequest()) > 1:
+        raise click.UsageError("--off and --default cannot be combined with other changes")
+    if queue is None:
+        if off or default or history or request != PaceRequest():
+            raise click.UsageError("name the queue, or '*' for all queues without a pace of their own")
+        return await _show_all_paces(as_json=as_json)
+    async with existing() as client:
+        if off:
+            await client.take_pace_off(queue, by=who())
+        elif default:
+            await client.use_default_pace(queue, by=who())
+        elif request != PaceRequest():
+            await client.set_pace(queue, request, by=who())
+        found, changes = await client.pacing(queue), await client.pace_changes(queue)
+        effects = (await client.pace_history([] if found is None else [found])).get(queue)
+    if as_json:
+        print_json(
+            {"queue": queue, "pace": pace_view(found, effects), "changes": [_change_view(change) for change in changes]}
+        )
+    else:
+        click.echo("\n".join(_about_pace(queue, found, effects, changes, history=history)))
+    return None
+
+
+async def _show_all_paces(*, as_json: bool) -> None:
+    async with existing() as client:
+        pacings = await client.pacings()
+        history = await client.pace_history(pacings) if as_json else {}
+    if as_json:
+        shown = [(pacing.queue, pace_view(pacing, history.get(pacing.queue))) for pacing in pacings]
+        print_json({"queues": [{"queue": queue, "pace": pace} for queue, pace in shown]})
+    else:
+        paced_queues(pacings)
+
+
+def _about_pace(
+    name: str, found: Pacing | None, effects: PaceHistory | None, changes: list[PaceChange], *, history: bool
+) -> Iterator[str]:
+    view, left_out = pace_view(found), bool(changes) and changes[0].is_off
+    if found is None and left_out and name != EVERY_QUEUE:
+        yield f"{name} has no pace, even if all queues get one; demora pace {name} --default makes it follow that one again"
+    elif found is None or view is None:
+        yield f"{name} has no pace; demora pace {name} --gap 2m --burst 3 sets one"
+    else:
+        yield f"{'queue':<15} {name}"
+        yield f"{'pace':<15} {say_pace(found.pace)}{', the pace of all queues' if found.inherited else ''}"
+        yield f"{'set':<15} {timestamp(found.set_at)} by {plain(found.set_by)}"
+        yield f"{'mode':<15} {_say_mode(found)}"
+        if name != EVERY_QUEUE:
+            yield from _pace_figures(view)
+        if effects is not None:
+            yield from _pace_effect("last hour", effects.last_hour)
+            yield from _pace_effect("last day", effects.last_day)
+    for change in changes if history else []:
+        yield f"{timestamp(change.at)} {plain(change.by)}: {_say_change(change)}"
+
+
+def _pace_figures(view: PaceView) -> Iterator[str]:
+    yield f"{'delayed':<15} {view.total_delayed}, {view.ready_now} due, {view.ready_in_hour} due within the hour"
+    yield f"{'waiting for gap':<15} {view.waiting_for_gap}"
+    yield f"{'next release':<15} {_say_next_release(view)}"
+    last = view.time_since_last_release_seconds
+    yield f"{'last release':<15} {'none yet' if last is None else f'{last:.0f} s ago'}"
+
+
+def _pace_effect(when: str, effect: PaceEffect) -> Iterator[str]:
+    """Write what the pace did in a stretch of time: releases, how long jobs were held, and how late real-time jobs began."""
+    held, waits = effect.held, effect.real_time_wait
+    said = f"{effect.released} released"
+    if held.p50 is not None and held.p99 is not None and held.max is not None:
+        said += f", held {_span(held.p50)} (p50), {_span(held.p99)} (p99), {_span(held.max)} (most)"
+    if waits.p50 is not None and waits.p99 is not None:
+        said += f"; real-time jobs waited {_span(waits.p50)} (p50), {_span(waits.p99)} (p99)"
+    yield f"{when:<15} {said}"
+
+
+def _span(ms: float) -> str:
+    return f"{ms / 1000:.0f} s" if ms >= 10_000 else f"{ms / 1000:.1f} s" if ms >= 1000 else f"{ms:.0f} ms"
+
+
+def _say_mode(found: Pacing) -> str:
+    """Write the mode and, if the pace has two, why this one is in force."""
+    if found.pace.rapid is None:
+        return "normal"
+    queues = ", ".join(found.pace.protected(found.queue))
+    mode, waits = found.pace.mode(quiet=found.quiet), "no" if found.quiet else "a"
+    return f"{mode}, because {waits} real-time job waits in {plain(queues)}"
+
+
+def _say_next_release(view: PaceView) -> str:
+    wait = view.next_release_in_seconds
+    return "nothing delayed" if wait is None else f"in {wait:.0f} s"
+
+
+def _change_view(change: PaceChange) -> dict[str, str | None]:
+    pace = None if change.pace is None and not change.follows else _say_change(change)
+    return {"at": timestamp(change.at), "by": change.by, "pace": pace}
+
+
+def _say_change(change: PaceChange) -> str:
+    if change.follows:
+        return "default"
+    return "off" if change.pace is None else say_pace(change.pace)

@@ -18,13 +18,11 @@ from .output import plain
 COMMANDS = {
     **dict.fromkeys(("serve", "worker", "scheduler"), "running"),
     **dict.fromkeys(("enqueue", "jobs", "job", "why", "dead-letters"), "jobs"),
-    **dict.fromkeys(("queues", "queue"), "queues"),
-    "pace": "paces",
+    **dict.fromkeys(("queues", "queue", "pace"), "queues"),
     **dict.fromkeys(("schedules", "schedule"), "schedules"),
     "workers": "jobs",
     "stats": "queues",
-    "events": "events",
-    **dict.fromkeys(("cancel", "retry", "reschedule", "delete"), "jobs"),
+    **dict.fromkeys(("events", "cancel", "retry", "reschedule", "delete"), "jobs"),
     **dict.fromkeys(("pause", "resume"), "queues"),
     "doctor": "doctor",
     **dict.fromkeys(("purge", "rebuild", "recover"), "housekeeping"),
@@ -33,7 +31,7 @@ COMMANDS = {
     "migrate": "running",
     "verify": "housekeeping",
     "new": "new",
-    "completion": "completing",
+    "completion": "options",
 }
 INTERRUPTED = 130
 _DATABASE_URL, _APP = "demora.database_url", "demora.app"

@@ -1,9 +1,12 @@
-"""The commands that run processes: `serve`, `worker` and `scheduler`; and `migrate`, which they do at their start."""
+"""The commands that run processes (`serve`, `worker`, `scheduler`), `migrate`, and the log of these processes."""
 
+import json
+import logging
 import os
-from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
-from datetime import timedelta
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -11,16 +14,17 @@ import click
 
 from ..app import Demora
 from ..core.dsn import without_secrets
-from ..core.shares import QueueShares
-from ..core.spans import say
+from ..core.spans import say, timestamp
+from ..core.workers import QueueShares
 from ..errors import DemoraError
+from ..handlers.context import stamp_records
 from ..runtime.reloading import run_and_reload, take_reloaded
-from ..settings import load, nearest, unknown_variables
-from ..system import notices
-from . import logs, opening
+from ..settings import Settings, load, nearest, unknown_variables
+from ..system import error_texts, notices
+from . import opening
 from .opening import app_to_look_at, chosen_app, is_app_named, opened
 from .options import QUEUES, SPAN, as_json, asynchronous, concurrency, logged, reload_option
-from .output import banner, print_json, whole_url
+from .output import banner, plain, print_json, whole_url
 from .root import Failure, asked_app, asked_database_url, program, verb
 
 Queues = Sequence[str] | Mapping[str, int] | None
@@ -30,7 +34,7 @@ Queues = Sequence[str] | Mapping[str, int] | None
 @click.option("--host", metavar="HOST", help="The address to listen on.")
 @click.option("--port", type=int, metavar="PORT", help="The port to listen on; 0 chooses a free port.")
 @click.option("--no-worker", is_flag=True, help="Only serve HTTP; run no jobs.")
-@click.option("--root-path", metavar="PATH", help="The path that a reverse proxy serves this below, for instance /jobs.")
+@click.option("--root-path", metavar="PATH", help="The path below which a reverse proxy serves this, for instance /jobs.")
 @concurrency
 @reload_option
 @logged
@@ -47,7 +51,7 @@ def serve(
     from ..runtime.service import serve
     from ..runtime.supervisor import hold_lifeline
 
-    logs.to_stderr(load(**log))
+    to_stderr(load(**log))
     if reload:
         _reload()
     app = chosen_app(host=host, port=port, root_path=root_path, concurrency=concurrency)
@@ -98,7 +102,7 @@ def worker(
     """Run jobs until SIGTERM or Ctrl-C. A second signal ends it at once. Creates the database if there is none."""
     from ..runtime.supervisor import hold_lifeline, supervise
 
-    logs.to_stderr(load(**log))
+    to_stderr(load(**log))
     if reload and number > 1:
         raise click.UsageError("--reload restarts one process; leave --processes out")
     if reload:
@@ -131,7 +135,7 @@ def scheduler(**log: Any) -> None:
     `serve` and every worker do it too, and any number of processes can do it at the same time. Run this command if no
     worker runs for long periods. Delayed jobs do not need it: workers start them when they are due.
     """
-    logs.to_stderr(load(**log))
+    to_stderr(load(**log))
     app = chosen_app()
     _log_settings(app)
     opening.run(_housekeep(app))
@@ -148,7 +152,7 @@ async def migrate(*, as_json: bool) -> None:
     app = app_to_look_at()
     url = without_secrets(app.settings.database_url)
     before = await app.schema_version()
-    with logs.schema_progress():
+    with schema_progress():
         async with opened(app):
             now = await app.schema_version()
     if as_json:
@@ -250,3 +254,98 @@ def _migrated(url: str, before: int | None, now: int | None) -> str:
     if before == now:
         return f"{url} already has schema {now}"
     return f"{url} has schema {now} now" + ("" if before is None else f"; it had {before}")
+
+
+# The log of a service or worker: text for people, or one JSON object per line for programs
+
+_COLOURS = {"WARNING": "33", "ERROR": "31", "CRITICAL": "31;1"}
+
+
+class Lines(logging.Formatter):
+    """Formats a record as one line: time, level, job id unless the message has it, message. Control characters are escaped.
+
+    The lines of a traceback follow. With `colour`, warnings and errors are coloured.
+    """
+
+    default_msec_format = "%s.%03d"
+
+    def __init__(self, *, colour: bool = False) -> None:
+        super().__init__()
+        self._colours = _COLOURS if colour else {}
+
+    def format(self, record: logging.LogRecord) -> str:
+        job_id, message = _job_id(record), plain(record.getMessage())
+        inside = "" if job_id is None or job_id in message else f"[{job_id}] "
+        line = f"{self.formatTime(record)} {self._level(record)} {inside}{message}"
+        return "\n".join([line, *self._traceback(record)])
+
+    def _level(self, record: logging.LogRecord) -> str:
+        name, colour = f"{record.levelname:<7}", self._colours.get(record.levelname)
+        return name if colour is None else f"\x1b[{colour}m{name}\x1b[0m"
+
+    def _traceback(self, record: logging.LogRecord) -> list[str]:
+        text = error_texts.of_traceback(record.exc_info) if record.exc_info else record.exc_text or ""
+        return [plain(line) for line in text.splitlines()]
+
+
+class Objects(logging.Formatter):
+    """Formats a record as one JSON object: time, level, event and message, then the facts. Non-ASCII text is escaped."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        said: dict[str, Any] = {
+            "time": timestamp(datetime.fromtimestamp(record.created, UTC)),
+            "level": record.levelname.lower(),
+            "event": getattr(record, "event", "log"),
+            "message": record.getMessage(),
+            "logger": record.name,
+        }
+        if (job_id := _job_id(record)) is not None:
+            said["jobId"] = job_id
+        said |= {_camel(name): value for name, value in getattr(record, "facts", {}).items()}
+        if record.exc_info:
+            said["traceback"] = error_texts.of_traceback(record.exc_info)
+        elif record.exc_text:
+            said["traceback"] = record.exc_text
+        return json.dumps(said, default=str).replace("\x7f", "\\u007f")
+
+
+def to_stderr(settings: Settings) -> None:
+    """Log to stderr from now on, in the format and at the level that the settings name. A terminal shows each completed
+    job."""
+    stamp_records()
+    error_texts.configure(settings.log_errors)
+    handler = logging.StreamHandler(sys.stderr)
+    notices.show_ends(sys.stderr.isatty())
+    colour = sys.stderr.isatty() and not os.environ.get("NO_COLOR")
+    handler.setFormatter(Objects() if settings.log_format == "json" else Lines(colour=colour))
+    logging.basicConfig(level=settings.log_level, handlers=[handler])
+
+
+@contextmanager
+def schema_progress() -> Iterator[None]:
+    """Show on stderr what a migration does meanwhile, and the warnings that a command without a log shows anyway."""
+    log, shown = logging.getLogger("demora"), _SchemaProgress()
+    level = log.level
+    log.addHandler(shown)
+    log.setLevel(logging.INFO)
+    try:
+        yield
+    finally:
+        log.setLevel(level)
+        log.removeHandler(shown)
+
+
+class _SchemaProgress(logging.Handler):
+    def emit(self, record: logging.LogRecord) -> None:
+        if record.levelno >= logging.WARNING or getattr(record, "event", "").startswith("schema."):
+            click.echo(plain(record.getMessage()), err=True)
+
+
+def _job_id(record: logging.LogRecord) -> str | None:
+    job_id: str = getattr(record, "job_id", "-")
+    return None if job_id == "-" else job_id
+
+
+def _camel(name: str) -> str:
+    first, *rest = name.split("_")
+    return first + "".join(word.capitalize() for word in rest)

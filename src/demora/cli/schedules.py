@@ -10,10 +10,11 @@ import click
 
 from ..client.client import Client
 from ..client.schedules import RUNS, BackfillResult, changed_by_person
-from ..client.views import backfill_view, job_view, schedule_view, schedules_view
 from ..core.schedules.schedule import Missed, Overlap, Schedule, fire_times_between, preview, say_schedule, why_unreadable
 from ..core.spans import say, timestamp
 from ..store.schedules import FireRecord, Origin, StoredSchedule
+from ..wire.jobs import job_view
+from ..wire.schedules import backfill_view, schedule_view, schedules_view
 from . import output
 from .jobs import read_payload
 from .opening import chosen_app, existing, is_app_named, opened
@@ -132,7 +133,7 @@ async def edit(name: str, *, payload: str | None, cleared: tuple[str, ...], as_j
 @as_json
 @asynchronous
 async def pause(name: str, *, reason: str | None, as_json: bool) -> None:
-    """Pause a schedule. It does not run until it is resumed, and runs that pass meanwhile are not missed."""
+    """Pause a schedule. It does not run until it is resumed, and runs that pass do not count as missed."""
     async with existing() as client:
         paused = await client.pause_schedule(name, reason=reason, by=who())
     _tell(paused, f"is paused; demora schedule resume {name} resumes it", as_json=as_json)
@@ -143,7 +144,7 @@ async def pause(name: str, *, reason: str | None, as_json: bool) -> None:
 @as_json
 @asynchronous
 async def resume(name: str, *, as_json: bool) -> None:
-    """Resume a schedule, from its next run after now."""
+    """Resume a schedule. It fires at its next regular time."""
     async with existing() as client:
         resumed = await client.resume_schedule(name, by=who())
     _tell(resumed, "is resumed", as_json=as_json)
@@ -177,7 +178,7 @@ async def remove(name: str, *, as_json: bool) -> None:
     else:
         click.echo(f"schedule {plain(name)} is removed; its jobs stay")
         if found.origin is Origin.CODE:
-            click.echo("it is defined in code, which adds it again at the next start; demora schedule pause would last")
+            click.echo("it is defined in code, which adds it again at the next start; to stop it, use demora schedule pause")
 
 
 @verb("show")
@@ -189,7 +190,7 @@ async def show(name: str, *, as_json: bool) -> None:
     now = datetime.now(UTC)
     async with existing() as client:
         found = await client.schedule(name)
-        records = await client.slot_records(name, limit=SHOWN_FIRE_TIMES)
+        records = await client.fire_records(name, limit=SHOWN_FIRE_TIMES)
     unreadable = why_unreadable(found.schedule)
     runs = preview(found.schedule, now, RUNS) if found.schedule.enabled and unreadable is None else []
     if as_json:

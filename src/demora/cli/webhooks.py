@@ -8,7 +8,6 @@ from typing import Any
 import click
 
 from ..client.client import Client, new_id
-from ..client.views import deliveries_view, secret_view
 from ..client.webhooks import OVERLAP, DeliveryHistory, DeliveryTry, MadeSecret
 from ..core.spans import say
 from ..core.states import RETRYABLE
@@ -16,9 +15,9 @@ from ..core.webhook import Secret, message_id, objection, secret_text
 from ..outbound.sender import Crowded, Forbidden, NoAnswer
 from ..store.webhooks import Signing
 from ..system.addresses import cannot_listen
-from .ids import whole_id, whole_secret_id
+from ..wire.webhooks import deliveries_view, secret_view
 from .opening import app_to_look_at, existing, opened
-from .options import SPAN, as_json, asynchronous
+from .options import SPAN, as_json, asynchronous, whole_id, whole_secret_id
 from .output import due, plain, print_json
 from .root import Failure, Family, group, verb
 

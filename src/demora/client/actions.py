@@ -30,11 +30,12 @@ from ..handlers.registry import Defaults, Handler
 from ..store.jobs import Change, Lease, Report
 from ..store.store import Store
 from .bulk import Alteration, Bulk, BulkResult, Save
+from .paces import CODE
 
-TIMEOUT = timedelta(hours=24)  # of a run; the next one goes on where it was
-MOST_AT_ONCE = 2  # actions that a worker carries out
-LATER = timedelta(seconds=5)  # until one that must wait is tried again
-LEASE = timedelta(seconds=60)  # from one page of jobs to the next
+TIMEOUT = timedelta(hours=24)  # of a run; the next one continues where it stopped
+MOST_AT_ONCE = 2  # actions that a worker carries out at the same time
+LATER = timedelta(seconds=5)  # until an action beyond these is tried again
+LEASE = timedelta(seconds=60)  # renewed before each page of jobs
 
 
 class ActionState(msgspec.Struct, frozen=True):
@@ -61,15 +62,15 @@ class Actions:
         over: timedelta | str | None = None,
         ids: Iterable[str] = (),
         dry_run: bool = False,
-        by: str = "code",
+        by: str = CODE,
     ) -> ActionState:
         """Have a worker act on all jobs that match a filter or a search, or only count them: cancel, retry or delete them,
         reschedule them to the time `at`, give them another `priority`, or spread them evenly `over` a span from `at` or now
         on, the oldest one first. Retried jobs can be spread in the same way, so that they do not all run at once. With `ids`
         it takes only these jobs, and of the filter only the states count.
 
-        It takes no job that is added later, and each at most once. If its worker dies, another one goes on where that one
-        was.
+        It takes no job that is added later, and each at most once. If its worker dies, another one continues where that one
+        stopped.
         """
         now = datetime.now(UTC)
         meant = parse_filter(filter, now) if isinstance(filter, str) else filter.checked()
@@ -94,7 +95,7 @@ class Actions:
 
     async def carry_out(self, id: str, save: Save) -> BulkResult:
         """Do what an action asks for, to the jobs that match and were there when it was asked for. `save` stores the
-        progress; a later call goes on from what is stored."""
+        progress; a later call continues from there."""
         asked = await self.get(id)
         action, created_at = asked.order.action, asked.job.created_at
         filter = action.narrowed(parse_filter(asked.order.filter, created_at), created_at)
@@ -108,8 +109,8 @@ class Actions:
         return BulkResult(done.matched, done.done, done.skipped)
 
     async def keep(self, lease: Lease, ran: timedelta, progress: ActionProgress) -> None:
-        """Store the progress of a run while its lease holds. Otherwise another worker goes on from what was stored, and this
-        run must end."""
+        """Store the progress of a run while its lease holds. Otherwise another worker continues from what was stored, and
+        this run must end: `RunLost`."""
         held = await self._store.renew([Report(lease, ran, 0.0, encoded(progress))], lease=LEASE)
         if held.lost:
             raise RunLost
@@ -130,8 +131,8 @@ class ActionHandler:
         return Handler(TYPE, self.run, usual)
 
     async def run(self, ctx: Context, **order: Any) -> dict[str, Any]:
-        """Carry out the action. The message of its progress, and then the result of the job, have the counts. With enough
-        actions under way it waits for a later run, so that they leave the slots of the worker to other jobs."""
+        """Carry out the action. The message of its progress, and then the result of the job, have the counts. If
+        the worker carries out enough actions already, it snoozes, so that the other slots are left to other jobs."""
         if self._running >= MOST_AT_ONCE:
             raise Snooze(LATER)
         self._running += 1
@@ -141,7 +142,6 @@ class ActionHandler:
             self._running -= 1
 
     async def _carry_out(self, ctx: Context) -> dict[str, Any]:
-
         actions = await self._actions()
 
         async def save(progress: ActionProgress) -> None:
@@ -163,7 +163,7 @@ def encoded(progress: ActionProgress) -> str:
 
 
 def _progress_of(job: Job) -> ActionProgress:
-    """Where the last run was."""
+    """Return how far the last run got."""
     text = job.progress_message
     return ActionProgress() if text is None else msgspec.json.decode(text, type=ActionProgress)
 

@@ -7,14 +7,13 @@ for the database. A verb that is interrupted has done its last whole page; calli
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import partial
-from typing import Any
+from typing import Any, TypedDict
 
 import msgspec
 
-from ..core.action import Action, ActionProgress
+from ..core.action import OWN_QUEUES, Action, ActionProgress, means_own
 from ..core.filters import NO_FILTER, JobFilter, Sort, parse_filter, sort_of
 from ..core.job import Job, expires_before
-from ..core.own import OWN_QUEUES, means_own
 from ..core.request import check_cursor, check_status, check_tag
 from ..core.spans import MILLISECOND, span
 from ..core.states import Status
@@ -24,7 +23,8 @@ from ..store.store import Store
 
 FIELDS = ("payload", "result")  # the fields of a found job that a caller can leave out
 BATCH = 100  # jobs per transaction; about so many hold the lock of a database for milliseconds
-PICKED = 10  # jobs per page of those that a caller names: someone looks on
+USUAL_PAGE = 50  # jobs on a page that a caller asks for
+PICKED = 10  # jobs per page if the caller names them: a person watches the progress
 
 
 class BulkResult(msgspec.Struct, frozen=True):
@@ -101,8 +101,8 @@ class Bulk:
         asked_at: datetime,
         dry_run: bool = False,
     ) -> ActionProgress:
-        """Do this to all jobs that match, whose states the action takes, or only count them. An `alteration` says for the
-        actions that change jobs what changes, and for a retry when the jobs are due. With `ids` it takes none but these.
+        """Apply the action to every matching job in a state that it accepts; with `dry_run` only count them. An `alteration`
+        says what an action that changes jobs changes, and when retried jobs are due. With `ids` it takes only these jobs.
 
         `save` stores the progress before each page. A run that was interrupted goes on from its progress, `since`, and takes
         no job a second time: of the page that was under way it leaves alone the jobs that show the change, or that have run
@@ -228,6 +228,29 @@ class Bulk:
             after = page.next
 
 
+class FindOptions(TypedDict, total=False):
+    """The arguments of `Client.find` besides its filter: parts of a filter, the order, the place and the size of a page."""
+
+    status: Iterable[Status | str] | Status | str
+    queue: str | None
+    type: str | None
+    tag: str | None
+    older_than: timedelta | str | None
+    sort: Sort | str | None
+    after: str | None
+    limit: int
+    fields: Iterable[str]
+    most_bytes: int | None
+    within: timedelta | None
+
+
+def page_query(filter: JobFilter | str | None, options: FindOptions) -> Query:
+    """Return the query for a page of jobs. Without a `sort`, the states of the jobs decide the order; see `sort_of`."""
+    options.setdefault("sort", None)
+    options.setdefault("limit", USUAL_PAGE)
+    return check_query(filter, **options)
+
+
 def check_query(
     filter: JobFilter | str | None = None,
     *,
@@ -244,7 +267,8 @@ def check_query(
     within: timedelta | None = None,
 ) -> Query:
     """Return the query for a filter, or the text of a search, and these parts of one. `Invalid` names the first part that is
-    malformed, or that is given twice. Without a sort the states say it, see `sort_of`."""
+    malformed, or that is given twice. Without a `sort`, the states decide the order; see
+    `sort_of`."""
     wanted = _check_fields(fields)
     parts = {
         "statuses": frozenset(check_status(one) for one in ((status,) if isinstance(status, Status | str) else status)),

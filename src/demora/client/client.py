@@ -1,7 +1,7 @@
-"""`Client`: everything that a caller may ask of demora. Python code, HTTP service and CLI all use it.
+"""`Client`: everything that a caller may ask of demora. Python code, the HTTP service, the dashboard and the command line
+use it.
 
-The verbs on single jobs are here. The other verbs belong to the parts that the client is composed of: API keys, webhooks,
-remote workers, queues, paces, schedules, bulk verbs, recovery, events and diagnostics.
+The verbs on single jobs are here. The others belong to parts, one file each, of which the client is composed.
 """
 
 import asyncio
@@ -13,10 +13,10 @@ import msgspec
 from uuid_utils import uuid7
 
 from ..core import action, webhook
-from ..core.filters import JobFilter, Sort
-from ..core.job import DEFAULT_LEASE, Job, Lane, NewJob, Priority, expires_before, revision
+from ..core.action import OWN_QUEUES
+from ..core.filters import JobFilter
+from ..core.job import DEFAULT_LEASE, Job, NewJob, Priority, due_at, expires_before, lane_for, revision
 from ..core.outbound import Policy, check_target, read_url
-from ..core.own import OWN_QUEUES
 from ..core.pace import USUAL_PACE, Pace
 from ..core.payload import pack_object
 from ..core.request import (
@@ -30,7 +30,7 @@ from ..core.request import (
     check_type,
     make_job,
 )
-from ..core.spans import ZERO, say, span, timestamp
+from ..core.spans import say, span, timestamp
 from ..core.spans import spread as spread_over
 from ..core.states import ENDED, RETRYABLE, WAITING, Status
 from ..errors import Invalid, JobChanged, JobFailed, JobNotFound, KeyReused, StillRunning, UndoTooLate, WrongState
@@ -41,10 +41,10 @@ from ..store.transaction import CallerTransaction, Transactional
 from ..system import crash, traces
 from .actions import Actions
 from .api_keys import ApiKeys
-from .bulk import FIELDS, Bulk, check_query
+from .bulk import USUAL_PAGE, Bulk, FindOptions, check_query, page_query
 from .counts import Counts
 from .diagnostics import Diagnostics
-from .events import Events
+from .events import EventReader, Events, ReaderSource
 from .paces import Paces
 from .queues import MOST_PER_PAGE, Queues
 from .recovery import Recovery
@@ -80,45 +80,52 @@ class Client:
         self.store, self.registry, self._new_id = store, registry, new_id
         self._outbound, self._longest_timeout = outbound or Policy(), longest_timeout
         self._traces = traces.configured()
-        self.keys, self.webhooks = ApiKeys(store.api_keys), Webhooks(store)
-        self.remote_workers = RemoteWorkers(store, registry, lease=lease, longest=longest_timeout)
 
-        # The verbs of the parts are verbs of the client.
-        queues = Queues(store, self.check_webhook_url)
+        bulk, counts, diagnostics = Bulk(store), Counts(store), Diagnostics(store)
+        self.keys, self.webhooks, self.actions = ApiKeys(store.api_keys), Webhooks(store), Actions(store, bulk, new_id)
+        self.remote_workers = RemoteWorkers(store, registry, lease=lease, longest=longest_timeout)
+        reader = EventReader(store)
+        self.events = Events(lambda which, after: ReaderSource(reader, after)).events
+        self._offer_queues(Queues(store, self.check_webhook_url))
+        self._offer_paces(Paces(store.paces, usual_pace))
+        self._offer_schedules(Schedules(store, registry, self.make, new_id))
+        self._offer_many_jobs(bulk, counts)
+        self._offer_recovery(Recovery(store, registry.retry_state))
+        self._offer_diagnostics(diagnostics)
+        self._offer_statistics(Measurements(store, counts, diagnostics))
+
+    # The verbs of the parts are verbs of the client.
+
+    def _offer_queues(self, queues: Queues) -> None:
         self.queues, self.queues_page, self.queue = queues.queues, queues.queues_page, queues.queue
         self.pause, self.resume, self.set_queue = queues.pause, queues.resume, queues.set_queue
 
-        paces = Paces(store.paces, usual_pace)
+    def _offer_paces(self, paces: Paces) -> None:
         self.set_pace, self.take_pace_off, self.apply_paces = paces.set_pace, paces.take_pace_off, paces.apply_paces
         self.use_default_pace, self.preview_pace = paces.use_default_pace, paces.preview_pace
         self.delayed_stats = paces.delayed_stats
         self.pacings, self.pacing, self.pace_changes = paces.pacings, paces.pacing, paces.pace_changes
         self.why, self.why_many = paces.why, paces.why_many
 
-        schedules = Schedules(store, registry, self.make, new_id)
+    def _offer_schedules(self, schedules: Schedules) -> None:
         self.add_schedule, self.change_schedule = schedules.add_schedule, schedules.change_schedule
         self.pause_schedule, self.resume_schedule = schedules.pause_schedule, schedules.resume_schedule
         self.trigger_schedule, self.remove_schedule = schedules.trigger_schedule, schedules.remove_schedule
         self.schedule, self.schedules, self.next_runs = schedules.schedule, schedules.schedules, schedules.next_runs
         self.preview_schedule, self.schedule_jobs = schedules.preview_schedule, schedules.schedule_jobs
-        self.slot_records, self.backfill_schedule = schedules.slot_records, schedules.backfill_schedule
+        self.fire_records, self.backfill_schedule = schedules.fire_records, schedules.backfill_schedule
         self.define_schedules = schedules.define_schedules
 
-        bulk = Bulk(store)
+    def _offer_many_jobs(self, bulk: Bulk, counts: Counts) -> None:
         self.retry_many, self.delete_many, self.cancel_many = bulk.retry_many, bulk.delete_many, bulk.cancel_many
         self.purge = bulk.purge
-        self.actions = Actions(store, bulk, new_id)
-
-        recovery = Recovery(store, registry.retry_state)
-        self.recover, self.give_up = recovery.recover, recovery.give_up
-
-        counts = Counts(store)
         self.stats, self.dead_letter_stats = counts.stats, counts.dead_letter_stats
         self.failure_groups = counts.failure_groups
 
-        self.events = Events(store).events
+    def _offer_recovery(self, recovery: Recovery) -> None:
+        self.recover, self.give_up = recovery.recover, recovery.give_up
 
-        diagnostics = Diagnostics(store)
+    def _offer_diagnostics(self, diagnostics: Diagnostics) -> None:
         self.workers, self.registered_workers = diagnostics.workers, diagnostics.registered_workers
         self.registered_schedulers = diagnostics.registered_schedulers
         self.health, self.notes, self.line_used = diagnostics.health, diagnostics.notes, diagnostics.line_used
@@ -127,12 +134,18 @@ class Client:
         self.evidence, self.end_audit = diagnostics.evidence, diagnostics.end_audit
         self.compare_line, self.rebuild_line = diagnostics.compare_line, diagnostics.rebuild_line
 
-        measurements = Measurements(store, counts, diagnostics)
+    def _offer_statistics(self, measurements: Measurements) -> None:
         self.metrics_overview, self.metrics_queues = measurements.metrics_overview, measurements.metrics_queues
         self.metrics_types, self.metrics_workers = measurements.metrics_types, measurements.metrics_workers
         self.pace_history = measurements.pace_history
         self.flow, self.flow_of_queue = measurements.flow, measurements.flow_of_queue
         self.flow_of_queues = measurements.flow_of_queues
+
+    def use(self, part: object) -> None:
+        """Use the verbs of another part in the place of those with the same names."""
+        for name in dir(part):
+            if not name.startswith("_"):
+                setattr(self, name, getattr(part, name))
 
     def make(self, type: str, payload: Any = None, **options: Unpack[JobOptions]) -> NewJob:
         """Check a request and return the job, not stored yet. Options that are left out have the defaults of the type."""
@@ -157,9 +170,9 @@ class Client:
     def make_many(self, requests: Iterable[Any], *, spread: timedelta | str | None = None) -> list[NewJob]:
         """Check requests as `enqueue_many` takes them. The field of an `Invalid` says which one: `jobs[3].type`."""
         jobs: list[NewJob] = []
-        before: _Asked | None = None
+        before: AskedJob | None = None
         for n, request in enumerate(requests):
-            asked = _read_request(request, n)
+            asked = read_request(request, n)
             try:
                 if isinstance(asked, NewJob):
                     job = asked
@@ -169,7 +182,7 @@ class Client:
                     job = self.make(asked.type, asked.payload, **asked.options)
             except Invalid as problem:
                 raise problem.__class__(f"jobs[{n}].{problem.field}", problem.reason) from None
-            before = asked if isinstance(asked, _Asked) and job.key is None and job.unique is None else None
+            before = asked if isinstance(asked, AskedJob) and job.key is None and job.unique is None else None
             jobs.append(job)
         return jobs if spread is None else _spread(jobs, spread)
 
@@ -204,8 +217,9 @@ class Client:
         for n, (job, answer) in enumerate(zip(jobs, answers, strict=True)):
             if answer.conflict:
                 raise KeyReused(job.key.key if job.key else "", n if len(jobs) > 1 else None)
-            stored = await _read_earlier(store, job, answer) if _may_differ(job, answer) else as_added(job, answer)
-            added.append((stored, _was_there(answer)))
+            was_there = answer.replayed or answer.kept or answer.replaced
+            differs = was_there and _may_differ(job, answer)
+            added.append((await _read_earlier(store, job, answer) if differs else as_added(job, answer), was_there))
         return added
 
     async def enqueue(self, type: str, payload: Any = None, **options: Unpack[EnqueueOptions]) -> Job:
@@ -236,22 +250,7 @@ class Client:
             raise JobNotFound(id)
         return job
 
-    async def find(
-        self,
-        filter: JobFilter | str | None = None,
-        *,
-        status: Iterable[Status | str] | Status | str = (),
-        queue: str | None = None,
-        type: str | None = None,
-        tag: str | None = None,
-        older_than: timedelta | str | None = None,
-        sort: Sort | str | None = None,
-        after: str | None = None,
-        limit: int = 50,
-        fields: Iterable[str] = FIELDS,
-        most_bytes: int | None = None,
-        within: timedelta | None = None,
-    ) -> Page:
+    async def find(self, filter: JobFilter | str | None = None, **options: Unpack[FindOptions]) -> Page:
         """Return a page of the jobs that match a filter, or a search such as `status:failed type:email.*`, and the parts of
         a filter that are given by themselves. Pass the `next` of a page as `after` to get the following one.
 
@@ -262,23 +261,9 @@ class Client:
         `fields` says which of payload and result to read; leave them out of long lists. A page ends before its `limit` where
         it would hold more than `most_bytes`. With a time limit, `within`, a slow search raises `SearchTooSlow`.
         """
-        if not 1 <= limit <= MOST_PER_PAGE:
+        if not 1 <= options.get("limit", USUAL_PAGE) <= MOST_PER_PAGE:
             raise Invalid("limit", f"must be from 1 to {MOST_PER_PAGE}")
-        query = check_query(
-            filter,
-            status=status,
-            queue=queue,
-            type=type,
-            tag=tag,
-            older_than=older_than,
-            sort=sort,
-            after=after,
-            limit=limit,
-            fields=fields,
-            most_bytes=most_bytes,
-            within=within,
-        )
-        return await self.store.find(query)
+        return await self.store.find(page_query(filter, options))
 
     async def count(
         self, filter: JobFilter | str | None = None, /, *, within: timedelta | None = None, **parts: Any
@@ -414,33 +399,43 @@ class Client:
         )
 
 
-class _Asked(NamedTuple):
+class AskedJob(NamedTuple):
+    """A job in a call of `enqueue_many` that is not checked yet."""
+
     type: str
     payload: Any
     options: JobOptions
 
 
-def _read_request(request: Any, n: int) -> NewJob | _Asked:
+def read_request(request: Any, n: int) -> NewJob | AskedJob:
+    """Return the `n`-th request of `enqueue_many`, whatever its form. `Invalid` if it has none of them."""
     match request:
         case NewJob():
             return request
         case (type, payload):
-            return _Asked(type, payload, {})
+            return AskedJob(type, payload, {})
         case (type, payload, options):
-            return _Asked(type, payload, cast(JobOptions, dict(options)))
+            return AskedJob(type, payload, cast(JobOptions, dict(options)))
         case {"type": type}:
             rest = {name: value for name, value in request.items() if name != "type"}
-            return _Asked(type, rest.pop("payload", None), cast(JobOptions, rest))
+            return AskedJob(type, rest.pop("payload", None), cast(JobOptions, rest))
     raise Invalid(f"jobs[{n}]", "must be a NewJob, (type, payload), (type, payload, options) or a dict with a type")
 
 
-def _alike(one: _Asked, other: _Asked) -> bool:
-    """Return whether two requests differ in their payloads at most. Equal options are not enough: True equals 1."""
-    return (
-        one.type is other.type
-        and one.options.keys() == other.options.keys()
-        and all(value is other.options.get(name) for name, value in one.options.items())
+def _alike(one: AskedJob, other: AskedJob) -> bool:
+    """Return whether two requests differ in their payloads at most."""
+    if not _same(one.type, other.type):
+        return False
+    if not one.options and not other.options:
+        return True
+    return one.options.keys() == other.options.keys() and all(
+        _same(value, other.options.get(name)) for name, value in one.options.items()
     )
+
+
+def _same(one: Any, other: Any) -> bool:
+    """Return whether two values are checked with the same result. Equal ones are not always: True equals 1."""
+    return one is other or (type(one) is type(other) and bool(one == other))
 
 
 def _spread(jobs: Sequence[NewJob], over: timedelta | str) -> list[NewJob]:
@@ -450,14 +445,15 @@ def _spread(jobs: Sequence[NewJob], over: timedelta | str) -> list[NewJob]:
             raise Invalid(f"jobs[{n}].delay", "spread says when each job is due; give neither a time nor a delay with it")
     delays = spread_over(len(jobs), over)
     spread = [msgspec.structs.replace(job, delay=delay) for job, delay in zip(jobs, delays, strict=True)]
+    now = datetime.now(UTC)
     for n, job in enumerate(spread):
-        check_expiry(job, datetime.now(UTC), f"jobs[{n}].")
+        check_expiry(job, now, f"jobs[{n}].")
     return spread
 
 
 def _expect_in_time(job: Job, change: Change) -> None:
     """Refuse a new time at which a job that was never claimed would have expired."""
-    due = change.at or datetime.now(UTC) + (change.delay or ZERO)
+    due = due_at(change.at, change.delay, datetime.now(UTC))
     if job.expires_at is not None and expires_before(job, due):
         field = "at" if change.at is not None else "delay"
         raise Invalid(field, f"the job would expire before it is due, at {timestamp(job.expires_at)}")
@@ -467,13 +463,8 @@ def _id_of(job: Job | str) -> str:
     return job if isinstance(job, str) else job.id
 
 
-def _was_there(answer: Added) -> bool:
-    """Whether the request gave a job that existed before."""
-    return answer.replayed or answer.kept or answer.replaced
-
-
 def _may_differ(job: NewJob, answer: Added) -> bool:
-    """Whether the request gave an earlier job that may differ from it in everything but the type."""
+    """Whether the earlier job that a request gave may differ from it in everything but the type."""
     return answer.kept or (answer.replayed and job.unique is not None)
 
 
@@ -484,24 +475,23 @@ async def _read_earlier(store: Store | CallerTransaction, job: NewJob, answer: A
 
 def as_added(job: NewJob, added: Added) -> Job:
     """Return a job as it was when it was added."""
-    later = added.scheduled_at > added.created_at
-    return Job(
-        id=added.id,
-        name=job.name,
-        type=job.type,
-        queue=job.queue,
-        payload_json=job.payload,
-        priority=job.priority,
-        status=Status.QUEUED,
-        lane=Lane.SCHEDULED if later else Lane.REALTIME,
-        created_at=added.created_at,
-        scheduled_at=added.scheduled_at,
-        due_at=added.scheduled_at,
-        max_retries=job.max_retries,
-        retry_delay=job.retry_delay,
-        timeout=job.timeout,
-        tags=job.tags,
-        webhook_url=job.webhook_url,
+    return Job(  # in the order of its fields: names would take longer than all the rest
+        added.id,
+        job.name,
+        job.type,
+        job.queue,
+        job.payload,
+        job.priority,
+        Status.QUEUED,
+        lane_for(added.scheduled_at, added.created_at),
+        added.created_at,
+        added.scheduled_at,
+        added.scheduled_at,
+        job.max_retries,
+        job.retry_delay,
+        job.timeout,
+        job.tags,
+        job.webhook_url,
         webhook_on_cancel=job.webhook_on_cancel,
         expires_at=job.expires_at if job.expires_in is None else added.created_at + job.expires_in,
         unique_key=None if job.unique is None else job.unique.key,

@@ -37,7 +37,7 @@ class Diagnostics:
         return [worker for worker in await self._store.workers() if worker.live]
 
     async def registered_workers(self) -> list[WorkerRecord]:
-        """Return all workers that have not said that they stop, also those whose heartbeat is overdue."""
+        """Return all workers that have not retired, also those whose heartbeat is overdue."""
         return await self._store.workers()
 
     async def registered_schedulers(self) -> dict[str, str]:

@@ -9,7 +9,7 @@ import contextlib
 from collections import deque
 from collections.abc import AsyncIterator, Callable
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Protocol, Self
 
 from ..core.events import (
     Event,
@@ -222,7 +222,7 @@ class EventReader:
 
 
 class _Looks:
-    """Looks at the database, and what they remember of the look before."""
+    """Reads what is new in the database, and remembers the previous reading."""
 
     def __init__(
         self,
@@ -293,53 +293,53 @@ def _reset(position: str) -> Batch:
     return Batch([Event(EventKind.RESET)], position, position)
 
 
-class EventStream:
-    """The events of one listener, as an async iterator.
-
-    As a context manager it listens from the beginning of its block; otherwise from its first step. `position` is where to
-    resume later: another stream with `after=position` hears the ends since, at least once each.
-    """
-
-    def __init__(self, reader: EventReader, which: EventFilter, after: str | None) -> None:
-        self.filter, self._reader, self._after = which, reader, after
-        self._listener: EventListener | None = None
-        self._replay: AsyncIterator[Batch] | None = None
-        self._batch: Batch | None = None
-        self._events: deque[Event] = deque()  # of the batch, not returned yet
+class EventSource(Protocol):
+    """Where the events of one listener come from: the reader of a database, or a service over HTTP."""
 
     @property
     def ended(self) -> bool:
-        """Whether no more events come: the stream or the store is closed."""
+        """Whether no more events come: the source is closed."""
+
+    @property
+    def position(self) -> str:
+        """The position after all batches that were returned."""
+
+    async def begin(self) -> None:
+        """Start to listen, unless that is done."""
+
+    async def wait(self, timeout: float | None = None) -> Batch | None:
+        """Return the next batch; None after the timeout and at the end. Raises `ListenerTooSlow` if it was cut off."""
+
+    def close(self) -> None:
+        """Stop listening. A wait that is under way ends."""
+
+
+class ReaderSource:
+    """The events that the reader of a client finds in its database."""
+
+    def __init__(self, reader: EventReader, after: str | None) -> None:
+        self._reader, self._after = reader, after
+        self._listener: EventListener | None = None
+        self._replay: AsyncIterator[Batch] | None = None
+
+    @property
+    def ended(self) -> bool:
         return self._listener is not None and self._listener.ended and not self._listener.pending
 
     @property
     def position(self) -> str:
-        """The position after all events that were returned."""
         listener = self._listener
-        if self._events and self._batch is not None:
-            return self._batch.before
         if listener is None or self._replay is not None:
             return self._after or ""
         return listener.position if listener.pending else self._reader.position
 
     async def begin(self) -> None:
-        """Start to listen, unless that is done."""
         if self._listener is None:
             self._listener = await self._reader.join()
             if self._after is not None:
                 self._replay = self._reader.replay(self._after)
 
-    def close(self) -> None:
-        """Stop listening. The iterator ends."""
-        if self._listener is not None:
-            self._reader.leave(self._listener)
-            self._listener.end()
-
     async def wait(self, timeout: float | None = None) -> Batch | None:
-        """Return the next batch; None after the timeout and at the end.
-
-        Raises `ListenerTooSlow` if the listener was cut off.
-        """
         await self.begin()
         assert self._listener is not None
         if self._replay is not None:
@@ -356,6 +356,51 @@ class EventStream:
         if listener.cut:
             raise ListenerTooSlow(listener.position)
         return listener.take()
+
+    def close(self) -> None:
+        if self._listener is not None:
+            self._reader.leave(self._listener)
+            self._listener.end()
+
+
+class EventStream:
+    """The events of one listener, as an async iterator.
+
+    As a context manager it listens from the beginning of its block; otherwise from its first step. `position` is where to
+    resume later: another stream with `after=position` hears the ends since, at least once each.
+    """
+
+    def __init__(self, source: EventSource, which: EventFilter) -> None:
+        self.filter, self._source = which, source
+        self._batch: Batch | None = None
+        self._events: deque[Event] = deque()  # of the batch, not returned yet
+
+    @property
+    def ended(self) -> bool:
+        """Whether no more events come: the stream or the store is closed."""
+        return self._source.ended
+
+    @property
+    def position(self) -> str:
+        """The position after all events that were returned."""
+        if self._events and self._batch is not None:
+            return self._batch.before
+        return self._source.position
+
+    async def begin(self) -> None:
+        """Start to listen, unless that is done."""
+        await self._source.begin()
+
+    def close(self) -> None:
+        """Stop listening. The iterator ends."""
+        self._source.close()
+
+    async def wait(self, timeout: float | None = None) -> Batch | None:
+        """Return the next batch; None after the timeout and at the end.
+
+        Raises `ListenerTooSlow` if the listener was cut off.
+        """
+        return await self._source.wait(timeout)
 
     def __aiter__(self) -> Self:
         return self
@@ -379,9 +424,8 @@ class EventStream:
         self.close()
 
     def __del__(self) -> None:
-        if self._listener is not None:
-            with contextlib.suppress(RuntimeError):  # the event loop is closed, and so is the reader
-                self._reader.leave(self._listener)
+        with contextlib.suppress(RuntimeError):  # the event loop is closed, and so is the source
+            self.close()
 
 
 def _check_id(id: str) -> str:
@@ -391,10 +435,10 @@ def _check_id(id: str) -> str:
 
 
 class Events:
-    """The events of a client."""
+    """The events of a client. `listen` makes the source of one listener, from its filter and the position to begin after."""
 
-    def __init__(self, store: Store) -> None:
-        self._reader = EventReader(store)
+    def __init__(self, listen: Callable[[EventFilter, str | None], EventSource]) -> None:
+        self._listen = listen
 
     def events(
         self,
@@ -419,7 +463,4 @@ class Events:
         )
         if after is not None and len(after) > LONGEST_POSITION:
             raise Invalid("after", f"is longer than {LONGEST_POSITION:,} characters, so it is no position")
-        return self._stream(which, after)
-
-    def _stream(self, which: EventFilter, after: str | None) -> EventStream:
-        return EventStream(self._reader, which, after)
+        return EventStream(self._listen(which, after), which)

@@ -6,15 +6,24 @@ from typing import Any
 
 import msgspec
 
+from ..core.action import OWN_QUEUES
 from ..core.job import Job
-from ..core.own import OWN_QUEUES
-from ..core.pace import EVERY_QUEUE, USUAL_PACE, Pace, forecast
-from ..core.pace_request import PaceRequest, check_paced, make_pace_request, request_of, say_pace
+from ..core.pace import (
+    EVERY_QUEUE,
+    USUAL_PACE,
+    Pace,
+    PaceRequest,
+    check_paced,
+    forecast,
+    make_pace_request,
+    request_of,
+    say_pace,
+)
 from ..core.spans import from_ms, to_ms
 from ..errors import Invalid, JobNotFound
 from ..store.paces import BY_SETTINGS, DelayedStats, PaceChange, PaceStore, Pacing
 from ..system import notices
-from ..system.watched import is_watched
+from ..system.log_limit import is_watched
 from .why import Why, explain
 
 CODE = "code"  # who makes a change, unless the caller says otherwise

@@ -1,4 +1,4 @@
-"""Taking jobs back from workers that hold them no longer, or that an operator gives up."""
+"""Recovery: settles the leases of dead workers, and of a worker that an operator gives up."""
 
 import random
 from collections.abc import AsyncIterator, Sequence
@@ -15,7 +15,7 @@ from ..store.jobs import ClaimRequest, Lease, Query, Report, RetryRules, Settlem
 from ..store.store import Store
 from .bulk import BATCH
 
-_LAPSED_ONLY = ClaimRequest("nobody", 0, lease=timedelta(seconds=1))  # for no job, so that none is ever leased to it
+_LAPSED_ONLY = ClaimRequest("recovery", 0, lease=timedelta(seconds=1))  # of 0 jobs: it only returns lapsed leases
 
 
 class Recovered(msgspec.Struct, frozen=True):
@@ -69,7 +69,7 @@ class Recovery:
         state = RetryState(attempt=job.attempt, max_retries=job.max_retries, retry_delay=job.retry_delay)
         failure = Raised(f"WorkerGivenUp: the job was taken from worker {job.worker_id}")
         verdict = decide(failure, self._rules(job.type, state), random.random())
-        return Settlement(Report(Lease(job.id, job.token), ZERO), verdict)
+        return Settlement(Report(Lease(job.id, job.token), ZERO), failure, verdict)
 
     async def _settle(self, settlements: Sequence[Settlement], held_by: Sequence[str | None]) -> list[Recovered]:
         """Record the settlements, and return the jobs whose settlement was accepted."""

@@ -1,7 +1,7 @@
 """Remote workers: programs in any language that run jobs over HTTP, by the same verbs of the port as our own workers.
 
-The service keeps nothing about them in memory that the database does not have, so any process of the service can answer any
-request of a worker, also after a restart.
+The leases and the workers are in the database, so any process of the service can answer any request of a worker, also after
+a restart. What a process remembers of them only saves work and narrows races.
 """
 
 import asyncio
@@ -16,16 +16,14 @@ from weakref import WeakValueDictionary
 import msgspec
 
 from ..core.access import ApiKey, check_names
-from ..core.job import DEFAULT_TIMEOUT
-from ..core.own import OWN_TYPES
-from ..core.recorded import recorded_status
+from ..core.action import OWN_TYPES
 from ..core.request import check_name, check_queue, check_type
 from ..core.spans import ZERO
 from ..core.states import Status
-from ..core.verdict import HandedBack, Outcome, decide
-from ..core.workers import WorkerRecord
+from ..core.verdict import HandedBack, Outcome, decide, recorded_status
+from ..core.workers import HEARTBEAT_EVERY, UNWIND, WorkerRecord
 from ..errors import Invalid, WorkerNotFound
-from ..handlers.registry import Registry
+from ..handlers.registry import Registry, allowed_time
 from ..store.jobs import (
     Claimed,
     ClaimedJob,
@@ -36,6 +34,7 @@ from ..store.jobs import (
     LeaseStatus,
     Report,
     Settlement,
+    hand_back,
     lapse,
 )
 from ..store.store import Store
@@ -45,8 +44,7 @@ from .waiting_claims import ClaimSubscription, WaitingClaims
 MOST_TYPES, MOST_QUEUES, MOST_SLOTS = 1000, 1000, 10_000
 MOST_ANSWER = 16 * 1024 * 1024  # bytes of payloads in the answer to one claim
 LARGEST = 1024 * 1024  # bytes of a payload, until the first answer shows how large those of a worker are
-BEAT_EVERY = 10.0  # seconds between two heartbeats that a worker's calls make
-GRACE = timedelta(seconds=5)  # after the timeout of a job, in which its worker may still renew the lease
+BEAT_EVERY = HEARTBEAT_EVERY.total_seconds()  # between two heartbeats that a worker's calls make
 MOST_KNOWN = 10_000  # workers that a process remembers
 _WITHOUT_KEY = ""  # stands for the id of a key where none is needed
 
@@ -205,7 +203,7 @@ class RemoteWorkers:
 
     async def hand_back(self, jobs: Iterable[ClaimedJob]) -> None:
         """Return jobs that were claimed and never handed out. The claims are not counted as attempts."""
-        back = [Settlement(Report(job.lease, ZERO), decide(HandedBack(), job.retry_state, 0.0)) for job in jobs]
+        back = [hand_back(job) for job in jobs]
         if back:
             await self._store.settle(back)
 
@@ -325,17 +323,14 @@ class RemoteWorkers:
         return {job.lease: job for job in await self._store.leased(worker.id, leases)} if leases else {}
 
     def _timeout(self, type: str, asked: timedelta | None) -> timedelta:
-        """Return how long a job may run, as our own workers decide it."""
-        handler = self._registry.get(type)
-        usual = DEFAULT_TIMEOUT if handler is None else handler.defaults.timeout
-        return min(asked or usual, max(usual, self._longest))
+        return allowed_time(self._registry.get(type), asked, self._longest)
 
     def _overdue(self, job: LeasedJob) -> bool:
-        return job.held > self._timeout(job.type, job.timeout) + GRACE
+        return job.held > self._timeout(job.type, job.timeout) + UNWIND
 
     def _settlement(self, job: LeasedJob, outcome: Outcome) -> Settlement:
         state = self._registry.retry_state(job.type, job.retry_state)
-        return Settlement(Report(job.lease, job.held), decide(outcome, state, self._chance()))
+        return Settlement(Report(job.lease, job.held), outcome, decide(outcome, state, self._chance()))
 
     async def _on_record(self, worker: RemoteWorker, lease: Lease, outcome: Outcome) -> Status | None:
         job = await self._store.get(lease.id)

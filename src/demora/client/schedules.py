@@ -11,15 +11,14 @@ from ..core.filters import JobFilter
 from ..core.job import Job, NewJob
 from ..core.payload import unpack
 from ..core.request import check_cursor
-from ..core.schedules.backfill import MOST_FIRE_TIMES, backfill_times
 from ..core.schedules.definitions import Defined, Definition, Result, changed_fields
+from ..core.schedules.firing import MOST_FIRE_TIMES, backfill_times
 from ..core.schedules.schedule import Schedule, job_of, next_fire, say_schedule
 from ..core.schedules.schedule import preview as fire_times_after
 from ..core.schedules.schedule_request import ScheduleRequest, change_schedule, is_schedule_name, make_schedule
 from ..core.spans import MILLISECOND, from_ms
 from ..core.spans import spread as spread_over
-from ..core.spelling import did_you_mean
-from ..errors import Invalid, ScheduleNotFound, ScheduleTaken
+from ..errors import Invalid, ScheduleNotFound, ScheduleTaken, did_you_mean
 from ..handlers.registry import Registry
 from ..store.jobs import Page, Query
 from ..store.schedules import FireRecord, Origin, StoredSchedule
@@ -60,7 +59,8 @@ def make_schedule_request(values: Mapping[str, Any]) -> ScheduleRequest:
 
 
 def check_definition(name: str, request: ScheduleRequest) -> None:
-    """Refuse a schedule of the code that can never have fired. What is right today stays right when its time has passed."""
+    """Refuse a schedule of the code that has no fire time at all. A schedule that is valid today stays valid when its times
+    have passed."""
     make_schedule(name, request, now=_LONG_AGO)
 
 
@@ -100,7 +100,7 @@ class Schedules:
         return _found(name, await self._store.change(name, request, by=by))
 
     async def pause_schedule(self, name: str, *, reason: str | None = None, by: str = CODE) -> StoredSchedule:
-        """Fire a schedule no more until it is resumed. Runs that pass meanwhile are not missed: they do not count."""
+        """Stop a schedule until it is resumed. Fire times that pass meanwhile are skipped, and do not count as missed."""
         request = ScheduleRequest(enabled=False, reason=reason)
         return _found(name, await self._store.change(_name(name), request, by=by))
 
@@ -156,8 +156,8 @@ class Schedules:
             await self.schedule(name)
         return page
 
-    async def slot_records(self, name: str, *, limit: int = 50) -> list[FireRecord]:
-        """Return what became of the last fire times of a schedule, newest first."""
+    async def fire_records(self, name: str, *, limit: int = 50) -> list[FireRecord]:
+        """Return the records of the last fire times of a schedule, newest first."""
         await self.schedule(name)
         return await self._store.records(name, limit=limit)
 
@@ -217,7 +217,7 @@ class Schedules:
         return made if next_fire(made, _now()) is None else None
 
     def _with_defaults(self, request: ScheduleRequest) -> ScheduleRequest:
-        """Return the request with the defaults of its type for what is left out."""
+        """Return the request, with the defaults of its type for the fields that it leaves out."""
         handler = None if request.type is UNSET else self._registry.get(str(request.type))
         if handler is None:
             return request

@@ -20,19 +20,26 @@ OLDEST = 60.0  # seconds for which a value may be returned at least while a new 
 class Shared(Generic[T]):
     """One value that the callers of one event loop share. One of them reads it at a time."""
 
-    def __init__(self, read: Callable[[], Awaitable[T]], *, seconds: float | None = None) -> None:
-        self._read, self._seconds = read, seconds
+    def __init__(
+        self,
+        read: Callable[[], Awaitable[T]],
+        *,
+        seconds: float | None = None,
+        found: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._read, self._seconds, self._found = read, seconds, found
+        self._missed = False
         self._value: asyncio.Future[T] | None = None
         self._before: asyncio.Future[T] | None = None  # the value before, which may be returned while a new one is read
         self._began = self._until = self._quick_until = self._before_until = -math.inf
         self._outdated = False
 
     async def get(self, *, fresh: bool = False, patience: float | None = None) -> T:
-        """Return the value: read at most so many seconds ago, or 20 times as long ago as reading takes. With `fresh` it is
+        """Return the value: read at most this many seconds ago, or 20 times as long ago as reading takes. With `fresh` it is
         read after this call began.
 
         Concurrent callers share one read, and one that gives up ends it for none of the others. A read that failed is not
-        kept. A caller with `patience` waits for so many seconds, and then gets the value before, if that is not too old;
+        kept. A caller with `patience` waits for this many seconds, and then gets the value before, if that is not too old;
         the read goes on.
         """
         asked = _now()
@@ -41,12 +48,28 @@ class Shared(Generic[T]):
         value = self._value
         if value is None or (self._began < asked if fresh else _now() >= self._until):
             value = self._begin()
-        before = self._before
-        if patience is not None and not value.done() and before is not None and _now() < self._before_until:
+        before = self._earlier
+        if patience is not None and not value.done() and before is not None:
             await asyncio.wait([value], timeout=patience)
             if not value.done():
                 return before.result()
         return await asyncio.shield(value)
+
+    async def get_soon(self, *, patience: float, first: float) -> T | None:
+        """Return the value, or after `patience` the value before. Where there is none, or it is too old, the caller waits
+        for `first` seconds from the beginning of the read on and then gets None; the read goes on, and `found` is called
+        when it has ended."""
+        value = self._begin() if self._value is None or self.lapsed else self._value
+        before = self._earlier
+        if not value.done():
+            wait = patience if before is not None else max(0.0, self._began + first - _now())
+            await asyncio.wait([value], timeout=wait)
+        if value.done():
+            return value.result()
+        if before is not None:
+            return before.result()
+        self._missed = True
+        return None
 
     def outdate(self) -> None:
         """Read the value anew, because something was changed, unless that would take more than 5 % of a core."""
@@ -72,11 +95,17 @@ class Shared(Generic[T]):
         """Whether no caller has asked for a while."""
         return self._value is None or _now() >= self._until + UNUSED
 
+    @property
+    def _earlier(self) -> "asyncio.Future[T] | None":
+        """The value before, if it is not too old."""
+        return self._before if _now() < self._before_until else None
+
     def _begin(self) -> "asyncio.Future[T]":
         self._before = self._value
         value = self._value = asyncio.ensure_future(self._read())
         self._began, self._until, self._outdated = _now(), math.inf, False
         value.add_done_callback(self._keep)
+        value.add_done_callback(self._tell)
         return value
 
     def _keep(self, value: "asyncio.Future[T]") -> None:
@@ -89,13 +118,21 @@ class Shared(Generic[T]):
         self._until = self._quick_until if self._outdated else _now() + max(seconds, slow)
         self._before, self._before_until = None, _now() + max(OLDEST, 2 * slow)
 
+    def _tell(self, value: "asyncio.Future[T]") -> None:
+        if self._missed:
+            self._missed = False
+            self._found()
+
 
 class SharedReads:
-    """Values by name that all callers of one event loop share for a short time."""
+    """Values by name that all callers of one event loop share for a short time.
 
-    def __init__(self, *, most: int = 1000) -> None:
+    It calls `found` when a value has been read that a caller did not wait for.
+    """
+
+    def __init__(self, *, most: int = 1000, found: Callable[[], None] = lambda: None) -> None:
         self._values: dict[str, Shared[Any]] = {}
-        self._most = most
+        self._most, self._found = most, found
 
     async def get(
         self,
@@ -105,24 +142,20 @@ class SharedReads:
         *,
         patience: float | None = None,
     ) -> T:
-        """Return the value of this name, read at most so many seconds ago, or 20 times as long ago as reading takes.
+        """Return the value of this name, read at most this many seconds ago, or 20 times as long ago as reading takes.
 
         With `patience` as `Shared.get`.
         """
-        shared = self._values.get(name)
-        if shared is None:
-            if len(self._values) >= MANY:
-                self._values = {one: value for one, value in self._values.items() if not value.is_unused()}
-            if len(self._values) >= self._most:
-                return await read()
-            shared = self._values[name] = Shared(read, seconds=seconds)
-        elif shared.lapsed:
-            shared.reads(read)
-        found: T = await shared.get(patience=patience)
-        return found
+        return await self._shared(name, seconds, read).get(patience=patience)
+
+    async def get_soon(
+        self, name: str, seconds: float, read: Callable[[], Awaitable[T]], *, patience: float, first: float
+    ) -> T | None:
+        """Return the value of this name as `get` does, or None as `Shared.get_soon` does."""
+        return await self._shared(name, seconds, read).get_soon(patience=patience, first=first)
 
     def outdate(self) -> None:
-        """Read anew what may be at most a second old, because something was changed. What is slow to read stays."""
+        """Read the values anew that are reused for a second at most, because something was changed. Slow values stay."""
         for value in self._values.values():
             if value.is_brief:
                 value.outdate()
@@ -130,6 +163,18 @@ class SharedReads:
     def forget(self) -> None:
         """Read everything anew, because a caller has changed something."""
         self._values.clear()
+
+    def _shared(self, name: str, seconds: float, read: Callable[[], Awaitable[T]]) -> Shared[T]:
+        shared = self._values.get(name)
+        if shared is None:
+            shared = Shared(read, seconds=seconds, found=self._found)
+            if len(self._values) >= MANY:
+                self._values = {one: value for one, value in self._values.items() if not value.is_unused()}
+            if len(self._values) < self._most:
+                self._values[name] = shared
+        elif shared.lapsed:
+            shared.reads(read)
+        return shared
 
 
 def _now() -> float:

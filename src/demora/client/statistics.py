@@ -1,6 +1,6 @@
 """Metrics: what became of runs in the last hour, day or week, how late and how long they were, and what a pace did.
 
-All callers of one event loop share what is read. It is reused for a second, or for 20 times as long as reading took.
+All callers of one event loop share a reading. It is reused for a second, or for 20 times as long as it took.
 
 What is kept of a reading is small, however many queues and types there are: the points of all runs, and those of the hundred
 or so queues and types with the most runs. Others are read when they are asked for by name.
@@ -416,7 +416,8 @@ def read_stretch(span: str) -> Stretch:
 
 
 def digest_of(series: Series, *, crowded: bool = False, known: tuple[int, int] | None = None) -> Digest:
-    """Return what is kept of a reading: points instead of histograms."""
+    """Return what is kept of a reading that has ended: points instead of histograms."""
+    series.end()
 
     def part(steps: Steps, depths: Depths) -> Part:
         return Part(_sum(steps.values()), _points(series, steps, depths))

@@ -1,8 +1,8 @@
 """The claims of remote workers that wait for a job. A ready job wakes only as many of them as it needs.
 
 All claims of a process share one subscription. Claims of workers with the same queues and types form a group, since a job
-that one of them may get, each of them may get. An event wakes the claim of each group that has waited longest. A claim that
-gets as many jobs as it asked for wakes two more, because there may be more jobs. The others sleep on.
+that one of them may get, each of them may get. An event wakes the claim of each group that has waited longest. A claim
+that gets as many jobs as it asked for wakes two more, because there may be more jobs. The others sleep on.
 """
 
 import asyncio
@@ -129,7 +129,7 @@ class ClaimSubscription:
         self._group.wake_in(span)
 
     async def wait(self, seconds: float) -> bool:
-        """Wait for a wake-up or so many seconds. Returns whether there may be something new."""
+        """Wait for a wake-up or this many seconds. Returns whether there may be something new."""
         if self._seen != self._group.news:
             return True
         self._group.asleep[self] = None

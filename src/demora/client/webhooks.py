@@ -122,7 +122,7 @@ def _try(delivery: Job, attempt: Attempt) -> DeliveryTry:
 
 
 def _answer(delivery: Job, attempt: Attempt) -> dict[str, Any]:
-    """Return what is recorded of the server's answer: in the attempt if it failed, else in the job's result."""
+    """Return the record of the server's answer: in the attempt if it failed, otherwise in the job's result."""
     if attempt.error is None and delivery.status is Status.COMPLETED:
         kept = delivery.result
     elif attempt.traceback is not None and attempt.traceback.startswith("{"):

@@ -10,6 +10,7 @@ from ..core.job import Job, Lane
 from ..core.pace import forecast
 from ..core.spans import from_ms, say, timestamp, to_ms
 from ..core.states import Status
+from ..core.verdict import BEFORE_START
 from ..core.workers import TakenSlots, WorkerRecord, all_taken, say_types, serves
 from ..store.paces import RECENT, Outlook
 
@@ -44,7 +45,7 @@ def explain(outlook: Outlook) -> Why:
 
 def _ended(job: Job, now: datetime) -> Why:
     at = job.completed_at or now
-    error = f": {job.error}" if job.error else ""
+    error = f": {job.error}" if job.error and job.error != BEFORE_START else ""
     ended = {Status.FAILED: "It failed", Status.CANCELLED: "It was cancelled"}.get(job.status, "It completed")
     sentence = f"{ended} at {_clock(at, now)}, in attempt {job.attempt} of {job.max_retries + 1}{error}."
     if job.attempt == 0:
@@ -92,7 +93,7 @@ def _handed_back(job: Job, outlook: Outlook) -> Why:
 
 
 def _not_due(job: Job, outlook: Outlook) -> Why:
-    left = say(timedelta(seconds=-(-(job.due_at - outlook.now) // timedelta(seconds=1))))
+    left = _left(job.due_at - outlook.now)
     after = "; then the pace of its queue releases it" if _governed(outlook) else ""
     data = {"dueAt": timestamp(job.due_at), "attempt": job.attempt, "attempts": job.max_retries + 1, "error": job.error}
     due = _clock(job.due_at, outlook.now)
@@ -108,7 +109,7 @@ def _paused(outlook: Outlook) -> Why:
     assert pause is not None
     by, because = (f" by {pause.by}" if pause.by else ""), (f" ({pause.reason})" if pause.reason else "")
     at = _clock(pause.paused_at, outlook.now)
-    sentence = f"Its queue {queue} was paused{by} at {at}{because}; no job of it is handed out."
+    sentence = f"Its queue {queue} was paused{by} at {at}{because}; workers claim none of its jobs."
     data = {"queue": queue, "pausedBy": pause.by, "pausedAt": timestamp(pause.paused_at), "pauseReason": pause.reason}
     return Why("queue_paused", sentence, data)
 
@@ -216,6 +217,16 @@ def _know(workers: Sequence[WorkerRecord], type: str) -> bool:
 def _nth(number: int) -> str:
     ending = "th" if number % 100 in (11, 12, 13) else {1: "st", 2: "nd", 3: "rd"}.get(number % 10, "th")
     return f"{number}{ending}"
+
+
+_GRAINS = ((timedelta(days=2), timedelta(hours=1)), (timedelta(hours=2), timedelta(minutes=1)))
+
+
+def _left(span: timedelta) -> str:
+    """Say how long is left: to the second, if that is long to the minute or to the hour."""
+    whole = timedelta(seconds=-(-span // timedelta(seconds=1)))
+    grain = next((grain for least, grain in _GRAINS if whole >= least), timedelta(seconds=1))
+    return say(whole // grain * grain)
 
 
 def _rough(wait: timedelta) -> str:

@@ -46,6 +46,7 @@ def report_errors(app: Wrapped) -> None:
 async def _in_scope_of_job(ctx: Context, call_next: Next) -> Any:
     """Give each run a scope of its own, and each error the scope of its run."""
     with sentry_sdk.isolation_scope() as scope:
+        scope.clear_breadcrumbs()  # of the process, which are not of this run
         job = ctx.job
         _describe(scope, {"job_id": ctx.id, "type": job.type, "queue": job.queue, "attempt": ctx.attempt})
         try:

@@ -105,7 +105,7 @@ def check_allowed(limits: KeyLimits, jobs: Sequence[NewJob]) -> None:
 
 
 def check_names(limits: KeyLimits, queues: Sequence[str] | None, types: Sequence[str]) -> None:
-    """Raise `NotAllowedForKey` for the first queue or type of a worker that the key may not use. None are all queues."""
+    """Raise `NotAllowedForKey` for the first queue or type of a worker that the key may not use. None means all queues."""
     if queues is None and limits.queues:
         raise NotAllowedForKey("queues", "all queues", limits.queues)
     for queue in queues or ():

@@ -1,4 +1,5 @@
-"""Actions: one verb on all jobs that match a filter, carried out by a job of demora's own."""
+"""Actions: one verb on all jobs that match a filter, carried out by a job that demora adds itself. Also lists all job types
+and queues of demora's own: actions, and the deliveries of webhooks."""
 
 from collections.abc import Sequence
 from datetime import datetime, timedelta
@@ -7,6 +8,7 @@ from enum import Enum
 import msgspec
 
 from ..errors import Invalid
+from . import webhook
 from .filters import JobFilter, TimeRange, filter_text, parse_filter
 from .job import NewJob, Priority
 from .spans import MILLISECOND
@@ -93,7 +95,7 @@ class ActionProgress(msgspec.Struct, frozen=True, omit_defaults=True):
 
 class ActionOrder(msgspec.Struct, frozen=True):
     """The payload of an action's job. `filter` is a search with absolute times, and `by` the caller. `at` is the new time of
-    the jobs, or of the first one if they are spread `over` so many milliseconds, as retried ones can be too; `priority` is
+    the jobs, or of the first one if they are spread `over` this many milliseconds, as retried ones can be too; `priority` is
     their new priority. With `ids` it takes only these of the jobs that match."""
 
     action: Action
@@ -150,3 +152,17 @@ def action_job(id: str, order: ActionOrder) -> NewJob:
 
 def _before(times: TimeRange, until: datetime) -> TimeRange:
     return TimeRange(times.since, until if times.until is None else min(times.until, until))
+
+
+# The job types and queues of demora's own. Callers add no jobs to them.
+
+OWN_TYPES = (webhook.TYPE, TYPE)
+OWN_QUEUES = (webhook.QUEUE, QUEUE)  # every worker serves them, and the pace of all queues leaves them out
+RESUMED_TYPES = frozenset({TYPE})  # a run goes on where the last one was, so claims and retries keep its message
+
+
+def means_own(filter: JobFilter) -> bool:
+    """Return whether a filter names jobs of demora's own, by their queue or type. Otherwise
+    verbs on many jobs leave these alone: a caller that cancels everything means neither the action that does it nor the
+    webhooks of the cancelled jobs."""
+    return filter.queue in OWN_QUEUES or filter.exact_type in OWN_TYPES

@@ -119,5 +119,5 @@ def nth(number: int) -> str:
 def _parameter(part: str, number: int, setting: str) -> tuple[str, str]:
     name, equals, value = part.partition("=")
     if not equals:
-        raise BadSetting(setting, f"{nth(number)} behind its question mark has no =; {ADVICE}")
+        raise BadSetting(setting, f"{nth(number)} after its question mark has no =; {ADVICE}")
     return unquote(name), value

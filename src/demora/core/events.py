@@ -11,7 +11,7 @@ from .states import Status
 
 
 class EventKind(StrEnum):
-    """What an event tells. `reset` tells a listener that the position it asked for is too old: events are missing."""
+    """What happened. `reset` says that the position a listener asked for is too old: events are missing."""
 
     ADDED = "job.added"
     STARTED = "job.started"
@@ -84,8 +84,6 @@ class EventFilter(msgspec.Struct, frozen=True):
             and (self.job is None or job.id == self.job)
         )
 
-
-EVERY_EVENT = EventFilter()
 
 _OF_STATUS = {
     Status.RETRYING: EventKind.RETRYING,

@@ -17,12 +17,11 @@ from typing import Any
 
 import msgspec
 
-from ..errors import Invalid
+from ..errors import Invalid, did_you_mean
 from .job import Priority
 from .request import MOST_NAME, check_priority, check_queue, check_status, check_tag, check_tags, check_type
 from .schedules.schedule_request import is_schedule_name
 from .spans import moment, span, timestamp
-from .spelling import did_you_mean
 from .states import ENDED, WAITING, Status
 
 MOST_TEXT = 1000  # characters of a search
@@ -54,9 +53,9 @@ class JobFilter(msgspec.Struct, frozen=True):
     """Which jobs are meant. A job must match all parts that are set, and carry all `tags`.
 
     A `type` that ends in `*` means all types that begin so. `error` is the class of the job's error: its text before the
-    first colon. `text` occurs in the name or in the error, in whatever case its ASCII letters are. A job that has not ended
-    matches no range of `ended`, and one that does not wait matches none of `due`. `schedule` is the name of the schedule
-    that added the job.
+    first colon, cut to 200 characters. `text` occurs in the name or in the error, in upper or lower case. A job that has not
+    ended matches no range of `ended`, and one that does not wait matches none of `due`. `schedule` is the name of the
+    schedule that added the job.
     """
 
     statuses: frozenset[Status] = frozenset()

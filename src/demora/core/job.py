@@ -9,7 +9,7 @@ import msgspec
 
 from ..errors import NotRead
 from .payload import unpack
-from .spans import span_ms
+from .spans import span_ms, to_ms
 from .states import Status
 
 if TYPE_CHECKING:  # a type variable with a default: `Job` alone means `Job[Any]`
@@ -20,6 +20,8 @@ else:
     from typing import TypeVar
 
     Result_co = TypeVar("Result_co", covariant=True)
+
+_Time = TypeVar("_Time", int, datetime, str)  # milliseconds, or a time, or its text on the wire
 
 DEFAULT_QUEUE = "default"
 DEFAULT_RETRIES = 3
@@ -59,6 +61,25 @@ def lane_of(number: int) -> Lane:
     return Lane(number % PARKED)
 
 
+def lane_for(due: _Time, now: _Time, *, of_schedule: bool = False) -> Lane:
+    """Return the lane of a job that is added now. A job of a schedule enters the scheduled one even if it is due at once."""
+    return Lane.SCHEDULED if due > now or of_schedule else Lane.REALTIME
+
+
+def due_at(at: datetime | None, delay: timedelta | None, now: datetime) -> datetime:
+    """Return when a job is due that a caller wants at a time, after a delay, or at once. A time in the past means now."""
+    if at is not None:
+        return max(at, now)
+    return now if delay is None else now + delay
+
+
+def due_ms(at: datetime | None, delay: timedelta | None, now: int) -> int:
+    """Return `due_at` in milliseconds, as stores keep it: never before the time that the caller asked for."""
+    if at is not None:
+        return max(to_ms(at), now)
+    return now if delay is None else max(now + span_ms(delay), now)
+
+
 class IdempotencyKey(msgspec.Struct, frozen=True):
     """A caller's name for one request. While the key is kept, the same key and request hash mean the same job."""
 
@@ -78,7 +99,7 @@ class Unique(msgspec.Struct, frozen=True):
     replace: bool = False
 
 
-class NewJob(msgspec.Struct, frozen=True):
+class NewJob(msgspec.Struct, frozen=True, gc=False):  # no value of a job can refer to it, so no cycle is missed
     """A checked request for a job. At most one of `at` and `delay` is set; with neither the job is due at once.
 
     At most one of `expires_at` and `expires_in` is set. A job that has not started by then never starts.
@@ -132,7 +153,7 @@ class LogLine(msgspec.Struct, frozen=True):
     line: str
 
 
-class Job(msgspec.Struct, Generic[Result_co], frozen=True):
+class Job(msgspec.Struct, Generic[Result_co], frozen=True, gc=False):
     """A job as the store keeps it. Payload and result are JSON text, decoded on access. Either is empty if the job was
     found without it; access then raises `NotRead`. For type checkers, a `Job[int]` is one whose handler returns an int."""
 

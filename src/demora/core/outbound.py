@@ -1,5 +1,5 @@
 """The rules for calls to other servers: which addresses and URLs demora may call, with which headers, what an answer means,
-and when a job tries again whose host is busy."""
+and when a job whose host is busy tries again."""
 
 import re
 from collections.abc import Collection, Iterable, Mapping

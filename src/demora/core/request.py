@@ -9,12 +9,11 @@ from typing import Any, TypedDict
 
 import msgspec
 
-from ..errors import Invalid
-from .job import DEFAULT_QUEUE, DEFAULT_RETRIES, DEFAULT_RETRY_DELAY, IdempotencyKey, NewJob, Priority, Unique
+from ..errors import Invalid, did_you_mean
+from .job import DEFAULT_QUEUE, DEFAULT_RETRIES, DEFAULT_RETRY_DELAY, IdempotencyKey, NewJob, Priority, Unique, due_at
 from .outbound import read_url
 from .payload import check_text, pack_object, unpack
 from .spans import CENTURY, ZERO, moment, span, span_ms
-from .spelling import did_you_mean
 from .states import Status
 
 MOST_NAME, MOST_KEY, MOST_TAG, MOST_TAGS, MOST_REASON = 200, 255, 64, 32, 500
@@ -59,24 +58,25 @@ class EnqueueOptions(JobOptions, total=False):
 
 def make_job(id: str, type: str, payload: Any, options: JobOptions, *, now: datetime) -> NewJob:
     """Return a checked job to be stored. `Invalid` names the argument and says what would be right."""
-    for unknown in options.keys() - _JOB_OPTIONS:
+    if not options.keys() <= _JOB_OPTIONS:
+        unknown = min(options.keys() - _JOB_OPTIONS)
         raise Invalid(unknown, f"is not an option of a job{did_you_mean(unknown, _JOB_OPTIONS)}")
     if options.get("at") is not None and options.get("delay") is not None:
         raise Invalid("delay", "give either a time or a delay, not both")
-    job = NewJob(
-        id=id,
-        type=check_type(type),
-        name=type if (name := options.get("name")) is None else check_name(name),
-        queue=DEFAULT_QUEUE if (queue := options.get("queue")) is None else check_queue(queue),
-        priority=Priority.NORMAL if (priority := options.get("priority")) is None else check_priority(priority),
-        payload=pack_object({} if payload is None else payload, "payload"),
-        at=None if (at := options.get("at")) is None else check_at(at, now),
-        delay=None if (delay := options.get("delay")) is None else span(delay, "delay"),
-        max_retries=DEFAULT_RETRIES if (retries := options.get("max_retries")) is None else check_retries(retries),
-        retry_delay=DEFAULT_RETRY_DELAY if (first := options.get("retry_delay")) is None else check_retry_delay(first),
-        timeout=None if (timeout := options.get("timeout")) is None else check_timeout(timeout),
-        tags=check_tags(tags) if (tags := options.get("tags")) else (),
-        webhook_url=None if (url := options.get("webhook_url")) is None else check_webhook(url),
+    job = NewJob(  # in the order of its fields: names would take longer than most checks
+        id,
+        check_type(type),
+        type if (name := options.get("name")) is None else check_name(name),
+        DEFAULT_QUEUE if (queue := options.get("queue")) is None else check_queue(queue),
+        Priority.NORMAL if (priority := options.get("priority")) is None else check_priority(priority),
+        pack_object({} if payload is None else payload, "payload"),
+        None if (at := options.get("at")) is None else check_at(at, now),
+        None if (delay := options.get("delay")) is None else span(delay, "delay"),
+        DEFAULT_RETRIES if (retries := options.get("max_retries")) is None else check_retries(retries),
+        DEFAULT_RETRY_DELAY if (first := options.get("retry_delay")) is None else check_retry_delay(first),
+        None if (timeout := options.get("timeout")) is None else check_timeout(timeout),
+        check_tags(tags) if (tags := options.get("tags")) else (),
+        None if (url := options.get("webhook_url")) is None else check_webhook(url),
         webhook_on_cancel=check_flag(options.get("webhook_on_cancel"), "webhook_on_cancel"),
     )
     job = _expiring(job, now, options.get("expires_at"), options.get("expires_in"))
@@ -180,7 +180,7 @@ def check_flag(value: bool | None, field: str) -> bool:
 
 def check_expiry(job: NewJob, now: datetime, prefix: str = "") -> None:
     """Refuse a job that would expire before it is due. `prefix` names the job in a batch."""
-    due = max(now, job.at or now) + (job.delay or ZERO)
+    due = due_at(job.at, job.delay, now)
     if job.expires_at is not None and job.expires_at <= due:
         raise Invalid(f"{prefix}expires_at", _TOO_SOON)
     if job.expires_in is not None and now + job.expires_in <= due:

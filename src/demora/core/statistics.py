@@ -9,7 +9,7 @@ off by at most 10 % from 0.1 ms to 7 days, however many values there are and how
 is kept exactly.
 
 A caller may make up any number of queues and types. A window keeps 1,000 pairs of them by name and counts the others as
-`other`, and a series is made of a hundred or so at a time: what is stored and what is held in memory is bounded.
+`other`, and a series covers about a hundred of them at a time, so storage and memory are bounded.
 """
 
 from bisect import bisect_right
@@ -62,7 +62,7 @@ def bin_of(us: int) -> int:
     return bisect_right(BOUNDS, us)
 
 
-_bin_of = partial(bisect_right, BOUNDS)  # a call less for each value
+_bin_of = partial(bisect_right, BOUNDS)  # saves a call for each value
 
 
 def _add(counts: Counts, more: Counts) -> None:
@@ -100,7 +100,8 @@ class Tally(msgspec.Struct, array_like=True):
     waiting: int = 0
 
     def add_run(self, status: Status, *, counts: bool) -> None:
-        """Count a settled run: the new status of its job, and whether the run counts as an attempt."""
+        """Count a settled run: the new status of its job, and whether the run counts as an attempt. PostgreSQL counts the
+        same classes in SQL."""
         if not counts and not status.ended:
             self.returned += 1
         elif status is Status.COMPLETED:
@@ -205,8 +206,8 @@ def widened(windows: Iterable[tuple[Key, Tally]], width: timedelta | None = None
 
 
 def capped(windows: Windows, known: Mapping[Window, Set[Name]]) -> Windows:
-    """Count pairs that a window does not know by name as `other`, once it knows `MOST_PAIRS`, and depths of queues alike.
-    `known` has the names in the windows that know so many, or will with these."""
+    """Count further pairs as `other` once a window has `MOST_PAIRS` by name, and do the same for the depths of queues.
+    `known` has the names in the windows that have so many, or will have with these."""
     named = {
         (place, typed): {name for name in names if bool(name[1]) is typed and name[0] != OTHER}
         for place, names in known.items()
@@ -225,7 +226,7 @@ def capped(windows: Windows, known: Mapping[Window, Set[Name]]) -> Windows:
 
 
 class Stretch(Enum):
-    """How far back a series goes, and how far its points are apart."""
+    """How far back a series goes, and how far apart its points are."""
 
     HOUR = "hour"
     DAY = "day"
@@ -258,6 +259,9 @@ class Series:
     """Takes the windows of a stretch, in any order, and adds them up by step: `all` runs, and those of the queues and types
     that are named. Without names it takes all of them; with more than `most` it is `crowded` and has seen enough.
 
+    The windows of one step usually follow each other. Those of a queue and type are added up first and then, when another
+    step begins or `end` is called, to `all`, their queue and their type.
+
     `depths` are the largest depths of each queue in a step, `deepest` those of all queues together.
     """
 
@@ -280,18 +284,31 @@ class Series:
         self.types: dict[str, Steps] = {}
         self.depths: dict[str, Depths] = {}
         self._together: dict[Window, Depth] = {}
+        self._at, self._pairs = 0, dict[Name, tuple[Tally, list[Steps]]]()
 
     def take(self, key: Key, tally: Tally) -> bool:
         """Add a window. Returns whether it needs more."""
-        at, (queues, types) = begin_of(key.at, self._step), self._asked
-        if key.type:
-            self.all.setdefault(at, Tally()).add(tally)
-            for steps in (self._of(self.queues, key.queue, queues), self._of(self.types, key.type, types)):
-                if steps is not None:
-                    steps.setdefault(at, Tally()).add(tally)
-        else:
+        at = begin_of(key.at, self._step)
+        if not key.type:
             self._take_depth(key, at, (tally.ready, tally.waiting))
+            return not self.crowded
+        if at != self._at:
+            self.end()
+            self._at = at
+        pair = self._pairs.get((key.queue, key.type))
+        if pair is None:
+            named = (self._of(self.queues, key.queue, self._asked[0]), self._of(self.types, key.type, self._asked[1]))
+            pair = Tally(), [self.all, *(steps for steps in named if steps is not None)]
+            self._pairs[key.queue, key.type] = pair
+        pair[0].add(tally)
         return not self.crowded
+
+    def end(self) -> None:
+        """Add up what is left, after the last window."""
+        for tally, sums in self._pairs.values():
+            for steps in sums:
+                steps.setdefault(self._at, Tally()).add(tally)
+        self._pairs = {}
 
     def _take_depth(self, key: Key, at: int, depth: Depth) -> None:
         place = key.width, key.at

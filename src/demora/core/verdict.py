@@ -1,14 +1,14 @@
 """Outcomes and verdicts: how a run ended, and what becomes of the job.
 
-This module alone chooses the next state after a run, an expiry or a cancel, and the wait before it; `states.MOVES` lists all
-moves.
+This module alone chooses the next state after a run, an expiry or a caller's verb, and the wait before it; `states.MOVES`
+lists all moves. `recorded_status` tells a worker that settles a run again what the first settlement made of the job.
 """
 
 from datetime import timedelta
 
 import msgspec
 
-from .job import DEFAULT_RETRIES, DEFAULT_RETRY_DELAY, Lane
+from .job import DEFAULT_RETRIES, DEFAULT_RETRY_DELAY, Attempt, Job, Lane
 from .spans import ZERO
 from .states import Status
 
@@ -16,6 +16,7 @@ CAP = timedelta(days=1)  # the longest wait between two attempts, unless the typ
 NO_HANDLER_DELAY = timedelta(milliseconds=10)  # short, since another worker that is free may have the handler
 NO_HANDLER_CAP = timedelta(minutes=1)
 NO_HANDLER_GRACE = timedelta(hours=1)
+MOST_ERROR = 2000  # characters of the error of a run; the rest is cut
 _MOST_DOUBLINGS = 40
 
 
@@ -63,6 +64,11 @@ class Lapsed(msgspec.Struct, frozen=True, tag=True):
 Outcome = Succeeded | Raised | Snoozed | GaveUp | HandedBack | NoHandler | Lapsed
 
 
+def waiting_after(attempts: int) -> Status:
+    """Return the state in which a job waits that had this many attempts since it was added, or since a caller retried it."""
+    return Status.RETRYING if attempts > 0 else Status.QUEUED
+
+
 class RetryState(msgspec.Struct, frozen=True):
     """The facts about a job that a decision needs: its attempts, and how its failures are retried.
 
@@ -83,7 +89,7 @@ class RetryState(msgspec.Struct, frozen=True):
     @property
     def waiting(self) -> Status:
         """The waiting state to which the job returns when a run does not count."""
-        return Status.RETRYING if self.attempt > 1 else Status.QUEUED
+        return waiting_after(self.attempt - 1)
 
 
 class Verdict(msgspec.Struct, frozen=True):
@@ -106,11 +112,21 @@ class Verdict(msgspec.Struct, frozen=True):
         """Whether the verdict is recorded even if a caller asked for a cancel meanwhile."""
         return self.status is Status.COMPLETED or self.status is Status.CANCELLED
 
+    @property
+    def credit(self) -> int:
+        """How many runs of the job that do not count as attempts this verdict adds: one or none."""
+        return 0 if self.counts else 1
+
+    @property
+    def retry(self) -> int:
+        """How many retries of the job this verdict adds: one or none."""
+        return 1 if self.counts and self.status is Status.RETRYING else 0
+
     def after_cancel_request(self) -> "Verdict":
         """The verdict if a caller asked for a cancel while the job ran: only a success is kept, all else is a cancel."""
         if self.stands:
             return self
-        error = self.error or "cancelled while running"
+        error = self.error or WHILE_RUNNING
         return Verdict(Status.CANCELLED, error=error, traceback=self.traceback, counts=self.counts)
 
 
@@ -123,7 +139,14 @@ UNKNOWN_TYPE = Verdict(Status.FAILED, error="UnknownType: no live worker knew it
 # The verdict on a waiting job that a caller cancelled. A worker gives the same reason for a job that it claimed and did not
 # start.
 BEFORE_START = "cancelled before it started"
+WHILE_RUNNING = "cancelled while running"  # the reason if the run had begun, and gives no other
 CANCELLED_WAITING = Verdict(Status.CANCELLED, error=BEFORE_START, counts=False)
+
+# The next state of an ended job that a caller retries. The caller also says when it is due.
+RETRIED, RETRIED_LANE = Status.QUEUED, Lane.RETRY
+
+# The lane of a waiting job that a caller gave a new time, also if that time is now.
+RESCHEDULED_LANE = Lane.SCHEDULED
 
 
 def decide(outcome: Outcome, job: RetryState, drawn: float) -> Verdict:
@@ -163,7 +186,7 @@ def backoff(base: timedelta, failures: int, *, cap: timedelta = CAP, jitter: flo
 
 
 def time_without_handler(claims: int) -> timedelta:
-    """Return how long a job has waited in all after so many claims by workers without a handler for it."""
+    """Return how long a job has waited in all after this many claims by workers without a handler for it."""
     return sum((_no_handler_delay(n) for n in range(1, claims + 1)), ZERO)
 
 
@@ -185,3 +208,47 @@ def _without_handler(job: RetryState) -> Verdict:
 
 def _no_handler_delay(nth: int) -> timedelta:
     return backoff(NO_HANDLER_DELAY, nth, cap=NO_HANDLER_CAP)
+
+
+# What a settled run is on record with, for a worker that settles it again because the first answer was lost. A job keeps its
+# failed runs, each with its token, its worker and its error, but not the status that each gave to the job. That follows from
+# the runs after it, from the job as it is now, and from the outcome that the worker repeats.
+
+
+def recorded_status(job: Job, token: int, worker_id: str, outcome: Outcome) -> Status | None:
+    """Return the status that the run of this worker under this token gave to the job, also if the job has moved on since.
+    None if the run has no record: its lease lapsed, or it is the run of another worker.
+
+    A run that was handed back or snoozed leaves a record only until the next claim.
+    """
+    nth = next((n for n, run in enumerate(job.attempts) if run.token == token), None)
+    if nth is None:
+        return _handed_back(job) if job.token == token and job.status is not Status.PROCESSING else None
+    run, counted = job.attempts[nth], job.attempt - (job.status is Status.PROCESSING)
+    if run.worker_id != worker_id or run.ended_at is None or run.error == lost_error(worker_id):
+        return None
+    first = len(job.attempts) - counted  # of the runs since a caller last retried the job
+    return _before_retry(job, nth, first, outcome) if nth < first else _since(job, run)
+
+
+def _handed_back(job: Job) -> Status:
+    if job.status is Status.CANCELLED and job.cancel_requested_at is not None:
+        return Status.CANCELLED
+    return waiting_after(job.attempt)
+
+
+def _since(job: Job, run: Attempt) -> Status:
+    """Return the status of a run after which no caller retried the job. Had the run ended the job, nothing would have
+    followed it; a job that a caller cancelled while it waited has an error of its own."""
+    return job.status if job.status.ended and job.token == run.token and job.error == run.error else Status.RETRYING
+
+
+def _before_retry(job: Job, nth: int, first: int, outcome: Outcome) -> Status:
+    """Return the status of a run before a caller retried the job, by deciding anew on the repeated outcome."""
+    last = nth == first - 1
+    once = job.generation == 2  # then all runs before the retry are of one series
+    attempt = nth + 1 if once else job.max_retries + 1 if last else 1
+    verdict = decide(outcome, RetryState(attempt, job.max_retries), 0.0)
+    if verdict.error == job.attempts[nth].error:
+        return verdict.status
+    return Status.FAILED if last else Status.RETRYING

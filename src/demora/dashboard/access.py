@@ -14,15 +14,14 @@ import msgspec
 from starlette.datastructures import Headers
 from starlette.requests import Request
 
-from ..api.access import Guard, netloc
+from ..api.access import Guard, is_same_site
 from ..api.callers import HostAccess, allowed_by
-from ..api.problems import CrossSite
 from ..app import Demora
 from ..client.api_keys import SESSION_LIFE
 from ..core.access import ApiKey, Scope, included
 from ..errors import DemoraError
 from ..settings import Settings
-from ..system.addresses import read_address
+from ..wire.problems import CrossSite
 from .sessions import Sessions
 
 WITHOUT_KEY = "dashboard"  # the recorded author of a change where no key is needed
@@ -43,15 +42,13 @@ class Visitor(msgspec.Struct, frozen=True):
 
 
 class Access:
-    """Decides about requests. Without `ask_host`, API keys decide, and `open_without_keys` says whether a database without
-    any key lets everybody in, as the service does on a loopback address."""
+    """Decides which requests are allowed. Without `ask_host`, API keys decide, and `open_without_keys` says whether everyone
+    is let in while the database has no key, as the service does on a loopback address."""
 
     def __init__(self, app: Demora, settings: Settings, *, ask_host: HostAccess | None, open_without_keys: bool) -> None:
         self._app, self._settings, self._ask_host = app, settings, ask_host
         self._open = open_without_keys
-        # A guard of the API lets callers in without a key on a loopback address; a dashboard that is mounted has none.
-        host = settings.host if open_without_keys else "0.0.0.0"
-        self._guard = Guard(app, msgspec.structs.replace(settings, host=host))
+        self._guard = Guard(app, settings, open_without_keys=open_without_keys)
         self._sessions, self.cookie = Sessions(app), ""
 
     async def prepare(self) -> None:
@@ -109,11 +106,6 @@ class Access:
         return f"{self.cookie}={token}; Path={path}; Max-Age={life}; HttpOnly; SameSite=Strict{secure}"
 
 
-def opens_without_keys(settings: Settings) -> bool:
-    """Whether the service needs no key while there is none: only other programs on this machine can reach it."""
-    return read_address(settings.host).is_loopback
-
-
 def new_token() -> str:
     return secrets.token_urlsafe(32)
 
@@ -131,11 +123,7 @@ def form_token(token: str) -> str:
 
 def check_origin(request: Request) -> None:
     """Refuse a request that a page of another site may have made. Raises `CrossSite`."""
-    fetched_from, origin = request.headers.get("sec-fetch-site"), request.headers.get("origin")
-    if fetched_from is not None:
-        if fetched_from != "same-origin":
-            raise CrossSite
-    elif origin is None or netloc(origin) != request.headers.get("host", "").lower():
+    if not is_same_site(request.headers, from_a_page=True):
         raise CrossSite
 
 

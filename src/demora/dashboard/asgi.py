@@ -1,5 +1,6 @@
 """The ASGI application of the dashboard: finds the page, checks who asks, and draws the answer or the error."""
 
+import asyncio
 import json
 import re
 from collections.abc import Callable, Mapping
@@ -14,11 +15,11 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import RedirectResponse, Response
 from starlette.types import Receive, Scope, Send
 
-from ..api.access import Door
+from ..api.access import Door, opens_without_keys
 from ..api.callers import HostAccess, check_access
-from ..api.problems import CrossSite, TooManyFailures, TooManyRequests, headers_of, kind_of
 from ..api.request_ids import request_id
 from ..api.submitting import Submissions
+from ..api.waiting import WaitLimit
 from ..app import Demora
 from ..client.shared import SharedReads
 from ..core.access import Scope as KeyScope
@@ -26,6 +27,7 @@ from ..core.spans import timestamp
 from ..errors import Invalid, TooLarge, TooManySearches
 from ..settings import Settings
 from ..system import notices
+from ..wire.problems import CrossSite, TooManyFailures, TooManyRequests, TooManyWaits, headers_of, kind_of
 from .access import (
     TOKEN_HEADER,
     WITHOUT_KEY,
@@ -35,7 +37,6 @@ from .access import (
     check_origin,
     form_token,
     new_token,
-    opens_without_keys,
     token_of,
 )
 from .drawing import draw, has_block, visible
@@ -86,10 +87,11 @@ def dashboard(app: Demora, *, access: Literal["keys"] | HostAccess, redact: Reda
     return Dashboard(app, settings, decides, stream_life=MOUNTED_LIFE, redact=redact)
 
 
-def service_dashboard(app: Demora, settings: Settings) -> "Dashboard":
-    """Return the dashboard of a service, which checks the Host header as its API does."""
+def service_dashboard(app: Demora, settings: Settings, waits: WaitLimit | None = None) -> "Dashboard":
+    """Return the dashboard of a service, which checks the Host header as its API does. Its streams count among the `waits`
+    of the API, since they share the connections of one server."""
     access = Access(app, settings, ask_host=None, open_without_keys=opens_without_keys(settings))
-    return Dashboard(app, settings, access, door=Door(settings))
+    return Dashboard(app, settings, access, door=Door(settings), waits=waits)
 
 
 class Dashboard:
@@ -105,12 +107,13 @@ class Dashboard:
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
         stream_life: float | None = None,
         redact: Redact | None = None,
+        waits: WaitLimit | None = None,
     ) -> None:
-        self._redact = redact
+        self._redact, self._waits = redact, waits or WaitLimit(settings.http_connections)
         self._app, self._access, self._door, self._now = app, access, door, now
-        self._shared, self._submissions = SharedReads(), Submissions(settings)
-        self._blocks = SharedReads(most=MOST_BLOCKS)
         self.streams = Streams(app, self._outdate, life=stream_life)
+        self._shared, self._submissions = SharedReads(found=self.streams.change), Submissions(settings)
+        self._blocks = SharedReads(most=MOST_BLOCKS)
         self._routes = [(_pattern(route.path), route) for route in ROUTES]
 
     def stop(self) -> None:
@@ -149,7 +152,8 @@ class Dashboard:
         if visitor is None:
             return self._ask_to_sign_in(request)
         if path == "/stream" and request.method in ("GET", "HEAD"):
-            return self.streams.open(partial(self._access.still_allows, request))
+            place = self._waits.take(visitor.key) if request.method == "GET" else None
+            return self.streams.open(partial(self._access.still_allows, request), place)
         try:
             return await self._page(request, path, visitor)
         except ClientDisconnect:
@@ -192,12 +196,13 @@ class Dashboard:
             shared=self._shared,
             submissions=self._submissions,
             now=self._now(),
+            began=asyncio.get_running_loop().time(),
             redact=self._redact,
         )
 
     async def _live_block(self, request: Request, route: Route, path: Mapping[str, str], visitor: Visitor) -> Response:
-        """Return the part of a page that lives. All visitors with the same scopes share it for a second, so it is drawn for
-        their scopes and knows neither their name nor their token."""
+        """Return the live part of a page. All visitors with the same scopes share it for a second, so it is drawn for their
+        scopes and contains neither their name nor their token."""
         anyone = Visitor(WITHOUT_KEY, visitor.scopes)
 
         async def read() -> LiveBlock:
@@ -245,7 +250,7 @@ class Dashboard:
         comes from our own page, so the sign-in page sees the cookie and returns to the page that was asked for.
         """
         if not self._access.by_keys:
-            return Response("this page is not for you", 403, media_type="text/plain")
+            return Response("you may not see this page", 403, media_type="text/plain")
         base = request.scope.get("root_path", "").rstrip("/")
         there = address(base, "sign-in", next=_wanted(request))
         if "hx-request" in request.headers or PART in request.headers:
@@ -305,7 +310,7 @@ class Dashboard:
             status, title, words = kind.status, kind.title, kind.detail or str(error)
         if isinstance(error, Invalid):
             words = f"{error.field}: {error.reason}"
-        if status >= 500 and not isinstance(error, TooManySearches):
+        if status >= 500 and not isinstance(error, TooManySearches | TooManyWaits):
             notices.request_failed(request.method, request.url.path, error, request.scope["request_id"])
         words = visible(words[:500])
         headers = {name: value for name, value in headers_of(error).items() if name == "retry-after"}
@@ -319,7 +324,7 @@ class Dashboard:
 
 
 class LiveBlock(msgspec.Struct, frozen=True):
-    """The part of a page that lives, as it is sent."""
+    """The live part of a page, as it is sent."""
 
     body: bytes
     status: int

@@ -6,9 +6,11 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import msgspec
+from markupsafe import Markup
 
 from ..client.statistics import FlowPoint, FlowSeries, TypesMetrics
 from ..core.spans import timestamp
+from .drawing import rough_ms
 
 SPANS = {"hour": "Hour", "day": "Day", "week": "Week"}
 SPARK_WIDTH, SPARK_HEIGHT = 100, 28
@@ -17,8 +19,9 @@ SPARK_WIDTH, SPARK_HEIGHT = 100, 28
 class Spark(msgspec.Struct, frozen=True):
     """A sparkline as the paths of an SVG: its line and the area below it. Missing values are gaps."""
 
-    line: str
-    area: str
+    flat: bool  # all values are zero
+    line: Markup  # digits and letters: escaping them in every page would cost more than drawing them
+    area: Markup
     words: str
 
 
@@ -36,7 +39,7 @@ def spark(values: Sequence[float | None], words: str) -> Spark | None:
         path = "L".join(f"{x} {y}" for x, y in points)
         line.append(f"M{path}")
         area.append(f"M{points[0][0]} {SPARK_HEIGHT}L{path}L{points[-1][0]} {SPARK_HEIGHT}Z")
-    return Spark("".join(line), "".join(area), words)
+    return Spark(not any(known), Markup("".join(line)), Markup("".join(area)), words)
 
 
 def _stretches(values: Sequence[float | None]) -> list[list[tuple[int, float]]]:
@@ -54,6 +57,21 @@ def whole_steps(series: Sequence[FlowPoint]) -> Sequence[FlowPoint]:
     """Leave out the last step, which has not ended: it would look like a fall. If no other has runs, it stays."""
     earlier = series[:-1]
     return earlier if any(point.completed or point.failed or point.retried for point in earlier) else series
+
+
+def drawn_flow(flow: FlowSeries | None) -> dict[str, Any]:
+    """Return what a page shows of runs: their totals, charts and sparklines. Without a flow, which is still being read, it
+    has no totals, and its charts have no data."""
+    if flow is None:
+        return {"flow": None, "lateness": None, "charts": {"runs": "", "late": ""}, "sparks": sparks([]), "each": ""}
+    late = flow.total.lateness
+    return {
+        "flow": flow.total,
+        "lateness": None if late.p50 is None else {"p50": rough_ms(late.p50), "p99": rough_ms(late.p99)},
+        "charts": chart_data(flow.series, flow.step),
+        "sparks": sparks(flow.series),
+        "each": per_step(flow.step),
+    }
 
 
 def chart_data(series: Sequence[FlowPoint], step_ms: int) -> dict[str, str]:
@@ -157,8 +175,10 @@ def _ticks(span: str, now: datetime, until: timedelta) -> list[Tick]:
     return ticks
 
 
-def depth_data(flows: Mapping[str, FlowSeries]) -> str:
-    """Return the data of the chart of waiting jobs by queue, for the script."""
+def depth_data(flows: Mapping[str, FlowSeries] | None) -> str:
+    """Return the data of the chart of waiting jobs by queue, for the script; nothing while they are still being read."""
+    if flows is None:
+        return ""
     lines = [(queue, [_waiting(point) for point in flow.series]) for queue, flow in flows.items()]
     first = next(iter(flows.values()), None)
     return _lines([], 0, lines, "scheduled") if first is None else _lines(first.series, first.step, lines, "scheduled")

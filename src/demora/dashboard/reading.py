@@ -1,5 +1,6 @@
 """What several pages show: counts, workers, paces and findings. All open pages of a process share each read."""
 
+import shlex
 from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Any
@@ -10,23 +11,24 @@ from ..api.operations.operation import SEARCH_LIMIT
 from ..client.counts import FailureGroup
 from ..client.statistics import FlowSeries
 from ..client.why import Why
+from ..core.filters import JobFilter
 from ..core.job import Job
-from ..core.states import Status
-from ..core.workers import WorkerRecord
+from ..core.states import WAITING, Status
+from ..core.workers import WorkerRecord, serves
 from ..doctor import judge_jobs, judge_paces
 from ..errors import SearchTooSlow, TooManySearches
-from ..store.diagnostics import Activity, Finding
+from ..store.diagnostics import Activity, Finding, JobsOverview, MissingWorker, Waiting
 from ..store.jobs import Queue
 from ..store.paces import Pacing
 from .drawing import plural, rough, sentence
+from .search import search_text
 from .times import Pieces
 from .visit import Visit
 
-PATIENCE = 0.02  # seconds that a page waits for a slow read, if there is an older value to show
 EXAMINED_EVERY = 30.0  # seconds between looks at all waiting jobs
 MOST_EXAMINED = 200_000  # waiting jobs: with more of them, the findings that need to read each one are left out
 GROUPED_EVERY = 30.0  # seconds between looks at all dead letters; an action groups them anew
-FLOW_READ_EVERY = 5.0  # seconds; the shortest step is a minute
+FLOW_READ_EVERY = {"hour": 5.0, "day": 30.0, "week": 60.0}  # seconds; their steps are 1, 15 and 60 minutes
 MOST_FLOWS = 100  # queues whose runs and depths are drawn
 MOST_RUNNING = 25  # jobs that the overview lists
 
@@ -34,7 +36,7 @@ MOST_RUNNING = 25  # jobs that the overview lists
 class Trouble(msgspec.Struct, frozen=True):
     """Something that is wrong now: in words, what to do about it, and the button that does it.
 
-    A button either acts (`post`) or leads to a page (`link`).
+    A button either acts (`post`) or leads to a page (`link`). What only a shell can mend has the `command`.
     """
 
     state: str
@@ -43,7 +45,25 @@ class Trouble(msgspec.Struct, frozen=True):
     button: str | None = None
     post: str | None = None
     link: str | None = None
+    command: str | None = None
     scope: str = "operate"
+
+
+class Troubles(msgspec.Struct, frozen=True):
+    """What is wrong now, the worst first. Unless it is `complete`, the waiting jobs are still being read for the first
+    time, and more may be wrong."""
+
+    found: list[Trouble]
+    complete: bool = True
+
+
+class Grouped(msgspec.Struct, frozen=True):
+    """The dead letters in groups. They are `slow` where there are too many to group in time, and `reading` while they are
+    grouped for the first time."""
+
+    groups: list[FailureGroup] = []
+    slow: bool = False
+    reading: bool = False
 
 
 class Totals(msgspec.Struct, frozen=True):
@@ -56,7 +76,7 @@ class Totals(msgspec.Struct, frozen=True):
 
 
 async def read_activity(visit: Visit) -> Activity:
-    return await visit.shared.get("activity", 1.0, visit.client.activity, patience=PATIENCE)
+    return await visit.shared.get("activity", 1.0, visit.client.activity, patience=visit.patience)
 
 
 async def read_workers(visit: Visit) -> list[WorkerRecord]:
@@ -79,17 +99,28 @@ async def read_running(visit: Visit) -> list[Job]:
     return await visit.shared.get("running", 1.0, read)
 
 
-async def failure_groups(visit: Visit) -> list[FailureGroup]:
-    """Return the dead letters in groups. Raises `SearchTooSlow` where there are too many to group in time."""
-    read = partial(visit.client.failure_groups, within=SEARCH_LIMIT)
-    return await visit.shared.get("failures", GROUPED_EVERY, read, patience=PATIENCE)
+async def failure_groups(visit: Visit) -> Grouped:
+    """Return the dead letters in groups. That there are too many is kept like any other answer: each page would try again,
+    and take the whole time."""
+
+    async def read() -> Grouped:
+        try:
+            return Grouped(await visit.client.failure_groups(within=SEARCH_LIMIT))
+        except SearchTooSlow:
+            return Grouped(slow=True)
+
+    try:
+        return await visit.read_soon("failures", GROUPED_EVERY, read) or Grouped(reading=True)
+    except TooManySearches:
+        return Grouped(slow=True)
 
 
-async def read_flows(visit: Visit, queues: Sequence[Queue], span: str) -> dict[str, FlowSeries]:
-    """Return what became of runs, and how many jobs waited, in each of the queues in which the most jobs wait now."""
+async def read_flows(visit: Visit, queues: Sequence[Queue], span: str) -> dict[str, FlowSeries] | None:
+    """Return what became of runs, and how many jobs waited, in each of the queues in which the most jobs wait now; None
+    while it is read for the first time."""
     deepest = sorted(queues, key=lambda queue: (-queue.ready - queue.delayed, queue.name))[:MOST_FLOWS]
     read = partial(visit.client.flow_of_queues, [queue.name for queue in deepest], span)
-    return await visit.shared.get(f"queue flows {span}", FLOW_READ_EVERY, read, patience=PATIENCE)
+    return await visit.read_soon(f"queue flows {span}", FLOW_READ_EVERY[span], read)
 
 
 def offers_demo(visit: Visit) -> bool:
@@ -110,10 +141,11 @@ def totals(queues: Sequence[Queue]) -> Totals:
     )
 
 
-async def read_troubles(visit: Visit, activity: Activity, workers: Sequence[WorkerRecord]) -> list[Trouble]:
-    """Return what is wrong now, the worst first."""
-    found = [*_paused(visit, activity), *(_of_finding(visit, one) for one in await _findings(visit, activity, workers))]
-    return sorted(found, key=lambda trouble: trouble.state != "failed")
+async def read_troubles(visit: Visit, activity: Activity, workers: Sequence[WorkerRecord]) -> Troubles:
+    """Return what is wrong now."""
+    findings = await _findings(visit, activity, workers)
+    found = [*_paused(visit, activity), *(_of_finding(visit, one) for one in findings or ())]
+    return Troubles(sorted(found, key=lambda trouble: trouble.state != "failed"), complete=findings is not None)
 
 
 def _paused(visit: Visit, activity: Activity) -> Iterator[Trouble]:
@@ -121,15 +153,15 @@ def _paused(visit: Visit, activity: Activity) -> Iterator[Trouble]:
         if queue.pause is not None:
             by = f" by {queue.pause.by}" if queue.pause.by else ""
             because = f": {queue.pause.reason}" if queue.pause.reason else ""
-            waiting = plural(queue.ready + queue.delayed, "job")
+            waiting = plural(queue.ready + queue.delayed, "job waits", "jobs wait")
             words = (f"Queue {queue.name} is paused{by} since ", queue.pause.paused_at, f"{because}. {waiting} in it.")
             there = visit.link("queues", queue.name, "resume")
             yield Trouble("held", words, button="Resume", post=there)
 
 
-async def _findings(visit: Visit, activity: Activity, workers: Sequence[WorkerRecord]) -> list[Finding]:
-    """Return the doctor's findings that are no praise. It reads every waiting job, so it looks seldom, and not at all where
-    there are too many of them; then only the workers are judged."""
+async def _findings(visit: Visit, activity: Activity, workers: Sequence[WorkerRecord]) -> list[Finding] | None:
+    """Return what the doctor finds wrong; None while it looks for the first time. It reads every waiting job, so it runs
+    rarely. If too many jobs wait, it judges only what the counts of the queues show."""
     counted = totals(activity.queues)
 
     async def examine() -> list[Finding]:
@@ -140,23 +172,36 @@ async def _findings(visit: Visit, activity: Activity, workers: Sequence[WorkerRe
 
     live = [worker for worker in workers if is_live(worker)]
     if counted.ready + counted.delayed > MOST_EXAMINED:
-        return (
-            [] if live else [Finding("workers", "problem", "no worker is alive", "start one: demora worker or demora serve")]
-        )
+        seen = judge_jobs(_unserved(activity, live), activity.queues, workers)
+        return [one for one in seen if one.level != "ok" and one.check in ("workers", "queues", "dead letters")]
     try:
-        name = f"findings {len(live)}"
-        found = await visit.shared.get(name, EXAMINED_EVERY, examine, patience=PATIENCE)
+        found = await visit.read_soon(f"findings {len(live)}", EXAMINED_EVERY, examine)
     except (SearchTooSlow, TooManySearches):
         found = []
+    if found is None:
+        return None
     paused = {queue.name for queue in activity.queues if queue.pause is not None}
-    return [
-        one for one in found if not (one.check == "queues" and any(f"queue {name} has been" in one.fact for name in paused))
+    return [one for one in found if one.paused not in paused]
+
+
+def _unserved(activity: Activity, live: Sequence[WorkerRecord]) -> JobsOverview:
+    """Return an overview of the queues that no live worker serves: their jobs wait whatever their types are."""
+    waiting = [
+        Waiting(queue.name, "", queue.ready, queue.delayed, activity.due_since.get(queue.name, activity.now))
+        for queue in activity.queues
+        if queue.ready + queue.delayed and not any(serves(worker, queue.name) for worker in live)
     ]
+    return JobsOverview(now=activity.now, waiting=waiting)
+
+
+_WORKER = "demora worker --app MODULE:APP"
 
 
 def _of_finding(visit: Visit, finding: Finding) -> Trouble:
     state = "failed" if finding.level == "problem" else "running"
     words, advice = (f"{sentence(finding.fact)}.",), finding.advice and f"{sentence(finding.advice)}."
+    if finding.missing is not None:
+        return _missing_worker(visit, finding.missing, state, words)
     if finding.check == "dead letters":
         return Trouble(state, words, button="See the failures", link=visit.link("failures"))
     if finding.check == "slots":
@@ -164,6 +209,17 @@ def _of_finding(visit: Visit, finding: Finding) -> Trouble:
     if finding.check == "workers":
         return Trouble(state, words, advice, "See the workers", link=visit.link("system"))
     return Trouble(state, words, advice)
+
+
+def _missing_worker(visit: Visit, missing: MissingWorker, state: str, words: tuple[str, ...]) -> Trouble:
+    if missing.queue is None:
+        return Trouble(state, words, None, "See the workers", link=visit.link("system"), command=_WORKER)
+    there = visit.link("jobs", q=search_text(JobFilter(WAITING, type=missing.type, queue=missing.queue)))
+    if missing.type is None:
+        command = f"{_WORKER} --queues {shlex.quote(missing.queue)}"
+        return Trouble(state, words, None, "See the jobs", link=there, command=command)
+    about = f"Start a worker whose application has a handler for {missing.type}. Without one, its jobs fail after an hour."
+    return Trouble(state, words, about, "See the jobs", link=there, command=_WORKER)
 
 
 # Why a job waits, in a few words
@@ -188,7 +244,7 @@ def in_short(job: Job, why: Why) -> Short:
                 f"retry {job.attempt} of {job.max_retries}", data["dueAt"], more=f"after {job.error}" if job.error else ""
             )
         case "held_by_pace":
-            place = f"behind {data['place'] - 1:,} or more" if data.get("moreAhead") else nth(data["place"])
+            place = f"{data['place'] - 1:,} or more jobs ahead" if data.get("moreAhead") else nth(data["place"])
             return Short(f"held by pace, {place}, about", data["releaseAt"], "clock")
         case "queue_paused":
             because = f": {data['pauseReason']}" if data.get("pauseReason") else ""
@@ -205,7 +261,7 @@ def in_short(job: Job, why: Why) -> Short:
             asked = ", cancel requested" if data.get("cancelRequestedAt") else ""
             return Short(f"attempt {data['attempt']} of {data['attempts']}{asked}, started", data["startedAt"])
         case "lapsed":
-            return Short("its worker is gone, next claim takes over")
+            return Short("its worker is gone, the next claim takes over")
         case "expired":
             return Short("expired", data["expiresAt"])
     return _end(job, data)
@@ -214,7 +270,7 @@ def in_short(job: Job, why: Why) -> Short:
 def _line(data: dict[str, Any]) -> str:
     if data["ahead"] == 0:
         return "next in line"
-    return f"behind {data['ahead']:,}{' or more' if data.get('moreAhead') else ''}"
+    return f"{data['ahead']:,} or more jobs ahead" if data.get("moreAhead") else f"{plural(data['ahead'], 'job')} ahead"
 
 
 def _end(job: Job, data: dict[str, Any]) -> Short:

@@ -5,13 +5,13 @@ from datetime import datetime
 
 import msgspec
 
-from ..core.filters import GROUPS, NO_FILTER, JobFilter, parse_filter
+from ..core.filters import GROUPS, NO_FILTER, JobFilter, filter_text, parse_filter
 from ..core.states import Status
 
 QUALIFIERS = {
     "status": "waiting, running, completed, failed, cancelled",
     "queue": "the name of a queue",
-    "type": "the type of a job; email.* for all that begin so",
+    "type": "the type of a job; email.* for all with this prefix",
     "tag": "one of its tags",
     "schedule": "the schedule that added it",
     "error": "the class of its error",
@@ -46,6 +46,14 @@ class Search(msgspec.Struct, frozen=True):
         """Return the text of this search for another status, or for all."""
         others = " ".join(_STATUS.sub("", self.text).split())
         return " ".join([*([f"status:{word}"] if word else []), *([others] if others else [])])
+
+
+def search_text(filter: JobFilter) -> str:
+    """Write a filter as a person would type it: `status:waiting` for the states of waiting jobs."""
+    word = Search(filter=filter).status
+    if word in ("", "other"):
+        return filter_text(filter)
+    return f"status:{word} {filter_text(msgspec.structs.replace(filter, statuses=frozenset()))}".rstrip()
 
 
 def names_status(text: str) -> bool:

@@ -1,6 +1,7 @@
 """The stream that tells an open page that something has changed: the page then fetches its live block.
 
-All streams of a process share one reader of events, and one look a second at their sessions.
+All streams of a process share one reader of events, and one look a second at their sessions. A stream keeps its connection
+busy, so it counts as a request that waits.
 """
 
 import asyncio
@@ -13,14 +14,17 @@ from starlette.types import Receive, Scope, Send
 
 from ..api.operations.events import COMMENT_EVERY, EVENT_STREAM
 from ..api.reading import disconnected
+from ..api.waiting import WaitingRequest
 from ..app import Demora
 from ..client.events import EventStream
 from ..errors import DemoraError
+from ..system import notices
 
 TICK = 1.0  # seconds at least between two ticks
-FETCHED = 20  # pages that fetch their live block in a second: with more streams, ticks are rarer
+FETCHED = 12  # pages that fetch their live block in a second: with more streams, ticks are rarer
 LOOK = 1.0  # seconds between two looks at the sessions
 UNREAD = 20.0  # seconds after which a stream that the browser does not read is cut off
+READING, WATCHING = "the stream of the dashboard", "the look at the sessions of the dashboard"
 MOUNTED_LIFE = 10.0  # seconds of a stream in another application, which cannot tell its streams that it stops
 HELLO, CHANGED, ALIVE, AGAIN, ENDED = (
     b"event: %s\ndata:\n\n" % name for name in (b"hello", b"changed", b"alive", b"again", b"ended")
@@ -33,7 +37,7 @@ class Streams:
     """The open streams of a dashboard. The first one starts the reader, and the last one stops it.
 
     It calls `changed` before it tells the pages of a change: what they fetch then must not be older. With a `life`, a stream
-    ends after so many seconds, and the page opens the next one.
+    ends after this many seconds, and the page opens the next one.
     """
 
     def __init__(self, app: Demora, changed: Callable[[], None], *, life: float | None = None) -> None:
@@ -46,9 +50,9 @@ class Streams:
     def __len__(self) -> int:
         return len(self._open)
 
-    def open(self, still_allowed: StillAllowed) -> "Stream":
-        """Return a stream that ends when it is no longer allowed."""
-        return Stream(self, still_allowed, self._life)
+    def open(self, still_allowed: StillAllowed, place: WaitingRequest | None = None) -> "Stream":
+        """Return a stream that ends when it is no longer allowed. It leaves its place among the requests that wait then."""
+        return Stream(self, still_allowed, self._life, place)
 
     def stop(self) -> None:
         """End all streams, so that the server can shut down. Later ones end at once."""
@@ -78,11 +82,17 @@ class Streams:
             self._reading = self._watching = None
 
     async def _read(self) -> None:
-        """Tell of changes for as long as there are streams, and at the beginning: there may have been one before it."""
+        """Tell the pages of changes for as long as there are streams. It also tells them at the start, since something may
+        have changed before. No error ends it, since the open pages would then show no more changes."""
         while True:
-            with contextlib.suppress(DemoraError):  # the database is away, or so many events came that we were cut off
+            try:
                 async with (await self._app.open()).events() as events:
+                    notices.store_well(READING)
                     await self._tell(events)
+            except DemoraError:
+                pass  # the database is away, or so many events came that we were cut off
+            except Exception as problem:
+                notices.store_trouble(READING, problem, TICK)
             await asyncio.sleep(TICK)
 
     async def _tell(self, events: EventStream) -> None:
@@ -96,27 +106,35 @@ class Streams:
             changed = changed or batch is not None
 
     async def _watch(self) -> None:
-        """End the streams whose session has ended."""
+        """End the streams whose session has ended. One that cannot be looked up stays until the next look."""
         while True:
             await asyncio.sleep(LOOK)
             for stream in list(self._open):
-                if not await stream.still_allowed():
+                try:
+                    allowed = await stream.still_allowed()
+                except Exception as problem:
+                    notices.store_trouble(WATCHING, problem, LOOK)
+                    continue
+                notices.store_well(WATCHING)
+                if not allowed:
                     stream.end(ENDED)
 
 
 class Stream(Response):
-    """One stream, as an answer. A reader that is slow hears of many changes once."""
+    """One stream, as an answer. A slow reader gets one tick for many changes."""
 
-    def __init__(self, streams: Streams, still_allowed: StillAllowed, life: float | None) -> None:
+    def __init__(
+        self, streams: Streams, still_allowed: StillAllowed, life: float | None, place: WaitingRequest | None
+    ) -> None:
         super().__init__(headers={"x-accel-buffering": "no", "cache-control": "no-store, no-transform"})
         del self.headers["content-length"]
         self.headers["content-type"] = EVENT_STREAM
-        self.still_allowed = still_allowed
+        self.still_allowed, self._place = still_allowed, place
         self._streams, self._life = streams, math.inf if life is None else life
         self._woken, self._changed, self._last = asyncio.Event(), False, b""
 
     def tick(self) -> None:
-        """Tell of a change, unless one was told within the last second: then as soon as that is over."""
+        """Tell the page of a change: now, or a second after the last tick."""
         self._changed = True
         self._woken.set()
 
@@ -139,6 +157,8 @@ class Stream(Response):
         finally:
             self._streams.leave(self)
             gone.cancel()
+            if self._place is not None:
+                self._place.leave()
 
     async def _speak(self, send: Send) -> None:
         now = asyncio.get_running_loop().time

@@ -148,7 +148,11 @@ def _waits_and_runs(job: Job, now: datetime, reason: str, until: datetime | None
         found += _present(job, at, now, reason, until)
     elif job.status.ended and end > at:
         found.append(Segment("ready" if runs else "cancelled", "waited", at, end, short="waited"))
-    return [one for one in found if one.end > one.start or one.ran]
+    whole = [one for one in found if one.end > one.start or one.ran]
+    if job.status.ended and not whole:
+        word = job.status.name.lower()
+        return [Segment("cancelled", f"was {word} at once", at, end, short=word)]
+    return whole
 
 
 def _runs(job: Job, now: datetime) -> list[Attempt]:

@@ -1,4 +1,4 @@
-"""The times in what pages say. A page tells every time in the zone of the browser, and in UTC where no script runs.
+"""The times in what pages say. A page shows every time in the zone of the browser, and in UTC where no script runs.
 
 So a sentence with times in it is a row of pieces, texts and times, which a template writes as text and `<time>` elements.
 """

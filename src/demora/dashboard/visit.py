@@ -1,8 +1,10 @@
 """One request for a page or an action, and the answers that the pages give."""
 
+import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from datetime import datetime
-from typing import Any
+from functools import lru_cache
+from typing import Any, TypeVar
 from urllib.parse import quote, urlencode
 
 import msgspec
@@ -18,9 +20,15 @@ from ..core.access import Scope
 from ..core.job import Job
 from .access import Visitor
 
+T = TypeVar("T")
+
+PATIENCE = 0.02  # seconds that a page waits for all of its slow reads together, if there are older values to show
+FIRST_PATIENCE = 0.5  # the same where there are none: then it says that they are being read
+
 Redact = Callable[[Job, str, Any], Any]  # from a job, "payload" or "result", and its value, to the value that is shown
 
 
+@lru_cache(2048)  # a page of a list has some hundred links, most of them to jobs and queues that it had before
 def address(base: str, *parts: str, **query: Any) -> str:
     """Return the address of a page below `base`, with its parts and its query quoted. None and empty values are left out."""
     given = {name: value for name, value in query.items() if value not in (None, "")}
@@ -47,11 +55,23 @@ class Visit(msgspec.Struct):
     shared: SharedReads
     submissions: Submissions
     now: datetime
+    began: float  # by the clock of the event loop
     redact: Redact | None = None
 
     @property
     def query(self) -> QueryParams:
         return self.request.query_params
+
+    @property
+    def patience(self) -> float:
+        """The seconds that this page may still wait for slow reads that have an older value."""
+        return max(0.0, self.began + PATIENCE - asyncio.get_running_loop().time())
+
+    async def read_soon(self, name: str, seconds: float, read: Callable[[], Awaitable[T]]) -> T | None:
+        """Return a value that all pages share, or an older one if reading takes long. None if there is no older one either:
+        the page says so, and is told when the value is there."""
+        first = max(0.0, self.began + FIRST_PATIENCE - asyncio.get_running_loop().time())
+        return await self.shared.get_soon(name, seconds, read, patience=self.patience, first=first)
 
     @property
     def by(self) -> str:

@@ -4,11 +4,10 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import timedelta
 
-from ..core.pace import EVERY_QUEUE
-from ..core.pace_request import say_briefly
+from ..core.pace import EVERY_QUEUE, say_briefly
 from ..core.spans import say
 from ..core.workers import WorkerRecord, all_taken, say_types, serves
-from ..store.diagnostics import Finding, JobsOverview, Level, Waiting
+from ..store.diagnostics import Finding, JobsOverview, Level, MissingWorker, Waiting
 from ..store.jobs import Queue
 from ..store.paces import BY_SETTINGS, Pacing
 
@@ -46,7 +45,7 @@ def judge_paces(
         held = f"{_jobs(pacing.held)} due and not released yet"
         has = "follows the pace of all queues" if pacing.inherited else "has a pace"
         fact = f"queue {pacing.queue} {has}, {say_briefly(pacing.pace)}: {held}"
-        every = f"all queues without a pace of their own have one, {say_briefly(pacing.pace)}, set by {pacing.set_by}"
+        every = f"queues without a pace of their own follow the default, {say_briefly(pacing.pace)}, set by {pacing.set_by}"
         yield Finding("paces", "ok", every if pacing.queue == EVERY_QUEUE else fact)
     asked = {f"worker {worker.id} (pid {worker.pid} on {worker.host})": worker.paces for worker in workers if worker.live}
     asked |= {f"scheduler or service {id}": text for id, text in (schedulers or {}).items()}
@@ -66,7 +65,7 @@ def _different_settings(asked: Mapping[str, str]) -> Iterator[Finding]:
         return
     for text, alike in by_text.items():
         has = "has" if len(alike) == 1 else "have"
-        fact = f"processes have different settings of paces: {', '.join(alike)} {has} {text or 'none'}"
+        fact = f"processes have different pace settings: {', '.join(alike)} {has} {text or 'none'}"
         yield Finding("paces", "warning", fact, "give all processes the same; the one that starts last decides")
 
 
@@ -76,7 +75,7 @@ def _names_every(text: str) -> bool:
 
 def _clock(overview: JobsOverview) -> Finding:
     if overview.ahead_by <= CLOCK_SLACK:
-        return Finding("clock", "ok", "no job was added in the future")
+        return Finding("clock", "ok", "no job has a creation time in the future")
     fact = f"{_jobs(overview.ahead)} added up to {_rough(overview.ahead_by)} in the future: the clock was set back"
     advice = "correct the clock and keep it synchronized (NTP); jobs that were due at once wait until it has caught up"
     level: Level = "problem" if overview.ahead_waiting else "warning"
@@ -90,7 +89,8 @@ def _workers(live: Sequence[WorkerRecord], workers: Sequence[WorkerRecord], awai
     else:
         level: Level = "problem" if awaited else "warning"
         fact = "no worker is alive" + (", and jobs are ready to run" if awaited else "")
-        yield Finding("workers", level, fact, "start one: demora worker --app MODULE:APP, or demora serve")
+        advice = "start one: demora worker --app MODULE:APP, or demora serve"
+        yield Finding("workers", level, fact, advice, missing=MissingWorker())
     for worker in workers:
         if worker not in live:
             silent = _rough(worker.heartbeat_ago)
@@ -112,11 +112,12 @@ def _unserved(awaited: Iterable[Waiting], live: Sequence[WorkerRecord]) -> Itera
             fact = f"{_jobs(count)} of type {waiting.type} in queue {waiting.queue}: {who} knows {waiting.type}"
             else_ = "it fails" if count == 1 else "they fail"
             advice = f"start one whose application has a handler for it, --app MODULE:APP; otherwise {else_} after an hour"
-            yield Finding("types", level, fact, advice)
+            yield Finding("types", level, fact, advice, missing=MissingWorker(waiting.queue, waiting.type))
     for name, count in queues.items():
         ready = sum(waiting.ready for waiting in awaited if waiting.queue == name)
         fact = f"{_jobs(count)} in queue {name}, which no live worker serves"
-        yield Finding("queues", _weight(ready), fact, f"start one: demora worker --queues {name}")
+        advice = f"start one: demora worker --queues {name}"
+        yield Finding("queues", _weight(ready), fact, advice, missing=MissingWorker(name))
 
 
 def _slots(overview: JobsOverview, awaited: Iterable[Waiting], live: Sequence[WorkerRecord]) -> Iterator[Finding]:
@@ -161,9 +162,9 @@ def _paused(overview: JobsOverview, queues: Iterable[Queue]) -> Iterator[Finding
             why = "" if queue.pause.reason is None else f" ({queue.pause.reason})"
             fact = f"queue {queue.name} has been paused for {_rough(span)}{why}, {_jobs(queue.ready + queue.delayed)} in it"
             if span >= PAUSED_LONG:
-                yield Finding("queues", "warning", fact, f"demora resume {queue.name} resumes it")
+                yield Finding("queues", "warning", fact, f"demora resume {queue.name} resumes it", paused=queue.name)
             else:
-                yield Finding("queues", "ok", fact)
+                yield Finding("queues", "ok", fact, paused=queue.name)
 
 
 def _late(overview: JobsOverview, awaited: Iterable[Waiting]) -> Finding:

@@ -20,7 +20,7 @@ def judge_line(line: Reconciliation | None) -> Iterator[Finding]:
         yield Finding("line", "ok", f"the Redis line has every job that is due soon ({line.waiting})")
     for ids, words in (
         (line.missing, "not in the line"),
-        (line.strays, "in the line but not waiting"),
+        (line.surplus, "in the line but not waiting"),
         (line.misplaced, "at a wrong place in the line"),
     ):
         if ids and line.repaired:

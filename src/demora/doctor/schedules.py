@@ -1,4 +1,4 @@
-"""Judges schedules: whether a live worker knows their type, and whether their runs overlap always or keep failing."""
+"""Judges schedules: whether a live worker knows their type, and whether their runs always overlap or keep failing."""
 
 from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta

@@ -17,7 +17,7 @@ _SQLITE_FORMS = "write sqlite:///name.db for a relative file, sqlite:////folder/
 _NO_REDIS = "Redis needs a driver that is not installed: pip install 'demora[redis]'"
 _A_SERVICE = (
     "is the URL of a service, and this needs the database itself, sqlite:///… or postgresql://…; "
-    "over HTTP, Python applications and demora worker --url work"
+    "over HTTP, use a Python application or demora worker --url"
 )
 _NO_DRIVER = "PostgreSQL needs a driver that is not installed: pip install 'demora[postgres]'"
 

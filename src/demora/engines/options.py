@@ -47,7 +47,7 @@ def _is_followed(name: str, value: str, number: int, setting: str) -> bool:
         return True
     if name not in IGNORED:
         server = "a setting of the server is written options=-c%20name%3Dvalue"
-        raise BadSetting(setting, f"{nth(number)} behind its question mark is unknown: take it out; {server}; {ADVICE}")
+        raise BadSetting(setting, f"{nth(number)} after its question mark is unknown: remove it; {server}; {ADVICE}")
     harmless = IGNORED[name]
     if harmless is not None and value not in harmless:
         raise BadSetting(setting, f"the driver does not support this value of {name}; remove it if you can do without")
@@ -87,7 +87,7 @@ class PostgresOptions(msgspec.Struct, frozen=True):
     def broken_rules(self) -> Iterator[BadSetting]:
         """The errors in these options, each under the name of its setting."""
         if not _SCHEMA.fullmatch(self.schema):
-            yield BadSetting("database_schema", "must be a name of at most 40 small letters, digits and _, no digit first")
+            yield BadSetting("database_schema", "must be 1 to 40 lowercase letters, digits and _, with no digit first")
         if not 1 <= self.connections <= 1000:
             yield BadSetting("database_connections", "must be from 1 to 1000")
         if not timedelta(seconds=1) <= self.timeout <= timedelta(hours=1):

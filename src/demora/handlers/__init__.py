@@ -1,1 +1,2 @@
-"""Handlers: the functions registered for job types, the context of a run, and the signals that a handler may raise."""
+"""Handlers: the functions registered for job types, the context of a run, and the exceptions that a handler raises to retry,
+snooze, cancel or fail its job."""

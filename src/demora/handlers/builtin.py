@@ -13,7 +13,7 @@ async def echo(**payload: Any) -> dict[str, Any]:
 
 
 async def sleep(seconds: float = 1.0) -> dict[str, float]:
-    """Sleep for so many seconds."""
+    """Sleep for this many seconds."""
     await asyncio.sleep(seconds)
     return {"slept": seconds}
 

@@ -12,11 +12,9 @@ from typing import Any
 import msgspec
 
 from ..errors import Invalid
-from ..store.jobs import ClaimedJob, Report
+from ..store.jobs import MOST_LINE, MOST_LINES, ClaimedJob, Report
 from .control import EndRequested
 
-MOST_LINES = 200  # of one run
-MOST_LINE = 1000  # characters
 _CUT = "… more lines were written than a run may keep"
 
 _current: ContextVar["Context | None"] = ContextVar("demora_run", default=None)
@@ -69,8 +67,9 @@ class Context:
         return self._cancel_requested
 
     def raise_if_cancelled(self) -> None:
-        """End this run if it should end, by raising a signal. A plain function, which cannot be interrupted, calls this now
-        and then; a cancelled job then ends as CANCELLED, where a plain `return` would complete it."""
+        """End this run if it should end, by raising an exception that the worker understands. A plain function, which cannot
+        be interrupted, calls this now and then; a cancelled job then ends as CANCELLED, where a plain `return` would
+        complete it."""
         if self._cancel_requested:
             raise EndRequested
 

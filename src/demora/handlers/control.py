@@ -7,6 +7,7 @@ the worker stores them as text by `str`.
 from datetime import timedelta
 
 from ..core.spans import span
+from ..core.verdict import WHILE_RUNNING
 
 
 class ControlFlow(Exception):
@@ -49,7 +50,7 @@ class EndRequested(Cancel):
     CANCELLED; after a timeout or the stop of the worker it ends as an interrupted async handler does."""
 
     def __init__(self) -> None:
-        super().__init__("cancelled while running")
+        super().__init__(WHILE_RUNNING)
 
 
 class Fail(ControlFlow):

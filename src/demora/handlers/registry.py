@@ -23,9 +23,8 @@ from ..core.request import (
     check_webhook,
 )
 from ..core.spans import size, span
-from ..core.spelling import did_you_mean
 from ..core.verdict import CAP, RetryState
-from ..errors import BadHandler, Invalid, UnknownJobType
+from ..errors import BadHandler, Invalid, UnknownJobType, did_you_mean
 from .context import Context
 from .payload_types import PayloadReader, example_of, payload_reader, result_reader
 
@@ -214,6 +213,13 @@ class Registry:
 
     def __iter__(self) -> Iterator[Handler]:
         return iter(self._handlers.values())
+
+
+def allowed_time(handler: Handler | None, asked: timedelta | None, longest: timedelta) -> timedelta:
+    """Return how long a job may run: what it asks for, or else the timeout of its type. Both stay within `longest`, also for
+    a job that was stored before this limit was set, unless the timeout of the type itself is longer."""
+    usual = DEFAULT_TIMEOUT if handler is None else handler.defaults.timeout
+    return min(asked or usual, max(usual, longest))
 
 
 def defaults(type: str, **options: Unpack[HandlerOptions]) -> Defaults:

@@ -33,5 +33,5 @@ def redis_dsn(url: str, setting: str = "redis_url") -> Dsn:
         raise BadSetting(setting, f"the database after the host is not a number; {ADVICE}")
     for number, (name, _) in enumerate(dsn.parameters, 1):
         if name not in PARAMETERS and not re.fullmatch(r"ssl_[a-z_]{1,40}", name):
-            raise BadSetting(setting, f"{nth(number)} behind its question mark is unknown; {ADVICE}")
+            raise BadSetting(setting, f"{nth(number)} after its question mark is unknown; {ADVICE}")
     return msgspec.structs.replace(dsn, scheme=SCHEMES[dsn.scheme])

@@ -1,6 +1,6 @@
 """A claim with a line: the line says which jobs are next, and the SQL store leases them.
 
-The SQL store claims alone while the line is away, where a pace may release a job, where a parked job may be ready, and every
+The SQL store claims alone while the line is away, when a pace may release a job, when a parked job may be ready, and every
 few seconds as a safety net.
 """
 
@@ -24,8 +24,8 @@ from .maintainer import Maintainer
 from .port import HandedOut, PutMode
 
 SQL_CLAIM_EVERY = 5.0  # seconds after which a claim asks the SQL store alone, for jobs that fell out of the line
-ROUNDS = 8  # of asking the line in one claim, while the jobs it hands out have moved on
-LONG_DUE = 100_000  # microseconds: a job due for longer that cannot be leased is locked, and not due a little later
+ROUNDS = 8  # times that one claim asks the line, if jobs that it hands out have moved on
+LONG_DUE = 100_000  # microseconds, more than the estimated clock is off: a job due for longer that is not leased is locked
 MICROSECOND = timedelta(microseconds=1)
 
 
@@ -107,7 +107,7 @@ class Claimer:
         return claimed
 
     async def _claim_by_line(self, maintainer: Maintainer, times: ClaimTimes, request: ClaimRequest) -> Claimed | None:
-        """Lease the jobs that the line hands out, and ask it again while they have moved on. None if it is away."""
+        """Lease the jobs that the line hands out, and ask it again if some have moved on. None if it is away."""
         jobs: list[ClaimedJob] = []
         parked: frozenset[str] = frozenset()
         expired = 0

@@ -1,7 +1,7 @@
 """Keeps a line usable: connects to it, decides whether it can be trusted, and has it filled again after a loss.
 
-Every process has a maintainer, and all of them do this at once, in small steps that can be repeated. One process at a time
-fills and sweeps the line.
+Every process has a maintainer, and all of them check the line, in small steps that can be repeated. Normally one of them
+fills and sweeps it; two that do so at once do no harm.
 """
 
 import asyncio

@@ -65,7 +65,7 @@ class Placed(msgspec.Struct, frozen=True):
     woken: bool = False
 
 
-# Wakes the waiters of a process. The argument says whether delayed jobs may have moved, which a pace may hold.
+# Wakes the waiters of a process. The argument says whether delayed jobs, which a pace may hold, may have moved.
 WakeWaiters = Callable[[bool], None]
 
 
@@ -105,7 +105,7 @@ class Line(Protocol):
         self, queues: Sequence[str] | None, limit: int, *, now: int, stale: int, in_turn: bool = False
     ) -> HandedOut:
         """Hand out up to `limit` jobs that are due, in the order of a claim. Jobs that were handed out before `stale` and
-        are not `done` come first: the process that took them has died."""
+        are not `done` come first: the process that took them has probably died."""
         ...
 
     async def done(self, entries: Sequence[Entry]) -> None:

@@ -19,21 +19,21 @@ RECHECK = 2 * TICK  # seconds between them, in which a sweep puts the jobs that 
 class Reconciliation(msgspec.Struct, frozen=True):
     """The differences between the rows and the line, by ids.
 
-    `waiting` is the number of rows that must be in the line. `missing` jobs wait but have no place, `strays` have a place
-    but do not wait, and `misplaced` jobs stand elsewhere than their row says, or twice. Jobs that moved during the
+    `waiting` is the number of rows that must be in the line. `missing` jobs wait but have no place, `surplus` ones have a
+    place but do not wait, and `misplaced` jobs stand elsewhere than their row says, or twice. Jobs that moved during the
     comparison are omitted. `away` is the reason why there was no line to compare with, else None.
     """
 
     waiting: int = 0
     missing: tuple[str, ...] = ()
-    strays: tuple[str, ...] = ()
+    surplus: tuple[str, ...] = ()
     misplaced: tuple[str, ...] = ()
     repaired: bool = False
     away: str | None = None
 
     @property
     def agrees(self) -> bool:
-        return not (self.missing or self.strays or self.misplaced)
+        return not (self.missing or self.surplus or self.misplaced)
 
 
 @runtime_checkable
@@ -84,7 +84,7 @@ async def _compare(feed: LineFeed, maintainer: Maintainer) -> Reconciliation:
     return Reconciliation(
         waiting=len(rows),
         missing=tuple(id for id in rows if id not in counts and id not in taken),
-        strays=tuple(dict.fromkeys(id for id in others if id not in waiting)),
+        surplus=tuple(dict.fromkeys(id for id in others if id not in waiting)),
         misplaced=tuple(id for id in rows if id in counts and (counts[id] > 1 or id not in right)),
     )
 
@@ -106,12 +106,12 @@ def _in_both(first: Reconciliation, second: Reconciliation) -> Reconciliation:
         kept = set(getattr(first, name))
         return tuple(id for id in getattr(second, name) if id in kept)
 
-    return Reconciliation(second.waiting, both("missing"), both("strays"), both("misplaced"))
+    return Reconciliation(second.waiting, both("missing"), both("surplus"), both("misplaced"))
 
 
 async def _repair(maintainer: Maintainer, found: Reconciliation) -> None:
-    """Remove strays and misplaced jobs from every queue they stand in, and put the waiting ones in their places."""
+    """Remove surplus and misplaced jobs from every queue they stand in, and put the waiting ones in their places."""
     places, _ = await maintainer.line.places()
-    wrong = {*found.strays, *found.misplaced}
+    wrong = {*found.surplus, *found.misplaced}
     await maintainer.remove([Entry(place.id, place.queue) for place in places if place.id in wrong])
     await maintainer.follow([*found.missing, *found.misplaced])

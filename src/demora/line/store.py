@@ -11,9 +11,8 @@ from collections.abc import Awaitable, Callable, Iterator, Sequence
 from datetime import datetime, timedelta
 from typing import Any, Protocol, TypeVar
 
-from ..core.job import Lane, NewJob
-from ..core.pace import USUAL_PACE, Pace
-from ..core.pace_request import PaceRequest
+from ..core.job import NewJob, lane_for
+from ..core.pace import USUAL_PACE, Pace, PaceRequest
 from ..core.retention import Retention
 from ..core.spans import to_ms
 from ..core.states import Status
@@ -257,7 +256,7 @@ class LinedStore:
 
 
 class LinedPaces:
-    """The paces of the SQL store. What they change about waiting jobs is brought to the line."""
+    """The paces of the SQL store. Their changes to waiting jobs are also made in the line."""
 
     def __init__(
         self,
@@ -313,7 +312,7 @@ class LinedSchedules:
         return await self._then_placed(self._inner.backfill(name, fire_times))
 
     async def _then_placed(self, adding: Awaitable[T]) -> T:
-        """Put the jobs into the line that the call added. It drops those that were replaced when it hands them out."""
+        """Put the jobs that the call added into the line. A claim drops jobs that the call cancelled."""
         await self._maintainer()
         result = await adding
         crash.at("line.recorded")
@@ -339,5 +338,5 @@ class LinedDiagnostics:
 
 def _place(job: NewJob, added: Added) -> Place:
     """Return the place of a job that was just added."""
-    lane = Lane.SCHEDULED if added.scheduled_at > added.created_at else Lane.REALTIME
+    lane = lane_for(added.scheduled_at, added.created_at)
     return Place(added.id, job.queue, lane, job.priority, to_ms(added.scheduled_at))

@@ -45,7 +45,7 @@ class Histogram:
 
 
 class Pair:
-    """What is measured for each queue and type. The pairs of a queue share its `lateness`. Each outcome begins at 0, since
+    """The measurements of each queue and type. The pairs of a queue share its `lateness`. Each outcome begins at 0, since
     Prometheus sees no increase in a counter that begins at 1."""
 
     __slots__ = ("lateness", "outcomes", "ran")

@@ -78,7 +78,7 @@ async def guarded(ctx: Context, sending: Any, cap: timedelta = CAP) -> ServerRep
 
 
 def try_again(ctx: Context, reason: str, reply: ServerReply | None = None, cap: timedelta = CAP) -> Retry:
-    """Return the signal to retry after the usual delay, or later if the server's Retry-After asks for it."""
+    """Return the `Retry` to raise: after the usual delay, or later if the server's Retry-After asks for it."""
     asked = None if reply is None else retry_after(reply.headers.get("retry-after"), datetime.now(UTC))
     base, failures = ctx.job.retry_state.retry_delay, ctx.attempt
     wait = wait_before(asked, base=base, failures=failures, cap=cap)
@@ -86,7 +86,7 @@ def try_again(ctx: Context, reason: str, reply: ServerReply | None = None, cap: 
 
 
 def excerpt(reply: ServerReply) -> str:
-    """Return what is stored of an unsuccessful reply, as JSON. It may contain anything, so it is never logged."""
+    """Return the stored part of an unsuccessful reply, as JSON. It may contain anything, so it is never logged."""
     return msgspec.json.encode({"status": reply.status, "excerpt": reply.text(MOST_EXCERPT)}).decode()
 
 

@@ -103,7 +103,7 @@ class _Case:
         paced = [] if self.evidence is None else self.evidence.paces
         yield from paces.judge(self.sql, paced)
         if self.bounds.rescue is not None:
-            yield from timing.judge_rescues(self.world, self.lives, times, self.bounds.rescue)
+            yield from timing.judge_rescues(self.world, self.lives, self.bounds.rescue)
         if self.bounds.slots is not None:
             yield from paces.judge_backlogs(self.sql, paced, times, self.bounds.slots)
         for job, seen in self.runs.items():

@@ -1,6 +1,6 @@
 """Judges paces: the releases of a queue must keep to the rate in force, and must use it while jobs are held.
 
-A *slot* here is a release time. The due time of a released job is the slot that it used.
+The due time of a released job is the release time that it used.
 """
 
 from bisect import bisect_left, bisect_right
@@ -26,7 +26,8 @@ Spell = tuple[int, int]  # its beginning and its end
 
 
 def judge(events: Sequence[SqlEvent], paces: Sequence[PaceFacts]) -> Iterator[Found]:
-    """No job of a governed lane is claimed, no slot is used early or twice, and no cycle has more releases than its burst.
+    """No job of a governed lane is claimed, no release time is used early or twice, and no cycle has more releases
+    than its burst.
 
     When a clock is set or a rate changes, counting starts again: releases before and after are not counted together.
     """
@@ -50,7 +51,8 @@ def judge(events: Sequence[SqlEvent], paces: Sequence[PaceFacts]) -> Iterator[Fo
 def judge_backlogs(
     events: Sequence[SqlEvent], paces: Sequence[PaceFacts], times: FaultTimes, share: float
 ) -> Iterator[tuple[None, Fault]]:
-    """While at least one job is held, the pace uses at least this share of its slots. Times of faults do not count.
+    """While at least one job is held, the pace uses at least this share of its release times. Times of faults do not
+    count.
 
     Only cycles that certainly lie in a spell as a whole count, and only those of a pace with a single rate. Nothing is
     judged if a clock was set. A pause of the queue must be given as a fault.
@@ -58,7 +60,7 @@ def judge_backlogs(
     steps = [event for event in events if event.kind not in TRACES]
     if not (steps and paces) or any(_is_step(*pair) for pair in pairwise(steps)):
         return
-    slots, paces = _slots(steps), _by_queue(paces, steps)
+    releases, paces = _release_times(steps), _by_queue(paces, steps)
     for pace, spell in _reigns(paces, max(event.at for event in steps)):
         [(gap, burst, stagger)] = set(pace.rates)
         cycle, there, used = max(gap, burst * stagger), 0, 0
@@ -66,7 +68,7 @@ def judge_backlogs(
         for begin, end in (calm for one in held for calm in times.calm(*_within(one, spell))):
             whole = max((end - begin) // cycle - 1, 0) * burst
             there += whole
-            used += min(bisect_right(slots[pace.queue], end) - bisect_left(slots[pace.queue], begin), whole)
+            used += min(bisect_right(releases[pace.queue], end) - bisect_left(releases[pace.queue], begin), whole)
         if used < share * there:
             yield None, ("I8", f"{pace.queue} used {used} of {there} release times while jobs were held")
 
@@ -125,33 +127,33 @@ def _crowded(queue: str, events: Sequence[SqlEvent], rates: set[GapBurstStagger]
     for earlier, later in pairwise(stretch):
         if later.due_at < earlier.due_at:
             yield later.job, ("I8", f"used a release time of {queue} that was before {earlier.due_at}, which had been used")
-    slots = [event.due_at for event in stretch]
+    releases = [event.due_at for event in stretch]
     staggers = min((stagger for _, _, stagger in rates), default=0)
-    if staggers > 0 and len(set(slots)) < len(slots):
+    if staggers > 0 and len(set(releases)) < len(releases):
         yield None, ("I8", f"a release time of {queue} was used twice")
     if len(rates) != 1:
         return
     [(gap, burst, stagger)] = rates
-    for n, slot in enumerate(slots):
-        within = bisect_left(slots, slot + max(gap, burst * stagger)) - n
-        if slots == sorted(slots) and within > burst:
-            yield None, ("I8", f"{queue} released {within} jobs in a cycle from {slot}; its burst is {burst}")
+    for n, first in enumerate(releases):
+        within = bisect_left(releases, first + max(gap, burst * stagger)) - n
+        if releases == sorted(releases) and within > burst:
+            yield None, ("I8", f"{queue} released {within} jobs in a cycle from {first}; its burst is {burst}")
 
 
 def _is_step(earlier: SqlEvent, later: SqlEvent) -> bool:
     return abs((later.at - later.boot) - (earlier.at - earlier.boot)) > STEP
 
 
-def _slots(events: Iterable[SqlEvent]) -> defaultdict[str, list[int]]:
-    """Return the slots that were used, by queue, in order."""
-    slots, lanes = defaultdict[str, list[int]](list), dict[str, int | None]()
+def _release_times(events: Iterable[SqlEvent]) -> defaultdict[str, list[int]]:
+    """Return the release times that were used, by queue, in order."""
+    releases, lanes = defaultdict[str, list[int]](list), dict[str, int | None]()
     for event in events:
         if event.kind == "changed" and event.lane == RELEASED != lanes.get(event.job) and event.queue:
-            slots[event.queue].append(event.due_at)
+            releases[event.queue].append(event.due_at)
         lanes[event.job] = event.lane
-    for used in slots.values():
+    for used in releases.values():
         used.sort()
-    return slots
+    return releases
 
 
 def _reigns(paces: Sequence[PaceFacts], last: int) -> Iterator[tuple[PaceFacts, Spell]]:
@@ -164,7 +166,7 @@ def _reigns(paces: Sequence[PaceFacts], last: int) -> Iterator[tuple[PaceFacts, 
 
 def _held(events: Iterable[SqlEvent], pace: PaceFacts) -> Iterator[Spell]:
     """Yield when each job of the pace's queue was due and in a lane that the pace governs. A job that was released late
-    counts as held until its slot, since a slot that is made up is not wasted."""
+    counts as held until its release time, since one that is made up is not wasted."""
     since: dict[str, SqlEvent] = {}
     last = 0
     for event in events:

@@ -7,7 +7,7 @@ from .findings import Fault
 
 
 def judge(evidence: Evidence) -> Iterator[tuple[str | None, Fault]]:
-    """Yield what is wrong with the jobs of fire times. A clock that was set back leaves the times as they were written."""
+    """Yield the faults of the jobs of fire times. A clock that was set back leaves the times as they were written."""
     first: dict[tuple[str, int], str] = {}
     records = {(record.schedule, record.slot_at): record for record in evidence.fire_times}
     for job in evidence.jobs:

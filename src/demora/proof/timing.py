@@ -1,8 +1,9 @@
 """Judges timing: how late jobs started outside of faults, and how long the queues took to drain after them."""
 
 from bisect import bisect_right
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import zip_longest
+from operator import attrgetter
 
 from .findings import Fault
 from .history import SqlEvent, WorldEvent
@@ -11,19 +12,23 @@ from .lives import WAITING
 RESCUED = "rescued"
 CALM = frozenset({"healed", "drained", RESCUED})
 
+Clock = Callable[[SqlEvent | WorldEvent], int]  # reads the time of an event
+WALL: Clock = attrgetter("at")
+BOOT: Clock = attrgetter("boot")
+
 
 class FaultTimes:
-    """The times of faults: each from a fault until all faults are over."""
+    """The times of faults: each from a fault until all faults are over, by one clock."""
 
-    def __init__(self, world: Sequence[WorldEvent]) -> None:
+    def __init__(self, world: Sequence[WorldEvent], clock: Clock = WALL) -> None:
         self._begins: list[int] = []
         self._ends: list[int] = []
-        for event in world:
+        for event in sorted(world, key=clock):
             disturbed = len(self._begins) > len(self._ends)
             if event.kind == "healed" and disturbed:
-                self._ends.append(event.at)
+                self._ends.append(clock(event))
             elif event.kind not in CALM and not disturbed:
-                self._begins.append(event.at)
+                self._begins.append(clock(event))
 
     def calm_since(self, ready: int, started: int) -> int | None:
         """Return since when no fault delayed a job that was ready and has started; None if it started during a fault."""
@@ -60,27 +65,34 @@ def judge_starts(events: Sequence[SqlEvent], times: FaultTimes, bound: int) -> I
 
 
 def judge_rescues(
-    world: Sequence[WorldEvent], lives: Mapping[str, Sequence[SqlEvent]], times: FaultTimes, bound: int
+    world: Sequence[WorldEvent], lives: Mapping[str, Sequence[SqlEvent]], bound: int
 ) -> Iterator[tuple[str, Fault]]:
     """No safety net has to find a job that moved without a fault, longer ago than the bound: until then it may be on its
     way."""
-    for event, since in rescues(world, lives, bound):
-        if times.calm_since(since, event.at) == since:
-            found = (
-                f"was found by a safety net ({event.detail}) {event.at - since} ms after it moved, and there was no fault"
-            )
-            yield event.job or "", ("I7", found)
+    times = FaultTimes(world, _clock_of(world))
+    for event, since, found in rescues(world, lives, bound):
+        if times.calm_since(since, found) == since:
+            late = f"{found - since} ms after it moved, and there was no fault"
+            yield event.job or "", ("I7", f"was found by a safety net ({event.detail}) {late}")
 
 
 def rescues(
     world: Sequence[WorldEvent], lives: Mapping[str, Sequence[SqlEvent]], bound: int
-) -> Iterator[tuple[WorldEvent, int]]:
-    """Yield the rescues of jobs that still waited, and had moved longer ago than the bound; and when they had moved."""
+) -> Iterator[tuple[WorldEvent, int, int]]:
+    """Yield the rescues of jobs that still waited, and had moved longer ago than the bound; when they had moved; and when
+    they were found."""
+    clock = _clock_of(world)
     for event in world:
         if event.kind == RESCUED:
-            before = [move for move in lives.get(event.job or "", ()) if move.at <= event.at and move.status is not None]
-            if before and before[-1].status in WAITING and event.at - before[-1].at > bound:
-                yield event, before[-1].at
+            found, moves = clock(event), lives.get(event.job or "", ())
+            before = [move for move in moves if clock(move) <= found and move.status is not None]
+            if before and before[-1].status in WAITING and found - clock(before[-1]) > bound:
+                yield event, clock(before[-1]), found
+
+
+def _clock_of(world: Sequence[WorldEvent]) -> Clock:
+    """The clock that nobody sets, if all events have its time."""
+    return WALL if any(event.boot is None for event in world) else BOOT
 
 
 def judge_draining(world: Sequence[WorldEvent], bound: int) -> Iterator[Fault]:

@@ -1,7 +1,7 @@
 """Everything that runs over HTTP instead of on a database: the client of a service, and the store of its remote workers."""
 
-from .client import RemoteClient
+from .client import remote_client
 from .connection import ServiceConnection
 from .store import RemoteStore
 
-__all__ = ["RemoteClient", "RemoteStore", "ServiceConnection"]
+__all__ = ["RemoteStore", "ServiceConnection", "remote_client"]

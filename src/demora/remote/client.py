@@ -1,70 +1,94 @@
-"""`RemoteClient`: the verbs of `Client` for programs that may reach a service but not its database."""
+"""The client of programs that may reach a service but not its database: its verbs ask the service."""
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from datetime import datetime, timedelta
-from typing import Any, NoReturn, TypeVar, Unpack, cast, overload
+from functools import partial
+from typing import Any, TypeVar, Unpack, cast, overload
 from urllib.parse import quote
 
 import msgspec
 
-from ..api.operations.queues import QueuesView, RecoveryView, WorkersView
-from ..api.operations.requests import LONGEST_WAIT, MOST_JOBS, BatchRequest, JobChange, JobRequest, PauseRequest
-from ..client.bulk import FIELDS, check_query
-from ..client.client import Client, as_added, new_id
+from ..client.bulk import FIELDS, FindOptions, page_query
+from ..client.client import Client, as_added, new_id, read_request
 from ..client.counts import Stats
 from ..client.diagnostics import Health
+from ..client.events import Events
 from ..client.paces import CODE
 from ..client.queues import MOST_PER_PAGE, QueuePage
 from ..client.recovery import Recovered
-from ..client.views import JobView, PageView, QueueView, ReceiptView, StatsView
 from ..client.why import Why
-from ..core.filters import JobFilter, Sort, filter_text
+from ..core.filters import JobFilter, filter_text
 from ..core.job import Job, NewJob, Priority
 from ..core.request import LONGEST_TIMEOUT, EnqueueOptions, JobOptions
 from ..core.spans import span, span_ms
 from ..core.states import Status
 from ..core.workers import WorkerRecord
-from ..errors import Invalid, JobNotFound, NotOverHttp, StoreError, WrongState
+from ..errors import Invalid, JobNotFound, KeyReused, StoreError, WrongState
 from ..handlers.registry import Registry
 from ..store.jobs import Added, Page, Queue
 from ..store.store import Store
-from .connection import ServiceAnswer
+from ..system import traces
+from ..wire.jobs import JobView, PageView, ReceiptView, read_job, read_page
+from ..wire.queues import (
+    QueuesView,
+    QueueView,
+    RecoveryView,
+    StatsView,
+    WorkersView,
+    read_queue,
+    read_recovered,
+    read_stats,
+    read_worker,
+)
+from ..wire.requests import LONGEST_WAIT, MOST_JOBS, JobChange, JobRequest, PauseRequest
+from .connection import ServiceAnswer, ServiceConnection
 from .events import RemoteEvents
-from .store import RemoteStore
-from .values import job_of, page_of, queue_of, stats_of, worker_of
+from .store import NotOffered, RemoteStore, SomeKeys
 
 T = TypeVar("T")
 
 JOBS, QUEUES = "/api/v1/jobs", "/api/v1/queues"
 
-_OPTIONS = {"at": "scheduled_at", "key": "idempotency_key"}  # options with another name in a request
+_HERE = frozenset({"store", "registry", "use", "make", "make_many", "result"})  # these ask a service only by other verbs
 
 
-class RemoteClient(Client):
-    """The verbs of an application on a service. They take, return and raise the same as those of a `Client`.
+def remote_client(store: RemoteStore, registry: Registry, *, new_id: Callable[[], str] = new_id) -> Client:
+    """Return a client whose verbs ask a service. They take, return and raise the same as those on a database.
 
     `enqueue` and `enqueue_many` may be sent twice: each job has an idempotency key, the caller's or one made here. A verb
-    that this client does not offer raises `NotOverHttp`, even where the service has a route for it. The service decides what
-    only it can know: which webhook URLs, queues, types and timeouts are allowed, and the defaults of types without a handler
-    in this process.
+    that no part below has raises `NotOverHttp` by its own name, even where the service has a route for it. The service
+    decides what only it can know: which webhook URLs, queues, types and timeouts are allowed, and the defaults of types
+    without a handler in this process.
     """
+    client = Client(cast(Store, store), registry, new_id=new_id, longest_timeout=LONGEST_TIMEOUT)
+    jobs, queues = RemoteJobs(store.connection, client, new_id), RemoteQueues(store.connection)
+    parts = (jobs, queues, Events(partial(RemoteEvents, store.connection)))
+    _refuse_all_but(client, {name for part in parts for name in dir(part)} | _HERE)
+    for part in parts:
+        client.use(part)
+    return client
 
-    def __init__(self, store: RemoteStore, registry: Registry, *, new_id: Callable[[], str] = new_id) -> None:
-        super().__init__(cast(Store, store), registry, new_id=new_id, longest_timeout=LONGEST_TIMEOUT)
-        self._ask, self._new_key = store.connection.ask, new_id
-        queues = RemoteQueues(store)
-        self.queues, self.queues_page, self.queue = queues.queues, queues.queues_page, queues.queue
-        self.pause, self.resume = queues.pause, queues.resume
-        self.stats, self.workers, self.why = queues.stats, queues.workers, self._why
-        self.health, self.recover = queues.health, queues.recover
-        self.registered_workers = self.not_offered
-        self.events = RemoteEvents(store.connection).events
+
+def _refuse_all_but(client: Client, offered: Set[str]) -> None:
+    """Have the other verbs of a client refuse by their own names, and not by those of the store that they would ask."""
+    for name in dir(client):
+        if not name.startswith("_") and name not in offered:
+            setattr(client, name, SomeKeys(name) if name == "keys" else NotOffered(name))
+
+
+class RemoteJobs:
+    """The verbs on single jobs, with the guarantees of those of `Client`: a docstring here says what differs. The client
+    makes the jobs, as it does for a database."""
+
+    def __init__(self, connection: ServiceConnection, client: Client, new_id: Callable[[], str]) -> None:
+        self._ask, self._client, self._new_key = connection.ask, client, new_id
+        self._traces = traces.configured()
 
     async def enqueue(self, type: str, payload: Any = None, **options: Unpack[EnqueueOptions]) -> Job:
         _refuse_within(options.pop("within", None))
         of_job: JobOptions = options
-        made = self.make(type, payload, **of_job)
+        made = self._client.make(type, payload, **of_job)
         request = self._request(made, of_job)
         facts = {"type": type, "key": request.idempotency_key}
         answer = await self._post(JOBS, _encode(request), [made], facts)
@@ -78,14 +102,19 @@ class RemoteClient(Client):
         asked = list(requests)
         if len(asked) > MOST_JOBS:
             raise Invalid("jobs", f"at most {MOST_JOBS:,} jobs may be added in one call over HTTP")
-        made = self.make_many(asked, spread=spread)
+        made = self._client.make_many(asked, spread=spread)
         if not made:
             return []
         spreads: Mapping[str, Any] = {} if spread is None else {"delay": spread}
-        given = [None if (said := _options_of(request)) is None else {**said, **spreads} for request in asked]
+        read = [read_request(request, n) for n, request in enumerate(asked)]
+        given = [None if isinstance(one, NewJob) else {**one.options, **spreads} for one in read]
         batch = [self._request(job, options) for job, options in zip(made, given, strict=True)]
         body = b'{"jobs":[' + b",".join(map(_encode, batch)) + b"]}"
-        answer = await self._post(f"{JOBS}/batch", body, made)
+        try:
+            answer = await self._post(f"{JOBS}/batch", body, made)
+        except KeyReused as reused:
+            reused.key = batch[reused.job or 0].idempotency_key or ""
+            raise
         sent = answer.decode(_Batch).jobs
         return [_added(bytes(one), job) for one, job in zip(sent, made, strict=True)]
 
@@ -100,32 +129,17 @@ class RemoteClient(Client):
             return await self._ask("POST", path, body, facts=facts, headers=headers)
 
     async def get(self, id: str) -> Job:
-        return job_of((await self._ask("GET", _job(id), facts={"id": id})).decode(JobView))
+        return read_job((await self._ask("GET", _job(id), facts={"id": id})).decode(JobView))
 
-    async def find(
-        self,
-        filter: JobFilter | str | None = None,
-        *,
-        status: Iterable[Status | str] | Status | str = (),
-        queue: str | None = None,
-        type: str | None = None,
-        tag: str | None = None,
-        older_than: timedelta | str | None = None,
-        sort: Sort | str | None = None,
-        after: str | None = None,
-        limit: int = 50,
-        fields: Iterable[str] = FIELDS,
-        most_bytes: int | None = None,
-        within: timedelta | None = None,
-    ) -> Page:
-        """Return a page of jobs, as the client of a database does. The service limits its size and the time of the search
-        itself."""
-        if older_than is not None:
+    async def find(self, filter: JobFilter | str | None = None, **options: Unpack[FindOptions]) -> Page:
+        """Return a page of jobs, as on a database. The service limits its size and the time of the search itself."""
+        if options.get("older_than") is not None:
             raise Invalid("older_than", "is not available over HTTP; search by created, due or ended")
-        of = check_query(filter, status=status, queue=queue, type=type, tag=tag, sort=sort, after=after, fields=fields)
-        given = {"search": filter_text(of.filter), "sort": of.sort.value, "limit": str(limit), "cursor": of.after}
-        query = [("fields", field) for field in fields] + [(name, value) for name, value in given.items() if value]
-        return page_of((await self._ask("GET", JOBS, query=query)).decode(PageView))
+        page = page_query(filter, options)
+        given = {"search": filter_text(page.filter), "sort": page.sort.value, "limit": str(page.limit), "cursor": page.after}
+        fields = [("fields", field) for field in options.get("fields", FIELDS)]
+        query = fields + [(name, value) for name, value in given.items() if value]
+        return read_page((await self._ask("GET", JOBS, query=query)).decode(PageView))
 
     @overload
     async def wait(self, job: Job[T], timeout: timedelta | str | None = None) -> Job[T]: ...
@@ -144,7 +158,7 @@ class RemoteClient(Client):
                 facts={"id": id},
                 wait=asked.total_seconds(),
             )
-            found = job_of(answer.decode(JobView))
+            found = read_job(answer.decode(JobView))
             if found.status.ended or (until is not None and now() >= until):
                 return found
 
@@ -152,7 +166,7 @@ class RemoteClient(Client):
         try:
             answer = await self._ask("POST", f"{_job(id)}/cancel", facts={"id": id, "verb": "cancel"})
         except WrongState as refused:
-            if _repeated(refused) and refused.status == Status.CANCELLED.name:  # by the try whose answer was lost
+            if refused.repeated and refused.status == Status.CANCELLED.name:  # by the try whose answer was lost
                 return Status.CANCELLED
             raise
         return Status.CANCELLED if answer.status == 200 else Status.PROCESSING
@@ -161,7 +175,7 @@ class RemoteClient(Client):
         """Run a failed or cancelled job again. If the answer is lost, this raises `StoreError`: a second try would be
         refused whether or not the first was carried out."""
         answer = await self._ask("POST", f"{_job(id)}/retry", facts={"id": id, "verb": "retry"}, repeat=False)
-        return job_of(answer.decode(JobView))
+        return read_job(answer.decode(JobView))
 
     async def reschedule(
         self,
@@ -182,41 +196,37 @@ class RemoteClient(Client):
             tags=None if tags is None else list(tags),
         )
         answer = await self._ask("PATCH", _job(id), _encode(change), facts={"id": id, "verb": "change"})
-        return job_of(answer.decode(JobView))
+        return read_job(answer.decode(JobView))
 
     async def delete(self, id: str) -> None:
         try:
             await self._ask("DELETE", _job(id), facts={"id": id, "verb": "delete"})
         except JobNotFound as gone:
-            if not _repeated(gone):  # else the try whose answer was lost has deleted it
+            if not gone.repeated:  # else the try whose answer was lost has deleted it
                 raise
-
-    async def not_offered(self) -> NoReturn:
-        """Say that a service shows only live workers."""
-        raise NotOverHttp("registered_workers")
 
     def check_webhook_url(self, url: str) -> None:
         """Leave the decision to the service, whose policy may be another one."""
 
-    async def _why(self, id: str) -> Why:
+    async def why(self, id: str) -> Why:
+        """Say why a job waits, or what became of it."""
         return (await self._ask("GET", f"{_job(id)}/why", facts={"id": id})).decode(Why)
 
     def _request(self, job: NewJob, options: Mapping[str, Any] | None) -> JobRequest:
         """Return the request for a job: what the caller and the handler of its type say. Without options, all of the job."""
-        handler = self.registry.get(job.type)
+        handler = self._client.registry.get(job.type)
         said = _SAID if options is None else {name for name, value in options.items() if value is not None}
         if handler is not None and options is not None:
             said = {name for name, value in handler.with_defaults(cast(JobOptions, options)).items() if value is not None}
-        known = {_OPTIONS.get(name, name): value for name, value in _values(job).items() if name in said}
         key = self._new_key() if job.key is None else job.key.key
-        return JobRequest(type=job.type, payload=cast(Any, msgspec.Raw(job.payload)), **known | {"idempotency_key": key})
+        return JobRequest.of(job, said, key=key)
 
 
 class RemoteQueues:
-    """The verbs on queues, workers and statistics that a service offers."""
+    """The verbs on queues, workers and statistics."""
 
-    def __init__(self, store: RemoteStore) -> None:
-        self._ask = store.connection.ask
+    def __init__(self, connection: ServiceConnection) -> None:
+        self._ask = connection.ask
 
     async def queues(self) -> list[Queue]:
         """Return all queues, by name."""
@@ -233,29 +243,29 @@ class RemoteQueues:
         """Return a page of queues, by name. Pass the `next` of a page as `after` to get the following one."""
         query = [("limit", str(limit)), *([] if after is None else [("cursor", after)])]
         view = (await self._ask("GET", QUEUES, query=query)).decode(QueuesView)
-        return QueuePage([queue_of(queue) for queue in view.queues], view.next_cursor)
+        return QueuePage([read_queue(queue) for queue in view.queues], view.next_cursor)
 
     async def queue(self, queue: str) -> Queue:
         """Return one queue with its counts. `QueueNotFound` if no job was ever enqueued there and it was never changed."""
-        return queue_of((await self._ask("GET", _queue(queue), facts={"name": queue})).decode(QueueView))
+        return read_queue((await self._ask("GET", _queue(queue), facts={"name": queue})).decode(QueueView))
 
     async def pause(self, queue: str, reason: str | None = None, *, by: str = CODE) -> Queue:
         """Hand out no jobs of this queue until it is resumed. The service records the name of the API key as `by`."""
         answer = await self._ask("POST", f"{_queue(queue)}/pause", _encode(PauseRequest(reason)))
-        return queue_of(answer.decode(QueueView))
+        return read_queue(answer.decode(QueueView))
 
     async def resume(self, queue: str) -> Queue:
         """Hand out jobs of this queue again. `QueueNotFound` if no queue has this name."""
-        return queue_of((await self._ask("POST", f"{_queue(queue)}/resume", facts={"name": queue})).decode(QueueView))
+        return read_queue((await self._ask("POST", f"{_queue(queue)}/resume", facts={"name": queue})).decode(QueueView))
 
     async def stats(self, *, fresh: bool = False) -> Stats:
         """Return how many jobs there are in each state."""
         answer = await self._ask("GET", "/api/v1/stats", query=[("fresh", "true")] if fresh else [])
-        return stats_of(answer.decode(StatsView))
+        return read_stats(answer.decode(StatsView))
 
     async def workers(self) -> list[WorkerRecord]:
         """Return the workers that are alive."""
-        return [worker_of(one) for one in (await self._ask("GET", "/api/v1/workers")).decode(WorkersView).workers]
+        return [read_worker(one) for one in (await self._ask("GET", "/api/v1/workers")).decode(WorkersView).workers]
 
     async def health(self) -> Health:
         """Return whether jobs are being run; `StoreError` if the service cannot write to its database."""
@@ -264,53 +274,20 @@ class RemoteQueues:
     async def recover(self) -> list[Recovered]:
         """Settle every lapsed lease, as the next claim of any worker would. Runs no job."""
         view = (await self._ask("POST", "/api/v1/recover")).decode(RecoveryView)
-        return [Recovered(one.id, one.worker_id, Status[one.status]) for one in view.recovered]
+        return [read_recovered(one) for one in view.recovered]
 
 
 class _Batch(msgspec.Struct, frozen=True):
     jobs: list[msgspec.Raw]
 
 
-def _values(job: NewJob) -> dict[str, Any]:
-    """Return the checked options of a job, as a request has them."""
-    return {
-        "name": job.name,
-        "queue": job.queue,
-        "priority": job.priority.name,
-        "at": job.at,
-        "delay": _ms(job.delay),
-        "max_retries": job.max_retries,
-        "retry_delay": _ms(job.retry_delay),
-        "timeout": _ms(job.timeout),
-        "tags": list(job.tags),
-        "webhook_url": job.webhook_url,
-        "expires_at": job.expires_at,
-        "expires_in": _ms(job.expires_in),
-        "unique": None if job.unique is None else job.unique.key,
-        "if_waiting": None if job.unique is None else "replace" if job.unique.replace else "keep",
-        "webhook_on_cancel": job.webhook_on_cancel,
-    }
-
-
 _SAID = frozenset(JobOptions.__optional_keys__)
-
-
-def _options_of(request: Any) -> Mapping[str, Any] | None:
-    """Return the options in a request of `enqueue_many`; None for a `NewJob`, which has all."""
-    match request:
-        case NewJob():
-            return None
-        case (_, _, options):
-            return cast(Mapping[str, Any], options)
-        case {}:
-            return {name: value for name, value in request.items() if name not in ("type", "payload")}
-    return {}
 
 
 def _added(body: bytes, job: NewJob) -> Job:
     """Return the job that was added. A key that may only submit gets a receipt, to which the request adds the rest."""
     try:
-        return job_of(msgspec.json.decode(body, type=JobView))
+        return read_job(msgspec.json.decode(body, type=JobView))
     except msgspec.DecodeError:
         pass
     try:
@@ -329,19 +306,10 @@ def _refuse_within(within: Any) -> None:
         )
 
 
-def _repeated(error: Exception) -> bool:
-    """Whether an earlier try of the request may have been carried out."""
-    return bool(error.__dict__.get("repeated"))
-
-
-def _encode(request: JobRequest | JobChange | BatchRequest | PauseRequest) -> bytes:
+def _encode(request: JobRequest | JobChange | PauseRequest) -> bytes:
     """Return a request as JSON without the fields that are not given."""
     values = zip(request.__struct_encode_fields__, msgspec.structs.astuple(request), strict=True)
     return msgspec.json.encode({name: value for name, value in values if value is not None})
-
-
-def _ms(value: timedelta | None) -> int | None:
-    return None if value is None else span_ms(value)
 
 
 def _job(id: str) -> str:

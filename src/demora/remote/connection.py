@@ -60,10 +60,6 @@ class ServiceConnection:
         self._session: aiohttp.ClientSession | None = None
         self._end: AsyncGenerator[None] | None = None
 
-    @property
-    def has_key(self) -> bool:
-        return self._key is not None
-
     def sibling(self) -> "ServiceConnection":
         """Return another connection to the same service, for another thread."""
         return ServiceConnection(self.url, self._key)
@@ -116,7 +112,7 @@ class ServiceConnection:
                 if (failed.done and not repeat) or now() + wanted > until:
                     raise failed.error from failed.error.__cause__
             except DemoraError as error:
-                error.__dict__["repeated"] = repeated
+                error.repeated = repeated
                 raise
             await asyncio.sleep(wanted)
             pause = min(pause * 2, LONGEST_PAUSE)

@@ -3,17 +3,13 @@
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator
-from datetime import datetime, timedelta
-from typing import Any, NoReturn
 
 import msgspec
 
-from ..client.events import Batch, Events, EventStream
-from ..client.views import EventJobView, EventView
-from ..core.events import Event, EventFilter, EventJob, EventKind
-from ..core.pace import Governs, Pace, Rate
-from ..core.states import Status
+from ..client.events import Batch
+from ..core.events import Event, EventFilter
 from ..errors import StoreError
+from ..wire.events import EventView, read_event
 from .connection import ServiceConnection
 
 EVENTS = "/api/v1/events"
@@ -21,22 +17,12 @@ SILENCE = 60.0  # seconds without a byte after which the connection is made anew
 PAUSE = 1.0  # seconds between two tries to connect, at least
 
 
-class RemoteEvents(Events):
-    """The events of a service. Each stream has a connection of its own."""
-
-    def __init__(self, connection: ServiceConnection) -> None:
-        self._connection = connection
-
-    def _stream(self, which: EventFilter, after: str | None) -> EventStream:
-        return RemoteEventStream(self._connection, which, after)
-
-
-class RemoteEventStream(EventStream):
-    """The events that one listener hears over HTTP. A connection that breaks is made anew from the last position."""
+class RemoteEvents:
+    """The events that one listener hears over HTTP, on a connection of its own. If it breaks, another one continues from the
+    last position."""
 
     def __init__(self, connection: ServiceConnection, which: EventFilter, after: str | None) -> None:
-        super().__init__(_NO_READER, which, after)
-        self._connection, self._position = connection, after or ""
+        self._connection, self._filter, self._after, self._position = connection, which, after, after or ""
         self._before = self._position  # the position before the last event that came
         self._heard: AsyncIterator[Event] | None = None
         self._pending: asyncio.Future[Event] | None = None
@@ -62,11 +48,6 @@ class RemoteEventStream(EventStream):
             first = await self._connect()
             self._heard = self._hear(first)
 
-    def close(self) -> None:
-        self._closed.set()
-        if self._pending is not None:
-            self._pending.cancel()
-
     async def wait(self, timeout: float | None = None) -> Batch | None:
         await self.begin()
         assert self._heard is not None
@@ -82,8 +63,10 @@ class RemoteEventStream(EventStream):
         heard = event.result()
         return Batch([heard], heard.position, heard.position)
 
-    def __del__(self) -> None:
+    def close(self) -> None:
         self._closed.set()
+        if self._pending is not None:
+            self._pending.cancel()
 
     async def _hear(self, lines: AsyncIterator[bytes]) -> AsyncIterator[Event]:
         """Yield events. A stream that ends is made anew, at once if it lasted; a proxy may end each one as it begins."""
@@ -94,7 +77,7 @@ class RemoteEventStream(EventStream):
                 async for block in _blocks(lines):
                     self._before, self._position = self._position, block.get(b"id", b"").decode() or self._position
                     if b"data" in block and b"event" in block:
-                        yield _event(block[b"data"], self._position)
+                        yield read_event(msgspec.json.decode(block[b"data"], type=EventView), self._position)
             except StoreError:  # the answer broke off
                 pass
             while not self._closed.is_set():
@@ -105,7 +88,8 @@ class RemoteEventStream(EventStream):
                     break
 
     async def _connect(self) -> AsyncIterator[bytes]:
-        given = {"queue": self.filter.queue, "type": self.filter.type, "tag": self.filter.tag, "job": self.filter.job}
+        which = self._filter
+        given = {"queue": which.queue, "type": which.type, "tag": which.tag, "job": which.job}
         query = [(name, value) for name, value in given.items() if value is not None]
         return await self._connection.stream(EVENTS, query, after=self._position or self._after, silence=SILENCE)
 
@@ -121,57 +105,3 @@ async def _blocks(lines: AsyncIterator[bytes]) -> AsyncIterator[dict[bytes, byte
         elif block:
             yield block
             block = {}
-
-
-def _event(data: bytes, position: str) -> Event:
-    view = msgspec.json.decode(data, type=EventView)
-    return Event(
-        kind=EventKind(view.event),
-        position=position,
-        at=None if view.at is None else datetime.fromisoformat(view.at),
-        queue=view.queue,
-        job=None if view.job is None else _job(view.job),
-        pace=_pace(view),
-        by=view.by,
-        reason=view.reason,
-    )
-
-
-def _job(view: EventJobView) -> EventJob:
-    return EventJob(
-        id=view.id,
-        name=view.name,
-        type=view.type,
-        queue=view.queue,
-        status=Status[view.status],
-        tags=tuple(view.tags),
-        attempt=view.attempt,
-        token=0,
-        due_at=datetime.fromisoformat(view.due_at),
-        worker_id=view.worker_id,
-        progress=view.progress,
-        progress_message=view.progress_message,
-        error=view.error,
-    )
-
-
-def _pace(view: EventView) -> Pace | None:
-    pace = view.pace
-    if pace is None or isinstance(pace, msgspec.UnsetType):
-        return None
-    rapid = None if pace.rapid is None else Rate(_ms(pace.rapid.gap), pace.rapid.burst, _ms(pace.rapid.stagger))
-    return Pace(_ms(pace.gap), pace.burst, _ms(pace.stagger), rapid, Governs(pace.governs), tuple(pace.protect))
-
-
-def _ms(milliseconds: int) -> timedelta:
-    return timedelta(milliseconds=milliseconds)
-
-
-class _NoReader:
-    """Stands for the reader of a database, which a stream over HTTP does not have."""
-
-    def __getattr__(self, name: str) -> NoReturn:
-        raise AttributeError(name)
-
-
-_NO_READER: Any = _NoReader()

@@ -7,8 +7,19 @@ from typing import Any
 import msgspec
 
 from .. import errors
-from ..api.problems import KINDS, Problem
-from ..errors import DemoraError, Invalid, KeyReused, ServiceRefused, StoreError, StoreUnreachable
+from ..errors import (
+    DemoraError,
+    Invalid,
+    KeyReused,
+    LimitReached,
+    NotAllowedForKey,
+    ServiceRefused,
+    StoreError,
+    StoreUnreachable,
+    WrongState,
+)
+from ..wire.names import as_argument
+from ..wire.problems import KINDS, Problem
 
 _SHARED = {kind.type for kind in KINDS.values() if sum(other.type == kind.type for other in KINDS.values()) > 1}
 _CLASSES: dict[str, type[DemoraError]] = {
@@ -16,8 +27,6 @@ _CLASSES: dict[str, type[DemoraError]] = {
     for error, kind in KINDS.items()
     if issubclass(error, DemoraError) and (kind.type not in _SHARED or error in (StoreError, errors.StoreGone))
 }
-_ARGUMENTS = {"scheduledAt": "at", "idempotencyKey": "key", "cursor": "after"}  # all others only become snake_case
-_NAME = re.compile(r"\w+")
 _NTH = re.compile(r"jobs\[(\d+)\]")
 
 
@@ -37,25 +46,21 @@ def error_of(status: int, body: bytes, facts: Mapping[str, Any]) -> DemoraError:
         return ServiceRefused(problem.status, problem.type, problem.detail)
     if issubclass(kind, Invalid):
         return kind(
-            "body" if blamed is None else _argument(blamed.field), problem.detail if blamed is None else blamed.reason
+            "body" if blamed is None else as_argument(blamed.field), problem.detail if blamed is None else blamed.reason
         )
-    error = kind.__new__(kind, problem.detail)
-    named = {} if blamed is None else {"field": blamed.field}
-    states = {} if problem.job_status is None else {"status": problem.job_status}
-    error.__dict__ |= {**named, **states, **facts}
-    if kind is StoreUnreachable:
-        error.__dict__["may_pass"] = True
-    if kind is KeyReused:
-        nth = None if blamed is None else _NTH.match(blamed.field)
-        error.__dict__["job"] = None if nth is None else int(nth[1])
-    return error
+    return kind.received(problem.detail, {**_sent(kind, problem), **facts})
 
 
-def _argument(field: str) -> str:
-    """Return the name of a Python argument for a field of a body. Names inside a payload belong to the caller and stay."""
-    own, payload, inside = field.partition("payload")
-    return _NAME.sub(lambda name: _ARGUMENTS.get(name[0]) or _snake(name[0]), own) + payload + inside
-
-
-def _snake(name: str) -> str:
-    return re.sub(r"(?<=[a-z])[A-Z]", lambda letter: f"_{letter[0].lower()}", name)
+def _sent(kind: type[DemoraError], problem: Problem) -> dict[str, Any]:
+    """Return the attributes of an error that its problem tells."""
+    blamed = problem.errors[0].field if problem.errors else ""
+    if issubclass(kind, NotAllowedForKey | LimitReached):
+        return {"field": blamed}
+    if issubclass(kind, WrongState):
+        return {"status": problem.job_status}
+    if issubclass(kind, StoreUnreachable):
+        return {"may_pass": True}
+    if issubclass(kind, KeyReused):
+        nth = _NTH.match(blamed)
+        return {"job": None if nth is None else int(nth[1])}
+    return {}

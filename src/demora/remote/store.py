@@ -14,30 +14,10 @@ from urllib.parse import quote
 import msgspec
 from uuid_utils import uuid7
 
-from ..api.operations.worker_shapes import (
-    LONGEST_POLL,
-    MOST_CLAIMED,
-    MOST_LINES,
-    MOST_RENEWED,
-    ClaimBody,
-    ClaimedView,
-    ErrorBody,
-    HandedJobView,
-    OutcomeBody,
-    RegisteredView,
-    RenewedView,
-    RenewRequest,
-    ReportBody,
-    SettledView,
-    SettleRequest,
-    WorkerRequest,
-)
-from ..core.job import Priority
-from ..core.own import OWN_TYPES
+from ..core.action import OWN_TYPES
 from ..core.request import MOST_NAME
 from ..core.spans import ZERO, span_ms
 from ..core.states import Status
-from ..core.verdict import RetryState, Verdict
 from ..core.workers import WorkerRecord
 from ..errors import (
     DemoraError,
@@ -53,9 +33,38 @@ from ..errors import (
 )
 from ..handlers.builtin import BUILT_IN, HTTP_REQUEST
 from ..store.api_keys import KeyLookup
-from ..store.jobs import Claimed, ClaimedJob, ClaimRequest, Lease, LeaseStatus, Report, Settlement, Topic
+from ..store.jobs import (
+    MOST_LINES,
+    Claimed,
+    ClaimedJob,
+    ClaimRequest,
+    Lease,
+    LeaseStatus,
+    Report,
+    Settlement,
+    Topic,
+    hand_back,
+)
 from ..store.store import Store
 from ..system import notices
+from ..wire.worker_protocol import (
+    LONGEST_POLL,
+    MOST_CLAIMED,
+    MOST_RENEWED,
+    ClaimBody,
+    ClaimedView,
+    ErrorBody,
+    OutcomeBody,
+    RegisteredView,
+    RenewedView,
+    RenewRequest,
+    ReportBody,
+    SettledView,
+    SettleRequest,
+    WorkerRequest,
+    outcome_body,
+    read_handed_job,
+)
 from .connection import ServiceAnswer, ServiceConnection
 
 WORKERS = "/api/v1/workers"
@@ -85,7 +94,7 @@ class RemoteStore:
 
     def __init__(self, connection: ServiceConnection, registration: _Registration | None = None) -> None:
         self.connection, self._worker = connection, registration or _Registration()
-        self.api_keys = _Keys("api_keys")
+        self.api_keys = SomeKeys("api_keys")
         self._claim_id: str | None = None  # of a claim whose answer has not arrived
         self._ahead: list[ClaimedJob] = []  # claimed while the worker waited for a job
         self._free = 0  # jobs that the last claim had room for and did not get
@@ -141,7 +150,7 @@ class RemoteStore:
         if told:
             await self.renew(told, lease=ZERO)
         try:
-            answer = await self._ask("settle", SettleRequest([_outcome(one) for one in settlements]))
+            answer = await self._ask("settle", SettleRequest([outcome_body(one) for one in settlements]))
         except Invalid as problem:
             if len(settlements) > 1:
                 raise
@@ -179,7 +188,7 @@ class RemoteStore:
     def __getattr__(self, name: str) -> Any:
         if name not in _OF_STORES:
             raise AttributeError(name)
-        return _Missing(name)
+        return NotOffered(name)
 
     # Claims
 
@@ -198,16 +207,15 @@ class RemoteStore:
         leases lapse."""
         ahead, self._ahead = self._ahead, []
         if ahead:
-            verdict = Verdict(Status.QUEUED, counts=False)
             with contextlib.suppress(StoreError):
-                await self.settle([Settlement(Report(job.lease, ZERO), verdict) for job in ahead])
+                await self.settle([hand_back(job) for job in ahead])
 
     async def _poll(self, limit: int, wait: timedelta) -> list[ClaimedJob]:
         self._claim_id = self._claim_id or str(uuid7())
         body = ClaimBody(min(limit, MOST_CLAIMED), span_ms(wait), self._claim_id)
         answer = await self._ask("claim", body, wait=wait)
         self._claim_id = None
-        return [_claimed_job(view) for view in answer.decode(ClaimedView).jobs]
+        return [read_handed_job(view) for view in answer.decode(ClaimedView).jobs]
 
     # Requests
 
@@ -297,20 +305,20 @@ class _Polling:
             await asyncio.wait(waits)
 
 
-class _Missing:
-    """A verb or a part that a service does not offer."""
+class NotOffered:
+    """A verb or a part that a service does not offer. It refuses every call by its name."""
 
     def __init__(self, name: str) -> None:
         self._name = name
 
-    def __getattr__(self, name: str) -> "_Missing":
-        return _Missing(f"{self._name}.{name}")
+    def __getattr__(self, name: str) -> "NotOffered":
+        return NotOffered(f"{self._name}.{name}")
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         raise NotOverHttp(self._name)
 
 
-class _Keys(_Missing):
+class SomeKeys(NotOffered):
     """The API keys of a service: a worker over HTTP counts as one of a service that has some."""
 
     async def find(self, id: str) -> KeyLookup:
@@ -346,47 +354,6 @@ def _requests(reports: Sequence[Report]) -> Iterator[list[ReportBody]]:
                 rest.append(msgspec.structs.replace(one, log=one.log[MOST_LINES:]))
         yield bodies
         parts, rest = rest, []
-
-
-def _claimed_job(view: HandedJobView) -> ClaimedJob:
-    """Return the job as a worker runs it. Its retry delay is zero, which stands for the one that the service computes."""
-    return ClaimedJob(
-        lease=Lease(view.id, view.token),
-        type=view.type,
-        name=view.name,
-        queue=view.queue,
-        priority=Priority.NORMAL,
-        payload=bytes(view.payload),
-        retry_state=RetryState(view.attempt, view.max_retries, ZERO),
-        timeout=timedelta(milliseconds=view.timeout),
-        scheduled_at=datetime.fromisoformat(view.scheduled_at),
-        tags=tuple(view.tags),
-        schedule=view.schedule_name,
-        slot_at=None if view.slot_at is None else datetime.fromisoformat(view.slot_at),
-        traceparent=view.traceparent,
-    )
-
-
-def _outcome(settlement: Settlement) -> OutcomeBody:
-    """Return how a run ended, as the protocol says it."""
-    verdict, (id, token) = settlement.verdict, (settlement.report.lease.id, settlement.report.lease.token)
-    after = None if not verdict.delay else span_ms(verdict.delay)
-    match verdict.status:
-        case Status.COMPLETED:
-            return OutcomeBody(id, token, "completed", result=msgspec.Raw(verdict.result or b"null"))
-        case Status.CANCELLED:
-            return OutcomeBody(id, token, "cancelled", error=_error(verdict, whole=True))
-        case Status.FAILED:
-            return OutcomeBody(id, token, "failed", error=msgspec.structs.replace(_error(verdict), permanent=True))
-    if not verdict.counts:
-        return OutcomeBody(id, token, "handedBack") if after is None else OutcomeBody(id, token, "snooze", after=after)
-    return OutcomeBody(id, token, "failed" if after is None else "retry", error=_error(verdict), after=after)
-
-
-def _error(verdict: Verdict, *, whole: bool = False) -> ErrorBody:
-    text = verdict.error or "Failed"
-    type, _, message = (text, "", "") if whole else text.partition(": ")
-    return ErrorBody(type[:MOST_NAME] or "Failed", message, verdict.traceback)
 
 
 def _path(worker_id: str) -> str:

@@ -44,7 +44,7 @@ def _below(path: str, root: str) -> str:
 
 
 def _is_browser(scope: Scope) -> bool:
-    """Whether the caller wants a page for people: browsers name text/html first, programs do not name it."""
+    """Whether the caller wants a page for people: browsers accept text/html, and programs usually do not name it."""
     return "text/html" in Headers(scope=scope).get("accept", "")
 
 

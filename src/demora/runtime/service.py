@@ -49,8 +49,9 @@ async def serve(
             limits = limits or _limits(settings)
             metrics = service_metrics()
             measured = None if metrics is None else metrics.measured
-            dashboard = service_dashboard(app, settings) if settings.dashboard == "on" else None
-            front = Front(make_api(app, settings, metrics), dashboard, root_path=settings.root_path)
+            api = make_api(app, settings, metrics)
+            dashboard = service_dashboard(app, settings, api.waits) if settings.dashboard == "on" else None
+            front = Front(api, dashboard, root_path=settings.root_path)
             service = _Service(app, settings, listener, limits, lambda at: started and started(at, with_key), front)
             worker = _worker(app, settings, concurrency, measured) if with_worker else None
             return await service.run(worker)

@@ -4,12 +4,13 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator
 
+from ..core.workers import HEARTBEAT_EVERY
 from ..errors import StoreError
 from ..store.schedules import ScheduleStore
 from ..system import notices
 
-ATTEND_EVERY = 10.0  # seconds
-LEAVING = 2.0  # seconds to leave; a process that fails to is dead to the others when it no longer attends
+ATTEND_EVERY = HEARTBEAT_EVERY.total_seconds()
+LEAVING = 2.0  # seconds to leave; if that fails, the others count this process as dead after a while
 WHAT = "the heartbeat of the scheduler"
 
 

@@ -1,5 +1,5 @@
-"""The scheduler: housekeeping, the firing of schedules, and the release of delayed jobs that no worker's claim releases in
-time."""
+"""The class `Scheduler`: the loops for housekeeping and for releases that no claim makes in time. `schedules.py` has the one
+that fires schedules."""
 
 import asyncio
 from collections.abc import Iterable
@@ -12,8 +12,8 @@ from ..store.paces import Released
 from ..store.statistics import Depth
 from ..store.store import Store
 from ..system import notices
+from ..system.log_limit import watching
 from ..system.seams import Seams
-from ..system.watched import watching
 from .pace_log import ChangeLog, HeldLog, ReleaseLog
 from .schedules import Define, ScheduleLoop
 
@@ -28,7 +28,7 @@ FIRST_PAUSE, LONGEST_PAUSE = 0.5, 60.0  # seconds between calls while the store 
 
 class Scheduler:
     """Cancels expired jobs, deletes ended jobs that are no longer kept, forgets workers that are gone, merges statistics,
-    and releases delayed jobs at the pace of their queue where no worker's claim does; sleeps in between. Beside this it
+    and releases delayed jobs at the pace of their queue where no worker's claim does; sleeps in between. It also
     fires schedules.
 
     After an error it waits, longer each time. It ends only when it is stopped or the store is closed.
@@ -156,7 +156,7 @@ class Scheduler:
         await subscription.wait(min([*waits, LONGEST]))
 
     async def _keep_watching_paces(self) -> None:
-        """Log the paces in force, and then each change of one. While none changes, this asks for little: once a minute."""
+        """Log the paces in force, and then each change of one. While none changes, it reads the store once a minute."""
         paces = self._store.paces
         log = ChangeLog(paces, self._store.events)
         with self._store.subscribe(Topic.PACE) as subscription:
@@ -167,7 +167,7 @@ class Scheduler:
                     looked = await self._look_at_paces(log, subscription)
 
     async def _look_at_paces(self, log: ChangeLog, subscription: Subscription) -> bool:
-        """Log what is new about paces, as soon as the store can be read. Returns False if it is closed."""
+        """Log the changes of paces as soon as the store can be read. Returns False if it is closed."""
         pause = FIRST_PAUSE
         while True:
             subscription.clear()

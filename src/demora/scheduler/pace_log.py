@@ -6,10 +6,9 @@ from collections.abc import Iterable
 from contextlib import suppress
 from logging import DEBUG
 
+from ..core.action import OWN_QUEUES
 from ..core.events import Event
-from ..core.own import OWN_QUEUES
-from ..core.pace import EVERY_QUEUE, Release
-from ..core.pace_request import say_pace
+from ..core.pace import EVERY_QUEUE, Release, say_pace
 from ..errors import StoreError
 from ..store.events import EventStore
 from ..store.paces import PaceStore, Pacing
@@ -17,7 +16,7 @@ from ..system import notices
 
 LOG_EVERY = 1.0  # seconds between two lines about the releases of a queue
 SUMMARY_EVERY = 60.0  # seconds between two summaries of a queue that holds jobs
-SHARE = 20  # after a count of held jobs, the log counts none for so many times as long as it took
+SHARE = 20  # after a count of held jobs, the log does not count again for this many times as long as the count took
 
 
 def log_policies(pacings: Iterable[Pacing]) -> None:
@@ -35,7 +34,8 @@ class ChangeLog:
         self._last: int | None = None  # the number of the last change that was seen
 
     async def look(self) -> None:
-        """Log what is new. A change during the first look is logged; it may also be in the paces in force."""
+        """Log the changes since the last look. A change during the first look is logged; it may also be among the paces in
+        force."""
         signs = await self._events.queue_signs(self._last)
         if self._last is None:
             log_policies(await self._paces.all())
@@ -50,7 +50,7 @@ class ReleaseLog:
     """Logs how many jobs were released, of how many, and how long after the release before.
 
     There is at most one line per queue and second: a fast pace would otherwise write a line for each job, and wait for the
-    disk. Where counting what is held takes long, a line says only what was released.
+    disk. Where counting the held jobs takes long, a line says only how many were released.
     """
 
     def __init__(self, paces: PaceStore) -> None:

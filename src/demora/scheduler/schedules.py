@@ -1,9 +1,9 @@
 """Fires schedules: sleeps until the next fire time of any of them, and adds the jobs of the fire times that are due.
 
 Every process with the scheduler role runs this loop, and none is a leader. The store lets one process decide each fire time.
-So that not all of them wake for the same fire time, a hash of it chooses which live process looks at its time; the others
-look `OTHERS_LATER`, in case that process is dead. Only the database's clock says that a fire time is due, so none fires
-early.
+So that not all of them wake for the same fire time, a hash of it chooses which live process looks when it comes; the others
+look `OTHERS_LATER` seconds after it, in case that process is dead. Only the database's clock says that a fire time is due,
+so none fires early.
 """
 
 import asyncio
@@ -20,20 +20,20 @@ from ..store.jobs import Subscription, Topic
 from ..store.schedules import COMING, DueSchedule, DueSchedules, Firing
 from ..store.store import Store
 from ..system import notices
+from ..system.clock import zones_version
 from ..system.seams import Seams
-from ..system.zones import zones_version
 
 PIECE = 500  # schedules that one transaction fires
-OTHERS_LATER = COMING.total_seconds()  # after a fire time, when the processes look that are not the first
-BEATEN = 2  # looks in vain after which a process leaves many fire times to the one that fires them, for as long
+OTHERS_LATER = COMING.total_seconds()  # from a fire time until the processes look that were not chosen for it
+BEATEN = 2  # looks in a row that lost every race; the process then looks again only after `OTHERS_LATER`
 LONGEST = 60.0  # seconds between looks at most
 STUCK_LOOK = 5.0  # seconds until the next look, if no schedule that is due can be decided on
 LIVE_LOOK = 10.0  # seconds until a process reads again which others are live
-DEFINE_AGAIN = LIVE_WITHIN.total_seconds()  # until a process that must leave a schedule to others yet tries again
+DEFINE_AGAIN = LIVE_WITHIN.total_seconds()  # seconds until a process retries what it must leave to others for now
 FIRST_PAUSE, LONGEST_PAUSE = 0.5, 60.0  # seconds between looks while the store is in trouble
 WHAT = "the firing of schedules"
 
-Define = Callable[[], Awaitable[bool]]  # brings the schedules of the code in; True if it must be done again later
+Define = Callable[[], Awaitable[bool]]  # stores the schedules that code defines; True if it must be called again later
 
 
 class ScheduleLoop:
@@ -69,7 +69,7 @@ class ScheduleLoop:
             self._foreseen = True
 
     async def look(self) -> DueSchedules:
-        """Fire what is due now, at most `PIECE` schedules, and return what was due. A lost race shows at the next look.
+        """Fire the schedules that are due now, at most `PIECE` of them, and return them. A lost race shows at the next look.
 
         Schedules that cannot be decided on stay due. They do not count among the `PIECE`, so they never fill it.
         """
@@ -147,7 +147,7 @@ class ScheduleLoop:
 
 
 async def _keep_defining(define: Define | None) -> None:
-    """Bring the schedules of the code in again until none of them waits for another process."""
+    """Store the schedules that code defines, again and again until none of them waits for another process."""
     waits = define is not None
     while define is not None and waits:
         await asyncio.sleep(DEFINE_AGAIN)

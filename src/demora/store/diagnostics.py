@@ -15,13 +15,25 @@ from .jobs import Queue
 Level = Literal["ok", "warning", "problem"]
 
 
+class MissingWorker(msgspec.Struct, frozen=True):
+    """A worker that would mend a finding: one that serves a queue and knows a type, where they are named."""
+
+    queue: str | None = None
+    type: str | None = None
+
+
 class Finding(msgspec.Struct, frozen=True):
-    """The result of one check: the fact in one line, and in another line what to do unless the level is `ok`."""
+    """The result of one check: the fact in one line, and in another line what to do unless the level is `ok`.
+
+    For programs it also names the worker that is missing, or the queue that is paused.
+    """
 
     check: str
     level: Level
     fact: str
     advice: str | None = None
+    missing: MissingWorker | None = None
+    paused: str | None = None
 
 
 class Examination(msgspec.Struct, frozen=True):
@@ -76,7 +88,7 @@ class Activity(msgspec.Struct, frozen=True):
 
 class DeadLetterGroup(msgspec.Struct, frozen=True):
     """The dead letters of one queue, type, error class and band of ages: their number, the first and the last failure, and
-    the id of the newest of them. The error class is the text of the error before its first colon."""
+    the id of the newest of them. The error class is that of `JobFilter.error`, and empty if the job has no error."""
 
     queue: str
     type: str

@@ -1,8 +1,8 @@
-"""The port that events are read from: which jobs were settled since a position, which are new, which run, and which queues
-were paused or paced.
+"""The port for events: which jobs were settled since a position, which are new, which run, and which queues were paused or
+paced.
 
-Once there was a listener, a settlement records its transaction in the row of the job. Everything else is read from what the
-rows hold anyway. So events cost a database nothing before its first listener.
+Once there was a listener, a settlement records its transaction in the row of the job. Everything else follows
+from columns that the rows have anyway, so events cost a database nothing before its first listener.
 """
 
 from collections.abc import Mapping, Sequence
@@ -52,7 +52,7 @@ class QueueSigns(msgspec.Struct, frozen=True):
 
 
 class EventStore(Protocol):
-    """What events are made of. A position is a commit position of the database, as text."""
+    """The jobs and queues that events are about. A position is a commit position of the database, as text."""
 
     async def begin(self) -> None:
         """Have settlements of all processes record their transactions, from the next ones on, for as long as the database

@@ -12,11 +12,11 @@ from ..core.job import Job, Priority, QueueOrder
 from ..core.pace import Release
 from ..core.retention import Retention, RetentionRequest
 from ..core.states import Status
-from ..core.verdict import Lapsed, RetryState, Verdict, decide
+from ..core.verdict import HandedBack, Lapsed, Outcome, RetryState, Verdict, decide
 
 
 class Topic(Enum):
-    """An event that a waiter can subscribe to."""
+    """What a notification is about. A waiter subscribes to one topic."""
 
     READY = "ready"  # a job became ready or the first to be due in its queue, or a queue was resumed
     ENDED = "ended"  # a job ended
@@ -25,7 +25,7 @@ class Topic(Enum):
     SCHEDULES = "schedules"  # the next fire time of a schedule may be earlier, or one waits for the end of a job
 
 
-class Added(msgspec.Struct, frozen=True):
+class Added(msgspec.Struct, frozen=True, gc=False):
     """The result of adding one job. Without a flag the job is new; otherwise one of these:
 
     - `replayed`: the id or the idempotency key belongs to an earlier job, which this result describes.
@@ -148,6 +148,10 @@ class HousekeepingResult(msgspec.Struct, frozen=True):
         return len(self.expired_ids)
 
 
+MOST_LINES = 200  # lines of the log of one run
+MOST_LINE = 1000  # characters of a line, and of the message of its progress
+
+
 class Report(msgspec.Struct, frozen=True):
     """A report of a running job: how long it has run, its progress, and new lines for its log."""
 
@@ -166,9 +170,11 @@ class LeaseStatus(msgspec.Struct, frozen=True):
 
 
 class Settlement(msgspec.Struct, frozen=True):
-    """A verdict with the last report of its run. With `lapsed` it applies only to a lease that has lapsed."""
+    """How a run ended, the verdict on it, and its last report. An engine applies the verdict; a service over HTTP gets the
+    outcome, and decides itself. With `lapsed` the settlement applies only to a lease that has lapsed."""
 
     report: Report
+    outcome: Outcome
     verdict: Verdict
     lapsed: bool = False
 
@@ -281,6 +287,11 @@ class QueueQuery(msgspec.Struct, frozen=True):
         return self.name is None
 
     @property
+    def reads_all(self) -> bool:
+        """Whether every queue is listed."""
+        return self.name is None and self.after is None and self.limit is None
+
+    @property
     def first(self) -> str:
         """A lower bound of the names to list."""
         return self.name or self.after or ""
@@ -310,8 +321,8 @@ ALL_QUEUES = QueueQuery()
 class Subscription(Protocol):
     """The subscription of one waiter to a topic.
 
-    The order is: subscribe, `clear`, read the store, `wait`. Then an event after the read always ends the wait, also one
-    that another process caused before the wait began.
+    The order is: subscribe, `clear`, read the store, `wait`. Then a notification after the read always ends the wait, also
+    one that another process sent before the wait began.
     """
 
     def wake(self) -> None:
@@ -319,15 +330,21 @@ class Subscription(Protocol):
         ...
 
     def clear(self) -> None:
-        """Forget earlier events. Call it before the read."""
+        """Forget earlier notifications. Call it before the read."""
         ...
 
     async def wait(self, timeout: float | None) -> bool:
-        """Wait for an event, a step of the clock, or `timeout` seconds. Spurious wake-ups are allowed.
+        """Wait for a notification, a step of the clock, or `timeout` seconds. Spurious wake-ups are allowed.
 
         Returns False if only the timeout has passed, True if there may be something new.
         """
         ...
+
+
+def hand_back(job: ClaimedJob) -> Settlement:
+    """Return the settlement of a job that was claimed and not started. The claim is not counted as an attempt."""
+    outcome = HandedBack()
+    return Settlement(Report(job.lease, timedelta(0)), outcome, decide(outcome, job.retry_state, 0.0))
 
 
 RetryRules = Callable[[str, RetryState], RetryState]  # from the type and the state of a job
@@ -339,5 +356,6 @@ def lapse(lapsed: LapsedJob, drawn: float, rules: RetryRules) -> Settlement:
     Workers settle lapses at their claims, and operators with `recover`. `settle` refuses it if another process was faster.
     `rules` adds the retry options of the job's type to its retry state. `drawn` is a random number from [0, 1) for jitter.
     """
-    verdict = decide(Lapsed(lapsed.worker_id), rules(lapsed.type, lapsed.retry_state), drawn)
-    return Settlement(Report(lapsed.lease, timedelta(0)), verdict, lapsed=True)
+    outcome = Lapsed(lapsed.worker_id)
+    verdict = decide(outcome, rules(lapsed.type, lapsed.retry_state), drawn)
+    return Settlement(Report(lapsed.lease, timedelta(0)), outcome, verdict, lapsed=True)

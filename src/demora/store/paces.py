@@ -12,8 +12,7 @@ from typing import Protocol
 import msgspec
 
 from ..core.job import Job
-from ..core.pace import USUAL_PACE, Pace, PaceState, Rate, Release, next_release, plan
-from ..core.pace_request import PaceRequest
+from ..core.pace import USUAL_PACE, Pace, PaceRequest, PaceState, Rate, Release, next_release, plan
 from ..core.spans import from_ms, to_ms
 from ..core.workers import Running, WorkerRecord
 from .jobs import Pause
@@ -119,9 +118,8 @@ class Outlook(msgspec.Struct, frozen=True):
     """A job and everything that decides when it runs, at one moment.
 
     `ahead` counts the jobs of its queue that go before it: ready jobs if it is ready, held jobs if it is held. Counting
-    stops at `most_ahead`, if that is set. `recent` is
-    the number of jobs of its queue that were completed within the last `RECENT`. If the job is ready or held, `running` are
-    the jobs that workers run, by worker and type.
+    stops at `most_ahead`, if that is set. `recent` is the number of jobs of its queue that were completed within the last
+    `RECENT`. If the job is ready or held, `running` are the jobs that workers run, by worker and type.
     """
 
     job: Job

@@ -1,8 +1,8 @@
-"""The port for schedules, `store.schedules`: definitions, the fire times that are due, and what became of the others.
+"""The port for schedules, `store.schedules`: definitions, the fire times that are due, and the records of earlier ones.
 
-The core decides and an engine applies. A scheduler calls `due`, asks `core.firing.decide` about each schedule, makes the
-jobs of the fire times that fire, and hands everything back to `fire`. No process is a leader: any number of them may do this
-at once.
+The core decides and an engine applies. A scheduler calls `due`, asks `core.schedules.firing.decide` about each schedule,
+makes the jobs of the fire times that fire, and hands everything back to `fire`. No process is a leader: any number of them
+may do this at once.
 
 **One job for each fire time.** The *record* of a fire time has its outcome, and its job if it fired. `fire` writes the
 records, adds the jobs and stores the progress in one transaction, and only if the schedule is still at the revision that
@@ -153,11 +153,11 @@ class ScheduleStore(Protocol):
     async def define(self, definition: Definition) -> list[Defined]:
         """Bring the schedules of an application's code into the database, and return what became of each.
 
-        `core.definitions.bring_in` decides, in the transaction that reads the schedules and writes the result. The process
-        registers these names and its release: while it is live, others do not retire the names, and an older release does
-        not define them. If a name is `pending` or `older`, the process defines again later. `known` of an added schedule
-        is recorded now. A schedule that `same` describes is not written. A schedule of
-        `Definition.over` stays with its records and its last fire time, but is not added.
+        `core.schedules.definitions.bring_in` decides, in the transaction that reads the schedules and writes the result. The
+        process registers these names and its release: while it is live, others do not retire the names, and an older release
+        does not define them. If a name is `pending` or `older`, the process defines again later. `known` of an added
+        schedule is recorded now. A schedule that `same` describes is not written. A schedule of `Definition.over` stays with
+        its records and its last fire time, but is not added.
         """
         ...
 

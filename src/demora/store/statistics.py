@@ -1,8 +1,7 @@
-"""The port for statistics: what became of runs in the last week, in windows of time.
+"""The port for statistics: the outcomes and durations of runs in the last week, in windows of time.
 
-`Store.settle` counts each run that it settles, and a release counts each job that it releases, in the same transaction:
-what is counted has happened, and what has happened is counted once. To add a job counts nothing; the id of a job says when
-it was added.
+`Store.settle` counts each run that it settles, and a release counts each job that it releases, in the same transaction,
+so each of them is counted exactly once. Adding a job counts nothing; the id of a job says when it was added.
 
 Each store writes rows of its own, one for each queue, type and window of 10 s. No two processes share a row, since their
 commits would then wait for each other. `merge` adds the rows of all processes up.
@@ -45,7 +44,7 @@ class Depth(msgspec.Struct, frozen=True):
 
 
 class Standing(msgspec.Struct, frozen=True):
-    """What is under way: how many jobs each worker runs, and the due time of the oldest ready job of each queue."""
+    """The state at one moment: how many jobs each worker runs, and the due time of the oldest ready job of each queue."""
 
     now: datetime
     running: dict[str, int]
@@ -53,23 +52,23 @@ class Standing(msgspec.Struct, frozen=True):
 
 
 class StatisticsStore(Protocol):
-    """What became of runs, when jobs were added, and what is under way."""
+    """Counts of runs, of added jobs and of waiting jobs."""
 
     async def read(self, stretch: Stretch, taking: Taking) -> None:
-        """Hand over what was counted in this stretch of time, until now: windows of any width, in any order, several of one
-        queue and type. Windows of a queue and no type hold only how many jobs waited. Reads nothing of the jobs.
+        """Hand the counts of this stretch of time, until now, to `taking`: windows of any width, in any order, several of
+        one queue and type. Windows of a queue without a type hold only how many jobs waited. Reads no jobs.
 
         No more than a piece of the windows is in memory at a time. `taking` may be called on another thread.
         """
         ...
 
     async def merge(self, *, limit: int) -> Merged:
-        """Add up what processes counted in windows that are over, widen windows that are old, and delete those that are too
-        old; about `limit` rows of each.
+        """Add up the counts of all processes in windows that are over, widen windows that are old, and delete those that are
+        too old; about `limit` rows of each.
 
         Any number of processes may call it at the same time: one does the work, and the others return. A crash loses nothing
-        and counts nothing twice. What a process counts late, in a window that was merged, the next merge adds.
-        A window keeps `MOST_PAIRS` pairs of a queue and a type by name; the runs of others count as those of `other`.
+        and counts nothing twice. The next merge adds counts that a process records late, in a window that was merged. A
+        window keeps `MOST_PAIRS` pairs of a queue and a type by name; the runs of others count as those of `other`.
         """
         ...
 
@@ -83,5 +82,5 @@ class StatisticsStore(Protocol):
         ...
 
     async def standing(self) -> Standing:
-        """Return what is under way. Limited as a search is: it may read every ready job."""
+        """Return the state now. Limited as a search is: it may read every ready job."""
         ...

@@ -75,7 +75,7 @@ class Store(Protocol):
 
     @property
     def schedules(self) -> ScheduleStore:
-        """The schedules, and what became of their fire times."""
+        """The schedules, and the record of each fire time."""
         ...
 
     @property
@@ -90,7 +90,7 @@ class Store(Protocol):
 
     @property
     def events(self) -> EventStore:
-        """What events for listeners are made of."""
+        """The rows from which the events for listeners are made."""
         ...
 
     @property
@@ -100,12 +100,12 @@ class Store(Protocol):
 
     @property
     def statistics(self) -> StatisticsStore:
-        """What became of runs in the last week."""
+        """Counts and durations of the runs of the last week."""
         ...
 
     @property
     def audit(self) -> AuditStore:
-        """What a checker of demora's guarantees reads."""
+        """The rows and events that a checker of demora's guarantees reads."""
         ...
 
     async def open(self) -> None:
@@ -138,7 +138,7 @@ class Store(Protocol):
         ...
 
     async def claim(self, request: ClaimRequest) -> Claimed:
-        """Lease ready jobs to a worker, and also return lapsed leases.
+        """Lease ready jobs to a worker, and also return lapsed leases. A claim of 0 jobs still returns these.
 
         - Order: that of `QueueOrder`, also across queues; jobs that are equal there go in the order of adding, unless the
           request wants its queues `in_turn`.
@@ -287,5 +287,5 @@ class Store(Protocol):
         ...
 
     def subscribe(self, topic: Topic) -> AbstractContextManager[Subscription]:
-        """Subscribe to events of this topic, from this process and from all others, for the duration of a block."""
+        """Subscribe to notifications on this topic, from this process and from all others, for the duration of a block."""
         ...

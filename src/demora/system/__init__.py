@@ -1,1 +1,2 @@
-"""The services of the machine below: clocks, timers, child processes, stop signals, crash points and the log."""
+"""What demora takes from the machine: clocks, timers, child processes, stop signals, forks, crash points, traces and the
+log."""

@@ -1,11 +1,16 @@
-"""The clocks of this machine, for engines whose database has none. Tests and simulations use clocks of their own."""
+"""The clocks of this machine, for engines whose database has none, and the version of its time zones. Tests and simulations
+use clocks of their own."""
 
+import functools
 import subprocess
 import sys
 import time
+import zoneinfo
+from importlib import import_module
 from pathlib import Path
 from typing import Protocol
 
+_BOOT_CLOCK: int = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 DRIFT = 100.0  # microseconds in a second by which two clocks may differ in speed
 
 
@@ -66,4 +71,33 @@ class Distance:
         return int(now * 1e6 + (self._least + self._most) / 2)
 
 
-_BOOT_CLOCK: int = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+UNKNOWN = "0"  # sorts before every known version of the time zones
+
+
+@functools.cache
+def zones_version() -> str:
+    """Return the version of the IANA database, such as `2026a`: that of the system or, where it has none, of `tzdata`."""
+    for folder in zoneinfo.TZPATH:
+        for read in (_of_rules, _of_folder):
+            if version := read(Path(folder)):
+                return version
+    try:
+        return str(import_module("tzdata").IANA_VERSION)
+    except ImportError:
+        return UNKNOWN
+
+
+def _of_rules(folder: Path) -> str | None:
+    """Read the first line of the compact rules: `# version 2026a`."""
+    try:
+        with (folder / "tzdata.zi").open() as rules:
+            return rules.readline().removeprefix("# version").strip() or None
+    except (OSError, UnicodeDecodeError):
+        return None
+
+
+def _of_folder(folder: Path) -> str | None:
+    try:
+        return (folder / "+VERSION").read_text().strip() or None
+    except (OSError, UnicodeDecodeError):
+        return None

@@ -1,8 +1,10 @@
-"""Limits on the log lines that callers can cause: a line per subject, and so many lines a second."""
+"""Limits on the log: a line per subject, so many lines a second, and one line for each change of a pace."""
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from weakref import WeakSet
 
 MINUTE = 60.0
 MOST_SUBJECTS = 100
@@ -79,3 +81,24 @@ class Burst:
         self._begin_second()
         if self._many:  # a second without events ends the burst
             self._timer = asyncio.get_running_loop().call_later(1.0, self._end_second)
+
+
+# While a scheduler of this process watches the paces of a store, it logs each change of them, and the caller that makes the
+# change does not.
+
+_watched: WeakSet[object] = WeakSet()
+
+
+@contextmanager
+def watching(paces: object) -> Iterator[None]:
+    """Count the paces of a store as watched until the end of the block."""
+    _watched.add(paces)
+    try:
+        yield
+    finally:
+        _watched.discard(paces)
+
+
+def is_watched(paces: object) -> bool:
+    """Return whether a scheduler on this store logs each change of its paces."""
+    return paces in _watched

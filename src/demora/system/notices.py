@@ -47,7 +47,7 @@ def schema_step(number: int) -> None:
 
 
 def schema_block(number: int, subject: str, block: int, blocks: int) -> None:
-    words = "schema {number}: {subject}, block {block} of {blocks}; other processes go on"
+    words = "schema {number}: {subject}, block {block} of {blocks}; other processes continue"
     _say(INFO, "schema.block", words, number=number, subject=subject, block=block, blocks=blocks)
 
 
@@ -80,7 +80,7 @@ def builtins_only() -> None:
 
 
 def queue_new(queue: str) -> None:
-    _say(INFO, "worker.queue_new", "queue {queue} is new: no job was ever put there", queue=queue)
+    _say(INFO, "worker.queue_new", "queue {queue} is new: it has never had a job", queue=queue)
 
 
 def metrics_shown(address: str) -> None:
@@ -231,7 +231,7 @@ def unknown_failed(jobs: int) -> None:
 
 def job_unknown(id: str, type: str, error: str | None = None) -> None:
     """Log a job whose handler was switched off after the claim. With an error it has failed for good."""
-    words = "job {job_id} ({type}): this worker has no handler for its type any more"
+    words = "job {job_id} ({type}): this worker no longer has a handler for its type"
     _say(WARNING if error is None else ERROR, "job.unknown_type", words, job_id=id, type=type)
 
 
@@ -331,7 +331,7 @@ def housekeeping_done(expired: int, removed: int) -> None:
 def jobs_released(queue: str, jobs: int, *, held: int | None = None, after: timedelta | None = None) -> None:
     words = "the pace of {queue} released {jobs} " + ("" if held is None else "of {held} held ")
     words += "delayed job" if (jobs if held is None else held) == 1 else "delayed jobs"
-    words += "" if after is None else ", {after_s:.1f} s after the release before"
+    words += "" if after is None else ", {after_s:.1f} s after the previous release"
     since = None if after is None else after.total_seconds()
     _say(INFO, "pace.released", words, queue=queue, jobs=jobs, held=held, after_s=since)
 
@@ -361,12 +361,12 @@ def service_started(url: str, database: str) -> None:
 
 
 def service_reachable(host: str, hosts: str) -> None:
-    words = "others can reach {host}: they need an API key and one of the host names {hosts}; TLS is for a proxy"
+    words = "others can reach {host}: they need an API key and one of the host names {hosts}; a proxy must add TLS"
     _say(WARNING, "service.reachable", words, host=host, hosts=hosts)
 
 
 def connections_full(limit: str) -> None:
-    words = "connections are refused with 503: {limit}; for the next {again_s:.0f} s this is not written again"
+    words = "connections are refused with 503: {limit}; for the next {again_s:.0f} s this is not logged again"
     _say(WARNING, "service.connections_full", words, limit=_one_line(limit), again_s=AGAIN)
 
 
@@ -376,7 +376,7 @@ def connections_lowered(wanted: int, most: int, files: int) -> None:
 
 
 def use_not_noted(key_id: str, problem: Exception) -> None:
-    words = "API key {key_id}: its use could not be noted: {error}"
+    words = "API key {key_id}: its use could not be recorded: {error}"
     _say(WARNING, "key.use_not_noted", words, key_id=key_id, error=type(problem).__name__)
 
 
@@ -396,7 +396,7 @@ def acted(by: str, verb: str, subject: str) -> None:
 
 def overloaded(held: int, most: int) -> None:
     """Log that requests are refused; the caller limits how often."""
-    words = "requests are refused: those under way hold {held} bytes, and DEMORA_IN_FLIGHT_BYTES is {most}"
+    words = "requests are refused: those in progress hold {held} bytes, and DEMORA_IN_FLIGHT_BYTES is {most}"
     _say(WARNING, "service.overloaded", words, held=held, most=most)
 
 
@@ -415,7 +415,7 @@ def pace_set(queue: str, pace: str | None, by: str, *, follows: bool = False) ->
 def jobs_held(queue: str, *, held: int, delayed: int, waiting: int, next_in: float | None, last: float | None) -> None:
     words = "the pace of {queue} holds {held} of {delayed} delayed jobs, {waiting_for_gap} wait for the gap"
     words += "" if next_in is None else "; next release in {next_release_in_s:.0f} s"
-    words += "; none was released yet" if last is None else ", last one {last_release_s:.0f} s ago"
+    words += "; none released yet" if last is None else ", last one {last_release_s:.0f} s ago"
     facts: dict[str, Any] = {"waiting_for_gap": waiting, "next_release_in_s": next_in, "last_release_s": last}
     _say(INFO, "pace.holds", words, queue=queue, held=held, delayed=delayed, **facts)
 

@@ -16,7 +16,7 @@ NEAR = 0.003  # seconds that are left to the kernel's timer
 
 
 class Timer:
-    """Calls `callback` once after so many seconds, and never early, unless it is cancelled."""
+    """Calls `callback` once after this many seconds, and never early, unless it is cancelled."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, seconds: float, callback: Callable[[], object]) -> None:
         self._loop, self._callback = loop, callback
@@ -58,7 +58,7 @@ class Timer:
 
 
 async def sleep(seconds: float) -> None:
-    """Sleep for so many seconds, precise to a fraction of a millisecond."""
+    """Sleep for this many seconds, precise to a fraction of a millisecond."""
     loop = asyncio.get_running_loop()
     over: asyncio.Future[None] = loop.create_future()
     alarm = Timer(loop, seconds, lambda: over.set_result(None) if not over.done() else None)
@@ -87,7 +87,7 @@ def _kernel() -> ctypes.CDLL:
 
 
 def _timer(seconds: float) -> int:
-    """Return a descriptor that becomes readable after so many seconds."""
+    """Return a descriptor that becomes readable after this many seconds."""
     timer: int = _kernel().timerfd_create(time.CLOCK_MONOTONIC, os.O_NONBLOCK | os.O_CLOEXEC)
     if timer < 0:
         raise OSError(ctypes.get_errno(), "cannot create a timer")
@@ -116,7 +116,7 @@ class TimedWait:
         self._notified = False
 
     async def wait(self, seconds: float) -> bool:
-        """Wait for at most so many seconds. Returns whether there was a notification."""
+        """Wait for at most this many seconds. Returns whether there was a notification."""
         if self._notified:
             return True
         loop = asyncio.get_running_loop()

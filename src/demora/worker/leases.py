@@ -11,7 +11,8 @@ from collections.abc import Callable, Coroutine, Iterable, Sequence
 from datetime import timedelta
 from typing import Any
 
-from ..core.workers import WorkerRecord
+from ..core import workers
+from ..core.workers import RENEWALS_IN_A_LEASE, WorkerRecord
 from ..errors import StoreError, WorkerRefused
 from ..handlers.context import Context
 from ..store.jobs import Lease, LeaseStatus, Report
@@ -20,7 +21,7 @@ from ..system import crash, notices
 
 TICK = 0.45  # seconds between checks, so that a cancel reaches its run within one second
 YOUNG = 0.5  # ticks that a job is held before its first check: most jobs have ended by then
-HEARTBEAT_EVERY = 10.0  # seconds
+HEARTBEAT_EVERY = workers.HEARTBEAT_EVERY.total_seconds()
 BLOCKED = 1.0  # seconds without an answer of the worker's loop, after which it counts as blocked
 LATE = 0.5  # seconds by which a check may be late: if it is later, the whole process stood still, not only the loop
 
@@ -37,7 +38,7 @@ class RenewedLease:
         self.deadline: float | None = None
 
     def start(self, context: Context, longest: float) -> None:
-        """Note that the job runs now, for at most so many seconds."""
+        """Note that the job runs now, for at most this many seconds."""
         self.deadline = context.began + longest
         self.context = context
 
@@ -102,8 +103,8 @@ class Keeper:
         self._running.add_done_callback(self._on_end)
 
     async def stop(self, within: float | None = None) -> None:
-        """Stop renewing. Returns when the thread has ended, or after so many seconds if its store does not answer; then the
-        thread ends by itself."""
+        """Stop renewing. Returns when the thread has ended, or after this many seconds if its store does not answer; then
+        the thread ends by itself."""
         self._stopped.set()
         with contextlib.suppress(RuntimeError):  # the thread has died, and its loop is closed
             self._wake()
@@ -202,7 +203,7 @@ class Keeper:
         return status
 
     def _is_due(self, held: RenewedLease, now: float) -> bool:
-        third = self._lease.total_seconds() / 3
+        third = self._lease.total_seconds() / RENEWALS_IN_A_LEASE
         if held.deadline is None or held.context is None:
             return now - held.renewed >= third and now - self._loop_alive < self._lease.total_seconds()
         unreported = held.renewed < held.context.began

@@ -16,11 +16,12 @@ from math import inf
 from types import TracebackType
 from typing import Any
 
-from ..core.job import DEFAULT_TIMEOUT
 from ..core.payload import pack
 from ..core.request import LONGEST_TIMEOUT
 from ..core.spans import span
 from ..core.verdict import (
+    MOST_ERROR,
+    WHILE_RUNNING,
     GaveUp,
     HandedBack,
     NoHandler,
@@ -36,12 +37,10 @@ from ..errors import Invalid, ProcessDied, RaisedInProcess
 from ..handlers import context
 from ..handlers.context import Context
 from ..handlers.control import Cancel, EndRequested, Fail, Retry, Snooze
-from ..handlers.registry import Handler, Middleware, Next
+from ..handlers.registry import Handler, Middleware, Next, allowed_time
 from ..system import error_texts, forks
 from . import processes
 from .processes.pool import START_UP, Processes
-
-MOST_ERROR = 2000  # characters
 
 CANCELLED_WITHIN = "CancelledError: the handler was cancelled from within"
 
@@ -82,9 +81,7 @@ class Run:
         longest: timedelta = LONGEST_TIMEOUT,
     ) -> None:
         self.ctx, self.handler, self.middlewares, self.pool, self.processes = ctx, handler, middlewares, pool, processes
-        usual = handler.defaults.timeout if handler is not None else DEFAULT_TIMEOUT
-        asked = ctx.job.timeout or usual
-        self.timeout = min(asked, max(usual, longest)).total_seconds()  # a job may have been stored before the limit was set
+        self.timeout = allowed_time(handler, ctx.job.timeout, longest).total_seconds()
         own_process = handler is not None and handler.defaults.process
         self.limit = (
             self.timeout + START_UP if own_process else self.timeout
@@ -172,7 +169,7 @@ class Run:
         if self.ending is Ending.TIMEOUT:
             return self.timed_out()
         if self.ending is Ending.CANCEL:
-            return GaveUp("cancelled while running")
+            return GaveUp(WHILE_RUNNING)
         if self.ending is None:
             return Raised(CANCELLED_WITHIN)
         return HandedBack()
@@ -217,7 +214,7 @@ class Timeouts:
         self._at = inf
 
     def watch(self, run: Run, seconds: float) -> None:
-        """Call `expired` for the run after so many seconds, unless it is forgotten before."""
+        """Call `expired` for the run after this many seconds, unless it is forgotten before."""
         deadline = asyncio.get_running_loop().time() + seconds
         group = self._groups.get(seconds)
         if group is None:
@@ -252,7 +249,7 @@ class Timeouts:
 
 
 def failed(problem: BaseException, permanent: tuple[type[BaseException], ...]) -> Raised | Snoozed | GaveUp:
-    """Return the outcome of a run whose handler raised. Signals such as `Retry` mean what they say; every other error is a
+    """Return the outcome of a run whose handler raised. `Retry` and its like mean what they say; every other error is a
     failed attempt, without a retry if it is one of the `permanent` classes. If reading the error raises an error itself, the
     attempt failed with that one."""
     try:

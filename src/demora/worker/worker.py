@@ -18,10 +18,10 @@ from functools import partial
 from operator import attrgetter
 from typing import Any
 
-from ..core.shares import QueueShares
+from ..core import workers
 from ..core.states import Status
 from ..core.verdict import BEFORE_START, GaveUp, HandedBack, NoHandler, Outcome, Raised, Snoozed, Succeeded, Verdict
-from ..core.workers import WorkerRecord
+from ..core.workers import QueueShares, WorkerRecord
 from ..errors import Invalid, StoreClosed, StoreError, WorkerRefused
 from ..handlers.context import Context, current_job, stamp_records
 from ..handlers.control import Retry
@@ -47,6 +47,7 @@ from ..system.traces import RunSpan, Traces
 from .application import Application, Hook
 from .leases import Keeper, RenewedLease
 from .measures import Measures
+from .prefetch import Prefetch
 from .processes.location import expect_worker
 from .processes.pool import Processes
 from .run import Ending, Run, Timeouts, verdict_on
@@ -54,16 +55,12 @@ from .settling import Settler
 
 SAFETY_LOOK = 60.0  # seconds that a worker sleeps at most
 SWITCH_EVERY = 10.0  # seconds until the worker looks again which built-in handlers are to be switched off
-UNWIND = 5.0  # seconds that a timed-out run has to end
+UNWIND = workers.UNWIND.total_seconds()
 RESERVE = 3.0  # seconds of the grace, at most half of it, kept for closing a store that does not answer
 LAST_CALL = 0.5  # seconds that the store has at least to answer a worker that stops
 RETIRING = 2.0  # seconds to deregister; a worker that fails to is forgotten when its heartbeats stop
 THREAD_GRACE = 2.0  # seconds that a thread may outlast its settled run before the worker reports it as stuck
 FIRST_PAUSE, LONGEST_PAUSE = 0.1, 5.0  # seconds between claims while the store is in trouble
-AHEAD = 0.010  # seconds of work that a worker claims ahead of its free slots
-MOST_AHEAD = 250  # jobs
-WINDOW = 0.005  # seconds between measurements of the rate
-IDLE = 0.1  # seconds without a run or without an end, after which the rate is unknown
 _BY_ID = attrgetter("id", "token")
 
 
@@ -388,7 +385,7 @@ class Worker:
         else:
             self._log_end(job, outcome, verdict, run)
         self._measures.ended(job, None if run is None else report.ran)
-        self._settler.add(Settlement(report, verdict))
+        self._settler.add(Settlement(report, outcome, verdict))
 
     def _log_end(self, job: ClaimedJob, outcome: Outcome, verdict: Verdict, run: Run | None) -> None:
         """Log a run that did not succeed."""
@@ -556,44 +553,6 @@ class Worker:
     def _wake(self) -> None:
         if self._subscription is not None:
             self._subscription.wake()
-
-
-class Prefetch:
-    """How many jobs a worker claims ahead of its free slots: about 10 ms of work at the measured rate. It must stay small,
-    since an urgent job cannot overtake a prefetched one.
-
-    The rate is the number of jobs that end per second of work. Time in which nothing runs is not counted: otherwise a worker
-    that waits for a slow disk would claim less, and so wait even more often.
-    """
-
-    def __init__(self) -> None:
-        self.jobs = 0
-        self._since = 0.0
-        self._ended = 0
-        self._idle_since = 0.0
-
-    def idle(self, now: float) -> None:
-        """Note that the last run has ended."""
-        self._idle_since = now
-
-    def before_claim(self, now: float) -> None:
-        """Forget the rate if the worker has been idle for long. Call this before a claim while nothing runs."""
-        if now - self._idle_since > IDLE:
-            self.jobs = 0
-
-    def busy(self, now: float) -> None:
-        """Note that the first run begins after an idle time."""
-        self._since += now - self._idle_since
-
-    def job_ended(self, now: float) -> None:
-        """Count one ended run, and measure the rate once per window."""
-        self._ended += 1
-        passed = now - self._since
-        if passed < WINDOW:
-            return
-        ahead = 0 if passed > IDLE else int(self._ended / passed * AHEAD)
-        self.jobs = min((self.jobs + ahead) // 2 if self.jobs else ahead, MOST_AHEAD)
-        self._since, self._ended = now, 0
 
 
 async def run_hooks(which: str, hooks: Sequence[Hook]) -> None:

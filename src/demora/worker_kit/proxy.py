@@ -12,7 +12,7 @@ _WHOLE = re.compile(rb"\]\}(\r\n0\r\n\r\n)?$")  # the end of an answer: of its J
 
 
 class Proxy:
-    """Passes on what worker and service say, unless it is told otherwise. `caught` is set when it did what it was told."""
+    """Passes requests and answers on, except those that a trial holds back or drops. `caught` is set when it has done so."""
 
     def __init__(self, host: str, port: int, *, tls: bool) -> None:
         self._host, self._port, self._tls = host, port, tls

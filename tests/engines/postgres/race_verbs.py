@@ -7,8 +7,7 @@ from typing import Any, NamedTuple
 
 from demora.core.access import KeyLimits, NewSecret, Scope, key_text, make_key
 from demora.core.job import IdempotencyKey, NewJob, Priority, Unique
-from demora.core.pace import Pace
-from demora.core.pace_request import PaceRequest, request_of
+from demora.core.pace import Pace, PaceRequest, request_of
 from demora.core.retention import Keep, Retention
 from demora.core.schedules.definitions import Definition
 from demora.core.schedules.firing import decide

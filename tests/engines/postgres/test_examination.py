@@ -1,5 +1,6 @@
 """What the doctor is told of a server, and what a store notes of its wake-ups."""
 
+import re
 import time
 from dataclasses import dataclass
 from typing import Any
@@ -51,6 +52,9 @@ async def test_a_server_with_the_schema_of_this_demora_is_well(place: Place) -> 
     )
     assert place.usable
     assert "as user demora" in found["database"].fact
+    agree = re.fullmatch(r"this host and the server agree to within (\d+) ms", found["clocks"].fact)
+    assert agree is not None
+    assert int(agree[1]) < 60_000
 
 
 async def test_a_server_that_does_not_answer_is_a_problem_and_no_password_is_told(schema: str) -> None:

@@ -3,8 +3,7 @@
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from demora.core.pace import Pace
-from demora.core.pace_request import request_of
+from demora.core.pace import Pace, request_of
 from demora.engines.postgres import PostgresStore
 from demora.engines.postgres.connection.connections import connected
 from demora.store.jobs import LOCKED_RETRY

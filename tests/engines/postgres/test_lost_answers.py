@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from demora.core.access import Scope, key_text, make_key
 from demora.core.filters import JobFilter
 from demora.core.job import revision
-from demora.core.pace_request import PaceRequest
+from demora.core.pace import PaceRequest
 from demora.core.schedules.definitions import Definition
 from demora.core.schedules.schedule import job_of as job_of_schedule
 from demora.core.schedules.schedule_request import ScheduleRequest

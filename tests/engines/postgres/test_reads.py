@@ -2,27 +2,37 @@
 
 from collections import Counter
 from collections.abc import AsyncIterator
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 
+from demora.core.filters import JobFilter, TimeRange, sort_of
 from demora.core.job import Priority, Unique
-from demora.core.pace_request import PaceRequest
+from demora.core.pace import PaceRequest
 from demora.core.retention import Keep, Retention
 from demora.core.states import Status
 from demora.core.verdict import GaveUp, Raised
-from demora.engines.postgres import PostgresOptions, PostgresStore, runs
-from demora.engines.postgres.connection.connections import Session
-from demora.store.jobs import Change, ClaimRequest, Report
+from demora.engines.postgres import PostgresOptions, PostgresStore, finding, runs
+from demora.engines.postgres.connection.connections import Session, Statement
+from demora.engines.sql import walks
+from demora.store.jobs import Change, ClaimRequest, Query, Report
 from demora.store.line_feed import Entry
 from tests.builders import BROKEN, DONE, LEASE, add_ids, claim, job_of, key, new_job, seconds, settlement
 from tests.clock import TestClock
 
 MANY, FEW = 700, 3  # of each kind of jobs there are, and those that are led through their lives
 MOST = 150  # rows, and entries of indexes, that a statement may read for a few jobs
+CROWD = 3000  # jobs of other types, or queue names
+PAGES_OF_A_FEW = 15  # of an index that a claim of a few jobs may read, in several scans
+MET = 400  # rows and entries that a claim may read before it has parked the jobs of other types that it met
 READ = """
 select sum(pg_stat_get_xact_tuples_returned(pg_class.oid))::bigint from pg_class
 where relnamespace = $1::regnamespace and relkind in ('r', 'i')
+"""
+PAGES = """
+select pg_stat_get_xact_blocks_fetched($1::text::regclass) as fetched,
+    pg_relation_size($1::text::regclass) / current_setting('block_size')::int as pages
 """
 KEPT = Retention(*[Keep(age=seconds(3600))] * 3)
 
@@ -89,9 +99,127 @@ async def test_verbs_about_a_few_jobs_read_a_few_rows(
     assert {name: rows for name, rows in read.items() if rows > MOST} == {}
 
 
+@pytest.mark.parametrize("analyzed", ["never", "full"])
+async def test_a_claim_that_meets_many_jobs_of_other_types_reads_a_few_rows(
+    store: PostgresStore, schema: str, read: Counter[str], monkeypatch: pytest.MonkeyPatch, analyzed: str
+) -> None:
+    monkeypatch.setattr(runs, "PARKED_AT_ONCE", 50)
+    await store.add([new_job(type="strange") for _ in range(CROWD)])
+    if analyzed == "full":
+        await _analyze(store, schema)
+    assert (await claim(store, FEW, types=frozenset({"known"}))).parked == {"strange"}
+    assert {"claim", "park"} <= read.keys()
+    assert {name: rows for name, rows in read.items() if rows > MET} == {}
+
+
+@pytest.mark.parametrize("analyzed", ["never", "full"])
+async def test_verbs_beside_many_queue_names_read_a_few_rows(
+    store: PostgresStore, schema: str, read: Counter[str], monkeypatch: pytest.MonkeyPatch, analyzed: str
+) -> None:
+    monkeypatch.setattr(runs, "MANY_HEADS", 10)
+    await store.add([new_job(queue=f"q{n}", delay=seconds(3000)) for n in range(CROWD)])
+    if analyzed == "full":
+        await _analyze(store, schema)
+    await add_ids(store, *[{"queue": "the last"}] * 2 * FEW)
+    read.clear()
+    jobs = (await claim(store, 2 * FEW, types=frozenset({new_job().type}))).jobs
+    await store.settle([settlement(job, DONE) for job in jobs[:FEW]])
+    await store.settle([settlement(job, Raised("no")) for job in jobs[FEW:]])
+    await store.cancel([job.lease.id for job in jobs])
+    assert {"claim", "claim_of_types", "complete", "settle", "cancel"} <= read.keys()
+    assert {name: rows for name, rows in read.items() if rows > MOST} == {}
+
+
+async def test_a_claim_passes_the_index_entries_of_parked_jobs_once(
+    store: PostgresStore, schema: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await store.add([new_job(type="strange") for _ in range(CROWD)])
+    while (await claim(store, types=frozenset({"known"}))).parked:
+        pass
+    await add_ids(store, *[{"type": "known"}] * FEW)
+    store._claim_memory.parked.forget()  # as if its last claim had met more ready jobs
+    fetched = _pages_of_waiting(schema, monkeypatch)
+    assert len((await claim(store, FEW, types=frozenset({"known"}))).jobs) == FEW
+    async with store._database.opened().session() as session:
+        pages = (await session._connection.fetchrow(PAGES, f'"{schema}".jobs_waiting'))["pages"]
+    assert max(fetched) < pages
+
+
+async def test_a_claim_beside_parked_jobs_does_not_pass_their_index_entries(
+    store: PostgresStore, schema: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await store.add([new_job(type="strange") for _ in range(CROWD)])
+    while (await claim(store, types=frozenset({"known"}))).parked:
+        pass
+    await add_ids(store, *[{"type": "known"}] * FEW)
+    fetched = _pages_of_waiting(schema, monkeypatch)
+    assert len((await claim(store, FEW, types=frozenset({"known"}))).jobs) == FEW
+    assert sum(fetched) < PAGES_OF_A_FEW
+
+
+async def test_a_page_of_jobs_of_a_time_takes_one_walk_and_returns_no_more_than_it_shows(
+    store: PostgresStore, clock: TestClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in (walks, finding):
+        monkeypatch.setattr(module, "DISORDER", MANY // 2)  # as if there were more jobs
+    began = datetime.fromtimestamp(clock.wall_us() / 1e6, UTC)
+    await store.add([new_job() for _ in range(MANY)])
+    clock.turn(60)
+    await store.add([new_job() for _ in range(MANY)])
+    walked = _walks(monkeypatch)
+    page = await store.find(Query(JobFilter(created=TimeRange(began, began + seconds(30))), limit=FEW))
+    assert len(page.jobs) == FEW
+    [(_, returned)] = walked
+    assert returned <= FEW + 2  # one to know that there are more, and the last one that was read
+
+
+async def test_a_page_of_jobs_that_surely_match_reads_no_others(
+    store: PostgresStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await store.add([new_job() for _ in range(FEW + 2)])
+    jobs = (await claim(store, FEW + 2)).jobs
+    await store.settle([settlement(job, DONE) for job in jobs])
+    walked = _walks(monkeypatch)
+    page = await store.find(Query(*sort_of(JobFilter(statuses=frozenset({Status.COMPLETED}))), limit=FEW))
+    assert len(page.jobs) == FEW
+    assert walked == [(FEW + 1, FEW + 1)]
+
+
+def _pages_of_waiting(schema: str, monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The pages of the index of waiting jobs that each statement from now on reads."""
+    fetched: list[int] = []
+    rows = Session.rows
+
+    async def counted(self: Session, statement: str, **what: Any) -> list[Any]:
+        async with self.transaction():
+            before = await self._connection.fetchrow(PAGES, f'"{schema}".jobs_waiting')
+            found = await rows(self, statement, **what)
+            after = await self._connection.fetchrow(PAGES, f'"{schema}".jobs_waiting')
+        fetched.append(after["fetched"] - before["fetched"])
+        return found
+
+    monkeypatch.setattr(Session, "rows", counted)
+    return fetched
+
+
+def _walks(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
+    """The jobs that each walk of a list from now on may read, and those that it returned."""
+    walked: list[tuple[int, int]] = []
+    rows = Session.rows
+
+    async def noted(self: Session, statement: str | Statement, **what: Any) -> list[Any]:
+        found = await rows(self, statement, **dict(what))
+        if isinstance(statement, Statement):
+            walked.append((what["chunk"], len(found)))
+        return found
+
+    monkeypatch.setattr(Session, "rows", noted)
+    return walked
+
+
 async def _analyze(store: PostgresStore, schema: str) -> None:
     async with store._database.opened().session() as session:
-        for table in ("jobs", "attempts", "logs", "idempotency_keys"):
+        for table in ("jobs", "attempts", "logs", "idempotency_keys", "queues"):
             await session.script(f'analyze "{schema}".{table}')
 
 

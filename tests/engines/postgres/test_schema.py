@@ -9,7 +9,7 @@ import pytest
 
 from demora.engines.postgres import PostgresOptions, PostgresStore
 from demora.engines.postgres.connection import migrating
-from demora.engines.postgres.connection.connections import Statement
+from demora.engines.postgres.connection.connections import Statement, connected
 from demora.errors import BadSetting, SchemaTooNew, StoreError
 from tests.builders import add_one, claim_ids
 
@@ -96,3 +96,9 @@ async def test_a_url_for_other_clients_opens_the_database_too(url: str, schema: 
     finally:
         await store.close()
     assert await migrating.stored_version(longer, PostgresOptions(schema=schema)) == migrating.newest()
+
+
+async def test_a_connection_outside_of_a_pool_is_closed_after_use(url: str) -> None:
+    async with connected(url) as connection:
+        assert not connection.is_closed()
+    assert connection.is_closed()

@@ -316,6 +316,16 @@ async def test_a_later_job_rings_at_the_commit_although_it_was_no_head_before(
         assert await eventually(notified, lambda topics: "ready" in topics) == ["ended", "ready"]
 
 
+async def test_a_job_that_is_there_already_notifies_nobody(app: Demora, url: str, schema: str) -> None:
+    await app.enqueue("mail", key="a")
+    await app.enqueue("index", unique="shop")
+    async with calling("asyncpg", app, url) as caller, heard(url, schema) as notified:
+        await caller.enqueue("mail", key="a")
+        await caller.enqueue("index", unique="shop")
+        await caller.commit()
+        assert await notified() == []
+
+
 async def test_without_notify_nothing_is_notified(url: str, schema: str) -> None:
     store = PostgresStore(url, PostgresOptions(schema=schema, connections=2, notify=False))
     async with Demora(store=store) as app, calling("asyncpg", app, url) as caller, heard(url, schema) as notified:

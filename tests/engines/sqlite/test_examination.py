@@ -14,6 +14,8 @@ from demora.engines.sqlite.connection import connections
 from demora.store.diagnostics import Finding
 from tests.builders import new_job
 
+MIB = 2**20
+
 
 @pytest.fixture
 async def path(tmp_path: Path) -> Path:
@@ -77,6 +79,21 @@ def test_a_damaged_file_is_found(path: Path) -> None:
     assert found(path, "integrity").level == "problem"
 
 
+def test_a_file_that_is_locked_for_a_moment_is_waited_for(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The file is let go when the check of it begins to wait."""
+    holder = apsw.Connection(str(path))
+    holder.pragma("locking_mode", "exclusive")
+
+    class LetGo(connections.BusyHandler):
+        def __call__(self, count: int) -> bool:
+            holder.close()
+            return True
+
+    monkeypatch.setattr(connections, "BusyHandler", LetGo)
+    holder.execute("begin exclusive")
+    assert diagnostics._whole(path).level == "ok"
+
+
 def test_without_integrity_the_file_is_not_read_through(path: Path) -> None:
     spoil(path)
     assert "integrity" not in {one.check for one in diagnostics.examine(path, integrity=False).findings}
@@ -109,16 +126,17 @@ def test_a_schema_that_is_not_ours_is_told_and_left_alone(path: Path, change: Ca
     assert path.read_bytes() == before
 
 
-def test_a_large_log_is_told(path: Path) -> None:
+@pytest.mark.parametrize(("size", "level"), [(64 * MIB - 1, "ok"), (64 * MIB, "warning")])
+def test_a_large_log_is_told(path: Path, size: int, level: str) -> None:
     log = path.with_name("jobs.db-wal")
     with log.open("wb") as file:
-        file.truncate(diagnostics.LARGE_LOG)
-    assert found(path, "log", integrity=False).level == "warning"
+        file.truncate(size)
+    assert found(path, "log", integrity=False).level == level
 
 
 @pytest.mark.parametrize(
     ("free", "level"),
-    [(diagnostics.LITTLE_ROOM, "ok"), (diagnostics.LITTLE_ROOM - 1, "warning"), (diagnostics.NO_ROOM - 1, "problem")],
+    [(1024 * MIB, "ok"), (1024 * MIB - 1, "warning"), (64 * MIB, "warning"), (64 * MIB - 1, "problem")],
 )
 def test_a_disk_that_fills_up_is_told(path: Path, monkeypatch: pytest.MonkeyPatch, free: int, level: str) -> None:
     total = shutil.disk_usage(path.parent)

@@ -8,6 +8,7 @@ from demora.engines.sqlite import SqliteStore
 from demora.store.jobs import Topic
 from tests.builders import add_one
 from tests.clock import TestClock
+from tests.sim.world import World
 
 SOON = 2.0
 
@@ -85,3 +86,18 @@ async def test_a_full_bell_holds_nobody_up_and_stays(store: SqliteStore, path: P
             for _ in range(50):
                 await add_one(store)
         assert full.exists()
+
+
+def test_a_waiter_sleeps_to_its_timeout_while_the_wall_clock_goes_as_the_loops_does() -> None:
+    world = World(1)
+
+    async def wait_an_hour() -> bool:
+        store = world.store()
+        await store.open()
+        with store.subscribe(Topic.READY) as place:
+            place.clear()
+            return await place.wait(3600)
+
+    assert world.loop.run_until_complete(wait_an_hour()) is False
+    assert world.loop.time() >= 3600
+    world.close()

@@ -3,7 +3,7 @@
 import asyncio
 import threading
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,9 @@ from demora.engines.sqlite.connection.transactions import (
     AT_ONCE,
     LIGHT,
     LOCK_HELD_AT_MOST,
+    MOST_JOINED,
+    READING,
+    WRITING,
     Batches,
     InlineTransactor,
     Pending,
@@ -34,10 +37,13 @@ class Counted:
         self.woken: list[set[Topic]] = []
 
     def make(self) -> Batches:
+        return Batches(self.make_db(), WRITING, lambda: (0, 0), lambda topics: None)
+
+    def make_db(self) -> apsw.Connection:
         db = apsw.Connection(":memory:")
         db.execute("create table numbers (n int unique not null)")
         db.set_commit_hook(self._committed)
-        return Batches(db, "begin", lambda: (0, 0), lambda topics: None)
+        return db
 
     def _committed(self) -> bool:
         self.commits += 1
@@ -141,10 +147,102 @@ async def test_a_light_call_that_comes_alone_is_committed_on_the_spot(counted: C
     here = threading.get_ident()
     assert await ask(transactor, lambda tx: threading.get_ident()) == here
     assert await ask(transactor, lambda tx: threading.get_ident(), weight=LIGHT + 1) != here
-    together = await asyncio.gather(*(ask(transactor, lambda tx: threading.get_ident()) for _ in range(20)))
-    assert together[:AT_ONCE] == [here] * AT_ONCE
-    assert here not in together[AT_ONCE:]
     await transactor.close()
+
+
+def where(tx: Transaction, requests: Sequence[int] = (0,)) -> list[int]:
+    """The thread that a call runs on, for each request."""
+    return [threading.get_ident() for _ in requests]
+
+
+@pytest.mark.parametrize("kind", ["reads", "joined", "heavy", "others"])
+async def test_later_calls_of_a_pass_are_committed_at_its_end_if_that_is_quick(counted: Counted, kind: str) -> None:
+    def batches() -> Batches:
+        return Batches(counted.make_db(), READING if kind == "reads" else WRITING, lambda: (0, 0), lambda topics: None)
+
+    def call(n: int) -> "asyncio.Future[list[int]]":
+        weight = LIGHT // 4 if kind == "heavy" else 1
+        return transactor.join(where, [n], weight) if kind in ("joined", "heavy") else ask(transactor, where, weight)
+
+    transactor = ThreadTransactor(batches, counted.woken.append, "test-writer")
+    await transactor.start()
+    here, gains = threading.get_ident(), kind in ("reads", "joined")
+    for at_once in (AT_ONCE, 0 if gains else AT_ONCE):  # once they gained by it, those of the next pass wait for each other
+        calls = [call(n) for n in range(20)]
+        assert [one.done() for one in calls] == [True] * at_once + [False] * (20 - at_once)
+        ran = [thread for one in await asyncio.gather(*calls) for thread in one]
+        assert ran[:at_once] == [here] * at_once
+        assert {thread == here for thread in ran[at_once:]} == {gains}
+    await transactor.close()
+
+
+async def test_a_bad_read_fails_alone(tmp_path: Path) -> None:
+    db = apsw.Connection(str(tmp_path / "x.db"))
+    batches = Batches(db, READING, lambda: (0, 0), lambda topics: None)
+    reads = (lambda tx: 1, lambda tx: tx.db.execute("select * from nothing"), lambda tx: 3)
+    batch = [Pending(read, asyncio.get_running_loop().create_future()) for read in reads]
+    finished, _ = batches.commit(batch)
+    assert [read.result for read in finished] == [1, None, 3]
+    assert [type(read.error) for read in finished] == [type(None), StoreError, type(None)]
+
+
+class Joined:
+    """Puts numbers, and notes how many each call puts."""
+
+    def __init__(self) -> None:
+        self.sizes: list[int] = []
+
+    def put(self, tx: Transaction, numbers: Sequence[int | None]) -> list[str]:
+        self.sizes.append(len(numbers))
+        return [str(put(n)(tx)) for n in numbers]
+
+    async def ask(self, transactor: Transactor, *calls: Sequence[int | None], weight: int = 1) -> list[Any]:
+        """Put the numbers of each of these calls, made at the same time, and return what became of each."""
+        asked = [transactor.join(self.put, numbers, weight) for numbers in calls]
+        return await asyncio.gather(*asked, return_exceptions=True)
+
+
+async def test_joined_calls_run_as_one_and_each_gets_its_own_answers(transactor: Transactor) -> None:
+    joined = Joined()
+    calls = [[n, -n] for n in range(1, 31)]
+    assert await joined.ask(transactor, *calls) == [[str(n), str(-n)] for n, _ in calls]
+    assert max(joined.sizes) > 40
+    assert await numbers(transactor) == sorted(n for call in calls for n in call)
+
+
+async def test_a_bad_call_among_joined_ones_fails_alone(transactor: Transactor) -> None:
+    calls: list[list[int | None]] = [[n, n + 100] for n in range(20)]
+    calls[15] = [15, None]
+    answers = await Joined().ask(transactor, *calls)
+    assert isinstance(answers.pop(15), StoreError)
+    assert all(isinstance(answer, list) for answer in answers)
+    assert await numbers(transactor) == sorted(n for call in calls if None not in call for n in call if n is not None)
+
+
+async def test_a_cancelled_caller_takes_no_joined_one_with_it(transactor: Transactor) -> None:
+    joined = Joined()
+    calls = [transactor.join(joined.put, [n], 1) for n in range(20)]
+    calls[-2].cancel()
+    await asyncio.wait(calls)
+    assert [call.cancelled() or call.result() for call in calls] == [*([str(n)] for n in range(18)), True, ["19"]]
+    assert await numbers(transactor) == list(range(20))
+
+
+async def test_joined_calls_are_limited_in_weight(transactor: Transactor) -> None:
+    joined = Joined()
+    await joined.ask(transactor, *([n] for n in range(40)), weight=MOST_JOINED // 4)
+    assert max(joined.sizes) == 4
+    await joined.ask(transactor, *([n] for n in range(40, 60)), weight=MOST_JOINED + 1)
+    assert await numbers(transactor) == list(range(60))
+
+
+async def test_only_calls_of_the_same_function_are_joined(transactor: Transactor) -> None:
+    one, other = Joined(), Joined()
+    calls = [transactor.join((one, other)[n // 15].put, [n], 1) for n in range(30)]
+    calls.append(transactor.run(put(30), 1))
+    await asyncio.gather(*calls)
+    assert (sum(one.sizes), sum(other.sizes)) == (15, 15)
+    assert await numbers(transactor) == list(range(31))
 
 
 async def test_calls_are_run_in_the_order_they_were_made(transactor: Transactor) -> None:

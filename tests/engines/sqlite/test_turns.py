@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from demora.engines.sqlite.connection import locking
 from demora.engines.sqlite.connection.locking import LockTurns
+from tests.facts import eventually
 
 TAKES = """
 import sys, time
@@ -30,6 +32,21 @@ def test_who_comes_second_waits_until_the_first_has_given_back(tmp_path: Path) -
     first.give_back()
     assert passed.wait(60)
     waiting.join()
+
+
+async def test_the_watchdog_sleeps_while_no_thread_waits(tmp_path: Path) -> None:
+    async def is_awake() -> bool:
+        return locking._watchdog._needed.is_set()
+
+    first, second = LockTurns(tmp_path), LockTurns(tmp_path)
+    second.pass_by = lambda: None
+    assert first.take()
+    waiting = threading.Thread(target=second.take, daemon=True)
+    waiting.start()
+    await eventually(is_awake)
+    first.give_back()
+    waiting.join()
+    await eventually(is_awake, lambda awake: not awake, within=10)
 
 
 @pytest.mark.slow

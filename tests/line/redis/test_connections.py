@@ -59,9 +59,21 @@ async def test_a_server_that_was_restarted_is_never_taken_for_the_one_before() -
         for _ in range(3):
             with pytest.raises(LineAway):
                 await line.state()
+        await eventually(lambda: asyncio.to_thread(server.connections), lambda open_: open_ == 0)
         await line.connect("db")
         assert (await line.state()).epoch is None
         await line.close()
+
+
+async def test_a_closed_line_leaves_no_connection_open() -> None:
+    redis_url()
+    with valkey.running() as server:
+        line = RedisLine(server.url)
+        await line.connect("db")
+        await line.state()
+        assert server.connections() > 0
+        await line.close()
+        await eventually(lambda: asyncio.to_thread(server.connections), lambda open_: open_ == 0)
 
 
 async def test_a_store_opens_without_its_server(tmp_path: Path) -> None:

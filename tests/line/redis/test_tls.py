@@ -12,7 +12,7 @@ from demora.line.port import LineAway
 from demora.line.redis import RedisLine
 from demora.store.line_feed import Place
 from tests.servers import valkey
-from tests.servers.postgres import free_port
+from tests.servers.ports import free_port
 from tests.setups import redis_url
 
 NOW = 1_000_000

@@ -6,10 +6,7 @@ the first is answered. Its memory is bounded: one head (64 KiB), the part of a b
 """
 
 import asyncio
-import logging
 import math
-import weakref
-from functools import partial
 from http import HTTPStatus
 from ipaddress import IPv4Network, IPv6Network
 from typing import TYPE_CHECKING, Any
@@ -18,18 +15,17 @@ from urllib.parse import unquote
 import msgspec
 from uvicorn.config import Config
 from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT, FlowControl
-from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 from uvicorn.protocols.utils import get_local_addr, get_remote_addr
 from uvicorn.server import ServerState
 
-from ..problems import Kind
+from ...wire.problems import Kind
 from ..request_ids import HEADER, new_id
+from .exchange import Exchange
 from .http1 import FULL, TIMED_OUT, BadRequest, ChunkedBody, Head, HeadReader
 
 if TYPE_CHECKING:
     from .server import Admission, Connections
 
-_log = logging.getLogger("uvicorn.error")
 _NEVER = math.inf
 ANSWERED = "demora.answered"  # an ASGI extension: a function that says whether the answer was written as a whole
 _READ_TO_THE_END = 64 * 1024  # bytes of a body that are read after its answer, to keep the connection
@@ -51,7 +47,7 @@ class Limits(msgspec.Struct, frozen=True):
 
 
 class Connection(asyncio.Protocol):
-    """A connection. It is also the transport of uvicorn's request and response cycle."""
+    """A connection. It is also the transport that uvicorn's flow control pauses."""
 
     def __init__(
         self, config: Config, state: ServerState, connections: "Connections", place: "Admission", limits: Limits
@@ -62,7 +58,7 @@ class Connection(asyncio.Protocol):
         self._flow: FlowControl = None  # type: ignore[assignment]
         self._head = HeadReader()
         self._body: int | ChunkedBody | None = None  # the rest of the body: a number of bytes, or chunks
-        self._cycle: RequestResponseCycle | None = None
+        self._exchange: Exchange | None = None
         self._pending = b""  # bytes of the next request, received before this one is answered
         self._lingering = 0  # bytes that are still read and discarded before the connection is aborted
         self._stopping = False
@@ -87,7 +83,7 @@ class Connection(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self._state.connections.discard(self)
         self._connections.leave(self)
-        self._end_cycle()
+        self._end_exchange()
         self._flow.resume_writing()
 
     def data_received(self, data: bytes) -> None:
@@ -109,9 +105,8 @@ class Connection(asyncio.Protocol):
     def shutdown(self) -> None:
         """Close the connection once the current request is answered."""
         self._stopping = True
-        if self._under_way:
-            assert self._cycle is not None
-            self._cycle.keep_alive = False
+        if self._exchange is not None and self._exchange.under_way:
+            self._exchange.keep_alive = False
         else:
             self._transport.close()
 
@@ -126,7 +121,7 @@ class Connection(asyncio.Protocol):
 
     def check_deadlines(self, now: float) -> None:
         """Close the connection, with an answer if possible, if the caller sends or reads too slowly."""
-        paused = self._flow.read_paused or (self._cycle is not None and self._cycle.waiting_for_100_continue)
+        paused = self._flow.read_paused or (self._exchange is not None and self._exchange.expects_continue)
         if self._body is not None and paused:
             self._body_since += now - self._swept_at  # the application does not read: not the caller's fault
         self._swept_at = now
@@ -139,7 +134,7 @@ class Connection(asyncio.Protocol):
         elif now >= self._deadline:
             self._overdue()
 
-    # Called by the cycle and its flow control.
+    # Called by the exchange and its flow control.
 
     def write(self, data: bytes) -> None:
         self._transport.write(data)
@@ -161,18 +156,28 @@ class Connection(asyncio.Protocol):
         if not self._pending:
             self._transport.resume_reading()
 
-    # Reading.
+    def answered(self) -> None:
+        """Continue with the next request, or close if too much of this request's body is still to come."""
+        self._state.total_requests += 1
+        if self.is_closing():
+            return
+        if self._body is None:
+            self._wait_for_head(self._limits.keep_alive)
+            self._go_on()
+        elif isinstance(self._body, int) and self._body <= _READ_TO_THE_END:
+            self._unread = None
+            self._flow.resume_reading()
+        else:
+            self.close()
 
-    @property
-    def _under_way(self) -> bool:
-        return self._cycle is not None and not self._cycle.response_complete and not self._cycle.disconnected
+    # Reading.
 
     def _read(self, data: bytes) -> None:
         try:
             while data and not self.is_closing():
                 if self._body is not None:
                     data = self._read_body(data)
-                elif self._under_way:
+                elif self._exchange is not None and self._exchange.under_way:
                     self._pending, data = data, b""
                     self._flow.pause_reading()
                 else:
@@ -194,31 +199,25 @@ class Connection(asyncio.Protocol):
     def _begin(self, head: Head) -> None:
         self._connections.busy(self)
         self._deadline, self._unread = _NEVER, None
-        self._cycle = cycle = RequestResponseCycle(
-            scope=self._scope(head),  # type: ignore[arg-type]
-            transport=self,  # type: ignore[arg-type]
-            flow=self._flow,
-            logger=_log,
-            access_logger=_log,
-            access_log=False,
-            default_headers=self._state.default_headers,
-            message_event=asyncio.Event(),
-            expect_100_continue=head.expects_continue,
+        self._exchange = exchange = Exchange(
+            self,
+            self._flow,
+            self._state.default_headers,
+            head_only=head.method == b"HEAD",
             keep_alive=head.keep_alive and not self._stopping,
-            on_response=self._answered,
+            expects_continue=head.expects_continue,
         )
-        cycle.scope["extensions"] = {ANSWERED: partial(_is_answered, weakref.ref(cycle))}  # type: ignore[dict-item]
         if head.length == 0:
-            self._end_body(cycle)
+            exchange.end_body()
         else:
             self._body = ChunkedBody(len(head.headers)) if head.length is None else head.length
             self._body_since = self._swept_at = self._loop.time()
             self._body_bytes = 0
-        task = self._loop.create_task(cycle.run_asgi(self._config.loaded_app))
+        task = self._loop.create_task(exchange.run(self._config.loaded_app, self._scope(head, exchange)))
         task.add_done_callback(self._state.tasks.discard)
         self._state.tasks.add(task)
 
-    def _scope(self, head: Head) -> dict[str, Any]:
+    def _scope(self, head: Head, exchange: Exchange) -> dict[str, Any]:
         path, _, query = head.target.partition(b"?")
         text = path.decode("ascii")
         return {
@@ -235,11 +234,12 @@ class Connection(asyncio.Protocol):
             "query_string": query,
             "headers": head.headers,
             "state": {},
+            "extensions": {ANSWERED: exchange.is_complete},
         }
 
     def _read_body(self, data: bytes) -> bytes:
-        assert self._cycle is not None
-        cycle = self._cycle
+        assert self._exchange is not None
+        exchange = self._exchange
         if isinstance(self._body, ChunkedBody):
             part, rest = self._body.feed(data)
             ended = self._body.ended
@@ -249,37 +249,16 @@ class Connection(asyncio.Protocol):
             self._body -= len(part)
             ended = not self._body
         self._body_bytes += len(part)
-        if not cycle.response_complete and part:
-            cycle.body += part
-            if len(cycle.body) > HIGH_WATER_LIMIT:
-                self._flow.pause_reading()
-            cycle.message_event.set()
+        if part and not exchange.complete and exchange.add_to_body(part) > HIGH_WATER_LIMIT:
+            self._flow.pause_reading()
         if ended:
             self._body = None
-            self._end_body(cycle)
-            if cycle.response_complete:
+            exchange.end_body()
+            if exchange.complete:
                 self._wait_for_head(self._limits.keep_alive)
         return rest
 
-    def _end_body(self, cycle: RequestResponseCycle) -> None:
-        cycle.more_body = False
-        cycle.message_event.set()
-
     # Between requests, and at the end.
-
-    def _answered(self) -> None:
-        """Continue with the next request, or close if too much of this request's body is still to come."""
-        self._state.total_requests += 1
-        if self.is_closing():
-            return
-        if self._body is None:
-            self._wait_for_head(self._limits.keep_alive)
-            self._go_on()
-        elif isinstance(self._body, int) and self._body <= _READ_TO_THE_END:
-            self._unread = None
-            self._flow.resume_reading()
-        else:
-            self.close()
 
     def _wait_for_head(self, seconds: float) -> None:
         self._unread = None
@@ -290,7 +269,7 @@ class Connection(asyncio.Protocol):
         pending, self._pending = self._pending, b""
         self._flow.resume_reading()
         if pending:
-            self._transport.resume_reading()  # the cycle may have asked for it already, when there was something pending
+            self._transport.resume_reading()  # the exchange may have asked for it already, when there was something pending
             self._read(pending)
 
     def _overdue(self) -> None:
@@ -316,19 +295,19 @@ class Connection(asyncio.Protocol):
 
     def _refuse(self, refusal: BadRequest) -> None:
         """Answer with the reason, unless an answer has begun, and close: the start of the next request is unknown."""
-        if not (self._under_way and self._cycle is not None and self._cycle.response_started):
+        exchange = self._exchange
+        if exchange is None or not (exchange.under_way and exchange.started):
             self._transport.write(self._refusal(refusal.reason, refusal.kind))
-        self._end_cycle()
+        self._end_exchange()
         self._linger(_DISCARDED)
 
     def _refusal(self, reason: str, kind: Kind) -> bytes:
         problem = {"type": kind.type, "title": kind.title, "status": kind.status, "detail": reason}
         return refusal(problem, self._state.default_headers, kind.retry_after)
 
-    def _end_cycle(self) -> None:
-        if self._cycle is not None:
-            self._cycle.disconnected = self._cycle.disconnected or not self._cycle.response_complete
-            self._cycle.message_event.set()
+    def _end_exchange(self) -> None:
+        if self._exchange is not None:
+            self._exchange.disconnect()
 
     def _linger(self, most: int) -> None:
         """Half-close, and discard up to `most` bytes until the caller closes too or the time is up."""
@@ -345,11 +324,6 @@ class Connection(asyncio.Protocol):
         if self._lingering <= 0:
             self._lingering = 1
             self._transport.abort()
-
-
-def _is_answered(request: "weakref.ref[RequestResponseCycle]") -> bool:
-    cycle = request()
-    return cycle is None or cycle.response_complete
 
 
 def refusal(problem: dict[str, Any], headers: list[tuple[bytes, bytes]], retry_after: int | None) -> bytes:

@@ -12,7 +12,7 @@ import re
 
 import msgspec
 
-from ..problems import Kind
+from ...wire.problems import Kind
 
 MOST_HEAD = 64 * 1024  # bytes of request line and headers
 MOST_HEADERS = 100

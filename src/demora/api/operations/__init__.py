@@ -1,1 +1,1 @@
-"""The operations of the API, a file for each resource, and the shapes that they read."""
+"""The operations of the API, a file for each resource. `wire/` has the shapes that they read and answer."""

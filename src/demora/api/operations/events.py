@@ -8,11 +8,11 @@ import msgspec
 from starlette.types import Receive, Send
 
 from ...client.events import LONGEST_POSITION, Batch, EventStream
-from ...client.views import event_view
 from ...core.events import Event, EventFilter
 from ...errors import ListenerTooSlow, StoreError
+from ...wire.events import event_view
+from ...wire.problems import Overloaded
 from ..budget import Share
-from ..problems import Overloaded
 from ..reading import ClientGone, disconnected
 from ..stopping import Stopping
 from ..waiting import WaitingRequest
@@ -60,11 +60,11 @@ class EventReply(Reply, frozen=True, kw_only=True):
     place: WaitingRequest
     still_allowed: Callable[[], Awaitable[bool]] | None
 
-    async def send(self, send: Send, share: Share | None = None, *, gzip: bool = False) -> None:
+    async def send(self, send: Send, id: str, share: Share | None = None, *, gzip: bool = False) -> None:
         gone = asyncio.ensure_future(disconnected(self.receive))
         gone.add_done_callback(lambda _: self.stream.close())
         try:
-            headers = [*self._own_headers(), (b"content-type", self.media.encode())]
+            headers = [*self._own_headers(id), (b"content-type", self.media.encode())]
             await send({"type": "http.response.start", "status": self.status, "headers": headers})
             with self.stopping.calling(self.stream.close), contextlib.suppress(Overloaded):  # the caller connects again
                 await self._send_events(send, share)

@@ -10,26 +10,13 @@ import msgspec
 
 from ...client.bulk import BulkResult
 from ...client.client import Client
-from ...client.views import (
-    JobView,
-    ReceiptView,
-    action_view,
-    bulk_result_view,
-    dead_letter_stats_view,
-    deliveries_view,
-    job_view,
-    receipt_view,
-)
-from ...core.job import Job, NewJob, revision
-from ...core.spans import ZERO, timestamp
+from ...core.job import Job, NewJob, due_at, revision
+from ...core.spans import timestamp
 from ...core.states import Status
 from ...errors import Invalid, JobNotFound, StoreError
-from ..problems import TooManyWaits
-from ..reading import read_if_match, read_key, read_traceparent
-from ..waiting import unless_ended
-from .operation import LARGE_JOB, PAGE_BYTES, PLAIN_JOB, SEARCH_LIMIT, Ask, Listing, Reply
-from .prefer import read_prefer
-from .requests import (
+from ...wire.jobs import JobView, ReceiptView, action_view, bulk_result_view, dead_letter_stats_view, job_view, receipt_view
+from ...wire.problems import TooManyWaits
+from ...wire.requests import (
     ActionRequest,
     BatchRequest,
     DeadLettersQuery,
@@ -39,6 +26,11 @@ from .requests import (
     JobRequest,
     WaitQuery,
 )
+from ...wire.webhooks import deliveries_view
+from ..reading import read_if_match, read_key, read_traceparent
+from ..waiting import unless_ended
+from .operation import LARGE_JOB, PAGE_BYTES, PLAIN_JOB, SEARCH_LIMIT, Ask, Listing, Reply
+from .prefer import read_prefer
 
 RETRY_AFTER = 1  # seconds after which to ask for the end of a job that was accepted
 
@@ -102,7 +94,7 @@ async def add_batch(ask: Ask) -> Reply:
         raise Invalid("Idempotency-Key", "is not allowed for a batch; give each job its own idempotencyKey")
     client = await ask.client()
     make = functools.partial(client.make_many, request.options(), spread=request.over())
-    checked = await asyncio.to_thread(make)  # up to 16 MiB must not block the event loop
+    checked = make() if ask.share.is_small else await asyncio.to_thread(make)  # 16 MiB must not block the event loop
     if request.preview:
         return Reply(200, _preview(checked))
     jobs, headers = await _add(ask, client, checked)
@@ -113,7 +105,7 @@ async def add_batch(ask: Ask) -> Reply:
 
 def _preview(jobs: Sequence[NewJob]) -> PreviewView:
     now = datetime.now(UTC)
-    return PreviewView([timestamp(max(now, job.at or now) + (job.delay or ZERO)) for job in jobs])
+    return PreviewView([timestamp(due_at(job.at, job.delay, now)) for job in jobs])
 
 
 async def find_jobs(ask: Ask) -> Reply:
@@ -219,7 +211,7 @@ def _tagged(job: Job) -> Reply:
 
 
 async def list_dead_letters(ask: Ask) -> Reply:
-    """List the FAILED jobs, newest first, page by page."""
+    """List the FAILED jobs, the latest failure first, page by page."""
     query: DeadLettersQuery = ask.query
     return await list_page(ask, query.options())
 
@@ -249,7 +241,7 @@ def _counted(tally: BulkResult, request: DeadLettersRequest) -> Reply:
 
 
 async def start_action(ask: Ask) -> Reply:
-    """Have a worker act on all jobs that match; with `dryRun`, only count them. `Location` shows how far it is."""
+    """Have a worker act on all jobs that match; with `dryRun`, only count them. `Location` shows its progress."""
     request: ActionRequest = ask.body
     state = await (await ask.client()).actions.start(**request.options(), by=ask.by)
     headers = {"location": f"{ask.base}/api/v1/jobs/actions/{state.job.id}", "retry-after": str(RETRY_AFTER)}
@@ -257,7 +249,7 @@ async def start_action(ask: Ask) -> Reply:
 
 
 async def get_action(ask: Ask) -> Reply:
-    """Show an action on many jobs and how far it is."""
+    """Show an action on many jobs and its progress."""
     return Reply(200, action_view(await (await ask.client()).actions.get(ask.path["id"])))
 
 

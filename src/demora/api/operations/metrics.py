@@ -8,8 +8,8 @@ import msgspec
 
 from ...core.spans import timestamp
 from ...errors import MetricsNotInstalled
+from ...wire.requests import MetricsQuery, NamedMetricsQuery
 from .operation import Ask, Reply
-from .requests import MetricsQuery, NamedMetricsQuery
 
 TEXT = "text/plain"
 
@@ -22,19 +22,19 @@ async def show_metrics(ask: Ask) -> Reply:
 
 
 async def show_overview(ask: Ask) -> Reply:
-    """Show the jobs, the workers and the database now, and what became of runs in the last hour, day or week."""
+    """Show the jobs, the workers and the database now, and the outcomes of runs in the last hour, day or week."""
     query: MetricsQuery = ask.query
     return await _shown(await (await ask.client()).metrics_overview(query.span))
 
 
 async def show_queue_metrics(ask: Ask) -> Reply:
-    """Show what became of runs by queue, the busiest queues first."""
+    """Show the outcomes of runs by queue, the busiest queues first."""
     query: NamedMetricsQuery = ask.query
     return await _shown(await (await ask.client()).metrics_queues(query.span, name=query.name, limit=query.limit))
 
 
 async def show_type_metrics(ask: Ask) -> Reply:
-    """Show what became of runs by type of job, the busiest types first."""
+    """Show the outcomes of runs by job type, the busiest types first."""
     query: NamedMetricsQuery = ask.query
     return await _shown(await (await ask.client()).metrics_types(query.span, name=query.name, limit=query.limit))
 

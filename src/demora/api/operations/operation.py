@@ -11,13 +11,13 @@ from starlette.types import Receive
 from ...app import Demora
 from ...client.client import Client
 from ...core.access import ApiKey, Scope
+from ...wire.requests import Nothing
 from ..answers import JSON, PROBLEM, Listing, Reply
 from ..budget import Share
 from ..reading import ONE_JOB
 from ..stopping import Stopping
 from ..submitting import Submissions
 from ..waiting import WaitLimit
-from .requests import Nothing
 
 PAGE_BYTES = 4 * 1024 * 1024  # the most payloads, results and errors on one page
 LARGE_JOB, PLAIN_JOB = 2 * 1024 * 1024, 16 * 1024  # assumed bytes of one job, with and without payload or result
@@ -61,8 +61,8 @@ class Ask(msgspec.Struct):
     still_allowed: Callable[[], Awaitable[bool]] | None = None  # whether the key is still in force; None: no key is needed
     head_only: bool = False  # the caller asked for the headers of the answer alone
 
-    async def client(self) -> Client:
-        return await self.app.open()
+    def client(self) -> Awaitable[Client]:
+        return self.app.open()
 
     def forget_body(self) -> None:
         """Free the body and its bytes of the budget, before an operation waits."""

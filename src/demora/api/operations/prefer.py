@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from starlette.datastructures import Headers
 
-from .requests import LONGEST_WAIT
+from ...wire.requests import LONGEST_WAIT
 
 _SECONDS = re.compile(r"[0-9]{1,9}", re.ASCII)
 
@@ -25,8 +25,13 @@ class Prefer(NamedTuple):
         return ", ".join(["respond-async"] * self.respond_async + wait)
 
 
+_NONE = Prefer()
+
+
 def read_prefer(headers: Headers) -> Prefer:
     """Return the preferences of a request. Of a repeated one the first counts, and a malformed one is ignored."""
+    if "prefer" not in headers:
+        return _NONE
     given: dict[str, str] = {}
     for name, value in _preferences(headers):
         given.setdefault(name, value)

@@ -7,29 +7,15 @@ import msgspec
 from ... import __version__
 from ...client.client import Client
 from ...client.diagnostics import Health
-from ...client.views import QueueView, RecoveredView, WorkerView, queue_view, recovered_view, stats_view, worker_view
-from ...core.pace import EVERY_QUEUE
-from ...core.pace_request import check_paced
+from ...core.pace import EVERY_QUEUE, check_paced
 from ...errors import Invalid, StoreBusy, StoreDamaged, StoreError, StoreGone
 from ...store.jobs import Queue
 from ...system import notices
+from ...wire.queues import RecoveryView, WorkersView, queue_view, recovered_view, stats_view, worker_view
+from ...wire.requests import DEFAULT_PACE, PaceBody, PauseRequest, QueueRequest, QueuesQuery, StatsQuery, of_pace
 from .operation import SEARCH_LIMIT, Ask, Listing, Reply
-from .requests import DEFAULT_PACE, PaceBody, PauseRequest, QueueRequest, QueuesQuery, StatsQuery, of_pace
 
 HEALTH_LIMIT = 5.0  # seconds that the store has to answer
-
-
-class QueuesView(msgspec.Struct, frozen=True, rename="camel"):
-    queues: list[QueueView]
-    next_cursor: str | None
-
-
-class WorkersView(msgspec.Struct, frozen=True):
-    workers: list[WorkerView]
-
-
-class RecoveryView(msgspec.Struct, frozen=True):
-    recovered: list[RecoveredView]
 
 
 class AliveView(msgspec.Struct, frozen=True):

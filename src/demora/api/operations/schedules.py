@@ -1,17 +1,9 @@
 """The operations on schedules."""
 
-from ...client.views import (
-    RunsView,
-    job_view,
-    page_view,
-    preview_view,
-    schedule_view,
-    schedules_view,
-)
 from ...core.spans import timestamp
 from ...errors import Invalid
-from .operation import Ask, Reply
-from .requests import (
+from ...wire.jobs import job_view, page_view
+from ...wire.requests import (
     NewSchedule,
     PauseRequest,
     PreviewRequest,
@@ -20,6 +12,8 @@ from .requests import (
     ScheduleChange,
     ScheduleJobsQuery,
 )
+from ...wire.schedules import RunsView, preview_view, schedule_view, schedules_view
+from .operation import Ask, Reply
 
 
 async def list_schedules(ask: Ask) -> Reply:

@@ -5,10 +5,8 @@ import contextlib
 
 from ...client.remote_workers import HandedJob, RemoteWorker, RemoteWorkers
 from ...core.spans import span_ms
-from ..problems import Overloaded
-from ..reading import ClientGone, disconnected
-from .operation import Ask, Listing, Reply
-from .worker_shapes import (
+from ...wire.problems import Overloaded
+from ...wire.worker_protocol import (
     ClaimBody,
     RegisteredView,
     RenewRequest,
@@ -18,6 +16,8 @@ from .worker_shapes import (
     renewed_view,
     settled_view,
 )
+from ..reading import ClientGone, disconnected
+from .operation import Ask, Listing, Reply
 
 BESIDE_PAYLOAD = 16 * 1024  # bytes that a job may have in an answer besides its payload
 

@@ -12,8 +12,7 @@ from django.utils import timezone
 from ...app import Demora
 from ...core.job import NewJob
 from ...core.request import JobOptions, check_queue
-from ...core.spelling import did_you_mean
-from ...errors import BadHandler, Invalid, JobNotFound
+from ...errors import BadHandler, Invalid, JobNotFound, did_you_mean
 from .applications import OPTIONS, TasksApplication, application
 from .databases import database_url, django_alias
 from .results import from_django, new_result, priority_of, result_of

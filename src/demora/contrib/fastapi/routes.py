@@ -10,13 +10,13 @@ from fastapi.responses import JSONResponse, StreamingResponse
 from pydantic import BaseModel, ConfigDict
 from pydantic.alias_generators import to_camel
 
-from ...api.problems import as_sent, headers_of, problem_of
 from ...api.stopping import Stopping
 from ...app import Demora
 from ...client.events import EventStream
 from ...core.job import Job
 from ...core.states import Status
 from ...errors import DemoraError, Invalid, JobNotFound, WrongState
+from ...wire.problems import as_sent, headers_of, problem_of
 from .site import STATUS, Site, site_of
 
 RETRY_AFTER = 1  # seconds

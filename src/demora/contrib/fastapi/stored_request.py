@@ -68,7 +68,7 @@ async def store_request(
 ) -> tuple[StoredRequest, list[UploadFile]]:
     """Return a request to store, with the headers of these names, and the files in it, which are kept elsewhere.
 
-    Credentials are left out, whatever is asked for. `TooLarge` if the body is too large to be stored.
+    Credentials are always left out. `TooLarge` if the body is too large to be stored.
     """
     body, files, kept = dict[str, Any](), list[UploadFile](), {name.lower() for name in headers}
     if declaration.has_body and keeps_files and _kind(request) in FORMS:

@@ -18,6 +18,7 @@ from functools import lru_cache
 from cronsim import CronSim, CronSimError
 
 from ...errors import Invalid
+from .cron_words import say_cron
 from .wall_clock import SECOND, WallClock
 
 EXAMPLES = "write for instance '0 3 * * *' (every day at 03:00), '*/10 * * * * *' (every ten seconds) or '@daily'"
@@ -75,7 +76,9 @@ class Cron:
         return None if wall is None else _once(wall, clock)
 
     def say(self) -> str:
-        """Return the expression in words: `at 03:00 every day`."""
+        """Return the expression in words: `every day at 03:00`."""
+        if (usual := say_cron(self._fields)) is not None:
+            return usual
         words = _ORDINAL.sub(
             lambda found: f"{found[1]}{_ENDINGS[found[1][-1]]}", CronSim(self._expression, _ANY_YEARS).explain()
         )

@@ -109,7 +109,7 @@ def changed_fields(schedule: Schedule, defined: Schedule) -> tuple[str, ...]:
 
 
 def is_older(release: str | None, than: str | None) -> bool:
-    """Whether a release goes before another: `1.9` before `1.10`. Without a name it does not."""
+    """Whether a release goes before another: `1.9` before `1.10`. A release without a name is never older."""
     return release is not None and than is not None and _rank(release) < _rank(than)
 
 

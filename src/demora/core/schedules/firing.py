@@ -1,7 +1,7 @@
 """Which fire times of a schedule fire now, and what becomes of the others. The scheduler asks; a store applies the decision.
 
 A schedule is decided up to a time: no fire time up to there is looked at again. Creating, changing and resuming a schedule
-set this time to now, so time before the creation and time in a pause has no missed fire times.
+set this time to now, so no fire time is missed before the creation or during a pause.
 
 - A fire time that is at most `PROMPT` late always fires.
 - Of older fire times within `late_limit`, `Missed` says which fire: none, the newest, or the newest `missed_limit`.
@@ -16,8 +16,9 @@ from itertools import islice
 
 import msgspec
 
-from ..spans import MILLISECOND, to_ms
-from .schedule import Missed, Overlap, Schedule, fire_times_back, next_fire
+from ...errors import Invalid
+from ..spans import MILLISECOND, from_ms, moment, timestamp, to_ms
+from .schedule import Missed, Overlap, Schedule, fire_times_back, fire_times_between, next_fire
 
 PROMPT = timedelta(seconds=10)
 MOST_RECORDED = 100  # missed fire times that one decision records: the newest
@@ -106,7 +107,7 @@ def foreseen(schedule: Schedule, progress: Progress) -> Progress:
 def decide(schedule: Schedule, progress: Progress, now: datetime, previous: Previous = NO_PREVIOUS) -> Decision:
     """Return what becomes of all fire times up to now. `previous` matters only with an overlap policy other than `allow`.
 
-    Of a clock that was set back nothing follows: the fire times up to `decided_to` stay decided.
+    A clock that was set back changes nothing: the fire times up to `decided_to` stay decided.
     """
     if not schedule.enabled:
         return Decision((), progress)
@@ -137,8 +138,8 @@ def due_times(schedule: Schedule, progress: Progress, now: datetime) -> tuple[Du
 
 
 def first_to_look(slot_at: datetime, processes: Collection[str]) -> str | None:
-    """Return which of the live schedulers looks when a fire time comes; the others look a little later. Each fire time has
-    another first one, and all processes name the same. None if there are none."""
+    """Return which of the live schedulers looks when a fire time comes; the others look a little later. The choice
+    differs from one fire time to the next, and all processes choose the same. None if there are no live schedulers."""
     return max(processes, key=lambda id: hashlib.sha256(f"{id}\n{to_ms(slot_at)}".encode()).digest(), default=None)
 
 
@@ -178,3 +179,30 @@ def _late_times(schedule: Schedule, decided_to: datetime, now: datetime) -> DueT
 
 def _most_late(schedule: Schedule) -> int:
     return {Missed.SKIP: 0, Missed.LAST: 1, Missed.ALL: schedule.missed_limit}[schedule.missed]
+
+
+MOST_FIRE_TIMES = 10_000
+
+
+def backfill_times(
+    schedule: Schedule, first: datetime, last: datetime, *, decided_to: datetime, forgotten_to: datetime | None
+) -> list[datetime]:
+    """Return the fire times from `first` to `last` that were decided on, oldest first, whether or not they have a job.
+
+    Fire times after `decided_to` are left out, because they fire by themselves. `Invalid` refuses a range that begins where
+    the records of fire times are no longer kept (up to `forgotten_to`), since a fire time there may have had its job, and a
+    range of more than `MOST_FIRE_TIMES` fire times.
+    """
+    first, last = from_ms(to_ms(moment(first, "from"))), from_ms(to_ms(moment(last, "to")))
+    if last < first:
+        raise Invalid("to", f"must not be before from, {timestamp(first)}")
+    if forgotten_to is not None and first <= forgotten_to:
+        raise Invalid(
+            "from", f"which fire times had a job is known only after {timestamp(forgotten_to)}; give a time after that one"
+        )
+    found = list(islice(fire_times_between(schedule, first - MILLISECOND, min(last, decided_to)), MOST_FIRE_TIMES + 1))
+    if len(found) > MOST_FIRE_TIMES:
+        raise Invalid(
+            "to", f"the range has more than {MOST_FIRE_TIMES:,} fire times; give one that ends before {timestamp(found[-1])}"
+        )
+    return found

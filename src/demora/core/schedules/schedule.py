@@ -41,7 +41,7 @@ class Overlap(Enum):
 
 
 class Missed(Enum):
-    """Which of the fire times fire that no process saw in time."""
+    """Which of the fire times that no process saw in time fire late."""
 
     SKIP = "skip"
     LAST = "last"
@@ -120,7 +120,7 @@ def due_time(schedule: Schedule, fire_time: datetime) -> datetime:
     """Return when the job of a fire time is due: at the fire time or, with jitter, at a time from there on, before the next
     fire time.
 
-    The name and the fire time alone draw it, so it is the same on every machine and at every try.
+    It depends only on the name and the fire time, so it is the same on every machine and at every try.
     """
     if schedule.jitter == ZERO:
         return fire_time
@@ -169,7 +169,7 @@ def why_unreadable(schedule: Schedule) -> str | None:
 
 
 def say_schedule(schedule: Schedule) -> str:
-    """Return in words when a schedule fires: `at 03:00 every day, Europe/Madrid`. Of an expression that this version cannot
+    """Return in words when a schedule fires: `every day at 03:00, Europe/Madrid`. Of an expression that this version cannot
     read, return its text."""
     words = [_say_when(schedule)]
     if schedule.start_at is not None:
@@ -194,7 +194,7 @@ def _next(schedule: Schedule, after: datetime) -> datetime | None:
 
 @lru_cache(maxsize=4096)
 def _next_by_wall_clock(cron: str, timezone: str, after: datetime) -> datetime | None:
-    """Remembered, because many schedules share popular times."""
+    """Return the next fire time of an expression. Cached, because many schedules share popular times."""
     return read_cron(cron).next(after, wall_clock(timezone))
 
 
@@ -213,9 +213,20 @@ def _say_when(schedule: Schedule) -> str:
     if schedule.cron is not None:
         return f"{_say_cron(schedule.cron)}, {schedule.timezone}"
     if schedule.every is not None:
-        return f"every {say(schedule.every)}"
+        return f"every {_say_span(schedule.every)}"
     moments = schedule.at or ()
     return f"at {timestamp(moments[0])}" if len(moments) == 1 else f"at {len(moments)} moments from {timestamp(moments[0])}"
+
+
+_UNITS = {name: timedelta(**{f"{name}s": 1}) for name in ("day", "hour", "minute", "second")}
+
+
+def _say_span(span: timedelta) -> str:
+    """Return a span in its largest whole unit: `2 hours`, `90 seconds`, and `hour` for one of them."""
+    for word, unit in _UNITS.items():
+        if span % unit == ZERO:
+            return word if span == unit else f"{span // unit} {word}s"
+    return say(span)
 
 
 def _say_cron(cron: str) -> str:

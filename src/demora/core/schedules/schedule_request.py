@@ -43,7 +43,8 @@ _Choice = TypeVar("_Choice", bound=Enum)
 
 
 class ScheduleRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """What a caller asks of a schedule. What is not set stays as it is or, in a new schedule, is the usual value."""
+    """The values that a caller gives a schedule. A field that is not set keeps its value; in a new schedule it has its
+    default."""
 
     type: str | UnsetType = UNSET
     payload: Any = UNSET

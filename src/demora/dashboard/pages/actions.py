@@ -22,7 +22,7 @@ from ...store.jobs import Count
 from ...system import notices
 from ..drawing import plural, state_of
 from ..reading import is_live, read_workers
-from ..search import Search, names_status, read_search
+from ..search import Search, names_status, read_search, search_text
 from ..times import read_time
 from ..visit import Acted, NoPage, Route, View, Visit, whole_number
 
@@ -110,7 +110,7 @@ async def ask(visit: Visit) -> View:
     """Ask before an action, and repeat how many jobs it takes."""
     verb, selection = _verb(visit), read_selection(visit, visit.query)
     carried = any(carries_out(worker) for worker in await read_workers(visit))
-    cancelled = False
+    cancelled, meant = False, None
     if selection.search is None:
         jobs = await _selected(visit, selection.ids)
         count = _taken(verb, jobs)
@@ -118,11 +118,12 @@ async def ask(visit: Visit) -> View:
     else:
         filter = None if verb == RUN else meant_by(Action(verb), selection.search)
         if filter is None:
-            raise Invalid("verb", f"no job that matches can be {VERBS[verb].done}")
+            raise Invalid("verb", f"no job that matches is left to {VERBS[verb].word.lower()}")
         count = await visit.client.count(filter, within=SEARCH_LIMIT)
-        cancelled = verb == "retry" and Status.CANCELLED in filter.statuses
+        cancelled, meant = verb == "retry" and Status.CANCELLED in filter.statuses, search_text(filter)
     values = {
         "verb": verb,
+        "meant": meant,
         "how": VERBS[verb],
         "selection": selection,
         "asked": _asked(selection),
@@ -176,14 +177,14 @@ async def act(visit: Visit) -> Acted:
         return await _have_selected_done(visit, verb, selection.ids, changes)
     filter = None if verb == RUN else meant_by(Action(verb), selection.search)
     if filter is None:
-        raise Invalid("verb", f"no job that matches can be {VERBS[verb].done}")
+        raise Invalid("verb", f"no job that matches is left to {VERBS[verb].word.lower()}")
     state = await visit.client.actions.start(Action(verb), filter, by=visit.by, **changes)
     notices.acted(visit.by, verb, f"jobs that match {state.order.filter}")
     return _followed(visit, verb, state, whole_number(visit.form.get("count", "")))
 
 
 def _followed(visit: Visit, verb: str, state: ActionState, of: int | None) -> Acted:
-    return Acted(f"{VERBS[verb].word}: a worker has been asked.", go=visit.link("actions", state.job.id, of=of))
+    return Acted("A worker carries this out.", go=visit.link("actions", state.job.id, of=of))
 
 
 def _changes(verb: str, visit: Visit) -> dict[str, Any]:
@@ -201,7 +202,7 @@ def _changes(verb: str, visit: Visit) -> dict[str, Any]:
     if verb == "reprioritise":
         changes["priority"] = form.get("priority", "")
     if verb == "reschedule" and "at" not in changes:
-        raise Invalid("delay", "say in how long they are due, for instance 90s or 2h, or at what time")
+        raise Invalid("delay", "say when they are due: in how long, for instance 90s or 2h, or at what time")
     if verb == "spread" and "over" not in changes:
         raise Invalid("over", "say how long the window is, for instance 10m or 2h")
     return changes
@@ -215,7 +216,7 @@ async def _act_on_selected(visit: Visit, verb: str, ids: Sequence[str], changes:
         at = begin + n * window / len(ids) if verb == "spread" else changes.get("at")
         done += await _did(visit, verb, id, at, changes)
     notices.acted(visit.by, verb, plural(done, "job"))
-    skipped = f"; {plural(len(ids) - done, 'job')} could not be, in the present state" if done < len(ids) else ""
+    skipped = f"; {plural(len(ids) - done, 'job')} skipped (wrong state)" if done < len(ids) else ""
     return Acted(f"{plural(done, 'job')} {VERBS[verb].done}{skipped}.")
 
 
@@ -224,7 +225,7 @@ async def _have_selected_done(visit: Visit, verb: str, ids: Sequence[str], chang
     takes = VERBS[verb].takes
     taken = [job.id for job, _ in await _selected(visit, ids) if job.status in takes]
     if not taken:
-        raise Invalid("ids", f"no selected job can be {VERBS[verb].done} any more")
+        raise Invalid("ids", f"no selected job is left to {VERBS[verb].word.lower()}")
     action = Action.RESCHEDULE if verb == RUN else Action(verb)
     changes = {"at": datetime.now(UTC)} if verb == RUN else changes
     state = await visit.client.actions.start(action, JobFilter(statuses=takes), ids=taken, by=visit.by, **changes)

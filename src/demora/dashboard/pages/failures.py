@@ -1,7 +1,5 @@
 """The failures: dead letters in groups of one type and error class, and what can be done with a group as a whole."""
 
-from functools import partial
-
 import msgspec
 
 from ...client.counts import FailureGroup
@@ -9,11 +7,11 @@ from ...client.statistics import TypesMetrics
 from ...core.access import Scope
 from ...core.filters import JobFilter, filter_text
 from ...core.states import Status
-from ...errors import SearchTooSlow, TooManySearches
 from ..charts import SPANS, Spark, failed_data, per_step, spark
-from ..reading import FLOW_READ_EVERY, PATIENCE, failure_groups
+from ..reading import FLOW_READ_EVERY, failure_groups, read_activity, totals
 from ..visit import Route, View, Visit
 
+MOST_GROUPS = 50  # on the page, the largest
 MOST_DRAWN = 100  # types whose failures are drawn
 
 
@@ -25,34 +23,56 @@ class Group(msgspec.Struct, frozen=True):
     search: str | None
 
 
+class FailurePictures(msgspec.Struct, frozen=True):
+    """The failures of a span: a sparkline for each type, the chart of all, their number, and how long a step is."""
+
+    types: dict[str, Spark | None] = {}
+    chart: str | None = None
+    failed: int = 0
+    each: str = ""
+
+
 async def show_failures(visit: Visit) -> View:
     span = visit.query.get("span", "day")
     span = span if span in SPANS else "day"
-    try:
-        found, slow = await failure_groups(visit), False
-    except (SearchTooSlow, TooManySearches):
-        found, slow = [], True
-    metrics = await _metrics(visit, span) if found else None
-    flows = {} if metrics is None else {one.type: [point.failed for point in one.series] for one in metrics.types}
-    drawn = {type: spark(points, f"failed jobs of type {type} in the last {span}") for type, points in flows.items()}
+    grouped = await failure_groups(visit)
+    found = grouped.groups
+    drawn = (await _drawn(visit, span) if found else None) or FailurePictures()
     values = {
         "page": "failures",
-        "groups": [Group(one, drawn.get(one.type), search_of(one)) for one in found],
-        "slow": slow,
-        "total": sum(group.jobs for group in found),
+        "groups": [Group(one, drawn.types.get(one.type), search_of(one)) for one in found[:MOST_GROUPS]],
+        "is_whole": len(found) <= MOST_GROUPS,
+        "slow": grouped.slow,
+        "reading": grouped.reading,
+        "total": totals((await read_activity(visit)).queues).dead,
         "recent": sum(group.by_age[0] for group in found),
-        "failed_now": sum(map(sum, flows.values())),
-        "chart": None if metrics is None else failed_data(metrics),
+        "failed_now": drawn.failed,
+        "chart": drawn.chart,
         "span": span,
         "spans": SPANS,
-        "each": "" if metrics is None else per_step(metrics.step),
+        "each": drawn.each,
     }
     return View("failures.html", values)
 
 
-async def _metrics(visit: Visit, span: str) -> TypesMetrics:
-    read = partial(visit.client.metrics_types, span, limit=MOST_DRAWN)
-    return await visit.shared.get(f"failed types {span}", FLOW_READ_EVERY, read, patience=PATIENCE)
+async def _drawn(visit: Visit, span: str) -> FailurePictures | None:
+    """Return the pictures of a span; None while it is read for the first time. All pages share them, since drawing takes
+    longer than writing the page."""
+
+    async def read() -> FailurePictures:
+        return _draw(await visit.client.metrics_types(span, limit=MOST_DRAWN), span)
+
+    return await visit.read_soon(f"failed types {span}", FLOW_READ_EVERY[span], read)
+
+
+def _draw(metrics: TypesMetrics, span: str) -> FailurePictures:
+    flows = {one.type: [point.failed for point in one.series] for one in metrics.types}
+    return FailurePictures(
+        types={type: spark(points, f"failed jobs of type {type} in the last {span}") for type, points in flows.items()},
+        chart=failed_data(metrics),
+        failed=sum(map(sum, flows.values())),
+        each=per_step(metrics.step),
+    )
 
 
 def search_of(group: FailureGroup) -> str | None:

@@ -18,7 +18,7 @@ async def add_demo_jobs(visit: Visit) -> Acted:
     made = visit.client.make_many(_jobs())
     await visit.submissions.add(visit.client, visit.visitor.key, made)
     notices.acted(visit.by, "enqueue", f"{len(made)} demo jobs")
-    return Acted(f"{len(made)} demo jobs added. Ask one of the held ones why it waits.", go=visit.link("jobs"))
+    return Acted(f"{len(made)} demo jobs added. Open a held one to see why it waits.", go=visit.link("jobs"))
 
 
 def _jobs() -> list[tuple[str, dict[str, Any], dict[str, Any]]]:

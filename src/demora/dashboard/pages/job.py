@@ -1,5 +1,6 @@
 """One job: its life as a picture, why it is where it is, its payload when asked for, and what can be done with it."""
 
+import re
 from collections.abc import Mapping
 from datetime import datetime
 
@@ -33,7 +34,7 @@ async def show_job(visit: Visit) -> View:
         "page": "jobs",
         "job": job,
         "why": why,
-        "sentence": told(clip(why.sentence, 600), why.data),
+        "sentence": told(clip(_without_span(why), 600), why.data),
         "short": in_short(job, why),
         "state": state_of(job.status.name, why.reason),
         "life": life,
@@ -59,6 +60,14 @@ _UNTIL = {
 def _until(why: Why) -> str | None:
     """Return the time until which the job waits, where that is known."""
     return why.data.get("releaseAt") or (why.data.get("dueAt") if why.reason in _UNTIL else None)
+
+
+def _without_span(why: Why) -> str:
+    """Return the sentence without how long the job still waits: the page counts that down below it."""
+    return _SPAN.sub(r"\1.", why.sentence) if why.reason in ("not_due", "retry_due") else why.sentence
+
+
+_SPAN = re.compile(r", in \w+(; then the pace of its queue releases it)?\.$")
 
 
 def _last_lines(job: Job) -> list[object]:
@@ -141,7 +150,7 @@ async def reschedule(visit: Visit) -> Acted:
     id, form = visit.path["id"], visit.form
     delay, at, priority = form.get("delay", "").strip(), form.get("at", "").strip(), form.get("priority", "")
     if not (delay or at or priority):
-        raise Invalid("delay", "say in how long it is due, for instance 90s or 2h, or at what time")
+        raise Invalid("delay", "say when it is due: in how long, for instance 90s or 2h, or at what time")
     time = read_time(at, "at") if at else None
     job = await visit.client.reschedule(id, at=time, delay=delay or None, priority=priority or None)
     notices.acted(visit.by, "reschedule", id)

@@ -145,10 +145,7 @@ async def _completions(visit: Visit, activity: Activity) -> dict[str, Any]:
 async def complete_more(visit: Visit) -> Response:
     """Return further values that the search completes, which need to read jobs: the script asks for them when the field is
     first used, so that no page waits for them."""
-    try:
-        groups = await failure_groups(visit)
-    except (SearchTooSlow, TooManySearches):
-        groups = []
+    groups = (await failure_groups(visit)).groups
     errors = {group.error for group in groups if group.error and group.error.isprintable() and " " not in group.error}
     values = {"error": sorted(errors)[:MOST_OFFERED], "tag": sorted(await _tags(visit))[:MOST_OFFERED]}
     return JSONResponse(values)

@@ -1,8 +1,8 @@
 """The overview: what is wrong now, how many jobs there are, how runs went in the last hour, day or week, what comes due, and
 what each slot runs."""
 
+import asyncio
 from collections.abc import Sequence
-from functools import partial
 
 import msgspec
 
@@ -12,11 +12,9 @@ from ...core.access import Scope
 from ...core.job import Job
 from ...core.workers import WorkerRecord
 from ...errors import SearchTooSlow, TooManySearches
-from ..charts import AHEAD, AHEAD_WORDS, SPANS, STRIP_HEIGHT, DueStrip, chart_data, depth_data, due_strip, per_step, sparks
-from ..drawing import rough_ms
+from ..charts import AHEAD, AHEAD_WORDS, SPANS, STRIP_HEIGHT, DueStrip, depth_data, drawn_flow, due_strip
 from ..reading import (
     FLOW_READ_EVERY,
-    PATIENCE,
     is_live,
     offers_demo,
     read_activity,
@@ -30,6 +28,7 @@ from ..reading import (
 from ..visit import Route, View, Visit
 
 DUE_COUNTED_EVERY = 30.0  # seconds; an action counts anew
+TOO_MANY = "There are too many waiting jobs to count in time."
 MOST_SLOTS = 64  # slots of one worker that are drawn
 
 
@@ -64,14 +63,18 @@ async def show_overview(visit: Visit) -> View:
     span = span if span in SPANS else "hour"
     activity, workers, paces = await read_activity(visit), await read_workers(visit), await read_paces(visit)
     live = [worker for worker in workers if is_live(worker)]
-    counts, metrics = totals(activity.queues), await _flow(visit, span)
-    releases = [pacing.next_release_at for pacing in paces.values()]
-    flow, queues = metrics.total, await read_flows(visit, activity.queues, span)
+    metrics, queues, troubles, due = await asyncio.gather(  # so that none waits for another
+        _flow(visit, span),
+        read_flows(visit, activity.queues, span),
+        read_troubles(visit, activity, workers),
+        _due(visit, span),
+    )
+    counts, releases = totals(activity.queues), [pacing.next_release_at for pacing in paces.values()]
     return View(
         "overview.html",
         {
             "page": "overview",
-            "troubles": await read_troubles(visit, activity, workers),
+            "troubles": troubles,
             "counts": counts,
             "oldest": min(activity.due_since.values(), default=None),
             "held": sum(pacing.held for pacing in paces.values()),
@@ -83,12 +86,9 @@ async def show_overview(visit: Visit) -> View:
             "demo": offers_demo(visit),
             "span": span,
             "spans": SPANS,
-            "flow": flow,
-            "lateness": {"p50": rough_ms(flow.lateness.p50), "p99": rough_ms(flow.lateness.p99)},
-            "charts": chart_data(metrics.series, metrics.step) | {"depth": depth_data(queues)},
-            "sparks": sparks(metrics.series),
-            "each": per_step(metrics.step),
-            "due": await _due(visit, span),
+            **drawn_flow(metrics),
+            "depth": depth_data(queues),
+            "due": due,
             "due_words": AHEAD_WORDS[span],
             "strip_height": STRIP_HEIGHT,
             "due_form": {"hour": "%H:%M", "day": "%a %H:%M", "week": "%d %b"}[span],
@@ -96,18 +96,26 @@ async def show_overview(visit: Visit) -> View:
     )
 
 
-async def _flow(visit: Visit, span: str) -> FlowSeries:
-    return await visit.shared.get(f"flow {span}", FLOW_READ_EVERY, lambda: visit.client.flow(span), patience=PATIENCE)
+async def _flow(visit: Visit, span: str) -> FlowSeries | None:
+    return await visit.read_soon(f"flow {span}", FLOW_READ_EVERY[span], lambda: visit.client.flow(span))
 
 
-async def _due(visit: Visit, span: str) -> DueStrip | None:
-    """Return the due strip, None if the jobs cannot be counted in time."""
+async def _due(visit: Visit, span: str) -> DueStrip | str:
+    """Return the due strip, or why there is none. That the jobs cannot be counted in time is kept like any other answer."""
     until, steps = AHEAD[span]
-    read = partial(visit.client.coming, until, steps, within=SEARCH_LIMIT)
+
+    async def read() -> list[int] | str:
+        try:
+            return await visit.client.coming(until, steps, within=SEARCH_LIMIT)
+        except SearchTooSlow:
+            return TOO_MANY
+
     try:
-        counts = await visit.shared.get(f"due {span}", DUE_COUNTED_EVERY, read, patience=PATIENCE)
-    except (SearchTooSlow, TooManySearches):
-        return None
+        counts = await visit.read_soon(f"due {span}", DUE_COUNTED_EVERY, read)
+    except TooManySearches:
+        counts = TOO_MANY
+    if counts is None or isinstance(counts, str):
+        return counts or "Counting the jobs…"
     return due_strip(counts, span, visit.now, lambda search: visit.link("jobs", q=search))
 
 

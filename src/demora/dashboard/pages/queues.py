@@ -10,19 +10,17 @@ import msgspec
 from ...api.operations.operation import SEARCH_LIMIT
 from ...client.statistics import FlowSeries
 from ...core.access import Scope
-from ...core.pace import EVERY_QUEUE, Pace, Rate
-from ...core.pace_request import say_pace
+from ...core.pace import EVERY_QUEUE, Pace, Rate, say_pace
 from ...core.spans import say
 from ...core.states import WAITING
 from ...core.workers import serves
 from ...errors import DemoraError, Invalid, QueueNotFound, SearchTooSlow, TooManySearches
 from ...store.jobs import Queue
 from ...system import notices
-from ..charts import SPANS, chart_data, depth_data, per_step, spark, sparks, whole_steps
-from ..drawing import rough, rough_ms
+from ..charts import SPANS, depth_data, drawn_flow, spark, whole_steps
+from ..drawing import rough
 from ..reading import (
     FLOW_READ_EVERY,
-    PATIENCE,
     is_live,
     offers_demo,
     read_activity,
@@ -54,7 +52,7 @@ async def show_queues(visit: Visit) -> View:
         "page": "queues",
         "flows": {
             name: spark([point.completed for point in whole_steps(flow.series)], "completed runs")
-            for name, flow in flows.items()
+            for name, flow in (flows or {}).items()
         },
         "queues": activity.queues,
         "due_since": activity.due_since,
@@ -63,7 +61,7 @@ async def show_queues(visit: Visit) -> View:
         "served": {queue.name: any(serves(worker, queue.name) for worker in live) for queue in activity.queues},
         "say_rate": say_rate,
         "demo": offers_demo(visit),
-        "charts": {"depth": depth_data(flows)},
+        "depth": depth_data(flows),
     }
     return View("queues.html", values)
 
@@ -80,7 +78,6 @@ async def show_queue(visit: Visit) -> View:
         queue = Queue(name)
     span = visit.query.get("span", "hour")
     span = span if span in SPANS else "hour"
-    flow = await _flow(visit, name, span)
     held = min(pacing.held, 20) if pacing else 0
     preview = await visit.client.preview_pace(name) if held else None
     values = {
@@ -93,11 +90,7 @@ async def show_queue(visit: Visit) -> View:
         "workers": [worker for worker in workers if is_live(worker) and serves(worker, name)],
         "span": span,
         "spans": SPANS,
-        "each": per_step(flow.step),
-        "flow": flow.total,
-        "lateness": {"p50": rough_ms(flow.total.lateness.p50), "p99": rough_ms(flow.total.lateness.p99)},
-        "charts": chart_data(flow.series, flow.step),
-        "sparks": sparks(flow.series),
+        **drawn_flow(await _flow(visit, name, span)),
         "rows": await _next_jobs(visit, name),
         "changes": (await visit.client.pace_changes(name))[:8],
         "say_pace": say_pace,
@@ -106,9 +99,9 @@ async def show_queue(visit: Visit) -> View:
     return View("queue.html", values)
 
 
-async def _flow(visit: Visit, queue: str, span: str) -> FlowSeries:
+async def _flow(visit: Visit, queue: str, span: str) -> FlowSeries | None:
     read = partial(visit.client.flow_of_queue, queue, span)
-    return await visit.shared.get(f"flow {span} of {queue}", FLOW_READ_EVERY, read, patience=PATIENCE)
+    return await visit.read_soon(f"flow {span} of {queue}", FLOW_READ_EVERY[span], read)
 
 
 async def _next_jobs(visit: Visit, queue: str) -> list[Row]:
@@ -118,12 +111,16 @@ async def _next_jobs(visit: Visit, queue: str) -> list[Row]:
         found = await visit.client.find(queue=queue, status=tuple(WAITING), limit=MOST_JOBS, fields=(), within=SEARCH_LIMIT)
         page = found if found.jobs else await visit.client.find(queue=queue, limit=MOST_JOBS, fields=(), within=SEARCH_LIMIT)
         ids = [job.id for job in page.jobs]
-        return [row_of(job, why) for job, why in await visit.client.why_many(ids)] if ids else []
+        listed = [row_of(job, why) for job, why in await visit.client.why_many(ids)] if ids else []
+        return sorted(listed, key=lambda row: _NEXT.get(row.state, len(_NEXT))) if found.jobs else listed
 
     try:
         return await visit.shared.get(f"jobs of {queue}", 1.0, read)
     except (SearchTooSlow, TooManySearches):
         return []
+
+
+_NEXT = {"ready": 0, "held": 1, "scheduled": 2}  # a released job may have been due after one that is held
 
 
 def say_rate(rate: Rate) -> str:
@@ -212,7 +209,7 @@ async def take_pace_off(visit: Visit) -> Acted:
     name = visit.path["name"]
     await visit.client.take_pace_off(name, by=visit.by)
     notices.acted(visit.by, "take pace off", name)
-    return Acted(f"Queue {name} has no pace any more.")
+    return Acted(f"Queue {name} no longer has a pace.")
 
 
 def _pace_values(form: Mapping[str, str]) -> dict[str, Any]:

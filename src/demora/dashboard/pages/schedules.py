@@ -19,7 +19,7 @@ from ..visit import Acted, Route, View, Visit
 MOST = 200  # schedules on the page
 MOST_FIRE_TIMES = 8 * 24 * 2  # fire times of one schedule in the week: one that has more is named, not drawn
 DRAWN_EVERY = 30.0  # seconds
-_CELL, _GAP, _LEFT, _TOP = 41, 3, 82, 20
+_HIGH, _TOP = 27, 20  # of a day on the week grid, and of the row of hours above it; hours have their places in percent
 _HOUR = timedelta(hours=1)
 
 
@@ -29,7 +29,7 @@ class Cell(msgspec.Struct, frozen=True):
     The script of the page moves it to its place in local time. `shown` says whether it is in the week by UTC.
     """
 
-    x: int
+    x: float
     y: int
     strength: int
     at: datetime
@@ -50,8 +50,7 @@ async def show_schedules(visit: Visit) -> View:
         "cells": grid,
         "constant": constant,
         "days": days,
-        "size": {"width": _LEFT + 24 * (_CELL + _GAP), "height": _TOP + 7 * (24 + _GAP), "cell": _CELL, "gap": _GAP},
-        "left": _LEFT,
+        "high": _HIGH,
         "top": _TOP,
     }
     return View("schedules.html", values)
@@ -78,7 +77,7 @@ def _cell(hour: int, first: datetime, runs: Sequence[str]) -> Cell:
     day, clock = divmod(hour, 24)
     count = len(runs)
     about = f"{plural(count, 'run')}: {clip(', '.join(sorted(set(runs))))}"
-    x, y = _LEFT + clock * (_CELL + _GAP), _TOP + day * (24 + _GAP)
+    x, y = round(clock * 100 / 24, 3), _TOP + day * _HIGH
     return Cell(x, y, 1 + (count > 1) + (count > 3) + (count > 9), first + hour * _HOUR, about, 0 <= day < 7)
 
 

@@ -56,7 +56,7 @@
       ],
       series: [{}, ...data.series.map((one) => ({
         label: one.label, stroke: shade(one), width: 1.5, dash: one.dashed ? [4, 4] : undefined, spanGaps: false,
-        fill: one.fill ? `${colour(one.state)}14` : undefined, 
+        fill: one.fill ? `${colour(one.state)}14` : undefined,
         points: {show: true, size: 4, fill: colour(one.state), filter: (u, n) => alone(u.data[n])},
       }))],
       hooks: {
@@ -100,14 +100,14 @@
   function draw(element) {
     const text = element.dataset.chart;
     const before = drawn.get(element);
-    if (before?.text === text) return;
+    if (!text || before?.text === text) return; // without data it is still being read, and says so
     const data = JSON.parse(text);
-    if (!data.series.some((one) => one.values.some((value) => value != null))) {
+    if (!data.series.some((one) => one.values.some((value) => (data.unit === "jobs" ? value > 0 : value != null)))) {
       before?.chart.destroy();
       drawn.delete(element);
       const note = document.createElement("p");
       note.className = "no-data";
-      note.textContent = "No data yet";
+      note.textContent = element.dataset.none;
       element.replaceChildren(note);
       return;
     }
@@ -120,11 +120,10 @@
     }
     before?.chart.destroy();
     const note = element.parentElement.querySelector("[data-tell]");
-    const usual = note?.textContent;
     const tell = (n) => {
       if (!note) return;
       const shown = drawn.get(element)?.data ?? data;
-      note.textContent = n == null ? usual
+      note.textContent = n == null ? ""
         : `${moment(shown.at[n], 0)}  ${shown.series.map((one) => `${one.label} ${amount(shown.unit, one.values[n])}`).join(", ")}`;
     };
     element.replaceChildren();

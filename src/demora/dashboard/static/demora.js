@@ -225,16 +225,30 @@
     setTimeout(() => toast.remove(), undo ? 28000 : kind === "refused" ? 10000 : 5000);
   }
 
+  // A message about an action that leads to another page is shown there.
+  function sayLater(kind, words, undo) {
+    try { sessionStorage.setItem("said", JSON.stringify([kind, words, undo])); } catch { /* the next page shows what was done */ }
+  }
+
+  function sayNow() {
+    try {
+      const said = sessionStorage.getItem("said");
+      sessionStorage.removeItem("said");
+      if (said) say(...JSON.parse(said));
+    } catch { /* there is nothing to say */ }
+  }
+
   const withTime = ({words, at}) => (at ? words.replace("{at}", when(new Date(at), new Date())) : words);
   const post = (path, values = {}) => htmx.ajax("POST", path, {source: document.body, swap: "none", values});
 
   document.addEventListener("demora:done", (event) => {
     if (dialog.open) dialog.close();
-    say("done", withTime(event.detail), event.detail.undo);
+    const {undo, leaves} = event.detail;
+    (leaves ? sayLater : say)("done", withTime(event.detail), undo);
     for (const one of selection()) one.checked = false;
     showSelection();
     changed = true;
-    if (!event.detail.leaves) refresh();
+    if (!leaves) refresh();
   });
   document.addEventListener("demora:refused", (event) => {
     const place = dialog.open && dialog.querySelector("[data-problem]");
@@ -395,4 +409,5 @@
   listen();
   readClock();
   showSelection();
+  sayNow();
 })();

@@ -29,9 +29,9 @@
 
   function placeWeek(root) {
     for (const grid of root.querySelectorAll("svg[data-week]")) {
-      const [left, top, wide, high] = grid.dataset.week.split(" ").map(Number);
+      const [top, high] = grid.dataset.week.split(" ").map(Number);
       const first = midnight(new Date(grid.dataset.from));
-      grid.querySelectorAll("[data-day]").forEach((one) => {
+      grid.parentElement.querySelectorAll("[data-day]").forEach((one) => {
         const day = new Date(first.getFullYear(), first.getMonth(), first.getDate() + Number(one.dataset.day));
         const words = `${day.toLocaleDateString("en", {weekday: "short"})} ${two(day.getDate())} ${day.toLocaleDateString("en", {month: "short"})}`;
         if (one.textContent !== words) one.textContent = words;
@@ -39,7 +39,7 @@
       for (const cell of grid.querySelectorAll("[data-hour]")) {
         const at = new Date(cell.dataset.hour);
         const day = Math.round((midnight(at) - first) / 86400000);
-        set(cell, "x", left + at.getHours() * wide);
+        set(cell, "x", `${+(at.getHours() * 100 / 24).toFixed(3)}%`);
         set(cell, "y", top + day * high);
         set(cell, "display", day < 0 || day > 6 ? "none" : "inline");
       }

@@ -14,14 +14,22 @@ from typing import Any, Literal
 import asyncpg
 import msgspec
 
-from ...core.job import Lane, NewJob, Priority, revision
-from ...core.own import RESUMED_TYPES
-from ...core.parking import ParkedType, failing_until, fails_at, judge
+from ...core.action import RESUMED_TYPES
+from ...core.job import Lane, NewJob, Priority, due_ms, revision
 from ...core.retention import Keep, Retention
-from ...core.spans import ZERO, from_ms, span_ms, to_ms
+from ...core.spans import from_ms, span_ms, to_ms
 from ...core.states import RETRYABLE, Status
-from ...core.verdict import CANCELLED_WAITING, EXPIRED, UNKNOWN_TYPE
+from ...core.verdict import (
+    CANCELLED_WAITING,
+    EXPIRED,
+    RESCHEDULED_LANE,
+    RETRIED,
+    RETRIED_LANE,
+    UNKNOWN_TYPE,
+    waiting_after,
+)
 from ...core.webhook import EndedJob, delivery
+from ...core.workers import ParkedType, failing_until, fails_at, judge
 from ...store.jobs import Added, Answer, Change, HousekeepingResult, Topic
 from ...system import crash
 from ..sql import columns, constants
@@ -65,7 +73,7 @@ async def _add_plain(session: Session, jobs: Sequence[NewJob], named: Set[str], 
         return [added[job.id] for job in jobs]
     while missing := [job for job in jobs if not any(job.id in found for found in (added, known, before))]:
         before |= await _taken(session, missing)
-        removed = [job for job in missing if job.id not in before]  # since the statement met them
+        removed = [job for job in missing if job.id not in before]  # deleted since the statement found them
         added |= await store(session, removed, named)
     answers, seen = [], set[str]()
     for job in jobs:
@@ -167,10 +175,8 @@ def _known(
 
 def _new(now: datetime, job: NewJob) -> Added:
     """The answer for a job that is stored now. The statement computes the same due time."""
-    due_at = now if job.at is None else max(from_ms(to_ms(job.at)), now)
-    if job.delay is not None:
-        due_at = from_ms(to_ms(now) + span_ms(max(job.delay, ZERO)))
-    return Added(job.id, now, due_at)
+    at_once = job.at is None and job.delay is None
+    return Added(job.id, now, now if at_once else from_ms(due_ms(job.at, job.delay, to_ms(now))))
 
 
 def _now(session: Session) -> datetime:
@@ -223,6 +229,8 @@ async def store(
         return {}
     if len(jobs) == 1 and _is_simple(jobs[0]) and jobs[0].queue in named:
         return await _store_simple(session, jobs[0], how)
+    if how == "_new" and all(map(_is_simple, jobs)):
+        return await _store_due(session, jobs, named)
     unnamed = list({job.queue for job in jobs} - named)
     ready, expiry, wall, added = await session.row("add" + how, unnamed=unnamed, **_LANES, **rows.new_jobs(jobs))
     if ready:
@@ -231,7 +239,7 @@ async def store(
         session.wake(Topic.EXPIRY)
     ids = None if added is None else {str(id) for id in added}
     now = from_ms(wall)
-    # Of equal ids the first counts.
+    # Of jobs with the same id, the first counts.
     return {job.id: _new(now, job) for job in reversed(jobs) if ids is None or job.id in ids}
 
 
@@ -251,16 +259,26 @@ async def store_of_schedules(session: Session, jobs: Sequence[ScheduledJob]) -> 
 
 def _is_simple(job: NewJob) -> bool:
     """Whether the job is due at once, never expires and is not unique."""
-    return all(asked is None for asked in (job.at, job.delay, job.expires_at, job.expires_in, job.unique))
+    never_expires = job.expires_at is None and job.expires_in is None
+    return job.at is None and job.delay is None and never_expires and job.unique is None
 
 
 async def _store_simple(session: Session, job: NewJob, how: str) -> dict[str, Added]:
-    """`store` for the most usual job: its statement takes half the time."""
+    """`store` for the most common kind of job: its statement takes half the time."""
     added = await session.row("add_one" + how, **_LANES, **rows.new_job(job))
     if added is None:
         return {}
     session.wake(Topic.READY)
     return {job.id: _new(from_ms(added["created_at"]), job)}
+
+
+async def _store_due(session: Session, jobs: Sequence[NewJob], named: Set[str]) -> dict[str, Added]:
+    """`store` for simple jobs whose ids are new: its statement returns only the time."""
+    unnamed = list({job.queue for job in jobs} - named)
+    row = await session.row("add_due", unnamed=unnamed, **_LANES, **rows.due_jobs(jobs))
+    session.wake(Topic.READY)
+    now = from_ms(row["wall"])
+    return {job.id: Added(job.id, now, now) for job in jobs}
 
 
 async def _taken(session: Session, jobs: Sequence[NewJob]) -> dict[str, Added]:
@@ -292,8 +310,8 @@ async def cancel(session: Session, ids: Sequence[str]) -> list[Answer]:
 async def retry(session: Session, ids: Sequence[str], at: datetime | None = None) -> list[Answer]:
     """Start new generations of jobs, in a transaction of the caller."""
     what = {
-        "queued": Status.QUEUED.value,
-        "lane": Lane.RETRY.value,
+        "queued": RETRIED.value,
+        "lane": RETRIED_LANE.value,
         "from": sorted(RETRYABLE),
         "resumed": list(RESUMED_TYPES),
     }
@@ -309,13 +327,14 @@ async def retry(session: Session, ids: Sequence[str], at: datetime | None = None
 
 async def restore(session: Session, id: str, within: int) -> Answer:
     """Undo a cancel, in two statements of one transaction: the second also sees a cancel, and the delivery that tells of it,
-    for which the first had to wait."""
+    for which the first had to wait. The attempts of the job cannot change in between."""
     async with session.transaction():
         found = await session.rows("lock", ids=_keys([id]))
         if not found:
             return _NONE
-        [(key, _)] = found
-        row = await session.row("restore", id=key, error=CANCELLED_WAITING.error, within=within)
+        [(key, _, attempt)] = found
+        waiting = waiting_after(attempt).value
+        row = await session.row("restore", id=key, status=waiting, error=CANCELLED_WAITING.error, within=within)
     if row["did"]:
         session.wake(Topic.READY)
     return Answer(row["did"], Status(row["status"]))
@@ -329,7 +348,7 @@ async def change(session: Session, id: str, change: Change) -> Answer:
         tags=None if change.tags is None else json.dumps(change.tags),
         at=None if change.at is None else to_ms(change.at),
         delay=None if change.delay is None else span_ms(change.delay),
-        lane=Lane.SCHEDULED.value,
+        lane=RESCHEDULED_LANE.value,
     )
     if row is None:
         return _NONE
@@ -351,7 +370,7 @@ async def remove(session: Session, ids: Sequence[str]) -> list[Answer]:
     """Delete jobs, in a transaction of the caller."""
     answers: list[Answer] = []
     for part in _without_repeats(ids):
-        found = {str(id): Status(status) for id, status in await session.rows("lock", ids=_keys(part))}
+        found = {str(id): Status(status) for id, status, _ in await session.rows("lock", ids=_keys(part))}
         await session.rows("delete", ids=[id for id, status in found.items() if status.ended])
         answers += [_NONE if (status := found.get(id.lower())) is None else Answer(status.ended, status) for id in part]
     return answers
@@ -418,7 +437,7 @@ def _without_repeats(ids: Sequence[str]) -> Iterator[list[str]]:
 async def housekeep(session: Session, retention: Retention, limit: int) -> HousekeepingResult:
     expired = await expire(session, limit)
     failed, unknown = await fail_unknown(session, max(limit - len(expired), 1))
-    removed, waits = await _remove(session, retention, max(limit - len(expired) - failed, 1))
+    removed, waits = await _apply_retention(session, retention, max(limit - len(expired) - failed, 1))
     await forget_keys(session, limit)
     await session.rows("forget_silent", silent=constants.SILENT)
     expires_at = (await session.row("next_expiry"))["expires_at"]
@@ -451,8 +470,8 @@ async def expire_with_deliveries(session: Session, limit: int) -> list[str]:
 
 
 async def fail_unknown(session: Session, limit: int) -> tuple[int, dict[str, int]]:
-    """Fail parked jobs of types that no live worker has known for the grace. Returns how many, and for each type that no
-    live worker knows when its next job fails."""
+    """Fail parked jobs of types that no live worker has known for `NO_HANDLER_GRACE`. Returns how many, and when the next
+    job fails of each type that no live worker knows."""
     parked = [ParkedType(*row) for row in await session.rows("parked_types")]
     if not parked:
         return 0, {}
@@ -485,7 +504,7 @@ async def _fail_unknown(session: Session, which: dict[str, Any]) -> int:
     return len(ended)
 
 
-async def _remove(session: Session, retention: Retention, limit: int) -> tuple[int, list[int]]:
+async def _apply_retention(session: Session, retention: Retention, limit: int) -> tuple[int, list[int]]:
     """Delete ended jobs beyond their retention; returns how many, and the milliseconds until more are due."""
     own = {name: columns.retention(text).over(retention) for name, text in await session.rows("retentions")}
     removed, waits = 0, list[int]()

@@ -1,8 +1,9 @@
 """How calls reach a PostgreSQL database: which pool they use. The store and its parts share one `Database`."""
 
-from collections.abc import Awaitable, Callable
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import timedelta
-from typing import TypeVar
+from typing import Generic, TypeVar
 
 from ...errors import SearchTooSlow, StoreClosed
 from ...system.clock import Clock
@@ -13,9 +14,12 @@ from .connection.connections import Identity, LazyPool, Pool, Session
 from .connection.transactions import Call, Once, Writes
 from .notifier import Notifier
 
+K = TypeVar("K")
 T = TypeVar("T")
 
 READS = 3  # tries of a read whose connection broke
+READERS = 2  # statements under way, beyond which reads of single values are gathered
+MOST_GATHERED = 100  # values that one statement reads
 
 
 class Database:
@@ -136,3 +140,50 @@ async def _opened(pool: LazyPool | None) -> Pool:
     if pool is None:
         raise StoreClosed
     return await pool.opened()
+
+
+class GatheredReads(Generic[K, T]):
+    """Reads values by their keys. Those that are asked for while `READERS` statements are under way share the next one, so
+    that many callers at once cost a few statements."""
+
+    def __init__(self, database: Database, call: Callable[[Session, Sequence[K]], Awaitable[Mapping[K, T]]]) -> None:
+        self._database, self._call = database, call
+        self._waiting: list[tuple[K, asyncio.Future[T | None]]] = []
+        self._under_way = 0
+
+    async def get(self, key: K) -> T | None:
+        """Return the value of a key, None if there is none. The read begins after this call."""
+        if self._under_way >= READERS:
+            found: asyncio.Future[T | None] = asyncio.get_running_loop().create_future()
+            self._waiting.append((key, found))
+            return await found
+        self._under_way += 1
+        try:
+            return (await self._read([key])).get(key)
+        finally:
+            self._go_on()
+
+    def _go_on(self) -> None:
+        """After a read: begin the next one if callers wait."""
+        if self._waiting:
+            taken, self._waiting = self._waiting[:MOST_GATHERED], self._waiting[MOST_GATHERED:]
+            self._database.writes.start(self._answer(taken))
+        else:
+            self._under_way -= 1
+
+    async def _answer(self, taken: "Sequence[tuple[K, asyncio.Future[T | None]]]") -> None:
+        try:
+            values = await self._read([key for key, found in taken if not found.done()])
+        except Exception as problem:
+            for _, found in taken:
+                if not found.done():
+                    found.set_exception(problem)
+        else:
+            for key, found in taken:
+                if not found.done():  # else its caller was cancelled
+                    found.set_result(values.get(key))
+        finally:
+            self._go_on()
+
+    async def _read(self, keys: Sequence[K]) -> Mapping[K, T]:
+        return await self._database.read(lambda session: self._call(session, keys))

@@ -46,7 +46,7 @@ from .audit import PostgresAudit, begin_audit
 from .connection.connections import Session
 from .connection.joining import Joined, borrow
 from .connection.transactions import Gathering
-from .database import Database
+from .database import Database, GatheredReads
 from .diagnostics import PostgresDiagnostics
 from .events import PostgresEvents
 from .line_feed import PostgresLineFeed
@@ -77,10 +77,12 @@ class PostgresStore:
         self._process = secrets.token_hex(8)  # the writer of its statistics
         self._waiters: dict[Waiter, None] = {}  # in the order of their subscriptions
         self._named_queues: set[str] = set()
+        self._claim_memory = runs.ClaimMemory()
         self._notifier = Notifier(
             url, self.options, lambda: self._database.wall_us(), self._wake, lambda: self._database.on_unplaced()
         )
         self._database = Database(url, self.options, clock, self._notifier, self._after_commit)
+        self._jobs = GatheredReads(self._database, rows.get_many)
         self.paces = PostgresPaces(self._database)
         self.schedules = PostgresSchedules(self._database)
         self.api_keys = PostgresApiKeys(self._database)
@@ -129,7 +131,7 @@ class PostgresStore:
     async def claim(self, request: ClaimRequest) -> Claimed:
         await self._notifier.ready()
         numbered = runs.numbered(request)
-        return await self._database.write_here(lambda session: runs.claim(session, numbered))
+        return await self._database.write_here(lambda session: runs.claim(session, numbered, self._claim_memory))
 
     async def claimed(self, worker_id: str, claim_id: str) -> list[ClaimedJob]:
         return await self._database.read(lambda session: runs.claimed(session, worker_id, claim_id))
@@ -172,7 +174,8 @@ class PostgresStore:
         return await self._database.write(lambda session: changes.housekeep(session, retention, limit))
 
     async def get(self, id: str) -> Job | None:
-        return await self._database.read(lambda session: rows.get(session, id))
+        key = rows.id_key(id)
+        return None if key is None else await self._jobs.get(key)
 
     async def find(self, query: Query) -> Page:
         find = partial(finding.find, query=query, schema=self.options.schema)

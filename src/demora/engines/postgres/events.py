@@ -86,7 +86,7 @@ async def added(session: Session, since: str | None, limit: int) -> NewJobs:
     floor, looks = (-1, []) if since is None else _read_mark(since)
     found = await session.rows("added_since", seq=floor, limit=limit)
     jobs = [event_job(tuple(row)[4:], str) for row in found if row["id"] is not None]
-    if len(jobs) == limit:  # a reader that is so far behind goes on, and does not wait for transactions that take long
+    if len(jobs) == limit:  # a reader that is this far behind does not wait for long transactions
         return NewJobs(jobs, _mark(found[-1]["seq"], []))
     last, oldest, ahead = found[0]["last"], int(found[0]["oldest"]), int(found[0]["ahead"])
     if since is None:
@@ -96,8 +96,9 @@ async def added(session: Session, since: str | None, limit: int) -> NewJobs:
 
 
 def _mark(floor: int, looks: list[tuple[int, int]]) -> str:
-    """The number up to which no transaction can add a job, and earlier looks: the last number that each one saw, and the
-    transaction from which on it saw none. Once all earlier transactions have ended, no smaller number can come."""
+    """The mark as text: the number up to which no transaction can add a job any more, and earlier looks. A look is the last
+    number that it saw, and the first transaction that had not begun then. Once all transactions before that one have ended,
+    no smaller number can appear."""
     return ":".join([str(floor), *(f"{top}@{ahead}" for top, ahead in looks)])
 
 

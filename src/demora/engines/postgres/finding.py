@@ -9,6 +9,7 @@ from ...core.job import Job
 from ...core.spans import to_ms
 from ...store.jobs import MOST_READ, MOST_TIME, Count, Page, Query
 from ..sql.walks import (
+    DISORDER,
     LANES_AND_RANKS,
     ListPlace,
     Walk,
@@ -50,10 +51,10 @@ async def _walk(session: Session, query: Query, schema: str, limit: int) -> Walk
     found: list[ListPlace] = []
     until, left = time.monotonic() + MOST_TIME.total_seconds(), MOST_READ
     most = max(MOST_AT_ONCE // max(len(values.get("kinds", ())), 1), 1)
-    chunk = min(max(limit, FIRST_CHUNK) if limit < MOST_READ else MOST_AT_ONCE, most, left)
+    chunk = min(_first_chunk(query, limit, tested) if limit < MOST_READ else MOST_AT_ONCE, most, left)
     bounds = await _bounds(session, query)
     while True:
-        rows = await session.rows(statement, **values, **bounds, chunk=chunk)
+        rows = await session.rows(statement, **values, **bounds, chunk=chunk, wanted=limit - len(found))
         found += [ListPlace(row["at"], row["row"], str(row["id"])) for row in rows if row["matches"]]
         read = rows[-1]["read"] if rows else 0
         left -= read
@@ -66,6 +67,14 @@ async def _walk(session: Session, query: Query, schema: str, limit: int) -> Walk
             return WalkEnd(found, last)
         bounds |= {"before": last.id} if of.by_id else {"at": last.at, "row": last.row}
         chunk = min(chunk * GROWTH, most, left)
+
+
+def _first_chunk(query: Query, limit: int, tested: dict[str, Any]) -> int:
+    """How many jobs to read at first: no more than those wanted if all of them match."""
+    if not tested:
+        return limit
+    beyond = walk_of(query) is Walk.CREATED and query.after is None and query.filter.created.until is not None
+    return max(limit, FIRST_CHUNK) + (DISORDER if beyond else 0)  # the first `DISORDER` rows may be after the range
 
 
 async def _bounds(session: Session, query: Query) -> dict[str, Any]:

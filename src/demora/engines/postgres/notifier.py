@@ -18,7 +18,7 @@ from ...system.timers import TimedWait
 from ..options import PostgresOptions, driver_url
 from ..sql.constants import UNHURRIED
 from .connection import connections
-from .connection.connections import CONNECT, Clock, Pool, Session, connection_options, statements
+from .connection.connections import CONNECT, Pool, ReadTime, Session, connection_options, statements
 
 CLOCK_LOOK = 1.95  # seconds between looks for a stepped clock
 CLOCK_STEP = 50  # milliseconds that count as a step
@@ -67,7 +67,7 @@ class Notifier:
         self,
         url: str,
         options: PostgresOptions,
-        clock: Clock,
+        clock: ReadTime,
         wake: Callable[[set[Topic]], None],
         on_unplaced: Callable[[], None],
     ) -> None:

@@ -4,16 +4,27 @@ One statement reads all paces, and another one releases the jobs of each pace th
 the state of the pace under the lock of the pace, and only if the state is unchanged.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import timedelta
+from typing import NamedTuple
 
 from ...core.job import PARKED, Job, Lane, Priority, QueueOrder
-from ...core.own import OWN_QUEUES
-from ...core.pace import EVERY_QUEUE, USUAL_PACE, Pace, PaceState, Plan, Release, begin, look_at, plan
-from ...core.pace_request import PaceRequest
+from ...core.pace import (
+    EVERY_QUEUE,
+    USUAL_PACE,
+    Pace,
+    PaceRequest,
+    PaceState,
+    Plan,
+    Release,
+    begin,
+    left_out_with,
+    look_at,
+    plan,
+)
 from ...core.spans import from_ms, span_ms, to_ms
 from ...core.states import Status
-from ...core.statistics import BOUNDS, WINDOW_MS
+from ...core.statistics import WINDOW_MS
 from ...store.audit import PaceFacts
 from ...store.jobs import LOCKED_RETRY, Queue, Topic
 from ...store.paces import HOUR, RECENT, Outlook, PaceChange, Pacing, Released
@@ -79,8 +90,7 @@ async def set_pace(
     now = await pacing_of(session, queue)
     pace = None if request is None else request.over(usual if now is None else now.pace)
     await _set(session, queue, pace, by, setting)
-    if queue == EVERY_QUEUE:
-        await _leave_out(session, by)
+    await _leave_out(session, left_out_with(queue), by)
     after = await pacing_of(session, queue)  # under the lock, else it may be what another call has set since
     session.topics |= {Topic.READY, Topic.PACE}
     return after
@@ -104,9 +114,9 @@ async def _lock(session: Session, queue: str) -> None:
         await session.rows("queue", name=queue)
 
 
-async def _leave_out(session: Session, by: str) -> None:
-    """Give demora's own queues no pace, unless they have one."""
-    for queue in OWN_QUEUES:
+async def _leave_out(session: Session, queues: Iterable[str], by: str) -> None:
+    """Give these queues no pace, unless they have one."""
+    for queue in queues:
         await _lock(session, queue)
         if await session.row("lock_pace", queue=queue) is None:
             await _set(session, queue, None, by, None)
@@ -134,7 +144,7 @@ async def pacings(session: Session) -> list[Pacing]:
 
 
 async def pacing_of(session: Session, queue: str) -> Pacing | None:
-    found = await _rows(session, queue)
+    found = await _rows(session, [queue])
     return _pacing(found[0]) if found else None
 
 
@@ -148,8 +158,8 @@ async def facts(session: Session) -> list[PaceFacts]:
     return [facts_of(*row) for row in await session.rows("pace_facts")]
 
 
-async def _rows(session: Session, queue: str | None) -> list[rows.Row]:
-    return await session.rows("pacings", queue=queue, realtime=Lane.REALTIME.value, hour=span_ms(HOUR))
+async def _rows(session: Session, queues: Sequence[str] | None) -> list[rows.Row]:
+    return await session.rows("pacings", queues=queues, realtime=Lane.REALTIME.value, hour=span_ms(HOUR))
 
 
 def _pacing(row: rows.Row) -> Pacing:
@@ -163,7 +173,7 @@ def _pacing(row: rows.Row) -> Pacing:
 
 
 async def release(session: Session, queues: Sequence[str] | None, *, wake: bool) -> Released:
-    """Release what the paces of these queues allow, or the rest of it if other processes release too."""
+    """Release what the paces of these queues allow, except jobs that other processes release at the same time."""
     jobs: list[Release] = []
     waits: list[int] = []
     found = await _look(session, queues, A_FEW)
@@ -240,7 +250,6 @@ async def _move(session: Session, row: rows.Row, planned: Plan) -> list[Release]
         window=len(planned.release_times) + MARGIN if planned.release_times else 0,
         released=Lane.RELEASED.value,
         process=RELEASES,
-        bounds=BOUNDS,
         window_ms=WINDOW_MS,
     )
     return [Release(str(id), row["queue"], Priority(rank), from_ms(release_at)) for id, rank, release_at in moved]
@@ -266,40 +275,61 @@ async def outlooks(session: Session, ids: Sequence[str], most_ahead: int) -> lis
 async def _outlooks(session: Session, jobs: Sequence[Job], most: int | None) -> list[Outlook]:
     """Make the outlooks of jobs in one transaction. What several jobs share is read once."""
     wall = (await session.row("now"))["us"] // 1000
-    queues = {name: await _surroundings(session, name, wall) for name in {job.queue for job in jobs}}
+    queues = await _surroundings(session, sorted({job.queue for job in jobs}), wall)
     waits = {job.id for job in jobs if job.status.waiting and to_ms(job.due_at) <= wall}
     running = await diagnostics.running(session, wall) if waits else []
+    places = [bound for job in jobs if job.id in waits for bound in _bounds(job, *queues[job.queue][:2])]
+    ahead = await _ahead(session, places, wall, most) if places else {}
     workers, found = await registry.workers(session), list[Outlook]()
     for job in jobs:
         queue, pacing, recent = queues[job.queue]
-        ahead = await _ahead(session, job, queue, pacing, wall, most) if job.id in waits else 0
         theirs = running if job.id in waits else []
-        found.append(Outlook(job, from_ms(wall), ahead, recent, queue.pause, pacing, workers, theirs, most))
+        before = ahead.get(job.id, 0)
+        found.append(Outlook(job, from_ms(wall), before, recent, queue.pause, pacing, workers, theirs, most))
     return found
 
 
-async def _surroundings(session: Session, name: str, wall: int) -> tuple[Queue, Pacing | None, int]:
-    """A queue, the state of its pace, and how many of its jobs were completed lately."""
-    row = await session.row("queue_as_it_is", name=name)
-    since = wall - span_ms(RECENT)
-    recent = await session.row("count_recent", queue=name, completed=Status.COMPLETED.value, since=since)
-    return Queue(name) if row is None else rows.queue(row), await pacing_of(session, name), recent["recent"]
+async def _surroundings(session: Session, names: Sequence[str], wall: int) -> dict[str, tuple[Queue, Pacing | None, int]]:
+    """Queues, the states of their paces, and how many of their jobs were completed lately."""
+    since, completed = wall - span_ms(RECENT), Status.COMPLETED.value
+    found = await session.rows("surroundings", queues=names, completed=completed, since=since)
+    paced = {row["queue"]: _pacing(row) for row in await _rows(session, names)} if names else {}
+    return {row["name"]: (rows.queue(row[:-1]), paced.get(row["name"]), row["recent"]) for row in found}
 
 
-async def _ahead(session: Session, job: Job, queue: Queue, pacing: Pacing | None, wall: int, most: int | None) -> int:
-    """How many jobs, up to `most`, go before this one among those in the same situation: ready, or held by the pace."""
+class _Bound(NamedTuple):
+    """Where a job stands in one lane and rank of its queue: jobs that are due earlier go before it."""
+
+    id: str
+    queue: str
+    lane: Lane
+    rank: Priority
+    due: int
+
+
+def _bounds(job: Job, queue: Queue, pacing: Pacing | None) -> Iterator[_Bound]:
+    """The lanes and ranks of the jobs in the same situation as this one: ready, or held by the pace."""
     governed = () if pacing is None else pacing.pace.governs.lanes
     place = to_ms(job.due_at) + queue.order.offset(job.lane, job.priority)
-    lanes = [lane for lane in Lane if (lane in governed) == (job.lane in governed)]
-    bounds = [(lane, rank, place - queue.order.offset(lane, rank)) for lane in lanes for rank in Priority]
-    row = await session.row(
+    for lane in Lane:
+        if (lane in governed) == (job.lane in governed):
+            for rank in Priority:
+                yield _Bound(job.id, job.queue, lane, rank, place - queue.order.offset(lane, rank))
+
+
+async def _ahead(session: Session, bounds: Sequence[_Bound], wall: int, most: int | None) -> dict[str, int]:
+    """How many jobs, up to `most`, go before each job, in one statement."""
+    ids = list(dict.fromkeys(bound.id for bound in bounds))
+    numbers = {id: number for number, id in enumerate(ids)}
+    found = await session.rows(
         "count_before",
-        id=rows.id_key(job.id),
-        queue=job.queue,
+        numbers=[numbers[bound.id] for bound in bounds],
+        ids=[rows.id_key(bound.id) for bound in bounds],
+        queues=[bound.queue for bound in bounds],
+        lanes=[bound.lane.value for bound in bounds],
+        ranks=[bound.rank.value for bound in bounds],
+        dues=[bound.due for bound in bounds],
         wall=wall,
-        lanes=[lane.value for lane, _, _ in bounds],
-        ranks=[rank.value for _, rank, _ in bounds],
-        dues=[due for _, _, due in bounds],
         most=most,
     )
-    return int(row["ahead"]) if most is None else min(int(row["ahead"]), most)
+    return {ids[number]: int(ahead) if most is None else min(int(ahead), most) for number, ahead in found}

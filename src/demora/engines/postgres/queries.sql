@@ -20,14 +20,21 @@
 -- The time of this statement, read once; the triggers of an audit read it from the setting. Only tests set :clock.
 clock as materialized (
     select us, set_config('demora_clock.wall', (us / 1000)::text, true)::bigint as wall
-    from (select coalesce(:clock::bigint, (extract(epoch from clock_timestamp()) * 1000000)::bigint) as us) as read
+    from ({now}) as read
+)
+
+-- name: reading_clock
+-- As `clock`, for statements that write nothing: PostgreSQL runs a statement that changes a setting on one core.
+clock as materialized (
+    select us, us / 1000 as wall
+    from ({now}) as read
 )
 
 -- name: move
 -- The transaction in which a row moves into waiting; null while there is no line.
 case when :lined::boolean then pg_current_xact_id() end
 
--- name: shelf
+-- name: parked_offset
 -- {PARKED} for a new job of a type that claims have parked in its queue, so that it is parked at once; 0 for all others, and with
 -- a line, which does not know parked jobs.
 (case when not :lined::boolean and exists (
@@ -76,7 +83,8 @@ where pid = :pid and backend_start = :started and pid <> pg_backend_pid()
 select pg_advisory_xact_lock(hashtext(:what::text))
 
 -- name: take_keys
--- Take keys that are new or have expired; the others stay locked until the end of the transaction.
+-- Take keys that are new or have expired; the others stay locked until the end of the transaction. The time is that of `due_ms`
+-- in core/job.py.
 with {clock}
 insert into demora.idempotency_keys (scope, key, request_hash, job_id, created_at, scheduled_at, expires_at)
 select scope, key, request_hash, id, wall, greatest(coalesce(at, wall + delay, wall), wall), wall + kept
@@ -114,7 +122,8 @@ kind as materialized (
 
 -- name: add
 -- Returns when the jobs were added; the ids of the new ones if some existed already; and whether to wake waiters: because a
--- job is ready or the first of its queue, lane and rank, and because a job expires first.
+-- job is ready or the first of its queue, lane and rank, and because a job expires first. Due times and lanes are those of `due_ms`
+-- and `lane_for` in core/job.py.
 with {clock},
 {kinds},
 request as materialized (
@@ -127,7 +136,7 @@ added as (
                              max_retries, retry_delay, timeout, payload, tags, webhook_url, unique_key, webhook_on_cancel,
                              cause, namespace, submitter, traceparent, moved)
     select id, type, name, queue, :queued::smallint,
-        (case when due_at > wall then :scheduled::smallint else :realtime::smallint end) + {shelf}, rank, due_at,
+        (case when due_at > wall then :scheduled::smallint else :realtime::smallint end) + {parked_offset}, rank, due_at,
         wall, case when due_at > wall then due_at end, expires_at, max_retries, retry_delay, timeout, payload, tags, webhook_url,
         unique_key, webhook_on_cancel, cause, namespace, submitter, traceparent, {move}
     from request order by place
@@ -159,12 +168,33 @@ select ready, expiry, wall,
     (select case when count(*) < cardinality(:payloads::text[]) then coalesce(array_agg(id), '{}') end from added) as added
 from clock, woken
 
+-- name: add_due
+-- `add` for jobs that are due at once and never expire, whose ids are new. The caller then knows all that `add` returns, except
+-- the time.
+with {clock},
+{kinds},
+request as (
+    select given.*, kind.* from unnest(:ids::uuid[], :payloads::text[], :kinds_of::int[]) with ordinality
+        as given (id, payload, kind, place) join kind on kind.number = coalesce(given.kind, 1)
+),
+added as (
+    insert into demora.jobs (id, type, name, queue, status, lane, rank, due_at, created_at, max_retries, retry_delay, timeout,
+                             payload, tags, webhook_url, webhook_on_cancel, cause, namespace, submitter, traceparent, moved)
+    select id, type, name, queue, :queued::smallint, :realtime::smallint + {parked_offset}, rank, wall, wall, max_retries, retry_delay,
+        timeout, payload, tags, webhook_url, webhook_on_cancel, cause, namespace, submitter, traceparent, {move}
+    from request order by place
+),
+named as (
+    insert into demora.queues (name) select name from unnest(:unnamed::text[]) as name order by name on conflict do nothing
+)
+select wall from clock
+
 -- name: add_one
 -- A job that is due at once and never expires, in a queue that is on record. No row if its id exists already.
 with {clock}
 insert into demora.jobs (id, type, name, queue, status, lane, rank, due_at, created_at, max_retries, retry_delay, timeout,
                          payload, tags, webhook_url, webhook_on_cancel, cause, namespace, submitter, traceparent, moved)
-select :id::uuid, request.type, :name::text, request.queue, :queued::smallint, :realtime::smallint + {shelf}, :rank::smallint,
+select :id::uuid, request.type, :name::text, request.queue, :queued::smallint, :realtime::smallint + {parked_offset}, :rank::smallint,
     wall, wall,
     :max_retries::int, :retry_delay::bigint, :timeout::bigint, :payload::text, :tags::text,
     :webhook_url::text, :webhook_on_cancel::boolean,
@@ -180,6 +210,7 @@ where unique_key = :key and type = :type and namespace = :namespace and status <
 for update
 
 -- name: replace_waiting
+-- The due time and the lane are those of `due_ms` and `lane_for` in core/job.py.
 with {clock},
 request as (select wall, greatest(coalesce(:at::bigint, wall + :delay::bigint, wall), wall) as due_at from clock)
 update demora.jobs set name = :name, queue = :queue, rank = :rank,
@@ -194,10 +225,15 @@ where id = :id
 returning due_at
 
 -- name: claim
--- Merges a short scan for each queue, lane and rank with waiting jobs. It reads more rows than are wanted, since other workers may
--- be claiming the first ones, and skips locked rows. `found` is the number of rows that it read, `strange` the number of those of
--- other types if it leased fewer than it could. Parked rows are read by their type. With :types null they are like all others.
--- It leases nothing if there are `too_many` heads.
+-- Lease the first ready jobs: merges a short scan for each queue, lane and rank with waiting jobs. It reads more rows than are
+-- wanted, since other workers may be claiming the first ones, and skips locked rows. Parked rows are read by their type; with
+-- :types null they are like all others. It leases nothing if there are `too_many` heads.
+--
+-- `head` is where each scan begins, `served` the heads of queues that are not paused, with the order of their queue and whether its
+-- pace holds them. `found` are the first ready rows of all scans in the order of the claim, `chosen` those of them that it locked,
+-- `taken` those that it leased. `summary` is one row about the whole claim: `found` is the number of rows that it read,
+-- `other_types` the number of those of other types if it leased fewer than it could, `any_parked` whether a head is that of
+-- parked jobs, `next_due` when the next job is due, and `held` the first job that each pace holds.
 with recursive {clock},
 {heads},
 {claiming}
@@ -213,15 +249,20 @@ with recursive {clock},
 {claiming}
 
 -- name: heads
--- Each queue, lane and rank with waiting jobs, :most of them: a skip scan of the index, so that rows behind the first cost nothing.
+-- Each queue, lane and rank with waiting jobs, at most :most: a skip scan of the index, so that rows behind the first cost nothing.
+-- A head has the place of its first row. Later scans begin there, since the index still has many entries before it for a while:
+-- those of jobs that were claimed or parked.
 head as (
-    (select queue, lane, rank, 1 as number from demora.jobs where status < {PROCESSING} order by queue, lane, rank limit 1)
+    (
+        select queue, lane, rank, due_at, seq, 1 as number from demora.jobs where status < {PROCESSING}
+        order by queue, lane, rank, due_at, seq limit 1
+    )
     union all
-    select next.queue, next.lane, next.rank, number + 1
+    select next.*, number + 1
     from head, lateral (
-        select queue, lane, rank from demora.jobs
+        select queue, lane, rank, due_at, seq from demora.jobs
         where status < {PROCESSING} and (queue, lane, rank) > (head.queue, head.lane, head.rank)
-        order by queue, lane, rank limit 1
+        order by queue, lane, rank, due_at, seq limit 1
     ) as next
     where number < :most::int
 ),
@@ -230,29 +271,34 @@ heads as (select count(*) >= :most::int as too_many, null::bigint as next_due fr
 -- name: heads_of_queues
 head as (
     select first.* from unnest(:queues::text[]) as named (queue), lateral (
-        select queue, lane, rank from demora.jobs where status < {PROCESSING} and queue = named.queue order by lane, rank limit 1
+        select queue, lane, rank, due_at, seq from demora.jobs where status < {PROCESSING} and queue = named.queue
+        order by lane, rank, due_at, seq limit 1
     ) as first
     union all
     select next.* from head, lateral (
-        select queue, lane, rank from demora.jobs
+        select queue, lane, rank, due_at, seq from demora.jobs
         where status < {PROCESSING} and queue = head.queue and (lane, rank) > (head.lane, head.rank)
-        order by lane, rank limit 1
+        order by lane, rank, due_at, seq limit 1
     ) as next
 ),
 heads as (select false as too_many, null::bigint as next_due)
 
 -- name: heads_of_types
--- Those of all due jobs of these types, unless :most or more are due. `next_due` is when the next of them is due.
+-- The heads of all due jobs of these types, unless :most or more are due. `next_due` is when the next of them is due. A head has
+-- the place of the first job of these types, so that no scan passes jobs of other types before it, nor what the index keeps of
+-- those that were parked.
 kind as (select type, status from unnest(:types::text[]) as known (type), unnest(:waiting::smallint[]) as waiting (status)),
 due as materialized (
     select kind.type, kind.status, job.* from clock, kind, lateral (
-        select queue, lane, rank from demora.jobs
+        select queue, lane, rank, due_at, seq from demora.jobs
         where jobs.status in ({PENDING}, {QUEUED}, {RETRYING}) and jobs.type = kind.type and jobs.status = kind.status
             and due_at <= wall
         order by due_at, seq limit :most::int
     ) as job
 ),
-head as (select distinct queue, lane, rank from due),
+head as (
+    select distinct on (queue, lane, rank) queue, lane, rank, due_at, seq from due order by queue, lane, rank, due_at, seq
+),
 heads as (
     select exists (select from due group by type, status having count(*) >= :most::int) as too_many, (
         select min(next.due_at) from clock, kind, lateral (
@@ -267,12 +313,12 @@ heads as (
 -- name: claiming
 {parked_heads},
 served as materialized (
-    select head.type, head.queue, lane, rank, (coalesce(offsets, :usual::bigint[]))[lane * :ranks::int + rank + 1] as extra,
+    select head.type, head.queue, lane, rank, head.due_at as first_due, head.seq as first_seq,
+        (coalesce(offsets, :usual::bigint[]))[lane * :ranks::int + rank + 1] as extra,
         case when :in_turn::boolean then array_position(:queues::text[], head.queue) else 0 end as turn,
         lane = any(coalesce(policy.lanes, '{}')) as held, own.state
-    from (select null::text as type, queue, lane, rank from head union all select * from parked_head) as head
-        left join demora.queues on name = head.queue left join demora.paces as own on own.queue = head.queue
-        left join demora.paces as policy on policy.queue = case when {follows} then '*' else head.queue end
+    from (select null::text as type, queue, lane, rank, due_at, seq from head union all select * from parked_head) as head
+        {rules_of_queue}
     where paused_at is null and (:queues::text[] is null or head.queue = any(:queues::text[]))
         and not (select too_many from heads)
 ),
@@ -281,19 +327,19 @@ found as materialized (
     from clock, served, lateral (
         (select due_at, seq from demora.jobs
         where served.type is null and status < {PROCESSING} and queue = served.queue and lane = served.lane
-            and rank = served.rank and due_at <= wall
+            and rank = served.rank and {from_head} and due_at <= wall
         order by due_at, seq limit :window::int)
         union all
         (select due_at, seq from demora.jobs
         where {parked} and type = served.type and queue = served.queue and lane = served.lane
-            and rank = served.rank and due_at <= wall
+            and rank = served.rank and {from_head} and due_at <= wall
         order by due_at, seq limit :window::int)
     ) as scan
-    where not held and {handed_out}
+    where not held and {is_read}
     order by turn, place, seq limit :window::int
 ),
 chosen as materialized (
-    -- One by one, by their `seq`, in the order of `found`: a plan for any number of rows might read all jobs.
+    -- One by one, by `seq`, in the order of `found`: a plan for any number of rows might read all jobs.
     select turn, place, job.* from clock, found, lateral (
         select {chosen} from demora.jobs
         where jobs.seq = found.seq and status + 0 < {PROCESSING} and due_at <= wall and {of_types}
@@ -302,12 +348,14 @@ chosen as materialized (
     limit :limit::int
 ),
 {leasing},
-sight as materialized (
-    select {sight}, (select count(*) from found) as found,
+summary as materialized (
+    select {summary}, (select count(*) from found) as found,
         case when (select count(*) from chosen) < (select least(count(*), :limit::int) from found) then (
-            select count(*) from found join demora.jobs using (seq) where not {of_types}
-        ) else 0 end as strange,
+            select count(*) from found, lateral (select type from demora.jobs where jobs.seq = found.seq limit 1) as jobs
+            where not {of_types}
+        ) else 0 end as other_types,
         (select too_many from heads) as too_many,
+        exists (select from head where lane >= {PARKED}) as any_parked,
         least((select next_due from heads), (
             select min(next.due_at) from served, lateral (
                 (select due_at from demora.jobs
@@ -320,29 +368,31 @@ sight as materialized (
                     and rank = served.rank and due_at > wall
                 order by due_at limit 1)
             ) as next
-            where not held and {handed_out}
+            where not held and {is_read}
         )) as next_due,
         (
             select json_agg(json_build_array(served.queue, state, first.due_at)) from served, lateral (
                 select due_at from demora.jobs
                 where status < {PROCESSING} and queue = served.queue and lane = served.lane and rank = served.rank
+                    and {from_head}
                 order by due_at limit 1
             ) as first
             where held and served.type is null
         ) as held
     from clock
 )
-select sight.*, taken.* from sight left join taken on true order by turn, place, seq
+select summary.*, taken.* from summary left join taken on true order by turn, place, seq
 
 -- name: parked
 status < {PROCESSING} and lane >= {PARKED}
 
 -- name: parked_heads
--- Each of the types, queue, lane and rank that has parked jobs; none if no head shows that any job is parked.
+-- Each type, queue, lane and rank with parked jobs, for these types; none if no head shows that any job is parked.
 parked_head as (
-    select known as type, first.queue, first.lane, first.rank
+    select known as type, first.*
     from unnest(:types::text[]) as known, lateral (
-        select queue, lane, rank from demora.jobs where {parked} and type = known order by queue, lane, rank limit 1
+        select queue, lane, rank, due_at, seq from demora.jobs where {parked} and type = known
+        order by queue, lane, rank, due_at, seq limit 1
     ) as first
     where exists (select from head where lane >= {PARKED})
     union all
@@ -350,16 +400,20 @@ parked_head as (
 )
 
 -- name: next_parked
-select parked_head.type, next.queue, next.lane, next.rank
+select parked_head.type, next.*
 from parked_head, lateral (
-    select queue, lane, rank from demora.jobs
+    select queue, lane, rank, due_at, seq from demora.jobs
     where {parked} and type = parked_head.type
         and (queue, lane, rank) > (parked_head.queue, parked_head.lane, parked_head.rank)
-    order by queue, lane, rank limit 1
+    order by queue, lane, rank, due_at, seq limit 1
 ) as next
 
--- name: handed_out
--- Whether a claim reads the rows of a head of `served`: those of parked rows by their type.
+-- name: from_head
+-- Begins a scan of the rows of a head of `served` at its first row.
+(due_at, seq) >= (served.first_due, served.first_seq)
+
+-- name: is_read
+-- Whether a claim reads the rows behind a head of `served`. It reads parked rows by their type.
 (served.type is not null or served.lane < {PARKED} or :types::text[] is null)
 
 -- name: of_types
@@ -385,7 +439,8 @@ with recursive {clock},
 found as materialized (
     select scan.seq from clock, head, lateral (
         select seq from demora.jobs
-        where status < {PROCESSING} and queue = head.queue and lane = head.lane and rank = head.rank and due_at <= wall
+        where status < {PROCESSING} and queue = head.queue and lane = head.lane and rank = head.rank
+            and (due_at, seq) >= (head.due_at, head.seq) and due_at <= wall
         order by due_at, seq limit :window::int
     ) as scan
     where lane < {PARKED} and (:queues::text[] is null or queue = any(:queues::text[]))
@@ -401,13 +456,16 @@ found as materialized (
 {parking}
 
 -- name: parking
-strange as materialized (
-    select jobs.ctid as row from found join demora.jobs using (seq)
-    where status + 0 < {PROCESSING} and lane < {PARKED} and not {of_types}
-    for update of jobs skip locked
+of_other_types as materialized (
+    -- One by one, as in `claim`.
+    select job.row from found, lateral (
+        select jobs.ctid as row from demora.jobs
+        where jobs.seq = found.seq and status + 0 < {PROCESSING} and lane < {PARKED} and not {of_types}
+        for update of jobs skip locked
+    ) as job
 ),
 moved as (
-    update demora.jobs set lane = lane + {PARKED} from strange where jobs.ctid = strange.row returning type, queue
+    update demora.jobs set lane = lane + {PARKED} from of_other_types as other where jobs.ctid = other.row returning type, queue
 ),
 noted as (
     insert into demora.parked_types (type, queue, unknown_since)
@@ -416,6 +474,14 @@ noted as (
 )
 select distinct type from moved
 
+-- name: rules_of_queue
+-- The settings and the pace of the queue of each `head`, one by one: a plan for many of them might read all queues.
+left join lateral (select offsets, paused_at from demora.queues where name = head.queue limit 1) as named on true
+        left join lateral (select state, follows from demora.paces where queue = head.queue limit 1) as own on true
+        left join lateral (
+            select lanes from demora.paces where queue = case when {follows} then '*' else head.queue end limit 1
+        ) as policy on true
+
 -- name: follows
 -- Whether a queue keeps to the pace of `*`; `own` is its row among the paces, if it has one.
 own.follows is not false
@@ -423,31 +489,29 @@ own.follows is not false
 -- name: chosen
 -- What the statement remembers of a job that it chose and locked. It finds the row again by its ctid; a row that has changed
 -- since the statement began is skipped.
-jobs.seq, jobs.ctid as row, token = credits and coalesce(expires_at <= wall, false) as expired, {hooked} as hooked
+jobs.seq, jobs.ctid as row, token = credits and coalesce(expires_at <= wall, false) as expired
 
 -- name: kept_message
 -- The message of the last run, for jobs whose next run needs it.
 case when jobs.type = any(:resumed::text[]) then jobs.progress_message end
 
 -- name: leasing
--- Lease the chosen jobs; those that expired are ended instead, unless they have a webhook.
-expired as (
-    update demora.jobs set status = :cancelled, completed_at = wall, error = :expired, settled = {settling}
-    from clock, chosen where jobs.ctid = chosen.row and chosen.expired and not chosen.hooked
-    returning 1
-),
+-- Lease the chosen jobs, except those that expired, which the caller then ends.
 taken as (
     update demora.jobs set status = :processing, token = token + 1, worker_id = :worker_id, claim = :claim, claim_id = :claim_id,
         lease_until = wall + :lease::bigint, claimed_at = wall, started_at = null, progress = null,
         progress_message = {kept_message}
     from clock, chosen where jobs.ctid = chosen.row and not chosen.expired
-    returning turn, place, jobs.seq, id, token, type, name, queue, rank, payload, credits, strays, max_retries, retry_delay,
-        timeout, coalesce(scheduled_at, created_at) as scheduled_at, tags, schedule, slot_at, traceparent
+    returning turn, place, jobs.seq, {claimed_job}
 )
 
--- name: sight
--- What a worker that leases jobs also wants to know.
-us, wall, (select count(*) from expired) as gone, (select count(*) from chosen where expired and hooked) as expired_hooked,
+-- name: claimed_job
+id, token, type, name, queue, rank, payload, credits, strays, max_retries, retry_delay, timeout,
+    coalesce(scheduled_at, created_at) as scheduled_at, tags, schedule, slot_at, traceparent
+
+-- name: summary
+-- What a claim returns besides the jobs: the time, the number of jobs that expired, and the lapsed leases.
+us, wall, (select count(*) from chosen where expired) as expired,
     (select min(lease_until) from demora.jobs where status = {PROCESSING}) as next_lapse,
     (
         select json_agg(json_build_array(id, token, credits, strays, max_retries, retry_delay, worker_id, type))
@@ -457,17 +521,14 @@ us, wall, (select count(*) from expired) as gone, (select count(*) from chosen w
         ) as run_out
     ) as lapsed
 
--- name: claimed
+-- name: leased_before
 -- The jobs that the first try of a call leased.
-select id, token, type, name, queue, rank, payload, credits, strays, max_retries, retry_delay, timeout,
-    coalesce(scheduled_at, created_at) as scheduled_at, tags, schedule, slot_at, traceparent
-from demora.jobs where status = {PROCESSING} and claim = :claim and worker_id = :worker_id order by seq
+select {claimed_job} from demora.jobs
+where status = {PROCESSING} and claim = :claim and worker_id = :worker_id order by seq
 
--- name: claimed_under
+-- name: claimed
 with {clock}
-select id, token, type, name, queue, rank, payload, credits, strays, max_retries, retry_delay, timeout,
-    coalesce(scheduled_at, created_at) as scheduled_at, tags, schedule, slot_at, traceparent
-from clock, demora.jobs
+select {claimed_job} from clock, demora.jobs
 where worker_id = :worker_id and claim_id = :claim_id and status = {PROCESSING} and lease_until > wall order by seq
 
 -- name: in_order
@@ -534,8 +595,9 @@ order by claimed_at, seq
 id, token, type, credits, strays, max_retries, retry_delay, timeout, wall - claimed_at as held
 
 -- name: settle
--- A verdict that would ignore a request to cancel gives way to CANCELLED. A verdict that ends a job with a webhook is put off,
--- unless :with_deliveries says that the caller records the deliveries in the same transaction.
+-- A verdict that would ignore a request to cancel gives way to CANCELLED: where `gives_way`, each column is written as
+-- `Verdict.after_cancel_request` in core/verdict.py has it. A verdict that ends a job with a webhook is not applied
+-- but returned in `put_off`, unless :with_deliveries says that the caller records the deliveries in the same transaction.
 with {clock},
 request as (
     select * from unnest(
@@ -607,12 +669,11 @@ woken as (
 select put_off, ended, ready, number, status from woken left join moved on true
 
 -- name: complete
--- `settle` for runs that succeeded without a log or progress: they need 5 values each instead of 19. Jobs with a webhook are put off.
+-- `settle` for runs that succeeded without a log or progress: they need 4 values each instead of 19. Jobs with a webhook are put off.
 with {clock},
 request as (
-    select *, false as lapsed
-    from unnest(:ids::uuid[], :tokens::int[], :results::text[], :rans::bigint[], :ran_us::bigint[])
-        with ordinality as request (id, token, result, ran, ran_us, number)
+    select *, false as lapsed from unnest(:ids::uuid[], :tokens::int[], :results::text[], :ran_us::bigint[])
+        with ordinality as request (id, token, result, ran_us, number)
 ),
 held as materialized (
     select request.*, seq, current, old_status, old_lane, old_due, lease_until, put_off
@@ -624,7 +685,7 @@ held as materialized (
 moved as (
     update demora.jobs set
         status = {COMPLETED}, completed_at = wall, lease_until = null, result = held.result, error = null, strays = 0,
-        started_at = greatest(claimed_at, coalesce(started_at, wall - ran)), moved = {move}, settled = {settling}
+        started_at = greatest(claimed_at, coalesce(started_at, wall - ran_us / 1000)), moved = {move}, settled = {settling}
     from clock, held
     where jobs.seq = held.seq and held.token = current and old_status = {PROCESSING} and held.lease_until > wall and not put_off
     returning jobs.status, queue, type, number, old_lane, 0 as credit,
@@ -638,6 +699,8 @@ woken as (
 select put_off, ended, ready, number, status from woken left join moved on true
 
 -- name: counted_runs
+-- The classes of runs are those of `Tally.add_run` in core/statistics.py, by which SQLite counts them.
+-- `test_a_run_is_counted_by_what_became_of_its_job` keeps both equal.
 counted as (
     -- Only this store writes these rows, one statement at a time.
     insert into demora.tallies as kept
@@ -647,10 +710,10 @@ counted as (
         count(*) filter (where status = :completed), count(*) filter (where status = :failed),
         count(*) filter (where status < {PROCESSING} and credit = 0), count(*) filter (where status = :cancelled),
         count(*) filter (where status < {PROCESSING} and credit = 1),
-        demora.count_bins(array_agg(width_bucket(late_us, :bounds::bigint[])) filter
+        demora.count_bins(array_agg(width_bucket(late_us, {BOUNDS})) filter
             (where late_us is not null and old_lane = :realtime)),
-        demora.count_bins(array_agg(width_bucket(late_us, :bounds)) filter (where late_us is not null and old_lane <> :realtime)),
-        demora.count_bins(array_agg(width_bucket(ran_us, :bounds)) filter (where late_us is not null)),
+        demora.count_bins(array_agg(width_bucket(late_us, {BOUNDS})) filter (where late_us is not null and old_lane <> :realtime)),
+        demora.count_bins(array_agg(width_bucket(ran_us, {BOUNDS})) filter (where late_us is not null)),
         coalesce(max(late_us) filter (where old_lane = :realtime), 0),
         coalesce(max(late_us) filter (where old_lane <> :realtime), 0),
         coalesce(max(ran_us) filter (where late_us is not null), 0)
@@ -721,13 +784,12 @@ select id, case when retried.seq is null then status else :queued::smallint end 
 from held left join retried using (seq)
 
 -- name: restore
--- A job that this transaction has locked.
+-- A job that this transaction has locked. If it waits to be retried, it has the error of its last attempt.
 with {clock},
 held as materialized (select seq, status from demora.jobs where id = :id),
 restored as (
-    update demora.jobs set status = case when retries > 0 and token > credits then {RETRYING} else {QUEUED} end,
-        generation = generation + 1,
-        error = case when retries > 0 and token > credits
+    update demora.jobs set status = :status::smallint, generation = generation + 1,
+        error = case when :status::smallint = {RETRYING}
             then (select attempts.error from demora.attempts where job_id = jobs.id order by attempts.token desc limit 1) end,
         completed_at = null, moved = {move}
     from clock, held where jobs.seq = held.seq and held.status = {CANCELLED} and error = :error and cancel_requested_at is null
@@ -741,6 +803,7 @@ select coalesce(restored.status, held.status) as status, restored.seq is not nul
 from held left join restored using (seq)
 
 -- name: change
+-- The due time is that of `due_ms` in core/job.py.
 with {clock},
 held as materialized (
     select seq, id, status, greatest(coalesce(:at::bigint, wall + :delay::bigint), wall) as due,
@@ -762,7 +825,7 @@ select held.status, changed.seq is not null as did, changed.seq is not null and 
 from clock, held left join changed using (seq)
 
 -- name: lock
-select id, status from demora.jobs where id = any(:ids::uuid[]) order by seq + 0 for update
+select id, status, token - credits as attempt from demora.jobs where id = any(:ids::uuid[]) order by seq + 0 for update
 
 -- name: delete
 -- Jobs that this transaction has locked, with their attempts and log lines. The lock was a statement of its own, so this one
@@ -784,7 +847,7 @@ where queue = :queue and status = :status and status > {PROCESSING} and complete
 order by completed_at, seq limit :limit::int for update skip locked
 
 -- name: purge_beyond
--- Lock all except the newest so many.
+-- The same, but lock all except the :newest ones.
 select id from demora.jobs where jobs.seq in (
     select seq from demora.jobs where queue = :queue and status = :status and status > {PROCESSING}
     order by completed_at desc, seq desc limit :limit::int offset :newest::int
@@ -903,10 +966,10 @@ id, type, name, queue, status, lane, rank, due_at, created_at, coalesce(schedule
     (select json_agg(json_build_array(token, started_at, ended_at, worker_id, error, traceback) order by token)::text
      from demora.attempts where job_id = jobs.id) as attempts
 
--- name: job
+-- name: jobs
 select {job_columns},
     (select json_agg(json_build_array(at, line) order by seq)::text from demora.logs where job_id = jobs.id) as log
-from demora.jobs where id = :id
+from demora.jobs where id = any(:ids::uuid[])
 
 -- name: listed
 select {job_columns}, null as log
@@ -943,11 +1006,14 @@ where :bytes::bigint is null or place = 1 or bytes <= :bytes
 order by place
 
 -- name: walked
--- The places of the jobs that a walk read and that match, in order, and that of the last one it read. `read` counts them all.
+-- The places of the first :wanted jobs that a walk read and that match, in order, and that of the last one it read. `read` counts
+-- all that it read.
 select at, row, id, matches, read from (
-    select walked.*, row_number() over (order by /* order */) as place, count(*) over () as read from (/* walk */) as walked
+    select walked.*, row_number() over walk as place, count(*) filter (where matches) over walk as number, count(*) over () as read
+    from (/* walk */) as walked
+    window walk as (order by /* order */ rows unbounded preceding)
 ) as walked
-where matches or place = read
+where (matches and number <= :wanted::int) or place = read
 order by place
 
 -- A walk reads the place of each job in the list, its id, and whether it matches the rest of the filter.
@@ -961,7 +1027,7 @@ select 0::bigint as at, seq as row, id, /* matches */ as matches from demora.job
 where seq >= :first_row::bigint and seq <= :last_row::bigint and seq < :row::bigint order by seq desc limit :chunk::int
 
 -- name: row_at
--- The first row of a job that was added at this time or later: halves the rows again and again.
+-- The first row of a job that was added at this time or later: a binary search.
 with recursive half as (
     select 0::bigint as low, (select coalesce(max(seq), 0) + 1 from demora.jobs) as high
     union all
@@ -1147,43 +1213,58 @@ coalesce(schedule = :schedule, false)
 -- name: match_older_than
 coalesce(completed_at, created_at) <= (select us / 1000 from ({now}) as now) - :older_than::bigint
 
--- name: queues
--- One statement sees one snapshot: a job that moves meanwhile is counted once.
-with {clock},
-named as materialized (
-    select name, step, strict, head_start, paused_at, pause_reason, paused_by, retention, webhook_url from demora.queues
-    where name >= :first and name <= :last and (:after::text is null or name > :after) order by name limit :limit::int
-),
-shown as materialized (select min(name) as first, max(name) as last from named),
-lane_count as (
-    select queue, lane, count(*) as jobs, count(*) filter (where due_at <= wall) as due
-    from clock, demora.jobs
-    where status < {PROCESSING} and queue >= (select first from shown) and queue <= (select last from shown)
-        group by queue, lane
-),
+-- name: queue_settings
+name, step, strict, head_start, paused_at, pause_reason, paused_by, retention, webhook_url
+
+-- name: waiting_by_lane
+-- To join each job with the clock would take longer than to count it.
+select queue, lane, count(*) as jobs, count(*) filter (where due_at <= (select wall from clock)) as due
+from demora.jobs where status < {PROCESSING}
+
+-- name: dead_by_queue
+select queue, count(*) as dead from demora.jobs where status = {FAILED}
+
+-- name: shown_only
+queue >= (select first from shown) and queue <= (select last from shown)
+
+-- name: queues_with_counts
 waiting as (
     select lane_count.queue, sum(case when held then 0 else due end)::bigint as ready,
         sum(case when held then jobs else jobs - due end)::bigint as delayed
     from {held_lanes}
     group by lane_count.queue
 ),
-processing as (select queue, count(*) as processing from demora.jobs where status = {PROCESSING} group by queue),
-dead as (
-    select queue, count(*) as dead from demora.jobs
-    where status = {FAILED} and queue >= (select first from shown) and queue <= (select last from shown) group by queue
-)
-select name, step, strict, head_start, paused_at, pause_reason, paused_by, retention, webhook_url,
-    coalesce(ready, 0) as ready, coalesce(delayed, 0) as delayed, coalesce(processing, 0) as processing,
-    coalesce(dead, 0) as dead
+processing as (select queue, count(*) as processing from demora.jobs where status = {PROCESSING} group by queue)
+select {queue_settings}, coalesce(ready, 0) as ready, coalesce(delayed, 0) as delayed,
+    coalesce(processing, 0) as processing, coalesce(dead, 0) as dead
 from named
 left join waiting on waiting.queue = name
 left join processing on processing.queue = name
 left join dead on dead.queue = name
 order by name
 
+-- name: queues
+-- One statement sees one snapshot: a job that moves meanwhile is counted once.
+with {clock},
+named as materialized (
+    select {queue_settings} from demora.queues
+    where name >= :first and name <= :last and (:after::text is null or name > :after) order by name limit :limit::int
+),
+shown as materialized (select min(name) as first, max(name) as last from named),
+lane_count as ({waiting_by_lane} and {shown_only} group by queue, lane),
+dead as ({dead_by_queue} and {shown_only} group by queue),
+{queues_with_counts}
+
+-- name: all_queues
+-- As `queues`, and the planner knows how many jobs there are to count: many are counted on several cores.
+with {reading_clock},
+named as (select {queue_settings} from demora.queues),
+lane_count as ({waiting_by_lane} group by queue, lane),
+dead as ({dead_by_queue} group by queue),
+{queues_with_counts}
+
 -- name: queue
-select name, step, strict, head_start, paused_at, pause_reason, paused_by, retention, webhook_url
-from demora.queues where name = :name for update
+select {queue_settings} from demora.queues where name = :name for update
 
 -- name: name_queue
 insert into demora.queues (name) values (:name) on conflict do nothing
@@ -1199,7 +1280,7 @@ update demora.queues set step = :step, strict = :strict, head_start = :head_star
         when :paused then :by end,
     retention = coalesce(:retention, retention), webhook_url = nullif(coalesce(:webhook_url, webhook_url), ''), changed_at = wall
 from clock where name = :name
-returning name, step, strict, head_start, paused_at, pause_reason, paused_by, retention, webhook_url
+returning {queue_settings}
 
 -- name: heartbeat
 with {clock}
@@ -1353,7 +1434,7 @@ counted as (
     -- The lock of the pace lets one release write these rows at a time.
     insert into demora.tallies as kept (process, queue, type, at, released, held, longest_held)
     select :process, :queue, type, :wall - :wall % :window_ms::bigint, count(*),
-        demora.count_bins(array_agg(width_bucket(held_us, :bounds::bigint[]))), max(held_us)
+        demora.count_bins(array_agg(width_bucket(held_us, {BOUNDS}))), max(held_us)
     from moved group by type order by type
     on conflict (at, queue, type, process) do update set released = kept.released + excluded.released,
         held = demora.add_counts(kept.held, excluded.held), longest_held = greatest(kept.longest_held, excluded.longest_held)
@@ -1371,37 +1452,41 @@ select queues.name as queue, policy.pace, own.state, policy.set_at, policy.set_b
             and lane in (:realtime, :realtime + {PARKED}) and due_at <= wall
 ) as quiet, {follows} as inherited
 from clock, (
-    select name from demora.queues where :queue::text is null union all select coalesce(:queue::text, '*')
+    select name from demora.queues where :queues::text[] is null union all select unnest(coalesce(:queues::text[], '{*}'))
 ) as queues left join demora.paces as own on own.queue = queues.name
     join demora.paces as policy on policy.queue = case when {follows} then '*' else queues.name end, lateral (
     select count(*) filter (where due_at <= wall) as held, count(*) filter (where due_at > wall) as coming,
         count(*) filter (where due_at <= wall + :hour::bigint) as soon, min(due_at) as first
     from demora.jobs where status < {PROCESSING} and queue = queues.name and lane = any(policy.lanes)
 ) as counts
-where policy.pace is not null and (:queue::text is not null or own.queue is not null or held + coming > 0)
+where policy.pace is not null and (:queues::text[] is not null or own.queue is not null or held + coming > 0)
 order by queues.name collate "C"
 
 -- name: pace_changes
 select queue, at, by, pace, follows from demora.pace_changes where queue = :queue order by seq desc limit :limit::int
 
--- name: queue_as_it_is
-select name, step, strict, head_start, paused_at, pause_reason, paused_by, retention, webhook_url
-    from demora.queues where name = :name
-
--- name: count_recent
-select count(*) as recent from demora.jobs
-where queue = :queue and status = :completed and status > {PROCESSING} and completed_at > :since::bigint
+-- name: surroundings
+-- The queues as they are, also those that have no row, and how many of their jobs were completed lately.
+select asked.name, step, strict, head_start, paused_at, pause_reason, paused_by, retention, webhook_url, (
+    select count(*) from demora.jobs
+    where queue = asked.name and status = :completed and status > {PROCESSING} and completed_at > :since::bigint
+) as recent
+from unnest(:queues::text[]) as asked (name) left join demora.queues on queues.name = asked.name
 
 -- name: count_before
-select coalesce(sum(jobs), 0)::bigint as ahead
-from unnest(:lanes::smallint[], :ranks::smallint[], :dues::bigint[]) as bound (lane, rank, due), lateral (
-    select count(*) as jobs from (
+-- For each job the sum over the lanes and ranks of its queue.
+select number, sum(counted)::bigint as ahead
+from unnest(:numbers::int[], :ids::uuid[], :queues::text[], :lanes::smallint[], :ranks::smallint[], :dues::bigint[])
+    as bound (number, id, queue, lane, rank, due), lateral (
+    select count(*) as counted from (
         select from demora.jobs
-        where status < {PROCESSING} and queue = :queue and lane = bound.lane and rank = bound.rank and due_at <= :wall::bigint
-            and (due_at < due or (due_at = due and seq < (select seq from demora.jobs where id = :id)))
+        where status < {PROCESSING} and jobs.queue = bound.queue and jobs.lane = bound.lane and jobs.rank = bound.rank
+            and due_at <= least(:wall::bigint, due)
+            and (due_at < due or seq < (select seq from demora.jobs as asked where asked.id = bound.id))
         limit :most::bigint
     ) as before
-) as counted
+) as jobs_before
+group by number
 
 -- name: pace_facts
 select queue, at, pace, follows from demora.pace_changes order by seq
@@ -1409,7 +1494,7 @@ select queue, at, pace, follows from demora.pace_changes order by seq
 -- ==== schedules ====
 
 -- name: add_of_schedules
--- Jobs of schedules enter the scheduled lane, also if they are due at once.
+-- Due times and lanes are those of `due_ms` and `lane_for` in core/job.py.
 with {clock},
 {kinds},
 request as materialized (
@@ -1471,7 +1556,7 @@ where name = :name
 delete from demora.schedules where name = :name returning name
 
 -- name: remove_records
--- After the row of the schedule, so that it sees the records of a firing that had the row.
+-- Runs after `remove_schedule`, so that it also sees the records of a firing that had locked the row of the schedule.
 delete from demora.schedule_slots where schedule = :name
 
 -- name: register_names
@@ -1515,7 +1600,7 @@ with {clock}
 select id, paces from clock, demora.schedulers where heartbeat_at > wall - :within::bigint order by id
 
 -- name: schedules_due
--- With one row at least, which says when to look next. The coming fire times are a skip scan of the index.
+-- Returns at least one row, which says when to look next. A skip scan of the index finds the coming fire times.
 with recursive {clock},
 due as materialized (
     (
@@ -1543,13 +1628,13 @@ coming as (
     ), upto
     from coming where at <= upto
 ),
-sight as materialized (
+summary as materialized (
     select us, wall, exists (select from demora.schedules where kept_at is not null) as keeps,
         array(select at from (select * from coming limit :most_coming::int) as first where at <= upto) as coming
     from clock
 )
 select us, wall, keeps, coming, name, due.schedule, revision, decided_to, next_at, kept_at, waiting, claimed
-from sight left join due on true left join lateral (
+from summary left join due on true left join lateral (
     select bool_or(status < {PROCESSING} and token = 0) as waiting, bool_or(status = {PROCESSING} or token > 0) as claimed
     from demora.jobs
     where due.exclusive and jobs.schedule is not null and jobs.schedule = due.name and status < {COMPLETED}
@@ -1675,7 +1760,7 @@ ended as (delete from demora.sessions where key_id = any(array(select id from fo
 select id from forgotten
 
 -- name: forget_names
--- After the row of the key, so that it sees the names of a call that had the row.
+-- Runs after `forget_key`, so that it also sees the names of a call that had locked the row of the key.
 delete from demora.key_names where key_id = :id
 
 -- name: lock_key
@@ -1722,8 +1807,9 @@ delete from demora.sessions where digest = :digest returning digest
 -- ==== webhooks ====
 
 -- name: hooked
--- Whether a job has a webhook: its own, or that of its queue. A statement reads the queues once.
-(jobs.webhook_url is not null or jobs.queue = any(array(select name from demora.queues where webhook_url is not null)))
+-- Whether a job has a webhook: its own, or that of its queue. A plan cannot turn this subquery into one that reads all queues.
+(jobs.webhook_url is not null
+    or coalesce((select queues.webhook_url is not null from demora.queues where queues.name = jobs.queue limit 1), false))
 
 -- name: ended
 -- What deliveries say of jobs that ended; no row for a job without a webhook.
@@ -1911,7 +1997,7 @@ group by 1
 -- name: dead_letters
 with {clock},
 newest as (
-    select queue, type, split_part(coalesce(error, ''), ':', 1) as error, completed_at, id::text as id
+    select queue, type, coalesce({error_class}, '') as error, completed_at, id::text as id
     from demora.jobs where status = {FAILED} order by jobs.id desc limit :limit::int
 ),
 aged as (
@@ -1968,7 +2054,7 @@ delete from demora.statistics where (width, at, queue, type) in (
 returning width, at, queue, type, tally
 
 -- name: statistics_names
--- The names in those of the windows that have at least so many.
+-- The names in those of these windows that have :enough of them or more.
 select width, at, queue, type from demora.statistics
 where (width, at) in (
     select width, at from demora.statistics join unnest(:widths::bigint[], :ats::bigint[]) as asked (width, at)
@@ -2062,20 +2148,20 @@ where name in ('line_epoch', 'line_run') and exists (select from held)
 -- Lease the jobs that a line handed out, if they still wait in that queue and are due; locked rows are skipped.
 with recursive {clock},
 parked_head as (
-    select known.type, first.queue, first.lane, first.rank
+    select known.type, first.*
     from unnest(coalesce(:types::text[], array(select distinct type from demora.jobs where {parked}))) as known (type), lateral (
-        select queue, lane, rank from demora.jobs where {parked} and type = known.type order by queue, lane, rank limit 1
+        select queue, lane, rank, due_at, seq from demora.jobs where {parked} and type = known.type
+        order by queue, lane, rank, due_at, seq limit 1
     ) as first
     where (select type from demora.jobs where {parked} order by type limit 1) is not null
     union all
     {next_parked}
 ),
 request as (select * from unnest(:ids::uuid[], :queues::text[]) with ordinality as request (id, queue, number)),
-barred as materialized (
-    select asked.queue as name, paused_at is not null as paused, coalesce(policy.lanes, '{}') as held
-    from (select distinct queue from request) as asked left join demora.queues on name = asked.queue
-        left join demora.paces as own on own.queue = asked.queue
-        left join demora.paces as policy on policy.queue = case when {follows} then '*' else asked.queue end
+restricted as materialized (
+    select head.queue as name, paused_at is not null as paused, coalesce(policy.lanes, '{}') as held
+    from (select distinct queue from request) as head
+        {rules_of_queue}
     where paused_at is not null or policy.lanes is not null
 ),
 chosen as materialized (
@@ -2083,25 +2169,20 @@ chosen as materialized (
         select {chosen} from demora.jobs
         where jobs.id = request.id and jobs.queue = request.queue and status + 0 < {PROCESSING} and due_at <= wall
             and {of_types}
-            and not exists (select from barred where name = jobs.queue and (paused or lane = any(held)))
+            and not exists (select from restricted where name = jobs.queue and (paused or lane = any(held)))
         for update of jobs skip locked
     ) as job
 ),
 {leasing},
-sight as materialized (
-    select {sight}, null::bigint as next_due,
+summary as materialized (
+    select {summary}, null::bigint as next_due,
         (
-            select min(first.due_at) from parked_head, lateral (
-                select due_at from demora.jobs
-                where {parked} and type = parked_head.type and queue = parked_head.queue and lane = parked_head.lane
-                    and rank = parked_head.rank
-                order by due_at limit 1
-            ) as first
+            select min(parked_head.due_at) from parked_head
             where :served::text[] is null or parked_head.queue = any(:served::text[])
         ) as parked_due
     from clock
 )
-select sight.*, taken.* from sight left join taken on true order by place
+select summary.*, taken.* from summary left join taken on true order by place
 
 -- name: row_places
 select id, queue, lane, rank, due_at, status from demora.jobs where id = any(:ids::uuid[])

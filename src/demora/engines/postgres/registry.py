@@ -21,6 +21,8 @@ async def name_queues(session: Session, names: Iterable[str]) -> None:
 
 
 async def queues(session: Session, which: QueueQuery = ALL_QUEUES) -> list[Queue]:
+    if which.reads_all:
+        return [rows.queue(row) for row in await session.rows("all_queues")]
     what = {"first": which.first, "last": which.last, "after": which.after, "limit": which.limit}
     return [rows.queue(row) for row in await session.rows("queues", **what)]
 

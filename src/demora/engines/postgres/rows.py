@@ -26,7 +26,7 @@ _ID = re.compile(r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
 
 def id_key(id: str) -> str | None:
     """The id as the database accepts it, or None if the text is not an id."""
-    return id if _ID.fullmatch(id) else None
+    return id.lower() if _ID.fullmatch(id) else None
 
 
 def text(words: str | None) -> str | None:
@@ -35,16 +35,23 @@ def text(words: str | None) -> str | None:
 
 
 def new_jobs(jobs: Sequence[NewJob]) -> dict[str, Any]:
-    """The parameters of `add`. What the jobs have in common is written once, as JSON; what differs is in arrays, which the
-    driver writes value by value. An empty array stands for no value in any job."""
+    """The parameters of `add`: those of `add_due`, and when the jobs are due. An empty array stands for no value in any."""
+    return {
+        **due_jobs(jobs),
+        "ats": _if_any([_ms_or_none(job.at) for job in jobs]),
+        "delays": _if_any([_span_or_none(job.delay) for job in jobs]),
+    }
+
+
+def due_jobs(jobs: Sequence[NewJob]) -> dict[str, Any]:
+    """The parameters of `add_due`. What the jobs have in common is written once, as JSON; what differs is in arrays, which
+    the driver writes value by value."""
     kinds: dict[tuple[Any, ...], int] = {}
     kinds_of = [kinds.setdefault(_kind(job), len(kinds) + 1) for job in jobs]
     return {
         "ids": [job.id for job in jobs],
         "payloads": [job.payload.decode() for job in jobs],
         "kinds_of": kinds_of if len(kinds) > 1 else [],
-        "ats": _if_any([_ms_or_none(job.at) for job in jobs]),
-        "delays": _if_any([_span_or_none(job.delay) for job in jobs]),
         "kinds": _encode(list(kinds)).decode(),
     }
 
@@ -106,20 +113,21 @@ def _kind(job: NewJob) -> tuple[Any, ...]:
 
 
 def claimed_job(row: Row) -> ClaimedJob:
-    return ClaimedJob(
-        lease=Lease(str(row["id"]), row["token"]),
-        type=row["type"],
-        name=row["name"] or row["type"],
-        queue=row["queue"],
-        priority=_PRIORITIES[row["rank"]],
-        payload=row["payload"].encode(),
-        retry_state=RetryState(row["token"] - row["credits"], row["max_retries"], _span(row["retry_delay"]), row["strays"]),
-        timeout=None if row["timeout"] is None else _span(row["timeout"]),
-        scheduled_at=from_ms(row["scheduled_at"]),
-        tags=_tags(row["tags"]),
-        schedule=row["schedule"],
-        slot_at=_time(row["slot_at"]),
-        traceparent=row["traceparent"],
+    type, token = row["type"], row["token"]
+    return ClaimedJob(  # in the order of its fields: names would take longer than all the rest
+        Lease(str(row["id"]), token),
+        type,
+        row["name"] or type,
+        row["queue"],
+        _PRIORITIES[row["rank"]],
+        row["payload"].encode(),
+        RetryState(token - row["credits"], row["max_retries"], _span(row["retry_delay"]), row["strays"]),
+        None if row["timeout"] is None else _span(row["timeout"]),
+        from_ms(row["scheduled_at"]),
+        _tags(row["tags"]),
+        row["schedule"],
+        _time(row["slot_at"]),
+        row["traceparent"],
     )
 
 
@@ -146,44 +154,44 @@ def whole_job(row: Row) -> Job:
     if row["status"] == Status.COMPLETED:
         own = Attempt(row["token"], _time(row["started_at"]), _time(row["completed_at"]), row["worker_id"])
         attempts.append(own)
-    return Job(
-        id=str(row["id"]),
-        name=row["name"] or row["type"],
-        type=row["type"],
-        queue=row["queue"],
-        payload_json=b"" if row["payload"] is None else row["payload"].encode(),
-        priority=Priority(row["rank"]),
-        status=Status(row["status"]),
-        lane=lane_of(row["lane"]),
-        created_at=from_ms(row["created_at"]),
-        scheduled_at=from_ms(row["scheduled_at"]),
-        due_at=from_ms(row["due_at"]),
-        max_retries=row["max_retries"],
-        retry_delay=_span(row["retry_delay"]),
-        timeout=None if row["timeout"] is None else _span(row["timeout"]),
-        tags=_tags(row["tags"]),
-        webhook_url=row["webhook_url"],
-        token=row["token"],
-        attempt=row["token"] - row["credits"],
-        retry_count=row["retries"],
-        generation=row["generation"],
-        started_at=_time(row["started_at"]),
-        completed_at=_time(row["completed_at"]),
-        lease_until=_time(row["lease_until"]),
-        worker_id=row["worker_id"],
-        cancel_requested_at=_time(row["cancel_requested_at"]),
-        progress=row["progress"],
-        progress_message=row["progress_message"],
-        result_json=None if row["result"] is None else row["result"].encode(),
-        error=row["error"],
-        expires_at=_time(row["expires_at"]),
-        unique_key=row["unique_key"],
-        webhook_on_cancel=row["webhook_on_cancel"],
-        cause=None if row["cause"] is None else str(row["cause"]),
-        schedule_name=row["schedule"],
-        slot_at=_time(row["slot_at"]),
-        attempts=tuple(attempts),
-        log=tuple(LogLine(from_ms(at), line) for at, line in json.loads(row["log"] or "[]")),
+    return Job(  # in the order of its fields: names would take longer than all the rest
+        str(row["id"]),
+        row["name"] or row["type"],
+        row["type"],
+        row["queue"],
+        b"" if row["payload"] is None else row["payload"].encode(),
+        _PRIORITIES[row["rank"]],
+        Status(row["status"]),
+        lane_of(row["lane"]),
+        from_ms(row["created_at"]),
+        from_ms(row["scheduled_at"]),
+        from_ms(row["due_at"]),
+        row["max_retries"],
+        _span(row["retry_delay"]),
+        None if row["timeout"] is None else _span(row["timeout"]),
+        _tags(row["tags"]),
+        row["webhook_url"],
+        row["token"],
+        row["token"] - row["credits"],  # its attempt
+        row["retries"],
+        row["generation"],
+        _time(row["started_at"]),
+        _time(row["completed_at"]),
+        _time(row["lease_until"]),
+        row["worker_id"],
+        _time(row["cancel_requested_at"]),
+        row["progress"],
+        row["progress_message"],
+        None if row["result"] is None else row["result"].encode(),
+        row["error"],
+        _time(row["expires_at"]),
+        row["unique_key"],
+        row["webhook_on_cancel"],
+        None if row["cause"] is None else str(row["cause"]),
+        row["schedule"],
+        _time(row["slot_at"]),
+        tuple(attempts),
+        tuple(LogLine(from_ms(at), line) for at, line in json.loads(row["log"] or "[]")),
     )
 
 
@@ -222,8 +230,12 @@ def _attempt(row: Sequence[Any]) -> Attempt:
 
 async def get(session: Session, id: str) -> Job | None:
     key = id_key(id)
-    row = None if key is None else await session.row("job", id=key)
-    return None if row is None else whole_job(row)
+    return None if key is None else (await get_many(session, [key])).get(key)
+
+
+async def get_many(session: Session, keys: Sequence[str]) -> dict[str, Job]:
+    """The jobs with these keys, by key."""
+    return {job.id: job for job in map(whole_job, await session.rows("jobs", ids=keys))}
 
 
 async def listed(session: Session, ids: Sequence[str]) -> list[Job]:

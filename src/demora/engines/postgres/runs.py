@@ -13,13 +13,12 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from ...core.action import RESUMED_TYPES
 from ...core.job import Lane, Priority, QueueOrder
-from ...core.own import RESUMED_TYPES
 from ...core.pace import look_at
 from ...core.spans import MICROSECOND, MILLISECOND, ZERO, span_ms
 from ...core.states import WAITING, Status
-from ...core.statistics import BOUNDS, WINDOW_MS
-from ...core.verdict import EXPIRED
+from ...core.statistics import WINDOW_MS
 from ...store.jobs import (
     LOCKED_RETRY,
     Claimed,
@@ -41,13 +40,14 @@ from .connection.connections import Session
 MARGIN = 50  # rows to read beyond those wanted, since other workers may be claiming the first ones
 ROUNDS = 12  # statements after which a claim gives up for now and asks to be repeated at once
 PARKED_AT_ONCE = 500  # rows that one statement of parking looks at in each queue, lane and rank
+FEW_TYPES = 50  # types up to which a claim beside parked jobs first looks for due jobs by their types
+UNCOUNTED = 50  # claims after one that met too many heads or parked jobs, until a claim looks at all heads again
 _USUAL = rows.offsets(QueueOrder())
 _COUNTING = {
     "cancelled": Status.CANCELLED.value,
     "completed": Status.COMPLETED.value,
     "failed": Status.FAILED.value,
     "realtime": Lane.REALTIME.value,
-    "bounds": BOUNDS,
     "window": WINDOW_MS,
 }
 
@@ -63,19 +63,49 @@ def numbered(request: ClaimRequest) -> NumberedClaim:
     return NumberedClaim(*msgspec.structs.astuple(request))
 
 
-async def claim(session: Session, request: NumberedClaim) -> Claimed:
+class Recent:
+    """Remembers for a number of claims what one of them met."""
+
+    def __init__(self) -> None:
+        self._claims = 0
+
+    def met(self) -> None:
+        self._claims = UNCOUNTED
+
+    def forget(self) -> None:
+        self._claims = 0
+
+    def recalls(self) -> bool:
+        """Return whether a recent claim met it. Each call counts as one claim."""
+        self._claims -= self._claims > 0
+        return self._claims > 0
+
+
+class ClaimMemory:
+    """What the claims of a store met, so that the claims after them find the heads in the cheapest way at once.
+
+    `many_heads`: too many heads to look at each of them. `parked`: parked jobs, and few ready ones. The index keeps entries
+    of jobs that were parked until the server vacuums it, and only a claim that looks for due jobs by their types does not
+    pass them.
+    """
+
+    def __init__(self) -> None:
+        self.many_heads, self.parked = Recent(), Recent()
+
+
+async def claim(session: Session, request: NumberedClaim, memory: ClaimMemory) -> Claimed:
     """Claim until there are enough jobs or no more. A second try (`session.again`) returns what the first one leased."""
     if session.again:
-        found = await session.rows("claimed", claim=request.number, worker_id=request.worker_id)
+        found = await session.rows("leased_before", claim=request.number, worker_id=request.worker_id)
         if found:
             return Claimed([rows.claimed_job(row) for row in found], [], ZERO)
-    claimed, due = await _claim_all(session, request)
+    claimed, due = await _claim_all(session, request, memory)
     if not due:
         return claimed
     if claimed.jobs:  # these first: the next claim releases what a pace allows
         return msgspec.structs.replace(claimed, next_in=ZERO)
     released = (await paces.release(session, due, wake=False)).jobs
-    claimed, due = await _claim_all(session, request)
+    claimed, due = await _claim_all(session, request, memory)
     if len(released) > len(claimed.jobs):  # other workers may have claimed before, and found nothing
         session.wake(Topic.READY)
     next_in = claimed.next_in
@@ -84,13 +114,13 @@ async def claim(session: Session, request: NumberedClaim) -> Claimed:
     return msgspec.structs.replace(claimed, next_in=next_in, released=released)
 
 
-async def _claim_all(session: Session, request: NumberedClaim) -> tuple[Claimed, list[str]]:
+async def _claim_all(session: Session, request: NumberedClaim, memory: ClaimMemory) -> tuple[Claimed, list[str]]:
     """Claim until there are enough jobs or no more; also returns the queues whose pace may release jobs now."""
     jobs: list[ClaimedJob] = []
     parked: frozenset[str] = frozenset()
     for round in range(ROUNDS):
         margin = MARGIN << round if not parked else MARGIN
-        claimed, passed_over, due = await _claim(session, request, request.limit - len(jobs), margin)
+        claimed, passed_over, due = await _claim(session, request, memory, request.limit - len(jobs), margin)
         jobs += claimed.jobs
         parked |= claimed.parked
         if not passed_over:
@@ -117,31 +147,33 @@ def _queues(request: NumberedClaim) -> list[str] | None:
 async def draw(session: Session, request: NumberedClaim, entries: Sequence[Entry]) -> Drawn:
     """Lease the jobs that a line handed out. A second try (`session.again`) returns what the first one leased."""
     if session.again:
-        found = await session.rows("claimed", claim=request.number, worker_id=request.worker_id)
+        found = await session.rows("leased_before", claim=request.number, worker_id=request.worker_id)
         if found:
             now = await session.row("now")
             return Drawn(Claimed([rows.claimed_job(row) for row in found], [], ZERO), 0, now["us"])
     ids, queues = [rows.id_key(entry.id) for entry in entries], [entry.queue for entry in entries]
-    sight, jobs, now_us = await _lease(session, "draw", request, ids=ids, queues=queues, served=_queues(request))
-    expired = sight["gone"] + sight["expired_hooked"]
-    if sight["expired_hooked"]:
-        await changes.expire_with_deliveries(session, expired)
+    summary, jobs, now_us = await _lease(session, "draw", request, ids=ids, queues=queues, served=_queues(request))
+    expired = summary["expired"]
+    if expired:
+        await changes.expire(session, expired)
     parked: frozenset[str] = frozenset()
     if request.types is not None and len(jobs) + expired < len(entries):
         parked = await _park(session, "park_drawn", request, ids=ids)
-    next_in = _next_in(sight, now_us, span_ms(request.lease) if jobs else None, ())
-    claimed = Claimed(jobs, rows.lapsed_jobs(sight["lapsed"]), next_in, parked=parked)
-    due = sight["parked_due"]
-    parked_in = None if due is None else timedelta(microseconds=max(due * 1000 - sight["us"], 0))
-    return Drawn(claimed, expired, sight["us"], parked_in)
+    next_in = _next_in(summary, now_us, span_ms(request.lease) if jobs else None, ())
+    claimed = Claimed(jobs, rows.lapsed_jobs(summary["lapsed"]), next_in, parked=parked)
+    due = summary["parked_due"]
+    parked_in = None if due is None else timedelta(microseconds=max(due * 1000 - summary["us"], 0))
+    return Drawn(claimed, expired, summary["us"], parked_in)
 
 
-async def _claim(session: Session, request: NumberedClaim, limit: int, margin: int) -> tuple[Claimed, bool, list[str]]:
-    """Run one statement, and one that parks jobs of other types if these left no room for enough others. Also returns
-    whether to try again, and the queues whose pace may release jobs."""
+async def _claim(
+    session: Session, request: NumberedClaim, memory: ClaimMemory, limit: int, margin: int
+) -> tuple[Claimed, bool, list[str]]:
+    """Run one claim statement and, if jobs of other types took the places of jobs that it could lease, one that parks them.
+    Also returns whether to try again, and the queues whose pace may release jobs."""
     window = limit + margin if limit else 0
-    for heads in _heads(request):
-        sight, jobs, now_us = await _lease(
+    for heads in _heads(request, memory):
+        summary, jobs, now_us = await _lease(
             session,
             heads.claim,
             request,
@@ -152,46 +184,58 @@ async def _claim(session: Session, request: NumberedClaim, limit: int, margin: i
             limit=limit,
             **heads.what,
         )
-        if not sight["too_many"]:
+        if not summary["too_many"] and (summary["found"] or not heads.tentative):
             break
-    expired_hooked = sight["expired_hooked"]
-    if expired_hooked:
-        await changes.expire_with_deliveries(session, max(expired_hooked, limit))
-    met = len(jobs) + sight["gone"] + expired_hooked
-    looks = _looks(sight)
-    later = [look for look in looks.values() if look > sight["wall"]]
-    next_in = _next_in(sight, now_us, span_ms(request.lease) if jobs else None, later)
-    if sight["gone"] or expired_hooked:  # jobs behind them may be ready
+    expired = summary["expired"]
+    if expired:
+        await changes.expire(session, max(expired, limit))
+    met = len(jobs) + expired
+    looks = _looks(summary)
+    later = [look for look in looks.values() if look > summary["wall"]]
+    next_in = _next_in(summary, now_us, span_ms(request.lease) if jobs else None, later)
+    if expired:  # jobs behind them may be ready
         next_in = ZERO
-    locked = met < min(limit, sight["found"])
-    wider = locked and sight["found"] == window  # else the statement has seen all ready jobs
+    locked = met < min(limit, summary["found"])
+    wider = locked and summary["found"] == window  # else the statement has seen all ready jobs
     parked: frozenset[str] = frozenset()
-    if sight["strange"]:
+    if summary["other_types"]:
         parked = await _park(session, heads.park, request, window=PARKED_AT_ONCE, **heads.what)
         wider = True
+    elif summary["any_parked"] and summary["found"] < window and not heads.tentative:
+        memory.parked.met()
     if locked and not wider:
         next_in = LOCKED_RETRY if next_in is None else min(next_in, LOCKED_RETRY)
-    due = [queue for queue, look in looks.items() if look <= sight["wall"]]
-    return Claimed(jobs, rows.lapsed_jobs(sight["lapsed"]), next_in, parked=parked), wider, due
+    due = [queue for queue, look in looks.items() if look <= summary["wall"]]
+    return Claimed(jobs, rows.lapsed_jobs(summary["lapsed"]), next_in, parked=parked), wider, due
 
 
 class _Heads(NamedTuple):
-    """A way to find the queues, lanes and ranks with waiting jobs: its statements, and what they need."""
+    """A way to find the queues, lanes and ranks with waiting jobs: its statements, and what they need. If a claim that is
+    `tentative` reads no job, it tries the next way: there may be jobs of other types to park."""
 
     claim: str
     park: str
     what: dict[str, Any]
+    tentative: bool = False
 
 
-def _heads(request: NumberedClaim) -> Iterator[_Heads]:
-    """The ways to find them, from the cheapest. All but the last may find too many to be cheap."""
+def _heads(request: NumberedClaim, memory: ClaimMemory) -> Iterator[_Heads]:
+    """The ways to find the heads, the cheapest first. Each except the last gives up if it finds too many."""
     queues = _queues(request)
+    by_type = {"queues": queues, "waiting": sorted(WAITING)}
+    if request.types is not None and len(request.types) <= FEW_TYPES and memory.parked.recalls():
+        few = {**by_type, "most": request.limit + MARGIN}
+        yield _Heads("claim_of_types", "park_of_types", few, tentative=True)
+        memory.parked.forget()  # until the next claim that meets few ready jobs
     if queues is not None and len(queues) < MANY_HEADS:
         yield _Heads("claim_of_queues", "park_of_queues", {"queues": queues})
         return
     if request.types is not None:
-        yield _Heads("claim", "park", {"queues": queues, "most": MANY_HEADS})
-        yield _Heads("claim_of_types", "park_of_types", {"queues": queues, "most": MOST_DUE, "waiting": sorted(WAITING)})
+        if not memory.many_heads.recalls():
+            yield _Heads("claim", "park", {"queues": queues, "most": MANY_HEADS})
+            memory.many_heads.met()
+        yield _Heads("claim_of_types", "park_of_types", {**by_type, "most": MOST_DUE})
+        memory.many_heads.forget()  # too many jobs are due, perhaps in a few queues by now
     yield _Heads("claim", "park", {"queues": queues, "most": 2**31 - 1})
 
 
@@ -202,8 +246,6 @@ async def _lease(
     asked = time.monotonic()  # the loop's own clock may stand still between two polls of its sockets
     found = await session.rows(
         statement,
-        cancelled=EXPIRED.status.value,
-        expired=EXPIRED.error,
         processing=Status.PROCESSING.value,
         worker_id=request.worker_id,
         claim=request.number,
@@ -214,34 +256,32 @@ async def _lease(
         resumed=list(RESUMED_TYPES),
         **what,
     )
-    sight = found[0]
-    if sight["gone"] or sight["expired_hooked"]:
-        session.wake(Topic.ENDED)
-    now_us = sight["us"] + session.passed_since(sight["us"], asked)
-    return sight, [rows.claimed_job(row) for row in found if row["id"] is not None], now_us
+    summary = found[0]
+    now_us = summary["us"] + session.passed_since(summary["us"], asked)
+    return summary, [rows.claimed_job(row) for row in found if row["id"] is not None], now_us
 
 
-def _looks(sight: rows.Row) -> dict[str, int]:
+def _looks(summary: rows.Row) -> dict[str, int]:
     """When the pace of each queue may next release a job."""
     looks: dict[str, int] = {}
-    for queue, state, first in json.loads(sight["held"] or "[]"):
-        look = first if state is None else look_at(state_of(state), sight["wall"], first)
+    for queue, state, first in json.loads(summary["held"] or "[]"):
+        look = first if state is None else look_at(state_of(state), summary["wall"], first)
         looks[queue] = min(look, looks.get(queue, look))
     return looks
 
 
-def _next_in(sight: rows.Row, now_us: int, lease: int | None, looks: Sequence[int]) -> timedelta | None:
+def _next_in(summary: rows.Row, now_us: int, lease: int | None, looks: Sequence[int]) -> timedelta | None:
     """The time until the next due time, release of a pace, or lapse, also of the leases just given.
 
     Ready jobs that were not taken do not count: they wait for a free slot, not for a time.
     """
-    moments = [sight["next_due"], sight["next_lapse"], None if lease is None else sight["wall"] + lease, *looks]
+    moments = [summary["next_due"], summary["next_lapse"], None if lease is None else summary["wall"] + lease, *looks]
     waits = [max(moment * 1000 - now_us, 0) for moment in moments if moment is not None]
     return timedelta(microseconds=min(waits)) if waits else None
 
 
 async def claimed(session: Session, worker_id: str, claim_id: str) -> list[ClaimedJob]:
-    found = await session.rows("claimed_under", worker_id=worker_id, claim_id=rows.text(claim_id))
+    found = await session.rows("claimed", worker_id=worker_id, claim_id=rows.text(claim_id))
     return [rows.claimed_job(row) for row in found]
 
 
@@ -308,7 +348,7 @@ async def _record(
     session: Session, settlements: Sequence[Settlement], process: str, *, with_deliveries: bool
 ) -> tuple[dict[Lease, Status], list[Settlement]]:
     """Record verdicts. Returns the new statuses, and the settlements put off because the job ends and has a webhook."""
-    if not with_deliveries and all(map(_is_plain, settlements)):
+    if not with_deliveries and all(map(_is_bare_success, settlements)):
         found = await session.rows("complete", process=process, **_completions(settlements), **_COUNTING)
     else:
         what = _settlements(settlements)
@@ -392,8 +432,8 @@ def _settlements(settlements: Sequence[Settlement]) -> dict[str, Any]:
         "tracebacks": [rows.text(v.traceback) for v in verdicts],
         "delays": [None if v.delay is None else span_ms(v.delay) for v in verdicts],
         "lanes": [None if v.lane is None else v.lane.value for v in verdicts],
-        "credits": [int(not v.counts) for v in verdicts],
-        "retries": [int(v.status is Status.RETRYING and v.counts) for v in verdicts],
+        "credits": [v.credit for v in verdicts],
+        "retries": [v.retry for v in verdicts],
         "strays": [v.no_handler for v in verdicts],
     }
 
@@ -404,12 +444,11 @@ def _completions(settlements: Sequence[Settlement]) -> dict[str, Any]:
         "ids": [rows.id_key(report.lease.id) for report in reports],
         "tokens": [report.lease.token for report in reports],
         "results": [None if s.verdict.result is None else s.verdict.result.decode() for s in settlements],
-        "rans": [report.ran // MILLISECOND for report in reports],
         "ran_us": [report.ran // MICROSECOND for report in reports],
     }
 
 
-def _is_plain(settlement: Settlement) -> bool:
+def _is_bare_success(settlement: Settlement) -> bool:
     """Return whether `complete` can record this settlement: a success that reports nothing else."""
     report = settlement.report
     return (

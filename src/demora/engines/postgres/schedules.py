@@ -248,7 +248,7 @@ async def fire(session: Session, firings: Sequence[Firing]) -> list[Fired]:
 
 
 async def _applicable(session: Session, firings: Sequence[Firing]) -> dict[int, Firing]:
-    """Lock the schedules, and return the firings that find them as `due` returned them. Cancel what these replace."""
+    """Lock the schedules, and return the firings whose schedules are as `due` returned them. Cancel what these replace."""
     locked = await session.rows("lock_schedules", names=[firing.due.schedule.name for firing in firings])
     revisions = {row["name"]: row["revision"] for row in locked}
     exclusive = [one.due.schedule.name for one in firings if one.due.schedule.overlap is not Overlap.ALLOW]
@@ -282,7 +282,7 @@ def _fire_times(firing: Firing) -> list[FireTime]:
 
 
 async def _record(session: Session, fire_times: Sequence[FireTime], *, refill: bool = False) -> dict[tuple[str, int], bool]:
-    """Record fire times, and return those whose record was written: whether it is a new one."""
+    """Record fire times. Returns, for each one whose record was written, whether the record is new."""
     if not fire_times:
         return {}
     written = await session.rows(

@@ -25,6 +25,7 @@ from ..sql.statistics import (
     closed_before,
     first_id,
     first_of,
+    hand_over,
     kept_since,
     merged_window,
     sample_key,
@@ -78,15 +79,11 @@ async def _read(session: Session, stretch: Stretch, taking: Taking) -> None:
         since = first_of(stretch, wall)
         taking.begin(from_ms(wall))
         async for piece in session.pieces("statistics_since", PIECE, widths=WIDTHS, since=since):
-            if not await asyncio.to_thread(_take, taking, map(merged_window, piece)):
+            if not await asyncio.to_thread(hand_over, map(merged_window, piece), taking):
                 return
         async for piece in session.pieces("tallies_since", PIECE, since=since):
-            if not await asyncio.to_thread(_take, taking, map(_live, piece)):
+            if not await asyncio.to_thread(hand_over, map(_live, piece), taking):
                 return
-
-
-def _take(taking: Taking, windows: Iterable[tuple[Key, Tally]]) -> bool:
-    return all(taking.take(key, tally) for key, tally in windows)
 
 
 def _live(row: rows.Row) -> tuple[Key, Tally]:
@@ -143,7 +140,7 @@ async def _keep(session: Session, windows: Windows) -> None:
 
 
 async def _names(session: Session, windows: Windows) -> dict[Window, set[Name]]:
-    """The names in the windows that would know too many with these."""
+    """The names in the windows that would have more than `MOST_PAIRS` with these."""
     places, names = {(key.width, key.at) for key in windows}, dict[Window, set[Name]]()
     where = {"widths": [width for width, _ in places], "ats": [at for _, at in places]}
     for width, at, queue, type in await session.rows("statistics_names", **where, enough=MOST_PAIRS - len(windows)):

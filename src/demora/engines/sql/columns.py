@@ -103,6 +103,7 @@ def queue_facts(queue: Queue) -> QueueFacts:
 
 
 def as_stored(replay: Added, stored: Mapping[str, Added]) -> Added:
-    """A replay of a job of the same call gets the answer of that job, which may name a unique job that waited."""
+    """Return the answer to a job that repeats another one of the same call: the answer to that one, which may name a unique
+    job that was waiting already."""
     first = stored.get(replay.id)
     return replay if first is None else Added(first.id, first.created_at, first.scheduled_at, replayed=True)

@@ -1,7 +1,8 @@
 """Reads the SQL of an engine from its files.
 
 `queries.sql` holds named blocks. A block begins with `-- name: verb`, and may contain `{another}` block, the number of a
-status such as `{PROCESSING}`, or `{PARKED}`, from which on the lanes are those of parked jobs.
+status such as `{PROCESSING}`, `{PARKED}`, from which on the lanes are those of parked jobs, or `{BOUNDS}`, the bounds of the
+bins in statistics, which are too many to send with each statement.
 """
 
 import re
@@ -9,10 +10,12 @@ from importlib.resources import files
 
 from ...core.job import PARKED
 from ...core.states import Status
+from ...core.statistics import BOUNDS
 
 _BLOCK = re.compile(r"^-- name: (\w+)\n", re.MULTILINE)
 _REFERENCE = re.compile(r"\{(\w+)\}")
 _STATUSES = {"PARKED": str(PARKED), **{status.name: str(status.value) for status in Status}}
+_BINS = {"BOUNDS": f"array{[*BOUNDS]}::bigint[]"}
 _STATUS = re.compile(rf"\{{({'|'.join(_STATUSES)})\}}")
 
 
@@ -23,7 +26,7 @@ def load(package: str) -> dict[str, str]:
     if len(set(names)) < len(names):
         raise ValueError(f"{package}: two queries have the same name")
     blocks = {name: _bare(body) for name, body in zip(names, bodies, strict=True)}
-    return {name: _filled(body, _STATUSES | blocks) for name, body in blocks.items()}
+    return {name: _filled(body, _STATUSES | _BINS | blocks) for name, body in blocks.items()}
 
 
 def with_statuses(sql: str) -> str:

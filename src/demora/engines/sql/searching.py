@@ -8,11 +8,12 @@ from datetime import timedelta
 from ...errors import TooManySearches
 
 AT_ONCE = 3  # searches of one process
-TURN_LIMIT = 1.0  # seconds that a search with a limit of time waits for its turn
+TURN_LIMIT = 1.0  # seconds that a search with a time limit waits for its turn
 
 
 class SearchTurns:
-    """Lets `AT_ONCE` searches run at once. A search with a limit of time waits briefly for its turn, others without end."""
+    """Lets `AT_ONCE` searches run at once. A search with a time limit waits briefly for its turn, any other
+    as long as needed."""
 
     def __init__(self) -> None:
         self._free = asyncio.Semaphore(AT_ONCE)

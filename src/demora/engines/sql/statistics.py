@@ -1,5 +1,6 @@
 """Statistics as both engines store them: merged windows as JSON, and the bounds of the times that a merge reads."""
 
+import time
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import timedelta
 from typing import Any
@@ -8,10 +9,12 @@ import msgspec
 
 from ...core.spans import from_ms, span_ms
 from ...core.statistics import CLOSED_AFTER, KEPT, MINUTE, THINNED, WINDOW_MS, Key, Stretch, Tally, Windows, begin_of
-from ...store.statistics import Depth, Standing
+from ...store.statistics import Depth, Standing, Taking
 
 RELEASES = "pace"  # the writer of releases: a pace is locked while it releases, so no two processes write its row at once
 WIDTHS = [span_ms(width) for width, _, _ in THINNED] + [span_ms(THINNED[-1][2])]
+
+TURN = 50  # windows that are added up before other threads get their turn
 
 decode = msgspec.json.Decoder(Tally).decode
 _encode = msgspec.json.Encoder().encode
@@ -26,6 +29,20 @@ def merged_window(row: Iterable[Any]) -> tuple[Key, Tally]:
     """Return a window of all processes from its row."""
     width, at, queue, type, tally = row
     return Key(queue, type, at, width), decode(tally)
+
+
+def hand_over(windows: Iterable[tuple[Key, Tally]], taking: Taking) -> bool:
+    """Hand windows to `taking`, and return whether it needs more.
+
+    A thread that computes gives up the interpreter only every 5 ms, and a request passes between threads many times. So it
+    gives it up by itself every half millisecond or so.
+    """
+    for number, (key, tally) in enumerate(windows):
+        if number % TURN == 0:
+            time.sleep(0)
+        if not taking.take(key, tally):
+            return False
+    return True
 
 
 def closed_before(now: int) -> int:
@@ -50,7 +67,7 @@ def first_of(stretch: Stretch, now: int) -> int:
 
 
 def sample_key(queue: str, now: int) -> Key:
-    """The window of a queue that holds how many of its jobs wait. That of no queue says that the minute has been sampled."""
+    """The key of the window that holds how many jobs of a queue wait. An empty queue marks the minute as sampled."""
     width = span_ms(MINUTE)
     return Key(queue, "", begin_of(now, width), width)
 

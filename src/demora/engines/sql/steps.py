@@ -55,8 +55,8 @@ def in_order(files: Iterable[tuple[str, str]]) -> list[Step]:
 
 
 def refuse_newer(version: int, oldest: int | None, steps: Sequence[Step]) -> None:
-    """Raise `SchemaTooNew` if this demora may not use the schema `version`. `oldest` is the oldest schema whose demora may;
-    without that record only a demora that knows all steps may."""
+    """Raise `SchemaTooNew` if this demora may not use the schema `version`. A demora may if it knows the steps up to
+    `oldest`; without that record it must know all of them."""
     known = steps[-1].number
     if known < version and known < (version if oldest is None else oldest):
         raise SchemaTooNew(version, known)

@@ -1,8 +1,8 @@
 """How a search finds its jobs: which index it walks, and from where to where.
 
-A walk reads jobs in the order of the list, and each job is then held against the whole filter. The indexes are chosen for
-the lists that people look at most: by state; by queue or type with a state; by tag; by the class of an error. There nearly
-every job that is read matches. Any other filter may read many jobs that do not match, and so the reading is limited.
+A walk reads jobs in the order of the list, and each job is then checked against the whole filter. The indexes are chosen
+for the lists that people look at most: by state; by queue or type with a state; by tag; by the class of an error. For these,
+nearly every job that is read matches. Any other filter may read many jobs that do not match, so a search limits its reads.
 """
 
 import re
@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from ...core.filters import Sort
 from ...core.job import Job, Lane, Priority
 from ...core.spans import MILLISECOND, to_ms
-from ...core.states import Status
+from ...core.states import WAITING, Status
 from ...errors import Invalid
 from ...store.jobs import Page, Query
 
@@ -69,7 +69,7 @@ def walk_of(query: Query) -> Walk:
 
 
 _TYPES, _ENDED, _DUE = ("statuses", "type", "prefix"), ("ended_since", "ended_until"), ("due_since", "due_until")
-# The parts of a query that hold for all jobs of a walk. A tag is looked at again: the job may have lost it meanwhile.
+# The parts of a query that are true of all jobs of a walk. A tag is checked again: the job may have lost it meanwhile.
 _SURE: dict[Walk, tuple[str, ...]] = {
     Walk.PROCESSING: ("statuses",),
     Walk.DEAD: ("statuses",),
@@ -139,7 +139,7 @@ def id_bound(query: Query) -> str:
 
 def row_bounds(first: int | None, last: int | None) -> dict[str, int]:
     """The rows between which a walk by rows reads: from the first job of the range of `created` to the first one after it,
-    as a search by halves finds them. That takes later rows for later jobs, so there is room for some that are not."""
+    as a binary search finds them. It assumes that later rows hold later jobs; `DISORDER` allows for some that do not."""
     return {
         "first_row": FIRST if first is None else max(first - DISORDER, FIRST),
         "last_row": LAST if last is None else last + DISORDER,
@@ -147,9 +147,12 @@ def row_bounds(first: int | None, last: int | None) -> dict[str, int]:
 
 
 def conditions(query: Query) -> dict[str, Any]:
-    """The parts of a query that each job is held against, with their values: each is the block `match_…`. A part that holds
-    for all jobs of the walk is left out."""
-    filter, sure = query.filter, _SURE.get(walk_of(query), ())
+    """The parts of a query that each job is checked against, with their values: each is the block `match_…`. A part that is
+    true of all jobs of the walk is left out."""
+    filter, walk = query.filter, walk_of(query)
+    sure = _SURE.get(walk, ())
+    if walk is Walk.DUE_OF_QUEUE and filter.statuses >= WAITING:
+        sure = (*sure, "statuses")
     values = {
         "statuses": sorted(filter.statuses) or None,
         "queue": filter.queue,
@@ -172,7 +175,7 @@ def conditions(query: Query) -> dict[str, Any]:
 
 
 def _lower(text: str | None) -> str | None:
-    """The text with small ASCII letters, as the databases compare it."""
+    """The text with its ASCII letters in lower case, as the databases compare it."""
     return None if text is None else "".join(letter.lower() if letter.isascii() else letter for letter in text)
 
 

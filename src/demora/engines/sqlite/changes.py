@@ -7,14 +7,23 @@ import json
 from collections.abc import Iterable, Sequence, Set
 from datetime import datetime, timedelta
 
-from ...core.job import PARKED, Lane, NewJob, revision
-from ...core.own import RESUMED_TYPES
-from ...core.parking import ParkedType, failing_until, fails_at, judge
+from ...core.action import RESUMED_TYPES
+from ...core.job import PARKED, IdempotencyKey, Lane, NewJob, due_ms, revision
 from ...core.retention import Keep, Retention
-from ...core.spans import from_ms, span_ms, to_ms
+from ...core.spans import from_ms, span_ms
 from ...core.states import RETRYABLE, Status
-from ...core.verdict import CANCELLED_WAITING, EXPIRED, UNKNOWN_TYPE, Verdict
+from ...core.verdict import (
+    CANCELLED_WAITING,
+    EXPIRED,
+    RESCHEDULED_LANE,
+    RETRIED,
+    RETRIED_LANE,
+    UNKNOWN_TYPE,
+    Verdict,
+    waiting_after,
+)
 from ...core.webhook import EndedJob, delivery
+from ...core.workers import ParkedType, failing_until, fails_at, judge
 from ...store.jobs import Added, Answer, Change, HousekeepingResult, Topic
 from ..sql import columns, constants
 from ..sql.columns import as_stored, time
@@ -22,9 +31,15 @@ from ..sql.schedules import ScheduledJob
 from . import heads, registry, rows
 from .connection.connections import SQL
 from .connection.transactions import Transaction
+from .rows import DUE_AT, EXPIRES_AT, ID, OF_A_SCHEDULE, TAGS
 
 RESUMED = json.dumps(sorted(RESUMED_TYPES))
-FILLED = 20_000  # rows of jobs that are looked at for tags in one call
+FILLED = 20_000  # rows of jobs that one call searches for tags
+
+
+def is_plain(job: NewJob) -> bool:
+    """Whether a job is stored for certain: it has no key that could belong to an earlier one."""
+    return job.key is None and job.unique is None
 
 
 def add(tx: Transaction, jobs: Sequence[NewJob], named: Set[str]) -> list[Added]:
@@ -33,10 +48,10 @@ def add(tx: Transaction, jobs: Sequence[NewJob], named: Set[str]) -> list[Added]
     conflict = unique = False
     taken: dict[tuple[str, str], tuple[bytes, Added]] = {}
     for job in jobs:
-        answer = _known(tx, job, taken)
+        answer = None if job.key is None else _known(tx, job.key, taken)
         if answer is None:
             fresh.append(job)
-            due_at = rows.due_ms(job, tx.wall)
+            due_at = due_ms(job.at, job.delay, tx.wall)
             answer = Added(job.id, now, now if due_at == tx.wall else from_ms(due_at))
             if job.key is not None:
                 taken[job.key.scope, job.key.key] = job.key.request_hash, answer
@@ -46,19 +61,16 @@ def add(tx: Transaction, jobs: Sequence[NewJob], named: Set[str]) -> list[Added]
     if conflict:
         return answers
     if unique:
-        one_by_one = [_add_one(tx, job, named) for job in fresh]
+        one_by_one = [_store_one(tx, job, named) for job in fresh]
         in_turn = iter(one_by_one)
         first_of = {job.id: answer for job, answer in zip(reversed(fresh), reversed(one_by_one), strict=True)}
         return [as_stored(answer, first_of) if answer.replayed else next(in_turn) for answer in answers]
-    stored = write(tx, fresh, named)
+    stored = store(tx, fresh, named)
     return answers if stored == len(fresh) else _with_replays(tx, answers, stored)
 
 
-def _known(tx: Transaction, job: NewJob, taken: dict[tuple[str, str], tuple[bytes, Added]]) -> Added | None:
+def _known(tx: Transaction, key: IdempotencyKey, taken: dict[tuple[str, str], tuple[bytes, Added]]) -> Added | None:
     """The answer for a key that was used before, in this call or an earlier one; None for a new key."""
-    key = job.key
-    if key is None:
-        return None
     if (key.scope, key.key) in taken:
         request_hash, first = taken[key.scope, key.key]
     else:
@@ -71,15 +83,15 @@ def _known(tx: Transaction, job: NewJob, taken: dict[tuple[str, str], tuple[byte
     return Added(first.id, first.created_at, first.scheduled_at, replayed=not differs, conflict=differs)
 
 
-def _add_one(tx: Transaction, job: NewJob, named: Set[str]) -> Added:
+def _store_one(tx: Transaction, job: NewJob, named: Set[str]) -> Added:
     """Record a job that may be unique: it is stored, or another job stands for it."""
     for created_at, scheduled_at, _ in tx.db.execute(SQL["id_taken"], (_id(job), 0)):
         return Added(job.id, from_ms(created_at), from_ms(scheduled_at), replayed=True)
     if job.unique is not None:
         for waiting in tx.db.execute(SQL["unique_waiting"], (job.unique.key, job.type, job.namespace)):
             return _stand_in(tx, job, *waiting)
-    write(tx, [job], named)
-    return Added(job.id, from_ms(tx.wall), from_ms(rows.due_ms(job, tx.wall)))
+    store(tx, [job], named)
+    return Added(job.id, from_ms(tx.wall), from_ms(due_ms(job.at, job.delay, tx.wall)))
 
 
 def _stand_in(tx: Transaction, job: NewJob, id: bytes, created_at: int, scheduled_at: int, queue: str) -> Added:
@@ -87,9 +99,9 @@ def _stand_in(tx: Transaction, job: NewJob, id: bytes, created_at: int, schedule
     assert job.unique is not None
     replace = job.unique.replace
     if replace:
-        scheduled_at = rows.due_ms(job, tx.wall)
+        scheduled_at = due_ms(job.at, job.delay, tx.wall)
         row = rows.new_row(job, id, tx.wall, tx.next_move())
-        tx.db.execute(SQL["replace_waiting"], row[:24])  # a unique job is not of a schedule
+        tx.db.execute(SQL["replace_waiting"], row[:OF_A_SCHEDULE])  # a unique job is not of one
         _wake(tx, [row])
         tx.db.execute(SQL["name_queue"], (job.queue,))
     if job.key is not None:
@@ -98,7 +110,7 @@ def _stand_in(tx: Transaction, job: NewJob, id: bytes, created_at: int, schedule
     return Added(rows.id_text(id), from_ms(created_at), from_ms(scheduled_at), kept=not replace, left=left)
 
 
-def write(tx: Transaction, jobs: Sequence[NewJob], named: Set[str]) -> int:
+def store(tx: Transaction, jobs: Sequence[NewJob], named: Set[str]) -> int:
     """Store jobs, and return how many of them were new."""
     move = tx.next_move()
     new = [rows.new_row(job, _id(job), tx.wall, move) for job in jobs]
@@ -116,12 +128,12 @@ def write(tx: Transaction, jobs: Sequence[NewJob], named: Set[str]) -> int:
     return stored
 
 
-def write_of_schedules(tx: Transaction, jobs: Sequence[ScheduledJob]) -> None:
+def store_of_schedules(tx: Transaction, jobs: Sequence[ScheduledJob]) -> None:
     """Store jobs of schedules, whose ids are new."""
     move = tx.next_move()
     new = [rows.new_row(one.job, _id(one.job), tx.wall, move, one.schedule, one.slot_at) for one in jobs]
     _wake_for_work(tx, new)
-    if any(row[7] <= tx.wall for row in new):
+    if any(row[DUE_AT] <= tx.wall for row in new):
         tx.wake(Topic.READY)
     tx.db.executemany(SQL["add"], new)
     _write_tags(tx, new)
@@ -131,7 +143,7 @@ def write_of_schedules(tx: Transaction, jobs: Sequence[ScheduledJob]) -> None:
 
 def _write_tags(tx: Transaction, new: Sequence[rows.Row]) -> None:
     """Record the tags of the new jobs, by which they are found. A job that was there before keeps its own."""
-    tagged = [(row[0],) for row in new if row[14] is not None]
+    tagged = [(row[ID],) for row in new if row[TAGS] is not None]
     if tagged:
         tx.db.executemany(SQL["add_tags"], tagged)
 
@@ -155,7 +167,7 @@ def _wake(tx: Transaction, new: Sequence[rows.Row]) -> None:
 
 
 def _wake_for_expiry(tx: Transaction, new: Sequence[rows.Row]) -> None:
-    expiring = [(row[16], row[0]) for row in new if row[16] is not None]
+    expiring = [(row[EXPIRES_AT], row[ID]) for row in new if row[EXPIRES_AT] is not None]
     if expiring and not tx.db.execute(SQL["expires_earlier"], min(expiring)).fetchone():
         tx.wake(Topic.EXPIRY)
 
@@ -168,17 +180,17 @@ def _wake_for_work(tx: Transaction, new: Sequence[rows.Row]) -> None:
         if lane == Lane.REALTIME:
             return tx.wake(Topic.READY)
         head = earliest.setdefault((queue, lane, rank), row)
-        if due_at < head[7]:
+        if due_at < head[DUE_AT]:
             earliest[queue, lane, rank] = row
     for (queue, lane, rank), row in earliest.items():
-        if not tx.db.execute(SQL["earlier"], (queue, lane, rank, row[7], row[0])).fetchone():
+        if not tx.db.execute(SQL["earlier"], (queue, lane, rank, row[DUE_AT], row[ID])).fetchone():
             return tx.wake(Topic.READY)
     return None
 
 
 def _key_row(job: NewJob, id: bytes, wall: int) -> rows.Row:
     assert job.key is not None
-    scheduled_at, expires_at = rows.due_ms(job, wall), wall + span_ms(job.key.kept)
+    scheduled_at, expires_at = due_ms(job.at, job.delay, wall), wall + span_ms(job.key.kept)
     return (job.key.scope, job.key.key, job.key.request_hash, id, wall, scheduled_at, expires_at)
 
 
@@ -203,8 +215,8 @@ def cancel(tx: Transaction, id: str) -> Answer:
 
 
 def retry(tx: Transaction, id: str, at: datetime | None = None) -> Answer:
-    key, due_at = rows.id_bytes(id), tx.wall if at is None else max(to_ms(at), tx.wall)
-    again = {"status": Status.QUEUED.value, "lane": Lane.RETRY.value, "due_at": due_at, "id": key}
+    key, due_at = rows.id_bytes(id), due_ms(at, None, tx.wall)
+    again = {"status": RETRIED.value, "lane": RETRIED_LANE.value, "due_at": due_at, "id": key}
     what = {"from": json.dumps(sorted(RETRYABLE)), "resumed": RESUMED, "moved": tx.next_move()}
     did = _wrote(tx, "retry", {**again, **what})
     if did:
@@ -214,8 +226,11 @@ def retry(tx: Transaction, id: str, at: datetime | None = None) -> Answer:
 
 def restore(tx: Transaction, id: str, within: int) -> Answer:
     key = rows.id_bytes(id)
+    found = tx.db.execute(SQL["attempt"], (key,)).fetchone()
+    if found is None:
+        return Answer(False, None)
     what: dict[str, object] = {"id": key, "error": CANCELLED_WAITING.error, "wall": tx.wall, "within": within}
-    did = _wrote(tx, "restore", what | {"moved": tx.next_move()})
+    did = _wrote(tx, "restore", what | {"status": waiting_after(found[0]).value, "moved": tx.next_move()})
     if did:
         tx.wake(Topic.READY)
     return Answer(did, _status(tx, key))
@@ -227,15 +242,13 @@ def change(tx: Transaction, id: str, change: Change) -> Answer:
         job = rows.get(tx, id)
         if job is not None and revision(job) not in change.revisions:
             return Answer(False, job.status)
-    due_at = None if change.at is None else max(to_ms(change.at), tx.wall)
-    if change.delay is not None:
-        due_at = tx.wall + span_ms(change.delay)
+    moves = change.at is not None or change.delay is not None
     what = {
         "id": key,
         "rank": None if change.priority is None else change.priority.value,
         "tags": None if change.tags is None else json.dumps(change.tags),
-        "due_at": due_at,
-        "lane": Lane.SCHEDULED.value,
+        "due_at": due_ms(change.at, change.delay, tx.wall) if moves else None,
+        "lane": RESCHEDULED_LANE.value,
         "moved": tx.next_move(),
     }
     changed = tx.db.execute(SQL["change"], what).fetchone()
@@ -313,7 +326,7 @@ def _wrote(tx: Transaction, name: str, what: dict[str, object] | tuple[object, .
 def housekeep(tx: Transaction, retention: Retention, limit: int) -> HousekeepingResult:
     expired = expire_due(tx, limit)
     failed, unknown = fail_unknown(tx, max(limit - len(expired), 1))
-    removed, waits = _remove(tx, retention, max(limit - len(expired) - failed, 1))
+    removed, waits = _apply_retention(tx, retention, max(limit - len(expired) - failed, 1))
     forget_keys(tx, limit)
     tx.db.execute(SQL["forget_silent"], (tx.boot - constants.SILENT,))
     fill_tags(tx)
@@ -324,7 +337,7 @@ def housekeep(tx: Transaction, retention: Retention, limit: int) -> Housekeeping
 
 
 def fill_tags(tx: Transaction) -> None:
-    """Note the tags of jobs that processes of an earlier version have added, some thousands of rows at a time."""
+    """Record the tags of jobs that processes of an earlier version have added, some thousands of rows at a time."""
     tx.db.execute(SQL["fill_tags"], (FILLED,))
     tx.db.execute(SQL["tags_filled"], (FILLED,))
 
@@ -350,8 +363,8 @@ def _end_waiting(tx: Transaction, numbers: Sequence[int], verdict: Verdict) -> l
 
 
 def fail_unknown(tx: Transaction, limit: int) -> tuple[int, dict[str, int]]:
-    """Fail parked jobs of types that no live worker has known for the grace. Returns how many, and for each type that no
-    live worker knows when its next job fails."""
+    """Fail parked jobs of types that no live worker has known for `NO_HANDLER_GRACE`. Returns how many, and when the next
+    job fails of each type that no live worker knows."""
     parked = [ParkedType(*row) for row in tx.db.execute(SQL["parked_types"])]
     if not parked:
         return 0, {}
@@ -372,7 +385,7 @@ def fail_unknown(tx: Transaction, limit: int) -> tuple[int, dict[str, int]]:
     return len(due), next_at
 
 
-def _remove(tx: Transaction, retention: Retention, limit: int) -> tuple[int, list[int]]:
+def _apply_retention(tx: Transaction, retention: Retention, limit: int) -> tuple[int, list[int]]:
     """Delete ended jobs beyond their retention; returns how many, and the milliseconds until more are due."""
     own = {name: columns.retention(text).over(retention) for name, text in tx.db.execute(SQL["retentions"])}
     removed, waits = 0, []
@@ -402,7 +415,7 @@ def record_deliveries(tx: Transaction, ids: Iterable[bytes]) -> None:
         request for id in ids for row in list(tx.db.execute(SQL["ended"], (id,))) if (request := delivery(_ended(row)))
     ]
     if requests:
-        write(tx, requests, frozenset())
+        store(tx, requests, frozenset())
         tx.unplaced = True
 
 

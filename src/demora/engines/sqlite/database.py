@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
@@ -21,9 +21,11 @@ from .connection.transactions import READING, WRITING, Batches, InlineTransactor
 from .notifier import sockets_folder
 
 T = TypeVar("T")
+Q = TypeVar("Q")  # a request
+A = TypeVar("A")  # the answer to it
 
 SCAN = 1000  # the weight of a read that may scan a table: it always runs on the reader's thread
-SPARE_CACHE = 2048  # KiB of cache for a connection that is read from now and then
+SPARE_CACHE = 2048  # KiB of cache for a connection that is seldom used
 
 
 class Database:
@@ -94,6 +96,12 @@ class Database:
         """Run a call in a transaction that is committed when the future is done."""
         return connections.opened(self._writes).run(call, weight)
 
+    def write_jointly(
+        self, call: Callable[[Transaction, Sequence[Q]], list[A]], requests: Sequence[Q], weight: int
+    ) -> "asyncio.Future[list[A]]":
+        """Run a call as `write` does, and as one with other such calls of the same function."""
+        return connections.opened(self._writes).join(call, requests, weight)
+
     def read(self, call: Callable[[Transaction], T], weight: int = SCAN) -> "asyncio.Future[T]":
         """Run a call that writes nothing."""
         return connections.opened(self._reads).run(call, weight)
@@ -103,7 +111,7 @@ class Database:
         return await (self.read(call, weight=1) if self._quick is None else self._quick.run(call))
 
     async def search(self, call: Callable[[Transaction], T], within: timedelta | None) -> T:
-        """Run a read that may take long; no other read waits for it. An inline store ignores the limit of time."""
+        """Run a read that may take long; no other read waits for it. An inline store ignores the time limit."""
         return await (self.read(call) if self._searches is None else self._searches.run(call, within))
 
     async def bare(self, call: Callable[[apsw.Connection], T]) -> T:

@@ -161,10 +161,10 @@ class SqliteDiagnostics:
         self._probe = WriteProbe(lambda: database.write(registry.touch))
 
     async def overview(self, *, ended: bool = True) -> JobsOverview:
-        return await self._database.read(lambda tx: overview(tx, ended))
+        return await self._database.search(lambda tx: overview(tx, ended), None)
 
     async def activity(self, mark: int | None = None) -> Activity:
-        return await self._database.read(lambda tx: activity(tx, mark))
+        return await self._database.search(lambda tx: activity(tx, mark), None)
 
     async def dead_letters(self, limit: int, *, within: timedelta | None = None) -> list[DeadLetterGroup]:
         return await self._database.search(lambda tx: dead_letters(tx, limit), within)

@@ -128,8 +128,11 @@ class SqliteStore:
         return SqliteStore(self.path, clock=self.clock, waits=inner.waits, stall=inner.stall, file=inner.file)
 
     async def add(self, jobs: Sequence[NewJob]) -> list[Added]:
-        weight = len(jobs) + sum(len(job.payload) for job in jobs) // BYTES_PER_JOB
-        answers = await self._database.write(lambda tx: changes.add(tx, jobs, self._named_queues), weight)
+        weight = len(jobs) + sum([len(job.payload) for job in jobs]) // BYTES_PER_JOB
+        if all(map(changes.is_plain, jobs)):
+            answers = await self._database.write_jointly(self._add, jobs, weight)
+        else:
+            answers = await self._database.write(lambda tx: self._add(tx, jobs), weight)
         unnamed = {job.queue for job in jobs} - self._named_queues
         if unnamed and len(self._named_queues) < MOST_NAMES and not any(answer.conflict for answer in answers):
             self._named_queues |= unnamed  # only now that the names are committed
@@ -217,6 +220,9 @@ class SqliteStore:
             self._waiters.pop(waiter, None)
 
     # Its first write, and wake-ups
+
+    def _add(self, tx: Transaction, jobs: Sequence[NewJob]) -> list[Added]:
+        return changes.add(tx, jobs, self._named_queues)
 
     def _begin(self, tx: Transaction) -> None:
         if self._audit:

@@ -8,7 +8,7 @@ from .connection.connections import SQL
 from .connection.transactions import Transaction
 from .database import Database
 
-_REUSED = 1000  # row ids to look back, since SQLite gives that of a deleted last row again
+_REUSED = 1000  # row ids to look back, since SQLite reuses the row id of a deleted last row
 _LONGEST = 18  # digits of a position
 
 

@@ -28,7 +28,7 @@ from .connection.connections import SQL
 from .connection.transactions import Transaction
 from .rows import Row, attempts_of, id_bytes, id_text, whole_job
 
-TIMED_AFTER = 1000  # jobs read between two looks at the time
+TIMED_AFTER = 1000  # jobs read between two looks at the clock
 
 
 def find(tx: Transaction, query: Query) -> Page:
@@ -59,8 +59,8 @@ def _walk(tx: Transaction, query: Query, limit: int) -> WalkEnd:
 
 
 def _rows(tx: Transaction, query: Query, *, with_ids: bool = True) -> Iterable[Row]:
-    """The jobs of a walk in the order of the list. Each kind has a sorted part of them. Without their ids, an index has all
-    that a walk reads."""
+    """The jobs of a walk in the order of the list. Each kind has a sorted part of them, and the parts are merged.
+    Without ids, the index alone has all that a walk reads."""
     walk, what = walk_of(query), _values(tx, query)
     sql = SQL[f"walk_{walk.value}"].replace("/* matches */", _matches(query))
     if not with_ids:

@@ -33,8 +33,8 @@ def of_queues(tx: Transaction, queues: Iterable[str]) -> list[Head]:
 
 
 def for_claim(tx: Transaction, queues: Set[str] | None, types: Set[str] | None) -> list[Head]:
-    """The heads that a claim needs, of these queues (None: of all): those of all due jobs of its types, and one as early as
-    the next of them is due. There may be others."""
+    """The heads that a claim needs, of these queues (None: of all): those of all due jobs of its types and, to know when to
+    claim next, one that is due no later than the next job of its types. There may be others."""
     if queues is not None and len(queues) < MANY_HEADS:
         return of_queues(tx, queues)
     found = list(tx.db.execute(SQL["heads"], (MANY_HEADS,)))

@@ -25,7 +25,7 @@ CLOCK_STEP = 50  # milliseconds that count as a step
 FILE_LOOKS = 3  # looks at the clock for one look at the file, while notifications can reach this process
 CLOSE_ENOUGH = 0.0001  # seconds; a timer may fire a little early
 DEAF_LOOK = 0.02  # seconds between looks at the file while no notification can reach this process
-_GRAIN = 100_000_000  # nanoseconds; time stamps of folders move in steps of some milliseconds
+_GRAIN = 100_000_000  # nanoseconds, more than the steps in which time stamps of folders move
 _FRESH = 0.005  # seconds for which a listing of the folder counts
 _LONGEST_ADDRESS = 100  # bytes; the kernel's limit is 108 or 104
 
@@ -109,7 +109,7 @@ class Notifier:
         """Call `callback` on each notification from another store, until closed. False if no socket can be made here."""
         if topic in self._own:
             return True
-        name = f"{topic.value}.{os.getpid()}.{secrets.token_hex(4)}"  # pids come again, also in containers
+        name = f"{topic.value}.{os.getpid()}.{secrets.token_hex(4)}"  # pids are reused, also in containers
         own = _socket()
         try:
             self._folder.mkdir(mode=0o700, exist_ok=True)
@@ -134,7 +134,7 @@ class Notifier:
                     self._send(name)
 
     def _listening(self) -> list[str]:
-        """The sockets in the folder, listed anew when it has changed, or may have within the grain of its time stamp."""
+        """The sockets in the folder. Lists it again if its time stamp has changed, or is too recent to show every change."""
         now = time.monotonic()
         if now - self._looked_at < _FRESH:
             return self._listed
@@ -187,7 +187,7 @@ class Notifier:
 
 
 def _socket() -> socket.socket:
-    """Return a datagram socket that a forked child closes, so that other processes do not go on sending to it."""
+    """Return a datagram socket that a forked child closes, so that other processes do not keep sending to it."""
     made = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
     forks.release_in_child(made, lambda held: [held.fileno()])
     return made

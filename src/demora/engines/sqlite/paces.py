@@ -10,9 +10,18 @@ from itertools import islice
 import msgspec
 
 from ...core.job import PARKED, Job, Lane, Priority, QueueOrder, lane_of
-from ...core.own import OWN_QUEUES
-from ...core.pace import EVERY_QUEUE, USUAL_PACE, Pace, PaceState, Release, begin, look_at, plan
-from ...core.pace_request import PaceRequest
+from ...core.pace import (
+    EVERY_QUEUE,
+    USUAL_PACE,
+    Pace,
+    PaceRequest,
+    PaceState,
+    Release,
+    begin,
+    left_out_with,
+    look_at,
+    plan,
+)
 from ...core.spans import from_ms, span_ms, to_ms
 from ...core.states import Status
 from ...store.audit import PaceFacts
@@ -71,10 +80,9 @@ def set_pace(
             return pacing_of(tx, queue)
     now = pacing_of(tx, queue)
     _set(tx, queue, None if request is None else request.over(usual if now is None else now.pace), by, setting)
-    if queue == EVERY_QUEUE:
-        for own in OWN_QUEUES:
-            if tx.db.execute(SQL["pace"], (own,)).fetchone() is None:
-                _set(tx, own, None, by, None)
+    for other in left_out_with(queue):
+        if tx.db.execute(SQL["pace"], (other,)).fetchone() is None:
+            _set(tx, other, None, by, None)
     tx.wake(Topic.READY)
     tx.wake(Topic.PACE)
     return pacing_of(tx, queue)
@@ -175,8 +183,8 @@ Settings = PacedQueue | QueueOrder | None  # of a queue: its pace and order, or 
 
 
 def settings_of(tx: Transaction, firsts: Sequence[Head], queues: Container[str] | None) -> dict[str, Settings]:
-    """The settings of these queues (None: of all) that differ from the usual ones. Of the queues that follow `*` and have no
-    settings of their own, those with a head that it governs are there."""
+    """The settings of these queues (None: of all) that differ from the usual ones. A queue that follows `*` and has no
+    settings of its own is included only if the pace of `*` governs one of its heads."""
     found = {row[0]: row[1:] for row in tx.db.execute(SQL["queues_set"])}
     every = found.pop(EVERY_QUEUE, None)
     shared = None if every is None or every[4] is None else pace_of(every[4])
@@ -230,7 +238,7 @@ def _heads(tx: Transaction) -> list[Head]:
 
 
 def release_due(tx: Transaction, paced: Sequence[PacedQueue], firsts: Sequence[Head]) -> list[Release]:
-    """Release what these paces allow now; a pace whose next release time is to come costs nothing."""
+    """Release what these paces allow now. A pace whose next release time is still to come costs nothing."""
     jobs: list[Release] = []
     for held in paced:
         due_heads = [head for head in firsts if held.governs(head) and head[3] <= tx.wall]

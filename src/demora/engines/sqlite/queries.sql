@@ -38,7 +38,7 @@ insert or replace into idempotency_keys (scope, key, request_hash, job_id, creat
 values (?, ?, ?, ?, ?, ?, ?)
 
 -- name: id_taken
--- When a job was added and when it is due, and whether it is older than the last so many rows: row ids grow.
+-- When a job was added and when it is due, and whether it is older than the last ?2 rows: row ids grow.
 select created_at, coalesce(scheduled_at, created_at), rowid <= (select max(rowid) from jobs) - ?2 from jobs where id = ?1
 
 -- name: name_queue
@@ -143,8 +143,9 @@ where status < {PROCESSING} and queue = ? and lane = ? and rank = ? and due_at <
 order by due_at, rowid limit ?
 
 -- name: parked_heads
--- The first parked row of each of these types, queue, lane and rank. A skip scan finds the queues; it would read all rows of a lane
--- to find the next one, since SQLite takes the condition of the index for the lower bound.
+-- The first parked row of each of these types, queue, lane and rank. A skip scan finds the queues, and each lane and rank is then
+-- looked up: a skip scan over lanes would read all rows of a lane to find the next one, since SQLite takes the condition of the
+-- index for the lower bound.
 with recursive place (type, queue) as (
     select value, (select queue from {parked} and type = value order by queue limit 1) from json_each(?1)
     union all
@@ -182,13 +183,15 @@ update jobs set status = :status, token = token + 1, worker_id = :worker_id, cla
     started_at = null, progress = null, progress_message = {kept_message}
 where rowid in (select value from json_each(:chosen)) and (expires_at is null or expires_at > :wall or token > credits)
     and (:types is null or type in (select value from json_each(:types)))
-returning rowid, id, token, type, name, queue, rank, payload, credits, strays, max_retries, retry_delay, timeout,
-    coalesce(scheduled_at, created_at), tags, schedule, slot_at, traceparent
+returning {claimed_job}
 
 -- name: claimed
-select rowid, id, token, type, name, queue, rank, payload, credits, strays, max_retries, retry_delay, timeout,
-    coalesce(scheduled_at, created_at), tags, schedule, slot_at, traceparent from jobs
+select {claimed_job} from jobs
 where worker_id = :worker_id and claim_id = :claim_id and status = {PROCESSING} and lease_until > :boot order by rowid
+
+-- name: claimed_job
+rowid, id, token, type, name, queue, rank, payload, credits, strays, max_retries, retry_delay, timeout,
+    coalesce(scheduled_at, created_at), tags, schedule, slot_at, traceparent
 
 -- name: of_other_types
 select rowid from jobs where rowid in (select value from json_each(?)) and type not in (select value from json_each(?))
@@ -301,9 +304,13 @@ update jobs set status = :status, lane = :lane, due_at = :due_at, generation = g
     progress_message = {kept_message}, result = null, error = null, expires_at = null, moved = :moved
 where id = :id and status in (select value from json_each(:from))
 
+-- name: attempt
+select token - credits from jobs where id = ?
+
 -- name: restore
-update jobs set status = iif(retries > 0 and token > credits, {RETRYING}, {QUEUED}), generation = generation + 1,
-    error = iif(retries > 0 and token > credits, (select error from attempts where job_id = jobs.id order by token desc limit 1), null),
+-- A job that waits to be retried has the error of its last attempt.
+update jobs set status = :status, generation = generation + 1,
+    error = iif(:status = {RETRYING}, (select error from attempts where job_id = jobs.id order by token desc limit 1), null),
     completed_at = null, moved = :moved
 where id = :id and status = {CANCELLED} and error = :error and cancel_requested_at is null and completed_at > :wall - :within
     and not exists (select 1 from jobs as told where told.cause = jobs.id and told.created_at >= jobs.completed_at)
@@ -388,7 +395,7 @@ with recursive kind (queue, status, oldest) as (
 select queue, status, oldest from kind
 
 -- name: beyond
--- All except the newest so many.
+-- The ended jobs of a queue and status, except the newest ones.
 select id from jobs where queue = ? and status = ? and status > {PROCESSING} order by completed_at desc, rowid desc
     limit ? offset ?
 
@@ -412,11 +419,19 @@ where name = 'tags.filled' and cast(value as int) between 1 and (select coalesce
 delete from workers where heartbeat_at <= ?
 
 -- name: job
-select id, type, name, queue, status, lane, rank, due_at, created_at, scheduled_at, max_retries, retry_delay, timeout,
-    token, credits, retries, generation, payload, tags, webhook_url, worker_id, lease_until, started_at, completed_at,
-    cancel_requested_at, progress, progress_message, result, error, expires_at, unique_key, webhook_on_cancel, cause,
-    schedule, slot_at
-from jobs where id = ?
+select {to_payload}, payload, {to_result}, result, {after_result} from jobs where id = ?
+
+-- A whole job is these columns with the payload and the result between them, or with what stands for those that are not read.
+
+-- name: to_payload
+id, type, name, queue, status, lane, rank, due_at, created_at, scheduled_at, max_retries, retry_delay, timeout,
+    token, credits, retries, generation
+
+-- name: to_result
+tags, webhook_url, worker_id, lease_until, started_at, completed_at, cancel_requested_at, progress, progress_message
+
+-- name: after_result
+error, expires_at, unique_key, webhook_on_cancel, cause, schedule, slot_at
 
 -- name: attempts
 select job_id, token, started_at, ended_at, worker_id, error, traceback from attempts
@@ -426,19 +441,12 @@ where job_id in (select unhex(value) from json_each(?)) order by job_id, token
 select at, line from logs where job_id = ? order by rowid
 
 -- name: listed
-select id, type, name, queue, status, lane, rank, due_at, created_at, scheduled_at, max_retries, retry_delay, timeout,
-    token, credits, retries, generation, null, tags, webhook_url, worker_id, lease_until, started_at, completed_at,
-    cancel_requested_at, progress, progress_message, '', error, expires_at, unique_key, webhook_on_cancel, cause,
-    schedule, slot_at
-from jobs where id in (select unhex(value) from json_each(?))
+select {to_payload}, null, {to_result}, '', {after_result} from jobs where id in (select unhex(value) from json_each(?))
 
 -- name: find
 -- The rows that a walk found, in its order. The last column is the size of a job in bytes, if the page is limited by them: only
 -- what differs much between jobs counts.
-select id, type, name, queue, status, lane, rank, due_at, created_at, scheduled_at, max_retries, retry_delay, timeout,
-    token, credits, retries, generation, iif(:payload, payload, null), tags, webhook_url, worker_id, lease_until, started_at,
-    completed_at, cancel_requested_at, progress, progress_message, iif(:result, result, ''), error, expires_at, unique_key,
-    webhook_on_cancel, cause, schedule, slot_at,
+select {to_payload}, iif(:payload, payload, null), {to_result}, iif(:result, result, ''), {after_result},
     iif(:bytes is null, 0, iif(:payload, octet_length(payload), 0) + iif(:result, coalesce(octet_length(result), 0), 0)
         + coalesce(octet_length(error), 0)
         + (select coalesce(sum(coalesce(octet_length(error), 0) + coalesce(octet_length(traceback), 0)), 0)
@@ -455,7 +463,7 @@ select 0, jobs.rowid, id, /* matches */ from jobs
 where jobs.rowid >= :first_row and jobs.rowid <= :last_row and jobs.rowid < :row order by jobs.rowid desc
 
 -- name: row_at
--- The first row of a job that was added at this time or later: halves the rows again and again.
+-- The first row of a job that was added at this time or later: a binary search.
 with recursive half (low, high) as (
     select 0, (select coalesce(max(rowid), 0) + 1 from jobs)
     union all
@@ -729,13 +737,28 @@ select 1 from jobs where status < {PROCESSING} and queue in (select value from j
 
 -- name: lanes_and_ranks
 -- Each lane and rank of a queue that has waiting jobs.
-select distinct lane, rank from jobs where status < {PROCESSING} and queue = ?
+-- A skip scan of the index: `distinct` would read each waiting job of the queue.
+with recursive kind (lane, rank) as (
+    select * from (
+        select lane, rank from jobs where status < {PROCESSING} and queue = ?1 order by lane, rank limit 1
+    )
+    union all
+    select next.lane, next.rank
+    from kind
+    join jobs as next on next.rowid = coalesce(
+        (select rowid from jobs indexed by jobs_waiting where status < {PROCESSING} and queue = ?1
+         and lane = kind.lane and rank > kind.rank order by rank limit 1),
+        (select rowid from jobs indexed by jobs_waiting where status < {PROCESSING} and queue = ?1
+         and lane > kind.lane order by lane, rank limit 1)
+    )
+)
+select lane, rank from kind
 
 -- name: count_before
 select count(*) from (
     select 1 from jobs
-    where status < {PROCESSING} and queue = ?1 and lane = ?2 and rank = ?3 and due_at <= ?4
-        and (due_at < ?5 or due_at = ?5 and rowid < ?6)
+    where status < {PROCESSING} and queue = ?1 and lane = ?2 and rank = ?3 and due_at <= min(?4, ?5)
+        and (due_at < ?5 or rowid < ?6)
     limit ?7
 )
 
@@ -1124,7 +1147,7 @@ select (due_at - :wall) * :steps / :until, count(*) from (
 
 -- name: dead_letters
 select queue, type, error, band, count(*), min(completed_at), max(completed_at), max(id) from (
-    select queue, type, substr(coalesce(error, ''), 1, instr(coalesce(error, '') || ':', ':') - 1) as error,
+    select queue, type, coalesce({error_class}, '') as error,
         (completed_at <= ?) + (completed_at <= ?) + (completed_at <= ?) as band, completed_at, id
     from jobs indexed by jobs_dead where status = {FAILED} order by id desc limit ?
 ) group by queue, type, error, band

@@ -20,7 +20,7 @@ from .connection.transactions import Transaction
 
 
 def note_boot(tx: Transaction, boot_id: str) -> None:
-    """After a reboot no earlier worker lives, and the clock of leases starts anew: lapse every lease."""
+    """After a reboot, lapse every lease: no earlier worker is alive, and the clock of leases starts from zero again."""
     row = tx.db.execute(SQL["boot_id"]).fetchone()
     if row is None or row[0] != boot_id:
         tx.db.execute(SQL["lapse_all"])
@@ -30,7 +30,7 @@ def note_boot(tx: Transaction, boot_id: str) -> None:
 
 
 def touch(tx: Transaction) -> None:
-    """Write a row without meaning, to find out whether writes succeed."""
+    """Write a row that means nothing, to find out whether writes succeed."""
     tx.db.execute(SQL["touch"], (str(tx.wall_us),))
 
 
@@ -58,7 +58,7 @@ def _waiting(tx: Transaction, shown: dict[str, str]) -> dict[str, tuple[int, int
 
 
 def _governed(tx: Transaction) -> Callable[[str], tuple[Lane, ...]]:
-    """Tells the lanes that the pace of a queue governs: its own, or that of `*`."""
+    """Return a function from a queue to the lanes that its pace governs: its own pace, or that of `*`."""
     own = {queue: () if pace is None else pace_of(pace).governs.lanes for queue, pace in tx.db.execute(SQL["own_paces"])}
     every = own.get(EVERY_QUEUE, ())
     return lambda queue: own.get(queue, every)

@@ -3,9 +3,12 @@
 import json
 from collections import defaultdict
 from collections.abc import Iterable
+from functools import lru_cache
 from typing import Any
 
-from ...core.job import Attempt, Job, Lane, LogLine, NewJob, Priority, lane_of
+from uuid_utils import UUID
+
+from ...core.job import Attempt, Job, Lane, LogLine, NewJob, Priority, due_ms, lane_for, lane_of
 from ...core.spans import from_ms, span_ms, to_ms
 from ...core.states import Status
 from ...core.verdict import RetryState
@@ -19,29 +22,26 @@ from .connection.transactions import Transaction
 
 Row = tuple[Any, ...]
 _PRIORITIES = tuple(Priority)
+ID, DUE_AT, TAGS, EXPIRES_AT = 0, 7, 14, 16  # their places in the row of a new job
+OF_A_SCHEDULE = 24  # the place from which on only a job of a schedule has values
+_TOKEN = 13  # its place in the row of a whole job
+_QUEUED = Status.QUEUED.value
+_span_ms = lru_cache(maxsize=1024)(span_ms)  # most jobs have one of a few spans
 
 
 def id_bytes(id: str) -> bytes | None:
     """The stored form of an id, or None if the text is not an id."""
-    if len(id) == 36 and id.isascii() and id[8] == id[13] == id[18] == id[23] == "-":
-        try:
-            packed = bytes.fromhex(id.replace("-", ""))
-        except ValueError:
-            return None
-        return packed if len(packed) == 16 else None
-    return None
+    if len(id) != 36:  # the length of an id with its dashes; other forms of a UUID are no ids
+        return None
+    try:
+        return UUID(id).bytes
+    except ValueError:
+        return None
 
 
 def id_text(id: bytes) -> str:
     text = id.hex()
     return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
-
-
-def due_ms(job: NewJob, wall: int) -> int:
-    """When a new job is due; a time that has passed means now."""
-    if job.at is not None:
-        return max(to_ms(job.at), wall)
-    return wall if job.delay is None else wall + span_ms(job.delay)
 
 
 def expiry_ms(job: NewJob, wall: int) -> int | None:
@@ -53,23 +53,23 @@ def expiry_ms(job: NewJob, wall: int) -> int | None:
 def new_row(
     job: NewJob, id: bytes, wall: int, move: int | None, schedule: str | None = None, slot_at: int | None = None
 ) -> Row:
-    """The parameters of `add`. A job of a schedule enters the scheduled lane, also if it is due at once."""
-    due_at = due_ms(job, wall)
-    later = due_at > wall or schedule is not None
+    """The parameters of `add`."""
+    due_at = due_ms(job.at, job.delay, wall)
+    lane = lane_for(due_at, wall, of_schedule=schedule is not None)
     return (
         id,
         job.type,
         None if job.name == job.type else job.name,
         job.queue,
-        Status.QUEUED.value,
-        Lane.SCHEDULED.value if later else Lane.REALTIME.value,
+        _QUEUED,
+        lane,
         job.priority.value,
         due_at,
         wall,
-        due_at if later else None,
+        due_at if lane is Lane.SCHEDULED else None,
         job.max_retries,
-        span_ms(job.retry_delay),
-        None if job.timeout is None else span_ms(job.timeout),
+        _span_ms(job.retry_delay),
+        None if job.timeout is None else _span_ms(job.timeout),
         job.payload.decode(),
         json.dumps(job.tags) if job.tags else None,
         job.webhook_url,
@@ -107,20 +107,20 @@ def claimed_job(row: Row) -> ClaimedJob:
         slot_at,
         traceparent,
     ) = row
-    return ClaimedJob(
-        lease=Lease(id_text(id), token),
-        type=type,
-        name=name or type,
-        queue=queue,
-        priority=_PRIORITIES[rank],
-        payload=payload.encode(),
-        retry_state=RetryState(token - credits, max_retries, _span(retry_delay), strays),
-        timeout=None if timeout is None else _span(timeout),
-        scheduled_at=from_ms(scheduled),
-        tags=_tags(tags),
-        schedule=schedule,
-        slot_at=_time(slot_at),
-        traceparent=traceparent,
+    return ClaimedJob(  # in the order of its fields: names would take longer than all the rest
+        Lease(id_text(id), token),
+        type,
+        name or type,
+        queue,
+        _PRIORITIES[rank],
+        payload.encode(),
+        RetryState(token - credits, max_retries, _span(retry_delay), strays),
+        None if timeout is None else _span(timeout),
+        from_ms(scheduled),
+        _tags(tags),
+        schedule,
+        _time(slot_at),
+        traceparent,
     )
 
 
@@ -149,44 +149,44 @@ def whole_job(row: Row, attempts: list[Attempt], log: list[LogLine], to_wall: in
      cause, schedule, slot_at) = row  # fmt: skip
     if status == Status.COMPLETED:
         attempts = [*attempts, Attempt(token, _time(started_at), _time(completed_at), worker_id)]
-    return Job(
-        id=id_text(id),
-        name=name or type,
-        type=type,
-        queue=queue,
-        payload_json=b"" if payload is None else payload.encode(),
-        priority=Priority(rank),
-        status=Status(status),
-        lane=lane_of(lane),
-        created_at=from_ms(created_at),
-        scheduled_at=from_ms(created_at if scheduled_at is None else scheduled_at),
-        due_at=from_ms(due_at),
-        max_retries=max_retries,
-        retry_delay=_span(retry_delay),
-        timeout=None if timeout is None else _span(timeout),
-        tags=_tags(tags),
-        webhook_url=webhook_url,
-        token=token,
-        attempt=token - credits,
-        retry_count=retries,
-        generation=generation,
-        started_at=_time(started_at),
-        completed_at=_time(completed_at),
-        lease_until=None if lease_until is None else from_ms(lease_until + to_wall),
-        worker_id=worker_id,
-        cancel_requested_at=_time(cancel_requested_at),
-        progress=progress,
-        progress_message=progress_message,
-        result_json=None if result is None else result.encode(),
-        error=error,
-        expires_at=_time(expires_at),
-        unique_key=unique_key,
-        webhook_on_cancel=bool(on_cancel),
-        cause=None if cause is None else id_text(cause),
-        schedule_name=schedule,
-        slot_at=_time(slot_at),
-        attempts=tuple(attempts),
-        log=tuple(log),
+    return Job(  # in the order of its fields: names would take longer than all the rest
+        id_text(id),
+        name or type,
+        type,
+        queue,
+        b"" if payload is None else payload.encode(),
+        _PRIORITIES[rank],
+        Status(status),
+        lane_of(lane),
+        from_ms(created_at),
+        from_ms(created_at if scheduled_at is None else scheduled_at),
+        from_ms(due_at),
+        max_retries,
+        _span(retry_delay),
+        None if timeout is None else _span(timeout),
+        _tags(tags),
+        webhook_url,
+        token,
+        token - credits,  # its attempt
+        retries,
+        generation,
+        _time(started_at),
+        _time(completed_at),
+        None if lease_until is None else from_ms(lease_until + to_wall),
+        worker_id,
+        _time(cancel_requested_at),
+        progress,
+        progress_message,
+        None if result is None else result.encode(),
+        error,
+        _time(expires_at),
+        unique_key,
+        bool(on_cancel),
+        None if cause is None else id_text(cause),
+        schedule,
+        _time(slot_at),
+        tuple(attempts),
+        tuple(log),
     )
 
 
@@ -209,6 +209,8 @@ def get(tx: Transaction, id: str) -> Job | None:
     row = tx.db.execute(SQL["job"], (key,)).fetchone()
     if row is None or key is None:
         return None
+    if not row[_TOKEN]:  # it was never claimed, so that it has no attempts and no log
+        return whole_job(row, [], [], tx.wall - tx.boot)
     log = [LogLine(from_ms(at), line) for at, line in tx.db.execute(SQL["logs"], (key,))]
     return whole_job(row, attempts_of(tx, [key])[key], log, tx.wall - tx.boot)
 

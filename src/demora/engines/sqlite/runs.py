@@ -19,6 +19,7 @@ from ...core.job import PARKED, Priority, QueueOrder, lane_of
 from ...core.spans import MICROSECOND, MILLISECOND, ZERO, span_ms
 from ...core.states import Status
 from ...core.verdict import Verdict
+from ...core.workers import RENEWALS_IN_A_LEASE
 from ...store.jobs import (
     Claimed,
     ClaimedJob,
@@ -70,7 +71,8 @@ _TypedHead = tuple[str | None, str, int, int, int, int]  # the type if it is par
 
 
 def claim(tx: Transaction, request: ClaimRequest) -> Claimed:
-    """Lease ready jobs, and return the jobs whose lease has lapsed; none of the latter for a while after a stall."""
+    """Lease ready jobs, and return the jobs whose lease has lapsed. For a while after a stall, it spares the leases that
+    have lapsed since the stall began."""
     turns = _turns(request)
     served = None if turns is None else turns.keys()
     firsts = heads.for_claim(tx, served, request.types)
@@ -137,7 +139,7 @@ def _parked_in(tx: Transaction, request: ClaimRequest) -> timedelta | None:
 
 
 def as_of_now(claimed: Claimed, passed: int) -> Claimed:
-    """The claim with `next_in` counted from now, so many microseconds after it was computed."""
+    """The claim with `next_in` counted from now, this many microseconds after it was computed."""
     if claimed.next_in is None or passed <= 0:
         return claimed
     left = max(claimed.next_in - timedelta(microseconds=passed), ZERO)
@@ -155,8 +157,8 @@ def _heads(
     firsts: Sequence[heads.Head],
     settings: dict[str, paces.Settings],
 ) -> Iterator[_Head]:
-    """The heads that may be handed out: neither those of paused queues nor those that a pace governs, and of parked rows
-    those of the types of the claim."""
+    """The heads that may be handed out: neither those of paused queues nor those that a pace governs. Heads of parked rows
+    only if the claim names their type."""
     turns = _turns(request)
     for type, queue, lane, rank, due_at, rowid in _of_types(tx, request, firsts):
         turn = 0 if turns is None else turns.get(queue)
@@ -206,7 +208,7 @@ def _note_parked(tx: Transaction, parked: Sequence[tuple[str, str]]) -> frozense
 
 
 def _choose(tx: Transaction, ready: Sequence[_Head], limit: int) -> list[int]:
-    """The row ids of the first `limit` ready rows. None of them is behind a head after the first `limit` heads."""
+    """The row ids of the first `limit` ready rows. All are behind the first `limit` heads, so only these are scanned."""
     scans = [_scan(tx, head, limit) for head in ready[:limit]]
     merged = heapq.merge(*scans) if len(scans) > 1 else iter(scans[0] if scans else ())
     return [rowid for _, _, rowid in islice(merged, limit)]
@@ -279,7 +281,7 @@ def _next_in(tx: Transaction, firsts: Sequence[_Head], exhausted: Sequence[_Head
 
 
 def renew(tx: Transaction, reports: Sequence[Report], lease: int) -> LeaseStatus:
-    tx.stall.renewed_every = max(lease // 3, LEAST_SPARING)
+    tx.stall.renewed_every = max(lease // RENEWALS_IN_A_LEASE, LEAST_SPARING)
     for report in reports:
         held = {"until": tx.boot + lease, "wall": tx.wall, "ran": report.ran // MILLISECOND, **_where(tx, report)}
         tx.db.execute(SQL["renew"], held)
@@ -434,8 +436,8 @@ def _apply(tx: Transaction, settlement: Settlement, verdict: Verdict) -> _Moved 
             "error": verdict.error,
             "due_at": None if verdict.delay is None else tx.wall + span_ms(verdict.delay),
             "lane": None if verdict.lane is None else verdict.lane.value,
-            "credit": int(not verdict.counts),
-            "retry": int(verdict.status is Status.RETRYING and verdict.counts),
+            "credit": verdict.credit,
+            "retry": verdict.retry,
             "stray": int(verdict.no_handler),
             "started_at": None if settlement.lapsed else tx.wall - report.ran // MILLISECOND,
             "lapsed": int(settlement.lapsed),

@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 
 import msgspec
 
-from ...core.job import NewJob
+from ...core.job import NewJob, due_ms
 from ...core.schedules.definitions import Defined, Definition, Result, bring_in
 from ...core.schedules.firing import FireOutcome, Previous, begin
 from ...core.schedules.schedule import Overlap, Schedule
@@ -238,7 +238,7 @@ def fire(tx: Transaction, firings: Sequence[Firing]) -> list[Fired]:
             tx.wake(Topic.SCHEDULES)
     tx.db.executemany(SQL["record_fire_time"], records)
     if jobs:
-        changes.write_of_schedules(tx, jobs)
+        changes.store_of_schedules(tx, jobs)
     tx.db.executemany(SQL["fired"], progress)
     _forget_oldest(tx, names)
     return results
@@ -290,8 +290,8 @@ def trigger(tx: Transaction, name: str, job: NewJob) -> Added | None:
         return Added(job.id, from_ms(created_at), from_ms(scheduled_at), replayed=True)
     if get(tx, name) is None:
         return None
-    changes.write_of_schedules(tx, [ScheduledJob(job, name)])
-    return Added(job.id, from_ms(tx.wall), from_ms(rows.due_ms(job, tx.wall)))
+    changes.store_of_schedules(tx, [ScheduledJob(job, name)])
+    return Added(job.id, from_ms(tx.wall), from_ms(due_ms(job.at, job.delay, tx.wall)))
 
 
 def backfill(tx: Transaction, name: str, fire_times: Sequence[tuple[datetime, NewJob]]) -> Backfilled | None:
@@ -307,7 +307,7 @@ def backfill(tx: Transaction, name: str, fire_times: Sequence[tuple[datetime, Ne
         SQL["record_fire_time"], [(name, at, fired, tx.wall, rows.id_bytes(job.id)) for at, job in new.items()]
     )
     if new:
-        changes.write_of_schedules(tx, [ScheduledJob(job, name, at) for at, job in new.items()])
+        changes.store_of_schedules(tx, [ScheduledJob(job, name, at) for at, job in new.items()])
         recorded = sum((name, at) not in taken for at in new)
         tx.db.execute(SQL["backfilled"], (len(new), recorded, name))
     return Backfilled([from_ms(at) for at in new], [from_ms(at) for at in had])

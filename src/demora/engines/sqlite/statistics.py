@@ -27,6 +27,7 @@ from ..sql.statistics import (
     decode,
     first_id,
     first_of,
+    hand_over,
     kept_since,
     merged_window,
     sample_key,
@@ -118,9 +119,7 @@ def read(tx: Transaction, stretch: Stretch, taking: Taking) -> None:
     taking.begin(from_ms(tx.wall))
     merged = map(merged_window, tx.db.execute(SQL["statistics_since"], (*WIDTHS, first)))
     live = map(_live, tx.db.execute(SQL["tallies_since"], (first,)))
-    for key, tally in chain(merged, live):
-        if not taking.take(key, tally):
-            return
+    hand_over(chain(merged, live), taking)
 
 
 def _live(row: tuple[int, str, str, str]) -> tuple[Key, Tally]:
@@ -157,7 +156,7 @@ def _keep(tx: Transaction, windows: Windows) -> None:
 
 
 def _names(tx: Transaction, windows: Windows) -> dict[Window, set[Name]]:
-    """The names in the windows that would know too many with these."""
+    """The names in the windows that would have more than `MOST_PAIRS` with these."""
     places, names = {(key.width, key.at) for key in windows}, dict[Window, set[Name]]()
     for place in places:
         [(count,)] = tx.db.execute(SQL["count_names"], place)

@@ -179,7 +179,7 @@ class Nodes:
                 node.facts |= {name: str(value) for name, value in (await node.client.info(section)).items()}
         except _REFUSED as problem:
             raise BadSetting(
-                "redis_url", f"the server refused us ({problem}): see user and password in the URL"
+                "redis_url", f"the server refused us ({problem}): check user and password in the URL"
             ) from problem
         except (RedisError, OSError, TimeoutError) as problem:
             raise translate(problem) from problem
@@ -190,7 +190,7 @@ class Nodes:
         if policy != POLICY:
             raise BadSetting(
                 "redis_url",
-                f"the server may throw away what it holds (maxmemory-policy {policy}); set it to {POLICY}: "
+                f"the server may evict what it holds (maxmemory-policy {policy}); set it to {POLICY}: "
                 f"CONFIG SET maxmemory-policy {POLICY}, and in its configuration file",
             )
         return node.facts["run_id"]
@@ -315,7 +315,7 @@ def driver_url(url: str) -> str:
     try:
         driver.Redis.from_url(known)
     except (ValueError, TypeError):  # its text may repeat a part of the URL
-        raise BadSetting("redis_url", f"the driver takes a parameter of it otherwise; {REDIS_FORMS}") from None
+        raise BadSetting("redis_url", f"the driver cannot read one of its parameters; {REDIS_FORMS}") from None
     return known
 
 

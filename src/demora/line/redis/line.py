@@ -24,7 +24,7 @@ from .keys import LANES, Keys, number_of
 _encode = msgspec.json.Encoder().encode
 BATCH = 1000  # jobs of one script call: the server executes no other command meanwhile
 MOST_TAKEN = 3500  # jobs taken by one script call: Lua cannot unpack many more
-_REAL_TIME = "realtime"  # in a notification: no delayed job has moved, which a pace may hold
+_REAL_TIME = "realtime"  # in a notification: no delayed job, which a pace may hold, has moved
 _HELD = "held"  # in place of an offset: the line does not hand out this lane
 _USUAL = " ".join(str(QueueOrder().offset(lane, rank)) for lane, rank in LANES)
 _PUT, _TAKE, _PEEK, _REMOVE, _ARRANGE, _BEGIN, _CHECKPOINT, _MAINTAIN = map(
@@ -33,8 +33,8 @@ _PUT, _TAKE, _PEEK, _REMOVE, _ARRANGE, _BEGIN, _CHECKPOINT, _MAINTAIN = map(
 
 
 class RedisLine:
-    """The port `Line` on one server or on a cluster. `done` goes to the server with the next `take`, or at once if it is
-    about many jobs."""
+    """The port `Line` on one server or on a cluster. `done` is sent with the next `take`, or at once if there are many
+    jobs."""
 
     def __init__(self, url: str) -> None:
         self.epoch = 0

@@ -47,7 +47,7 @@ class Processes:
             self._location = location_of(self._app, handler)
 
     async def call(self, run: "Run", handler: Handler) -> Any:
-        """Call the handler in a process, and return or raise what it does. Signals such as `Retry` are raised as themselves,
+        """Call the handler in a process, and return or raise what it does. `Retry` and its like are raised as themselves,
         other errors as `RaisedInProcess`.
 
         If the calling task is cancelled, the process is asked to end the handler, and killed unless it does so within the

@@ -43,7 +43,7 @@ def statements(schema: str) -> dict[str, Statement]:
 
 @lru_cache(maxsize=1024)
 def walk(schema: str, name: str, conditions: tuple[str, ...], order: str) -> Statement:
-    """The statement that reads the next jobs of a walk, each held against the conditions."""
+    """The statement that reads the next jobs of a walk and checks each against the conditions."""
     matches = f"({' and '.join(_BLOCKS[f'match_{one}'] for one in conditions) or 'true'})"
     walked = _BLOCKS[f"walk_{name}"].replace("/* matches */", matches)
     return _numbered(in_schema(_BLOCKS["walked"].replace("/* walk */", walked).replace("/* order */", order), schema))
@@ -143,7 +143,7 @@ LOCKED = 10_000  # milliseconds to wait for a row that another session holds
 SPARE = 5.0  # seconds beyond the server's own limit after which the driver gives up a statement and its connection
 KEPT = 2  # connections kept outside of the driver's pool, which takes longer than a quick statement to give one
 
-Clock = Callable[[], int | None]
+ReadTime = Callable[[], int | None]  # the time in microseconds that a test has set; None for that of the server
 DatabasePlace = tuple[int, int]  # the numbers of a server and of a database on it
 
 
@@ -247,7 +247,7 @@ class Pool:
     A connection that leads to another database than the first one raises `StoreGone`.
     """
 
-    def __init__(self, url: str, options: PostgresOptions, clock: Clock, identity: Identity | None = None) -> None:
+    def __init__(self, url: str, options: PostgresOptions, clock: ReadTime, identity: Identity | None = None) -> None:
         self._url, self._options, self._clock = driver_url(url), options, clock
         self._identity = identity or Identity()
         self.statements = statements(options.schema)
@@ -346,7 +346,7 @@ class Pool:
 class LazyPool:
     """A pool for one kind of reads, opened when it is first needed."""
 
-    def __init__(self, url: str, options: PostgresOptions, clock: Clock, identity: Identity, *, connections: int) -> None:
+    def __init__(self, url: str, options: PostgresOptions, clock: ReadTime, identity: Identity, *, connections: int) -> None:
         self._pool = Pool(url, msgspec.structs.replace(options, connections=connections), clock, identity)
         self._opening: asyncio.Task[int] | None = None
         self._closed = False
@@ -427,7 +427,7 @@ def connection_options(options: PostgresOptions) -> dict[str, Any]:
 
 @asynccontextmanager
 async def connected(url: str) -> AsyncIterator[Any]:
-    """A connection outside of any pool, without prepared statements and limits of time."""
+    """A connection outside of any pool, without prepared statements and time limits."""
     try:
         connection = await asyncpg.connect(driver_url(url), timeout=CONNECT, statement_cache_size=0)
     except (*DRIVER, ValueError) as problem:

@@ -141,7 +141,7 @@ async def _answer(given: Any) -> Any:
 @lru_cache(maxsize=64)
 def _text(sql: str, count: int) -> Any:
     """The statement with `:p1` for `$1`. Its parameters have no type, so that only the casts in the statement apply; the
-    blank separates these casts from the names."""
+    space separates these casts from the names."""
     from sqlalchemy import bindparam, text
     from sqlalchemy.types import NullType
 
@@ -233,7 +233,7 @@ class _Connection:
         self._borrowed, self._known = borrowed, known
 
     async def fetch(self, sql: str, *values: Any, timeout: float | None = None) -> list[Any]:
-        assert timeout is None, "searches alone have a limit of time, and never run here"
+        assert timeout is None, "only searches have a time limit, and they never run here"
         return await self._borrowed.fetch(sql, *values)
 
     def transaction(self) -> "_Savepoint":

@@ -72,7 +72,7 @@ def schema_steps(schema: str) -> list[Step]:
 async def _alone(url: str, schema: str) -> AsyncIterator[Any]:
     """Yield a connection whose transaction holds a lock that only one migration of this schema gets.
 
-    A process asks for it again and again. If it waited inside of a statement, the snapshot of that statement would keep
+    A process asks for it again and again. If it waited inside a statement, the snapshot of that statement would keep
     `create index concurrently` of another process from ending.
     """
     async with connected(url) as guard:
@@ -89,12 +89,12 @@ async def _alone(url: str, schema: str) -> AsyncIterator[Any]:
 
 
 async def _apply(connection: Any, schema: str, step: Step, *, shown: bool) -> None:
-    """Apply a step in one transaction. A new database gets online steps so too."""
+    """Apply a step in one transaction. A new database gets its online steps in this way too."""
     while True:
         try:
             async with connection.transaction():
                 await connection.execute(f"set local lock_timeout = '{LOCK_WAIT}'")
-                # Earlier versions know this lock only.
+                # Earlier versions know only this lock.
                 await connection.execute("select pg_advisory_xact_lock(hashtext($1))", f"demora {schema}")
                 version = await version_of(connection, schema)
                 if version >= step.number:
@@ -142,7 +142,7 @@ async def _run(connection: Any, block: Block) -> bool:
 
 
 async def _build(connection: Any, index: str, block: Block, guard: Any) -> None:
-    """Build an index beside all other work. The rest of a build that was interrupted is removed first."""
+    """Build an index while other processes keep working. The remains of an interrupted build are removed first."""
     valid = await connection.fetchval("select indisvalid from pg_index where indexrelid = to_regclass($1)", index)
     if valid is False:
         await connection.execute(f"drop index concurrently {index}")

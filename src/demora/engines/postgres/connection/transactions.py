@@ -22,7 +22,7 @@ from .connections import Pool, Session
 T = TypeVar("T")
 Call = Callable[[Session], Awaitable[T]]
 
-RECHECK_LIMIT = 15.0  # seconds to go on trying to find out whether a write was committed
+RECHECK_LIMIT = 15.0  # seconds to keep trying to find out whether a write was committed
 PAUSE = 0.1  # seconds between two tries to reach the server
 TRIES = 10  # of one write, after deadlocks and lost connections
 FENCE = 5000  # milliseconds to wait for the end of an old session
@@ -37,13 +37,13 @@ class Writes:
         self._closed = False
 
     def run(self, call: Call[T]) -> "asyncio.Future[T]":
-        """Run a call in a task of its own. To cancel the awaiting task does not cancel the call."""
+        """Run a call in a task of its own. Cancelling the awaiting task does not cancel the call."""
         if self._closed:
             raise StoreClosed
         return asyncio.shield(self.start(self.finish(call)))
 
     async def run_here(self, call: Call[T]) -> T:
-        """Run a call in the caller's task: to hand it to another task would take as long as a part of a claim."""
+        """Run a call in the caller's task: handing it to another task would take a good part of the time of a claim."""
         with self.under_way():
             return await self.finish(call)
 

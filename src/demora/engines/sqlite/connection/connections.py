@@ -176,7 +176,7 @@ def migrate(db: apsw.Connection, known: Sequence[Step] | None = None) -> None:
 
 
 def _apply(db: apsw.Connection, step: Step, *, shown: bool) -> None:
-    """Apply a step in one transaction. A new database gets online steps so too."""
+    """Apply a step in one transaction. A new database gets its online steps in this way too."""
     with _locked(db):
         if schema_version(db) < step.number:  # another process may have been faster
             _refuse_foreign(db)

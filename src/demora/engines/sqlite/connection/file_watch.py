@@ -15,7 +15,7 @@ _Identity = tuple[int, int]
 
 
 class OpenedFile:
-    """The database file as it was when it was opened. Looks at it without opening it: to close it again would drop the locks
+    """The database file as it was when it was opened. Looks at it without opening it: closing it again would drop the locks
     of this process."""
 
     def __init__(self, file: str) -> None:

@@ -231,8 +231,8 @@ class Stall:
 
     A process that did not have to wait knows of no stall. So a process that waits long stamps a file with two times, which
     needs no lock: its access time says when the stall began, its modification time when it was last noted. Every process
-    looks at them before it judges a lease as lapsed. A process that has just started too takes over what had lapsed before
-    the stall: otherwise workers that die young, on a busy machine, would spare the leases of the dead one after the other.
+    looks at them before it judges a lease as lapsed. Even a process that has just started takes over leases that had lapsed
+    before the stall. Otherwise, on a busy machine where workers keep dying early, each new one would spare them again.
     """
 
     __slots__ = ("_file", "_heeded", "_mutex", "_spared", "_waited_since", "renewed_every")

@@ -1,6 +1,7 @@
 """Transactions on SQLite: group commit, and the threads that the calls run on.
 
-Calls that are waiting at the same time share one transaction. Each runs in a savepoint, so that a bad one fails alone.
+Calls that are waiting at the same time share one transaction. Each runs in a savepoint, so that a bad one fails alone. Calls
+that may be joined, such as adds of plain jobs, even share their statements.
 """
 
 import asyncio
@@ -9,6 +10,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Sequence
+from itertools import islice
 from queue import Empty, SimpleQueue
 from typing import Any, Protocol, TypeVar
 
@@ -23,9 +25,12 @@ from .file_watch import FileWatch, OpenedFile
 from .locking import LockTurns, Overtaken, Stall
 
 T = TypeVar("T")
+Q = TypeVar("Q")  # a request
+A = TypeVar("A")  # the answer to it
 
 WRITING, READING = "begin immediate", "begin"
 LOCK_HELD_AT_MOST = 0.005  # seconds after which a batch is committed, since other processes wait for the lock
+MOST_JOINED = 128  # the weight of calls that run as one: a fraction of the time that a batch may hold the lock
 
 
 class Transaction:
@@ -66,16 +71,29 @@ class Transaction:
 
 
 class Pending:
-    """A call that waits or runs, and the future that its caller awaits."""
+    """A call that waits or runs, and the future that its caller awaits. A call with `requests` is given them too and returns
+    an answer to each, so that it may be joined with others of the same function."""
 
-    __slots__ = ("after_commit", "asked", "bare", "call", "error", "future", "result")
+    __slots__ = ("after_commit", "asked", "bare", "call", "error", "future", "requests", "result", "weight")
 
-    def __init__(self, call: Callable[[Any], Any], future: "asyncio.Future[Any]", *, bare: bool = False) -> None:
+    def __init__(
+        self,
+        call: Callable[..., Any],
+        future: "asyncio.Future[Any]",
+        *,
+        weight: int = 1,
+        requests: Sequence[Any] | None = None,
+        bare: bool = False,
+    ) -> None:
         self.call, self.future, self.bare = call, future, bare
+        self.weight, self.requests = weight, requests
         self.asked = time.monotonic()
         self.result: Any = None
         self.error: Exception | None = None
         self.after_commit: Callable[[], None] | None = None  # runs on the loop, before the future is resolved
+
+    def run(self, tx: Transaction) -> Any:
+        return self.call(tx) if self.requests is None else self.call(tx, self.requests)
 
     def resolve(self) -> None:
         if self.error is None and self.after_commit is not None:
@@ -108,7 +126,7 @@ class Batches:
     ) -> None:
         self._timer, self._most, self._on_unplaced = timer, waits, on_unplaced
         self._file, self._watch = file, watch
-        self._writes = begin != READING
+        self.writes = begin != READING
         self._waits_since: int | None = None  # when the wait for the lock began, on the clock of leases
         self.turns, self._stall = turns or LockTurns(None), stall or Stall()
         self._db, self._begin, self._clocks, self._notify = db, begin, clocks, notify
@@ -150,7 +168,7 @@ class Batches:
             self._run(batch, finished, topics)
             crash.at("batch.applied")
             self._to_disk()
-            if self._file is not None and self._writes:
+            if self._file is not None and self.writes:
                 self._file.check()  # what was committed to a file that is gone must not be acknowledged
         except Overtaken:
             raise
@@ -212,13 +230,13 @@ class Batches:
     def _note_stall(self) -> None:
         """After a long wait for the lock, note that no process could renew its leases meanwhile."""
         since, self._waits_since = self._waits_since, None
-        if self._writes and (since is not None or not self._stall.ended):
+        if self.writes and (since is not None or not self._stall.ended):
             now = self._clocks()[1]
             if not self._stall.ended or (since is not None and now - since > self._most.stall * 1000):
                 self._stall.is_over(now if since is None else since, now)
 
     def _note_long_wait(self) -> None:
-        """Note a wait that goes on, so that other connections and processes judge leases by its beginning."""
+        """Note a wait that has not ended, so that other connections and processes judge leases by its beginning."""
         now = self._clocks()[1]
         self._stall.goes_on(self._waits_since or now, now)
 
@@ -250,12 +268,16 @@ class Batches:
     def _run(self, batch: list[Pending], finished: list[Pending], topics: set[Topic]) -> None:
         started, alone = self._timer(), len(batch) == 1
         while batch:
-            pending = batch.pop(0)
-            finished.append(pending)
+            together = _take(batch)
+            finished += together
             if alone:
-                self._apply(pending, topics)
+                self._apply(together[0], topics)
+            elif len(together) > 1:
+                self._apply_as_one(together, topics)
+            elif self.writes:
+                self._apply_in_savepoint(together[0], topics)
             else:
-                self._apply_in_savepoint(pending, topics)
+                self._read(together[0], topics)
             if self._timer() - started > LOCK_HELD_AT_MOST:
                 return
 
@@ -265,9 +287,29 @@ class Batches:
         stamps.wall = stamps.wall_us // 1000
         stamps.boot = self._stall.lease_clock(boot)
         tx = Transaction(self._db, stamps, topics, boot, self._stall)
-        pending.result = pending.call(tx)
+        pending.result = pending.run(tx)
         if tx.unplaced:
             pending.after_commit = self._on_unplaced
+
+    def _read(self, pending: Pending, topics: set[Topic]) -> None:
+        try:
+            self._apply(pending, topics)
+        except Exception as problem:
+            pending.error = translate(problem)
+
+    def _apply_as_one(self, together: Sequence[Pending], topics: set[Topic]) -> None:
+        """Run calls of one function as one. If that fails, run each of them, so that only the bad ones fail."""
+        requests = [request for pending in together for request in pending.requests or ()]
+        joint = Pending(together[0].call, together[0].future, requests=requests)
+        self._apply_in_savepoint(joint, topics)
+        if joint.error is not None:
+            for pending in together:
+                self._apply_in_savepoint(pending, topics)
+            return
+        answers = iter(joint.result)
+        for pending in together:
+            pending.result = list(islice(answers, len(pending.requests or ())))
+        together[0].after_commit = joint.after_commit
 
     def _apply_in_savepoint(self, pending: Pending, topics: set[Topic]) -> None:
         self._execute("savepoint one")
@@ -298,6 +340,21 @@ class Batches:
                     raise
 
 
+def _take(batch: list[Pending]) -> list[Pending]:
+    """Take the first call out of the batch, and those directly behind it that run as one with it."""
+    first, count = batch[0], 1
+    if first.requests is not None:
+        weight = first.weight
+        for pending in islice(batch, 1, None):
+            weight += pending.weight
+            if pending.requests is None or pending.call != first.call or weight > MOST_JOINED:
+                break
+            count += 1
+    taken = batch[:count]
+    del batch[:count]
+    return taken
+
+
 def translate(problem: Exception) -> Exception:
     """The store's own error for one of the driver's; any other error is returned as it is."""
     if isinstance(problem, apsw.BusyError):
@@ -320,6 +377,13 @@ class Transactor(Protocol):
         """Run a call in a transaction; `weight` is how many jobs of ordinary size it concerns."""
         ...
 
+    def join(
+        self, call: Callable[[Transaction, Sequence[Q]], list[A]], requests: Sequence[Q], weight: int
+    ) -> "asyncio.Future[list[A]]":
+        """Run a call that gives an answer to each request. Calls of the same function that wait at the same time may be run
+        as one, with the requests of all; a request that fails, fails only the requests of its own caller."""
+        ...
+
     def bare(self, call: Callable[[apsw.Connection], T]) -> "asyncio.Future[T]":
         """Run a call outside of any transaction."""
         ...
@@ -338,10 +402,11 @@ QUICK = 0.002  # seconds; if a commit takes longer, calls go to the thread
 class ThreadTransactor:
     """Runs batches on a thread of its own, so that the event loop never waits for a slow disk or another process.
 
-    To hand a call over and back costs more than a commit to a quick disk, since both threads then wait for the interpreter
-    in turn. So a light call that comes alone, while the thread is idle, the lock free and the disk quick, is committed on
-    the event loop. In one pass of the loop the first few such calls run at once, and later ones together at its end. So
-    calls made at the same time still share a transaction, and no caller can hold up the loop.
+    Handing a call over and back costs more than a commit to a quick disk, since both threads take turns to wait for the
+    GIL. So a light call that comes alone, while the thread is idle, the lock free and the disk quick, is committed on
+    the event loop. In one pass of the loop the first few such calls run at once, and later ones together at its end: there
+    if they gain by running together, such as reads and adds, and otherwise on the thread. So calls made at the same time
+    still share a transaction, and they hold up the loop for no longer than a batch may hold the lock.
     """
 
     def __init__(self, make: Callable[[], Batches], wake: Wake, name: str) -> None:
@@ -352,6 +417,7 @@ class ThreadTransactor:
         self._waiting: list[Pending] = []  # taken from the calls, not finished
         self._here: list[Pending] = []  # made in this pass of the loop
         self._at_once = AT_ONCE  # calls that may still be committed at once in this pass
+        self._pass_ends = False  # whether `_end_pass` is called at the end of this pass
         self._in_flight = 0  # handed to the thread and not finished
         self._closed = False
         self._ready: asyncio.Future[None] = self._loop.create_future()
@@ -365,20 +431,27 @@ class ThreadTransactor:
         await self._ready
 
     def run(self, call: Callable[[Transaction], T], weight: int) -> "asyncio.Future[T]":
-        pending = Pending(call, self._loop.create_future())
-        if self._closed:
-            pending.future.set_exception(StoreClosed())
-        elif self._here or (self._in_flight == 0 and weight <= LIGHT):
-            self._here.append(pending)
-            self._soon()
-        else:
-            self._hand_over(pending)
-        return pending.future
+        return self._submit(Pending(call, self._loop.create_future(), weight=weight))
+
+    def join(
+        self, call: Callable[[Transaction, Sequence[Q]], list[A]], requests: Sequence[Q], weight: int
+    ) -> "asyncio.Future[list[A]]":
+        return self._submit(Pending(call, self._loop.create_future(), weight=weight, requests=requests))
 
     def bare(self, call: Callable[[apsw.Connection], T]) -> "asyncio.Future[T]":
         pending = Pending(call, self._loop.create_future(), bare=True)
         if self._closed:
             pending.future.set_exception(StoreClosed())
+        else:
+            self._hand_over(pending)
+        return pending.future
+
+    def _submit(self, pending: Pending) -> "asyncio.Future[Any]":
+        if self._closed:
+            pending.future.set_exception(StoreClosed())
+        elif self._here or (self._in_flight == 0 and pending.weight <= LIGHT):
+            self._here.append(pending)
+            self._soon()
         else:
             self._hand_over(pending)
         return pending.future
@@ -400,26 +473,37 @@ class ThreadTransactor:
 
     def _soon(self) -> None:
         """Flush the first calls of a pass of the loop at once, and the others together at its end."""
-        if self._at_once == AT_ONCE:
+        if not self._pass_ends:
+            self._pass_ends = True
             self._loop.call_soon(self._end_pass)
         if self._at_once > 0:
             self._at_once -= 1
             self._flush_here()
 
     def _end_pass(self) -> None:
-        self._at_once = AT_ONCE
+        """Flush the calls of this pass. If several came that gain by running together, those of the next pass wait for each
+        other too."""
+        self._pass_ends = False
+        self._at_once = AT_ONCE if len(self._here) <= 1 or not self._gain_together(self._here) else 0
         self._flush_here()
 
     def _flush_here(self) -> None:
-        """Commit a call that came alone right here, if that is quick; hand everything else to the thread."""
+        """Commit a call that came alone, or calls that gain by running together, right here if that is quick. Hand
+        all others to the thread."""
         batch, self._here = self._here, []
         batches = self._batches
         quick = batches is not None and self._in_flight == 0 and batches.disk_takes < QUICK
-        if len(batch) == 1 and quick and batches is not None and batches.begin_at_once():
+        light = len(batch) == 1 or self._gain_together(batch)
+        if batch and light and quick and batches is not None and batches.begin_at_once():
             self._resolve(*batches.commit(batch))
-        else:
-            for pending in batch:
-                self._hand_over(pending)
+        for pending in batch:
+            self._hand_over(pending)
+
+    def _gain_together(self, batch: Sequence[Pending]) -> bool:
+        """Whether light calls take far less time together: reads, and calls that may be joined."""
+        reads = self._batches is not None and not self._batches.writes
+        joined = reads or all(pending.requests is not None for pending in batch)
+        return joined and sum(pending.weight for pending in batch) <= LIGHT
 
     def _hand_over(self, pending: Pending) -> None:
         self._in_flight += 1
@@ -512,7 +596,12 @@ class InlineTransactor:
         self._closed = False
 
     def run(self, call: Callable[[Transaction], T], weight: int) -> "asyncio.Future[T]":
-        return self._submit(call)
+        return self._submit(call, weight=weight)
+
+    def join(
+        self, call: Callable[[Transaction, Sequence[Q]], list[A]], requests: Sequence[Q], weight: int
+    ) -> "asyncio.Future[list[A]]":
+        return self._submit(call, weight=weight, requests=requests)
 
     def bare(self, call: Callable[[apsw.Connection], T]) -> "asyncio.Future[T]":
         return self._submit(call, bare=True)
@@ -523,7 +612,7 @@ class InlineTransactor:
             self._closed = True
             self._batches.close()
 
-    def _submit(self, call: Callable[[Any], Any], *, bare: bool = False) -> "asyncio.Future[Any]":
+    def _submit(self, call: Callable[..., Any], **kind: Any) -> "asyncio.Future[Any]":
         loop = asyncio.get_running_loop()
         future: asyncio.Future[Any] = loop.create_future()
         if self._closed:
@@ -531,7 +620,7 @@ class InlineTransactor:
             return future
         if not self._waiting:
             loop.call_soon(self._flush)
-        self._waiting.append(Pending(call, future, bare=bare))
+        self._waiting.append(Pending(call, future, **kind))
         return future
 
     def _flush(self) -> None:

@@ -1,44 +1,52 @@
 """The bodies and answers of the worker protocol. This module checks only types and sizes; spans are milliseconds."""
 
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Annotated, Any
 
 import msgspec
-from msgspec import Meta
 
-from ...client.remote_workers import MOST_QUEUES, MOST_SLOTS, MOST_TYPES, HandedJob, Reported
-from ...core.payload import check_text, pack
-from ...core.request import MOST_KEY, MOST_NAME
-from ...core.spans import span, span_ms, timestamp
-from ...core.states import Status
-from ...core.verdict import GaveUp, HandedBack, Outcome, Raised, Snoozed, Succeeded
-from ...errors import Invalid
-from ...store.jobs import Lease, LeaseStatus
+from ..client.remote_workers import MOST_QUEUES, MOST_SLOTS, MOST_TYPES, HandedJob, Reported
+from ..core.job import Priority
+from ..core.payload import check_text, pack
+from ..core.request import MOST_KEY, MOST_NAME
+from ..core.spans import ZERO, span, span_ms, timestamp
+from ..core.states import Status
+from ..core.verdict import (
+    MOST_ERROR,
+    NO_HANDLER_DELAY,
+    WHILE_RUNNING,
+    GaveUp,
+    HandedBack,
+    Lapsed,
+    NoHandler,
+    Outcome,
+    Raised,
+    RetryState,
+    Snoozed,
+    Succeeded,
+    lost_error,
+)
+from ..errors import Invalid
+from ..store.jobs import MOST_LINE, MOST_LINES, ClaimedJob, Lease, LeaseStatus, Settlement
+from .requests import as_span, doc
 
 MOST_CLAIMED = 100  # jobs in one claim
 MOST_RENEWED = MOST_SETTLED = 1000  # jobs in one request
 LONGEST_POLL = timedelta(seconds=30)
-MOST_LINES, MOST_LINE = 200, 1000  # lines of log in one report, and characters of a line or a message
-MOST_ERROR, MOST_TRACEBACK = 2000, 20_000  # characters
+MOST_TRACEBACK = 20_000  # characters
 _MOST_TOKEN = 2**31 - 1
-_FAR = 2**53  # milliseconds
 
 
-def _doc(description: str, **schema: Any) -> Meta:
-    """Document a field in the OpenAPI document."""
-    return Meta(description=description, extra_json_schema=schema)
-
-
-_Token = Annotated[int, _doc("The token of the lease, as the claim gave it.", minimum=1)]
+_Token = Annotated[int, doc("The token of the lease, as the claim gave it.", minimum=1)]
 
 
 class WorkerRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A worker to register."""
 
-    name: Annotated[str, _doc("A name for people.", minLength=1, maxLength=MOST_NAME)]
-    types: Annotated[list[str], _doc("The types of jobs that it runs.", minItems=1, maxItems=MOST_TYPES)]
-    slots: Annotated[int, _doc("How many jobs it runs at the same time.", minimum=1, maximum=MOST_SLOTS)]
-    queues: Annotated[list[str], _doc("The queues that it serves. Default: all.", maxItems=MOST_QUEUES)] | None = None
+    name: Annotated[str, doc("A name for people.", minLength=1, maxLength=MOST_NAME)]
+    types: Annotated[list[str], doc("The types of jobs that it runs.", minItems=1, maxItems=MOST_TYPES)]
+    slots: Annotated[int, doc("How many jobs it runs at the same time.", minimum=1, maximum=MOST_SLOTS)]
+    queues: Annotated[list[str], doc("The queues that it serves. Default: all.", maxItems=MOST_QUEUES)] | None = None
 
 
 class RegisteredView(msgspec.Struct, frozen=True, rename="camel"):
@@ -51,12 +59,12 @@ class RegisteredView(msgspec.Struct, frozen=True, rename="camel"):
 class ClaimBody(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
     """How many jobs to claim, and how long to wait for the first."""
 
-    limit: Annotated[int, _doc("The most jobs.", minimum=1, maximum=MOST_CLAIMED)] = 1
+    limit: Annotated[int, doc("The most jobs.", minimum=1, maximum=MOST_CLAIMED)] = 1
     wait: Annotated[
-        int, _doc("How long to wait for a ready job, in milliseconds.", minimum=0, maximum=span_ms(LONGEST_POLL))
+        int, doc("How long to wait for a ready job, in milliseconds.", minimum=0, maximum=span_ms(LONGEST_POLL))
     ] = 0
     claim_id: (
-        Annotated[str, _doc("Repeat a claim with it if its answer was lost.", minLength=1, maxLength=MOST_KEY)] | None
+        Annotated[str, doc("Repeat a claim with it if its answer was lost.", minLength=1, maxLength=MOST_KEY)] | None
     ) = None
 
     def checked(self) -> tuple[int, timedelta, str | None]:
@@ -99,9 +107,9 @@ class ReportBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     id: str
     token: _Token
-    progress: Annotated[float, _doc("From 0 to 1.", minimum=0, maximum=1)] | None = None
-    message: Annotated[str, _doc("What it does now.", maxLength=MOST_LINE)] | None = None
-    log: Annotated[list[str], _doc("New lines for the log of the job.", maxItems=MOST_LINES)] | None = None
+    progress: Annotated[float, doc("From 0 to 1.", minimum=0, maximum=1)] | None = None
+    message: Annotated[str, doc("What it does now.", maxLength=MOST_LINE)] | None = None
+    log: Annotated[list[str], doc("New lines for the log of the job.", maxItems=MOST_LINES)] | None = None
 
     def reported(self, place: str) -> Reported:
         if self.progress is not None and not 0 <= self.progress <= 1:
@@ -117,7 +125,7 @@ class ReportBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class RenewRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The jobs that still run. An idle worker sends none, as a sign of life."""
 
-    jobs: Annotated[list[ReportBody], _doc("The jobs.", maxItems=MOST_RENEWED)]
+    jobs: Annotated[list[ReportBody], doc("The jobs.", maxItems=MOST_RENEWED)]
 
     def reports(self) -> list[Reported]:
         if len(self.jobs) > MOST_RENEWED:
@@ -142,10 +150,10 @@ class RenewedView(msgspec.Struct, frozen=True, rename="camel"):
 class ErrorBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Why a run failed."""
 
-    type: Annotated[str, _doc("The class of the error.", minLength=1, maxLength=MOST_NAME)]
-    message: Annotated[str, _doc("Its text; cut after 2000 characters.")] = ""
-    traceback: Annotated[str, _doc("Where it happened; the last 20,000 characters are kept.")] | None = None
-    permanent: Annotated[bool, _doc("Whether trying again is useless.")] = False
+    type: Annotated[str, doc("The class of the error.", minLength=1, maxLength=MOST_NAME)]
+    message: Annotated[str, doc("Its text; cut after 2000 characters.")] = ""
+    traceback: Annotated[str, doc("Where it happened; the last 20,000 characters are kept.")] | None = None
+    permanent: Annotated[bool, doc("Whether trying again is useless.")] = False
 
     def raised(self, after: timedelta | None, place: str) -> Raised:
         _check(self.type, f"{place}.error.type", MOST_NAME)
@@ -165,16 +173,16 @@ class OutcomeBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     id: str
     token: _Token
-    outcome: Annotated[str, _doc("How the run ended.", enum=list(_OUTCOMES))]
-    result: Annotated[Any, _doc("What the handler returned, with `completed`.")] = None
-    error: Annotated[ErrorBody, _doc("Why, with `failed`, `retry` and `cancelled`.")] | None = None
-    after: Annotated[int, _doc("When to run it again, with `retry` and `snooze`, in milliseconds.", minimum=0)] | None = None
+    outcome: Annotated[str, doc("How the run ended.", enum=list(_OUTCOMES))]
+    result: Annotated[Any, doc("What the handler returned, with `completed`.")] = None
+    error: Annotated[ErrorBody, doc("Why, with `failed`, `retry` and `cancelled`.")] | None = None
+    after: Annotated[int, doc("When to run it again, with `retry` and `snooze`, in milliseconds.", minimum=0)] | None = None
 
     def settled(self, place: str) -> tuple[Lease, Outcome]:
         return _lease(self.id, self.token, place), self._outcome(place)
 
     def _outcome(self, place: str) -> Outcome:
-        after = None if self.after is None else span(_span(self.after), f"{place}.after")
+        after = None if self.after is None else span(as_span(self.after), f"{place}.after")
         error = self.error or ErrorBody("Failed" if self.outcome == "failed" else "Retry")
         match self.outcome:
             case "completed":
@@ -188,7 +196,7 @@ class OutcomeBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
                     raise Invalid(f"{place}.after", "is required with snooze")
                 return Snoozed(after)
             case "cancelled":
-                return GaveUp("cancelled while running" if self.error is None else error.raised(None, place).error)
+                return GaveUp(WHILE_RUNNING if self.error is None else error.raised(None, place).error)
             case "handedBack":
                 return HandedBack()
         raise Invalid(f"{place}.outcome", f"must be one of {', '.join(_OUTCOMES)}")
@@ -197,7 +205,7 @@ class OutcomeBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class SettleRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The jobs whose runs have ended."""
 
-    jobs: Annotated[list[OutcomeBody], _doc("The jobs.", minItems=1, maxItems=MOST_SETTLED)]
+    jobs: Annotated[list[OutcomeBody], doc("The jobs.", minItems=1, maxItems=MOST_SETTLED)]
 
     def outcomes(self) -> list[tuple[Lease, Outcome]]:
         if not 1 <= len(self.jobs) <= MOST_SETTLED:
@@ -237,8 +245,53 @@ def handed_job_view(handed: HandedJob) -> HandedJobView:
     )
 
 
+def read_handed_job(view: HandedJobView) -> ClaimedJob:
+    """Return the job of a view, as a worker of demora runs it. Its retry delay is 0: the service computes the real one."""
+    return ClaimedJob(
+        lease=Lease(view.id, view.token),
+        type=view.type,
+        name=view.name,
+        queue=view.queue,
+        priority=Priority.NORMAL,
+        payload=bytes(view.payload),
+        retry_state=RetryState(view.attempt, view.max_retries, ZERO),
+        timeout=timedelta(milliseconds=view.timeout),
+        scheduled_at=datetime.fromisoformat(view.scheduled_at),
+        tags=tuple(view.tags),
+        schedule=view.schedule_name,
+        slot_at=None if view.slot_at is None else datetime.fromisoformat(view.slot_at),
+        traceparent=view.traceparent,
+    )
+
+
 def renewed_view(status: LeaseStatus, lease: timedelta) -> RenewedView:
     return RenewedView(span_ms(lease), _leases(status.lost), _leases(status.cancel_requested))
+
+
+def outcome_body(settlement: Settlement) -> OutcomeBody:
+    """Return how a run of a worker of demora ended. The service reads it with `OutcomeBody.settled`."""
+    id, token = settlement.report.lease.id, settlement.report.lease.token
+    match settlement.outcome:
+        case Succeeded(result):
+            return OutcomeBody(id, token, "completed", result=msgspec.Raw(result))
+        case Raised(after=after) as failure:
+            how, wait = ("failed", None) if after is None else ("retry", span_ms(after))
+            return OutcomeBody(id, token, how, error=_error_body(failure), after=wait)
+        case Snoozed(delay):
+            return OutcomeBody(id, token, "snooze", after=span_ms(delay))
+        case GaveUp(reason):
+            return OutcomeBody(id, token, "cancelled", error=ErrorBody(reason[:MOST_NAME] or "Failed"))
+        case HandedBack():
+            return OutcomeBody(id, token, "handedBack")
+        case NoHandler():
+            return OutcomeBody(id, token, "snooze", after=span_ms(NO_HANDLER_DELAY))
+        case Lapsed(worker_id):
+            return OutcomeBody(id, token, "failed", error=_error_body(Raised(lost_error(worker_id))))
+
+
+def _error_body(failure: Raised) -> ErrorBody:
+    type, _, message = failure.error.partition(": ")
+    return ErrorBody(type[:MOST_NAME] or "Failed", message, failure.traceback, failure.permanent)
 
 
 def settled_view(outcomes: list[tuple[Lease, Outcome]], statuses: list[Status | None]) -> SettledView:
@@ -260,8 +313,3 @@ def _check(text: str, field: str, most: int) -> None:
     if len(text) > most:
         raise Invalid(field, f"must be text of at most {most} characters")
     check_text(text, field)
-
-
-def _span(milliseconds: int) -> timedelta:
-    """Convert to a span. A value too large for timedelta becomes one that the core refuses."""
-    return timedelta(milliseconds=max(-1, min(milliseconds, _FAR)))

@@ -3,23 +3,23 @@
 This module checks only types. The core checks the values, so that the API, the command line and Python agree.
 """
 
+from collections.abc import Set
 from datetime import UTC, datetime, timedelta
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self, cast
 
 import msgspec
 from msgspec import Meta
 
-from ...client.bulk import FIELDS
-from ...client.queues import MOST_PER_PAGE
-from ...client.schedules import MOST_RUNS, RUNS
-from ...client.statistics import MOST_NAMED, USUAL_NAMED
-from ...core.action import Action, check_action
-from ...core.filters import MOST_TEXT, NO_FILTER, JobFilter, Sort, TimeRange, parse_filter
-from ...core.job import Priority
-from ...core.outbound import MOST_URL
-from ...core.pace import Governs
-from ...core.pace_request import MOST_BURST, PaceRequest, RateRequest, check_governs, check_pace
-from ...core.request import (
+from ..client.bulk import FIELDS
+from ..client.queues import MOST_PER_PAGE
+from ..client.schedules import MOST_RUNS, RUNS
+from ..client.statistics import MOST_NAMED, USUAL_NAMED
+from ..core.action import Action, check_action
+from ..core.filters import MOST_TEXT, NO_FILTER, JobFilter, Sort, TimeRange, parse_filter
+from ..core.job import NewJob, Priority
+from ..core.outbound import MOST_URL
+from ..core.pace import MOST_BURST, Governs, PaceRequest, RateRequest, check_governs, check_pace
+from ..core.request import (
     MOST_KEY,
     MOST_NAME,
     MOST_REASON,
@@ -30,10 +30,12 @@ from ...core.request import (
     check_status,
     check_tag,
 )
-from ...core.schedules.schedule import Missed, Overlap
-from ...core.schedules.schedule_request import MOST_MISSED_LIMIT, MOST_MOMENTS
-from ...core.states import Status
-from ...errors import Invalid
+from ..core.schedules.schedule import Missed, Overlap
+from ..core.schedules.schedule_request import MOST_MISSED_LIMIT, MOST_MOMENTS
+from ..core.spans import span_ms
+from ..core.states import Status
+from ..errors import Invalid
+from .names import RENAMED
 
 DEFAULT_PACE = "default"  # in place of a pace: that of all queues
 MOST_JOBS = 1000  # of one batch
@@ -44,61 +46,59 @@ USUAL_WAIT = timedelta(seconds=30)
 _FAR = 2**53  # milliseconds: longer than any allowed span
 
 
-def _doc(description: str, **schema: Any) -> Meta:
-    """Document a field in the OpenAPI document; the core enforces the constraints."""
+def doc(description: str, **schema: Any) -> Meta:
+    """Document a field in the OpenAPI document. The constraints are enforced where the value is used."""
     return Meta(description=description, extra_json_schema=schema)
 
 
-_Priority = Annotated[str, _doc("The priority, most urgent first.", enum=list(Priority.__members__))]
-_Status = Annotated[str, _doc("A status.", enum=list(Status.__members__))]
-_When = Annotated[datetime, _doc("RFC 3339 with a time zone; a time in the past means now.")]
-_Tag = Annotated[str, _doc("A tag.", minLength=1, maxLength=MOST_TAG)]
+_Priority = Annotated[str, doc("The priority, most urgent first.", enum=list(Priority.__members__))]
+_Status = Annotated[str, doc("A status.", enum=list(Status.__members__))]
+_When = Annotated[datetime, doc("RFC 3339 with a time zone; a time in the past means now.")]
+_Tag = Annotated[str, doc("A tag.", minLength=1, maxLength=MOST_TAG)]
 _Keep = Annotated[
-    str, _doc("How long ended jobs are kept: an age, a number, both (`7d,1000`), or `forever`; null: the setting.")
+    str, doc("How long ended jobs are kept: an age, a number, both (`7d,1000`), or `forever`; null: the setting.")
 ]
 _Fields = Annotated[
-    list[Annotated[str, _doc("A field.", enum=list(FIELDS))]],
-    _doc("Fields to include, which a list otherwise omits; repeat the parameter or separate values with commas."),
+    list[Annotated[str, doc("A field.", enum=list(FIELDS))]],
+    doc("Fields to include, which a list otherwise omits; repeat the parameter or separate values with commas."),
 ]
-_Tags = Annotated[list[_Tag], _doc("Tags to find jobs by.", maxItems=MOST_TAGS)]
+_Tags = Annotated[list[_Tag], doc("Tags to find jobs by.", maxItems=MOST_TAGS)]
 
 
 def _ms(description: str) -> Meta:
-    return _doc(f"{description}, in milliseconds.", minimum=0)
+    return doc(f"{description}, in milliseconds.", minimum=0)
 
 
 class JobRequest(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
     """A job to add. `scheduledAt` and `delay` exclude each other; without either the job is due at once."""
 
-    type: Annotated[
-        str, _doc("The job type, which selects the handler.", minLength=1, maxLength=128, examples=["demo.echo"])
-    ]
-    name: Annotated[str, _doc("A name for people. Default: the type.", minLength=1, maxLength=MOST_NAME)] | None = None
-    payload: Annotated[dict[str, Any], _doc("The arguments of the handler.")] | None = None
-    queue: Annotated[str, _doc("The queue. Default: `default`.", pattern="^[A-Za-z0-9._-]{1,64}$")] | None = None
+    type: Annotated[str, doc("The job type, which selects the handler.", minLength=1, maxLength=128, examples=["demo.echo"])]
+    name: Annotated[str, doc("A name for people. Default: the type.", minLength=1, maxLength=MOST_NAME)] | None = None
+    payload: Annotated[dict[str, Any], doc("The arguments of the handler.")] | None = None
+    queue: Annotated[str, doc("The queue. Default: `default`.", pattern="^[A-Za-z0-9._-]{1,64}$")] | None = None
     priority: _Priority | None = None
     scheduled_at: _When | None = None
     delay: Annotated[int, _ms("How long from now the job is due")] | None = None
-    max_retries: Annotated[int, _doc("Retries after the first run.", minimum=0, maximum=MOST_RETRIES)] | None = None
+    max_retries: Annotated[int, doc("Retries after the first run.", minimum=0, maximum=MOST_RETRIES)] | None = None
     retry_delay: Annotated[int, _ms("The delay before the first retry, doubled each time")] | None = None
     timeout: Annotated[int, _ms("The longest run")] | None = None
     tags: _Tags | None = None
     webhook_url: (
-        Annotated[str, _doc("Where to send a webhook when the job ends: an https URL.", format="uri", maxLength=MOST_URL)]
+        Annotated[str, doc("Where to send a webhook when the job ends: an https URL.", format="uri", maxLength=MOST_URL)]
         | None
     ) = None
-    idempotency_key: Annotated[str, _doc("Makes the request safe to repeat for 24 h.", maxLength=MOST_KEY)] | None = None
-    expires_at: Annotated[datetime, _doc("The job is cancelled if no attempt has started by then.")] | None = None
+    idempotency_key: Annotated[str, doc("Makes the request safe to repeat for 24 h.", maxLength=MOST_KEY)] | None = None
+    expires_at: Annotated[datetime, doc("The job is cancelled if no attempt has started by then.")] | None = None
     expires_in: Annotated[int, _ms("The same, as a span from now")] | None = None
-    unique: (
-        Annotated[str, _doc("Only one waiting job of this type and key; or type+payload.", maxLength=MOST_KEY)] | None
-    ) = None
-    if_waiting: Annotated[str, _doc("Keep or replace the unique job that waits.", enum=["keep", "replace"])] | None = None
-    webhook_on_cancel: Annotated[bool, _doc("Whether to send the webhook for a cancelled job too.")] | None = None
+    unique: Annotated[str, doc("Only one waiting job of this type and key; or type+payload.", maxLength=MOST_KEY)] | None = (
+        None
+    )
+    if_waiting: Annotated[str, doc("Keep or replace the unique job that waits.", enum=["keep", "replace"])] | None = None
+    webhook_on_cancel: Annotated[bool, doc("Whether to send the webhook for a cancelled job too.")] | None = None
 
     def options(self) -> dict[str, Any]:
-        """The arguments of `Client.make`."""
-        return {
+        """The arguments of `Client.make`, without those that are not given."""
+        options = {
             "type": self.type,
             "name": self.name,
             "payload": self.payload,
@@ -118,17 +118,43 @@ class JobRequest(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fie
             "if_waiting": self.if_waiting,
             "webhook_on_cancel": self.webhook_on_cancel,
         }
+        return {name: value for name, value in options.items() if value is not None}
+
+    @classmethod
+    def of(cls, job: NewJob, given: Set[str], *, key: str) -> Self:
+        """The request for a job with an idempotency key: its payload and those of its options that are `given`, by the names
+        that `options` gives them."""
+        unique = job.unique
+        options: dict[str, Any] = {
+            "name": job.name,
+            "queue": job.queue,
+            "priority": job.priority.name,
+            "at": job.at,
+            "delay": _ms_of(job.delay),
+            "max_retries": job.max_retries,
+            "retry_delay": _ms_of(job.retry_delay),
+            "timeout": _ms_of(job.timeout),
+            "tags": list(job.tags),
+            "webhook_url": job.webhook_url,
+            "expires_at": job.expires_at,
+            "expires_in": _ms_of(job.expires_in),
+            "unique": None if unique is None else unique.key,
+            "if_waiting": None if unique is None else "replace" if unique.replace else "keep",
+            "webhook_on_cancel": job.webhook_on_cancel,
+        }
+        sent = {RENAMED.get(name, name): value for name, value in options.items() if name in given}
+        return cls(type=job.type, payload=cast(Any, msgspec.Raw(job.payload)), idempotency_key=key, **sent)
 
 
 class BatchRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Jobs to add together: all or none."""
 
-    jobs: Annotated[list[JobRequest], _doc("The jobs, in order.", minItems=1, maxItems=MOST_JOBS)]
+    jobs: Annotated[list[JobRequest], doc("The jobs, in order.", minItems=1, maxItems=MOST_JOBS)]
     spread: (
         Annotated[int, _ms("Spread the due times evenly over this span from now; the jobs must have none of their own")]
         | None
     ) = None
-    preview: Annotated[bool, _doc("Only return when each job would be due, and add nothing.")] | None = None
+    preview: Annotated[bool, doc("Only return when each job would be due, and add nothing.")] | None = None
 
     def options(self) -> list[dict[str, Any]]:
         if not 1 <= len(self.jobs) <= MOST_JOBS:
@@ -157,7 +183,7 @@ class RateBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Changes to a rate; missing fields stay as they are."""
 
     gap: Annotated[int, _ms("The least time between the first releases of two cycles")] | None = None
-    burst: Annotated[int, _doc("Releases per cycle.", minimum=1, maximum=MOST_BURST)] | None = None
+    burst: Annotated[int, doc("Releases per cycle.", minimum=1, maximum=MOST_BURST)] | None = None
     stagger: Annotated[int, _ms("The time between two releases of a cycle, by default up to 30 s")] | None = None
 
     def request(self) -> RateRequest:
@@ -167,12 +193,12 @@ class RateBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class PaceBody(RateBody, frozen=True, forbid_unknown_fields=True):
     """Changes to a pace; missing fields stay as they are, or get the defaults if the queue has no pace."""
 
-    rapid: Annotated[RateBody, _doc("The rate while no real-time job waits; null: none.")] | msgspec.UnsetType | None = (
+    rapid: Annotated[RateBody, doc("The rate while no real-time job waits; null: none.")] | msgspec.UnsetType | None = (
         msgspec.UNSET
     )
-    governs: Annotated[str, _doc("Which delayed jobs the pace holds.", enum=[kind.value for kind in Governs])] | None = None
+    governs: Annotated[str, doc("Which delayed jobs the pace holds.", enum=[kind.value for kind in Governs])] | None = None
     protect: (
-        Annotated[list[str], _doc("Queues whose real-time jobs prevent the rapid rate. Default: the queue itself.")] | None
+        Annotated[list[str], doc("Queues whose real-time jobs prevent the rapid rate. Default: the queue itself.")] | None
     ) = None
 
     def pace(self) -> PaceRequest:
@@ -194,17 +220,17 @@ class QueueRequest(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_f
     """Changes to a queue; missing fields stay as they are."""
 
     step: Annotated[int, _ms("How much longer a job must wait to go before a job of the next higher priority")] | None = None
-    strict: Annotated[bool, _doc("Whether a higher priority always goes first.")] | None = None
+    strict: Annotated[bool, doc("Whether a higher priority always goes first.")] | None = None
     head_start: Annotated[int, _ms("The head start of real-time jobs over delayed jobs")] | None = None
     keep_completed: _Keep | msgspec.UnsetType | None = msgspec.UNSET
     keep_cancelled: _Keep | msgspec.UnsetType | None = msgspec.UNSET
     keep_failed: _Keep | msgspec.UnsetType | None = msgspec.UNSET
     webhook_url: (
-        Annotated[str, _doc("The webhook URL of jobs that have none of their own; empty for none.", maxLength=MOST_URL)]
+        Annotated[str, doc("The webhook URL of jobs that have none of their own; empty for none.", maxLength=MOST_URL)]
         | None
     ) = None
     pace: (
-        Annotated[PaceBody, _doc("The pace; null removes it, and `default` has the queue follow that of all queues.")]
+        Annotated[PaceBody, doc("The pace; null removes it, and `default` makes the queue follow that of all queues.")]
         | Literal["default"]
         | msgspec.UnsetType
         | None
@@ -227,20 +253,20 @@ class QueueRequest(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_f
 class PauseRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Why a queue is paused; optional."""
 
-    reason: Annotated[str, _doc("For people.", minLength=1, maxLength=MOST_REASON)] | None = None
+    reason: Annotated[str, doc("For people.", minLength=1, maxLength=MOST_REASON)] | None = None
 
 
 class _Timing(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
     """When a schedule fires: one of `cron`, `every` and `at`."""
 
-    cron: Annotated[str, _doc("A cron expression of five fields, or six with the second first: `0 3 * * *`.")] | None = None
+    cron: Annotated[str, doc("A cron expression of five fields, or six with the second first: `0 3 * * *`.")] | None = None
     every: Annotated[int, _ms("The interval, at least 1000")] | None = None
-    at: Annotated[list[datetime], _doc("Times: RFC 3339 with a time zone.", maxItems=MOST_MOMENTS)] | None = None
-    timezone: Annotated[str, _doc("The IANA time zone of the cron expression. Default: `UTC`.")] | None = None
-    start_at: Annotated[datetime, _doc("No fire time is before this time; null: none.")] | msgspec.UnsetType | None = (
+    at: Annotated[list[datetime], doc("Times: RFC 3339 with a time zone.", maxItems=MOST_MOMENTS)] | None = None
+    timezone: Annotated[str, doc("The IANA time zone of the cron expression. Default: `UTC`.")] | None = None
+    start_at: Annotated[datetime, doc("No fire time is before this time; null: none.")] | msgspec.UnsetType | None = (
         msgspec.UNSET
     )
-    end_at: Annotated[datetime, _doc("No fire time is after this time; null: none.")] | msgspec.UnsetType | None = (
+    end_at: Annotated[datetime, doc("No fire time is after this time; null: none.")] | msgspec.UnsetType | None = (
         msgspec.UNSET
     )
     jitter: Annotated[int, _ms("Each job is due up to this much later, before the next fire time")] | None = None
@@ -255,37 +281,37 @@ class _Timing(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields
 class PreviewRequest(_Timing, frozen=True, rename="camel", forbid_unknown_fields=True):
     """When a schedule would fire."""
 
-    count: Annotated[int, _doc("How many fire times to show.", minimum=1, maximum=MOST_RUNS)] = RUNS
+    count: Annotated[int, doc("How many fire times to show.", minimum=1, maximum=MOST_RUNS)] = RUNS
 
 
 class ScheduleChange(_Timing, frozen=True, rename="camel", forbid_unknown_fields=True):
     """Changes to a schedule; missing fields stay as they are."""
 
-    type: Annotated[str, _doc("The type of its jobs.", minLength=1, maxLength=128)] | None = None
-    payload: Annotated[dict[str, Any], _doc("The arguments of the handler.")] | None = None
-    queue: Annotated[str, _doc("The queue of its jobs. Default: `default`.", pattern="^[A-Za-z0-9._-]{1,64}$")] | None = None
+    type: Annotated[str, doc("The type of its jobs.", minLength=1, maxLength=128)] | None = None
+    payload: Annotated[dict[str, Any], doc("The arguments of the handler.")] | None = None
+    queue: Annotated[str, doc("The queue of its jobs. Default: `default`.", pattern="^[A-Za-z0-9._-]{1,64}$")] | None = None
     priority: _Priority | None = None
-    max_retries: Annotated[int, _doc("Retries after the first run.", minimum=0, maximum=MOST_RETRIES)] | None = None
+    max_retries: Annotated[int, doc("Retries after the first run.", minimum=0, maximum=MOST_RETRIES)] | None = None
     retry_delay: Annotated[int, _ms("The delay before the first retry, doubled each time")] | None = None
     timeout: Annotated[int, _ms("The longest run of a job; null: the handler's")] | msgspec.UnsetType | None = msgspec.UNSET
     tags: _Tags | None = None
     webhook_url: (
-        Annotated[str, _doc("Where to send a webhook when a job ends; null: nowhere.", format="uri", maxLength=MOST_URL)]
+        Annotated[str, doc("Where to send a webhook when a job ends; null: nowhere.", format="uri", maxLength=MOST_URL)]
         | msgspec.UnsetType
         | None
     ) = msgspec.UNSET
-    enabled: Annotated[bool, _doc("Whether it fires.")] | None = None
-    reason: Annotated[str, _doc("Why it is paused.", minLength=1, maxLength=MOST_REASON)] | msgspec.UnsetType | None = (
+    enabled: Annotated[bool, doc("Whether it fires.")] | None = None
+    reason: Annotated[str, doc("Why it is paused.", minLength=1, maxLength=MOST_REASON)] | msgspec.UnsetType | None = (
         msgspec.UNSET
     )
     overlap: (
         Annotated[
-            str, _doc("What happens at a fire time while an earlier job has not ended.", enum=[one.value for one in Overlap])
+            str, doc("What happens at a fire time while an earlier job has not ended.", enum=[one.value for one in Overlap])
         ]
         | None
     ) = None
-    missed: Annotated[str, _doc("Which missed fire times still fire.", enum=[one.value for one in Missed])] | None = None
-    missed_limit: Annotated[int, _doc("How many of them, with `all`.", minimum=1, maximum=MOST_MISSED_LIMIT)] | None = None
+    missed: Annotated[str, doc("Which missed fire times still fire.", enum=[one.value for one in Missed])] | None = None
+    missed_limit: Annotated[int, doc("How many of them, with `all`.", minimum=1, maximum=MOST_MISSED_LIMIT)] | None = None
     late_limit: Annotated[int, _ms("How late a missed fire time may still fire")] | None = None
 
     def options(self) -> dict[str, Any]:
@@ -294,7 +320,7 @@ class ScheduleChange(_Timing, frozen=True, rename="camel", forbid_unknown_fields
         return self.values()
 
     def values(self) -> dict[str, Any]:
-        timeout = _milliseconds(self.timeout) if isinstance(self.timeout, int) else self.timeout
+        timeout = as_span(self.timeout) if isinstance(self.timeout, int) else self.timeout
         nullable = {"timeout": timeout, "webhook_url": self.webhook_url, "reason": self.reason}
         given = {
             "type": self.type,
@@ -316,7 +342,7 @@ class ScheduleChange(_Timing, frozen=True, rename="camel", forbid_unknown_fields
 class NewSchedule(ScheduleChange, frozen=True, rename="camel", forbid_unknown_fields=True):
     """A schedule to add: its name, the type of its jobs, and one of `cron`, `every` and `at`."""
 
-    name: Annotated[str, _doc("The name, which no other schedule has.", minLength=1, maxLength=128)] = ""
+    name: Annotated[str, doc("The name, which no other schedule has.", minLength=1, maxLength=128)] = ""
 
     def options(self) -> dict[str, Any]:
         """The arguments of `Client.add_schedule`."""
@@ -327,30 +353,30 @@ class NewSchedule(ScheduleChange, frozen=True, rename="camel", forbid_unknown_fi
 class RunsQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """How many fire times to list."""
 
-    count: Annotated[int, _doc("How many.", minimum=1, maximum=MOST_RUNS)] = RUNS
+    count: Annotated[int, doc("How many.", minimum=1, maximum=MOST_RUNS)] = RUNS
 
 
 class ScheduleJobsQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Which jobs of a schedule to list, newest first."""
 
-    limit: Annotated[int, _doc("How many.", minimum=1, maximum=MOST_PER_PAGE)] = 50
-    cursor: Annotated[str, _doc("The nextCursor of the previous page.")] | None = None
+    limit: Annotated[int, doc("How many.", minimum=1, maximum=MOST_PER_PAGE)] = 50
+    cursor: Annotated[str, doc("The nextCursor of the previous page.")] | None = None
 
 
 class QueuesQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Which queues to list, by name."""
 
-    limit: Annotated[int, _doc("How many.", minimum=1, maximum=MOST_PER_PAGE)] = MOST_PER_PAGE
-    cursor: Annotated[str, _doc("The nextCursor of the previous page.")] | None = None
+    limit: Annotated[int, doc("How many.", minimum=1, maximum=MOST_PER_PAGE)] = MOST_PER_PAGE
+    cursor: Annotated[str, doc("The nextCursor of the previous page.")] | None = None
 
 
 class StatsQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Whether the jobs are counted for this request."""
 
-    fresh: Annotated[bool, _doc("Count now, instead of showing a count of the last seconds.")] = False
+    fresh: Annotated[bool, doc("Count now, instead of showing a count of the last seconds.")] = False
 
 
-Span = Annotated[Literal["hour", "day", "week"], _doc("How far back: points of a minute, 15 minutes or an hour.")]
+Span = Annotated[Literal["hour", "day", "week"], doc("How far back: points of a minute, 15 minutes or an hour.")]
 
 
 class MetricsQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -362,8 +388,8 @@ class MetricsQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class NamedMetricsQuery(MetricsQuery, frozen=True, forbid_unknown_fields=True):
     """Which stretch of time to show, and of what."""
 
-    name: Annotated[str, _doc("Only this one.")] | None = None
-    limit: Annotated[int, _doc("How many, those with the most runs.", minimum=1, maximum=MOST_NAMED)] = USUAL_NAMED
+    name: Annotated[str, doc("Only this one.")] | None = None
+    limit: Annotated[int, doc("How many, those with the most runs.", minimum=1, maximum=MOST_NAMED)] = USUAL_NAMED
 
 
 class Nothing(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -373,21 +399,21 @@ class Nothing(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class WhichJobs(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
     """The filters of jobs; a job must match all of them. `search` has the same filters as text."""
 
-    search: Annotated[str, _doc("A search: `status:failed type:email.* created:<2h`.", maxLength=MOST_TEXT)] | None = None
-    status: Annotated[list[_Status], _doc("One or more statuses; repeat the parameter or separate values with commas.")] = []
-    queue: Annotated[str, _doc("Only this queue.")] | None = None
-    type: Annotated[str, _doc("Only this type, or with a `*` at the end all types that begin so.")] | None = None
-    priority: Annotated[list[_Priority], _doc("One or more priorities, as `status` has statuses.")] = []
-    tag: Annotated[list[_Tag], _doc("Only with this tag; repeat the parameter for jobs with all of them.")] = []
-    schedule: Annotated[str, _doc("Only jobs that this schedule has added.")] | None = None
-    error: Annotated[str, _doc("Only with this error class, the text of the error before its first colon.")] | None = None
-    text: Annotated[str, _doc("Only with this text in the name or the error, in any case.")] | None = None
-    created_since: Annotated[datetime, _doc("Only jobs that were added at this time or later.")] | None = None
-    created_until: Annotated[datetime, _doc("Only jobs that were added before this time.")] | None = None
-    due_since: Annotated[datetime, _doc("Only waiting jobs that are due at this time or later.")] | None = None
-    due_until: Annotated[datetime, _doc("Only waiting jobs that are due before this time.")] | None = None
-    ended_since: Annotated[datetime, _doc("Only jobs that ended at this time or later.")] | None = None
-    ended_until: Annotated[datetime, _doc("Only jobs that ended before this time.")] | None = None
+    search: Annotated[str, doc("A search: `status:failed type:email.* created:<2h`.", maxLength=MOST_TEXT)] | None = None
+    status: Annotated[list[_Status], doc("One or more statuses; repeat the parameter or separate values with commas.")] = []
+    queue: Annotated[str, doc("Only this queue.")] | None = None
+    type: Annotated[str, doc("Only this type, or with a `*` at the end all types with this prefix.")] | None = None
+    priority: Annotated[list[_Priority], doc("One or more priorities, as `status` has statuses.")] = []
+    tag: Annotated[list[_Tag], doc("Only with this tag; repeat the parameter for jobs with all of them.")] = []
+    schedule: Annotated[str, doc("Only jobs that this schedule has added.")] | None = None
+    error: Annotated[str, doc("Only with this error class, the text of the error before its first colon.")] | None = None
+    text: Annotated[str, doc("Only with this text in the name or the error, ignoring case.")] | None = None
+    created_since: Annotated[datetime, doc("Only jobs that were added at this time or later.")] | None = None
+    created_until: Annotated[datetime, doc("Only jobs that were added before this time.")] | None = None
+    due_since: Annotated[datetime, doc("Only waiting jobs that are due at this time or later.")] | None = None
+    due_until: Annotated[datetime, doc("Only waiting jobs that are due before this time.")] | None = None
+    ended_since: Annotated[datetime, doc("Only jobs that ended at this time or later.")] | None = None
+    ended_until: Annotated[datetime, doc("Only jobs that ended before this time.")] | None = None
 
     def filter(self) -> JobFilter:
         """The filter that is meant; `Invalid` if it is given both in parts and as a search, or malformed."""
@@ -417,16 +443,16 @@ class FindQuery(WhichJobs, frozen=True, rename="camel", forbid_unknown_fields=Tr
     sort: (
         Annotated[
             str,
-            _doc(
+            doc(
                 "Newest first, next due first or last ended first. Default: as the statuses suggest.",
                 enum=[one.value for one in Sort],
             ),
         ]
         | None
     ) = None
-    count: Annotated[str, _doc("`exact` also counts the jobs that match, up to 100,000.", enum=["exact"])] | None = None
-    limit: Annotated[int, _doc("How many.", minimum=1, maximum=MOST_PER_PAGE)] = 50
-    cursor: Annotated[str, _doc("The nextCursor of the previous page.")] | None = None
+    count: Annotated[str, doc("`exact` also counts the jobs that match, up to 100,000.", enum=["exact"])] | None = None
+    limit: Annotated[int, doc("How many.", minimum=1, maximum=MOST_PER_PAGE)] = 50
+    cursor: Annotated[str, doc("The nextCursor of the previous page.")] | None = None
     fields: _Fields = []
 
     def options(self) -> dict[str, Any]:
@@ -440,19 +466,19 @@ class FindQuery(WhichJobs, frozen=True, rename="camel", forbid_unknown_fields=Tr
 class ActionRequest(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
     """What to do to all jobs that match a filter; `all` must be true if the filter is empty."""
 
-    action: Annotated[str, _doc("What to do to each job.", enum=[one.value for one in Action])]
-    filter: Annotated[WhichJobs, _doc("Which jobs, as in a list.")] | None = None
+    action: Annotated[str, doc("What to do to each job.", enum=[one.value for one in Action])]
+    filter: Annotated[WhichJobs, doc("Which jobs, as in a list.")] | None = None
     scheduled_at: (
         Annotated[
             datetime,
-            _doc("The new time of the jobs, for reschedule; of the first one, for spread and retry (default: now)."),
+            doc("The new time of the jobs, for reschedule; of the first one, for spread and retry (default: now)."),
         ]
         | None
     ) = None
     priority: _Priority | None = None
     over: Annotated[int, _ms("How long the jobs are spread over, for spread and retry")] | None = None
-    all: Annotated[bool, _doc("Select all jobs that the action takes; required if there is no filter.")] | None = None
-    dry_run: Annotated[bool, _doc("Only count the jobs.")] | None = None
+    all: Annotated[bool, doc("Select all jobs that the action takes; required if there is no filter.")] | None = None
+    dry_run: Annotated[bool, doc("Only count the jobs.")] | None = None
 
     def options(self) -> dict[str, Any]:
         """The arguments of `Actions.start`."""
@@ -471,10 +497,10 @@ class ActionRequest(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_
 class EventsQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Which events to hear. An event must match all that is given; events of queues have no type, tag or job."""
 
-    queue: Annotated[str, _doc("Only of this queue.")] | None = None
-    type: Annotated[str, _doc("Only of jobs of this type.")] | None = None
-    tag: Annotated[str, _doc("Only of jobs with this tag.")] | None = None
-    job: Annotated[str, _doc("Only of the job with this id.")] | None = None
+    queue: Annotated[str, doc("Only of this queue.")] | None = None
+    type: Annotated[str, doc("Only of jobs of this type.")] | None = None
+    tag: Annotated[str, doc("Only of jobs with this tag.")] | None = None
+    job: Annotated[str, doc("Only of the job with this id.")] | None = None
 
     def options(self) -> dict[str, Any]:
         """The arguments of `Client.events`."""
@@ -484,9 +510,9 @@ class EventsQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class _WhichDeadLetters(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
     """The filters of dead letters; a job must match all of them."""
 
-    queue: Annotated[str, _doc("Only this queue.")] | None = None
-    type: Annotated[str, _doc("Only this type.")] | None = None
-    tag: Annotated[str, _doc("Only with this tag.")] | None = None
+    queue: Annotated[str, doc("Only this queue.")] | None = None
+    type: Annotated[str, doc("Only this type.")] | None = None
+    tag: Annotated[str, doc("Only with this tag.")] | None = None
     older_than: Annotated[int, _ms("Only jobs that failed at least this long ago")] | None = None
 
     def filters(self) -> dict[str, Any]:
@@ -494,10 +520,10 @@ class _WhichDeadLetters(msgspec.Struct, frozen=True, rename="camel", forbid_unkn
 
 
 class DeadLettersQuery(_WhichDeadLetters, frozen=True, rename="camel", forbid_unknown_fields=True):
-    """Which dead letters to list, newest first."""
+    """Which dead letters to list, the latest failure first."""
 
-    limit: Annotated[int, _doc("How many.", minimum=1, maximum=MOST_PER_PAGE)] = 50
-    cursor: Annotated[str, _doc("The nextCursor of the previous page.")] | None = None
+    limit: Annotated[int, doc("How many.", minimum=1, maximum=MOST_PER_PAGE)] = 50
+    cursor: Annotated[str, doc("The nextCursor of the previous page.")] | None = None
     fields: _Fields = []
 
     def options(self) -> dict[str, Any]:
@@ -509,9 +535,9 @@ class DeadLettersQuery(_WhichDeadLetters, frozen=True, rename="camel", forbid_un
 class DeadLettersRequest(_WhichDeadLetters, frozen=True, rename="camel", forbid_unknown_fields=True):
     """Which dead letters to act on; `all` must be true if there is no filter."""
 
-    all: Annotated[bool, _doc("Select every dead letter; required if there is no filter.")] | None = None
-    limit: Annotated[int, _doc("At most this many jobs, newest first.", minimum=1, maximum=MOST_DEAD)] | None = None
-    dry_run: Annotated[bool, _doc("Only count the jobs.")] | None = None
+    all: Annotated[bool, doc("Select every dead letter; required if there is no filter.")] | None = None
+    limit: Annotated[int, doc("At most this many jobs, newest first.", minimum=1, maximum=MOST_DEAD)] | None = None
+    dry_run: Annotated[bool, doc("Only count the jobs.")] | None = None
 
     def options(self) -> dict[str, Any]:
         """The arguments of `Client.retry_many` and `Client.delete_many`."""
@@ -526,13 +552,11 @@ class DeadLettersRequest(_WhichDeadLetters, frozen=True, rename="camel", forbid_
 class WaitQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """How long to wait."""
 
-    timeout: Annotated[int, _doc("Milliseconds.", minimum=0, maximum=LONGEST_WAIT // timedelta(milliseconds=1))] | None = (
-        None
-    )
+    timeout: Annotated[int, doc("Milliseconds.", minimum=0, maximum=LONGEST_WAIT // timedelta(milliseconds=1))] | None = None
 
     def span(self) -> timedelta:
         """Return how long to wait; `Client.wait` refuses a negative span."""
-        wanted = USUAL_WAIT if self.timeout is None else _milliseconds(self.timeout)
+        wanted = USUAL_WAIT if self.timeout is None else as_span(self.timeout)
         if wanted > LONGEST_WAIT:
             raise Invalid("timeout", f"must be from 0 to {LONGEST_WAIT // timedelta(milliseconds=1)} milliseconds")
         return wanted
@@ -543,11 +567,15 @@ def _separated(given: list[str]) -> list[str]:
     return [one for some in given for one in some.split(",")]
 
 
+def _ms_of(value: timedelta | None) -> int | None:
+    return None if value is None else span_ms(value)
+
+
 def _span(milliseconds: int | None) -> timedelta | None:
-    return None if milliseconds is None else _milliseconds(milliseconds)
+    return None if milliseconds is None else as_span(milliseconds)
 
 
-def _milliseconds(count: int) -> timedelta:
+def as_span(count: int) -> timedelta:
     """Convert to a span. A value too large for timedelta becomes one that the core refuses."""
     return timedelta(milliseconds=max(-1, min(count, _FAR)))
 

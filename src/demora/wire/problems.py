@@ -12,6 +12,7 @@ import msgspec
 
 from .. import errors as demora
 from ..core.access import Scope
+from .names import as_field
 
 
 class Refused(Exception):
@@ -268,20 +269,8 @@ def problem_of(error: Exception, request_id: str | None = None) -> Problem:
 
 
 def as_sent(problem: demora.Invalid) -> demora.Invalid:
-    """Rename the field of an error as the API spells it. Names inside a payload belong to the caller and stay."""
-    own, payload, inside = problem.field.partition("payload")
-    sent = "cursor" if own == "after" else _NAME.sub(lambda name: _SENT.get(name[0]) or _camel(name[0]), own)
-    return type(problem)(sent + payload + inside, problem.reason)
-
-
-# Arguments of the client with another name over HTTP; all others only become camelCase.
-_SENT = {"at": "scheduledAt", "key": "idempotencyKey"}
-_NAME = re.compile(r"\w+")
-
-
-def _camel(name: str) -> str:
-    first, *others = name.split("_")
-    return first + "".join(map(str.title, others))
+    """Rename the field of an error as the API spells it."""
+    return type(problem)(as_field(problem.field), problem.reason)
 
 
 def headers_of(error: Exception) -> dict[str, str]:

@@ -1,0 +1,161 @@
+"""Chooses tests for a change where no map knows them: the files that name what the change is about, most of it first.
+
+A test file counts for a change by the words that both have in common: the changed module, the function or statement around
+the change, and the names that it uses. A word that few test files have counts more, and so does a test file that caught
+other changes of the same source file.
+"""
+
+import ast
+import functools
+import math
+import re
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from tests.mutants.mutations import Mutation
+from tests.mutants.statements import statements_of
+
+ROOT = Path(__file__).parents[2]
+SOURCE = ROOT / "src" / "demora"
+
+# The test files of modules whose names do not say it, nearest first.
+NEAREST = {
+    "api_keys": "keys key_limits sessions",
+    "changes": "add add_keys unique cancel retry change remove purge housekeep expiry",
+    "child": "child process processes",
+    "claiming": "races lost_wakeups joining",
+    "connections": "connections limits migrating",
+    "database": "gathered_reads searches closing open_close",
+    "diagnostics": "diagnostics examination",
+    "engine": "open_close subscribe queues",
+    "events": "event_store events",
+    "file_watch": "changed_files",
+    "finding": "find list_plans",
+    "heads": "claim claim_many_queues many_heads claim_types",
+    "joining": "within joining",
+    "line": "line model",
+    "line_feed": "line_feed draw moved",
+    "location": "home process",
+    "locking": "locking turns stall",
+    "maintainer": "loss beside_filling",
+    "notifier": "notifier subscribe lost_wakeups",
+    "paces": "pace outlooks stored_paces",
+    "pool": "processes process",
+    "prefetch": "prefetch",
+    "readers": "searches",
+    "registry": "queues workers",
+    "rows": "claim get add schedules",
+    "run": "ending running process",
+    "runs": "claim settle pace claim_types lapse renew",
+    "schedules": "schedules model_of_schedules",
+    "settling": "running hostile",
+    "statistics": "statistics",
+    "transactions": "transactor lost_answers stall",
+    "walks": "find",
+    "webhooks": "deliveries",
+    "wire": "process child processes",
+    "worker": "running ending prefetch",
+}
+_WORD = re.compile(r"[a-z]{3,}")
+_STEM = 4  # letters that two forms of a word have in common: claim, claimed, claims
+_BLOCK = re.compile(r"^-- name: (\w+)", re.M)
+
+
+def ranked(mutation: Mutation, source: str, folders: Sequence[str], caught: Counter[str]) -> list[str]:
+    """The test files of these folders, the most promising first. `caught` counts the changes of the same source file that
+    each of them caught."""
+    about = words_about(mutation, source)
+    other = "/sqlite/" if "postgres" in mutation.file else "/postgres/"
+    files = list(dict.fromkeys(file for folder in folders for file in _test_files(folder) if other not in file))
+    rarity = {word: math.log(len(files) / (1 + sum(word in _words(file) for file in files))) for word in about}
+    module = mutation.file.removesuffix(".py").replace("/", ".")
+    near = NEAREST.get(_module(mutation, source), "").split()
+
+    def score(file: str) -> float:
+        shared = sum(weight * rarity[word] for word, weight in about.items() if word in _words(file))
+        named = sum(rarity[word] for word in about if word in file)
+        known = 30 - near.index(name) if (name := Path(file).stem.removeprefix("test_")) in near else 0
+        imported = 10 if f"demora.{module} " in _text(file) else 0
+        return shared + 3 * named + known + imported + 5 * math.log1p(caught[file])
+
+    return sorted(files, key=lambda file: (-score(file) / math.log(2000 + len(_text(file))), file))
+
+
+def _module(mutation: Mutation, source: str) -> str:
+    """The name of the changed module, or of the one that runs the changed statement."""
+    path = Path(mutation.file)
+    if path.suffix != ".sql":
+        return path.stem
+    names = [f'"{name}"' for name in sorted(statements_of(source, mutation.line))]
+    modules = sorted((SOURCE / path.parent).glob("*.py"))
+    return next((one.stem for one in modules if any(name in one.read_text() for name in names)), path.stem)
+
+
+def words_about(mutation: Mutation, source: str) -> Counter[str]:
+    """The words of what a change is about, with their weights."""
+    stem = Path(mutation.file).stem
+    words = Counter[str]()
+    for weight, text in ((1 if stem == "queries" else 3, stem), (4, around(mutation, source)[0]), (1, mutation.old)):
+        for word in _stems(text):
+            words[word] += weight
+    return words
+
+
+def around(mutation: Mutation, source: str) -> tuple[str, str]:
+    """The name and the text of what surrounds a change: a function or a class, a statement of SQL, or the file."""
+    if mutation.file.endswith(".py"):
+        return _definition(source, mutation.line)
+    if mutation.file.endswith(".sql"):
+        return _block(source, mutation.line)
+    return Path(mutation.file).stem, source
+
+
+def _definition(source: str, line: int) -> tuple[str, str]:
+    names, node = [], ast.parse(source)
+    inner: ast.AST = node
+    while True:
+        kinds = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
+        found = [one for one in ast.iter_child_nodes(inner) if isinstance(one, ast.stmt) and _spans(one, line)]
+        if not found:
+            break
+        inner = found[0]
+        if isinstance(inner, kinds):
+            names.append(inner.name)
+            last = inner
+    return (".".join(names), "\n".join(source.split("\n")[last.lineno - 1 : last.end_lineno])) if names else ("", source)
+
+
+def _spans(node: ast.stmt, line: int) -> bool:
+    return node.lineno <= line <= (node.end_lineno or node.lineno)
+
+
+def _block(source: str, line: int) -> tuple[str, str]:
+    starts = list(_BLOCK.finditer(source))
+    offset = sum(len(one) + 1 for one in source.split("\n")[: line - 1])
+    before = [found for found in starts if found.start() <= offset]
+    if not before:
+        return "", source
+    end = next((found.start() for found in starts if found.start() > offset), len(source))
+    return before[-1][1], source[before[-1].start() : end]
+
+
+@functools.cache
+def _test_files(folder: str) -> tuple[str, ...]:
+    path = ROOT / folder
+    found: Iterable[Path] = [path] if path.is_file() else sorted(path.rglob("test_*.py"))
+    return tuple(one.relative_to(ROOT).as_posix() for one in found)
+
+
+@functools.cache
+def _text(file: str) -> str:
+    return (ROOT / file).read_text()
+
+
+@functools.cache
+def _words(file: str) -> frozenset[str]:
+    return frozenset(_stems(_text(file)))
+
+
+def _stems(text: str) -> list[str]:
+    return [word[:_STEM] for word in _WORD.findall(text.lower())]
