@@ -99,7 +99,7 @@ async def schedulers(world: World) -> bool:
     first.kill()
     await asyncio.sleep(world.chance.uniform(0.5, 1.5))
     second.terminate()
-    if await second.ended(10) != 0 and world.said(second, "started"):  # before that a signal ends any process
+    if await second.ended(10) != 0 and "started" in second.said:  # before that a signal ends any process
         world.troubles.append(f"a scheduler that was told to stop ended with {second.code}")
         second.kill()
     world.happened("two schedulers, one killed")
@@ -114,7 +114,7 @@ async def rolling_restart(world: World) -> bool:
             continue
         worker.terminate()
         code = await worker.ended(10)
-        if code != 0 and not world.said(worker, STUCK):
+        if code != 0 and STUCK not in worker.said:
             world.troubles.append(f"a worker that was told to stop ended with {code}")
         world.happened("rolling restart: SIGTERM")
         restarted = True

@@ -37,7 +37,7 @@ class Result(msgspec.Struct):
 def judge(world: "World", evidence: Evidence) -> Result:
     """Hold the world's histories to the promises. Where one is broken, the history stays in its folder."""
     history: list[Event] = [*read(world.clients, world.notes), *world.events]
-    output = world.output.read_text(errors="replace")
+    output = world.all_said()
     found = check(history, evidence, bounds=Bounds(drain=DRAIN, slots=SLOTS), canaries=[world.canary], output=[output])
     counts = Counter(_kind_of(violation) for violation in found.violations)
     counts.update(_told(history, evidence))

@@ -203,7 +203,7 @@ async def cut_off(world: "World") -> bool:
                 return False
             proxy.hold()
             await asyncio.sleep(world.chance.uniform(1.5, 4))
-            ran = world.said(worker, "started") and worker.code is None
+            ran = "started" in worker.said and worker.code is None
             proxy.release()
             await worker.ended(world.chance.uniform(0.5, 1.5))
             if ran:

@@ -24,7 +24,7 @@ class Process:
     def __init__(
         self, kind: str, command: Sequence[str], environment: Mapping[str, str], output: Path, *, under: Sequence[str] = ()
     ) -> None:
-        self.kind, self._traced = kind, bool(under)
+        self.kind, self._traced, self._output = kind, bool(under), output
         self.taken = self.doomed = False
         whole = [*_with_parent(), *under, *(_with_parent() if under else ()), *command]
         with output.open("ab") as out:
@@ -45,6 +45,11 @@ class Process:
     def code(self) -> int | None:
         """How it ended; None while it runs."""
         return self._popen.poll()
+
+    @property
+    def said(self) -> str:
+        """What it wrote so far."""
+        return self._output.read_text(errors="replace")
 
     @property
     def free(self) -> bool:

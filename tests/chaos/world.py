@@ -28,7 +28,8 @@ FAR = 20_000  # milliseconds: due so much later only because a clock had jumped
 STUCK = "drains and exits"  # what a worker says that leaves because of handlers that did not end
 SCHEMA = Path(postgres_engine.__file__).parent / "schema"
 TEND = 0.04  # seconds between looks
-LAST_WORDS = 20  # lines of output that a trouble shows, since the file itself may be gone when it is read
+MIGRATED = 120.0  # seconds: it waits for a core as long as the machine's other work lets it
+LAST_WORDS = 40  # lines of output that a trouble shows, since the file itself may be gone when it is read
 
 
 class World:
@@ -58,7 +59,7 @@ class World:
         self.besides: Counter[str] = Counter()  # what else is worth telling
         self.events: list[WorldEvent] = []
         self.troubles: list[str] = []
-        self._traces = 0
+        self._traces = self._started = 0
         self.calm = False
 
     # Its beginning and its end
@@ -67,7 +68,8 @@ class World:
     async def alive(self) -> AsyncIterator["World"]:
         """Make the database and tend the processes; afterwards none of them is left."""
         self.folder.mkdir(parents=True, exist_ok=True)
-        for path in (self.clients, self.notes, self.output):
+        self.output.mkdir(exist_ok=True)
+        for path in (self.clients, self.notes):
             path.touch()
         async with AsyncExitStack() as servers:
             for server in filter(None, (self.postgres, self.line)):
@@ -165,10 +167,9 @@ class World:
         if counted:
             self.fired[fault] += 1
 
-    def said(self, process: Process, words: str) -> bool:
-        """Whether a worker wrote this of itself."""
-        lines = self.output.read_text(errors="replace").splitlines()
-        return any(words in line and f"-{process.pid}-" in line for line in lines)
+    def all_said(self) -> str:
+        """Everything that the processes wrote."""
+        return "".join(path.read_text(errors="replace") for path in sorted(self.output.iterdir()))
 
     def is_locked_by(self, process: Process) -> bool:
         """Whether nobody can write before this process goes on."""
@@ -204,7 +205,9 @@ class World:
             **self.environment,
             **more,
         }
-        process = Process(kind, command, environment, self.output, under=under)
+        self._started += 1
+        output = self.output / f"{self._started:04d}-{kind.replace(' ', '-')}"
+        process = Process(kind, command, environment, output, under=under)
         self.processes.append(process)
         return process
 
@@ -214,11 +217,11 @@ class World:
         for point in (f"schema.migrated:{self.chance.randint(1, steps)}", ""):
             environment = {"DEMORA_CRASH": point} if point else {}
             made = self._start("maker", (sys.executable, "-m", "demora", "migrate"), (), environment)
-            code = await made.ended(20)
+            code = await made.ended(MIGRATED)
             if point and code == -9:
                 self.happened("crash at schema.migrated")
             elif point or code != 0:
-                self.troubles.append(f"demora migrate with DEMORA_CRASH={point!r} ended with {code}")
+                self.troubles.append(f"demora migrate with DEMORA_CRASH={point!r} ended with {code}\n{_last_words(made)}")
 
     # Keeping it alive
 
@@ -245,15 +248,14 @@ class World:
         if process.code == -9:
             self.watch.note_kill(process.pid)
             self.happened("process killed by its own handler")
-        elif process.code == 1 and self.said(process, STUCK):
+        elif process.code == 1 and STUCK in process.said:
             self.happened("worker left with half of its slots stuck")
         elif process.code != 0 and not self._may_give_up(process):
-            said = "".join(self.output.read_text(errors="replace").splitlines(keepends=True)[-LAST_WORDS:])
-            self.troubles.append(f"a {process.kind} ended by itself with {process.code}; see {self.output}\n{said}")
+            self.troubles.append(f"a {process.kind} ended by itself with {process.code}\n{_last_words(process)}")
 
     def _may_give_up(self, process: Process) -> bool:
         """On a full disk, or where it finds no server to begin with; another one is started."""
-        return self.disk is not None or (self.postgres is not None and not self.said(process, "started"))
+        return self.disk is not None or (self.postgres is not None and "started" not in process.said)
 
     async def _drain(self) -> None:
         client, until = await self.app.open(), time.monotonic() + LONGEST_DRAIN
@@ -272,6 +274,10 @@ class World:
         for job in evidence.jobs:
             if job.due_at > evidence.now + FAR and job.completed_at is None and job.status != "PROCESSING":
                 await client.reschedule(job.id, delay="0ms")
+
+
+def _last_words(process: Process) -> str:
+    return "".join(process.said.splitlines(keepends=True)[-LAST_WORDS:])
 
 
 async def _finish(task: "asyncio.Future[None]") -> None:
