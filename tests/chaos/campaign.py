@@ -45,6 +45,7 @@ class Plan(msgspec.Struct, frozen=True):
     flushes: int = 0
     schedulers: int = 0
     groups: int = 2
+    in_turn: bool = False  # one group after the other, so that none takes the cores from another
     only: tuple[str, ...] = ()
     database: str = "sqlite"
 
@@ -99,7 +100,12 @@ class Campaign:
     async def run(self) -> None:
         plain, *others = (kind if self._needed(kind) else None for kind in self._kinds)
         groups = [(plain,) if plain else ()] * self.plan.groups + [tuple(filter(None, others))]
-        await _together(*(self._group(kinds) for kinds in groups if kinds))
+        if not self.plan.in_turn:
+            await _together(*(self._group(kinds) for kinds in groups if kinds))
+            return
+        for kinds in filter(None, groups):
+            self._began = time.monotonic()
+            await self._group(kinds)
 
     @property
     def never(self) -> list[str]:
