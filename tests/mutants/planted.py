@@ -1349,6 +1349,13 @@ MUTANTS = (
         "if False and f",
         "tests/line/redis/test_connections.py",
     ),
+    Mutant(
+        "line: a connection that another task closed ends its caller",
+        LINE_NODES,
+        "TimeoutError, RuntimeError, AttributeError)",
+        "TimeoutError)",
+        "tests/line/redis/test_connections.py",
+    ),
     Mutant("line: the run on record is not looked at", MAINTAINER, "if record.run != run or state", "if state", LOSS),
     Mutant("line: a move into waiting is not marked", "engines/sqlite/line_feed.py", "tx.stamps.lined = True", "pass", LOSS),
     Mutant(

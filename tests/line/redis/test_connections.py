@@ -1,13 +1,18 @@
 """Which servers are refused at the start, and with which words."""
 
 import asyncio
+from collections.abc import Callable
+from itertools import count, product
 from pathlib import Path
+from typing import Any
 
 import pytest
+import uvloop
+from redis.asyncio.connection import AbstractConnection
 
 from demora.engines import make_store
 from demora.errors import BadSetting
-from demora.line.port import LineAway
+from demora.line.port import LineAway, LineState
 from demora.line.redis import RedisLine, connections
 from tests.facts import eventually
 from tests.servers import valkey
@@ -74,6 +79,42 @@ async def test_a_closed_line_leaves_no_connection_open() -> None:
         assert server.connections() > 0
         await line.close()
         await eventually(lambda: asyncio.to_thread(server.connections), lambda open_: open_ == 0)
+
+
+@pytest.mark.parametrize("new_loop", [asyncio.new_event_loop, uvloop.new_event_loop])
+def test_a_line_that_is_closed_while_it_connects_is_away(
+    new_loop: Callable[[], asyncio.AbstractEventLoop], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another task closes it before each of the commands that a new connection sends, or while one is being sent."""
+    with asyncio.Runner(loop_factory=new_loop) as runner:
+        runner.run(close_at_every_moment(redis_url(), monkeypatch))
+
+
+async def close_at_every_moment(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    line = RedisLine(url)
+    for moment, turns in product(range(6), range(4)):
+        await line.connect("db")
+        with monkeypatch.context() as patched:
+            answers = await asked_while_closed(line, moment, turns, patched)
+        assert [answer for answer in answers if not isinstance(answer, LineState | LineAway)] == []
+        await line.close()
+
+
+async def asked_while_closed(line: RedisLine, moment: int, turns: int, patched: pytest.MonkeyPatch) -> list[Any]:
+    """Ask the line, and close it before that command of a new connection, and so many turns of the loop earlier."""
+    send, sent, closed = AbstractConnection.send_command, count(), list[asyncio.Future[None]]()
+
+    async def closing(connection: AbstractConnection, *words: Any, **options: Any) -> None:
+        if next(sent) == moment:
+            closed.append(asyncio.ensure_future(line.close()))
+            for _ in range(turns):
+                await asyncio.sleep(0)
+        await send(connection, *words, **options)
+
+    patched.setattr(AbstractConnection, "send_command", closing)
+    answers = await asyncio.gather(*(line.state() for _ in range(4)), return_exceptions=True)  # more than are kept idle
+    await asyncio.gather(*closed)
+    return answers
 
 
 async def test_a_store_opens_without_its_server(tmp_path: Path) -> None:

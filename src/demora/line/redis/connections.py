@@ -38,6 +38,9 @@ ALIVE = 1.0  # seconds after its last answer in which a connection is used witho
 OLDEST = (7, 0)
 POLICY = "noeviction"
 _REFUSED = (AuthenticationError, AuthorizationError, NoPermissionError)
+# How the driver reports that a server cannot be reached. If another task closes a connection that is being opened or written
+# to, the driver raises AttributeError, and uvloop RuntimeError.
+BROKEN = (RedisError, OSError, TimeoutError, RuntimeError, AttributeError)
 
 
 class Script:
@@ -114,7 +117,7 @@ class Nodes:
                 [node] = by_node
                 return await node.ask(calls)
             parts = await asyncio.gather(*(node.ask([calls[n] for n in numbers]) for node, numbers in by_node.items()))
-        except (RedisError, OSError, TimeoutError) as problem:
+        except BROKEN as problem:
             raise translate(problem) from problem
         answers: list[Any] = [None] * len(calls)
         for numbers, part in zip(by_node.values(), parts, strict=True):
@@ -134,7 +137,7 @@ class Nodes:
                     pass
         except BaseException as problem:
             await unsubscribe(subscription)
-            if isinstance(problem, (RedisError, OSError, TimeoutError)):
+            if isinstance(problem, BROKEN):
                 raise translate(problem) from problem
             raise
         return subscription
@@ -153,7 +156,7 @@ class Nodes:
     async def _join_cluster(self, first: "_Node") -> None:
         try:
             ranges = await first.client.execute_command("CLUSTER SLOTS")
-        except (RedisError, OSError, TimeoutError) as problem:
+        except BROKEN as problem:
             raise translate(problem) from problem
         self._others = list(dict.fromkeys((host, port) for _, _, *servers in ranges for host, port, *_ in servers))
         for start, end, (host, port, *_), *_ in ranges:
@@ -181,7 +184,7 @@ class Nodes:
             raise BadSetting(
                 "redis_url", f"the server refused us ({problem}): check user and password in the URL"
             ) from problem
-        except (RedisError, OSError, TimeoutError) as problem:
+        except BROKEN as problem:
             raise translate(problem) from problem
         version = node.facts.get("redis_version", "0")
         if tuple(int(part) for part in version.split(".")[:2]) < OLDEST:
@@ -224,7 +227,7 @@ class _Node:
         try:
             async with asyncio.timeout(TIMEOUT):
                 await self.client.aclose()
-        except (RedisError, OSError, TimeoutError):
+        except BROKEN:
             pass  # the server has closed it already
 
     async def _together(self, commands: Sequence[tuple[Any, ...]]) -> list[Any]:
@@ -305,7 +308,7 @@ async def next_message(subscription: Any) -> str:
 
 async def unsubscribe(subscription: Any) -> None:
     """End a subscription; its connection may be broken already."""
-    with contextlib.suppress(RedisError, OSError, TimeoutError):
+    with contextlib.suppress(*BROKEN):
         await subscription.aclose()
 
 
@@ -325,6 +328,8 @@ def translate(problem: Exception) -> LineAway:
         return LineLost(str(problem))
     if isinstance(problem, TimeoutError) and not str(problem):
         return LineAway(f"no answer within {TIMEOUT:.0f} s")
+    if isinstance(problem, (RuntimeError, AttributeError)):
+        return LineAway("the connection was closed")
     words = str(problem).splitlines()[0] if str(problem) else type(problem).__name__
     if isinstance(problem, ResponseError) and words.startswith("LOST"):
         return LineLost(words.removeprefix("LOST "))

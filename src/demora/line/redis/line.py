@@ -12,13 +12,12 @@ from itertools import islice
 from typing import Any
 
 import msgspec
-from redis.exceptions import RedisError
 
 from ...core.job import QueueOrder
 from ...core.pace import EVERY_QUEUE
 from ...store.line_feed import Arrangement, Entry, Place
 from ..port import HandedOut, LineAway, LineState, Placed, PutMode, WakeWaiters, are_delayed, by_queue
-from .connections import Call, Nodes, Script, command, next_message, translate, unsubscribe
+from .connections import BROKEN, Call, Nodes, Script, command, next_message, translate, unsubscribe
 from .keys import LANES, Keys, number_of
 
 _encode = msgspec.json.Encoder().encode
@@ -183,7 +182,7 @@ class RedisLine:
                 sender, _, kind = (await next_message(subscription)).partition(" ")
                 if sender != self._client_id:
                     wake(kind != _REAL_TIME)
-        except (RedisError, OSError, TimeoutError) as problem:
+        except BROKEN as problem:
             wake(True)  # the next claim, or the next check of the state, finds the trouble
             raise translate(problem) from problem
         finally:
