@@ -10,6 +10,9 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet install
 COMPILE := $(BIN)/uv --quiet pip compile --universal --python-version 3.11 --generate-hashes \
 	--no-emit-index-url --no-emit-find-links --no-header
 
+# Tests start thousands of processes. Without compiled files each of them compiles demora anew, which takes longer than most tests.
+export PYTHONDONTWRITEBYTECODE :=
+
 .DEFAULT_GOAL := help
 .PHONY: help run test campaigns check prove coverage bench sim chaos fuzz django mutants browser screenshots lint types setup lock clean
 

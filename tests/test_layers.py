@@ -3,6 +3,7 @@
 import ast
 import sys
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
@@ -93,11 +94,14 @@ def room_of(module: str) -> str:
     return module.split(".")[0] or "demora"
 
 
-IMPORTS = [found for module, path in modules() for found in imports_of(module, path)]
+@cache
+def imports() -> list[Import]:
+    """Every import of the package. Read when a test asks, since it takes seconds to collect all tests as it is."""
+    return [found for module, path in modules() for found in imports_of(module, path)]
 
 
 def test_the_reader_sees_what_is_imported() -> None:
-    seen = {(i.module, i.room) for i in IMPORTS}
+    seen = {(i.module, i.room) for i in imports()}
     assert {("store.jobs", "core"), ("engines.sqlite.engine", "system"), ("core.payload", "msgspec")} <= seen
 
 
@@ -115,7 +119,7 @@ def test_a_room_says_its_job(room: str) -> None:
 @pytest.mark.parametrize("room", MAY_IMPORT)
 def test_a_room_imports_only_what_the_arrows_allow(room: str) -> None:
     allowed = MAY_IMPORT[room] | {room, "errors"} | ({"demora"} if room in FACES else set())
-    assert [i for i in IMPORTS if i.ours and room_of(i.module) == room and i.room not in allowed] == []
+    assert [i for i in imports() if i.ours and room_of(i.module) == room and i.room not in allowed] == []
 
 
 def test_the_arrows_make_no_circle() -> None:
@@ -127,7 +131,7 @@ def test_the_arrows_make_no_circle() -> None:
 
 @pytest.mark.parametrize("room", ["core", "store"])
 def test_core_and_ports_are_pure(room: str) -> None:
-    theirs = [i for i in IMPORTS if not i.ours and room_of(i.module) == room]
+    theirs = [i for i in imports() if not i.ours and room_of(i.module) == room]
     assert [i for i in theirs if i.room in IMPURE] == []
     others = {"msgspec", "cronsim", "typing_extensions"}  # the last for type checkers only
     assert {i.room for i in theirs} - sys.stdlib_module_names <= others
@@ -142,7 +146,7 @@ def test_the_core_asks_no_clock() -> None:
 
 
 def test_drivers_stay_in_their_rooms() -> None:
-    assert {(i.room, room_of(i.module)) for i in IMPORTS if i.room in DRIVERS and not i.ours} == set(DRIVERS.items())
+    assert {(i.room, room_of(i.module)) for i in imports() if i.room in DRIVERS and not i.ours} == set(DRIVERS.items())
 
 
 def test_engines_do_not_know_each_other() -> None:
@@ -154,4 +158,4 @@ def test_engines_do_not_know_each_other() -> None:
 
 @pytest.mark.parametrize("face", sorted(FACES))
 def test_faces_ask_the_client_and_never_a_store(face: str) -> None:
-    assert [i for i in IMPORTS if i.ours and room_of(i.module) == face and i.name in NOT_FOR_FACES] == []
+    assert [i for i in imports() if i.ours and room_of(i.module) == face and i.name in NOT_FOR_FACES] == []

@@ -123,7 +123,7 @@ def _run(arguments: list[str], source: Path, said: Path, engine: str, database: 
         os.setsid()
         _end_with_parent()
         _hush(said)
-        os.environ.update(PYTHONPATH=str(source), DEMORA_TEST_ENGINE=engine)
+        os.environ.update(PYTHONPATH=str(source), DEMORA_TEST_ENGINE=engine, PYTHONDONTWRITEBYTECODE="1")
         sys.path.insert(0, str(source))
         postgres.shared().database = database
         code = pytest.main(arguments)
