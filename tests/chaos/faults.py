@@ -83,10 +83,10 @@ async def _outsleep_the_lease(world: World, victim: Process) -> str:
     """Wait until another settled a lapse of the stopped process. If it holds the write lock, nobody can until it goes on."""
     pid, stopped = victim.pid, boot_ms()
     before = len(world.watch.lapses[pid])
-    if world.is_locked_by(victim):
-        await asyncio.sleep(world.lease / 1000 + 0.1)
-        return "stopped beyond the lease with the database's lock"
-    while len(world.watch.lapses[pid]) == before and boot_ms() - stopped < 2000 + world.lease:  # noqa: ASYNC110
+    while len(world.watch.lapses[pid]) == before and boot_ms() - stopped < 2000 + world.lease:
+        if world.is_locked_by(victim):  # at any time: a thread that waits for a core ends its system call before it stops
+            await asyncio.sleep(world.lease / 1000 + 0.1)
+            return "stopped beyond the lease with the database's lock"
         await asyncio.sleep(0.02)
     await asyncio.sleep(world.chance.random() * 0.3)
     return OVERTAKEN if len(world.watch.lapses[pid]) > before else "stopped, and not overtaken within 2 s of the lease"
