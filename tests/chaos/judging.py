@@ -89,8 +89,9 @@ def _unanswered(history: list[Event]) -> int:
 def _more(history: list[Event], evidence: Evidence, output: str) -> list[str]:
     """What the checker has no rule for."""
     said = []
-    if LOCKED in output or any(isinstance(event, ClientEvent) and event.answer == "StoreBusy" for event in history):
-        said.append("a lock on the database surfaced, which should only ever be waited for")
+    locked = [line for line in output.splitlines() if LOCKED in line]
+    if locked or any(isinstance(event, ClientEvent) and event.answer == "StoreBusy" for event in history):
+        said.append("\n".join(["a lock on the database surfaced, which should only ever be waited for", *locked[:8]]))
     there = {job.id for job in evidence.jobs}
     said += [f"job {job} is there, though demora said that nothing was written" for job in _denied(history) if job in there]
     twice = [job for job, times in _completions(evidence).items() if times > 1]
