@@ -249,7 +249,7 @@ class Blocking:
         """Start the call on our own loop, or on the loop that has opened a database in memory."""
         if self._background is not None and not self._background.is_here():
             self._background = None  # the process was forked without Python's fork hooks
-        background, elsewhere = self._background, self._app.only_loop()
+        background, elsewhere = self._background, self._app.stores.only_loop()
         if elsewhere is not None and (background is None or background.loop is not elsewhere):
             return elsewhere, asyncio.run_coroutine_threadsafe(ask(self._app), elsewhere)
         if background is None:
@@ -275,13 +275,13 @@ class Blocking:
     def before_fork(self) -> None:
         self._lock.acquire()
         try:
-            if self._background is not None and self._app.only_loop() is not self._background.loop:
+            if self._background is not None and self._app.stores.only_loop() is not self._background.loop:
                 self._stop(_Forked)
         finally:
-            self._app.stores_lock.acquire()
+            self._app.stores.lock.acquire()
 
     def after_fork(self) -> None:
-        self._app.stores_lock.release()
+        self._app.stores.lock.release()
         self._lock.release()
 
     def after_fork_in_child(self) -> None:

@@ -146,7 +146,7 @@ class HandlerLoop:
             app = getattr(location.load(where.place), where.name)
             app.configure(database_url=self._hello.database_url, redis_url=self._hello.redis_url)
             if not self._hello.shared:
-                app.keep_closed("the worker's database is in its memory: a process handler cannot reach it")
+                app.stores.keep_closed("the worker's database is in its memory: a process handler cannot reach it")
             self._app = app
             error_texts.configure(app.settings.log_errors)
             self._log_to_worker()
