@@ -195,8 +195,8 @@ class Demora:
         """
         if self._is_remote():
             return False  # the service has its own
-        release = self.settings.release
-        return await (await self.open()).define_schedules(self.name, process_id, self._schedules, release=release)
+        client, app_version = await self.open(), self.settings.release
+        return await client.define_schedules(self.name, process_id, self._schedules, app_version=app_version)
 
     async def switch_builtins(self) -> None:
         """Switch off the built-in handlers that the setting `builtin_handlers` leaves out. Workers call this repeatedly.

@@ -2929,9 +2929,9 @@ MUTANTS = (
         DEFINITIONS,
     ),
     Mutant(
-        "schedule: an older release wins",
+        "schedule: an older version wins",
         "core/schedules/definitions.py",
-        "    if not newest and is_older(definition.release, known.release):\n        return Defined(schedule.name",
+        "    if not newest and is_older(definition.app_version, known.app_version):\n        return Defined(schedule.name",
         "    if False:\n        return Defined(schedule.name",
         DEFINITIONS,
     ),
