@@ -147,8 +147,8 @@ def _exact_priority(task: AnyTask) -> dict[str, int]:
 
 def _normalized(values: Any, name: str) -> Any:
     """Return arguments as JSON. `TypeError` if one of them is no JSON value; for a model it names the way."""
-    for place, value in enumerate(values) if name == "args" else values.items():
+    for key, value in enumerate(values) if name == "args" else values.items():
         if isinstance(value, models.Model):
             kind = type(value).__name__
-            raise TypeError(f"{name}[{place!r}] is a {kind}, which is no JSON: pass its primary key and read it in the task")
+            raise TypeError(f"{name}[{key!r}] is a {kind}, which is no JSON: pass its primary key and read it in the task")
     return normalize_json(values)

@@ -215,13 +215,13 @@ class PostgresStore:
 
     def within(self, connection: Any) -> Joined:
         pool, borrowed = self._database.opened(), borrow(connection)
-        assert pool.place is not None
+        assert pool.numbers is not None
         return Joined(
             borrowed,
             pool.statements,
             wall_us=self._database.wall_us(),
             lined=pool.lined,
-            place=pool.place,
+            numbers=pool.numbers,
             name_queues=self._name_queues_from_a_thread if borrowed.blocks else self._name_queues,
             notifier=self._notifier,
         )
