@@ -908,9 +908,9 @@ MUTANTS = (
     ),
     Mutant(
         "a replay within a call is answered as new",
-        "engines/sqlite/changes.py",
-        "as_stored(answer, first_of) if answer.replayed else",
-        "first_of.get(answer.id, answer) if answer.replayed else",
+        "engines/sql/adding.py",
+        "replay(first_of.get(answer.id, answer), same=True)",
+        "first_of.get(answer.id, answer)",
         "tests/conformance/test_unique.py",
     ),
     Mutant(
@@ -2086,8 +2086,8 @@ MUTANTS = (
         "tests/engines/postgres/test_key_limits.py",
     ),
     Mutant(
-        "SQLite: an add that may be refused runs as one with others",
-        "engines/sqlite/changes.py",
+        "an add that may be refused runs as one with others",
+        "engines/sql/adding.py",
         "return job.key is None and job.unique is None",
         "return True",
         CONFORMANCE + "test_add_keys.py",

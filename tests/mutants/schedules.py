@@ -119,7 +119,7 @@ SCHEDULES = (
     ),
     Mutant(
         "a webhook does not tell the fire time",
-        "engines/sqlite/changes.py",
+        "engines/sql/columns.py",
         "        slot_at=time(slot_at),\n",
         "",
         FIRE + " -k sqlite-memory",

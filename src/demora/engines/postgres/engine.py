@@ -39,6 +39,7 @@ from ...store.jobs import (
 from ...system import crash
 from ...system.clock import Clock
 from ..options import PostgresOptions
+from ..sql.adding import is_plain
 from ..sql.constants import MOST_NAMES
 from . import changes, finding, registry, rows, runs
 from .api_keys import PostgresApiKeys
@@ -120,7 +121,7 @@ class PostgresStore:
         self._database.opened()
         for job in jobs:
             job.payload.decode()  # a payload that is not text fails alone, before it shares a statement
-        if all(changes.is_plain(job) for job in jobs):
+        if all(map(is_plain, jobs)):
             answers = await self._additions.ask(jobs) if jobs else []
         else:
             answers = await self._database.write(lambda session: changes.add(session, jobs, self._named_queues))

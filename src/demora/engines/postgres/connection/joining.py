@@ -15,6 +15,7 @@ from typing import Any, Protocol
 from ....core.job import Job, NewJob
 from ....errors import Invalid
 from ....store.jobs import Added, Topic
+from ...sql.adding import is_plain
 from .. import changes, rows
 from ..notifier import Notifier
 from . import connections
@@ -183,7 +184,7 @@ class Joined:
             await self._expect_database()
             queues = {job.queue for job in jobs}
             await self._name_queues(queues)
-            add = changes.add_plain if all(map(changes.is_plain, jobs)) else changes.add
+            add = changes.add_plain if all(map(is_plain, jobs)) else changes.add
             answers = await add(self._session, jobs, queues)
             await self._notifier.notify_at_commit(_topics(jobs, answers), self._session)
         return answers
