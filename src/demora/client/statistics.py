@@ -225,7 +225,7 @@ class Digest(msgspec.Struct, frozen=True):
 Asked = tuple[Stretch, frozenset[str], frozenset[str]]  # queues and types
 
 
-class Measurements:
+class Statistics:
     """Reads the metrics of one store. Counts of jobs come from `counts`, which `stats` shares."""
 
     def __init__(self, store: Store, counts: Counts, diagnostics: Diagnostics) -> None:
