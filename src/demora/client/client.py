@@ -1,7 +1,7 @@
 """`Client`: everything that a caller may ask of demora. Python code, the HTTP service, the dashboard and the command line
 use it.
 
-The verbs on single jobs are here. The others belong to parts, one file each, of which the client is composed.
+The verbs on single jobs are here. All others are in the parts of the client, one file each.
 """
 
 import asyncio
@@ -94,7 +94,8 @@ class Client:
         self._offer_diagnostics(diagnostics)
         self._offer_statistics(Statistics(store, counts, diagnostics))
 
-    # The verbs of the parts are verbs of the client.
+    # Each verb of these parts is also a verb of the client. They are listed by name, so that type checkers and editors know
+    # them; `remote_client` replaces some of them.
 
     def _offer_queues(self, queues: Queues) -> None:
         self.queues, self.queues_page, self.queue = queues.queues, queues.queues_page, queues.queue

@@ -76,9 +76,9 @@ class Schedules:
     ) -> StoredSchedule:
         """Store a schedule that adds jobs of this type: `cron="0 3 * * *"` or `every="90s"` or `at=[…]`.
 
-        Other values are `timezone`, `overlap`, `missed`, `jitter`, `start_at`, `end_at` and the options of its jobs. What is
-        left out has the default of the type, else the usual value. `Invalid` names a value that is wrong, `ScheduleTaken` a
-        name that exists; then nothing is stored.
+        Other values are `timezone`, `overlap`, `missed`, `jitter`, `start_at`, `end_at` and the options of its jobs. A
+        value that is left out has the default of the type, or else the usual one. `Invalid` names a value that is wrong,
+        `ScheduleTaken` a name that exists; then nothing is stored.
         """
         request = make_schedule_request({"type": type, "payload": {} if payload is None else payload, **values})
         stored = await self._store.add(self.checked_schedule(name, request), origin=origin, by=by)

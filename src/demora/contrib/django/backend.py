@@ -141,7 +141,7 @@ def _options(task: AnyTask) -> JobOptions:
 
 
 def _exact_priority(task: AnyTask) -> dict[str, int]:
-    """Return the part of the payload that keeps the number, of which the job's priority is only the class."""
+    """Return the part of the payload that keeps the exact number. The job itself has only one of four priorities."""
     return {"priority": task.priority} if task.priority else {}
 
 
