@@ -3,7 +3,7 @@
 import functools
 import os
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
 from datetime import timedelta
 from pathlib import Path
@@ -203,13 +203,15 @@ class Demora:
 
         Without that setting, the `demo.…` handlers are switched off once an API key exists.
         """
-        names = self.settings.builtin_handlers
-        if names is not None:
-            self._switch_off(unwanted(names), "DEMORA_BUILTIN_HANDLERS names what is on")
+        if self.settings.builtin_handlers is not None:
+            self._keep_named_builtins(self.settings.builtin_handlers)
         elif self.registry.get(BUILT_IN[0].type) is not None and (await (await self.open()).keys.find("")).any:
             self._switch_off(
                 unwanted((http_request.TYPE,)), "there are API keys; DEMORA_BUILTIN_HANDLERS=all switches it on"
             )
+
+    def _keep_named_builtins(self, names: Sequence[str]) -> None:
+        self._switch_off(unwanted(names), "DEMORA_BUILTIN_HANDLERS names what is on")
 
     def _switch_off(self, types: list[str], reason: str) -> None:
         if gone := self.registry.switch_off(types, reason):
@@ -310,7 +312,7 @@ class Demora:
         self.registry.known_types_only = settings.known_types_only
         client = self._make_client(store)
         if settings.builtin_handlers is not None:
-            self._switch_off(unwanted(settings.builtin_handlers), "DEMORA_BUILTIN_HANDLERS names what is on")
+            self._keep_named_builtins(settings.builtin_handlers)
         return client
 
     def _make_client(self, store: Store) -> Client:

@@ -1,4 +1,4 @@
-"""Metrics: what became of runs in the last hour, day or week, how late and how long they were, and what a pace did.
+"""Statistics: what became of runs in the last hour, day or week, how late and how long they were, and what a pace did.
 
 All callers of one event loop share a reading. It is reused for a second, or for 20 times as long as it took.
 
