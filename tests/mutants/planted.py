@@ -3190,7 +3190,7 @@ MUTANTS = (
     Mutant(
         "a waiting request holds its body",
         "api/operations/jobs.py",
-        "        ask.forget_body()\n",
+        "        call.forget_body()\n",
         "",
         "tests/api/test_prefer.py",
     ),
@@ -4294,7 +4294,7 @@ MUTANTS = (
     Mutant(
         "a claim waits on while the service stops",
         "api/operations/workers.py",
-        ", ask.stopping.calling(ended.set):",
+        ", call.stopping.calling(ended.set):",
         ":",
         "tests/remote/test_gone_workers.py",
     ),
