@@ -193,16 +193,16 @@ class HeldHead(NamedTuple):
     due_at: int
 
 
-Settings = PacedQueue | QueueOrder | None  # of a queue: its pace and order, or its order; None if paused
+QueueSettings = PacedQueue | QueueOrder | None  # of a queue: its pace and order, or its order; None if paused
 
 
-def settings_of(tx: Transaction, firsts: Sequence[Head], queues: Container[str] | None) -> dict[str, Settings]:
+def settings_of(tx: Transaction, firsts: Sequence[Head], queues: Container[str] | None) -> dict[str, QueueSettings]:
     """The settings of these queues (None: of all) that differ from the usual ones. A queue that follows `*` and has no
     settings of its own is included only if the pace of `*` governs one of its heads."""
     found = {row[0]: row[1:] for row in tx.db.execute(SQL["queues_set"])}
     every = found.pop(EVERY_QUEUE, None)
     shared = None if every is None or every[4] is None else pace_of(every[4])
-    settings: dict[str, Settings] = {}
+    settings: dict[str, QueueSettings] = {}
     for name, (step, strict, head_start, paused_at, pace, state, follows) in found.items():
         if queues is None or name in queues:
             own = pace_of(pace) if pace is not None else shared if follows != 0 else None
@@ -215,7 +215,7 @@ def settings_of(tx: Transaction, firsts: Sequence[Head], queues: Container[str] 
     return settings
 
 
-def _followers(tx: Transaction, queues: Iterable[str], shared: Pace) -> dict[str, Settings]:
+def _followers(tx: Transaction, queues: Iterable[str], shared: Pace) -> dict[str, QueueSettings]:
     """Queues without settings of their own, which follow `*`."""
     states: dict[str, str] = dict(tx.db.execute(SQL["states"], (json.dumps(sorted(queues)),)))
     return {queue: _paced_queue(tx, queue, QueueOrder(), shared, states.get(queue)) for queue in queues}
@@ -225,7 +225,7 @@ def _paced_queue(tx: Transaction, queue: str, order: QueueOrder, pace: Pace, sta
     return PacedQueue(queue, order, pace, begin(tx.wall) if state is None else state_of(state), kept=state is not None)
 
 
-def paced_of(settings: Mapping[str, Settings]) -> list[PacedQueue]:
+def paced_of(settings: Mapping[str, QueueSettings]) -> list[PacedQueue]:
     return [held for held in settings.values() if isinstance(held, PacedQueue)]
 
 
