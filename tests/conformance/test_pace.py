@@ -604,6 +604,8 @@ async def test_the_figures_are_those_of_an_oracle(
         found = await store.paces.of("default")
         assert found is not None
         assert found.stats == oracle.stats(now)
+        wait = found.stats.next_release_in_seconds
+        assert found.next_release_at == (None if wait is None else found.now + timedelta(seconds=wait))
         claimed = await let_go(store)
         await give_up(store, claimed)
         assert len(claimed.jobs) == oracle.step(now)

@@ -1237,6 +1237,13 @@ MUTANTS = (
         "tests/sim/test_statistics.py",
     ),
     Mutant(
+        "the time of the next release is one before the job is due",
+        "store/paces.py",
+        "to_ms(self.now), to_ms(self.first_due_at)))",
+        "to_ms(self.now), to_ms(self.now)))",
+        PACE + " -k oracle",
+    ),
+    Mutant(
         "the time since the last release is that since the one before",
         "core/pace.py",
         "release_times), state.released_at\n",
